@@ -1,0 +1,34 @@
+//! What can be wrong with a graph.
+
+/// Why bytes or a description are not a graph. The message names the tensor or node, what was wanted and what came.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// The bytes are not a FlatBuffer of this schema.
+    #[error("not a hipDNN FlatBuffer: {0}")]
+    Malformed(String),
+    /// The text is not hipDNN's JSON form.
+    #[error("not a hipDNN JSON graph: {0}")]
+    Json(String),
+    /// A tensor is described wrongly.
+    #[error("tensor {uid}: {reason}")]
+    Tensor {
+        /// Which tensor.
+        uid: i64,
+        /// What was wanted and what came.
+        reason: String,
+    },
+    /// A node is described wrongly.
+    #[error("node {index} ({kind}): {reason}")]
+    Node {
+        /// Position in the graph.
+        index: usize,
+        /// Its operation.
+        kind: &'static str,
+        /// What was wanted and what came.
+        reason: String,
+    },
+    /// The graph uses something this version of the format does not have.
+    #[error("not supported by this version of the format: {0}")]
+    Unknown(String),
+}

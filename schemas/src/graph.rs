@@ -1,0 +1,119 @@
+//! The graph: as described ([`GraphDef`]) and as checked ([`Graph`]).
+
+use std::collections::HashMap;
+
+use crate::{DataType, GraphError, Node, Tensor, TensorDef, TensorUid};
+
+/// The engine ABI version that a graph says it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "a version number")]
+pub struct EngineApiVersion {
+    pub major: u32,
+    pub minor: u32,
+    pub patch: u32,
+}
+
+/// A graph as a client describes it: decoded, but not checked. [`Graph::new`] checks it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GraphDef {
+    /// For messages only; may be empty.
+    pub name: String,
+    /// Default for the nodes' compute type.
+    pub compute_data_type: DataType,
+    /// Default type of intermediates.
+    pub intermediate_data_type: DataType,
+    /// Default type of the other tensors.
+    pub io_data_type: DataType,
+    /// All tensors, in any order.
+    pub tensors: Vec<TensorDef>,
+    /// All nodes, producers before consumers.
+    pub nodes: Vec<Node>,
+    /// The engine that the client would like; a matter of the host, not of engines.
+    pub preferred_engine_id: Option<i64>,
+    /// Whether shapes may be replaced at execution.
+    pub is_override_shape_enabled: bool,
+    /// The engine ABI version needed; absent means 1.0.0.
+    pub min_required_engine_api_version: Option<EngineApiVersion>,
+    /// Names the logical graph across serialisations (a UUID); no hash of its content.
+    pub id: Option<[u8; 16]>,
+}
+
+/// A checked graph. Every uid that a node names is a tensor, every tensor has at most one producer, which comes
+/// before its consumers; shapes, strides, types and attribute lengths fit the operations. It never changes.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    pub(crate) def: GraphDef,
+    pub(crate) tensors: Vec<Tensor>,
+    pub(crate) index: HashMap<TensorUid, usize>,
+    pub(crate) producers: Vec<Option<usize>>,
+    pub(crate) consumers: Vec<Vec<usize>>,
+}
+
+impl Graph {
+    /// Checks a description.
+    ///
+    /// # Errors
+    /// Says which tensor or node is wrong, what was wanted and what came.
+    pub fn new(def: GraphDef) -> Result<Graph, GraphError> {
+        crate::check::check(def)
+    }
+
+    /// Reads and checks a serialised graph (a bare FlatBuffer, no size prefix, no file identifier).
+    ///
+    /// # Errors
+    /// As [`GraphDef::from_bytes`] and [`Graph::new`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Graph, GraphError> {
+        Graph::new(GraphDef::from_bytes(bytes)?)
+    }
+
+    /// Reads and checks a graph in hipDNN's JSON form.
+    ///
+    /// # Errors
+    /// As [`GraphDef::from_json`] and [`Graph::new`].
+    pub fn from_json(text: &str) -> Result<Graph, GraphError> {
+        Graph::new(GraphDef::from_json(text)?)
+    }
+
+    /// The description this graph was made from, with defaults of types filled in.
+    pub fn def(&self) -> &GraphDef {
+        &self.def
+    }
+
+    /// For messages only; may be empty.
+    pub fn name(&self) -> &str {
+        &self.def.name
+    }
+
+    /// All tensors.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// All nodes, producers before consumers.
+    pub fn nodes(&self) -> &[Node] {
+        &self.def.nodes
+    }
+
+    /// The tensor of that uid.
+    ///
+    /// # Panics
+    /// If no node or tensor of this graph has that uid.
+    pub fn tensor(&self, uid: TensorUid) -> &Tensor {
+        &self.tensors[self.index[&uid]]
+    }
+
+    /// The tensor of that uid, if the graph has it.
+    pub fn find(&self, uid: TensorUid) -> Option<&Tensor> {
+        self.index.get(&uid).map(|i| &self.tensors[*i])
+    }
+
+    /// The index of the node that writes the tensor; `None` for inputs of the graph.
+    pub fn producer(&self, uid: TensorUid) -> Option<usize> {
+        self.producers[self.index[&uid]]
+    }
+
+    /// The indices of the nodes that read the tensor, ascending, each once.
+    pub fn consumers(&self, uid: TensorUid) -> &[usize] {
+        &self.consumers[self.index[&uid]]
+    }
+}

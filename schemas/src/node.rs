@@ -1,0 +1,435 @@
+//! Nodes of a graph: one operation each, its operands named by tensor uid.
+
+use crate::{
+    AttentionImplementation, ConvMode, DataType, DiagonalAlignment, MoeGroupedMatmulMode, NormFwdPhase, PaddingMode,
+    PointwiseMode, ReductionMode, ResampleMode, TensorUid,
+};
+
+/// One step of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// For messages only; may be empty.
+    pub name: String,
+    /// The type that the operation computes in; [`DataType::Unset`] takes the graph's default.
+    pub compute_data_type: DataType,
+    /// What the node does.
+    pub operation: Operation,
+}
+
+/// Geometry of a convolution; one entry per spatial dimension in each list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Convolution {
+    /// Rows of padding before the image.
+    pub pre_padding: Vec<i64>,
+    /// Rows of padding after the image.
+    pub post_padding: Vec<i64>,
+    /// Steps of the window; at least 1.
+    pub stride: Vec<i64>,
+    /// Distance between the taps of the filter; at least 1.
+    pub dilation: Vec<i64>,
+    /// Whether the filter is flipped.
+    pub mode: ConvMode,
+}
+
+impl Convolution {
+    /// A cross-correlation with stride and dilation 1 and no padding over `spatial` dimensions.
+    pub fn new(spatial: usize) -> Convolution {
+        Convolution {
+            pre_padding: vec![0; spatial],
+            post_padding: vec![0; spatial],
+            stride: vec![1; spatial],
+            dilation: vec![1; spatial],
+            mode: ConvMode::CrossCorrelation,
+        }
+    }
+
+    /// The output extent along spatial dimension `axis` for an input and a filter extent:
+    /// `floor((in + pre + post - (dilation * (filter - 1) + 1)) / stride) + 1`; `None` if the window does not fit.
+    pub fn output_extent(&self, axis: usize, input: i64, filter: i64) -> Option<i64> {
+        let window = self.dilation[axis].checked_mul(filter - 1)?.checked_add(1)?;
+        let room =
+            input.checked_add(self.pre_padding[axis])?.checked_add(self.post_padding[axis])?.checked_sub(window)?;
+        (room >= 0).then(|| room / self.stride[axis] + 1)
+    }
+}
+
+/// `y = conv(x, w)`: x is [N, C, ...], w is [K, C/groups, ...], y is [N, K, ...].
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct ConvolutionFwd {
+    pub x: TensorUid,
+    pub w: TensorUid,
+    pub y: TensorUid,
+    pub convolution: Convolution,
+}
+
+/// Gradient of a convolution with respect to its input; the geometry is the forward one's.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct ConvolutionBwd {
+    pub dy: TensorUid,
+    pub w: TensorUid,
+    pub dx: TensorUid,
+    pub convolution: Convolution,
+}
+
+/// Gradient of a convolution with respect to its weights; the geometry is the forward one's.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct ConvolutionWrw {
+    pub x: TensorUid,
+    pub dy: TensorUid,
+    pub dw: TensorUid,
+    pub convolution: Convolution,
+}
+
+/// An element-wise operation with broadcasting of extents of 1.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct Pointwise {
+    pub mode: PointwiseMode,
+    pub in_0: TensorUid,
+    pub in_1: Option<TensorUid>,
+    pub in_2: Option<TensorUid>,
+    pub out_0: TensorUid,
+    pub relu_lower_clip: Option<f32>,
+    pub relu_upper_clip: Option<f32>,
+    pub relu_lower_clip_slope: Option<f32>,
+    pub axis: Option<i64>,
+    pub swish_beta: Option<f32>,
+    pub elu_alpha: Option<f32>,
+    pub softplus_beta: Option<f32>,
+}
+
+/// `c = a · b` over the last two dimensions.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct Matmul {
+    pub a: TensorUid,
+    pub b: TensorUid,
+    pub c: TensorUid,
+}
+
+/// Batch normalisation with given mean and inverse variance.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct BatchnormInference {
+    pub x: TensorUid,
+    pub mean: TensorUid,
+    pub inv_variance: TensorUid,
+    pub scale: TensorUid,
+    pub bias: TensorUid,
+    pub y: TensorUid,
+}
+
+/// Batch normalisation with given mean and variance.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct BatchnormInferenceVarianceExt {
+    pub x: TensorUid,
+    pub mean: TensorUid,
+    pub variance: TensorUid,
+    pub scale: TensorUid,
+    pub bias: TensorUid,
+    pub y: TensorUid,
+    pub epsilon: TensorUid,
+}
+
+/// Gradients of batch normalisation.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct BatchnormBackward {
+    pub dy: TensorUid,
+    pub x: TensorUid,
+    pub mean: Option<TensorUid>,
+    pub inv_variance: Option<TensorUid>,
+    pub scale: TensorUid,
+    pub peer_stats: Vec<TensorUid>,
+    pub dx: TensorUid,
+    pub dscale: TensorUid,
+    pub dbias: TensorUid,
+}
+
+/// Batch normalisation that computes its statistics (training).
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct Batchnorm {
+    pub x: TensorUid,
+    pub scale: TensorUid,
+    pub bias: TensorUid,
+    pub epsilon: TensorUid,
+    pub peer_stats: Vec<TensorUid>,
+    pub prev_running_mean: Option<TensorUid>,
+    pub prev_running_variance: Option<TensorUid>,
+    pub momentum: Option<TensorUid>,
+    pub y: TensorUid,
+    pub mean: Option<TensorUid>,
+    pub inv_variance: Option<TensorUid>,
+    pub next_running_mean: Option<TensorUid>,
+    pub next_running_variance: Option<TensorUid>,
+}
+
+/// Layer normalisation over the last `normalized_dim_count` dimensions.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct Layernorm {
+    pub x: TensorUid,
+    pub scale: TensorUid,
+    pub bias: TensorUid,
+    pub epsilon: TensorUid,
+    pub y: TensorUid,
+    pub normalized_dim_count: i64,
+    pub mean: Option<TensorUid>,
+    pub inv_variance: Option<TensorUid>,
+    pub forward_phase: NormFwdPhase,
+}
+
+/// Gradients of layer normalisation.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct LayernormBackward {
+    pub dy: TensorUid,
+    pub x: TensorUid,
+    pub scale: TensorUid,
+    pub mean: Option<TensorUid>,
+    pub inv_variance: Option<TensorUid>,
+    pub epsilon: Option<TensorUid>,
+    pub dx: TensorUid,
+    pub dscale: TensorUid,
+    pub dbias: Option<TensorUid>,
+    pub normalized_dim_count: i64,
+}
+
+/// Normalisation by the root mean square.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct RmsNorm {
+    pub x: TensorUid,
+    pub scale: TensorUid,
+    pub epsilon: TensorUid,
+    pub y: TensorUid,
+    pub bias: Option<TensorUid>,
+    pub inv_rms: Option<TensorUid>,
+    pub forward_phase: NormFwdPhase,
+}
+
+/// Gradients of normalisation by the root mean square.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct RmsNormBackward {
+    pub dy: TensorUid,
+    pub x: TensorUid,
+    pub scale: TensorUid,
+    pub inv_rms: TensorUid,
+    pub dx: TensorUid,
+    pub dscale: TensorUid,
+    pub dbias: Option<TensorUid>,
+}
+
+/// Combines elements along the dimensions where `output` has extent 1 and `input` has not.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct Reduction {
+    pub mode: ReductionMode,
+    pub input: TensorUid,
+    pub output: TensorUid,
+    pub is_deterministic: bool,
+}
+
+/// Pooling.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct ResampleFwd {
+    pub x: TensorUid,
+    pub y: TensorUid,
+    pub index: Option<TensorUid>,
+    pub pre_padding: Vec<i64>,
+    pub post_padding: Vec<i64>,
+    pub stride: Vec<i64>,
+    pub window: Vec<i64>,
+    pub resample_mode: ResampleMode,
+    pub padding_mode: PaddingMode,
+    pub generate_index: Option<bool>,
+}
+
+/// Gradient of pooling.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct ResampleBwd {
+    pub dy: TensorUid,
+    pub dx: TensorUid,
+    pub index: Option<TensorUid>,
+    pub pre_padding: Vec<i64>,
+    pub post_padding: Vec<i64>,
+    pub stride: Vec<i64>,
+    pub window: Vec<i64>,
+    pub resample_mode: ResampleMode,
+    pub padding_mode: PaddingMode,
+}
+
+/// Multiplies blocks of `x` by their scales.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct BlockScaleDequantize {
+    pub x: TensorUid,
+    pub scale: TensorUid,
+    pub y: TensorUid,
+    pub block_size: Vec<i32>,
+    pub is_negative_scale: bool,
+}
+
+/// Divides blocks of `x` by scales it computes.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct BlockScaleQuantize {
+    pub x: TensorUid,
+    pub y: TensorUid,
+    pub scale: TensorUid,
+    pub block_size: i32,
+    pub axis: Option<i64>,
+    pub transpose: bool,
+}
+
+/// Scaled dot-product attention.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct Sdpa {
+    pub q: TensorUid,
+    pub k: TensorUid,
+    pub v: TensorUid,
+    pub o: TensorUid,
+    pub attn_mask: Option<TensorUid>,
+    pub scale: Option<TensorUid>,
+    pub seq_len_q: Option<TensorUid>,
+    pub seq_len_kv: Option<TensorUid>,
+    pub seed: Option<TensorUid>,
+    pub offset: Option<TensorUid>,
+    pub dropout_mask: Option<TensorUid>,
+    pub dropout_scale: Option<TensorUid>,
+    pub page_table_k: Option<TensorUid>,
+    pub page_table_v: Option<TensorUid>,
+    pub block_mask: Option<TensorUid>,
+    pub sink_token: Option<TensorUid>,
+    pub descale_q: Option<TensorUid>,
+    pub descale_k: Option<TensorUid>,
+    pub descale_v: Option<TensorUid>,
+    pub descale_s: Option<TensorUid>,
+    pub scale_s: Option<TensorUid>,
+    pub scale_o: Option<TensorUid>,
+    pub stats: Option<TensorUid>,
+    pub max: Option<TensorUid>,
+    pub sum_exp: Option<TensorUid>,
+    pub rng_dump: Option<TensorUid>,
+    pub amax_s: Option<TensorUid>,
+    pub amax_o: Option<TensorUid>,
+    pub generate_stats: Option<bool>,
+    pub alibi_mask: bool,
+    pub padding_mask: bool,
+    pub causal_mask: bool,
+    pub causal_mask_bottom_right: bool,
+    pub dropout_probability: Option<f32>,
+    pub attn_scale_value: Option<f32>,
+    pub left_bound: Option<i64>,
+    pub right_bound: Option<i64>,
+    pub max_seq_len_kv: Option<i32>,
+    pub diagonal_alignment: DiagonalAlignment,
+    pub mma_core_mode: DataType,
+    pub implementation: AttentionImplementation,
+}
+
+/// Gradients of scaled dot-product attention. `d_o` is the wire's `do`.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct SdpaBackward {
+    pub q: TensorUid,
+    pub k: TensorUid,
+    pub v: TensorUid,
+    pub o: TensorUid,
+    pub d_o: TensorUid,
+    pub stats: TensorUid,
+    pub dq: TensorUid,
+    pub dk: TensorUid,
+    pub dv: TensorUid,
+    pub scale: Option<TensorUid>,
+    pub attn_mask: Option<TensorUid>,
+    pub seq_len_q: Option<TensorUid>,
+    pub seq_len_kv: Option<TensorUid>,
+    pub seed: Option<TensorUid>,
+    pub offset: Option<TensorUid>,
+    pub dropout_mask: Option<TensorUid>,
+    pub dropout_scale: Option<TensorUid>,
+    pub dropout_scale_inv: Option<TensorUid>,
+    pub dbias: Option<TensorUid>,
+    pub alibi_mask: bool,
+    pub padding_mask: bool,
+    pub causal_mask: bool,
+    pub causal_mask_bottom_right: bool,
+    pub dropout_probability: Option<f32>,
+    pub attn_scale_value: Option<f32>,
+    pub left_bound: Option<i64>,
+    pub right_bound: Option<i64>,
+    pub diagonal_alignment: DiagonalAlignment,
+}
+
+/// An operation that only the plugin named in its id knows.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct CustomOp {
+    pub custom_op_id: String,
+    pub inputs: Vec<TensorUid>,
+    pub outputs: Vec<TensorUid>,
+    pub data: Vec<u8>,
+}
+
+/// Matmul of tokens grouped by expert.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct MoeGroupedMatmul {
+    pub token: TensorUid,
+    pub weight: TensorUid,
+    pub first_token_offset: TensorUid,
+    pub token_index: Option<TensorUid>,
+    pub token_ks: Option<TensorUid>,
+    pub output: TensorUid,
+    pub mode: MoeGroupedMatmulMode,
+    pub top_k: i32,
+}
+
+/// Weight gradient of a matmul of tokens grouped by expert.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names are the wire format's")]
+pub struct MoeGroupedMatmulBwd {
+    pub doutput: TensorUid,
+    pub token: TensorUid,
+    pub first_token_offset: TensorUid,
+    pub dweight: TensorUid,
+}
+
+/// What a node does, with its operands and attributes.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "documented at the structs")]
+pub enum Operation {
+    ConvolutionFwd(ConvolutionFwd),
+    ConvolutionBwd(ConvolutionBwd),
+    ConvolutionWrw(ConvolutionWrw),
+    Pointwise(Pointwise),
+    Matmul(Matmul),
+    BatchnormInference(BatchnormInference),
+    BatchnormInferenceVarianceExt(BatchnormInferenceVarianceExt),
+    BatchnormBackward(BatchnormBackward),
+    Batchnorm(Batchnorm),
+    Layernorm(Layernorm),
+    LayernormBackward(LayernormBackward),
+    RmsNorm(RmsNorm),
+    RmsNormBackward(RmsNormBackward),
+    Reduction(Reduction),
+    ResampleFwd(ResampleFwd),
+    ResampleBwd(ResampleBwd),
+    BlockScaleDequantize(BlockScaleDequantize),
+    BlockScaleQuantize(BlockScaleQuantize),
+    Sdpa(Box<Sdpa>),
+    SdpaBackward(Box<SdpaBackward>),
+    CustomOp(CustomOp),
+    MoeGroupedMatmul(MoeGroupedMatmul),
+    MoeGroupedMatmulBwd(MoeGroupedMatmulBwd),
+}

@@ -1,0 +1,286 @@
+//! The enumerations of the wire format, with their wire numbers and their spelling in hipDNN's JSON.
+
+/// Declares an enumeration whose variants carry a wire number and a JSON name.
+macro_rules! wire_enum {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $number:literal, $json:literal;)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(i8)]
+        pub enum $name { $($(#[$vmeta])* $variant = $number),* }
+
+        impl $name {
+            /// Every variant, in the order of the wire numbers.
+            pub const ALL: &'static [$name] = &[$($name::$variant),*];
+
+            /// The number that stands for this variant on the wire.
+            pub const fn wire(self) -> i8 {
+                self as i8
+            }
+
+            /// The variant with this wire number, if this version of the format has one.
+            pub const fn from_wire(number: i8) -> Option<Self> {
+                match number {
+                    $($number => Some($name::$variant),)*
+                    _ => None,
+                }
+            }
+
+            /// The spelling in hipDNN's JSON form.
+            pub const fn json_name(self) -> &'static str {
+                match self { $($name::$variant => $json),* }
+            }
+
+            /// The variant with this JSON spelling.
+            pub fn from_json_name(name: &str) -> Option<Self> {
+                match name {
+                    $($json => Some($name::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.json_name())
+            }
+        }
+    };
+}
+
+wire_enum! {
+    /// Element type of a tensor, or the type a node computes in.
+    #[derive(Default)]
+    DataType {
+        /// Not given: the graph's default applies.
+        #[default]
+        Unset = 0, "unset";
+        /// IEEE 754 binary32.
+        Float = 1, "float";
+        /// IEEE 754 binary16.
+        Half = 2, "half";
+        /// bfloat16.
+        BFloat16 = 3, "bfloat16";
+        /// IEEE 754 binary64.
+        Double = 4, "double";
+        /// Unsigned 8-bit integer.
+        UInt8 = 5, "uint8";
+        /// Signed 32-bit integer.
+        Int32 = 6, "int32";
+        /// Signed 8-bit integer.
+        Int8 = 7, "int8";
+        /// 8-bit float, 4 exponent bits.
+        Fp8E4M3 = 8, "fp8_e4m3";
+        /// 8-bit float, 5 exponent bits.
+        Fp8E5M2 = 9, "fp8_e5m2";
+        /// 8-bit scale: exponent only.
+        Fp8E8M0 = 10, "fp8_e8m0";
+        /// 4-bit float.
+        Fp4E2M1 = 11, "fp4_e2m1";
+        /// 6-bit float, 2 exponent bits.
+        Fp6E2M3 = 12, "fp6_e2m3";
+        /// 6-bit float, 3 exponent bits.
+        Fp6E3M2 = 13, "fp6_e3m2";
+        /// Signed 4-bit integer.
+        Int4 = 14, "int4";
+        /// Signed 64-bit integer.
+        Int64 = 15, "int64";
+        /// 8-bit float, 4 exponent bits, finite with one zero.
+        Fp8E4M3Fnuz = 16, "fp8_e4m3_fnuz";
+        /// 8-bit float, 5 exponent bits, finite with one zero.
+        Fp8E5M2Fnuz = 17, "fp8_e5m2_fnuz";
+        /// One byte, zero or one.
+        Boolean = 18, "boolean";
+    }
+}
+
+impl DataType {
+    /// Bits of one element; `None` for [`DataType::Unset`].
+    pub const fn bits(self) -> Option<u32> {
+        Some(match self {
+            DataType::Unset => return None,
+            DataType::Double | DataType::Int64 => 64,
+            DataType::Float | DataType::Int32 => 32,
+            DataType::Half | DataType::BFloat16 => 16,
+            DataType::UInt8
+            | DataType::Int8
+            | DataType::Fp8E4M3
+            | DataType::Fp8E5M2
+            | DataType::Fp8E8M0
+            | DataType::Fp8E4M3Fnuz
+            | DataType::Fp8E5M2Fnuz
+            | DataType::Boolean => 8,
+            DataType::Fp6E2M3 | DataType::Fp6E3M2 => 6,
+            DataType::Fp4E2M1 | DataType::Int4 => 4,
+        })
+    }
+}
+
+wire_enum! {
+    /// Whether a convolution flips its filter.
+    ConvMode {
+        /// Not given.
+        Unset = 0, "UNSET";
+        /// The mathematical convolution: the filter is flipped along every spatial dimension.
+        Convolution = 1, "CONVOLUTION";
+        /// What deep-learning frameworks mean: no flip.
+        CrossCorrelation = 2, "CROSS_CORRELATION";
+    }
+}
+
+wire_enum! {
+    /// Element-wise operation of a pointwise node.
+    #[expect(missing_docs, reason = "the names are the operations")]
+    PointwiseMode {
+        Unset = 0, "unset";
+        Abs = 1, "abs";
+        Add = 2, "add";
+        AddSquare = 3, "add_square";
+        BinarySelect = 4, "binary_select";
+        Ceil = 5, "ceil";
+        CmpEq = 6, "cmp_eq";
+        CmpGe = 7, "cmp_ge";
+        CmpGt = 8, "cmp_gt";
+        CmpLe = 9, "cmp_le";
+        CmpLt = 10, "cmp_lt";
+        CmpNeq = 11, "cmp_neq";
+        Div = 12, "div";
+        EluBwd = 13, "elu_bwd";
+        EluFwd = 14, "elu_fwd";
+        Erf = 15, "erf";
+        Exp = 16, "exp";
+        Floor = 17, "floor";
+        GeluApproxTanhBwd = 18, "gelu_approx_tanh_bwd";
+        GeluApproxTanhFwd = 19, "gelu_approx_tanh_fwd";
+        GeluBwd = 20, "gelu_bwd";
+        GeluFwd = 21, "gelu_fwd";
+        GenIndex = 22, "gen_index";
+        Identity = 23, "identity";
+        Log = 24, "log";
+        LogicalAnd = 25, "logical_and";
+        LogicalNot = 26, "logical_not";
+        LogicalOr = 27, "logical_or";
+        Max = 28, "max_op";
+        Min = 29, "min_op";
+        Mul = 30, "mul";
+        Neg = 31, "neg";
+        Reciprocal = 32, "reciprocal";
+        ReluBwd = 33, "relu_bwd";
+        ReluFwd = 34, "relu_fwd";
+        Rsqrt = 35, "rsqrt";
+        SigmoidBwd = 36, "sigmoid_bwd";
+        SigmoidFwd = 37, "sigmoid_fwd";
+        Sin = 38, "sin";
+        SoftplusBwd = 39, "softplus_bwd";
+        SoftplusFwd = 40, "softplus_fwd";
+        Sqrt = 41, "sqrt";
+        Sub = 42, "sub";
+        SwishBwd = 43, "swish_bwd";
+        SwishFwd = 44, "swish_fwd";
+        Tan = 45, "tan";
+        TanhBwd = 46, "tanh_bwd";
+        TanhFwd = 47, "tanh_fwd";
+    }
+}
+
+impl PointwiseMode {
+    /// How many tensor operands the operation takes; 0 for [`PointwiseMode::Unset`].
+    pub const fn operands(self) -> usize {
+        use PointwiseMode::*;
+        match self {
+            Unset => 0,
+            BinarySelect => 3,
+            Add | AddSquare | CmpEq | CmpGe | CmpGt | CmpLe | CmpLt | CmpNeq | Div | EluBwd | GeluApproxTanhBwd
+            | GeluBwd | LogicalAnd | LogicalOr | Max | Min | Mul | ReluBwd | SigmoidBwd | SoftplusBwd | Sub
+            | SwishBwd | TanhBwd => 2,
+            _ => 1,
+        }
+    }
+}
+
+wire_enum! {
+    /// How a reduction combines elements.
+    #[expect(missing_docs, reason = "the names are the operations")]
+    ReductionMode {
+        Unset = 0, "not_set";
+        Add = 1, "add";
+        Mul = 2, "mul";
+        Min = 3, "min_op";
+        Max = 4, "max_op";
+        AbsMax = 5, "amax";
+        Average = 6, "avg";
+        Norm1 = 7, "norm1";
+        Norm2 = 8, "norm2";
+        MulNoZeros = 9, "mul_no_zeros";
+    }
+}
+
+wire_enum! {
+    /// How a resample (pooling) node combines the elements of its window.
+    #[expect(missing_docs, reason = "the names are the operations")]
+    ResampleMode {
+        Unset = 0, "not_set";
+        MaxPool = 1, "maxpool";
+        AvgPoolExcludePadding = 2, "avgpool_exclude_padding";
+        AvgPoolIncludePadding = 3, "avgpool_include_padding";
+        Bilinear = 4, "bilinear";
+        Nearest = 5, "nearest";
+    }
+}
+
+wire_enum! {
+    /// What lies outside the image of a resample node.
+    PaddingMode {
+        /// Not given.
+        Unset = 0, "not_set";
+        /// Minus infinity.
+        NegInf = 1, "neg_inf_pad";
+        /// Zero.
+        Zero = 2, "zero_pad";
+    }
+}
+
+wire_enum! {
+    /// Whether a normalisation also hands out its statistics.
+    NormFwdPhase {
+        /// Not given.
+        Unset = 0, "not_set";
+        /// Only the result.
+        Inference = 1, "inference";
+        /// The result and the statistics the backward pass needs.
+        Training = 2, "training";
+    }
+}
+
+wire_enum! {
+    /// Which corner of the attention matrix its diagonal starts from.
+    DiagonalAlignment {
+        /// Query 0 is aligned with key 0.
+        TopLeft = 0, "top_left";
+        /// The last query is aligned with the last key.
+        BottomRight = 1, "bottom_right";
+    }
+}
+
+wire_enum! {
+    /// How attention is asked to be computed.
+    AttentionImplementation {
+        /// The engine decides.
+        Auto = 0, "auto";
+        /// As separate operations.
+        Composite = 1, "composite";
+        /// As one kernel.
+        Unified = 2, "unified";
+    }
+}
+
+wire_enum! {
+    /// Which side of a mixture-of-experts matmul is indexed.
+    MoeGroupedMatmulMode {
+        /// Tokens are already ordered by expert.
+        None = 0, "none";
+        /// Tokens are gathered.
+        Gather = 1, "gather";
+        /// Results are scattered.
+        Scatter = 2, "scatter";
+    }
+}

@@ -1,0 +1,1 @@
+//! hipDNN's two C ABIs: engine plugins (`plugin`) and the backend library (`backend`).
