@@ -1,1 +1,4 @@
-//! hipDNN's two C ABIs: engine plugins (`plugin`) and the backend library (`backend`).
+//! hipDNN's two C ABIs: engine plugins ([`plugin`]) and the backend library ([`backend`]).
+
+pub mod backend;
+pub mod plugin;
