@@ -1,6 +1,12 @@
 //! What passes between host and engine beside graphs: configurations, details, knobs and plan containers.
 
+use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
+
 use crate::GraphError;
+use crate::field::Field;
+use crate::generated as fb;
+use crate::read::root;
+use crate::write::{finish, tables};
 
 /// The value of a knob.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,13 +55,35 @@ impl EngineConfig {
     ///
     /// # Errors
     /// If the bytes are not an engine configuration.
-    pub fn from_bytes(_bytes: &[u8]) -> Result<EngineConfig, GraphError> {
-        todo!()
+    pub fn from_bytes(bytes: &[u8]) -> Result<EngineConfig, GraphError> {
+        // `ranking_metric` of some hosts steers the host's own choice among engines: an engine has no use for it.
+        let config = root::<fb::EngineConfig>(bytes)?;
+        let knobs = config.knobs().into_iter().flatten().map(|setting| {
+            let id = setting.knob_id().unwrap_or_default().to_string();
+            let (int, float, text) =
+                (setting.value_as_int_value(), setting.value_as_float_value(), setting.value_as_string_value());
+            let value = knob_value(&id, setting.value_type(), int, float, text)?;
+            Ok((id, value))
+        });
+        Ok(EngineConfig { engine_id: config.engine_id(), knobs: knobs.collect::<Result<_, GraphError>>()? })
     }
 
     /// As a FlatBuffer.
     pub fn to_bytes(&self) -> Vec<u8> {
-        todo!()
+        let mut fbb = FlatBufferBuilder::new();
+        let settings: Vec<_> = self
+            .knobs
+            .iter()
+            .map(|(id, value)| {
+                let knob_id = id.write(&mut fbb);
+                let (value_type, value) = write_knob_value(&mut fbb, value);
+                fb::KnobSetting::create(&mut fbb, &fb::KnobSettingArgs { knob_id, value_type, value: Some(value) })
+            })
+            .collect();
+        let knobs = tables(&mut fbb, &settings);
+        let args = fb::EngineConfigArgs { engine_id: self.engine_id, knobs, ranking_metric: None };
+        let config = fb::EngineConfig::create(&mut fbb, &args);
+        finish(fbb, config, None)
     }
 }
 
@@ -77,12 +105,120 @@ impl EngineDetails {
     ///
     /// # Errors
     /// If the bytes are not engine details.
-    pub fn from_bytes(_bytes: &[u8]) -> Result<EngineDetails, GraphError> {
-        todo!()
+    pub fn from_bytes(bytes: &[u8]) -> Result<EngineDetails, GraphError> {
+        let details = root::<fb::EngineDetails>(bytes)?;
+        Ok(EngineDetails {
+            engine_id: details.engine_id(),
+            knobs: details.knobs().into_iter().flatten().map(knob).collect::<Result<_, _>>()?,
+            behavior_notes: details.behavior_notes().into_iter().flatten().collect(),
+            name: details.name().map(str::to_string),
+        })
     }
 
     /// As a FlatBuffer.
     pub fn to_bytes(&self) -> Vec<u8> {
-        todo!()
+        let mut fbb = FlatBufferBuilder::new();
+        let knobs: Vec<_> = self.knobs.iter().map(|knob| write_knob(&mut fbb, knob)).collect();
+        let args = fb::EngineDetailsArgs {
+            engine_id: self.engine_id,
+            knobs: tables(&mut fbb, &knobs),
+            behavior_notes: self.behavior_notes.write(&mut fbb),
+            name: self.name.as_ref().map(|name| fbb.create_string(name)),
+        };
+        let details = fb::EngineDetails::create(&mut fbb, &args);
+        finish(fbb, details, None)
     }
+}
+
+fn knob_value(
+    id: &str,
+    kind: fb::KnobValue,
+    int: Option<fb::IntValue<'_>>,
+    float: Option<fb::FloatValue<'_>>,
+    text: Option<fb::StringValue<'_>>,
+) -> Result<KnobValue, GraphError> {
+    let value = int
+        .map(|v| KnobValue::Int(v.value()))
+        .or(float.map(|v| KnobValue::Float(v.value())))
+        .or(text.map(|v| KnobValue::String(v.value().unwrap_or_default().to_string())));
+    value.ok_or_else(|| match kind {
+        fb::KnobValue::NONE => GraphError::Malformed(format!("knob {id:?}: no value")),
+        other => GraphError::Unknown(format!("knob {id:?}: value of kind {}", other.0)),
+    })
+}
+
+fn write_knob_value(fbb: &mut FlatBufferBuilder<'_>, value: &KnobValue) -> (fb::KnobValue, WIPOffset<UnionWIPOffset>) {
+    match value {
+        KnobValue::Int(value) => {
+            let table = fb::IntValue::create(fbb, &fb::IntValueArgs { value: *value });
+            (fb::KnobValue::IntValue, table.as_union_value())
+        }
+        KnobValue::Float(value) => {
+            let table = fb::FloatValue::create(fbb, &fb::FloatValueArgs { value: *value });
+            (fb::KnobValue::FloatValue, table.as_union_value())
+        }
+        KnobValue::String(value) => {
+            let value = value.write(fbb);
+            (fb::KnobValue::StringValue, fb::StringValue::create(fbb, &fb::StringValueArgs { value }).as_union_value())
+        }
+    }
+}
+
+fn knob(knob: fb::Knob<'_>) -> Result<Knob, GraphError> {
+    let id = knob.knob_id().unwrap_or_default().to_string();
+    let (int, float, text) =
+        (knob.default_value_as_int_value(), knob.default_value_as_float_value(), knob.default_value_as_string_value());
+    let default = knob_value(&id, knob.default_value_type(), int, float, text)?;
+    let int = knob.constraint_as_int_constraint().map(|c| KnobConstraint::Int {
+        min: c.min_value(),
+        max: c.max_value(),
+        step: c.step(),
+        valid: c.valid_values().into_iter().flatten().collect(),
+    });
+    let float =
+        knob.constraint_as_float_constraint().map(|c| KnobConstraint::Float { min: c.min_value(), max: c.max_value() });
+    let text = knob.constraint_as_string_constraint().map(|c| KnobConstraint::String {
+        max_length: c.max_length(),
+        valid: c.valid_values().into_iter().flatten().map(str::to_string).collect(),
+    });
+    let constraint = int.or(float).or(text);
+    let kind = knob.constraint_type();
+    if constraint.is_none() && kind != fb::KnobConstraint::NONE {
+        return Err(GraphError::Unknown(format!("knob {id:?}: constraint of kind {}", kind.0)));
+    }
+    let description = knob.description().unwrap_or_default().to_string();
+    Ok(Knob { id, description, default, constraint, deprecated: knob.deprecated() })
+}
+
+fn write_knob<'b>(fbb: &mut FlatBufferBuilder<'b>, knob: &Knob) -> WIPOffset<fb::Knob<'b>> {
+    let knob_id = knob.id.write(fbb);
+    let description = knob.description.write(fbb);
+    let (default_value_type, default_value) = write_knob_value(fbb, &knob.default);
+    let (constraint_type, constraint) = match &knob.constraint {
+        None => (fb::KnobConstraint::NONE, None),
+        Some(KnobConstraint::Int { min, max, step, valid }) => {
+            let args =
+                fb::IntConstraintArgs { min_value: *min, max_value: *max, step: *step, valid_values: valid.write(fbb) };
+            (fb::KnobConstraint::IntConstraint, Some(fb::IntConstraint::create(fbb, &args).as_union_value()))
+        }
+        Some(KnobConstraint::Float { min, max }) => {
+            let args = fb::FloatConstraintArgs { min_value: *min, max_value: *max };
+            (fb::KnobConstraint::FloatConstraint, Some(fb::FloatConstraint::create(fbb, &args).as_union_value()))
+        }
+        Some(KnobConstraint::String { max_length, valid }) => {
+            let args = fb::StringConstraintArgs { max_length: *max_length, valid_values: valid.write(fbb) };
+            (fb::KnobConstraint::StringConstraint, Some(fb::StringConstraint::create(fbb, &args).as_union_value()))
+        }
+    };
+    let args = fb::KnobArgs {
+        knob_id,
+        description,
+        default_value_type,
+        // Hosts refuse a knob without one.
+        default_value: Some(default_value),
+        constraint_type,
+        constraint,
+        deprecated: knob.deprecated,
+    };
+    fb::Knob::create(fbb, &args)
 }

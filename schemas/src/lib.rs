@@ -2,20 +2,30 @@
 //!
 //! Data flows one way: bytes or JSON → [`GraphDef`] (decoded) → [`Graph`] (checked, immutable).
 
+mod builder;
 mod check;
 mod engine;
 mod error;
+mod features;
+mod field;
+mod generated;
 mod graph;
 mod json;
 mod node;
+mod operations;
+mod plan;
 mod read;
 mod tensor;
 mod types;
 mod write;
 
+pub use builder::GraphBuilder;
 pub use engine::*;
 pub use error::GraphError;
+pub use features::{GraphFeatures, verify_graph};
 pub use graph::{EngineApiVersion, Graph, GraphDef};
 pub use node::*;
+pub use plan::*;
+pub use read::{MAX_NODES, MAX_TENSORS};
 pub use tensor::*;
 pub use types::*;

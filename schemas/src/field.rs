@@ -1,0 +1,319 @@
+//! One field of a node, between its Rust type, its FlatBuffer form and its JSON form.
+
+use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
+use serde_json::Value;
+
+use crate::generated as fb;
+use crate::{
+    AttentionImplementation, ConvMode, DataType, DiagonalAlignment, MoeGroupedMatmulMode, NormFwdPhase, PaddingMode,
+    PointwiseMode, ReductionMode, ResampleMode, TensorUid,
+};
+
+/// A type that the fields of nodes have.
+pub(crate) trait Field: Sized {
+    /// What the generated accessor gives.
+    type Wire<'a>;
+    /// What the generated writer takes.
+    type Slot<'b>;
+
+    /// Decodes; the error is the reason only.
+    fn read(wire: Self::Wire<'_>) -> Result<Self, String>;
+
+    /// Encodes, writing what lies outside the table.
+    fn write<'b>(&self, fbb: &mut FlatBufferBuilder<'b>) -> Self::Slot<'b>;
+
+    /// Decodes; the error is the reason only.
+    fn from_json(value: &Value) -> Result<Self, String>;
+
+    /// Encodes.
+    fn to_json(&self) -> Value;
+
+    /// What a missing JSON key stands for; `None` makes the key mandatory.
+    fn absent() -> Option<Self> {
+        None
+    }
+
+    /// Appends the tensors named here.
+    fn tensors(&self, _uids: &mut Vec<TensorUid>) {}
+}
+
+/// The reason that `value` is not a `wanted`. Long values are cut: the text may be hostile.
+pub(crate) fn wanted(wanted: &str, value: &Value) -> String {
+    let text = match value {
+        Value::Array(_) => "a list".to_string(),
+        Value::Object(_) => "an object".to_string(),
+        Value::String(s) if s.chars().count() > 40 => format!("{:?}...", s.chars().take(40).collect::<String>()),
+        other => other.to_string(),
+    };
+    format!("wanted {wanted}, came {text}")
+}
+
+fn integer(value: &Value) -> Result<i64, String> {
+    value.as_i64().ok_or_else(|| wanted("an integer of 64 bits", value))
+}
+
+fn number(value: &Value) -> Result<f32, String> {
+    value.as_f64().map(|v| v as f32).ok_or_else(|| wanted("a number", value))
+}
+
+fn list<T>(value: &Value, what: &str, element: impl Fn(&Value) -> Result<T, String>) -> Result<Vec<T>, String> {
+    value.as_array().ok_or_else(|| wanted(what, value))?.iter().map(element).collect()
+}
+
+/// The object API leaves empty lists out, and so do we.
+fn vector<'b, T: flatbuffers::Push + Copy>(
+    fbb: &mut FlatBufferBuilder<'b>,
+    items: &[T],
+) -> Option<WIPOffset<Vector<'b, T::Output>>> {
+    (!items.is_empty()).then(|| fbb.create_vector(items))
+}
+
+macro_rules! scalar {
+    ($type:ty, $value:ident => $decode:expr) => {
+        impl Field for $type {
+            type Wire<'a> = $type;
+            type Slot<'b> = $type;
+
+            fn read(wire: $type) -> Result<Self, String> {
+                Ok(wire)
+            }
+
+            fn write<'b>(&self, _: &mut FlatBufferBuilder<'b>) -> $type {
+                *self
+            }
+
+            fn from_json($value: &Value) -> Result<Self, String> {
+                $decode
+            }
+
+            fn to_json(&self) -> Value {
+                Value::from(*self)
+            }
+        }
+
+        impl Field for Option<$type> {
+            type Wire<'a> = Option<$type>;
+            type Slot<'b> = Option<$type>;
+
+            fn read(wire: Option<$type>) -> Result<Self, String> {
+                Ok(wire)
+            }
+
+            fn write<'b>(&self, _: &mut FlatBufferBuilder<'b>) -> Option<$type> {
+                *self
+            }
+
+            fn from_json(value: &Value) -> Result<Self, String> {
+                if value.is_null() { Ok(None) } else { <$type>::from_json(value).map(Some) }
+            }
+
+            fn to_json(&self) -> Value {
+                self.map_or(Value::Null, Value::from)
+            }
+
+            fn absent() -> Option<Self> {
+                Some(None)
+            }
+        }
+    };
+}
+
+scalar!(i64, value => integer(value));
+scalar!(i32, value => i32::try_from(integer(value)?).map_err(|_| wanted("an integer of 32 bits", value)));
+scalar!(f32, value => number(value));
+scalar!(bool, value => value.as_bool().ok_or_else(|| wanted("true or false", value)));
+
+impl Field for TensorUid {
+    type Wire<'a> = i64;
+    type Slot<'b> = i64;
+
+    fn read(wire: i64) -> Result<Self, String> {
+        Ok(TensorUid(wire))
+    }
+
+    fn write<'b>(&self, _: &mut FlatBufferBuilder<'b>) -> i64 {
+        self.0
+    }
+
+    fn from_json(value: &Value) -> Result<Self, String> {
+        integer(value).map(TensorUid)
+    }
+
+    fn to_json(&self) -> Value {
+        Value::from(self.0)
+    }
+
+    fn tensors(&self, uids: &mut Vec<TensorUid>) {
+        uids.push(*self);
+    }
+}
+
+impl Field for Option<TensorUid> {
+    type Wire<'a> = Option<i64>;
+    type Slot<'b> = Option<i64>;
+
+    fn read(wire: Option<i64>) -> Result<Self, String> {
+        Ok(wire.map(TensorUid))
+    }
+
+    fn write<'b>(&self, _: &mut FlatBufferBuilder<'b>) -> Option<i64> {
+        self.map(|uid| uid.0)
+    }
+
+    fn from_json(value: &Value) -> Result<Self, String> {
+        if value.is_null() { Ok(None) } else { TensorUid::from_json(value).map(Some) }
+    }
+
+    fn to_json(&self) -> Value {
+        self.map_or(Value::Null, |uid| Value::from(uid.0))
+    }
+
+    fn absent() -> Option<Self> {
+        Some(None)
+    }
+
+    fn tensors(&self, uids: &mut Vec<TensorUid>) {
+        uids.extend(*self);
+    }
+}
+
+impl Field for Vec<TensorUid> {
+    type Wire<'a> = Option<Vector<'a, i64>>;
+    type Slot<'b> = Option<WIPOffset<Vector<'b, i64>>>;
+
+    fn read(wire: Self::Wire<'_>) -> Result<Self, String> {
+        Ok(wire.into_iter().flatten().map(TensorUid).collect())
+    }
+
+    fn write<'b>(&self, fbb: &mut FlatBufferBuilder<'b>) -> Self::Slot<'b> {
+        vector(fbb, &self.iter().map(|uid| uid.0).collect::<Vec<_>>())
+    }
+
+    fn from_json(value: &Value) -> Result<Self, String> {
+        list(value, "a list of tensor uids", TensorUid::from_json)
+    }
+
+    fn to_json(&self) -> Value {
+        self.iter().map(|uid| uid.0).collect()
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Vec::new())
+    }
+
+    fn tensors(&self, uids: &mut Vec<TensorUid>) {
+        uids.extend(self);
+    }
+}
+
+macro_rules! number_list {
+    ($type:ty, $what:literal) => {
+        impl Field for Vec<$type> {
+            type Wire<'a> = Option<Vector<'a, $type>>;
+            type Slot<'b> = Option<WIPOffset<Vector<'b, $type>>>;
+
+            fn read(wire: Self::Wire<'_>) -> Result<Self, String> {
+                Ok(wire.into_iter().flatten().collect())
+            }
+
+            fn write<'b>(&self, fbb: &mut FlatBufferBuilder<'b>) -> Self::Slot<'b> {
+                vector(fbb, self)
+            }
+
+            fn from_json(value: &Value) -> Result<Self, String> {
+                list(value, $what, |item| {
+                    integer(item)?.try_into().map_err(|_| wanted(concat!("a number of type ", stringify!($type)), item))
+                })
+            }
+
+            fn to_json(&self) -> Value {
+                self.iter().copied().collect()
+            }
+        }
+    };
+}
+
+number_list!(i64, "a list of integers");
+number_list!(i32, "a list of integers");
+number_list!(u8, "a list of bytes");
+
+impl Field for String {
+    type Wire<'a> = Option<&'a str>;
+    type Slot<'b> = Option<WIPOffset<&'b str>>;
+
+    fn read(wire: Self::Wire<'_>) -> Result<Self, String> {
+        Ok(wire.unwrap_or_default().to_string())
+    }
+
+    fn write<'b>(&self, fbb: &mut FlatBufferBuilder<'b>) -> Self::Slot<'b> {
+        (!self.is_empty()).then(|| fbb.create_string(self))
+    }
+
+    fn from_json(value: &Value) -> Result<Self, String> {
+        value.as_str().map(str::to_string).ok_or_else(|| wanted("a string", value))
+    }
+
+    fn to_json(&self) -> Value {
+        Value::from(self.as_str())
+    }
+}
+
+impl Field for Vec<String> {
+    type Wire<'a> = Option<Vector<'a, ForwardsUOffset<&'a str>>>;
+    type Slot<'b> = Option<WIPOffset<Vector<'b, ForwardsUOffset<&'b str>>>>;
+
+    fn read(wire: Self::Wire<'_>) -> Result<Self, String> {
+        Ok(wire.into_iter().flatten().map(str::to_string).collect())
+    }
+
+    fn write<'b>(&self, fbb: &mut FlatBufferBuilder<'b>) -> Self::Slot<'b> {
+        let offsets: Vec<_> = self.iter().map(|text| fbb.create_string(text)).collect();
+        (!offsets.is_empty()).then(|| fbb.create_vector(&offsets))
+    }
+
+    fn from_json(value: &Value) -> Result<Self, String> {
+        list(value, "a list of strings", String::from_json)
+    }
+
+    fn to_json(&self) -> Value {
+        self.iter().map(String::as_str).collect()
+    }
+}
+
+macro_rules! enumeration {
+    ($($type:ident: $what:literal;)*) => { $(
+        impl Field for $type {
+            type Wire<'a> = fb::$type;
+            type Slot<'b> = fb::$type;
+
+            fn read(wire: fb::$type) -> Result<Self, String> {
+                $type::from_wire(wire.0).ok_or_else(|| format!("number {} is no {}", wire.0, $what))
+            }
+
+            fn write<'b>(&self, _: &mut FlatBufferBuilder<'b>) -> fb::$type {
+                fb::$type(self.wire())
+            }
+
+            fn from_json(value: &Value) -> Result<Self, String> {
+                value.as_str().and_then($type::from_json_name).ok_or_else(|| wanted($what, value))
+            }
+
+            fn to_json(&self) -> Value {
+                Value::from(self.json_name())
+            }
+        }
+    )* };
+}
+
+enumeration! {
+    DataType: "data type";
+    ConvMode: "convolution mode";
+    PointwiseMode: "pointwise mode";
+    ReductionMode: "reduction mode";
+    ResampleMode: "resample mode";
+    PaddingMode: "padding mode";
+    NormFwdPhase: "normalisation phase";
+    DiagonalAlignment: "diagonal alignment";
+    AttentionImplementation: "attention implementation";
+    MoeGroupedMatmulMode: "mixture-of-experts mode";
+}
