@@ -1,1 +1,3 @@
-//! Under construction.
+//! hipDNN kernel engine plugin.
+
+pub mod engine;

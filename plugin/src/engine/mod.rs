@@ -1,0 +1,3 @@
+//! The engines of the plugin.
+
+pub mod host;
