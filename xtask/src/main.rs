@@ -1,2 +1,58 @@
-//! Tasks of the project.
-fn main() {}
+//! The project's own commands, run as `cargo xtask <command>`.
+
+mod bench;
+mod codegen;
+mod demo;
+mod dist;
+mod fuzz;
+mod process;
+mod python;
+mod summary;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+/// Errors are sentences for the person at the terminal.
+type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+const USAGE: &str = "usage: cargo xtask <command>
+
+  demo     build, fetch a text detector and a page, run both on the provider and on ONNX Runtime's CPU provider
+             --model FILE.onnx [--shape NAME=1x3x224x224] [--value NAME=NUMBER]   any other model, generated input
+             --image FILE                                                         any other picture for the detector
+             --runs N                                                             timed runs of each (15)
+  test     every suite that can run here; ends with `N passed, N failed, N skipped`
+             --fast                    unit tests, C programs and one ONNX Runtime only
+             --only NAME …             only suites whose name contains one of these
+  dist     target/dist: the libraries in their installed places, headers, pkg-config file and Python wheel
+  bench    time per convolution layer and per model beside ONNX Runtime's CPU provider
+             --quick                   fewer repetitions
+             --layers | --models       only one of the two tables
+  codegen  regenerate the committed FlatBuffers code (--check: only compare)
+  fuzz     bounded, seeded mutation run over graphs, configurations and JSON";
+
+fn main() -> ExitCode {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.is_empty() || arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        println!("{USAGE}");
+        return ExitCode::from(u8::from(arguments.is_empty()));
+    }
+    let command = arguments.remove(0);
+    let outcome = match command.as_str() {
+        "demo" => demo::run(&arguments),
+        "test" => test::run(&arguments),
+        "dist" => dist::run(&arguments),
+        "bench" => bench::run(&arguments),
+        "codegen" => codegen::run(&arguments),
+        "fuzz" => fuzz::run(&arguments),
+        _ => Err(format!("there is no command {command:?}\n\n{USAGE}").into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("cargo xtask {command}: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! `cargo xtask demo`: a real network on the provider and on ONNX Runtime's CPU provider, side by side.
+
+use std::process::Stdio;
+
+use crate::python::Environment;
+use crate::{Result, dist, process, workspace};
+
+/// The ONNX Runtime that the demo and the benchmark use.
+pub(crate) const ONNXRUNTIME: &str = "1.31.1";
+
+/// Builds, installs into a Python environment, runs the script.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let wants_help = arguments.iter().any(|argument| argument == "--help");
+    let environment = environment(wants_help)?;
+    let mut command = environment.script("demo.py");
+    command.arg("--cache").arg(workspace::cache().join("models"));
+    command.arg("--output").arg(workspace::root().join("demo-output"));
+    // Paths on the command line are meant from where the user stands, not from the root.
+    command.current_dir(std::env::current_dir()?);
+    let status = command.args(arguments).stdin(Stdio::null()).status()?;
+    match status.code() {
+        Some(0) => Ok(()),
+        // The script has said what was wrong.
+        Some(_) => {
+            Err("the provider and ONNX Runtime's CPU provider don't agree, or the run failed (see above)".into())
+        }
+        None => Err(format!("the demo was {}", process::describe(status)).into()),
+    }
+}
+
+fn environment(quiet: bool) -> Result<Environment> {
+    if !quiet {
+        eprintln!("building the libraries and the wheel (release) …");
+    }
+    let wheel = dist::build()?.wheel;
+    if !quiet {
+        eprintln!("preparing a Python environment with ONNX Runtime {ONNXRUNTIME} in .cache/ …");
+    }
+    let environment =
+        Environment::ensure("demo", &[&format!("onnxruntime=={ONNXRUNTIME}"), "numpy>=2,<3", "pillow>=11"])?;
+    environment.install_wheel(&wheel)?;
+    Ok(environment)
+}

@@ -1,0 +1,113 @@
+//! Python environments under `.cache/`, one for each set of packages.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Result, process, workspace};
+
+/// The oldest Python that the scripts are written for.
+const MINIMUM: (u32, u32) = (3, 11);
+
+/// The interpreter that environments are made from: `PYTHON`, else `python3`.
+pub(crate) fn system() -> Result<PathBuf> {
+    let program = PathBuf::from(std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into()));
+    let version = version(&program)?;
+    if version < MINIMUM {
+        let ((major, minor), (wanted_major, wanted_minor)) = (version, MINIMUM);
+        let program = program.display();
+        return Err(format!(
+            "{program} is Python {major}.{minor}, but {wanted_major}.{wanted_minor} or newer is needed; set PYTHON to another one"
+        )
+        .into());
+    }
+    Ok(program)
+}
+
+fn version(program: &Path) -> Result<(u32, u32)> {
+    let output = process::capture(
+        Command::new(program).args(["-c", "import sys; print(sys.version_info[0], sys.version_info[1])"]),
+    )?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut numbers = text.split_whitespace().map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
+        _ => {
+            Err(format!("{} does not tell its version: {}", program.display(), process::tail(&output.stderr, 1)).into())
+        }
+    }
+}
+
+/// An environment with packages from the registry.
+pub(crate) struct Environment {
+    directory: PathBuf,
+}
+
+impl Environment {
+    /// The environment called `name` with exactly these requirements; made now unless it is there.
+    pub(crate) fn ensure(name: &str, requirements: &[&str]) -> Result<Environment> {
+        let system = system()?;
+        let (major, minor) = version(&system)?;
+        let directory = workspace::cache().join(format!("python{major}.{minor}-{name}"));
+        let environment = Environment { directory };
+        let stamp = environment.directory.join("requirements.txt");
+        let wanted = requirements.join("\n");
+        if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) && environment.program().exists() {
+            return Ok(environment);
+        }
+        if environment.directory.exists() {
+            fs::remove_dir_all(&environment.directory)?;
+        }
+        fs::create_dir_all(workspace::cache())?;
+        let made = process::capture(Command::new(&system).args(["-m", "venv"]).arg(&environment.directory))?;
+        if !made.status.success() {
+            return Err(format!(
+                "{} -m venv failed, is Python's venv module installed?\n{}",
+                system.display(),
+                process::tail(if made.stderr.is_empty() { &made.stdout } else { &made.stderr }, 4)
+            )
+            .into());
+        }
+        environment.pip(requirements)?;
+        fs::write(stamp, wanted)?;
+        Ok(environment)
+    }
+
+    /// The interpreter of the environment.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.directory.join("bin/python")
+    }
+
+    /// Installs a wheel file in the place of any older build of it, without asking a registry.
+    pub(crate) fn install_wheel(&self, wheel: &Path) -> Result<()> {
+        let wheel = wheel.to_str().ok_or("the wheel's path is not UTF-8")?;
+        self.pip(&["--no-deps", "--no-index", "--force-reinstall", wheel])
+    }
+
+    fn pip(&self, arguments: &[&str]) -> Result<()> {
+        let mut command = Command::new(self.program());
+        command.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--only-binary",
+            ":all:",
+        ]);
+        let output = process::capture(command.args(arguments))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(format!("pip install {} failed: {}", arguments.join(" "), process::tail(&output.stderr, 2)).into())
+    }
+
+    /// A command that runs one of the project's scripts.
+    pub(crate) fn script(&self, name: &str) -> Command {
+        let mut command = Command::new(self.program());
+        command.arg(workspace::root().join("integration_tests/python").join(name));
+        command.current_dir(workspace::root());
+        command
+    }
+}

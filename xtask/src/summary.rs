@@ -1,0 +1,94 @@
+//! What passed, what failed, what could not run and why.
+
+use std::fmt;
+
+/// The outcome of one test.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Outcome {
+    Passed,
+    /// With what was wrong.
+    Failed(String),
+    /// With the reason.
+    Skipped(String),
+}
+
+/// The outcomes of all tests so far.
+#[derive(Default)]
+pub(crate) struct Summary {
+    passed: usize,
+    failed: Vec<(String, String)>,
+    skipped: Vec<(String, String)>,
+}
+
+impl Summary {
+    pub(crate) fn record(&mut self, name: impl Into<String>, outcome: Outcome) {
+        match outcome {
+            Outcome::Passed => self.passed += 1,
+            Outcome::Failed(problem) => self.failed.push((name.into(), problem)),
+            Outcome::Skipped(reason) => self.skipped.push((name.into(), reason)),
+        }
+    }
+
+    /// Counts tests that were counted elsewhere already.
+    pub(crate) fn record_passed(&mut self, count: usize) {
+        self.passed += count;
+    }
+
+    pub(crate) fn passed(&self) -> usize {
+        self.passed
+    }
+
+    pub(crate) fn failed(&self) -> usize {
+        self.failed.len()
+    }
+
+    pub(crate) fn skipped(&self) -> usize {
+        self.skipped.len()
+    }
+}
+
+impl fmt::Display for Summary {
+    /// Failures and skips by name, then the counts alone on the last line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (title, list) in [("skipped", &self.skipped), ("failed", &self.failed)] {
+            if list.is_empty() {
+                continue;
+            }
+            writeln!(f, "{title}:")?;
+            for (name, text) in list {
+                writeln!(f, "  {name}: {}", text.trim_end().replace('\n', "\n      "))?;
+            }
+        }
+        write!(f, "{} passed, {} failed, {} skipped", self.passed(), self.failed(), self.skipped())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counts_stand_alone_on_the_last_line() {
+        let cases: [(&str, &[Outcome], &str); 4] = [
+            ("nothing ran", &[], "0 passed, 0 failed, 0 skipped"),
+            ("all good", &[Outcome::Passed, Outcome::Passed], "2 passed, 0 failed, 0 skipped"),
+            (
+                "a failure of two lines",
+                &[Outcome::Failed("first\nsecond\n".to_owned())],
+                "failed:\n  case: first\n      second\n0 passed, 1 failed, 0 skipped",
+            ),
+            (
+                "all kinds",
+                &[Outcome::Failed("bad".to_owned()), Outcome::Passed, Outcome::Skipped("no network".to_owned())],
+                "skipped:\n  case: no network\nfailed:\n  case: bad\n1 passed, 1 failed, 1 skipped",
+            ),
+        ];
+        for (name, outcomes, wanted) in cases {
+            let mut summary = Summary::default();
+            for outcome in outcomes {
+                summary.record("case", outcome.clone());
+            }
+            assert_eq!(summary.to_string(), wanted, "{name}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! `cargo xtask test`: every suite that can run on this machine, and one summary.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use serde::Deserialize;
+
+use crate::python::Environment;
+use crate::summary::{Outcome, Summary};
+use crate::{Result, codegen, dist, fuzz, process, workspace};
+
+/// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
+const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
+
+/// The scripts of `integration_tests/python` that are suites.
+const SUITES: [&str; 4] = ["suite_table.py", "suite_onnx_cases.py", "suite_models.py", "suite_options.py"];
+
+/// Where the models and pictures are kept.
+const MODELS: &str = "models";
+
+/// Runs the suites; an error when any test failed.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let choice = Choice::parse(arguments)?;
+    let mut summary = Summary::default();
+    let built = dist::build();
+    if let Err(problem) = &built {
+        summary.record("release build", Outcome::Failed(problem.to_string()));
+    }
+    if choice.takes("cargo") {
+        step("cargo test", &mut summary, cargo_tests);
+    }
+    if choice.takes("codegen") {
+        step("codegen --check", &mut summary, |summary| {
+            summary.record("codegen --check", outcome(codegen::run(&["--check".to_owned()])));
+            Ok(())
+        });
+    }
+    if choice.takes("fuzz") && !choice.fast {
+        step("fuzz", &mut summary, |summary| {
+            summary.record("fuzz", outcome(fuzz::run(&[])));
+            Ok(())
+        });
+    }
+    if let Ok(built) = &built {
+        let versions = if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES[..] };
+        for version in versions {
+            python_suites(version, &built.wheel, &choice, &mut summary);
+        }
+    }
+    println!("\n{summary}");
+    // The error message would follow the line of counts, which is to be the last.
+    if summary.failed() > 0 { std::process::exit(1) } else { Ok(()) }
+}
+
+/// What the command line asked for.
+struct Choice {
+    fast: bool,
+    only: Vec<String>,
+}
+
+impl Choice {
+    fn parse(arguments: &[String]) -> Result<Choice> {
+        let mut choice = Choice { fast: false, only: Vec::new() };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            match argument.as_str() {
+                "--fast" => choice.fast = true,
+                "--only" => {
+                    choice.only.extend(rest.by_ref().cloned());
+                    if choice.only.is_empty() {
+                        return Err("--only wants a part of a suite's name: cargo, codegen, fuzz, or a script".into());
+                    }
+                }
+                other => return Err(format!("test takes --fast and --only NAME …, got {other:?}").into()),
+            }
+        }
+        Ok(choice)
+    }
+
+    fn takes(&self, suite: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| suite.contains(part.as_str()))
+    }
+}
+
+/// Runs one step with its time; an error of the step itself is one failed test.
+fn step(name: &str, summary: &mut Summary, body: impl FnOnce(&mut Summary) -> Result<()>) {
+    println!("== {name}");
+    let start = Instant::now();
+    let before = (summary.passed(), summary.failed(), summary.skipped());
+    if let Err(problem) = body(summary) {
+        summary.record(name, Outcome::Failed(problem.to_string()));
+    }
+    println!(
+        "   {} passed, {} failed, {} skipped in {:.0} s",
+        summary.passed() - before.0,
+        summary.failed() - before.1,
+        summary.skipped() - before.2,
+        start.elapsed().as_secs_f64()
+    );
+}
+
+fn outcome(result: Result<()>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Passed,
+        Err(problem) => Outcome::Failed(problem.to_string()),
+    }
+}
+
+/// All Rust tests; those of `integration_tests` use the release libraries.
+fn cargo_tests(summary: &mut Summary) -> Result<()> {
+    let mut command = workspace::cargo();
+    command.args(["test", "--workspace", "--no-fail-fast", "--color", "never"]);
+    command.env("HIPDNN_RS_LIB_DIR", workspace::release());
+    remove_settings(&mut command);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let stdout = child.stdout.take().ok_or("cargo has no output")?;
+    let mut report = LibtestReport::default();
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        if !line.ends_with(" ... ok") {
+            println!("{line}");
+        }
+        report.read(&line);
+    }
+    let status = child.wait()?;
+    summary.record_passed(report.passed);
+    let failed = !report.failed.is_empty();
+    for name in report.failed {
+        summary.record(name, Outcome::Failed("see the output above".to_owned()));
+    }
+    for (name, reason) in report.ignored {
+        summary.record(name, Outcome::Skipped(reason));
+    }
+    if !status.success() && !failed {
+        return Err(format!(
+            "a test did not build or a test process died ({}); see the output above",
+            process::describe(status)
+        )
+        .into());
+    }
+    Ok(())
+}
+
+/// The lines of the standard test runner that matter.
+#[derive(Default, Debug, PartialEq)]
+struct LibtestReport {
+    passed: usize,
+    failed: Vec<String>,
+    ignored: Vec<(String, String)>,
+}
+
+impl LibtestReport {
+    fn read(&mut self, line: &str) {
+        let Some((name, verdict)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... ")) else {
+            return;
+        };
+        match verdict {
+            "ok" => self.passed += 1,
+            "FAILED" => self.failed.push(name.to_owned()),
+            _ => {
+                if let Some(reason) = verdict.strip_prefix("ignored") {
+                    let reason = reason.trim_start_matches([',', ' ']);
+                    let reason = if reason.is_empty() { "ignored" } else { reason };
+                    self.ignored.push((name.to_owned(), reason.to_owned()));
+                }
+            }
+        }
+    }
+}
+
+/// One line that a Python suite reports.
+#[derive(Deserialize)]
+struct Reported {
+    name: String,
+    outcome: String,
+    #[serde(default)]
+    detail: String,
+}
+
+/// The Python suites with one release of ONNX Runtime.
+fn python_suites(version: &str, wheel: &Path, choice: &Choice, summary: &mut Summary) {
+    let suites: Vec<&str> = SUITES.into_iter().filter(|suite| choice.takes(suite)).collect();
+    if suites.is_empty() {
+        return;
+    }
+    let runtime = format!("onnxruntime=={version}");
+    let requirements = [runtime.as_str(), "onnx==1.21.0", "numpy>=2,<3", "pillow>=11"];
+    let environment = match Environment::ensure(&format!("ort-{version}"), &requirements) {
+        Ok(environment) => environment,
+        Err(problem) => {
+            for suite in suites {
+                let reason = format!("no Python environment: {problem}");
+                summary.record(format!("{suite} with ONNX Runtime {version}"), Outcome::Skipped(reason));
+            }
+            return;
+        }
+    };
+    if let Err(problem) = environment.install_wheel(wheel) {
+        summary.record(
+            format!("installing the wheel beside ONNX Runtime {version}"),
+            Outcome::Failed(problem.to_string()),
+        );
+        return;
+    }
+    for suite in suites {
+        let title = format!("{suite} with ONNX Runtime {version}");
+        step(&title, summary, |summary| python_suite(&environment, suite, version, summary));
+    }
+}
+
+fn python_suite(environment: &Environment, suite: &str, version: &str, summary: &mut Summary) -> Result<()> {
+    let results = workspace::target().join(format!("{}-{version}.jsonl", suite.trim_end_matches(".py")));
+    // The results of an earlier run must not pass for this one's.
+    let _ = fs::remove_file(&results);
+    let mut command = environment.script(suite);
+    command.arg("--results").arg(&results);
+    command.arg("--cache").arg(workspace::cache().join(MODELS));
+    remove_settings(&mut command);
+    let status = command.stdin(Stdio::null()).status()?;
+    let text = fs::read_to_string(&results).unwrap_or_default();
+    let mut finished = false;
+    for line in text.lines() {
+        // A process that died may leave half a line.
+        let Ok(reported) = serde_json::from_str::<Reported>(line) else { continue };
+        let name = format!("{version} {}", reported.name);
+        match reported.outcome.as_str() {
+            "passed" => summary.record(name, Outcome::Passed),
+            "skipped" => summary.record(name, Outcome::Skipped(reported.detail)),
+            "finished" => finished = true,
+            _ => summary.record(name, Outcome::Failed(reported.detail)),
+        }
+    }
+    if finished && status.code() == Some(0) {
+        return Ok(());
+    }
+    if finished && status.code() == Some(1) {
+        // Its failures are recorded one by one.
+        return Ok(());
+    }
+    Err(format!("the suite did not come to its end ({})", process::describe(status)).into())
+}
+
+/// Settings of the user's shell must not decide what a test sees.
+fn remove_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("HIPDNN_") {
+            command.env_remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_runner_s_lines_are_counted() {
+        let cases = [
+            ("test graph::tests::reads ... ok", (1, 0, 0)),
+            ("test graph::tests::reads ... FAILED", (0, 1, 0)),
+            ("test graph::tests::reads ... ignored, no device", (0, 0, 1)),
+            ("test src/lib.rs - Graph (line 12) ... ok", (1, 0, 0)),
+            (
+                "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+                (0, 0, 0),
+            ),
+            ("running 3 tests", (0, 0, 0)),
+            ("---- graph::tests::reads stdout ----", (0, 0, 0)),
+        ];
+        for (line, (passed, failed, ignored)) in cases {
+            let mut report = LibtestReport::default();
+            report.read(line);
+            assert_eq!((report.passed, report.failed.len(), report.ignored.len()), (passed, failed, ignored), "{line}");
+        }
+    }
+
+    #[test]
+    fn suites_are_chosen_by_a_part_of_their_name() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let cases = [
+            ("", "fuzz", true),
+            ("--fast", "fuzz", true),
+            ("--only models", "suite_models.py", true),
+            ("--only models", "fuzz", false),
+        ];
+        for (line, suite, wanted) in cases {
+            let choice = Choice::parse(&words(line)).expect("a valid command line");
+            assert_eq!(choice.takes(suite), wanted, "{line:?} and {suite}");
+        }
+        for line in ["--only", "--quick", "models"] {
+            assert!(Choice::parse(&words(line)).is_err(), "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Where things are in the work tree, and building them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Result, process};
+
+/// The root of the work tree.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
+}
+
+/// Downloads and Python environments; ignored by git, safe to delete.
+pub(crate) fn cache() -> PathBuf {
+    root().join(".cache")
+}
+
+/// The directory that cargo builds into.
+pub(crate) fn target() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        // Cargo resolves a relative value against the directory it was started in, as `absolute` does.
+        Some(directory) if !directory.is_empty() => {
+            std::path::absolute(&directory).unwrap_or_else(|_| PathBuf::from(&directory))
+        }
+        _ => root().join("target"),
+    }
+}
+
+/// Where the release build leaves the libraries.
+pub(crate) fn release() -> PathBuf {
+    target().join("release")
+}
+
+/// The packages whose libraries are shipped.
+pub(crate) const LIBRARIES: [&str; 3] = ["hipdnn-rs-plugin", "hipdnn-rs-backend", "hipdnn-rs-ep"];
+
+/// A cargo command in the root of the work tree, by the cargo that started this program.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Builds the three shipped libraries with optimisation.
+pub(crate) fn build_release() -> Result<()> {
+    let mut command = cargo();
+    command.args(["build", "--release", "--quiet"]);
+    for package in LIBRARIES {
+        command.args(["--package", package]);
+    }
+    process::run(&mut command, "the release build")
+}
