@@ -29,3 +29,310 @@ fn all_kinds_round_trip_and_check() {
         }
     }
 }
+
+/// A graph with one tensor, written by flatc: uid 7, "eps", FLOAT, dims [1], strides [1], value Float32Value 1.5.
+const ONE_TENSOR: &str = "14000000 10001400 08000700 00000000 0c001000 10000000 00000001 74000000
+    0c000000 04000000 00000000 01000000 18000000 14002000 18000800 06000c00
+    10000000 07001400 14000000 00000101 38000000 18000000 24000000 0c000000
+    07000000 00000000 0000c03f 01000000 01000000 00000000 00000000 01000000
+    01000000 00000000 03000000 65707300 01000000 67000000";
+
+fn one_tensor() -> Vec<u8> {
+    let digits: String = ONE_TENSOR.split_whitespace().collect();
+    (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn bytes_of_flatc_are_read() {
+    let def = GraphDef::from_bytes(&one_tensor()).unwrap();
+    let eps = TensorDef::new(7, DataType::Float, &[1]).named("eps").with_value(TensorValue::Float32(1.5));
+    assert_eq!(
+        def,
+        GraphDef { name: "g".into(), compute_data_type: DataType::Float, tensors: vec![eps], ..GraphDef::default() }
+    );
+    // Our own bytes need not be the same, but mean the same.
+    assert_eq!(GraphDef::from_bytes(&def.to_bytes()), Ok(def));
+}
+
+#[test]
+fn a_wrong_value_slot_is_an_error() {
+    // The tag of the value is at byte 72 + 7, its slot at byte 92, the float at byte 104.
+    let cases: [(&str, usize, &[u8], &str); 5] = [
+        ("kind not known", 79, &[9], "not supported by this version of the format: tensor 7: value of kind 9"),
+        (
+            "offset outside",
+            92,
+            &[0xff, 0xff, 0xff, 0x7f],
+            "not a hipDNN FlatBuffer: tensor 7: the value lies outside the 152 bytes",
+        ),
+        (
+            "last byte outside",
+            92,
+            &[57, 0, 0, 0],
+            "not a hipDNN FlatBuffer: tensor 7: the value lies outside the 152 bytes",
+        ),
+        ("no slot", 52 + 18, &[0, 0], "not a hipDNN FlatBuffer: tensor 7: a value of kind 1 is announced, none came"),
+        (
+            "data type not known",
+            78,
+            &[99],
+            "not supported by this version of the format: tensor 7: data_type: number 99 is no data type",
+        ),
+    ];
+    for (name, at, bytes, message) in cases {
+        let mut graph = one_tensor();
+        graph[at..at + bytes.len()].copy_from_slice(bytes);
+        assert_eq!(GraphDef::from_bytes(&graph).unwrap_err().to_string(), message, "{name}");
+    }
+    let mut none = one_tensor();
+    none[79] = 0;
+    assert_eq!(GraphDef::from_bytes(&none).unwrap().tensors[0].value, None, "tag 0 is no value");
+}
+
+#[test]
+fn what_is_empty_or_zero_is_left_out() {
+    let mut graph = GraphBuilder::new("");
+    let tensor = graph.tensor(TensorDef { dims: vec![], strides: vec![], ..TensorDef::new(0, DataType::Unset, &[]) });
+    let bytes = graph.def().to_bytes();
+    // Offset to the root, two vtables (the graph's up to slot 12 with a field, the tensor's without), two tables of an
+    // offset each and that of the list, the list with one entry: 4 + 14 + 4 + 8 + 4 + 8, and padding.
+    assert!(bytes.len() <= 48, "{} bytes for nothing but an empty tensor", bytes.len());
+    let def = GraphDef::from_bytes(&bytes).unwrap();
+    assert_eq!((def.tensors.len(), def.tensors[0].uid, def.nodes.len()), (1, tensor, 0));
+    assert_eq!(GraphDef::from_bytes(&GraphDef::default().to_bytes()), Ok(GraphDef::default()));
+}
+
+#[test]
+fn cut_bytes_are_an_error_or_a_graph_but_never_a_panic() {
+    for def in samples::one_of_each().into_iter().chain([samples::every_field()]) {
+        let bytes = def.to_bytes();
+        // The last bytes may be padding.
+        for len in 0..bytes.len() - 8 {
+            assert_ne!(GraphDef::from_bytes(&bytes[..len]), Ok(def.clone()), "{} cut to {len}", def.name);
+        }
+    }
+}
+
+/// Little-endian words, for buffers written by hand.
+fn words(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    words.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+#[test]
+fn a_small_buffer_cannot_ask_for_much_memory() {
+    // Every entry of the vector of tensors leads to the same tensor, whose dims are a long vector: decoded, they would
+    // take entries × extents × 8 bytes.
+    let (entries, extents) = (60_000u32, 4_000u32);
+    let graph_table = 28;
+    let vector = graph_table + 8;
+    let tensor_table = vector + 4 + 4 * entries;
+    // The extents are 8 bytes wide, and so aligned.
+    let dims = tensor_table + 12;
+    let mut bytes = words([graph_table, 0]);
+    // vtable of the graph at 8: 14 bytes, table of 8 bytes, only slot 12; vtable of the tensor at 22 would be odd to
+    // words, so both share one with slot 12 at offset 4 (tensors of the graph, dims of the tensor).
+    bytes.extend([14u16, 8, 0, 0, 0, 0, 4, 0, 0, 0].iter().flat_map(|half| half.to_le_bytes()));
+    assert_eq!(bytes.len(), graph_table as usize);
+    bytes.extend(words([graph_table - 8, vector - (graph_table + 4), entries]));
+    bytes.extend(words((0..entries).map(|i| tensor_table - (vector + 4 + 4 * i))));
+    bytes.extend(words([tensor_table - 8, dims - (tensor_table + 4), 0, extents]));
+    bytes.extend(words((0..2 * extents).map(|_| 1)));
+    let error = GraphDef::from_bytes(&bytes).unwrap_err().to_string();
+    assert!(error.contains("Apparent size too large"), "{error}");
+}
+
+/// The example of hipDNN's JSON form: a 3×3 convolution, a bias and a ReLU, channels innermost.
+const CONV_BIAS_RELU: &str = r#"{
+  "name": "conv_bias_relu", "compute_data_type": "float", "intermediate_data_type": "half", "io_data_type": "half",
+  "is_override_shape_enabled": false,
+  "tensors": [
+    {"uid": 1, "name": "x", "data_type": "half", "dims": [2, 32, 14, 14], "strides": [6272, 1, 448, 32],
+     "virtual": false, "is_runtime_pass_by_value": false, "alignment": 16},
+    {"uid": 2, "name": "w", "data_type": "half", "dims": [64, 32, 3, 3], "strides": [288, 1, 96, 32],
+     "virtual": false, "is_runtime_pass_by_value": false, "alignment": 16},
+    {"uid": 3, "name": "c", "data_type": "half", "dims": [2, 64, 14, 14], "strides": [12544, 1, 896, 64],
+     "virtual": true, "is_runtime_pass_by_value": false, "alignment": 16},
+    {"uid": 4, "name": "b", "data_type": "half", "dims": [1, 64, 1, 1], "strides": [64, 1, 64, 64],
+     "virtual": false, "is_runtime_pass_by_value": false, "alignment": 16},
+    {"uid": 5, "name": "s", "data_type": "half", "dims": [2, 64, 14, 14], "strides": [12544, 1, 896, 64],
+     "virtual": true, "is_runtime_pass_by_value": false, "alignment": 16},
+    {"uid": 6, "name": "y", "data_type": "half", "dims": [2, 64, 14, 14], "strides": [12544, 1, 896, 64],
+     "virtual": false, "is_runtime_pass_by_value": false, "alignment": 16}],
+  "nodes": [
+    {"type": "ConvolutionFwdAttributes", "name": "conv", "compute_data_type": "float",
+     "inputs": {"x_tensor_uid": 1, "w_tensor_uid": 2}, "outputs": {"y_tensor_uid": 3},
+     "parameters": {"conv_mode": "CROSS_CORRELATION", "pre_padding": [1, 1], "post_padding": [1, 1],
+       "stride": [1, 1], "dilation": [1, 1]}},
+    {"type": "PointwiseAttributes", "name": "bias", "compute_data_type": "float",
+     "inputs": {"operation": "add", "in_0_tensor_uid": 3, "in_1_tensor_uid": 4, "in_2_tensor_uid": null,
+       "axis_tensor_uid": null, "relu_lower_clip": null, "relu_upper_clip": null, "relu_lower_clip_slope": null,
+       "swish_beta": null, "elu_alpha": null, "softplus_beta": null},
+     "outputs": {"out_0_tensor_uid": 5}},
+    {"type": "PointwiseAttributes", "name": "relu", "compute_data_type": "float",
+     "inputs": {"operation": "relu_fwd", "in_0_tensor_uid": 5, "in_1_tensor_uid": null, "in_2_tensor_uid": null,
+       "axis_tensor_uid": null, "relu_lower_clip": null, "relu_upper_clip": null, "relu_lower_clip_slope": null,
+       "swish_beta": null, "elu_alpha": null, "softplus_beta": null},
+     "outputs": {"out_0_tensor_uid": 6}}]
+}"#;
+
+#[test]
+fn json_is_the_form_of_hipdnn() {
+    let def = samples::conv_bias_relu();
+    assert_eq!(GraphDef::from_json(CONV_BIAS_RELU), Ok(def.clone()));
+    let written: serde_json::Value = serde_json::from_str(&def.to_json()).unwrap();
+    assert_eq!(written, serde_json::from_str::<serde_json::Value>(CONV_BIAS_RELU).unwrap());
+    // Files from before runtime scalars lack the key.
+    let older = CONV_BIAS_RELU.replace(r#""is_runtime_pass_by_value": false,"#, "");
+    assert_eq!(GraphDef::from_json(&older), Ok(def));
+}
+
+#[test]
+fn json_errors_name_the_place() {
+    let cases = [
+        (
+            r#""type": "ConvolutionFwdAttributes""#,
+            r#""type": "ConvolutionFwd""#,
+            r#"nodes[0]: wanted the name of an attributes table, came "ConvolutionFwd""#,
+        ),
+        (
+            r#""operation": "add""#,
+            r#""operation": "ADD""#,
+            r#"nodes[1]: inputs.operation: wanted pointwise mode, came "ADD""#,
+        ),
+        (r#""outputs": {"out_0_tensor_uid": 6}"#, r#""outputs": {}"#, "nodes[2]: outputs.out_0_tensor_uid is missing"),
+        (
+            r#""dims": [2, 64, 14, 14], "strides": [12544, 1, 896, 64],"#,
+            r#""dims": [2, 64.5, 14, 14], "strides": [],"#,
+            "tensors[2]: dims: wanted an integer of 64 bits, came 64.5",
+        ),
+        (
+            r#""data_type": "half""#,
+            r#""data_type": "float8""#,
+            r#"tensors[0]: data_type: wanted data type, came "float8""#,
+        ),
+        (r#""stride": [1, 1]"#, r#""stride": 1"#, "nodes[0]: parameters.stride: wanted a list of integers, came 1"),
+        (r#""parameters": {"#, r#""params": {"#, "nodes[0]: parameters.pre_padding is missing"),
+        (r#""name": "conv_bias_relu","#, "", "name is missing"),
+        (
+            r#""alignment": 16"#,
+            r#""value_type": "Float9Value", "value": 1"#,
+            r#"tensors[0]: value_type: wanted the name of a value struct, came "Float9Value""#,
+        ),
+        (
+            r#""alignment": 16"#,
+            r#""value_type": "Float8Value", "value": 256"#,
+            "tensors[0]: value: wanted a byte, came 256",
+        ),
+        (
+            r#""alignment": 16"#,
+            r#""value_type": "Int32Value", "value": 2147483648"#,
+            "tensors[0]: value: wanted an integer of 32 bits, came 2147483648",
+        ),
+        (r#""alignment": 16"#, r#""value_type": "Float32Value""#, "tensors[0]: value is missing beside value_type"),
+        (
+            r#""is_override_shape_enabled": false"#,
+            r#""id": "00112233-4455-6677-8899-aabbccddeef""#,
+            r#"id: wanted a UUID, came "00112233-4455-6677-8899-aabbccddeef""#,
+        ),
+        (
+            r#""is_override_shape_enabled": false"#,
+            r#""min_required_engine_api_version": {"major": 1, "minor": -1}"#,
+            "min_required_engine_api_version: minor: wanted a number of 32 bits, came -1",
+        ),
+    ];
+    for (from, to, message) in cases {
+        let text = CONV_BIAS_RELU.replacen(from, to, 1);
+        assert_ne!(text, CONV_BIAS_RELU, "{from} is there");
+        let error = GraphDef::from_json(&text).unwrap_err().to_string();
+        assert_eq!(error, format!("not a hipDNN JSON graph: {message}"));
+    }
+    for text in ["", "[]", "{", "null", &"[".repeat(100_000)] {
+        let error = GraphDef::from_json(text).unwrap_err();
+        assert!(matches!(error, GraphError::Json(_)), "{error}");
+    }
+}
+
+#[test]
+fn configurations_details_and_plans_round_trip() {
+    let config = EngineConfig {
+        engine_id: -7,
+        knobs: vec![
+            ("a.int".into(), KnobValue::Int(i64::MIN)),
+            ("a.float".into(), KnobValue::Float(0.1)),
+            ("a.string".into(), KnobValue::String("1=x".into())),
+            (String::new(), KnobValue::String(String::new())),
+        ],
+    };
+    assert_eq!(EngineConfig::from_bytes(&config.to_bytes()), Ok(config.clone()));
+    assert_eq!(EngineConfig::from_bytes(&EngineConfig::default().to_bytes()), Ok(EngineConfig::default()));
+
+    let knob = |id: &str, default, constraint| Knob {
+        id: id.into(),
+        description: format!("{id} does"),
+        default,
+        constraint,
+        deprecated: id == "old",
+    };
+    let int = KnobConstraint::Int { min: 0, max: 8, step: 2, valid: vec![0, 4] };
+    let text = KnobConstraint::String { max_length: 3, valid: vec!["on".into(), String::new()] };
+    let details = EngineDetails {
+        engine_id: 9,
+        knobs: vec![
+            knob("int", KnobValue::Int(0), Some(int)),
+            knob("float", KnobValue::Float(0.0), Some(KnobConstraint::Float { min: -1.0, max: 1.0 })),
+            knob("text", KnobValue::String(String::new()), Some(text)),
+            knob("old", KnobValue::Int(1), None),
+        ],
+        behavior_notes: vec![1, -2],
+        name: Some("ENGINE".into()),
+    };
+    assert_eq!(EngineDetails::from_bytes(&details.to_bytes()), Ok(details.clone()));
+    assert_eq!(EngineDetails::from_bytes(&EngineDetails::default().to_bytes()), Ok(EngineDetails::default()));
+
+    let plan = SerializedExecutionPlan {
+        version: 1,
+        engine_id: 9,
+        workspace_size: 4096,
+        tensor_uids: vec![TensorUid(0), TensorUid(-1)],
+        engine_config: config.to_bytes(),
+        plugin_payload: vec![1, 2, 3],
+    };
+    assert_eq!(SerializedExecutionPlan::from_bytes(&plan.to_bytes()), Ok(plan.clone()));
+    let graph = samples::conv_bias_relu().to_bytes();
+    for plan in [None, Some(plan.to_bytes())] {
+        let both = SerializedGraphAndPlan { graph: graph.clone(), plan };
+        let bytes = both.to_bytes();
+        assert_eq!((&bytes[4..8], content_kind(&bytes)), (&b"HDGP"[..], ContentKind::GraphAndPlan));
+        assert_eq!(SerializedGraphAndPlan::from_bytes(&bytes), Ok(both));
+    }
+    assert_eq!(content_kind(&graph), ContentKind::Bare);
+    assert!(SerializedGraphAndPlan::from_bytes(&graph).is_err());
+    for garbage in [&[][..], &[0; 3], &[0xff; 64], &graph[1..]] {
+        assert!(EngineConfig::from_bytes(garbage).is_err(), "{garbage:?}");
+        assert!(EngineDetails::from_bytes(garbage).is_err(), "{garbage:?}");
+        assert!(SerializedExecutionPlan::from_bytes(garbage).is_err(), "{garbage:?}");
+    }
+}
+
+#[test]
+fn features_ask_for_an_api_version() {
+    let plain = samples::conv_bias_relu;
+    let with = |change: fn(&mut GraphDef)| {
+        let mut def = plain();
+        change(&mut def);
+        def
+    };
+    let cases: [(GraphDef, u32); 6] = [
+        (plain(), 0),
+        (with(|def| def.is_override_shape_enabled = true), 1),
+        (with(|def| def.tensors[3].is_runtime_pass_by_value = true), 2),
+        (with(|def| def.tensors[0].alignment = 32), 3),
+        (with(|def| def.tensors[0].ragged = Some(Ragged { offset: TensorUid(4), multiplier: 1 })), 3),
+        (samples::every_field(), 3),
+    ];
+    for (def, minor) in cases {
+        let features = GraphFeatures::of(&def.to_bytes()).unwrap();
+        assert_eq!(features, GraphFeatures::from(&def));
+        assert_eq!(features.required_api_version(), EngineApiVersion { major: 1, minor, patch: 0 });
+    }
+}

@@ -376,7 +376,7 @@ fn resample(
     y: Operand,
     index: Option<Operand>,
     mode: ResampleMode,
-    [pre, post, stride, window]: [&Vec<i64>; 4],
+    lists: [&[i64]; 4],
 ) -> Result<(), String> {
     x.rank_at_least(3)?;
     y.rank_of(x)?;
@@ -384,15 +384,16 @@ fn resample(
         let wanted = format!("the batch and channels of {}, {:?}", x.role, &x.dims()[..2]);
         return Err(y.wrong(wanted, format_args!("{:?}", &y.dims()[..2])));
     }
-    if let Some(index) = index {
-        index.dims_are(y.dims())?;
-    }
     match mode {
         ResampleMode::Unset => return Err("resample_mode: wanted a mode, came not_set".into()),
         // Interpolation takes its scale from the extents.
-        ResampleMode::Bilinear | ResampleMode::Nearest => return Ok(()),
-        _ => {}
+        ResampleMode::Bilinear | ResampleMode::Nearest => {}
+        _ => pooled_extents(x, y, lists)?,
     }
+    index.map_or(Ok(()), |index| index.dims_are(y.dims()))
+}
+
+fn pooled_extents(x: Operand, y: Operand, [pre, post, stride, window]: [&[i64]; 4]) -> Result<(), String> {
     let spatial = x.tensor.rank() - 2;
     spatial_list("pre_padding", pre, spatial, 0)?;
     spatial_list("post_padding", post, spatial, 0)?;

@@ -1,5 +1,7 @@
 //! One small valid graph of each kind of node, and a few larger ones.
 
+#![allow(dead_code, reason = "each test takes what it needs")]
+
 use hipdnn_schemas::*;
 
 fn uid(n: i64) -> TensorUid {

@@ -1,0 +1,499 @@
+//! What is wrong with a graph, to the letter.
+
+mod samples;
+
+use hipdnn_schemas::*;
+
+type Change = fn(&mut GraphDef);
+type OperationChange = fn(&mut Operation);
+
+fn conv(def: &mut GraphDef) -> &mut ConvolutionFwd {
+    match &mut def.nodes[0].operation {
+        Operation::ConvolutionFwd(conv) => conv,
+        other => unreachable!("{}", other.kind()),
+    }
+}
+
+fn geometry(def: &mut GraphDef) -> &mut Convolution {
+    &mut conv(def).convolution
+}
+
+fn pointwise(def: &mut GraphDef, node: usize) -> &mut Pointwise {
+    match &mut def.nodes[node].operation {
+        Operation::Pointwise(pointwise) => pointwise,
+        other => unreachable!("{}", other.kind()),
+    }
+}
+
+fn check(name: &str, def: GraphDef, message: &str) {
+    let came = match Graph::new(def.clone()) {
+        Ok(_) => "a graph".to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(came, message, "{name}");
+    let came = Graph::from_bytes(&def.to_bytes()).err().map(|error| error.to_string());
+    assert_eq!(came.as_deref(), Some(message), "{name}, from bytes");
+}
+
+/// Changes to a convolution with bias and ReLU: x 1, w 2, c 3 (virtual), b 4, s 5 (virtual), y 6.
+#[test]
+fn convolution_bias_relu() {
+    let cases: &[(&str, Change, &str)] = &[
+        ("uid twice", |d| d.tensors[1].uid = TensorUid(1), "tensor 1: its uid is taken by another tensor"),
+        ("no dims", |d| d.tensors[0].dims.clear(), "tensor 1: wanted 1 to 8 dimensions, came 0"),
+        ("rank 9", |d| d.tensors[0].dims = vec![1; 9], "tensor 1: wanted 1 to 8 dimensions, came 9"),
+        (
+            "stride missing",
+            |d| d.tensors[0].strides.truncate(3),
+            "tensor 1: wanted 4 strides, one for each dimension, came 3",
+        ),
+        ("extent 0", |d| d.tensors[0].dims[2] = 0, "tensor 1: wanted an extent of at least 1 in dimension 2, came 0"),
+        (
+            "stride negative",
+            |d| d.tensors[0].strides[3] = -32,
+            "tensor 1: wanted a stride of at least 0 in dimension 3, came -32",
+        ),
+        (
+            "too many elements",
+            |d| d.tensors[0].dims = vec![i64::MAX; 4],
+            "tensor 1: wanted at most 70368744177664 elements of type half, came 18446744073709551615",
+        ),
+        (
+            "too wide",
+            |d| d.tensors[0].strides[0] = i64::MAX,
+            "tensor 1: wanted at most 70368744177664 elements of type half, came 9223372036854782079",
+        ),
+        (
+            "no type anywhere",
+            |d| {
+                d.tensors[0].data_type = DataType::Unset;
+                d.io_data_type = DataType::Unset;
+            },
+            "tensor 1: neither the tensor nor the graph has a data type for it",
+        ),
+        (
+            "no compute type anywhere",
+            |d| {
+                d.nodes[1].compute_data_type = DataType::Unset;
+                d.compute_data_type = DataType::Unset;
+            },
+            "node 1 (PointwiseAttributes): neither the node nor the graph has a compute type",
+        ),
+        ("alignment", |d| d.tensors[0].alignment = 0, "tensor 1: wanted an alignment of at least 1 byte, came 0"),
+        (
+            "own offsets",
+            |d| d.tensors[0].ragged = Some(Ragged { offset: TensorUid(1), multiplier: 1 }),
+            "tensor 1: it cannot be its own row offsets",
+        ),
+        (
+            "offsets missing",
+            |d| d.tensors[0].ragged = Some(Ragged { offset: TensorUid(9), multiplier: 1 }),
+            "tensor 1: its row offsets are tensor 9, which the graph does not have",
+        ),
+        (
+            "offset multiplier",
+            |d| d.tensors[0].ragged = Some(Ragged { offset: TensorUid(2), multiplier: 0 }),
+            "tensor 1: wanted a multiplier of row offsets of at least 1, came 0",
+        ),
+        (
+            "value of another type",
+            |d| d.tensors[3].value = Some(TensorValue::Float32(1.0)),
+            "tensor 4: wanted a value of type half, came Float32(1.0)",
+        ),
+        (
+            "value of many",
+            |d| d.tensors[3].value = Some(TensorValue::Float16(1.0)),
+            "tensor 4: wanted 1 element for a scalar passed by value, came 64",
+        ),
+        (
+            "runtime scalar of many",
+            |d| d.tensors[3].is_runtime_pass_by_value = true,
+            "tensor 4: wanted 1 element for a scalar passed by value, came 64",
+        ),
+        ("no nodes", |d| d.nodes.clear(), "not a hipDNN FlatBuffer: wanted at least one node, came none"),
+        (
+            "reads nothing known",
+            |d| conv(d).w = TensorUid(77),
+            "node 0 (ConvolutionFwdAttributes): it reads tensor 77, which the graph does not have",
+        ),
+        (
+            "writes nothing known",
+            |d| conv(d).y = TensorUid(77),
+            "node 0 (ConvolutionFwdAttributes): it writes tensor 77, which the graph does not have",
+        ),
+        (
+            "two producers",
+            |d| pointwise(d, 1).out_0 = TensorUid(3),
+            "node 1 (PointwiseAttributes): it writes tensor 3, which node 0 writes too",
+        ),
+        (
+            "own output",
+            |d| pointwise(d, 1).in_0 = TensorUid(5),
+            "node 1 (PointwiseAttributes): it reads tensor 5, which only node 1 writes",
+        ),
+        (
+            "consumer first",
+            |d| d.nodes.swap(1, 2),
+            "node 1 (PointwiseAttributes): it reads tensor 5, which only node 2 writes",
+        ),
+        (
+            "virtual input",
+            |d| d.tensors[0].is_virtual = true,
+            "node 0 (ConvolutionFwdAttributes): it reads tensor 1, which is virtual, but which no node writes",
+        ),
+        (
+            "output overlaps: rows",
+            |d| d.tensors[5].strides = vec![12544, 196, 13, 1],
+            "tensor 6: stride 13 of dimension 2 overlaps dimension 3",
+        ),
+        (
+            "output overlaps: equal strides",
+            |d| d.tensors[5].strides = vec![12544, 196, 1, 1],
+            "tensor 6: stride 1 of dimension 2 overlaps dimension 3",
+        ),
+        (
+            "output overlaps: channels",
+            |d| d.tensors[5].strides = vec![12544, 195, 14, 1],
+            "tensor 6: stride 195 of dimension 1 overlaps dimension 2",
+        ),
+        (
+            "output repeats",
+            |d| d.tensors[5].strides = vec![12544, 0, 896, 64],
+            "tensor 6: stride 0 of dimension 1 overlaps itself",
+        ),
+        (
+            "written scalar",
+            |d| {
+                d.tensors[5] = TensorDef::new(6, DataType::Half, &[1]).with_value(TensorValue::Float16(0.0));
+            },
+            "tensor 6: it is a scalar passed by value, but a node writes it",
+        ),
+        (
+            "mode unset",
+            |d| geometry(d).mode = ConvMode::Unset,
+            "node 0 (ConvolutionFwdAttributes): conv_mode: wanted CONVOLUTION or CROSS_CORRELATION, came UNSET",
+        ),
+        (
+            "rank 2",
+            |d| {
+                d.tensors[0] = TensorDef::new(1, DataType::Half, &[2, 32]);
+            },
+            "node 0 (ConvolutionFwdAttributes): x (tensor 1): wanted at least 3 dimensions, came 2",
+        ),
+        (
+            "ranks differ",
+            |d| {
+                d.tensors[1] = TensorDef::new(2, DataType::Half, &[64, 32, 3]);
+            },
+            "node 0 (ConvolutionFwdAttributes): w (tensor 2): wanted 4 dimensions as x has, came 3",
+        ),
+        (
+            "padding missing",
+            |d| geometry(d).pre_padding.clear(),
+            "node 0 (ConvolutionFwdAttributes): pre_padding: wanted 2 entries, one for each spatial dimension, came 0",
+        ),
+        (
+            "padding negative",
+            |d| geometry(d).post_padding[1] = -1,
+            "node 0 (ConvolutionFwdAttributes): post_padding: wanted entries of 0 to 2147483647, came -1",
+        ),
+        (
+            "stride 0",
+            |d| geometry(d).stride[0] = 0,
+            "node 0 (ConvolutionFwdAttributes): stride: wanted entries of 1 to 2147483647, came 0",
+        ),
+        (
+            "dilation huge",
+            |d| geometry(d).dilation[0] = i64::MAX,
+            "node 0 (ConvolutionFwdAttributes): dilation: wanted entries of 1 to 2147483647, came 9223372036854775807",
+        ),
+        (
+            "groups do not divide",
+            |d| d.tensors[1] = TensorDef::new(2, DataType::Half, &[64, 5, 3, 3]),
+            "node 0 (ConvolutionFwdAttributes): w (tensor 2): wanted a dimension 1 that divides the 32 channels of x, \
+             came 5",
+        ),
+        (
+            "filters do not divide",
+            |d| d.tensors[1] = TensorDef::new(2, DataType::Half, &[60, 4, 3, 3]),
+            "node 0 (ConvolutionFwdAttributes): w (tensor 2): wanted a dimension 0 that is a multiple of the 8 groups, \
+             came 60",
+        ),
+        (
+            "filter too large",
+            |d| geometry(d).dilation[1] = 8,
+            "node 0 (ConvolutionFwdAttributes): w (tensor 2): wanted a filter that fits extent 14 with padding 1 and 1 \
+             in dimension 3, came extent 3 with dilation 8",
+        ),
+        (
+            "output extents",
+            |d| geometry(d).stride[1] = 2,
+            "node 0 (ConvolutionFwdAttributes): y (tensor 3): wanted dimensions [2, 64, 14, 7], came [2, 64, 14, 14]",
+        ),
+        (
+            "pointwise mode unset",
+            |d| pointwise(d, 1).mode = PointwiseMode::Unset,
+            "node 1 (PointwiseAttributes): operation: wanted a pointwise mode, came unset",
+        ),
+        (
+            "operand missing",
+            |d| pointwise(d, 1).in_1 = None,
+            "node 1 (PointwiseAttributes): in_1: wanted 2 operands for add, came none here",
+        ),
+        (
+            "operand too many",
+            |d| pointwise(d, 2).in_1 = Some(TensorUid(4)),
+            "node 2 (PointwiseAttributes): in_1 (tensor 4): wanted 1 operands for relu_fwd, came one more",
+        ),
+        (
+            "no broadcast",
+            |d| d.tensors[3].dims[2] = 7,
+            "node 1 (PointwiseAttributes): in_1 (tensor 4): wanted extents of 1 or those of out_0, [2, 64, 14, 14], \
+             came [1, 64, 7, 1]",
+        ),
+        (
+            "axis missing",
+            |d| pointwise(d, 2).mode = PointwiseMode::GenIndex,
+            "node 2 (PointwiseAttributes): axis_tensor_uid: wanted the index of a dimension for gen_index, came none",
+        ),
+        (
+            "axis outside",
+            |d| pointwise(d, 2).axis = Some(4),
+            "node 2 (PointwiseAttributes): axis_tensor_uid: wanted a dimension of out_0, 0 to 3, came 4",
+        ),
+    ];
+    for (name, change, message) in cases {
+        let mut def = samples::conv_bias_relu();
+        change(&mut def);
+        check(name, def, message);
+    }
+}
+
+/// A tensor of the valid graph of a kind gets other dimensions.
+#[test]
+fn shapes_of_other_kinds() {
+    let cases: &[(&str, usize, &[i64], &str)] = &[
+        (
+            "BatchnormInferenceAttributes",
+            1,
+            &[5],
+            "mean (tensor 1): wanted 4 elements, one for each channel of x, came 5",
+        ),
+        (
+            "BatchnormInferenceAttributes",
+            5,
+            &[2, 4, 5, 7],
+            "y (tensor 5): wanted dimensions [2, 4, 5, 6], came [2, 4, 5, 7]",
+        ),
+        ("BatchnormAttributes", 3, &[2], "epsilon (tensor 3): wanted 1 elements, a scalar, came 2"),
+        (
+            "BatchnormBackwardAttributes",
+            8,
+            &[3],
+            "dscale (tensor 8): wanted 4 elements, one for each channel of x, came 3",
+        ),
+        (
+            "ConvolutionBwdAttributes",
+            2,
+            &[2, 4, 5, 7],
+            "dy (tensor 0): wanted dimensions [2, 6, 2, 7], came [2, 6, 2, 6]",
+        ),
+        (
+            "ConvolutionWrwAttributes",
+            2,
+            &[6, 3, 3, 2],
+            "dw (tensor 2): wanted a dimension 1 that divides the 4 channels of x, came 3",
+        ),
+        ("MatmulAttributes", 1, &[1, 5, 3, 6], "b (tensor 1): wanted 4 rows, as a has columns, came 3"),
+        ("MatmulAttributes", 1, &[3, 5, 4, 6], "b (tensor 1): wanted an extent of 1 or 2 in dimension 0, came 3"),
+        ("MatmulAttributes", 2, &[2, 5, 6, 3], "c (tensor 2): wanted dimensions [2, 5, 3, 6], came [2, 5, 6, 3]"),
+        (
+            "RMSNormAttributes",
+            1,
+            &[1, 4, 5, 7],
+            "scale (tensor 1): wanted extents of 1 or those of x, [2, 4, 5, 6], came [1, 4, 5, 7]",
+        ),
+        ("RMSNormAttributes", 4, &[1, 4, 1, 1], "bias (tensor 4): wanted dimensions [1, 4, 5, 6], came [1, 4, 1, 1]"),
+        (
+            "RMSNormBackwardAttributes",
+            0,
+            &[2, 4, 5, 5],
+            "dy (tensor 0): wanted dimensions [2, 4, 5, 6], came [2, 4, 5, 5]",
+        ),
+        (
+            "LayernormAttributes",
+            1,
+            &[4],
+            "scale (tensor 1): wanted 120 elements, one for each normalised element of x, came 4",
+        ),
+        ("LayernormAttributes", 5, &[3], "mean (tensor 5): wanted 2 elements, one for each row of x, came 3"),
+        ("LayernormBackwardAttributes", 3, &[3], "mean (tensor 3): wanted 4 elements, one for each row of x, came 3"),
+        (
+            "ReductionAttributes",
+            1,
+            &[2, 4, 2, 1],
+            "out (tensor 1): wanted extents of 1 or those of in, [2, 4, 5, 6], came [2, 4, 2, 1]",
+        ),
+        ("ResampleFwdAttributes", 1, &[2, 4, 4, 3], "y (tensor 1): wanted an extent of 3 in dimension 2, came 4"),
+        (
+            "ResampleFwdAttributes",
+            1,
+            &[2, 5, 3, 3],
+            "y (tensor 1): wanted the batch and channels of x, [2, 4], came [2, 5]",
+        ),
+        (
+            "ResampleFwdAttributes",
+            2,
+            &[2, 4, 3, 2],
+            "index (tensor 2): wanted dimensions [2, 4, 3, 3], came [2, 4, 3, 2]",
+        ),
+        ("ResampleBwdAttributes", 1, &[2, 4, 9, 6], "dy (tensor 0): wanted an extent of 5 in dimension 2, came 3"),
+        ("BlockScaleDequantizeAttributes", 2, &[4, 9], "y (tensor 2): wanted dimensions [4, 8], came [4, 9]"),
+        ("BlockScaleQuantizeAttributes", 1, &[8], "y (tensor 1): wanted 2 dimensions as x has, came 1"),
+        ("SdpaAttributes", 1, &[2, 3, 5, 8], "k (tensor 1): wanted heads that divide the 4 of q, came 3"),
+        ("SdpaAttributes", 3, &[2, 4, 3, 9], "o (tensor 3): wanted dimensions [2, 4, 3, 8], came [2, 4, 3, 9]"),
+        (
+            "SdpaBackwardAttributes",
+            7,
+            &[2, 4, 5, 8],
+            "dk (tensor 7): wanted dimensions [2, 2, 5, 8], came [2, 4, 5, 8]",
+        ),
+    ];
+    for (kind, tensor, dims, message) in cases {
+        let mut graphs = samples::one_of_each().into_iter();
+        let mut def = graphs.find(|def| def.nodes[0].operation.kind() == *kind).expect("one of each kind");
+        def.tensors[*tensor] = TensorDef::new(*tensor as i64, DataType::Float, dims);
+        check(kind, def, &format!("node 0 ({kind}): {message}"));
+    }
+}
+
+#[test]
+fn attributes_of_other_kinds() {
+    let cases: &[(&str, OperationChange, &str)] = &[
+        (
+            "LayernormAttributes",
+            |op| {
+                if let Operation::Layernorm(n) = op {
+                    n.normalized_dim_count = 5
+                }
+            },
+            "normalized_dim_count: wanted 1 to 4, the dimensions of x, came 5",
+        ),
+        (
+            "ReductionAttributes",
+            |op| {
+                if let Operation::Reduction(r) = op {
+                    r.mode = ReductionMode::Unset
+                }
+            },
+            "wanted a reduction mode, came not_set",
+        ),
+        (
+            "ResampleFwdAttributes",
+            |op| {
+                if let Operation::ResampleFwd(r) = op {
+                    r.window.push(1)
+                }
+            },
+            "window: wanted 2 entries, one for each spatial dimension, came 3",
+        ),
+        (
+            "ResampleBwdAttributes",
+            |op| {
+                if let Operation::ResampleBwd(r) = op {
+                    r.resample_mode = ResampleMode::Unset
+                }
+            },
+            "resample_mode: wanted a mode, came not_set",
+        ),
+        (
+            "BlockScaleDequantizeAttributes",
+            |op| {
+                if let Operation::BlockScaleDequantize(b) = op {
+                    b.block_size[1] = 0
+                }
+            },
+            "block_size: wanted at least 1, came 0",
+        ),
+        (
+            "BlockScaleQuantizeAttributes",
+            |op| {
+                if let Operation::BlockScaleQuantize(b) = op {
+                    b.axis = Some(-1)
+                }
+            },
+            "axis: wanted a dimension of x, 0 to 1, came -1",
+        ),
+        (
+            "CustomOpAttributes",
+            |op| {
+                if let Operation::CustomOp(c) = op {
+                    c.custom_op_id.clear()
+                }
+            },
+            "custom_op_id: wanted a name, came none",
+        ),
+        (
+            "CustomOpAttributes",
+            |op| {
+                if let Operation::CustomOp(c) = op {
+                    c.outputs.clear()
+                }
+            },
+            "it writes no tensor",
+        ),
+    ];
+    for (kind, change, message) in cases {
+        let mut graphs = samples::one_of_each().into_iter();
+        let mut def = graphs.find(|def| def.nodes[0].operation.kind() == *kind).expect("one of each kind");
+        change(&mut def.nodes[0].operation);
+        check(kind, def, &format!("node 0 ({kind}): {message}"));
+    }
+}
+
+/// What looks odd, but is right.
+#[test]
+fn odd_graphs_that_are_right() {
+    let cases: &[(&str, Change)] = &[
+        ("input repeats a row", |d| d.tensors[3].strides = vec![0, 0, 0, 0]),
+        ("stride of an extent of 1 means nothing", |d| d.tensors[3].strides[0] = -1),
+        ("wide stride of an extent of 1", |d| d.tensors[3].strides[0] = i64::MAX),
+        ("sliced output", |d| d.tensors[5].strides = vec![4 * 12544, 1, 2 * 896, 128]),
+        ("scalar of rank 1 as bias", |d| {
+            d.tensors[3] = TensorDef::new(4, DataType::Half, &[1]).with_value(TensorValue::Float16(1.0));
+        }),
+        ("types from the graph", |d| {
+            for tensor in &mut d.tensors {
+                tensor.data_type = DataType::Unset;
+            }
+        }),
+        ("intermediate handed out as well", |d| d.tensors[2].is_virtual = false),
+        ("unused tensor", |d| d.tensors.push(TensorDef::new(0, DataType::Half, &[1]))),
+        ("one tensor as both operands", |d| pointwise(d, 1).in_1 = Some(TensorUid(3))),
+    ];
+    for (name, change) in cases {
+        let mut def = samples::conv_bias_relu();
+        change(&mut def);
+        let graph = Graph::new(def).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(graph.tensor(TensorUid(3)).data_type(), DataType::Half, "{name}");
+        assert_eq!(graph.consumers(TensorUid(3)), [1], "{name}");
+    }
+}
+
+/// Work stays linear: a long chain, and one tensor that every node reads.
+#[test]
+fn large_graphs_are_checked() {
+    let nodes = 20_000;
+    let mut graph = GraphBuilder::new("chain").compute(DataType::Float);
+    let bias = graph.tensor(TensorDef::new(-1, DataType::Float, &[1, 4]));
+    let mut last = graph.tensor(TensorDef::new(0, DataType::Float, &[2, 4]));
+    for i in 0..nodes {
+        let next = graph.tensor(TensorDef::new(i + 1, DataType::Float, &[2, 4]).intermediate());
+        graph.pointwise(Pointwise::binary(PointwiseMode::Add, last, bias, next));
+        last = next;
+    }
+    let bytes = graph.def().to_bytes();
+    let graph = Graph::from_bytes(&bytes).expect("a chain");
+    assert_eq!(graph.consumers(bias).len(), nodes as usize);
+    assert_eq!(graph.producer(last), Some(nodes as usize - 1));
+}
