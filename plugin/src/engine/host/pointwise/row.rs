@@ -1,0 +1,170 @@
+//! Rows of elements in memory to and from `f32`.
+
+use half::{bf16, f16};
+use hipdnn_schemas::DataType;
+
+use crate::engine::host::convert;
+use crate::engine::host::isa::Isa;
+
+/// An element type in memory that pointwise nodes can read and write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are the types")]
+pub enum Storage {
+    F32,
+    F16,
+    BF16,
+    F64,
+    I32,
+    I8,
+    U8,
+    /// One byte: zero is false, anything else is true; true is written as 1.
+    Boolean,
+}
+
+impl Storage {
+    /// How a tensor of that type lies in memory; `None` where pointwise nodes do not serve the type.
+    pub const fn of(data_type: DataType) -> Option<Storage> {
+        Some(match data_type {
+            DataType::Float => Storage::F32,
+            DataType::Half => Storage::F16,
+            DataType::BFloat16 => Storage::BF16,
+            DataType::Double => Storage::F64,
+            DataType::Int32 => Storage::I32,
+            DataType::Int8 => Storage::I8,
+            DataType::UInt8 => Storage::U8,
+            DataType::Boolean => Storage::Boolean,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of an element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Storage::F64 => 8,
+            Storage::F32 | Storage::I32 => 4,
+            Storage::F16 | Storage::BF16 => 2,
+            Storage::I8 | Storage::U8 | Storage::Boolean => 1,
+        }
+    }
+
+    /// Reads `values.len()` elements from `base`, the first at `offset`, each `stride` after the one before it.
+    ///
+    /// # Safety
+    /// Those elements are readable and `base` is aligned for this storage.
+    pub unsafe fn load(self, isa: Isa, base: *const u8, offset: usize, stride: usize, values: &mut [f32]) {
+        // SAFETY: the caller answers for the elements, and each arm reads them as what they are.
+        unsafe {
+            match (self, stride) {
+                (_, 0) => {
+                    let mut one = [0f32];
+                    self.load(isa, base, offset, 1, &mut one);
+                    values.fill(one[0]);
+                }
+                (Storage::F32, 1) => values.copy_from_slice(elements(base, offset, values.len())),
+                (Storage::F16, 1) => convert::f16_to_f32(isa, elements(base, offset, values.len()), values),
+                (Storage::BF16, 1) => convert::bf16_to_f32(isa, elements(base, offset, values.len()), values),
+                (Storage::F32, _) => gather(base, offset, stride, values, |v: f32| v),
+                (Storage::F16, _) => gather(base, offset, stride, values, f16::to_f32),
+                (Storage::BF16, _) => gather(base, offset, stride, values, bf16::to_f32),
+                (Storage::F64, _) => gather(base, offset, stride, values, |v: f64| v as f32),
+                (Storage::I32, _) => gather(base, offset, stride, values, |v: i32| v as f32),
+                (Storage::I8, _) => gather(base, offset, stride, values, |v: i8| f32::from(v)),
+                (Storage::U8, _) => gather(base, offset, stride, values, |v: u8| f32::from(v)),
+                (Storage::Boolean, _) => gather(base, offset, stride, values, |v: u8| f32::from(u8::from(v != 0))),
+            }
+        }
+    }
+
+    /// Writes the values to `base`, the first at `offset`, each `stride` after the one before it. Integers take the
+    /// nearest value, ties to even, saturated; NaN becomes 0.
+    ///
+    /// # Safety
+    /// Those elements are writable, `base` is aligned for this storage, and nobody else reads or writes them.
+    pub unsafe fn store(self, isa: Isa, values: &[f32], base: *mut u8, offset: usize, stride: usize) {
+        // SAFETY: the caller answers for the elements, and each arm writes them as what they are.
+        unsafe {
+            match (self, stride) {
+                (Storage::F32, 1) => elements_mut(base, offset, values.len()).copy_from_slice(values),
+                (Storage::F16, 1) => convert::f32_to_f16(isa, values, elements_mut(base, offset, values.len())),
+                (Storage::BF16, 1) => convert::f32_to_bf16(isa, values, elements_mut(base, offset, values.len())),
+                (Storage::F32, _) => scatter(values, base, offset, stride, |v| v),
+                (Storage::F16, _) => scatter(values, base, offset, stride, f16::from_f32),
+                (Storage::BF16, _) => scatter(values, base, offset, stride, bf16::from_f32),
+                (Storage::F64, _) => scatter(values, base, offset, stride, f64::from),
+                (Storage::I32, _) => scatter(values, base, offset, stride, |v| v.round_ties_even() as i32),
+                (Storage::I8, _) => scatter(values, base, offset, stride, |v| v.round_ties_even() as i8),
+                (Storage::U8, _) => scatter(values, base, offset, stride, |v| v.round_ties_even() as u8),
+                (Storage::Boolean, _) => scatter(values, base, offset, stride, |v| u8::from(v != 0.0)),
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `len` values of type `T` lie from element `offset` on, aligned, initialised and not written meanwhile.
+unsafe fn elements<'a, T>(base: *const u8, offset: usize, len: usize) -> &'a [T] {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(base.cast::<T>().add(offset), len) }
+}
+
+/// # Safety
+/// `len` values of type `T` lie from element `offset` on, aligned, and nobody else uses them.
+unsafe fn elements_mut<'a, T>(base: *mut u8, offset: usize, len: usize) -> &'a mut [T] {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(base.cast::<T>().add(offset), len) }
+}
+
+/// # Safety
+/// Each element that is read is a valid, aligned `T`.
+unsafe fn gather<T: Copy>(base: *const u8, offset: usize, stride: usize, values: &mut [f32], widen: impl Fn(T) -> f32) {
+    for (i, value) in values.iter_mut().enumerate() {
+        // SAFETY: the caller's promise for element i.
+        *value = widen(unsafe { base.cast::<T>().add(offset + i * stride).read() });
+    }
+}
+
+/// # Safety
+/// Each element that is written is within a writable, aligned array of `T`.
+unsafe fn scatter<T>(values: &[f32], base: *mut u8, offset: usize, stride: usize, narrow: impl Fn(f32) -> T) {
+    for (i, value) in values.iter().enumerate() {
+        // SAFETY: the caller's promise for element i.
+        unsafe { base.cast::<T>().add(offset + i * stride).write(narrow(*value)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_survive_a_round_trip_and_integers_saturate() {
+        let isa = Isa::best();
+        let from = [0.0, 1.0, -1.0, 2.5, 3.5, 1e9, -1e9, f32::NAN];
+        let nan = f32::NAN;
+        for (storage, want) in [
+            (Storage::F32, [0.0, 1.0, -1.0, 2.5, 3.5, 1e9, -1e9, nan]),
+            (Storage::F64, [0.0, 1.0, -1.0, 2.5, 3.5, 1e9, -1e9, nan]),
+            (Storage::F16, [0.0, 1.0, -1.0, 2.5, 3.5, f32::INFINITY, f32::NEG_INFINITY, nan]),
+            // 1e9 has 30 bits; bf16 keeps 8: 0xee6b28 << 6 is rounded to 0xee << 22.
+            (Storage::BF16, [0.0, 1.0, -1.0, 2.5, 3.5, 998_244_352.0, -998_244_352.0, nan]),
+            (Storage::I32, [0.0, 1.0, -1.0, 2.0, 4.0, 1e9, -1e9, 0.0]),
+            (Storage::I8, [0.0, 1.0, -1.0, 2.0, 4.0, 127.0, -128.0, 0.0]),
+            (Storage::U8, [0.0, 1.0, 0.0, 2.0, 4.0, 255.0, 0.0, 0.0]),
+            (Storage::Boolean, [0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+        ] {
+            for stride in [1, 3] {
+                let mut memory = [0u64; 8 * 3 + 1];
+                let base = memory.as_mut_ptr().cast::<u8>();
+                let mut back = [0f32; 8];
+                // SAFETY: element 1 + 7 * 3 of eight bytes is within the array.
+                unsafe {
+                    storage.store(isa, &from, base, 1, stride);
+                    storage.load(isa, base, 1, stride, &mut back);
+                }
+                for (got, want) in back.iter().zip(want) {
+                    assert!(*got == want || (got.is_nan() && want.is_nan()), "{storage:?}: {back:?}");
+                }
+            }
+        }
+    }
+}
