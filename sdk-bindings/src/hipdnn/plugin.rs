@@ -85,6 +85,18 @@ c_enum! {
     }
 }
 
+/// The id of an engine: FNV-1a of its name's bytes, 64 bits, read as signed; 0 for no name.
+pub const fn engine_id(name: &str) -> i64 {
+    let bytes = name.as_bytes();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut i = 0;
+    while i < bytes.len() {
+        hash = (hash ^ bytes[i] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        i += 1;
+    }
+    if bytes.is_empty() { 0 } else { hash.cast_signed() }
+}
+
 /// Declares the type of each exported function.
 macro_rules! functions {
     ($($(#[$meta:meta])* $name:ident: fn($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
@@ -147,6 +159,19 @@ functions! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn engine_ids_are_the_published_ones() {
+        for (name, id) in [
+            ("a", 0xAF63_DC4C_8601_EC8C_u64),
+            ("MIOPEN_ENGINE", 0x15B4_6865_C717_A122),
+            ("MIOPEN_ENGINE_DETERMINISTIC", 0xA258_541A_6DAA_1DE3),
+            ("HIPBLASLT_ENGINE", 0x79AE_B174_32D4_A22B),
+            ("", 0),
+        ] {
+            assert_eq!(engine_id(name), id.cast_signed(), "{name}");
+        }
+    }
 
     #[test]
     fn layouts_are_those_of_the_c_headers() {
