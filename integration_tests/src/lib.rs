@@ -1,1 +1,6 @@
-//! Helpers shared by the tests.
+//! What the tests over the built libraries share: where the libraries are, small owners over the two C ABIs, seeded
+//! tensors, and a convolution in double precision with a bound on what rounding may do.
+//!
+//! Nothing here links the plugin, the backend or the provider: they are opened as their users open them.
+
+pub mod artifacts;

@@ -1,0 +1,176 @@
+// Runs a dispatch: work-groups over threads, waves of a group in turn between barriers.
+//
+// Environment:
+//   GFXEMU_THREADS  work-groups run on this many threads   (default 1)
+//   GFXEMU_TRACE    print each instruction as it is executed (first wave only)
+//   GFXEMU_STATS    print executed instruction counts per dispatch
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "decode.h"
+
+namespace gfxemu {
+namespace {
+struct Program // decoded instructions of one loaded code object
+{
+    const u8* image;
+    u64 size;
+    std::vector<std::atomic<Inst*>> at;
+    Program(const u8* p, u64 n) : image(p), size(n), at(n / 4) {}
+};
+std::shared_ptr<Program> program(const hipemu_dispatch* d)
+{
+    // Never destroyed: kernels may still run while the process exits.
+    static auto* mu  = new std::mutex;
+    static auto* all = new std::map<const u8*, std::shared_ptr<Program>>;
+    std::lock_guard<std::mutex> lk(*mu);
+    auto& p = (*all)[d->image];
+    if(!p || p->size != d->image_size) p = std::make_shared<Program>(d->image, d->image_size);
+    return p;
+}
+
+struct Run // one dispatch in progress
+{
+    const hipemu_dispatch* d;
+    std::shared_ptr<Program> program;
+    bool trace;
+    std::atomic<u64> executed{0}, next{0};
+    std::atomic<bool> stop{false};
+    std::mutex mu;
+    std::string message; // of the first failure
+    int result = HIPEMU_OK;
+
+    void failed(int code, const char* what)
+    {
+        std::lock_guard<std::mutex> lk(mu);
+        if(result == HIPEMU_OK)
+        {
+            result  = code;
+            message = what;
+        }
+        stop = true;
+    }
+};
+
+void run_wave(Wave& w, Run& run, bool trace)
+{
+    Program& p = *run.program;
+    u64 n      = 0;
+    while(w.state == Running)
+    {
+        u64 off = w.pc - p.image;
+        if(off + 4 > p.size) fail("the program counter left the code object");
+        Inst* i = p.at[off / 4].load(std::memory_order_acquire);
+        if(!i || memcmp(i->bytes, w.pc, i->size))
+        {
+            i = decode(run.d, w.pc);
+            p.at[off / 4].store(i, std::memory_order_release);
+        }
+        w.next = w.pc + i->size;
+        if(trace) fprintf(stderr, "[gfxemu] %6llx exec %08x %s\n", (unsigned long long)off, w.s[EXEC], i->text.c_str());
+        auto where = [&](const std::exception& e) {
+            char at[32];
+            snprintf(at, sizeof at, " [at 0x%llx: ", (unsigned long long)off);
+            return e.what() + std::string(at) + i->text + "]";
+        };
+        try { i->h(w, *i); }
+        catch(BadAddress& e) { throw BadAddress(where(e)); }
+        catch(std::exception& e) { fail(where(e)); }
+        w.pc = w.next;
+        n++;
+        // A kernel that waits for something that never comes must not hang when another group failed.
+        if((n & 0xffff) == 0 && run.stop) break;
+    }
+    run.executed += n;
+}
+
+void run_group(Run& run, u32 gx, u32 gy, u32 gz, bool trace)
+{
+    const hipemu_dispatch* d = run.d;
+    Group g;
+    g.d = d;
+    g.lds.assign(d->lds_bytes, 0);
+    u32 id[3] = {gx, gy, gz}, b[3];
+    for(int k = 0; k < 3; k++) b[k] = std::min(d->block[k], d->grid[k] - id[k] * d->block[k]);
+    u32 items = b[0] * b[1] * b[2], nw = (items + 31) / 32;
+    u32 ss = (d->scratch_bytes + 15) / 16 * 16;
+    std::vector<u8> scr(u64(ss) * 32 * nw);
+    std::vector<std::unique_ptr<Wave>> ws(nw);
+    for(u32 k = 0; k < nw; k++)
+    {
+        ws[k]   = std::make_unique<Wave>();
+        Wave& w = *ws[k];
+        memset(w.v, 0, sizeof w.v);
+        memset(w.s, 0, sizeof w.s);
+        w.g = &g;
+        w.scratch = scr.data() + u64(ss) * 32 * k;
+        w.scratch_size = ss;
+        w.pc = (const u8*)d->entry;
+        u32 n = std::min(32u, items - 32 * k);
+        w.s[EXEC] = w.lanes_mask = n == 32 ? ~0u : (1u << n) - 1;
+        for(u32 l = 0; l < n; l++)
+        {
+            u32 t = 32 * k + l;
+            w.v[0][l] = t % b[0] | (t / b[0] % b[1]) << 10 | (t / b[0] / b[1]) << 20;
+        }
+        u32 s = 0;
+        for(; s < d->n_user_sgpr; s++) w.s[s] = d->user_sgpr[s];
+        for(int a = 0; a < 3; a++)
+            if(d->sys_sgpr >> a & 1) w.s[s++] = id[a];
+    }
+    for(bool more = true; more && !run.stop;)
+    {
+        more = false;
+        for(u32 k = 0; k < nw; k++)
+            if(ws[k]->state == Running) run_wave(*ws[k], run, trace && k == 0);
+        for(auto& w : ws)
+            if(w->state == AtBarrier) { w->state = Running; more = true; }
+    }
+}
+
+void work(Run& run)
+{
+    const u32* groups = run.d->groups;
+    const u64 total   = u64(groups[0]) * groups[1] * groups[2];
+    try
+    {
+        for(u64 k; !run.stop && (k = run.next++) < total;)
+            run_group(run, k % groups[0], k / groups[0] % groups[1], k / groups[0] / groups[1], run.trace && k == 0);
+    }
+    catch(BadAddress& e) { run.failed(HIPEMU_BAD_ADDRESS, e.what()); }
+    catch(std::exception& e) { run.failed(HIPEMU_FAILED, e.what()); }
+}
+} // namespace
+} // namespace gfxemu
+
+extern "C" __attribute__((visibility("default"))) int hipemu_run(const hipemu_dispatch* d, char* err, size_t cap)
+{
+    using namespace gfxemu;
+    try
+    {
+        if(d->version != HIPEMU_DISPATCH_VERSION) fail("the runtime speaks another version of the interface");
+        if(d->wave_size != 32) fail("only wave32 is implemented");
+        prepare_decoder(d->isa);
+        Run run{d, program(d), getenv("GFXEMU_TRACE") != nullptr};
+        const u64 total       = u64(d->groups[0]) * d->groups[1] * d->groups[2];
+        const char* threads   = getenv("GFXEMU_THREADS");
+        const u64 n_threads   = std::min<u64>(threads ? std::max(1, atoi(threads)) : 1, total);
+        std::vector<std::thread> others;
+        for(u64 t = 1; t < n_threads; t++) others.emplace_back([&] { work(run); });
+        work(run);
+        for(auto& t : others) t.join();
+        if(getenv("GFXEMU_STATS"))
+            fprintf(stderr, "[gfxemu] %s: %llu work-groups, %llu wave instructions\n", d->kernel, (unsigned long long)total,
+                    (unsigned long long)run.executed.load());
+        if(run.result) snprintf(err, cap, "%s", run.message.c_str());
+        return run.result;
+    }
+    catch(std::exception& e)
+    {
+        snprintf(err, cap, "%s", e.what());
+        return HIPEMU_FAILED;
+    }
+}

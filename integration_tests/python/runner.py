@@ -1,0 +1,77 @@
+"""A small test runner: each case is a function that returns, raises, or raises `Skip`; outcomes go to a file as JSON lines.
+
+The line `{"outcome": "finished"}` ends the file, so that a process that dies does not pass for one that had few cases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Callable
+
+from provider import Failure
+
+
+class Skip(Exception):
+    """The case can't run here; the message says why."""
+
+
+class Runner:
+    def __init__(self, suite: str, description: str) -> None:
+        parser = argparse.ArgumentParser(description=description)
+        parser.add_argument("--results", type=Path, help="file that the outcomes are written to")
+        parser.add_argument("--cache", type=Path, required=True, help="directory of the models")
+        parser.add_argument("--only", default="", help="run only cases whose name contains this")
+        arguments = parser.parse_args()
+        self.suite = suite
+        self.cache: Path = arguments.cache
+        self._only: str = arguments.only
+        self._file = arguments.results.open("w", encoding="utf-8") if arguments.results else None
+        self._counts = {"passed": 0, "failed": 0, "skipped": 0}
+
+    def case(self, name: str, body: Callable[[], None]) -> None:
+        if self._only not in name:
+            return
+        outcome, detail = "passed", ""
+        try:
+            body()
+        except Skip as reason:
+            outcome, detail = "skipped", str(reason)
+        except (Failure, AssertionError) as problem:
+            outcome, detail = "failed", str(problem) or traceback.format_exc(limit=-2)
+        except Exception as problem:
+            outcome, detail = "failed", f"{type(problem).__name__}: {problem}"
+        self._counts[outcome] += 1
+        if outcome != "passed":
+            print(f"{outcome:8} {self.suite}: {name}: {detail}", flush=True)
+        self._write({"name": f"{self.suite}: {name}", "outcome": outcome, "detail": detail})
+
+    def finish(self) -> int:
+        print(f"{self.suite}: {self._counts['passed']} passed, {self._counts['failed']} failed, {self._counts['skipped']} skipped")
+        self._write({"outcome": "finished", "name": self.suite})
+        if self._file:
+            self._file.close()
+        return 1 if self._counts["failed"] else 0
+
+    def _write(self, line: dict[str, str]) -> None:
+        if self._file:
+            # Flushed at once: a crash in native code must not take the outcomes before it along.
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
+
+
+def check(holds: bool, message: str) -> None:
+    if not holds:
+        raise Failure(message)
+
+
+def run_suite(body: Callable[[Runner], None], suite: str, description: str) -> int:
+    runner = Runner(suite, description)
+    body(runner)
+    return runner.finish()
+
+
+__all__ = ["Failure", "Runner", "Skip", "check", "run_suite"]
