@@ -89,56 +89,121 @@ impl Activation {
             Activation::Identity => {}
             Activation::Relu { lower_clip, upper_clip, slope } if slope == 0.0 => {
                 let (low, high) = (s.splat(lower_clip), s.splat(upper_clip));
-                map(s, values, #[inline(always)] |x| s.min(high, s.max(low, x)));
+                map(
+                    s,
+                    values,
+                    #[inline(always)]
+                    |x| s.min(high, s.max(low, x)),
+                );
             }
             Activation::Relu { lower_clip, upper_clip, slope } => {
                 let (low, high, slope) = (s.splat(lower_clip), s.splat(upper_clip), s.splat(slope));
-                map(s, values, #[inline(always)] |x| {
-                    let leaky = s.fma(slope, s.sub(x, low), low);
-                    s.min(high, s.select(s.lt(low, x), x, leaky))
-                });
+                map(
+                    s,
+                    values,
+                    #[inline(always)]
+                    |x| {
+                        let leaky = s.fma(slope, s.sub(x, low), low);
+                        s.min(high, s.select(s.lt(low, x), x, leaky))
+                    },
+                );
             }
-            Activation::Sigmoid => map(s, values, #[inline(always)] |x| sigmoid(s, x)),
-            Activation::Tanh => map(s, values, #[inline(always)] |x| tanh(s, x)),
+            Activation::Sigmoid => map(
+                s,
+                values,
+                #[inline(always)]
+                |x| sigmoid(s, x),
+            ),
+            Activation::Tanh => map(
+                s,
+                values,
+                #[inline(always)]
+                |x| tanh(s, x),
+            ),
             Activation::Swish { beta } => {
                 let beta = s.splat(beta);
-                map(s, values, #[inline(always)] |x| gate(s, x, sigmoid(s, s.mul(beta, x))));
+                map(
+                    s,
+                    values,
+                    #[inline(always)]
+                    |x| gate(s, x, sigmoid(s, s.mul(beta, x))),
+                );
             }
-            Activation::Gelu => map(s, values, #[inline(always)] |x| {
-                let half_erfc = s.mul(s.splat(0.5), erfc(s, s.mul(x, s.splat(-std::f32::consts::FRAC_1_SQRT_2))));
-                gate(s, x, half_erfc)
-            }),
-            Activation::GeluTanh => map(s, values, #[inline(always)] |x| {
-                // (1 + tanh u) / 2 = sigmoid(2u) with u = √(2/π)·(x + 0.044715·x³)
-                let cube = s.mul(s.mul(x, x), x);
-                let u2 = s.mul(s.splat(1.595_769_1), s.fma(s.splat(0.044715), cube, x));
-                gate(s, x, sigmoid(s, u2))
-            }),
+            Activation::Gelu => map(
+                s,
+                values,
+                #[inline(always)]
+                |x| {
+                    let half_erfc = s.mul(s.splat(0.5), erfc(s, s.mul(x, s.splat(-std::f32::consts::FRAC_1_SQRT_2))));
+                    gate(s, x, half_erfc)
+                },
+            ),
+            Activation::GeluTanh => map(
+                s,
+                values,
+                #[inline(always)]
+                |x| {
+                    // (1 + tanh u) / 2 = sigmoid(2u) with u = √(2/π)·(x + 0.044715·x³)
+                    let cube = s.mul(s.mul(x, x), x);
+                    let u2 = s.mul(s.splat(1.595_769_1), s.fma(s.splat(0.044715), cube, x));
+                    gate(s, x, sigmoid(s, u2))
+                },
+            ),
             Activation::Elu { alpha } => {
                 let alpha = s.splat(alpha);
-                map(s, values, #[inline(always)] |x| {
-                    let below = s.mul(alpha, expm1(s, s.min(s.splat(0.0), x)));
-                    s.select(s.lt(s.splat(0.0), x), x, below)
-                });
+                map(
+                    s,
+                    values,
+                    #[inline(always)]
+                    |x| {
+                        let below = s.mul(alpha, expm1(s, s.min(s.splat(0.0), x)));
+                        s.select(s.lt(s.splat(0.0), x), x, below)
+                    },
+                );
             }
             Activation::Softplus { beta } => {
                 let (beta, scale) = (s.splat(beta), s.splat(1.0 / beta));
-                map(s, values, #[inline(always)] |x| {
-                    let t = s.mul(beta, x);
-                    let tail = log1p_unit(s, exp(s, s.sub(s.splat(0.0), s.abs(t))));
-                    s.mul(scale, s.add(s.max(s.splat(0.0), t), tail))
-                });
+                map(
+                    s,
+                    values,
+                    #[inline(always)]
+                    |x| {
+                        let t = s.mul(beta, x);
+                        let tail = log1p_unit(s, exp(s, s.sub(s.splat(0.0), s.abs(t))));
+                        s.mul(scale, s.add(s.max(s.splat(0.0), t), tail))
+                    },
+                );
             }
             Activation::HardSigmoid { alpha, beta } => {
                 let (alpha, beta) = (s.splat(alpha), s.splat(beta));
-                map(s, values, #[inline(always)] |x| hard_sigmoid(s, alpha, beta, x));
+                map(
+                    s,
+                    values,
+                    #[inline(always)]
+                    |x| hard_sigmoid(s, alpha, beta, x),
+                );
             }
             Activation::HardSwish { alpha, beta } => {
                 let (alpha, beta) = (s.splat(alpha), s.splat(beta));
-                map(s, values, #[inline(always)] |x| gate(s, x, hard_sigmoid(s, alpha, beta, x)));
+                map(
+                    s,
+                    values,
+                    #[inline(always)]
+                    |x| gate(s, x, hard_sigmoid(s, alpha, beta, x)),
+                );
             }
-            Activation::Abs => map(s, values, #[inline(always)] |x| s.abs(x)),
-            Activation::Neg => map(s, values, #[inline(always)] |x| s.mul(s.splat(-1.0), x)),
+            Activation::Abs => map(
+                s,
+                values,
+                #[inline(always)]
+                |x| s.abs(x),
+            ),
+            Activation::Neg => map(
+                s,
+                values,
+                #[inline(always)]
+                |x| s.mul(s.splat(-1.0), x),
+            ),
         }
     }
 }
@@ -272,7 +337,8 @@ fn log1p_unit<S: Simd>(s: S, t: S::V) -> S::V {
 #[inline(always)]
 fn erfc<S: Simd>(s: S, x: S::V) -> S::V {
     let magnitude = s.abs(x);
-    let near = [1.128_379_1, -0.376_126_26, 0.112_835_97, -0.026_854_329, 0.005_189_312, -0.000_801_885_5, 7.882_497e-5];
+    let near =
+        [1.128_379_1, -0.376_126_26, 0.112_835_97, -0.026_854_329, 0.005_189_312, -0.000_801_885_5, 7.882_497e-5];
     let inner = s.sub(s.splat(1.0), s.mul(x, polynomial(s, s.mul(x, x), near)));
     let far = [
         -5.364_941,
@@ -322,7 +388,9 @@ mod tests {
             Activation::Identity => x,
             Activation::Relu { lower_clip, upper_clip, slope } => {
                 let (low, high) = (f64::from(lower_clip), f64::from(upper_clip));
-                (if x <= low { low + f64::from(slope) * (x - low) } else { x }).min(high)
+                // A slope of zero is flat even at -∞.
+                let below = if slope == 0.0 { low } else { low + f64::from(slope) * (x - low) };
+                (if x <= low { below } else { x }).min(high)
             }
             Activation::Sigmoid => sigmoid64(x),
             Activation::Tanh => x.tanh(),
@@ -402,7 +470,11 @@ mod tests {
                     let want = exact(*activation, *x);
                     let bound = ulps * ulp(want) + relative * f64::from(x.abs()) + f64::from(f32::MIN_POSITIVE);
                     let error = (f64::from(*got) - want).abs();
-                    assert!(error <= bound, "{isa} {activation:?}({x:e}): {got:e} for {want:e}, {} ulp", error / ulp(want));
+                    assert!(
+                        error <= bound,
+                        "{isa} {activation:?}({x:e}): {got:e} for {want:e}, {} ulp",
+                        error / ulp(want)
+                    );
                 }
             }
         }

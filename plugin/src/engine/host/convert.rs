@@ -109,7 +109,9 @@ mod tests {
         let mut values: Vec<f32> = halves.filter(|v| !v.is_nan()).collect();
         for i in 0..values.len() {
             let bits = values[i].to_bits();
-            values.extend([0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001].map(|add| f32::from_bits(bits.wrapping_add(add))));
+            values.extend(
+                [0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001].map(|add| f32::from_bits(bits.wrapping_add(add))),
+            );
         }
         values.extend([f32::INFINITY, f32::NEG_INFINITY, 65519.9, 65520.0, f32::MAX, f32::MIN_POSITIVE, 1e-45]);
         values

@@ -62,7 +62,11 @@ impl Isa {
             return best();
         }
         Isa::available().find(|isa| isa.name() == wanted).unwrap_or_else(|| {
-            log::warn!("{ISA_VARIABLE}={wanted}: this CPU has {:?}; using {}", Vec::from_iter(Isa::available()), best());
+            log::warn!(
+                "{ISA_VARIABLE}={wanted}: this CPU has {:?}; using {}",
+                Vec::from_iter(Isa::available()),
+                best()
+            );
             best()
         })
     }
@@ -266,7 +270,9 @@ mod tests {
         type Output = Vec<(&'static str, Vec<u32>)>;
         #[inline(always)]
         fn run<S: Simd>(self, s: S) -> Self::Output {
-            let a: Vec<f32> = (0..64).map(|i| [1.5, -2.5, 0.0, -0.0, 3.25, f32::INFINITY, -7.5, 0.5][i % 8] + (i / 8) as f32).collect();
+            let a: Vec<f32> = (0..64)
+                .map(|i| [1.5, -2.5, 0.0, -0.0, 3.25, f32::INFINITY, -7.5, 0.5][i % 8] + (i / 8) as f32)
+                .collect();
             let b: Vec<f32> = (0..64).map(|i| [2.0, -2.5, 1.0, 4.0, -8.0, 0.25, 16.0, 1.0][i % 8]).collect();
             let n: Vec<f32> = (0..64).map(|i| (i as f32 - 30.0) * 4.0).collect();
             let mut results = Vec::new();

@@ -76,7 +76,9 @@ impl Pool {
                 thread::Builder::new()
                     .name(format!("hipdnn-rs-{worker}"))
                     .spawn(move || shared.help(worker))
-                    .map_err(|error| log::warn!("host engine: worker thread {worker} of {threads} did not start: {error}"))
+                    .map_err(|error| {
+                        log::warn!("host engine: worker thread {worker} of {threads} did not start: {error}")
+                    })
                     .ok()
             })
             .collect();

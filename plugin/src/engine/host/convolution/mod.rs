@@ -3,23 +3,37 @@
 //! Memory, algorithm and work split are decided in [`ConvolutionPlan::new`]; a run allocates nothing and shares no lock
 //! with other plans.
 
+mod band;
+mod finish;
+mod gemm;
 mod naive;
+mod pack;
 mod problem;
+#[cfg(test)]
+mod tests;
+mod tile;
 
 pub use problem::{Element, EpilogueStep, Layout, Problem, Shape};
 
 use super::isa::Isa;
+use super::scratch::{LINE, align_up, lines};
 use super::threads::Pool;
+use gemm::Gemm;
 
-/// The form a plan wants its weights in. Plans with equal packings can share prepared weights, as long as these are of
-/// the same tensor (contents, sizes, layout and mirroring).
+/// The form a plan wants its weights in. Plans with equal packings can share prepared weights of equal contents: layout,
+/// sizes and mirroring are part of the packing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Packing(Form);
+pub struct Packing {
+    form: Form,
+    source: pack::Source,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Form {
     /// As they lie in the tensor.
     Raw,
+    /// Panels of so many output channels.
+    Panels(usize),
 }
 
 /// The weights given to a run.
@@ -31,7 +45,7 @@ pub enum Weights<'a> {
     Prepared(&'a [f32]),
 }
 
-/// The memory a run works on.
+/// The memory a run works on. Tensors are aligned for their elements.
 pub struct Args<'a> {
     /// The input tensor.
     pub x: *const u8,
@@ -51,6 +65,15 @@ pub struct ConvolutionPlan {
     problem: Problem,
     isa: Isa,
     threads: usize,
+    algorithm: Algorithm,
+    packing: Packing,
+}
+
+#[derive(Debug)]
+enum Algorithm {
+    /// No output, or nothing to sum.
+    Naive,
+    Gemm(Gemm),
 }
 
 /// Pointers that go to the workers of a pool, which write disjoint places.
@@ -79,28 +102,67 @@ impl ConvolutionPlan {
 
     /// As [`ConvolutionPlan::new`] with the instruction set given.
     pub fn with_isa(problem: &Problem, threads: usize, isa: Isa) -> ConvolutionPlan {
-        ConvolutionPlan { problem: problem.clone(), isa, threads: threads.max(1) }
+        let threads = threads.max(1);
+        let algorithm = if problem.shape.is_empty() || problem.shape.depth() == 0 {
+            Algorithm::Naive
+        } else {
+            Algorithm::Gemm(Gemm::new(problem, threads, isa))
+        };
+        let form = match &algorithm {
+            Algorithm::Naive => Form::Raw,
+            Algorithm::Gemm(gemm) => Form::Panels(gemm.panel()),
+        };
+        let packing = Packing { form, source: pack::Source::new(problem) };
+        ConvolutionPlan { problem: problem.clone(), isa, threads, algorithm, packing }
     }
 
     /// The name of the algorithm chosen.
     pub fn algorithm(&self) -> &'static str {
-        "naive"
+        match &self.algorithm {
+            Algorithm::Naive => "naive",
+            Algorithm::Gemm(gemm) => gemm.name(),
+        }
+    }
+
+    /// By what factor the algorithm's rounding errors exceed those of a plain sum.
+    #[cfg(test)]
+    fn error_growth(&self) -> f64 {
+        match self.algorithm {
+            Algorithm::Naive | Algorithm::Gemm(_) => 1.0,
+        }
     }
 
     /// Bytes of workspace a run needs. It is enough for pools of any size: no more workers take part than the plan was
     /// made for.
     pub fn workspace_bytes(&self) -> usize {
-        0
+        let bytes = self.weights_bytes() + self.threads * self.slot_bytes();
+        if bytes == 0 { 0 } else { bytes + LINE }
+    }
+
+    /// Bytes of the workspace's first part, for weights prepared at every run.
+    fn weights_bytes(&self) -> usize {
+        if self.problem.constant_weights { 0 } else { lines(4 * self.prepared_len()) }
+    }
+
+    /// Bytes of a worker's part of the workspace.
+    fn slot_bytes(&self) -> usize {
+        match &self.algorithm {
+            Algorithm::Naive => 0,
+            Algorithm::Gemm(gemm) => lines(4 * gemm.slot()),
+        }
     }
 
     /// The form of the weights the plan works on.
     pub fn packing(&self) -> Packing {
-        Packing(Form::Raw)
+        self.packing
     }
 
     /// `f32` values of the prepared weights; 0 if the plan takes them as they lie, and [`Weights::Raw`] has to be given.
     pub fn prepared_len(&self) -> usize {
-        0
+        match self.packing.form {
+            Form::Raw => 0,
+            Form::Panels(width) => self.packing.source.panels_len(width),
+        }
     }
 
     /// Writes the prepared weights to `out`, which has [`ConvolutionPlan::prepared_len`] values and best begins on a cache
@@ -108,19 +170,50 @@ impl ConvolutionPlan {
     ///
     /// # Safety
     /// `w` points to a tensor of the problem's sizes and weight layout.
-    pub unsafe fn prepare(&self, _w: *const u8, out: &mut [f32], _pool: &Pool) {
+    pub unsafe fn prepare(&self, w: *const u8, out: &mut [f32], pool: &Pool) {
         assert_eq!(out.len(), self.prepared_len(), "the prepared weights' length is the plan's");
+        // SAFETY: the caller's duty, and the length.
+        unsafe { self.prepare_at(w, out.as_mut_ptr(), pool) };
+    }
+
+    unsafe fn prepare_at(&self, w: *const u8, out: *mut f32, pool: &Pool) {
+        match self.packing.form {
+            Form::Raw => {}
+            // SAFETY: the caller's duty.
+            Form::Panels(width) => unsafe { self.packing.source.panels(w, width, out, pool, self.threads) },
+        }
     }
 
     /// Convolves.
     ///
+    /// A plan made for constant weights has no workspace to prepare them in: it wants them prepared.
+    ///
     /// # Safety
-    /// The pointers refer to tensors of the problem's sizes and layouts and to the workspace; output and workspace
-    /// overlap nothing else, except that an epilogue operand may be the output itself in the same layout. Prepared
-    /// weights are of a plan with equal [`Packing`], sizes and layout. Nobody else writes to any of it during the run.
+    /// The pointers refer to tensors of the problem's sizes and layouts, aligned for their elements, and to the workspace;
+    /// output and workspace overlap nothing else, except that an epilogue operand may be the output itself in the same
+    /// layout. Prepared weights are of a plan with equal [`Packing`]. Nobody else writes to any of it during the run.
     pub unsafe fn run(&self, pool: &Pool, args: &Args<'_>) {
-        let Weights::Raw(w) = args.weights else { panic!("a plan without prepared weights was given some") };
-        // SAFETY: the caller's duty.
-        unsafe { naive::run(self.isa, &self.problem, pool, self.threads, args, w) };
+        let workspace = align_up(args.workspace);
+        let slots = workspace.wrapping_add(self.weights_bytes()).cast::<f32>();
+        let weights = match (args.weights, self.packing.form) {
+            (Weights::Raw(w), Form::Raw) => w.cast::<f32>(),
+            (Weights::Raw(w), _) => {
+                assert!(!self.problem.constant_weights, "a plan for constant weights was given them unprepared");
+                // SAFETY: the workspace begins with room for the weights.
+                unsafe { self.prepare_at(w, workspace.cast(), pool) };
+                workspace.cast::<f32>().cast_const()
+            }
+            (Weights::Prepared(weights), _) => {
+                assert_eq!(weights.len(), self.prepared_len(), "the prepared weights are of another plan");
+                weights.as_ptr()
+            }
+        };
+        // SAFETY: the caller's duty; the weights have the form the algorithm wants.
+        unsafe {
+            match &self.algorithm {
+                Algorithm::Naive => naive::run(self.isa, &self.problem, pool, self.threads, args, weights.cast()),
+                Algorithm::Gemm(gemm) => gemm.run(pool, self.threads, args, weights, slots),
+            }
+        }
     }
 }

@@ -40,7 +40,8 @@ pub(super) unsafe fn run(isa: Isa, problem: &Problem, pool: &Pool, workers: usiz
     let shape = &problem.shape;
     let [od, oh, ow] = shape.output;
     let pointers = Send2(args.x, args.y);
-    let (w, operands) = (Send2(w, std::ptr::null_mut()), Send2(args.operands.as_ptr().cast::<u8>(), std::ptr::null_mut()));
+    let (w, operands) =
+        (Send2(w, std::ptr::null_mut()), Send2(args.operands.as_ptr().cast::<u8>(), std::ptr::null_mut()));
     pool.run_indexed(shape.batch * shape.out_channels * od * oh, workers, &|_, unit| {
         let (p, rest) = (unit % oh, unit / oh);
         let (z, rest) = (rest % od, rest / od);

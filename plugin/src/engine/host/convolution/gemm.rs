@@ -1,0 +1,538 @@
+//! Implicit matrix product: vectors run over output places, weights are broadcast.
+//!
+//! A unit of work is a band of output rows of an image and group, for some of the output channels. Its input is copied once
+//! into `f32` scratch, padded; then every tile of (channels × places) is summed over the whole depth in registers and
+//! finished on the way out, so nothing is accumulated in memory.
+
+use super::band::{Band, copy};
+use super::finish::Finish;
+use super::problem::{Problem, Shape};
+use super::tile::{self, MAX_VECTORS, Tile, TileFn};
+use super::{Args, Send2};
+use crate::engine::host::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
+use crate::engine::host::threads::Pool;
+
+/// Bytes of a band's copy, so that it stays in the second-level cache beside the weights.
+const BAND_BYTES: usize = 512 << 10;
+/// Bytes of weights that stay in that cache while places are walked.
+const WEIGHTS_BYTES: usize = 1 << 20;
+/// Values past the end of a buffer that whole vectors may read.
+const SLACK: usize = (MAX_VECTORS + 2) * MAX_LANES;
+
+/// How a tile finds its places.
+#[derive(Clone, Debug)]
+enum Source {
+    /// One tap and no padding: panels of (input channel × places of a tile), copied straight from the input.
+    Single,
+    /// Places of the padded band side by side, including those between its rows, which are dropped at the store.
+    Flat(Band),
+    /// Panels of (input channel and tap × places of a tile) picked from the padded band.
+    Picked(Band),
+}
+
+#[derive(Debug)]
+pub(super) struct Gemm {
+    shape: Shape,
+    x: super::Layout,
+    y: super::Layout,
+    isa: Isa,
+    source: Source,
+    finish: Finish,
+    /// The kernel stores straight to the output.
+    direct: bool,
+    /// Rows and vectors of a tile.
+    size: (usize, usize),
+    /// Output rows of a band, and bands of an output depth.
+    height: usize,
+    bands: usize,
+    /// Tile rows of a unit, and units of channels.
+    chunk: usize,
+    chunks: usize,
+    /// Channels in the outer loop, places in the inner.
+    channels_outer: bool,
+}
+
+struct Choice {
+    cost: f64,
+    source: u8,
+    size: (usize, usize),
+    height: usize,
+    chunks: usize,
+}
+
+impl Gemm {
+    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Gemm {
+        let shape = &problem.shape;
+        let [_, oh, ow] = shape.output;
+        let lanes = isa.lanes();
+        let single = shape.taps() == 1
+            && (0..3).all(|i| shape.pad_before[i] == 0 && (shape.output[i] - 1) * shape.stride[i] < shape.input[i]);
+        let (kg, depth) = (shape.group_out(), shape.depth());
+        let mut best: Option<Choice> = None;
+        let mut heights: Vec<usize> = (1..=oh).map(|bands| oh.div_ceil(bands)).collect();
+        heights.dedup();
+        for height in heights {
+            let bands = oh.div_ceil(height);
+            let band = Band::new(shape, &problem.x, height);
+            let band_len = if single { shape.group_in() * height * ow } else { band.len(SLACK) };
+            if 4 * band_len > BAND_BYTES && height > 1 {
+                continue;
+            }
+            for source in if single { 0..1u8 } else { 1..3 } {
+                let places = if source == 1 { (height - 1) * band.pitch + ow } else { height * ow };
+                for size in tile::sizes(lanes) {
+                    let tiles = places.div_ceil(size.1 * lanes) as f64;
+                    let step = step_cycles(*size, source == 1);
+                    let row_tiles = kg.div_ceil(size.0);
+                    for chunks in [1, 2, 3, 4, 8] {
+                        if chunks > row_tiles || chunks > 2 * threads {
+                            continue;
+                        }
+                        let chunk = row_tiles.div_ceil(chunks);
+                        let units = shape.batch * shape.groups * shape.output[0] * bands * row_tiles.div_ceil(chunk);
+                        let fill = band_len as f64 / lanes as f64 * if shape.stride[2] == 1 { 2.0 } else { 5.0 };
+                        let pick = if source == 2 { tiles * (depth * size.1) as f64 * 3.5 } else { 0.0 };
+                        let compute =
+                            chunk as f64 * tiles * (depth as f64 * step + (size.0 * size.1) as f64 * 2.5 + 40.0);
+                        let weights = chunk * size.0 * depth * 4;
+                        let stream = if kg * depth * 4 > WEIGHTS_BYTES { weights as f64 / 8.0 } else { 0.0 };
+                        let unit = 500.0 + fill + pick + compute + stream;
+                        let cost = unit * units.div_ceil(threads) as f64;
+                        if best.as_ref().is_none_or(|best| cost < best.cost) {
+                            best = Some(Choice { cost, source, size: *size, height, chunks });
+                        }
+                    }
+                }
+            }
+        }
+        // The last height, 1, is never skipped.
+        let choice = best.expect("a band of one row is always a choice");
+        let row_tiles = kg.div_ceil(choice.size.0);
+        let chunk = row_tiles.div_ceil(choice.chunks);
+        let finish = Finish::new(problem);
+        let strides = problem.y.strides;
+        let dense = (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow);
+        let band = Band::new(shape, &problem.x, choice.height);
+        Gemm {
+            x: problem.x,
+            y: problem.y,
+            isa,
+            source: match choice.source {
+                0 => Source::Single,
+                1 => Source::Flat(band),
+                _ => Source::Picked(band),
+            },
+            direct: finish.in_registers() && dense,
+            finish,
+            size: choice.size,
+            height: choice.height,
+            bands: oh.div_ceil(choice.height),
+            chunk,
+            chunks: row_tiles.div_ceil(chunk),
+            channels_outer: kg * depth * 4 > WEIGHTS_BYTES,
+            shape: shape.clone(),
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self.source {
+            Source::Single => "gemm",
+            Source::Flat(_) => "implicit gemm, flat",
+            Source::Picked(_) => "implicit gemm, picked",
+        }
+    }
+
+    /// Rows of a panel of weights.
+    pub(super) fn panel(&self) -> usize {
+        self.size.0
+    }
+
+    fn tile_places(&self) -> usize {
+        self.size.1 * self.isa.lanes()
+    }
+
+    /// Values of the picked or copied panels of a unit.
+    fn panels_len(&self) -> usize {
+        let tiles = (self.height * self.shape.output[2]).div_ceil(self.tile_places());
+        let tiles = match self.source {
+            Source::Flat(_) => 0,
+            Source::Picked(_) if !self.channels_outer => 1,
+            _ => tiles,
+        };
+        (tiles * self.tile_places() * self.shape.depth() + SLACK).next_multiple_of(16)
+    }
+
+    fn band_len(&self) -> usize {
+        match &self.source {
+            Source::Single => 0,
+            Source::Flat(band) | Source::Picked(band) => band.len(SLACK),
+        }
+    }
+
+    fn bias_len(&self) -> usize {
+        (self.chunk * self.size.0).next_multiple_of(16)
+    }
+
+    fn tile_len(&self) -> usize {
+        self.size.0 * self.tile_places()
+    }
+
+    /// `f32` values of scratch a worker needs.
+    pub(super) fn slot(&self) -> usize {
+        self.bias_len() + self.tile_len().next_multiple_of(16) + self.band_len() + self.panels_len()
+    }
+
+    /// # Safety
+    /// As for [`super::ConvolutionPlan::run`], with packed `weights` and `slots` scratch of `workers` slots.
+    pub(super) unsafe fn run(
+        &self,
+        pool: &Pool,
+        workers: usize,
+        args: &Args<'_>,
+        weights: *const f32,
+        slots: *mut f32,
+    ) {
+        let units = self.shape.batch * self.shape.groups * self.shape.output[0] * self.bands * self.chunks;
+        let tensors = Send2(args.x, args.y);
+        let scratch = Send2(weights.cast(), slots.cast());
+        let operands = Send2(args.operands.as_ptr().cast(), std::ptr::null_mut());
+        pool.run_indexed(units, workers, &|worker, unit| {
+            self.isa.run(Unit {
+                plan: self,
+                x: tensors.x(),
+                y: tensors.y(),
+                weights: scratch.x().cast(),
+                operands: operands.x().cast(),
+                slot: scratch.y().cast::<f32>().wrapping_add(worker * self.slot()),
+                unit,
+            });
+        });
+    }
+}
+
+/// Cycles of a step of the sum, by what limits it: multiply-adds and loads at two a cycle, and the latency of an addition.
+fn step_cycles((rows, vectors): (usize, usize), unaligned: bool) -> f64 {
+    let (rows, vectors) = (rows as f64, vectors as f64);
+    let fmas = rows * vectors / 2.0;
+    let loads = (rows + vectors * if unaligned { 2.0 } else { 1.0 }) / 2.0;
+    fmas.max(loads).max(4.0) + 0.3
+}
+
+struct Unit<'a> {
+    plan: &'a Gemm,
+    x: *const u8,
+    y: *mut u8,
+    weights: *const f32,
+    operands: *const *const u8,
+    slot: *mut f32,
+    unit: usize,
+}
+
+/// Where a unit is.
+struct Place {
+    image: usize,
+    group: usize,
+    z: usize,
+    /// First output row and number of rows.
+    row: usize,
+    height: usize,
+    /// First tile row and behind the last.
+    tiles: std::ops::Range<usize>,
+}
+
+impl Unit<'_> {
+    fn place(&self) -> Place {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let (chunk, rest) = (self.unit % plan.chunks, self.unit / plan.chunks);
+        let (band, rest) = (rest % plan.bands, rest / plan.bands);
+        let (z, rest) = (rest % shape.output[0], rest / shape.output[0]);
+        let row = band * plan.height;
+        let last = shape.group_out().div_ceil(plan.size.0);
+        Place {
+            image: rest / shape.groups,
+            group: rest % shape.groups,
+            z,
+            row,
+            height: plan.height.min(shape.output[1] - row),
+            tiles: chunk * plan.chunk..(chunk * plan.chunk + plan.chunk).min(last),
+        }
+    }
+}
+
+impl Kernel for Unit<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let plan = self.plan;
+        let at = self.place();
+        let function = tile::function::<S>(plan.size);
+        let bias = self.slot;
+        let scratch = bias.wrapping_add(plan.bias_len());
+        let band_copy = scratch.wrapping_add(plan.tile_len().next_multiple_of(16));
+        let panels = band_copy.wrapping_add(plan.band_len());
+        let (kg, depth) = (plan.shape.group_out(), plan.shape.depth());
+        let first_channel = at.tiles.start * plan.size.0;
+        let channels = (at.tiles.end * plan.size.0).min(kg) - first_channel;
+        // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
+        unsafe {
+            let biased =
+                plan.finish.biases(self.operands, at.group * kg + first_channel, channels, bias, plan.bias_len());
+            let bias = if biased { bias } else { std::ptr::null_mut() };
+            let job = Job { unit: &self, at: &at, function, bias, scratch };
+            match &plan.source {
+                Source::Single => {
+                    job.fill_single(s, panels);
+                    let step = plan.tile_places();
+                    job.tiles(s, at.height * plan.shape.output[2], &[0], step, |tile| {
+                        panels.wrapping_add(tile * step * depth)
+                    });
+                }
+                Source::Flat(band) => {
+                    band.fill(s, self.x, at.image, at.group, at.z, at.row, band_copy, SLACK);
+                    let places = (at.height - 1) * band.pitch + plan.shape.output[2];
+                    let step = plan.tile_places();
+                    job.tiles(s, places, &band.taps, band.channel, |tile| band_copy.wrapping_add(tile * step));
+                }
+                Source::Picked(band) => {
+                    band.fill(s, self.x, at.image, at.group, at.z, at.row, band_copy, SLACK);
+                    let places = at.height * plan.shape.output[2];
+                    let step = plan.tile_places();
+                    if plan.channels_outer {
+                        for tile in 0..places.div_ceil(step) {
+                            job.pick(s, band, band_copy, tile, panels.wrapping_add(tile * step * depth));
+                        }
+                        job.tiles(s, places, &[0], step, |tile| panels.wrapping_add(tile * step * depth));
+                    } else {
+                        for tile in 0..places.div_ceil(step) {
+                            job.pick(s, band, band_copy, tile, panels);
+                            for rows in at.tiles.clone() {
+                                job.tile(s, places, tile, rows, &[0], step, panels);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct Job<'a, S> {
+    unit: &'a Unit<'a>,
+    at: &'a Place,
+    function: TileFn<S>,
+    bias: *const f32,
+    scratch: *mut f32,
+}
+
+impl<S: Simd> Job<'_, S> {
+    /// All tiles of the unit; `panel` says where a tile's places begin.
+    #[inline(always)]
+    unsafe fn tiles(&self, s: S, places: usize, taps: &[usize], step: usize, panel: impl Fn(usize) -> *mut f32) {
+        let tiles = places.div_ceil(self.unit.plan.tile_places());
+        // SAFETY: the caller's duty.
+        unsafe {
+            if self.unit.plan.channels_outer {
+                for rows in self.at.tiles.clone() {
+                    for tile in 0..tiles {
+                        self.tile(s, places, tile, rows, taps, step, panel(tile));
+                    }
+                }
+            } else {
+                for tile in 0..tiles {
+                    for rows in self.at.tiles.clone() {
+                        self.tile(s, places, tile, rows, taps, step, panel(tile));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A tile: its sums, then their way to the output.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "a tile is a place in two dimensions with its operands")]
+    unsafe fn tile(&self, s: S, places: usize, tile: usize, rows: usize, taps: &[usize], step: usize, b: *const f32) {
+        let (plan, at) = (self.unit.plan, self.at);
+        let shape = &plan.shape;
+        let (kg, ow) = (shape.group_out(), shape.output[2]);
+        let pitch = match &plan.source {
+            Source::Flat(band) => band.pitch,
+            _ => ow,
+        };
+        let (height, vectors) = plan.size;
+        let channel = rows * height;
+        let panels = kg.div_ceil(height);
+        let count = height.min(kg - channel);
+        let begin = tile * plan.tile_places();
+        let mut job = Tile {
+            channels: shape.depth() / taps.len(),
+            taps,
+            step,
+            a: self.unit.weights.wrapping_add((at.group * panels + rows) * height * shape.depth()),
+            b,
+            bias: if self.bias.is_null() {
+                self.bias
+            } else {
+                self.bias.wrapping_add((rows - at.tiles.start) * height)
+            },
+            clamp: plan.finish.clamp,
+            to: [self.scratch; MAX_VECTORS],
+            keep: [0; MAX_VECTORS],
+            row: 0,
+            rows: count,
+        };
+        let channel = at.group * kg + channel;
+        if plan.direct {
+            let first_place = super::finish::offset(&plan.y, [at.image, channel, at.z, at.row, 0]);
+            let y = self.unit.y.cast::<f32>().wrapping_add(first_place);
+            job.row = plan.y.strides[1];
+            for v in 0..vectors {
+                let lane = begin + v * S::LANES;
+                job.to[v] = y.wrapping_add(lane / pitch * ow + (lane % pitch).min(ow));
+                job.keep[v] = keep(lane, S::LANES, places, pitch, ow);
+            }
+            // SAFETY: kept lanes are output places of the band.
+            unsafe { (self.function)(s, &job) };
+            return;
+        }
+        let width = plan.tile_places();
+        job.row = width;
+        for v in 0..vectors {
+            job.to[v] = self.scratch.wrapping_add(v * S::LANES);
+            job.keep[v] = first(S::LANES);
+        }
+        // SAFETY: the scratch tile takes all rows; each segment is a run of output places.
+        unsafe {
+            (self.function)(s, &job);
+            let end = (begin + width).min(places);
+            let mut place = begin;
+            while place < end {
+                let (i, q) = (place / pitch, place % pitch);
+                let run = ow.saturating_sub(q).min(end - place);
+                if run > 0 {
+                    for row in 0..count {
+                        let values = self.scratch.wrapping_add(row * width + place - begin);
+                        let out = [at.image, channel + row, at.z, at.row + i, q];
+                        plan.finish.run(s, self.unit.operands, self.unit.y, out, values, run);
+                    }
+                }
+                place += pitch - q;
+            }
+        }
+    }
+
+    /// Copies the unit's input into panels.
+    #[inline(always)]
+    unsafe fn fill_single(&self, s: S, panels: *mut f32) {
+        let (plan, at) = (self.unit.plan, self.at);
+        let shape = &plan.shape;
+        let cg = shape.group_in();
+        let width = plan.tile_places();
+        let strides = plan.x.strides;
+        let ow = shape.output[2];
+        let element = plan.x.element;
+        let (row_step, column_step) = (strides[3] * shape.stride[1], strides[4] * shape.stride[2]);
+        // Rows that follow each other without a gap are one.
+        let (rows, columns) =
+            if at.height == 1 || row_step == ow * column_step { (1, at.height * ow) } else { (at.height, ow) };
+        let start = at.image * strides[0]
+            + at.group * cg * strides[1]
+            + at.z * shape.stride[0] * strides[2]
+            + at.row * row_step;
+        for c in 0..cg {
+            for i in 0..rows {
+                let mut q = 0;
+                while q < columns {
+                    let place = i * columns + q;
+                    let run = (width - place % width).min(columns - q);
+                    let to = panels.wrapping_add((place / width * cg + c) * width + place % width);
+                    let from = start + c * strides[1] + i * row_step + q * column_step;
+                    // SAFETY: the run is inside of a panel's row and of an input row.
+                    unsafe { copy(s, element, self.unit.x, from, column_step, to, run) };
+                    q += run;
+                }
+            }
+        }
+        // Lanes past the places are computed and dropped: they have to be numbers, not what memory held.
+        let tail = rows * columns % width;
+        if tail != 0 {
+            let last = rows * columns / width;
+            for c in 0..cg {
+                let to = panels.wrapping_add((last * cg + c) * width + tail);
+                // SAFETY: the rest of the panel's row.
+                unsafe { super::band::zero(s, to, width - tail) };
+            }
+        }
+    }
+
+    /// Picks the places of a tile out of the band, for every channel and tap.
+    #[inline(always)]
+    unsafe fn pick(&self, s: S, band: &Band, copy: *const f32, tile: usize, panel: *mut f32) {
+        let plan = self.unit.plan;
+        let ow = plan.shape.output[2];
+        let places = self.at.height * ow;
+        let begin = tile * plan.tile_places();
+        let vectors = plan.size.1;
+        let picks: [Pick; MAX_VECTORS] = std::array::from_fn(|v| {
+            let from = (begin + v * S::LANES).min(places - 1);
+            let to = (begin + (v + 1) * S::LANES).min(places).max(from + 1);
+            let mut offsets = [0; MAX_LANES];
+            for (offset, place) in offsets.iter_mut().zip(from..to) {
+                *offset = place / ow * band.pitch + place % ow;
+            }
+            Pick::new(&offsets[..to - from])
+        });
+        let mut to = panel;
+        for c in 0..plan.shape.group_in() {
+            let from = copy.wrapping_add(c * band.channel);
+            for tap in &band.taps {
+                for (v, pick) in picks[..vectors].iter().enumerate() {
+                    // SAFETY: picked places are in the band, whose slack takes whole vectors past its end.
+                    unsafe { s.store(to.wrapping_add(v * S::LANES), s.pick(from.wrapping_add(*tap), pick)) };
+                }
+                to = to.wrapping_add(plan.tile_places());
+            }
+        }
+    }
+}
+
+/// The lanes of a vector at flat place `lane` that are output places.
+#[inline(always)]
+fn keep(lane: usize, lanes: usize, places: usize, pitch: usize, width: usize) -> u32 {
+    let end = places.saturating_sub(lane).min(lanes);
+    let mut bits = first(end);
+    if pitch != width {
+        // Gaps are `pitch - width` wide, from `width` on in each row.
+        let mut gap = (lane / pitch * pitch + width) as isize - lane as isize;
+        while gap < end as isize {
+            let to = gap + (pitch - width) as isize;
+            if to > 0 {
+                bits &= !(first(to.min(end as isize) as usize) & !first(gap.max(0) as usize));
+            }
+            gap += pitch as isize;
+        }
+    }
+    bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_lanes_are_those_inside_of_the_rows() {
+        for (pitch, width) in [(5, 3), (30, 28), (7, 7), (9, 1), (58, 56)] {
+            for places in [1, 17, 40, 100] {
+                for lane in 0..90 {
+                    for lanes in [8, 16] {
+                        let want = (0..lanes)
+                            .filter(|i| lane + i < places && (lane + i) % pitch < width)
+                            .fold(0, |bits, i| bits | 1u32 << i);
+                        assert_eq!(keep(lane, lanes, places, pitch, width), want, "{pitch} {width} {places} {lane}");
+                    }
+                }
+            }
+        }
+    }
+}

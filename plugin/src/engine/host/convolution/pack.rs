@@ -1,0 +1,99 @@
+//! Weights in the order the kernels walk them.
+
+use super::Send2;
+use super::naive::read;
+use super::problem::{Element, Layout, Problem};
+use crate::engine::host::threads::Pool;
+
+/// Where a problem's weights lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Source {
+    layout: Layout,
+    /// Output channels, input channels of a group, kernel sizes.
+    sizes: [usize; 5],
+    groups: usize,
+    flip: bool,
+}
+
+impl Source {
+    pub(super) fn new(problem: &Problem) -> Source {
+        let mut layout = problem.w;
+        // Strides of single places mean nothing and must not make two packings differ.
+        for (stride, size) in layout.strides.iter_mut().zip(problem.w_sizes()) {
+            if size == 1 {
+                *stride = 0;
+            }
+        }
+        Source { layout, sizes: problem.w_sizes(), groups: problem.shape.groups, flip: problem.shape.flip }
+    }
+
+    fn group_out(&self) -> usize {
+        self.sizes[0] / self.groups
+    }
+
+    fn depth(&self) -> usize {
+        self.sizes[1..].iter().product()
+    }
+
+    /// Values of panels of `width` output channels.
+    pub(super) fn panels_len(&self, width: usize) -> usize {
+        self.groups * self.group_out().div_ceil(width) * width * self.depth()
+    }
+
+    /// Offset of the weight of output channel `k`, input channel `c` and tap number `tap`, as correlation reads it.
+    fn offset(&self, k: usize, c: usize, tap: usize) -> usize {
+        let [_, _, d, h, w] = self.sizes;
+        let tap = if self.flip { d * h * w - 1 - tap } else { tap };
+        let (t, r, s) = (tap / (h * w), tap / w % h, tap % w);
+        let strides = self.layout.strides;
+        k * strides[0] + c * strides[1] + t * strides[2] + r * strides[3] + s * strides[4]
+    }
+
+    /// True if the depth of an output channel is one run of `f32` values.
+    fn contiguous(&self) -> bool {
+        let packed = Layout::packed(Element::F32, self.sizes).strides;
+        self.layout.element == Element::F32
+            && !self.flip
+            && (1..5).all(|i| self.sizes[i] == 1 || self.layout.strides[i] == packed[i])
+    }
+
+    /// Panels of `width` output channels of a group: for each input channel and tap the weights of the panel's channels
+    /// side by side, zero where there is none.
+    ///
+    /// # Safety
+    /// `w` is the tensor; `out` takes [`Source::panels_len`] values.
+    pub(super) unsafe fn panels(&self, w: *const u8, width: usize, out: *mut f32, pool: &Pool, workers: usize) {
+        let (depth, kg) = (self.depth(), self.group_out());
+        let panels = kg.div_ceil(width);
+        let memory = Send2(w, out.cast());
+        pool.run_indexed(self.groups * panels, workers, &|_, unit| {
+            let (group, panel) = (unit / panels, unit % panels);
+            let to = memory.y().cast::<f32>().wrapping_add(unit * width * depth);
+            // SAFETY: the panel's place in `out`, and the tensor's weights.
+            unsafe {
+                for row in 0..width {
+                    let channel = panel * width + row;
+                    if channel >= kg {
+                        for step in 0..depth {
+                            *to.add(step * width + row) = 0.0;
+                        }
+                        continue;
+                    }
+                    let k = group * kg + channel;
+                    if self.contiguous() {
+                        let from = memory.x().cast::<f32>().add(k * self.layout.strides[0]);
+                        for step in 0..depth {
+                            *to.add(step * width + row) = *from.add(step);
+                        }
+                        continue;
+                    }
+                    let taps = self.sizes[2..].iter().product::<usize>();
+                    for step in 0..depth {
+                        let at = self.offset(k, step / taps, step % taps);
+                        *to.add(step * width + row) = read(self.layout.element, memory.x(), at);
+                    }
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,185 @@
+//! The register kernel of the matrix-product algorithms: a tile of rows (one weight each) by vectors of places.
+
+use crate::engine::host::isa::{Kernel, Simd};
+use std::marker::PhantomData;
+
+/// Most vectors of a tile.
+pub(super) const MAX_VECTORS: usize = 4;
+
+/// A tile to compute: `sum over c, t of a[c][t][row] · b[c·step + tap t + place]`.
+pub(super) struct Tile<'a> {
+    /// Steps of the outer sum.
+    pub(super) channels: usize,
+    /// Distances of the inner sum's values.
+    pub(super) taps: &'a [usize],
+    /// Distance of two steps of the outer sum in `b`.
+    pub(super) step: usize,
+    /// `channels · taps · rows` factors, those of a step side by side.
+    pub(super) a: *const f32,
+    /// The first place.
+    pub(super) b: *const f32,
+    /// A value for each row to begin with, or null for zeros.
+    pub(super) bias: *const f32,
+    /// Bounds of the result.
+    pub(super) clamp: (f32, f32),
+    /// Where each vector goes in the first row.
+    pub(super) to: [*mut f32; MAX_VECTORS],
+    /// Lanes of each vector to keep; they are stored side by side.
+    pub(super) keep: [u32; MAX_VECTORS],
+    /// Distance of two rows of the result.
+    pub(super) row: usize,
+    /// Rows to store.
+    pub(super) rows: usize,
+}
+
+/// A tile's function.
+pub(super) type TileFn<S> = unsafe fn(S, &Tile<'_>);
+
+/// (rows, vectors) of the tiles there are for vectors of `lanes` lanes, best first.
+pub(super) fn sizes(lanes: usize) -> &'static [(usize, usize)] {
+    match lanes {
+        16 => &[
+            (14, 2),
+            (13, 2),
+            (12, 2),
+            (11, 2),
+            (10, 2),
+            (9, 3),
+            (8, 3),
+            (7, 3),
+            (6, 4),
+            (5, 4),
+            (4, 4),
+            (3, 4),
+            (2, 4),
+            (1, 4),
+        ],
+        // Sixteen registers, or eight lanes in two each.
+        _ => &[(6, 2), (5, 2), (4, 2), (3, 3), (2, 4), (1, 4)],
+    }
+}
+
+/// The function of a size out of [`sizes`].
+pub(super) fn function<S: Simd>(size: (usize, usize)) -> TileFn<S> {
+    macro_rules! among {
+        ($(($rows:literal, $vectors:literal)),+) => {
+            match size {
+                $(($rows, $vectors) => enter::<S, $rows, $vectors>,)+
+                _ => unreachable!("tiles are chosen among the sizes there are"),
+            }
+        };
+    }
+    if S::LANES == 16 {
+        among!(
+            (14, 2),
+            (13, 2),
+            (12, 2),
+            (11, 2),
+            (10, 2),
+            (9, 3),
+            (8, 3),
+            (7, 3),
+            (6, 4),
+            (5, 4),
+            (4, 4),
+            (3, 4),
+            (2, 4),
+            (1, 4)
+        )
+    } else {
+        among!((6, 2), (5, 2), (4, 2), (3, 3), (2, 4), (1, 4))
+    }
+}
+
+/// # Safety
+/// As in [`Tile`]: `a`, `b` and `bias` can be read where the sums read them, whole vectors at a time, and the kept lanes
+/// written.
+unsafe fn enter<S: Simd, const R: usize, const V: usize>(s: S, tile: &Tile<'_>) {
+    s.call(Run::<R, V>(tile, PhantomData));
+}
+
+struct Run<'a, const R: usize, const V: usize>(&'a Tile<'a>, PhantomData<*const f32>);
+
+impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let tile = self.0;
+        // SAFETY: `enter` passes its caller's duty on.
+        unsafe {
+            for row in 0..R {
+                let to = tile.to[0].wrapping_add(row * tile.row);
+                s.prefetch_write(to);
+                if V > 1 {
+                    s.prefetch_write(tile.to[V - 1].wrapping_add(row * tile.row + S::LANES - 1));
+                }
+            }
+            let mut sums = [[s.splat(0.0); V]; R];
+            if !tile.bias.is_null() {
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    *sums = [s.splat(*tile.bias.add(row)); V];
+                }
+            }
+            let mut a = tile.a;
+            let mut b = tile.b;
+            if let [0] = tile.taps {
+                for _ in 0..tile.channels {
+                    step::<S, R, V, true>(s, a, b, &mut sums);
+                    a = a.wrapping_add(R);
+                    b = b.wrapping_add(tile.step);
+                }
+            } else {
+                for _ in 0..tile.channels {
+                    for tap in tile.taps {
+                        step::<S, R, V, false>(s, a, b.add(*tap), &mut sums);
+                        a = a.wrapping_add(R);
+                    }
+                    b = b.wrapping_add(tile.step);
+                }
+            }
+            let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
+            let all = crate::engine::host::isa::first(S::LANES);
+            let whole = tile.keep[..V].iter().all(|keep| *keep == all);
+            for (row, sums) in sums.into_iter().enumerate() {
+                if row < tile.rows {
+                    for (v, sum) in sums.into_iter().enumerate() {
+                        let to = tile.to[v].wrapping_add(row * tile.row);
+                        let sum = s.min(high, s.max(low, sum));
+                        if whole {
+                            s.store(to, sum);
+                        } else {
+                            s.store_compressed(tile.keep[v], to, sum);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One product of a column of `a` and a row of `b`.
+#[inline(always)]
+unsafe fn step<S: Simd, const R: usize, const V: usize, const AHEAD: bool>(
+    s: S,
+    a: *const f32,
+    b: *const f32,
+    sums: &mut [[S::V; V]; R],
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        let mut places = [s.splat(0.0); V];
+        for (v, places) in places.iter_mut().enumerate() {
+            *places = s.load(b.add(v * S::LANES));
+            if AHEAD {
+                s.prefetch(b.wrapping_add((v + 8 * V) * S::LANES));
+            }
+        }
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let factor = s.splat(*a.add(row));
+            for (sum, places) in sums.iter_mut().zip(places) {
+                *sum = s.fma(factor, places, *sum);
+            }
+        }
+    }
+}
