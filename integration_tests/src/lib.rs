@@ -4,3 +4,6 @@
 //! Nothing here links the plugin, the backend or the provider: they are opened as their users open them.
 
 pub mod artifacts;
+pub mod plugin;
+pub mod reference;
+pub mod tensor;

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use hipdnn_rs_integration_tests::artifacts::{Artifact, compile, library_path, plugin_directory};
 use hipdnn_schemas::{EngineConfig, Graph};
+use hipdnn_sdk_bindings::hipdnn::plugin::engine_id;
 
 fn scratch(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -81,11 +82,4 @@ fn c_graph() -> Graph {
         .map(|line| line.trim().trim_start_matches('"').trim_end_matches('"').replace("\\\"", "\""))
         .collect();
     Graph::from_json(&json).expect("the C programs' graph is well formed")
-}
-
-/// How hipDNN derives an engine's id: FNV-1a of the name's bytes.
-fn engine_id(name: &str) -> i64 {
-    name.bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-        .cast_signed()
 }

@@ -4,6 +4,7 @@ mod bench;
 mod codegen;
 mod demo;
 mod dist;
+mod emulated_gpu;
 mod fuzz;
 mod process;
 mod python;
@@ -30,6 +31,8 @@ const USAGE: &str = "usage: cargo xtask <command>
              --quick                   fewer repetitions
              --layers | --models       only one of the two tables
   codegen  regenerate the committed FlatBuffers code (--check: only compare)
+  emulated-gpu setup | build | test | run PROGRAM …
+           the real MIOpen on an emulated GPU, from Debian packages and without root
   fuzz     bounded, seeded mutation run over graphs, configurations and JSON";
 
 fn main() -> ExitCode {
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         "test" => test::run(&arguments),
         "dist" => dist::run(&arguments),
         "bench" => bench::run(&arguments),
+        "emulated-gpu" => emulated_gpu::run(&arguments),
         "codegen" => codegen::run(&arguments),
         "fuzz" => fuzz::run(&arguments),
         _ => Err(format!("there is no command {command:?}\n\n{USAGE}").into()),

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
-use crate::{Result, codegen, dist, fuzz, process, workspace};
+use crate::{Result, codegen, dist, emulated_gpu, fuzz, process, workspace};
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
@@ -43,6 +43,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             summary.record("fuzz", outcome(fuzz::run(&[])));
             Ok(())
         });
+    }
+    if choice.takes("emulated-gpu") && !choice.fast {
+        step("emulated GPU", &mut summary, emulated_gpu::test_all);
     }
     if let Ok(built) = &built {
         let versions = if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES[..] };

@@ -1,0 +1,91 @@
+//! The functions under test, from a library that was opened or, in the fuzz target, from the program itself.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use hipdnn_sdk_bindings::hipdnn::backend::{
+    AttributeName, AttributeType, DescriptorPtr, DescriptorType, HandlePtr, Status,
+};
+use hipdnn_sdk_bindings::hipdnn::plugin;
+
+macro_rules! table {
+    ($(#[$meta:meta])* $name:ident { $($field:ident: $type:ty = $symbol:ident;)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name {
+            $(pub(crate) $field: $type,)*
+        }
+
+        impl $name {
+            /// The functions of a library, which must stay open.
+            #[cfg(not(fuzzing))]
+            pub(crate) fn of(library: &libloading::Library) -> $name {
+                $name {
+                    // SAFETY: the field has the signature of the exported function.
+                    $($field: *unsafe { library.get::<$type>(stringify!($symbol)) }.expect(stringify!($symbol)),)*
+                }
+            }
+
+            /// The functions linked into this program.
+            #[cfg(fuzzing)]
+            pub(crate) fn linked() -> $name {
+                unsafe extern "C" {
+                    $(fn $symbol();)*
+                }
+                $name {
+                    // SAFETY: the field has the signature of the function behind the symbol.
+                    $($field: unsafe { std::mem::transmute::<unsafe extern "C" fn(), $type>($symbol) },)*
+                }
+            }
+        }
+    };
+}
+
+table! {
+    /// What the engine plugin exports.
+    PluginApi {
+        get_last_error_string: plugin::GetLastErrorString = hipdnnPluginGetLastErrorString;
+        get_all_engine_ids: plugin::GetAllEngineIds = hipdnnEnginePluginGetAllEngineIds;
+        create: plugin::Create = hipdnnEnginePluginCreate;
+        destroy: plugin::Destroy = hipdnnEnginePluginDestroy;
+        get_applicable_engine_ids: plugin::GetApplicableEngineIds = hipdnnEnginePluginGetApplicableEngineIds;
+        get_engine_details: plugin::GetEngineDetails = hipdnnEnginePluginGetEngineDetails;
+        destroy_engine_details: plugin::DestroyEngineDetails = hipdnnEnginePluginDestroyEngineDetails;
+        get_workspace_size: plugin::GetWorkspaceSize = hipdnnEnginePluginGetWorkspaceSize;
+        create_execution_context: plugin::CreateExecutionContext = hipdnnEnginePluginCreateExecutionContext;
+        destroy_execution_context: plugin::DestroyExecutionContext = hipdnnEnginePluginDestroyExecutionContext;
+        get_context_workspace_size: plugin::GetWorkspaceSizeFromExecutionContext
+            = hipdnnEnginePluginGetWorkspaceSizeFromExecutionContext;
+        execute: plugin::ExecuteOpGraph = hipdnnEnginePluginExecuteOpGraph;
+    }
+}
+
+type Deserialize = unsafe extern "C" fn(*mut DescriptorPtr, *const u8, usize) -> Status;
+type DeserializeJson = unsafe extern "C" fn(*mut DescriptorPtr, *const c_char, usize) -> Status;
+type Serialize = unsafe extern "C" fn(DescriptorPtr, usize, *mut usize, *mut u8) -> Status;
+type SerializeJson = unsafe extern "C" fn(DescriptorPtr, usize, *mut usize, *mut c_char) -> Status;
+type Set = unsafe extern "C" fn(DescriptorPtr, AttributeName, AttributeType, i64, *const c_void) -> Status;
+type Get = unsafe extern "C" fn(DescriptorPtr, AttributeName, AttributeType, i64, *mut i64, *mut c_void) -> Status;
+
+table! {
+    /// What the backend exports, as far as clients hand it data from outside.
+    BackendApi {
+        create: unsafe extern "C" fn(*mut HandlePtr) -> Status = hipdnnCreate;
+        destroy: unsafe extern "C" fn(HandlePtr) -> Status = hipdnnDestroy;
+        create_descriptor: unsafe extern "C" fn(DescriptorType, *mut DescriptorPtr) -> Status
+            = hipdnnBackendCreateDescriptor;
+        destroy_descriptor: unsafe extern "C" fn(DescriptorPtr) -> Status = hipdnnBackendDestroyDescriptor;
+        finalize: unsafe extern "C" fn(DescriptorPtr) -> Status = hipdnnBackendFinalize;
+        set_attribute: Set = hipdnnBackendSetAttribute;
+        get_attribute: Get = hipdnnBackendGetAttribute;
+        execute: unsafe extern "C" fn(HandlePtr, DescriptorPtr, DescriptorPtr) -> Status = hipdnnBackendExecute;
+        get_last_error_string: unsafe extern "C" fn(*mut c_char, usize) = hipdnnGetLastErrorString;
+        deserialize_graph: Deserialize = hipdnnBackendCreateAndDeserializeGraph_ext;
+        deserialize_json: DeserializeJson = hipdnnBackendCreateAndDeserializeJsonGraph_ext;
+        serialize_graph: Serialize = hipdnnBackendGetSerializedBinaryGraph_ext;
+        serialize_json: SerializeJson = hipdnnBackendGetSerializedJsonGraph_ext;
+        deserialize_plan: unsafe extern "C" fn(HandlePtr, *mut DescriptorPtr, *const u8, usize) -> Status
+            = hipdnnBackendCreateAndDeserializeExecutionPlan_ext;
+        get_contents: unsafe extern "C" fn(*const u8, usize, *mut c_int) -> Status
+            = hipdnnBackendGetSerializedBinaryContents_ext;
+    }
+}

@@ -1,0 +1,211 @@
+//! `cargo xtask emulated-gpu`: the real MIOpen on a machine without a GPU.
+
+mod build;
+mod packages;
+mod suite;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::summary::{Outcome, Summary};
+use crate::{Result, process, workspace};
+
+const USAGE: &str = "usage: cargo xtask emulated-gpu <command>
+
+  setup    fetch MIOpen, the compiler it uses and the C library from Debian into .cache/emulated-gpu
+             --sid        the release in sid, not the newest one
+             --refresh    look for newer packages even when some are there
+  build    setup, then compile the HIP runtime, the emulator and their tests
+  test     build, then run the tests; what can't be had is counted as skipped
+  run PROGRAM [ARGUMENT …]
+           build, then run a program with the emulated GPU's libraries";
+
+/// Why there is no emulated GPU on this machine: a reason to skip, not a failure.
+pub(crate) struct Unavailable(pub(crate) String);
+
+/// What a step of the preparation ends with.
+pub(crate) enum Prepared<T> {
+    Ready(T),
+    Unavailable(Unavailable),
+}
+
+/// An unpacked set of packages, and the place for what is built on it.
+pub(crate) struct Installation {
+    directory: PathBuf,
+}
+
+impl Installation {
+    fn new(directory: PathBuf) -> Installation {
+        Installation { directory }
+    }
+
+    /// The unpacked packages.
+    fn system(&self) -> PathBuf {
+        self.directory.join("system")
+    }
+
+    /// The packages' libraries.
+    fn system_libraries(&self) -> PathBuf {
+        self.system().join("usr/lib/x86_64-linux-gnu")
+    }
+
+    /// The C headers of HIP and MIOpen.
+    pub(crate) fn headers(&self) -> PathBuf {
+        self.system().join("usr/include")
+    }
+
+    /// Our libraries, which replace those of the same name.
+    fn libraries(&self) -> PathBuf {
+        self.directory.join("lib")
+    }
+
+    fn programs(&self) -> PathBuf {
+        self.directory.join("bin")
+    }
+
+    fn record(&self) -> PathBuf {
+        self.directory.join("packages.json")
+    }
+
+    fn loader(&self) -> PathBuf {
+        self.system_libraries().join("ld-linux-x86-64.so.2")
+    }
+
+    /// A command that runs `program` with the packages' C library, MIOpen and the emulated device.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(self.loader());
+        let mut path = self.libraries().into_os_string();
+        path.push(":");
+        path.push(self.system_libraries());
+        command.arg("--library-path").arg(path).arg(program);
+        command.env("HIPEMU_EMULATOR", self.libraries().join("libgfxemu.so"));
+        // MIOpen's choices, its kernels and the compiler's cache: apart from the user's own.
+        command.env("HOME", self.directory.join("home"));
+        command.env_remove("XDG_CACHE_HOME");
+        command.env_remove("XDG_CONFIG_HOME");
+        command
+    }
+}
+
+/// Where all this is kept.
+fn cache() -> PathBuf {
+    workspace::cache().join("emulated-gpu")
+}
+
+/// The C++ sources.
+fn sources() -> PathBuf {
+    workspace::root().join("integration_tests/emulated_gpu")
+}
+
+/// Everything fetched and built, ready to run programs.
+pub(crate) fn ensure() -> Result<Prepared<Installation>> {
+    prepare(packages::Wanted::default())
+}
+
+fn prepare(wanted: packages::Wanted) -> Result<Prepared<Installation>> {
+    let installation = match packages::ensure(wanted)? {
+        Prepared::Ready(installation) => installation,
+        unavailable => return Ok(unavailable),
+    };
+    Ok(match build::ensure(&installation)? {
+        Prepared::Ready(()) => Prepared::Ready(installation),
+        Prepared::Unavailable(reason) => Prepared::Unavailable(reason),
+    })
+}
+
+/// Runs one of the commands.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let Some((command, rest)) = arguments.split_first() else {
+        return Err(USAGE.into());
+    };
+    match command.as_str() {
+        "setup" => setup(rest),
+        "build" => build(rest),
+        "test" => test_command(rest),
+        "run" => run_program(rest),
+        other => Err(format!("emulated-gpu has no command {other:?}\n\n{USAGE}").into()),
+    }
+}
+
+fn setup(arguments: &[String]) -> Result<()> {
+    match packages::ensure(packages::Wanted::parse(arguments)?)? {
+        Prepared::Ready(installation) => {
+            println!("packages are unpacked in {}", installation.directory.display());
+            Ok(())
+        }
+        Prepared::Unavailable(reason) => Err(reason.0.into()),
+    }
+}
+
+fn build(arguments: &[String]) -> Result<()> {
+    match prepare(packages::Wanted::parse(arguments)?)? {
+        Prepared::Ready(installation) => {
+            println!("built in {}", installation.libraries().display());
+            Ok(())
+        }
+        Prepared::Unavailable(reason) => Err(reason.0.into()),
+    }
+}
+
+fn test_command(arguments: &[String]) -> Result<()> {
+    let mut summary = Summary::default();
+    test(packages::Wanted::parse(arguments)?, &mut summary)?;
+    println!("\n{summary}");
+    if summary.failed() > 0 { std::process::exit(1) } else { Ok(()) }
+}
+
+/// The emulated GPU's own tests, counted in `summary`; without packages or a compiler they are skipped.
+pub(crate) fn test_all(summary: &mut Summary) -> Result<()> {
+    test(packages::Wanted::default(), summary)
+}
+
+fn test(wanted: packages::Wanted, summary: &mut Summary) -> Result<()> {
+    match prepare(wanted)? {
+        Prepared::Ready(installation) => suite::run(&installation, summary),
+        Prepared::Unavailable(reason) => {
+            summary.record("emulated GPU", Outcome::Skipped(reason.0));
+            Ok(())
+        }
+    }
+}
+
+fn run_program(arguments: &[String]) -> Result<()> {
+    let Some((program, rest)) = arguments.split_first() else {
+        return Err("run wants a program and its arguments".into());
+    };
+    match ensure()? {
+        Prepared::Ready(installation) => {
+            let status = installation.command(program).args(rest).status()?;
+            match status.code() {
+                Some(code) => std::process::exit(code),
+                None => Err(format!("{program} was {}", process::describe(status)).into()),
+            }
+        }
+        Prepared::Unavailable(reason) => Err(reason.0.into()),
+    }
+}
+
+/// Holds the lock of the cache until dropped, so that two runs don't fetch or build the same thing at once.
+struct Lock {
+    _file: std::fs::File,
+}
+
+impl Lock {
+    fn take(name: &str) -> Result<Lock> {
+        std::fs::create_dir_all(cache())?;
+        let file = std::fs::File::create(cache().join(name))?;
+        file.lock()?;
+        Ok(Lock { _file: file })
+    }
+}
+
+/// Whether a program can be started.
+fn is_installed(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|directory| is_program(&directory.join(program))))
+}
+
+fn is_program(path: &Path) -> bool {
+    path.is_file()
+}

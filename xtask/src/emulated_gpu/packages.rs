@@ -1,0 +1,456 @@
+//! Which Debian packages are needed, fetching them with apt and unpacking them, without root.
+//!
+//! apt runs with directories of its own, so nothing of the system changes, and with the system's mirror,
+//! proxy and keys. Its solver finds the packages; those that MIOpen's package asks for but its library can do
+//! without (rocBLAS with its 300 MB of kernels, test data, C headers of the compiler) are left out.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Installation, Lock, Prepared, Unavailable, cache, is_installed};
+use crate::{Result, process};
+
+/// Names a mirror where apt has none of Debian's.
+const MIRROR: &str = "HIPDNN_EMULATED_GPU_MIRROR";
+
+const LIBRARY: &str = "libmiopen1";
+
+/// Taken for their headers alone, without what they depend on.
+const DEVELOPMENT: [&str; 2] = ["libamdhip64-dev", "libmiopen-dev"];
+
+/// Beginnings of names that are told to apt as installed, so that it doesn't follow them.
+const REPLACED: [&str; 4] = ["librocblas", "libamdhip64-", "librocrand", "libhsa-runtime"];
+
+/// Beginnings of names that are resolved but not fetched.
+const LEFT_OUT: [&str; 4] = ["libclang-common-", "libmiopen-tests-data", "gcc-", "libc-gconv-modules"];
+
+/// Packages that come together from one release of ROCm.
+const ROCM: &str = "libmiopen* libamd-comgr* libhip* libroctx* libamdhip64*";
+
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Which packages are asked for.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wanted {
+    /// The release in sid, even if experimental has a newer one.
+    sid: bool,
+    /// Look for newer packages though some are there.
+    refresh: bool,
+}
+
+impl Wanted {
+    pub(super) fn parse(arguments: &[String]) -> Result<Wanted> {
+        let mut wanted = Wanted::default();
+        for argument in arguments {
+            match argument.as_str() {
+                "--sid" => wanted.sid = true,
+                "--refresh" => wanted.refresh = true,
+                other => return Err(format!("emulated-gpu takes --sid and --refresh, got {other:?}").into()),
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// The file that names the directory in use.
+    fn pointer(self) -> PathBuf {
+        cache().join(if self.sid { "current-sid" } else { "current" })
+    }
+}
+
+/// What was fetched, kept beside it.
+#[derive(Serialize, Deserialize, Debug, PartialEq)]
+struct Record {
+    suite: String,
+    miopen: String,
+    packages: Vec<Package>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+struct Package {
+    name: String,
+    version: String,
+    bytes: u64,
+    sha256: String,
+}
+
+/// The unpacked packages; fetched now unless they are there.
+pub(super) fn ensure(wanted: Wanted) -> Result<Prepared<Installation>> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return unavailable("the packages are for x86-64 Linux");
+    }
+    let _lock = Lock::take("setup.lock")?;
+    if !wanted.refresh
+        && let Ok(name) = fs::read_to_string(wanted.pointer())
+    {
+        let installation = Installation::new(cache().join(name.trim()));
+        if installation.record().exists() {
+            return Ok(Prepared::Ready(installation));
+        }
+    }
+    for program in ["apt-get", "apt-cache", "dpkg-deb", "dpkg", "sha256sum"] {
+        if !is_installed(program) {
+            return unavailable(format!("{program} is not installed: the packages are fetched with Debian's tools"));
+        }
+    }
+    let mut reasons = Vec::new();
+    let mirrors = mirrors()?;
+    if mirrors.is_empty() {
+        return unavailable(format!("apt knows no Debian mirror; {MIRROR} can name one"));
+    }
+    for mirror in mirrors {
+        match Apt::update(&mirror)? {
+            Ok(apt) => return fetch(&apt, wanted).map(Prepared::Ready),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    unavailable(format!("the package lists can't be fetched: {}", reasons.join("; ")))
+}
+
+fn unavailable<T>(reason: impl Into<String>) -> Result<Prepared<T>> {
+    Ok(Prepared::Unavailable(Unavailable(reason.into())))
+}
+
+/// The Debian mirrors that the system's apt uses.
+fn mirrors() -> Result<Vec<String>> {
+    if let Some(mirror) = std::env::var(MIRROR).ok().filter(|mirror| !mirror.is_empty()) {
+        return Ok(vec![mirror]);
+    }
+    let output = process::capture(Command::new("apt-get").args([
+        "indextargets",
+        "--no-release-info",
+        "--format",
+        "$(REPO_URI)",
+        "Created-By: Packages",
+    ]))?;
+    Ok(debian_mirrors(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The addresses whose last part is `debian`: a mirror of security updates has neither sid nor experimental.
+fn debian_mirrors(addresses: &str) -> Vec<String> {
+    let mut mirrors: Vec<String> = Vec::new();
+    for address in addresses.lines().map(|line| line.trim().trim_end_matches('/')) {
+        if address.rsplit('/').next() == Some("debian") && !mirrors.iter().any(|known| known == address) {
+            mirrors.push(address.to_owned());
+        }
+    }
+    mirrors
+}
+
+/// apt with directories of its own.
+struct Apt {
+    directory: PathBuf,
+}
+
+impl Apt {
+    /// Fetches the package lists; the inner error says why they can't be had.
+    fn update(mirror: &str) -> Result<Result<Apt, String>> {
+        let apt = Apt { directory: cache().join("apt") };
+        for directory in ["state/lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(apt.directory.join(directory))?;
+        }
+        let option = if Path::new(KEYRING).exists() { format!("[signed-by={KEYRING}] ") } else { String::new() };
+        let sources: String =
+            ["sid", "experimental"].map(|suite| format!("deb {option}{mirror} {suite} main\n")).concat();
+        fs::write(apt.directory.join("sources.list"), sources)?;
+        apt.write_preferences("")?;
+        apt.pretend_installed(&BTreeSet::new())?;
+        eprintln!("fetching Debian's package lists …");
+        let output = process::capture(apt.command("apt-get").args(["-o", "Acquire::Retries=2", "update"]))?;
+        let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+        let complaints: Vec<String> = String::from_utf8_lossy(&text)
+            .lines()
+            .filter(|line| line.starts_with("E:") || line.starts_with("W: Failed") || line.starts_with("Err:"))
+            .map(str::to_owned)
+            .collect();
+        // apt-get counts a list that can't be fetched as a warning.
+        if output.status.success() && complaints.is_empty() {
+            return Ok(Ok(apt));
+        }
+        Ok(Err(if complaints.is_empty() { process::describe(output.status) } else { complaints.join(", ") }))
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let path = |name: &str| self.directory.join(name).display().to_string();
+        let mut command = Command::new(program);
+        for setting in [
+            format!("Dir::State={}", path("state")),
+            format!("Dir::State::status={}", path("status")),
+            format!("Dir::Cache={}", path("cache")),
+            format!("Dir::Etc::sourcelist={}", path("sources.list")),
+            "Dir::Etc::sourceparts=/dev/null".to_owned(),
+            format!("Dir::Etc::preferences={}", path("preferences")),
+            "Dir::Etc::preferencesparts=/dev/null".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
+            "APT::Architecture=amd64".to_owned(),
+            "APT::Architectures=amd64".to_owned(),
+            "APT::Sandbox::User=".to_owned(),
+        ] {
+            command.arg("-o").arg(setting);
+        }
+        command.env("LC_ALL", "C.UTF-8");
+        command
+    }
+
+    /// Prefers `suite` for the packages of ROCm, sid for all others.
+    fn write_preferences(&self, suite: &str) -> Result<()> {
+        let mut text = "Package: *\nPin: release n=experimental\nPin-Priority: 1\n".to_owned();
+        if suite == "experimental" {
+            text += &format!("\nPackage: {ROCM}\nPin: release n=experimental\nPin-Priority: 900\n");
+        }
+        Ok(fs::write(self.directory.join("preferences"), text)?)
+    }
+
+    fn pretend_installed(&self, names: &BTreeSet<String>) -> Result<()> {
+        let text: String = names
+            .iter()
+            .map(|name| {
+                format!(
+                    "Package: {name}\nStatus: install ok installed\nArchitecture: amd64\nVersion: 99:0\n\
+                     Maintainer: none\nDescription: replaced\n\n"
+                )
+            })
+            .collect();
+        Ok(fs::write(self.directory.join("status"), text)?)
+    }
+
+    fn text(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        let output = process::capture(self.command(program).args(arguments))?;
+        succeeded(&output, &format!("{program} {}", arguments.join(" ")))?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+fn succeeded(output: &Output, what: &str) -> Result<()> {
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{what} failed ({}): {}", process::describe(output.status), process::tail(&output.stderr, 3)).into())
+}
+
+/// Finds the set of packages, fetches and unpacks it.
+fn fetch(apt: &Apt, wanted: Wanted) -> Result<Installation> {
+    let (miopen, suite) = newest(&apt.text("apt-cache", &["madison", LIBRARY])?, wanted)?;
+    apt.write_preferences(&suite)?;
+    let packages = resolve(apt)?;
+    let installation = Installation::new(cache().join(format!("{suite}-{miopen}")));
+    let record = Record { suite, miopen, packages };
+    let unchanged = fs::read(installation.record())
+        .ok()
+        .and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok())
+        .is_some_and(|found| found == record);
+    if !unchanged {
+        download(apt, &record, &installation)?;
+    }
+    let name = installation.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    fs::write(wanted.pointer(), name)?;
+    Ok(installation)
+}
+
+/// The newest version that apt lists, and the suite that has it.
+fn newest(madison: &str, wanted: Wanted) -> Result<(String, String)> {
+    let mut best: Option<(String, String)> = None;
+    for (version, suite) in madison_lines(madison) {
+        if wanted.sid && suite != "sid" {
+            continue;
+        }
+        let newer = match &best {
+            None => true,
+            Some((known, _)) => {
+                let order = Command::new("dpkg").args(["--compare-versions", &version, "gt", known]).status()?;
+                order.success()
+            }
+        };
+        if newer {
+            best = Some((version, suite));
+        }
+    }
+    best.ok_or_else(|| format!("the package lists have no {LIBRARY}").into())
+}
+
+/// Version and suite of each line of `apt-cache madison`: `name | version | address suite/main amd64 Packages`.
+fn madison_lines(text: &str) -> Vec<(String, String)> {
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split('|').map(str::trim);
+            let (_, version, source) = (fields.next()?, fields.next()?, fields.next()?);
+            let suite = source.split_whitespace().nth(1)?.split('/').next()?;
+            Some((version.to_owned(), suite.to_owned()))
+        })
+        .collect()
+}
+
+/// The packages to fetch, with what the signed lists say about each.
+fn resolve(apt: &Apt) -> Result<Vec<Package>> {
+    // Dependencies of dependencies are found by asking again, until nothing new is to be replaced.
+    let mut replaced = dependencies_to_replace(&apt.text("apt-cache", &["depends", LIBRARY])?);
+    let (mut packages, development) = loop {
+        apt.pretend_installed(&replaced)?;
+        let plan =
+            apt.text("apt-get", &["install", "--yes", "--no-install-recommends", "--print-uris", "-qq", LIBRARY])?;
+        let packages = planned(&plan);
+        let names: Vec<&str> = packages.iter().map(|(name, _)| name.as_str()).collect();
+        let more = dependencies_to_replace(&apt.text("apt-cache", &[&["depends"], names.as_slice()].concat())?);
+        if more.is_subset(&replaced) {
+            break (packages, DEVELOPMENT);
+        }
+        replaced.extend(more);
+    };
+    packages.retain(|(name, _)| !LEFT_OUT.iter().any(|beginning| name.starts_with(beginning)));
+    for name in development {
+        let policy = apt.text("apt-cache", &["policy", name])?;
+        let version = candidate(&policy).ok_or_else(|| format!("the package lists have no {name}"))?;
+        packages.push((name.to_owned(), version));
+    }
+    let mut described = packages
+        .iter()
+        .map(|(name, version)| {
+            let text = apt.text("apt-cache", &["show", &format!("{name}={version}")])?;
+            describe(name, version, &text)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    described.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(described)
+}
+
+/// The names in the output of `apt-cache depends` that are ours to replace.
+fn dependencies_to_replace(depends: &str) -> BTreeSet<String> {
+    depends
+        .lines()
+        .filter_map(|line| line.trim().trim_start_matches('|').strip_prefix("Depends: "))
+        .filter(|name| REPLACED.iter().any(|beginning| name.starts_with(beginning)))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Name and version from lines `'address' name_version_architecture.deb bytes hash`.
+fn planned(plan: &str) -> Vec<(String, String)> {
+    plan.lines()
+        .filter(|line| line.starts_with('\''))
+        .filter_map(|line| {
+            let file = line.split_whitespace().nth(1)?;
+            let mut parts = file.strip_suffix(".deb")?.split('_');
+            let (name, version) = (parts.next()?, parts.next()?);
+            Some((name.to_owned(), version.replace("%3a", ":")))
+        })
+        .collect()
+}
+
+fn candidate(policy: &str) -> Option<String> {
+    let version = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate: "))?;
+    (version != "(none)").then(|| version.to_owned())
+}
+
+fn describe(name: &str, version: &str, stanza: &str) -> Result<Package> {
+    let field = |key: &str| stanza.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+    match (field("Size:").and_then(|bytes| bytes.parse().ok()), field("SHA256:")) {
+        (Some(bytes), Some(sha256)) => {
+            Ok(Package { name: name.to_owned(), version: version.to_owned(), bytes, sha256: sha256.to_owned() })
+        }
+        _ => Err(format!("the package lists don't tell size and SHA-256 of {name} {version}").into()),
+    }
+}
+
+fn download(apt: &Apt, record: &Record, installation: &Installation) -> Result<()> {
+    let total: u64 = record.packages.iter().map(|package| package.bytes).sum();
+    eprintln!(
+        "fetching MIOpen {} from Debian {}: {} packages, {} MB …",
+        record.miopen,
+        record.suite,
+        record.packages.len(),
+        total / 1_000_000
+    );
+    if installation.directory.exists() {
+        fs::remove_dir_all(&installation.directory)?;
+    }
+    let files = installation.directory.join("packages");
+    fs::create_dir_all(&files)?;
+    let mut command = apt.command("apt-get");
+    command.args(["-q", "download"]).current_dir(&files);
+    for package in &record.packages {
+        command.arg(format!("{}={}", package.name, package.version));
+    }
+    succeeded(&process::capture(&mut command)?, "apt-get download")?;
+    unpack(record, &files, &installation.system())?;
+    fs::remove_dir_all(&files)?;
+    // Written last: with the record there, the set is complete.
+    fs::write(installation.record(), serde_json::to_vec_pretty(record)?)?;
+    Ok(())
+}
+
+fn unpack(record: &Record, files: &Path, system: &Path) -> Result<()> {
+    let mut sums = std::collections::BTreeMap::new();
+    for entry in fs::read_dir(files)? {
+        let path = entry?.path();
+        let output = process::capture(Command::new("sha256sum").arg("--").arg(&path))?;
+        succeeded(&output, "sha256sum")?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let sum = text.trim_start_matches('\\').split_whitespace().next().unwrap_or_default().to_owned();
+        sums.insert(sum, path);
+    }
+    for package in &record.packages {
+        let Some(path) = sums.get(&package.sha256) else {
+            return Err(format!(
+                "no fetched file has the SHA-256 that the package lists give for {} {}",
+                package.name, package.version
+            )
+            .into());
+        };
+        let output = process::capture(Command::new("dpkg-deb").arg("-x").arg(path).arg(system))?;
+        succeeded(&output, &format!("unpacking {}", package.name))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mirrors_of_security_updates_are_not_asked() {
+        let cases: [(&str, &[&str]); 3] = [
+            ("", &[]),
+            ("http://m/debian/\nhttp://m/debian\nhttp://m/debian-security/\n", &["http://m/debian"]),
+            ("https://a/x/debian/\nhttp://b/ubuntu/\n", &["https://a/x/debian"]),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(debian_mirrors(text), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn apt_s_answers_are_read() {
+        assert_eq!(
+            madison_lines("libmiopen1 | 7.2+dfsg-1 | http://m/debian experimental/main amd64 Packages\nnoise\n"),
+            [("7.2+dfsg-1".to_owned(), "experimental".to_owned())]
+        );
+        assert_eq!(
+            planned("Reading …\n'http://m/a_1%3a2-3_amd64.deb' a_1%3a2-3_amd64.deb 12 SHA256:0\n"),
+            [("a".to_owned(), "1:2-3".to_owned())]
+        );
+        assert_eq!(candidate("a:\n  Installed: (none)\n  Candidate: 1.2\n"), Some("1.2".to_owned()));
+        assert_eq!(candidate("a:\n  Candidate: (none)\n"), None);
+        let wanted: BTreeSet<String> = ["librocblas5".to_owned()].into();
+        assert_eq!(
+            dependencies_to_replace("libmiopen1\n  Depends: librocblas5\n |Depends: libc6\n  Suggests: librocrand1\n"),
+            wanted
+        );
+    }
+
+    #[test]
+    fn a_package_without_a_hash_is_refused() {
+        let cases = [
+            ("Size: 12\nSHA256: ab\n", true),
+            ("Size: 12\n", false),
+            ("Size: twelve\nSHA256: ab\n", false),
+            ("", false),
+        ];
+        for (stanza, good) in cases {
+            assert_eq!(describe("a", "1", stanza).is_ok(), good, "{stanza:?}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The emulated GPU's own tests.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use super::Installation;
+use crate::summary::{Outcome, Summary};
+use crate::{Result, process};
+
+/// Programs whose every line `PASS name`, `FAIL name: reason` or `SKIP name: reason` is a test.
+const PROGRAMS: [&str; 1] = ["convolutions"];
+
+/// Runs them all.
+pub(super) fn run(installation: &Installation, summary: &mut Summary) -> Result<()> {
+    for program in PROGRAMS {
+        println!("-- {program}");
+        let path = installation.programs().join(program);
+        let mut child = installation.command(&path).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let stdout = child.stdout.take().ok_or("the test program has no output")?;
+        let mut count = 0;
+        for line in BufReader::new(stdout).lines() {
+            let line = line?;
+            match Verdict::read(&line) {
+                Some((name, outcome)) => {
+                    if outcome != Outcome::Passed {
+                        println!("{line}");
+                    }
+                    count += 1;
+                    summary.record(format!("{program}: {name}"), outcome);
+                }
+                None => println!("{line}"),
+            }
+        }
+        let status = child.wait()?;
+        // 1 stands for failed tests, which are counted already.
+        if !matches!(status.code(), Some(0 | 1)) || count == 0 {
+            let reason = format!("ended after {count} tests: {}", process::describe(status));
+            summary.record(program, Outcome::Failed(reason));
+        }
+    }
+    Ok(())
+}
+
+struct Verdict;
+
+impl Verdict {
+    fn read(line: &str) -> Option<(String, Outcome)> {
+        let (verdict, rest) = line.split_once(' ')?;
+        let (name, reason) = rest.split_once(": ").unwrap_or((rest, ""));
+        let outcome = match verdict {
+            "PASS" => return Some((rest.to_owned(), Outcome::Passed)),
+            "FAIL" => Outcome::Failed(reason.to_owned()),
+            "SKIP" => Outcome::Skipped(reason.to_owned()),
+            _ => return None,
+        };
+        Some((name.to_owned(), outcome))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_are_read() {
+        let cases = [
+            ("PASS a b", Some(("a b", Outcome::Passed))),
+            ("FAIL a: off by one: 3", Some(("a", Outcome::Failed("off by one: 3".to_owned())))),
+            ("SKIP a: no kernels", Some(("a", Outcome::Skipped("no kernels".to_owned())))),
+            ("something else", None),
+            ("", None),
+        ];
+        for (line, wanted) in cases {
+            let wanted = wanted.map(|(name, outcome)| (name.to_owned(), outcome));
+            assert_eq!(Verdict::read(line), wanted, "{line:?}");
+        }
+    }
+}
