@@ -214,11 +214,11 @@ c_enum! {
 
 c_enum! {
     /// `OrtAllocatorType`
-    AllocatorType, "Ort" {
-        InvalidAllocator = -1,
-        DeviceAllocator = 0,
-        ArenaAllocator = 1,
-        ReadOnlyAllocator = 2,
+    AllocatorType, "OrtAllocatorType_" {
+        INVALID = -1,
+        DEVICE = 0,
+        ARENA = 1,
+        READ_ONLY = 2,
     }
 }
 
