@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Options, the claim report, and what happens when something is missing or wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+import onnxruntime_ep_hipdnn_rs as wheel
+import provider
+from runner import Runner, check, run_suite
+
+
+def main() -> int:
+    return run_suite(body, "options", __doc__ or "")
+
+
+def body(runner: Runner) -> None:
+    runner.case("the wheel names its library and its provider", names)
+    runner.case("the device tells the provider's version", device)
+    runner.case("an unknown option is an error that lists the known ones", unknown_option)
+    runner.case("a bad value is an error that names the option", bad_value)
+    runner.case("the report has a line for each node", report)
+    runner.case("a report that can't be written is an error", unwritable_report)
+    runner.case("a missing backend library is an error that says where it was looked for", missing_backend)
+    runner.case("a backend without an engine leaves everything to the CPU provider", no_engine)
+    runner.case("the host engine switched off leaves everything to the CPU provider", engine_off)
+    runner.case("a session without the provider's claims still runs", nothing_to_claim)
+    runner.case("fallback forbidden, and not needed", no_fallback)
+    runner.case("unregistering after the sessions are gone", unregister)
+    runner.case("a process that just exits, exits cleanly", clean_exit)
+
+
+def conv_model(relu: bool = True, dynamic: bool = False) -> bytes:
+    w = np.random.default_rng(3).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], name="the_conv", pads=[1, 1, 1, 1]),
+             helper.make_node("Sin", ["c"], ["s"], name="the_sine")]
+    if relu:
+        nodes.append(helper.make_node("Relu", ["s"], ["y"], name="the_relu"))
+    shape = ["n", 3, "h", "w"] if dynamic else [1, 3, 8, 8]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+                              [helper.make_tensor_value_info("y" if relu else "s", TensorProto.FLOAT, [None] * 4)],
+                              [helper.make_tensor("w", TensorProto.FLOAT, w.shape, w.tobytes(), raw=True)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+FEEDS = {"x": np.random.default_rng(4).standard_normal((1, 3, 8, 8)).astype(np.float32)}
+
+
+def same_as_cpu(session: provider.Session) -> None:
+    difference = provider.relative_difference(session.run(FEEDS), provider.cpu_session(conv_model()).run(None, FEEDS))
+    check(difference < 1e-5, f"off by {difference:.3g} of the range")
+
+
+def refusal(options: dict[str, str]) -> str:
+    """The message with which a session with these options is refused."""
+    try:
+        provider.Session(conv_model(), options, report=False)
+    except Exception as problem:
+        return str(problem)
+    raise provider.Failure(f"a session with {options} was made")
+
+
+def child(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs code in a process of its own, in which nothing is loaded yet, with this module at hand."""
+    prelude = "import sys; sys.path.insert(0, sys.argv[1])\nimport numpy as np, onnxruntime as ort, provider, suite_options\n"
+    return subprocess.run([sys.executable, "-c", prelude + code, str(Path(__file__).parent)], env=os.environ | environment,
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+
+
+def succeeds(outcome: subprocess.CompletedProcess[str]) -> str:
+    check(outcome.returncode == 0, f"exit status {outcome.returncode}: {outcome.stdout[-500:]}{outcome.stderr[-1500:]}")
+    return outcome.stdout
+
+
+def names() -> None:
+    check(Path(wheel.get_library_path()).is_file(), f"there is no {wheel.get_library_path()}")
+    check(wheel.get_ep_names() == [wheel.get_ep_name()] == ["HipDnnRsExecutionProvider"], f"{wheel.get_ep_names()}")
+    beside = sorted(path.name for path in Path(wheel.get_library_path()).parent.glob("*.so"))
+    wanted = ["libhipdnn_backend.so", "libhipdnn_rs_plugin.so", "libonnxruntime_providers_hipdnn_rs.so"]
+    check(beside == wanted, f"the wheel holds {beside}, wanted {wanted}")
+
+
+def device() -> None:
+    found = provider.devices()
+    check(len(found) == 1, f"{len(found)} devices on a machine with one CPU and no usable GPU")
+    one = found[0]
+    check(one.ep_name == provider.NAME and bool(one.ep_vendor), f"{one.ep_name} by {one.ep_vendor!r}")
+    check(one.device.type == ort.OrtHardwareDeviceType.CPU, f"the device is a {one.device.type}")
+    version = one.ep_metadata.get("version", "")
+    check(version.count(".") == 2, f"the version is {version!r}")
+
+
+def unknown_option() -> None:
+    message = refusal({"no_such_option": "1"})
+    check("no_such_option" in message and "report" in message, f"the message is: {message}")
+
+
+def bad_value() -> None:
+    message = refusal({"threads": "many"})
+    check("threads" in message and "many" in message, f"the message is: {message}")
+
+
+def report() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "report.jsonl"
+        session = provider.Session(conv_model(), {"report": str(path)})
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        check(bool(lines), "the report is empty")
+        claims = {claim.node: claim for claim in session.claims}
+        conv, sine = claims.get("the_conv"), claims.get("the_sine")
+        check(conv is not None and conv.engine == "HOST_RS_ENGINE", f"the convolution's line: {conv}; {lines}")
+        check(sine is not None and sine.engine is None and bool(sine.reason), f"the sine's line: {sine}; {lines}")
+
+
+def unwritable_report() -> None:
+    message = refusal({"report": "/nonexistent/directory/report.jsonl"})
+    check("/nonexistent/directory/report.jsonl" in message, f"the message is: {message}")
+
+
+def missing_backend() -> None:
+    message = refusal({"backend": "/nonexistent/libhipdnn_backend.so"})
+    check("/nonexistent/libhipdnn_backend.so" in message, f"the message is: {message}")
+
+
+def no_engine() -> None:
+    with tempfile.TemporaryDirectory() as empty:
+        succeeds(child("session = provider.Session(suite_options.conv_model())\n"
+                       "assert provider.NAME not in session.nodes(), session.nodes()\n"
+                       "suite_options.same_as_cpu(session)\n", HIPDNN_PLUGIN_DIR=empty))
+
+
+def engine_off() -> None:
+    succeeds(child("session = provider.Session(suite_options.conv_model())\n"
+                   "assert provider.NAME not in session.nodes(), session.nodes()\n"
+                   "suite_options.same_as_cpu(session)\n", HIPDNN_RS_HOST_ENGINE="off"))
+
+
+def nothing_to_claim() -> None:
+    node = helper.make_node("Sin", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    session = provider.Session(model)
+    x = np.array([0, 1, 2], np.float32)
+    np.testing.assert_allclose(session.run({"x": x})[0], np.sin(x), rtol=1e-6)
+
+
+def no_fallback() -> None:
+    w = np.ones((2, 3, 1, 1), np.float32)
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 4, 4])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)],
+                              [helper.make_tensor("w", TensorProto.FLOAT, w.shape, w.tobytes(), raw=True)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    options = provider.options()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    session = provider.Session(model, session_options=options)
+    x = np.random.default_rng(5).standard_normal((1, 3, 4, 4)).astype(np.float32)
+    np.testing.assert_allclose(session.run({"x": x})[0], x.sum(axis=1, keepdims=True).repeat(2, axis=1), rtol=1e-5, atol=1e-5)
+
+
+def unregister() -> None:
+    succeeds(child("import gc\n"
+                   "for turn in range(3):\n"
+                   "    ort.register_execution_provider_library(f'again{turn}', suite_options.wheel.get_library_path())\n"
+                   "    devices = [d for d in ort.get_ep_devices() if d.ep_name == provider.NAME]\n"
+                   "    options = provider.options()\n"
+                   "    options.add_provider_for_devices(devices, {})\n"
+                   "    session = ort.InferenceSession(suite_options.conv_model(), options)\n"
+                   "    session.run(None, suite_options.FEEDS)\n"
+                   "    del session, options, devices\n"
+                   "    gc.collect()\n"
+                   "    ort.unregister_execution_provider_library(f'again{turn}')\n"
+                   "print('done')\n"))
+
+
+def clean_exit() -> None:
+    output = succeeds(child("session = provider.Session(suite_options.conv_model())\n"
+                            "session.run(suite_options.FEEDS)\nprint('ran')\n"))
+    check("ran" in output, output)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
