@@ -16,24 +16,18 @@ macro_rules! table {
         }
 
         impl $name {
-            /// The functions of a library, which must stay open.
-            #[cfg(not(fuzzing))]
-            pub(crate) fn of(library: &libloading::Library) -> $name {
+            /// The functions that `find` finds by name.
+            ///
+            /// # Safety
+            /// Each has the signature of its field, and stays where it is.
+            pub(crate) unsafe fn of(find: impl Fn(&'static str) -> *mut c_void) -> $name {
                 $name {
-                    // SAFETY: the field has the signature of the exported function.
-                    $($field: *unsafe { library.get::<$type>(stringify!($symbol)) }.expect(stringify!($symbol)),)*
-                }
-            }
-
-            /// The functions linked into this program.
-            #[cfg(fuzzing)]
-            pub(crate) fn linked() -> $name {
-                unsafe extern "C" {
-                    $(fn $symbol();)*
-                }
-                $name {
-                    // SAFETY: the field has the signature of the function behind the symbol.
-                    $($field: unsafe { std::mem::transmute::<unsafe extern "C" fn(), $type>($symbol) },)*
+                    $($field: {
+                        let address = find(stringify!($symbol));
+                        assert!(!address.is_null(), stringify!($symbol));
+                        // SAFETY: a function pointer is an address, and the caller vouches for the signature.
+                        unsafe { std::mem::transmute::<*mut c_void, $type>(address) }
+                    },)*
                 }
             }
         }

@@ -126,9 +126,7 @@ fn steps(graph: &Graph) -> Option<usize> {
     let mut steps = 0usize;
     for node in graph.nodes() {
         let of_node = match &node.operation {
-            Operation::ConvolutionFwd(c) => {
-                elements(c.y).checked_mul(elements(c.w) / graph.tensor(c.w).dims()[0])?
-            }
+            Operation::ConvolutionFwd(c) => elements(c.y).checked_mul(elements(c.w) / graph.tensor(c.w).dims()[0])?,
             other => other.outputs().into_iter().chain(other.inputs()).map(elements).max()?,
         };
         steps = steps.checked_add(of_node)?;

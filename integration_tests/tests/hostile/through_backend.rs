@@ -96,17 +96,10 @@ impl ThroughBackend {
     }
 
     /// Takes a graph from its bytes or text to its execution.
-    pub(crate) fn graph(
-        &mut self,
-        random: &mut Random,
-        input: Input<'_>,
-        stages: &mut Stages,
-    ) -> Result<(), String> {
+    pub(crate) fn graph(&mut self, random: &mut Random, input: Input<'_>, stages: &mut Stages) -> Result<(), String> {
         let (bytes, typed) = match input {
             Input::Bytes(bytes) => (bytes, Graph::from_bytes(bytes).ok()),
-            Input::Json(text) => {
-                (text, std::str::from_utf8(text).ok().and_then(|text| Graph::from_json(text).ok()))
-            }
+            Input::Json(text) => (text, std::str::from_utf8(text).ok().and_then(|text| Graph::from_json(text).ok())),
         };
         let put = self.input.put(bytes.len(), Place::Back(1), bytes);
         let address = self.input.address(put);
@@ -249,9 +242,7 @@ impl ThroughBackend {
         }
         let put = self.output.put(size, Place::Back(1), &[0]);
         // SAFETY: there are as many bytes as we say.
-        let status = unsafe {
-            (self.api.serialize_graph)(graph.ptr, size, &mut size, self.output.address(put).cast())
-        };
+        let status = unsafe { (self.api.serialize_graph)(graph.ptr, size, &mut size, self.output.address(put).cast()) };
         if status != Status::SUCCESS || !self.output.surroundings_untouched(put) {
             return Err(format!("serialising: {status}"));
         }
@@ -264,9 +255,7 @@ impl ThroughBackend {
         }
         let put = self.output.put(size, Place::Back(1), b"x");
         // SAFETY: there are as many bytes as we say.
-        let status = unsafe {
-            (self.api.serialize_json)(graph.ptr, size, &mut size, self.output.address(put).cast())
-        };
+        let status = unsafe { (self.api.serialize_json)(graph.ptr, size, &mut size, self.output.address(put).cast()) };
         let ends = self.output.content(put).last() == Some(&0);
         if status != Status::SUCCESS || !self.output.surroundings_untouched(put) || !ends {
             return Err(format!("serialising to JSON: {status}, ends in NUL: {ends}"));

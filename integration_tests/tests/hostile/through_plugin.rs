@@ -204,7 +204,8 @@ impl ThroughPlugin {
         }
         // SAFETY: the context is of this handle, `bytes` is valid for the call.
         let status = unsafe { (self.api.get_context_workspace_size)(self.handle, context, &mut bytes) };
-        if sized != PluginStatus::SUCCESS || status != PluginStatus::SUCCESS || bytes > most || most > i64::MAX as usize {
+        if sized != PluginStatus::SUCCESS || status != PluginStatus::SUCCESS || bytes > most || most > i64::MAX as usize
+        {
             return Err(format!("workspace {sized} {most}, of the context {status} {bytes}"));
         }
         Ok(Some((context, bytes)))
@@ -244,9 +245,7 @@ impl ThroughPlugin {
         }
         // SAFETY: each buffer has the bytes its tensor spans, the workspace those it was asked to have, or they are
         // null, which the plugin must notice.
-        let status = unsafe {
-            (self.api.execute)(self.handle, context, workspace, pack.as_ptr(), pack.len() as u32)
-        };
+        let status = unsafe { (self.api.execute)(self.handle, context, workspace, pack.as_ptr(), pack.len() as u32) };
         self.memory.check(prepared)?;
         if must_succeed != (status == PluginStatus::SUCCESS) {
             return Err(format!("execute: {status}: {}, wanted success: {must_succeed}", self.error()));
@@ -263,4 +262,3 @@ impl Drop for ThroughPlugin {
         assert_eq!(status, PluginStatus::SUCCESS, "destroying the handle");
     }
 }
-

@@ -133,8 +133,21 @@ impl Growing {
         use PointwiseMode::*;
         let dims = self.tensor_mut(input).dims.clone();
         let unary = [
-            ReluFwd, ReluFwd, SigmoidFwd, TanhFwd, GeluFwd, GeluApproxTanhFwd, SwishFwd, EluFwd, SoftplusFwd, Abs, Neg,
-            Identity, Exp, Sqrt, Erf,
+            ReluFwd,
+            ReluFwd,
+            SigmoidFwd,
+            TanhFwd,
+            GeluFwd,
+            GeluApproxTanhFwd,
+            SwishFwd,
+            EluFwd,
+            SoftplusFwd,
+            Abs,
+            Neg,
+            Identity,
+            Exp,
+            Sqrt,
+            Erf,
         ];
         let binary = [Add, Add, Add, Mul, Sub, Max, Min, Div];
         let mut pointwise = if random.once_in(2) {
