@@ -1,8 +1,43 @@
-//! `cargo xtask bench`.
+//! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run.
 
-use crate::Result;
+use std::fs;
 
-/// Runs the benchmark.
-pub(crate) fn run(_arguments: &[String]) -> Result<()> {
-    Err("not yet".into())
+use crate::demo::ONNXRUNTIME;
+use crate::python::Environment;
+use crate::{Result, dist, process, workspace};
+
+/// Runs the engine's own benchmark, then the script that compares.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let (mut runs, mut skip) = ("31", None);
+    for argument in arguments {
+        match argument.as_str() {
+            "--quick" => runs = "11",
+            "--layers" => skip = Some("models"),
+            "--models" => skip = Some("layers"),
+            other => return Err(format!("bench takes --quick, --layers and --models, got {other:?}").into()),
+        }
+    }
+    let wheel = dist::build()?.wheel;
+    let runtime = format!("onnxruntime=={ONNXRUNTIME}");
+    let environment = Environment::ensure("bench", &[&runtime, "onnx==1.21.0", "numpy>=2,<3", "pillow>=11"])?;
+    environment.install_wheel(&wheel)?;
+
+    let mut command = environment.script("bench.py");
+    command.arg("--cache").arg(workspace::cache().join("models")).args(["--runs", runs]);
+    if let Some(table) = skip {
+        command.args(["--skip", table]);
+    }
+    if skip != Some("layers") {
+        let threads = std::thread::available_parallelism()?.to_string();
+        let mut engine = workspace::cargo();
+        engine.args(["bench", "--quiet", "--package", "hipdnn-rs-plugin", "--bench", "host"]);
+        let output = process::capture(engine.args(["--", "--csv", "--threads", &threads]))?;
+        if !output.status.success() {
+            return Err(format!("the engine's benchmark failed: {}", process::tail(&output.stderr, 5)).into());
+        }
+        let csv = workspace::target().join("bench-layers.csv");
+        fs::write(&csv, output.stdout)?;
+        command.arg("--direct").arg(csv);
+    }
+    process::run(&mut command, "the comparison")
 }
