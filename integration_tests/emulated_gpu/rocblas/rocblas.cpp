@@ -1,4 +1,4 @@
-// Stand-in for librocblas: the eight functions that libMIOpen imports. Matrix products answer "not implemented",
+// Stand-in for librocblas: the functions that libMIOpen imports. Matrix products answer "not implemented",
 // so MIOpen's GEMM solvers fail cleanly; the real library with its kernels is 300 MB.
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -22,4 +22,6 @@ EXPORT int rocblas_get_atomics_mode(void*, int* mode)
 EXPORT int rocblas_set_atomics_mode(void*, int) { return SUCCESS; }
 EXPORT int rocblas_gemm_ex() { return NOT_IMPLEMENTED; }
 EXPORT int rocblas_gemm_strided_batched_ex() { return NOT_IMPLEMENTED; }
+EXPORT int rocblas_gemm_ex3() { return NOT_IMPLEMENTED; } // imported up to ROCm 6
+EXPORT int rocblas_gemm_strided_batched_ex3() { return NOT_IMPLEMENTED; }
 EXPORT int rocblas_sgemv() { return NOT_IMPLEMENTED; }

@@ -850,7 +850,12 @@ API hipError_t hipMemPoolTrimTo(hipMemPool_t, size_t) { return hipSuccess; }
 API hipError_t hipMemcpy(void* d, const void* s, size_t n, hipMemcpyKind) { memmove(d, s, n); return hipSuccess; }
 API hipError_t hipMemcpyAsync(void* d, const void* s, size_t n, hipMemcpyKind, hipStream_t) { memmove(d, s, n); return hipSuccess; }
 API hipError_t hipMemcpyWithStream(void* d, const void* s, size_t n, hipMemcpyKind, hipStream_t) { memmove(d, s, n); return hipSuccess; }
-API hipError_t hipMemcpyHtoD(hipDeviceptr_t d, const void* s, size_t n) { memmove((void*)d, s, n); return hipSuccess; }
+#if HIP_VERSION_MAJOR < 7
+API hipError_t hipMemcpyHtoD(hipDeviceptr_t d, void* s, size_t n)
+#else
+API hipError_t hipMemcpyHtoD(hipDeviceptr_t d, const void* s, size_t n)
+#endif
+{ memmove((void*)d, s, n); return hipSuccess; }
 API hipError_t hipMemcpyDtoH(void* d, hipDeviceptr_t s, size_t n) { memmove(d, (void*)s, n); return hipSuccess; }
 API hipError_t hipMemcpy2D(void* d, size_t dp, const void* s, size_t sp, size_t w, size_t h, hipMemcpyKind)
 {
@@ -969,9 +974,9 @@ API hipError_t hipExtModuleLaunchKernel(hipFunction_t f, uint32_t gx, uint32_t g
                                         uint32_t)
 {
     uint32_t g[3] = {gx, gy, gz}, b[3] = {bx, by, bz};
-    if(start) hipEventRecord(start, s);
+    if(start) (void)hipEventRecord(start, s);
     auto r = launch((Function*)f, g, b, shared, params, extra);
-    if(stop) hipEventRecord(stop, s);
+    if(stop) (void)hipEventRecord(stop, s);
     return r;
 }
 API hipError_t hipHccModuleLaunchKernel(hipFunction_t f, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz,

@@ -23,7 +23,10 @@ const LIBRARY: &str = "libmiopen1";
 const DEVELOPMENT: [&str; 2] = ["libamdhip64-dev", "libmiopen-dev"];
 
 /// Beginnings of names that are told to apt as installed, so that it doesn't follow them.
-const REPLACED: [&str; 4] = ["librocblas", "libamdhip64-", "librocrand", "libhsa-runtime"];
+const REPLACED: [&str; 4] = [RUNTIME, "librocblas", "librocrand", "libhsa-runtime"];
+
+/// Our own library takes its place. Up to ROCm 6 its package has the kernel compiler too.
+const RUNTIME: &str = "libamdhip64-";
 
 /// Beginnings of names that are resolved but not fetched.
 const LEFT_OUT: [&str; 4] = ["libclang-common-", "libmiopen-tests-data", "gcc-", "libc-gconv-modules"];
@@ -198,9 +201,9 @@ impl Apt {
 
     /// Prefers `suite` for the packages of ROCm, sid for all others.
     fn write_preferences(&self, suite: &str) -> Result<()> {
-        let mut text = "Package: *\nPin: release n=experimental\nPin-Priority: 1\n".to_owned();
+        let mut text = "Package: *\nPin: release a=experimental\nPin-Priority: 1\n".to_owned();
         if suite == "experimental" {
-            text += &format!("\nPackage: {ROCM}\nPin: release n=experimental\nPin-Priority: 900\n");
+            text += &format!("\nPackage: {ROCM}\nPin: release a=experimental\nPin-Priority: 900\n");
         }
         Ok(fs::write(self.directory.join("preferences"), text)?)
     }
@@ -236,7 +239,7 @@ fn succeeded(output: &Output, what: &str) -> Result<()> {
 fn fetch(apt: &Apt, wanted: Wanted) -> Result<Installation> {
     let (miopen, suite) = newest(&apt.text("apt-cache", &["madison", LIBRARY])?, wanted)?;
     apt.write_preferences(&suite)?;
-    let packages = resolve(apt)?;
+    let packages = resolve(apt, &miopen)?;
     let installation = Installation::new(cache().join(format!("{suite}-{miopen}")));
     let record = Record { suite, miopen, packages };
     let unchanged = fs::read(installation.record())
@@ -285,44 +288,63 @@ fn madison_lines(text: &str) -> Vec<(String, String)> {
 }
 
 /// The packages to fetch, with what the signed lists say about each.
-fn resolve(apt: &Apt) -> Result<Vec<Package>> {
-    // Dependencies of dependencies are found by asking again, until nothing new is to be replaced.
-    let mut replaced = dependencies_to_replace(&apt.text("apt-cache", &["depends", LIBRARY])?);
-    let (mut packages, development) = loop {
-        apt.pretend_installed(&replaced)?;
-        let plan =
-            apt.text("apt-get", &["install", "--yes", "--no-install-recommends", "--print-uris", "-qq", LIBRARY])?;
-        let packages = planned(&plan);
-        let names: Vec<&str> = packages.iter().map(|(name, _)| name.as_str()).collect();
-        let more = dependencies_to_replace(&apt.text("apt-cache", &[&["depends"], names.as_slice()].concat())?);
-        if more.is_subset(&replaced) {
-            break (packages, DEVELOPMENT);
-        }
-        replaced.extend(more);
-    };
+fn resolve(apt: &Apt, miopen: &str) -> Result<Vec<Package>> {
+    let mut packages = plan(apt, &REPLACED)?;
+    if !packages.iter().any(|(name, _)| is_compiler(name)) {
+        let without: Vec<&str> = REPLACED.into_iter().filter(|beginning| *beginning != RUNTIME).collect();
+        packages = plan(apt, &without)?;
+    }
+    if !packages.iter().any(|(name, version)| name == LIBRARY && version == miopen) {
+        return Err(format!("apt does not take {LIBRARY} {miopen}, the newest in its lists").into());
+    }
     packages.retain(|(name, _)| !LEFT_OUT.iter().any(|beginning| name.starts_with(beginning)));
-    for name in development {
+    for name in DEVELOPMENT {
         let policy = apt.text("apt-cache", &["policy", name])?;
         let version = candidate(&policy).ok_or_else(|| format!("the package lists have no {name}"))?;
         packages.push((name.to_owned(), version));
     }
-    let mut described = packages
-        .iter()
-        .map(|(name, version)| {
-            let text = apt.text("apt-cache", &["show", &format!("{name}={version}")])?;
-            describe(name, version, &text)
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let exact: Vec<String> = packages.iter().map(|(name, version)| format!("{name}={version}")).collect();
+    let mut arguments = vec!["show"];
+    arguments.extend(exact.iter().map(String::as_str));
+    let text = apt.text("apt-cache", &arguments)?;
+    let mut described =
+        packages.iter().map(|(name, version)| describe(name, version, &text)).collect::<Result<Vec<_>>>()?;
     described.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(described)
 }
 
-/// The names in the output of `apt-cache depends` that are ours to replace.
-fn dependencies_to_replace(depends: &str) -> BTreeSet<String> {
+/// Whether a package has the library that compiles kernels.
+fn is_compiler(name: &str) -> bool {
+    name.strip_prefix("libhiprtc").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+/// Names and versions that apt would install for MIOpen when the replaced packages were there already.
+fn plan(apt: &Apt, replaced_beginnings: &[&str]) -> Result<Vec<(String, String)>> {
+    let to_replace = |names: &[&str]| -> Result<BTreeSet<String>> {
+        let depends = apt.text("apt-cache", &[&["depends"], names].concat())?;
+        Ok(dependencies(&depends, replaced_beginnings))
+    };
+    // Dependencies of dependencies are found by asking again, until nothing new is to be replaced.
+    let mut replaced = to_replace(&[LIBRARY])?;
+    loop {
+        apt.pretend_installed(&replaced)?;
+        let plan =
+            apt.text("apt-get", &["install", "--yes", "--no-install-recommends", "--print-uris", "-qq", LIBRARY])?;
+        let packages = planned(&plan);
+        let more = to_replace(&packages.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>())?;
+        if more.is_subset(&replaced) {
+            return Ok(packages);
+        }
+        replaced.extend(more);
+    }
+}
+
+/// The names in the output of `apt-cache depends` that begin in one of these ways.
+fn dependencies(depends: &str, beginnings: &[&str]) -> BTreeSet<String> {
     depends
         .lines()
         .filter_map(|line| line.trim().trim_start_matches('|').strip_prefix("Depends: "))
-        .filter(|name| REPLACED.iter().any(|beginning| name.starts_with(beginning)))
+        .filter(|name| beginnings.iter().any(|beginning| name.starts_with(beginning)))
         .map(str::to_owned)
         .collect()
 }
@@ -345,14 +367,23 @@ fn candidate(policy: &str) -> Option<String> {
     (version != "(none)").then(|| version.to_owned())
 }
 
-fn describe(name: &str, version: &str, stanza: &str) -> Result<Package> {
-    let field = |key: &str| stanza.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
-    match (field("Size:").and_then(|bytes| bytes.parse().ok()), field("SHA256:")) {
-        (Some(bytes), Some(sha256)) => {
-            Ok(Package { name: name.to_owned(), version: version.to_owned(), bytes, sha256: sha256.to_owned() })
+/// What the paragraph about this version of a package says.
+fn describe(name: &str, version: &str, paragraphs: &str) -> Result<Package> {
+    for paragraph in paragraphs.split("\n\n") {
+        let field = |key: &str| paragraph.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        if field("Package:") != Some(name) || field("Version:") != Some(version) {
+            continue;
         }
-        _ => Err(format!("the package lists don't tell size and SHA-256 of {name} {version}").into()),
+        if let (Some(bytes), Some(sha256)) = (field("Size:").and_then(|bytes| bytes.parse().ok()), field("SHA256:")) {
+            return Ok(Package {
+                name: name.to_owned(),
+                version: version.to_owned(),
+                bytes,
+                sha256: sha256.to_owned(),
+            });
+        }
     }
+    Err(format!("the package lists don't tell size and SHA-256 of {name} {version}").into())
 }
 
 fn download(apt: &Apt, record: &Record, installation: &Installation) -> Result<()> {
@@ -436,7 +467,7 @@ mod tests {
         assert_eq!(candidate("a:\n  Candidate: (none)\n"), None);
         let wanted: BTreeSet<String> = ["librocblas5".to_owned()].into();
         assert_eq!(
-            dependencies_to_replace("libmiopen1\n  Depends: librocblas5\n |Depends: libc6\n  Suggests: librocrand1\n"),
+            dependencies("libmiopen1\n  Depends: librocblas5\n |Depends: libc6\n  Suggests: librocrand1\n", &REPLACED),
             wanted
         );
     }
@@ -444,9 +475,11 @@ mod tests {
     #[test]
     fn a_package_without_a_hash_is_refused() {
         let cases = [
-            ("Size: 12\nSHA256: ab\n", true),
-            ("Size: 12\n", false),
-            ("Size: twelve\nSHA256: ab\n", false),
+            ("Package: a\nVersion: 1\nSize: 12\nSHA256: ab\n", true),
+            ("Package: b\n\nPackage: a\nVersion: 1\nSize: 12\nSHA256: ab\n", true),
+            ("Package: a\nVersion: 2\nSize: 12\nSHA256: ab\n", false),
+            ("Package: a\nVersion: 1\nSize: 12\n", false),
+            ("Package: a\nVersion: 1\nSize: twelve\nSHA256: ab\n", false),
             ("", false),
         ];
         for (stanza, good) in cases {
