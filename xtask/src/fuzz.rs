@@ -1,8 +1,147 @@
-//! `cargo xtask fuzz`.
+//! `cargo xtask fuzz [--asan] [--iterations N] [--seed N]`: mutated input through both ABIs, longer than the test suite
+//! does, or with an address sanitizer in the libraries.
 
-use crate::Result;
+use std::process::Command;
+
+use crate::{Result, process, workspace};
+
+/// Inputs of a run that is not told how many: about a quarter of an hour on two cores.
+const ITERATIONS: u64 = 1_000_000;
+
+/// The same for instrumented libraries, which are several times slower; about two minutes.
+const SANITIZED_ITERATIONS: u64 = 50_000;
+
+/// The sanitizer's run-time library is there for this one.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// How a run ended that found nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Every input was refused or served.
+    Passed,
+    /// The sanitizer cannot be had, for this reason.
+    Skipped(String),
+}
+
+/// Runs the mutation tests. A sanitizer that cannot be had is said and is no failure.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if let Outcome::Skipped(reason) = fuzz(&Options::parse(arguments)?)? {
+        println!("fuzz: skipped: {reason}");
+    }
+    Ok(())
+}
+
+/// What the arguments ask for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// With an address sanitizer.
+    pub(crate) asan: bool,
+    /// How many inputs.
+    pub(crate) iterations: Option<u64>,
+    /// Which inputs.
+    pub(crate) seed: Option<u64>,
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Options> {
+        let mut options = Options::default();
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            let mut number = || -> Result<u64> {
+                let text = arguments.next().ok_or_else(|| format!("{argument} wants a number"))?;
+                text.parse().map_err(|_| format!("{argument} wants a number, came {text:?}").into())
+            };
+            match argument.as_str() {
+                "--asan" => options.asan = true,
+                "--iterations" => options.iterations = Some(number()?),
+                "--seed" => options.seed = Some(number()?),
+                other => {
+                    return Err(format!("wanted --asan, --iterations N or --seed N, came {other:?}").into());
+                }
+            }
+        }
+        Ok(options)
+    }
+}
 
 /// Runs the mutation tests.
-pub(crate) fn run(_arguments: &[String]) -> Result<()> {
-    Err("the fuzz target is not there".into())
+pub(crate) fn fuzz(options: &Options) -> Result<Outcome> {
+    let default = if options.asan { SANITIZED_ITERATIONS } else { ITERATIONS };
+    let mut test = test_command();
+    test.env("HIPDNN_RS_FUZZ_ITERATIONS", options.iterations.unwrap_or(default).to_string());
+    if let Some(seed) = options.seed {
+        test.env("HIPDNN_RS_FUZZ_SEED", seed.to_string());
+    }
+    if options.asan {
+        if let Err(reason) = instrument_libraries() {
+            return Ok(Outcome::Skipped(reason));
+        }
+        instrument(&mut test);
+        test.args(["--target", TARGET]);
+        test.env("HIPDNN_RS_LIB_DIR", asan_target().join(TARGET).join("release"));
+        // The sanitizer maps terabytes for its own use, and takes signals itself.
+        test.env("HIPDNN_RS_FUZZ_NO_LIMIT", "1");
+        test.env("ASAN_OPTIONS", "allocator_may_return_null=1:detect_leaks=1:detect_odr_violation=0");
+    } else {
+        workspace::build_release()?;
+        test.env("HIPDNN_RS_LIB_DIR", workspace::release());
+    }
+    test.args(["--", "--nocapture"]);
+    process::run(&mut test, "the mutation test")?;
+    Ok(Outcome::Passed)
+}
+
+fn test_command() -> Command {
+    let mut command = workspace::cargo();
+    command.args(["test", "--release", "--quiet", "--package", "hipdnn-rs-integration-tests", "--test", "hostile"]);
+    command
+}
+
+fn asan_target() -> std::path::PathBuf {
+    workspace::target().join("asan")
+}
+
+/// Sanitizers are for nightly compilers; the stable one has them too, and takes the option when told that it builds
+/// the standard toolchain.
+fn instrument(command: &mut Command) {
+    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").env("CARGO_TARGET_DIR", asan_target());
+}
+
+/// Builds the libraries with the sanitizer; the error is why that is not possible here.
+fn instrument_libraries() -> Result<(), String> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Err(format!("the address sanitizer is used on {TARGET} only"));
+    }
+    let mut build = workspace::cargo();
+    build.args(["build", "--release", "--quiet", "--target", TARGET]);
+    build.args(["--package", "hipdnn-rs-plugin", "--package", "hipdnn-rs-backend"]);
+    instrument(&mut build);
+    let output = process::capture(&mut build).map_err(|problem| problem.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("the libraries do not build with the address sanitizer:\n{}", process::tail(&output.stderr, 5)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments() {
+        let parse = |text: &str| {
+            let arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            Options::parse(&arguments).map_err(|problem| problem.to_string())
+        };
+        assert_eq!(parse(""), Ok(Options::default()));
+        let all = Options { asan: true, iterations: Some(5), seed: Some(7) };
+        assert_eq!(parse("--iterations 5 --asan --seed 7"), Ok(all));
+        for (text, message) in [
+            ("--seed", "--seed wants a number"),
+            ("--iterations x", "--iterations wants a number, came \"x\""),
+            ("fast", "wanted --asan, --iterations N or --seed N, came \"fast\""),
+        ] {
+            assert_eq!(parse(text), Err(message.to_owned()), "{text}");
+        }
+    }
 }

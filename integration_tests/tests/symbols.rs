@@ -1,0 +1,69 @@
+//! The libraries export what their ABIs name, and nothing else.
+
+use std::collections::BTreeSet;
+
+use hipdnn_rs_integration_tests::artifacts::{Artifact, library_path};
+use hipdnn_rs_integration_tests::plugin::Functions;
+use hipdnn_sdk_bindings::hipdnn::backend::Backend;
+use object::{Object, ObjectSymbol};
+
+/// The defined dynamic symbols of a library, weak ones included.
+fn exported(artifact: Artifact) -> BTreeSet<String> {
+    let bytes = std::fs::read(library_path(artifact)).expect("the library can be read");
+    let file = object::File::parse(&*bytes).expect("the library is an ELF file");
+    let symbols = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
+    symbols.map(|symbol| symbol.name().expect("names are UTF-8").to_string()).collect()
+}
+
+fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+    names.into_iter().map(str::to_string).collect()
+}
+
+#[test]
+fn exports_are_the_intended_ones() {
+    let plugin = names(Functions::SYMBOLS.iter().copied().chain(["hipdnnPluginGetLastErrorString"]));
+    assert_eq!(plugin.len(), 20, "7 base functions, 12 of engines and the engine's name");
+    let backend = names(Backend::SYMBOLS.iter().copied());
+    let provider = names(["CreateEpFactories", "ReleaseEpFactory"]);
+    for (artifact, wanted) in [(Artifact::Plugin, plugin), (Artifact::Backend, backend), (Artifact::Provider, provider)]
+    {
+        let exported = exported(artifact);
+        let missing: Vec<_> = wanted.difference(&exported).collect();
+        let stray: Vec<_> = exported.difference(&wanted).collect();
+        assert!(
+            missing.is_empty() && stray.is_empty(),
+            "{}: missing {missing:?}, stray {stray:?}",
+            artifact.file_name()
+        );
+    }
+}
+
+/// What the libraries need from the system at load: nothing that a machine without a GPU or ONNX Runtime lacks.
+#[test]
+fn dependencies_are_the_c_library() {
+    let allowed = ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1"];
+    for artifact in Artifact::ALL {
+        let bytes = std::fs::read(library_path(artifact)).expect("the library can be read");
+        let needed = needed(&bytes);
+        assert!(!needed.is_empty(), "{}: no dependencies were found", artifact.file_name());
+        for library in &needed {
+            let is_loader = library.starts_with("ld-linux");
+            assert!(is_loader || allowed.contains(&library.as_str()), "{} needs {library}", artifact.file_name());
+        }
+    }
+}
+
+/// The `DT_NEEDED` entries of an ELF file of 64 bits.
+fn needed(bytes: &[u8]) -> Vec<String> {
+    use object::elf;
+    use object::read::elf::{Dyn, FileHeader};
+    let header = elf::FileHeader64::<object::Endianness>::parse(bytes).expect("the library is an ELF file");
+    let endian = header.endian().expect("the byte order is known");
+    let sections = header.sections(endian, bytes).expect("the library has sections");
+    let (entries, strings) =
+        sections.dynamic(endian, bytes).expect("the dynamic section is whole").expect("it is a shared library");
+    let strings = sections.strings(endian, bytes, strings).expect("the dynamic section has strings");
+    let needed = entries.iter().filter(|entry| entry.tag32(endian) == Some(elf::DT_NEEDED));
+    let names = needed.map(|entry| entry.string(endian, strings).expect("each names a library"));
+    names.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+}
