@@ -4,6 +4,7 @@
 //! Nothing here links the plugin, the backend or the provider: they are opened as their users open them.
 
 pub mod artifacts;
+pub mod backend;
 pub mod plugin;
 pub mod reference;
 pub mod tensor;
