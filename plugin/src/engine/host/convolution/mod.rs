@@ -4,6 +4,7 @@
 //! with other plans.
 
 mod band;
+mod direct;
 mod finish;
 mod gemm;
 mod naive;
@@ -18,6 +19,7 @@ pub use problem::{Element, EpilogueStep, Layout, Problem, Shape};
 use super::isa::Isa;
 use super::scratch::{LINE, align_up, lines};
 use super::threads::Pool;
+use direct::Direct;
 use gemm::Gemm;
 
 /// The form a plan wants its weights in. Plans with equal packings can share prepared weights of equal contents: layout,
@@ -73,6 +75,7 @@ pub struct ConvolutionPlan {
 enum Algorithm {
     /// No output, or nothing to sum.
     Naive,
+    Direct(Direct),
     Gemm(Gemm),
 }
 
@@ -105,14 +108,19 @@ impl ConvolutionPlan {
         let threads = threads.max(1);
         let algorithm = if problem.shape.is_empty() || problem.shape.depth() == 0 {
             Algorithm::Naive
+        } else if Direct::applies(&problem.shape) && problem.shape.groups > 1 && problem.shape.group_out() < 8 {
+            Algorithm::Direct(Direct::new(problem, threads, isa))
         } else {
             Algorithm::Gemm(Gemm::new(problem, threads, isa))
         };
+        let source = pack::Source::new(problem);
         let form = match &algorithm {
             Algorithm::Naive => Form::Raw,
+            Algorithm::Direct(_) if source.plain() => Form::Raw,
+            Algorithm::Direct(_) => Form::Panels(1),
             Algorithm::Gemm(gemm) => Form::Panels(gemm.panel()),
         };
-        let packing = Packing { form, source: pack::Source::new(problem) };
+        let packing = Packing { form, source };
         ConvolutionPlan { problem: problem.clone(), isa, threads, algorithm, packing }
     }
 
@@ -120,6 +128,7 @@ impl ConvolutionPlan {
     pub fn algorithm(&self) -> &'static str {
         match &self.algorithm {
             Algorithm::Naive => "naive",
+            Algorithm::Direct(_) => "direct",
             Algorithm::Gemm(gemm) => gemm.name(),
         }
     }
@@ -128,7 +137,7 @@ impl ConvolutionPlan {
     #[cfg(test)]
     fn error_growth(&self) -> f64 {
         match self.algorithm {
-            Algorithm::Naive | Algorithm::Gemm(_) => 1.0,
+            Algorithm::Naive | Algorithm::Direct(_) | Algorithm::Gemm(_) => 1.0,
         }
     }
 
@@ -148,6 +157,7 @@ impl ConvolutionPlan {
     fn slot_bytes(&self) -> usize {
         match &self.algorithm {
             Algorithm::Naive => 0,
+            Algorithm::Direct(direct) => lines(4 * direct.slot()),
             Algorithm::Gemm(gemm) => lines(4 * gemm.slot()),
         }
     }
@@ -212,6 +222,7 @@ impl ConvolutionPlan {
         unsafe {
             match &self.algorithm {
                 Algorithm::Naive => naive::run(self.isa, &self.problem, pool, self.threads, args, weights.cast()),
+                Algorithm::Direct(direct) => direct.run(pool, self.threads, args, weights, slots),
                 Algorithm::Gemm(gemm) => gemm.run(pool, self.threads, args, weights, slots),
             }
         }

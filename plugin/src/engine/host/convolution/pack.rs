@@ -57,6 +57,11 @@ impl Source {
             && (1..5).all(|i| self.sizes[i] == 1 || self.layout.strides[i] == packed[i])
     }
 
+    /// True if the weights lie as one run of `f32` values in the order correlation reads them.
+    pub(super) fn plain(&self) -> bool {
+        self.contiguous() && (self.sizes[0] == 1 || self.layout.strides[0] == self.depth())
+    }
+
     /// Panels of `width` output channels of a group: for each input channel and tap the weights of the panel's channels
     /// side by side, zero where there is none.
     ///

@@ -1,0 +1,396 @@
+//! Direct convolution for groups of few channels: output channels × output rows × a vector of columns are summed in
+//! registers, every loaded input row serving all of them. Borders are masked loads, so nothing is copied or padded.
+
+use super::band::copy;
+use super::finish::Finish;
+use super::problem::{Element, Layout, Problem, Shape};
+use super::{Args, Send2};
+use crate::engine::host::isa::{Isa, Kernel, Simd, first};
+use crate::engine::host::threads::Pool;
+use std::marker::PhantomData;
+
+#[derive(Debug)]
+pub(super) struct Direct {
+    shape: Shape,
+    x: Layout,
+    y: Layout,
+    isa: Isa,
+    finish: Finish,
+    /// The input is `f32` with neighbouring columns side by side; otherwise its planes are copied first.
+    native_x: bool,
+    /// The kernel stores straight to the output.
+    native_y: bool,
+    /// Output channels and output rows in registers.
+    block: (usize, usize),
+    /// Lanes of each (vector of columns, kernel column) whose input is inside of the row.
+    masks: Vec<u32>,
+    /// Blocks of output channels of a group, and of rows.
+    channel_blocks: usize,
+    row_blocks: usize,
+    units: usize,
+}
+
+/// Output channels, output rows, kernel rows (0 for any) and row stride, column stride.
+type Size = (usize, usize, (usize, usize), usize);
+
+impl Direct {
+    /// True if this algorithm serves the shape.
+    pub(super) fn applies(shape: &Shape) -> bool {
+        shape.input[0] == 1
+            && shape.kernel[0] == 1
+            && shape.output[0] == 1
+            && shape.pad_before[0] == 0
+            && shape.stride[2] <= 2
+    }
+
+    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Direct {
+        let shape = &problem.shape;
+        let [_, oh, ow] = shape.output;
+        let lanes = isa.lanes();
+        let kg = shape.group_out();
+        let channels = match kg {
+            _ if lanes == 16 && kg.is_multiple_of(4) => 4,
+            _ if kg.is_multiple_of(2) => 2,
+            _ => 1,
+        };
+        let rows = match channels {
+            // As many as leave the fewest rows over; more rows share more loads.
+            1 if oh.div_ceil(7) * 7 <= oh.div_ceil(4) * 4 || oh > 40 => 7,
+            _ => 4,
+        };
+        let mut masks = Vec::new();
+        for q in (0..ow).step_by(lanes) {
+            for column in 0..shape.kernel[2] {
+                let inside = |lane: usize| {
+                    let place = (q + lane) * shape.stride[2] + column * shape.dilation[2];
+                    q + lane < ow && super::band::inside(place, shape.pad_before[2], shape.input[2]).is_some()
+                };
+                masks.push((0..lanes).filter(|lane| inside(*lane)).fold(0, |mask, lane| mask | 1 << lane));
+            }
+        }
+        let finish = Finish::new(problem);
+        let row_blocks = oh.div_ceil(rows);
+        let channel_blocks = kg / channels;
+        let pieces = shape.batch * shape.groups * channel_blocks * row_blocks;
+        // Planes that are copied first should serve all of their rows.
+        let native_x = problem.x.element == Element::F32 && (problem.x.strides[4] == 1 || shape.input[2] == 1);
+        let whole = if native_x { pieces } else { shape.batch * shape.groups };
+        Direct {
+            x: problem.x,
+            y: problem.y,
+            isa,
+            native_x,
+            native_y: finish.in_registers() && (problem.y.strides[4] == 1 || ow == 1),
+            finish,
+            block: (channels, rows),
+            masks,
+            channel_blocks,
+            row_blocks,
+            units: whole.min(8 * threads),
+            shape: shape.clone(),
+        }
+    }
+
+    fn planes_len(&self) -> usize {
+        let [_, h, w] = self.shape.input;
+        if self.native_x { 0 } else { (self.shape.group_in() * h * w).next_multiple_of(16) }
+    }
+
+    /// Values of a row of the scratch output.
+    fn scratch_row(&self) -> usize {
+        self.shape.output[2].next_multiple_of(16)
+    }
+
+    /// `f32` values of scratch a worker needs.
+    pub(super) fn slot(&self) -> usize {
+        let rows = if self.native_y { 0 } else { self.block.0 * self.block.1 * self.scratch_row() };
+        self.planes_len() + rows + 16
+    }
+
+    /// # Safety
+    /// As for [`super::ConvolutionPlan::run`], with `weights` as (output channel, input channel, row, column) and scratch
+    /// of `workers` slots.
+    pub(super) unsafe fn run(
+        &self,
+        pool: &Pool,
+        workers: usize,
+        args: &Args<'_>,
+        weights: *const f32,
+        slots: *mut f32,
+    ) {
+        let tensors = Send2(args.x, args.y);
+        let scratch = Send2(weights.cast(), slots.cast());
+        let operands = Send2(args.operands.as_ptr().cast(), std::ptr::null_mut());
+        pool.run_indexed(self.units, workers, &|worker, unit| {
+            self.isa.run(Unit {
+                plan: self,
+                x: tensors.x(),
+                y: tensors.y(),
+                weights: scratch.x().cast(),
+                operands: operands.x().cast(),
+                slot: scratch.y().cast::<f32>().wrapping_add(worker * self.slot()),
+                unit,
+            });
+        });
+    }
+}
+
+struct Unit<'a> {
+    plan: &'a Direct,
+    x: *const u8,
+    y: *mut u8,
+    weights: *const f32,
+    operands: *const *const u8,
+    slot: *mut f32,
+    unit: usize,
+}
+
+impl Kernel for Unit<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let per_group = plan.channel_blocks * plan.row_blocks;
+        let pieces = shape.batch * shape.groups * per_group;
+        let granule = if plan.native_x { 1 } else { per_group };
+        let share = |unit: usize| pieces / granule * unit / plan.units * granule;
+        let (channels, rows) = plan.block;
+        let (kh, kw) = (shape.kernel[1], shape.kernel[2]);
+        let reuse = if shape.dilation[1] == 1 && shape.stride[1] <= 2 && (kh == 3 || kh == 5) {
+            (kh, shape.stride[1])
+        } else {
+            (0, 0)
+        };
+        let function = function::<S>((channels, rows, reuse, shape.stride[2]));
+        let (cg, kg) = (shape.group_in(), shape.group_out());
+        let mut bias = [0f32; 4];
+        let scratch = self.slot.wrapping_add(plan.planes_len());
+        for piece in share(self.unit)..share(self.unit + 1) {
+            let (row_block, rest) = (piece % plan.row_blocks, piece / plan.row_blocks);
+            let (channel_block, rest) = (rest % plan.channel_blocks, rest / plan.channel_blocks);
+            let (group, image) = (rest % shape.groups, rest / shape.groups);
+            let k = group * kg + channel_block * channels;
+            let row = row_block * rows;
+            let source = image * plan.x.strides[0] + group * cg * plan.x.strides[1];
+            // SAFETY: the plan's places, for which the caller vouches; the slot has the parts' sizes.
+            unsafe {
+                plan.finish.biases(self.operands, k, channels, bias.as_mut_ptr(), channels);
+                let (x, channel, line) = if plan.native_x {
+                    (self.x.cast::<f32>().wrapping_add(source), plan.x.strides[1], plan.x.strides[3])
+                } else {
+                    if piece % per_group == 0 {
+                        self.copy_planes(s, source);
+                    }
+                    (self.slot.cast_const(), shape.input[1] * shape.input[2], shape.input[2])
+                };
+                let (to, to_channel, to_row) = if plan.native_y {
+                    let first = super::finish::offset(&plan.y, [image, k, 0, row, 0]);
+                    (self.y.cast::<f32>().wrapping_add(first), plan.y.strides[1], plan.y.strides[3])
+                } else {
+                    (scratch, rows * plan.scratch_row(), plan.scratch_row())
+                };
+                let count = rows.min(shape.output[1] - row);
+                function(
+                    s,
+                    &Rows {
+                        plan,
+                        x,
+                        channel,
+                        line,
+                        weights: self.weights.wrapping_add(k * cg * kh * kw),
+                        bias,
+                        row,
+                        to,
+                        to_channel,
+                        to_row,
+                        count,
+                    },
+                );
+                if !plan.native_y {
+                    for i in 0..channels {
+                        for r in 0..count {
+                            let values = to.wrapping_add(i * to_channel + r * to_row);
+                            let at = [image, k + i, 0, row + r, 0];
+                            plan.finish.run(s, self.operands, self.y, at, values, shape.output[2]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Unit<'_> {
+    /// Copies the input planes of the group that begins at element `source`.
+    #[inline(always)]
+    unsafe fn copy_planes<S: Simd>(&self, s: S, source: usize) {
+        let x = &self.plan.x;
+        let [_, h, w] = self.plan.shape.input;
+        for c in 0..self.plan.shape.group_in() {
+            for row in 0..h {
+                let to = self.slot.wrapping_add((c * h + row) * w);
+                // SAFETY: a row of the input and of the slot's planes.
+                unsafe {
+                    copy(s, x.element, self.x, source + c * x.strides[1] + row * x.strides[3], x.strides[4], to, w)
+                };
+            }
+        }
+    }
+}
+
+/// Output rows of a block of channels to compute.
+struct Rows<'a> {
+    plan: &'a Direct,
+    /// The group's first input plane, and the distances of planes and rows.
+    x: *const f32,
+    channel: usize,
+    line: usize,
+    weights: *const f32,
+    bias: [f32; 4],
+    /// First output row.
+    row: usize,
+    to: *mut f32,
+    to_channel: usize,
+    to_row: usize,
+    /// Rows to store.
+    count: usize,
+}
+
+type RowsFn<S> = unsafe fn(S, &Rows<'_>);
+
+fn function<S: Simd>((channels, rows, reuse, stride): Size) -> RowsFn<S> {
+    macro_rules! among {
+        ($($channels:literal $rows:literal: $(($kernel:literal $step:literal))+;)+) => {
+            match (channels, rows, reuse, stride) {
+                $($(
+                    ($channels, $rows, ($kernel, $step), 1) => enter::<S, $channels, $rows, $kernel, $step, 1>,
+                    ($channels, $rows, ($kernel, $step), _) => enter::<S, $channels, $rows, $kernel, $step, 2>,
+                )+)+
+                _ => unreachable!("blocks are chosen among those there are"),
+            }
+        };
+    }
+    among! {
+        1 4: (0 0) (3 1) (3 2) (5 1) (5 2);
+        1 7: (0 0) (3 1) (3 2) (5 1) (5 2);
+        2 4: (0 0) (3 1) (3 2) (5 1) (5 2);
+        4 4: (0 0) (3 1) (3 2) (5 1) (5 2);
+    }
+}
+
+/// # Safety
+/// As in [`Rows`]: the planes, weights and output rows of the plan's shape are there.
+unsafe fn enter<S: Simd, const K: usize, const P: usize, const R: usize, const SH: usize, const SW: usize>(
+    s: S,
+    rows: &Rows<'_>,
+) {
+    s.call(Run::<K, P, R, SH, SW>(rows, PhantomData));
+}
+
+struct Run<'a, const K: usize, const P: usize, const R: usize, const SH: usize, const SW: usize>(
+    &'a Rows<'a>,
+    PhantomData<*const f32>,
+);
+
+impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: usize> Kernel
+    for Run<'_, K, P, R, SH, SW>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let rows = self.0;
+        let shape = &rows.plan.shape;
+        let [_, h, _] = shape.input;
+        let [_, kh, kw] = shape.kernel;
+        let (cg, taps, ow) = (shape.group_in(), kh * kw, shape.output[2]);
+        let (low, high) = (s.splat(rows.plan.finish.clamp.0), s.splat(rows.plan.finish.clamp.1));
+        let top = (rows.row * shape.stride[1]) as isize - shape.pad_before[1] as isize;
+        for (block, q) in (0..ow).step_by(S::LANES).enumerate() {
+            let mut sums = [[s.splat(0.0); P]; K];
+            for (sums, bias) in sums.iter_mut().zip(rows.bias) {
+                *sums = [s.splat(bias); P];
+            }
+            for c in 0..cg {
+                for column in 0..kw {
+                    let bits = rows.plan.masks[block * kw + column];
+                    let left = (q * SW + column * shape.dilation[2]) as isize - shape.pad_before[2] as isize;
+                    let plane = rows.x.wrapping_add(c * rows.channel).wrapping_offset(left);
+                    let weights = rows.weights.wrapping_add(c * taps + column);
+                    // SAFETY: lanes of the mask are columns of the row, rows are checked, and the weights are the plan's.
+                    unsafe {
+                        let at = |iy: isize| plane.wrapping_offset(iy * rows.line as isize);
+                        if R > 0 {
+                            let mut factors = [[s.splat(0.0); R]; K];
+                            for (k, factors) in factors.iter_mut().enumerate() {
+                                for (r, factor) in factors.iter_mut().enumerate() {
+                                    *factor = s.splat(*weights.wrapping_add(k * cg * taps + r * kw));
+                                }
+                            }
+                            for t in 0..(P - 1) * SH + R {
+                                let iy = top + t as isize;
+                                if iy < 0 || iy as usize >= h {
+                                    continue;
+                                }
+                                let values = load::<S, SW>(s, bits, at(iy));
+                                for r in 0..R {
+                                    if t >= r && (t - r) % SH.max(1) == 0 && (t - r) / SH.max(1) < P {
+                                        for k in 0..K {
+                                            let sum = &mut sums[k][(t - r) / SH.max(1)];
+                                            *sum = s.fma(values, factors[k][r], *sum);
+                                        }
+                                    }
+                                }
+                            }
+                        } else {
+                            for r in 0..kh {
+                                for p in 0..P {
+                                    let iy = top + (p * shape.stride[1] + r * shape.dilation[1]) as isize;
+                                    if iy < 0 || iy as usize >= h {
+                                        continue;
+                                    }
+                                    let values = load::<S, SW>(s, bits, at(iy));
+                                    for (k, sums) in sums.iter_mut().enumerate() {
+                                        let factor = s.splat(*weights.wrapping_add(k * cg * taps + r * kw));
+                                        sums[p] = s.fma(values, factor, sums[p]);
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            let lanes = s.mask(first((ow - q).min(S::LANES)));
+            for (k, sums) in sums.into_iter().enumerate() {
+                for (p, sum) in sums.into_iter().enumerate() {
+                    if p < rows.count {
+                        let to = rows.to.wrapping_add(k * rows.to_channel + p * rows.to_row + q);
+                        // SAFETY: the lanes are columns of an output row.
+                        unsafe { s.store_masked(lanes, to, s.min(high, s.max(low, sum))) };
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The columns of `bits` at every `SW`th place from `p` on.
+///
+/// # Safety
+/// Those places can be read.
+#[inline(always)]
+unsafe fn load<S: Simd, const SW: usize>(s: S, bits: u32, p: *const f32) -> S::V {
+    // SAFETY: the caller's duty.
+    unsafe {
+        if SW == 1 {
+            s.load_masked(s.mask(bits), p)
+        } else if bits == first(S::LANES) {
+            // The same with constant masks.
+            s.load_even(first(S::LANES), p)
+        } else {
+            s.load_even(bits, p)
+        }
+    }
+}
