@@ -18,7 +18,7 @@ const SKIPPED: i32 = 77;
 
 /// How generating or checking ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The generated code was written.
     Written,
     /// The generated code is what flatc makes of the schemas.
@@ -33,7 +33,7 @@ pub enum Outcome {
 ///
 /// # Errors
 /// If an argument is not known, flatc refuses the schemas, or the generated code is not current.
-pub fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
     let check = match args {
         [] => false,
         [flag] if flag == "--check" => true,
@@ -57,7 +57,7 @@ pub fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
 ///
 /// # Errors
 /// If flatc refuses the schemas or files can't be read or written.
-pub fn generate(check: bool) -> Result<Outcome, Box<dyn Error>> {
+pub(crate) fn generate(check: bool) -> Result<Outcome, Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask lies in the workspace")?;
     let flatc = match flatc(root) {
         Ok(flatc) => flatc,
