@@ -12,7 +12,7 @@ macro_rules! c_enum {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub i32);
 
-        #[allow(missing_docs, reason = "the names are the C enumerators'")]
+        #[allow(missing_docs, non_upper_case_globals, reason = "the names are the C enumerators'")]
         impl $name {
             $($(#[$vmeta])* pub const $variant: $name = $name($value);)*
 

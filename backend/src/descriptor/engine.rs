@@ -1,0 +1,106 @@
+//! Engines as descriptors: one engine, for one graph.
+
+use std::sync::{Arc, OnceLock};
+
+use hipdnn_schemas::EngineDetails;
+use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, AttributeType};
+
+use super::graph::FinishedGraph;
+use super::staged::Staged;
+use super::{Graph, KnobInfo, Object, required, unhandled};
+use crate::abi::pointer::{Elements, Output};
+use crate::error::{Error, Result};
+
+#[derive(Clone, Default)]
+struct Draft {
+    graph: Option<Arc<Graph>>,
+    id: Option<i64>,
+}
+
+/// What an engine is once finalised: one that takes its graph.
+pub(crate) struct FinishedEngine {
+    pub(super) graph: Arc<Graph>,
+    pub(super) id: i64,
+    details: OnceLock<EngineDetails>,
+}
+
+impl FinishedEngine {
+    pub(super) fn graph(&self) -> &FinishedGraph {
+        self.graph.referred().expect("only finalised graphs are taken")
+    }
+
+    /// Asked for at first need.
+    fn details(&self) -> Result<&EngineDetails> {
+        if let Some(details) = self.details.get() {
+            return Ok(details);
+        }
+        let graph = self.graph();
+        let details = graph.resources.details(self.id, &graph.bytes)?;
+        Ok(self.details.get_or_init(|| details))
+    }
+}
+
+/// `HIPDNN_BACKEND_ENGINE_DESCRIPTOR`.
+#[derive(Default)]
+pub(crate) struct Engine(Staged<Draft, FinishedEngine>);
+
+impl Engine {
+    /// An engine that was just found to take the graph.
+    pub(super) fn applicable(graph: Arc<Graph>, id: i64) -> Result<Arc<Engine>> {
+        graph.referred()?;
+        Ok(Arc::new(Engine(Staged::finished_from(FinishedEngine { graph, id, details: OnceLock::new() }))))
+    }
+
+    pub(super) fn referred(&self) -> Result<&FinishedEngine> {
+        self.0.referred("engine")
+    }
+
+    pub(super) fn set(&self, name: AttributeName, elements: Elements<'_>) -> Result<()> {
+        let mut draft = self.0.edit()?;
+        match name {
+            AttributeName::ENGINE_OPERATION_GRAPH => {
+                let graph = elements.descriptor()?.graph()?;
+                graph.referred()?;
+                draft.graph = Some(graph);
+            }
+            AttributeName::ENGINE_GLOBAL_INDEX => draft.id = Some(elements.int64()?),
+            _ => return Err(unhandled(name)),
+        }
+        Ok(())
+    }
+
+    pub(super) fn get(&self, name: AttributeName, output: Output<'_>) -> Result<()> {
+        let finished = self.0.read()?;
+        match name {
+            AttributeName::ENGINE_OPERATION_GRAPH => output.descriptor(Object::Graph(Arc::clone(&finished.graph))),
+            AttributeName::ENGINE_GLOBAL_INDEX => output.strict_scalar(AttributeType::INT64, finished.id),
+            AttributeName::ENGINE_KNOB_INFO => {
+                let knobs = finished.details()?.knobs.iter();
+                let objects: Vec<Object> =
+                    knobs.map(|knob| Object::KnobInfo(Arc::new(KnobInfo::of(knob.clone())))).collect();
+                output.descriptors(&objects, false)
+            }
+            AttributeName::ENGINE_BEHAVIOR_NOTE => {
+                output.vector(AttributeType::BEHAVIOR_NOTE, &finished.details()?.behavior_notes)
+            }
+            AttributeName::ENGINE_NAME_EXT => {
+                let plugin = finished.graph().resources.plugin_of(finished.id)?;
+                let engine = plugin.engines.iter().find(|engine| engine.id == finished.id);
+                output.text(&engine.ok_or_else(|| Error::internal("the engine left its plugin"))?.name)
+            }
+            _ => Err(unhandled(name)),
+        }
+    }
+
+    pub(super) fn finalize(&self) -> Result<()> {
+        self.0.expect_unfinished()?;
+        let Draft { graph, id } = self.0.draft().clone();
+        let graph = required(graph, AttributeName::ENGINE_OPERATION_GRAPH)?;
+        let id = required(id, AttributeName::ENGINE_GLOBAL_INDEX)?;
+        let finished = graph.referred()?;
+        if !finished.resources.is_applicable(id, &finished.bytes, finished.needs)? {
+            return Err(Error::bad_param(format!("engine {id} does not take this graph")));
+        }
+        self.0.finish(FinishedEngine { graph, id, details: OnceLock::new() })
+    }
+}

@@ -1,0 +1,94 @@
+//! Engine heuristics: which engines take a graph, the best first.
+
+use std::sync::Arc;
+
+use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, AttributeType, HeurMode};
+
+use super::staged::Staged;
+use super::{Engine, Graph, Object, required, unhandled};
+use crate::abi::pointer::{Elements, Output};
+use crate::error::{Error, Result};
+use crate::policy;
+
+#[derive(Clone, Default)]
+struct Draft {
+    graph: Option<Arc<Graph>>,
+    mode: Option<HeurMode>,
+    find_first: Option<bool>,
+    policies: Option<Vec<i64>>,
+}
+
+pub(crate) struct FinishedHeuristic {
+    draft: Draft,
+    engines: Vec<Arc<Engine>>,
+}
+
+/// `HIPDNN_BACKEND_ENGINEHEUR_DESCRIPTOR`.
+#[derive(Default)]
+pub(crate) struct Heuristic(Staged<Draft, FinishedHeuristic>);
+
+impl Heuristic {
+    pub(super) fn set(&self, name: AttributeName, elements: Elements<'_>) -> Result<()> {
+        let mut draft = self.0.edit()?;
+        match name {
+            AttributeName::ENGINEHEUR_OPERATION_GRAPH => {
+                let graph = elements.descriptor()?.graph()?;
+                graph.referred()?;
+                draft.graph = Some(graph);
+            }
+            AttributeName::ENGINEHEUR_MODE => {
+                let mode = HeurMode(elements.enumerator(AttributeType::HEUR_MODE)?);
+                if mode != HeurMode::FALLBACK {
+                    return Err(Error::not_supported(format!("wanted mode FALLBACK (0), came {}", mode.0)));
+                }
+                draft.mode = Some(mode);
+            }
+            AttributeName::ENGINEHEUR_FIND_FIRST_EXT => draft.find_first = Some(elements.boolean()?),
+            AttributeName::ENGINEHEUR_POLICY_ORDER_EXT => draft.policies = Some(elements.int64s_or_none()?),
+            _ => return Err(unhandled(name)),
+        }
+        Ok(())
+    }
+
+    pub(super) fn get(&self, name: AttributeName, output: Output<'_>) -> Result<()> {
+        // This descriptor says "not finalised" where others say "not initialised".
+        let finished = self.0.referred("heuristic")?;
+        let draft = &finished.draft;
+        match name {
+            AttributeName::ENGINEHEUR_RESULTS => output.fill_descriptors(finished.engines.len(), |index, object| {
+                object.engine_config()?.fill(Arc::clone(&finished.engines[index]))
+            }),
+            AttributeName::ENGINEHEUR_MODE => {
+                output.strict_scalar(AttributeType::HEUR_MODE, draft.mode.unwrap_or_default().0)
+            }
+            AttributeName::ENGINEHEUR_OPERATION_GRAPH => {
+                let graph = draft.graph.as_ref().expect("finalising checked that there is a graph");
+                output.descriptor(Object::Graph(Arc::clone(graph)))
+            }
+            AttributeName::ENGINEHEUR_FIND_FIRST_EXT => {
+                output.scalar(AttributeType::BOOLEAN, u8::from(draft.find_first.unwrap_or_default()))
+            }
+            AttributeName::ENGINEHEUR_POLICY_ORDER_EXT => {
+                output.vector(AttributeType::INT64, draft.policies.as_deref().unwrap_or_default())
+            }
+            _ => Err(unhandled(name)),
+        }
+    }
+
+    pub(super) fn finalize(&self) -> Result<()> {
+        self.0.expect_unfinished()?;
+        let draft = self.0.draft().clone();
+        let graph = required(draft.graph.as_ref(), AttributeName::ENGINEHEUR_OPERATION_GRAPH)?;
+        required(draft.mode, AttributeName::ENGINEHEUR_MODE)?;
+        let finished = graph.referred()?;
+        let first = draft.find_first.unwrap_or_default();
+        let found = finished.resources.applicable(&finished.bytes, finished.needs, first)?;
+        let ranked = if first || found.is_empty() {
+            found
+        } else {
+            policy::rank(found, finished.def.preferred_engine_id, draft.policies.as_deref(), &finished.resources)?
+        };
+        let engines = ranked.into_iter().map(|id| Engine::applicable(Arc::clone(graph), id)).collect::<Result<_>>()?;
+        self.0.finish(FinishedHeuristic { draft, engines })
+    }
+}

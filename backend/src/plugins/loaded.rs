@@ -1,0 +1,256 @@
+//! One loaded plugin.
+
+use std::collections::HashSet;
+use std::ffi::{CStr, c_char};
+use std::path::{Path, PathBuf};
+
+use hipdnn_schemas::EngineApiVersion;
+use hipdnn_sdk_bindings::hipdnn::plugin::{GetText, PluginStatus, PluginType, Severity};
+use hipdnn_sdk_bindings::library::Library;
+
+use super::api::EngineApi;
+use crate::error::{Error, Result};
+use crate::log;
+use crate::names;
+
+/// The newest plugin ABI whose features this library can pass on.
+pub(crate) const NEWEST_API: EngineApiVersion = EngineApiVersion { major: 1, minor: 4, patch: 0 };
+
+/// An engine that a plugin offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Engine {
+    pub(crate) id: i64,
+    /// As shown to clients.
+    pub(crate) name: String,
+}
+
+/// A loaded plugin with the engines it was admitted with. Dropping it unloads it.
+pub(crate) struct Plugin {
+    pub(crate) path: PathBuf,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) api_version: EngineApiVersion,
+    /// Ascending by id.
+    pub(crate) engines: Vec<Engine>,
+    /// How many engines the plugin itself counts: those that were not admitted too.
+    pub(crate) offered: u32,
+    pub(super) api: EngineApi,
+    // Last: the pointers above lead into it.
+    _library: Library,
+}
+
+impl Plugin {
+    /// Loads a plugin and admits its engines but those whose ids are in `taken`, which it adds to.
+    pub(crate) fn load(path: &Path, taken: &mut HashSet<i64>) -> std::result::Result<Plugin, String> {
+        // SAFETY: plugins are code that the user installed or named for loading into this process.
+        let library = unsafe { Library::open("engine plugin", [path]) }.map_err(|error| error.to_string())?;
+        let api = EngineApi::resolve(&library).map_err(|error| error.to_string())?;
+        let name = text(&api, "hipdnnPluginGetName", api.get_name)?;
+        let mut kind = PluginType::UNSPECIFIED;
+        // SAFETY: the pointer is valid for the call.
+        let status = unsafe { (api.get_type)(&mut kind) };
+        check(&api, "hipdnnPluginGetType", status)?;
+        if kind != PluginType::ENGINE {
+            return Err(format!("wanted a plugin of type ENGINE (1), came {}", kind.0));
+        }
+        let version = text(&api, "hipdnnPluginGetVersion", api.get_version)?;
+        if let Some(set_logging_callback) = api.set_logging_callback {
+            // SAFETY: the callback lives as long as this library, which unloads plugins before it goes.
+            unsafe { set_logging_callback(Some(plugin_log)) };
+        }
+        if let Some(set_log_level) = api.set_log_level {
+            // SAFETY: takes a number.
+            unsafe { set_log_level(log::level()) };
+        }
+        let api_version = match api.get_api_version {
+            Some(get_api_version) => {
+                let text = text(&api, "hipdnnPluginGetApiVersion", get_api_version)?;
+                parse_version(&text).ok_or_else(|| format!("wanted an API version MAJOR.MINOR.PATCH, came {text:?}"))?
+            }
+            None => EngineApiVersion { major: 1, minor: 0, patch: 0 },
+        };
+        // Major 0 is what plugins reported before the ABI was numbered.
+        if api_version.major > 1 {
+            return Err(format!("wanted API version 1.x, came {}", shown(api_version)));
+        }
+        let ids = engine_ids(&api)?;
+        let offered = ids.len() as u32;
+        let engines = admit(&api, path, &ids, taken);
+        Ok(Plugin { path: path.to_path_buf(), name, version, api_version, engines, offered, api, _library: library })
+    }
+
+    /// The call's failure as an error with the plugin's own text.
+    pub(crate) fn check(&self, function: &str, status: PluginStatus) -> Result<()> {
+        check(&self.api, function, status).map_err(|reason| Error::plugin(format!("plugin {}: {reason}", self.name)))
+    }
+
+    /// Passes the log level on.
+    pub(crate) fn set_log_level(&self, level: Severity) {
+        let Some(set_log_level) = self.api.set_log_level else { return };
+        // SAFETY: takes a number, at any time and from any thread.
+        let status = unsafe { set_log_level(level) };
+        if status != PluginStatus::SUCCESS && status != PluginStatus::INVALID_VALUE {
+            log::warning!("plugin {}: hipdnnPluginSetLogLevel gave {status}", self.name);
+        }
+    }
+
+    pub(crate) fn has_overrides(&self) -> bool {
+        self.api.execute_with_overrides.is_some()
+    }
+
+    /// Whether plans can be stored. The functions once had another signature under the same names; the states of the
+    /// ABI that name engines have the present one.
+    pub(crate) fn has_serialization(&self) -> bool {
+        self.api.get_engine_name.is_some()
+            && self.api.serialize_context.is_some()
+            && self.api.destroy_serialized_context.is_some()
+            && self.api.create_context_from_serialized.is_some()
+    }
+}
+
+/// For messages.
+pub(crate) fn shown(version: EngineApiVersion) -> String {
+    format!("{}.{}.{}", version.major, version.minor, version.patch)
+}
+
+/// What plugins log through.
+unsafe extern "C" fn plugin_log(severity: Severity, message: *const c_char) {
+    // SAFETY: plugins pass a text that lives for the call, or null.
+    unsafe { crate::abi::unwind::log_from(log::PLUGIN, severity.0, message) };
+}
+
+fn text(api: &EngineApi, function: &str, get: GetText) -> std::result::Result<String, String> {
+    let mut text = std::ptr::null();
+    // SAFETY: the pointer is valid for the call.
+    let status = unsafe { get(&mut text) };
+    check(api, function, status)?;
+    if text.is_null() {
+        return Err(format!("{function} gave no text"));
+    }
+    // SAFETY: the plugin's texts end in a NUL and live as long as it is loaded.
+    Ok(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+fn check(api: &EngineApi, function: &str, status: PluginStatus) -> std::result::Result<(), String> {
+    if status == PluginStatus::SUCCESS {
+        return Ok(());
+    }
+    let mut text = std::ptr::null();
+    // SAFETY: the pointer is valid for the call, which is on the thread of the failure.
+    unsafe { (api.get_last_error_string)(&mut text) };
+    let reason = if text.is_null() {
+        String::new()
+    } else {
+        // SAFETY: the text ends in a NUL and is copied before the next call on this thread.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    };
+    Err(format!("{function} gave {status} ({}): {reason}", status.0))
+}
+
+/// `MAJOR.MINOR.PATCH`, whatever follows.
+fn parse_version(text: &str) -> Option<EngineApiVersion> {
+    let mut parts = text.splitn(3, '.');
+    let (major, minor, patch) = (parts.next()?, parts.next()?, parts.next()?);
+    let digits = patch.bytes().take_while(u8::is_ascii_digit).count();
+    Some(EngineApiVersion {
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+        patch: patch[..digits].parse().ok()?,
+    })
+}
+
+/// More engines than this in one plugin are a wrong count.
+const MAX_ENGINES: u32 = 1 << 16;
+
+fn engine_ids(api: &EngineApi) -> std::result::Result<Vec<i64>, String> {
+    const FUNCTION: &str = "hipdnnEnginePluginGetAllEngineIds";
+    let mut count = 0;
+    // SAFETY: no ids are asked for; the count is valid for the call.
+    let status = unsafe { (api.get_all_engine_ids)(std::ptr::null_mut(), 0, &mut count) };
+    check(api, FUNCTION, status)?;
+    if !(1..=MAX_ENGINES).contains(&count) {
+        return Err(format!("wanted 1 to {MAX_ENGINES} engines, came {count}"));
+    }
+    let mut ids = vec![0; count as usize];
+    let mut written = 0;
+    // SAFETY: there is room for `count` ids.
+    let status = unsafe { (api.get_all_engine_ids)(ids.as_mut_ptr(), count, &mut written) };
+    check(api, FUNCTION, status)?;
+    if written != count {
+        return Err(format!("{FUNCTION} counted {count} engines, then gave {written}"));
+    }
+    ids.sort_unstable();
+    match ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(format!("engine id {} is given twice", pair[0])),
+        None => Ok(ids),
+    }
+}
+
+fn admit(api: &EngineApi, path: &Path, ids: &[i64], taken: &mut HashSet<i64>) -> Vec<Engine> {
+    let mut engines = Vec::new();
+    let mut named = 0;
+    for &id in ids {
+        let name = match engine_name(api, id) {
+            Ok(name) => name,
+            Err(reason) => {
+                log::error!("plugin {}: engine {id} is left out: {reason}", path.display());
+                continue;
+            }
+        };
+        if !taken.insert(id) {
+            log::error!("plugin {}: engine {id} is left out: an earlier plugin has that id", path.display());
+            continue;
+        }
+        named += usize::from(name.is_some());
+        engines.push(Engine { id, name: name.unwrap_or_else(|| names::fallback_name(id)) });
+    }
+    if named == 0 && !engines.is_empty() {
+        log::warning!("plugin {} names none of its engines", path.display());
+    }
+    engines
+}
+
+fn engine_name(api: &EngineApi, id: i64) -> std::result::Result<Option<String>, String> {
+    const FUNCTION: &str = "hipdnnEnginePluginGetEngineName";
+    let Some(get_engine_name) = api.get_engine_name else { return Ok(None) };
+    let mut text = std::ptr::null();
+    // SAFETY: the pointer is valid for the call.
+    let status = unsafe { get_engine_name(id, &mut text) };
+    if status == PluginStatus::NOT_APPLICABLE {
+        return Ok(None);
+    }
+    check(api, FUNCTION, status)?;
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the plugin's texts end in a NUL and live as long as it is loaded.
+    let name = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let hash = names::id_of(&name);
+    if hash == id { Ok(Some(name)) } else { Err(format!("its name {name:?} stands for id {hash}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        for (text, want) in [
+            ("1.4.0", Some((1, 4, 0))),
+            ("0.0.0", Some((0, 0, 0))),
+            ("1.2.0-rc1", Some((1, 2, 0))),
+            ("1.2.3.4", Some((1, 2, 3))),
+            ("1.2", None),
+            ("1.2.x", None),
+            ("", None),
+            ("a.b.c", None),
+            ("99999999999.0.0", None),
+        ] {
+            let want = want.map(|(major, minor, patch)| EngineApiVersion { major, minor, patch });
+            assert_eq!(parse_version(text), want, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Which plugins this process has loaded.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use hipdnn_sdk_bindings::hipdnn::plugin::Severity;
+
+use super::loaded::Plugin;
+use super::search::{SearchPaths, library_directory};
+use crate::error::{Error, Result};
+use crate::log;
+
+/// The plugins that one search found, in the order of their paths.
+pub(crate) struct PluginSet {
+    pub(crate) plugins: Vec<Plugin>,
+    /// Engine id to index of its plugin.
+    pub(crate) owner: HashMap<i64, usize>,
+}
+
+struct Manager {
+    paths: SearchPaths,
+    /// Unload as soon as the last handle goes.
+    eager: bool,
+    /// Keeps the set between handles, unless eager.
+    kept: Option<Arc<PluginSet>>,
+    current: Weak<PluginSet>,
+}
+
+// Plugins are loaded with this lock held. What they log on the way needs it not, see `LOADED`.
+static MANAGER: Mutex<Manager> = Mutex::new(Manager {
+    paths: SearchPaths { custom: BTreeSet::new(), absolute: false },
+    eager: false,
+    kept: None,
+    current: Weak::new(),
+});
+
+/// The set whose plugins follow the log level; apart from the manager, so that a log callback can set the level while
+/// plugins are being loaded.
+static LOADED: Mutex<Weak<PluginSet>> = Mutex::new(Weak::new());
+
+fn manager() -> MutexGuard<'static, Manager> {
+    MANAGER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The plugins of the present search paths, loaded if they are not yet.
+pub(crate) fn acquire() -> Arc<PluginSet> {
+    let mut manager = manager();
+    if let Some(set) = manager.current.upgrade() {
+        return set;
+    }
+    let set = Arc::new(load(&manager.paths));
+    manager.current = Arc::downgrade(&set);
+    *LOADED.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&set);
+    if !manager.eager {
+        manager.kept = Some(Arc::clone(&set));
+    }
+    set
+}
+
+fn load(paths: &SearchPaths) -> PluginSet {
+    let directory = library_directory();
+    let environment = std::env::var_os("HIPDNN_PLUGIN_DIR");
+    let files = paths.files(environment.as_deref(), &directory);
+    let mut taken = HashSet::new();
+    let mut plugins = Vec::new();
+    let mut failures = 0;
+    for file in &files {
+        match Plugin::load(file, &mut taken) {
+            Ok(plugin) => {
+                let names: Vec<&str> = plugin.engines.iter().map(|engine| engine.name.as_str()).collect();
+                log::info!(
+                    "plugin {} {} loaded from {}: {}",
+                    plugin.name,
+                    plugin.version,
+                    file.display(),
+                    names.join(", ")
+                );
+                plugins.push(plugin);
+            }
+            Err(reason) => {
+                failures += 1;
+                log::error!("plugin {} not loaded: {reason}", file.display());
+            }
+        }
+    }
+    if failures > 0 {
+        log::warning!("{failures} of {} plugins could not be loaded", files.len());
+    }
+    if plugins.is_empty() {
+        log::warning!(
+            "no engine plugin: library directory {}, HIPDNN_PLUGIN_DIR {:?}, paths set {:?}",
+            directory.display(),
+            environment.unwrap_or_default(),
+            paths.custom
+        );
+    }
+    let owner = plugins
+        .iter()
+        .enumerate()
+        .flat_map(|(index, plugin)| plugin.engines.iter().map(move |engine| (engine.id, index)))
+        .collect();
+    PluginSet { plugins, owner }
+}
+
+/// Sets or extends the search paths. `live` tells whether a handle exists: then only a call without effect is taken.
+pub(crate) fn set_paths(paths: Vec<PathBuf>, absolute: bool, live: impl FnOnce() -> bool) -> Result<()> {
+    let dropped = {
+        let mut manager = manager();
+        let mut custom = if absolute { BTreeSet::new() } else { manager.paths.custom.clone() };
+        custom.extend(paths);
+        let wanted = SearchPaths { custom, absolute };
+        if wanted == manager.paths {
+            return Ok(());
+        }
+        if live() {
+            return Err(Error::not_supported("plugin paths cannot change while a handle exists"));
+        }
+        manager.paths = wanted;
+        manager.current = Weak::new();
+        manager.kept.take()
+    };
+    // Unloading runs foreign finalisers: not with the lock held.
+    drop(dropped);
+    Ok(())
+}
+
+/// Chooses between unloading with the last handle and keeping plugins for the next one.
+pub(crate) fn set_eager(eager: bool) {
+    let dropped = {
+        let mut manager = manager();
+        manager.eager = eager;
+        if eager {
+            manager.kept.take()
+        } else {
+            manager.kept = manager.current.upgrade();
+            None
+        }
+    };
+    drop(dropped);
+}
+
+/// Passes the log level to the loaded plugins.
+pub(crate) fn set_log_level(level: Severity) {
+    let set = LOADED.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+    for plugin in set.iter().flat_map(|set| &set.plugins) {
+        plugin.set_log_level(level);
+    }
+}
+
+/// Unloads kept plugins; this library is about to be unloaded itself.
+pub(crate) fn shut_down() {
+    if let Ok(mut manager) = MANAGER.try_lock() {
+        let kept = manager.kept.take();
+        manager.paths = SearchPaths::default();
+        manager.current = Weak::new();
+        drop(manager);
+        drop(kept);
+    }
+    if let Ok(mut loaded) = LOADED.try_lock() {
+        *loaded = Weak::new();
+    }
+}
