@@ -1,0 +1,476 @@
+//! The backend library in use: opened once and never closed, with its plugins, its handles and the plans made with it.
+
+use std::ffi::{CString, c_void};
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use hipdnn_schemas::KnobValue;
+use hipdnn_sdk_bindings::hipdnn::backend::{
+    AttributeName, Backend, DescriptorPtr, DescriptorType, HandlePtr, HeurMode, PluginLoadingMode, Status,
+};
+use hipdnn_sdk_bindings::library::LibraryError;
+
+use crate::descriptor::{BackendError, Descriptor, check};
+use crate::error::Error;
+use crate::search::Plugins;
+use crate::workspace::Workspace;
+
+/// The engine whose tensors are in the host's memory.
+pub const HOST_ENGINE: &str = "HOST_RS_ENGINE";
+
+/// A backend library with the plugins it was told to load. Sessions of a process that want the same share one.
+pub struct Context {
+    backend: &'static Backend,
+    plugins: Plugins,
+    engines: Vec<EngineInfo>,
+    /// Plans are made with this handle: it outlives them all, because they hold the context.
+    builder: Mutex<Handle>,
+    idle: Mutex<Vec<Lane>>,
+    most_idle: usize,
+}
+
+/// An engine that the backend has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineInfo {
+    /// Its number.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+}
+
+/// What one execution needs for itself: a handle, which serves one caller at a time, and memory to work in.
+pub struct Lane {
+    handle: Handle,
+    workspace: Workspace,
+}
+
+struct Handle {
+    backend: &'static Backend,
+    raw: HandlePtr,
+}
+
+// SAFETY: handles are not bound to the thread that made them; one caller at a time uses one, by ownership or a lock.
+unsafe impl Send for Handle {}
+
+impl Handle {
+    fn new(backend: &'static Backend) -> Result<Handle, BackendError> {
+        let mut raw = null_mut();
+        // SAFETY: `raw` is valid for the call.
+        let status = unsafe { (backend.create)(&mut raw) };
+        check(backend, status, || "making a handle".to_string())?;
+        if raw.is_null() {
+            let text = "success, but no handle".to_string();
+            return Err(BackendError { call: "making a handle".to_string(), status: Status::INTERNAL_ERROR, text });
+        }
+        Ok(Handle { backend, raw })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: the handle is ours and not used again. A failure leaves nothing to be done.
+        unsafe { (self.backend.destroy)(self.raw) };
+    }
+}
+
+/// The libraries that were opened and the contexts that live. Libraries are never closed: ROCm's cannot be safely.
+#[derive(Default)]
+struct Registry {
+    libraries: Vec<(PathBuf, &'static Backend)>,
+    contexts: Vec<Weak<Context>>,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry { libraries: Vec::new(), contexts: Vec::new() });
+
+/// The data stays whole even if a thread panicked while it held the lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Registry {
+    fn open(&mut self, candidates: &[PathBuf]) -> Result<&'static Backend, LibraryError> {
+        let mut tried: Vec<(PathBuf, String)> = Vec::new();
+        let mut last = None;
+        for candidate in candidates {
+            if let Some((_, backend)) = self.libraries.iter().find(|(path, _)| path == candidate) {
+                return Ok(backend);
+            }
+            // SAFETY: what is named as a hipDNN backend is one: its user or the system's administrator says so.
+            match unsafe { Backend::open([candidate]) } {
+                Ok(backend) => {
+                    let backend: &'static Backend = Box::leak(Box::new(backend));
+                    self.libraries.push((candidate.clone(), backend));
+                    return Ok(backend);
+                }
+                // One that does not load is no reason not to try the next.
+                Err(LibraryError::LibraryNotFound { tried: more, .. }) => tried.extend(more),
+                Err(error) => {
+                    tried.push((candidate.clone(), error.to_string()));
+                    last = Some(error);
+                }
+            }
+        }
+        match (last, tried.len()) {
+            (Some(error), 1) => Err(error),
+            _ => {
+                let library = hipdnn_sdk_bindings::hipdnn::backend::LIBRARY_NAME.to_string();
+                Err(LibraryError::LibraryNotFound { library, tried })
+            }
+        }
+    }
+}
+
+impl Context {
+    /// Opens a backend library and loads its plugins, or gives what another session has.
+    ///
+    /// # Errors
+    /// If no candidate is a usable backend, or the plugins cannot be changed because of another session.
+    pub fn open(candidates: &[PathBuf], plugins: &Plugins) -> Result<Arc<Context>, Error> {
+        let mut registry = lock(&REGISTRY);
+        let backend = registry.open(candidates).map_err(|error| Error::failed(error.to_string()))?;
+        registry.contexts.retain(|context| context.strong_count() > 0);
+        let living = registry.contexts.iter().filter_map(Weak::upgrade).find(|c| std::ptr::eq(c.backend, backend));
+        if let Some(context) = living {
+            // Plugins are the process's: they can be chosen only while the backend has no handles.
+            return if context.plugins == *plugins {
+                Ok(context)
+            } else {
+                Err(Error::invalid(format!(
+                    "{} already has its plugins in this process ({}), a session cannot have others ({})",
+                    backend.path().display(),
+                    context.plugins,
+                    plugins
+                )))
+            };
+        }
+        let context = Arc::new(Context::new(backend, plugins.clone())?);
+        registry.contexts.push(Arc::downgrade(&context));
+        Ok(context)
+    }
+
+    fn new(backend: &'static Backend, plugins: Plugins) -> Result<Context, Error> {
+        let failed = |error: BackendError| Error::failed(format!("{}: {error}", backend.path().display()));
+        let (first, extra) = match &plugins {
+            Plugins::Only(path) => (set_plugins(backend, &[path], PluginLoadingMode::ABSOLUTE), None),
+            // An earlier session of this process may have chosen others.
+            Plugins::Default(extra) => (set_plugins(backend, &[], PluginLoadingMode::ADDITIVE), extra.as_deref()),
+        };
+        match (&plugins, first) {
+            (Plugins::Only(_), first) => first.map_err(failed)?,
+            // A backend that lets nobody choose has its default anyway.
+            (Plugins::Default(_), _) => {}
+        }
+        let mut builder = Handle::new(backend).map_err(failed)?;
+        let mut engines = engines(&builder);
+        if let Some(extra) = extra
+            && !engines.iter().any(|engine| engine.name == HOST_ENGINE)
+        {
+            // Plugins can be added only while there is no handle.
+            drop(builder);
+            // Without the extra plugin the backend still serves what its own plugins do.
+            let _ = set_plugins(backend, &[extra], PluginLoadingMode::ADDITIVE);
+            builder = Handle::new(backend).map_err(failed)?;
+            engines = self::engines(&builder);
+        }
+        let most_idle = std::thread::available_parallelism().map_or(4, |cores| cores.get().clamp(4, 64));
+        let (builder, idle) = (Mutex::new(builder), Mutex::new(Vec::with_capacity(most_idle)));
+        Ok(Context { backend, plugins, engines, builder, idle, most_idle })
+    }
+
+    /// The library's file.
+    pub fn path(&self) -> PathBuf {
+        self.backend.path()
+    }
+
+    /// The library's version, if it says.
+    pub fn version(&self) -> Option<String> {
+        self.backend.version()
+    }
+
+    /// The engines that the backend lists; empty if it cannot say.
+    pub fn engines(&self) -> &[EngineInfo] {
+        &self.engines
+    }
+
+    /// Takes a lane, which [`Context::put_back`] takes back.
+    ///
+    /// # Errors
+    /// If the backend gives no handle.
+    pub fn lane(&self) -> Result<Lane, BackendError> {
+        if let Some(lane) = lock(&self.idle).pop() {
+            return Ok(lane);
+        }
+        Ok(Lane { handle: Handle::new(self.backend)?, workspace: Workspace::default() })
+    }
+
+    /// Keeps a lane for the next caller, or drops it if enough are kept.
+    pub fn put_back(&self, lane: Lane) {
+        let mut idle = lock(&self.idle);
+        if idle.len() < self.most_idle {
+            idle.push(lane);
+        } else {
+            // Destroying a handle may take long: not under the lock.
+            drop(idle);
+            drop(lane);
+        }
+    }
+
+    /// Builds a plan for a graph with the first engine that makes one.
+    ///
+    /// # Errors
+    /// Why no engine does.
+    pub fn plan(self: &Arc<Self>, graph: &[u8], wish: &Wish) -> Result<Plan, NoPlan> {
+        let builder = lock(&self.builder);
+        let descriptor = Descriptor::graph(self.backend, graph)?;
+        descriptor.set(AttributeName::OPERATIONGRAPH_HANDLE, &[builder.raw])?;
+        descriptor.finalize("graph")?;
+
+        let heuristic = Descriptor::new(self.backend, DescriptorType::ENGINEHEUR_DESCRIPTOR)?;
+        heuristic.set(AttributeName::ENGINEHEUR_OPERATION_GRAPH, &[descriptor.as_ptr()])?;
+        heuristic.set(AttributeName::ENGINEHEUR_MODE, &[HeurMode::FALLBACK])?;
+        heuristic.finalize("engine heuristic")?;
+        let count = heuristic.count::<DescriptorPtr>(AttributeName::ENGINEHEUR_RESULTS)?;
+        let configs = (0..count).map(|_| Descriptor::new(self.backend, DescriptorType::ENGINECFG_DESCRIPTOR));
+        let configs = configs.collect::<Result<Vec<_>, _>>()?;
+        let mut raw: Vec<_> = configs.iter().map(Descriptor::as_ptr).collect();
+        let filled = if raw.is_empty() { 0 } else { heuristic.read(AttributeName::ENGINEHEUR_RESULTS, &mut raw)? };
+
+        let mut candidates = Vec::new();
+        let mut refusals = Vec::new();
+        for config in configs.into_iter().take(filled) {
+            let engine = config.child(AttributeName::ENGINECFG_ENGINE)?;
+            let id = engine.get::<i64>(AttributeName::ENGINE_GLOBAL_INDEX)?;
+            let name = self.engine_name(id, &engine);
+            if wish.host_memory_only && name != HOST_ENGINE && wish.engine.as_deref() != Some(&name) {
+                refusals.push(format!("{name} is not known to take tensors in the host's memory"));
+                continue;
+            }
+            candidates.push((config, engine, name));
+        }
+        candidates.sort_by_key(|(_, _, name)| wish.engine.as_deref() != Some(name));
+        for (config, engine, name) in candidates {
+            match self.plan_with(&builder, &config, &engine, wish) {
+                Ok((plan, workspace)) => return Ok(Plan { plan, workspace, engine: name, context: self.clone() }),
+                Err(error) => refusals.push(format!("{name}: {error}")),
+            }
+        }
+        Err(NoPlan(if refusals.is_empty() { "no engine takes it".to_string() } else { refusals.join("; ") }))
+    }
+
+    fn plan_with(
+        &self,
+        builder: &Handle,
+        config: &Descriptor,
+        engine: &Descriptor,
+        wish: &Wish,
+    ) -> Result<(Descriptor, usize), BackendError> {
+        let choices = self.knob_choices(engine, wish)?;
+        if !choices.is_empty() {
+            let raw: Vec<_> = choices.iter().map(Descriptor::as_ptr).collect();
+            config.set(AttributeName::ENGINECFG_KNOB_CHOICES, &raw)?;
+        }
+        config.finalize("engine configuration")?;
+        let plan = Descriptor::new(self.backend, DescriptorType::EXECUTION_PLAN_DESCRIPTOR)?;
+        // Deprecated, and ignored by newer backends.
+        let _ = plan.set(AttributeName::EXECUTION_PLAN_HANDLE, &[builder.raw]);
+        plan.set(AttributeName::EXECUTION_PLAN_ENGINE_CONFIG, &[config.as_ptr()])?;
+        plan.finalize("execution plan")?;
+        let workspace = plan.get::<i64>(AttributeName::EXECUTION_PLAN_WORKSPACE_SIZE)?;
+        let Ok(workspace) = usize::try_from(workspace) else {
+            let call = "reading the workspace size".to_string();
+            let text = format!("the size is {workspace}");
+            return Err(BackendError { call, status: Status::INTERNAL_ERROR, text });
+        };
+        Ok((plan, workspace))
+    }
+
+    /// The wished knobs as far as the engine has them: other engines have others.
+    fn knob_choices(&self, engine: &Descriptor, wish: &Wish) -> Result<Vec<Descriptor>, BackendError> {
+        if wish.knobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Older backends do not list knobs; then none is set.
+        let Ok(infos) = engine.children(AttributeName::ENGINE_KNOB_INFO) else { return Ok(Vec::new()) };
+        let mut choices = Vec::new();
+        for info in infos {
+            let id = info.text(AttributeName::KNOB_INFO_TYPE)?;
+            let Some((_, value)) = wish.knobs.iter().find(|(name, _)| *name == id) else { continue };
+            let choice = Descriptor::new(self.backend, DescriptorType::KNOB_CHOICE_DESCRIPTOR)?;
+            choice.set(AttributeName::KNOB_CHOICE_KNOB_TYPE, id.as_bytes())?;
+            match value {
+                KnobValue::Int(value) => choice.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, &[*value])?,
+                KnobValue::Float(value) => choice.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, &[*value])?,
+                KnobValue::String(value) => choice.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, value.as_bytes())?,
+            }
+            choice.finalize("knob choice")?;
+            choices.push(choice);
+        }
+        Ok(choices)
+    }
+
+    fn engine_name(&self, id: i64, engine: &Descriptor) -> String {
+        if let Some(known) = self.engines.iter().find(|engine| engine.id == id) {
+            return known.name.clone();
+        }
+        let named = engine.text(AttributeName::ENGINE_NAME_EXT).ok().filter(|name| !name.is_empty());
+        named.unwrap_or_else(|| format!("engine {id}"))
+    }
+}
+
+impl std::fmt::Display for Plugins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Plugins::Only(path) => write!(f, "{}", path.display()),
+            Plugins::Default(_) => f.write_str("the default ones"),
+        }
+    }
+}
+
+fn set_plugins(backend: &Backend, paths: &[&Path], mode: PluginLoadingMode) -> Result<(), BackendError> {
+    let call = || "choosing engine plugins".to_string();
+    let Some(set) = backend.set_engine_plugin_paths else {
+        let text = "the library has no hipdnnSetEnginePluginPaths_ext".to_string();
+        return Err(BackendError { call: call(), status: Status::NOT_SUPPORTED, text });
+    };
+    let texts: Vec<CString> =
+        paths.iter().filter_map(|path| CString::new(path.as_os_str().as_encoded_bytes()).ok()).collect();
+    let raw: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
+    // SAFETY: `raw` has that many NUL-terminated texts, valid for the call.
+    let status = unsafe { set(raw.len(), raw.as_ptr(), mode) };
+    check(backend, status, call)
+}
+
+fn engines(handle: &Handle) -> Vec<EngineInfo> {
+    let backend = handle.backend;
+    let (Some(count_of), Some(info_of)) = (backend.get_engine_count, backend.get_engine_info) else {
+        return Vec::new();
+    };
+    let mut count = 0;
+    // SAFETY: the handle is alive and `count` is valid for the call.
+    if unsafe { count_of(handle.raw, &mut count) } != Status::SUCCESS {
+        return Vec::new();
+    }
+    let mut engines = Vec::new();
+    for index in 0..count {
+        let (mut id, mut sizes) = (0i64, [0usize; 4]);
+        let [name, plugin, version, kind] = &mut sizes;
+        // SAFETY: a size query: the four lengths and the id are valid for the call, the texts are null.
+        let status = unsafe {
+            info_of(
+                handle.raw,
+                index,
+                &mut id,
+                null_mut(),
+                name,
+                null_mut(),
+                plugin,
+                null_mut(),
+                version,
+                null_mut(),
+                kind,
+            )
+        };
+        if status != Status::SUCCESS {
+            continue;
+        }
+        let mut texts = sizes.map(|size| vec![0u8; size.max(1)]);
+        let [name_text, plugin_text, version_text, kind_text] = &mut texts;
+        let [name, plugin, version, kind] = &mut sizes;
+        // SAFETY: each text has as many bytes as its length says.
+        let status = unsafe {
+            info_of(
+                handle.raw,
+                index,
+                &mut id,
+                name_text.as_mut_ptr().cast(),
+                name,
+                plugin_text.as_mut_ptr().cast(),
+                plugin,
+                version_text.as_mut_ptr().cast(),
+                version,
+                kind_text.as_mut_ptr().cast(),
+                kind,
+            )
+        };
+        if status == Status::SUCCESS {
+            let end = texts[0].iter().position(|byte| *byte == 0).unwrap_or(texts[0].len());
+            engines.push(EngineInfo { id, name: String::from_utf8_lossy(&texts[0][..end]).into_owned() });
+        }
+    }
+    engines
+}
+
+/// What is wished of an engine, beyond the graph.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wish {
+    /// The engine that is tried first.
+    pub engine: Option<String>,
+    /// Knobs to set on an engine that has them.
+    pub knobs: Vec<(String, KnobValue)>,
+    /// Whether tensors are in the host's memory though engines for devices may be there.
+    pub host_memory_only: bool,
+}
+
+/// Why there is no plan, for users.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoPlan(pub String);
+
+impl From<BackendError> for NoPlan {
+    fn from(error: BackendError) -> NoPlan {
+        NoPlan(error.to_string())
+    }
+}
+
+/// A plan that is ready to run, on any lane of its context, several times at once.
+pub struct Plan {
+    // Before the context: the backend's handles outlive the plan.
+    plan: Descriptor,
+    workspace: usize,
+    engine: String,
+    context: Arc<Context>,
+}
+
+impl Plan {
+    /// The engine that runs it.
+    pub fn engine(&self) -> &str {
+        &self.engine
+    }
+
+    /// How much memory it works in, in bytes.
+    pub fn workspace(&self) -> usize {
+        self.workspace
+    }
+
+    /// Runs the plan on the tensors with these uids at these addresses.
+    ///
+    /// # Safety
+    /// Every tensor of the graph that is not virtual has its uid here, with an address of memory of the tensor's type and
+    /// extents; nothing else writes to them, or reads the outputs, during the call.
+    ///
+    /// # Errors
+    /// What the backend says.
+    pub unsafe fn execute(&self, uids: &[i64], addresses: &[*mut c_void]) -> Result<(), Error> {
+        let failed = |error: BackendError| Error::failed(error.to_string());
+        let mut lane = self.context.lane().map_err(failed)?;
+        let result = self.execute_on(&mut lane, uids, addresses);
+        self.context.put_back(lane);
+        result
+    }
+
+    fn execute_on(&self, lane: &mut Lane, uids: &[i64], addresses: &[*mut c_void]) -> Result<(), Error> {
+        let failed = |error: BackendError| Error::failed(error.to_string());
+        let workspace = lane.workspace.get(self.workspace)?;
+        let backend = self.context.backend;
+        let pack = Descriptor::new(backend, DescriptorType::VARIANT_PACK_DESCRIPTOR).map_err(failed)?;
+        pack.set(AttributeName::VARIANT_PACK_DATA_POINTERS, addresses).map_err(failed)?;
+        pack.set(AttributeName::VARIANT_PACK_UNIQUE_IDS, uids).map_err(failed)?;
+        pack.set(AttributeName::VARIANT_PACK_WORKSPACE, &[workspace]).map_err(failed)?;
+        pack.finalize("variant pack").map_err(failed)?;
+        // SAFETY: handle, plan and pack are alive, the workspace has the size that the plan asked for, and the caller of
+        // `execute` vouches for the tensors.
+        let status = unsafe { (backend.execute)(lane.handle.raw, self.plan.as_ptr(), pack.as_ptr()) };
+        check(backend, status, || format!("running {}", self.engine)).map_err(failed)
+    }
+}

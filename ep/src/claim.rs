@@ -1,0 +1,315 @@
+//! Which nodes the provider takes, by the rules that need no backend.
+//!
+//! [`recognise`] reads a run of nodes as one [`Recognised`] group or says why it is none. It is asked with nodes of the
+//! whole graph when nodes are claimed and with the claimed ones when they are compiled, and depends on nothing else, so
+//! that both times it gives the same answer.
+
+use hipdnn_schemas::DataType;
+use hipdnn_sdk_bindings::ort::ElementType;
+
+use crate::error::Error;
+use crate::graph::{Node, TensorType, ValueInfo};
+use crate::translate::{Activation, AutoPad, ConvAttributes, Group, Step};
+
+/// A run of nodes that is a group.
+pub struct Recognised<'a> {
+    /// What they compute.
+    pub group: Group,
+    /// The inputs in the order of the graph's uids: x, w, the bias if there is one, residuals.
+    pub inputs: Vec<Input<'a>>,
+    /// The value that the last node writes.
+    pub output: ValueInfo<'a>,
+}
+
+/// An input of a group.
+#[derive(Clone)]
+pub struct Input<'a> {
+    /// The value.
+    pub value: ValueInfo<'a>,
+    /// What is known of it.
+    pub tensor: TensorType,
+}
+
+/// Why nodes are no group; the text is for users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declined(pub String);
+
+impl From<Error> for Declined {
+    fn from(error: Error) -> Declined {
+        Declined(error.message)
+    }
+}
+
+fn declined<T>(reason: impl Into<String>) -> Result<T, Declined> {
+    Err(Declined(reason.into()))
+}
+
+/// Whether a group can begin with this node.
+pub fn begins_group(node: &Node<'_>) -> Result<bool, Error> {
+    Ok(node.domain()?.is_empty() && node.op_type()? == "Conv")
+}
+
+/// Reads nodes, each after those that it reads, as one group.
+///
+/// # Errors
+/// Why they are none.
+pub fn recognise<'a>(nodes: &[Node<'a>]) -> Result<Recognised<'a>, Declined> {
+    let Some((first, rest)) = nodes.split_first() else { return declined("there are no nodes") };
+    let mut recognised = convolution(first)?;
+    let mut rest = rest;
+    while let Some((step, used)) = next_step(&recognised, rest)? {
+        if let Some(input) = step.input {
+            recognised.inputs.push(input);
+        }
+        recognised.group.tail.push(step.step);
+        recognised.output = step.output;
+        rest = &rest[used..];
+    }
+    match rest.first() {
+        None => Ok(recognised),
+        Some(node) => declined(format!("{} is not computed with what is before it", node.op_type()?)),
+    }
+}
+
+fn convolution<'a>(node: &Node<'a>) -> Result<Recognised<'a>, Declined> {
+    let (domain, op) = (node.domain()?, node.op_type()?);
+    if !begins_group(node)? {
+        let domain = if domain.is_empty() { "ai.onnx" } else { domain };
+        return declined(format!("the provider does not take {op} of {domain}"));
+    }
+    let mut operands = node.inputs()?.into_iter();
+    let mut operand =
+        |name: &str| operands.next().flatten().ok_or_else(|| Declined(format!("input {name} is missing")));
+    let (x, w) = (operand("X")?, operand("W")?);
+    let bias = operand("B").ok();
+    let (x, w) = (input(x, "X")?, input(w, "W")?);
+    let Some(output) = node.outputs()?.into_iter().next().flatten() else { return declined("output Y is missing") };
+
+    let data_type = data_type(x.tensor.element)?;
+    let weights = known_extents(&w, "W")?;
+    let rank = weights.len();
+    if !(3..=5).contains(&rank) {
+        return declined(format!("W has rank {rank}; convolutions have 1, 2 or 3 spatial dimensions"));
+    }
+    if let Some(shape) = &x.tensor.shape
+        && shape.len() != rank
+    {
+        return declined(format!("X has rank {}, W has rank {rank}", shape.len()));
+    }
+    let conv = attributes(node, &weights)?;
+    let channels = weights[1] * conv.group;
+    if let Some(found) = x.tensor.shape.as_ref().map(|shape| shape[1])
+        && found >= 0
+        && found != channels
+    {
+        return declined(format!("X has {found} channels, W wants {channels}"));
+    }
+    let mut inputs = vec![x, w];
+    let has_bias = bias.is_some();
+    if let Some(bias) = bias {
+        let bias = input(bias, "B")?;
+        let extents = known_extents(&bias, "B")?;
+        if extents != [weights[0]] {
+            return declined(format!("B has extents {extents:?}, W has {} filters", weights[0]));
+        }
+        inputs.push(bias);
+    }
+    for input in &inputs[1..] {
+        if input.tensor.element != inputs[0].tensor.element {
+            return declined(format!("inputs are of types {} and {}", inputs[0].tensor.element, input.tensor.element));
+        }
+    }
+    let group = Group { name: node.label()?.to_string(), data_type, conv, weights, bias: has_bias, tail: Vec::new() };
+    if let Some(shape) = &inputs[0].tensor.shape
+        && shape.iter().all(|extent| *extent >= 0)
+    {
+        let geometry = group.geometry(shape).map_err(Declined)?;
+        if geometry.y.contains(&0) {
+            return declined(format!("the output has extents {:?}: there is nothing to compute", geometry.y));
+        }
+    }
+    Ok(Recognised { group, inputs, output })
+}
+
+/// The attributes of a `Conv`, with ONNX's defaults filled in.
+fn attributes(node: &Node<'_>, weights: &[i64]) -> Result<ConvAttributes, Declined> {
+    let raw = RawAttributes {
+        auto_pad: node.string(c"auto_pad")?,
+        kernel_shape: node.ints(c"kernel_shape")?,
+        pads: node.ints(c"pads")?,
+        strides: node.ints(c"strides")?,
+        dilations: node.ints(c"dilations")?,
+        group: node.int(c"group")?,
+    };
+    raw.check(weights)
+}
+
+/// The attributes as the model has them.
+#[derive(Clone, Debug, Default)]
+struct RawAttributes {
+    auto_pad: Option<String>,
+    kernel_shape: Option<Vec<i64>>,
+    pads: Option<Vec<i64>>,
+    strides: Option<Vec<i64>>,
+    dilations: Option<Vec<i64>>,
+    group: Option<i64>,
+}
+
+impl RawAttributes {
+    fn check(self, weights: &[i64]) -> Result<ConvAttributes, Declined> {
+        let filter = &weights[2..];
+        let spatial = filter.len();
+        if let Some(axis) = weights.iter().position(|extent| *extent < 1) {
+            return declined(format!("W has extent {} along dimension {axis}", weights[axis]));
+        }
+        if let Some(kernel) = self.kernel_shape
+            && !kernel.is_empty()
+            && kernel != filter
+        {
+            return declined(format!("kernel_shape is {kernel:?}, W's is {filter:?}"));
+        }
+        let auto_pad = match self.auto_pad.as_deref() {
+            None | Some("" | "NOTSET") => AutoPad::NotSet,
+            Some("SAME_UPPER") => AutoPad::SameUpper,
+            Some("SAME_LOWER") => AutoPad::SameLower,
+            Some("VALID") => AutoPad::Valid,
+            Some(other) => return declined(format!("auto_pad is {other:?}")),
+        };
+        let list = |name: &str, list: Option<Vec<i64>>, count: usize, least: i64, default: i64| {
+            let list = list.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![default; count]);
+            match list.iter().find(|value| **value < least) {
+                _ if list.len() != count => declined(format!("{name} has {} values, wanted {count}", list.len())),
+                Some(value) => declined(format!("{name} has the value {value}, the least is {least}")),
+                None => Ok(list),
+            }
+        };
+        // `pads` has no meaning beside another `auto_pad`.
+        let pads = if auto_pad == AutoPad::NotSet { self.pads } else { None };
+        let mut pre_padding = list("pads", pads, 2 * spatial, 0, 0)?;
+        let post_padding = pre_padding.split_off(spatial);
+        let strides = list("strides", self.strides, spatial, 1, 1)?;
+        let dilations = list("dilations", self.dilations, spatial, 1, 1)?;
+        let group = self.group.unwrap_or(1);
+        if group < 1 || weights[0] % group != 0 {
+            return declined(format!("{} filters cannot be split into {group} groups", weights[0]));
+        }
+        if weights[1].checked_mul(group).is_none() {
+            return declined(format!("{group} groups of {} channels are too many", weights[1]));
+        }
+        Ok(ConvAttributes { auto_pad, pre_padding, post_padding, strides, dilations, group })
+    }
+}
+
+fn input<'a>(value: ValueInfo<'a>, name: &str) -> Result<Input<'a>, Declined> {
+    match value.tensor()? {
+        Some(tensor) => Ok(Input { value, tensor }),
+        None => declined(format!("the type of input {name} is not known")),
+    }
+}
+
+fn known_extents(input: &Input<'_>, name: &str) -> Result<Vec<i64>, Declined> {
+    let mut shape = input.tensor.shape.clone();
+    if shape.as_ref().is_none_or(|shape| shape.iter().any(|extent| *extent < 0)) && input.value.is_constant()? {
+        shape = input.value.initializer()?.and_then(|(tensor, _)| tensor.shape);
+    }
+    match shape {
+        Some(shape) if shape.iter().all(|extent| *extent >= 0) => Ok(shape),
+        _ => declined(format!("the extents of {name} are not known before the model runs")),
+    }
+}
+
+fn data_type(element: ElementType) -> Result<DataType, Declined> {
+    match element {
+        ElementType::FLOAT => Ok(DataType::Float),
+        ElementType::FLOAT16 => Ok(DataType::Half),
+        ElementType::BFLOAT16 => Ok(DataType::BFloat16),
+        other => declined(format!("tensors are of type {other}; FLOAT, FLOAT16 and BFLOAT16 are taken")),
+    }
+}
+
+/// A step that follows a group.
+struct NextStep<'a> {
+    step: Step,
+    input: Option<Input<'a>>,
+    output: ValueInfo<'a>,
+}
+
+/// Reads the first nodes of `rest` as the group's next step; gives it with the number of nodes that it takes.
+fn next_step<'a>(_group: &Recognised<'a>, _rest: &[Node<'a>]) -> Result<Option<(NextStep<'a>, usize)>, Declined> {
+    let _: Option<Activation> = None;
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(weights: &[i64], change: impl FnOnce(&mut RawAttributes)) -> Result<ConvAttributes, String> {
+        let mut raw = RawAttributes::default();
+        change(&mut raw);
+        raw.check(weights).map_err(|declined| declined.0)
+    }
+
+    #[test]
+    fn defaults() {
+        let want = ConvAttributes {
+            auto_pad: AutoPad::NotSet,
+            pre_padding: vec![0, 0],
+            post_padding: vec![0, 0],
+            strides: vec![1, 1],
+            dilations: vec![1, 1],
+            group: 1,
+        };
+        assert_eq!(check(&[4, 3, 3, 3], |_| ()), Ok(want.clone()));
+        let explicit = |raw: &mut RawAttributes| {
+            *raw = RawAttributes {
+                auto_pad: Some("NOTSET".to_string()),
+                kernel_shape: Some(vec![3, 3]),
+                pads: Some(vec![0; 4]),
+                strides: Some(vec![1, 1]),
+                dilations: Some(vec![1, 1]),
+                group: Some(1),
+            };
+        };
+        assert_eq!(check(&[4, 3, 3, 3], explicit), Ok(want));
+    }
+
+    #[test]
+    fn padding_comes_in_two_halves() {
+        let conv = check(&[4, 3, 3, 3, 3], |raw| raw.pads = Some(vec![1, 2, 3, 4, 5, 6])).unwrap();
+        assert_eq!((conv.pre_padding, conv.post_padding), (vec![1, 2, 3], vec![4, 5, 6]));
+    }
+
+    #[test]
+    fn auto_pad_rules_out_pads() {
+        for (name, want) in
+            [("SAME_UPPER", AutoPad::SameUpper), ("SAME_LOWER", AutoPad::SameLower), ("VALID", AutoPad::Valid)]
+        {
+            let conv = check(&[4, 3, 3], |raw| {
+                raw.auto_pad = Some(name.to_string());
+                raw.pads = Some(vec![7, 7]);
+            });
+            let conv = conv.unwrap();
+            assert_eq!((conv.auto_pad, conv.pre_padding, conv.post_padding), (want, vec![0], vec![0]));
+        }
+    }
+
+    #[test]
+    fn mistakes() {
+        type Change = fn(&mut RawAttributes);
+        let cases: [(&[i64], Change, &str); 9] = [
+            (&[4, 3, 3, 3], |raw| raw.auto_pad = Some("SAME".into()), "auto_pad is \"SAME\""),
+            (&[4, 3, 3, 3], |raw| raw.kernel_shape = Some(vec![3, 5]), "kernel_shape is [3, 5], W's is [3, 3]"),
+            (&[4, 3, 3, 3], |raw| raw.pads = Some(vec![1, 1]), "pads has 2 values, wanted 4"),
+            (&[4, 3, 3, 3], |raw| raw.pads = Some(vec![1, -1, 0, 0]), "pads has the value -1, the least is 0"),
+            (&[4, 3, 3, 3], |raw| raw.strides = Some(vec![0, 1]), "strides has the value 0, the least is 1"),
+            (&[4, 3, 3, 3], |raw| raw.dilations = Some(vec![1]), "dilations has 1 values, wanted 2"),
+            (&[4, 3, 3, 3], |raw| raw.group = Some(3), "4 filters cannot be split into 3 groups"),
+            (&[4, 3, 3, 3], |raw| raw.group = Some(0), "4 filters cannot be split into 0 groups"),
+            (&[4, 0, 3, 3], |_| (), "W has extent 0 along dimension 1"),
+        ];
+        for (weights, change, want) in cases {
+            assert_eq!(check(weights, change), Err(want.to_string()));
+        }
+    }
+}

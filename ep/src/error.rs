@@ -1,0 +1,36 @@
+//! Errors on their way to ONNX Runtime.
+
+use hipdnn_sdk_bindings::ort::{ErrorCode, MissingEntry};
+
+/// What a callback answers when it does not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    /// The runtime's kind of error.
+    pub code: ErrorCode,
+    /// One sentence: what was wanted and what came.
+    pub message: String,
+}
+
+impl Error {
+    /// The caller gave something that cannot be used.
+    pub fn invalid(message: impl Into<String>) -> Error {
+        Error { code: ErrorCode::INVALID_ARGUMENT, message: message.into() }
+    }
+
+    /// The provider could not do its work.
+    pub fn failed(message: impl Into<String>) -> Error {
+        Error { code: ErrorCode::EP_FAIL, message: message.into() }
+    }
+
+    /// The same error, saying first where it happened.
+    pub fn at(self, place: impl std::fmt::Display) -> Error {
+        Error { message: format!("{place}: {}", self.message), ..self }
+    }
+}
+
+impl From<MissingEntry> for Error {
+    fn from(error: MissingEntry) -> Error {
+        Error::failed(error.to_string())
+    }
+}

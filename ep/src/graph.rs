@@ -1,0 +1,448 @@
+//! The runtime's graph, read through its C API. What is here borrows from the runtime and is valid only during the
+//! callback that got the graph.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::marker::PhantomData;
+use std::ptr::{NonNull, null};
+
+use hipdnn_sdk_bindings::ort::{self, ElementType, ErrorCode, OpAttrType, Status, ValueType};
+
+use crate::error::Error;
+use crate::runtime::{Runtime, text_of};
+
+/// A graph, or a view of some nodes of one.
+#[derive(Clone, Copy)]
+pub struct Graph<'a> {
+    runtime: &'a Runtime,
+    raw: NonNull<ort::Graph>,
+}
+
+/// A node.
+#[derive(Clone, Copy)]
+pub struct Node<'a> {
+    runtime: &'a Runtime,
+    raw: NonNull<ort::Node>,
+}
+
+/// A named value: an input or output of nodes or of the graph.
+#[derive(Clone, Copy)]
+pub struct ValueInfo<'a> {
+    runtime: &'a Runtime,
+    raw: NonNull<ort::ValueInfo>,
+    graph: PhantomData<&'a ort::Graph>,
+}
+
+/// What is known of a tensor before the model runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorType {
+    /// Type of the elements.
+    pub element: ElementType,
+    /// Extents, -1 where unknown; `None` if not even the rank is known.
+    pub shape: Option<Vec<i64>>,
+}
+
+impl Runtime {
+    /// Calls a getter whose answer goes where its last argument points.
+    fn get<T: Copy>(&self, initial: T, getter: impl FnOnce(*mut T) -> *mut Status) -> Result<T, Error> {
+        let mut answer = initial;
+        let status = getter(&mut answer);
+        // SAFETY: the status was made for us by the call above.
+        unsafe { self.check(status) }?;
+        Ok(answer)
+    }
+
+    fn text<'a>(&self, getter: impl FnOnce(*mut *const c_char) -> *mut Status) -> Result<&'a str, Error> {
+        let text = self.get(null(), getter)?;
+        // SAFETY: names in a graph end in a NUL and live as long as the graph, which `'a` does not outlive.
+        unsafe { text_of(text) }.ok_or_else(|| Error::failed("ONNX Runtime gave a name that is not UTF-8"))
+    }
+
+    /// Calls a getter that fills an array of pointers.
+    fn list<T>(&self, count: usize, fill: impl FnOnce(*mut *const T) -> *mut Status) -> Result<Vec<*const T>, Error> {
+        let mut items = vec![null(); count];
+        let status = fill(items.as_mut_ptr());
+        // SAFETY: the status was made for us by the call above.
+        unsafe { self.check(status) }?;
+        Ok(items)
+    }
+}
+
+impl<'a> Graph<'a> {
+    /// Takes a graph that a callback got.
+    ///
+    /// # Safety
+    /// `raw` is null or a graph that lives as long as `'a`.
+    ///
+    /// # Errors
+    /// If it is null.
+    pub unsafe fn new(runtime: &'a Runtime, raw: *const ort::Graph) -> Result<Graph<'a>, Error> {
+        let raw = NonNull::new(raw.cast_mut()).ok_or_else(|| Error::invalid("the graph is null"))?;
+        Ok(Graph { runtime, raw })
+    }
+
+    /// The graph's name.
+    pub fn name(&self) -> Result<&'a str, Error> {
+        // SAFETY: the graph is alive and the answer's place is valid for the call.
+        self.runtime.text(|out| unsafe { self.runtime.api.graph_get_name()(self.raw.as_ptr(), out) })
+    }
+
+    /// The nodes in topological order.
+    pub fn nodes(&self) -> Result<Vec<Node<'a>>, Error> {
+        let api = &self.runtime.api;
+        // SAFETY: the graph is alive and the answer's place is valid for the call.
+        let count = self.runtime.get(0, |out| unsafe { api.graph_get_num_nodes()(self.raw.as_ptr(), out) })?;
+        // SAFETY: as above, for `count` pointers.
+        let nodes = self.runtime.list(count, |out| unsafe { api.graph_get_nodes()(self.raw.as_ptr(), out, count) })?;
+        nodes.into_iter().map(|node| self.node(node)).collect()
+    }
+
+    /// The node whose body this graph is, if it is one.
+    pub fn parent(&self) -> Result<Option<Node<'a>>, Error> {
+        let api = &self.runtime.api;
+        // SAFETY: the graph is alive and the answer's place is valid for the call.
+        let node = self.runtime.get(null(), |out| unsafe { api.graph_get_parent_node()(self.raw.as_ptr(), out) })?;
+        Ok(NonNull::new(node.cast_mut()).map(|raw| Node { runtime: self.runtime, raw }))
+    }
+
+    /// Where the graph is in the model: the names of the graphs and nodes that it is inside of, from the outermost.
+    pub fn path(&self) -> Result<String, Error> {
+        let mut path = vec![self.name()?.to_string()];
+        let mut parent = self.parent()?;
+        // A model nests as deep as its author did; this bound only ends a loop that should not be.
+        for _ in 0..64 {
+            let Some(node) = parent else { break };
+            path.push(format!("{}({})", node.label()?, node.op_type()?));
+            let Some(graph) = node.graph()? else { break };
+            path.push(graph.name()?.to_string());
+            parent = graph.parent()?;
+        }
+        path.reverse();
+        Ok(path.join("/"))
+    }
+
+    fn node(&self, raw: *const ort::Node) -> Result<Node<'a>, Error> {
+        let raw = NonNull::new(raw.cast_mut()).ok_or_else(|| Error::failed("ONNX Runtime gave a null node"))?;
+        Ok(Node { runtime: self.runtime, raw })
+    }
+}
+
+impl<'a> Node<'a> {
+    /// Takes a node that a callback got.
+    ///
+    /// # Safety
+    /// `raw` is null or a node that lives as long as `'a`.
+    ///
+    /// # Errors
+    /// If it is null.
+    pub unsafe fn new(runtime: &'a Runtime, raw: *const ort::Node) -> Result<Node<'a>, Error> {
+        let raw = NonNull::new(raw.cast_mut()).ok_or_else(|| Error::invalid("the node is null"))?;
+        Ok(Node { runtime, raw })
+    }
+
+    /// The runtime's own object.
+    pub fn as_ptr(&self) -> *const ort::Node {
+        self.raw.as_ptr()
+    }
+
+    /// The node's number, unique in its graph.
+    pub fn id(&self) -> Result<usize, Error> {
+        // SAFETY: the node is alive and the answer's place is valid for the call.
+        self.runtime.get(0, |out| unsafe { self.runtime.api.node_get_id()(self.raw.as_ptr(), out) })
+    }
+
+    /// The node's name, which may be empty.
+    pub fn name(&self) -> Result<&'a str, Error> {
+        // SAFETY: as above.
+        self.runtime.text(|out| unsafe { self.runtime.api.node_get_name()(self.raw.as_ptr(), out) })
+    }
+
+    /// The node's name; for one without, that of its first output, which is unique.
+    pub fn label(&self) -> Result<&'a str, Error> {
+        match self.name()? {
+            "" => match self.outputs()?.into_iter().flatten().next() {
+                Some(output) => output.name(),
+                None => Ok(""),
+            },
+            name => Ok(name),
+        }
+    }
+
+    /// The operator.
+    pub fn op_type(&self) -> Result<&'a str, Error> {
+        // SAFETY: as above.
+        self.runtime.text(|out| unsafe { self.runtime.api.node_get_operator_type()(self.raw.as_ptr(), out) })
+    }
+
+    /// The operator's domain; empty for ONNX's own.
+    pub fn domain(&self) -> Result<&'a str, Error> {
+        // SAFETY: as above.
+        let domain = self.runtime.text(|out| unsafe { self.runtime.api.node_get_domain()(self.raw.as_ptr(), out) })?;
+        Ok(if domain == "ai.onnx" { "" } else { domain })
+    }
+
+    /// The operator set version that the operator's definition dates from.
+    pub fn since_version(&self) -> Result<i32, Error> {
+        // SAFETY: as above.
+        self.runtime.get(0, |out| unsafe { self.runtime.api.node_get_since_version()(self.raw.as_ptr(), out) })
+    }
+
+    /// The provider that has the node already; empty if none has.
+    pub fn ep_name(&self) -> Result<&'a str, Error> {
+        // SAFETY: as above.
+        let name =
+            self.runtime.get(null(), |out| unsafe { self.runtime.api.node_get_ep_name()(self.raw.as_ptr(), out) })?;
+        // SAFETY: the name lives as long as the graph.
+        Ok(unsafe { text_of(name) }.unwrap_or(""))
+    }
+
+    /// The graph that the node is in.
+    pub fn graph(&self) -> Result<Option<Graph<'a>>, Error> {
+        // SAFETY: as above.
+        let graph =
+            self.runtime.get(null(), |out| unsafe { self.runtime.api.node_get_graph()(self.raw.as_ptr(), out) })?;
+        Ok(NonNull::new(graph.cast_mut()).map(|raw| Graph { runtime: self.runtime, raw }))
+    }
+
+    /// The inputs; `None` for one that is left out.
+    pub fn inputs(&self) -> Result<Vec<Option<ValueInfo<'a>>>, Error> {
+        let api = &self.runtime.api;
+        // SAFETY: the node is alive and the answer's place is valid for the call.
+        let count = self.runtime.get(0, |out| unsafe { api.node_get_num_inputs()(self.raw.as_ptr(), out) })?;
+        // SAFETY: as above, for `count` pointers.
+        let list = self.runtime.list(count, |out| unsafe { api.node_get_inputs()(self.raw.as_ptr(), out, count) })?;
+        Ok(list.into_iter().map(|raw| ValueInfo::new(self.runtime, raw)).collect())
+    }
+
+    /// The outputs; `None` for one that is left out.
+    pub fn outputs(&self) -> Result<Vec<Option<ValueInfo<'a>>>, Error> {
+        let api = &self.runtime.api;
+        // SAFETY: the node is alive and the answer's place is valid for the call.
+        let count = self.runtime.get(0, |out| unsafe { api.node_get_num_outputs()(self.raw.as_ptr(), out) })?;
+        // SAFETY: as above, for `count` pointers.
+        let list = self.runtime.list(count, |out| unsafe { api.node_get_outputs()(self.raw.as_ptr(), out, count) })?;
+        Ok(list.into_iter().map(|raw| ValueInfo::new(self.runtime, raw)).collect())
+    }
+
+    fn attribute(&self, name: &CStr, kind: OpAttrType) -> Result<Option<NonNull<ort::OpAttr>>, Error> {
+        let api = &self.runtime.api;
+        let asked = self.runtime.get(null(), |out| {
+            // SAFETY: the node is alive, the name ends in a NUL and the answer's place is valid for the call.
+            unsafe { api.node_get_attribute_by_name()(self.raw.as_ptr(), name.as_ptr(), out) }
+        });
+        let attribute = match asked {
+            Ok(attribute) => attribute,
+            // The runtime says so of an attribute that the operator's version does not have.
+            Err(error) if error.code == ErrorCode::NOT_FOUND => return Ok(None),
+            // 1.23 says so of it and of one that is not set alike, with another code.
+            Err(error) if error.message.contains("does not exist") => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Some(attribute) = NonNull::new(attribute.cast_mut()) else { return Ok(None) };
+        // SAFETY: the attribute is alive and the answer's place is valid for the call.
+        let found = self
+            .runtime
+            .get(OpAttrType::UNDEFINED, |out| unsafe { api.op_attr_get_type()(attribute.as_ptr(), out) })?;
+        if found != kind {
+            let name = name.to_string_lossy();
+            return Err(Error::invalid(format!("attribute {name} is of type {found}, wanted {kind}")));
+        }
+        Ok(Some(attribute))
+    }
+
+    /// # Safety
+    /// `T` is what the runtime stores for attributes of `kind`, and any bytes are a `T`.
+    unsafe fn read<T: Copy + Default>(&self, name: &CStr, kind: OpAttrType) -> Result<Option<Vec<T>>, Error> {
+        let Some(attribute) = self.attribute(name, kind)? else { return Ok(None) };
+        let read = self.runtime.api.read_op_attr();
+        let mut bytes = 0usize;
+        // SAFETY: a size query: the attribute is alive and `bytes` is valid for the call.
+        let status = unsafe { read(attribute.as_ptr(), kind, std::ptr::null_mut(), 0, &mut bytes) };
+        // SAFETY: the status is ours. The query itself "fails" for want of room, which is no error.
+        let queried = unsafe { self.runtime.check(status) };
+        if bytes == 0 {
+            return match kind {
+                OpAttrType::INTS | OpAttrType::FLOATS | OpAttrType::STRING => Ok(Some(Vec::new())),
+                _ => queried.map(|()| None),
+            };
+        }
+        let mut values = vec![T::default(); bytes.div_ceil(size_of::<T>())];
+        let room = values.len() * size_of::<T>();
+        let data = values.as_mut_ptr().cast::<c_void>();
+        // SAFETY: `data` has `room` bytes, at least the number asked for.
+        let status = unsafe { read(attribute.as_ptr(), kind, data, room, &mut bytes) };
+        // SAFETY: the status is ours.
+        unsafe { self.runtime.check(status) }?;
+        values.truncate(bytes / size_of::<T>());
+        Ok(Some(values))
+    }
+
+    /// An attribute that is an integer.
+    pub fn int(&self, name: &CStr) -> Result<Option<i64>, Error> {
+        // SAFETY: integers are stored as 64 bits.
+        let values = unsafe { self.read::<i64>(name, OpAttrType::INT) }?;
+        Ok(values.and_then(|values| values.first().copied()))
+    }
+
+    /// An attribute that is a list of integers.
+    pub fn ints(&self, name: &CStr) -> Result<Option<Vec<i64>>, Error> {
+        // SAFETY: integers are stored as 64 bits.
+        unsafe { self.read::<i64>(name, OpAttrType::INTS) }
+    }
+
+    /// An attribute that is a number.
+    pub fn float(&self, name: &CStr) -> Result<Option<f32>, Error> {
+        // SAFETY: floats are stored as 32 bits.
+        let values = unsafe { self.read::<f32>(name, OpAttrType::FLOAT) }?;
+        Ok(values.and_then(|values| values.first().copied()))
+    }
+
+    /// An attribute that is a text.
+    pub fn string(&self, name: &CStr) -> Result<Option<String>, Error> {
+        // SAFETY: texts are stored as bytes.
+        let Some(mut bytes) = (unsafe { self.read::<u8>(name, OpAttrType::STRING) })? else { return Ok(None) };
+        while bytes.last() == Some(&0) {
+            bytes.pop();
+        }
+        let text = String::from_utf8(bytes);
+        text.map(Some).map_err(|_| Error::invalid(format!("attribute {} is not UTF-8", name.to_string_lossy())))
+    }
+}
+
+impl<'a> ValueInfo<'a> {
+    fn new(runtime: &'a Runtime, raw: *const ort::ValueInfo) -> Option<ValueInfo<'a>> {
+        Some(ValueInfo { runtime, raw: NonNull::new(raw.cast_mut())?, graph: PhantomData })
+    }
+
+    /// The value's name.
+    pub fn name(&self) -> Result<&'a str, Error> {
+        // SAFETY: the value is alive and the answer's place is valid for the call.
+        self.runtime.text(|out| unsafe { self.runtime.api.get_value_info_name()(self.raw.as_ptr(), out) })
+    }
+
+    /// What is known of the tensor; `None` if the value is not one, or nothing is known.
+    pub fn tensor(&self) -> Result<Option<TensorType>, Error> {
+        let (runtime, api) = (self.runtime, &self.runtime.api);
+        // SAFETY: the value is alive and the answer's place is valid for the call.
+        let info = runtime.get(null(), |out| unsafe { api.get_value_info_type_info()(self.raw.as_ptr(), out) })?;
+        if info.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the type is the value's, alive with it.
+        let kind = runtime.get(ValueType::UNKNOWN, |out| unsafe { api.get_onnx_type_from_type_info()(info, out) })?;
+        if kind != ValueType::TENSOR {
+            return Ok(None);
+        }
+        // SAFETY: as above.
+        let tensor = runtime.get(null(), |out| unsafe { api.cast_type_info_to_tensor_info()(info, out) })?;
+        if tensor.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the tensor's description belongs to the type.
+        unsafe { runtime.describe(tensor) }.map(Some)
+    }
+
+    /// Whether this is an initializer that nothing can replace at run time.
+    pub fn is_constant(&self) -> Result<bool, Error> {
+        let api = &self.runtime.api;
+        // SAFETY: the value is alive and the answer's place is valid for the call.
+        self.runtime.get(false, |out| unsafe { api.value_info_is_constant_initializer()(self.raw.as_ptr(), out) })
+    }
+
+    /// Whether the graph hands this value out.
+    pub fn is_graph_output(&self) -> Result<bool, Error> {
+        let api = &self.runtime.api;
+        // SAFETY: as above.
+        self.runtime.get(false, |out| unsafe { api.value_info_is_graph_output()(self.raw.as_ptr(), out) })
+    }
+
+    /// How many inputs of nodes read this value.
+    pub fn uses(&self) -> Result<usize, Error> {
+        let api = &self.runtime.api;
+        // SAFETY: as above.
+        self.runtime.get(0, |out| unsafe { api.value_info_get_value_num_consumers()(self.raw.as_ptr(), out) })
+    }
+
+    /// The nodes that read this value, one for each use, with the number of the input; an input of -1 is an implicit one.
+    pub fn consumers(&self) -> Result<Vec<(Node<'a>, i64)>, Error> {
+        let api = &self.runtime.api;
+        let count = self.uses()?;
+        let mut inputs = vec![0i64; count];
+        // SAFETY: the value is alive and both arrays have `count` elements.
+        let nodes = self.runtime.list(count, |out| unsafe {
+            api.value_info_get_value_consumers()(self.raw.as_ptr(), out, inputs.as_mut_ptr(), count)
+        })?;
+        let nodes = nodes.into_iter().map(|raw| {
+            // SAFETY: the node is of the same graph.
+            unsafe { Node::new(self.runtime, raw) }
+        });
+        Ok(nodes.collect::<Result<Vec<_>, _>>()?.into_iter().zip(inputs).collect())
+    }
+
+    /// The type, extents and bytes of an initializer in the host's memory; `None` if the value is not one.
+    pub fn initializer(&self) -> Result<Option<(TensorType, &'a [u8])>, Error> {
+        let (runtime, api) = (self.runtime, &self.runtime.api);
+        let value = runtime.get(null(), |out| {
+            // SAFETY: the value is alive and the answer's place is valid for the call.
+            unsafe { api.value_info_get_initializer_value()(self.raw.as_ptr(), out) }
+        })?;
+        if value.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the initializer lives as long as the graph.
+        let kind = unsafe { runtime.shape_of(value) }?;
+        // SAFETY: as above.
+        let size = runtime.get(0, |out| unsafe { api.get_tensor_size_in_bytes()(value, out) })?;
+        // SAFETY: as above.
+        let data = runtime.get(null(), |out| unsafe { api.get_tensor_data()(value, out) })?;
+        if data.is_null() || size == 0 {
+            return Ok(Some((kind, &[])));
+        }
+        // SAFETY: the tensor has `size` bytes at `data`, which live and do not change as long as the graph.
+        Ok(Some((kind, unsafe { std::slice::from_raw_parts(data.cast(), size) })))
+    }
+}
+
+impl Runtime {
+    /// # Safety
+    /// `info` is alive.
+    unsafe fn describe(&self, info: *const ort::TensorTypeAndShapeInfo) -> Result<TensorType, Error> {
+        let api = &self.api;
+        // SAFETY: the description is alive and the answer's place is valid for the call.
+        let element = self.get(ElementType::UNDEFINED, |out| unsafe { api.get_tensor_element_type()(info, out) })?;
+        // SAFETY: as above.
+        let rank = self.get(0usize, |out| unsafe { api.get_dimensions_count()(info, out) })?;
+        // Before 1.24 a tensor of unknown rank looks like a scalar.
+        let known = match api.tensor_type_and_shape_has_shape() {
+            // SAFETY: as above.
+            Some(has_shape) => unsafe { has_shape(info) },
+            None => rank != 0,
+        };
+        if !known {
+            return Ok(TensorType { element, shape: None });
+        }
+        let mut shape = vec![-1i64; rank];
+        // SAFETY: `shape` has `rank` elements.
+        let status = unsafe { api.get_dimensions()(info, shape.as_mut_ptr(), rank) };
+        // SAFETY: the status is ours.
+        unsafe { self.check(status) }?;
+        Ok(TensorType { element, shape: Some(shape) })
+    }
+
+    /// The type and extents of a tensor.
+    ///
+    /// # Safety
+    /// `value` is a living tensor.
+    ///
+    /// # Errors
+    /// If the runtime says that it is none.
+    pub unsafe fn shape_of(&self, value: *const ort::Value) -> Result<TensorType, Error> {
+        let api = &self.api;
+        // SAFETY: the tensor is alive and the answer's place is valid for the call.
+        let info = self.get(std::ptr::null_mut(), |out| unsafe { api.get_tensor_type_and_shape()(value, out) })?;
+        // SAFETY: the description was made for us and is alive until it is released below.
+        let described = unsafe { self.describe(info) };
+        // SAFETY: it is ours and not used again.
+        unsafe { api.release_tensor_type_and_shape_info()(info) };
+        described
+    }
+}

@@ -1,0 +1,193 @@
+//! The provider's options: strings in the session's configuration, under `ep.hipdnnrsexecutionprovider.<key>`.
+
+use std::path::PathBuf;
+
+use crate::error::Error;
+
+/// What every key begins with: the runtime lower-cases the provider's name, and leaves the rest as it is.
+pub const PREFIX: &str = "ep.hipdnnrsexecutionprovider.";
+
+/// The options, read and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// `backend`: the backend library, or the directory it is in. Nothing else is tried.
+    pub backend: Option<PathBuf>,
+    /// `plugin_dir`: a directory with engine plugins, or one plugin. Nothing else is loaded.
+    pub plugin_dir: Option<PathBuf>,
+    /// `engine`: the engine that is tried first.
+    pub engine: Option<String>,
+    /// `report`: where the claim report is appended, as JSON lines.
+    pub report: Option<PathBuf>,
+    /// `threads`: how many threads the host engine uses; 0 is one per core.
+    pub threads: Option<i64>,
+    /// `winograd`: whether the host engine may use Winograd's algorithm.
+    pub winograd: Option<bool>,
+    /// `plan_cache`: how many shapes of a node keep their plan.
+    pub plan_cache: usize,
+    /// `fuse`: whether what follows a convolution may be computed with it.
+    pub fuse: bool,
+    /// `disable`: claim nothing.
+    pub disable: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            backend: None,
+            plugin_dir: None,
+            engine: None,
+            report: None,
+            threads: None,
+            winograd: None,
+            plan_cache: 16,
+            fuse: false,
+            disable: false,
+        }
+    }
+}
+
+/// Each key with its meaning, for messages and documentation.
+pub const KEYS: &[(&str, &str)] = &[
+    ("backend", "path of libhipdnn_backend.so, or of the directory it is in"),
+    ("plugin_dir", "directory with hipDNN engine plugins, or one plugin"),
+    ("engine", "name of the engine that is tried first"),
+    ("report", "file to which the claim report is appended, as JSON lines"),
+    ("threads", "threads of the host engine; 0 is one per core"),
+    ("winograd", "0 or 1: whether the host engine may use Winograd's algorithm"),
+    ("plan_cache", "shapes of a node whose plans are kept, at least 1"),
+    ("fuse", "0 or 1: whether what follows a convolution may be computed with it"),
+    ("disable", "0 or 1: claim nothing"),
+];
+
+impl Options {
+    /// Reads the options among all entries of a session's configuration.
+    ///
+    /// # Errors
+    /// An unknown key or a value that its key does not take.
+    pub fn parse<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Options, Error> {
+        let mut options = Options::default();
+        for (key, value) in entries {
+            let Some(key) = key.strip_prefix(PREFIX) else { continue };
+            match key {
+                "backend" => options.backend = path(value),
+                "plugin_dir" => options.plugin_dir = path(value),
+                "engine" => options.engine = (!value.is_empty()).then(|| value.to_string()),
+                "report" => options.report = path(value),
+                "threads" => options.threads = Some(number(key, value, 0, 4096)?),
+                "winograd" => options.winograd = Some(switch(key, value)?),
+                "plan_cache" => options.plan_cache = number(key, value, 1, 1 << 20)? as usize,
+                "fuse" => options.fuse = switch(key, value)?,
+                "disable" => options.disable = switch(key, value)?,
+                _ => {
+                    let valid: Vec<_> = KEYS.iter().map(|(key, _)| *key).collect();
+                    return Err(Error::invalid(format!(
+                        "{} has no option {key:?}; it has {}",
+                        crate::NAME_TEXT,
+                        valid.join(", ")
+                    )));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn path(value: &str) -> Option<PathBuf> {
+    (!value.is_empty()).then(|| PathBuf::from(value))
+}
+
+fn wrong(key: &str, wanted: &str, value: &str) -> Error {
+    Error::invalid(format!("option {key:?} of {} wants {wanted}, got {value:?}", crate::NAME_TEXT))
+}
+
+fn number(key: &str, value: &str, least: i64, most: i64) -> Result<i64, Error> {
+    let number = value.trim().parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| wrong(key, &format!("a number from {least} to {most}"), value))
+}
+
+fn switch(key: &str, value: &str) -> Result<bool, Error> {
+    match value.trim() {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(wrong(key, "0 or 1", value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(entries: &[(&str, &str)]) -> Result<Options, String> {
+        let entries: Vec<_> = entries.iter().map(|(key, value)| (format!("{PREFIX}{key}"), *value)).collect();
+        Options::parse(entries.iter().map(|(key, value)| (key.as_str(), *value))).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn values() {
+        let read = parse(&[
+            ("backend", "/a/b.so"),
+            ("plugin_dir", "/p"),
+            ("engine", "HOST_RS_ENGINE"),
+            ("report", "r.jsonl"),
+            ("threads", "3"),
+            ("winograd", "0"),
+            ("plan_cache", "2"),
+            ("fuse", "1"),
+            ("disable", "0"),
+        ]);
+        let want = Options {
+            backend: Some("/a/b.so".into()),
+            plugin_dir: Some("/p".into()),
+            engine: Some("HOST_RS_ENGINE".into()),
+            report: Some("r.jsonl".into()),
+            threads: Some(3),
+            winograd: Some(false),
+            plan_cache: 2,
+            fuse: true,
+            disable: false,
+        };
+        assert_eq!(read, Ok(want));
+        assert_eq!(parse(&[("engine", ""), ("backend", "")]), Ok(Options::default()));
+        assert_eq!(
+            Options::parse([("session.disable_cpu_ep_fallback", "1"), ("ep.other.backend", "x")]),
+            Ok(Options::default())
+        );
+    }
+
+    #[test]
+    fn every_key_is_listed() {
+        for (key, _) in KEYS {
+            let value = if *key == "threads" || *key == "plan_cache" { "5" } else { "1" };
+            assert_ne!(
+                parse(&[(key, value)]).map(|options| options == Options::default()),
+                Err(String::new()),
+                "{key}"
+            );
+            assert!(parse(&[(key, value)]).is_ok(), "{key}");
+        }
+    }
+
+    #[test]
+    fn mistakes() {
+        for (key, value, want) in [
+            (
+                "thread",
+                "1",
+                "HipDnnRsExecutionProvider has no option \"thread\"; it has backend, plugin_dir, engine, \
+                             report, threads, winograd, plan_cache, fuse, disable",
+            ),
+            ("Threads", "1", "has no option \"Threads\""),
+            (
+                "threads",
+                "-1",
+                "option \"threads\" of HipDnnRsExecutionProvider wants a number from 0 to 4096, got \"-1\"",
+            ),
+            ("threads", "many", "wants a number from 0 to 4096, got \"many\""),
+            ("plan_cache", "0", "wants a number from 1 to 1048576, got \"0\""),
+            ("winograd", "yes", "option \"winograd\" of HipDnnRsExecutionProvider wants 0 or 1, got \"yes\""),
+        ] {
+            let error = parse(&[(key, value)]).unwrap_err();
+            assert!(error.contains(want), "{error}");
+        }
+    }
+}

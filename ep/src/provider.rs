@@ -1,0 +1,425 @@
+//! The provider of one session: claims nodes and compiles them.
+
+use std::collections::HashMap;
+use std::ffi::c_char;
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hipdnn_schemas::KnobValue;
+use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, NodeFusionOptions, Status};
+
+use crate::backend::{Context, Plan, Wish};
+use crate::claim::{self, Recognised};
+use crate::compute::{Input, Kernel, MAX_INPUTS};
+use crate::device;
+use crate::error::Error;
+use crate::graph::{Graph, Node};
+use crate::log::Logger;
+use crate::options::Options;
+use crate::report::{self, Entry, Report};
+use crate::runtime::Runtime;
+use crate::search::{self, Surroundings};
+use crate::translate::{B, RESIDUAL, W, X};
+
+/// What the runtime holds for a session: its callbacks, then ours.
+#[repr(C)]
+pub struct Provider {
+    callbacks: Ep,
+    runtime: Runtime,
+    logger: Logger,
+    options: Options,
+    report: Option<Report>,
+    /// The backend, or why there is none.
+    context: Result<Arc<Context>, String>,
+    host_memory_only: bool,
+    /// What the backend said to each question of this session: a plan that `Compile` will use, or an engine's name, or why
+    /// there is none.
+    answers: Mutex<HashMap<Question, Result<Answer, String>>>,
+}
+
+/// A question to the backend: the graph and what is wished beyond it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Question {
+    graph: Vec<u8>,
+    knobs: Vec<(String, String)>,
+}
+
+#[derive(Clone)]
+struct Answer {
+    engine: String,
+    /// Kept if the extents are those of every run.
+    plan: Option<Arc<Plan>>,
+}
+
+/// The knob by which an engine is told which tensors never change.
+const CONSTANTS_KNOB: &str = "hipdnn_rs.constants";
+/// Threads of the host engine.
+const THREADS_KNOB: &str = "hipdnn_rs.host.threads";
+/// Whether the host engine may use Winograd's algorithm.
+const WINOGRAD_KNOB: &str = "hipdnn_rs.host.winograd";
+
+/// What stands for an unknown batch when the backend is asked about a graph.
+const LIKELY_BATCH: i64 = 1;
+/// What stands for an unknown spatial extent, if the window is not larger.
+const LIKELY_EXTENT: i64 = 32;
+
+impl Provider {
+    /// Makes the provider of a session.
+    ///
+    /// # Errors
+    /// If the options are wrong, or name what is not there.
+    pub fn new(runtime: Runtime, logger: Logger, options: Options) -> Result<Box<Provider>, Error> {
+        let report = options.report.as_deref().map(Report::open).transpose()?;
+        let context = open_backend(&options)?;
+        match &context {
+            Ok(context) => {
+                if let Some(wanted) = &options.engine
+                    && !context.engines().is_empty()
+                    && !context.engines().iter().any(|engine| engine.name == *wanted)
+                {
+                    let names: Vec<_> = context.engines().iter().map(|engine| engine.name.as_str()).collect();
+                    return Err(Error::invalid(format!(
+                        "{}: {} has no engine {wanted:?}; it has {}",
+                        crate::NAME_TEXT,
+                        context.path().display(),
+                        names.join(", ")
+                    )));
+                }
+                logger.info(|| {
+                    let version = context.version().unwrap_or_else(|| "unknown".to_string());
+                    let engines: Vec<_> = context.engines().iter().map(|engine| engine.name.as_str()).collect();
+                    let (path, engines) = (context.path(), engines.join(", "));
+                    format!("{}: backend {} version {version}, engines: {engines}", crate::NAME_TEXT, path.display())
+                });
+            }
+            Err(reason) => {
+                logger.warning(|| format!("{} takes no nodes: {reason}", crate::NAME_TEXT));
+            }
+        }
+        if let Some(report) = &report {
+            let backend = context.as_ref().ok();
+            report.append(&[report::Session {
+                provider: crate::NAME_TEXT,
+                version: crate::VERSION_TEXT,
+                onnxruntime: runtime.text,
+                backend: backend.map(|context| context.path().display().to_string()),
+                backend_version: backend.and_then(|context| context.version()),
+                engines: backend.into_iter().flat_map(|c| c.engines()).map(|engine| engine.name.clone()).collect(),
+                reason: context.as_ref().err().cloned(),
+            }])?;
+        }
+        let callbacks = Ep {
+            ort_version_supported: runtime.version(),
+            get_name: Some(get_name),
+            get_capability: Some(get_capability),
+            compile: Some(compile),
+            release_node_compute_infos: Some(release_node_compute_infos),
+            is_concurrent_run_supported: Some(is_concurrent_run_supported),
+            on_session_initialization_end: Some(on_session_initialization_end),
+            ..Ep::default()
+        };
+        let host_memory_only = device::gpu_usable();
+        let answers = Mutex::new(HashMap::new());
+        Ok(Box::new(Provider { callbacks, runtime, logger, options, report, context, host_memory_only, answers }))
+    }
+
+    /// # Safety
+    /// `graph` and `info` are the runtime's, of one call of `GetCapability`.
+    unsafe fn claim(&self, graph: *const ort::Graph, info: *mut EpGraphSupportInfo) -> Result<(), Error> {
+        // SAFETY: the graph lives during the call, and nothing below keeps it.
+        let graph = unsafe { Graph::new(&self.runtime, graph) }?;
+        let path = graph.path()?;
+        let nodes = graph.nodes()?;
+        let mut entries = Vec::with_capacity(nodes.len());
+        let mut claimed = 0;
+        for node in &nodes {
+            let decision = self.decide(node);
+            if let Ok(claim) = &decision {
+                // SAFETY: `info` is of this call.
+                unsafe { self.add_claim(info, &[*node]) }?;
+                claimed += 1;
+                self.logger.verbose(|| format!("{}: {} runs {:?}", crate::NAME_TEXT, claim.engine, node.label()));
+            }
+            if self.report.is_some() {
+                entries.push(entry(node, &path, &decision)?);
+            }
+        }
+        if let Some(report) = &self.report {
+            report.append(&entries)?;
+        }
+        self.logger.info(|| format!("{} takes {claimed} of {} nodes of {path}", crate::NAME_TEXT, nodes.len()));
+        Ok(())
+    }
+
+    /// Whether this provider runs a node, and why not.
+    fn decide(&self, node: &Node<'_>) -> Result<Answer, String> {
+        if self.options.disable {
+            return Err("the provider is disabled by its option \"disable\"".to_string());
+        }
+        let owner = node.ep_name().map_err(|error| error.message)?;
+        if !owner.is_empty() && owner != crate::NAME_TEXT {
+            return Err(format!("{owner} has it already"));
+        }
+        let recognised = claim::recognise(&[*node]).map_err(|declined| declined.0)?;
+        let context = self.context.as_ref().map_err(Clone::clone)?;
+        let (extents, fixed) = likely_extents(&recognised);
+        let wish = self.wish(&recognised).map_err(|error| error.message)?;
+        self.ask(context, &recognised, &extents, &wish, fixed)
+    }
+
+    /// Asks the backend about the graph for these extents; keeps the plan if they are those of every run.
+    fn ask(
+        &self,
+        context: &Arc<Context>,
+        recognised: &Recognised<'_>,
+        extents: &[i64],
+        wish: &Wish,
+        fixed: bool,
+    ) -> Result<Answer, String> {
+        let geometry = recognised.group.geometry(extents)?;
+        let graph = recognised.group.graph(extents, &geometry).to_bytes();
+        let knobs = wish.knobs.iter().map(|(name, value)| (name.clone(), format!("{value:?}"))).collect();
+        let question = Question { graph, knobs };
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = answers.get(&question) {
+            return answer.clone();
+        }
+        let plan = context.plan(&question.graph, wish);
+        let answer = plan.map_err(|error| error.to_string()).map(|plan| {
+            let engine = plan.engine().to_string();
+            Answer { engine, plan: fixed.then(|| Arc::new(plan)) }
+        });
+        answers.insert(question, answer.clone());
+        answer
+    }
+
+    /// What is wished of the engine: the options, and the promise about constants.
+    fn wish(&self, recognised: &Recognised<'_>) -> Result<Wish, Error> {
+        let mut knobs = Vec::new();
+        let mut constants = Vec::new();
+        for (input, uid) in recognised.inputs.iter().zip(uids(recognised)) {
+            if !input.value.is_constant()? {
+                continue;
+            }
+            if let Some((_, bytes)) = input.value.initializer()?
+                && !bytes.is_empty()
+            {
+                let hash = xxhash_rust::xxh3::xxh3_128(bytes);
+                constants.push(format!("{uid}={hash:032x}-{:x}", bytes.len()));
+            }
+        }
+        if !constants.is_empty() {
+            knobs.push((CONSTANTS_KNOB.to_string(), KnobValue::String(constants.join(","))));
+        }
+        if let Some(threads) = self.options.threads {
+            knobs.push((THREADS_KNOB.to_string(), KnobValue::Int(threads)));
+        }
+        if let Some(winograd) = self.options.winograd {
+            knobs.push((WINOGRAD_KNOB.to_string(), KnobValue::Int(i64::from(winograd))));
+        }
+        Ok(Wish { engine: self.options.engine.clone(), knobs, host_memory_only: self.host_memory_only })
+    }
+
+    /// # Safety
+    /// `info` is of the running call of `GetCapability`.
+    unsafe fn add_claim(&self, info: *mut EpGraphSupportInfo, nodes: &[Node<'_>]) -> Result<(), Error> {
+        let raw: Vec<_> = nodes.iter().map(Node::as_ptr).collect();
+        // Constants stay inputs: the runtime keeps them, and hands the same memory to every run.
+        let options =
+            NodeFusionOptions { ort_version_supported: self.runtime.version(), drop_constant_initializers: false };
+        // SAFETY: the nodes are of this call's graph, `raw` and `options` are valid for the call.
+        let status = unsafe { self.runtime.ep.add_nodes_to_fuse()(info, raw.as_ptr(), raw.len(), &options) };
+        // SAFETY: the status is ours.
+        unsafe { self.runtime.check(status) }
+    }
+
+    /// # Safety
+    /// `graph` and `fused` are the runtime's, of one call of `Compile`.
+    unsafe fn compile(&self, graph: *const ort::Graph, fused: *const ort::Node) -> Result<Box<Kernel>, Error> {
+        // SAFETY: both live during the call, and nothing below keeps them.
+        let (graph, fused) = unsafe { (Graph::new(&self.runtime, graph)?, Node::new(&self.runtime, fused)?) };
+        let nodes = graph.nodes()?;
+        let recognised = claim::recognise(&nodes).map_err(|declined| {
+            let names: Vec<_> = nodes.iter().filter_map(|node| node.label().ok()).collect();
+            Error::failed(format!("{} cannot compile {}: {}", crate::NAME_TEXT, names.join(", "), declined.0))
+        })?;
+        let name = recognised.group.name.clone();
+        let context = self.context.as_ref().map_err(|reason| Error::failed(reason.clone()))?;
+        let wish = self.wish(&recognised)?;
+        let mut indices = HashMap::new();
+        for (index, value) in fused.inputs()?.into_iter().enumerate() {
+            if let Some(value) = value {
+                indices.entry(value.name()?).or_insert(index);
+            }
+        }
+        let mut inputs = Vec::with_capacity(recognised.inputs.len());
+        for (input, uid) in recognised.inputs.iter().zip(uids(&recognised)) {
+            let name = input.value.name()?;
+            let index = *indices
+                .get(name)
+                .ok_or_else(|| Error::failed(format!("{name:?} is no input of the fused node {:?}", fused.name())))?;
+            let extents = match uid {
+                W => Some(recognised.group.weights.clone()),
+                B => Some(vec![recognised.group.weights[0]]),
+                _ => None,
+            };
+            inputs.push(Input { index, uid, name: name.to_string(), extents, constant: input.value.is_constant()? });
+        }
+        let (extents, fixed) = likely_extents(&recognised);
+        let prepared = if fixed {
+            let answer = self.ask(context, &recognised, &extents, &wish, true);
+            answer
+                .map_err(|reason| Error::failed(format!("{} cannot compile {name}: {reason}", crate::NAME_TEXT)))?
+                .plan
+        } else {
+            None
+        };
+        let kernel =
+            Kernel::new(self.runtime, context.clone(), recognised.group, wish, inputs, self.options.plan_cache)?;
+        if let Some(plan) = prepared {
+            kernel.prepare(&extents, plan)?;
+        }
+        Ok(kernel)
+    }
+}
+
+/// The uids of a group's inputs, in their order.
+fn uids(recognised: &Recognised<'_>) -> impl Iterator<Item = i64> {
+    let bias = recognised.group.bias.then_some(B);
+    [X, W].into_iter().chain(bias).chain(RESIDUAL..).take(recognised.inputs.len().min(MAX_INPUTS))
+}
+
+/// The extents of a group's input, and whether they are those of every run. Unknown ones are made up: an engine that
+/// takes a convolution of these takes it of others.
+fn likely_extents(recognised: &Recognised<'_>) -> (Vec<i64>, bool) {
+    let group = &recognised.group;
+    let rank = group.weights.len();
+    let known = recognised.inputs[0].tensor.shape.clone().unwrap_or_else(|| vec![-1; rank]);
+    let fixed = known.iter().all(|extent| *extent >= 0);
+    let extents = known.iter().enumerate().map(|(axis, extent)| match axis {
+        _ if *extent > 0 => *extent,
+        0 => LIKELY_BATCH,
+        1 => group.channels(),
+        _ => LIKELY_EXTENT.max(group.conv.dilations[axis - 2] * (group.weights[axis] - 1) + 1),
+    });
+    (extents.collect(), fixed)
+}
+
+/// Opens the backend. That it is nowhere is an answer: the session runs without this provider's help, unless somebody
+/// named a library or plugins.
+fn open_backend(options: &Options) -> Result<Result<Arc<Context>, String>, Error> {
+    if options.disable {
+        return Ok(Err("the provider is disabled by its option \"disable\"".to_string()));
+    }
+    let surroundings = Surroundings::current();
+    let (candidates, named) = search::backend_candidates(options, &surroundings);
+    let plugins = search::plugins(options, &surroundings);
+    match Context::open(&candidates, &plugins) {
+        Ok(context) => Ok(Ok(context)),
+        Err(error) if named || options.plugin_dir.is_some() => Err(error.at(crate::NAME_TEXT)),
+        Err(error) => Ok(Err(error.message)),
+    }
+}
+
+/// A node's line in the report.
+fn entry(node: &Node<'_>, graph: &str, decision: &Result<Answer, String>) -> Result<Entry, Error> {
+    let shape = match node.inputs()?.into_iter().next().flatten() {
+        Some(input) => input.tensor()?.and_then(|tensor| tensor.shape),
+        None => None,
+    };
+    Ok(Entry {
+        node: node.label()?.to_string(),
+        op: node.op_type()?.to_string(),
+        domain: node.domain()?.to_string(),
+        since_version: node.since_version()?,
+        graph: graph.to_string(),
+        claimed: decision.is_ok(),
+        engine: decision.as_ref().ok().map(|answer| answer.engine.clone()),
+        reason: decision.as_ref().err().cloned(),
+        shape: shape.map(|shape| shape.into_iter().map(|extent| (extent >= 0).then_some(extent)).collect()),
+        group: None,
+    })
+}
+
+/// # Safety
+/// `this` is a provider's callbacks, as the runtime got them.
+unsafe fn provider<'a>(this: *const Ep) -> &'a Provider {
+    // SAFETY: the callbacks are the first member of a provider, which lives until it is released.
+    unsafe { &*this.cast::<Provider>() }
+}
+
+unsafe extern "system" fn get_name(_this: *const Ep) -> *const c_char {
+    crate::NAME.as_ptr()
+}
+
+unsafe extern "system" fn get_capability(
+    this: *mut Ep,
+    graph: *const ort::Graph,
+    info: *mut EpGraphSupportInfo,
+) -> *mut Status {
+    // SAFETY: the runtime calls with what it was given.
+    let provider = unsafe { provider(this) };
+    provider.runtime.guard(|| {
+        // SAFETY: graph and info are of this call.
+        unsafe { provider.claim(graph, info) }
+    })
+}
+
+unsafe extern "system" fn compile(
+    this: *mut Ep,
+    graphs: *mut *const ort::Graph,
+    fused_nodes: *mut *const ort::Node,
+    count: usize,
+    infos: *mut *mut NodeComputeInfo,
+    _ep_context_nodes: *mut *mut ort::Node,
+) -> *mut Status {
+    // SAFETY: the runtime calls with what it was given.
+    let provider = unsafe { provider(this) };
+    provider.runtime.guard(|| {
+        let mut kernels = Vec::with_capacity(count);
+        for index in 0..count {
+            // SAFETY: the arrays have `count` elements, which are of this call.
+            kernels.push(unsafe { provider.compile(*graphs.add(index), *fused_nodes.add(index)) }?);
+        }
+        // Only now, when nothing can fail any more, does the runtime get them.
+        for (index, kernel) in kernels.into_iter().enumerate() {
+            // SAFETY: the array has `count` elements; the callbacks are the kernel's first member.
+            unsafe { *infos.add(index) = Box::into_raw(kernel).cast() };
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn release_node_compute_infos(_this: *mut Ep, infos: *mut *mut NodeComputeInfo, count: usize) {
+    if infos.is_null() {
+        return;
+    }
+    for index in 0..count {
+        // SAFETY: the array has `count` elements, each null or a kernel that `compile` gave away.
+        let info = unsafe { *infos.add(index) };
+        if !info.is_null() {
+            // A panic while dropping has nowhere to go.
+            let _ = crate::runtime::caught(|| {
+                // SAFETY: the runtime gives the kernel back and does not use it again.
+                drop(unsafe { Box::from_raw(info.cast::<Kernel>()) });
+                Ok(())
+            });
+        }
+    }
+}
+
+unsafe extern "system" fn is_concurrent_run_supported(_this: *mut Ep, supported: *mut bool) -> *mut Status {
+    // SAFETY: the runtime gives a place for the answer.
+    unsafe { *supported = true };
+    null_mut()
+}
+
+unsafe extern "system" fn on_session_initialization_end(this: *mut Ep) -> *mut Status {
+    // SAFETY: the runtime calls with what it was given.
+    let provider = unsafe { provider(this) };
+    provider.runtime.guard(|| {
+        // Kernels have their plans by now; what was only asked about need not stay.
+        provider.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Ok(())
+    })
+}

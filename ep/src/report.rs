@@ -1,0 +1,129 @@
+//! The claim report: JSON lines that say of each node who runs it and why.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// A report file; lines are appended.
+pub struct Report {
+    file: Mutex<File>,
+    path: String,
+}
+
+/// The first line of a session: with what it works.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Session<'a> {
+    /// The provider's name.
+    pub provider: &'a str,
+    /// The provider's version.
+    pub version: &'a str,
+    /// The runtime's version.
+    pub onnxruntime: &'a str,
+    /// The backend library's file.
+    pub backend: Option<String>,
+    /// The backend library's version.
+    pub backend_version: Option<String>,
+    /// The backend's engines.
+    pub engines: Vec<String>,
+    /// Why there is no backend.
+    pub reason: Option<String>,
+}
+
+/// One node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Entry {
+    /// The node's name; for one without, that of its first output.
+    pub node: String,
+    /// The operator.
+    pub op: String,
+    /// The operator's domain.
+    pub domain: String,
+    /// The operator set version that the operator dates from.
+    pub since_version: i32,
+    /// Where the node is: names of graphs, and of nodes that have graphs, from the outermost.
+    pub graph: String,
+    /// Whether this provider runs the node.
+    pub claimed: bool,
+    /// The engine that does.
+    pub engine: Option<String>,
+    /// Why this provider does not.
+    pub reason: Option<String>,
+    /// Extents of the node's input, null where unknown; left out if not even their number is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Vec<Option<i64>>>,
+    /// The first of the nodes that are computed with this one, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+}
+
+impl Report {
+    /// Opens or makes the file.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn open(path: &Path) -> Result<Report, Error> {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let file = file.map_err(|error| Error::invalid(format!("the report {}: {error}", path.display())))?;
+        Ok(Report { file: Mutex::new(file), path: path.display().to_string() })
+    }
+
+    /// Appends lines, in one piece.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn append<T: Serialize>(&self, lines: &[T]) -> Result<(), Error> {
+        let mut text = Vec::new();
+        for line in lines {
+            serde_json::to_writer(&mut text, line).map_err(|error| Error::failed(error.to_string()))?;
+            text.push(b'\n');
+        }
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = file.write_all(&text).and_then(|()| file.flush());
+        written.map_err(|error| Error::failed(format!("the report {}: {error}", self.path)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let claimed = Entry {
+            node: "conv1".into(),
+            op: "Conv".into(),
+            since_version: 11,
+            graph: "main".into(),
+            claimed: true,
+            engine: Some("E".into()),
+            shape: Some(vec![None, Some(3)]),
+            ..Entry::default()
+        };
+        assert_eq!(
+            serde_json::to_string(&claimed).unwrap(),
+            "{\"node\":\"conv1\",\"op\":\"Conv\",\"domain\":\"\",\"since_version\":11,\"graph\":\"main\",\
+             \"claimed\":true,\"engine\":\"E\",\"reason\":null,\"shape\":[null,3]}"
+        );
+    }
+
+    #[test]
+    fn sessions_append_to_one_file() {
+        let path = std::env::temp_dir().join(format!("hipdnn-rs-report-{}.jsonl", std::process::id()));
+        for node in ["a", "b"] {
+            let entry = Entry { node: node.into(), ..Entry::default() };
+            Report::open(&path).unwrap().append(&[entry]).unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let nodes: Vec<_> =
+            text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["node"].clone()).collect();
+        assert_eq!(nodes, ["a", "b"]);
+        let error = Report::open(Path::new("/nonexistent/report")).map(|_| ()).unwrap_err();
+        assert!(error.message.starts_with("the report /nonexistent/report: "), "{error}");
+    }
+}

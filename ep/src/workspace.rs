@@ -1,0 +1,89 @@
+//! Memory for plans to work in.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+
+use crate::error::Error;
+
+/// What a workspace's address is a multiple of, in bytes: a page holds whole vectors and whole cache lines.
+const ALIGNMENT: usize = 4096;
+
+/// A buffer that grows to what was asked of it most.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    memory: Option<(NonNull<u8>, Layout)>,
+}
+
+// SAFETY: the memory is plain and owned.
+unsafe impl Send for Workspace {}
+
+impl Workspace {
+    /// At least `bytes` of memory, with any content; null if none is wanted.
+    ///
+    /// # Errors
+    /// If there is not so much memory.
+    pub fn get(&mut self, bytes: usize) -> Result<*mut c_void, Error> {
+        if bytes == 0 {
+            return Ok(null_mut());
+        }
+        if let Some((memory, layout)) = self.memory
+            && layout.size() >= bytes
+        {
+            return Ok(memory.as_ptr().cast());
+        }
+        self.release();
+        let size = bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(bytes);
+        let layout = Layout::from_size_align(size, ALIGNMENT).ok();
+        let memory = layout.and_then(|layout| {
+            // SAFETY: the size is not zero.
+            NonNull::new(unsafe { alloc(layout) }).map(|memory| (memory, layout))
+        });
+        self.memory = memory;
+        match memory {
+            Some((memory, _)) => Ok(memory.as_ptr().cast()),
+            None => Err(Error::failed(format!("there is no memory for a workspace of {bytes} bytes"))),
+        }
+    }
+
+    /// How many bytes are held.
+    pub fn bytes(&self) -> usize {
+        self.memory.map_or(0, |(_, layout)| layout.size())
+    }
+
+    fn release(&mut self) {
+        if let Some((memory, layout)) = self.memory.take() {
+            // SAFETY: the memory was allocated with this layout, and nothing uses it: plans do only while they run.
+            unsafe { dealloc(memory.as_ptr(), layout) };
+        }
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_and_stays() {
+        let mut workspace = Workspace::default();
+        assert!(workspace.get(0).unwrap().is_null());
+        assert_eq!(workspace.bytes(), 0);
+        let first = workspace.get(100).unwrap();
+        assert_eq!(first.addr() % ALIGNMENT, 0);
+        assert_eq!(workspace.get(4096).unwrap(), first);
+        let second = workspace.get(5000).unwrap();
+        // SAFETY: there are at least 5000 bytes.
+        unsafe { second.cast::<u8>().add(4999).write(7) };
+        assert_eq!(workspace.bytes(), 8192);
+        assert_eq!(workspace.get(1).unwrap(), second);
+        let error = workspace.get(usize::MAX).unwrap_err();
+        assert_eq!(error.message, format!("there is no memory for a workspace of {} bytes", usize::MAX));
+        assert_eq!(workspace.bytes(), 0);
+    }
+}
