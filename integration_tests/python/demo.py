@@ -123,7 +123,7 @@ def count_by_kind(counts: Any, most: int = 12) -> str:
     ordered = counts.most_common()
     shown = [f"{count} {kind}" for kind, count in ordered[:most]]
     rest = sum(count for _, count in ordered[most:])
-    return ", ".join(shown + ([f"{rest} others"] if rest else []))
+    return ", ".join(shown + ([f"{rest} of other kinds"] if rest else []))
 
 
 def describe(feeds: dict[str, np.ndarray]) -> str:

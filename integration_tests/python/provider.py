@@ -121,8 +121,11 @@ def read_report(path: Path) -> list[Claim]:
     return list(latest.values())
 
 
-def cpu_session(model: Path | bytes, session_options: ort.SessionOptions | None = None) -> ort.InferenceSession:
-    return ort.InferenceSession(model if isinstance(model, bytes) else str(model), session_options or options(), providers=[CPU])
+def cpu_session(model: Path | bytes) -> ort.InferenceSession:
+    chosen = options()
+    # Errors arrive as exceptions; the log would only say them once more.
+    chosen.log_severity_level = 4
+    return ort.InferenceSession(model if isinstance(model, bytes) else str(model), chosen, providers=[CPU])
 
 
 ELEMENT_TYPES: dict[str, Any] = {

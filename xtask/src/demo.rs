@@ -10,8 +10,7 @@ pub(crate) const ONNXRUNTIME: &str = "1.31.1";
 
 /// Builds, installs into a Python environment, runs the script.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let wants_help = arguments.iter().any(|argument| argument == "--help");
-    let environment = environment(wants_help)?;
+    let environment = environment()?;
     let mut command = environment.script("demo.py");
     command.arg("--cache").arg(workspace::cache().join("models"));
     command.arg("--output").arg(workspace::root().join("demo-output"));
@@ -28,14 +27,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
-fn environment(quiet: bool) -> Result<Environment> {
-    if !quiet {
-        eprintln!("building the libraries and the wheel (release) …");
-    }
+fn environment() -> Result<Environment> {
+    eprintln!("building the libraries and the wheel (release) …");
     let wheel = dist::build()?.wheel;
-    if !quiet {
-        eprintln!("preparing a Python environment with ONNX Runtime {ONNXRUNTIME} in .cache/ …");
-    }
+    eprintln!("preparing a Python environment with ONNX Runtime {ONNXRUNTIME} in .cache/ …");
     let environment =
         Environment::ensure("demo", &[&format!("onnxruntime=={ONNXRUNTIME}"), "numpy>=2,<3", "pillow>=11"])?;
     environment.install_wheel(&wheel)?;
