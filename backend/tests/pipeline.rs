@@ -1,0 +1,330 @@
+//! From a graph to its result, through a plugin written in C.
+
+mod common;
+
+use common::*;
+use hipdnn_schemas::GraphDef;
+use std::ffi::c_void;
+use std::ptr::null;
+
+fn run(handle: &OwnedHandle, plan: &Desc, extra: impl Fn(&Desc)) -> (Status, [f32; 16]) {
+    let a = Floats(std::array::from_fn(|i| i as f32));
+    let b = Floats([100.0; 16]);
+    let mut out = Floats([0.0; 16]);
+    let out_address = (&raw mut out).cast_const().cast::<c_void>();
+    let pack = pack(&[(3, out_address), (1, a.address()), (2, b.address())], null());
+    extra(&pack);
+    pack.finalize();
+    (execute(handle, plan, &pack), out.0)
+}
+
+fn sum() -> [f32; 16] {
+    std::array::from_fn(|i| i as f32 + 100.0)
+}
+
+#[test]
+fn a_serialised_graph_runs() {
+    let _turn = turn();
+    let directory = scratch("pipeline-serialised");
+    let plugin = compile(&directory, "echo.so", &[]);
+    use_plugins(&[&plugin]);
+    let def = add_graph();
+    {
+        let handle = OwnedHandle::new();
+        let stream = 0x1234 as *mut c_void;
+        let mut back = null::<c_void>().cast_mut();
+        // SAFETY: the stream is a word to all; the place is valid.
+        unsafe {
+            assert_eq!(hipdnnGetStream(handle.0, &mut back), OK);
+            assert!(back.is_null());
+            assert_eq!(hipdnnSetStream(handle.0, stream), OK);
+            assert_eq!(hipdnnGetStream(handle.0, &mut back), OK);
+        }
+        assert_eq!(back, stream);
+        assert_eq!(calls(&plugin).unwrap().stream, stream);
+
+        let graph = finished_graph(&handle, &def);
+        let heuristic = heuristic(&graph);
+        heuristic.finalize();
+        let configs = results(&heuristic);
+        assert_eq!(configs.len(), 1);
+        configs[0].finalize();
+        assert_eq!(configs[0].get::<i64>(AttributeName::ENGINECFG_WORKSPACE_SIZE, AttributeType::INT64), 64);
+        let engine = configs[0].get_desc(AttributeName::ENGINECFG_ENGINE);
+        let id: i64 = engine.get(AttributeName::ENGINE_GLOBAL_INDEX, AttributeType::INT64);
+        assert_eq!(id, engine_id("ECHO_ENGINE"));
+        assert_eq!(engine.get_text(AttributeName::ENGINE_NAME_EXT), "ECHO_ENGINE");
+
+        let plan = Desc::new(DescriptorType::EXECUTION_PLAN_DESCRIPTOR);
+        plan.set(AttributeName::EXECUTION_PLAN_HANDLE, AttributeType::HANDLE, &[handle.0]);
+        plan.set_desc(AttributeName::EXECUTION_PLAN_ENGINE_CONFIG, &configs[0]);
+        plan.finalize();
+        assert_eq!(plan.get::<i64>(AttributeName::EXECUTION_PLAN_WORKSPACE_SIZE, AttributeType::INT64), 32);
+        assert_eq!(plan.get_int64s(AttributeName::EXECUTION_PLAN_TENSOR_UIDS_EXT), [1, 2, 3]);
+        assert_eq!(plan.get::<i64>(AttributeName::EXECUTION_PLAN_ENGINE_GLOBAL_INDEX_EXT, AttributeType::INT64), id);
+
+        // Everything on the way may go; the plan holds what it needs.
+        drop((engine, configs, heuristic, graph));
+        for _ in 0..3 {
+            assert_eq!(run(&handle, &plan, |_| ()), (OK, sum()), "{}", last_error());
+        }
+        let calls = calls(&plugin).unwrap();
+        assert_eq!((calls.executed, calls.contexts_created, calls.contexts_destroyed), (3, 1, 0));
+        assert_eq!(calls.graph_bytes, def.to_bytes().len() as i64, "the bytes go to the plugin as they came");
+    }
+    let calls = calls(&plugin).unwrap();
+    assert_eq!((calls.created, calls.destroyed, calls.contexts_destroyed), (1, 1, 1));
+}
+
+#[test]
+fn plans_outlive_their_handle_and_run_on_another() {
+    let _turn = turn();
+    let directory = scratch("pipeline-handles");
+    let plugin = compile(&directory, "echo.so", &[]);
+    use_plugins(&[&plugin]);
+    let first = OwnedHandle::new();
+    let second = OwnedHandle::new();
+    let plan = plan(&finished_graph(&first, &add_graph()));
+    drop(first);
+    assert_eq!(calls(&plugin).unwrap().destroyed, 0, "the plan still needs the plugin's handle");
+    assert_eq!(run(&second, &plan, |_| ()), (OK, sum()), "{}", last_error());
+    drop(plan);
+    assert_eq!(calls(&plugin).unwrap().destroyed, 1);
+}
+
+#[test]
+fn misaligned_pointers_are_refused() {
+    let _turn = turn();
+    let directory = scratch("pipeline-alignment");
+    let plugin = compile(&directory, "echo.so", &["ECHO_COUNT=8"]);
+    use_plugins(&[&plugin]);
+    let handle = OwnedHandle::new();
+    let mut def = add_graph();
+    def.tensors[1].alignment = 4;
+    let plan = plan(&finished_graph(&handle, &def));
+    let data = Floats([1.0; 16]);
+    let mut out = Floats([0.0; 16]);
+    let out_address = (&raw mut out).cast_const().cast::<c_void>();
+    let skewed = data.address().wrapping_byte_add(4);
+    for (a, b, want) in [
+        (data.address(), data.address(), OK),
+        (data.address(), skewed, OK),
+        (skewed, data.address(), Status::BAD_PARAM),
+        (null(), data.address(), Status::PLUGIN_ERROR),
+    ] {
+        let pack = pack(&[(1, a), (2, b), (3, out_address)], null());
+        pack.finalize();
+        assert_eq!(execute(&handle, &plan, &pack), want, "{a:p} {b:p} {}", last_error());
+    }
+}
+
+#[test]
+fn overridden_shapes_reach_plugins_that_take_them() {
+    let _turn = turn();
+    let directory = scratch("pipeline-overrides");
+    let able = compile(&directory, "able.so", &["ECHO_OVERRIDES"]);
+    let unable = compile(&directory, "unable.so", &[]);
+    let old = compile(&directory, "old.so", &["ECHO_OVERRIDES", "ECHO_API=\"1.0.0\""]);
+    let overriding = GraphDef { is_override_shape_enabled: true, ..add_graph() };
+    let set = |pack: &Desc| {
+        pack.set_int64s(AttributeName::VARIANT_PACK_OVERRIDE_UNIQUE_IDS_EXT, &[1]);
+        pack.set_int64s(AttributeName::VARIANT_PACK_OVERRIDE_LENGTHS_EXT, &[2]);
+        pack.set_int64s(AttributeName::VARIANT_PACK_OVERRIDE_SHAPES_EXT, &[1, 8]);
+        pack.set_int64s(AttributeName::VARIANT_PACK_OVERRIDE_STRIDES_EXT, &[5, 1]);
+    };
+    use_plugins(&[&able]);
+    {
+        let handle = OwnedHandle::new();
+        let plan = plan(&finished_graph(&handle, &overriding));
+        assert_eq!(
+            plan.get::<u8>(AttributeName::EXECUTION_PLAN_IS_OVERRIDE_SHAPE_ENABLED_EXT, AttributeType::BOOLEAN),
+            1
+        );
+        assert_eq!(run(&handle, &plan, set), (OK, sum()), "{}", last_error());
+        let counted = calls(&able).unwrap();
+        assert_eq!((counted.overrides, counted.first_override), (1, 1000 + 200 + 80 + 5));
+        let rigid = common::plan(&finished_graph(&handle, &add_graph()));
+        assert_eq!(run(&handle, &rigid, set).0, Status::NOT_SUPPORTED);
+    }
+    for plugin in [&unable, &old] {
+        use_plugins(&[plugin]);
+        let handle = OwnedHandle::new();
+        let heuristic = heuristic(&finished_graph(&handle, &overriding));
+        heuristic.finalize();
+        assert_eq!(heuristic.count(AttributeName::ENGINEHEUR_RESULTS, AttributeType::BACKEND_DESCRIPTOR), 0);
+    }
+}
+
+#[test]
+fn knobs_are_told_and_chosen() {
+    let _turn = turn();
+    let directory = scratch("pipeline-knobs");
+    let plugin = compile(&directory, "echo.so", &[]);
+    use_plugins(&[&plugin]);
+    let handle = OwnedHandle::new();
+    let graph = finished_graph(&handle, &add_graph());
+    let engine = Desc::new(DescriptorType::ENGINE_DESCRIPTOR);
+    engine.set_desc(AttributeName::ENGINE_OPERATION_GRAPH, &graph);
+    engine.set_int64s(AttributeName::ENGINE_GLOBAL_INDEX, &[engine_id("ECHO_ENGINE")]);
+    engine.finalize();
+    let mut notes = [0i32; 4];
+    let (status, count) = engine.try_get(AttributeName::ENGINE_BEHAVIOR_NOTE, AttributeType::BEHAVIOR_NOTE, &mut notes);
+    assert_eq!((status, count, &notes[..2]), (OK, 2, &[2, 3][..]));
+
+    let knobs = engine.get_descs(AttributeName::ENGINE_KNOB_INFO);
+    let ids: Vec<String> = knobs.iter().map(|knob| knob.get_text(AttributeName::KNOB_INFO_TYPE)).collect();
+    assert_eq!(ids, ["echo.int", "echo.float", "echo.text"]);
+    let [int, float, text] = &knobs[..] else { panic!("three knobs") };
+    let kinds = [int, float, text]
+        .map(|knob| knob.get::<i64>(AttributeName::KNOB_INFO_DEFAULT_VALUE_TYPE, AttributeType::INT64));
+    assert_eq!(kinds, [3, 5, 19]);
+    assert_eq!(int.get::<i64>(AttributeName::KNOB_INFO_DEFAULT_VALUE, AttributeType::INT64), 3);
+    assert_eq!(int.get::<i64>(AttributeName::KNOB_INFO_MINIMUM_VALUE, AttributeType::INT64), 0);
+    assert_eq!(int.get::<i64>(AttributeName::KNOB_INFO_MAXIMUM_VALUE, AttributeType::INT64), 8);
+    assert_eq!(int.get::<i64>(AttributeName::KNOB_INFO_STRIDE, AttributeType::INT64), 2);
+    assert_eq!(int.get_int64s(AttributeName::KNOB_INFO_VALID_VALUES_INT), [2, 4]);
+    assert_eq!(int.get_text(AttributeName::KNOB_INFO_DESCRIPTION), "a number");
+    assert_eq!(float.get::<f64>(AttributeName::KNOB_INFO_DEFAULT_VALUE, AttributeType::DOUBLE), 0.5);
+    assert_eq!(float.get::<f64>(AttributeName::KNOB_INFO_MAXIMUM_VALUE, AttributeType::DOUBLE), 1.0);
+    assert_eq!(float.get::<u8>(AttributeName::KNOB_INFO_DEPRECATED, AttributeType::BOOLEAN), 1);
+    assert_eq!(float.try_get(AttributeName::KNOB_INFO_STRIDE, AttributeType::INT64, &mut [0i64]), (OK, 0));
+    assert_eq!(text.get_text(AttributeName::KNOB_INFO_DEFAULT_VALUE), "a");
+    assert_eq!(text.get::<i32>(AttributeName::KNOB_INFO_STRING_MAX_LENGTH, AttributeType::INT32), 9);
+    let mut list = [0u8; 16];
+    let (status, count) = text.try_get(AttributeName::KNOB_INFO_VALID_VALUES_STRING, AttributeType::CHAR, &mut list);
+    assert_eq!((status, &list[..count as usize]), (OK, &b"a\0bc\0"[..]));
+    let told = calls(&plugin).unwrap();
+    assert_eq!((told.details_given, told.details_taken), (1, 1));
+
+    let choose = |id: &str, set: &dyn Fn(&Desc)| {
+        let choice = Desc::new(DescriptorType::KNOB_CHOICE_DESCRIPTOR);
+        choice.set_text(AttributeName::KNOB_CHOICE_KNOB_TYPE, id);
+        set(&choice);
+        choice.finalize();
+        choice
+    };
+    let choices = [
+        choose("echo.int", &|choice| {
+            choice.set_int64s(AttributeName::KNOB_CHOICE_KNOB_VALUE, &[4]);
+        }),
+        choose("echo.float", &|choice| {
+            choice.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, AttributeType::DOUBLE, &[0.25f64]);
+        }),
+        choose("echo.text", &|choice| {
+            choice.set_text(AttributeName::KNOB_CHOICE_KNOB_VALUE, "bc");
+        }),
+    ];
+    let config = Desc::new(DescriptorType::ENGINECFG_DESCRIPTOR);
+    config.set_desc(AttributeName::ENGINECFG_ENGINE, &engine);
+    let tokens = choices.each_ref().map(|choice| choice.0);
+    config.set(AttributeName::ENGINECFG_KNOB_CHOICES, AttributeType::BACKEND_DESCRIPTOR, &tokens);
+    config.finalize();
+    let expected = hipdnn_schemas::EngineConfig {
+        engine_id: engine_id("ECHO_ENGINE"),
+        knobs: vec![
+            ("echo.int".into(), hipdnn_schemas::KnobValue::Int(4)),
+            ("echo.float".into(), hipdnn_schemas::KnobValue::Float(0.25)),
+            ("echo.text".into(), hipdnn_schemas::KnobValue::String("bc".into())),
+        ],
+    };
+    assert_eq!(calls(&plugin).unwrap().config_bytes, expected.to_bytes().len() as i64);
+}
+
+#[test]
+fn plans_are_stored_where_the_plugin_can() {
+    let _turn = turn();
+    let directory = scratch("pipeline-store");
+    let able = compile(&directory, "able.so", &["ECHO_SERIALIZE"]);
+    let unable = compile(&directory, "unable.so", &[]);
+    let sized = |call: &dyn Fn(usize, *mut usize, *mut u8) -> Status| {
+        let mut size = 0;
+        assert_eq!(call(0, &mut size, std::ptr::null_mut()), OK, "{}", last_error());
+        let mut bytes = vec![0u8; size];
+        assert_eq!(call(size - 1, &mut size, bytes.as_mut_ptr()), Status::BAD_PARAM_SIZE_INSUFFICIENT);
+        assert_eq!(call(size, &mut size, bytes.as_mut_ptr()), OK);
+        bytes
+    };
+    use_plugins(&[&able]);
+    {
+        let handle = OwnedHandle::new();
+        let graph = finished_graph(&handle, &add_graph());
+        let plan = plan(&graph);
+        // SAFETY: the buffers are as large as we say.
+        let stored = sized(&|room, size, bytes| unsafe {
+            hipdnnBackendGetSerializedExecutionPlan_ext(plan.0, room, size, bytes)
+        });
+        // SAFETY: as above.
+        let both = sized(&|room, size, bytes| unsafe {
+            hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(graph.0, plan.0, room, size, bytes)
+        });
+        // SAFETY: as above.
+        let alone = sized(&|room, size, bytes| unsafe {
+            hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(graph.0, std::ptr::null_mut(), room, size, bytes)
+        });
+        for (blob, want) in [(&stored, 1), (&both, 3), (&alone, 1), (&vec![0; 4], 1)] {
+            let mut flags = 0;
+            // SAFETY: there are as many bytes as we say.
+            let status = unsafe { hipdnnBackendGetSerializedBinaryContents_ext(blob.as_ptr(), blob.len(), &mut flags) };
+            assert_eq!((status, flags), (OK, want), "{}", last_error());
+        }
+        drop(plan);
+        for blob in [&stored, &both] {
+            let mut restored = std::ptr::null_mut();
+            // SAFETY: as above.
+            let status = unsafe {
+                hipdnnBackendCreateAndDeserializeExecutionPlan_ext(handle.0, &mut restored, blob.as_ptr(), blob.len())
+            };
+            assert_eq!(status, OK, "{}", last_error());
+            let restored = Desc(restored);
+            assert_eq!(run(&handle, &restored, |_| ()), (OK, sum()), "{}", last_error());
+            assert_eq!(restored.get_int64s(AttributeName::EXECUTION_PLAN_TENSOR_UIDS_EXT), [1, 2, 3]);
+            let config = restored.try_get(
+                AttributeName::EXECUTION_PLAN_ENGINE_CONFIG,
+                AttributeType::BACKEND_DESCRIPTOR,
+                &mut [0usize],
+            );
+            assert_eq!(config.0, Status::BAD_PARAM_NULL_POINTER);
+        }
+        let mut none = std::ptr::null_mut();
+        // SAFETY: as above.
+        let status = unsafe {
+            hipdnnBackendCreateAndDeserializeExecutionPlan_ext(handle.0, &mut none, alone.as_ptr(), alone.len())
+        };
+        assert_eq!(status, Status::BAD_PARAM, "a container without a plan");
+        let mut graph_again = std::ptr::null_mut();
+        // SAFETY: as above.
+        let status = unsafe { hipdnnBackendCreateAndDeserializeGraph_ext(&mut graph_again, both.as_ptr(), both.len()) };
+        assert_eq!(status, OK, "a container's graph: {}", last_error());
+        drop(Desc(graph_again));
+    }
+    use_plugins(&[&unable]);
+    let handle = OwnedHandle::new();
+    let plan = plan(&finished_graph(&handle, &add_graph()));
+    let mut size = 0;
+    // SAFETY: only the size is asked for.
+    let status = unsafe { hipdnnBackendGetSerializedExecutionPlan_ext(plan.0, 0, &mut size, std::ptr::null_mut()) };
+    assert_eq!(status, Status::NOT_SUPPORTED);
+}
+
+#[test]
+fn many_threads_each_with_a_handle() {
+    let _turn = turn();
+    let directory = scratch("pipeline-threads");
+    let plugin = compile(&directory, "echo.so", &[]);
+    use_plugins(&[&plugin]);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let handle = OwnedHandle::new();
+                    let plan = plan(&finished_graph(&handle, &add_graph()));
+                    for _ in 0..20 {
+                        assert_eq!(run(&handle, &plan, |_| ()), (OK, sum()));
+                    }
+                }
+            });
+        }
+    });
+    let calls = calls(&plugin).unwrap();
+    assert_eq!((calls.created, calls.destroyed), (80, 80));
+}
