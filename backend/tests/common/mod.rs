@@ -8,10 +8,8 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use hipdnn_backend::exports::*;
-use hipdnn_schemas::{
-    DataType, EngineDetails, GraphBuilder, GraphDef, Knob, KnobConstraint, KnobValue, Operation, Pointwise,
-    PointwiseMode, TensorDef,
-};
+use hipdnn_schemas as wire;
+use hipdnn_schemas::{EngineDetails, GraphBuilder, GraphDef, Knob, KnobConstraint, KnobValue, Operation, TensorDef};
 pub use hipdnn_sdk_bindings::hipdnn::backend::*;
 pub use hipdnn_sdk_bindings::hipdnn::plugin::engine_id;
 
@@ -280,10 +278,12 @@ impl Desc {
 
 /// Tensor 3 = tensor 1 + tensor 2, of 16 floats each.
 pub fn add_graph() -> GraphDef {
-    let mut builder = GraphBuilder::new("add").compute(DataType::Float);
-    let tensors = [1, 2, 3].map(|uid| builder.tensor(TensorDef::new(uid, DataType::Float, &[1, 16])));
-    builder
-        .node("sum", Operation::Pointwise(Pointwise::binary(PointwiseMode::Add, tensors[0], tensors[1], tensors[2])));
+    let mut builder = GraphBuilder::new("add").compute(wire::DataType::Float);
+    let tensors = [1, 2, 3].map(|uid| builder.tensor(TensorDef::new(uid, wire::DataType::Float, &[1, 16])));
+    builder.node(
+        "sum",
+        Operation::Pointwise(wire::Pointwise::binary(wire::PointwiseMode::Add, tensors[0], tensors[1], tensors[2])),
+    );
     builder.def().clone()
 }
 
