@@ -1,8 +1,88 @@
-//! The CPU engine.
+//! The CPU engine: serves graphs in host memory, on machines without a GPU.
+//!
+//! [`applicability`] turns a graph into works or says why not, [`fuse`] rewrites them, [`blueprint`] gives every operand a
+//! place and chooses kernels, [`plan`] runs them. An execution computes in the calling thread and its pool, and is done
+//! when the call returns: a handle's stream means nothing to it.
 
 pub mod activation;
+pub mod applicability;
+pub mod blueprint;
 pub mod convert;
 pub mod convolution;
+pub mod fuse;
 pub mod isa;
+pub mod plan;
+pub mod pointwise;
+pub mod resources;
 pub mod scratch;
+pub mod settings;
 pub mod threads;
+
+use std::ffi::CStr;
+
+use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
+
+use self::applicability::Work;
+use self::blueprint::Blueprint;
+use self::plan::HostPlan;
+use self::resources::Resources;
+use self::settings::Settings;
+use super::{Applicable, Declined, Engine, Plan, engine_id};
+use crate::device::{self, HostEngine};
+use crate::error::Error;
+
+/// `HOST_RS_ENGINE`.
+#[derive(Debug)]
+pub struct Host;
+
+/// The one host engine.
+pub const HOST: Host = Host;
+
+/// A graph that the host engine takes.
+struct HostGraph<'g> {
+    graph: &'g Graph,
+    works: Vec<Work>,
+}
+
+impl Engine for Host {
+    fn name(&self) -> &'static CStr {
+        c"HOST_RS_ENGINE"
+    }
+
+    fn attach(&self) -> Box<dyn Send + Sync> {
+        Box::new(Resources::get())
+    }
+
+    fn applicable<'g>(&self, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Declined> {
+        match device::host_engine() {
+            HostEngine::On => Ok(Box::new(HostGraph { graph, works: applicability::lower(graph)? })),
+            off => Err(Declined::Unavailable(off.to_string())),
+        }
+    }
+}
+
+impl HostGraph<'_> {
+    fn blueprint(&self, settings: &Settings) -> Result<Blueprint, Error> {
+        Blueprint::new(self.graph, &fuse::fuse(self.graph, self.works.clone()), settings)
+    }
+}
+
+impl Applicable for HostGraph<'_> {
+    fn details(&self) -> EngineDetails {
+        EngineDetails {
+            engine_id: engine_id(&HOST),
+            knobs: Settings::describe(),
+            behavior_notes: Vec::new(),
+            name: Some(HOST.name().to_string_lossy().into_owned()),
+        }
+    }
+
+    fn workspace_bytes(&self, config: &EngineConfig) -> Result<usize, Error> {
+        Ok(self.blueprint(&Settings::new(config, self.graph)?)?.workspace_bytes())
+    }
+
+    fn plan(&self, config: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
+        let settings = Settings::new(config, self.graph)?;
+        Ok(Box::new(HostPlan::new(self.blueprint(&settings)?, settings.threads, Resources::get())?))
+    }
+}

@@ -1,0 +1,370 @@
+use super::*;
+use crate::engine::{Applicable, Declined, Engine};
+use hipdnn_schemas::{Convolution, DataType, EngineDetails, GraphBuilder, Pointwise, PointwiseMode, TensorDef};
+use std::ptr::{null, null_mut};
+
+const OK: PluginStatus = PluginStatus::SUCCESS;
+const BAD: PluginStatus = PluginStatus::BAD_PARAM;
+
+fn last() -> String {
+    let mut text = null();
+    // SAFETY: a place for a pointer; the text ends in NUL.
+    unsafe {
+        hipdnnPluginGetLastErrorString(&mut text);
+        CStr::from_ptr(text).to_str().unwrap().to_string()
+    }
+}
+
+fn host_id() -> i64 {
+    engine_id(&crate::engine::host::HOST)
+}
+
+fn data(bytes: &[u8]) -> ConstData {
+    ConstData { ptr: bytes.as_ptr().cast(), size: bytes.len() }
+}
+
+fn config() -> Vec<u8> {
+    EngineConfig { engine_id: host_id(), knobs: Vec::new() }.to_bytes()
+}
+
+/// x [1,2,3,3] of ones, w [2,2,2,2] of ones, bias (-6, -10), ReLU: 8 - 6 = 2 and 0.
+fn conv_bias_relu() -> Vec<u8> {
+    let mut graph = GraphBuilder::new("conv_bias_relu").compute(DataType::Float);
+    let x = graph.tensor(TensorDef::new(0, DataType::Float, &[1, 2, 3, 3]));
+    let w = graph.tensor(TensorDef::new(1, DataType::Float, &[2, 2, 2, 2]));
+    let b = graph.tensor(TensorDef::new(2, DataType::Float, &[1, 2, 1, 1]));
+    let c = graph.tensor(TensorDef::new(3, DataType::Float, &[1, 2, 2, 2]).intermediate());
+    let s = graph.tensor(TensorDef::new(4, DataType::Float, &[1, 2, 2, 2]).intermediate());
+    let y = graph.tensor(TensorDef::new(5, DataType::Float, &[1, 2, 2, 2]).named("y"));
+    graph.convolution_fwd(x, w, c, Convolution::new(2));
+    graph.pointwise(Pointwise::binary(PointwiseMode::Add, c, b, s));
+    graph.pointwise(Pointwise::unary(PointwiseMode::ReluFwd, s, y));
+    let def = graph.def().clone();
+    graph.build().unwrap();
+    def.to_bytes()
+}
+
+fn create() -> PluginHandlePtr {
+    let mut handle = null_mut();
+    // SAFETY: a place for a handle.
+    assert_eq!(unsafe { hipdnnEnginePluginCreate(&mut handle) }, OK);
+    assert!(!handle.is_null());
+    handle
+}
+
+fn context(handle: PluginHandlePtr, graph: &[u8]) -> ExecutionContextPtr {
+    let mut context = null_mut();
+    let (config, graph) = (config(), data(graph));
+    // SAFETY: buffers of these sizes, and a place for a context.
+    let status = unsafe { hipdnnEnginePluginCreateExecutionContext(handle, &data(&config), &graph, &mut context) };
+    assert_eq!(status, OK, "{}", last());
+    context
+}
+
+#[test]
+fn a_graph_goes_all_the_way() {
+    let (handle, graph, config) = (create(), conv_bias_relu(), config());
+    let (graph, config) = (data(&graph), data(&config));
+    let mut ids = [0i64; 4];
+    let mut count = 0;
+    // SAFETY: buffers of the sizes given, and places for the results.
+    unsafe {
+        assert_eq!(
+            hipdnnEnginePluginGetApplicableEngineIds(handle, &graph, ids.as_mut_ptr(), ids.len() as u32, &mut count),
+            OK
+        );
+        assert_eq!((count, ids[0]), (1, host_id()));
+
+        let mut details = ConstData { ptr: null(), size: 0 };
+        assert_eq!(hipdnnEnginePluginGetEngineDetails(handle, host_id(), &graph, &mut details), OK);
+        let bytes = std::slice::from_raw_parts(details.ptr.cast::<u8>(), details.size);
+        let decoded = EngineDetails::from_bytes(bytes).unwrap();
+        assert_eq!(decoded.engine_id, host_id());
+        assert!(decoded.knobs.iter().any(|knob| knob.id == "hipdnn_rs.constants"));
+        assert_eq!(hipdnnEnginePluginDestroyEngineDetails(handle, &mut details), OK);
+        assert_eq!((details.ptr, details.size), (null(), 0));
+
+        let mut context = null_mut();
+        assert_eq!(hipdnnEnginePluginCreateExecutionContext(handle, &config, &graph, &mut context), OK);
+        let (mut asked, mut built) = (1, 2);
+        assert_eq!(hipdnnEnginePluginGetWorkspaceSize(handle, &config, &graph, &mut asked), OK);
+        assert_eq!(hipdnnEnginePluginGetWorkspaceSizeFromExecutionContext(handle, context, &mut built), OK);
+        assert_eq!(asked, built);
+
+        let (mut x, mut w, mut b) = ([1f32; 18], [1f32; 16], [-6f32, -10.0]);
+        let mut y = [f32::NAN; 8];
+        let mut workspace = vec![0u8; built];
+        let entry = |uid, memory: *mut f32| DeviceBuffer { uid, ptr: memory.cast() };
+        let mut pack = [
+            entry(5, y.as_mut_ptr()),
+            entry(0, x.as_mut_ptr()),
+            entry(77, null_mut()),
+            entry(2, b.as_mut_ptr()),
+            entry(1, w.as_mut_ptr()),
+        ];
+        let workspace = workspace.as_mut_ptr().cast::<c_void>();
+        assert_eq!(
+            hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, pack.as_ptr(), pack.len() as u32),
+            OK,
+            "{}",
+            last()
+        );
+        assert_eq!(y, [2.0, 2.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0]);
+
+        pack[0].ptr = null_mut();
+        let status = hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, pack.as_ptr(), pack.len() as u32);
+        assert_eq!(status, PluginStatus::INVALID_VALUE);
+        assert_eq!(last(), "tensor 5 \"y\": wanted a buffer, came null");
+        assert_eq!(hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, null(), 3), BAD);
+        assert_eq!(
+            hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, null(), 0),
+            PluginStatus::INVALID_VALUE
+        );
+        if built > 0 {
+            let status = hipdnnEnginePluginExecuteOpGraph(handle, context, null_mut(), pack.as_ptr(), 5);
+            assert_eq!(status, PluginStatus::INVALID_VALUE);
+            assert_eq!(last(), format!("workspace: wanted {built} bytes, came null"));
+        }
+
+        // A plan works under any handle, and after the one it was made with.
+        let other = create();
+        pack[0].ptr = y.as_mut_ptr().cast();
+        y.fill(0.0);
+        assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
+        assert_eq!(hipdnnEnginePluginExecuteOpGraph(other, context, workspace, pack.as_ptr(), 5), OK);
+        assert_eq!(y[0], 2.0);
+        assert_eq!(hipdnnEnginePluginDestroyExecutionContext(other, context), OK);
+        assert_eq!(hipdnnEnginePluginDestroy(other), OK);
+    }
+}
+
+#[test]
+fn texts_are_given_and_null_is_refused() {
+    type GetText = unsafe extern "C" fn(*mut *const c_char) -> PluginStatus;
+    let cases: [(GetText, &str); 3] = [
+        (hipdnnPluginGetName, "hipdnn_rs_plugin"),
+        (hipdnnPluginGetVersion, env!("CARGO_PKG_VERSION")),
+        (hipdnnPluginGetApiVersion, "1.4.0"),
+    ];
+    for (get, want) in cases {
+        let mut text = null();
+        // SAFETY: a place for a pointer, and null, which is refused.
+        unsafe {
+            assert_eq!(get(&mut text), OK);
+            assert_eq!(CStr::from_ptr(text).to_str(), Ok(want));
+            assert_eq!(get(null_mut()), BAD);
+        }
+        assert!(last().contains("came null"), "{}", last());
+    }
+    let mut name = null();
+    let mut kind = PluginType::UNSPECIFIED;
+    // SAFETY: places for the results, and null, which is refused or ignored.
+    unsafe {
+        assert_eq!(hipdnnPluginGetType(&mut kind), OK);
+        assert_eq!(kind, PluginType::ENGINE);
+        assert_eq!(hipdnnPluginGetType(null_mut()), BAD);
+        hipdnnPluginGetLastErrorString(null_mut());
+        assert_eq!(hipdnnPluginSetLoggingCallback(None), BAD);
+        assert_eq!(hipdnnEnginePluginGetEngineName(host_id(), &mut name), OK);
+        assert_eq!(CStr::from_ptr(name), c"HOST_RS_ENGINE");
+        assert_eq!(hipdnnEnginePluginGetEngineName(1, &mut name), PluginStatus::NOT_APPLICABLE);
+        assert_eq!(hipdnnEnginePluginGetEngineName(host_id(), null_mut()), BAD);
+    }
+    assert_eq!(hipdnnPluginSetLogLevel(Severity(9)), PluginStatus::INVALID_VALUE);
+}
+
+#[test]
+fn engine_ids_are_listed_as_asked() {
+    let mut ids = [0i64; 3];
+    let mut count = 9;
+    // SAFETY: places for as many ids as said.
+    unsafe {
+        assert_eq!(hipdnnEnginePluginGetAllEngineIds(null_mut(), 0, &mut count), OK);
+        assert_eq!(count as usize, registry::ENGINES.len());
+        assert_eq!(hipdnnEnginePluginGetAllEngineIds(ids.as_mut_ptr(), count, &mut count), OK);
+        assert_eq!(ids[..count as usize], registry::ids(registry::ENGINES));
+        assert_eq!(hipdnnEnginePluginGetAllEngineIds(null_mut(), 2, &mut count), BAD);
+        assert_eq!(hipdnnEnginePluginGetAllEngineIds(ids.as_mut_ptr(), 1, null_mut()), BAD);
+    }
+}
+
+#[test]
+fn odd_graphs_have_no_engines_and_wrong_arguments_are_errors() {
+    let handle = create();
+    let mut double = GraphBuilder::new("double").compute(DataType::Double);
+    let x = double.tensor(TensorDef::new(0, DataType::Double, &[4]));
+    let y = double.tensor(TensorDef::new(1, DataType::Double, &[4]));
+    double.pointwise(Pointwise::unary(PointwiseMode::Abs, x, y));
+    let double = double.def().to_bytes();
+    let truncated = &conv_bias_relu()[..40];
+    for (what, bytes) in [("none", &[][..]), ("garbage", &[0xff; 64]), ("truncated", truncated), ("double", &double)] {
+        let mut count = 9;
+        let mut ids = [0; 1];
+        // SAFETY: a buffer of that size, and places for the results.
+        let status =
+            unsafe { hipdnnEnginePluginGetApplicableEngineIds(handle, &data(bytes), ids.as_mut_ptr(), 1, &mut count) };
+        assert_eq!((status, count), (OK, 0), "{what}");
+        let mut details = ConstData { ptr: null(), size: 0 };
+        // SAFETY: as above.
+        let status = unsafe { hipdnnEnginePluginGetEngineDetails(handle, host_id(), &data(bytes), &mut details) };
+        let want = if what == "double" { PluginStatus::NOT_APPLICABLE } else { BAD };
+        assert_eq!(status, want, "{what}: {}", last());
+        let (mut context, config) = (null_mut(), config());
+        // SAFETY: as above.
+        let status =
+            unsafe { hipdnnEnginePluginCreateExecutionContext(handle, &data(&config), &data(bytes), &mut context) };
+        assert_eq!((status, context), (want, null_mut()), "{what}: {}", last());
+    }
+    let graph = conv_bias_relu();
+    let graph = data(&graph);
+    let nothing = ConstData { ptr: null(), size: 8 };
+    let mut count = 0;
+    let mut details = ConstData { ptr: null(), size: 0 };
+    // SAFETY: null is refused, and so are engines of others.
+    unsafe {
+        assert_eq!(hipdnnEnginePluginGetApplicableEngineIds(handle, null(), null_mut(), 0, &mut count), BAD);
+        assert_eq!(hipdnnEnginePluginGetApplicableEngineIds(handle, &nothing, null_mut(), 0, &mut count), BAD);
+        assert_eq!(hipdnnEnginePluginGetApplicableEngineIds(handle, &graph, null_mut(), 1, &mut count), BAD);
+        assert_eq!(hipdnnEnginePluginGetApplicableEngineIds(handle, &graph, null_mut(), 0, null_mut()), BAD);
+        assert_eq!(hipdnnEnginePluginGetApplicableEngineIds(handle, &graph, null_mut(), 0, &mut count), OK);
+        assert_eq!(count, 1);
+        assert_eq!(hipdnnEnginePluginGetEngineDetails(handle, 5, &graph, &mut details), BAD);
+        assert_eq!(hipdnnEnginePluginGetEngineDetails(handle, host_id(), &graph, null_mut()), BAD);
+        assert_eq!(hipdnnEnginePluginDestroyEngineDetails(handle, null_mut()), BAD);
+        assert_eq!(hipdnnEnginePluginDestroyEngineDetails(handle, &mut details), BAD);
+        assert_eq!(hipdnnEnginePluginCreate(null_mut()), BAD);
+    }
+    assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
+}
+
+#[test]
+fn stale_null_and_foreign_handles_are_refused_everywhere() {
+    let graph = conv_bias_relu();
+    let config = config();
+    let live = create();
+    let made = context(live, &graph);
+    let stale = create();
+    assert_eq!(hipdnnEnginePluginDestroy(stale), OK);
+    let mut on_stack = 0u64;
+    let (graph, config) = (data(&graph), data(&config));
+    for (what, handle) in [
+        ("null", null_mut()),
+        ("destroyed", stale),
+        ("a context", made.cast()),
+        ("a real address", (&raw mut on_stack).cast()),
+        ("garbage", std::ptr::without_provenance_mut(0xdead_beef_0123_4567)),
+    ] {
+        let mut details = ConstData { ptr: null(), size: 0 };
+        let (mut count, mut size, mut context) = (0, 0, null_mut());
+        // SAFETY: the other arguments are as they should be.
+        let statuses = unsafe {
+            [
+                hipdnnEnginePluginDestroy(handle),
+                hipdnnEnginePluginSetStream(handle, null_mut()),
+                hipdnnEnginePluginGetApplicableEngineIds(handle, &graph, null_mut(), 0, &mut count),
+                hipdnnEnginePluginGetEngineDetails(handle, host_id(), &graph, &mut details),
+                hipdnnEnginePluginDestroyEngineDetails(handle, &mut details),
+                hipdnnEnginePluginGetWorkspaceSize(handle, &config, &graph, &mut size),
+                hipdnnEnginePluginCreateExecutionContext(handle, &config, &graph, &mut context),
+                hipdnnEnginePluginDestroyExecutionContext(handle, made),
+                hipdnnEnginePluginGetWorkspaceSizeFromExecutionContext(handle, made, &mut size),
+                hipdnnEnginePluginExecuteOpGraph(handle, made, null_mut(), null(), 0),
+            ]
+        };
+        assert_eq!(statuses, [BAD; 10], "{what}");
+        assert!(last().starts_with("wanted a plugin handle, came "), "{what}: {}", last());
+    }
+    let destroyed = context(live, &conv_bias_relu());
+    assert_eq!(hipdnnEnginePluginDestroyExecutionContext(live, destroyed), OK);
+    for (what, context) in [("null", null_mut()), ("destroyed", destroyed), ("a handle", live.cast())] {
+        let mut size = 0;
+        // SAFETY: the other arguments are as they should be.
+        let statuses = unsafe {
+            [
+                hipdnnEnginePluginDestroyExecutionContext(live, context),
+                hipdnnEnginePluginGetWorkspaceSizeFromExecutionContext(live, context, &mut size),
+                hipdnnEnginePluginExecuteOpGraph(live, context, null_mut(), null(), 0),
+            ]
+        };
+        assert_eq!(statuses, [BAD; 3], "{what}");
+        assert!(last().starts_with("wanted an execution context, came "), "{what}: {}", last());
+    }
+    assert_eq!(hipdnnEnginePluginDestroyExecutionContext(live, made), OK);
+    assert_eq!(hipdnnEnginePluginDestroy(live), OK);
+}
+
+/// An engine with a defect: it panics where its name says.
+struct Defective;
+
+struct DefectivePlan;
+
+impl Engine for Defective {
+    fn name(&self) -> &'static CStr {
+        c"DEFECTIVE_TEST_ENGINE"
+    }
+
+    fn attach(&self) -> Box<dyn Send + Sync> {
+        Box::new(())
+    }
+
+    fn applicable<'g>(&self, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Declined> {
+        if graph.name() == "applicable" { panic!("defect in applicable") } else { Ok(Box::new(DefectivePlan)) }
+    }
+}
+
+impl Applicable for DefectivePlan {
+    fn details(&self) -> EngineDetails {
+        panic!("defect in details")
+    }
+
+    fn workspace_bytes(&self, _: &EngineConfig) -> Result<usize, Error> {
+        panic!("defect in workspace")
+    }
+
+    fn plan(&self, config: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
+        if config.knobs.is_empty() { Ok(Box::new(DefectivePlan)) } else { panic!("defect in plan") }
+    }
+}
+
+impl Plan for DefectivePlan {
+    fn workspace_bytes(&self) -> usize {
+        0
+    }
+
+    unsafe fn execute(&self, _: *mut c_void, _: *mut u8, _: &[DeviceBuffer]) -> Result<(), Error> {
+        panic!("defect in execute")
+    }
+}
+
+#[test]
+fn panics_of_an_engine_are_internal_errors_with_a_message() {
+    let handle: PluginHandlePtr = opaque(HANDLES.insert(Handle::new(&[&Defective])).unwrap());
+    let id = engine_id(&Defective);
+    let mut def = hipdnn_schemas::GraphDef::from_bytes(&conv_bias_relu()).unwrap();
+    let fine = def.to_bytes();
+    def.name = "applicable".into();
+    let bad = def.to_bytes();
+    let plain = EngineConfig { engine_id: id, knobs: Vec::new() }.to_bytes();
+    let knobs = vec![("x".to_string(), hipdnn_schemas::KnobValue::Int(1))];
+    let with_knob = EngineConfig { engine_id: id, knobs }.to_bytes();
+    let mut details = ConstData { ptr: null(), size: 0 };
+    let (mut count, mut size, mut context) = (0, 0, null_mut());
+    let check = |status: PluginStatus, place: &str| {
+        assert_eq!(status, PluginStatus::INTERNAL_ERROR);
+        assert_eq!(last(), format!("internal error: defect in {place}"));
+    };
+    // SAFETY: buffers of these sizes, and places for the results.
+    unsafe {
+        let status = hipdnnEnginePluginGetApplicableEngineIds(handle, &data(&bad), null_mut(), 0, &mut count);
+        check(status, "applicable");
+        check(hipdnnEnginePluginGetEngineDetails(handle, id, &data(&fine), &mut details), "details");
+        check(hipdnnEnginePluginGetWorkspaceSize(handle, &data(&plain), &data(&fine), &mut size), "workspace");
+        let status = hipdnnEnginePluginCreateExecutionContext(handle, &data(&with_knob), &data(&fine), &mut context);
+        check(status, "plan");
+        assert_eq!(context, null_mut());
+        assert_eq!(hipdnnEnginePluginCreateExecutionContext(handle, &data(&plain), &data(&fine), &mut context), OK);
+        check(hipdnnEnginePluginExecuteOpGraph(handle, context, null_mut(), null(), 0), "execute");
+        assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, context), OK);
+    }
+    assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
+}

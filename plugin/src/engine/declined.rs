@@ -1,0 +1,165 @@
+//! Why an engine does not compute a graph.
+
+use hipdnn_schemas::{DataType, Graph, TensorUid};
+
+/// The reason for which an engine leaves a graph to others. An answer, not an error.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Declined {
+    /// The engine does not work in this process at all.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Shapes may be replaced at execution.
+    #[error("the graph allows other shapes at execution (override shapes)")]
+    OverrideShapes,
+    /// A tensor has rows of variable length.
+    #[error("{tensor} is ragged")]
+    Ragged {
+        /// Which tensor.
+        tensor: TensorLabel,
+    },
+    /// The graph promises less alignment than the tensor's elements have.
+    #[error("{tensor} is aligned to {alignment} bytes, wanted a multiple of {wanted}")]
+    Alignment {
+        /// Which tensor.
+        tensor: TensorLabel,
+        /// What the graph promises.
+        alignment: i64,
+        /// What its elements need.
+        wanted: usize,
+    },
+    /// A node of a kind that the engine does not have.
+    #[error("{node}: the engine does not have this operation")]
+    Operation {
+        /// Which node.
+        node: NodeLabel,
+    },
+    /// A pointwise mode that the engine does not have.
+    #[error("{node}: the engine does not have the mode {mode}")]
+    Mode {
+        /// Which node.
+        node: NodeLabel,
+        /// Its mode.
+        mode: hipdnn_schemas::PointwiseMode,
+    },
+    /// An attribute with a value that the engine does not take.
+    #[error("{node}: {attribute} is {value}, wanted {wanted}")]
+    Attribute {
+        /// Which node.
+        node: NodeLabel,
+        /// The attribute's name in the wire format.
+        attribute: &'static str,
+        /// What it is.
+        value: String,
+        /// What the engine takes.
+        wanted: &'static str,
+    },
+    /// A node computes in a type that the engine does not compute in.
+    #[error("{node}: compute_data_type is {data_type}, wanted {wanted}")]
+    ComputeType {
+        /// Which node.
+        node: NodeLabel,
+        /// Its type.
+        data_type: DataType,
+        /// The types that the engine has, as text.
+        wanted: String,
+    },
+    /// An operand has a type that the engine does not have there.
+    #[error("{node}: {role} ({tensor}) is {data_type}, wanted {wanted}")]
+    ElementType {
+        /// Which node.
+        node: NodeLabel,
+        /// The operand's name in the wire format.
+        role: &'static str,
+        /// The tensor.
+        tensor: TensorLabel,
+        /// Its type.
+        data_type: DataType,
+        /// The types that the engine has, as text.
+        wanted: String,
+    },
+    /// An operand has a number of dimensions that the engine does not have.
+    #[error("{node}: {role} ({tensor}) has {rank} dimensions, wanted {wanted}")]
+    Rank {
+        /// Which node.
+        node: NodeLabel,
+        /// The operand's name in the wire format.
+        role: &'static str,
+        /// The tensor.
+        tensor: TensorLabel,
+        /// How many it has.
+        rank: usize,
+        /// The numbers that the engine has, as text.
+        wanted: &'static str,
+    },
+    /// Two elements of an operand lie on the same place.
+    #[error("{node}: {role} ({tensor}) has strides {strides:?} over dimensions {dims:?}, which overlap")]
+    Overlap {
+        /// Which node.
+        node: NodeLabel,
+        /// The operand's name in the wire format.
+        role: &'static str,
+        /// The tensor.
+        tensor: TensorLabel,
+        /// Its extents.
+        dims: Vec<usize>,
+        /// Its strides.
+        strides: Vec<usize>,
+    },
+}
+
+/// A node for messages: its position, kind and name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeLabel {
+    index: usize,
+    kind: &'static str,
+    name: String,
+}
+
+impl NodeLabel {
+    /// The label of node `index`.
+    pub fn of(graph: &Graph, index: usize) -> NodeLabel {
+        let node = &graph.nodes()[index];
+        NodeLabel { index, kind: node.operation.kind(), name: node.name.clone() }
+    }
+}
+
+impl std::fmt::Display for NodeLabel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node {} ({}{})", self.index, self.kind, quoted(&self.name))
+    }
+}
+
+/// A tensor for messages: its uid and name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorLabel {
+    uid: i64,
+    name: String,
+}
+
+impl TensorLabel {
+    /// The label of a tensor with that uid and name.
+    pub fn new(uid: i64, name: &str) -> TensorLabel {
+        TensorLabel { uid, name: name.to_string() }
+    }
+
+    /// The label of a tensor of the graph.
+    pub fn of(graph: &Graph, uid: TensorUid) -> TensorLabel {
+        TensorLabel::new(uid.0, graph.tensor(uid).name())
+    }
+}
+
+impl std::fmt::Display for TensorLabel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "tensor {}{}", self.uid, quoted(&self.name))
+    }
+}
+
+/// A name of the client, kept short.
+fn quoted(name: &str) -> String {
+    match name {
+        "" => String::new(),
+        _ if name.chars().count() > 64 => format!(" {:?}…", name.chars().take(64).collect::<String>()),
+        _ => format!(" {name:?}"),
+    }
+}

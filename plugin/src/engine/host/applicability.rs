@@ -1,0 +1,230 @@
+//! Which graphs the host engine takes: graph → list of works, one for each node, or the reason why not.
+//!
+//! The tables here decide, and `SUPPORT.md` is made from them.
+
+use hipdnn_schemas::{ConvolutionFwd, DataType, Graph, Operation, Pointwise, PointwiseMode, Tensor, TensorUid};
+
+use super::activation::Activation;
+use super::convolution::Element;
+use super::pointwise::{Function, Parameters, Storage};
+use crate::engine::{Declined, NodeLabel, TensorLabel};
+
+/// Types of a convolution's input, filter and output, in any mix.
+pub const CONVOLUTION_TYPES: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
+
+/// Types that a convolution sums in.
+pub const CONVOLUTION_COMPUTE: &[DataType] = &[DataType::Float];
+
+/// Numbers of dimensions of a convolution's tensors: one to three of them are spatial.
+pub const CONVOLUTION_RANKS: std::ops::RangeInclusive<usize> = 3..=5;
+
+/// Types of a pointwise node's operands and result, in any mix.
+pub const POINTWISE_TYPES: &[DataType] = &[
+    DataType::Float,
+    DataType::Half,
+    DataType::BFloat16,
+    DataType::Double,
+    DataType::Int32,
+    DataType::Int8,
+    DataType::UInt8,
+    DataType::Boolean,
+];
+
+/// Types that a pointwise node may ask to be computed in. All are computed in `f32`, which has every value of the others.
+pub const POINTWISE_COMPUTE: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
+
+/// Whether pointwise nodes of that mode are taken.
+pub fn takes_mode(mode: PointwiseMode) -> bool {
+    Function::new(mode, &Parameters::default()).is_some()
+}
+
+/// How tensors of that type lie in a convolution's memory.
+pub fn element(data_type: DataType) -> Option<Element> {
+    match data_type {
+        DataType::Float => Some(Element::F32),
+        DataType::Half => Some(Element::F16),
+        DataType::BFloat16 => Some(Element::BF16),
+        _ => None,
+    }
+}
+
+/// What is to be done for a node, and after fusing for several.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// A convolution and what follows on its sums.
+    Convolution(Convolution),
+    /// An element-wise function.
+    Pointwise(Elementwise),
+}
+
+/// A convolution and what follows on its sums.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Convolution {
+    /// The node of the convolution itself.
+    pub node: ConvolutionFwd,
+    /// Where the result goes: the node's own output, or that of the last node fused into it.
+    pub output: TensorUid,
+    /// What follows, in order.
+    pub epilogue: Vec<Follow>,
+}
+
+/// An element-wise function of tensors.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Elementwise {
+    /// The function.
+    pub function: Function,
+    /// As many operands as the function takes.
+    pub inputs: Vec<TensorUid>,
+    /// The result.
+    pub output: TensorUid,
+}
+
+/// A step on a convolution's sums.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Follow {
+    /// An activation.
+    Activation(Activation),
+    /// A sum.
+    Add(Operand),
+    /// A product.
+    Mul(Operand),
+}
+
+/// The other side of a sum or product.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Operand {
+    /// A tensor that is broadcast to the output.
+    Tensor(TensorUid),
+    /// A number known when the plan is built.
+    Literal(f32),
+}
+
+/// Looks at a graph: works in the order of its nodes.
+///
+/// # Errors
+/// The first reason for which the engine leaves the graph to others.
+pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
+    if graph.def().is_override_shape_enabled {
+        return Err(Declined::OverrideShapes);
+    }
+    for tensor in graph.tensors() {
+        check_tensor(graph, tensor)?;
+    }
+    let nodes = graph.nodes().iter().enumerate();
+    nodes
+        .map(|(index, node)| match &node.operation {
+            Operation::ConvolutionFwd(c) => check_convolution(graph, index, c),
+            Operation::Pointwise(p) => check_pointwise(graph, index, p),
+            _ => Err(Declined::Operation { node: NodeLabel::of(graph, index) }),
+        })
+        .collect()
+}
+
+fn check_tensor(graph: &Graph, tensor: &Tensor) -> Result<(), Declined> {
+    let label = || TensorLabel::of(graph, tensor.uid());
+    if tensor.ragged().is_some() {
+        return Err(Declined::Ragged { tensor: label() });
+    }
+    let bytes = alignment(tensor);
+    if !tensor.is_virtual() && tensor.alignment() % bytes as i64 != 0 {
+        return Err(Declined::Alignment { tensor: label(), alignment: tensor.alignment(), wanted: bytes });
+    }
+    Ok(())
+}
+
+/// What an address of the tensor has to be a multiple of: the size of an element.
+pub fn alignment(tensor: &Tensor) -> usize {
+    (tensor.data_type().bits().expect("a checked tensor has a type") as usize / 8).max(1)
+}
+
+fn check_convolution(graph: &Graph, index: usize, c: &ConvolutionFwd) -> Result<Work, Declined> {
+    let node = || NodeLabel::of(graph, index);
+    check_compute_type(graph, index, CONVOLUTION_COMPUTE)?;
+    for (role, uid) in [("x", c.x), ("w", c.w), ("y", c.y)] {
+        check_type(graph, index, role, uid, CONVOLUTION_TYPES)?;
+        let tensor = graph.tensor(uid);
+        if !CONVOLUTION_RANKS.contains(&tensor.rank()) {
+            let (rank, tensor) = (tensor.rank(), TensorLabel::of(graph, uid));
+            return Err(Declined::Rank { node: node(), role, tensor, rank, wanted: "3 to 5" });
+        }
+        if overlaps(tensor) {
+            return Err(Declined::Overlap {
+                node: node(),
+                role,
+                tensor: TensorLabel::of(graph, uid),
+                dims: tensor.dims().to_vec(),
+                strides: tensor.strides().to_vec(),
+            });
+        }
+    }
+    Ok(Work::Convolution(Convolution { node: c.clone(), output: c.y, epilogue: Vec::new() }))
+}
+
+fn check_pointwise(graph: &Graph, index: usize, p: &Pointwise) -> Result<Work, Declined> {
+    let node = || NodeLabel::of(graph, index);
+    check_compute_type(graph, index, POINTWISE_COMPUTE)?;
+    let function = Function::new(p.mode, &Parameters::of(p));
+    let function = function.ok_or_else(|| Declined::Mode { node: node(), mode: p.mode })?;
+    if let (PointwiseMode::SoftplusFwd | PointwiseMode::SoftplusBwd, Some(beta)) = (p.mode, p.softplus_beta)
+        && (beta == 0.0 || !beta.is_finite())
+    {
+        let (attribute, wanted) = ("softplus_beta", "a finite number other than 0");
+        return Err(Declined::Attribute { node: node(), attribute, value: beta.to_string(), wanted });
+    }
+    let operands = [("in_0", Some(p.in_0)), ("in_1", p.in_1), ("in_2", p.in_2)];
+    let mut inputs = Vec::with_capacity(function.operands());
+    for (role, uid) in operands.into_iter().take(function.operands()) {
+        let uid = uid.expect("a checked pointwise node has its mode's operands");
+        check_type(graph, index, role, uid, POINTWISE_TYPES)?;
+        inputs.push(uid);
+    }
+    check_type(graph, index, "out_0", p.out_0, POINTWISE_TYPES)?;
+    Ok(Work::Pointwise(Elementwise { function, inputs, output: p.out_0 }))
+}
+
+fn check_compute_type(graph: &Graph, index: usize, types: &[DataType]) -> Result<(), Declined> {
+    let data_type = graph.nodes()[index].compute_data_type;
+    if types.contains(&data_type) {
+        return Ok(());
+    }
+    Err(Declined::ComputeType { node: NodeLabel::of(graph, index), data_type, wanted: list(types) })
+}
+
+fn check_type(
+    graph: &Graph,
+    index: usize,
+    role: &'static str,
+    uid: TensorUid,
+    types: &[DataType],
+) -> Result<(), Declined> {
+    let data_type = graph.tensor(uid).data_type();
+    if types.contains(&data_type) {
+        debug_assert!(Storage::of(data_type).is_some());
+        return Ok(());
+    }
+    let (node, tensor) = (NodeLabel::of(graph, index), TensorLabel::of(graph, uid));
+    Err(Declined::ElementType { node, role, tensor, data_type, wanted: list(types) })
+}
+
+/// `a, b or c`.
+fn list(types: &[DataType]) -> String {
+    let names: Vec<&str> = types.iter().map(|t| t.json_name()).collect();
+    match names.split_last() {
+        Some((last, [])) => last.to_string(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => "none".to_string(),
+    }
+}
+
+/// Whether two elements may share a place: each stride has to step over all that the smaller ones reach.
+fn overlaps(tensor: &Tensor) -> bool {
+    let mut order: Vec<(usize, usize)> = tensor.strides().iter().copied().zip(tensor.dims().iter().copied()).collect();
+    order.retain(|(_, extent)| *extent > 1);
+    order.sort_unstable();
+    let mut reach = 0;
+    order.into_iter().any(|(stride, extent)| {
+        let within = stride <= reach;
+        reach += stride * (extent - 1);
+        within
+    })
+}

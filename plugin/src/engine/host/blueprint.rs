@@ -1,0 +1,412 @@
+//! From works to steps: algorithms chosen, every operand with a place, the workspace planned.
+
+use std::collections::HashMap;
+
+use hipdnn_schemas::{ConvMode, Graph, Tensor, TensorUid, TensorValue};
+
+use super::applicability::{Convolution, Elementwise, Follow, Operand, Work, alignment, element};
+use super::convolution::{ConvolutionPlan, Element, EpilogueStep, Layout, Problem, Shape};
+use super::pointwise::{PointwiseKernel, Storage, View};
+use super::settings::{Settings, Token};
+use crate::engine::TensorLabel;
+use crate::error::Error;
+use crate::exec::buffers::{Buffer, BufferTable, Place};
+use crate::exec::workspace::{ALIGNMENT, Block, Planner};
+
+/// Buffers whose addresses an execution keeps on the stack; where there are more, they get room in the workspace.
+pub const ADDRESSES_ON_STACK: usize = 32;
+
+/// A scalar of the graph: the bytes as they lie in memory, first ones first, aligned for any type.
+pub type Constant = u64;
+
+/// A plan but for the memory and threads that it works with.
+#[derive(Debug)]
+pub struct Blueprint {
+    /// What is done, in order.
+    pub steps: Vec<Step>,
+    /// The caller's tensors.
+    pub buffers: BufferTable,
+    /// Scalars fixed in the graph.
+    pub constants: Vec<Constant>,
+    /// Where in the workspace the addresses of the buffers go, if not on the stack.
+    pub addresses: Option<usize>,
+    /// Bytes of workspace, counted from an address that is a multiple of [`ALIGNMENT`].
+    pub aligned_bytes: usize,
+}
+
+/// One thing that is done.
+#[derive(Debug)]
+pub enum Step {
+    /// A convolution with its epilogue.
+    Convolution(ConvolutionStep),
+    /// An element-wise function.
+    Pointwise(PointwiseStep),
+}
+
+/// A convolution and where its operands are.
+#[derive(Debug)]
+pub struct ConvolutionStep {
+    /// The kernel.
+    pub plan: ConvolutionPlan,
+    /// The input.
+    pub x: Place,
+    /// The filter.
+    pub w: Place,
+    /// The output.
+    pub y: Place,
+    /// Operands of the epilogue.
+    pub operands: Vec<Place>,
+    /// Scratch memory.
+    pub scratch: Place,
+    /// The token of the filter's contents, if they are constant and the kernel wants them prepared.
+    pub token: Option<Token>,
+}
+
+/// A pointwise kernel and where its operands are.
+#[derive(Debug)]
+pub struct PointwiseStep {
+    /// The kernel.
+    pub kernel: PointwiseKernel,
+    /// Its inputs.
+    pub inputs: Vec<Place>,
+    /// Its output.
+    pub output: Place,
+}
+
+impl Blueprint {
+    /// Bytes of workspace for any address that the caller gives.
+    pub fn workspace_bytes(&self) -> usize {
+        if self.aligned_bytes == 0 { 0 } else { self.aligned_bytes + ALIGNMENT }
+    }
+
+    /// Chooses for a fused graph. Where a workspace limit is set, faster choices give way to smaller ones.
+    ///
+    /// # Errors
+    /// If no choice keeps the limit, or no address space is large enough.
+    pub fn new(graph: &Graph, works: &[Work], settings: &Settings) -> Result<Blueprint, Error> {
+        let limit = settings.workspace_limit;
+        let mut least = usize::MAX;
+        for (winograd, threads) in [(settings.winograd, settings.threads), (false, settings.threads), (false, 1)] {
+            let choice = Choice { winograd, threads, settings };
+            let blueprint = Builder::new(graph, works, &choice).build(works)?;
+            let bytes = blueprint.workspace_bytes();
+            if bytes <= limit {
+                return Ok(blueprint);
+            }
+            least = least.min(bytes);
+        }
+        Err(Error::invalid_value(format!(
+            "knob global.workspace_size_limit: wanted at least {least} bytes for this graph, came {limit}"
+        )))
+    }
+}
+
+struct Choice<'a> {
+    winograd: bool,
+    threads: usize,
+    settings: &'a Settings,
+}
+
+impl Choice<'_> {
+    fn token(&self, uid: TensorUid) -> Option<&Token> {
+        let constants = &self.settings.constants;
+        constants.binary_search_by_key(&uid, |(uid, _)| *uid).ok().map(|at| &constants[at].1)
+    }
+}
+
+struct Builder<'a> {
+    graph: &'a Graph,
+    choice: &'a Choice<'a>,
+    buffers: BufferTable,
+    constants: Vec<Constant>,
+    constant_of: HashMap<TensorUid, usize>,
+    planner: Planner,
+    live: HashMap<TensorUid, Block>,
+    /// The last work that reads (or, for results that nobody reads, writes) an intermediate.
+    last_use: HashMap<TensorUid, usize>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(graph: &'a Graph, works: &[Work], choice: &'a Choice<'a>) -> Builder<'a> {
+        let mut last_use = HashMap::new();
+        let mut buffers: HashMap<TensorUid, Buffer> = HashMap::new();
+        for (index, work) in works.iter().enumerate() {
+            // A filter that is prepared once is not needed once it is: whoever shares it may leave it out.
+            let spare = match work {
+                Work::Convolution(c) if choice.token(c.node.w).is_some() => Some(c.node.w),
+                _ => None,
+            };
+            for (role, uid) in operands(work).into_iter().enumerate() {
+                let tensor = graph.tensor(uid);
+                match kind(tensor) {
+                    Kind::Constant(_) => {}
+                    Kind::Intermediate => {
+                        last_use.insert(uid, index);
+                    }
+                    Kind::Caller => {
+                        let buffer = buffers.entry(uid).or_insert_with(|| Buffer {
+                            uid,
+                            label: TensorLabel::of(graph, uid),
+                            alignment: alignment(tensor),
+                            required: false,
+                        });
+                        buffer.required |= !(role == FILTER && Some(uid) == spare);
+                    }
+                }
+            }
+        }
+        Builder {
+            graph,
+            choice,
+            buffers: BufferTable::new(buffers.into_values().collect()),
+            constants: Vec::new(),
+            constant_of: HashMap::new(),
+            planner: Planner::default(),
+            live: HashMap::new(),
+            last_use,
+        }
+    }
+
+    fn build(mut self, works: &[Work]) -> Result<Blueprint, Error> {
+        let table = match self.buffers.len() {
+            count if count > ADDRESSES_ON_STACK => Some(self.planner.take(count * size_of::<*mut u8>())?.offset),
+            _ => None,
+        };
+        let mut steps = Vec::with_capacity(works.len());
+        for (index, work) in works.iter().enumerate() {
+            steps.push(match work {
+                Work::Convolution(work) => Step::Convolution(self.convolution(work)?),
+                Work::Pointwise(work) => Step::Pointwise(self.pointwise(work)?),
+            });
+            for uid in operands(work) {
+                if self.last_use.get(&uid) == Some(&index)
+                    && let Some(block) = self.live.remove(&uid)
+                {
+                    self.planner.give_back(block);
+                }
+            }
+        }
+        Ok(Blueprint {
+            steps,
+            buffers: self.buffers,
+            constants: self.constants,
+            addresses: table,
+            aligned_bytes: self.planner.bytes(),
+        })
+    }
+
+    /// Where a tensor is that a work reads or writes.
+    fn place(&mut self, uid: TensorUid) -> Result<Place, Error> {
+        let tensor = self.graph.tensor(uid);
+        match kind(tensor) {
+            Kind::Constant(value) => {
+                let constants = &mut self.constants;
+                let index = *self.constant_of.entry(uid).or_insert_with(|| {
+                    constants.push(encode(value));
+                    constants.len() - 1
+                });
+                Ok(Place::Constant(index))
+            }
+            Kind::Caller => Ok(Place::Buffer(self.buffers.index(uid).expect("every tensor of a work is in the table"))),
+            Kind::Intermediate => {
+                if let Some(block) = self.live.get(&uid) {
+                    return Ok(Place::Workspace(block.offset));
+                }
+                let block = self.planner.take(tensor.span_bytes())?;
+                self.live.insert(uid, block);
+                Ok(Place::Workspace(block.offset))
+            }
+        }
+    }
+
+    fn literal(&mut self, value: f32) -> Place {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&value.to_ne_bytes());
+        self.constants.push(u64::from_ne_bytes(bytes));
+        Place::Constant(self.constants.len() - 1)
+    }
+
+    fn convolution(&mut self, work: &Convolution) -> Result<ConvolutionStep, Error> {
+        let graph = self.graph;
+        let (x, w) = (graph.tensor(work.node.x), graph.tensor(work.node.w));
+        let y = graph.tensor(work.output);
+        let mut operands = Vec::new();
+        let mut epilogue = Vec::with_capacity(work.epilogue.len());
+        for follow in &work.epilogue {
+            epilogue.push(match follow {
+                Follow::Activation(activation) => EpilogueStep::Activation(*activation),
+                Follow::Add(operand) => {
+                    let (operand, layout) = self.operand(operand, y, &mut operands)?;
+                    let [n, channel_stride, rest @ ..] = layout.strides;
+                    if n == 0 && rest == [0; 3] {
+                        EpilogueStep::Bias { operand, element: layout.element, channel_stride }
+                    } else {
+                        EpilogueStep::Add { operand, layout }
+                    }
+                }
+                Follow::Mul(operand) => {
+                    let (operand, layout) = self.operand(operand, y, &mut operands)?;
+                    EpilogueStep::Mul { operand, layout }
+                }
+            });
+        }
+        let token = self.choice.token(work.node.w);
+        let problem = Problem {
+            shape: shape(work, x, w, y),
+            x: layout(x),
+            w: layout(w),
+            y: layout(y),
+            epilogue,
+            constant_weights: token.is_some(),
+            winograd: self.choice.winograd,
+        };
+        let plan = ConvolutionPlan::new(&problem, self.choice.threads);
+        let token = token.filter(|_| plan.prepared_len() > 0).cloned();
+        let (x, w, y) = (self.place(work.node.x)?, self.place(work.node.w)?, self.place(work.output)?);
+        let scratch = self.planner.take(plan.workspace_bytes())?;
+        self.planner.give_back(scratch);
+        Ok(ConvolutionStep { plan, x, w, y, operands, scratch: Place::Workspace(scratch.offset), token })
+    }
+
+    /// The index of an operand of the epilogue, and how it lies along the output.
+    fn operand(
+        &mut self,
+        operand: &Operand,
+        output: &Tensor,
+        places: &mut Vec<Place>,
+    ) -> Result<(usize, Layout), Error> {
+        let layout = match operand {
+            Operand::Literal(value) => {
+                places.push(self.literal(*value));
+                Layout { element: Element::F32, strides: [0; 5] }
+            }
+            Operand::Tensor(uid) => {
+                places.push(self.place(*uid)?);
+                let tensor = self.graph.tensor(*uid);
+                let strides = lift(&broadcast(tensor, output), 0);
+                Layout { element: element(tensor.data_type()).expect("fused operands have such a type"), strides }
+            }
+        };
+        Ok((places.len() - 1, layout))
+    }
+
+    fn pointwise(&mut self, work: &Elementwise) -> Result<PointwiseStep, Error> {
+        let graph = self.graph;
+        let output = graph.tensor(work.output);
+        let storage = |tensor: &Tensor| Storage::of(tensor.data_type()).expect("applicable pointwise types have one");
+        let views: Vec<View> = work
+            .inputs
+            .iter()
+            .map(|uid| graph.tensor(*uid))
+            .map(|tensor| View { storage: storage(tensor), strides: broadcast(tensor, output) })
+            .collect();
+        let view = View { storage: storage(output), strides: output.strides().to_vec() };
+        let kernel = PointwiseKernel::new(work.function, output.dims(), &views, &view);
+        let inputs = work.inputs.iter().map(|uid| self.place(*uid)).collect::<Result<_, _>>()?;
+        Ok(PointwiseStep { kernel, inputs, output: self.place(work.output)? })
+    }
+}
+
+/// Position of the filter in [`operands`] of a convolution.
+const FILTER: usize = 1;
+
+/// Every tensor that a work reads or writes.
+fn operands(work: &Work) -> Vec<TensorUid> {
+    match work {
+        Work::Convolution(c) => {
+            let others = c.epilogue.iter().filter_map(|follow| match follow {
+                Follow::Add(Operand::Tensor(uid)) | Follow::Mul(Operand::Tensor(uid)) => Some(*uid),
+                _ => None,
+            });
+            [c.node.x, c.node.w, c.output].into_iter().chain(others).collect()
+        }
+        // The output stands where a convolution has its filter, which no output can be mistaken for.
+        Work::Pointwise(p) => p.inputs.iter().copied().chain([p.output]).collect(),
+    }
+}
+
+enum Kind {
+    Constant(TensorValue),
+    Intermediate,
+    Caller,
+}
+
+fn kind(tensor: &Tensor) -> Kind {
+    match tensor.value() {
+        Some(value) => Kind::Constant(value),
+        None if tensor.is_virtual() && !tensor.is_runtime_pass_by_value() => Kind::Intermediate,
+        None => Kind::Caller,
+    }
+}
+
+/// A scalar as it lies in memory, in its tensor's type.
+fn encode(value: TensorValue) -> Constant {
+    let mut bytes = [0; 8];
+    let mut put = |value: &[u8]| bytes[..value.len()].copy_from_slice(value);
+    match value {
+        TensorValue::Float32(v) => put(&v.to_ne_bytes()),
+        TensorValue::Float16(v) => put(&half::f16::from_f32(v).to_ne_bytes()),
+        TensorValue::BFloat16(v) => put(&half::bf16::from_f32(v).to_ne_bytes()),
+        TensorValue::Float8(v) => put(&[v]),
+        TensorValue::Int32(v) => put(&v.to_ne_bytes()),
+        TensorValue::Float64(v) => put(&v.to_ne_bytes()),
+        TensorValue::Int64(v) => put(&v.to_ne_bytes()),
+        TensorValue::Bool(v) => put(&[u8::from(v)]),
+    }
+    u64::from_ne_bytes(bytes)
+}
+
+/// Strides of a tensor along the dimensions of the output: 0 where it is broadcast. A scalar may have any rank.
+fn broadcast(tensor: &Tensor, output: &Tensor) -> Vec<usize> {
+    if tensor.elements() == 1 {
+        return vec![0; output.rank()];
+    }
+    tensor.dims().iter().zip(tensor.strides()).map(|(extent, stride)| if *extent == 1 { 0 } else { *stride }).collect()
+}
+
+/// Entries of a list for (batch, channel, spatial…), with `missing` for the spatial dimensions that are not there: they
+/// come first.
+fn lift(list: &[usize], missing: usize) -> [usize; 5] {
+    let mut lifted = [missing; 5];
+    lifted[..2].copy_from_slice(&list[..2]);
+    lifted[5 - (list.len() - 2)..].copy_from_slice(&list[2..]);
+    lifted
+}
+
+/// [`lift`] for lists of the spatial dimensions alone.
+fn lift_spatial(list: &[i64], missing: usize) -> [usize; 3] {
+    let mut lifted = [missing; 3];
+    for (to, from) in lifted[3 - list.len()..].iter_mut().zip(list) {
+        *to = usize::try_from(*from).expect("a checked convolution has no negative entries");
+    }
+    lifted
+}
+
+fn layout(tensor: &Tensor) -> Layout {
+    let element = element(tensor.data_type()).expect("applicable convolution types have one");
+    // Strides of single places mean nothing: given one value, equal tensors have equal layouts.
+    let strides = lift(tensor.strides(), 1);
+    let dims = lift(tensor.dims(), 1);
+    Layout { element, strides: std::array::from_fn(|i| if dims[i] == 1 { 1 } else { strides[i] }) }
+}
+
+fn shape(work: &Convolution, x: &Tensor, w: &Tensor, y: &Tensor) -> Shape {
+    let geometry = &work.node.convolution;
+    let spatial = |tensor: &Tensor| {
+        let [_, _, sizes @ ..] = lift(tensor.dims(), 1);
+        sizes
+    };
+    Shape {
+        batch: x.dims()[0],
+        groups: x.dims()[1] / w.dims()[1],
+        in_channels: x.dims()[1],
+        out_channels: w.dims()[0],
+        input: spatial(x),
+        kernel: spatial(w),
+        output: spatial(y),
+        stride: lift_spatial(&geometry.stride, 1),
+        dilation: lift_spatial(&geometry.dilation, 1),
+        pad_before: lift_spatial(&geometry.pre_padding, 0),
+        flip: geometry.mode == ConvMode::Convolution,
+    }
+}

@@ -1,0 +1,155 @@
+//! A graph ready to run on the CPU.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
+
+use super::blueprint::{ADDRESSES_ON_STACK, Blueprint, Constant, ConvolutionStep, PointwiseStep, Step};
+use super::convolution::{Args, Weights};
+use super::fuse::MAX_OPERANDS;
+use super::isa::Isa;
+use super::resources::{PreparedWeights, Resources};
+use super::threads::Pool;
+use crate::engine::Plan;
+use crate::error::Error;
+use crate::exec::buffers::{Place, missing};
+use crate::exec::workspace::ALIGNMENT;
+
+/// The most inputs of a pointwise mode.
+const MAX_INPUTS: usize = 3;
+
+/// Steps, and what they work with.
+pub struct HostPlan {
+    blueprint: Blueprint,
+    /// For each step the prepared filter, if it has one.
+    weights: Vec<Option<Arc<PreparedWeights>>>,
+    pool: Arc<Pool>,
+    isa: Isa,
+    /// Keeps what plans share; behind what came out of it.
+    _resources: Resources,
+}
+
+impl HostPlan {
+    /// Gets memory and threads for a blueprint.
+    ///
+    /// # Errors
+    /// If memory could not be had.
+    pub fn new(blueprint: Blueprint, threads: usize, resources: Resources) -> Result<HostPlan, Error> {
+        let weights = blueprint.steps.iter().map(|step| match step {
+            Step::Convolution(ConvolutionStep { plan, token: Some(token), .. }) => {
+                resources.weights(token, plan.packing(), plan.prepared_len()).map(Some)
+            }
+            _ => Ok(None),
+        });
+        let weights = weights.collect::<Result<_, _>>()?;
+        Ok(HostPlan { weights, pool: resources.pool(threads), isa: Isa::best(), blueprint, _resources: resources })
+    }
+
+    /// # Safety
+    /// As [`Plan::execute`], for memory that was resolved.
+    unsafe fn convolve(&self, index: usize, step: &ConvolutionStep, memory: &Memory<'_>) -> Result<(), Error> {
+        let raw = memory.at(step.w).cast_const();
+        let weights = match &self.weights[index] {
+            None if raw.is_null() => return Err(memory.missing(self, step.w)),
+            None => Weights::Raw(raw),
+            Some(prepared) => Weights::Prepared(match prepared.get() {
+                Some(weights) => weights,
+                None if raw.is_null() => return Err(memory.missing(self, step.w)),
+                // SAFETY: the caller answers for the filter's memory, which has the problem's sizes and layout.
+                None => prepared.get_or_prepare(|out| unsafe { step.plan.prepare(raw, out, &self.pool) }),
+            }),
+        };
+        let mut operands = [std::ptr::null(); MAX_OPERANDS];
+        for (to, place) in operands.iter_mut().zip(&step.operands) {
+            *to = memory.at(*place).cast_const();
+        }
+        let args = Args {
+            x: memory.at(step.x),
+            weights,
+            y: memory.at(step.y),
+            operands: &operands[..step.operands.len()],
+            workspace: memory.at(step.scratch),
+        };
+        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the blueprint took them and
+        // apart from each other while both are used; prepared filters are of this packing and contents.
+        unsafe { step.plan.run(&self.pool, &args) };
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Plan::execute`], for memory that was resolved.
+    unsafe fn pointwise(&self, step: &PointwiseStep, memory: &Memory<'_>) {
+        let mut inputs = [std::ptr::null(); MAX_INPUTS];
+        for (to, place) in inputs.iter_mut().zip(&step.inputs) {
+            *to = memory.at(*place).cast_const();
+        }
+        // SAFETY: as in `convolve`; every place is aligned for its element.
+        unsafe { step.kernel.run(self.isa, &self.pool, &inputs[..step.inputs.len()], memory.at(step.output)) };
+    }
+}
+
+/// The memory of an execution.
+struct Memory<'a> {
+    addresses: &'a [*mut u8],
+    workspace: *mut u8,
+    constants: &'a [Constant],
+    pack: &'a [DeviceBuffer],
+}
+
+impl Memory<'_> {
+    fn at(&self, place: Place) -> *mut u8 {
+        match place {
+            Place::Buffer(index) => self.addresses[index],
+            Place::Workspace(offset) => self.workspace.wrapping_add(offset),
+            Place::Constant(index) => (&raw const self.constants[index]).cast::<u8>().cast_mut(),
+        }
+    }
+
+    fn missing(&self, plan: &HostPlan, place: Place) -> Error {
+        match place {
+            Place::Buffer(index) => missing(plan.blueprint.buffers.get(index), self.pack),
+            _ => unreachable!("only buffers of the caller can be missing"),
+        }
+    }
+}
+
+impl Plan for HostPlan {
+    fn workspace_bytes(&self) -> usize {
+        self.blueprint.workspace_bytes()
+    }
+
+    unsafe fn execute(&self, _stream: *mut c_void, workspace: *mut u8, pack: &[DeviceBuffer]) -> Result<(), Error> {
+        let bytes = self.workspace_bytes();
+        if bytes > 0 && workspace.is_null() {
+            return Err(Error::invalid_value(format!("workspace: wanted {bytes} bytes, came null")));
+        }
+        // The workspace has another `ALIGNMENT` bytes for this.
+        let workspace = workspace.wrapping_add(workspace.align_offset(ALIGNMENT));
+        let count = self.blueprint.buffers.len();
+        let mut on_stack = [std::ptr::null_mut(); ADDRESSES_ON_STACK];
+        let addresses = match self.blueprint.addresses {
+            None => &mut on_stack[..count],
+            Some(offset) => {
+                let table = workspace.wrapping_add(offset).cast::<*mut u8>();
+                // SAFETY: the blueprint took this place for so many addresses, aligned, and never gave it back; writing
+                // null makes them values.
+                unsafe {
+                    table.write_bytes(0, count);
+                    std::slice::from_raw_parts_mut(table, count)
+                }
+            }
+        };
+        self.blueprint.buffers.resolve(pack, addresses)?;
+        let memory = Memory { addresses, workspace, constants: &self.blueprint.constants, pack };
+        for (index, step) in self.blueprint.steps.iter().enumerate() {
+            match step {
+                // SAFETY: the caller's promise, for memory that was just resolved.
+                Step::Convolution(step) => unsafe { self.convolve(index, step, &memory) }?,
+                // SAFETY: as above.
+                Step::Pointwise(step) => unsafe { self.pointwise(step, &memory) },
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! The knobs of the host engine.
+
+use hipdnn_schemas::{EngineConfig, Graph, Knob, TensorUid};
+
+use crate::engine::knobs::{IntKnob, TextKnob};
+use crate::error::Error;
+
+/// Environment variable with the number of threads where the knob does not say; 0 for as many as there are cores.
+pub const THREADS_VARIABLE: &str = "HIPDNN_RS_HOST_THREADS";
+
+const THREADS: IntKnob = IntKnob {
+    id: "hipdnn_rs.host.threads",
+    description: "Threads that work on an execution; 0 for as many as there are cores",
+    default: 0,
+    min: 0,
+    max: 1024,
+};
+
+const WINOGRAD: IntKnob = IntKnob {
+    id: "hipdnn_rs.host.winograd",
+    description: "1 if Winograd's algorithm may be used, whose rounding errors are larger; 0 if not",
+    default: 1,
+    min: 0,
+    max: 1,
+};
+
+const DETERMINISTIC: IntKnob = IntKnob {
+    id: "global.deterministic",
+    description: "1 to have equal results from equal executions, which this engine gives in any case",
+    default: 1,
+    min: 0,
+    max: 1,
+};
+
+const WORKSPACE_LIMIT: IntKnob = IntKnob {
+    id: "global.workspace_size_limit",
+    description: "Bytes that the workspace may have",
+    default: i64::MAX,
+    min: 0,
+    max: i64::MAX,
+};
+
+const CONSTANTS: TextKnob = TextKnob {
+    id: "hipdnn_rs.constants",
+    description: "uid=token,… : the tensor's contents are the same whenever the token is, in this process",
+    max_length: 1 << 20,
+};
+
+const MAX_TOKEN: usize = 64;
+
+/// A client's name for the contents of a tensor.
+pub type Token = Box<str>;
+
+/// What a configuration asks of the host engine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Threads that work on an execution.
+    pub threads: usize,
+    /// Whether Winograd's algorithm may be used.
+    pub winograd: bool,
+    /// Bytes that the workspace may have.
+    pub workspace_limit: usize,
+    /// Tensors whose contents are known by a token.
+    pub constants: Vec<(TensorUid, Token)>,
+}
+
+impl Settings {
+    /// The knobs, as offered for every graph.
+    pub fn describe() -> Vec<Knob> {
+        let ints = [THREADS, WINOGRAD, DETERMINISTIC, WORKSPACE_LIMIT];
+        ints.iter().map(IntKnob::describe).chain([CONSTANTS.describe()]).collect()
+    }
+
+    /// Reads a configuration for a graph.
+    ///
+    /// # Errors
+    /// If a knob of this engine has a value that it does not take.
+    pub fn new(config: &EngineConfig, graph: &Graph) -> Result<Settings, Error> {
+        let int = |knob: IntKnob| Ok::<i64, Error>(knob.read(config)?.unwrap_or(knob.default));
+        int(DETERMINISTIC)?;
+        let threads = THREADS.read(config)?.unwrap_or_else(default_threads);
+        Ok(Settings {
+            threads: if threads == 0 { cores() } else { threads as usize },
+            winograd: int(WINOGRAD)? == 1,
+            workspace_limit: usize::try_from(int(WORKSPACE_LIMIT)?).unwrap_or(usize::MAX),
+            constants: constants(CONSTANTS.read(config)?.unwrap_or_default(), graph)?,
+        })
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What the environment says, or the knob's default.
+fn default_threads() -> i64 {
+    let Some(text) = std::env::var_os(THREADS_VARIABLE) else { return THREADS.default };
+    let text = text.to_string_lossy();
+    match text.trim().parse::<i64>() {
+        Ok(threads) if (THREADS.min..=THREADS.max).contains(&threads) => threads,
+        _ => {
+            let (min, max, default) = (THREADS.min, THREADS.max, THREADS.default);
+            log::warn!("{THREADS_VARIABLE}: wanted {min} to {max}, came {text:?}; taking {default}");
+            default
+        }
+    }
+}
+
+/// Parses `uid=token,…`.
+fn constants(text: &str, graph: &Graph) -> Result<Vec<(TensorUid, Token)>, Error> {
+    let id = CONSTANTS.id;
+    let wrong = |reason: String| Error::bad_param(format!("knob {id}: {reason}"));
+    let mut constants: Vec<(TensorUid, Token)> = Vec::new();
+    if text.is_empty() {
+        return Ok(constants);
+    }
+    for entry in text.split(',') {
+        let (uid, token) =
+            entry.split_once('=').ok_or_else(|| wrong(format!("wanted uid=token, came {}", shortened(entry))))?;
+        let uid: i64 = uid.parse().map_err(|_| wrong(format!("wanted a uid, came {}", shortened(uid))))?;
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if token.is_empty() || token.len() > MAX_TOKEN || !token.bytes().all(is_plain) {
+            let token = shortened(token);
+            return Err(wrong(format!(
+                "tensor {uid}: wanted a token of 1 to {MAX_TOKEN} characters of [0-9A-Za-z._-], came {token}"
+            )));
+        }
+        let uid = TensorUid(uid);
+        if graph.find(uid).is_none() {
+            return Err(wrong(format!("tensor {uid}: the graph has no such tensor")));
+        }
+        if let Some(node) = graph.producer(uid) {
+            return Err(wrong(format!("tensor {uid}: node {node} writes it, so it is no constant")));
+        }
+        constants.push((uid, token.into()));
+    }
+    constants.sort();
+    match constants.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => Err(wrong(format!("tensor {}: wanted one token, came two", pair[0].0))),
+        None => Ok(constants),
+    }
+}
+
+/// Foreign text in a message.
+fn shortened(text: &str) -> String {
+    let short: String = text.chars().take(80).collect();
+    if short.len() < text.len() { format!("{short:?}…") } else { format!("{short:?}") }
+}
