@@ -27,7 +27,8 @@ const VERSION: &CStr = c"1.3.0.0";
 pub unsafe extern "C" fn hipdnnCreate(handle: *mut HandlePtr) -> Status {
     enter("hipdnnCreate", format_args!("{handle:p}"), || {
         // SAFETY: null or valid, by the header.
-        *unsafe { place(handle, "the place for the handle") }? = handle::create() as HandlePtr;
+        let place = unsafe { place(handle, "the place for the handle") }?;
+        *place = handle::create() as HandlePtr;
         Ok(())
     })
 }
@@ -502,7 +503,8 @@ pub unsafe extern "C" fn hipdnnGetEngineIdByName_ext(handle: HandlePtr, name: *c
         // SAFETY: null or a text, by the header.
         let name = unsafe { pointer::text(name, "the engine name") }?;
         // SAFETY: null or valid, by the header.
-        *unsafe { place(id, "the engine id") }? = engines::id_of(&handle.resources, &name)?;
+        let place = unsafe { place(id, "the engine id") }?;
+        *place = engines::id_of(&handle.resources, &name)?;
         Ok(())
     })
 }

@@ -330,6 +330,7 @@ fn rows_of_variable_length_bring_their_offsets() {
 
 #[test]
 fn graphs_refuse_what_is_no_graph() {
+    let _turn = turn();
     let graph = Desc::new(D::OPERATIONGRAPH_DESCRIPTOR);
     let unfinished = Desc::new(D::OPERATION_POINTWISE_DESCRIPTOR);
     let tensor = common_tensor(1);
