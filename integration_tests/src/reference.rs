@@ -108,3 +108,58 @@ pub fn assert_close(what: &str, y: &HostTensor, wanted: &[Exact]) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hipdnn_schemas::TensorDef;
+
+    use super::*;
+
+    /// A convolution with the accuracy of fp32, whose every element can be spoilt.
+    fn computed(data_type: DataType) -> (HostTensor, Vec<Exact>) {
+        let convolution = Convolution { pre_padding: vec![1, 1], ..Convolution::new(2) };
+        let x = HostTensor::random(&TensorDef::new(1, data_type, &[1, 4, 6, 7]), 1);
+        let w = HostTensor::random(&TensorDef::new(2, data_type, &[4, 2, 3, 3]).channels_last(), 2);
+        let def = TensorDef::new(3, data_type, &[1, 4, 5, 6]);
+        let exact = convolve(&x, &w, &[1, 4, 5, 6], &convolution, 1.0);
+        let mut y = HostTensor::blank(&def);
+        for (index, exact) in indices(&def.dims).zip(&exact) {
+            y.set(&index, exact.value);
+        }
+        (y, exact)
+    }
+
+    #[test]
+    fn a_value_outside_its_bound_is_seen() {
+        for (data_type, relative) in [(DataType::Float, 1e-4), (DataType::Half, 2e-3), (DataType::BFloat16, 2e-2)] {
+            let (mut y, exact) = computed(data_type);
+            assert_close("rounded once", &y, &exact);
+            let index = [0, 1, 2, 3];
+            let good = y.get(&index);
+            for bad in [good * (1.0 + relative), good * (1.0 - relative), good + 0.5, f64::NAN, f64::INFINITY] {
+                y.set(&index, bad);
+                let outcome =
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| assert_close("spoilt", &y, &exact)));
+                assert!(outcome.is_err(), "{data_type}: {bad} passed for {good}");
+            }
+        }
+    }
+
+    #[test]
+    fn small_cases_by_hand() {
+        // x = [1, 2, 3], w = [10, 1]: cross-correlation slides w as it is, convolution flips it.
+        for (mode, wanted) in [(ConvMode::CrossCorrelation, [12.0, 23.0]), (ConvMode::Convolution, [21.0, 32.0])] {
+            let mut x = HostTensor::blank(&TensorDef::new(1, DataType::Float, &[1, 1, 3]));
+            let mut w = HostTensor::blank(&TensorDef::new(2, DataType::Float, &[1, 1, 2]));
+            for (at, value) in [1.0, 2.0, 3.0].into_iter().enumerate() {
+                x.set(&[0, 0, at as i64], value);
+            }
+            w.set(&[0, 0, 0], 10.0);
+            w.set(&[0, 0, 1], 1.0);
+            let convolution = Convolution { mode, ..Convolution::new(1) };
+            let got: Vec<f64> =
+                convolve(&x, &w, &[1, 1, 2], &convolution, 1.0).iter().map(|exact| exact.value).collect();
+            assert_eq!(got, wanted, "{mode}");
+        }
+    }
+}
