@@ -17,10 +17,10 @@ use crate::search::Plugins;
 use crate::workspace::Workspace;
 
 /// The engine whose tensors are in the host's memory.
-pub const HOST_ENGINE: &str = "HOST_RS_ENGINE";
+pub(crate) const HOST_ENGINE: &str = "HOST_RS_ENGINE";
 
 /// A backend library with the plugins it was told to load. Sessions of a process that want the same share one.
-pub struct Context {
+pub(crate) struct Context {
     backend: &'static Backend,
     plugins: Plugins,
     engines: Vec<EngineInfo>,
@@ -32,7 +32,7 @@ pub struct Context {
 
 /// An engine that the backend has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EngineInfo {
+pub(crate) struct EngineInfo {
     /// Its number.
     pub id: i64,
     /// Its name.
@@ -40,7 +40,7 @@ pub struct EngineInfo {
 }
 
 /// What one execution needs for itself: a handle, which serves one caller at a time, and memory to work in.
-pub struct Lane {
+pub(crate) struct Lane {
     handle: Handle,
     workspace: Workspace,
 }
@@ -126,7 +126,7 @@ impl Context {
     ///
     /// # Errors
     /// If no candidate is a usable backend, or the plugins cannot be changed because of another session.
-    pub fn open(candidates: &[PathBuf], plugins: &Plugins) -> Result<Arc<Context>, Error> {
+    pub(crate) fn open(candidates: &[PathBuf], plugins: &Plugins) -> Result<Arc<Context>, Error> {
         let mut registry = lock(&REGISTRY);
         let backend = registry.open(candidates).map_err(|error| Error::failed(error.to_string()))?;
         registry.contexts.retain(|context| context.strong_count() > 0);
@@ -179,17 +179,17 @@ impl Context {
     }
 
     /// The library's file.
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.backend.path()
     }
 
     /// The library's version, if it says.
-    pub fn version(&self) -> Option<String> {
+    pub(crate) fn version(&self) -> Option<String> {
         self.backend.version()
     }
 
     /// The engines that the backend lists; empty if it cannot say.
-    pub fn engines(&self) -> &[EngineInfo] {
+    pub(crate) fn engines(&self) -> &[EngineInfo] {
         &self.engines
     }
 
@@ -197,7 +197,7 @@ impl Context {
     ///
     /// # Errors
     /// If the backend gives no handle.
-    pub fn lane(&self) -> Result<Lane, BackendError> {
+    pub(crate) fn lane(&self) -> Result<Lane, BackendError> {
         if let Some(lane) = lock(&self.idle).pop() {
             return Ok(lane);
         }
@@ -205,7 +205,7 @@ impl Context {
     }
 
     /// Keeps a lane for the next caller, or drops it if enough are kept.
-    pub fn put_back(&self, lane: Lane) {
+    pub(crate) fn put_back(&self, lane: Lane) {
         let mut idle = lock(&self.idle);
         if idle.len() < self.most_idle {
             idle.push(lane);
@@ -220,7 +220,7 @@ impl Context {
     ///
     /// # Errors
     /// Why no engine does.
-    pub fn plan(self: &Arc<Self>, graph: &[u8], wish: &Wish) -> Result<Plan, NoPlan> {
+    pub(crate) fn plan(self: &Arc<Self>, graph: &[u8], wish: &Wish) -> Result<Plan, NoPlan> {
         let builder = lock(&self.builder);
         let descriptor = Descriptor::graph(self.backend, graph)?;
         descriptor.set(AttributeName::OPERATIONGRAPH_HANDLE, &[builder.raw])?;
@@ -239,6 +239,11 @@ impl Context {
         let mut candidates = Vec::new();
         let mut refusals = Vec::new();
         for config in configs.into_iter().take(filled) {
+            // A configuration says its engine only when it is finalised, and then takes no knobs any more.
+            if let Err(error) = config.finalize("engine configuration") {
+                refusals.push(error.to_string());
+                continue;
+            }
             let engine = config.child(AttributeName::ENGINECFG_ENGINE)?;
             let id = engine.get::<i64>(AttributeName::ENGINE_GLOBAL_INDEX)?;
             let name = self.engine_name(id, &engine);
@@ -266,11 +271,17 @@ impl Context {
         wish: &Wish,
     ) -> Result<(Descriptor, usize), BackendError> {
         let choices = self.knob_choices(engine, wish)?;
-        if !choices.is_empty() {
+        let with_knobs;
+        let config = if choices.is_empty() {
+            config
+        } else {
             let raw: Vec<_> = choices.iter().map(Descriptor::as_ptr).collect();
-            config.set(AttributeName::ENGINECFG_KNOB_CHOICES, &raw)?;
-        }
-        config.finalize("engine configuration")?;
+            with_knobs = Descriptor::new(self.backend, DescriptorType::ENGINECFG_DESCRIPTOR)?;
+            with_knobs.set(AttributeName::ENGINECFG_ENGINE, &[engine.as_ptr()])?;
+            with_knobs.set(AttributeName::ENGINECFG_KNOB_CHOICES, &raw)?;
+            with_knobs.finalize("engine configuration")?;
+            &with_knobs
+        };
         let plan = Descriptor::new(self.backend, DescriptorType::EXECUTION_PLAN_DESCRIPTOR)?;
         // Deprecated, and ignored by newer backends.
         let _ = plan.set(AttributeName::EXECUTION_PLAN_HANDLE, &[builder.raw]);
@@ -403,7 +414,7 @@ fn engines(handle: &Handle) -> Vec<EngineInfo> {
 
 /// What is wished of an engine, beyond the graph.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wish {
+pub(crate) struct Wish {
     /// The engine that is tried first.
     pub engine: Option<String>,
     /// Knobs to set on an engine that has them.
@@ -415,7 +426,7 @@ pub struct Wish {
 /// Why there is no plan, for users.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NoPlan(pub String);
+pub(crate) struct NoPlan(pub String);
 
 impl From<BackendError> for NoPlan {
     fn from(error: BackendError) -> NoPlan {
@@ -424,7 +435,7 @@ impl From<BackendError> for NoPlan {
 }
 
 /// A plan that is ready to run, on any lane of its context, several times at once.
-pub struct Plan {
+pub(crate) struct Plan {
     // Before the context: the backend's handles outlive the plan.
     plan: Descriptor,
     workspace: usize,
@@ -434,12 +445,12 @@ pub struct Plan {
 
 impl Plan {
     /// The engine that runs it.
-    pub fn engine(&self) -> &str {
+    pub(crate) fn engine(&self) -> &str {
         &self.engine
     }
 
     /// How much memory it works in, in bytes.
-    pub fn workspace(&self) -> usize {
+    pub(crate) fn workspace(&self) -> usize {
         self.workspace
     }
 
@@ -451,7 +462,7 @@ impl Plan {
     ///
     /// # Errors
     /// What the backend says.
-    pub unsafe fn execute(&self, uids: &[i64], addresses: &[*mut c_void]) -> Result<(), Error> {
+    pub(crate) unsafe fn execute(&self, uids: &[i64], addresses: &[*mut c_void]) -> Result<(), Error> {
         let failed = |error: BackendError| Error::failed(error.to_string());
         let mut lane = self.context.lane().map_err(failed)?;
         let result = self.execute_on(&mut lane, uids, addresses);

@@ -12,7 +12,7 @@ use crate::graph::{Node, TensorType, ValueInfo};
 use crate::translate::{Activation, AutoPad, ConvAttributes, Group, Step};
 
 /// A run of nodes that is a group.
-pub struct Recognised<'a> {
+pub(crate) struct Recognised<'a> {
     /// What they compute.
     pub group: Group,
     /// The inputs in the order of the graph's uids: x, w, the bias if there is one, residuals.
@@ -23,7 +23,7 @@ pub struct Recognised<'a> {
 
 /// An input of a group.
 #[derive(Clone)]
-pub struct Input<'a> {
+pub(crate) struct Input<'a> {
     /// The value.
     pub value: ValueInfo<'a>,
     /// What is known of it.
@@ -32,7 +32,7 @@ pub struct Input<'a> {
 
 /// Why nodes are no group; the text is for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Declined(pub String);
+pub(crate) struct Declined(pub String);
 
 impl From<Error> for Declined {
     fn from(error: Error) -> Declined {
@@ -45,7 +45,7 @@ fn declined<T>(reason: impl Into<String>) -> Result<T, Declined> {
 }
 
 /// Whether a group can begin with this node.
-pub fn begins_group(node: &Node<'_>) -> Result<bool, Error> {
+pub(crate) fn begins_group(node: &Node<'_>) -> Result<bool, Error> {
     Ok(node.domain()?.is_empty() && node.op_type()? == "Conv")
 }
 
@@ -53,7 +53,7 @@ pub fn begins_group(node: &Node<'_>) -> Result<bool, Error> {
 ///
 /// # Errors
 /// Why they are none.
-pub fn recognise<'a>(nodes: &[Node<'a>]) -> Result<Recognised<'a>, Declined> {
+pub(crate) fn recognise<'a>(nodes: &[Node<'a>]) -> Result<Recognised<'a>, Declined> {
     let Some((first, rest)) = nodes.split_first() else { return declined("there are no nodes") };
     let mut recognised = convolution(first)?;
     let mut rest = rest;

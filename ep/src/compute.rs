@@ -13,14 +13,14 @@ use crate::runtime::Runtime;
 use crate::translate::{Group, Y};
 
 /// The most inputs that a group has.
-pub const MAX_INPUTS: usize = 15;
+pub(crate) const MAX_INPUTS: usize = 15;
 
 /// The most dimensions that the extents of a run's tensors may have.
 const MAX_RANK: usize = 8;
 
 /// What the runtime holds for a compiled group: its callbacks, then ours.
 #[repr(C)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     callbacks: NodeComputeInfo,
     runtime: Runtime,
     context: Arc<Context>,
@@ -34,7 +34,7 @@ pub struct Kernel {
 
 /// An input of a group at run time.
 #[derive(Clone, Debug)]
-pub struct Input {
+pub(crate) struct Input {
     /// Which of the fused node's inputs it is.
     pub index: usize,
     /// Which of the graph's tensors it is.
@@ -48,7 +48,7 @@ pub struct Input {
 }
 
 /// What is known once the extents of the input are.
-pub struct Ready {
+pub(crate) struct Ready {
     y: Vec<i64>,
     /// `None` if the output has no elements.
     plan: Option<Arc<Plan>>,
@@ -70,7 +70,7 @@ impl std::ops::Deref for Extents {
 
 impl Kernel {
     /// A group with these inputs, the convolution's first.
-    pub fn new(
+    pub(crate) fn new(
         runtime: Runtime,
         context: Arc<Context>,
         group: Group,
@@ -93,7 +93,7 @@ impl Kernel {
     }
 
     /// Keeps a plan that was built for these extents of the input.
-    pub fn prepare(&self, x: &[i64], plan: Arc<Plan>) -> Result<(), Error> {
+    pub(crate) fn prepare(&self, x: &[i64], plan: Arc<Plan>) -> Result<(), Error> {
         let geometry = self.group.geometry(x).map_err(Error::invalid)?;
         self.ready.insert(x, Arc::new(Ready { y: geometry.y, plan: Some(plan) }));
         Ok(())

@@ -10,7 +10,7 @@ use hipdnn_sdk_bindings::hipdnn::backend::{
 /// A call of the backend that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {status}{}", detail(text))]
-pub struct BackendError {
+pub(crate) struct BackendError {
     /// What was called, and on what.
     pub call: String,
     /// What it answered.
@@ -24,7 +24,7 @@ fn detail(text: &str) -> String {
 }
 
 /// Turns a status into a result, with the backend's own words.
-pub fn check(backend: &Backend, status: Status, call: impl FnOnce() -> String) -> Result<(), BackendError> {
+pub(crate) fn check(backend: &Backend, status: Status, call: impl FnOnce() -> String) -> Result<(), BackendError> {
     if status == Status::SUCCESS {
         return Ok(());
     }
@@ -35,7 +35,7 @@ pub fn check(backend: &Backend, status: Status, call: impl FnOnce() -> String) -
 ///
 /// # Safety
 /// The type has the layout of C's element, and any bytes that the backend writes are a value of it.
-pub unsafe trait Element: Copy {
+pub(crate) unsafe trait Element: Copy {
     /// The attribute type that names it.
     const KIND: AttributeType;
     /// What a buffer holds before the backend fills it.
@@ -79,7 +79,7 @@ unsafe impl Element for hipdnn_sdk_bindings::hipdnn::backend::HeurMode {
 }
 
 /// A descriptor that is destroyed on drop.
-pub struct Descriptor {
+pub(crate) struct Descriptor {
     backend: &'static Backend,
     raw: DescriptorPtr,
 }
@@ -98,7 +98,7 @@ impl Drop for Descriptor {
 
 impl Descriptor {
     /// Makes an empty one.
-    pub fn new(backend: &'static Backend, kind: DescriptorType) -> Result<Descriptor, BackendError> {
+    pub(crate) fn new(backend: &'static Backend, kind: DescriptorType) -> Result<Descriptor, BackendError> {
         let mut raw = null_mut();
         // SAFETY: `raw` is valid for the call.
         let status = unsafe { (backend.create_descriptor)(kind, &mut raw) };
@@ -107,7 +107,7 @@ impl Descriptor {
     }
 
     /// Makes a graph from its bytes; it still has to be given a handle and finalised.
-    pub fn graph(backend: &'static Backend, bytes: &[u8]) -> Result<Descriptor, BackendError> {
+    pub(crate) fn graph(backend: &'static Backend, bytes: &[u8]) -> Result<Descriptor, BackendError> {
         let call = || "reading the graph".to_string();
         let Some(deserialize) = backend.create_and_deserialize_graph else {
             let text = "the library has no hipdnnBackendCreateAndDeserializeGraph_ext".to_string();
@@ -133,12 +133,12 @@ impl Descriptor {
     }
 
     /// The backend's own pointer, for attributes whose elements are descriptors.
-    pub fn as_ptr(&self) -> DescriptorPtr {
+    pub(crate) fn as_ptr(&self) -> DescriptorPtr {
         self.raw
     }
 
     /// Sets an attribute to these elements, of their own type.
-    pub fn set<T: Element>(&self, name: AttributeName, elements: &[T]) -> Result<(), BackendError> {
+    pub(crate) fn set<T: Element>(&self, name: AttributeName, elements: &[T]) -> Result<(), BackendError> {
         // SAFETY: `elements` is valid for the call, and its element is the type's by `Element`. What descriptors or
         // handles among them point to is alive: the callers hold them.
         let status = unsafe {
@@ -148,14 +148,14 @@ impl Descriptor {
     }
 
     /// Makes the descriptor ready for use.
-    pub fn finalize(&self, what: &str) -> Result<(), BackendError> {
+    pub(crate) fn finalize(&self, what: &str) -> Result<(), BackendError> {
         // SAFETY: the descriptor is alive.
         let status = unsafe { (self.backend.finalize)(self.raw) };
         check(self.backend, status, || format!("finalizing the {what}"))
     }
 
     /// Reads an attribute that is one value.
-    pub fn get<T: Element>(&self, name: AttributeName) -> Result<T, BackendError> {
+    pub(crate) fn get<T: Element>(&self, name: AttributeName) -> Result<T, BackendError> {
         let mut value = T::EMPTY;
         let mut count = 0i64;
         // SAFETY: `value` has room for the one element that is asked for.
@@ -166,7 +166,7 @@ impl Descriptor {
     }
 
     /// How many elements an attribute has.
-    pub fn count<T: Element>(&self, name: AttributeName) -> Result<usize, BackendError> {
+    pub(crate) fn count<T: Element>(&self, name: AttributeName) -> Result<usize, BackendError> {
         let mut count = 0i64;
         // SAFETY: a count query: no element is written.
         let status = unsafe { (self.backend.get_attribute)(self.raw, name, T::KIND, 0, &mut count, null_mut()) };
@@ -175,7 +175,7 @@ impl Descriptor {
     }
 
     /// Reads an attribute into `elements`, which the backend may also read; gives how many were written.
-    pub fn read<T: Element>(&self, name: AttributeName, elements: &mut [T]) -> Result<usize, BackendError> {
+    pub(crate) fn read<T: Element>(&self, name: AttributeName, elements: &mut [T]) -> Result<usize, BackendError> {
         let mut count = 0i64;
         // SAFETY: `elements` has room for as many as we ask for.
         let status = unsafe {
@@ -193,7 +193,7 @@ impl Descriptor {
     }
 
     /// Reads an attribute that is a text.
-    pub fn text(&self, name: AttributeName) -> Result<String, BackendError> {
+    pub(crate) fn text(&self, name: AttributeName) -> Result<String, BackendError> {
         let mut bytes = vec![0u8; self.count::<u8>(name)?];
         if bytes.is_empty() {
             return Ok(String::new());
@@ -205,7 +205,7 @@ impl Descriptor {
     }
 
     /// Reads an attribute that is descriptors; each becomes ours.
-    pub fn children(&self, name: AttributeName) -> Result<Vec<Descriptor>, BackendError> {
+    pub(crate) fn children(&self, name: AttributeName) -> Result<Vec<Descriptor>, BackendError> {
         let mut raw = vec![null_mut(); self.count::<DescriptorPtr>(name)?];
         if raw.is_empty() {
             return Ok(Vec::new());
@@ -216,7 +216,7 @@ impl Descriptor {
     }
 
     /// Reads an attribute that is one descriptor, which becomes ours.
-    pub fn child(&self, name: AttributeName) -> Result<Descriptor, BackendError> {
+    pub(crate) fn child(&self, name: AttributeName) -> Result<Descriptor, BackendError> {
         let raw = self.get::<DescriptorPtr>(name)?;
         Descriptor::owned(self.backend, raw, || format!("reading {name}"))
     }

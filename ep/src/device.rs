@@ -10,7 +10,7 @@ use hipdnn_sdk_bindings::library::Library;
 ///
 /// The provider's tensors are in the host's memory so far. Where a GPU is usable, engines for it may be loaded, and
 /// must not be given such tensors.
-pub fn gpu_usable() -> bool {
+pub(crate) fn gpu_usable() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
         let names = ["libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6"];

@@ -5,7 +5,7 @@ use hipdnn_sdk_bindings::ort::{ErrorCode, MissingEntry};
 /// What a callback answers when it does not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Error {
+pub(crate) struct Error {
     /// The runtime's kind of error.
     pub code: ErrorCode,
     /// One sentence: what was wanted and what came.
@@ -14,17 +14,17 @@ pub struct Error {
 
 impl Error {
     /// The caller gave something that cannot be used.
-    pub fn invalid(message: impl Into<String>) -> Error {
+    pub(crate) fn invalid(message: impl Into<String>) -> Error {
         Error { code: ErrorCode::INVALID_ARGUMENT, message: message.into() }
     }
 
     /// The provider could not do its work.
-    pub fn failed(message: impl Into<String>) -> Error {
+    pub(crate) fn failed(message: impl Into<String>) -> Error {
         Error { code: ErrorCode::EP_FAIL, message: message.into() }
     }
 
     /// The same error, saying first where it happened.
-    pub fn at(self, place: impl std::fmt::Display) -> Error {
+    pub(crate) fn at(self, place: impl std::fmt::Display) -> Error {
         Error { message: format!("{place}: {}", self.message), ..self }
     }
 }

@@ -21,14 +21,14 @@ const VENDOR: &CStr = c"hipdnn-rs";
 
 /// What the runtime holds for this library: its callbacks, then ours.
 #[repr(C)]
-pub struct Factory {
+pub(crate) struct Factory {
     callbacks: EpFactory,
     runtime: Runtime,
 }
 
 impl Factory {
     /// A factory for that runtime.
-    pub fn new(runtime: Runtime) -> Box<Factory> {
+    pub(crate) fn new(runtime: Runtime) -> Box<Factory> {
         let callbacks = EpFactory {
             ort_version_supported: runtime.version(),
             get_name: Some(get_name),
@@ -46,14 +46,14 @@ impl Factory {
     }
 
     /// The callbacks, as the runtime holds them; [`Factory::take_back`] undoes it.
-    pub fn into_raw(self: Box<Self>) -> *mut EpFactory {
+    pub(crate) fn into_raw(self: Box<Self>) -> *mut EpFactory {
         debug_assert!(self.callbacks.get_name.is_some());
         Box::into_raw(self).cast()
     }
 
     /// # Safety
     /// `raw` is null or came from [`Factory::into_raw`], and is not used again.
-    pub unsafe fn take_back(raw: *mut EpFactory) {
+    pub(crate) unsafe fn take_back(raw: *mut EpFactory) {
         if !raw.is_null() {
             // SAFETY: the callbacks are the first member of a factory, which was boxed.
             drop(unsafe { Box::from_raw(raw.cast::<Factory>()) });

@@ -12,21 +12,21 @@ use crate::runtime::{Runtime, text_of};
 
 /// A graph, or a view of some nodes of one.
 #[derive(Clone, Copy)]
-pub struct Graph<'a> {
+pub(crate) struct Graph<'a> {
     runtime: &'a Runtime,
     raw: NonNull<ort::Graph>,
 }
 
 /// A node.
 #[derive(Clone, Copy)]
-pub struct Node<'a> {
+pub(crate) struct Node<'a> {
     runtime: &'a Runtime,
     raw: NonNull<ort::Node>,
 }
 
 /// A named value: an input or output of nodes or of the graph.
 #[derive(Clone, Copy)]
-pub struct ValueInfo<'a> {
+pub(crate) struct ValueInfo<'a> {
     runtime: &'a Runtime,
     raw: NonNull<ort::ValueInfo>,
     graph: PhantomData<&'a ort::Graph>,
@@ -34,7 +34,7 @@ pub struct ValueInfo<'a> {
 
 /// What is known of a tensor before the model runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorType {
+pub(crate) struct TensorType {
     /// Type of the elements.
     pub element: ElementType,
     /// Extents, -1 where unknown; `None` if not even the rank is known.
@@ -75,19 +75,19 @@ impl<'a> Graph<'a> {
     ///
     /// # Errors
     /// If it is null.
-    pub unsafe fn new(runtime: &'a Runtime, raw: *const ort::Graph) -> Result<Graph<'a>, Error> {
+    pub(crate) unsafe fn new(runtime: &'a Runtime, raw: *const ort::Graph) -> Result<Graph<'a>, Error> {
         let raw = NonNull::new(raw.cast_mut()).ok_or_else(|| Error::invalid("the graph is null"))?;
         Ok(Graph { runtime, raw })
     }
 
     /// The graph's name.
-    pub fn name(&self) -> Result<&'a str, Error> {
+    pub(crate) fn name(&self) -> Result<&'a str, Error> {
         // SAFETY: the graph is alive and the answer's place is valid for the call.
         self.runtime.text(|out| unsafe { self.runtime.api.graph_get_name()(self.raw.as_ptr(), out) })
     }
 
     /// The nodes in topological order.
-    pub fn nodes(&self) -> Result<Vec<Node<'a>>, Error> {
+    pub(crate) fn nodes(&self) -> Result<Vec<Node<'a>>, Error> {
         let api = &self.runtime.api;
         // SAFETY: the graph is alive and the answer's place is valid for the call.
         let count = self.runtime.get(0, |out| unsafe { api.graph_get_num_nodes()(self.raw.as_ptr(), out) })?;
@@ -97,7 +97,7 @@ impl<'a> Graph<'a> {
     }
 
     /// The node whose body this graph is, if it is one.
-    pub fn parent(&self) -> Result<Option<Node<'a>>, Error> {
+    pub(crate) fn parent(&self) -> Result<Option<Node<'a>>, Error> {
         let api = &self.runtime.api;
         // SAFETY: the graph is alive and the answer's place is valid for the call.
         let node = self.runtime.get(null(), |out| unsafe { api.graph_get_parent_node()(self.raw.as_ptr(), out) })?;
@@ -105,7 +105,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Where the graph is in the model: the names of the graphs and nodes that it is inside of, from the outermost.
-    pub fn path(&self) -> Result<String, Error> {
+    pub(crate) fn path(&self) -> Result<String, Error> {
         let mut path = vec![self.name()?.to_string()];
         let mut parent = self.parent()?;
         // A model nests as deep as its author did; this bound only ends a loop that should not be.
@@ -134,30 +134,30 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// If it is null.
-    pub unsafe fn new(runtime: &'a Runtime, raw: *const ort::Node) -> Result<Node<'a>, Error> {
+    pub(crate) unsafe fn new(runtime: &'a Runtime, raw: *const ort::Node) -> Result<Node<'a>, Error> {
         let raw = NonNull::new(raw.cast_mut()).ok_or_else(|| Error::invalid("the node is null"))?;
         Ok(Node { runtime, raw })
     }
 
     /// The runtime's own object.
-    pub fn as_ptr(&self) -> *const ort::Node {
+    pub(crate) fn as_ptr(&self) -> *const ort::Node {
         self.raw.as_ptr()
     }
 
     /// The node's number, unique in its graph.
-    pub fn id(&self) -> Result<usize, Error> {
+    pub(crate) fn id(&self) -> Result<usize, Error> {
         // SAFETY: the node is alive and the answer's place is valid for the call.
         self.runtime.get(0, |out| unsafe { self.runtime.api.node_get_id()(self.raw.as_ptr(), out) })
     }
 
     /// The node's name, which may be empty.
-    pub fn name(&self) -> Result<&'a str, Error> {
+    pub(crate) fn name(&self) -> Result<&'a str, Error> {
         // SAFETY: as above.
         self.runtime.text(|out| unsafe { self.runtime.api.node_get_name()(self.raw.as_ptr(), out) })
     }
 
     /// The node's name; for one without, that of its first output, which is unique.
-    pub fn label(&self) -> Result<&'a str, Error> {
+    pub(crate) fn label(&self) -> Result<&'a str, Error> {
         match self.name()? {
             "" => match self.outputs()?.into_iter().flatten().next() {
                 Some(output) => output.name(),
@@ -168,26 +168,26 @@ impl<'a> Node<'a> {
     }
 
     /// The operator.
-    pub fn op_type(&self) -> Result<&'a str, Error> {
+    pub(crate) fn op_type(&self) -> Result<&'a str, Error> {
         // SAFETY: as above.
         self.runtime.text(|out| unsafe { self.runtime.api.node_get_operator_type()(self.raw.as_ptr(), out) })
     }
 
     /// The operator's domain; empty for ONNX's own.
-    pub fn domain(&self) -> Result<&'a str, Error> {
+    pub(crate) fn domain(&self) -> Result<&'a str, Error> {
         // SAFETY: as above.
         let domain = self.runtime.text(|out| unsafe { self.runtime.api.node_get_domain()(self.raw.as_ptr(), out) })?;
         Ok(if domain == "ai.onnx" { "" } else { domain })
     }
 
     /// The operator set version that the operator's definition dates from.
-    pub fn since_version(&self) -> Result<i32, Error> {
+    pub(crate) fn since_version(&self) -> Result<i32, Error> {
         // SAFETY: as above.
         self.runtime.get(0, |out| unsafe { self.runtime.api.node_get_since_version()(self.raw.as_ptr(), out) })
     }
 
     /// The provider that has the node already; empty if none has.
-    pub fn ep_name(&self) -> Result<&'a str, Error> {
+    pub(crate) fn ep_name(&self) -> Result<&'a str, Error> {
         // SAFETY: as above.
         let name =
             self.runtime.get(null(), |out| unsafe { self.runtime.api.node_get_ep_name()(self.raw.as_ptr(), out) })?;
@@ -196,7 +196,7 @@ impl<'a> Node<'a> {
     }
 
     /// The graph that the node is in.
-    pub fn graph(&self) -> Result<Option<Graph<'a>>, Error> {
+    pub(crate) fn graph(&self) -> Result<Option<Graph<'a>>, Error> {
         // SAFETY: as above.
         let graph =
             self.runtime.get(null(), |out| unsafe { self.runtime.api.node_get_graph()(self.raw.as_ptr(), out) })?;
@@ -204,7 +204,7 @@ impl<'a> Node<'a> {
     }
 
     /// The inputs; `None` for one that is left out.
-    pub fn inputs(&self) -> Result<Vec<Option<ValueInfo<'a>>>, Error> {
+    pub(crate) fn inputs(&self) -> Result<Vec<Option<ValueInfo<'a>>>, Error> {
         let api = &self.runtime.api;
         // SAFETY: the node is alive and the answer's place is valid for the call.
         let count = self.runtime.get(0, |out| unsafe { api.node_get_num_inputs()(self.raw.as_ptr(), out) })?;
@@ -214,7 +214,7 @@ impl<'a> Node<'a> {
     }
 
     /// The outputs; `None` for one that is left out.
-    pub fn outputs(&self) -> Result<Vec<Option<ValueInfo<'a>>>, Error> {
+    pub(crate) fn outputs(&self) -> Result<Vec<Option<ValueInfo<'a>>>, Error> {
         let api = &self.runtime.api;
         // SAFETY: the node is alive and the answer's place is valid for the call.
         let count = self.runtime.get(0, |out| unsafe { api.node_get_num_outputs()(self.raw.as_ptr(), out) })?;
@@ -277,27 +277,27 @@ impl<'a> Node<'a> {
     }
 
     /// An attribute that is an integer.
-    pub fn int(&self, name: &CStr) -> Result<Option<i64>, Error> {
+    pub(crate) fn int(&self, name: &CStr) -> Result<Option<i64>, Error> {
         // SAFETY: integers are stored as 64 bits.
         let values = unsafe { self.read::<i64>(name, OpAttrType::INT) }?;
         Ok(values.and_then(|values| values.first().copied()))
     }
 
     /// An attribute that is a list of integers.
-    pub fn ints(&self, name: &CStr) -> Result<Option<Vec<i64>>, Error> {
+    pub(crate) fn ints(&self, name: &CStr) -> Result<Option<Vec<i64>>, Error> {
         // SAFETY: integers are stored as 64 bits.
         unsafe { self.read::<i64>(name, OpAttrType::INTS) }
     }
 
     /// An attribute that is a number.
-    pub fn float(&self, name: &CStr) -> Result<Option<f32>, Error> {
+    pub(crate) fn float(&self, name: &CStr) -> Result<Option<f32>, Error> {
         // SAFETY: floats are stored as 32 bits.
         let values = unsafe { self.read::<f32>(name, OpAttrType::FLOAT) }?;
         Ok(values.and_then(|values| values.first().copied()))
     }
 
     /// An attribute that is a text.
-    pub fn string(&self, name: &CStr) -> Result<Option<String>, Error> {
+    pub(crate) fn string(&self, name: &CStr) -> Result<Option<String>, Error> {
         // SAFETY: texts are stored as bytes.
         let Some(mut bytes) = (unsafe { self.read::<u8>(name, OpAttrType::STRING) })? else { return Ok(None) };
         while bytes.last() == Some(&0) {
@@ -314,13 +314,13 @@ impl<'a> ValueInfo<'a> {
     }
 
     /// The value's name.
-    pub fn name(&self) -> Result<&'a str, Error> {
+    pub(crate) fn name(&self) -> Result<&'a str, Error> {
         // SAFETY: the value is alive and the answer's place is valid for the call.
         self.runtime.text(|out| unsafe { self.runtime.api.get_value_info_name()(self.raw.as_ptr(), out) })
     }
 
     /// What is known of the tensor; `None` if the value is not one, or nothing is known.
-    pub fn tensor(&self) -> Result<Option<TensorType>, Error> {
+    pub(crate) fn tensor(&self) -> Result<Option<TensorType>, Error> {
         let (runtime, api) = (self.runtime, &self.runtime.api);
         // SAFETY: the value is alive and the answer's place is valid for the call.
         let info = runtime.get(null(), |out| unsafe { api.get_value_info_type_info()(self.raw.as_ptr(), out) })?;
@@ -342,28 +342,28 @@ impl<'a> ValueInfo<'a> {
     }
 
     /// Whether this is an initializer that nothing can replace at run time.
-    pub fn is_constant(&self) -> Result<bool, Error> {
+    pub(crate) fn is_constant(&self) -> Result<bool, Error> {
         let api = &self.runtime.api;
         // SAFETY: the value is alive and the answer's place is valid for the call.
         self.runtime.get(false, |out| unsafe { api.value_info_is_constant_initializer()(self.raw.as_ptr(), out) })
     }
 
     /// Whether the graph hands this value out.
-    pub fn is_graph_output(&self) -> Result<bool, Error> {
+    pub(crate) fn is_graph_output(&self) -> Result<bool, Error> {
         let api = &self.runtime.api;
         // SAFETY: as above.
         self.runtime.get(false, |out| unsafe { api.value_info_is_graph_output()(self.raw.as_ptr(), out) })
     }
 
     /// How many inputs of nodes read this value.
-    pub fn uses(&self) -> Result<usize, Error> {
+    pub(crate) fn uses(&self) -> Result<usize, Error> {
         let api = &self.runtime.api;
         // SAFETY: as above.
         self.runtime.get(0, |out| unsafe { api.value_info_get_value_num_consumers()(self.raw.as_ptr(), out) })
     }
 
     /// The nodes that read this value, one for each use, with the number of the input; an input of -1 is an implicit one.
-    pub fn consumers(&self) -> Result<Vec<(Node<'a>, i64)>, Error> {
+    pub(crate) fn consumers(&self) -> Result<Vec<(Node<'a>, i64)>, Error> {
         let api = &self.runtime.api;
         let count = self.uses()?;
         let mut inputs = vec![0i64; count];
@@ -379,7 +379,7 @@ impl<'a> ValueInfo<'a> {
     }
 
     /// The type, extents and bytes of an initializer in the host's memory; `None` if the value is not one.
-    pub fn initializer(&self) -> Result<Option<(TensorType, &'a [u8])>, Error> {
+    pub(crate) fn initializer(&self) -> Result<Option<(TensorType, &'a [u8])>, Error> {
         let (runtime, api) = (self.runtime, &self.runtime.api);
         let value = runtime.get(null(), |out| {
             // SAFETY: the value is alive and the answer's place is valid for the call.
@@ -435,7 +435,7 @@ impl Runtime {
     ///
     /// # Errors
     /// If the runtime says that it is none.
-    pub unsafe fn shape_of(&self, value: *const ort::Value) -> Result<TensorType, Error> {
+    pub(crate) unsafe fn shape_of(&self, value: *const ort::Value) -> Result<TensorType, Error> {
         let api = &self.api;
         // SAFETY: the tensor is alive and the answer's place is valid for the call.
         let info = self.get(std::ptr::null_mut(), |out| unsafe { api.get_tensor_type_and_shape()(value, out) })?;

@@ -14,7 +14,7 @@ mod error;
 mod factory;
 mod graph;
 mod log;
-mod options;
+pub mod options;
 mod plan_cache;
 mod provider;
 mod report;
@@ -32,8 +32,6 @@ use error::Error;
 use factory::Factory;
 use runtime::{Runtime, caught, status_without_runtime};
 
-pub use options::{KEYS as OPTION_KEYS, PREFIX as OPTION_PREFIX};
-
 /// The provider's name.
 pub const NAME: &CStr = c"HipDnnRsExecutionProvider";
 /// [`NAME`] for messages.
@@ -50,7 +48,6 @@ const VERSION_TEXT: &str = env!("CARGO_PKG_VERSION");
 /// # Safety
 /// The runtime calls this, with its own objects; `factories` has room for `max_factories`.
 #[unsafe(no_mangle)]
-#[expect(non_snake_case, reason = "the runtime looks for this name")]
 pub unsafe extern "system" fn CreateEpFactories(
     _registered_name: *const c_char,
     base: *const ApiBase,
@@ -86,7 +83,6 @@ pub unsafe extern "system" fn CreateEpFactories(
 /// # Safety
 /// `factory` is null or one that [`CreateEpFactories`] gave, and is not used again.
 #[unsafe(no_mangle)]
-#[expect(non_snake_case, reason = "the runtime looks for this name")]
 pub unsafe extern "system" fn ReleaseEpFactory(factory: *mut EpFactory) -> *mut Status {
     // A panic while dropping has nowhere to go.
     let _ = caught(|| {

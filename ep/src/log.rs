@@ -8,7 +8,7 @@ use crate::runtime::Runtime;
 
 /// A logger of the runtime, with the level below which it wants nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Logger {
+pub(crate) struct Logger {
     runtime: Runtime,
     raw: *const ort::Logger,
     level: LoggingLevel,
@@ -24,7 +24,7 @@ impl Logger {
     ///
     /// # Safety
     /// `raw` is null or a logger that outlives the result's uses.
-    pub unsafe fn new(runtime: Runtime, raw: *const ort::Logger) -> Logger {
+    pub(crate) unsafe fn new(runtime: Runtime, raw: *const ort::Logger) -> Logger {
         let mut level = LoggingLevel(i32::MAX);
         if !raw.is_null() {
             // SAFETY: `raw` is a logger and `level` is valid for the call; the status is ours.
@@ -37,7 +37,7 @@ impl Logger {
     }
 
     /// Logs a message that is made only if it is wanted.
-    pub fn log(&self, level: LoggingLevel, message: impl FnOnce() -> String) {
+    pub(crate) fn log(&self, level: LoggingLevel, message: impl FnOnce() -> String) {
         if level < self.level || self.raw.is_null() {
             return;
         }
@@ -51,17 +51,17 @@ impl Logger {
     }
 
     /// Something the user should know.
-    pub fn warning(&self, message: impl FnOnce() -> String) {
+    pub(crate) fn warning(&self, message: impl FnOnce() -> String) {
         self.log(LoggingLevel::WARNING, message);
     }
 
     /// What was chosen.
-    pub fn info(&self, message: impl FnOnce() -> String) {
+    pub(crate) fn info(&self, message: impl FnOnce() -> String) {
         self.log(LoggingLevel::INFO, message);
     }
 
     /// Details for debugging.
-    pub fn verbose(&self, message: impl FnOnce() -> String) {
+    pub(crate) fn verbose(&self, message: impl FnOnce() -> String) {
         self.log(LoggingLevel::VERBOSE, message);
     }
 }

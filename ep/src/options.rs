@@ -9,7 +9,7 @@ pub const PREFIX: &str = "ep.hipdnnrsexecutionprovider.";
 
 /// The options, read and checked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub(crate) struct Options {
     /// `backend`: the backend library, or the directory it is in. Nothing else is tried.
     pub backend: Option<PathBuf>,
     /// `plugin_dir`: a directory with engine plugins, or one plugin. Nothing else is loaded.
@@ -64,7 +64,7 @@ impl Options {
     ///
     /// # Errors
     /// An unknown key or a value that its key does not take.
-    pub fn parse<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Options, Error> {
+    pub(crate) fn parse<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Options, Error> {
         let mut options = Options::default();
         for (key, value) in entries {
             let Some(key) = key.strip_prefix(PREFIX) else { continue };

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Keeps what was built for the most recently used keys. Readers of different keys do not wait for one another, and
 /// not for a build.
-pub struct PlanCache<T> {
+pub(crate) struct PlanCache<T> {
     capacity: usize,
     entries: RwLock<Vec<Entry<T>>>,
     building: Mutex<()>,
@@ -20,7 +20,7 @@ struct Entry<T> {
 
 impl<T> PlanCache<T> {
     /// A cache of at most `capacity` keys, at least 1.
-    pub fn new(capacity: usize) -> PlanCache<T> {
+    pub(crate) fn new(capacity: usize) -> PlanCache<T> {
         PlanCache {
             capacity: capacity.max(1),
             entries: RwLock::new(Vec::new()),
@@ -30,7 +30,7 @@ impl<T> PlanCache<T> {
     }
 
     /// What is kept for `key`.
-    pub fn get(&self, key: &[i64]) -> Option<Arc<T>> {
+    pub(crate) fn get(&self, key: &[i64]) -> Option<Arc<T>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let entry = entries.iter().find(|entry| *entry.key == *key)?;
         // With one key there is no order to keep, and no cache line for threads to fight over.
@@ -44,7 +44,7 @@ impl<T> PlanCache<T> {
     ///
     /// # Errors
     /// What `build` says; then nothing is kept.
-    pub fn get_or_build<E>(&self, key: &[i64], build: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
+    pub(crate) fn get_or_build<E>(&self, key: &[i64], build: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
         if let Some(value) = self.get(key) {
             return Ok(value);
         }
@@ -58,7 +58,7 @@ impl<T> PlanCache<T> {
     }
 
     /// Keeps `value` for `key`, in place of the least recently used one if there are too many.
-    pub fn insert(&self, key: &[i64], value: Arc<T>) {
+    pub(crate) fn insert(&self, key: &[i64], value: Arc<T>) {
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         let mut dropped = None;

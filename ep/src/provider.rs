@@ -23,7 +23,7 @@ use crate::translate::{B, RESIDUAL, W, X};
 
 /// What the runtime holds for a session: its callbacks, then ours.
 #[repr(C)]
-pub struct Provider {
+pub(crate) struct Provider {
     callbacks: Ep,
     runtime: Runtime,
     logger: Logger,
@@ -68,7 +68,7 @@ impl Provider {
     ///
     /// # Errors
     /// If the options are wrong, or name what is not there.
-    pub fn new(runtime: Runtime, logger: Logger, options: Options) -> Result<Box<Provider>, Error> {
+    pub(crate) fn new(runtime: Runtime, logger: Logger, options: Options) -> Result<Box<Provider>, Error> {
         let report = options.report.as_deref().map(Report::open).transpose()?;
         let context = open_backend(&options)?;
         match &context {

@@ -10,14 +10,14 @@ use serde::Serialize;
 use crate::error::Error;
 
 /// A report file; lines are appended.
-pub struct Report {
+pub(crate) struct Report {
     file: Mutex<File>,
     path: String,
 }
 
 /// The first line of a session: with what it works.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Session<'a> {
+pub(crate) struct Session<'a> {
     /// The provider's name.
     pub provider: &'a str,
     /// The provider's version.
@@ -36,7 +36,7 @@ pub struct Session<'a> {
 
 /// One node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The node's name; for one without, that of its first output.
     pub node: String,
     /// The operator.
@@ -66,7 +66,7 @@ impl Report {
     ///
     /// # Errors
     /// If that fails.
-    pub fn open(path: &Path) -> Result<Report, Error> {
+    pub(crate) fn open(path: &Path) -> Result<Report, Error> {
         let file = OpenOptions::new().append(true).create(true).open(path);
         let file = file.map_err(|error| Error::invalid(format!("the report {}: {error}", path.display())))?;
         Ok(Report { file: Mutex::new(file), path: path.display().to_string() })
@@ -76,7 +76,7 @@ impl Report {
     ///
     /// # Errors
     /// If that fails.
-    pub fn append<T: Serialize>(&self, lines: &[T]) -> Result<(), Error> {
+    pub(crate) fn append<T: Serialize>(&self, lines: &[T]) -> Result<(), Error> {
         let mut text = Vec::new();
         for line in lines {
             serde_json::to_writer(&mut text, line).map_err(|error| Error::failed(error.to_string()))?;

@@ -10,7 +10,7 @@ use crate::error::Error;
 
 /// The runtime's function tables, of the newest version that both sides know.
 #[derive(Clone, Copy, Debug)]
-pub struct Runtime {
+pub(crate) struct Runtime {
     /// `OrtApi`
     pub api: Api,
     /// `OrtEpApi`
@@ -27,7 +27,7 @@ impl Runtime {
     ///
     /// # Errors
     /// If the runtime is too old, in a sentence for its user.
-    pub unsafe fn negotiate(base: &ApiBase) -> Result<Runtime, Error> {
+    pub(crate) unsafe fn negotiate(base: &ApiBase) -> Result<Runtime, Error> {
         // SAFETY: the caller vouches for `base`.
         let text = unsafe { base.version_string() }.unwrap_or("of unknown version");
         let version = negotiated_version(text)?;
@@ -47,7 +47,7 @@ impl Runtime {
     }
 
     /// The version word for structs that are handed to the runtime.
-    pub fn version(&self) -> u32 {
+    pub(crate) fn version(&self) -> u32 {
         self.api.version()
     }
 
@@ -58,7 +58,7 @@ impl Runtime {
     ///
     /// # Errors
     /// The status, if it is one.
-    pub unsafe fn check(&self, status: *mut Status) -> Result<(), Error> {
+    pub(crate) unsafe fn check(&self, status: *mut Status) -> Result<(), Error> {
         if status.is_null() {
             return Ok(());
         }
@@ -72,7 +72,7 @@ impl Runtime {
     }
 
     /// A result as the runtime takes it.
-    pub fn status(&self, result: Result<(), Error>) -> *mut Status {
+    pub(crate) fn status(&self, result: Result<(), Error>) -> *mut Status {
         match result {
             Ok(()) => null_mut(),
             // SAFETY: the entry is the table's.
@@ -81,13 +81,13 @@ impl Runtime {
     }
 
     /// Runs a callback's body: an error becomes a status, and so does a panic.
-    pub fn guard(&self, body: impl FnOnce() -> Result<(), Error>) -> *mut Status {
+    pub(crate) fn guard(&self, body: impl FnOnce() -> Result<(), Error>) -> *mut Status {
         self.status(caught(body))
     }
 }
 
 /// Runs `body`; a panic becomes an error.
-pub fn caught(body: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+pub(crate) fn caught(body: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let what = panic.downcast_ref::<&str>().copied().map(str::to_string);
         let what = what.or_else(|| panic.downcast_ref::<String>().cloned());
@@ -110,7 +110,7 @@ unsafe fn make_status(create: CreateStatus, error: &Error) -> *mut Status {
 ///
 /// # Safety
 /// `base` is the runtime's own.
-pub unsafe fn status_without_runtime(base: &ApiBase, error: &Error) -> *mut Status {
+pub(crate) unsafe fn status_without_runtime(base: &ApiBase, error: &Error) -> *mut Status {
     // SAFETY: every runtime has version 1.
     let table = unsafe { (base.get_api)(1) }.cast::<*const c_void>();
     if table.is_null() {
@@ -148,7 +148,7 @@ fn negotiated_version(text: &str) -> Result<u32, Error> {
 ///
 /// # Safety
 /// `text` is null or a NUL-terminated text that lives as long as `'a`.
-pub unsafe fn text_of<'a>(text: *const c_char) -> Option<&'a str> {
+pub(crate) unsafe fn text_of<'a>(text: *const c_char) -> Option<&'a str> {
     if text.is_null() {
         return None;
     }

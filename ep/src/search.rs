@@ -9,11 +9,11 @@ use hipdnn_sdk_bindings::hipdnn::backend::LIBRARY_NAME;
 use crate::options::Options;
 
 /// File name of this project's engine plugin.
-pub const PLUGIN_NAME: &str = "libhipdnn_rs_plugin.so";
+pub(crate) const PLUGIN_NAME: &str = "libhipdnn_rs_plugin.so";
 
 /// What the environment says; a struct, so that the search itself depends on nothing else.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub(crate) struct Surroundings {
     /// `HIPDNN_RS_BACKEND`: the library.
     pub backend: Option<PathBuf>,
     /// `HIPDNN_BACKEND_LIBRARY_PATH`: the directory it is in, as hipDNN's own loader reads it.
@@ -28,7 +28,7 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// Of this process.
-    pub fn current() -> Surroundings {
+    pub(crate) fn current() -> Surroundings {
         let path = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Surroundings {
             backend: path("HIPDNN_RS_BACKEND"),
@@ -42,7 +42,7 @@ impl Surroundings {
 
 /// The candidates for the backend library, in the order of trying, and whether somebody named it: then a failure is an
 /// error, not a reason to go on without.
-pub fn backend_candidates(options: &Options, surroundings: &Surroundings) -> (Vec<PathBuf>, bool) {
+pub(crate) fn backend_candidates(options: &Options, surroundings: &Surroundings) -> (Vec<PathBuf>, bool) {
     let exact = options.backend.as_ref().or(surroundings.backend.as_ref());
     if let Some(path) = exact {
         return (vec![library_at(path)], true);
@@ -65,7 +65,7 @@ fn library_at(path: &Path) -> PathBuf {
 
 /// Which plugins the backend is told to load.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plugins {
+pub(crate) enum Plugins {
     /// These and no others.
     Only(PathBuf),
     /// What the backend finds by itself, and if that serves no host memory, this one, too.
@@ -73,7 +73,7 @@ pub enum Plugins {
 }
 
 /// The choice of plugins.
-pub fn plugins(options: &Options, surroundings: &Surroundings) -> Plugins {
+pub(crate) fn plugins(options: &Options, surroundings: &Surroundings) -> Plugins {
     if let Some(path) = &options.plugin_dir {
         return Plugins::Only(absolute(path));
     }

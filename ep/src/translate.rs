@@ -9,21 +9,21 @@ use hipdnn_schemas::{
 };
 
 /// Uid of the convolution's input.
-pub const X: i64 = 1;
+pub(crate) const X: i64 = 1;
 /// Uid of the weights.
-pub const W: i64 = 2;
+pub(crate) const W: i64 = 2;
 /// Uid of the bias.
-pub const B: i64 = 3;
+pub(crate) const B: i64 = 3;
 /// Uid of the group's output.
-pub const Y: i64 = 4;
+pub(crate) const Y: i64 = 4;
 /// Uid of the first residual input; others follow.
-pub const RESIDUAL: i64 = 10;
+pub(crate) const RESIDUAL: i64 = 10;
 /// Uid of the first intermediate; others follow.
 const INTERMEDIATE: i64 = 100;
 
 /// ONNX's `auto_pad`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AutoPad {
+pub(crate) enum AutoPad {
     /// Padding is given.
     NotSet,
     /// As much padding as makes the output `ceil(input / stride)`, the odd one after the image.
@@ -36,7 +36,7 @@ pub enum AutoPad {
 
 /// A convolution's attributes, filled in and checked against its weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConvAttributes {
+pub(crate) struct ConvAttributes {
     /// How padding is found.
     pub auto_pad: AutoPad,
     /// Padding before each spatial dimension.
@@ -53,7 +53,7 @@ pub struct ConvAttributes {
 
 /// One element-wise step after the convolution.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub(crate) enum Step {
     /// A function of each element.
     Activation(Activation),
     /// Adds an input of the output's shape.
@@ -62,7 +62,7 @@ pub enum Step {
 
 /// A function of each element.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Activation {
+pub(crate) enum Activation {
     /// `max(x, 0)`
     Relu,
     /// `x < 0 ? alpha·x : x`
@@ -91,7 +91,7 @@ pub enum Activation {
 
 /// What a group of nodes computes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
+pub(crate) struct Group {
     /// For messages and the backend's logs.
     pub name: String,
     /// Type of all inputs and of the output.
@@ -108,7 +108,7 @@ pub struct Group {
 
 /// The extents that follow from those of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub(crate) struct Geometry {
     /// Extents of the output.
     pub y: Vec<i64>,
     /// The convolution with its padding resolved.
@@ -117,12 +117,12 @@ pub struct Geometry {
 
 impl Group {
     /// How many dimensions are spatial.
-    pub fn spatial(&self) -> usize {
+    pub(crate) fn spatial(&self) -> usize {
         self.weights.len() - 2
     }
 
     /// Channels that the input must have.
-    pub fn channels(&self) -> i64 {
+    pub(crate) fn channels(&self) -> i64 {
         self.weights[1] * self.conv.group
     }
 
@@ -131,7 +131,7 @@ impl Group {
     ///
     /// # Errors
     /// In a sentence, if the input does not fit the weights.
-    pub fn geometry(&self, x: &[i64]) -> Result<Geometry, String> {
+    pub(crate) fn geometry(&self, x: &[i64]) -> Result<Geometry, String> {
         let rank = self.weights.len();
         if x.len() != rank {
             return Err(format!("the input has rank {}, the weights have rank {rank}", x.len()));
@@ -183,7 +183,7 @@ impl Group {
     }
 
     /// The hipDNN graph for that geometry; every extent of the input and the output is at least 1.
-    pub fn graph(&self, x: &[i64], geometry: &Geometry) -> GraphDef {
+    pub(crate) fn graph(&self, x: &[i64], geometry: &Geometry) -> GraphDef {
         let mut writer = Writer {
             graph: GraphDef {
                 name: self.name.clone(),

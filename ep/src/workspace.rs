@@ -11,7 +11,7 @@ const ALIGNMENT: usize = 4096;
 
 /// A buffer that grows to what was asked of it most.
 #[derive(Debug, Default)]
-pub struct Workspace {
+pub(crate) struct Workspace {
     memory: Option<(NonNull<u8>, Layout)>,
 }
 
@@ -23,7 +23,7 @@ impl Workspace {
     ///
     /// # Errors
     /// If there is not so much memory.
-    pub fn get(&mut self, bytes: usize) -> Result<*mut c_void, Error> {
+    pub(crate) fn get(&mut self, bytes: usize) -> Result<*mut c_void, Error> {
         if bytes == 0 {
             return Ok(null_mut());
         }
@@ -47,7 +47,7 @@ impl Workspace {
     }
 
     /// How many bytes are held.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.memory.map_or(0, |(_, layout)| layout.size())
     }
 
