@@ -1,0 +1,223 @@
+#include "launch.h"
+
+#include <dlfcn.h>
+
+#include "../include/hipemu_dispatch.h"
+#include "call.h"
+#include "memory.h"
+#include "stream.h"
+
+namespace hipemu {
+struct Launch
+{
+    std::shared_ptr<Module> module; // kept: a module may be unloaded while its kernels are queued
+    std::string name;
+    const uint8_t* descriptor;
+    Size3 grid, block;
+    uint32_t shared;
+    std::vector<uint64_t> arguments; // words, for alignment
+    size_t argument_bytes;
+};
+
+namespace {
+struct AqlPacket // hsa_kernel_dispatch_packet_t
+{
+    uint16_t header, setup, workgroup[3], reserved0;
+    uint32_t grid[3], private_size, group_size;
+    uint64_t kernel_object, kernarg, reserved2, completion;
+};
+
+// The parts of the 64-byte kernel descriptor that a dispatch needs.
+struct Descriptor
+{
+    uint32_t group_bytes, private_bytes, resources2;
+    int64_t entry;
+    uint16_t properties;
+    explicit Descriptor(const uint8_t* d)
+    {
+        memcpy(&group_bytes, d, 4);
+        memcpy(&private_bytes, d + 4, 4);
+        memcpy(&entry, d + 16, 8);
+        memcpy(&resources2, d + 52, 4);
+        memcpy(&properties, d + 56, 2);
+    }
+};
+
+hipemu_run_fn emulator()
+{
+    static hipemu_run_fn run = []() -> hipemu_run_fn {
+        auto& path = Settings::get().emulator;
+        if(path.empty())
+        {
+            message(0, "HIPEMU_EMULATOR is not set: kernels can't run");
+            return nullptr;
+        }
+        void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+        if(!library)
+        {
+            message(0, "%s", dlerror());
+            return nullptr;
+        }
+        auto found = (hipemu_run_fn)dlsym(library, "hipemu_run");
+        if(!found) message(0, "%s has no hipemu_run", path.c_str());
+        return found;
+    }();
+    return run;
+}
+
+bool is_hidden(const Function::Argument& argument) { return argument.kind.compare(0, 7, "hidden_") == 0; }
+
+// What the compiler adds to a kernel's own arguments.
+uint64_t hidden_value(const std::string& kind, const Size3& grid, const Size3& block, uint32_t shared)
+{
+    if(kind == "hidden_grid_dims") return grid[2] > 1 ? 3 : grid[1] > 1 ? 2 : 1;
+    if(kind == "hidden_dynamic_lds_size") return shared;
+    const char axes[] = "xyz";
+    for(int i = 0; i < 3; i++)
+    {
+        std::string axis(1, axes[i]);
+        if(kind == "hidden_block_count_" + axis) return grid[i] / block[i];
+        if(kind == "hidden_group_size_" + axis) return block[i];
+        if(kind == "hidden_remainder_" + axis) return grid[i] % block[i];
+    }
+    return 0;
+}
+} // namespace
+
+const std::string& kernel_name(const Launch& launch) { return launch.name; }
+
+hipError_t prepare_launch(const std::shared_ptr<Module>& module, const Function& function, Size3 grid, Size3 block, size_t shared, void** params,
+                          void** extra, std::shared_ptr<const Launch>& out)
+{
+    uint64_t block_items = 1;
+    for(int i = 0; i < 3; i++)
+    {
+        if(!grid[i] || !block[i]) return hipErrorInvalidValue;
+        block_items *= block[i];
+    }
+    if(block_items > 1024) return hipErrorInvalidConfiguration;
+    if(Descriptor(function.descriptor).group_bytes + shared > 65536) return hipErrorInvalidValue;
+    const void* packed  = nullptr;
+    size_t packed_bytes = 0;
+    if(extra)
+        for(void** e = extra; *e != HIP_LAUNCH_PARAM_END; e += 2)
+        {
+            if(*e == HIP_LAUNCH_PARAM_BUFFER_POINTER) packed = e[1];
+            else if(*e == HIP_LAUNCH_PARAM_BUFFER_SIZE) packed_bytes = *(size_t*)e[1];
+            else return hipErrorInvalidValue;
+        }
+    auto launch        = std::make_shared<Launch>();
+    launch->module     = module;
+    launch->name       = function.name;
+    launch->descriptor = function.descriptor;
+    launch->grid       = grid;
+    launch->block      = block;
+    launch->shared     = (uint32_t)shared;
+    // Hand-written kernels may have no metadata: then the buffer's size counts.
+    launch->argument_bytes = std::max<size_t>(function.argument_bytes, function.arguments.empty() ? packed_bytes : 0);
+    launch->arguments.assign(launch->argument_bytes / 8 + 33, 0);
+    auto* bytes = (uint8_t*)launch->arguments.data();
+    if(packed) memcpy(bytes, packed, std::min(packed_bytes, launch->argument_bytes));
+    else
+    {
+        size_t next = 0;
+        for(auto& a : function.arguments)
+        {
+            if(is_hidden(a)) continue;
+            if(!params) return hipErrorInvalidValue;
+            memcpy(bytes + a.offset, params[next++], a.size);
+        }
+    }
+    for(auto& a : function.arguments)
+    {
+        if(!is_hidden(a)) continue;
+        uint64_t value = hidden_value(a.kind, grid, block, (uint32_t)shared);
+        memcpy(bytes + a.offset, &value, std::min<size_t>(a.size, 8));
+    }
+    out = std::move(launch);
+    return hipSuccess;
+}
+
+hipError_t run_launch(const Launch& launch, int device)
+{
+    static std::atomic<uint64_t> executions{0};
+    static uint64_t fake_queue[64];
+    const Descriptor kernel(launch.descriptor);
+    const std::string& isa = Settings::get().arch;
+    auto* arguments        = (const uint8_t*)launch.arguments.data();
+
+    AqlPacket packet{};
+    packet.setup = 3;
+    hipemu_dispatch d{};
+    for(int i = 0; i < 3; i++)
+    {
+        packet.workgroup[i] = launch.block[i];
+        packet.grid[i] = d.grid[i] = launch.grid[i];
+        d.block[i]                 = launch.block[i];
+        d.groups[i]                = (launch.grid[i] + launch.block[i] - 1) / launch.block[i];
+    }
+    packet.private_size  = d.scratch_bytes = kernel.private_bytes;
+    packet.group_size    = d.lds_bytes = kernel.group_bytes + launch.shared;
+    packet.kernel_object = (uint64_t)launch.descriptor;
+    packet.kernarg       = (uint64_t)arguments;
+
+    d.version    = HIPEMU_DISPATCH_VERSION;
+    d.wave_size  = kernel.properties & 0x400 ? 32 : 64;
+    d.isa        = isa.c_str();
+    d.kernel     = launch.name.c_str();
+    d.image      = launch.module->image;
+    d.image_size = launch.module->size;
+    d.entry      = (const uint32_t*)(launch.descriptor + kernel.entry);
+    d.descriptor = launch.descriptor;
+
+    uint32_t n  = 0;
+    auto push64 = [&](uint64_t v) {
+        d.user_sgpr[n++] = (uint32_t)v;
+        d.user_sgpr[n++] = (uint32_t)(v >> 32);
+    };
+    uint64_t execution = ++executions;
+    bool before_gfx11  = isa.compare(0, 4, "gfx9") == 0 || isa.compare(0, 5, "gfx10") == 0;
+    if(before_gfx11 && (kernel.properties & 1)) { push64(0); push64(0); }
+    if(kernel.properties & 2) push64((uint64_t)&packet);
+    if(kernel.properties & 4) push64((uint64_t)fake_queue);
+    if(kernel.properties & 8) push64((uint64_t)arguments);
+    if(kernel.properties & 16) push64(execution);
+    if(before_gfx11 && (kernel.properties & 32)) push64(0);
+    if(kernel.properties & 64) d.user_sgpr[n++] = kernel.private_bytes;
+    d.n_user_sgpr      = (kernel.resources2 >> 1) & 31;
+    d.sys_sgpr         = (kernel.resources2 >> 7) & 15;
+    d.vgpr_workitem_id = (kernel.resources2 >> 11) & 3;
+
+    KernelContext context{};
+    context.device    = device;
+    context.id        = execution;
+    context.ranges[0] = {(uint64_t)arguments, (uint64_t)arguments + launch.arguments.size() * 8};
+    context.ranges[1] = {(uint64_t)&packet, (uint64_t)(&packet + 1)};
+    d.resolve         = resolve_for_kernel;
+    d.context         = &context;
+
+    message(1, "kernel %s grid %ux%ux%u block %ux%ux%u lds %u scratch %u wave%u", d.kernel, d.grid[0], d.grid[1], d.grid[2], d.block[0],
+            d.block[1], d.block[2], d.lds_bytes, d.scratch_bytes, d.wave_size);
+    if(auto error = injected_kernel_failure())
+    {
+        counts().kernels_failed++;
+        return error;
+    }
+    if(switches().skip) return hipSuccess;
+    auto run = emulator();
+    char why[512] = "";
+    int result    = run ? run(&d, why, sizeof why) : HIPEMU_FAILED;
+    if(result == HIPEMU_OK)
+    {
+        counts().kernels_run++;
+        return hipSuccess;
+    }
+    counts().kernels_failed++;
+    message(0, "kernel %s failed: %s", d.kernel, why);
+    if(result != HIPEMU_BAD_ADDRESS) return hipErrorLaunchFailure;
+    counts().violations++;
+    Guard guard(lock());
+    set_sticky_error(device, hipErrorIllegalAddress);
+    return hipErrorIllegalAddress;
+}
+} // namespace hipemu
