@@ -173,6 +173,16 @@ impl Context {
             builder = Handle::new(backend).map_err(failed)?;
             engines = self::engines(&builder);
         }
+        if let Plugins::Only(path) = &plugins
+            && backend.get_engine_count.is_some()
+            && engines.is_empty()
+        {
+            return Err(Error::invalid(format!(
+                "{} has no engine plugin that {} can load",
+                path.display(),
+                backend.path().display()
+            )));
+        }
         let most_idle = std::thread::available_parallelism().map_or(4, |cores| cores.get().clamp(4, 64));
         let (builder, idle) = (Mutex::new(builder), Mutex::new(Vec::with_capacity(most_idle)));
         Ok(Context { backend, plugins, engines, builder, idle, most_idle })

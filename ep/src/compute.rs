@@ -52,6 +52,8 @@ pub(crate) struct Ready {
     y: Vec<i64>,
     /// `None` if the output has no elements.
     plan: Option<Arc<Plan>>,
+    /// What the plan gets for an input without elements, if it does not take that; in words, to be aligned for any type.
+    zeros: Option<Box<[u64]>>,
 }
 
 /// Extents of a run's tensor.
@@ -95,21 +97,26 @@ impl Kernel {
     /// Keeps a plan that was built for these extents of the input.
     pub(crate) fn prepare(&self, x: &[i64], plan: Arc<Plan>) -> Result<(), Error> {
         let geometry = self.group.geometry(x).map_err(Error::invalid)?;
-        self.ready.insert(x, Arc::new(Ready { y: geometry.y, plan: Some(plan) }));
+        self.ready.insert(x, Arc::new(Ready { y: geometry.y, plan: Some(plan), zeros: None }));
         Ok(())
     }
 
     fn make_ready(&self, x: &[i64]) -> Result<Ready, Error> {
         let geometry = self.group.geometry(x).map_err(Error::invalid)?;
         if geometry.y.contains(&0) {
-            return Ok(Ready { y: geometry.y, plan: None });
+            return Ok(Ready { y: geometry.y, plan: None, zeros: None });
         }
-        let graph = self.group.graph(x, &geometry).to_bytes();
+        let graph = self.group.graph(&geometry).to_bytes();
         let plan = self
             .context
             .plan(&graph, &self.wish)
             .map_err(|error| Error::failed(format!("no plan for an input of extents {x:?}: {error}")))?;
-        Ok(Ready { y: geometry.y, plan: Some(Arc::new(plan)) })
+        let zeros = geometry.only_padding.then(|| {
+            let elements = geometry.x.iter().fold(1usize, |product, extent| product.saturating_mul(*extent as usize));
+            let bytes = elements.saturating_mul(self.group.data_type.bits().unwrap_or(64) as usize / 8);
+            vec![0u64; bytes.div_ceil(8)].into_boxed_slice()
+        });
+        Ok(Ready { y: geometry.y, plan: Some(Arc::new(plan)), zeros })
     }
 
     /// # Safety
@@ -158,6 +165,9 @@ impl Kernel {
         // SAFETY: the status is ours.
         unsafe { self.runtime.check(status) }?;
         addresses[self.inputs.len()] = data;
+        if let Some(zeros) = &ready.zeros {
+            addresses[0] = zeros.as_ptr().cast_mut().cast();
+        }
         // SAFETY: these are all tensors of the graph but the virtual ones, of the extents that the plan was made for:
         // checked above or fixed by the model; the runtime gives each call an output of its own.
         unsafe { plan.execute(&self.uids, &addresses[..self.uids.len()]) }

@@ -130,10 +130,16 @@ impl Provider {
         let graph = unsafe { Graph::new(&self.runtime, graph) }?;
         let path = graph.path()?;
         let nodes = graph.nodes()?;
+        // Before 1.24 the runtime gives fused nodes of different graphs of a model the same name, and then fails.
+        let one_graph_only = self.runtime.version() < 24 && graph.parent()?.is_some();
         let mut entries = Vec::with_capacity(nodes.len());
         let mut claimed = 0;
         for node in &nodes {
-            let decision = self.decide(node);
+            let decision = if one_graph_only && claim::begins_group(node)? {
+                Err(format!("ONNX Runtime {} cannot take nodes of a body of {path}", self.runtime.text))
+            } else {
+                self.decide(node)
+            };
             if let Ok(claim) = &decision {
                 // SAFETY: `info` is of this call.
                 unsafe { self.add_claim(info, &[*node]) }?;
@@ -177,7 +183,7 @@ impl Provider {
         fixed: bool,
     ) -> Result<Answer, String> {
         let geometry = recognised.group.geometry(extents)?;
-        let graph = recognised.group.graph(extents, &geometry).to_bytes();
+        let graph = recognised.group.graph(&geometry).to_bytes();
         let knobs = wish.knobs.iter().map(|(name, value)| (name.clone(), format!("{value:?}"))).collect();
         let question = Question { graph, knobs };
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -109,6 +109,10 @@ pub(crate) struct Group {
 /// The extents that follow from those of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
+    /// Extents of the input as hipDNN gets it: no spatial one is 0.
+    pub(crate) x: Vec<i64>,
+    /// Whether the input as hipDNN gets it is zeros: the real one has no elements, and the windows see padding alone.
+    pub(crate) only_padding: bool,
     /// Extents of the output.
     pub y: Vec<i64>,
     /// The convolution with its padding resolved.
@@ -126,8 +130,7 @@ impl Group {
         self.weights[1] * self.conv.group
     }
 
-    /// The output's extents and the padding for an input of extents `x`. Extents of 0 are allowed; the output then has
-    /// some, too, or there is an error.
+    /// The output's extents and the padding for an input of extents `x`, which may be 0.
     ///
     /// # Errors
     /// In a sentence, if the input does not fit the weights.
@@ -173,17 +176,24 @@ impl Group {
             })?;
             y.push(extent);
         }
-        if y.iter().all(|extent| *extent > 0) && x.contains(&0) {
-            let axis = x.iter().position(|extent| *extent == 0).unwrap_or(0);
-            return Err(format!(
-                "the input's extent along dimension {axis} is 0, the output of padding alone is not served"
-            ));
+        let mut x = x.to_vec();
+        let only_padding = !y.contains(&0) && x.contains(&0);
+        if only_padding {
+            // hipDNN has no extents of 0: one row of the padding is the image.
+            for axis in 0..self.spatial() {
+                if x[axis + 2] == 0 {
+                    x[axis + 2] = 1;
+                    let after = convolution.post_padding[axis] > 0;
+                    let side = if after { &mut convolution.post_padding } else { &mut convolution.pre_padding };
+                    side[axis] -= 1;
+                }
+            }
         }
-        Ok(Geometry { y, convolution })
+        Ok(Geometry { x, only_padding, y, convolution })
     }
 
-    /// The hipDNN graph for that geometry; every extent of the input and the output is at least 1.
-    pub(crate) fn graph(&self, x: &[i64], geometry: &Geometry) -> GraphDef {
+    /// The hipDNN graph for that geometry, whose output has elements.
+    pub(crate) fn graph(&self, geometry: &Geometry) -> GraphDef {
         let mut writer = Writer {
             graph: GraphDef {
                 name: self.name.clone(),
@@ -196,7 +206,7 @@ impl Group {
             next: INTERMEDIATE,
         };
         let (io, rank) = (self.data_type, self.weights.len());
-        writer.tensor(TensorDef::new(X, io, x).named("x"));
+        writer.tensor(TensorDef::new(X, io, &geometry.x).named("x"));
         writer.tensor(TensorDef::new(W, io, &self.weights).named("w"));
         let mut current = writer.intermediate();
         let convolution =
@@ -447,14 +457,23 @@ mod tests {
 
     #[test]
     fn an_extent_of_zero_never_reaches_a_graph() {
-        let padded = ConvAttributes { pre_padding: vec![2], post_padding: vec![2], ..attributes(1) };
-        let error = group(&[4, 3, 3], padded).geometry(&[1, 3, 0]).unwrap_err();
-        assert_eq!(error, "the input's extent along dimension 2 is 0, the output of padding alone is not served");
+        for (pre, post, want) in [(2, 2, (2, 1)), (3, 0, (2, 0)), (0, 4, (0, 3))] {
+            let padded = ConvAttributes { pre_padding: vec![pre], post_padding: vec![post], ..attributes(1) };
+            let group = group(&[4, 3, 3], padded);
+            let geometry = group.geometry(&[1, 3, 0]).unwrap();
+            assert_eq!((geometry.x.as_slice(), geometry.only_padding), (&[1, 3, 1][..], true));
+            assert_eq!(geometry.y, [1, 4, pre + post - 2]);
+            let convolution = &geometry.convolution;
+            assert_eq!((convolution.pre_padding[0], convolution.post_padding[0]), want);
+            assert!(Graph::new(group.graph(&geometry)).is_ok());
+        }
+        let error = group(&[4, 3, 3], attributes(1)).geometry(&[1, 3, 0]).unwrap_err();
+        assert!(error.starts_with("the window of 3 along dimension 2 is larger than the input of 0"), "{error}");
     }
 
     /// The operations of the graph, in order, and the output's type.
     fn operations(group: &Group, x: &[i64]) -> Vec<String> {
-        let graph = group.graph(x, &group.geometry(x).unwrap());
+        let graph = group.graph(&group.geometry(x).unwrap());
         let graph = Graph::new(graph).unwrap_or_else(|error| panic!("{group:?}: {error}"));
         assert!(!graph.tensor(TensorUid(Y)).is_virtual());
         graph
@@ -508,7 +527,7 @@ mod tests {
         let group = Group { data_type: DataType::Half, bias: true, ..group(&[4, 3, 1, 2, 3], conv) };
         let x = [2, 6, 7, 8, 9];
         let geometry = group.geometry(&x).unwrap();
-        let graph = Graph::new(group.graph(&x, &geometry)).unwrap();
+        let graph = Graph::new(group.graph(&geometry)).unwrap();
         let Operation::ConvolutionFwd(conv) = &graph.nodes()[0].operation else { panic!("no convolution") };
         assert_eq!(conv.convolution.pre_padding, [1, 2, 3]);
         assert_eq!(conv.convolution.post_padding, [4, 5, 6]);
