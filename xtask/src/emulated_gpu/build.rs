@@ -128,6 +128,7 @@ impl Build<'_> {
         command.arg("-o").arg(&unfinished).arg(source);
         command.arg(self.installation.system_libraries().join("libMIOpen.so.1"));
         command.arg(self.installation.libraries().join(hip));
+        command.arg(self.installation.system_libraries().join("libhiprtc.so"));
         // They need a newer C library than this system's, and get it from the packages' loader.
         command.args(["-Wl,--allow-shlib-undefined", "-pthread", "-ldl"]);
         process::run(&mut command, &source.display().to_string())?;

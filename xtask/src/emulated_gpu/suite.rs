@@ -8,7 +8,7 @@ use crate::summary::{Outcome, Summary};
 use crate::{Result, process};
 
 /// Programs whose every line `PASS name`, `FAIL name: reason` or `SKIP name: reason` is a test.
-const PROGRAMS: [&str; 1] = ["convolutions"];
+const PROGRAMS: [&str; 5] = ["streams", "capture", "memory", "faults", "convolutions"];
 
 /// Runs them all.
 pub(super) fn run(installation: &Installation, summary: &mut Summary) -> Result<()> {
