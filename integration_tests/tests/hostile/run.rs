@@ -46,12 +46,14 @@ impl Memory {
         }
     }
 
-    /// Puts the tensors of a graph that a caller supplies; `None` if it is too large to run here.
+    /// Puts the tensors of a graph that a caller supplies, some less aligned than they should be if `misaligned`; `None`
+    /// if it is too large to run here.
     pub(crate) fn prepare<'g>(
         &mut self,
         random: &mut Random,
         graph: &'g Graph,
         workspace_bytes: usize,
+        misaligned: bool,
     ) -> Option<Prepared<'g>> {
         if workspace_bytes > self.workspace.capacity() || steps(graph)? > MOST_STEPS {
             return None;
@@ -66,8 +68,8 @@ impl Memory {
             let element = tensor.data_type().bits().map_or(1, |bits| (bits as usize).div_ceil(8));
             let place = match random.below(4) {
                 0 => Place::Front,
-                1 => Place::Back(16),
-                _ => Place::Back(element.next_power_of_two()),
+                1 | 2 if misaligned => Place::Back(element.next_power_of_two()),
+                _ => Place::Back(16),
             };
             // What an output held before must not matter; 0xff bytes are a NaN in every type of float.
             let content = if is_output { &[0xff; 64][..] } else { &self.content[..] };

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 
-use hipdnn_schemas::Graph;
+use hipdnn_schemas::{ContentKind, Graph, SerializedGraphAndPlan, content_kind};
 use hipdnn_sdk_bindings::hipdnn::backend::{
     AttributeName as Name, AttributeType as Type, DescriptorPtr, DescriptorType, HandlePtr, HeurMode, Status,
 };
@@ -76,6 +76,14 @@ fn error(api: &BackendApi) -> String {
     String::from_utf8_lossy(text.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
+/// The graph in bytes that are one, or that are a container.
+fn contained(bytes: &[u8]) -> Option<Vec<u8>> {
+    match content_kind(bytes) {
+        ContentKind::Bare => Some(bytes.to_vec()),
+        ContentKind::GraphAndPlan => SerializedGraphAndPlan::from_bytes(bytes).ok().map(|container| container.graph),
+    }
+}
+
 /// What a client hands in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Input<'a> {
@@ -98,7 +106,7 @@ impl ThroughBackend {
     /// Takes a graph from its bytes or text to its execution.
     pub(crate) fn graph(&mut self, random: &mut Random, input: Input<'_>, stages: &mut Stages) -> Result<(), String> {
         let (bytes, typed) = match input {
-            Input::Bytes(bytes) => (bytes, Graph::from_bytes(bytes).ok()),
+            Input::Bytes(bytes) => (bytes, contained(bytes).and_then(|graph| Graph::from_bytes(&graph).ok())),
             Input::Json(text) => (text, std::str::from_utf8(text).ok().and_then(|text| Graph::from_json(text).ok())),
         };
         let put = self.input.put(bytes.len(), Place::Back(1), bytes);
@@ -193,7 +201,9 @@ impl ThroughBackend {
         let workspace = usize::try_from(workspace).map_err(|_| format!("a workspace of {workspace} bytes"))?;
         // The plan must hold what it needs.
         drop((graph, heuristic, config));
-        let Some(prepared) = self.memory.prepare(random, &typed, workspace) else {
+        // The backend refuses what is misaligned; mostly, the engine is to run.
+        let misaligned = random.once_in(8);
+        let Some(prepared) = self.memory.prepare(random, &typed, workspace, misaligned) else {
             return Ok(());
         };
         if prepared.pack.is_empty() {

@@ -101,7 +101,7 @@ impl ThroughPlugin {
         self.graph.content(graph_put).fill(0xee);
         self.config.content(config_put).fill(0xee);
 
-        let prepared = self.memory.prepare(random, &graph, workspace_bytes);
+        let prepared = self.memory.prepare(random, &graph, workspace_bytes, true);
         let result = match prepared {
             Some(prepared) => self.execute(random, context, &prepared, stages),
             None => Ok(()),
