@@ -2,12 +2,14 @@
 //!
 //! `cargo bench -p hipdnn-rs-plugin --bench host -- [--csv] [--threads 1,2] [--dynamic] [--fastest] [FILTER]`
 //!
-//! Prints the median time of each layer (the least with `--fastest`, for noisy machines) and its rate; with `--csv` lines of `layer,threads,weights,seconds`.
+//! Prints the median time of each layer (the least with `--fastest`, for noisy machines), its rate, and this in per cent of
+//! what multiply-adds without memory reached just before or after; with `--csv` lines of `layer,threads,weights,seconds`.
 
 use hipdnn_rs_plugin::engine::host::convolution::{Args, ConvolutionPlan, Element, Layout, Problem, Shape, Weights};
-use hipdnn_rs_plugin::engine::host::isa::Isa;
+use hipdnn_rs_plugin::engine::host::isa::{Isa, Kernel, MAX_LANES, Simd};
 use hipdnn_rs_plugin::engine::host::scratch::AlignedBuffer;
 use hipdnn_rs_plugin::engine::host::threads::Pool;
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// name, batch, input channels, input height and width, output channels, kernel, stride, padding, dilation, groups
@@ -82,6 +84,40 @@ fn problem(layer: &Layer, constant_weights: bool) -> Problem {
     problem.w = Layout::packed(Element::F32, problem.w_sizes());
     problem.y = Layout::packed(Element::F32, problem.y_sizes());
     problem
+}
+
+/// Multiply-adds that need no memory: what the CPU can do at most, at this moment.
+struct Peak(usize);
+
+impl Kernel for Peak {
+    type Output = f32;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f32 {
+        let (mut sums, factor) = ([s.splat(0.5); 12], s.splat(0.999));
+        for _ in 0..self.0 {
+            for sum in &mut sums {
+                *sum = s.fma(*sum, factor, factor);
+            }
+        }
+        let mut lanes = [0f32; MAX_LANES];
+        for sum in sums {
+            // SAFETY: the array takes the widest vector.
+            unsafe { s.store(lanes.as_mut_ptr(), sum) };
+        }
+        lanes[0]
+    }
+}
+
+/// Operations a second of one thread without memory, at best in some milliseconds.
+fn peak() -> f64 {
+    let isa = Isa::best();
+    let steps = 20_000;
+    let run = |_| {
+        let start = Instant::now();
+        black_box(isa.run(Peak(black_box(steps))));
+        (2 * 12 * steps * isa.lanes()) as f64 / start.elapsed().as_secs_f64()
+    };
+    (0..100).map(run).fold(0.0, f64::max)
 }
 
 /// A buffer of values between -1 and 1.
@@ -163,12 +199,14 @@ fn main() {
     for layer in LAYERS.iter().filter(|layer| layer.0.contains(filter)) {
         let mut line = format!("{:22}", layer.0);
         for threads in &threads {
+            let before = peak();
             let (seconds, algorithm, operations) = time(layer, *threads, !dynamic, fastest);
             if csv {
                 println!("{},{threads},{},{seconds:.9}", layer.0, if dynamic { "dynamic" } else { "constant" });
             } else {
                 let rate = operations / seconds * 1e-9;
-                line += &format!(" | {threads}T {:8.1} µs {rate:6.1} GFLOP/s {algorithm:12}", seconds * 1e6);
+                let share = 1e11 * rate / before.max(peak()) / *threads as f64;
+                line += &format!(" | {threads}T {:8.1} µs {rate:6.1} GFLOP/s {share:4.0} % {algorithm:12}", seconds * 1e6);
             }
         }
         if !csv {

@@ -173,6 +173,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `yes` in the lanes of `mask`, `no` elsewhere.
     fn select(self, mask: Self::M, yes: Self::V, no: Self::V) -> Self::V;
 
+    /// The lanes of `a` and `b` in turn: (`a₀ b₀ a₁ b₁ …`, the rest of it).
+    fn zip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
+    /// The even and the odd places of `a` followed by `b`.
+    fn unzip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
+
     /// # Safety
     /// `LANES` values can be read at `p`.
     unsafe fn load(self, p: *const f32) -> Self::V;
@@ -219,7 +224,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
 }
 
 /// Places of a vector's lanes relative to a pointer that moves.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct Pick {
     offset: [i32; MAX_LANES],
@@ -301,6 +306,24 @@ mod tests {
             put("exp2i", &|i| s.exp2i(at(&n, i)));
             put("select", &|i| s.select(s.lt(at(&a, i), at(&b, i)), at(&a, i), s.splat(9.0)));
             put("nan", &|i| s.select(s.nan(s.sub(at(&a, i), at(&a, i))), s.splat(1.0), s.splat(0.0)));
+            put("unzip of zip", &|i| {
+                let (low, high) = s.zip(at(&a, i), at(&b, i));
+                let (even, odd) = s.unzip(low, high);
+                s.sub(s.mul(even, s.splat(3.0)), odd)
+            });
+            put("first of zip", &|i| {
+                let mut t = [0f32; 2 * MAX_LANES];
+                let (low, high) = s.zip(at(&a, i), at(&b, i));
+                // SAFETY: the array takes two of the widest vectors.
+                unsafe {
+                    s.store(t.as_mut_ptr(), low);
+                    s.store(t.as_mut_ptr().add(S::LANES), high);
+                }
+                for (lane, pair) in t.chunks(2).take(S::LANES).enumerate() {
+                    assert_eq!([pair[0].to_bits(), pair[1].to_bits()], [a[i + lane].to_bits(), b[i + lane].to_bits()]);
+                }
+                low
+            });
             for bits in [0u32, 1, 0x5a, 0xff] {
                 // SAFETY: as above; even places are below 48 + 32.
                 put("load_masked", &|i| unsafe { s.load_masked(s.mask(bits), a.as_ptr().add(i)) });
@@ -344,7 +367,8 @@ mod tests {
             for ((name, want), (_, got)) in want.iter().zip(&got) {
                 // Masks name up to eight lanes here, which begin each vector: compare the vectors all sets share.
                 let shared = |v: &[u32]| Vec::from_iter(v.chunks(16).flat_map(|c| c[..8].to_vec()));
-                let masked = ["load_masked", "load_even", "store_masked", "store_compressed"].contains(name);
+                let masked =
+                    ["load_masked", "load_even", "store_masked", "store_compressed", "first of zip"].contains(name);
                 if masked {
                     assert_eq!(shared(want), shared(got), "{isa} {name}");
                 } else {

@@ -50,6 +50,8 @@ pub(super) struct Gemm {
     chunks: usize,
     /// Channels in the outer loop, places in the inner.
     channels_outer: bool,
+    /// An estimate of the cycles of a run.
+    pub(super) cost: f64,
 }
 
 struct Choice {
@@ -130,6 +132,7 @@ impl Gemm {
             chunk,
             chunks: row_tiles.div_ceil(chunk),
             channels_outer: kg * depth * 4 > WEIGHTS_BYTES,
+            cost: choice.cost,
             shape: shape.clone(),
         }
     }

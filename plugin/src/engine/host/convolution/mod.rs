@@ -13,6 +13,7 @@ mod problem;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod winograd;
 
 pub use problem::{Element, EpilogueStep, Layout, Problem, Shape};
 
@@ -21,6 +22,7 @@ use super::scratch::{LINE, align_up, lines};
 use super::threads::Pool;
 use direct::Direct;
 use gemm::Gemm;
+use winograd::Winograd;
 
 /// The form a plan wants its weights in. Plans with equal packings can share prepared weights of equal contents: layout,
 /// sizes and mirroring are part of the packing.
@@ -36,6 +38,8 @@ enum Form {
     Raw,
     /// Panels of so many output channels.
     Panels(usize),
+    /// Panels of so many output channels, for each of Winograd's frequencies.
+    Frequencies(usize),
 }
 
 /// The weights given to a run.
@@ -77,6 +81,7 @@ enum Algorithm {
     Naive,
     Direct(Direct),
     Gemm(Gemm),
+    Winograd(Winograd),
 }
 
 /// Pointers that go to the workers of a pool, which write disjoint places.
@@ -111,7 +116,13 @@ impl ConvolutionPlan {
         } else if Direct::applies(&problem.shape) && problem.shape.groups > 1 && problem.shape.group_out() < 8 {
             Algorithm::Direct(Direct::new(problem, threads, isa))
         } else {
-            Algorithm::Gemm(Gemm::new(problem, threads, isa))
+            let gemm = Gemm::new(problem, threads, isa);
+            let winograd = (problem.winograd && problem.constant_weights && Winograd::applies(&problem.shape))
+                .then(|| Winograd::new(problem, threads, isa));
+            match winograd {
+                Some(winograd) if winograd.cost < gemm.cost => Algorithm::Winograd(winograd),
+                _ => Algorithm::Gemm(gemm),
+            }
         };
         let source = pack::Source::new(problem);
         let form = match &algorithm {
@@ -119,6 +130,7 @@ impl ConvolutionPlan {
             Algorithm::Direct(_) if source.plain() => Form::Raw,
             Algorithm::Direct(_) => Form::Panels(1),
             Algorithm::Gemm(gemm) => Form::Panels(gemm.panel()),
+            Algorithm::Winograd(winograd) => Form::Frequencies(winograd.panel()),
         };
         let packing = Packing { form, source };
         ConvolutionPlan { problem: problem.clone(), isa, threads, algorithm, packing }
@@ -130,14 +142,7 @@ impl ConvolutionPlan {
             Algorithm::Naive => "naive",
             Algorithm::Direct(_) => "direct",
             Algorithm::Gemm(gemm) => gemm.name(),
-        }
-    }
-
-    /// By what factor the algorithm's rounding errors exceed those of a plain sum.
-    #[cfg(test)]
-    fn error_growth(&self) -> f64 {
-        match self.algorithm {
-            Algorithm::Naive | Algorithm::Direct(_) | Algorithm::Gemm(_) => 1.0,
+            Algorithm::Winograd(_) => "winograd",
         }
     }
 
@@ -159,6 +164,7 @@ impl ConvolutionPlan {
             Algorithm::Naive => 0,
             Algorithm::Direct(direct) => lines(4 * direct.slot()),
             Algorithm::Gemm(gemm) => lines(4 * gemm.slot()),
+            Algorithm::Winograd(winograd) => lines(4 * winograd.slot()),
         }
     }
 
@@ -172,6 +178,7 @@ impl ConvolutionPlan {
         match self.packing.form {
             Form::Raw => 0,
             Form::Panels(width) => self.packing.source.panels_len(width),
+            Form::Frequencies(width) => self.packing.source.frequencies_len(width),
         }
     }
 
@@ -191,6 +198,8 @@ impl ConvolutionPlan {
             Form::Raw => {}
             // SAFETY: the caller's duty.
             Form::Panels(width) => unsafe { self.packing.source.panels(w, width, out, pool, self.threads) },
+            // SAFETY: the caller's duty.
+            Form::Frequencies(width) => unsafe { self.packing.source.frequencies(w, width, out, pool, self.threads) },
         }
     }
 
@@ -224,6 +233,7 @@ impl ConvolutionPlan {
                 Algorithm::Naive => naive::run(self.isa, &self.problem, pool, self.threads, args, weights.cast()),
                 Algorithm::Direct(direct) => direct.run(pool, self.threads, args, weights, slots),
                 Algorithm::Gemm(gemm) => gemm.run(pool, self.threads, args, weights, slots),
+                Algorithm::Winograd(winograd) => winograd.run(pool, self.threads, args, weights, slots),
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::Send2;
 use super::naive::read;
 use super::problem::{Element, Layout, Problem};
+use super::winograd::{FREQUENCIES, transform_kernel};
 use crate::engine::host::threads::Pool;
 
 /// Where a problem's weights lie.
@@ -96,6 +97,45 @@ impl Source {
                     for step in 0..depth {
                         let at = self.offset(k, step / taps, step % taps);
                         *to.add(step * width + row) = read(self.layout.element, memory.x(), at);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Values of the frequencies of Winograd's kernel transform, for panels of `width` output channels.
+    pub(super) fn frequencies_len(&self, width: usize) -> usize {
+        self.groups * self.group_out().div_ceil(width) * width * self.sizes[1] * FREQUENCIES
+    }
+
+    /// Panels of `width` output channels of a group: for each frequency and input channel the transformed weights of the
+    /// panel's channels side by side, zero where there is none.
+    ///
+    /// # Safety
+    /// `w` is the tensor, of 3×3 kernels; `out` takes [`Source::frequencies_len`] values.
+    pub(super) unsafe fn frequencies(&self, w: *const u8, width: usize, out: *mut f32, pool: &Pool, workers: usize) {
+        let (cg, kg) = (self.sizes[1], self.group_out());
+        let panels = kg.div_ceil(width);
+        let memory = Send2(w, out.cast());
+        pool.run_indexed(self.groups * panels, workers, &|_, unit| {
+            let (group, panel) = (unit / panels, unit % panels);
+            let to = memory.y().cast::<f32>().wrapping_add(unit * width * cg * FREQUENCIES);
+            for row in 0..width {
+                for c in 0..cg {
+                    let channel = panel * width + row;
+                    let frequencies = if channel < kg {
+                        // SAFETY: the tensor's weights.
+                        let weight = |tap| unsafe {
+                            let at = self.offset(group * kg + channel, c, tap);
+                            f64::from(read(self.layout.element, memory.x(), at))
+                        };
+                        transform_kernel(std::array::from_fn(|r| std::array::from_fn(|s| weight(3 * r + s))))
+                    } else {
+                        [0.0; FREQUENCIES]
+                    };
+                    for (frequency, value) in frequencies.into_iter().enumerate() {
+                        // SAFETY: the panel's place in `out`.
+                        unsafe { *to.add((frequency * cg + c) * width + row) = value };
                     }
                 }
             }

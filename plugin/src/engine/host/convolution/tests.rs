@@ -1,12 +1,13 @@
 //! Every algorithm against plain loops in f64, on every instruction set, in memory with guard pages around it.
 //!
-//! Error bound. With u = 2⁻²⁴ a sum of n products in any order, fused or not, is off by at most γ·Σ|x||w| with
+//! Error bound. For Winograd's algorithm see [`Magnitudes`]. Otherwise, with u = 2⁻²⁴ a sum of n products in any order, fused or not, is off by at most γ·Σ|x||w| with
 //! γ = (n + 2)·u / (1 - (n + 2)·u) (Higham, Accuracy and Stability, §3.1, and one more for a bias in the sum). Each later
 //! step scales the error it gets by its slope and adds its own rounding; storing adds half a unit of the output's type.
 
 use super::*;
 use crate::engine::host::activation::Activation;
 use half::{bf16, f16};
+use std::collections::HashMap;
 
 /// Memory between two pages that can't be accessed, with its end (or its beginning) at the border.
 struct Guarded {
@@ -297,10 +298,15 @@ fn check(case: &Case, isa: Isa, pool: &Pool, threads: usize, seed: u64) -> &'sta
     unsafe { plan.run(pool, &args) };
 
     let unit = 2f64.powi(-24);
-    let n = shape.depth() as f64 + 2.0;
-    let gamma = n * unit / (1.0 - n * unit) * plan.error_growth();
+    let winograd = plan.algorithm() == "winograd";
+    let n = if winograd { shape.group_in() as f64 + 20.0 } else { shape.depth() as f64 + 2.0 };
+    let mut magnitudes = Magnitudes::default();
+    let gamma = n * unit / (1.0 - n * unit);
     for at in places(problem.y_sizes()) {
-        let (mut sum, magnitude) = reference(shape, &mut x, &mut w, at);
+        let (mut sum, mut magnitude) = reference(shape, &mut x, &mut w, at);
+        if winograd {
+            magnitude = magnitudes.of(shape, &mut x, &mut w, at);
+        }
         let mut error = gamma * magnitude;
         let mut operands_left = operands.iter_mut();
         for then in &case.epilogue {
@@ -373,6 +379,82 @@ fn reference(shape: &Shape, x: &mut Tensor, w: &mut Tensor, [n, k, z, p, q]: [us
     (sum, magnitude)
 }
 
+/// What the roundings of Winograd's algorithm are relative to: its formula with the absolute values of all matrices and
+/// data. An output passes at most ten roundings in the input transform, one in the kernel's, one for each channel of the
+/// product, and nine in the output transform.
+#[derive(Default)]
+struct Magnitudes {
+    /// |Bᵀ||d||B| by (image, channel, tile row, tile column).
+    inputs: HashMap<[usize; 4], [[f64; 6]; 6]>,
+    /// |G||g||Gᵀ| by (output channel, input channel).
+    kernels: HashMap<[usize; 2], [[f64; 6]; 6]>,
+}
+
+const A: [[f64; 6]; 4] = [
+    [1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
+    [0.0, 1.0, 1.0, 2.0, 2.0, 0.0],
+    [0.0, 1.0, 1.0, 4.0, 4.0, 0.0],
+    [0.0, 1.0, 1.0, 8.0, 8.0, 1.0],
+];
+const B: [[f64; 6]; 6] = [
+    [4.0, 0.0, 5.0, 0.0, 1.0, 0.0],
+    [0.0, 4.0, 4.0, 1.0, 1.0, 0.0],
+    [0.0, 4.0, 4.0, 1.0, 1.0, 0.0],
+    [0.0, 2.0, 1.0, 2.0, 1.0, 0.0],
+    [0.0, 2.0, 1.0, 2.0, 1.0, 0.0],
+    [0.0, 4.0, 0.0, 5.0, 0.0, 1.0],
+];
+
+/// `|l| |m| |r|ᵀ`
+fn absolute<const N: usize>(l: [[f64; N]; 6], m: [[f64; N]; N], r: [[f64; N]; 6]) -> [[f64; 6]; 6] {
+    let mut out = [[0.0; 6]; 6];
+    for (f, l) in l.iter().enumerate() {
+        for (e, r) in r.iter().enumerate() {
+            for (l, row) in l.iter().zip(m) {
+                out[f][e] += l.abs() * row.iter().zip(r).map(|(m, r)| m.abs() * r.abs()).sum::<f64>();
+            }
+        }
+    }
+    out
+}
+
+impl Magnitudes {
+    fn of(&mut self, shape: &Shape, x: &mut Tensor, w: &mut Tensor, [n, k, _, p, q]: [usize; 5]) -> f64 {
+        let first = k / shape.group_out() * shape.group_in();
+        let mut magnitude = 0.0;
+        for c in 0..shape.group_in() {
+            let input = self.inputs.entry([n, first + c, p / 4, q / 4]).or_insert_with(|| {
+                let mut d = [[0f64; 6]; 6];
+                for (i, row) in d.iter_mut().enumerate() {
+                    for (j, value) in row.iter_mut().enumerate() {
+                        let line = (p / 4 * 4 + i).wrapping_sub(shape.pad_before[1]);
+                        let column = (q / 4 * 4 + j).wrapping_sub(shape.pad_before[2]);
+                        if line < shape.input[1] && column < shape.input[2] {
+                            *value = x.get([n, first + c, 0, line, column]);
+                        }
+                    }
+                }
+                absolute(B, d, B)
+            });
+            let kernel = self.kernels.entry([k, c]).or_insert_with(|| {
+                let g = std::array::from_fn(|r| {
+                    std::array::from_fn(|s| {
+                        let (r, s) = if shape.flip { (2 - r, 2 - s) } else { (r, s) };
+                        w.get([k, c, 0, r, s])
+                    })
+                });
+                absolute(winograd::G, g, winograd::G)
+            });
+            for f in 0..6 {
+                for e in 0..6 {
+                    magnitude += A[p % 4][f] * A[q % 4][e] * input[f][e] * kernel[f][e];
+                }
+            }
+        }
+        magnitude
+    }
+}
+
 /// A shape from its spatial parts; the output is what stride and padding after (as before, plus `more`) give.
 fn shape(
     (batch, groups, in_channels, out_channels): (usize, usize, usize, usize),
@@ -424,6 +506,9 @@ fn shapes() -> Vec<Shape> {
         shape((1, 1, 3, 8), [1, 19, 23], [1, 3, 3], [1, 3, 3], [0, 1, 1], even, ONE),
         shape((1, 1, 3, 8), [1, 19, 23], [1, 2, 2], [1, 4, 4], NO, even, ONE),
         shape((1, 1, 4, 4), [1, 8, 8], [1, 3, 3], [1, 2, 2], NO, [0, 1, 1], ONE),
+        shape((1, 1, 40, 40), [1, 17, 30], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
+        shape((2, 1, 33, 50), [1, 10, 13], [1, 3, 3], ONE, [0, 2, 0], [0, -1, 1], ONE),
+        shape((1, 2, 64, 34), [1, 9, 70], [1, 3, 3], ONE, [0, 0, 1], even, ONE),
         shape((1, 1, 5, 3), [1, 6, 5], [1, 2, 5], ONE, [0, 1, 0], [0, -1, 3], ONE),
         // no padding, kernel as large as the input
         shape((1, 1, 5, 33), [1, 6, 5], [1, 6, 5], ONE, NO, even, ONE),

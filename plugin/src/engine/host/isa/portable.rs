@@ -72,6 +72,18 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn zip(self, a: [f32; LANES], b: [f32; LANES]) -> ([f32; LANES], [f32; LANES]) {
+        let at = |i: usize| if i.is_multiple_of(2) { a[i / 2] } else { b[i / 2] };
+        (std::array::from_fn(at), std::array::from_fn(|i| at(i + LANES)))
+    }
+
+    #[inline(always)]
+    fn unzip(self, a: [f32; LANES], b: [f32; LANES]) -> ([f32; LANES], [f32; LANES]) {
+        let at = |i: usize| if i < LANES { a[i] } else { b[i - LANES] };
+        (std::array::from_fn(|i| at(2 * i)), std::array::from_fn(|i| at(2 * i + 1)))
+    }
+
+    #[inline(always)]
     unsafe fn load(self, p: *const f32) -> [f32; LANES] {
         // SAFETY: the caller's duty; an array of `f32` has no alignment beyond theirs.
         unsafe { p.cast::<[f32; LANES]>().read_unaligned() }
