@@ -126,6 +126,11 @@ impl Tensor {
         }
     }
 
+    /// The values, packed.
+    fn dense(&mut self) -> Dense {
+        Dense { sizes: self.sizes, values: places(self.sizes).map(|at| self.get(at)).collect() }
+    }
+
     /// Panics if a byte that belongs to no value was changed.
     fn check_gaps(&mut self, name: &str) {
         let size = self.layout.element.bytes();
@@ -137,6 +142,19 @@ impl Tensor {
         for (i, byte) in self.memory.bytes().iter().enumerate() {
             assert!(owned[i] || *byte == GAP, "{name}: byte {i} between the output's values was written");
         }
+    }
+}
+
+/// A tensor's values, packed.
+struct Dense {
+    sizes: [usize; 5],
+    values: Vec<f64>,
+}
+
+impl Dense {
+    fn get(&self, [n, c, d, h, w]: [usize; 5]) -> f64 {
+        let [_, cs, ds, hs, ws] = self.sizes;
+        self.values[(((n * cs + c) * ds + d) * hs + h) * ws + w]
     }
 }
 
@@ -180,6 +198,15 @@ struct Case {
     elements: [Element; 3],
     orders: [Order; 3],
     epilogue: Vec<Then>,
+}
+
+/// A way to run a case.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    isa: Isa,
+    pool: &'a Pool,
+    /// Threads the plan is made for, which may be more or fewer than the pool has.
+    threads: usize,
     constant: bool,
     winograd: bool,
 }
@@ -214,15 +241,14 @@ fn activate(activation: &Activation, x: f64) -> f64 {
             let low = f64::from(*lower_clip);
             (if x <= low { low + f64::from(*slope) * (x - low) } else { x }).min(f64::from(*upper_clip))
         }
-        Activation::Sigmoid => sigmoid(x),
-        Activation::Tanh => x.tanh(),
+        Activation::Identity => x,
         Activation::Swish { beta } => x * sigmoid(f64::from(*beta) * x),
         Activation::HardSwish { alpha, beta } => x * (f64::from(*alpha) * x + f64::from(*beta)).clamp(0.0, 1.0),
         _ => unreachable!("not used by the cases"),
     }
 }
 
-fn check(case: &Case, isa: Isa, pool: &Pool, threads: usize, seed: u64) -> &'static str {
+fn check(case: &Case, ways: &[Way<'_>], seed: u64) {
     let shape = &case.shape;
     let mut random = Random(seed);
     let at_end = random.below(4) != 0;
@@ -233,8 +259,8 @@ fn check(case: &Case, isa: Isa, pool: &Pool, threads: usize, seed: u64) -> &'sta
         w: Layout::packed(we, [0; 5]),
         y: Layout::packed(ye, [0; 5]),
         epilogue: Vec::new(),
-        constant_weights: case.constant,
-        winograd: case.winograd,
+        constant_weights: true,
+        winograd: false,
     };
     problem.x = case.orders[0].layout(xe, problem.x_sizes());
     problem.w = case.orders[1].layout(we, problem.w_sizes());
@@ -273,88 +299,96 @@ fn check(case: &Case, isa: Isa, pool: &Pool, threads: usize, seed: u64) -> &'sta
             Then::Activation(activation) => EpilogueStep::Activation(activation),
         });
     }
-    let plan = ConvolutionPlan::with_isa(&problem, threads, isa);
-    let name = format!("{} {isa} {threads} threads, seed {seed}: {case:?}", plan.algorithm());
-    // All bits set: a NaN wherever scratch is used before it is written.
-    let mut workspace = Guarded::new(plan.workspace_bytes(), at_end, 0xff);
+    let (dense_x, dense_w) = (x.dense(), w.dense());
+    let others: Vec<Dense> = operands.iter_mut().map(Tensor::dense).collect();
     let pointers: Vec<*const u8> = operands.iter().map(|operand| operand.memory.data.cast_const()).collect();
-    let mut prepared = crate::engine::host::scratch::AlignedBuffer::new(plan.prepared_len());
-    prepared.fill(f32::NAN);
-    let weights = if case.constant && plan.prepared_len() > 0 {
-        // SAFETY: the weights are as the problem says.
-        unsafe { plan.prepare(w.memory.data, &mut prepared, pool) };
-        Weights::Prepared(&prepared)
-    } else {
-        Weights::Raw(w.memory.data)
-    };
-    let args = Args {
-        x: x.memory.data,
-        weights,
-        y: y.memory.data,
-        operands: &pointers,
-        workspace: workspace.bytes().as_mut_ptr(),
-    };
-    // SAFETY: the tensors are as the problem says, and nobody else has them.
-    unsafe { plan.run(pool, &args) };
-
-    let unit = 2f64.powi(-24);
-    let winograd = plan.algorithm() == "winograd";
-    let n = if winograd { shape.group_in() as f64 + 20.0 } else { shape.depth() as f64 + 2.0 };
+    let sums: Vec<(f64, f64)> = places(problem.y_sizes()).map(|at| reference(shape, &dense_x, &dense_w, at)).collect();
     let mut magnitudes = Magnitudes::default();
-    let gamma = n * unit / (1.0 - n * unit);
-    for at in places(problem.y_sizes()) {
-        let (mut sum, mut magnitude) = reference(shape, &mut x, &mut w, at);
-        if winograd {
-            magnitude = magnitudes.of(shape, &mut x, &mut w, at);
+    for way in ways {
+        problem.constant_weights = way.constant;
+        problem.winograd = way.winograd;
+        let plan = ConvolutionPlan::with_isa(&problem, way.threads, way.isa);
+        let name = format!("{} {} {} threads, seed {seed}: {case:?}", plan.algorithm(), way.isa, way.threads);
+        y.memory.bytes().fill(GAP);
+        // All bits set: a NaN wherever scratch is used before it is written.
+        let mut workspace = Guarded::new(plan.workspace_bytes(), at_end, 0xff);
+        let mut prepared = crate::engine::host::scratch::AlignedBuffer::new(plan.prepared_len());
+        prepared.fill(f32::NAN);
+        let weights = if way.constant && plan.prepared_len() > 0 {
+            // SAFETY: the weights are as the problem says.
+            unsafe { plan.prepare(w.memory.data, &mut prepared, way.pool) };
+            Weights::Prepared(&prepared)
+        } else {
+            Weights::Raw(w.memory.data)
+        };
+        let args = Args {
+            x: x.memory.data,
+            weights,
+            y: y.memory.data,
+            operands: &pointers,
+            workspace: workspace.bytes().as_mut_ptr(),
+        };
+        // SAFETY: the tensors are as the problem says, and nobody else has them.
+        unsafe { plan.run(way.pool, &args) };
+        let winograd = plan.algorithm() == "winograd";
+        let n = if winograd { shape.group_in() as f64 + 20.0 } else { shape.depth() as f64 + 2.0 };
+        let gamma = n * UNIT / (1.0 - n * UNIT);
+        for (at, (sum, magnitude)) in places(problem.y_sizes()).zip(&sums) {
+            let magnitude = if winograd { magnitudes.of(shape, &dense_x, &dense_w, at) } else { *magnitude };
+            let (want, error) = follow(case, &others, at, *sum, magnitude, gamma);
+            let got = y.get(at);
+            assert!((got - want).abs() <= error, "{name}: {got} for {want} ± {error:e} at {at:?}");
         }
-        let mut error = gamma * magnitude;
-        let mut operands_left = operands.iter_mut();
-        for then in &case.epilogue {
-            let mut other = || {
-                let operand = operands_left.next().unwrap();
-                let place = std::array::from_fn(|i| {
-                    if operand.layout.strides[i] == 0 || operand.sizes[i] == 1 { 0 } else { at[i] }
-                });
-                operand.get(place)
-            };
-            match then {
-                Then::Bias(..) => {
-                    let bias = other();
-                    sum += bias;
-                    // It may be the first or the last summand.
-                    error += gamma * bias.abs() + unit * sum.abs();
-                }
-                Then::Add(..) | Then::AddColumns => {
-                    sum += other();
-                    error += unit * (sum.abs() + error);
-                }
-                Then::Scale => {
-                    let other = other();
-                    sum *= other;
-                    error = error * other.abs() + unit * (sum.abs() + error);
-                }
-                Then::Activation(activation) => {
-                    let (slope, of_result, of_argument) = activation_error(activation);
-                    let result = activate(activation, sum);
-                    error = error * slope * 1.001 + of_result * result.abs() + of_argument * sum.abs() + 1e-37;
-                    sum = result;
-                }
+        y.check_gaps(&name);
+    }
+}
+
+/// Half the distance of 1 and the next `f32`.
+const UNIT: f64 = 1.0 / (1 << 24) as f64;
+
+/// The output and its error bound, from the exact sum and what its roundings are relative to.
+fn follow(case: &Case, others: &[Dense], at: [usize; 5], sum: f64, magnitude: f64, gamma: f64) -> (f64, f64) {
+    let (mut sum, mut error) = (sum, gamma * magnitude);
+    let mut others = others.iter();
+    for then in &case.epilogue {
+        let mut other = || {
+            let other = others.next().unwrap();
+            other.get(std::array::from_fn(|i| if other.sizes[i] == 1 { 0 } else { at[i] }))
+        };
+        match then {
+            Then::Bias(..) => {
+                let bias = other();
+                sum += bias;
+                // It may be the first or the last summand.
+                error += gamma * bias.abs() + UNIT * (sum.abs() + error);
+            }
+            Then::Add(..) | Then::AddColumns => {
+                sum += other();
+                error += UNIT * (sum.abs() + error);
+            }
+            Then::Scale => {
+                let other = other();
+                sum *= other;
+                error = error * other.abs() + UNIT * (sum.abs() + error);
+            }
+            Then::Activation(activation) => {
+                let (slope, of_result, of_argument) = activation_error(activation);
+                let result = activate(activation, sum);
+                error = error * slope * 1.001 + of_result * result.abs() + of_argument * sum.abs() + 1e-37;
+                sum = result;
             }
         }
-        error += match ye {
-            Element::F32 => 0.0,
-            Element::F16 => 2f64.powi(-11) * (sum.abs() + error) + 2f64.powi(-25),
-            Element::BF16 => 2f64.powi(-8) * (sum.abs() + error),
-        };
-        let got = y.get(at);
-        assert!((got - sum).abs() <= error, "{name}: {got} for {sum} ± {error:e} at {at:?}");
     }
-    y.check_gaps(&name);
-    plan.algorithm()
+    error += match case.elements[2] {
+        Element::F32 => 0.0,
+        Element::F16 => 2f64.powi(-11) * (sum.abs() + error) + 2f64.powi(-25),
+        Element::BF16 => 2f64.powi(-8) * (sum.abs() + error),
+    };
+    (sum, error)
 }
 
 /// The sum and the sum of magnitudes.
-fn reference(shape: &Shape, x: &mut Tensor, w: &mut Tensor, [n, k, z, p, q]: [usize; 5]) -> (f64, f64) {
+fn reference(shape: &Shape, x: &Dense, w: &Dense, [n, k, z, p, q]: [usize; 5]) -> (f64, f64) {
     let (mut sum, mut magnitude) = (0.0, 0.0);
     let first = k / shape.group_out() * shape.group_in();
     let out = [z, p, q];
@@ -419,7 +453,7 @@ fn absolute<const N: usize>(l: [[f64; N]; 6], m: [[f64; N]; N], r: [[f64; N]; 6]
 }
 
 impl Magnitudes {
-    fn of(&mut self, shape: &Shape, x: &mut Tensor, w: &mut Tensor, [n, k, _, p, q]: [usize; 5]) -> f64 {
+    fn of(&mut self, shape: &Shape, x: &Dense, w: &Dense, [n, k, _, p, q]: [usize; 5]) -> f64 {
         let first = k / shape.group_out() * shape.group_in();
         let mut magnitude = 0.0;
         for c in 0..shape.group_in() {
@@ -473,14 +507,7 @@ fn shape(
 }
 
 fn plain(shape: Shape) -> Case {
-    Case {
-        shape,
-        elements: [Element::F32; 3],
-        orders: [Order::Packed; 3],
-        epilogue: Vec::new(),
-        constant: true,
-        winograd: false,
-    }
+    Case { shape, elements: [Element::F32; 3], orders: [Order::Packed; 3], epilogue: Vec::new() }
 }
 
 const ONE: [usize; 3] = [1; 3];
@@ -541,46 +568,42 @@ fn shapes() -> Vec<Shape> {
     ]
 }
 
-fn every_isa(mut f: impl FnMut(Isa)) {
-    Isa::available().for_each(&mut f);
+/// One way for each instruction set.
+fn on_every_isa<'a>(pool: &'a Pool, constant: bool, winograd: bool) -> Vec<Way<'a>> {
+    Isa::available().map(|isa| Way { isa, pool, threads: pool.threads(), constant, winograd }).collect()
 }
 
 #[test]
 fn every_kind_of_shape() {
     let pools = [Pool::new(1), Pool::new(3)];
-    every_isa(|isa| {
-        for (i, shape) in shapes().into_iter().enumerate() {
-            for constant in [true, false] {
-                for pool in &pools {
-                    for winograd in [false, true] {
-                        let case = Case { constant, winograd, ..plain(shape.clone()) };
-                        check(&case, isa, pool, pool.threads(), i as u64);
-                    }
-                }
-            }
+    let mut ways = Vec::new();
+    for pool in &pools {
+        for (constant, winograd) in [(true, true), (true, false), (false, false)] {
+            ways.extend(on_every_isa(pool, constant, winograd));
         }
-    });
+    }
+    for (i, shape) in shapes().into_iter().enumerate() {
+        check(&plain(shape), &ways, i as u64);
+    }
 }
 
 #[test]
 fn every_element_and_layout() {
     let pool = Pool::new(2);
-    every_isa(|isa| {
-        for (i, shape) in shapes().into_iter().enumerate() {
-            for (j, order) in Order::ALL.into_iter().enumerate() {
-                for (k, element) in [Element::F32, Element::F16, Element::BF16].into_iter().enumerate() {
-                    let other = Order::ALL[(i + j + k) % 5];
-                    let case = Case {
-                        elements: [element, element, if i % 3 == 0 { Element::F32 } else { element }],
-                        orders: [order, other, if i % 2 == 0 { order } else { other }],
-                        constant: (i + j) % 2 == 0,
-                        ..plain(Shape { flip: (i + k) % 2 == 0, ..shape.clone() })
-                    };
-                    check(&case, isa, &pool, 2, (i * 100 + j * 10 + k) as u64);
-                }
+    for (i, shape) in shapes().into_iter().enumerate() {
+        for (j, order) in Order::ALL.into_iter().enumerate() {
+            for (k, element) in [Element::F32, Element::F16, Element::BF16].into_iter().enumerate() {
+                let other = Order::ALL[(i + j + k) % 5];
+                let case = Case {
+                    elements: [element, element, if i % 3 == 0 { Element::F32 } else { element }],
+                    orders: [order, other, if i % 2 == 0 { order } else { other }],
+                    ..plain(Shape { flip: (i + k) % 2 == 0, ..shape.clone() })
+                };
+                let ways = on_every_isa(&pool, (i + j) % 2 == 0, (i + k) % 3 == 0);
+                check(&case, &ways, (i * 100 + j * 10 + k) as u64);
             }
         }
-    });
+    }
 }
 
 const THENS: [Then; 9] = [
@@ -610,25 +633,20 @@ fn every_epilogue() {
         &[Then::Activation(Activation::Identity), THENS[0]],
         &[THENS[0], Then::Activation(Activation::HardSwish { alpha: 1.0 / 6.0, beta: 0.5 })],
     ];
-    every_isa(|isa| {
-        for (i, shape) in shapes().into_iter().enumerate() {
-            for (j, chain) in chains.iter().enumerate() {
-                if chain.contains(&Then::Activation(Activation::Identity)) {
-                    continue;
-                }
-                let order = Order::ALL[(i + j) % 5];
-                let y = [Element::F32, Element::F32, Element::F16, Element::BF16][(i + 2 * j) % 4];
-                let case = Case {
-                    epilogue: chain.to_vec(),
-                    elements: [Element::F32, Element::F32, y],
-                    orders: [Order::Packed, Order::Packed, if (i + j) % 3 == 0 { order } else { Order::Packed }],
-                    winograd: true,
-                    ..plain(shape.clone())
-                };
-                check(&case, isa, &pool, 2, (1000 + i * 100 + j) as u64);
-            }
+    let ways = on_every_isa(&pool, true, true);
+    for (i, shape) in shapes().into_iter().enumerate() {
+        for (j, chain) in chains.iter().enumerate() {
+            let order = Order::ALL[(i + j) % 5];
+            let y = [Element::F32, Element::F32, Element::F16, Element::BF16][(i + 2 * j) % 4];
+            let case = Case {
+                epilogue: chain.to_vec(),
+                elements: [Element::F32, Element::F32, y],
+                orders: [Order::Packed, Order::Packed, if (i + j) % 3 == 0 { order } else { Order::Packed }],
+                ..plain(shape.clone())
+            };
+            check(&case, &ways, (1000 + i * 100 + j) as u64);
         }
-    });
+    }
 }
 
 fn random_case(random: &mut Random) -> Case {
@@ -667,14 +685,7 @@ fn random_case(random: &mut Random) -> Case {
         let mut order = || if random.below(2) == 0 { Order::Packed } else { random.among(&Order::ALL) };
         let orders = [order(), order(), order()];
         let epilogue = (0..random.below(4)).map(|_| random.among(&THENS)).collect();
-        return Case {
-            shape,
-            elements: [element; 3],
-            orders,
-            epilogue,
-            constant: random.below(2) == 0,
-            winograd: random.below(2) == 0,
-        };
+        return Case { shape, elements: [element; 3], orders, epilogue };
     }
 }
 
@@ -684,11 +695,10 @@ fn random_problems() {
     let mut random = Random(7);
     for seed in 0..600 {
         let case = random_case(&mut random);
+        let (constant, winograd) = (random.below(2) == 0, random.below(2) == 0);
         let pool = &pools[seed % 3];
-        // More or fewer threads in the pool than the plan was made for.
         let threads = 1 + seed / 3 % 4;
-        every_isa(|isa| {
-            check(&case, isa, pool, threads, seed as u64);
-        });
+        let ways: Vec<Way<'_>> = Isa::available().map(|isa| Way { isa, pool, threads, constant, winograd }).collect();
+        check(&case, &ways, seed as u64);
     }
 }
