@@ -120,6 +120,45 @@ impl<'a> Graph<'a> {
         Ok(path.join("/"))
     }
 
+    /// Whether the graph is the body of a node, as far as can be told: before 1.24.4 the runtime does not name the parent.
+    /// What reads values of another graph is a body; so is what looks like the body of a loop.
+    pub(crate) fn is_body(&self) -> Result<bool, Error> {
+        if self.parent()?.is_some() {
+            return Ok(true);
+        }
+        for node in self.nodes()? {
+            for input in node.inputs()?.into_iter().flatten() {
+                if input.is_from_outer_scope()? {
+                    return Ok(true);
+                }
+            }
+        }
+        let elements = |values: Vec<Option<ValueInfo<'a>>>, count: usize| {
+            let tensors = values.into_iter().take(count).map(|value| value.map_or(Ok(None), |value| value.tensor()));
+            tensors.map(|tensor| Ok(tensor?.map(|tensor| tensor.element))).collect::<Result<Vec<_>, Error>>()
+        };
+        Ok(elements(self.inputs()?, 2)? == [Some(ElementType::INT64), Some(ElementType::BOOL)]
+            && elements(self.outputs()?, 1)? == [Some(ElementType::BOOL)])
+    }
+
+    fn inputs(&self) -> Result<Vec<Option<ValueInfo<'a>>>, Error> {
+        let api = &self.runtime.api;
+        // SAFETY: the graph is alive and the answer's place is valid for the call.
+        let count = self.runtime.get(0, |out| unsafe { api.graph_get_num_inputs()(self.raw.as_ptr(), out) })?;
+        // SAFETY: as above, for `count` pointers.
+        let list = self.runtime.list(count, |out| unsafe { api.graph_get_inputs()(self.raw.as_ptr(), out, count) })?;
+        Ok(list.into_iter().map(|raw| ValueInfo::new(self.runtime, raw)).collect())
+    }
+
+    fn outputs(&self) -> Result<Vec<Option<ValueInfo<'a>>>, Error> {
+        let api = &self.runtime.api;
+        // SAFETY: the graph is alive and the answer's place is valid for the call.
+        let count = self.runtime.get(0, |out| unsafe { api.graph_get_num_outputs()(self.raw.as_ptr(), out) })?;
+        // SAFETY: as above, for `count` pointers.
+        let list = self.runtime.list(count, |out| unsafe { api.graph_get_outputs()(self.raw.as_ptr(), out, count) })?;
+        Ok(list.into_iter().map(|raw| ValueInfo::new(self.runtime, raw)).collect())
+    }
+
     fn node(&self, raw: *const ort::Node) -> Result<Node<'a>, Error> {
         let raw = NonNull::new(raw.cast_mut()).ok_or_else(|| Error::failed("ONNX Runtime gave a null node"))?;
         Ok(Node { runtime: self.runtime, raw })
@@ -346,6 +385,13 @@ impl<'a> ValueInfo<'a> {
         let api = &self.runtime.api;
         // SAFETY: the value is alive and the answer's place is valid for the call.
         self.runtime.get(false, |out| unsafe { api.value_info_is_constant_initializer()(self.raw.as_ptr(), out) })
+    }
+
+    /// Whether the value is of a graph that this one is inside of.
+    pub(crate) fn is_from_outer_scope(&self) -> Result<bool, Error> {
+        let api = &self.runtime.api;
+        // SAFETY: as above.
+        self.runtime.get(false, |out| unsafe { api.value_info_is_from_outer_scope()(self.raw.as_ptr(), out) })
     }
 
     /// Whether the graph hands this value out.

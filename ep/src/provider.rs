@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::c_char;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hipdnn_schemas::KnobValue;
 use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, NodeFusionOptions, Status};
@@ -32,6 +32,8 @@ pub(crate) struct Provider {
     /// The backend, or why there is none.
     context: Result<Arc<Context>, String>,
     host_memory_only: bool,
+    /// The first graph that nodes were claimed in.
+    claimed_graph: OnceLock<String>,
     /// What the backend said to each question of this session: a plan that `Compile` will use, or an engine's name, or why
     /// there is none.
     answers: Mutex<HashMap<Question, Result<Answer, String>>>,
@@ -120,7 +122,18 @@ impl Provider {
         };
         let host_memory_only = device::gpu_usable();
         let answers = Mutex::new(HashMap::new());
-        Ok(Box::new(Provider { callbacks, runtime, logger, options, report, context, host_memory_only, answers }))
+        let claimed_graph = OnceLock::new();
+        Ok(Box::new(Provider {
+            callbacks,
+            runtime,
+            logger,
+            options,
+            report,
+            context,
+            host_memory_only,
+            claimed_graph,
+            answers,
+        }))
     }
 
     /// # Safety
@@ -130,13 +143,12 @@ impl Provider {
         let graph = unsafe { Graph::new(&self.runtime, graph) }?;
         let path = graph.path()?;
         let nodes = graph.nodes()?;
-        // Before 1.24 the runtime gives fused nodes of different graphs of a model the same name, and then fails.
-        let one_graph_only = self.runtime.version() < 24 && graph.parent()?.is_some();
+        let one_graph_only = self.runtime.confuses_fused_nodes() && self.is_second_graph(&graph, &path)?;
         let mut entries = Vec::with_capacity(nodes.len());
         let mut claimed = 0;
         for node in &nodes {
             let decision = if one_graph_only && claim::begins_group(node)? {
-                Err(format!("ONNX Runtime {} cannot take nodes of a body of {path}", self.runtime.text))
+                Err(format!("ONNX Runtime {} takes fused nodes in one graph of a model only", self.runtime.text))
             } else {
                 self.decide(node)
             };
@@ -144,6 +156,7 @@ impl Provider {
                 // SAFETY: `info` is of this call.
                 unsafe { self.add_claim(info, &[*node]) }?;
                 claimed += 1;
+                self.claimed_graph.get_or_init(|| path.clone());
                 self.logger.verbose(|| format!("{}: {} runs {:?}", crate::NAME_TEXT, claim.engine, node.label()));
             }
             if self.report.is_some() {
@@ -155,6 +168,11 @@ impl Provider {
         }
         self.logger.info(|| format!("{} takes {claimed} of {} nodes of {path}", crate::NAME_TEXT, nodes.len()));
         Ok(())
+    }
+
+    /// Whether claims in this graph could meet claims in another one: the main graph should have them.
+    fn is_second_graph(&self, graph: &Graph<'_>, path: &str) -> Result<bool, Error> {
+        Ok(self.claimed_graph.get().is_some_and(|claimed| claimed != path) || graph.is_body()?)
     }
 
     /// Whether this provider runs a node, and why not.

@@ -51,6 +51,12 @@ impl Runtime {
         self.api.version()
     }
 
+    /// Whether the runtime gives fused nodes of different graphs of a model the same name, and then fails to load the
+    /// model: mended in 1.24.4.
+    pub(crate) fn confuses_fused_nodes(&self) -> bool {
+        confuses_fused_nodes(self.text)
+    }
+
     /// Turns a status of the runtime into a result, and releases it.
     ///
     /// # Safety
@@ -144,6 +150,11 @@ fn negotiated_version(text: &str) -> Result<u32, Error> {
     Ok(minor.min(MAXIMUM_VERSION))
 }
 
+fn confuses_fused_nodes(text: &str) -> bool {
+    let mut parts = text.split(['.', '-', '+']).skip(1).map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < (24, 4)
+}
+
 /// A C text, if it is there and is UTF-8.
 ///
 /// # Safety
@@ -172,6 +183,15 @@ mod tests {
             ("new", Err("HipDnnRsExecutionProvider needs ONNX Runtime 1.23 or newer, this is new")),
         ] {
             assert_eq!(negotiated_version(text).map_err(|e| e.message), want.map_err(str::to_string), "{text}");
+        }
+    }
+
+    #[test]
+    fn runtimes_that_confuse_fused_nodes() {
+        for (text, want) in
+            [("1.23.2", true), ("1.24.1", true), ("1.24.4", false), ("1.25.0", false), ("1.31.1", false)]
+        {
+            assert_eq!(confuses_fused_nodes(text), want, "{text}");
         }
     }
 
