@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         rows.append(("boxes", f"{len(found)} on the EP, {len(reference)} on the CPU EP: {verdict}"))
         target = arguments.output / f"{picture_path.stem}-boxes.png"
         detector.draw(picture, found, target)
-        rows.append(("picture", str(target)))
+        rows.append(("picture", shown_path(target)))
     difference = provider.relative_difference(got, wanted)
     passed &= difference <= TOLERANCE
     rows.append(("largest difference", f"{difference:.2g} of the output's range ({'within' if difference <= TOLERANCE else 'above'} {TOLERANCE:g})"))
@@ -112,11 +112,15 @@ def run(arguments: argparse.Namespace) -> int:
 def node_rows(ours: provider.Session) -> list[tuple[str, str]]:
     shares = ours.nodes()
     mine = shares.pop(provider.NAME, {})
-    rows = [("nodes on the EP", f"{sum(mine.values())}: {count_by_kind(mine)}" if mine else "none"),
+    rows = [("nodes on the EP", count_by_kind(mine) or "none"),
             ("nodes elsewhere", "; ".join(f"{sum(counts.values())} on {name.removesuffix('ExecutionProvider')}: {count_by_kind(counts, 6)}"
                                           for name, counts in shares.items()) or "none"),
             ("engine", ", ".join(ours.engines()) or "none")]
     return rows
+
+
+def shown_path(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def count_by_kind(counts: Any, most: int = 12) -> str:

@@ -83,7 +83,8 @@ class Session:
             self._report = Path(settings["report"])
         try:
             chosen.add_provider_for_devices(devices(), settings)
-            self.session = ort.InferenceSession(model if isinstance(model, bytes) else str(model), chosen)
+            # Without this the Python package answers a provider's error with a session on the CPU provider.
+            self.session = ort.InferenceSession(model if isinstance(model, bytes) else str(model), chosen, enable_fallback=0)
             self.claims = read_report(self._report) if self._report else []
         finally:
             if self._report and "report" not in (provider_options or {}):
