@@ -2,11 +2,13 @@
 
 use std::any::Any;
 use std::cell::UnsafeCell;
+use std::ffi::CString;
 use std::hint;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
+
+use super::os_thread::OsThread;
 
 /// How often an idle thread looks for work, or a waiting one for its helpers, before it goes to sleep.
 const SPINS: u32 = 4_000;
@@ -50,7 +52,7 @@ unsafe impl Send for Shared {}
 /// Threads that run the units of one job at a time; dropping it joins them.
 pub struct Pool {
     shared: Arc<Shared>,
-    helpers: Vec<JoinHandle<()>>,
+    helpers: Vec<OsThread>,
 }
 
 impl Pool {
@@ -73,9 +75,8 @@ impl Pool {
         let helpers = (1..threads)
             .map_while(|worker| {
                 let shared = Arc::clone(&shared);
-                thread::Builder::new()
-                    .name(format!("hipdnn-rs-{worker}"))
-                    .spawn(move || shared.help(worker))
+                let name = CString::new(format!("hipdnn-rs-{worker}")).unwrap_or_default();
+                OsThread::start(&name, move || shared.help(worker))
                     .map_err(|error| {
                         log::warn!("host engine: worker thread {worker} of {threads} did not start: {error}")
                     })
@@ -116,7 +117,7 @@ impl Drop for Pool {
         drop(self.shared.lock());
         self.shared.wake.notify_all();
         for helper in self.helpers.drain(..) {
-            if helper.join().is_err() {
+            if !helper.join() {
                 log::error!("host engine: a worker thread ended by a panic");
             }
         }
@@ -245,6 +246,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
 
     #[test]
     fn every_unit_runs_once_on_any_number_of_threads() {
