@@ -5,6 +5,7 @@
 #include <thread>
 #include <unistd.h>
 #include <unordered_map>
+#include <utility>
 
 #include "call.h"
 #include "graph.h"

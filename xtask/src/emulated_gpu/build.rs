@@ -195,6 +195,24 @@ fn link(path: &Path, to: &str) -> Result<()> {
     Ok(std::os::unix::fs::symlink(to, path)?)
 }
 
+/// Why this MIOpen can't compile its kernels here; nothing when it can.
+///
+/// Debian's builds up to ROCm 6 don't use the kernel compiler's library but start its program, by a fixed path.
+pub(super) fn no_kernels(installation: &Installation) -> Result<Option<String>> {
+    const PROGRAM: &[u8] = b"/usr/bin/clang++";
+    let miopen = fs::read(installation.system_libraries().join("libMIOpen.so.1"))?;
+    if needed(&miopen, "libhiprtc.so.").is_some() {
+        return Ok(None);
+    }
+    let Some(at) = find(&miopen, PROGRAM) else {
+        return Ok(None);
+    };
+    let path: Vec<u8> = miopen[at..].iter().copied().take_while(|byte| byte.is_ascii_graphic()).collect();
+    let path = String::from_utf8_lossy(&path).into_owned();
+    let missing = !Path::new(&path).exists();
+    Ok(missing.then(|| format!("this MIOpen compiles its kernels with {path}, which is not installed")))
+}
+
 /// The first string in a library's bytes that begins so and ends with a number.
 fn needed(library: &[u8], beginning: &str) -> Option<String> {
     let mut from = 0;

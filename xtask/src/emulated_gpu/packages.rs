@@ -25,8 +25,14 @@ const DEVELOPMENT: [&str; 2] = ["libamdhip64-dev", "libmiopen-dev"];
 /// Beginnings of names that are told to apt as installed, so that it doesn't follow them.
 const REPLACED: [&str; 4] = [RUNTIME, "librocblas", "librocrand", "libhsa-runtime"];
 
-/// Our own library takes its place. Up to ROCm 6 its package has the kernel compiler too.
+/// Our own library takes its place.
 const RUNTIME: &str = "libamdhip64-";
+
+/// The disassembler that the emulator decodes with, and the back end of the kernel compiler.
+const DISASSEMBLER: &str = "libamd-comgr";
+
+/// The kernel compiler's headers and library: the same name, with and without this.
+const BUILTINS: &str = "libhiprtc-builtins";
 
 /// Beginnings of names that are resolved but not fetched.
 const LEFT_OUT: [&str; 4] = ["libclang-common-", "libmiopen-tests-data", "gcc-", "libc-gconv-modules"];
@@ -106,7 +112,7 @@ pub(super) fn ensure(wanted: Wanted) -> Result<Prepared<Installation>> {
     }
     for mirror in mirrors {
         match Apt::update(&mirror)? {
-            Ok(apt) => return fetch(&apt, wanted).map(Prepared::Ready),
+            Ok(apt) => return fetch(&apt, wanted),
             Err(reason) => reasons.push(reason),
         }
     }
@@ -235,13 +241,31 @@ fn succeeded(output: &Output, what: &str) -> Result<()> {
     Err(format!("{what} failed ({}): {}", process::describe(output.status), process::tail(&output.stderr, 3)).into())
 }
 
-/// Finds the set of packages, fetches and unpacks it.
-fn fetch(apt: &Apt, wanted: Wanted) -> Result<Installation> {
-    let (miopen, suite) = newest(&apt.text("apt-cache", &["madison", LIBRARY])?, wanted)?;
-    apt.write_preferences(&suite)?;
-    let packages = resolve(apt, &miopen)?;
+/// Finds the newest set of packages that can be had, fetches and unpacks it.
+fn fetch(apt: &Apt, wanted: Wanted) -> Result<Prepared<Installation>> {
+    let mut reasons = Vec::new();
+    for (miopen, suite) in newest_first(&apt.text("apt-cache", &["madison", LIBRARY])?, wanted)? {
+        // Both suites move: for some hours a set may have no solution, or a file be gone.
+        match fetch_version(apt, &miopen, &suite) {
+            Ok(installation) => {
+                let name = installation.directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                fs::write(wanted.pointer(), name)?;
+                return Ok(Prepared::Ready(installation));
+            }
+            Err(problem) => reasons.push(format!("{miopen} of {suite}: {problem}")),
+        }
+    }
+    if reasons.is_empty() {
+        return unavailable(format!("the package lists have no {LIBRARY}"));
+    }
+    unavailable(format!("no set of packages can be had: {}", reasons.join("; ")))
+}
+
+fn fetch_version(apt: &Apt, miopen: &str, suite: &str) -> Result<Installation> {
+    apt.write_preferences(suite)?;
+    let packages = resolve(apt, miopen)?;
     let installation = Installation::new(cache().join(format!("{suite}-{miopen}")));
-    let record = Record { suite, miopen, packages };
+    let record = Record { suite: suite.to_owned(), miopen: miopen.to_owned(), packages };
     let unchanged = fs::read(installation.record())
         .ok()
         .and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok())
@@ -249,30 +273,26 @@ fn fetch(apt: &Apt, wanted: Wanted) -> Result<Installation> {
     if !unchanged {
         download(apt, &record, &installation)?;
     }
-    let name = installation.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    fs::write(wanted.pointer(), name)?;
     Ok(installation)
 }
 
-/// The newest version that apt lists, and the suite that has it.
-fn newest(madison: &str, wanted: Wanted) -> Result<(String, String)> {
-    let mut best: Option<(String, String)> = None;
+/// The versions that apt lists with the suites that have them, newest first.
+fn newest_first(madison: &str, wanted: Wanted) -> Result<Vec<(String, String)>> {
+    let mut sorted: Vec<(String, String)> = Vec::new();
     for (version, suite) in madison_lines(madison) {
         if wanted.sid && suite != "sid" {
             continue;
         }
-        let newer = match &best {
-            None => true,
-            Some((known, _)) => {
-                let order = Command::new("dpkg").args(["--compare-versions", &version, "gt", known]).status()?;
-                order.success()
+        let mut at = sorted.len();
+        for (place, (known, _)) in sorted.iter().enumerate() {
+            if Command::new("dpkg").args(["--compare-versions", &version, "gt", known]).status()?.success() {
+                at = place;
+                break;
             }
-        };
-        if newer {
-            best = Some((version, suite));
         }
+        sorted.insert(at, (version, suite));
     }
-    best.ok_or_else(|| format!("the package lists have no {LIBRARY}").into())
+    Ok(sorted)
 }
 
 /// Version and suite of each line of `apt-cache madison`: `name | version | address suite/main amd64 Packages`.
@@ -289,11 +309,7 @@ fn madison_lines(text: &str) -> Vec<(String, String)> {
 
 /// The packages to fetch, with what the signed lists say about each.
 fn resolve(apt: &Apt, miopen: &str) -> Result<Vec<Package>> {
-    let mut packages = plan(apt, &REPLACED)?;
-    if !packages.iter().any(|(name, _)| is_compiler(name)) {
-        let without: Vec<&str> = REPLACED.into_iter().filter(|beginning| *beginning != RUNTIME).collect();
-        packages = plan(apt, &without)?;
-    }
+    let mut packages = plan(apt)?;
     if !packages.iter().any(|(name, version)| name == LIBRARY && version == miopen) {
         return Err(format!("apt does not take {LIBRARY} {miopen}, the newest in its lists").into());
     }
@@ -313,25 +329,25 @@ fn resolve(apt: &Apt, miopen: &str) -> Result<Vec<Package>> {
     Ok(described)
 }
 
-/// Whether a package has the library that compiles kernels.
-fn is_compiler(name: &str) -> bool {
-    name.strip_prefix("libhiprtc").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
-}
-
 /// Names and versions that apt would install for MIOpen when the replaced packages were there already.
-fn plan(apt: &Apt, replaced_beginnings: &[&str]) -> Result<Vec<(String, String)>> {
-    let to_replace = |names: &[&str]| -> Result<BTreeSet<String>> {
-        let depends = apt.text("apt-cache", &[&["depends"], names].concat())?;
-        Ok(dependencies(&depends, replaced_beginnings))
-    };
+fn plan(apt: &Apt) -> Result<Vec<(String, String)>> {
+    let depends = |names: &[&str]| apt.text("apt-cache", &[&["depends"], names].concat());
+    let of_library = depends(&[LIBRARY])?;
+    let mut replaced = dependencies(&of_library, &REPLACED);
+    let mut wanted: BTreeSet<String> = [LIBRARY.to_owned()].into();
+    // MIOpen up to ROCm 6 does without the kernel compiler's library, our tests don't.
+    wanted.extend(dependencies(&of_library, &[BUILTINS]).iter().map(|name| name.replace("-builtins", "")));
+    for runtime in replaced.iter().filter(|name| name.starts_with(RUNTIME)) {
+        wanted.extend(dependencies(&depends(&[runtime])?, &[DISASSEMBLER]));
+    }
+    let mut install = vec!["install", "--yes", "--no-install-recommends", "--print-uris", "-qq"];
+    install.extend(wanted.iter().map(String::as_str));
     // Dependencies of dependencies are found by asking again, until nothing new is to be replaced.
-    let mut replaced = to_replace(&[LIBRARY])?;
     loop {
         apt.pretend_installed(&replaced)?;
-        let plan =
-            apt.text("apt-get", &["install", "--yes", "--no-install-recommends", "--print-uris", "-qq", LIBRARY])?;
-        let packages = planned(&plan);
-        let more = to_replace(&packages.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>())?;
+        let packages = planned(&apt.text("apt-get", &install)?);
+        let names: Vec<&str> = packages.iter().map(|(name, _)| name.as_str()).collect();
+        let more = dependencies(&depends(&names)?, &REPLACED);
         if more.is_subset(&replaced) {
             return Ok(packages);
         }
