@@ -57,17 +57,21 @@ pub(crate) fn recognise<'a>(nodes: &[Node<'a>]) -> Result<Recognised<'a>, Declin
     let Some((first, rest)) = nodes.split_first() else { return declined("there are no nodes") };
     let mut recognised = convolution(first)?;
     let mut rest = rest;
-    while let Some((step, used)) = next_step(&recognised, rest)? {
-        if let Some(input) = step.input {
-            recognised.inputs.push(input);
-        }
-        recognised.group.tail.push(step.step);
-        recognised.output = step.output;
-        rest = &rest[used..];
+    while let Some(step) = next_step(&recognised, rest)? {
+        rest = &rest[step.nodes..];
+        recognised.take(step);
     }
     match rest.first() {
         None => Ok(recognised),
         Some(node) => declined(format!("{} is not computed with what is before it", node.op_type()?)),
+    }
+}
+
+impl<'a> Recognised<'a> {
+    fn take(&mut self, step: NextStep<'a>) {
+        self.inputs.extend(step.input);
+        self.group.tail.push(step.step);
+        self.output = step.output;
     }
 }
 
@@ -232,12 +236,182 @@ struct NextStep<'a> {
     step: Step,
     input: Option<Input<'a>>,
     output: ValueInfo<'a>,
+    /// How many nodes it takes.
+    nodes: usize,
 }
 
-/// Reads the first nodes of `rest` as the group's next step; gives it with the number of nodes that it takes.
-fn next_step<'a>(_group: &Recognised<'a>, _rest: &[Node<'a>]) -> Result<Option<(NextStep<'a>, usize)>, Declined> {
-    let _: Option<Activation> = None;
-    Ok(None)
+/// Reads the first of `nodes` as the step that follows the value `current`, of these extents.
+fn next_step<'a>(recognised: &Recognised<'a>, nodes: &[Node<'a>]) -> Result<Option<NextStep<'a>>, Declined> {
+    let Some(first) = nodes.first() else { return Ok(None) };
+    let current = recognised.output.name()?;
+    let inputs = first.inputs()?;
+    let Some(output) = first.outputs()?.into_iter().next().flatten() else { return Ok(None) };
+    let reads = |value: &Option<ValueInfo<'a>>| match value {
+        Some(value) => Ok::<_, Error>(value.name()? == current),
+        None => Ok(false),
+    };
+    if first.domain()?.is_empty() && first.op_type()? == "Add" {
+        let [one, other] = inputs.as_slice() else { return Ok(None) };
+        let other = match (reads(one)?, reads(other)?) {
+            (true, false) => other,
+            (false, true) => one,
+            _ => return Ok(None),
+        };
+        let Some(other) = *other else { return Ok(None) };
+        let input = input(other, "of Add")?;
+        if !same_extents(recognised, &input) {
+            return Ok(None);
+        }
+        return Ok(Some(NextStep { step: Step::AddInput, input: Some(input), output, nodes: 1 }));
+    }
+    let Some(value) = inputs.first() else { return Ok(None) };
+    if !reads(value)? {
+        return Ok(None);
+    }
+    let Some(activation) = activation(first, &inputs)? else { return Ok(None) };
+    // `x · f(x)` in two nodes.
+    if let (Activation::Sigmoid | Activation::HardSigmoid(..), Some(second)) = (activation, nodes.get(1))
+        && second.domain()?.is_empty()
+        && second.op_type()? == "Mul"
+    {
+        let gate = output.name()?;
+        let mut names = Vec::new();
+        for input in second.inputs()?.into_iter().flatten() {
+            names.push(input.name()?);
+        }
+        let product = second.outputs()?.into_iter().next().flatten();
+        if let Some(product) = product
+            && (names == [current, gate] || names == [gate, current])
+        {
+            let activation = match activation {
+                Activation::HardSigmoid(alpha, beta) => Activation::HardSwish(alpha, beta),
+                _ => Activation::Swish(1.0),
+            };
+            return Ok(Some(NextStep { step: Step::Activation(activation), input: None, output: product, nodes: 2 }));
+        }
+    }
+    Ok(Some(NextStep { step: Step::Activation(activation), input: None, output, nodes: 1 }))
+}
+
+/// Whether an input certainly has the extents of the group's output. Only then is adding it no broadcast.
+fn same_extents(recognised: &Recognised<'_>, input: &Input<'_>) -> bool {
+    let known = |tensor: &TensorType| tensor.shape.clone().filter(|shape| shape.iter().all(|extent| *extent > 0));
+    let x = &recognised.inputs[0].tensor;
+    let Some(y) = known(x).and_then(|x| recognised.group.geometry(&x).ok()) else { return false };
+    input.tensor.element == x.element && known(&input.tensor).is_some_and(|extents| extents == y.y)
+}
+
+/// The activation that a node is.
+fn activation(node: &Node<'_>, inputs: &[Option<ValueInfo<'_>>]) -> Result<Option<Activation>, Declined> {
+    if !node.domain()?.is_empty() {
+        return Ok(None);
+    }
+    let number = |name, default: f32| Ok::<_, Error>(node.float(name)?.unwrap_or(default));
+    Ok(Some(match node.op_type()? {
+        "Relu" => Activation::Relu,
+        "LeakyRelu" => Activation::LeakyRelu(number(c"alpha", 0.01)?),
+        "Sigmoid" => Activation::Sigmoid,
+        "Tanh" => Activation::Tanh,
+        "Elu" => Activation::Elu(number(c"alpha", 1.0)?),
+        "Softplus" => Activation::Softplus,
+        "HardSigmoid" => Activation::HardSigmoid(number(c"alpha", 0.2)?, number(c"beta", 0.5)?),
+        "HardSwish" => Activation::HardSwish(1.0 / 6.0, 0.5),
+        "Swish" => Activation::Swish(number(c"alpha", 1.0)?),
+        "Gelu" => match node.string(c"approximate")?.as_deref() {
+            None | Some("" | "none") => Activation::Gelu,
+            Some("tanh") => Activation::GeluTanh,
+            Some(_) => return Ok(None),
+        },
+        // The bounds were attributes before they were inputs.
+        "Clip" if node.since_version()? < 11 => Activation::Clip(node.float(c"min")?, node.float(c"max")?),
+        "Clip" => {
+            let (Some(low), Some(high)) = (bound(inputs.get(1))?, bound(inputs.get(2))?) else { return Ok(None) };
+            Activation::Clip(low.0, high.0)
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// A bound of `Clip`, which may be left out.
+struct Bound(Option<f32>);
+
+/// Reads a bound; `None` if it is not known before the model runs.
+fn bound(value: Option<&Option<ValueInfo<'_>>>) -> Result<Option<Bound>, Declined> {
+    let Some(Some(value)) = value else { return Ok(Some(Bound(None))) };
+    if !value.is_constant()? {
+        return Ok(None);
+    }
+    let Some((tensor, bytes)) = value.initializer()? else { return Ok(None) };
+    Ok(scalar(tensor.element, bytes).map(|value| Bound(Some(value))))
+}
+
+fn scalar(element: ElementType, bytes: &[u8]) -> Option<f32> {
+    match element {
+        ElementType::FLOAT => Some(f32::from_ne_bytes(bytes.try_into().ok()?)),
+        ElementType::FLOAT16 => Some(half::f16::from_ne_bytes(bytes.try_into().ok()?).to_f32()),
+        ElementType::BFLOAT16 => Some(half::bf16::from_ne_bytes(bytes.try_into().ok()?).to_f32()),
+        _ => None,
+    }
+}
+
+/// The most steps behind a convolution.
+const MOST_STEPS: usize = 4;
+/// The most inputs that are added.
+const MOST_ADDED: usize = 2;
+
+/// The convolution `first` with the nodes that can be computed with it: `first` alone, then with each further step.
+/// What is between them nobody else reads.
+///
+/// # Errors
+/// If the runtime does not answer.
+pub(crate) fn grow<'a>(first: Node<'a>, taken: impl Fn(usize) -> bool) -> Result<Vec<Vec<Node<'a>>>, Error> {
+    let mut nodes = vec![first];
+    let mut sizes = vec![nodes.clone()];
+    let Ok(mut recognised) = recognise(&nodes) else { return Ok(sizes) };
+    for _ in 0..MOST_STEPS {
+        let Some(next) = only_readers(&recognised.output, &taken)? else { break };
+        let Ok(Some(step)) = next_step(&recognised, &next) else { break };
+        // A reader that the step does not take would see its input vanish.
+        if step.nodes != next.len() {
+            break;
+        }
+        let added = recognised.group.tail.iter().filter(|step| **step == Step::AddInput).count();
+        if step.step == Step::AddInput && added == MOST_ADDED {
+            break;
+        }
+        nodes.extend(next);
+        recognised.take(step);
+        sizes.push(nodes.clone());
+    }
+    Ok(sizes)
+}
+
+/// All nodes that read a value, each after those whose outputs it reads; `None` if there is another reader.
+fn only_readers<'a>(value: &ValueInfo<'a>, taken: impl Fn(usize) -> bool) -> Result<Option<Vec<Node<'a>>>, Error> {
+    if value.is_graph_output()? {
+        return Ok(None);
+    }
+    let uses = value.consumers()?;
+    let mut readers: Vec<Node<'a>> = Vec::new();
+    for (node, input) in uses {
+        // Bodies read values without having them as inputs.
+        if input < 0 || taken(node.id()?) || !matches!(node.ep_name()?, "" | crate::NAME_TEXT) {
+            return Ok(None);
+        }
+        readers.push(node);
+    }
+    match readers.as_slice() {
+        [_] => Ok(Some(readers)),
+        [one, other] => {
+            let (gate, product) = if one.op_type()? == "Mul" { (*other, *one) } else { (*one, *other) };
+            // Of the two only the second may be seen from elsewhere.
+            let outputs = gate.outputs()?;
+            let [Some(output)] = outputs.as_slice() else { return Ok(None) };
+            let alone = !output.is_graph_output()? && output.uses()? == 1 && gate.id()? != product.id()?;
+            Ok(alone.then(|| vec![gate, product]))
+        }
+        _ => Ok(None),
+    }
 }
 
 #[cfg(test)]
@@ -291,6 +465,20 @@ mod tests {
             });
             let conv = conv.unwrap();
             assert_eq!((conv.auto_pad, conv.pre_padding, conv.post_padding), (want, vec![0], vec![0]));
+        }
+    }
+
+    #[test]
+    fn scalars() {
+        for (element, bytes, want) in [
+            (ElementType::FLOAT, &6f32.to_ne_bytes()[..], Some(6.0)),
+            (ElementType::FLOAT16, &half::f16::from_f32(-0.5).to_ne_bytes(), Some(-0.5)),
+            (ElementType::BFLOAT16, &half::bf16::from_f32(3.0).to_ne_bytes(), Some(3.0)),
+            (ElementType::FLOAT, &[0; 8], None),
+            (ElementType::FLOAT, &[], None),
+            (ElementType::DOUBLE, &[0; 8], None),
+        ] {
+            assert_eq!(scalar(element, bytes), want, "{element} {bytes:?}");
         }
     }
 

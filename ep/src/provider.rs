@@ -49,6 +49,7 @@ struct Question {
 #[derive(Clone)]
 struct Answer {
     engine: String,
+    workspace: usize,
     /// Kept if the extents are those of every run.
     plan: Option<Arc<Plan>>,
 }
@@ -145,28 +146,46 @@ impl Provider {
         let nodes = graph.nodes()?;
         let one_graph_only = self.runtime.confuses_fused_nodes() && self.is_second_graph(&graph, &path)?;
         let mut entries = Vec::with_capacity(nodes.len());
-        let mut claimed = 0;
+        let mut taken: HashMap<usize, (Answer, String)> = HashMap::new();
+        let mut claims = 0;
         for node in &nodes {
-            let decision = if one_graph_only && claim::begins_group(node)? {
+            let id = node.id()?;
+            let decision = if let Some((answer, _)) = taken.get(&id) {
+                Ok(answer.clone())
+            } else if one_graph_only && claim::begins_group(node)? {
                 Err(format!("ONNX Runtime {} takes fused nodes in one graph of a model only", self.runtime.text))
             } else {
-                self.decide(node)
+                match self.decide(node, |id| taken.contains_key(&id)) {
+                    Err(reason) => Err(reason),
+                    Ok((answer, members)) => {
+                        // SAFETY: `info` is of this call.
+                        unsafe { self.add_claim(info, &members) }?;
+                        claims += 1;
+                        self.claimed_graph.get_or_init(|| path.clone());
+                        let first = node.label()?;
+                        for member in &members {
+                            taken.insert(member.id()?, (answer.clone(), first.to_string()));
+                        }
+                        self.logger.verbose(|| {
+                            let count = members.len();
+                            format!("{}: {} runs {count} nodes from {first} on", crate::NAME_TEXT, answer.engine)
+                        });
+                        Ok(answer)
+                    }
+                }
             };
-            if let Ok(claim) = &decision {
-                // SAFETY: `info` is of this call.
-                unsafe { self.add_claim(info, &[*node]) }?;
-                claimed += 1;
-                self.claimed_graph.get_or_init(|| path.clone());
-                self.logger.verbose(|| format!("{}: {} runs {:?}", crate::NAME_TEXT, claim.engine, node.label()));
-            }
             if self.report.is_some() {
-                entries.push(entry(node, &path, &decision)?);
+                let group = taken.get(&id).map(|(_, first)| first.clone());
+                entries.push(entry(node, &path, &decision, group)?);
             }
         }
         if let Some(report) = &self.report {
             report.append(&entries)?;
         }
-        self.logger.info(|| format!("{} takes {claimed} of {} nodes of {path}", crate::NAME_TEXT, nodes.len()));
+        self.logger.info(|| {
+            let (taken, all) = (taken.len(), nodes.len());
+            format!("{} takes {taken} of {all} nodes of {path}, in {claims} groups", crate::NAME_TEXT)
+        });
         Ok(())
     }
 
@@ -175,8 +194,8 @@ impl Provider {
         Ok(self.claimed_graph.get().is_some_and(|claimed| claimed != path) || graph.is_body()?)
     }
 
-    /// Whether this provider runs a node, and why not.
-    fn decide(&self, node: &Node<'_>) -> Result<Answer, String> {
+    /// Whether this provider runs a node and with which others, or why not.
+    fn decide<'a>(&self, node: &Node<'a>, taken: impl Fn(usize) -> bool) -> Result<(Answer, Vec<Node<'a>>), String> {
         if self.options.disable {
             return Err("the provider is disabled by its option \"disable\"".to_string());
         }
@@ -184,11 +203,25 @@ impl Provider {
         if !owner.is_empty() && owner != crate::NAME_TEXT {
             return Err(format!("{owner} has it already"));
         }
-        let recognised = claim::recognise(&[*node]).map_err(|declined| declined.0)?;
+        claim::recognise(&[*node]).map_err(|declined| declined.0)?;
         let context = self.context.as_ref().map_err(Clone::clone)?;
-        let (extents, fixed) = likely_extents(&recognised);
-        let wish = self.wish(&recognised).map_err(|error| error.message)?;
-        self.ask(context, &recognised, &extents, &wish, fixed)
+        let mut sizes = if self.options.fuse {
+            claim::grow(*node, taken).map_err(|error| error.message)?
+        } else {
+            vec![vec![*node]]
+        };
+        // The largest group that an engine takes.
+        let mut refusal = String::new();
+        while let Some(members) = sizes.pop() {
+            let recognised = claim::recognise(&members).map_err(|declined| declined.0)?;
+            let (extents, fixed) = likely_extents(&recognised);
+            let wish = self.wish(&recognised).map_err(|error| error.message)?;
+            match self.ask(context, &recognised, &extents, &wish, fixed) {
+                Ok(answer) => return Ok((answer, members)),
+                Err(reason) => refusal = reason,
+            }
+        }
+        Err(refusal)
     }
 
     /// Asks the backend about the graph for these extents; keeps the plan if they are those of every run.
@@ -210,8 +243,8 @@ impl Provider {
         }
         let plan = context.plan(&question.graph, wish);
         let answer = plan.map_err(|error| error.to_string()).map(|plan| {
-            let engine = plan.engine().to_string();
-            Answer { engine, plan: fixed.then(|| Arc::new(plan)) }
+            let (engine, workspace) = (plan.engine().to_string(), plan.workspace());
+            Answer { engine, workspace, plan: fixed.then(|| Arc::new(plan)) }
         });
         answers.insert(question, answer.clone());
         answer
@@ -346,7 +379,12 @@ fn open_backend(options: &Options) -> Result<Result<Arc<Context>, String>, Error
 }
 
 /// A node's line in the report.
-fn entry(node: &Node<'_>, graph: &str, decision: &Result<Answer, String>) -> Result<Entry, Error> {
+fn entry(
+    node: &Node<'_>,
+    graph: &str,
+    decision: &Result<Answer, String>,
+    group: Option<String>,
+) -> Result<Entry, Error> {
     let shape = match node.inputs()?.into_iter().next().flatten() {
         Some(input) => input.tensor()?.and_then(|tensor| tensor.shape),
         None => None,
@@ -359,9 +397,10 @@ fn entry(node: &Node<'_>, graph: &str, decision: &Result<Answer, String>) -> Res
         graph: graph.to_string(),
         claimed: decision.is_ok(),
         engine: decision.as_ref().ok().map(|answer| answer.engine.clone()),
+        workspace: decision.as_ref().ok().map(|answer| answer.workspace),
         reason: decision.as_ref().err().cloned(),
         shape: shape.map(|shape| shape.into_iter().map(|extent| (extent >= 0).then_some(extent)).collect()),
-        group: None,
+        group,
     })
 }
 

@@ -51,12 +51,15 @@ pub(crate) struct Entry {
     pub claimed: bool,
     /// The engine that does.
     pub engine: Option<String>,
+    /// How many bytes that works in; where extents are unknown, for likely ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) workspace: Option<usize>,
     /// Why this provider does not.
     pub reason: Option<String>,
     /// Extents of the node's input, null where unknown; left out if not even their number is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<Option<i64>>>,
-    /// The first of the nodes that are computed with this one, if there are several.
+    /// The first of the nodes that are computed together with this one, which may be this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
 }

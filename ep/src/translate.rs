@@ -77,8 +77,8 @@ pub(crate) enum Activation {
     Elu(f32),
     /// `ln(1 + exp(x))`
     Softplus,
-    /// `x · sigmoid(x)`
-    Swish,
+    /// `x · sigmoid(alpha·x)`
+    Swish(f32),
     /// `x · Φ(x)`
     Gelu,
     /// `x · Φ(x)` by its approximation with tanh.
@@ -296,7 +296,9 @@ impl Writer {
                 self.unary("elu", x, Pointwise { elu_alpha: Some(alpha), ..plain(PointwiseMode::EluFwd) })
             }
             Activation::Softplus => self.unary("softplus", x, plain(PointwiseMode::SoftplusFwd)),
-            Activation::Swish => self.unary("swish", x, plain(PointwiseMode::SwishFwd)),
+            Activation::Swish(alpha) => {
+                self.unary("swish", x, Pointwise { swish_beta: Some(alpha), ..plain(PointwiseMode::SwishFwd) })
+            }
             Activation::Gelu => self.unary("gelu", x, plain(PointwiseMode::GeluFwd)),
             Activation::GeluTanh => self.unary("gelu", x, plain(PointwiseMode::GeluApproxTanhFwd)),
             Activation::HardSigmoid(alpha, beta) => self.hard_sigmoid(x, alpha, beta),
@@ -502,7 +504,7 @@ mod tests {
             (with(false, &[act(Clip(Some(0.0), Some(6.0)))]), &["conv", "max_op", "min_op"]),
             (with(false, &[act(Clip(None, Some(6.0)))]), &["conv", "min_op"]),
             (with(false, &[act(Clip(None, None))]), &["conv", "identity"]),
-            (with(false, &[act(Elu(1.0)), act(Swish)]), &["conv", "elu_fwd", "swish_fwd"]),
+            (with(false, &[act(Elu(1.0)), act(Swish(1.0))]), &["conv", "elu_fwd", "swish_fwd"]),
             (with(false, &[act(HardSigmoid(0.2, 0.5))]), &["conv", "mul", "add", "max_op", "min_op"]),
             (with(false, &[act(HardSwish(0.2, 0.5))]), &["conv", "mul", "add", "max_op", "min_op", "mul"]),
             (

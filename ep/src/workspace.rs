@@ -46,11 +46,6 @@ impl Workspace {
         }
     }
 
-    /// How many bytes are held.
-    pub(crate) fn bytes(&self) -> usize {
-        self.memory.map_or(0, |(_, layout)| layout.size())
-    }
-
     fn release(&mut self) {
         if let Some((memory, layout)) = self.memory.take() {
             // SAFETY: the memory was allocated with this layout, and nothing uses it: plans do only while they run.
@@ -73,17 +68,15 @@ mod tests {
     fn grows_and_stays() {
         let mut workspace = Workspace::default();
         assert!(workspace.get(0).unwrap().is_null());
-        assert_eq!(workspace.bytes(), 0);
         let first = workspace.get(100).unwrap();
         assert_eq!(first.addr() % ALIGNMENT, 0);
         assert_eq!(workspace.get(4096).unwrap(), first);
         let second = workspace.get(5000).unwrap();
         // SAFETY: there are at least 5000 bytes.
         unsafe { second.cast::<u8>().add(4999).write(7) };
-        assert_eq!(workspace.bytes(), 8192);
         assert_eq!(workspace.get(1).unwrap(), second);
         let error = workspace.get(usize::MAX).unwrap_err();
         assert_eq!(error.message, format!("there is no memory for a workspace of {} bytes", usize::MAX));
-        assert_eq!(workspace.bytes(), 0);
+        assert!(workspace.memory.is_none());
     }
 }
