@@ -29,6 +29,7 @@ def body(runner: Runner) -> None:
     runner.case("an unknown option is an error that lists the known ones", unknown_option)
     runner.case("a bad value is an error that names the option", bad_value)
     runner.case("the report has a line for each node", report)
+    runner.case("ONNX Runtime's own profile agrees with the report", profile)
     runner.case("a report that can't be written is an error", unwritable_report)
     runner.case("a missing backend library is an error that says where it was looked for", missing_backend)
     runner.case("a backend without an engine leaves everything to the CPU provider", no_engine)
@@ -119,6 +120,20 @@ def report() -> None:
         conv, sine = claims.get("the_conv"), claims.get("the_sine")
         check(conv is not None and conv.engine == "HOST_RS_ENGINE", f"the convolution's line: {conv}; {lines}")
         check(sine is not None and sine.engine is None and bool(sine.reason), f"the sine's line: {sine}; {lines}")
+
+
+def profile() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        options = provider.options()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(directory) / "profile")
+        session = provider.Session(conv_model(), session_options=options)
+        session.run(FEEDS)
+        events = json.loads(Path(session.session.end_profiling()).read_text(encoding="utf-8"))
+    ran = {(event["args"].get("provider"), event["args"].get("op_name")) for event in events if event.get("cat") == "Node" and "provider" in event.get("args", {})}
+    check((provider.CPU, "Sin") in ran, f"the sine is wanted on the CPU provider: {ran}")
+    check(any(name == provider.NAME for name, _ in ran), f"nothing ran on {provider.NAME}: {ran}")
+    check((provider.CPU, "Conv") not in ran and (provider.CPU, "FusedConv") not in ran, f"the convolution ran on the CPU provider: {ran}")
 
 
 def unwritable_report() -> None:
