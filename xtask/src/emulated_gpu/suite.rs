@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use super::{Installation, build};
 use crate::summary::{Outcome, Summary};
@@ -11,6 +13,9 @@ use crate::{Result, process};
 /// need kernels of MIOpen.
 const PROGRAMS: [(&str, bool); 5] =
     [("streams", false), ("capture", false), ("memory", false), ("faults", false), ("convolutions", true)];
+
+/// A program that says nothing for so long hangs: the longest test takes seconds.
+const SILENCE: Duration = Duration::from_secs(600);
 
 /// Runs them all.
 pub(super) fn run(installation: &Installation, summary: &mut Summary) -> Result<()> {
@@ -24,21 +29,44 @@ pub(super) fn run(installation: &Installation, summary: &mut Summary) -> Result<
         let path = installation.programs().join(program);
         let mut child = installation.command(&path).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().ok_or("the test program has no output")?;
-        let mut count = 0;
-        for line in BufReader::new(stdout).lines() {
-            let line = line?;
-            match Verdict::read(&line) {
-                Some((name, outcome)) => {
-                    if outcome != Outcome::Passed {
-                        println!("{line}");
-                    }
-                    count += 1;
-                    summary.record(format!("{program}: {name}"), outcome);
+        let (sender, receiver) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(std::io::Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
                 }
-                None => println!("{line}"),
+            }
+        });
+        let mut count = 0;
+        let mut silent = false;
+        loop {
+            match receiver.recv_timeout(SILENCE) {
+                Ok(line) => match verdict(&line) {
+                    Some((name, outcome)) => {
+                        if outcome != Outcome::Passed {
+                            println!("{line}");
+                        }
+                        count += 1;
+                        summary.record(format!("{program}: {name}"), outcome);
+                    }
+                    None => println!("{line}"),
+                },
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    silent = true;
+                    child.kill()?;
+                    break;
+                }
             }
         }
         let status = child.wait()?;
+        // Ends with the child, which has the other end of the pipe.
+        let _ = reader.join();
+        if silent {
+            let reason = format!("nothing happened for {} s after {count} tests", SILENCE.as_secs());
+            summary.record(program, Outcome::Failed(reason));
+            continue;
+        }
         // 1 stands for failed tests, which are counted already.
         if !matches!(status.code(), Some(0 | 1)) || count == 0 {
             let reason = format!("ended after {count} tests: {}", process::describe(status));
@@ -48,20 +76,17 @@ pub(super) fn run(installation: &Installation, summary: &mut Summary) -> Result<
     Ok(())
 }
 
-struct Verdict;
-
-impl Verdict {
-    fn read(line: &str) -> Option<(String, Outcome)> {
-        let (verdict, rest) = line.split_once(' ')?;
-        let (name, reason) = rest.split_once(": ").unwrap_or((rest, ""));
-        let outcome = match verdict {
-            "PASS" => return Some((rest.to_owned(), Outcome::Passed)),
-            "FAIL" => Outcome::Failed(reason.to_owned()),
-            "SKIP" => Outcome::Skipped(reason.to_owned()),
-            _ => return None,
-        };
-        Some((name.to_owned(), outcome))
-    }
+/// The name and outcome that a line reports.
+fn verdict(line: &str) -> Option<(String, Outcome)> {
+    let (verdict, rest) = line.split_once(' ')?;
+    let (name, reason) = rest.split_once(": ").unwrap_or((rest, ""));
+    let outcome = match verdict {
+        "PASS" => return Some((rest.to_owned(), Outcome::Passed)),
+        "FAIL" => Outcome::Failed(reason.to_owned()),
+        "SKIP" => Outcome::Skipped(reason.to_owned()),
+        _ => return None,
+    };
+    Some((name.to_owned(), outcome))
 }
 
 #[cfg(test)]
@@ -79,7 +104,7 @@ mod tests {
         ];
         for (line, wanted) in cases {
             let wanted = wanted.map(|(name, outcome)| (name.to_owned(), outcome));
-            assert_eq!(Verdict::read(line), wanted, "{line:?}");
+            assert_eq!(verdict(line), wanted, "{line:?}");
         }
     }
 }
