@@ -21,6 +21,7 @@ mod run;
 #[path = "../../../schemas/tests/samples/mod.rs"]
 mod samples;
 #[path = "../../tests/hostile/stages.rs"]
+#[allow(dead_code, reason = "the test counts them")]
 mod stages;
 #[path = "../../tests/hostile/through_backend.rs"]
 mod through_backend;

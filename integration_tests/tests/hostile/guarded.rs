@@ -107,3 +107,46 @@ impl Drop for Guarded {
         unsafe { libc::munmap(self.map.as_ptr().cast(), self.capacity + 2 * PAGE) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_beside_the_tensor_is_noticed() {
+        let mut guarded = Guarded::new(100);
+        assert_eq!(guarded.capacity(), PAGE);
+        for (place, offset) in [(Place::Front, 0), (Place::Back(1), PAGE - 10), (Place::Back(16), PAGE - 16)] {
+            let put = guarded.put(10, place, b"abc");
+            assert_eq!(put.offset, offset, "{place:?}");
+            assert_eq!(guarded.content(put), b"abcabcabca");
+            guarded.content(put).fill(0);
+            assert!(guarded.surroundings_untouched(put));
+            for beside in [offset.checked_sub(1), Some(offset + 10).filter(|at| *at < PAGE)].into_iter().flatten() {
+                let put = guarded.put(10, place, b"abc");
+                guarded.pages()[beside] = 0;
+                assert!(!guarded.surroundings_untouched(put), "{place:?}, byte {beside}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_pages_beside_are_a_fault() {
+        let mut guarded = Guarded::new(1);
+        let put = guarded.put(PAGE, Place::Front, b"x");
+        let first = guarded.address(put).cast::<u8>();
+        for (at, is_ours) in [(-1, false), (0, true), (PAGE as isize - 1, true), (PAGE as isize, false)] {
+            // A pipe takes a byte from an address that can be read, and answers EFAULT for one that cannot.
+            let mut pipe = [0; 2];
+            // SAFETY: the array has room for both ends; the kernel checks the address.
+            let written = unsafe {
+                assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+                let written = libc::write(pipe[1], first.wrapping_offset(at).cast(), 1);
+                libc::close(pipe[0]);
+                libc::close(pipe[1]);
+                written
+            };
+            assert_eq!(written == 1, is_ours, "byte {at}");
+        }
+    }
+}

@@ -62,7 +62,7 @@ fn hostile_input_is_refused_or_served() {
     let seed = number("HIPDNN_RS_FUZZ_SEED", 20_260_401);
     let first = number("HIPDNN_RS_FUZZ_FIRST", 0);
     let plugins = plugin_directory(Path::new(env!("CARGO_TARGET_TMPDIR")), "hostile");
-    // SAFETY: this is the only test of the program: no other thread reads or writes the environment yet.
+    // SAFETY: no other test of this program looks at the environment, and the libraries, which do, are opened below.
     unsafe {
         std::env::set_var("HIPDNN_PLUGIN_DIR", &plugins);
         std::env::set_var("HIPDNN_RS_HOST_ENGINE", "on");

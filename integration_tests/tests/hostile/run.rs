@@ -162,3 +162,46 @@ fn gaps(tensor: &Tensor) -> Vec<usize> {
     }
     (0..is_gap.len()).filter(|byte| is_gap[*byte]).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hipdnn_schemas::{DataType, GraphBuilder, Pointwise, PointwiseMode, TensorDef};
+
+    /// A ReLU whose output has a gap of one element between its two rows.
+    fn gapped() -> Graph {
+        let mut graph = GraphBuilder::new("gapped").compute(DataType::Float);
+        let x = graph.tensor(TensorDef::new(1, DataType::Float, &[2, 3]));
+        let y = graph.tensor(TensorDef::new(2, DataType::Float, &[2, 3]).strided(&[4, 1]));
+        graph.pointwise(Pointwise::unary(PointwiseMode::ReluFwd, x, y));
+        graph.build().expect("a right graph")
+    }
+
+    #[test]
+    fn gaps_are_the_bytes_between_elements() {
+        let graph = gapped();
+        let [x, y] = graph.tensors() else { panic!("two tensors") };
+        assert!(gaps(x).is_empty());
+        assert_eq!(gaps(y), vec![12, 13, 14, 15]);
+    }
+
+    #[test]
+    fn what_must_not_be_written_is_noticed() {
+        let graph = gapped();
+        let mut memory = Memory::new();
+        for (byte, of, noticed) in [
+            (0, 1, None),
+            (11, 1, None),
+            (12, 1, Some("byte 12 of tensor 2, which is between its elements, was written")),
+            (5, 0, Some("the input, tensor 1, was written")),
+        ] {
+            let prepared = memory.prepare(&mut Random::new(1, 1), &graph, 0, false).expect("it is small");
+            assert_eq!(prepared.pack.iter().map(|(uid, _)| *uid).collect::<Vec<_>>(), [1, 2]);
+            assert!(prepared.workspace_address.is_null());
+            let (_, put, _) = prepared.tensors[of];
+            let place = &mut memory.slots[of].content(put)[byte];
+            *place = !*place;
+            assert_eq!(memory.check(&prepared).err().as_deref(), noticed, "byte {byte} of tensor {}", of + 1);
+        }
+    }
+}
