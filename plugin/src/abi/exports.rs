@@ -16,7 +16,7 @@ use hipdnn_sdk_bindings::hipdnn::plugin::{
 };
 
 use super::pointer::{IdList, Out, bytes, key, memory, opaque, variant_pack};
-use super::slots::Slots;
+use super::slots::{Slot, Slots};
 use super::status::last_error;
 use super::unwind::guard;
 use crate::engine::details::{DetailsBuffer, Lent};
@@ -77,8 +77,11 @@ struct Context {
     plan: Box<dyn Plan>,
 }
 
-static HANDLES: Slots<Handle, 4096> = Slots::new("a plugin handle", 0x51);
-static CONTEXTS: Slots<Context, 65536> = Slots::new("an execution context", 0x52);
+static HANDLE_SLOTS: [Slot<Handle>; 4096] = [const { Slot::empty() }; 4096];
+static HANDLES: Slots<Handle> = Slots::new("a plugin handle", 0x51, &HANDLE_SLOTS);
+
+static CONTEXT_SLOTS: [Slot<Context>; 65536] = [const { Slot::empty() }; 65536];
+static CONTEXTS: Slots<Context> = Slots::new("an execution context", 0x52, &CONTEXT_SLOTS);
 
 /// Reads a graph that the host should have checked already.
 fn graph(bytes: &[u8]) -> Result<Graph, Error> {

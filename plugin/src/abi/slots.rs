@@ -6,10 +6,12 @@
 //! of what a process on a 64-bit machine can address (bit 62), so they never equal a real pointer, which another plugin
 //! would hand out. A key would be mistaken for a newer one only after its slot has been used 2²⁴ times since.
 //!
-//! A look-up holds the slot (not the table) for reading while the object is used: many threads may use one object, and
-//! destroying it waits for them.
+//! A look-up counts itself in at its slot (not at the table) while the object is used: many threads may use one object,
+//! and destroying it waits for them.
 
-use std::sync::{Mutex, MutexGuard, RwLock};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use crate::error::Error;
 
@@ -17,13 +19,27 @@ use crate::error::Error;
 const KEY: u64 = 1 << 62;
 const TAG_SHIFT: u32 = 54;
 const GENERATION_SHIFT: u32 = 30;
-const GENERATION_BITS: u64 = (1 << 24) - 1;
+const GENERATION_MASK: u64 = (1 << 24) - 1;
 /// The lowest bits stay 0, as in the address of an allocation.
 const INDEX_SHIFT: u32 = 4;
 
-struct Slot<T> {
-    generation: u64,
-    object: Option<T>,
+/// A slot's state: above this bit the generation, the bit itself while an object may be looked up, below it how many are
+/// using it.
+const LIVE: u64 = 1 << 31;
+const USERS: u64 = LIVE - 1;
+const STATE_GENERATION_SHIFT: u32 = 32;
+
+/// Room for an object.
+pub(super) struct Slot<T> {
+    state: AtomicU64,
+    object: AtomicPtr<T>,
+}
+
+impl<T> Slot<T> {
+    /// An empty slot: all zeros, so that arrays of them take no room in the library's file.
+    pub(super) const fn empty() -> Slot<T> {
+        Slot { state: AtomicU64::new(0), object: AtomicPtr::new(std::ptr::null_mut()) }
+    }
 }
 
 struct Free {
@@ -34,33 +50,42 @@ struct Free {
     live: usize,
 }
 
-/// Up to `N` objects.
-pub(super) struct Slots<T, const N: usize> {
+/// Objects by key.
+pub(super) struct Slots<T: 'static> {
     /// For messages.
     what: &'static str,
     tag: u64,
     free: Mutex<Free>,
-    slots: [RwLock<Slot<T>>; N],
+    slots: &'static [Slot<T>],
 }
 
-impl<T, const N: usize> Slots<T, N> {
-    /// An empty table; `what` names an object in messages, `tag` (below 256) tells its keys from those of other tables.
-    pub(super) const fn new(what: &'static str, tag: u64) -> Slots<T, N> {
-        assert!(N < 1 << (GENERATION_SHIFT - INDEX_SHIFT) && tag < 1 << (62 - TAG_SHIFT));
-        Slots {
-            what,
-            tag,
-            free: Mutex::new(Free { returned: Vec::new(), fresh: 0, live: 0 }),
-            slots: [const { RwLock::new(Slot { generation: 0, object: None }) }; N],
-        }
+// SAFETY: the table owns objects that it hands references of to any thread (`Sync`) and gives back to any (`Send`).
+unsafe impl<T: Send + Sync> Sync for Slots<T> {}
+
+/// Counts a user out, also when it panics.
+struct User<'a>(&'a AtomicU64);
+
+impl Drop for User<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl<T> Slots<T> {
+    /// An empty table over slots of its own; `what` names an object in messages, `tag` (below 256) tells its keys from
+    /// those of other tables.
+    pub(super) const fn new(what: &'static str, tag: u64, slots: &'static [Slot<T>]) -> Slots<T> {
+        assert!(slots.len() < 1 << (GENERATION_SHIFT - INDEX_SHIFT) && tag < 1 << (62 - TAG_SHIFT));
+        Slots { what, tag, free: Mutex::new(Free { returned: Vec::new(), fresh: 0, live: 0 }), slots }
     }
 
-    fn key(&self, index: usize, generation: u64) -> u64 {
-        KEY | self.tag << TAG_SHIFT | (generation & GENERATION_BITS) << GENERATION_SHIFT | (index as u64) << INDEX_SHIFT
+    fn key(&self, index: usize, state: u64) -> u64 {
+        let generation = state >> STATE_GENERATION_SHIFT & GENERATION_MASK;
+        KEY | self.tag << TAG_SHIFT | generation << GENERATION_SHIFT | (index as u64) << INDEX_SHIFT
     }
 
     /// The slot that the key would be of, whether or not it is, and its index.
-    fn slot(&self, key: u64) -> Result<(usize, &RwLock<Slot<T>>), Error> {
+    fn slot(&self, key: u64) -> Result<(usize, &Slot<T>), Error> {
         let index = (key & ((1 << GENERATION_SHIFT) - 1)) >> INDEX_SHIFT;
         let index = index as usize;
         self.slots.get(index).map(|slot| (index, slot)).ok_or_else(|| self.unknown(key))
@@ -82,17 +107,22 @@ impl<T, const N: usize> Slots<T, N> {
         let mut free = lock(&self.free);
         let index = match free.returned.pop() {
             Some(index) => index,
-            None if free.fresh < N => {
+            None if free.fresh < self.slots.len() => {
                 free.fresh += 1;
                 free.fresh - 1
             }
-            None => return Err(Error::alloc_failed(format!("there are {N} of {} already", self.what))),
+            None => {
+                let (most, what) = (self.slots.len(), self.what);
+                return Err(Error::alloc_failed(format!("no room for {what}: there are {most} already")));
+            }
         };
         free.live += 1;
         drop(free);
-        let mut slot = self.slots[index].write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        slot.object = Some(object);
-        Ok(self.key(index, slot.generation))
+        let slot = &self.slots[index];
+        slot.object.store(Box::into_raw(Box::new(object)), Ordering::Relaxed);
+        // Publishes the object to whoever sees the bit.
+        let state = slot.state.fetch_or(LIVE, Ordering::AcqRel);
+        Ok(self.key(index, state))
     }
 
     /// Calls `f` with the object of the key, which stays alive meanwhile.
@@ -101,11 +131,15 @@ impl<T, const N: usize> Slots<T, N> {
     /// If there is no such object, and what `f` gives.
     pub(super) fn with<R>(&self, key: u64, f: impl FnOnce(&T) -> Result<R, Error>) -> Result<R, Error> {
         let (index, slot) = self.slot(key)?;
-        let slot = slot.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match &slot.object {
-            Some(object) if self.key(index, slot.generation) == key => f(object),
-            _ => Err(self.unknown(key)),
-        }
+        slot.state
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
+                let is_it = state & LIVE != 0 && self.key(index, state) == key;
+                is_it.then_some(state + 1)
+            })
+            .map_err(|_| self.unknown(key))?;
+        let _user = User(&slot.state);
+        // SAFETY: the slot was live when this user was counted in, so its object is there, and `remove` waits for users.
+        f(unsafe { &*slot.object.load(Ordering::Relaxed) })
     }
 
     /// Takes the object of the key out, after everybody who uses it.
@@ -114,13 +148,20 @@ impl<T, const N: usize> Slots<T, N> {
     /// If there is no such object.
     pub(super) fn remove(&self, key: u64) -> Result<T, Error> {
         let (index, slot) = self.slot(key)?;
-        let mut slot = slot.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if self.key(index, slot.generation) != key {
-            return Err(self.unknown(key));
+        slot.state
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
+                let is_it = state & LIVE != 0 && self.key(index, state) == key;
+                is_it.then_some(state & !LIVE)
+            })
+            .map_err(|_| self.unknown(key))?;
+        // Nobody gets in from here on. A host that destroys what it still uses is rare, and may wait.
+        while slot.state.load(Ordering::Acquire) & USERS != 0 {
+            std::thread::sleep(Duration::from_micros(50));
         }
-        let object = slot.object.take().ok_or_else(|| self.unknown(key))?;
-        slot.generation += 1;
-        drop(slot);
+        let object = slot.object.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: `insert` made the pointer of a box; this call alone cleared the bit, and no user is left.
+        let object = unsafe { Box::from_raw(object) };
+        slot.state.fetch_add(1 << STATE_GENERATION_SHIFT, Ordering::Release);
         let mut free = lock(&self.free);
         free.returned.push(index);
         free.live -= 1;
@@ -129,7 +170,7 @@ impl<T, const N: usize> Slots<T, N> {
             // generations stay.
             *free = Free { returned: Vec::new(), fresh: 0, live: 0 };
         }
-        Ok(object)
+        Ok(*object)
     }
 }
 
@@ -143,8 +184,10 @@ mod tests {
 
     #[test]
     fn stale_foreign_and_wild_keys_are_recognised() {
-        static A: Slots<String, 3> = Slots::new("an a", 1);
-        static B: Slots<String, 3> = Slots::new("a b", 2);
+        static A_SLOTS: [Slot<String>; 3] = [const { Slot::empty() }; 3];
+        static B_SLOTS: [Slot<String>; 3] = [const { Slot::empty() }; 3];
+        static A: Slots<String> = Slots::new("an a", 1, &A_SLOTS);
+        static B: Slots<String> = Slots::new("a b", 2, &B_SLOTS);
         let name = |key| A.with(key, |text| Ok(text.clone()));
         let first = A.insert("first".into()).unwrap();
         let second = A.insert("second".into()).unwrap();
@@ -169,12 +212,13 @@ mod tests {
             assert!(A.remove(key).is_err(), "{what}");
         }
         A.insert("fourth".into()).unwrap();
-        assert_eq!(A.insert("fifth".into()).unwrap_err().to_string(), "there are 3 of an a already");
+        assert_eq!(A.insert("fifth".into()).unwrap_err().to_string(), "no room for an a: there are 3 already");
     }
 
     #[test]
     fn an_emptied_table_starts_over_with_other_keys() {
-        static T: Slots<u32, 2> = Slots::new("a number", 3);
+        static SLOTS: [Slot<u32>; 2] = [const { Slot::empty() }; 2];
+        static T: Slots<u32> = Slots::new("a number", 3, &SLOTS);
         let mut seen = std::collections::HashSet::new();
         for i in 0..1000 {
             let key = T.insert(i).unwrap();
@@ -186,7 +230,8 @@ mod tests {
     #[test]
     fn destroying_waits_for_users() {
         use std::sync::atomic::{AtomicBool, Ordering};
-        static T: Slots<u32, 2> = Slots::new("a number", 4);
+        static SLOTS: [Slot<u32>; 2] = [const { Slot::empty() }; 2];
+        static T: Slots<u32> = Slots::new("a number", 4, &SLOTS);
         static DONE: AtomicBool = AtomicBool::new(false);
         let key = T.insert(5).unwrap();
         let (entered, wait) = std::sync::mpsc::channel();

@@ -120,7 +120,8 @@ impl NodeLabel {
     /// The label of node `index`.
     pub fn of(graph: &Graph, index: usize) -> NodeLabel {
         let node = &graph.nodes()[index];
-        NodeLabel { index, kind: node.operation.kind(), name: node.name.clone() }
+        let table = node.operation.kind();
+        NodeLabel { index, kind: table.strip_suffix("Attributes").unwrap_or(table), name: node.name.clone() }
     }
 }
 

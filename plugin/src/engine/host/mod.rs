@@ -17,6 +17,8 @@ pub mod pointwise;
 pub mod resources;
 pub mod scratch;
 pub mod settings;
+#[cfg(test)]
+mod tests;
 pub mod threads;
 
 use std::ffi::CStr;

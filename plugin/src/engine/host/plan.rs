@@ -46,6 +46,16 @@ impl HostPlan {
         Ok(HostPlan { weights, pool: resources.pool(threads), isa: Isa::best(), blueprint, _resources: resources })
     }
 
+    #[cfg(test)]
+    pub(super) fn blueprint(&self) -> &Blueprint {
+        &self.blueprint
+    }
+
+    #[cfg(test)]
+    pub(super) fn weights(&self) -> &[Option<Arc<PreparedWeights>>] {
+        &self.weights
+    }
+
     /// # Safety
     /// As [`Plan::execute`], for memory that was resolved.
     unsafe fn convolve(&self, index: usize, step: &ConvolutionStep, memory: &Memory<'_>) -> Result<(), Error> {
