@@ -28,6 +28,9 @@ pub enum GraphError {
         /// What was wanted and what came.
         reason: String,
     },
+    /// There is nothing to compute.
+    #[error("the graph has no nodes")]
+    NoNodes,
     /// The graph uses something this version of the format does not have.
     #[error("not supported by this version of the format: {0}")]
     Unknown(String),

@@ -287,7 +287,7 @@ macro_rules! enumeration {
             type Slot<'b> = fb::$type;
 
             fn read(wire: fb::$type) -> Result<Self, String> {
-                $type::from_wire(wire.0).ok_or_else(|| format!("number {} is no {}", wire.0, $what))
+                $type::from_wire(wire.0).ok_or_else(|| format!("number {} is not {}", wire.0, $what))
             }
 
             fn write<'b>(&self, _: &mut FlatBufferBuilder<'b>) -> fb::$type {
@@ -306,14 +306,14 @@ macro_rules! enumeration {
 }
 
 enumeration! {
-    DataType: "data type";
-    ConvMode: "convolution mode";
-    PointwiseMode: "pointwise mode";
-    ReductionMode: "reduction mode";
-    ResampleMode: "resample mode";
-    PaddingMode: "padding mode";
-    NormFwdPhase: "normalisation phase";
-    DiagonalAlignment: "diagonal alignment";
-    AttentionImplementation: "attention implementation";
-    MoeGroupedMatmulMode: "mixture-of-experts mode";
+    DataType: "a data type";
+    ConvMode: "a convolution mode";
+    PointwiseMode: "a pointwise mode";
+    ReductionMode: "a reduction mode";
+    ResampleMode: "a resample mode";
+    PaddingMode: "a padding mode";
+    NormFwdPhase: "a normalisation phase";
+    DiagonalAlignment: "a diagonal alignment";
+    AttentionImplementation: "an attention implementation";
+    MoeGroupedMatmulMode: "a mixture-of-experts mode";
 }

@@ -67,8 +67,8 @@ fn graph(value: &Value) -> Result<GraphDef, String> {
     let graph = object(value, "an object")?;
     let tensors = items(graph, "tensors")?;
     let nodes = items(graph, "nodes")?;
-    limit("tensors", tensors.len(), MAX_TENSORS).map_err(|e| e.to_string())?;
-    limit("nodes", nodes.len(), MAX_NODES).map_err(|e| e.to_string())?;
+    limit("tensors", tensors.len(), MAX_TENSORS)?;
+    limit("nodes", nodes.len(), MAX_NODES)?;
     Ok(GraphDef {
         name: mandatory(graph, "name")?,
         compute_data_type: mandatory(graph, "compute_data_type")?,

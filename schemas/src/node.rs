@@ -83,7 +83,7 @@ pub struct ConvolutionWrw {
     pub convolution: Convolution,
 }
 
-/// An element-wise operation with broadcasting of extents of 1.
+/// An element-wise operation. Extents of 1 broadcast; so does an operand of one element, whatever its rank.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct Pointwise {

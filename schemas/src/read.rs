@@ -47,8 +47,8 @@ impl GraphDef {
         };
         let tensors = graph.tensors();
         let nodes = graph.nodes();
-        limit("tensors", tensors.map_or(0, |list| list.len()), MAX_TENSORS)?;
-        limit("nodes", nodes.map_or(0, |list| list.len()), MAX_NODES)?;
+        limit("tensors", tensors.map_or(0, |list| list.len()), MAX_TENSORS).map_err(GraphError::Malformed)?;
+        limit("nodes", nodes.map_or(0, |list| list.len()), MAX_NODES).map_err(GraphError::Malformed)?;
         Ok(GraphDef {
             name: graph.name().unwrap_or_default().to_string(),
             compute_data_type: type_of("compute_data_type", graph.compute_data_type())?,
@@ -79,12 +79,9 @@ impl GraphDef {
     }
 }
 
-pub(crate) fn limit(what: &str, count: usize, most: usize) -> Result<(), GraphError> {
-    if count > most {
-        Err(GraphError::Malformed(format!("wanted at most {most} {what}, came {count}")))
-    } else {
-        Ok(())
-    }
+/// The reason that there are too many of something.
+pub(crate) fn limit(what: &str, count: usize, most: usize) -> Result<(), String> {
+    if count > most { Err(format!("wanted at most {most} {what}, came {count}")) } else { Ok(()) }
 }
 
 fn tensor(tensor: fb::TensorAttributes<'_>) -> Result<TensorDef, GraphError> {

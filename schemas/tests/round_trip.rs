@@ -76,7 +76,7 @@ fn a_wrong_value_slot_is_an_error() {
             "data type not known",
             78,
             &[99],
-            "not supported by this version of the format: tensor 7: data_type: number 99 is no data type",
+            "not supported by this version of the format: tensor 7: data_type: number 99 is not a data type",
         ),
     ];
     for (name, at, bytes, message) in cases {
@@ -197,7 +197,7 @@ fn json_errors_name_the_place() {
         (
             r#""operation": "add""#,
             r#""operation": "ADD""#,
-            r#"nodes[1]: inputs.operation: wanted pointwise mode, came "ADD""#,
+            r#"nodes[1]: inputs.operation: wanted a pointwise mode, came "ADD""#,
         ),
         (r#""outputs": {"out_0_tensor_uid": 6}"#, r#""outputs": {}"#, "nodes[2]: outputs.out_0_tensor_uid is missing"),
         (
@@ -208,7 +208,7 @@ fn json_errors_name_the_place() {
         (
             r#""data_type": "half""#,
             r#""data_type": "float8""#,
-            r#"tensors[0]: data_type: wanted data type, came "float8""#,
+            r#"tensors[0]: data_type: wanted a data type, came "float8""#,
         ),
         (r#""stride": [1, 1]"#, r#""stride": 1"#, "nodes[0]: parameters.stride: wanted a list of integers, came 1"),
         (r#""parameters": {"#, r#""params": {"#, "nodes[0]: parameters.pre_padding is missing"),

@@ -31,7 +31,7 @@ pub(crate) fn check(mut def: GraphDef) -> Result<Graph, GraphError> {
         }
     }
     if def.nodes.is_empty() {
-        return Err(GraphError::Malformed("wanted at least one node, came none".into()));
+        return Err(GraphError::NoNodes);
     }
 
     for (i, node) in def.nodes.iter_mut().enumerate() {
