@@ -110,38 +110,32 @@ pub enum Declined {
 
 /// A node for messages: its position, kind and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeLabel {
-    index: usize,
-    kind: &'static str,
-    name: String,
-}
+pub struct NodeLabel(Box<str>);
 
 impl NodeLabel {
     /// The label of node `index`.
     pub fn of(graph: &Graph, index: usize) -> NodeLabel {
         let node = &graph.nodes()[index];
         let table = node.operation.kind();
-        NodeLabel { index, kind: table.strip_suffix("Attributes").unwrap_or(table), name: node.name.clone() }
+        let kind = table.strip_suffix("Attributes").unwrap_or(table);
+        NodeLabel(format!("node {index} ({kind}{})", quoted(&node.name)).into())
     }
 }
 
 impl std::fmt::Display for NodeLabel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "node {} ({}{})", self.index, self.kind, quoted(&self.name))
+        f.write_str(&self.0)
     }
 }
 
 /// A tensor for messages: its uid and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TensorLabel {
-    uid: i64,
-    name: String,
-}
+pub struct TensorLabel(Box<str>);
 
 impl TensorLabel {
     /// The label of a tensor with that uid and name.
     pub fn new(uid: i64, name: &str) -> TensorLabel {
-        TensorLabel { uid, name: name.to_string() }
+        TensorLabel(format!("tensor {uid}{}", quoted(name)).into())
     }
 
     /// The label of a tensor of the graph.
@@ -152,7 +146,7 @@ impl TensorLabel {
 
 impl std::fmt::Display for TensorLabel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "tensor {}{}", self.uid, quoted(&self.name))
+        f.write_str(&self.0)
     }
 }
 

@@ -9,6 +9,9 @@ use super::convolution::Element;
 use super::pointwise::{Function, Parameters, Storage};
 use crate::engine::{Declined, NodeLabel, TensorLabel};
 
+/// The operations that the engine has, by the names of their attribute tables.
+pub const OPERATIONS: &[&str] = &["ConvolutionFwdAttributes", "PointwiseAttributes"];
+
 /// Types of a convolution's input, filter and output, in any mix.
 pub const CONVOLUTION_TYPES: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
 
@@ -32,11 +35,6 @@ pub const POINTWISE_TYPES: &[DataType] = &[
 
 /// Types that a pointwise node may ask to be computed in. All are computed in `f32`, which has every value of the others.
 pub const POINTWISE_COMPUTE: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
-
-/// Whether pointwise nodes of that mode are taken.
-pub fn takes_mode(mode: PointwiseMode) -> bool {
-    Function::new(mode, &Parameters::default()).is_some()
-}
 
 /// How tensors of that type lie in a convolution's memory.
 pub fn element(data_type: DataType) -> Option<Element> {

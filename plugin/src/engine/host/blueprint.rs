@@ -38,7 +38,7 @@ pub struct Blueprint {
 #[derive(Debug)]
 pub enum Step {
     /// A convolution with its epilogue.
-    Convolution(ConvolutionStep),
+    Convolution(Box<ConvolutionStep>),
     /// An element-wise function.
     Pointwise(PointwiseStep),
 }
@@ -175,7 +175,7 @@ impl<'a> Builder<'a> {
         let mut steps = Vec::with_capacity(works.len());
         for (index, work) in works.iter().enumerate() {
             steps.push(match work {
-                Work::Convolution(work) => Step::Convolution(self.convolution(work)?),
+                Work::Convolution(work) => Step::Convolution(Box::new(self.convolution(work)?)),
                 Work::Pointwise(work) => Step::Pointwise(self.pointwise(work)?),
             });
             for uid in operands(work) {

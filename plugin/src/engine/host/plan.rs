@@ -37,10 +37,11 @@ impl HostPlan {
     /// If memory could not be had.
     pub fn new(blueprint: Blueprint, threads: usize, resources: Resources) -> Result<HostPlan, Error> {
         let weights = blueprint.steps.iter().map(|step| match step {
-            Step::Convolution(ConvolutionStep { plan, token: Some(token), .. }) => {
-                resources.weights(token, plan.packing(), plan.prepared_len()).map(Some)
+            Step::Convolution(step) => {
+                let (plan, token) = (&step.plan, step.token.as_ref());
+                token.map(|token| resources.weights(token, plan.packing(), plan.prepared_len())).transpose()
             }
-            _ => Ok(None),
+            Step::Pointwise(_) => Ok(None),
         });
         let weights = weights.collect::<Result<_, _>>()?;
         Ok(HostPlan { weights, pool: resources.pool(threads), isa: Isa::best(), blueprint, _resources: resources })

@@ -852,6 +852,10 @@ fn graphs_are_declined_with_a_reason() {
         let got = applicability::lower(&graph).map(|_| ()).unwrap_err().to_string();
         assert!(got.contains(want), "{got}\nwanted {want}");
     }
+    for kind in Operation::KINDS {
+        let taken = [&conv_graph(1), &chain(1)].iter().any(|graph| graph.nodes()[0].operation.kind() == *kind);
+        assert_eq!(applicability::OPERATIONS.contains(kind), taken, "{kind}");
+    }
     for graph in [conv_graph(1), softplus(-2.0), pointwise(Mode::LogicalNot, Boolean), pointwise(Mode::Neg, Int32)] {
         assert_eq!(applicability::lower(&graph).map(|_| ()), Ok(()));
     }

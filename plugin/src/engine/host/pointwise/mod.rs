@@ -172,7 +172,8 @@ mod tests {
             assert_eq!(kernel.dims, want, "{what}");
         }
         let scalar = packed(Storage::F32, &[1, 1]);
-        let kernel = PointwiseKernel::new(function(PointwiseMode::Abs), &[1, 1], &[scalar.clone()], &scalar);
+        let kernel =
+            PointwiseKernel::new(function(PointwiseMode::Abs), &[1, 1], std::slice::from_ref(&scalar), &scalar);
         assert_eq!(kernel.dims, [1]);
     }
 
@@ -222,7 +223,7 @@ mod tests {
     fn in_place_is_allowed() {
         let pool = Pool::new(2);
         let view = packed(Storage::F32, &[5000]);
-        let kernel = PointwiseKernel::new(function(PointwiseMode::Neg), &[5000], &[view.clone()], &view);
+        let kernel = PointwiseKernel::new(function(PointwiseMode::Neg), &[5000], std::slice::from_ref(&view), &view);
         let mut values: Vec<f32> = (0..5000).map(|i| i as f32).collect();
         let at = values.as_mut_ptr();
         // SAFETY: 5000 values, and input and output have the same view.
