@@ -219,6 +219,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     unsafe fn store_f16(self, p: *mut u16, v: Self::V);
     /// Asks for the cache line at `p`, which may be any address.
     fn prefetch(self, p: *const f32);
+    /// Asks for the cache line at `p` in the second-level cache.
+    fn prefetch_far(self, p: *const f32);
     /// Asks for the cache line at `p` for writing.
     fn prefetch_write(self, p: *const f32);
 }

@@ -158,7 +158,7 @@ impl Kernel for Unit<'_> {
         let share = |unit: usize| pieces / granule * unit / plan.units * granule;
         let (channels, rows) = plan.block;
         let (kh, kw) = (shape.kernel[1], shape.kernel[2]);
-        let reuse = if shape.dilation[1] == 1 && shape.stride[1] <= 2 && (kh == 3 || kh == 5) {
+        let reuse = if shape.dilation[1] == 1 && shape.stride[1] <= 2 && (kh == 3 || (kh == 5 && channels == 1)) {
             (kh, shape.stride[1])
         } else {
             (0, 0)
@@ -275,8 +275,8 @@ fn function<S: Simd>((channels, rows, reuse, stride): Size) -> RowsFn<S> {
     among! {
         1 4: (0 0) (3 1) (3 2) (5 1) (5 2);
         1 7: (0 0) (3 1) (3 2) (5 1) (5 2);
-        2 4: (0 0) (3 1) (3 2) (5 1) (5 2);
-        4 4: (0 0) (3 1) (3 2) (5 1) (5 2);
+        2 4: (0 0) (3 1) (3 2);
+        4 4: (0 0) (3 1) (3 2);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::engine::host::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 use crate::engine::host::threads::Pool;
 
 /// Bytes of a band's copy, so that it stays in the second-level cache beside the weights.
-const BAND_BYTES: usize = 512 << 10;
+const BAND_BYTES: usize = 768 << 10;
 /// Bytes of weights that stay in that cache while places are walked.
 const WEIGHTS_BYTES: usize = 1 << 20;
 /// Values past the end of a buffer that whole vectors may read.
@@ -84,6 +84,10 @@ impl Gemm {
                 let places = if source == 1 { (height - 1) * band.pitch + ow } else { height * ow };
                 for size in tile::sizes(lanes) {
                     let tiles = places.div_ceil(size.1 * lanes) as f64;
+                    let panels = if source == 2 { 4 * depth * places } else { 0 };
+                    if kg * depth * 4 > WEIGHTS_BYTES && panels > BAND_BYTES && height > 1 {
+                        continue;
+                    }
                     let step = step_cycles(*size, source == 1);
                     let row_tiles = kg.div_ceil(size.0);
                     for chunks in [1, 2, 3, 4, 8] {
@@ -384,6 +388,11 @@ impl<S: Simd> Job<'_, S> {
             keep: [0; MAX_VECTORS],
             row: 0,
             rows: count,
+            next: if plan.channels_outer && tile == 0 {
+                self.unit.weights.wrapping_add((at.group * panels + rows + 1) * height * shape.depth())
+            } else {
+                std::ptr::null()
+            },
         };
         let channel = at.group * kg + channel;
         if plan.direct {

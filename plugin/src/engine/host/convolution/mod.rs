@@ -13,6 +13,7 @@ mod problem;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod wide;
 mod winograd;
 
 pub use problem::{Element, EpilogueStep, Layout, Problem, Shape};
@@ -22,6 +23,7 @@ use super::scratch::{LINE, align_up, lines};
 use super::threads::Pool;
 use direct::Direct;
 use gemm::Gemm;
+use wide::Wide;
 use winograd::Winograd;
 
 /// The form a plan wants its weights in. Plans with equal packings can share prepared weights of equal contents: layout,
@@ -81,6 +83,7 @@ enum Algorithm {
     Naive,
     Direct(Direct),
     Gemm(Gemm),
+    Wide(Wide),
     Winograd(Winograd),
 }
 
@@ -117,12 +120,20 @@ impl ConvolutionPlan {
             Algorithm::Direct(Direct::new(problem, threads, isa))
         } else {
             let gemm = Gemm::new(problem, threads, isa);
-            let winograd = (problem.winograd && problem.constant_weights && Winograd::applies(&problem.shape))
-                .then(|| Winograd::new(problem, threads, isa));
-            match winograd {
-                Some(winograd) if winograd.cost < gemm.cost => Algorithm::Winograd(winograd),
-                _ => Algorithm::Gemm(gemm),
+            let (mut cost, mut best) = (gemm.cost, Algorithm::Gemm(gemm));
+            if Wide::applies(&problem.shape) {
+                let wide = Wide::new(problem, threads, isa);
+                if wide.cost < cost {
+                    (cost, best) = (wide.cost, Algorithm::Wide(wide));
+                }
             }
+            if problem.winograd && problem.constant_weights && Winograd::applies(&problem.shape) {
+                let winograd = Winograd::new(problem, threads, isa);
+                if winograd.cost < cost {
+                    best = Algorithm::Winograd(winograd);
+                }
+            }
+            best
         };
         let source = pack::Source::new(problem);
         let form = match &algorithm {
@@ -130,6 +141,7 @@ impl ConvolutionPlan {
             Algorithm::Direct(_) if source.plain() => Form::Raw,
             Algorithm::Direct(_) => Form::Panels(1),
             Algorithm::Gemm(gemm) => Form::Panels(gemm.panel()),
+            Algorithm::Wide(wide) => Form::Panels(wide.panel()),
             Algorithm::Winograd(winograd) => Form::Frequencies(winograd.panel()),
         };
         let packing = Packing { form, source };
@@ -142,6 +154,7 @@ impl ConvolutionPlan {
             Algorithm::Naive => "naive",
             Algorithm::Direct(_) => "direct",
             Algorithm::Gemm(gemm) => gemm.name(),
+            Algorithm::Wide(_) => "wide gemm",
             Algorithm::Winograd(_) => "winograd",
         }
     }
@@ -164,6 +177,7 @@ impl ConvolutionPlan {
             Algorithm::Naive => 0,
             Algorithm::Direct(direct) => lines(4 * direct.slot()),
             Algorithm::Gemm(gemm) => lines(4 * gemm.slot()),
+            Algorithm::Wide(wide) => lines(4 * wide.slot()),
             Algorithm::Winograd(winograd) => lines(4 * winograd.slot()),
         }
     }
@@ -233,6 +247,7 @@ impl ConvolutionPlan {
                 Algorithm::Naive => naive::run(self.isa, &self.problem, pool, self.threads, args, weights.cast()),
                 Algorithm::Direct(direct) => direct.run(pool, self.threads, args, weights, slots),
                 Algorithm::Gemm(gemm) => gemm.run(pool, self.threads, args, weights, slots),
+                Algorithm::Wide(wide) => wide.run(pool, self.threads, args, weights, slots),
                 Algorithm::Winograd(winograd) => winograd.run(pool, self.threads, args, weights, slots),
             }
         }

@@ -30,6 +30,8 @@ pub(super) struct Tile<'a> {
     pub(super) row: usize,
     /// Rows to store.
     pub(super) rows: usize,
+    /// Factors needed after this tile, fetched at a cache line a step; null for none.
+    pub(super) next: *const f32,
 }
 
 /// A tile's function.
@@ -53,6 +55,8 @@ pub(super) fn sizes(lanes: usize) -> &'static [(usize, usize)] {
             (3, 4),
             (2, 4),
             (1, 4),
+            (14, 1),
+            (8, 1),
         ],
         // Sixteen registers, or eight lanes in two each.
         _ => &[(6, 2), (5, 2), (4, 2), (3, 3), (2, 4), (1, 4)],
@@ -84,7 +88,9 @@ pub(super) fn function<S: Simd>(size: (usize, usize)) -> TileFn<S> {
             (4, 4),
             (3, 4),
             (2, 4),
-            (1, 4)
+            (1, 4),
+            (14, 1),
+            (8, 1)
         )
     } else {
         among!((6, 2), (5, 2), (4, 2), (3, 3), (2, 4), (1, 4))
@@ -123,8 +129,12 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
             }
             let mut a = tile.a;
             let mut b = tile.b;
+            // Without anything to fetch the first factors are asked for again and again, which costs nothing.
+            let (mut next, line) = if tile.next.is_null() { (a, 0) } else { (tile.next, 16) };
             if let [0] = tile.taps {
                 for _ in 0..tile.channels {
+                    s.prefetch_far(next);
+                    next = next.wrapping_add(line);
                     step::<S, R, V, true>(s, a, b, &mut sums);
                     a = a.wrapping_add(R);
                     b = b.wrapping_add(tile.step);
@@ -132,6 +142,8 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
             } else {
                 for _ in 0..tile.channels {
                     for tap in tile.taps {
+                        s.prefetch_far(next);
+                        next = next.wrapping_add(line);
                         step::<S, R, V, false>(s, a, b.add(*tap), &mut sums);
                         a = a.wrapping_add(R);
                     }

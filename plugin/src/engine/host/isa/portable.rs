@@ -153,5 +153,8 @@ impl Simd for Portable {
     fn prefetch(self, _p: *const f32) {}
 
     #[inline(always)]
+    fn prefetch_far(self, _p: *const f32) {}
+
+    #[inline(always)]
     fn prefetch_write(self, _p: *const f32) {}
 }

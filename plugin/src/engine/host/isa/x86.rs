@@ -182,6 +182,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch_far(self, p: *const f32) {
+        // SAFETY: a prefetch accesses nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+
+    #[inline(always)]
     fn prefetch_write(self, p: *const f32) {
         // SAFETY: a prefetch accesses nothing.
         unsafe { _mm_prefetch::<_MM_HINT_ET0>(p.cast()) }
@@ -318,6 +324,12 @@ impl Simd for Avx2 {
     fn prefetch(self, p: *const f32) {
         // SAFETY: a prefetch accesses nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+
+    #[inline(always)]
+    fn prefetch_far(self, p: *const f32) {
+        // SAFETY: a prefetch accesses nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
 
     #[inline(always)]

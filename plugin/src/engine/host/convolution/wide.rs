@@ -1,0 +1,304 @@
+//! Matrix product for small images: vectors run over output channels, and the input's values are broadcast.
+//!
+//! A unit of work is all places of an image, group and output depth, for some panels of output channels. The input of each
+//! place is gathered once into panels of (input channel and tap × places); then each panel of weights, read from memory
+//! once, is multiplied with all of them, and the products are transposed on their way to the output.
+
+use super::band::Band;
+use super::finish::Finish;
+use super::problem::{Element, Layout, Problem, Shape};
+use super::tile::{self, MAX_VECTORS, Tile};
+use super::{Args, Send2};
+use crate::engine::host::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
+use crate::engine::host::threads::Pool;
+
+/// Bytes of gathered input that stay in the second-level cache.
+const INPUT_BYTES: usize = 1 << 20;
+const SLACK: usize = 3 * MAX_LANES;
+
+#[derive(Debug)]
+pub(super) struct Wide {
+    shape: Shape,
+    y: Layout,
+    isa: Isa,
+    band: Band,
+    finish: Finish,
+    native_y: bool,
+    /// Places and vectors of channels of a tile.
+    size: (usize, usize),
+    /// Panels of channels of a unit, and units of channels.
+    chunk: usize,
+    chunks: usize,
+    /// Where the places of each panel are in the band.
+    picks: Vec<Pick>,
+    /// An estimate of the cycles of a run.
+    pub(super) cost: f64,
+}
+
+impl Wide {
+    /// True if this algorithm serves the shape.
+    pub(super) fn applies(shape: &Shape) -> bool {
+        let places = shape.output[1] * shape.output[2];
+        places <= 256 && 4 * places * shape.depth() <= INPUT_BYTES
+    }
+
+    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Wide {
+        let shape = &problem.shape;
+        let lanes = isa.lanes();
+        let [od, oh, ow] = shape.output;
+        let places = oh * ow;
+        let (kg, depth) = (shape.group_out(), shape.depth());
+        let mut best = (f64::INFINITY, (1, 1), 1);
+        for size in tile::sizes(lanes).iter().filter(|(rows, _)| *rows <= lanes) {
+            let panels = kg.div_ceil(size.1 * lanes);
+            let tiles = places.div_ceil(size.0) as f64;
+            let (rows, vectors) = (size.0 as f64, size.1 as f64);
+            let step = (rows * vectors / 2.0).max((rows + vectors) / 2.0).max(4.0) + 0.3;
+            for chunks in [1, 2, 3, 4, 8] {
+                if chunks > panels || chunks > 4 * threads {
+                    continue;
+                }
+                let chunk = panels.div_ceil(chunks);
+                let width = vectors * lanes as f64;
+                let gather = tiles * depth as f64 * 5.0 + (shape.group_in() * places) as f64;
+                let compute = chunk as f64 * tiles * (depth as f64 * step + rows * vectors * 2.0 + 30.0);
+                let output = chunk as f64 * width * places as f64 / 4.0;
+                let stream = chunk as f64 * width * depth as f64 * 4.0 / 6.0;
+                let units = shape.batch * shape.groups * od * panels.div_ceil(chunk);
+                let unit = 500.0 + gather + compute.max(stream) + output;
+                let cost = unit * units.div_ceil(threads) as f64;
+                if cost < best.0 {
+                    best = (cost, *size, chunk);
+                }
+            }
+        }
+        let (cost, size, chunk) = best;
+        let band = Band::new(shape, &problem.x, oh);
+        let picks = (0..places)
+            .step_by(size.0)
+            .map(|begin| {
+                let offset = |place: usize| place / ow * band.pitch + place % ow;
+                Pick::new(&Vec::from_iter((begin..places.min(begin + size.0)).map(offset)))
+            })
+            .collect();
+        let finish = Finish::new(problem);
+        let strides = problem.y.strides;
+        Wide {
+            y: problem.y,
+            isa,
+            native_y: finish.in_registers() && (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow),
+            finish,
+            size,
+            chunk,
+            chunks: kg.div_ceil(size.1 * lanes).div_ceil(chunk),
+            picks,
+            cost,
+            band,
+            shape: shape.clone(),
+        }
+    }
+
+    /// Output channels of a panel of weights.
+    pub(super) fn panel(&self) -> usize {
+        self.size.1 * self.isa.lanes()
+    }
+
+    /// Values of the gathered panels; rows are stored whole vectors at a time.
+    fn panels_len(&self) -> usize {
+        self.picks.len() * self.size.0 * self.shape.depth() + MAX_LANES
+    }
+
+    /// Values of a panel's products, and of these transposed.
+    fn products_len(&self) -> usize {
+        self.picks.len() * self.size.0 * self.panel()
+    }
+
+    fn row(&self) -> usize {
+        (self.shape.output[1] * self.shape.output[2]).next_multiple_of(MAX_LANES)
+    }
+
+    /// `f32` values of scratch a worker needs.
+    pub(super) fn slot(&self) -> usize {
+        self.band.len(SLACK)
+            + self.panels_len().next_multiple_of(16)
+            + self.products_len().next_multiple_of(16)
+            + MAX_LANES * self.panel()
+            + self.panel() * (1 + self.row())
+    }
+
+    /// # Safety
+    /// As for [`super::ConvolutionPlan::run`], with packed `weights` and scratch of `workers` slots.
+    pub(super) unsafe fn run(
+        &self,
+        pool: &Pool,
+        workers: usize,
+        args: &Args<'_>,
+        weights: *const f32,
+        slots: *mut f32,
+    ) {
+        let units = self.shape.batch * self.shape.groups * self.shape.output[0] * self.chunks;
+        let tensors = Send2(args.x, args.y);
+        let scratch = Send2(weights.cast(), slots.cast());
+        let operands = Send2(args.operands.as_ptr().cast(), std::ptr::null_mut());
+        pool.run_indexed(units, workers, &|worker, unit| {
+            self.isa.run(Unit {
+                plan: self,
+                x: tensors.x(),
+                y: tensors.y(),
+                weights: scratch.x().cast(),
+                operands: operands.x().cast(),
+                slot: scratch.y().cast::<f32>().wrapping_add(worker * self.slot()),
+                unit,
+            });
+        });
+    }
+}
+
+struct Unit<'a> {
+    plan: &'a Wide,
+    x: *const u8,
+    y: *mut u8,
+    weights: *const f32,
+    operands: *const *const u8,
+    slot: *mut f32,
+    unit: usize,
+}
+
+impl Kernel for Unit<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let (chunk, rest) = (self.unit % plan.chunks, self.unit / plan.chunks);
+        let (z, rest) = (rest % shape.output[0], rest / shape.output[0]);
+        let (group, image) = (rest % shape.groups, rest / shape.groups);
+        let (depth, kg) = (shape.depth(), shape.group_out());
+        let (rows, width) = (plan.size.0, plan.panel());
+        let panels = kg.div_ceil(width);
+        let band = self.slot;
+        let gathered = band.wrapping_add(plan.band.len(SLACK));
+        let products = gathered.wrapping_add(plan.panels_len().next_multiple_of(16));
+        let bias = products.wrapping_add(plan.products_len().next_multiple_of(16) + MAX_LANES * width);
+        let transposed = bias.wrapping_add(width);
+        let function = tile::function::<S>(plan.size);
+        // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
+        unsafe {
+            plan.band.fill(s, self.x, image, group, z, 0, band, SLACK);
+            for (panel, pick) in plan.picks.iter().enumerate() {
+                let mut to = gathered.wrapping_add(panel * rows * depth);
+                for c in 0..shape.group_in() {
+                    let from = band.wrapping_add(c * plan.band.channel);
+                    for tap in &plan.band.taps {
+                        // The lanes past the rows are overwritten by what follows.
+                        let mut lane = 0;
+                        while lane < rows {
+                            s.store(to.wrapping_add(lane), s.pick(from.wrapping_add(*tap), pick));
+                            lane += S::LANES;
+                        }
+                        to = to.wrapping_add(rows);
+                    }
+                }
+            }
+            for panel in chunk * plan.chunk..(chunk * plan.chunk + plan.chunk).min(panels) {
+                let weights = self.weights.wrapping_add((group * panels + panel) * width * depth);
+                for tile in 0..plan.picks.len() {
+                    let to = products.wrapping_add(tile * rows * width);
+                    let mut job = Tile {
+                        channels: depth,
+                        taps: &[0],
+                        step: width,
+                        a: gathered.wrapping_add(tile * rows * depth),
+                        b: weights,
+                        bias: std::ptr::null(),
+                        clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                        to: [to; MAX_VECTORS],
+                        keep: [first(S::LANES); MAX_VECTORS],
+                        row: width,
+                        rows,
+                        // The first tiles fetch the next panel, a part of it each.
+                        next: if tile < plan.size.1 {
+                            weights.wrapping_add(width * depth + tile * depth * 16)
+                        } else {
+                            std::ptr::null()
+                        },
+                    };
+                    for v in 0..plan.size.1 {
+                        job.to[v] = to.wrapping_add(v * S::LANES);
+                    }
+                    function(s, &job);
+                }
+                let channels = width.min(kg - panel * width);
+                let channel = group * kg + panel * width;
+                let biased = plan.finish.biases(self.operands, channel, channels, bias, width);
+                if !biased {
+                    super::band::zero(s, bias, width);
+                }
+                self.transpose(s, products, bias, transposed);
+                self.store(s, [image, channel, z, 0, 0], channels, transposed);
+            }
+        }
+    }
+}
+
+impl Unit<'_> {
+    /// Products by (place, channel) to rows of places, with bias and bounds.
+    #[inline(always)]
+    unsafe fn transpose<S: Simd>(&self, s: S, products: *const f32, bias: *const f32, to: *mut f32) {
+        let plan = self.plan;
+        let (width, row) = (plan.panel(), plan.row());
+        let places = plan.shape.output[1] * plan.shape.output[2];
+        let (low, high) = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
+        // SAFETY: the products are followed by room for whole blocks of places, and rows take whole vectors.
+        unsafe {
+            for v in (0..width).step_by(S::LANES) {
+                let bias = s.load(bias.add(v));
+                for place in (0..places).step_by(S::LANES) {
+                    let mut block = [s.splat(0.0); MAX_LANES];
+                    for i in 0..S::LANES {
+                        let value = s.add(s.load(products.add((place + i) * width + v)), bias);
+                        block[i] = s.min(high, s.max(low, value));
+                    }
+                    // Zipping the halves of the rows log₂ times transposes a square.
+                    let mut stages = S::LANES;
+                    while stages > 1 {
+                        let mut zipped = block;
+                        for i in 0..S::LANES / 2 {
+                            (zipped[2 * i], zipped[2 * i + 1]) = s.zip(block[i], block[i + S::LANES / 2]);
+                        }
+                        block = zipped;
+                        stages /= 2;
+                    }
+                    for i in 0..S::LANES {
+                        s.store(to.add((v + i) * row + place), block[i]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Rows of places of `channels` output channels from `at` on to the output.
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, s: S, at: [usize; 5], channels: usize, from: *mut f32) {
+        let plan = self.plan;
+        let [_, oh, ow] = plan.shape.output;
+        for i in 0..channels {
+            let values = from.wrapping_add(i * plan.row());
+            let [image, channel, z, ..] = at;
+            // SAFETY: the channel's places.
+            unsafe {
+                if plan.native_y {
+                    let to = super::finish::offset(&plan.y, [image, channel + i, z, 0, 0]);
+                    let to = self.y.cast::<f32>().add(to);
+                    super::band::copy(s, Element::F32, values.cast_const().cast(), 0, 1, to, oh * ow);
+                } else {
+                    for row in 0..oh {
+                        let at = [image, channel + i, z, row, 0];
+                        plan.finish.run(s, self.operands, self.y, at, values.wrapping_add(row * ow), ow);
+                    }
+                }
+            }
+        }
+    }
+}
