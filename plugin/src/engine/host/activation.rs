@@ -87,7 +87,7 @@ impl Activation {
     pub(crate) fn apply_with<S: Simd>(&self, s: S, values: &mut [f32]) {
         match *self {
             Activation::Identity => {}
-            Activation::Relu { lower_clip, upper_clip, slope } if slope == 0.0 => {
+            Activation::Relu { lower_clip, upper_clip, slope: 0.0 } => {
                 let (low, high) = (s.splat(lower_clip), s.splat(upper_clip));
                 map(
                     s,
@@ -145,7 +145,7 @@ impl Activation {
                 |x| {
                     // (1 + tanh u) / 2 = sigmoid(2u) with u = √(2/π)·(x + 0.044715·x³)
                     let cube = s.mul(s.mul(x, x), x);
-                    let u2 = s.mul(s.splat(1.595_769_1), s.fma(s.splat(0.044715), cube, x));
+                    let u2 = s.mul(s.splat(1.595_769), s.fma(s.splat(0.044715), cube, x));
                     gate(s, x, sigmoid(s, u2))
                 },
             ),
@@ -337,8 +337,15 @@ fn log1p_unit<S: Simd>(s: S, t: S::V) -> S::V {
 #[inline(always)]
 fn erfc<S: Simd>(s: S, x: S::V) -> S::V {
     let magnitude = s.abs(x);
-    let near =
-        [1.128_379_1, -0.376_126_26, 0.112_835_97, -0.026_854_329, 0.005_189_312, -0.000_801_885_5, 7.882_497e-5];
+    let near = [
+        std::f32::consts::FRAC_2_SQRT_PI,
+        -0.376_126_26,
+        0.112_835_97,
+        -0.026_854_329,
+        0.005_189_312,
+        -0.000_801_885_5,
+        7.882_497e-5,
+    ];
     let inner = s.sub(s.splat(1.0), s.mul(x, polynomial(s, s.mul(x, x), near)));
     let far = [
         -5.364_941,

@@ -62,8 +62,12 @@ struct Choice {
     chunks: usize,
 }
 
+/// The ways of finding places there are; a shape has either the first or the others.
+pub(super) const SOURCES: std::ops::Range<u8> = 0..3;
+
 impl Gemm {
-    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Gemm {
+    /// The best plan with a source out of `sources`, if the shape has any of them.
+    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa, sources: std::ops::Range<u8>) -> Option<Gemm> {
         let shape = &problem.shape;
         let [_, oh, ow] = shape.output;
         let lanes = isa.lanes();
@@ -80,7 +84,7 @@ impl Gemm {
             if 4 * band_len > BAND_BYTES && height > 1 {
                 continue;
             }
-            for source in if single { 0..1u8 } else { 1..3 } {
+            for source in sources.clone().filter(|source| (*source == 0) == single) {
                 let places = if source == 1 { (height - 1) * band.pitch + ow } else { height * ow };
                 for size in tile::sizes(lanes) {
                     let tiles = places.div_ceil(size.1 * lanes) as f64;
@@ -112,14 +116,14 @@ impl Gemm {
             }
         }
         // The last height, 1, is never skipped.
-        let choice = best.expect("a band of one row is always a choice");
+        let choice = best?;
         let row_tiles = kg.div_ceil(choice.size.0);
         let chunk = row_tiles.div_ceil(choice.chunks);
         let finish = Finish::new(problem);
         let strides = problem.y.strides;
         let dense = (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow);
         let band = Band::new(shape, &problem.x, choice.height);
-        Gemm {
+        Some(Gemm {
             x: problem.x,
             y: problem.y,
             isa,
@@ -138,7 +142,7 @@ impl Gemm {
             channels_outer: kg * depth * 4 > WEIGHTS_BYTES,
             cost: choice.cost,
             shape: shape.clone(),
-        }
+        })
     }
 
     pub(super) fn name(&self) -> &'static str {

@@ -79,12 +79,65 @@ pub struct ConvolutionPlan {
 
 #[derive(Debug)]
 enum Algorithm {
-    /// No output, or nothing to sum.
+    /// For no output, or nothing to sum.
     Naive,
     Direct(Direct),
     Gemm(Gemm),
     Wide(Wide),
     Winograd(Winograd),
+}
+
+impl Algorithm {
+    /// The one expected to be the fastest.
+    fn best(problem: &Problem, threads: usize, isa: Isa) -> Algorithm {
+        let shape = &problem.shape;
+        if shape.is_empty() || shape.depth() == 0 {
+            return Algorithm::Naive;
+        }
+        if Direct::applies(shape) && shape.groups > 1 && shape.group_out() < 8 {
+            return Algorithm::Direct(Direct::new(problem, threads, isa));
+        }
+        let mut best = (f64::INFINITY, Algorithm::Naive);
+        if let Some(gemm) = Gemm::new(problem, threads, isa, gemm::SOURCES) {
+            best = (gemm.cost, Algorithm::Gemm(gemm));
+        }
+        if Wide::applies(shape) {
+            let wide = Wide::new(problem, threads, isa);
+            if wide.cost < best.0 {
+                best = (wide.cost, Algorithm::Wide(wide));
+            }
+        }
+        if problem.winograd && problem.constant_weights && Winograd::applies(shape) {
+            let winograd = Winograd::new(problem, threads, isa);
+            if winograd.cost < best.0 {
+                best.1 = Algorithm::Winograd(winograd);
+            }
+        }
+        best.1
+    }
+
+    /// Every one that serves the problem.
+    #[cfg(test)]
+    fn all(problem: &Problem, threads: usize, isa: Isa) -> Vec<Algorithm> {
+        let shape = &problem.shape;
+        let mut all = vec![Algorithm::Naive];
+        if shape.is_empty() || shape.depth() == 0 {
+            return all;
+        }
+        for source in gemm::SOURCES {
+            all.extend(Gemm::new(problem, threads, isa, source..source + 1).map(Algorithm::Gemm));
+        }
+        if Direct::applies(shape) {
+            all.push(Algorithm::Direct(Direct::new(problem, threads, isa)));
+        }
+        if Wide::applies(shape) {
+            all.push(Algorithm::Wide(Wide::new(problem, threads, isa)));
+        }
+        if Winograd::applies(shape) {
+            all.push(Algorithm::Winograd(Winograd::new(problem, threads, isa)));
+        }
+        all
+    }
 }
 
 /// Pointers that go to the workers of a pool, which write disjoint places.
@@ -114,27 +167,10 @@ impl ConvolutionPlan {
     /// As [`ConvolutionPlan::new`] with the instruction set given.
     pub fn with_isa(problem: &Problem, threads: usize, isa: Isa) -> ConvolutionPlan {
         let threads = threads.max(1);
-        let algorithm = if problem.shape.is_empty() || problem.shape.depth() == 0 {
-            Algorithm::Naive
-        } else if Direct::applies(&problem.shape) && problem.shape.groups > 1 && problem.shape.group_out() < 8 {
-            Algorithm::Direct(Direct::new(problem, threads, isa))
-        } else {
-            let gemm = Gemm::new(problem, threads, isa);
-            let (mut cost, mut best) = (gemm.cost, Algorithm::Gemm(gemm));
-            if Wide::applies(&problem.shape) {
-                let wide = Wide::new(problem, threads, isa);
-                if wide.cost < cost {
-                    (cost, best) = (wide.cost, Algorithm::Wide(wide));
-                }
-            }
-            if problem.winograd && problem.constant_weights && Winograd::applies(&problem.shape) {
-                let winograd = Winograd::new(problem, threads, isa);
-                if winograd.cost < cost {
-                    best = Algorithm::Winograd(winograd);
-                }
-            }
-            best
-        };
+        ConvolutionPlan::with_algorithm(problem, threads, isa, Algorithm::best(problem, threads, isa))
+    }
+
+    fn with_algorithm(problem: &Problem, threads: usize, isa: Isa, algorithm: Algorithm) -> ConvolutionPlan {
         let source = pack::Source::new(problem);
         let form = match &algorithm {
             Algorithm::Naive => Form::Raw,

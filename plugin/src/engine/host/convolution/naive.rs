@@ -1,4 +1,4 @@
-//! Plain loops for any problem: the reference of the other algorithms, and what serves problems too small to prepare for.
+//! Plain loops for any problem, even one with nothing to sum; the other algorithms have to agree with them.
 
 use super::problem::{Element, EpilogueStep, Layout, Problem};
 use super::{Args, Send2};

@@ -7,7 +7,7 @@
 use super::*;
 use crate::engine::host::activation::Activation;
 use half::{bf16, f16};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Memory between two pages that can't be accessed, with its end (or its beginning) at the border.
 struct Guarded {
@@ -209,6 +209,8 @@ struct Way<'a> {
     threads: usize,
     constant: bool,
     winograd: bool,
+    /// With every algorithm that serves the problem, not only the one chosen.
+    every: bool,
 }
 
 /// A step of the epilogue.
@@ -248,7 +250,8 @@ fn activate(activation: &Activation, x: f64) -> f64 {
     }
 }
 
-fn check(case: &Case, ways: &[Way<'_>], seed: u64) {
+/// Runs a case in all ways; gives back the algorithms that served it.
+fn check(case: &Case, ways: &[Way<'_>], seed: u64) -> BTreeSet<&'static str> {
     let shape = &case.shape;
     let mut random = Random(seed);
     let at_end = random.below(4) != 0;
@@ -304,10 +307,19 @@ fn check(case: &Case, ways: &[Way<'_>], seed: u64) {
     let pointers: Vec<*const u8> = operands.iter().map(|operand| operand.memory.data.cast_const()).collect();
     let sums: Vec<(f64, f64)> = places(problem.y_sizes()).map(|at| reference(shape, &dense_x, &dense_w, at)).collect();
     let mut magnitudes = Magnitudes::default();
-    for way in ways {
+    let mut names = BTreeSet::new();
+    for (way, plan) in ways.iter().flat_map(|way| {
         problem.constant_weights = way.constant;
         problem.winograd = way.winograd;
-        let plan = ConvolutionPlan::with_isa(&problem, way.threads, way.isa);
+        let plans = if way.every {
+            let all = Algorithm::all(&problem, way.threads, way.isa).into_iter();
+            all.map(|one| ConvolutionPlan::with_algorithm(&problem, way.threads, way.isa, one)).collect()
+        } else {
+            vec![ConvolutionPlan::with_isa(&problem, way.threads, way.isa)]
+        };
+        plans.into_iter().map(move |plan| (way, plan))
+    }) {
+        names.insert(plan.algorithm());
         let name = format!("{} {} {} threads, seed {seed}: {case:?}", plan.algorithm(), way.isa, way.threads);
         y.memory.bytes().fill(GAP);
         // All bits set: a NaN wherever scratch is used before it is written.
@@ -341,6 +353,7 @@ fn check(case: &Case, ways: &[Way<'_>], seed: u64) {
         }
         y.check_gaps(&name);
     }
+    names
 }
 
 /// Half the distance of 1 and the next `f32`.
@@ -570,7 +583,7 @@ fn shapes() -> Vec<Shape> {
 
 /// One way for each instruction set.
 fn on_every_isa<'a>(pool: &'a Pool, constant: bool, winograd: bool) -> Vec<Way<'a>> {
-    Isa::available().map(|isa| Way { isa, pool, threads: pool.threads(), constant, winograd }).collect()
+    Isa::available().map(|isa| Way { isa, pool, threads: pool.threads(), constant, winograd, every: true }).collect()
 }
 
 #[test]
@@ -578,13 +591,16 @@ fn every_kind_of_shape() {
     let pools = [Pool::new(1), Pool::new(3)];
     let mut ways = Vec::new();
     for pool in &pools {
-        for (constant, winograd) in [(true, true), (true, false), (false, false)] {
-            ways.extend(on_every_isa(pool, constant, winograd));
+        for constant in [true, false] {
+            ways.extend(on_every_isa(pool, constant, true));
         }
     }
+    let mut names = BTreeSet::new();
     for (i, shape) in shapes().into_iter().enumerate() {
-        check(&plain(shape), &ways, i as u64);
+        names.extend(check(&plain(shape), &ways, i as u64));
     }
+    let all = ["direct", "gemm", "implicit gemm, flat", "implicit gemm, picked", "naive", "wide gemm", "winograd"];
+    assert_eq!(Vec::from_iter(names), all);
 }
 
 #[test]
@@ -599,7 +615,7 @@ fn every_element_and_layout() {
                     orders: [order, other, if i % 2 == 0 { order } else { other }],
                     ..plain(Shape { flip: (i + k) % 2 == 0, ..shape.clone() })
                 };
-                let ways = on_every_isa(&pool, (i + j) % 2 == 0, (i + k) % 3 == 0);
+                let ways = on_every_isa(&pool, (i + j) % 2 == 0, true);
                 check(&case, &ways, (i * 100 + j * 10 + k) as u64);
             }
         }
@@ -698,7 +714,19 @@ fn random_problems() {
         let (constant, winograd) = (random.below(2) == 0, random.below(2) == 0);
         let pool = &pools[seed % 3];
         let threads = 1 + seed / 3 % 4;
-        let ways: Vec<Way<'_>> = Isa::available().map(|isa| Way { isa, pool, threads, constant, winograd }).collect();
+        let ways: Vec<Way<'_>> =
+            Isa::available().map(|isa| Way { isa, pool, threads, constant, winograd, every: false }).collect();
         check(&case, &ways, seed as u64);
+    }
+}
+
+/// With nothing to sum, or no output, the epilogue still runs or nothing happens.
+#[test]
+fn empty_problems() {
+    let pool = Pool::new(2);
+    for (batch, in_channels, out_channels) in [(0, 2, 3), (1, 0, 3), (1, 2, 0), (2, 0, 0)] {
+        let shape = shape((batch, 1, in_channels, out_channels), [1, 4, 4], [1, 3, 3], ONE, NO, [0; 3], ONE);
+        let case = Case { epilogue: vec![THENS[0], THENS[6]], ..plain(shape) };
+        check(&case, &on_every_isa(&pool, true, true), 1);
     }
 }

@@ -4,6 +4,8 @@
 //! place is gathered once into panels of (input channel and tap × places); then each panel of weights, read from memory
 //! once, is multiplied with all of them, and the products are transposed on their way to the output.
 
+#![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
+
 use super::band::Band;
 use super::finish::Finish;
 use super::problem::{Element, Layout, Problem, Shape};

@@ -6,6 +6,8 @@
 //! V[frequency][panel][channel][place], then, for each panel of output channels, 36 products go to a scratch panel and from
 //! there through the output transform to the output.
 
+#![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
+
 use super::band::{copy, inside, zero};
 use super::finish::Finish;
 use super::problem::{Element, Layout, Problem, Shape};
