@@ -310,19 +310,27 @@ impl Writer {
     }
 
     fn clip(&mut self, x: TensorUid, low: Option<f32>, high: Option<f32>) -> TensorUid {
-        let mut current = x;
-        if let Some(low) = low {
-            let bound = self.scalar(low);
-            current = self.binary("max", PointwiseMode::Max, current, bound);
+        match (low, high) {
+            (None, None) => self.unary("identity", x, Pointwise::unary(PointwiseMode::Identity, x, x)),
+            (None, Some(high)) => {
+                let bound = self.scalar(high);
+                self.binary("min", PointwiseMode::Min, x, bound)
+            }
+            // Bounds in the wrong order make the upper one the result, which ReLU's clips do not promise.
+            (Some(low), Some(high)) if low > high => {
+                let (low, high) = (self.scalar(low), self.scalar(high));
+                let raised = self.binary("max", PointwiseMode::Max, x, low);
+                self.binary("min", PointwiseMode::Min, raised, high)
+            }
+            (Some(low), high) => {
+                let pointwise = Pointwise {
+                    relu_lower_clip: Some(low),
+                    relu_upper_clip: high,
+                    ..Pointwise::unary(PointwiseMode::ReluFwd, x, x)
+                };
+                self.unary("clip", x, pointwise)
+            }
         }
-        if let Some(high) = high {
-            let bound = self.scalar(high);
-            current = self.binary("min", PointwiseMode::Min, current, bound);
-        }
-        if current == x {
-            current = self.unary("identity", x, Pointwise::unary(PointwiseMode::Identity, x, x));
-        }
-        current
     }
 
     fn hard_sigmoid(&mut self, x: TensorUid, alpha: f32, beta: f32) -> TensorUid {
@@ -501,12 +509,14 @@ mod tests {
             (with(true, &[act(Relu)]), &["conv", "add", "relu_fwd"]),
             (with(true, &[Step::AddInput, act(Relu)]), &["conv", "add", "add", "relu_fwd"]),
             (with(false, &[act(LeakyRelu(0.1))]), &["conv", "relu_fwd"]),
-            (with(false, &[act(Clip(Some(0.0), Some(6.0)))]), &["conv", "max_op", "min_op"]),
+            (with(false, &[act(Clip(Some(0.0), Some(6.0)))]), &["conv", "relu_fwd"]),
+            (with(false, &[act(Clip(Some(-1.0), None))]), &["conv", "relu_fwd"]),
+            (with(false, &[act(Clip(Some(2.0), Some(1.0)))]), &["conv", "max_op", "min_op"]),
             (with(false, &[act(Clip(None, Some(6.0)))]), &["conv", "min_op"]),
             (with(false, &[act(Clip(None, None))]), &["conv", "identity"]),
             (with(false, &[act(Elu(1.0)), act(Swish(1.0))]), &["conv", "elu_fwd", "swish_fwd"]),
-            (with(false, &[act(HardSigmoid(0.2, 0.5))]), &["conv", "mul", "add", "max_op", "min_op"]),
-            (with(false, &[act(HardSwish(0.2, 0.5))]), &["conv", "mul", "add", "max_op", "min_op", "mul"]),
+            (with(false, &[act(HardSigmoid(0.2, 0.5))]), &["conv", "mul", "add", "relu_fwd"]),
+            (with(false, &[act(HardSwish(0.2, 0.5))]), &["conv", "mul", "add", "relu_fwd", "mul"]),
             (
                 with(true, &[act(Gelu), act(GeluTanh), act(Sigmoid), act(Tanh), act(Softplus)]),
                 &["conv", "add", "gelu_fwd", "gelu_approx_tanh_fwd", "sigmoid_fwd", "tanh_fwd", "softplus_fwd"],
