@@ -9,6 +9,7 @@ mod fuzz;
 mod process;
 mod python;
 mod summary;
+mod support;
 mod test;
 mod workspace;
 
@@ -30,6 +31,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   bench    time per convolution layer and per model beside ONNX Runtime's CPU provider
              --quick                   fewer repetitions
              --layers | --models       only one of the two tables
+  support  rewrite SUPPORT.md from the plugin's tables (--check: only compare)
   codegen  regenerate the committed FlatBuffers code (--check: only compare)
   emulated-gpu setup | build | test | run PROGRAM …
            the real MIOpen on an emulated GPU, from Debian packages and without root
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         "emulated-gpu" => emulated_gpu::run(&arguments),
         "codegen" => codegen::run(&arguments),
         "fuzz" => fuzz::run(&arguments),
+        "support" => support::run(&arguments),
         _ => Err(format!("there is no command {command:?}\n\n{USAGE}").into()),
     };
     match outcome {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
-use crate::{Result, codegen, dist, emulated_gpu, fuzz, process, workspace};
+use crate::{Result, codegen, dist, emulated_gpu, fuzz, process, support, workspace};
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
@@ -43,6 +43,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
                 codegen::Outcome::Skipped(reason) => Outcome::Skipped(reason),
             };
             summary.record("codegen --check", outcome);
+            Ok(())
+        });
+    }
+    if choice.takes("support") {
+        step("support --check", &mut summary, |summary| {
+            let check = support::run(&["--check".to_owned()]);
+            let outcome = check.map_or_else(|problem| Outcome::Failed(problem.to_string()), |()| Outcome::Passed);
+            summary.record("support --check", outcome);
             Ok(())
         });
     }
