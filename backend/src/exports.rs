@@ -28,7 +28,7 @@ pub unsafe extern "C" fn hipdnnCreate(handle: *mut HandlePtr) -> Status {
     enter("hipdnnCreate", format_args!("{handle:p}"), || {
         // SAFETY: null or valid, by the header.
         let place = unsafe { place(handle, "the place for the handle") }?;
-        *place = handle::create() as HandlePtr;
+        *place = handle::create()? as HandlePtr;
         Ok(())
     })
 }
@@ -362,13 +362,10 @@ pub unsafe extern "C" fn hipdnnSetHeuristicPluginPaths_ext(
 /// `hipdnnSetPluginUnloadMode_ext`
 #[unsafe(no_mangle)]
 pub extern "C" fn hipdnnSetPluginUnloadMode_ext(mode: PluginUnloadingMode) -> Status {
-    enter("hipdnnSetPluginUnloadMode_ext", format_args!("{mode}"), || {
-        match mode {
-            PluginUnloadingMode::LAZY => manager::set_eager(false),
-            PluginUnloadingMode::EAGER => manager::set_eager(true),
-            other => return Err(Error::bad_param(format!("wanted an unloading mode of 0 or 1, came {}", other.0))),
-        }
-        Ok(())
+    enter("hipdnnSetPluginUnloadMode_ext", format_args!("{mode}"), || match mode {
+        PluginUnloadingMode::LAZY => manager::set_eager(false),
+        PluginUnloadingMode::EAGER => manager::set_eager(true),
+        other => Err(Error::bad_param(format!("wanted an unloading mode of 0 or 1, came {}", other.0))),
     })
 }
 

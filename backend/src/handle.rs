@@ -17,9 +17,9 @@ pub(crate) struct Handle {
 static HANDLES: Registry<Arc<Handle>> = Registry::new(0xA4);
 
 /// Makes a handle with a plugin handle of every plugin, and gives its token. It may have no plugins.
-pub(crate) fn create() -> usize {
-    let resources = Arc::new(Resources::new(manager::acquire()));
-    HANDLES.insert(Arc::new(Handle { stream: AtomicPtr::default(), resources }))
+pub(crate) fn create() -> Result<usize> {
+    let resources = Arc::new(Resources::new(manager::acquire()?));
+    Ok(HANDLES.insert(Arc::new(Handle { stream: AtomicPtr::default(), resources })))
 }
 
 /// The handle of a client's pointer.

@@ -2,8 +2,8 @@
 //!
 //! `HIPDNN_LOG_LEVEL` sets the first level; the file or stream is opened only if that is not `off`. The level governs
 //! callbacks too. Messages are delivered on the thread that logs, also to callbacks registered as asynchronous: that
-//! mode permits delivery at a later time and does not ask for it. No lock is held while a callback runs, so a callback
-//! may call this library.
+//! mode permits delivery at a later time and does not ask for it. A callback may call this library, but for what loads or
+//! unloads plugins: while plugins are being loaded, that answers "not supported".
 
 use std::cell::Cell;
 use std::ffi::{CString, c_void};

@@ -154,6 +154,12 @@ fn a_deserialised_graph_is_read_back() {
     assert_eq!(relu.try_get(A::POINTWISE_SWISH_BETA, T::FLOAT, &mut [0f32]), (OK, 0), "unset");
     assert_eq!(relu.try_get(A::OPERATION_POINTWISE_IN_1_EXT, T::BACKEND_DESCRIPTOR, &mut [0usize]), (OK, 0));
 
+    // Asked again, the graph gives the same objects: they mix.
+    let conv_again = graph.get_descs(A::OPERATIONGRAPH_OPS).remove(0);
+    let mixed = Desc::new(D::OPERATIONGRAPH_DESCRIPTOR);
+    mixed.set(A::OPERATIONGRAPH_OPS, T::BACKEND_DESCRIPTOR, &[conv_again.0, relu.0]);
+    assert_eq!(binary_of(&mixed).tensors, original.tensors);
+
     // One tensor, one object: the graph can be built again from what was read.
     let again = Desc::new(D::OPERATIONGRAPH_DESCRIPTOR);
     again.set(A::OPERATIONGRAPH_OPS, T::BACKEND_DESCRIPTOR, &[conv.0, relu.0]);
@@ -169,8 +175,29 @@ fn a_deserialised_graph_is_read_back() {
     extra.set_desc(A::OPERATION_POINTWISE_IN_0_EXT, &z);
     extra.set_desc(A::OPERATION_POINTWISE_OUT_0_EXT, &y);
     extra.finalize();
-    graph.set_desc(A::OPERATIONGRAPH_OPS, &extra);
-    assert_eq!(graph.count(A::OPERATIONGRAPH_OPS, T::BACKEND_DESCRIPTOR), 3);
+    // Whether or not its own fields were changed before.
+    for renamed in [false, true] {
+        let graph = Desc::graph(&original);
+        if renamed {
+            graph.set_text(A::OPERATIONGRAPH_NAME_EXT, "renamed");
+        }
+        graph.set_desc(A::OPERATIONGRAPH_OPS, &extra);
+        assert_eq!(graph.count(A::OPERATIONGRAPH_OPS, T::BACKEND_DESCRIPTOR), 3);
+    }
+    let graph = Desc::graph(&original);
+    graph.set_text(A::OPERATIONGRAPH_NAME_EXT, "renamed");
+    let renamed = binary_of(&graph);
+    assert_eq!(renamed, GraphDef { name: "renamed".into(), ..original.clone() });
+    let abs = Desc::new(D::OPERATION_POINTWISE_DESCRIPTOR);
+    abs.set(A::POINTWISE_MODE, T::POINTWISE_MODE, &[PointwiseMode::ABS]);
+    abs.set_desc(A::OPERATION_POINTWISE_IN_0_EXT, &z);
+    let end = common_tensor(100);
+    abs.set_desc(A::OPERATION_POINTWISE_OUT_0_EXT, &end);
+    abs.finalize();
+    graph.set_desc(A::OPERATIONGRAPH_OPS, &abs);
+    let longer = binary_of(&graph);
+    let uids: Vec<i64> = longer.tensors.iter().map(|tensor| tensor.uid.0).collect();
+    assert_eq!((longer.nodes.len(), uids), (3, vec![10, 11, 12, 13, 99, 100]));
 }
 
 #[test]

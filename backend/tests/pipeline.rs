@@ -193,6 +193,15 @@ fn knobs_are_told_and_chosen() {
     let mut list = [0u8; 16];
     let (status, count) = text.try_get(AttributeName::KNOB_INFO_VALID_VALUES_STRING, AttributeType::CHAR, &mut list);
     assert_eq!((status, &list[..count as usize]), (OK, &b"a\0bc\0"[..]));
+    let none = FlatbufferData { ptr: null(), size: 0 };
+    let mut blobs = [none; 3];
+    let kind = AttributeType::FLATBUFFER_DATA_STRUCT_EXT;
+    assert_eq!(engine.try_get(AttributeName::KNOB_INFO_SERIALIZED_VALUE, kind, &mut blobs), (OK, 3));
+    for (blob, knob) in blobs.iter().zip(&details().knobs) {
+        // SAFETY: the engine's descriptor keeps as many bytes there.
+        let bytes = unsafe { std::slice::from_raw_parts(blob.ptr.cast::<u8>(), blob.size) };
+        assert_eq!(hipdnn_schemas::Knob::from_bytes(bytes).unwrap(), *knob);
+    }
     let told = calls(&plugin).unwrap();
     assert_eq!((told.details_given, told.details_taken), (1, 1));
 

@@ -242,7 +242,7 @@ fn search_paths_change_only_without_handles() {
         assert_eq!(set(&one, PluginLoadingMode::ABSOLUTE), OK, "no change");
         assert_eq!(set(&two, PluginLoadingMode::ABSOLUTE), Status::NOT_SUPPORTED);
         assert_eq!(set(&one, PluginLoadingMode::ADDITIVE), Status::NOT_SUPPORTED);
-        assert_eq!(loaded(&handle), [one.clone()]);
+        assert_eq!(loaded(&handle), std::slice::from_ref(&one));
     }
     assert!(calls(&one).is_some(), "lazily unloaded: it stays");
     assert_eq!(set(&two, PluginLoadingMode::ADDITIVE), OK);
@@ -322,4 +322,45 @@ fn order_of_engines() {
         };
         assert_eq!(order(&plain, &set), want, "{policies:?}");
     }
+}
+
+/// Comes back into the library whenever something is logged.
+unsafe extern "C" fn intruder(user: *mut std::ffi::c_void, _: Severity, message: *const c_char) {
+    // SAFETY: the text ends in a NUL; the test registers a place for the statuses that outlives the registration.
+    let (message, statuses) = unsafe { (CStr::from_ptr(message), &*user.cast::<std::sync::Mutex<Vec<Status>>>()) };
+    if message.to_bytes() != b"echo: hello" {
+        return;
+    }
+    let mut handle = null_mut();
+    // SAFETY: the place is valid.
+    let created = unsafe { hipdnnCreate(&mut handle) };
+    let unloading = hipdnnSetPluginUnloadMode_ext(PluginUnloadingMode::LAZY);
+    // SAFETY: no path is there.
+    let paths = unsafe { hipdnnSetEnginePluginPaths_ext(0, std::ptr::null(), PluginLoadingMode::ABSOLUTE) };
+    let level = hipdnnBackendSetGlobalLogLevel_ext(Severity::INFO);
+    statuses.lock().unwrap().extend([created, unloading, paths, level]);
+}
+
+#[test]
+fn log_callbacks_may_come_back_while_plugins_load() {
+    let _turn = turn();
+    let directory = scratch("plugins-intruder");
+    let plugin = compile(&directory, "echo.so", &[]);
+    use_plugins(&[&plugin]);
+    let statuses = std::sync::Mutex::new(Vec::<Status>::new());
+    let user = (&raw const statuses).cast_mut().cast();
+    let register = |level| {
+        // SAFETY: `statuses` outlives the registration.
+        unsafe { hipdnnSetUserLogCallback_ext(Some(intruder), level, LogCallbackMode::SYNC, user) }
+    };
+    assert_eq!(register(Severity::INFO), OK);
+    assert_eq!(hipdnnBackendSetGlobalLogLevel_ext(Severity::INFO), OK);
+    let handle = OwnedHandle::new();
+    assert_eq!(hipdnnBackendSetGlobalLogLevel_ext(Severity::WARN), OK);
+    assert_eq!(calls(&plugin).unwrap().log_level, i64::from(Severity::WARN.0), "plugins follow the level");
+    assert_eq!(hipdnnBackendSetGlobalLogLevel_ext(Severity::OFF), OK);
+    assert_eq!(register(Severity::OFF), OK);
+    let refused = Status::NOT_SUPPORTED;
+    assert_eq!(*statuses.lock().unwrap(), [refused, refused, refused, OK]);
+    assert_eq!(engines(&handle).len(), 1);
 }

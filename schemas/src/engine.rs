@@ -41,6 +41,23 @@ pub struct Knob {
     pub deprecated: bool,
 }
 
+impl Knob {
+    /// Verifies and decodes one knob alone.
+    ///
+    /// # Errors
+    /// If the bytes are not a knob.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Knob, GraphError> {
+        knob(root::<fb::Knob>(bytes)?)
+    }
+
+    /// One knob alone, as a FlatBuffer.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut fbb = FlatBufferBuilder::new();
+        let knob = write_knob(&mut fbb, self);
+        finish(fbb, knob, None)
+    }
+}
+
 /// An engine and the knobs set on it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineConfig {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// More elements than this in one attribute are a wrong count.
 const MAX_ELEMENTS: i64 = 1 << 28;
 
-/// Types whose every bit pattern is a value, with the attribute types that they carry.
+/// What elements are read and written as.
 ///
 /// # Safety
 /// Every bit pattern is valid.

@@ -3,12 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use hipdnn_schemas::EngineDetails;
-use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, AttributeType};
+use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, AttributeType, FlatbufferData};
 
 use super::graph::FinishedGraph;
 use super::staged::Staged;
 use super::{Graph, KnobInfo, Object, required, unhandled};
 use crate::abi::pointer::{Elements, Output};
+use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 
 #[derive(Clone, Default)]
@@ -21,7 +22,14 @@ struct Draft {
 pub(crate) struct FinishedEngine {
     pub(super) graph: Arc<Graph>,
     pub(super) id: i64,
-    details: OnceLock<EngineDetails>,
+    details: OnceLock<Details>,
+}
+
+/// What the plugin says of the engine for the graph.
+struct Details {
+    decoded: EngineDetails,
+    /// Each knob as a FlatBuffer: callers are given addresses into these.
+    knobs: Vec<Buffer>,
 }
 
 impl FinishedEngine {
@@ -30,13 +38,14 @@ impl FinishedEngine {
     }
 
     /// Asked for at first need.
-    fn details(&self) -> Result<&EngineDetails> {
+    fn details(&self) -> Result<&Details> {
         if let Some(details) = self.details.get() {
             return Ok(details);
         }
         let graph = self.graph();
-        let details = graph.resources.details(self.id, &graph.bytes)?;
-        Ok(self.details.get_or_init(|| details))
+        let decoded = graph.resources.details(self.id, &graph.bytes)?;
+        let knobs = decoded.knobs.iter().map(|knob| Buffer::new(&knob.to_bytes())).collect();
+        Ok(self.details.get_or_init(|| Details { decoded, knobs }))
     }
 }
 
@@ -75,13 +84,19 @@ impl Engine {
             AttributeName::ENGINE_OPERATION_GRAPH => output.descriptor(Object::Graph(Arc::clone(&finished.graph))),
             AttributeName::ENGINE_GLOBAL_INDEX => output.strict_scalar(AttributeType::INT64, finished.id),
             AttributeName::ENGINE_KNOB_INFO => {
-                let knobs = finished.details()?.knobs.iter();
+                let knobs = finished.details()?.decoded.knobs.iter();
                 let objects: Vec<Object> =
                     knobs.map(|knob| Object::KnobInfo(Arc::new(KnobInfo::of(knob.clone())))).collect();
                 output.descriptors(&objects, false)
             }
+            AttributeName::KNOB_INFO_SERIALIZED_VALUE => {
+                let knobs = finished.details()?.knobs.iter().map(Buffer::bytes);
+                let data: Vec<FlatbufferData> =
+                    knobs.map(|knob| FlatbufferData { ptr: knob.as_ptr().cast(), size: knob.len() }).collect();
+                output.vector(AttributeType::FLATBUFFER_DATA_STRUCT_EXT, &data)
+            }
             AttributeName::ENGINE_BEHAVIOR_NOTE => {
-                output.vector(AttributeType::BEHAVIOR_NOTE, &finished.details()?.behavior_notes)
+                output.vector(AttributeType::BEHAVIOR_NOTE, &finished.details()?.decoded.behavior_notes)
             }
             AttributeName::ENGINE_NAME_EXT => {
                 let plugin = finished.graph().resources.plugin_of(finished.id)?;

@@ -32,6 +32,9 @@ struct Draft {
     header: GraphDef,
     /// What a graph was deserialised from, while it stands for the draft. It goes to plugins as it came.
     original: Option<Arc<Buffer>>,
+    /// The header's nodes as operations, once somebody asked for them: whoever asks again gets the same ones.
+    unpacked: Vec<Arc<Operation>>,
+    /// Operations that the client made.
     operations: Vec<Arc<Operation>>,
 }
 
@@ -140,7 +143,7 @@ impl Graph {
                 operation.referred()?;
                 operations.push(operation);
             }
-            draft.detach(true)?;
+            draft.unpack()?;
             draft.operations.extend(operations);
             return Ok(());
         }
@@ -160,7 +163,7 @@ impl Graph {
             _ => return Err(unhandled(name)),
         }
         if header != draft.header.clone_header() {
-            draft.detach(false)?;
+            draft.detach();
             let (tensors, nodes) = (std::mem::take(&mut draft.header.tensors), std::mem::take(&mut draft.header.nodes));
             draft.header = GraphDef { tensors, nodes, ..header };
         }
@@ -168,15 +171,15 @@ impl Graph {
     }
 
     pub(super) fn get(&self, name: AttributeName, output: Output<'_>) -> Result<()> {
-        let draft = self.0.draft();
+        let mut draft = self.0.draft();
+        if name == AttributeName::OPERATIONGRAPH_OPS {
+            let operations: Vec<Object> = draft.operations()?.into_iter().map(Object::Operation).collect();
+            return output.descriptors(&operations, true);
+        }
         let header = &draft.header;
         let data_type =
             |value: DataType, output: Output<'_>| output.optional(AttributeType::DATA_TYPE, enums::c_data_type(value));
         match name {
-            AttributeName::OPERATIONGRAPH_OPS => {
-                let operations: Vec<Object> = draft.operations()?.into_iter().map(Object::Operation).collect();
-                output.descriptors(&operations, true)
-            }
             AttributeName::OPERATIONGRAPH_COMPUTE_DATA_TYPE_EXT => data_type(header.compute_data_type, output),
             AttributeName::OPERATIONGRAPH_INTERMEDIATE_DATA_TYPE_EXT => {
                 data_type(header.intermediate_data_type, output)
@@ -246,26 +249,30 @@ impl Header for GraphDef {
 
 impl Draft {
     /// The operations as descriptors; those of a deserialised graph are made here.
-    fn operations(&self) -> Result<Vec<Arc<Operation>>> {
-        let mut all = Vec::with_capacity(self.header.nodes.len() + self.operations.len());
-        if !self.header.nodes.is_empty() {
+    fn operations(&mut self) -> Result<Vec<Arc<Operation>>> {
+        if self.unpacked.len() != self.header.nodes.len() {
             let tensors = descriptors(&self.header.tensors)?;
-            for node in &self.header.nodes {
-                all.push(Arc::new(Operation::from_node(node, &tensors)?));
-            }
+            let nodes = self.header.nodes.iter();
+            let unpacked = nodes.map(|node| Operation::from_node(node, &tensors).map(Arc::new));
+            self.unpacked = unpacked.collect::<Result<_>>()?;
         }
-        all.extend(self.operations.iter().cloned());
-        Ok(all)
+        Ok(self.unpacked.iter().chain(&self.operations).cloned().collect())
     }
 
-    /// The original bytes stand for the draft no longer. With `unpack`, neither do its nodes.
-    fn detach(&mut self, unpack: bool) -> Result<()> {
-        if unpack && self.original.is_some() {
+    /// The original bytes stand for the draft no longer.
+    fn detach(&mut self) {
+        self.original = None;
+    }
+
+    /// As [`Draft::detach`]; the nodes become operations, which others can follow.
+    fn unpack(&mut self) -> Result<()> {
+        if !self.header.nodes.is_empty() {
             self.operations = self.operations()?;
+            self.unpacked.clear();
             self.header.tensors.clear();
             self.header.nodes.clear();
         }
-        self.original = None;
+        self.detach();
         Ok(())
     }
 

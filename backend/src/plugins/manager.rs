@@ -1,6 +1,8 @@
 //! Which plugins this process has loaded.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -27,7 +29,7 @@ struct Manager {
     current: Weak<PluginSet>,
 }
 
-// Plugins are loaded with this lock held. What they log on the way needs it not, see `LOADED`.
+// Plugins are loaded with this lock held, and may log on the way: see `LOADING` and `LOADED`.
 static MANAGER: Mutex<Manager> = Mutex::new(Manager {
     paths: SearchPaths { custom: BTreeSet::new(), absolute: false },
     eager: false,
@@ -39,23 +41,35 @@ static MANAGER: Mutex<Manager> = Mutex::new(Manager {
 /// plugins are being loaded.
 static LOADED: Mutex<Weak<PluginSet>> = Mutex::new(Weak::new());
 
-fn manager() -> MutexGuard<'static, Manager> {
-    MANAGER.lock().unwrap_or_else(PoisonError::into_inner)
+thread_local! {
+    /// Whether this thread is loading plugins: a log callback that it runs must not wait for the manager.
+    static LOADING: Cell<bool> = const { Cell::new(false) };
+}
+
+fn manager() -> Result<MutexGuard<'static, Manager>> {
+    if LOADING.get() {
+        return Err(Error::not_supported("a log callback came back while plugins are being loaded"));
+    }
+    Ok(MANAGER.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The plugins of the present search paths, loaded if they are not yet.
-pub(crate) fn acquire() -> Arc<PluginSet> {
-    let mut manager = manager();
+pub(crate) fn acquire() -> Result<Arc<PluginSet>> {
+    let mut manager = manager()?;
     if let Some(set) = manager.current.upgrade() {
-        return set;
+        return Ok(set);
     }
-    let set = Arc::new(load(&manager.paths));
+    LOADING.set(true);
+    // A panic leaves the flag to the next line as well: it must not outlive the loading.
+    let loaded = catch_unwind(AssertUnwindSafe(|| load(&manager.paths)));
+    LOADING.set(false);
+    let set = Arc::new(loaded.unwrap_or_else(|panic| resume_unwind(panic)));
     manager.current = Arc::downgrade(&set);
     *LOADED.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&set);
     if !manager.eager {
         manager.kept = Some(Arc::clone(&set));
     }
-    set
+    Ok(set)
 }
 
 fn load(paths: &SearchPaths) -> PluginSet {
@@ -106,7 +120,7 @@ fn load(paths: &SearchPaths) -> PluginSet {
 /// Sets or extends the search paths. `live` tells whether a handle exists: then only a call without effect is taken.
 pub(crate) fn set_paths(paths: Vec<PathBuf>, absolute: bool, live: impl FnOnce() -> bool) -> Result<()> {
     let dropped = {
-        let mut manager = manager();
+        let mut manager = manager()?;
         let mut custom = if absolute { BTreeSet::new() } else { manager.paths.custom.clone() };
         custom.extend(paths);
         let wanted = SearchPaths { custom, absolute };
@@ -126,9 +140,9 @@ pub(crate) fn set_paths(paths: Vec<PathBuf>, absolute: bool, live: impl FnOnce()
 }
 
 /// Chooses between unloading with the last handle and keeping plugins for the next one.
-pub(crate) fn set_eager(eager: bool) {
+pub(crate) fn set_eager(eager: bool) -> Result<()> {
     let dropped = {
-        let mut manager = manager();
+        let mut manager = manager()?;
         manager.eager = eager;
         if eager {
             manager.kept.take()
@@ -138,6 +152,7 @@ pub(crate) fn set_eager(eager: bool) {
         }
     };
     drop(dropped);
+    Ok(())
 }
 
 /// Passes the log level to the loaded plugins.
