@@ -8,6 +8,8 @@
 
 #[path = "../../tests/hostile/api.rs"]
 mod api;
+#[path = "../../tests/hostile/calls.rs"]
+mod calls;
 #[path = "../../tests/hostile/guarded.rs"]
 mod guarded;
 #[path = "../../tests/hostile/inputs.rs"]
@@ -41,8 +43,7 @@ use crate::api::{BackendApi, PluginApi};
 use crate::inputs::{Corpus, Doors};
 use crate::random::Random;
 use crate::stages::Stages;
-use crate::through_backend::{Input, ThroughBackend};
-use crate::through_plugin::ThroughPlugin;
+use crate::through_backend::Input;
 
 macro_rules! linked {
     ($($symbol:ident)*) => {
@@ -100,7 +101,7 @@ fn state() -> State {
     unsafe { std::env::set_var("HIPDNN_RS_HOST_ENGINE", "on") };
     // SAFETY: the functions have the signatures of hipDNN's headers, and stay: they are linked.
     let (plugin, backend) = unsafe { (PluginApi::of(find), BackendApi::of(find)) };
-    let doors = Doors { plugin: ThroughPlugin::new(plugin), backend: ThroughBackend::new(backend) };
+    let doors = Doors::new(plugin, backend);
     State { corpus: Corpus::new(), doors, stages: Stages::default() }
 }
 

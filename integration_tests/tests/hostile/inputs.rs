@@ -2,6 +2,8 @@
 
 use hipdnn_schemas::{EngineDetails, GraphDef, SerializedExecutionPlan, SerializedGraphAndPlan, TensorUid};
 
+use crate::api::{BackendApi, PluginApi};
+use crate::calls::Calls;
 use crate::random::Random;
 use crate::stages::Stages;
 use crate::through_backend::{Input, ThroughBackend};
@@ -88,10 +90,19 @@ impl Corpus {
     }
 }
 
-/// Both ways in.
+/// The ways in.
 pub(crate) struct Doors {
     pub(crate) plugin: ThroughPlugin,
     pub(crate) backend: ThroughBackend,
+    pub(crate) calls: Calls,
+}
+
+impl Doors {
+    pub(crate) fn new(plugin: PluginApi, backend: BackendApi) -> Doors {
+        let plugin = ThroughPlugin::new(plugin);
+        let calls = Calls::new(backend, plugin.engine_id());
+        Doors { plugin, backend: ThroughBackend::new(backend), calls }
+    }
 }
 
 /// Makes the input of one index and hands it in.
@@ -102,8 +113,8 @@ pub(crate) fn hand_in(
     stages: &mut Stages,
 ) -> Result<(), String> {
     let engine_id = doors.plugin.engine_id();
-    let Doors { plugin, backend } = doors;
-    match random.below(20) {
+    let Doors { plugin, backend, calls } = doors;
+    match random.below(21) {
         // Changed graphs with a right configuration, through the plugin.
         0..=4 => {
             let graph = corpus.changed(random);
@@ -148,6 +159,7 @@ pub(crate) fn hand_in(
             let text = corpus.changed_json(random);
             backend.graph(random, Input::Json(&text), stages)
         }
+        19 => calls.sequence(random, stages),
         _ => {
             let store = corpus.changed_store(random, engine_id);
             if random.once_in(2) {

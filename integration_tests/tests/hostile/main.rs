@@ -5,6 +5,7 @@
 //! the seed, and `HIPDNN_RS_FUZZ_FIRST` the first index, to try one again.
 
 mod api;
+mod calls;
 mod guarded;
 mod inputs;
 mod mutate;
@@ -30,8 +31,6 @@ use crate::api::{BackendApi, PluginApi};
 use crate::inputs::{Corpus, Doors, hand_in};
 use crate::random::Random;
 use crate::stages::Stages;
-use crate::through_backend::ThroughBackend;
-use crate::through_plugin::ThroughPlugin;
 
 /// About a minute on two cores.
 const ITERATIONS: u64 = 300_000;
@@ -110,6 +109,7 @@ fn hostile_input_is_refused_or_served() {
             ("backend: JSON read", "backend: JSON given", 0.3),
             ("backend: graph is claimed", "backend: graph given", 0.2),
             ("backend: executed", "backend: graph given", 0.1),
+            ("calls: executed", "calls: sequence", 0.05),
         ] {
             let share = stages.count(stage) as f64 / stages.count(of) as f64;
             assert!(share >= least, "only {share:.2} of the inputs came to {stage:?}, wanted {least}");
@@ -143,7 +143,7 @@ fn work(
 ) -> Stages {
     let mut stages = Stages::default();
     loop {
-        let mut doors = Doors { plugin: ThroughPlugin::new(plugin), backend: ThroughBackend::new(backend) };
+        let mut doors = Doors::new(plugin, backend);
         for _ in 0..INPUTS_OF_A_HANDLE {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= end {
