@@ -6,6 +6,7 @@ mod demo;
 mod dist;
 mod emulated_gpu;
 mod fuzz;
+mod installed;
 mod process;
 mod python;
 mod summary;

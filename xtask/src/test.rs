@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
-use crate::{Result, codegen, dist, emulated_gpu, fuzz, process, support, workspace};
+use crate::{Result, codegen, dist, emulated_gpu, fuzz, installed, process, support, workspace};
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
@@ -71,6 +71,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         step("emulated GPU", &mut summary, emulated_gpu::test_all);
     }
     if let Ok(built) = &built {
+        if choice.takes("installed") {
+            step("installed layout", &mut summary, |summary| installed::test(&built.prefix, summary));
+        }
         let versions = if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES[..] };
         for version in versions {
             python_suites(version, &built.wheel, &choice, &mut summary);
