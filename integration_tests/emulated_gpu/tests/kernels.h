@@ -23,7 +23,7 @@ struct Kernels
         const char* source = R"(
 extern "C" __global__ void add(float* p, float value, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) p[i] = p[i] + value; }
 extern "C" __global__ void scale(float* p, float value, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) p[i] = p[i] * value; }
-extern "C" __global__ void stray(float* p, int at) { p[at] = 1; }
+extern "C" __global__ void stray(float* p, int at) { p[at] = p[0] + 1; }
 )";
         hiprtcProgram program;
         if(hiprtcCreateProgram(&program, source, "kernels.hip", 0, nullptr, nullptr)) check::fail("hiprtcCreateProgram");
