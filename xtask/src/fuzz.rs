@@ -76,7 +76,8 @@ pub(crate) fn fuzz(options: &Options) -> Result<Outcome> {
         if let Err(reason) = instrument_libraries() {
             return Ok(Outcome::Skipped(reason));
         }
-        instrument(&mut test);
+        // The sanitizer's run-time library is in the test program, and the libraries that it opens look for it there.
+        instrument(&mut test, "-Zsanitizer=address -Clink-args=-rdynamic");
         test.args(["--target", TARGET]);
         test.env("HIPDNN_RS_LIB_DIR", asan_target().join(TARGET).join("release"));
         // The sanitizer maps terabytes for its own use, and takes signals itself.
@@ -103,8 +104,8 @@ fn asan_target() -> std::path::PathBuf {
 
 /// Sanitizers are for nightly compilers; the stable one has them too, and takes the option when told that it builds
 /// the standard toolchain.
-fn instrument(command: &mut Command) {
-    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").env("CARGO_TARGET_DIR", asan_target());
+fn instrument(command: &mut Command, flags: &str) {
+    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", asan_target());
 }
 
 /// Builds the libraries with the sanitizer; the error is why that is not possible here.
@@ -115,7 +116,7 @@ fn instrument_libraries() -> Result<(), String> {
     let mut build = workspace::cargo();
     build.args(["build", "--release", "--quiet", "--target", TARGET]);
     build.args(["--package", "hipdnn-rs-plugin", "--package", "hipdnn-rs-backend"]);
-    instrument(&mut build);
+    instrument(&mut build, "-Zsanitizer=address");
     let output = process::capture(&mut build).map_err(|problem| problem.to_string())?;
     if output.status.success() {
         return Ok(());
