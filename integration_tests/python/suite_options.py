@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 import onnxruntime_ep_hipdnn_rs as wheel
 import provider
-from runner import Runner, check, run_suite
+from runner import Runner, Skip, check, run_suite
 
 
 def main() -> int:
@@ -36,6 +36,7 @@ def body(runner: Runner) -> None:
     runner.case("the host engine switched off leaves everything to the CPU provider", engine_off)
     runner.case("a session without the provider's claims still runs", nothing_to_claim)
     runner.case("fallback forbidden, and not needed", no_fallback)
+    runner.case("the libraries in their installed places work as in the wheel", installed_places)
     runner.case("unregistering after the sessions are gone", unregister)
     runner.case("a process that just exits, exits cleanly", clean_exit)
 
@@ -70,10 +71,10 @@ def refusal(options: dict[str, str]) -> str:
     raise provider.Failure(f"a session with {options} was made")
 
 
-def child(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def child(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs code in a process of its own, in which nothing is loaded yet, with this module at hand."""
     prelude = "import sys; sys.path.insert(0, sys.argv[1])\nimport numpy as np, onnxruntime as ort, provider, suite_options\n"
-    return subprocess.run([sys.executable, "-c", prelude + code, str(Path(__file__).parent)], env=os.environ | environment,
+    return subprocess.run([sys.executable, "-c", prelude + code, str(Path(__file__).parent), *arguments], env=os.environ | environment,
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
 
 
@@ -181,6 +182,16 @@ def no_fallback() -> None:
     session = provider.Session(model, session_options=options)
     x = np.random.default_rng(5).standard_normal((1, 3, 4, 4)).astype(np.float32)
     np.testing.assert_allclose(session.run({"x": x})[0], x.sum(axis=1, keepdims=True).repeat(2, axis=1), rtol=1e-5, atol=1e-5)
+
+
+def installed_places() -> None:
+    prefix = os.environ.get("DIST_PREFIX")
+    if not prefix:
+        raise Skip("DIST_PREFIX names no directory with the installed layout")
+    succeeds(child("suite_options.wheel.get_library_path = lambda: sys.argv[2]\n"
+                   "session = provider.Session(suite_options.conv_model())\n"
+                   "assert session.nodes()[provider.NAME]['Conv'] == 1, session.nodes()\n"
+                   "suite_options.same_as_cpu(session)\n", f"{prefix}/lib/libonnxruntime_providers_hipdnn_rs.so"))
 
 
 def unregister() -> None:

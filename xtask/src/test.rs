@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use serde::Deserialize;
 
+use crate::dist::Distribution;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{Result, codegen, dist, emulated_gpu, fuzz, installed, process, support, workspace};
@@ -76,7 +77,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         }
         let versions = if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES[..] };
         for version in versions {
-            python_suites(version, &built.wheel, &choice, &mut summary);
+            python_suites(version, built, &choice, &mut summary);
         }
     }
     println!("\n{summary}");
@@ -203,7 +204,7 @@ struct Reported {
 }
 
 /// The Python suites with one release of ONNX Runtime.
-fn python_suites(version: &str, wheel: &Path, choice: &Choice, summary: &mut Summary) {
+fn python_suites(version: &str, built: &Distribution, choice: &Choice, summary: &mut Summary) {
     let suites: Vec<&str> = SUITES.into_iter().filter(|suite| choice.takes(suite)).collect();
     if suites.is_empty() {
         return;
@@ -220,7 +221,7 @@ fn python_suites(version: &str, wheel: &Path, choice: &Choice, summary: &mut Sum
             return;
         }
     };
-    if let Err(problem) = environment.install_wheel(wheel) {
+    if let Err(problem) = environment.install_wheel(&built.wheel) {
         summary.record(
             format!("installing the wheel beside ONNX Runtime {version}"),
             Outcome::Failed(problem.to_string()),
@@ -229,11 +230,17 @@ fn python_suites(version: &str, wheel: &Path, choice: &Choice, summary: &mut Sum
     }
     for suite in suites {
         let title = format!("{suite} with ONNX Runtime {version}");
-        step(&title, summary, |summary| python_suite(&environment, suite, version, summary));
+        step(&title, summary, |summary| python_suite(&environment, suite, version, &built.prefix, summary));
     }
 }
 
-fn python_suite(environment: &Environment, suite: &str, version: &str, summary: &mut Summary) -> Result<()> {
+fn python_suite(
+    environment: &Environment,
+    suite: &str,
+    version: &str,
+    prefix: &Path,
+    summary: &mut Summary,
+) -> Result<()> {
     let results = workspace::target().join(format!("{}-{version}.jsonl", suite.trim_end_matches(".py")));
     // The results of an earlier run must not pass for this one's.
     let _ = fs::remove_file(&results);
@@ -241,6 +248,7 @@ fn python_suite(environment: &Environment, suite: &str, version: &str, summary: 
     command.arg("--results").arg(&results);
     command.arg("--cache").arg(workspace::cache().join(MODELS));
     remove_settings(&mut command);
+    command.env("DIST_PREFIX", prefix);
     let status = command.stdin(Stdio::null()).status()?;
     let text = fs::read_to_string(&results).unwrap_or_default();
     let mut finished = false;
