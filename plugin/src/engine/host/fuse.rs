@@ -29,6 +29,7 @@ pub fn fuse(graph: &Graph, works: Vec<Work>) -> Vec<Work> {
             convolution.epilogue.extend(next.steps);
             convolution.output = next.output;
         }
+        simplify(graph, &mut convolution.epilogue);
         works[index] = None;
         works[at] = Some(Work::Convolution(convolution));
     }
@@ -61,12 +62,12 @@ fn follower(graph: &Graph, works: &[Option<Work>], convolution: &Convolution) ->
             let pointwise = pointwise(node)?;
             (vec![node], steps(graph, pointwise, current)?, pointwise.output)
         }
-        // x · sigmoid(x), as two nodes.
-        [gate, product] => {
-            let (gate_node, product_node) = (pointwise(gate)?, pointwise(product)?);
-            let weight = graph.tensor(gate_node.output);
-            let is_gate = gate_node.function == Function::Activation(Activation::Sigmoid)
-                && weight.is_virtual()
+        // x · gate(x), where the gate is a sigmoid, hard or not.
+        [first, product] => {
+            let product_node = pointwise(product)?;
+            let (mut nodes, weight, activation) = gate(graph, works, current, first)?;
+            let weight = graph.tensor(weight);
+            let is_gate = weight.is_virtual()
                 && weight.dims() == between.dims()
                 && element(weight.data_type()).is_some()
                 && graph.consumers(weight.uid()) == [product];
@@ -75,12 +76,68 @@ fn follower(graph: &Graph, works: &[Option<Work>], convolution: &Convolution) ->
             if !is_gate || !is_product {
                 return None;
             }
-            (vec![gate, product], vec![Follow::Activation(Activation::Swish { beta: 1.0 })], product_node.output)
+            nodes.push(product);
+            (nodes, vec![Follow::Activation(activation)], product_node.output)
         }
         _ => return None,
     };
     let operands = convolution.epilogue.iter().chain(&steps).filter(|step| !matches!(step, Follow::Activation(_)));
     (fits(output) && operands.count() <= MAX_OPERANDS).then_some(Follower { nodes, steps, output })
+}
+
+/// The nodes from `first` on that compute a gate of `current`, the gate, and what `current` times the gate is.
+fn gate(
+    graph: &Graph,
+    works: &[Option<Work>],
+    current: TensorUid,
+    first: usize,
+) -> Option<(Vec<usize>, TensorUid, Activation)> {
+    let pointwise = |node: usize| match &works[node] {
+        Some(Work::Pointwise(pointwise)) => Some(pointwise),
+        _ => None,
+    };
+    let node = pointwise(first)?;
+    if node.function == Function::Activation(Activation::Sigmoid) {
+        return Some((vec![first], node.output, Activation::Swish { beta: 1.0 }));
+    }
+    // min(max(alpha · x + beta, 0), 1)
+    let dims = graph.tensor(current).dims();
+    let only_reader = |tensor: TensorUid| match *graph.consumers(tensor) {
+        [reader] if graph.tensor(tensor).is_virtual() && graph.tensor(tensor).dims() == dims => Some(reader),
+        _ => None,
+    };
+    let with_constant =
+        |node: &Elementwise, mode: PointwiseMode, x: TensorUid| match (&node.function, two(&node.inputs)?) {
+            (Function::Mode(found, _), [a, b]) if *found == mode && a == x => constant(graph.tensor(b)),
+            (Function::Mode(found, _), [a, b]) if *found == mode && b == x => constant(graph.tensor(a)),
+            _ => None,
+        };
+    let alpha = with_constant(node, PointwiseMode::Mul, current)?;
+    let second = only_reader(node.output)?;
+    let beta = with_constant(pointwise(second)?, PointwiseMode::Add, node.output)?;
+    let third = only_reader(pointwise(second)?.output)?;
+    let clamp = pointwise(third)?;
+    let is_clamp = clamp.function == Function::Activation(UNIT_CLAMP);
+    is_clamp.then(|| (vec![first, second, third], clamp.output, Activation::HardSwish { alpha, beta }))
+}
+
+const UNIT_CLAMP: Activation = Activation::Relu { lower_clip: 0.0, upper_clip: 1.0, slope: 0.0 };
+
+/// Puts one activation in the place of the steps `min(max(alpha · x + beta, 0), 1)`.
+fn simplify(graph: &Graph, epilogue: &mut Vec<Follow>) {
+    let number = |operand: &Operand| match operand {
+        Operand::Literal(value) => Some(*value),
+        Operand::Tensor(uid) => constant(graph.tensor(*uid)),
+    };
+    let mut at = 0;
+    while at + 3 <= epilogue.len() {
+        if let [Follow::Mul(alpha), Follow::Add(beta), Follow::Activation(UNIT_CLAMP)] = &epilogue[at..at + 3]
+            && let (Some(alpha), Some(beta)) = (number(alpha), number(beta))
+        {
+            epilogue.splice(at..at + 3, [Follow::Activation(Activation::HardSigmoid { alpha, beta })]);
+        }
+        at += 1;
+    }
 }
 
 fn two(inputs: &[TensorUid]) -> Option<[TensorUid; 2]> {
