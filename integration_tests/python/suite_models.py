@@ -103,6 +103,8 @@ def body(runner: Runner) -> None:
             return prepared["all"]
 
         runner.case(f"{network.name}: every Conv on the provider", lambda: convolutions(*prepare()))
+        if network.options.get("fuse") == "1":
+            runner.case(f"{network.name}: what follows a Conv is computed with it", lambda: fused(*prepare()))
         runner.case(f"{network.name}: same outputs", lambda: same_outputs(*prepare()))
         runner.case(f"{network.name}: same outputs from {THREADS} threads at once", lambda: concurrent(*prepare()))
     runner.case("detector: same boxes", lambda: same_boxes(runner.cache))
@@ -126,6 +128,11 @@ def convolutions(path: Path, session: provider.Session, cpu: ort.InferenceSessio
     wanted_count = main_graph_convolutions(path)
     declined = [claim for claim in session.claims if claim.op == "Conv" and not claim.engine]
     check(mine >= wanted_count, f"{mine} Conv on the provider, the main graph has {wanted_count}; elsewhere {elsewhere}; {declined[:3]}")
+
+
+def fused(path: Path, session: provider.Session, cpu: ort.InferenceSession, feeds: Any, wanted: Any) -> None:
+    mine = session.nodes().get(provider.NAME, {})
+    check(any(kind != "Conv" for kind in mine), f"only {dict(mine)} on the provider; {session.claims[:5]}")
 
 
 def same_outputs(path: Path, session: provider.Session, cpu: ort.InferenceSession, feeds: Any, wanted: Any) -> None:
