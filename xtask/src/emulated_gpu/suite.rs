@@ -11,8 +11,14 @@ use crate::{Result, process};
 
 /// Programs whose every line `PASS name`, `FAIL name: reason` or `SKIP name: reason` is a test, and whether they
 /// need kernels of MIOpen.
-const PROGRAMS: [(&str, bool); 5] =
-    [("streams", false), ("capture", false), ("memory", false), ("faults", false), ("convolutions", true)];
+const PROGRAMS: [(&str, bool); 6] = [
+    ("streams", false),
+    ("capture", false),
+    ("memory", false),
+    ("faults", false),
+    ("convolutions", true),
+    ("operations", true),
+];
 
 /// A program that says nothing for so long hangs: the longest test takes seconds.
 const SILENCE: Duration = Duration::from_secs(600);
