@@ -189,7 +189,13 @@ fn convolution(page: &mut String) {
     ] {
         row(page, [name, cell(probe.answer())]);
     }
-    page.push('\n');
+    let [depth, height, width] = applicability::CONVOLUTION_EXTENTS;
+    let (taps, elements) = (applicability::CONVOLUTION_TAPS, applicability::CONVOLUTION_ELEMENTS);
+    let _ = writeln!(
+        page,
+        "\nWith padding, an image has at most {depth} × {height} × {width} places and {elements} elements; a filter has at \
+         most {taps} taps.\n"
+    );
 }
 
 fn pointwise_answer(mode: PointwiseMode, operand: DataType, result: DataType, compute: DataType) -> Option<bool> {

@@ -92,6 +92,18 @@ pub enum Declined {
         /// The numbers that the engine has, as text.
         wanted: &'static str,
     },
+    /// A node is larger than the engine's tables allow for.
+    #[error("{node}: {what}: wanted at most {most}, came {came}")]
+    Size {
+        /// Which node.
+        node: NodeLabel,
+        /// What is too large.
+        what: &'static str,
+        /// How large it is.
+        came: u128,
+        /// How large it may be.
+        most: u128,
+    },
     /// Two elements of an operand lie on the same place.
     #[error("{node}: {role} ({tensor}) has strides {strides:?} over dimensions {dims:?}, which overlap")]
     Overlap {

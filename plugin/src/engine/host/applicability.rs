@@ -21,6 +21,16 @@ pub const CONVOLUTION_COMPUTE: &[DataType] = &[DataType::Float];
 /// Numbers of dimensions of a convolution's tensors: one to three of them are spatial.
 pub const CONVOLUTION_RANKS: std::ops::RangeInclusive<usize> = 3..=5;
 
+/// The largest extents with padding of (depth, height, width): planning makes tables of rows.
+pub const CONVOLUTION_EXTENTS: [u128; 3] = [1 << 20, 1 << 20, 1 << 24];
+
+/// The most taps of a filter: planning makes a table of them.
+pub const CONVOLUTION_TAPS: u128 = 1 << 20;
+
+/// The most elements of an image with padding, of all channels, and of all filters: sums of a few times as many bytes for
+/// each thread do not overflow.
+pub const CONVOLUTION_ELEMENTS: u128 = 1 << 40;
+
 /// Types of a pointwise node's operands and result, in any mix.
 pub const POINTWISE_TYPES: &[DataType] = &[
     DataType::Float,
@@ -155,7 +165,27 @@ fn check_convolution(graph: &Graph, index: usize, c: &ConvolutionFwd) -> Result<
             });
         }
     }
+    check_size(graph, index, c)?;
     Ok(Work::Convolution(Convolution { node: c.clone(), output: c.y, epilogue: Vec::new() }))
+}
+
+fn check_size(graph: &Graph, index: usize, c: &ConvolutionFwd) -> Result<(), Declined> {
+    let limit = |what, came: u128, most: u128| {
+        let node = || NodeLabel::of(graph, index);
+        if came <= most { Ok(()) } else { Err(Declined::Size { node: node(), what, came, most }) }
+    };
+    let (x, w) = (graph.tensor(c.x), graph.tensor(c.w));
+    let spatial = x.rank() - 2;
+    let mut image = x.dims()[1] as u128;
+    for axis in 0..spatial {
+        let padding = c.convolution.pre_padding[axis] + c.convolution.post_padding[axis];
+        let extent = x.dims()[2 + axis] as u128 + padding as u128;
+        limit("an extent with padding", extent, CONVOLUTION_EXTENTS[3 - spatial + axis])?;
+        image *= extent;
+    }
+    limit("taps of the filter", w.dims()[2..].iter().map(|d| *d as u128).product(), CONVOLUTION_TAPS)?;
+    limit("elements of an image with padding", image, CONVOLUTION_ELEMENTS)?;
+    limit("elements of the filter", w.elements() as u128, CONVOLUTION_ELEMENTS)
 }
 
 fn check_pointwise(graph: &Graph, index: usize, p: &Pointwise) -> Result<Work, Declined> {

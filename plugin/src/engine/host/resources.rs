@@ -96,8 +96,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Weights in the form that a kernel works on, written once.
 pub struct PreparedWeights {
-    memory: UnsafeCell<NonNull<f32>>,
+    /// The first weight, on a cache line of `allocation`.
+    first: UnsafeCell<NonNull<f32>>,
     len: usize,
+    allocation: NonNull<u8>,
     layout: Layout,
     ready: OnceLock<()>,
 }
@@ -110,24 +112,27 @@ unsafe impl Sync for PreparedWeights {}
 impl PreparedWeights {
     fn new(len: usize) -> Result<PreparedWeights, Error> {
         let too_many = || Error::alloc_failed(format!("no memory for {len} prepared weights"));
-        let layout =
-            Layout::array::<f32>(len.max(1)).and_then(|layout| layout.align_to(LINE)).map_err(|_| too_many())?;
+        // The system's allocator gives zeros without writing them only where nothing but its own alignment is wanted.
+        let bytes = len.checked_mul(size_of::<f32>()).and_then(|bytes| bytes.checked_add(LINE)).ok_or_else(too_many)?;
+        let layout = Layout::from_size_align(bytes, align_of::<f32>()).map_err(|_| too_many())?;
         // SAFETY: the layout's size is not 0.
-        let memory = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(too_many)?;
-        Ok(PreparedWeights { memory: UnsafeCell::new(memory.cast()), len, layout, ready: OnceLock::new() })
+        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(too_many)?;
+        // SAFETY: the next cache line begins less than `LINE` bytes on, which the allocation has to spare.
+        let first = unsafe { allocation.add(allocation.align_offset(LINE)) };
+        Ok(PreparedWeights { first: UnsafeCell::new(first.cast()), len, allocation, layout, ready: OnceLock::new() })
     }
 
     /// The weights, if they have been prepared.
     pub fn get(&self) -> Option<&[f32]> {
         // SAFETY: the allocation has `len` values, zeroed at first; once ready nobody writes them.
-        self.ready.get().map(|()| unsafe { std::slice::from_raw_parts((*self.memory.get()).as_ptr(), self.len) })
+        self.ready.get().map(|()| unsafe { std::slice::from_raw_parts((*self.first.get()).as_ptr(), self.len) })
     }
 
     /// The weights; the first caller prepares them with `prepare`, others wait for it. Should it panic, the next tries.
     pub fn get_or_prepare(&self, prepare: impl FnOnce(&mut [f32])) -> &[f32] {
         self.ready.get_or_init(|| {
             // SAFETY: the allocation has `len` values, and `ready` lets one thread at a time in here while nobody reads.
-            prepare(unsafe { std::slice::from_raw_parts_mut((*self.memory.get()).as_ptr(), self.len) });
+            prepare(unsafe { std::slice::from_raw_parts_mut((*self.first.get()).as_ptr(), self.len) });
         });
         self.get().expect("they are ready now")
     }
@@ -136,6 +141,6 @@ impl PreparedWeights {
 impl Drop for PreparedWeights {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.memory.get_mut().as_ptr().cast(), self.layout) };
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) };
     }
 }

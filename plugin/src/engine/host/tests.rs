@@ -735,6 +735,66 @@ fn a_workspace_limit_is_kept_or_refused() {
 }
 
 #[test]
+fn graphs_of_any_size_are_declined_or_planned() {
+    const M: i64 = 1 << 20;
+    /// The largest padding, stride and dilation of the format.
+    const MOST: i64 = i32::MAX as i64;
+    // (what, x, w, padding, stride, dilation, whether it is taken)
+    type Case<'a> = (&'a str, &'a [i64], &'a [i64], i64, i64, i64, bool);
+    let cases: [Case<'_>; 14] = [
+        ("a long row", &[1, 1, 1 << 24], &[1, 1, 3], 0, 1, 1, true),
+        ("a longer row", &[1, 1, 1 << 40], &[1, 1, 3], 0, 1, 1, false),
+        ("a large image", &[1, 3, 1 << 19, 1 << 19], &[8, 3, 3, 3], 0, 1, 1, true),
+        ("a larger image", &[1, 3, M, M], &[8, 3, 3, 3], 0, 1, 1, false),
+        ("many images", &[1 << 36, 3, 4, 4], &[8, 3, 3, 3], 0, 1, 1, true),
+        ("a large filter", &[1, 1, 2048, 2048], &[1, 1, 1024, 1024], 0, 1, 1, true),
+        ("a larger filter", &[1, 1, M, M], &[1, 1, M, M], 0, 1, 1, false),
+        ("many channels", &[1, 1 << 18, 4, 4], &[1 << 18, 1 << 18, 3, 3], 0, 1, 1, true),
+        ("more channels", &[1, M, 4, 4], &[M, M, 3, 3], 0, 1, 1, false),
+        ("many groups", &[1, 1 << 30, 1, 1], &[1 << 30, 1, 1, 1], 0, 1, 1, true),
+        ("a large volume", &[1, 1, 1 << 13, 1 << 13, 1 << 14], &[1, 1, 3, 3, 3], 0, 1, 1, true),
+        ("all padding", &[1, 1, 1, 1], &[1, 1, 2, 2], MOST, MOST, MOST, false),
+        ("much padding", &[1, 1, 1, 1], &[1, 1, 2, 2], 1 << 18, MOST, 1 << 18, true),
+        ("far apart", &[1, 1, 1 << 19, 1 << 19], &[1, 1, 2, 2], 0, 1, 1 << 18, true),
+    ];
+    for (what, x, w, padding, stride, dilation, taken) in cases {
+        let spatial = x.len() - 2;
+        let convolution = Convolution {
+            pre_padding: vec![padding; spatial],
+            post_padding: vec![padding; spatial],
+            stride: vec![stride; spatial],
+            dilation: vec![dilation; spatial],
+            mode: ConvMode::CrossCorrelation,
+        };
+        let mut y = vec![x[0], w[0]];
+        y.extend((0..spatial).map(|axis| convolution.output_extent(axis, x[2 + axis], w[2 + axis]).unwrap()));
+        let tensors = [
+            tensor(0, Half, x),
+            tensor(1, Half, w),
+            tensor(2, Half, &y).intermediate(),
+            tensor(3, Half, &y).intermediate(),
+            tensor(4, Half, &y),
+        ];
+        let conv = ConvolutionFwd { x: TensorUid(0), w: TensorUid(1), y: TensorUid(2), convolution };
+        let nodes = vec![Operation::ConvolutionFwd(conv), unary(Mode::Sin, 2, 3), unary(Mode::Tan, 3, 4)];
+        let graph = build(&tensors, nodes);
+        let works = applicability::lower(&graph);
+        assert_eq!(works.is_ok(), taken, "{what}: {works:?}");
+        let Ok(works) = works else { continue };
+        let works = fuse::fuse(&graph, works);
+        for settings in [settings(2), constant(&format!("huge-{what}").replace(' ', "-"), true)] {
+            let blueprint = Blueprint::new(&graph, &works, &settings).unwrap();
+            let plain: usize = graph.tensor(TensorUid(3)).span_bytes();
+            assert!(blueprint.workspace_bytes() >= plain, "{what}: the size has not overflowed");
+            // Filters too large for memory are an error; the plan of others could be had, but is not run.
+            if let Err(error) = HostPlan::new(blueprint, 2, Resources::get()) {
+                assert_eq!(error.kind(), crate::error::ErrorKind::AllocFailed, "{what}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
 fn settings_are_read_strictly() {
     let graph = conv_graph(1);
     let text = |value: &str| KnobValue::String(value.to_string());
