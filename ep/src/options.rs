@@ -24,7 +24,7 @@ pub(crate) struct Options {
     pub winograd: Option<bool>,
     /// `plan_cache`: how many shapes of a node keep their plan.
     pub plan_cache: usize,
-    /// `fuse`: whether what follows a convolution may be computed with it.
+    /// `fuse`: whether what follows a convolution is computed with it.
     pub fuse: bool,
     /// `disable`: claim nothing.
     pub disable: bool,
@@ -48,15 +48,15 @@ impl Default for Options {
 
 /// Each key with its meaning, for messages and documentation.
 pub const KEYS: &[(&str, &str)] = &[
-    ("backend", "path of libhipdnn_backend.so, or of the directory it is in"),
-    ("plugin_dir", "directory with hipDNN engine plugins, or one plugin"),
+    ("backend", "path of `libhipdnn_backend.so`, or of the directory it is in; nothing else is tried"),
+    ("plugin_dir", "directory with hipDNN engine plugins, or one plugin; nothing else is loaded"),
     ("engine", "name of the engine that is tried first"),
     ("report", "file to which the claim report is appended, as JSON lines"),
-    ("threads", "threads of the host engine; 0 is one per core"),
-    ("winograd", "0 or 1: whether the host engine may use Winograd's algorithm"),
-    ("plan_cache", "shapes of a node whose plans are kept, at least 1"),
-    ("fuse", "0 or 1: whether what follows a convolution may be computed with it"),
-    ("disable", "0 or 1: claim nothing"),
+    ("threads", "threads of the host engine; 0 is one per core (default: `HIPDNN_RS_HOST_THREADS`, or 0)"),
+    ("winograd", "0 or 1: whether the host engine may use Winograd's algorithm (default: 1)"),
+    ("plan_cache", "shapes of a node whose plans are kept, at least 1 (default: 16)"),
+    ("fuse", "0 or 1: whether what follows a convolution is computed with it (default: 0)"),
+    ("disable", "0 or 1: claim nothing (default: 0)"),
 ];
 
 impl Options {
