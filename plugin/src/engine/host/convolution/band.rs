@@ -9,7 +9,7 @@
 
 use super::naive::read;
 use super::problem::{Element, Layout, Shape};
-use crate::engine::host::isa::{Simd, first};
+use crate::engine::host::isa::{Kernel, Simd, first};
 use half::{bf16, f16};
 
 /// The phases of an axis that some tap reads, and the place of each tap.
@@ -56,11 +56,11 @@ pub(super) struct Band {
 }
 
 impl Band {
-    /// Bands of `height` output rows of an output depth.
-    pub(super) fn new(shape: &Shape, x: &Layout, height: usize) -> Band {
+    /// Bands of `height` output rows and `width` output columns of an output depth.
+    pub(super) fn new(shape: &Shape, x: &Layout, height: usize, width: usize) -> Band {
         let rows = Axis::new(shape.kernel[1], shape.stride[1], shape.dilation[1]);
         let columns = Axis::new(shape.kernel[2], shape.stride[2], shape.dilation[2]);
-        let pitch = shape.output[2] + columns.reach;
+        let pitch = width + columns.reach;
         let phase_rows = height + rows.reach;
         let phase = phase_rows * pitch;
         let slice = rows.phases.len() * columns.phases.len() * phase;
@@ -86,7 +86,7 @@ impl Band {
         self.shape.group_in() * self.channel + slack.next_multiple_of(16)
     }
 
-    /// Copies the input of output rows `row..row + height` at depth `z` of an image and group.
+    /// Copies the input of the band whose first output is at (`z`, `row`, `column`) of an image and group.
     ///
     /// # Safety
     /// `x` points to the whole input, `band` to [`Band::len`] values.
@@ -98,45 +98,14 @@ impl Band {
         x: *const u8,
         image: usize,
         group: usize,
-        z: usize,
-        row: usize,
+        at: [usize; 3],
         band: *mut f32,
         slack: usize,
     ) {
-        let shape = &self.shape;
-        let cg = shape.group_in();
-        let strides = self.x.strides;
-        let source = image * strides[0] + group * cg * strides[1];
-        for c in 0..cg {
-            let mut to = band.wrapping_add(c * self.channel);
-            for t in 0..shape.kernel[0] {
-                let depth = inside(z * shape.stride[0] + t * shape.dilation[0], shape.pad_before[0], shape.input[0]);
-                for row_phase in &self.rows.phases {
-                    for column_phase in &self.columns.phases {
-                        for i in 0..self.phase_rows {
-                            let place = (row + i) * shape.stride[1] + row_phase;
-                            let line = inside(place, shape.pad_before[1], shape.input[1]);
-                            // SAFETY: the row has `pitch` places in the band, and its source is a row of the input.
-                            unsafe {
-                                match (depth, line) {
-                                    (Some(depth), Some(line)) => {
-                                        let from = source + c * strides[1] + depth * strides[2] + line * strides[3];
-                                        self.fill_row(s, x, from, *column_phase, to);
-                                    }
-                                    _ => zero(s, to, self.pitch),
-                                }
-                            }
-                            to = to.wrapping_add(self.pitch);
-                        }
-                    }
-                }
-            }
-        }
-        // SAFETY: the slack follows the channels.
-        unsafe { zero(s, band.wrapping_add(cg * self.channel), slack.next_multiple_of(16)) };
+        s.call(Fill { plan: self, x, image, group, at, band, slack });
     }
 
-    /// A row of a column phase: zeros, every `stride`th input from `from` on, zeros.
+    /// A row of the padded columns `phase`, `phase + stride` …: zeros, inputs, zeros.
     ///
     /// # Safety
     /// The input row begins at element `from` of `x`; `to` takes `pitch` values.
@@ -160,6 +129,57 @@ impl Band {
             );
             zero(s, to.add(left + count), self.pitch - left - count);
         }
+    }
+}
+
+/// [`Band::fill`], compiled once for all who call it.
+struct Fill<'a> {
+    plan: &'a Band,
+    x: *const u8,
+    image: usize,
+    group: usize,
+    at: [usize; 3],
+    band: *mut f32,
+    slack: usize,
+}
+
+impl Kernel for Fill<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Fill { plan, x, image, group, at: [z, row, column], band, slack } = self;
+        let shape = &plan.shape;
+        let cg = shape.group_in();
+        let strides = plan.x.strides;
+        let source = image * strides[0] + group * cg * strides[1];
+        for c in 0..cg {
+            let mut to = band.wrapping_add(c * plan.channel);
+            for t in 0..shape.kernel[0] {
+                let depth = inside(z * shape.stride[0] + t * shape.dilation[0], shape.pad_before[0], shape.input[0]);
+                for row_phase in &plan.rows.phases {
+                    for column_phase in &plan.columns.phases {
+                        for i in 0..plan.phase_rows {
+                            let place = (row + i) * shape.stride[1] + row_phase;
+                            let line = inside(place, shape.pad_before[1], shape.input[1]);
+                            // SAFETY: the row has `pitch` places in the band, and its source is a row of the input.
+                            unsafe {
+                                match (depth, line) {
+                                    (Some(depth), Some(line)) => {
+                                        let from = source + c * strides[1] + depth * strides[2] + line * strides[3];
+                                        plan.fill_row(s, x, from, column * shape.stride[2] + column_phase, to);
+                                    }
+                                    _ => zero(s, to, plan.pitch),
+                                }
+                            }
+                            to = to.wrapping_add(plan.pitch);
+                        }
+                    }
+                }
+            }
+        }
+        // SAFETY: the slack follows the channels.
+        unsafe { zero(s, band.wrapping_add(cg * plan.channel), slack.next_multiple_of(16)) };
     }
 }
 

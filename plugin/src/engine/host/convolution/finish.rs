@@ -3,7 +3,7 @@
 use super::naive::{read, write};
 use super::problem::{Element, EpilogueStep, Layout, Problem};
 use crate::engine::host::activation::Activation;
-use crate::engine::host::isa::{MAX_LANES, Simd};
+use crate::engine::host::isa::{Kernel, MAX_LANES, Simd};
 
 /// The epilogue, split into what the kernels do in registers and the rest.
 #[derive(Clone, Debug)]
@@ -80,9 +80,29 @@ impl Finish {
         values: *mut f32,
         count: usize,
     ) {
-        // SAFETY: the caller's duty.
+        s.call(Run { finish: self, operands, y, at, values, count });
+    }
+}
+
+/// [`Finish::run`], compiled once for all who call it.
+struct Run<'a> {
+    finish: &'a Finish,
+    operands: *const *const u8,
+    y: *mut u8,
+    at: [usize; 5],
+    values: *mut f32,
+    count: usize,
+}
+
+impl Kernel for Run<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Run { finish, operands, y, at, values, count } = self;
+        // SAFETY: the duty of the caller of `Finish::run`.
         let values = unsafe { std::slice::from_raw_parts_mut(values, count) };
-        for step in &self.rest {
+        for step in &finish.rest {
             // SAFETY: operands have the output's places.
             unsafe {
                 match step {
@@ -100,9 +120,9 @@ impl Finish {
                 }
             }
         }
-        let (from, stride) = (offset(&self.y, at), self.y.strides[4]);
+        let (from, stride) = (offset(&finish.y, at), finish.y.strides[4]);
         // SAFETY: the output's places.
-        unsafe { store(s, self.y.element, y, from, stride, values) };
+        unsafe { store(s, finish.y.element, y, from, stride, values) };
     }
 }
 

@@ -1,6 +1,6 @@
 //! Implicit matrix product: vectors run over output places, weights are broadcast.
 //!
-//! A unit of work is a band of output rows of an image and group, for some of the output channels. Its input is copied once
+//! A unit of work is a band of output rows (or a part of one) of an image and group, for some of the output channels. Its input is copied once
 //! into `f32` scratch, padded; then every tile of (channels × places) is summed over the whole depth in registers and
 //! finished on the way out, so nothing is accumulated in memory.
 
@@ -42,9 +42,11 @@ pub(super) struct Gemm {
     direct: bool,
     /// Rows and vectors of a tile.
     size: (usize, usize),
-    /// Output rows of a band, and bands of an output depth.
+    /// Output rows and columns of a band, the latter fewer than there are only if it is one row.
     height: usize,
-    bands: usize,
+    width: usize,
+    /// Bands of an output depth, down and across.
+    bands: (usize, usize),
     /// Tile rows of a unit, and units of channels.
     chunk: usize,
     chunks: usize,
@@ -59,6 +61,7 @@ struct Choice {
     source: u8,
     size: (usize, usize),
     height: usize,
+    width: usize,
     chunks: usize,
 }
 
@@ -75,21 +78,24 @@ impl Gemm {
             && (0..3).all(|i| shape.pad_before[i] == 0 && (shape.output[i] - 1) * shape.stride[i] < shape.input[i]);
         let (kg, depth) = (shape.group_out(), shape.depth());
         let mut best: Option<Choice> = None;
-        let mut heights: Vec<usize> = (1..=oh).map(|bands| oh.div_ceil(bands)).collect();
-        heights.dedup();
-        for height in heights {
-            let bands = oh.div_ceil(height);
-            let band = Band::new(shape, &problem.x, height);
-            let band_len = if single { shape.group_in() * height * ow } else { band.len(SLACK) };
-            if 4 * band_len > BAND_BYTES && height > 1 {
+        let mut bands: Vec<(usize, usize)> = (1..=oh).map(|bands| (oh.div_ceil(bands), ow)).collect();
+        // Parts of a row, for rows that are long or have to be shared by the threads.
+        bands.extend((1..12).map(|n| (1, ow.div_ceil(1 << n).next_multiple_of(4 * lanes))).filter(|(_, w)| *w < ow));
+        bands.dedup();
+        for (i, (height, width)) in bands.iter().copied().enumerate() {
+            let last = i + 1 == bands.len();
+            let (down, across) = (oh.div_ceil(height), ow.div_ceil(width));
+            let band = Band::new(shape, &problem.x, height, width);
+            let band_len = if single { shape.group_in() * height * width } else { band.len(SLACK) };
+            if 4 * band_len > BAND_BYTES && !last {
                 continue;
             }
             for source in sources.clone().filter(|source| (*source == 0) == single) {
-                let places = if source == 1 { (height - 1) * band.pitch + ow } else { height * ow };
+                let places = if source == 1 { (height - 1) * band.pitch + width } else { height * width };
                 for size in tile::sizes(lanes) {
                     let tiles = places.div_ceil(size.1 * lanes) as f64;
                     let panels = if source == 2 { 4 * depth * places } else { 0 };
-                    if kg * depth * 4 > WEIGHTS_BYTES && panels > BAND_BYTES && height > 1 {
+                    if kg * depth * 4 > WEIGHTS_BYTES && panels > BAND_BYTES && !last {
                         continue;
                     }
                     let step = step_cycles(*size, source == 1);
@@ -99,7 +105,8 @@ impl Gemm {
                             continue;
                         }
                         let chunk = row_tiles.div_ceil(chunks);
-                        let units = shape.batch * shape.groups * shape.output[0] * bands * row_tiles.div_ceil(chunk);
+                        let units =
+                            shape.batch * shape.groups * shape.output[0] * down * across * row_tiles.div_ceil(chunk);
                         let fill = band_len as f64 / lanes as f64 * if shape.stride[2] == 1 { 2.0 } else { 5.0 };
                         let pick = if source == 2 { tiles * (depth * size.1) as f64 * 3.5 } else { 0.0 };
                         let compute =
@@ -109,20 +116,20 @@ impl Gemm {
                         let unit = 500.0 + fill + pick + compute + stream;
                         let cost = unit * units.div_ceil(threads) as f64;
                         if best.as_ref().is_none_or(|best| cost < best.cost) {
-                            best = Some(Choice { cost, source, size: *size, height, chunks });
+                            best = Some(Choice { cost, source, size: *size, height, width, chunks });
                         }
                     }
                 }
             }
         }
-        // The last height, 1, is never skipped.
+        // The smallest band is never skipped.
         let choice = best?;
         let row_tiles = kg.div_ceil(choice.size.0);
         let chunk = row_tiles.div_ceil(choice.chunks);
         let finish = Finish::new(problem);
         let strides = problem.y.strides;
         let dense = (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow);
-        let band = Band::new(shape, &problem.x, choice.height);
+        let band = Band::new(shape, &problem.x, choice.height, choice.width);
         Some(Gemm {
             x: problem.x,
             y: problem.y,
@@ -136,7 +143,8 @@ impl Gemm {
             finish,
             size: choice.size,
             height: choice.height,
-            bands: oh.div_ceil(choice.height),
+            width: choice.width,
+            bands: (oh.div_ceil(choice.height), ow.div_ceil(choice.width)),
             chunk,
             chunks: row_tiles.div_ceil(chunk),
             channels_outer: kg * depth * 4 > WEIGHTS_BYTES,
@@ -164,7 +172,7 @@ impl Gemm {
 
     /// Values of the picked or copied panels of a unit.
     fn panels_len(&self) -> usize {
-        let tiles = (self.height * self.shape.output[2]).div_ceil(self.tile_places());
+        let tiles = (self.height * self.width).div_ceil(self.tile_places());
         let tiles = match self.source {
             Source::Flat(_) => 0,
             Source::Picked(_) if !self.channels_outer => 1,
@@ -203,7 +211,8 @@ impl Gemm {
         weights: *const f32,
         slots: *mut f32,
     ) {
-        let units = self.shape.batch * self.shape.groups * self.shape.output[0] * self.bands * self.chunks;
+        let units =
+            self.shape.batch * self.shape.groups * self.shape.output[0] * self.bands.0 * self.bands.1 * self.chunks;
         let tensors = Send2(args.x, args.y);
         let scratch = Send2(weights.cast(), slots.cast());
         let operands = Send2(args.operands.as_ptr().cast(), std::ptr::null_mut());
@@ -244,9 +253,11 @@ struct Place {
     image: usize,
     group: usize,
     z: usize,
-    /// First output row and number of rows.
+    /// First output row and column, and how many of each.
     row: usize,
+    column: usize,
     height: usize,
+    width: usize,
     /// First tile row and behind the last.
     tiles: std::ops::Range<usize>,
 }
@@ -256,16 +267,19 @@ impl Unit<'_> {
         let plan = self.plan;
         let shape = &plan.shape;
         let (chunk, rest) = (self.unit % plan.chunks, self.unit / plan.chunks);
-        let (band, rest) = (rest % plan.bands, rest / plan.bands);
+        let (across, rest) = (rest % plan.bands.1, rest / plan.bands.1);
+        let (down, rest) = (rest % plan.bands.0, rest / plan.bands.0);
         let (z, rest) = (rest % shape.output[0], rest / shape.output[0]);
-        let row = band * plan.height;
+        let (row, column) = (down * plan.height, across * plan.width);
         let last = shape.group_out().div_ceil(plan.size.0);
         Place {
             image: rest / shape.groups,
             group: rest % shape.groups,
             z,
             row,
+            column,
             height: plan.height.min(shape.output[1] - row),
+            width: plan.width.min(shape.output[2] - column),
             tiles: chunk * plan.chunk..(chunk * plan.chunk + plan.chunk).min(last),
         }
     }
@@ -296,19 +310,17 @@ impl Kernel for Unit<'_> {
                 Source::Single => {
                     job.fill_single(s, panels);
                     let step = plan.tile_places();
-                    job.tiles(s, at.height * plan.shape.output[2], &[0], step, |tile| {
-                        panels.wrapping_add(tile * step * depth)
-                    });
+                    job.tiles(s, at.height * at.width, &[0], step, |tile| panels.wrapping_add(tile * step * depth));
                 }
                 Source::Flat(band) => {
-                    band.fill(s, self.x, at.image, at.group, at.z, at.row, band_copy, SLACK);
-                    let places = (at.height - 1) * band.pitch + plan.shape.output[2];
+                    band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
+                    let places = (at.height - 1) * band.pitch + at.width;
                     let step = plan.tile_places();
                     job.tiles(s, places, &band.taps, band.channel, |tile| band_copy.wrapping_add(tile * step));
                 }
                 Source::Picked(band) => {
-                    band.fill(s, self.x, at.image, at.group, at.z, at.row, band_copy, SLACK);
-                    let places = at.height * plan.shape.output[2];
+                    band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
+                    let places = at.height * at.width;
                     let step = plan.tile_places();
                     if plan.channels_outer {
                         for tile in 0..places.div_ceil(step) {
@@ -366,7 +378,7 @@ impl<S: Simd> Job<'_, S> {
     unsafe fn tile(&self, s: S, places: usize, tile: usize, rows: usize, taps: &[usize], step: usize, b: *const f32) {
         let (plan, at) = (self.unit.plan, self.at);
         let shape = &plan.shape;
-        let (kg, ow) = (shape.group_out(), shape.output[2]);
+        let (kg, ow) = (shape.group_out(), at.width);
         let pitch = match &plan.source {
             Source::Flat(band) => band.pitch,
             _ => ow,
@@ -400,7 +412,7 @@ impl<S: Simd> Job<'_, S> {
         };
         let channel = at.group * kg + channel;
         if plan.direct {
-            let first_place = super::finish::offset(&plan.y, [at.image, channel, at.z, at.row, 0]);
+            let first_place = super::finish::offset(&plan.y, [at.image, channel, at.z, at.row, at.column]);
             let y = self.unit.y.cast::<f32>().wrapping_add(first_place);
             job.row = plan.y.strides[1];
             for v in 0..vectors {
@@ -429,7 +441,7 @@ impl<S: Simd> Job<'_, S> {
                 if run > 0 {
                     for row in 0..count {
                         let values = self.scratch.wrapping_add(row * width + place - begin);
-                        let out = [at.image, channel + row, at.z, at.row + i, q];
+                        let out = [at.image, channel + row, at.z, at.row + i, at.column + q];
                         plan.finish.run(s, self.unit.operands, self.unit.y, out, values, run);
                     }
                 }
@@ -446,7 +458,7 @@ impl<S: Simd> Job<'_, S> {
         let cg = shape.group_in();
         let width = plan.tile_places();
         let strides = plan.x.strides;
-        let ow = shape.output[2];
+        let ow = at.width;
         let element = plan.x.element;
         let (row_step, column_step) = (strides[3] * shape.stride[1], strides[4] * shape.stride[2]);
         // Rows that follow each other without a gap are one.
@@ -455,7 +467,8 @@ impl<S: Simd> Job<'_, S> {
         let start = at.image * strides[0]
             + at.group * cg * strides[1]
             + at.z * shape.stride[0] * strides[2]
-            + at.row * row_step;
+            + at.row * row_step
+            + at.column * column_step;
         for c in 0..cg {
             for i in 0..rows {
                 let mut q = 0;
@@ -486,7 +499,7 @@ impl<S: Simd> Job<'_, S> {
     #[inline(always)]
     unsafe fn pick(&self, s: S, band: &Band, copy: *const f32, tile: usize, panel: *mut f32) {
         let plan = self.unit.plan;
-        let ow = plan.shape.output[2];
+        let ow = self.at.width;
         let places = self.at.height * ow;
         let begin = tile * plan.tile_places();
         let vectors = plan.size.1;

@@ -75,7 +75,7 @@ impl Wide {
             }
         }
         let (cost, size, chunk) = best;
-        let band = Band::new(shape, &problem.x, oh);
+        let band = Band::new(shape, &problem.x, oh, ow);
         let picks = (0..places)
             .step_by(size.0)
             .map(|begin| {
@@ -187,7 +187,7 @@ impl Kernel for Unit<'_> {
         let function = tile::function::<S>(plan.size);
         // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
         unsafe {
-            plan.band.fill(s, self.x, image, group, z, 0, band, SLACK);
+            plan.band.fill(s, self.x, image, group, [z, 0, 0], band, SLACK);
             for (panel, pick) in plan.picks.iter().enumerate() {
                 let mut to = gathered.wrapping_add(panel * rows * depth);
                 for c in 0..shape.group_in() {

@@ -27,6 +27,8 @@ impl Simd for Portable {
     type M = u32;
     const LANES: usize = LANES;
 
+    // Never inlined: a kernel entered at several places is compiled once.
+    #[inline(never)]
     fn call<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.run(self)
     }

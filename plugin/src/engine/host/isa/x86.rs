@@ -32,11 +32,14 @@ impl Avx2 {
     }
 }
 
+// Never inlined: a kernel entered at several places is compiled once.
+#[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2")]
 fn enter_avx512<K: Kernel>(token: Avx512, kernel: K) -> K::Output {
     kernel.run(token)
 }
 
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn enter_avx2<K: Kernel>(token: Avx2, kernel: K) -> K::Output {
     kernel.run(token)
