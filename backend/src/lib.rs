@@ -5,7 +5,7 @@
 //! streams are words handed on to plugins.
 //!
 //! The way in is [`exports`]: every C function, four lines each. Raw pointers end in `abi::pointer`, panics in
-//! `abi::unwind`; behind them is safe code over [`descriptor`](self) objects, and `plugins` owns what plugins make.
+//! `abi::unwind`; behind them is safe code over the objects of `descriptor`, and `plugins` owns what plugins make.
 
 mod abi;
 mod buffer;
