@@ -19,7 +19,11 @@ const USAGE: &str = "usage: cargo xtask emulated-gpu <command>
   build    setup, then compile the HIP runtime, the emulator and their tests
   test     build, then run the tests; what can't be had is counted as skipped
   run PROGRAM [ARGUMENT …]
-           build, then run a program with the emulated GPU's libraries";
+           build, then run a program with the emulated GPU's libraries
+  runner   build, then print the path of a script that does what run does, for cargo's test runner";
+
+/// Names the home directory that programs see, where MIOpen and the kernel compiler keep their caches.
+const HOME: &str = "HIPEMU_HOME";
 
 /// Why there is no emulated GPU on this machine: a reason to skip, not a failure.
 pub(crate) struct Unavailable(pub(crate) String);
@@ -60,6 +64,10 @@ impl Installation {
         self.directory.join("lib")
     }
 
+    fn home(&self) -> PathBuf {
+        self.directory.join("home")
+    }
+
     fn programs(&self) -> PathBuf {
         self.directory.join("bin")
     }
@@ -72,6 +80,30 @@ impl Installation {
         self.system_libraries().join("ld-linux-x86-64.so.2")
     }
 
+    /// A script that runs a program as `command` does. Cargo can't be a test runner of cargo: rustup takes it for
+    /// endless recursion.
+    fn runner(&self) -> PathBuf {
+        self.directory.join("run")
+    }
+
+    /// The text of that script.
+    fn runner_script(&self) -> String {
+        let command = self.command("");
+        let mut text = "#!/bin/sh\n".to_owned();
+        text += &format!("export HOME={}\n", quoted(self.home().as_os_str()));
+        text += &format!("if [ -n \"${HOME}\" ]; then HOME=\"${HOME}\"; fi\n");
+        for (name, value) in command.get_envs().filter(|(name, _)| *name != "HOME") {
+            let name = name.to_string_lossy();
+            match value {
+                Some(value) => text += &format!("export {name}={}\n", quoted(value)),
+                None => text += &format!("unset {name}\n"),
+            }
+        }
+        let mut words = vec![quoted(command.get_program())];
+        words.extend(command.get_args().filter(|argument| !argument.is_empty()).map(quoted));
+        text + &format!("exec {} \"$@\"\n", words.join(" "))
+    }
+
     /// A command that runs `program` with the packages' C library, MIOpen and the emulated device.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(self.loader());
@@ -81,11 +113,17 @@ impl Installation {
         command.arg("--library-path").arg(path).arg(program);
         command.env("HIPEMU_EMULATOR", self.libraries().join("libgfxemu.so"));
         // MIOpen's choices, its kernels and the compiler's cache: apart from the user's own.
-        command.env("HOME", self.directory.join("home"));
+        let home = std::env::var_os(HOME).filter(|home| !home.is_empty());
+        command.env("HOME", home.unwrap_or_else(|| self.home().into_os_string()));
         command.env_remove("XDG_CACHE_HOME");
         command.env_remove("XDG_CONFIG_HOME");
         command
     }
+}
+
+/// A word of a shell script.
+fn quoted(text: &OsStr) -> String {
+    format!("'{}'", text.to_string_lossy().replace('\'', r"'\''"))
 }
 
 /// Where all this is kept.
@@ -124,6 +162,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         "build" => build(rest),
         "test" => test_command(rest),
         "run" => run_program(rest),
+        "runner" => runner(rest),
         other => Err(format!("emulated-gpu has no command {other:?}\n\n{USAGE}").into()),
     }
 }
@@ -186,6 +225,16 @@ fn run_program(arguments: &[String]) -> Result<()> {
     }
 }
 
+fn runner(arguments: &[String]) -> Result<()> {
+    match prepare(packages::Wanted::parse(arguments)?)? {
+        Prepared::Ready(installation) => {
+            println!("{}", installation.runner().display());
+            Ok(())
+        }
+        Prepared::Unavailable(reason) => Err(reason.0.into()),
+    }
+}
+
 /// Holds the lock of the cache until dropped, so that two runs don't fetch or build the same thing at once.
 struct Lock {
     _file: std::fs::File,
@@ -208,4 +257,17 @@ fn is_installed(program: &str) -> bool {
 
 fn is_program(path: &Path) -> bool {
     path.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_script_are_quoted() {
+        let cases = [("", "''"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("$HOME", "'$HOME'")];
+        for (text, wanted) in cases {
+            assert_eq!(quoted(OsStr::new(text)), wanted);
+        }
+    }
 }

@@ -110,17 +110,19 @@ int main()
         {"leaky relu", miopenActivationLEAKYRELU, 0.25, 0, 0, [](double x) { return x > 0 ? x : 0.25 * x; }},
         {"elu", miopenActivationELU, 0.5, 0, 0, [](double x) { return x > 0 ? x : 0.5 * expm1(x); }},
     };
+    struct Place { Layout layout; bool same; const char* name; };
     for(auto type : {miopenFloat, miopenHalf})
         for(auto& a : activations)
-            for(bool in_place : {false, true})
-                check::test(std::string(a.name) + name(type) + (in_place ? " in place" : ""), [&] {
-                    Tensor x({2, 3, 5, 7}, type, Layout::ChannelsFirst, 1), y({2, 3, 5, 7}, type, Layout::ChannelsFirst, 2);
+            for(auto& place : {Place{Layout::ChannelsFirst, false, " nchw"}, Place{Layout::ChannelsFirst, true, " nchw in place"},
+                               Place{Layout::ChannelsLast, true, " nhwc in place"}})
+                check::test(std::string(a.name) + name(type) + place.name, [&] {
+                    Tensor x({2, 3, 5, 7}, type, place.layout, 1), y({2, 3, 5, 7}, type, place.layout, 2);
                     x.upload();
                     miopenActivationDescriptor_t activation;
                     MIOPEN(miopenCreateActivationDescriptor(&activation));
                     MIOPEN(miopenSetActivationDescriptor(activation, a.mode, a.alpha, a.beta, a.gamma));
                     float one = 1, zero = 0;
-                    Tensor& out = in_place ? x : y;
+                    Tensor& out = place.same ? x : y;
                     MIOPEN(miopenActivationForward(handle, activation, &one, x.descriptor, x.device, &zero, out.descriptor, out.device));
                     MIOPEN(miopenDestroyActivationDescriptor(activation));
                     std::vector<double> wanted;

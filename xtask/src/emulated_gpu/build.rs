@@ -30,7 +30,7 @@ pub(super) fn ensure(installation: &Installation) -> Result<Prepared<()>> {
     let _lock = Lock::take("build.lock")?;
     fs::create_dir_all(installation.libraries())?;
     fs::create_dir_all(installation.programs())?;
-    fs::create_dir_all(installation.directory.join("home"))?;
+    fs::create_dir_all(installation.home())?;
     let build =
         Build { installation, compiler, miopen: fs::read(installation.system_libraries().join("libMIOpen.so.1"))? };
     let hip = build.needed("libamdhip64.so.")?;
@@ -44,7 +44,20 @@ pub(super) fn ensure(installation: &Installation) -> Result<Prepared<()>> {
     for source in files(&sources().join("tests"), "cpp")? {
         build.program(&source, &hip)?;
     }
+    write_runner(installation)?;
     Ok(Prepared::Ready(()))
+}
+
+fn write_runner(installation: &Installation) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let (path, text) = (installation.runner(), installation.runner_script());
+    if fs::read_to_string(&path).is_ok_and(|found| found == text) {
+        return Ok(());
+    }
+    let unfinished = unfinished(&path);
+    fs::write(&unfinished, text)?;
+    fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o755))?;
+    Ok(fs::rename(unfinished, path)?)
 }
 
 fn compiler() -> Option<String> {
