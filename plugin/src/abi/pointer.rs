@@ -2,6 +2,8 @@
 //!
 //! What cannot be seen from here is whether memory behind a pointer that is not null is really there: the ABI hands out
 //! addresses without sizes, so a wild out-pointer or a buffer shorter than it says is undefined, as in any C library.
+//! Handles and execution contexts are another matter: they are keys, never dereferenced, so null, destroyed, foreign and
+//! invented ones are all refused ([`super::slots`]).
 
 use std::ffi::{CStr, c_char, c_void};
 
