@@ -1,9 +1,9 @@
 //! An ONNX Runtime plugin execution provider that runs nodes through hipDNN.
 //!
-//! The runtime loads this library and calls [`CreateEpFactories`]. [`factory`] offers the provider on a device and reads
-//! [`options`]; [`provider`] claims the nodes that [`claim`] recognises, [`translate`] can write as a hipDNN graph and
-//! [`backend`] has an engine for; [`compute`] runs them. [`graph`] is the runtime's graph, [`descriptor`] hipDNN's
-//! objects; [`runtime`] is the border to the runtime that no panic crosses.
+//! The runtime loads this library and calls [`CreateEpFactories`]. `factory` offers the provider on a device and reads
+//! `options`; `provider` claims the nodes that `claim` recognises, `translate` can write as a hipDNN graph and
+//! `backend` has an engine for; `compute` runs them. `graph` is the runtime's graph, `descriptor` hipDNN's
+//! objects; `runtime` is the border to the runtime that no panic crosses.
 
 mod backend;
 mod claim;
