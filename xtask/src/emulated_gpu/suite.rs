@@ -1,7 +1,7 @@
 //! The emulated GPU's own tests.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -33,7 +33,9 @@ pub(super) fn run(installation: &Installation, summary: &mut Summary) -> Result<
             continue;
         }
         let path = installation.programs().join(program);
-        let mut child = installation.command(&path).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut command = installation.command(&path);
+        remove_settings(&mut command);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().ok_or("the test program has no output")?;
         let (sender, receiver) = mpsc::channel();
         let reader = std::thread::spawn(move || {
@@ -80,6 +82,17 @@ pub(super) fn run(installation: &Installation, summary: &mut Summary) -> Result<
         }
     }
     Ok(())
+}
+
+/// Settings of the user's shell must not decide what a test sees.
+fn remove_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let of_device = text.starts_with("HIPEMU_") && text != "HIPEMU_EMULATOR";
+        if of_device || text.starts_with("GFXEMU_") || text.starts_with("MIOPEN_") {
+            command.env_remove(name);
+        }
+    }
 }
 
 /// The name and outcome that a line reports.
