@@ -93,17 +93,24 @@ impl Kernel for Peak {
     type Output = f32;
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
-        let (mut sums, factor) = ([s.splat(0.5); 12], s.splat(0.5));
+        let factor = s.splat(0.5);
+        // Different sums: equal ones would be computed once.
+        let mut sums = [factor; 12];
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum = s.splat(black_box(i as f32));
+        }
         for _ in 0..self.0 {
             for sum in &mut sums {
                 *sum = s.fma(*sum, factor, factor);
             }
         }
         let mut lanes = [0f32; MAX_LANES];
+        let mut total = factor;
         for sum in sums {
-            // SAFETY: the array takes the widest vector.
-            unsafe { s.store(lanes.as_mut_ptr(), sum) };
+            total = s.add(total, sum);
         }
+        // SAFETY: the array takes the widest vector.
+        unsafe { s.store(lanes.as_mut_ptr(), total) };
         lanes[0]
     }
 }
