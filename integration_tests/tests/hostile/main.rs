@@ -20,6 +20,7 @@ mod valid;
 
 use std::ffi::c_void;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -69,7 +70,10 @@ fn hostile_input_is_refused_or_served() {
     limit_memory();
     name_the_input_on_a_crash();
 
-    let (plugin, backend) = (open(&plugins.join(Artifact::Plugin.file_name())), open(&library_path(Artifact::Backend)));
+    static PLUGIN: OnceLock<Library> = OnceLock::new();
+    static BACKEND: OnceLock<Library> = OnceLock::new();
+    let plugin = open(&plugins.join(Artifact::Plugin.file_name()), &PLUGIN);
+    let backend = open(&library_path(Artifact::Backend), &BACKEND);
     // SAFETY: the libraries are never closed, and their functions have the signatures of hipDNN's headers.
     let (plugin, backend) = unsafe { (PluginApi::of(find(plugin)), BackendApi::of(find(backend))) };
 
@@ -117,11 +121,13 @@ fn hostile_input_is_refused_or_served() {
     }
 }
 
-/// Opens a library for the rest of the process.
-fn open(path: &Path) -> &'static Library {
-    // SAFETY: the library is ours, and sound to load.
-    let library = unsafe { Library::new(path) };
-    Box::leak(Box::new(library.unwrap_or_else(|error| panic!("{}: {error}", path.display()))))
+/// Opens a library for the rest of the process; it stays where leak checkers see that it is in use.
+fn open(path: &Path, place: &'static OnceLock<Library>) -> &'static Library {
+    place.get_or_init(|| {
+        // SAFETY: the library is ours, and sound to load.
+        let library = unsafe { Library::new(path) };
+        library.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    })
 }
 
 fn find(library: &'static Library) -> impl Fn(&'static str) -> *mut c_void {
