@@ -3,6 +3,7 @@
 use std::ffi::{CString, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hipdnn_schemas::KnobValue;
@@ -153,11 +154,18 @@ impl Context {
         let failed = |error: BackendError| Error::failed(format!("{}: {error}", backend.path().display()));
         let (first, extra) = match &plugins {
             Plugins::Only(path) => (set_plugins(backend, &[path], PluginLoadingMode::ABSOLUTE), None),
-            // An earlier session of this process may have chosen others.
+            // The backend keeps what an earlier session of this process chose, unless something else is named.
+            Plugins::Default(extra) if CHOSEN.load(Ordering::Acquire) => {
+                let default = default_plugins(backend);
+                (set_plugins(backend, &[&default], PluginLoadingMode::ABSOLUTE), extra.as_deref())
+            }
             Plugins::Default(extra) => (set_plugins(backend, &[], PluginLoadingMode::ADDITIVE), extra.as_deref()),
         };
         match (&plugins, first) {
-            (Plugins::Only(_), first) => first.map_err(failed)?,
+            (Plugins::Only(_), first) => {
+                CHOSEN.store(true, Ordering::Release);
+                first.map_err(failed)?;
+            }
             // A backend that lets nobody choose has its default anyway.
             (Plugins::Default(_), _) => {}
         }
@@ -266,7 +274,9 @@ impl Context {
         candidates.sort_by_key(|(_, _, name)| wish.engine.as_deref() != Some(name));
         for (config, engine, name) in candidates {
             match self.plan_with(&builder, &config, &engine, wish) {
-                Ok((plan, workspace)) => return Ok(Plan { plan, workspace, engine: name, context: self.clone() }),
+                Ok((plan, workspace)) => {
+                    return Ok(Plan { plan: Some(plan), workspace, engine: name, context: self.clone() });
+                }
                 Err(error) => refusals.push(format!("{name}: {error}")),
             }
         }
@@ -346,6 +356,18 @@ impl std::fmt::Display for Plugins {
             Plugins::Default(_) => f.write_str("the default ones"),
         }
     }
+}
+
+/// Whether a session of this process has chosen the plugins.
+static CHOSEN: AtomicBool = AtomicBool::new(false);
+
+/// Where a backend looks for engine plugins when nothing is chosen.
+fn default_plugins(backend: &Backend) -> PathBuf {
+    let named = std::env::var_os("HIPDNN_PLUGIN_DIR").filter(|path| !path.is_empty()).map(PathBuf::from);
+    named.unwrap_or_else(|| {
+        let library = backend.path();
+        library.parent().unwrap_or(Path::new("/")).join("hipdnn_plugins/engines")
+    })
 }
 
 fn set_plugins(backend: &Backend, paths: &[&Path], mode: PluginLoadingMode) -> Result<(), BackendError> {
@@ -446,8 +468,8 @@ impl From<BackendError> for NoPlan {
 
 /// A plan that is ready to run, on any lane of its context, several times at once.
 pub(crate) struct Plan {
-    // Before the context: the backend's handles outlive the plan.
-    plan: Descriptor,
+    /// There until the plan is dropped.
+    plan: Option<Descriptor>,
     workspace: usize,
     engine: String,
     context: Arc<Context>,
@@ -484,6 +506,7 @@ impl Plan {
         let failed = |error: BackendError| Error::failed(error.to_string());
         let workspace = lane.workspace.get(self.workspace)?;
         let backend = self.context.backend;
+        let plan = self.plan.as_ref().expect("a plan is whole until it is dropped");
         let pack = Descriptor::new(backend, DescriptorType::VARIANT_PACK_DESCRIPTOR).map_err(failed)?;
         pack.set(AttributeName::VARIANT_PACK_DATA_POINTERS, addresses).map_err(failed)?;
         pack.set(AttributeName::VARIANT_PACK_UNIQUE_IDS, uids).map_err(failed)?;
@@ -491,7 +514,15 @@ impl Plan {
         pack.finalize("variant pack").map_err(failed)?;
         // SAFETY: handle, plan and pack are alive, the workspace has the size that the plan asked for, and the caller of
         // `execute` vouches for the tensors.
-        let status = unsafe { (backend.execute)(lane.handle.raw, self.plan.as_ptr(), pack.as_ptr()) };
+        let status = unsafe { (backend.execute)(lane.handle.raw, plan.as_ptr(), pack.as_ptr()) };
         check(backend, status, || format!("running {}", self.engine)).map_err(failed)
+    }
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        // The engine destroys it by the handle that it was built with, which serves one caller at a time.
+        let _builder = lock(&self.context.builder);
+        self.plan = None;
     }
 }

@@ -18,6 +18,9 @@ pub(crate) const MAX_INPUTS: usize = 15;
 /// The most dimensions that the extents of a run's tensors may have.
 const MAX_RANK: usize = 8;
 
+/// The most bytes of zeros that stand for an input without elements.
+const MOST_ZEROS: usize = 1 << 30;
+
 /// What the runtime holds for a compiled group: its callbacks, then ours.
 #[repr(C)]
 pub(crate) struct Kernel {
@@ -111,12 +114,21 @@ impl Kernel {
             .context
             .plan(&graph, &self.wish)
             .map_err(|error| Error::failed(format!("no plan for an input of extents {x:?}: {error}")))?;
-        let zeros = geometry.only_padding.then(|| {
-            let elements = geometry.x.iter().fold(1usize, |product, extent| product.saturating_mul(*extent as usize));
-            let bytes = elements.saturating_mul(self.group.data_type.bits().unwrap_or(64) as usize / 8);
-            vec![0u64; bytes.div_ceil(8)].into_boxed_slice()
-        });
+        let zeros = if geometry.only_padding { Some(self.zeros(&geometry.x)?) } else { None };
         Ok(Ready { y: geometry.y, plan: Some(Arc::new(plan)), zeros })
+    }
+
+    /// Zeros for an input of these extents. They come from the model's run, so that they may ask for any size.
+    fn zeros(&self, extents: &[i64]) -> Result<Box<[u64]>, Error> {
+        let elements = extents.iter().fold(1usize, |product, extent| product.saturating_mul(*extent as usize));
+        let bytes = elements.saturating_mul(self.group.data_type.bits().unwrap_or(64) as usize / 8);
+        if bytes > MOST_ZEROS {
+            return Err(Error::failed(format!(
+                "the output is padding alone, and an input of extents {extents:?} in its place would take {bytes} bytes, \
+                 wanted at most {MOST_ZEROS}"
+            )));
+        }
+        Ok(vec![0u64; bytes.div_ceil(8)].into_boxed_slice())
     }
 
     /// # Safety

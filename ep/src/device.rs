@@ -14,7 +14,8 @@ pub(crate) fn gpu_usable() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
         let names = ["libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6"];
-        let rocm = std::env::var_os("ROCM_PATH").map_or_else(|| PathBuf::from("/opt/rocm"), PathBuf::from);
+        let rocm = std::env::var_os("ROCM_PATH").filter(|path| !path.is_empty());
+        let rocm = rocm.map_or_else(|| PathBuf::from("/opt/rocm"), PathBuf::from);
         let candidates = names.iter().map(PathBuf::from).chain(names.iter().map(|name| rocm.join("lib").join(name)));
         // SAFETY: this is HIP's library by its name.
         let Ok(library) = (unsafe { Library::open("libamdhip64", candidates) }) else { return false };

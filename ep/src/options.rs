@@ -73,7 +73,7 @@ impl Options {
                 "plugin_dir" => options.plugin_dir = path(value),
                 "engine" => options.engine = (!value.is_empty()).then(|| value.to_string()),
                 "report" => options.report = path(value),
-                "threads" => options.threads = Some(number(key, value, 0, 4096)?),
+                "threads" => options.threads = Some(number(key, value, 0, 1024)?),
                 "winograd" => options.winograd = Some(switch(key, value)?),
                 "plan_cache" => options.plan_cache = number(key, value, 1, 1 << 20)? as usize,
                 "fuse" => options.fuse = switch(key, value)?,
@@ -180,14 +180,21 @@ mod tests {
             (
                 "threads",
                 "-1",
-                "option \"threads\" of HipDnnRsExecutionProvider wants a number from 0 to 4096, got \"-1\"",
+                "option \"threads\" of HipDnnRsExecutionProvider wants a number from 0 to 1024, got \"-1\"",
             ),
-            ("threads", "many", "wants a number from 0 to 4096, got \"many\""),
+            ("threads", "many", "wants a number from 0 to 1024, got \"many\""),
             ("plan_cache", "0", "wants a number from 1 to 1048576, got \"0\""),
             ("winograd", "yes", "option \"winograd\" of HipDnnRsExecutionProvider wants 0 or 1, got \"yes\""),
         ] {
             let error = parse(&[(key, value)]).unwrap_err();
             assert!(error.contains(want), "{error}");
         }
+    }
+
+    #[test]
+    fn the_readme_has_the_same_table() {
+        let readme = include_str!("../../README.md");
+        let rows: String = KEYS.iter().map(|(key, meaning)| format!("| `{key}` | {meaning} |\n")).collect();
+        assert!(readme.contains(&rows), "README.md wants this table of options:\n{rows}");
     }
 }

@@ -3,6 +3,7 @@
 
 #include "../include/hipemu_control.h"
 
+#include <filesystem>
 #include <atomic>
 #include <fstream>
 #include <thread>
@@ -19,7 +20,7 @@ hipemu_counters counters()
 // The names of the functions called while `body` ran, by the trace.
 std::vector<std::string> called(const std::function<void()>& body)
 {
-    std::string path = "/tmp/hipemu-trace-" + std::to_string(getpid());
+    std::string path = (std::filesystem::temp_directory_path() / ("hipemu-trace-" + std::to_string(getpid()))).string();
     EXPECT(hipemu_trace(path.c_str()) == 0);
     body();
     EXPECT(hipemu_trace(nullptr) == 0);

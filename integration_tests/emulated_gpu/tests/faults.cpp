@@ -1,6 +1,7 @@
 // Failure on demand, the counters, launches that are skipped, the trace.
 #include "kernels.h"
 
+#include <filesystem>
 #include <fstream>
 #include <unistd.h>
 
@@ -140,7 +141,7 @@ int main()
         b.expect(1);
     });
     check::test("the trace has every call and what streams did", [&] {
-        std::string path = "/tmp/hipemu-trace-" + std::to_string(getpid());
+        std::string path = (std::filesystem::temp_directory_path() / ("hipemu-trace-" + std::to_string(getpid()))).string();
         Buffer b(64, 1);
         Stream s;
         EXPECT(hipemu_trace(path.c_str()) == 0);

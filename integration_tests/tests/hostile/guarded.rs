@@ -73,8 +73,13 @@ impl Guarded {
         let pages = self.pages();
         pages[before].fill(CANARY);
         pages[after].fill(CANARY);
-        for chunk in pages[offset..offset + size].chunks_mut(content.len().max(1)) {
-            chunk.copy_from_slice(&content[..chunk.len()]);
+        match content {
+            [byte] => pages[offset..offset + size].fill(*byte),
+            _ => {
+                for chunk in pages[offset..offset + size].chunks_mut(content.len().max(1)) {
+                    chunk.copy_from_slice(&content[..chunk.len()]);
+                }
+            }
         }
         put
     }

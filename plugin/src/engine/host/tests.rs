@@ -741,7 +741,7 @@ fn graphs_of_any_size_are_declined_or_planned() {
     const MOST: i64 = i32::MAX as i64;
     // (what, x, w, padding, stride, dilation, whether it is taken)
     type Case<'a> = (&'a str, &'a [i64], &'a [i64], i64, i64, i64, bool);
-    let cases: [Case<'_>; 14] = [
+    let cases: [Case<'_>; 15] = [
         ("a long row", &[1, 1, 1 << 24], &[1, 1, 3], 0, 1, 1, true),
         ("a longer row", &[1, 1, 1 << 40], &[1, 1, 3], 0, 1, 1, false),
         ("a large image", &[1, 3, 1 << 19, 1 << 19], &[8, 3, 3, 3], 0, 1, 1, true),
@@ -755,6 +755,7 @@ fn graphs_of_any_size_are_declined_or_planned() {
         ("a large volume", &[1, 1, 1 << 13, 1 << 13, 1 << 14], &[1, 1, 3, 3, 3], 0, 1, 1, true),
         ("all padding", &[1, 1, 1, 1], &[1, 1, 2, 2], MOST, MOST, MOST, false),
         ("much padding", &[1, 1, 1, 1], &[1, 1, 2, 2], 1 << 18, MOST, 1 << 18, true),
+        ("few channels in a group, a long row and filter", &[1, 2, M], &[2, 1, 1 << 13], 0, 1, 1, true),
         ("far apart", &[1, 1, 1 << 19, 1 << 19], &[1, 1, 2, 2], 0, 1, 1 << 18, true),
     ];
     for (what, x, w, padding, stride, dilation, taken) in cases {

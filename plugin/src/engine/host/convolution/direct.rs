@@ -33,10 +33,15 @@ pub(super) struct Direct {
 /// Output channels, output rows, kernel rows (0 for any) and row stride, column stride.
 type Size = (usize, usize, (usize, usize), usize);
 
+/// Most masks for columns that a plan may hold: they grow with the product of output columns and kernel columns, which
+/// no other algorithm's tables do.
+const MOST_MASKS: usize = 1 << 18;
+
 impl Direct {
     /// True if this algorithm serves the shape.
     pub(super) fn applies(shape: &Shape) -> bool {
-        shape.input[0] == 1
+        shape.kernel[2].saturating_mul(shape.output[2]) <= MOST_MASKS
+            && shape.input[0] == 1
             && shape.kernel[0] == 1
             && shape.output[0] == 1
             && shape.pad_before[0] == 0
