@@ -1,5 +1,6 @@
 //! Python environments under `.cache/`, one for each set of packages.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -108,6 +109,37 @@ impl Environment {
         let mut command = Command::new(self.program());
         command.arg(workspace::root().join("integration_tests/python").join(name));
         command.current_dir(workspace::root());
+        // Cargo shows the programs it runs its own build directories. Scripts are to find what a user's loader finds.
+        if let Some(path) = library_path(std::env::var_os("LD_LIBRARY_PATH"), &workspace::target()) {
+            command.env("LD_LIBRARY_PATH", path);
+        } else {
+            command.env_remove("LD_LIBRARY_PATH");
+        }
         command
+    }
+}
+
+/// The search path without the directories below the build directory; `None` if nothing is left.
+fn library_path(path: Option<OsString>, target: &Path) -> Option<OsString> {
+    let path = path?;
+    let kept: Vec<PathBuf> = std::env::split_paths(&path).filter(|entry| !entry.starts_with(target)).collect();
+    if kept.is_empty() { None } else { std::env::join_paths(kept).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_do_not_see_build_directories() {
+        let target = Path::new("/project/target");
+        for (path, want) in [
+            (None, None),
+            (Some("/project/target/debug/deps"), None),
+            (Some("/project/target/debug/deps:/opt/rocm/lib:/project/target/debug"), Some("/opt/rocm/lib")),
+            (Some("/a:/b"), Some("/a:/b")),
+        ] {
+            assert_eq!(library_path(path.map(OsString::from), target), want.map(OsString::from), "{path:?}");
+        }
     }
 }
