@@ -7,6 +7,7 @@ mod declined;
 pub mod details;
 pub mod host;
 pub mod knobs;
+pub mod miopen;
 pub mod registry;
 
 use std::ffi::{CStr, c_void};

@@ -1,0 +1,3 @@
+//! The MIOpen engine: convolutions by libMIOpen on an AMD GPU, everything around them by kernels of our own.
+
+pub mod store;
