@@ -5,6 +5,7 @@
 
 pub mod artifacts;
 pub mod backend;
+pub mod emulator;
 pub mod plugin;
 pub mod reference;
 pub mod tensor;

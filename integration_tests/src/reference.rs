@@ -1,4 +1,4 @@
-//! A convolution by plain loops in double precision, and how far rounding may take a result from it.
+//! A convolution's three directions by plain loops in double precision, and how far rounding may take a result from them.
 
 use hipdnn_schemas::{ConvMode, Convolution, DataType};
 
@@ -34,14 +34,23 @@ fn underflow(data_type: DataType) -> f64 {
     }
 }
 
-/// `y = conv(x, w)` in the order of `indices(y)`.
-///
-/// A sum of n products, each rounded, in any order and with any use of fused multiply-add, is off by at most
-/// (n + 1) u Σ|products| to first order, with fp32's u (Higham, Accuracy and Stability of Numerical Algorithms, 3.1);
-/// twice that covers the second order. Products of two halves or two bfloat16 are exact in fp32, which only helps.
-/// For a 3×3 window of stride and dilation 1 in fp32 an engine may use Winograd's algorithm: its transforms add and
-/// subtract inputs of a whole tile with coefficients up to 5 before multiplying, so cancelled terms leave their rounding
-/// behind. `winograd` times the bound covers that.
+/// Which of a convolution's three tensors is computed from the other two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// `y = conv(x, w)`.
+    Forward,
+    /// `dx` from `dy` and `w`.
+    BackwardData,
+    /// `dw` from `x` and `dy`.
+    BackwardWeights,
+}
+
+impl Direction {
+    /// All of them.
+    pub const ALL: [Direction; 3] = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeights];
+}
+
+/// `y = conv(x, w)` in the order of `indices(y)`; the bound is that of [`convolve_towards`].
 pub fn convolve(
     x: &HostTensor,
     w: &HostTensor,
@@ -49,40 +58,100 @@ pub fn convolve(
     convolution: &Convolution,
     winograd: f64,
 ) -> Vec<Exact> {
-    let (x_dims, w_dims) = (&x.def().dims, &w.def().dims);
-    let spatial = x_dims.len() - 2;
-    let groups = x_dims[1] / w_dims[1];
-    let filters_per_group = w_dims[0] / groups;
+    convolve_towards(Direction::Forward, x, w, y_dims, convolution, winograd)
+}
+
+/// The result of a direction, of the extents `dims`, in the order of `indices(dims)`. The operands are x and w, dy and w,
+/// or x and dy.
+///
+/// Every element of every direction is a sum of products: over channels and taps forward, over filters and taps towards
+/// the data, over images and positions towards the weights. Its n terms, each rounded, summed in any order and with any
+/// use of fused multiply-add, are off by at most (n + 1) u Σ|products| to first order, with fp32's u (Higham, Accuracy and
+/// Stability of Numerical Algorithms, 3.1); twice that covers the second order. Terms that fall into the padding are zero
+/// and only help, and so do products of two halves or two bfloat16, which are exact in fp32.
+/// For a 3×3 window of stride and dilation 1 in fp32 an engine may use Winograd's algorithm: its transforms add and
+/// subtract inputs of a whole tile with coefficients up to 5 before multiplying, so cancelled terms leave their rounding
+/// behind. `winograd` times the bound covers that.
+pub fn convolve_towards(
+    direction: Direction,
+    first: &HostTensor,
+    second: &HostTensor,
+    dims: &[i64],
+    convolution: &Convolution,
+    winograd: f64,
+) -> Vec<Exact> {
+    let (first_dims, second_dims) = (first.def().dims.as_slice(), second.def().dims.as_slice());
+    let (x_dims, w_dims, y_dims) = match direction {
+        Direction::Forward => (first_dims, second_dims, dims),
+        Direction::BackwardData => (dims, second_dims, first_dims),
+        Direction::BackwardWeights => (first_dims, dims, second_dims),
+    };
     let tile = w_dims[2..] == [3, 3] && convolution.stride == [1, 1] && convolution.dilation == [1, 1];
-    let allowance = if tile && x.def().data_type == DataType::Float { winograd } else { 1.0 };
-    let terms = w_dims[1..].iter().product::<i64>() as f64;
-    indices(y_dims)
-        .map(|at| {
-            let (mut value, mut magnitude) = (0.0, 0.0);
-            let group = at[1] / filters_per_group;
-            for tap in indices(&w_dims[1..]) {
-                let mut from = vec![at[0], group * w_dims[1] + tap[0]];
-                let mut through = vec![at[1], tap[0]];
-                let mut inside = true;
-                for axis in 0..spatial {
-                    let position = at[2 + axis] * convolution.stride[axis] + tap[1 + axis] * convolution.dilation[axis]
-                        - convolution.pre_padding[axis];
-                    inside &= (0..x_dims[2 + axis]).contains(&position);
-                    from.push(position);
-                    through.push(match convolution.mode {
-                        ConvMode::Convolution => w_dims[2 + axis] - 1 - tap[1 + axis],
-                        _ => tap[1 + axis],
-                    });
-                }
-                if inside {
-                    let product = x.get(&from) * w.get(&through);
-                    value += product;
-                    magnitude += product.abs();
-                }
+    let allowance = if tile && first.def().data_type == DataType::Float { winograd } else { 1.0 };
+    let per_group = w_dims[0] / (x_dims[1] / w_dims[1]);
+    let taps: i64 = w_dims[2..].iter().product();
+    let terms = match direction {
+        Direction::Forward => w_dims[1] * taps,
+        Direction::BackwardData => per_group * taps,
+        Direction::BackwardWeights => y_dims[0] * y_dims[2..].iter().product::<i64>(),
+    };
+    let (first, second) = (values(first), values(second));
+    let mut sums = vec![(0.0, 0.0); usize::try_from(dims.iter().product::<i64>()).expect("extents are positive")];
+    for (y_at, x_at, w_at) in products(x_dims, w_dims, y_dims, convolution) {
+        let (product, to) = match direction {
+            Direction::Forward => (first[x_at] * second[w_at], y_at),
+            Direction::BackwardData => (first[y_at] * second[w_at], x_at),
+            Direction::BackwardWeights => (first[x_at] * second[y_at], w_at),
+        };
+        let (value, magnitude): &mut (f64, f64) = &mut sums[to];
+        *value += product;
+        *magnitude += product.abs();
+    }
+    let factor = 2.0 * allowance * (terms as f64 + 1.0) * roundoff(DataType::Float);
+    sums.into_iter().map(|(value, magnitude)| Exact { value, error: factor * magnitude + 1e-37 }).collect()
+}
+
+/// All values in logical order.
+fn values(tensor: &HostTensor) -> Vec<f64> {
+    indices(&tensor.def().dims).map(|index| tensor.get(&index)).collect()
+}
+
+/// The places, in logical order, of y, x and w whose elements a convolution relates.
+fn products(
+    x_dims: &[i64],
+    w_dims: &[i64],
+    y_dims: &[i64],
+    convolution: &Convolution,
+) -> impl Iterator<Item = (usize, usize, usize)> {
+    let per_group = w_dims[0] / (x_dims[1] / w_dims[1]);
+    let taps: Vec<Vec<i64>> = indices(&w_dims[2..]).collect();
+    let tap_count = taps.len() as i64;
+    indices(y_dims).enumerate().flat_map(move |(y_at, at)| {
+        let mut found = Vec::new();
+        for (tap_at, tap) in taps.iter().enumerate() {
+            let (mut pixel, mut inside, mut through) = (0, true, 0);
+            for axis in 0..tap.len() {
+                let position = at[2 + axis] * convolution.stride[axis] + tap[axis] * convolution.dilation[axis]
+                    - convolution.pre_padding[axis];
+                inside &= (0..x_dims[2 + axis]).contains(&position);
+                pixel = pixel * x_dims[2 + axis] + position;
+                through = through * w_dims[2 + axis] + w_dims[2 + axis] - 1 - tap[axis];
             }
-            Exact { value, error: 2.0 * allowance * (terms + 1.0) * roundoff(DataType::Float) * magnitude + 1e-37 }
-        })
-        .collect()
+            if convolution.mode != ConvMode::Convolution {
+                through = tap_at as i64;
+            }
+            if !inside {
+                continue;
+            }
+            let pixels: i64 = x_dims[2..].iter().product();
+            for channel in 0..w_dims[1] {
+                let from = (at[0] * x_dims[1] + at[1] / per_group * w_dims[1] + channel) * pixels + pixel;
+                let weight = (at[1] * w_dims[1] + channel) * tap_count + through;
+                found.push((y_at, from as usize, weight as usize));
+            }
+        }
+        found
+    })
 }
 
 /// Panics at the first element that is further from the exact one than its error allows, after rounding to the output's type.
@@ -90,6 +159,16 @@ pub fn convolve(
 /// # Panics
 /// As said, with the coordinates, the values and the number of elements that are off.
 pub fn assert_close(what: &str, y: &HostTensor, wanted: &[Exact]) {
+    if let Err(problem) = check_close(y, wanted) {
+        panic!("{what}: {problem}");
+    }
+}
+
+/// Whether each element is as close to the exact one as its error allows, after rounding to the output's type.
+///
+/// # Errors
+/// The first that is not: coordinates, values, and the number of elements that are off.
+pub fn check_close(y: &HostTensor, wanted: &[Exact]) -> Result<(), String> {
     let data_type = y.def().data_type;
     let mut wrong = Vec::new();
     for (index, exact) in indices(&y.def().dims).zip(wanted) {
@@ -101,12 +180,13 @@ pub fn assert_close(what: &str, y: &HostTensor, wanted: &[Exact]) {
         }
     }
     if let Some((index, got, value, excess)) = wrong.first() {
-        panic!(
-            "{what}: y{index:?} is {got:e}, wanted {value:e}: {excess:.3} times the allowed error; {} of {} elements are off",
+        return Err(format!(
+            "y{index:?} is {got:e}, wanted {value:e}: {excess:.3} times the allowed error; {} of {} elements are off",
             wrong.len(),
             wanted.len()
-        );
+        ));
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -142,6 +222,30 @@ mod tests {
                     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| assert_close("spoilt", &y, &exact)));
                 assert!(outcome.is_err(), "{data_type}: {bad} passed for {good}");
             }
+        }
+    }
+
+    #[test]
+    fn the_three_directions_are_adjoint() {
+        // conv is linear in each operand: Σ conv(x, w)·v = Σ x·dx(v, w) = Σ w·dw(x, v) for every v.
+        for mode in [ConvMode::CrossCorrelation, ConvMode::Convolution] {
+            let convolution = Convolution {
+                pre_padding: vec![2, 0],
+                post_padding: vec![0, 1],
+                stride: vec![2, 1],
+                dilation: vec![1, 2],
+                mode,
+            };
+            let random = |dims: &[i64], seed| HostTensor::random(&TensorDef::new(1, DataType::Float, dims), seed);
+            let (x, w, v) = (random(&[2, 6, 7, 6], 1), random(&[4, 3, 3, 2], 2), random(&[2, 4, 4, 5], 3));
+            let total = |exact: Vec<Exact>, with: &HostTensor| -> f64 {
+                exact.iter().zip(values(with)).map(|(exact, value)| exact.value * value).sum()
+            };
+            let y = convolve(&x, &w, &v.def().dims, &convolution, 1.0);
+            let dx = convolve_towards(Direction::BackwardData, &v, &w, &x.def().dims, &convolution, 1.0);
+            let dw = convolve_towards(Direction::BackwardWeights, &x, &v, &w.def().dims, &convolution, 1.0);
+            let sums = [total(y, &v), total(dx, &x), total(dw, &w)];
+            assert!(sums.iter().all(|sum| (sum - sums[0]).abs() < 1e-9 * (1.0 + sums[0].abs())), "{mode}: {sums:?}");
         }
     }
 

@@ -112,6 +112,11 @@ impl HostTensor {
         self.bytes.as_slice()
     }
 
+    /// The raw bytes, for values that come from elsewhere.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes.as_mut_slice()
+    }
+
     /// The entry of a variant pack.
     pub fn buffer(&mut self) -> DeviceBuffer {
         DeviceBuffer { uid: self.def.uid.0, ptr: self.bytes.as_mut_ptr().cast() }
@@ -146,13 +151,17 @@ impl HostTensor {
     /// As said; `0xff` is what gaps were filled with.
     pub fn assert_untouched_outside(&self, what: &str) {
         assert!(self.bytes.guards_hold(), "{what}: written outside the tensor");
+        assert!(!self.gaps_written(), "{what}: written between the elements");
+    }
+
+    /// Whether a byte between the elements is not the `0xff` that gaps were filled with.
+    pub fn gaps_written(&self) -> bool {
         let mut inside = vec![false; self.bytes.as_slice().len()];
         for index in indices(&self.def.dims) {
             let position = self.position(&index);
             inside[position..position + width(self.def.data_type)].fill(true);
         }
-        let gap_written = self.bytes.as_slice().iter().zip(&inside).any(|(byte, inside)| !inside && *byte != 0xff);
-        assert!(!gap_written, "{what}: written between the elements");
+        self.bytes.as_slice().iter().zip(&inside).any(|(byte, inside)| !inside && *byte != 0xff)
     }
 
     fn position(&self, index: &[i64]) -> usize {
