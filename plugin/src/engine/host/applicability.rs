@@ -6,11 +6,12 @@ use hipdnn_schemas::{ConvolutionFwd, DataType, Graph, Operation, Pointwise, Poin
 
 use super::activation::Activation;
 use super::convolution::Element;
-use super::pointwise::{Function, Parameters, Storage};
+use super::nodes::{self, NodeWork};
+use super::pointwise::{Function, Parameters};
 use crate::engine::{Declined, NodeLabel, TensorLabel};
 
 /// The operations that the engine has, by the names of their attribute tables.
-pub const OPERATIONS: &[&str] = &["ConvolutionFwdAttributes", "PointwiseAttributes"];
+pub const OPERATIONS: &[&str] = &["ConvolutionFwdAttributes", "PointwiseAttributes", "ReductionAttributes"];
 
 /// Types of a convolution's input, filter and output, in any mix.
 pub const CONVOLUTION_TYPES: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
@@ -57,12 +58,14 @@ pub fn element(data_type: DataType) -> Option<Element> {
 }
 
 /// What is to be done for a node, and after fusing for several.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum Work {
     /// A convolution and what follows on its sums.
     Convolution(Convolution),
     /// An element-wise function.
     Pointwise(Elementwise),
+    /// A node of any other kind.
+    Node(NodeWork),
 }
 
 /// A convolution and what follows on its sums.
@@ -123,6 +126,7 @@ pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
         .map(|(index, node)| match &node.operation {
             Operation::ConvolutionFwd(c) => check_convolution(graph, index, c),
             Operation::Pointwise(p) => check_pointwise(graph, index, p),
+            Operation::Reduction(r) => nodes::reduction::lower(graph, index, r),
             _ => Err(Declined::Operation { node: NodeLabel::of(graph, index) }),
         })
         .collect()
@@ -210,7 +214,8 @@ fn check_pointwise(graph: &Graph, index: usize, p: &Pointwise) -> Result<Work, D
     Ok(Work::Pointwise(Elementwise { function, inputs, output: p.out_0 }))
 }
 
-fn check_compute_type(graph: &Graph, index: usize, types: &[DataType]) -> Result<(), Declined> {
+/// Declines a node that computes in another type than these.
+pub(super) fn check_compute_type(graph: &Graph, index: usize, types: &[DataType]) -> Result<(), Declined> {
     let data_type = graph.nodes()[index].compute_data_type;
     if types.contains(&data_type) {
         return Ok(());
@@ -218,7 +223,8 @@ fn check_compute_type(graph: &Graph, index: usize, types: &[DataType]) -> Result
     Err(Declined::ComputeType { node: NodeLabel::of(graph, index), data_type, wanted: list(types) })
 }
 
-fn check_type(
+/// Declines a node whose operand has another type than these; `role` is the operand's name in the wire format.
+pub(super) fn check_type(
     graph: &Graph,
     index: usize,
     role: &'static str,
@@ -227,7 +233,6 @@ fn check_type(
 ) -> Result<(), Declined> {
     let data_type = graph.tensor(uid).data_type();
     if types.contains(&data_type) {
-        debug_assert!(Storage::of(data_type).is_some());
         return Ok(());
     }
     let (node, tensor) = (NodeLabel::of(graph, index), TensorLabel::of(graph, uid));

@@ -6,6 +6,7 @@ use hipdnn_schemas::{ConvMode, Graph, Tensor, TensorUid, TensorValue};
 
 use super::applicability::{Convolution, Elementwise, Follow, Operand, Work, alignment, element};
 use super::convolution::{ConvolutionPlan, Element, EpilogueStep, Layout, Problem, Shape};
+use super::nodes::{MAX_INPUTS, MAX_OUTPUTS, NodeKernel, NodeWork};
 use super::pointwise::{PointwiseKernel, Storage, View};
 use super::settings::{Settings, Token};
 use crate::engine::TensorLabel;
@@ -41,6 +42,8 @@ pub enum Step {
     Convolution(Box<ConvolutionStep>),
     /// An element-wise function.
     Pointwise(PointwiseStep),
+    /// A node of any other kind.
+    Node(NodeStep),
 }
 
 /// A convolution and where its operands are.
@@ -71,6 +74,21 @@ pub struct PointwiseStep {
     pub inputs: Vec<Place>,
     /// Its output.
     pub output: Place,
+}
+
+/// A node's kernel and where its operands are.
+#[derive(Debug)]
+pub struct NodeStep {
+    /// What it does, for messages.
+    pub name: &'static str,
+    /// The kernel.
+    pub kernel: Box<dyn NodeKernel>,
+    /// What it reads.
+    pub inputs: Vec<Option<Place>>,
+    /// What it writes.
+    pub outputs: Vec<Option<Place>>,
+    /// Scratch memory.
+    pub scratch: Place,
 }
 
 impl Blueprint {
@@ -177,6 +195,7 @@ impl<'a> Builder<'a> {
             steps.push(match work {
                 Work::Convolution(work) => Step::Convolution(Box::new(self.convolution(work)?)),
                 Work::Pointwise(work) => Step::Pointwise(self.pointwise(work)?),
+                Work::Node(work) => Step::Node(self.node(work)?),
             });
             for uid in operands(work) {
                 if self.last_use.get(&uid) == Some(&index)
@@ -305,6 +324,18 @@ impl<'a> Builder<'a> {
         let inputs = work.inputs.iter().map(|uid| self.place(*uid)).collect::<Result<_, _>>()?;
         Ok(PointwiseStep { kernel, inputs, output: self.place(work.output)? })
     }
+
+    fn node(&mut self, work: &NodeWork) -> Result<NodeStep, Error> {
+        assert!(work.inputs.len() <= MAX_INPUTS && work.outputs.len() <= MAX_OUTPUTS, "a node's operands are few");
+        let kernel = work.recipe.kernel(self.choice.threads);
+        let mut places = |uids: &[Option<TensorUid>]| -> Result<Vec<Option<Place>>, Error> {
+            uids.iter().map(|uid| uid.map(|uid| self.place(uid)).transpose()).collect()
+        };
+        let (inputs, outputs) = (places(&work.inputs)?, places(&work.outputs)?);
+        let scratch = self.planner.take(kernel.scratch_bytes())?;
+        self.planner.give_back(scratch);
+        Ok(NodeStep { name: work.name, kernel, inputs, outputs, scratch: Place::Workspace(scratch.offset) })
+    }
 }
 
 /// Position of the filter in [`operands`] of a convolution.
@@ -322,6 +353,7 @@ fn operands(work: &Work) -> Vec<TensorUid> {
         }
         // The output stands where a convolution has its filter, which no output can be mistaken for.
         Work::Pointwise(p) => p.inputs.iter().copied().chain([p.output]).collect(),
+        Work::Node(node) => node.inputs.iter().chain(&node.outputs).copied().flatten().collect(),
     }
 }
 

@@ -11,6 +11,7 @@ pub mod convert;
 pub mod convolution;
 pub mod fuse;
 pub mod isa;
+pub mod nodes;
 mod os_thread;
 pub mod plan;
 pub mod pointwise;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
-use super::blueprint::{ADDRESSES_ON_STACK, Blueprint, Constant, ConvolutionStep, PointwiseStep, Step};
+use super::blueprint::{ADDRESSES_ON_STACK, Blueprint, Constant, ConvolutionStep, NodeStep, PointwiseStep, Step};
 use super::convolution::{Args, Weights};
 use super::fuse::MAX_OPERANDS;
 use super::isa::Isa;
+use super::nodes;
 use super::resources::{PreparedWeights, Resources};
 use super::threads::Pool;
 use crate::engine::Plan;
@@ -41,7 +42,7 @@ impl HostPlan {
                 let (plan, token) = (&step.plan, step.token.as_ref());
                 token.map(|token| resources.weights(token, plan.packing(), plan.prepared_len())).transpose()
             }
-            Step::Pointwise(_) => Ok(None),
+            Step::Pointwise(_) | Step::Node(_) => Ok(None),
         });
         let weights = weights.collect::<Result<_, _>>()?;
         Ok(HostPlan { weights, pool: resources.pool(threads), isa: Isa::best(), blueprint, _resources: resources })
@@ -97,6 +98,23 @@ impl HostPlan {
         }
         // SAFETY: as in `convolve`; every place is aligned for its element.
         unsafe { step.kernel.run(self.isa, &self.pool, &inputs[..step.inputs.len()], memory.at(step.output)) };
+    }
+
+    /// # Safety
+    /// As [`Plan::execute`], for memory that was resolved.
+    unsafe fn node(&self, step: &NodeStep, memory: &Memory<'_>) {
+        let mut inputs = [std::ptr::null(); nodes::MAX_INPUTS];
+        for (to, place) in inputs.iter_mut().zip(&step.inputs) {
+            *to = place.map_or(std::ptr::null(), |place| memory.at(place).cast_const());
+        }
+        let mut outputs = [std::ptr::null_mut(); nodes::MAX_OUTPUTS];
+        for (to, place) in outputs.iter_mut().zip(&step.outputs) {
+            *to = place.map_or(std::ptr::null_mut(), |place| memory.at(place));
+        }
+        let (inputs, outputs) = (&inputs[..step.inputs.len()], &outputs[..step.outputs.len()]);
+        // SAFETY: as in `convolve`; places in the workspace begin on cache lines, and outputs and scratch memory have their
+        // own while the step runs.
+        unsafe { step.kernel.run(&self.pool, inputs, outputs, memory.at(step.scratch)) };
     }
 }
 
@@ -159,6 +177,8 @@ impl Plan for HostPlan {
                 Step::Convolution(step) => unsafe { self.convolve(index, step, &memory) }?,
                 // SAFETY: as above.
                 Step::Pointwise(step) => unsafe { self.pointwise(step, &memory) },
+                // SAFETY: as above.
+                Step::Node(step) => unsafe { self.node(step, &memory) },
             }
         }
         Ok(())

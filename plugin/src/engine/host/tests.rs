@@ -321,7 +321,15 @@ fn blueprint(graph: &Graph, settings: &Settings) -> Blueprint {
 
 /// Letters for the steps: c for a convolution, p for a pointwise function.
 fn letters(blueprint: &Blueprint) -> String {
-    blueprint.steps.iter().map(|step| if matches!(step, Step::Convolution(_)) { 'c' } else { 'p' }).collect()
+    blueprint
+        .steps
+        .iter()
+        .map(|step| match step {
+            Step::Convolution(_) => 'c',
+            Step::Pointwise(_) => 'p',
+            Step::Node(_) => 'n',
+        })
+        .collect()
 }
 
 /// Executes with a workspace at an odd address, filled with NaN, and something behind it that has to stay.

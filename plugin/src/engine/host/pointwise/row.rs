@@ -15,6 +15,7 @@ pub enum Storage {
     BF16,
     F64,
     I32,
+    I64,
     I8,
     U8,
     /// One byte: zero is false, anything else is true; true is written as 1.
@@ -30,6 +31,7 @@ impl Storage {
             DataType::BFloat16 => Storage::BF16,
             DataType::Double => Storage::F64,
             DataType::Int32 => Storage::I32,
+            DataType::Int64 => Storage::I64,
             DataType::Int8 => Storage::I8,
             DataType::UInt8 => Storage::U8,
             DataType::Boolean => Storage::Boolean,
@@ -40,7 +42,7 @@ impl Storage {
     /// Bytes of an element.
     pub const fn bytes(self) -> usize {
         match self {
-            Storage::F64 => 8,
+            Storage::F64 | Storage::I64 => 8,
             Storage::F32 | Storage::I32 => 4,
             Storage::F16 | Storage::BF16 => 2,
             Storage::I8 | Storage::U8 | Storage::Boolean => 1,
@@ -68,6 +70,7 @@ impl Storage {
                 (Storage::BF16, _) => gather(base, offset, stride, values, bf16::to_f32),
                 (Storage::F64, _) => gather(base, offset, stride, values, |v: f64| v as f32),
                 (Storage::I32, _) => gather(base, offset, stride, values, |v: i32| v as f32),
+                (Storage::I64, _) => gather(base, offset, stride, values, |v: i64| v as f32),
                 (Storage::I8, _) => gather(base, offset, stride, values, |v: i8| f32::from(v)),
                 (Storage::U8, _) => gather(base, offset, stride, values, |v: u8| f32::from(v)),
                 (Storage::Boolean, _) => gather(base, offset, stride, values, |v: u8| f32::from(u8::from(v != 0))),
@@ -92,12 +95,83 @@ impl Storage {
                 (Storage::BF16, _) => scatter(values, base, offset, stride, bf16::from_f32),
                 (Storage::F64, _) => scatter(values, base, offset, stride, f64::from),
                 (Storage::I32, _) => scatter(values, base, offset, stride, |v| v.round_ties_even() as i32),
+                (Storage::I64, _) => scatter(values, base, offset, stride, |v| v.round_ties_even() as i64),
                 (Storage::I8, _) => scatter(values, base, offset, stride, |v| v.round_ties_even() as i8),
                 (Storage::U8, _) => scatter(values, base, offset, stride, |v| v.round_ties_even() as u8),
                 (Storage::Boolean, _) => scatter(values, base, offset, stride, |v| u8::from(v != 0.0)),
             }
         }
     }
+}
+
+impl Storage {
+    /// [`Storage::load`] without loss for all but the largest 64-bit integers.
+    ///
+    /// # Safety
+    /// As [`Storage::load`].
+    pub unsafe fn load_wide(self, base: *const u8, offset: usize, stride: usize, values: &mut [f64]) {
+        // SAFETY: the caller answers for the elements, and each arm reads them as what they are.
+        unsafe {
+            match (self, stride) {
+                (_, 0) => {
+                    let mut one = [0f64];
+                    self.load_wide(base, offset, 1, &mut one);
+                    values.fill(one[0]);
+                }
+                (Storage::F64, 1) => values.copy_from_slice(elements(base, offset, values.len())),
+                (Storage::F32, 1) => gather(base, offset, 1, values, |v: f32| f64::from(v)),
+                (Storage::F32, _) => gather(base, offset, stride, values, |v: f32| f64::from(v)),
+                (Storage::F16, _) => gather(base, offset, stride, values, f16::to_f64),
+                (Storage::BF16, _) => gather(base, offset, stride, values, bf16::to_f64),
+                (Storage::F64, _) => gather(base, offset, stride, values, |v: f64| v),
+                (Storage::I32, _) => gather(base, offset, stride, values, |v: i32| f64::from(v)),
+                (Storage::I64, _) => gather(base, offset, stride, values, |v: i64| v as f64),
+                (Storage::I8, _) => gather(base, offset, stride, values, |v: i8| f64::from(v)),
+                (Storage::U8, _) => gather(base, offset, stride, values, |v: u8| f64::from(v)),
+                (Storage::Boolean, _) => gather(base, offset, stride, values, |v: u8| f64::from(u8::from(v != 0))),
+            }
+        }
+    }
+
+    /// [`Storage::store`] from values that are rounded once.
+    ///
+    /// # Safety
+    /// As [`Storage::store`].
+    pub unsafe fn store_wide(self, values: &[f64], base: *mut u8, offset: usize, stride: usize) {
+        // SAFETY: the caller answers for the elements, and each arm writes them as what they are.
+        unsafe {
+            match self {
+                Storage::F64 => scatter(values, base, offset, stride, |v| v),
+                Storage::F32 => scatter(values, base, offset, stride, |v| v as f32),
+                Storage::F16 => scatter(values, base, offset, stride, f16_of),
+                Storage::BF16 => scatter(values, base, offset, stride, bf16_of),
+                Storage::I32 => scatter(values, base, offset, stride, |v| v.round_ties_even() as i32),
+                Storage::I64 => scatter(values, base, offset, stride, |v| v.round_ties_even() as i64),
+                Storage::I8 => scatter(values, base, offset, stride, |v| v.round_ties_even() as i8),
+                Storage::U8 => scatter(values, base, offset, stride, |v| v.round_ties_even() as u8),
+                Storage::Boolean => scatter(values, base, offset, stride, |v| u8::from(v != 0.0)),
+            }
+        }
+    }
+}
+
+/// To a type that `f32` holds with bits to spare: the step through `f32` rounds to odd, so that only the last one rounds.
+fn odd(value: f64) -> f32 {
+    let near = value as f32;
+    if f64::from(near) == value || value.is_nan() || near.is_infinite() || near == 0.0 {
+        return near;
+    }
+    // Towards zero, then the last bit set: what is dropped later still knows on which side it lay.
+    let towards = if f64::from(near).abs() > value.abs() { f32::from_bits(near.to_bits() - 1) } else { near };
+    f32::from_bits(towards.to_bits() | 1)
+}
+
+fn f16_of(value: f64) -> f16 {
+    f16::from_f32(odd(value))
+}
+
+fn bf16_of(value: f64) -> bf16 {
+    bf16::from_f32(odd(value))
 }
 
 /// # Safety
@@ -116,7 +190,7 @@ unsafe fn elements_mut<'a, T>(base: *mut u8, offset: usize, len: usize) -> &'a m
 
 /// # Safety
 /// Each element that is read is a valid, aligned `T`.
-unsafe fn gather<T: Copy>(base: *const u8, offset: usize, stride: usize, values: &mut [f32], widen: impl Fn(T) -> f32) {
+unsafe fn gather<T: Copy, W>(base: *const u8, offset: usize, stride: usize, values: &mut [W], widen: impl Fn(T) -> W) {
     for (i, value) in values.iter_mut().enumerate() {
         // SAFETY: the caller's promise for element i.
         *value = widen(unsafe { base.cast::<T>().add(offset + i * stride).read() });
@@ -125,7 +199,7 @@ unsafe fn gather<T: Copy>(base: *const u8, offset: usize, stride: usize, values:
 
 /// # Safety
 /// Each element that is written is within a writable, aligned array of `T`.
-unsafe fn scatter<T>(values: &[f32], base: *mut u8, offset: usize, stride: usize, narrow: impl Fn(f32) -> T) {
+unsafe fn scatter<T, W: Copy>(values: &[W], base: *mut u8, offset: usize, stride: usize, narrow: impl Fn(W) -> T) {
     for (i, value) in values.iter().enumerate() {
         // SAFETY: the caller's promise for element i.
         unsafe { base.cast::<T>().add(offset + i * stride).write(narrow(*value)) };
@@ -148,6 +222,7 @@ mod tests {
             // 1e9 has 30 bits; bf16 keeps 8: 0xee6b28 << 6 is rounded to 0xee << 22.
             (Storage::BF16, [0.0, 1.0, -1.0, 2.5, 3.5, 998_244_352.0, -998_244_352.0, nan]),
             (Storage::I32, [0.0, 1.0, -1.0, 2.0, 4.0, 1e9, -1e9, 0.0]),
+            (Storage::I64, [0.0, 1.0, -1.0, 2.0, 4.0, 1e9, -1e9, 0.0]),
             (Storage::I8, [0.0, 1.0, -1.0, 2.0, 4.0, 127.0, -128.0, 0.0]),
             (Storage::U8, [0.0, 1.0, 0.0, 2.0, 4.0, 255.0, 0.0, 0.0]),
             (Storage::Boolean, [0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
@@ -164,7 +239,34 @@ mod tests {
                 for (got, want) in back.iter().zip(want) {
                     assert!(*got == want || (got.is_nan() && want.is_nan()), "{storage:?}: {back:?}");
                 }
+                let (wide, mut back) = (from.map(f64::from), [0f64; 8]);
+                // SAFETY: as above.
+                unsafe {
+                    storage.store_wide(&wide, base, 1, stride);
+                    storage.load_wide(base, 1, stride, &mut back);
+                }
+                for (got, want) in back.iter().zip(want.map(f64::from)) {
+                    assert!(*got == want || (got.is_nan() && want.is_nan()), "{storage:?}, wide: {back:?}");
+                }
             }
         }
+    }
+
+    #[test]
+    fn wide_values_are_rounded_once() {
+        // Just above and below the middle of neighbours of f16 and bf16: rounding to f32 first would hit the middle.
+        let tiny = 2f64.powi(-40);
+        for (value, half, brain) in [
+            (1.0 + 2f64.powi(-11) + tiny, 1.0 + 2f64.powi(-10), 1.0),
+            (1.0 + 2f64.powi(-11) - tiny, 1.0, 1.0),
+            (1.0 + 2f64.powi(-8) + tiny, 1.0 + 2f64.powi(-8), 1.0 + 2f64.powi(-7)),
+            (-1.0 - 2f64.powi(-8) - tiny, -1.0 - 2f64.powi(-8), -1.0 - 2f64.powi(-7)),
+            (1e300, f64::INFINITY, f64::INFINITY),
+            (1e-300, 0.0, 0.0),
+        ] {
+            assert_eq!(f16_of(value).to_f64(), half, "f16 of {value:e}");
+            assert_eq!(bf16_of(value).to_f64(), brain, "bf16 of {value:e}");
+        }
+        assert!(f16_of(f64::NAN).is_nan() && bf16_of(f64::NAN).is_nan());
     }
 }
