@@ -30,6 +30,19 @@ pub struct TextKnob {
     pub max_length: i32,
 }
 
+/// A setting that is one of some words.
+#[derive(Debug, Clone, Copy)]
+pub struct ChoiceKnob {
+    /// Its id.
+    pub id: &'static str,
+    /// What it does.
+    pub description: &'static str,
+    /// What holds when it is not set.
+    pub default: &'static str,
+    /// The words.
+    pub valid: &'static [&'static str],
+}
+
 impl IntKnob {
     /// As the host wants it described.
     pub fn describe(&self) -> Knob {
@@ -86,6 +99,45 @@ impl TextKnob {
             Some(other) => Err(Error::bad_param(format!("knob {id}: wanted text, came {other:?}"))),
         }
     }
+}
+
+impl ChoiceKnob {
+    /// As the host wants it described.
+    pub fn describe(&self) -> Knob {
+        let longest = self.valid.iter().map(|word| word.len()).max().unwrap_or(0);
+        Knob {
+            id: self.id.to_string(),
+            description: self.description.to_string(),
+            default: KnobValue::String(self.default.to_string()),
+            constraint: Some(KnobConstraint::String {
+                max_length: i32::try_from(longest).expect("words are short"),
+                valid: self.valid.iter().map(|word| word.to_string()).collect(),
+            }),
+            deprecated: false,
+        }
+    }
+
+    /// The word that was set, if any.
+    ///
+    /// # Errors
+    /// If it is none of the words.
+    pub fn read(&self, config: &EngineConfig) -> Result<Option<&'static str>, Error> {
+        let (id, wanted) = (self.id, self.valid.join(", "));
+        match find(config, id) {
+            None => Ok(None),
+            Some(KnobValue::String(text)) => match self.valid.iter().find(|word| **word == text) {
+                Some(word) => Ok(Some(word)),
+                None => Err(Error::bad_param(format!("knob {id}: wanted one of {wanted}, came {}", shortened(text)))),
+            },
+            Some(other) => Err(Error::bad_param(format!("knob {id}: wanted one of {wanted}, came {other:?}"))),
+        }
+    }
+}
+
+/// Foreign text in a message.
+pub fn shortened(text: &str) -> String {
+    let short: String = text.chars().take(80).collect();
+    if short.len() < text.len() { format!("{short:?}…") } else { format!("{short:?}") }
 }
 
 /// The last setting of that id: settings of unknown ids are for other engines.

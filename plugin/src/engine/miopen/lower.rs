@@ -1,0 +1,437 @@
+//! Which graphs the MIOpen engine takes, as far as the graph alone tells: graph → list of works, one for each node, or
+//! the reason why not.
+//!
+//! What is asked for here is what steps of the plan can make of it, not what MIOpen takes: tensors that MIOpen does not
+//! take are copied into a layout that it does. The tables here decide, and `SUPPORT.md` is made from them.
+
+use hipdnn_schemas::{Convolution as Geometry, DataType, Graph, Operation, PointwiseMode, Tensor, TensorUid};
+
+use crate::engine::host::pointwise::Parameters;
+use crate::engine::{Declined, NodeLabel, TensorLabel};
+
+/// The operations that the engine has, by the names of their attribute tables.
+pub const OPERATIONS: &[&str] =
+    &["ConvolutionFwdAttributes", "ConvolutionBwdAttributes", "ConvolutionWrwAttributes", "PointwiseAttributes"];
+
+/// Types of a convolution's operands and result, in any mix.
+pub const CONVOLUTION_TYPES: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
+
+/// Types that a convolution sums in: MIOpen has no other for the types above.
+pub const CONVOLUTION_COMPUTE: &[DataType] = &[DataType::Float];
+
+/// Numbers of dimensions of a convolution's tensors: one to three of them are spatial.
+pub const CONVOLUTION_RANKS: std::ops::RangeInclusive<usize> = 3..=5;
+
+/// The largest extent of a convolution, paddings included: MIOpen's numbers are 32 bits wide.
+pub const CONVOLUTION_NUMBERS: u128 = i32::MAX as u128;
+
+/// The most elements of a convolution's tensors, paddings included: bytes of a few of them together do not overflow.
+pub const CONVOLUTION_ELEMENTS: u128 = 1 << 40;
+
+/// Types of a pointwise node's operands and result, in any mix.
+pub const POINTWISE_TYPES: &[DataType] = &[
+    DataType::Float,
+    DataType::Half,
+    DataType::BFloat16,
+    DataType::Double,
+    DataType::Int32,
+    DataType::Int8,
+    DataType::UInt8,
+    DataType::Boolean,
+];
+
+/// Types that a pointwise node may ask to be computed in. All are computed in `f32`, which has every value of the others.
+pub const POINTWISE_COMPUTE: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
+
+/// Which of a convolution's three tensors is computed from the other two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// The output.
+    Forward,
+    /// The gradient of the input.
+    BackwardData,
+    /// The gradient of the filter.
+    BackwardWeights,
+}
+
+/// What is to be done for a node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// A convolution, or one of its gradients.
+    Convolution(Convolution),
+    /// An element-wise function.
+    Pointwise(Pointwise),
+}
+
+/// A convolution, or one of its gradients; the tensors have the places that they have in the forward one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Convolution {
+    /// Which node.
+    pub node: usize,
+    /// Which of the tensors is the result.
+    pub direction: Direction,
+    /// The input, or its gradient.
+    pub x: TensorUid,
+    /// The filter, or its gradient.
+    pub w: TensorUid,
+    /// The output, or its gradient.
+    pub y: TensorUid,
+    /// Paddings, strides, dilations and whether the filter is flipped.
+    pub geometry: Geometry,
+}
+
+/// An element-wise function of tensors.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pointwise {
+    /// Which node.
+    pub node: usize,
+    /// The function.
+    pub mode: PointwiseMode,
+    /// Its scalars.
+    pub parameters: Parameters,
+    /// As many operands as the function takes.
+    pub inputs: Vec<TensorUid>,
+    /// The result.
+    pub output: TensorUid,
+}
+
+impl Convolution {
+    /// The tensor that is computed.
+    pub fn output(&self) -> TensorUid {
+        match self.direction {
+            Direction::Forward => self.y,
+            Direction::BackwardData => self.x,
+            Direction::BackwardWeights => self.w,
+        }
+    }
+
+    /// The tensors that it is computed from.
+    pub fn inputs(&self) -> [TensorUid; 2] {
+        match self.direction {
+            Direction::Forward => [self.x, self.w],
+            Direction::BackwardData => [self.y, self.w],
+            Direction::BackwardWeights => [self.x, self.y],
+        }
+    }
+}
+
+/// Looks at a graph: works in the order of its nodes.
+///
+/// # Errors
+/// The first reason for which the engine leaves the graph to others.
+pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
+    if graph.def().is_override_shape_enabled {
+        return Err(Declined::OverrideShapes);
+    }
+    for tensor in graph.tensors() {
+        check_tensor(graph, tensor)?;
+    }
+    let nodes = graph.nodes().iter().enumerate();
+    nodes
+        .map(|(index, node)| match &node.operation {
+            Operation::ConvolutionFwd(c) => check_convolution(
+                graph,
+                index,
+                Direction::Forward,
+                [("x", c.x), ("w", c.w), ("y", c.y)],
+                &c.convolution,
+            ),
+            Operation::ConvolutionBwd(c) => {
+                let tensors = [("dx", c.dx), ("w", c.w), ("dy", c.dy)];
+                check_convolution(graph, index, Direction::BackwardData, tensors, &c.convolution)
+            }
+            Operation::ConvolutionWrw(c) => {
+                let tensors = [("x", c.x), ("dw", c.dw), ("dy", c.dy)];
+                check_convolution(graph, index, Direction::BackwardWeights, tensors, &c.convolution)
+            }
+            Operation::Pointwise(p) => check_pointwise(graph, index, p),
+            _ => Err(Declined::Operation { node: NodeLabel::of(graph, index) }),
+        })
+        .collect()
+}
+
+fn check_tensor(graph: &Graph, tensor: &Tensor) -> Result<(), Declined> {
+    let label = || TensorLabel::of(graph, tensor.uid());
+    if tensor.ragged().is_some() {
+        return Err(Declined::Ragged { tensor: label() });
+    }
+    let bytes = element_bytes(tensor.data_type());
+    if !tensor.is_virtual() && tensor.alignment() % bytes as i64 != 0 {
+        return Err(Declined::Alignment { tensor: label(), alignment: tensor.alignment(), wanted: bytes });
+    }
+    Ok(())
+}
+
+/// Bytes of an element, 1 for types smaller than that.
+pub fn element_bytes(data_type: DataType) -> usize {
+    (data_type.bits().expect("a checked tensor has a type") as usize / 8).max(1)
+}
+
+fn check_convolution(
+    graph: &Graph,
+    index: usize,
+    direction: Direction,
+    tensors: [(&'static str, TensorUid); 3],
+    geometry: &Geometry,
+) -> Result<Work, Declined> {
+    check_compute_type(graph, index, CONVOLUTION_COMPUTE)?;
+    for (role, uid) in tensors {
+        check_type(graph, index, role, uid, CONVOLUTION_TYPES)?;
+        let rank = graph.tensor(uid).rank();
+        if !CONVOLUTION_RANKS.contains(&rank) {
+            let (node, tensor) = (NodeLabel::of(graph, index), TensorLabel::of(graph, uid));
+            return Err(Declined::Rank { node, role, tensor, rank, wanted: "3 to 5" });
+        }
+    }
+    let [x, w, y] = tensors.map(|(_, uid)| uid);
+    check_size(graph, index, [x, w, y], geometry)?;
+    Ok(Work::Convolution(Convolution { node: index, direction, x, w, y, geometry: geometry.clone() }))
+}
+
+fn check_size(graph: &Graph, index: usize, [x, w, y]: [TensorUid; 3], geometry: &Geometry) -> Result<(), Declined> {
+    let limit = |what, came: u128, most: u128| {
+        let node = || NodeLabel::of(graph, index);
+        if came <= most { Ok(()) } else { Err(Declined::Size { node: node(), what, came, most }) }
+    };
+    let x = graph.tensor(x);
+    let mut padded = x.dims()[0] as u128 * x.dims()[1] as u128;
+    for (axis, extent) in x.dims()[2..].iter().enumerate() {
+        let padding = geometry.pre_padding[axis] as u128 + geometry.post_padding[axis] as u128;
+        limit("an extent with padding", *extent as u128 + padding, CONVOLUTION_NUMBERS)?;
+        padded = padded.saturating_mul(*extent as u128 + padding);
+    }
+    limit("elements with padding", padded, CONVOLUTION_ELEMENTS)?;
+    for uid in [w, y] {
+        let tensor = graph.tensor(uid);
+        for extent in tensor.dims() {
+            limit("an extent", *extent as u128, CONVOLUTION_NUMBERS)?;
+        }
+        limit("elements", tensor.elements() as u128, CONVOLUTION_ELEMENTS)?;
+    }
+    Ok(())
+}
+
+fn check_pointwise(graph: &Graph, index: usize, p: &hipdnn_schemas::Pointwise) -> Result<Work, Declined> {
+    let node = || NodeLabel::of(graph, index);
+    check_compute_type(graph, index, POINTWISE_COMPUTE)?;
+    if matches!(p.mode, PointwiseMode::Unset | PointwiseMode::GenIndex) {
+        return Err(Declined::Mode { node: node(), mode: p.mode });
+    }
+    if let (PointwiseMode::SoftplusFwd | PointwiseMode::SoftplusBwd, Some(beta)) = (p.mode, p.softplus_beta)
+        && (beta == 0.0 || !beta.is_finite())
+    {
+        let (attribute, wanted) = ("softplus_beta", "a finite number other than 0");
+        return Err(Declined::Attribute { node: node(), attribute, value: beta.to_string(), wanted });
+    }
+    let operands = [("in_0", Some(p.in_0)), ("in_1", p.in_1), ("in_2", p.in_2)];
+    let mut inputs = Vec::with_capacity(p.mode.operands());
+    for (role, uid) in operands.into_iter().take(p.mode.operands()) {
+        let uid = uid.expect("a checked pointwise node has its mode's operands");
+        check_type(graph, index, role, uid, POINTWISE_TYPES)?;
+        inputs.push(uid);
+    }
+    check_type(graph, index, "out_0", p.out_0, POINTWISE_TYPES)?;
+    let parameters = Parameters::of(p);
+    Ok(Work::Pointwise(Pointwise { node: index, mode: p.mode, parameters, inputs, output: p.out_0 }))
+}
+
+fn check_compute_type(graph: &Graph, index: usize, types: &[DataType]) -> Result<(), Declined> {
+    let data_type = graph.nodes()[index].compute_data_type;
+    if types.contains(&data_type) {
+        return Ok(());
+    }
+    Err(Declined::ComputeType { node: NodeLabel::of(graph, index), data_type, wanted: list(types) })
+}
+
+fn check_type(
+    graph: &Graph,
+    index: usize,
+    role: &'static str,
+    uid: TensorUid,
+    types: &[DataType],
+) -> Result<(), Declined> {
+    let data_type = graph.tensor(uid).data_type();
+    if types.contains(&data_type) {
+        return Ok(());
+    }
+    let (node, tensor) = (NodeLabel::of(graph, index), TensorLabel::of(graph, uid));
+    Err(Declined::ElementType { node, role, tensor, data_type, wanted: list(types) })
+}
+
+/// `a, b or c`.
+fn list(types: &[DataType]) -> String {
+    let names: Vec<&str> = types.iter().map(|t| t.json_name()).collect();
+    match names.split_last() {
+        Some((last, [])) => last.to_string(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => "none".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hipdnn_schemas::{ConvMode, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, GraphBuilder, TensorDef};
+
+    /// A convolution graph of the three tensors in forward roles, after a change.
+    fn convolution(direction: Direction, change: impl FnOnce(&mut [TensorDef; 3], &mut Geometry)) -> GraphBuilder {
+        let f = DataType::Float;
+        let mut geometry = Geometry::new(2);
+        let mut tensors = [
+            TensorDef::new(0, f, &[2, 4, 9, 9]),
+            TensorDef::new(1, f, &[6, 4, 3, 3]),
+            TensorDef::new(2, f, &[2, 6, 7, 7]),
+        ];
+        change(&mut tensors, &mut geometry);
+        let mut graph = GraphBuilder::new("case").compute(f);
+        let [x, w, y] = tensors.map(|tensor| graph.tensor(tensor));
+        let convolution = geometry;
+        graph.node(
+            "",
+            match direction {
+                Direction::Forward => Operation::ConvolutionFwd(ConvolutionFwd { x, w, y, convolution }),
+                Direction::BackwardData => Operation::ConvolutionBwd(ConvolutionBwd { dy: y, w, dx: x, convolution }),
+                Direction::BackwardWeights => {
+                    Operation::ConvolutionWrw(ConvolutionWrw { x, dy: y, dw: w, convolution })
+                }
+            },
+        );
+        graph
+    }
+
+    const DIRECTIONS: [Direction; 3] = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeights];
+
+    type Change = fn(&mut [TensorDef; 3], &mut Geometry);
+
+    fn set_dims(tensor: &mut TensorDef, dims: &[i64]) {
+        *tensor = TensorDef::new(tensor.uid.0, tensor.data_type, dims);
+    }
+
+    #[test]
+    fn convolutions_of_all_directions_are_taken_or_declined_with_the_reason() {
+        let half = |t: &mut [TensorDef; 3]| t.iter_mut().for_each(|tensor| tensor.data_type = DataType::Half);
+        assert!(lower(&convolution(Direction::Forward, |t, _| half(t)).build().unwrap()).is_ok());
+        let cases: [(&str, Change, Option<&str>); 12] = [
+            ("plain", |_, _| (), None),
+            ("flipped", |_, g| g.mode = ConvMode::Convolution, None),
+            ("groups", |t, _| set_dims(&mut t[1], &[6, 2, 3, 3]), None),
+            ("mixed types", |t, _| (t[0].data_type, t[2].data_type) = (DataType::Half, DataType::BFloat16), None),
+            ("channels last", |t, _| t.iter_mut().for_each(|t| *t = t.clone().channels_last()), None),
+            ("strided", |t, _| t.iter_mut().for_each(|t| t.strides.iter_mut().for_each(|s| *s *= 3)), None),
+            (
+                "one dimension, padded on one side",
+                |t, g| {
+                    *g = Geometry { post_padding: vec![2], ..Geometry::new(1) };
+                    set_dims(&mut t[0], &[2, 4, 9]);
+                    set_dims(&mut t[1], &[6, 4, 3]);
+                    set_dims(&mut t[2], &[2, 6, 9]);
+                },
+                None,
+            ),
+            (
+                "three dimensions",
+                |t, g| {
+                    *g = Geometry::new(3);
+                    set_dims(&mut t[0], &[2, 4, 5, 9, 9]);
+                    set_dims(&mut t[1], &[6, 4, 3, 3, 3]);
+                    set_dims(&mut t[2], &[2, 6, 3, 7, 7]);
+                },
+                None,
+            ),
+            (
+                "four dimensions",
+                |t, g| {
+                    *g = Geometry::new(4);
+                    set_dims(&mut t[0], &[1, 1, 3, 3, 3, 3]);
+                    set_dims(&mut t[1], &[1, 1, 3, 3, 3, 3]);
+                    set_dims(&mut t[2], &[1, 1, 1, 1, 1, 1]);
+                },
+                Some("has 6 dimensions, wanted 3 to 5"),
+            ),
+            ("double", |t, _| t[1].data_type = DataType::Double, Some("is double, wanted float, half or bfloat16")),
+            ("misaligned", |t, _| t[0].alignment = 2, Some("aligned to 2 bytes, wanted a multiple of 4")),
+            (
+                "huge padding",
+                |t, g| {
+                    (g.pre_padding[0], g.post_padding[0]) = (1 << 30, 1 << 30);
+                    set_dims(&mut t[2], &[2, 6, (1 << 31) + 7, 7]);
+                },
+                Some("an extent with padding: wanted at most 2147483647"),
+            ),
+        ];
+        for direction in DIRECTIONS {
+            for (what, change, want) in &cases {
+                let graph = convolution(direction, change).build().unwrap_or_else(|error| panic!("{what}: {error}"));
+                match (lower(&graph), want) {
+                    (Ok(works), None) => {
+                        let [Work::Convolution(work)] = &works[..] else { panic!("{what}: {works:?}") };
+                        assert_eq!((work.x.0, work.w.0, work.y.0, work.direction), (0, 1, 2, direction), "{what}");
+                        assert_eq!(graph.producer(work.output()), Some(0), "{what} {direction:?}");
+                        assert!(work.inputs().iter().all(|uid| graph.consumers(*uid) == [0]), "{what} {direction:?}");
+                    }
+                    (Err(declined), Some(want)) => {
+                        assert!(declined.to_string().contains(want), "{what} {direction:?}: {declined}");
+                    }
+                    (got, want) => panic!("{what} {direction:?}: {got:?}, wanted {want:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn other_reasons_to_decline() {
+        let mut override_shapes = convolution(Direction::Forward, |_, _| ());
+        override_shapes.def_mut().is_override_shape_enabled = true;
+        let mut compute = convolution(Direction::Forward, |_, _| ());
+        compute.def_mut().compute_data_type = DataType::Half;
+        let pointwise = |change: fn(&mut hipdnn_schemas::Pointwise)| {
+            let mut graph = GraphBuilder::new("case").compute(DataType::Float);
+            let a = graph.tensor(TensorDef::new(0, DataType::Float, &[4]));
+            let b = graph.tensor(TensorDef::new(1, DataType::Float, &[4]));
+            let mut node = hipdnn_schemas::Pointwise::unary(PointwiseMode::SoftplusFwd, a, b);
+            change(&mut node);
+            graph.pointwise(node);
+            graph
+        };
+        let mut ragged = pointwise(|_| ());
+        let offsets = ragged.tensor(TensorDef::new(9, DataType::Int32, &[5]));
+        ragged.def_mut().tensors[0].ragged = Some(hipdnn_schemas::Ragged { offset: offsets, multiplier: 1 });
+        let mut integer = pointwise(|_| ());
+        integer.def_mut().tensors[1].data_type = DataType::Int64;
+        let mut matmul = GraphBuilder::new("case").compute(DataType::Float);
+        let [a, b, c] = [0, 1, 2].map(|uid| matmul.tensor(TensorDef::new(uid, DataType::Float, &[4, 4])));
+        matmul.node("product", Operation::Matmul(hipdnn_schemas::Matmul { a, b, c }));
+        for (graph, want) in [
+            (override_shapes, "override shapes"),
+            (compute, "compute_data_type is half, wanted float"),
+            (pointwise(|p| (p.mode, p.axis) = (PointwiseMode::GenIndex, Some(0))), "does not have the mode gen_index"),
+            (pointwise(|p| p.softplus_beta = Some(0.0)), "softplus_beta is 0, wanted a finite number"),
+            (ragged, "tensor 0 is ragged"),
+            (integer, "out_0 (tensor 1) is int64, wanted float, half, bfloat16, double"),
+            (matmul, "node 0 (Matmul \"product\"): the engine does not have this operation"),
+        ] {
+            let declined = lower(&graph.build().unwrap()).unwrap_err().to_string();
+            assert!(declined.contains(want), "{declined}, wanted {want}");
+        }
+    }
+
+    #[test]
+    fn every_pointwise_mode_is_lowered() {
+        for &mode in PointwiseMode::ALL.iter().filter(|mode| mode.operands() > 0) {
+            let mut graph = GraphBuilder::new("case").compute(DataType::Float);
+            let uids = [0, 1, 2, 3].map(|uid| graph.tensor(TensorDef::new(uid, DataType::Half, &[4, 2])));
+            let mut node = hipdnn_schemas::Pointwise::unary(mode, uids[0], uids[3]);
+            node.in_1 = (mode.operands() > 1).then_some(uids[1]);
+            node.in_2 = (mode.operands() > 2).then_some(uids[2]);
+            node.axis = (mode == PointwiseMode::GenIndex).then_some(0);
+            graph.pointwise(node);
+            match lower(&graph.build().unwrap()) {
+                Ok(works) => {
+                    let [Work::Pointwise(work)] = &works[..] else { panic!("{mode}: {works:?}") };
+                    assert_eq!(work.inputs, uids[..mode.operands()], "{mode}");
+                }
+                Err(declined) => assert_eq!(mode, PointwiseMode::GenIndex, "{declined}"),
+            }
+        }
+    }
+}

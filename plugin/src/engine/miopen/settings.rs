@@ -1,0 +1,272 @@
+//! The knobs of the MIOpen engine.
+
+use std::time::Duration;
+
+use hipdnn_schemas::{EngineConfig, Knob};
+
+use crate::engine::knobs::{ChoiceKnob, IntKnob, TextKnob, shortened};
+use crate::error::Error;
+
+/// hipDNN's environment variable that decides about benchmarking, whatever the knobs say: 0 or 1.
+pub const FORCE_BENCHMARKING_VARIABLE: &str = "HIPDNN_FORCE_BENCHMARKING";
+
+const BENCHMARKING: IntKnob = IntKnob {
+    id: "global.benchmarking",
+    description: "1 to time the solvers when the plan is built and take the fastest, as hipdnn_rs.miopen.search=benchmark",
+    default: 0,
+    min: 0,
+    max: 1,
+};
+
+const DETERMINISTIC: IntKnob = IntKnob {
+    id: "global.deterministic",
+    description: "1 to have equal results from equal executions: only solvers that promise it are taken",
+    default: 0,
+    min: 0,
+    max: 1,
+};
+
+const WORKSPACE_LIMIT: IntKnob = IntKnob {
+    id: "global.workspace_size_limit",
+    description: "Bytes that the workspace may have: solvers and intermediates together keep to it",
+    default: i64::MAX,
+    min: 0,
+    max: i64::MAX,
+};
+
+const SEARCH: ChoiceKnob = ChoiceKnob {
+    id: "hipdnn_rs.miopen.search",
+    description: "How the solver of a convolution is chosen: immediate takes MIOpen's own order, benchmark times the \
+                  solvers, tune has MIOpen tune them first",
+    default: "immediate",
+    valid: &["immediate", "benchmark", "tune"],
+};
+
+const SEARCH_TIME: IntKnob = IntKnob {
+    id: "hipdnn_rs.miopen.search_time_ms",
+    description: "Milliseconds after which benchmarking a convolution ends with what it has found",
+    default: 2000,
+    min: 1,
+    max: 24 * 60 * 60 * 1000,
+};
+
+const SOLVERS: TextKnob = TextKnob {
+    id: "hipdnn_rs.miopen.solvers",
+    description: "id,… : the only solvers that are tried, by MIOpen's numbers; empty for all",
+    max_length: 1 << 16,
+};
+
+const SOLVERS_DENIED: TextKnob = TextKnob {
+    id: "hipdnn_rs.miopen.solvers_denied",
+    description: "id,… : solvers that are not tried, by MIOpen's numbers",
+    max_length: 1 << 16,
+};
+
+const STRICT_FP32: IntKnob = IntKnob {
+    id: "hipdnn_rs.miopen.strict_fp32",
+    description: "1 to keep float what the graph calls float: no intermediate of type float is stored in a narrower type, \
+                  and no solver is taken that computes float in a narrower one",
+    default: 0,
+    min: 0,
+    max: 1,
+};
+
+const RECORDED_LAUNCHES: IntKnob = IntKnob {
+    id: "hipdnn_rs.miopen.recorded_launches",
+    description: "1 to launch a solver's kernels directly, as recorded when the plan was built; 0 to call MIOpen each time",
+    default: 1,
+    min: 0,
+    max: 1,
+};
+
+/// How much is done to find a fast solver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Search {
+    /// MIOpen's own order is taken.
+    Immediate,
+    /// Solvers are timed.
+    Benchmark,
+    /// MIOpen tunes solvers first.
+    Tune,
+}
+
+/// What a configuration asks of the MIOpen engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// How much is done to find a fast solver.
+    pub search: Search,
+    /// When timing solvers ends.
+    pub search_time: Duration,
+    /// Whether equal executions have to give equal results.
+    pub deterministic: bool,
+    /// Bytes that the workspace may have.
+    pub workspace_limit: usize,
+    /// The only solvers that are tried; `None` for all.
+    pub solvers: Option<Vec<u64>>,
+    /// Solvers that are not tried.
+    pub solvers_denied: Vec<u64>,
+    /// Whether what the graph calls float stays float.
+    pub strict_fp32: bool,
+    /// Whether kernels are launched as recorded.
+    pub recorded_launches: bool,
+}
+
+impl Settings {
+    /// The knobs, as offered for every graph.
+    pub fn describe() -> Vec<Knob> {
+        let ints = [BENCHMARKING, DETERMINISTIC, WORKSPACE_LIMIT, SEARCH_TIME, STRICT_FP32, RECORDED_LAUNCHES];
+        let texts = [SOLVERS, SOLVERS_DENIED];
+        let ints = ints.iter().map(IntKnob::describe);
+        ints.chain([SEARCH.describe()]).chain(texts.iter().map(TextKnob::describe)).collect()
+    }
+
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    /// If a knob of this engine has a value that it does not take.
+    pub fn new(config: &EngineConfig) -> Result<Settings, Error> {
+        Settings::read(config, std::env::var(FORCE_BENCHMARKING_VARIABLE).ok().as_deref())
+    }
+
+    fn read(config: &EngineConfig, forced: Option<&str>) -> Result<Settings, Error> {
+        let int = |knob: IntKnob| Ok::<i64, Error>(knob.read(config)?.unwrap_or(knob.default));
+        let least = if int(BENCHMARKING)? == 1 { Search::Benchmark } else { Search::Immediate };
+        let search = match SEARCH.read(config)? {
+            Some("tune") => Search::Tune,
+            Some("benchmark") => Search::Benchmark,
+            _ => Search::Immediate,
+        };
+        let search = match forced {
+            Some("0") => Search::Immediate,
+            Some("1") => search.max(Search::Benchmark),
+            other => {
+                if let Some(other) = other.filter(|text| !text.is_empty()) {
+                    let other = shortened(other);
+                    log::warn!("{FORCE_BENCHMARKING_VARIABLE}: wanted 0 or 1, came {other}; left to the knobs");
+                }
+                search.max(least)
+            }
+        };
+        let solvers = ids(SOLVERS, config)?;
+        Ok(Settings {
+            search,
+            search_time: Duration::from_millis(int(SEARCH_TIME)?.unsigned_abs()),
+            deterministic: int(DETERMINISTIC)? == 1,
+            workspace_limit: usize::try_from(int(WORKSPACE_LIMIT)?).unwrap_or(usize::MAX),
+            solvers: (!solvers.is_empty()).then_some(solvers),
+            solvers_denied: ids(SOLVERS_DENIED, config)?,
+            strict_fp32: int(STRICT_FP32)? == 1,
+            recorded_launches: int(RECORDED_LAUNCHES)? == 1,
+        })
+    }
+
+    /// The error of a workspace that needs more than the limit.
+    pub fn too_small(&self, needed: usize) -> Error {
+        let (id, limit) = (WORKSPACE_LIMIT.id, self.workspace_limit);
+        Error::invalid_value(format!("knob {id}: wanted at least {needed} bytes for this graph, came {limit}"))
+    }
+}
+
+/// Parses `id,…`, ascending and each once afterwards.
+fn ids(knob: TextKnob, config: &EngineConfig) -> Result<Vec<u64>, Error> {
+    let text = knob.read(config)?.unwrap_or_default();
+    let entries = text.split(',').map(str::trim).filter(|_| !text.trim().is_empty());
+    let ids = entries.map(|entry| match entry.parse::<u64>() {
+        // 0 is what MIOpen calls "no solution".
+        Ok(id) if id > 0 => Ok(id),
+        _ => {
+            let (knob, came) = (knob.id, shortened(entry));
+            Err(Error::bad_param(format!("knob {knob}: wanted the numbers of solvers, as in 85,86, came {came}")))
+        }
+    });
+    let mut ids = ids.collect::<Result<Vec<u64>, Error>>()?;
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hipdnn_schemas::{KnobConstraint, KnobValue};
+
+    fn config(knobs: &[(&str, KnobValue)]) -> EngineConfig {
+        let knobs = knobs.iter().map(|(id, value)| (id.to_string(), value.clone())).collect();
+        EngineConfig { engine_id: 0, knobs }
+    }
+
+    fn text(text: &str) -> KnobValue {
+        KnobValue::String(text.to_string())
+    }
+
+    #[test]
+    fn what_is_not_set_has_the_default_that_is_described() {
+        let defaults = Settings::read(&EngineConfig::default(), None).unwrap();
+        let described = Settings::describe().into_iter().map(|knob| (knob.id, knob.default)).collect();
+        assert_eq!(Settings::read(&EngineConfig { engine_id: 0, knobs: described }, None).unwrap(), defaults);
+        assert_eq!(defaults.search, Search::Immediate);
+        assert!(defaults.recorded_launches && !defaults.deterministic && !defaults.strict_fp32);
+        assert_eq!((defaults.solvers, defaults.solvers_denied), (None, vec![]));
+    }
+
+    #[test]
+    fn every_described_bound_is_the_bound() {
+        for knob in Settings::describe() {
+            let good = |value: KnobValue| Settings::read(&config(&[(&knob.id, value)]), None).is_ok();
+            match knob.constraint.as_ref().expect("every knob says what it takes") {
+                KnobConstraint::Int { min, max, .. } => {
+                    assert!(good(KnobValue::Int(*min)) && good(KnobValue::Int(*max)), "{}", knob.id);
+                    assert!(!good(KnobValue::Int(min - 1)), "{}", knob.id);
+                    assert!(max.checked_add(1).is_none_or(|more| !good(KnobValue::Int(more))), "{}", knob.id);
+                    assert!(!good(text("1")), "{}", knob.id);
+                }
+                KnobConstraint::String { valid, .. } => {
+                    assert!(valid.iter().all(|word| good(text(word))), "{}", knob.id);
+                    assert!(!good(text("nonsense")) && !good(KnobValue::Int(1)), "{}", knob.id);
+                }
+                KnobConstraint::Float { .. } => panic!("{} is no number with a fraction", knob.id),
+            }
+        }
+    }
+
+    #[test]
+    fn the_search_follows_the_knobs_and_the_environment() {
+        let one = || ("global.benchmarking", KnobValue::Int(1));
+        let search = |word: &str| ("hipdnn_rs.miopen.search", text(word));
+        let cases: [(Vec<(&str, KnobValue)>, Option<&str>, Search); 10] = [
+            (vec![], None, Search::Immediate),
+            (vec![one()], None, Search::Benchmark),
+            (vec![search("benchmark")], None, Search::Benchmark),
+            (vec![one(), search("immediate")], None, Search::Benchmark),
+            (vec![one(), search("tune")], None, Search::Tune),
+            (vec![], Some("1"), Search::Benchmark),
+            (vec![search("tune")], Some("1"), Search::Tune),
+            (vec![one(), search("tune")], Some("0"), Search::Immediate),
+            (vec![one()], Some(""), Search::Benchmark),
+            (vec![one()], Some("yes"), Search::Benchmark),
+        ];
+        for (knobs, forced, want) in cases {
+            assert_eq!(Settings::read(&config(&knobs), forced).unwrap().search, want, "{knobs:?} {forced:?}");
+        }
+    }
+
+    #[test]
+    fn lists_of_solvers_are_numbers() {
+        for (list, want) in [
+            ("", Some(None)),
+            (" ", Some(None)),
+            ("85", Some(Some(vec![85]))),
+            ("91, 85,91", Some(Some(vec![85, 91]))),
+            ("85,", None),
+            ("0", None),
+            ("-1", None),
+            ("ConvDirectNaiveConvFwd", None),
+        ] {
+            let got = Settings::read(&config(&[("hipdnn_rs.miopen.solvers", text(list))]), None);
+            assert_eq!(got.as_ref().ok().map(|settings| settings.solvers.clone()), want, "{list:?}");
+            if let Err(error) = got {
+                assert!(error.to_string().contains("wanted the numbers of solvers"), "{error}");
+            }
+        }
+    }
+}
