@@ -10,8 +10,25 @@ use super::nodes::{self, NodeWork};
 use super::pointwise::{Function, Parameters};
 use crate::engine::{Declined, NodeLabel, TensorLabel};
 
-/// The operations that the engine has, by the names of their attribute tables.
-pub const OPERATIONS: &[&str] = &["ConvolutionFwdAttributes", "PointwiseAttributes", "ReductionAttributes"];
+macro_rules! operations {
+    ($($variant:ident $table:literal: $lower:path,)*) => {
+        /// The operations that the engine has, by the names of their attribute tables.
+        pub const OPERATIONS: &[&str] = &[$($table),*];
+
+        fn lower_node(graph: &Graph, index: usize) -> Result<Work, Declined> {
+            match &graph.nodes()[index].operation {
+                $(Operation::$variant(node) => $lower(graph, index, node),)*
+                _ => Err(Declined::Operation { node: NodeLabel::of(graph, index) }),
+            }
+        }
+    };
+}
+
+operations! {
+    ConvolutionFwd "ConvolutionFwdAttributes": check_convolution,
+    Pointwise "PointwiseAttributes": check_pointwise,
+    Reduction "ReductionAttributes": nodes::reduction::lower,
+}
 
 /// Types of a convolution's input, filter and output, in any mix.
 pub const CONVOLUTION_TYPES: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
@@ -121,15 +138,7 @@ pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
     for tensor in graph.tensors() {
         check_tensor(graph, tensor)?;
     }
-    let nodes = graph.nodes().iter().enumerate();
-    nodes
-        .map(|(index, node)| match &node.operation {
-            Operation::ConvolutionFwd(c) => check_convolution(graph, index, c),
-            Operation::Pointwise(p) => check_pointwise(graph, index, p),
-            Operation::Reduction(r) => nodes::reduction::lower(graph, index, r),
-            _ => Err(Declined::Operation { node: NodeLabel::of(graph, index) }),
-        })
-        .collect()
+    (0..graph.nodes().len()).map(|index| lower_node(graph, index)).collect()
 }
 
 fn check_tensor(graph: &Graph, tensor: &Tensor) -> Result<(), Declined> {

@@ -78,6 +78,15 @@ pub enum Task {
     Backward,
 }
 
+/// What shares an element of scale and bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Affine {
+    /// The elements of a group: strides along reduced dimensions are 0.
+    PerGroup,
+    /// The same element of every group: strides along kept dimensions are 0.
+    PerElement,
+}
+
 /// A normalisation.
 #[derive(Clone, Debug)]
 pub struct Normalization {
@@ -87,6 +96,8 @@ pub struct Normalization {
     pub dims: Vec<usize>,
     /// For each dimension of `x` whether it numbers elements of a group.
     pub reduced: Vec<bool>,
+    /// What shares an element of scale and bias.
+    pub affine: Affine,
     /// Whether the mean is subtracted; without that a group is divided by its root mean square.
     pub centred: bool,
     /// Where operands lie, by [`Slot`].
@@ -152,6 +163,7 @@ pub struct Memory {
 #[derive(Clone, Debug)]
 pub struct NormalizationKernel {
     task: Task,
+    affine: Affine,
     centred: bool,
     storage: [Option<Storage>; SLOTS],
     epsilon: Scalar,
@@ -335,18 +347,10 @@ impl NormalizationKernel {
             }
         }
         let exchanged: Vec<bool> = work.reduced.iter().map(|reduced| !reduced).collect();
-        let shared = [Slot::Dscale, Slot::Dbias].iter().any(|slot| {
-            let view = work.views[*slot as usize].as_ref();
-            view.is_some_and(|view| {
-                let kept = view.strides.iter().zip(&work.dims).zip(&work.reduced);
-                // With one group both ways are the same, and this one has fewer passes.
-                groups > 1 && !per_group(kept.map(|((s, d), r)| (*s, *d, *r))) || !elementless(view, &work.dims)
-            }) && !work.views[*slot as usize].as_ref().is_none_or(|view| {
-                per_group(view.strides.iter().zip(&work.dims).zip(&work.reduced).map(|((s, d), r)| (*s, *d, *r)))
-            })
-        });
+        let across = work.task == Task::Backward && work.affine == Affine::PerElement;
         NormalizationKernel {
             task: work.task,
+            affine: work.affine,
             centred: work.centred,
             storage: std::array::from_fn(|i| work.views[i].as_ref().map(|view| view.storage)),
             epsilon: work.epsilon,
@@ -354,7 +358,98 @@ impl NormalizationKernel {
             groups,
             count,
             walk: Walk::new(&dims, &work.reduced),
-            across: shared.then(|| Walk::new(&dims, &exchanged)),
+            across: across.then(|| Walk::new(&dims, &exchanged)),
+        }
+    }
+
+    /// Bytes of memory that a run works in, aligned for `f64`.
+    pub fn scratch_bytes(&self) -> usize {
+        self.scratch_len() * size_of::<f64>()
+    }
+
+    /// The moments of each group, its sums for the gradient, and the sums of segments, which are used one after the other.
+    fn scratch_len(&self) -> usize {
+        let across = self.across.as_ref().map_or(0, |walk| walk.partial_len(2));
+        let sums = if self.task == Task::Backward { 2 } else { 0 };
+        self.groups * (2 + sums) + self.walk.partial_len(3).max(across)
+    }
+
+    /// Normalises.
+    ///
+    /// # Safety
+    /// Each operand that has a view has memory of that view: aligned for its storage, readable, for results writable and
+    /// used by nobody else. `out` may be `x` or `dy` where their views are the same; no other operands overlap results.
+    /// Scalars that are read and the scratch memory are there as [`Memory`] says.
+    pub unsafe fn run(&self, isa: Isa, pool: &Pool, memory: &Memory) {
+        // SAFETY: the caller's promise about scalars.
+        let (epsilon, momentum) = unsafe { (self.epsilon.get(memory.epsilon), self.momentum.get(memory.momentum)) };
+        let scratch = memory.scratch.cast::<f64>();
+        let run = &Run {
+            kernel: self,
+            isa,
+            operands: memory.operands,
+            epsilon,
+            momentum,
+            mean: scratch,
+            inverse: scratch.wrapping_add(self.groups),
+            sums: scratch.wrapping_add(2 * self.groups),
+            partials: scratch.wrapping_add(self.groups * if self.task == Task::Backward { 4 } else { 2 }),
+        };
+        let walk = &self.walk;
+        let blocks = walk.block_count();
+        if walk.segments == 1 {
+            let per_unit = walk.blocks_per_unit();
+            pool.run(blocks.div_ceil(per_unit), &|unit| {
+                for block in unit * per_unit..((unit + 1) * per_unit).min(blocks) {
+                    // SAFETY: the caller's promise; no other unit has this block.
+                    unsafe { run.whole(walk, block) };
+                }
+            });
+        } else {
+            let units = blocks * walk.segments;
+            let each = |unit: usize| (unit / walk.segments, unit % walk.segments);
+            if !run.given() {
+                pool.run(units, &|unit| {
+                    let (block, segment) = each(unit);
+                    // SAFETY: as above; no other unit has this segment of the block.
+                    unsafe { run.store_moments(walk, block, segment, &run.moments(walk, block, segment)) };
+                });
+            }
+            // SAFETY: as above; the sums of segments are complete.
+            pool.run(blocks, &|block| unsafe { run.finish_moments(walk, block, &run.joined_moments(walk, block)) });
+            if self.task == Task::Backward {
+                pool.run(units, &|unit| {
+                    let (block, segment) = each(unit);
+                    // SAFETY: as above; the moments of groups are complete.
+                    unsafe { run.store_sums(walk, block, segment, &run.gradient_sums(walk, block, segment)) };
+                });
+                // SAFETY: as above; the sums of segments are complete.
+                pool.run(blocks, &|block| unsafe { run.finish_sums(walk, block, &run.joined_sums(walk, block)) });
+            }
+            pool.run(units, &|unit| {
+                let (block, segment) = each(unit);
+                // SAFETY: as above; moments and sums of groups are complete.
+                unsafe { run.apply(walk, block, segment) };
+            });
+        }
+        let Some(walk) = &self.across else { return };
+        let blocks = walk.block_count();
+        if walk.segments == 1 {
+            let per_unit = walk.blocks_per_unit();
+            pool.run(blocks.div_ceil(per_unit), &|unit| {
+                for block in unit * per_unit..((unit + 1) * per_unit).min(blocks) {
+                    // SAFETY: as above; the moments of groups are complete.
+                    unsafe { run.finish_across(walk, block, &run.across_sums(walk, block, 0)) };
+                }
+            });
+        } else {
+            pool.run(blocks * walk.segments, &|unit| {
+                let (block, segment) = (unit / walk.segments, unit % walk.segments);
+                // SAFETY: as above.
+                unsafe { run.store_sums(walk, block, segment, &run.across_sums(walk, block, segment)) };
+            });
+            // SAFETY: as above; the sums of segments are complete.
+            pool.run(blocks, &|block| unsafe { run.finish_across(walk, block, &run.joined_sums(walk, block)) });
         }
     }
 }
