@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use hipdnn_sdk_bindings::hip::{Hip, LIBRARY_NAMES, Status};
+use hipdnn_sdk_bindings::hip::{Hip, LIBRARY_NAMES, hipError_t};
 
 /// Environment variable that decides for or against the host engine: `auto` (the default: where there is no GPU), `on`
 /// or `off`.
@@ -74,13 +74,13 @@ fn gpus() -> Gpus {
     let hip = unsafe { Hip::open(candidates()) }.map_err(|error| error.to_string())?;
     let mut count = 0;
     // SAFETY: a place for one number.
-    let status = unsafe { (hip.get_device_count)(&mut count) };
-    let answer = if status == Status::Success {
+    let status = unsafe { (hip.functions.hipGetDeviceCount)(&mut count) };
+    let answer = if status == hipError_t::hipSuccess {
         log::info!("{} has {count} device(s)", hip.library.path().display());
         if count > 0 { Ok(count) } else { Err(format!("{} has no device", hip.library.path().display())) }
     } else {
         // SAFETY: HIP takes any number here.
-        let text = unsafe { (hip.get_error_string)(status) };
+        let text = unsafe { (hip.functions.hipGetErrorString)(status) };
         let text = if text.is_null() {
             status.to_string()
         } else {

@@ -1,45 +1,44 @@
-//! HIP's run-time library, as far as it tells whether there is a device.
+//! HIP's run-time library.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
 
-use crate::library::{Library, LibraryError};
-
-c_enum! {
-    /// `hipError_t`.
-    Status, "hip" {
-        Success = 0,
-        ErrorInvalidValue = 1,
-        ErrorOutOfMemory = 2,
-        ErrorNotInitialized = 3,
-        ErrorInsufficientDriver = 35,
-        ErrorNoDevice = 100,
-        ErrorInvalidDevice = 101,
-        ErrorUnknown = 999,
-    }
-}
+pub use crate::generated::hip::*;
+use crate::library::{self, Library, LibraryError, Lookup};
 
 /// The names that the library has been released under, newest first. Names with a version come first: the bare one
 /// belongs to development packages.
 pub const LIBRARY_NAMES: &[&str] = &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"];
 
-/// Functions of `libamdhip64.so`. They are good as long as `library` is open.
+/// Ends the list of a launch's `extra`.
+pub const HIP_LAUNCH_PARAM_END: *mut c_void = std::ptr::without_provenance_mut(3);
+
+/// Comes before the address of a launch's packed arguments.
+pub const HIP_LAUNCH_PARAM_BUFFER_POINTER: *mut c_void = std::ptr::without_provenance_mut(1);
+
+/// Comes before the address of the number of their bytes.
+pub const HIP_LAUNCH_PARAM_BUFFER_SIZE: *mut c_void = std::ptr::without_provenance_mut(2);
+
+/// The default stream, by a name that means it whatever the compiler was told.
+#[expect(non_upper_case_globals, reason = "the header's name")]
+pub const hipStreamLegacy: hipStream_t = std::ptr::without_provenance_mut(1);
+
+/// The calling thread's own default stream.
+#[expect(non_upper_case_globals, reason = "the header's name")]
+pub const hipStreamPerThread: hipStream_t = std::ptr::without_provenance_mut(2);
+
+/// An open HIP. The table is good as long as the library is open, and HIP does not take being unloaded after use: it
+/// keeps threads and handlers of its own.
 #[derive(Debug)]
 pub struct Hip {
-    /// `hipInit`
-    pub init: unsafe extern "C" fn(flags: u32) -> Status,
-    /// `hipGetDeviceCount`
-    pub get_device_count: unsafe extern "C" fn(count: *mut c_int) -> Status,
-    /// `hipRuntimeGetVersion`
-    pub runtime_get_version: unsafe extern "C" fn(version: *mut c_int) -> Status,
-    /// `hipGetErrorString`
-    pub get_error_string: unsafe extern "C" fn(status: Status) -> *const c_char,
-    /// The open library.
+    /// Its functions.
+    pub functions: Functions,
+    /// The library.
     pub library: Library,
 }
 
 impl Hip {
-    /// Opens the first candidate that is a HIP library.
+    /// Opens the first candidate that opens.
     ///
     /// # Safety
     /// As [`Library::open`].
@@ -48,18 +47,48 @@ impl Hip {
     /// If none opens, or the one that does lacks a function.
     pub unsafe fn open(candidates: impl IntoIterator<Item = PathBuf>) -> Result<Hip, LibraryError> {
         // SAFETY: the caller's promise.
-        let library = unsafe { Library::open("HIP (libamdhip64.so)", candidates) }?;
-        // SAFETY: the signatures are those of `hip_runtime_api.h`, and the table keeps the library.
-        unsafe {
-            Ok(Hip {
-                init: library.symbol(c"hipInit")?,
-                get_device_count: library.symbol(c"hipGetDeviceCount")?,
-                runtime_get_version: library.symbol(c"hipRuntimeGetVersion")?,
-                get_error_string: library.symbol(c"hipGetErrorString")?,
-                library,
-            })
+        Hip::new(unsafe { Library::open("HIP (libamdhip64.so)", candidates) }?)
+    }
+
+    /// Takes the HIP that another library was linked to, which may be one of several in the process. If the loader does
+    /// not tell, it is the one that the process has loaded.
+    ///
+    /// # Errors
+    /// If the process has none, or it lacks a function.
+    pub fn of(user: &dyn Lookup) -> Result<Hip, LibraryError> {
+        let linked = user.address(c"hipGetDevice").and_then(library::file_of);
+        let names = LIBRARY_NAMES.iter().map(PathBuf::from);
+        let candidates: Vec<_> = linked.into_iter().chain(names).chain(loaded()).collect();
+        match candidates.iter().find_map(Library::loaded) {
+            Some(library) => Hip::new(library),
+            None => Err(LibraryError::LibraryNotFound {
+                library: format!("the HIP that {} uses", user.path().display()),
+                tried: candidates.into_iter().map(|path| (path, "not loaded".to_owned())).collect(),
+            }),
         }
     }
+
+    fn new(library: Library) -> Result<Hip, LibraryError> {
+        // SAFETY: these names belong to HIP, whatever file has them.
+        let functions = unsafe { Functions::load(&library) }?;
+        Ok(Hip { functions, library })
+    }
+
+    /// What `hipRuntimeGetVersion` says, for instance 70253211 for 7.2.53211.
+    ///
+    /// # Errors
+    /// HIP's status: some releases tell nothing where there is no device.
+    pub fn version(&self) -> Result<c_int, hipError_t> {
+        let mut version = 0;
+        // SAFETY: a place for one number, and the library is open.
+        let status = unsafe { (self.functions.hipRuntimeGetVersion)(&mut version) };
+        if status == hipError_t::hipSuccess { Ok(version) } else { Err(status) }
+    }
+}
+
+/// Files of HIP libraries that the process has loaded.
+pub fn loaded() -> Vec<PathBuf> {
+    library::mapped("libamdhip64.so")
 }
 
 #[cfg(test)]
@@ -73,6 +102,11 @@ mod tests {
             unsafe { (Hip::open(["/nonexistent/libamdhip64.so.7".into()]), Hip::open(["libc.so.6".into()])) };
         assert!(matches!(missing.unwrap_err(), LibraryError::LibraryNotFound { tried, .. } if tried.len() == 1));
         assert!(matches!(foreign.unwrap_err(), LibraryError::SymbolMissing { symbol, .. } if symbol == "hipInit"));
-        assert_eq!(Status::ErrorNoDevice.to_string(), "hipErrorNoDevice");
+    }
+
+    #[test]
+    fn numbers_without_a_name_are_shown_as_numbers() {
+        assert_eq!(hipError_t::hipErrorNoDevice.to_string(), "hipErrorNoDevice");
+        assert_eq!(hipError_t(4242).to_string(), "hipError_t 4242");
     }
 }

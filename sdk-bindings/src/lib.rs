@@ -60,8 +60,11 @@ const fn terminated(text: &'static str) -> &'static std::ffi::CStr {
     }
 }
 
+mod generated;
 pub mod hip;
 pub mod hipdnn;
+pub mod hiprtc;
 pub mod library;
 pub mod miopen;
 pub mod ort;
+pub mod rocm;

@@ -1,7 +1,8 @@
 //! Finding, opening and checking shared libraries.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int, c_void};
 use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
 
 use libloading::os::unix;
 
@@ -78,6 +79,17 @@ impl Library {
         Err(LibraryError::LibraryNotFound { library: library.to_string(), tried })
     }
 
+    /// Opens a library if the process has it already: of that file, or of that soname.
+    pub fn loaded(path: impl AsRef<Path>) -> Option<Library> {
+        // <dlfcn.h> of Linux and its C libraries.
+        const RTLD_NOLOAD: c_int = 4;
+        let path = path.as_ref();
+        let flags = unix::RTLD_NOW | unix::RTLD_LOCAL | RTLD_NOLOAD;
+        // SAFETY: nothing is loaded, so no initialiser runs; whoever loaded it keeps it, or this handle does.
+        let inner = unsafe { unix::Library::open(Some(path), flags) }.ok()?;
+        Some(Library { inner, path: path.to_path_buf() })
+    }
+
     /// The candidate that was opened.
     pub fn path(&self) -> &Path {
         &self.path
@@ -93,10 +105,7 @@ impl Library {
     /// [`LibraryError::SymbolMissing`].
     pub unsafe fn symbol<T: Copy>(&self, name: &CStr) -> Result<T, LibraryError> {
         // SAFETY: the caller's duties are the same.
-        unsafe { self.optional(name) }.ok_or_else(|| LibraryError::SymbolMissing {
-            symbol: name.to_string_lossy().into_owned(),
-            library: self.path.clone(),
-        })
+        unsafe { required(self, name) }
     }
 
     /// The exported function `name`, if the library has it.
@@ -104,12 +113,99 @@ impl Library {
     /// # Safety
     /// As [`Library::symbol`].
     pub unsafe fn optional<T: Copy>(&self, name: &CStr) -> Option<T> {
-        const { assert!(size_of::<T>() == size_of::<*const ()>(), "a symbol is an address") };
-        // SAFETY: the caller vouches for the signature.
-        let symbol = unsafe { self.inner.get::<T>(name.to_bytes_with_nul()) }.ok()?;
-        // A symbol may exist with address null (a weak one); as a function pointer that would be undefined.
-        if symbol.clone().as_raw_ptr().is_null() { None } else { Some(*symbol) }
+        // SAFETY: the caller's duties are the same.
+        unsafe { optional(self, name) }
     }
+}
+
+/// Where the functions of a table are looked up.
+pub trait Lookup {
+    /// The address of the exported function `name`.
+    fn address(&self, name: &CStr) -> Option<NonNull<c_void>>;
+
+    /// The library, for messages.
+    fn path(&self) -> &Path;
+}
+
+impl Lookup for Library {
+    /// Dependencies are asked too: the address may be in one of them.
+    fn address(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        // SAFETY: the address is only looked at.
+        let symbol = unsafe { self.inner.get::<*mut c_void>(name.to_bytes_with_nul()) }.ok()?;
+        // A symbol may exist with address null (a weak one).
+        NonNull::new(symbol.as_raw_ptr())
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The function `name`, if there is one.
+///
+/// # Safety
+/// As [`Library::symbol`].
+pub unsafe fn optional<T: Copy>(lookup: &dyn Lookup, name: &CStr) -> Option<T> {
+    const { assert!(size_of::<T>() == size_of::<*const ()>(), "a function pointer is an address") };
+    let address = lookup.address(name)?;
+    // SAFETY: the sizes are equal, the address isn't null, and the caller vouches for the signature.
+    Some(unsafe { std::mem::transmute_copy(&address) })
+}
+
+/// The function `name`.
+///
+/// # Safety
+/// As [`Library::symbol`].
+///
+/// # Errors
+/// [`LibraryError::SymbolMissing`].
+pub unsafe fn required<T: Copy>(lookup: &dyn Lookup, name: &CStr) -> Result<T, LibraryError> {
+    // SAFETY: the caller's duties are the same.
+    unsafe { optional(lookup, name) }.ok_or_else(|| LibraryError::SymbolMissing {
+        symbol: name.to_string_lossy().into_owned(),
+        library: lookup.path().to_path_buf(),
+    })
+}
+
+/// The file that the process has mapped at an address.
+pub fn file_of(address: NonNull<c_void>) -> Option<PathBuf> {
+    file_at(&maps(), address.as_ptr() as usize)
+}
+
+/// The files that the process has mapped whose names start so, in the order of their addresses.
+pub fn mapped(prefix: &str) -> Vec<PathBuf> {
+    files_named(&maps(), prefix)
+}
+
+fn maps() -> String {
+    // Paths need not be UTF-8; such a one doesn't name a library that is looked for.
+    String::from_utf8_lossy(&std::fs::read("/proc/self/maps").unwrap_or_default()).into_owned()
+}
+
+fn file_at(maps: &str, address: usize) -> Option<PathBuf> {
+    maps.lines().find_map(|line| {
+        let (start, rest) = line.split_once('-')?;
+        let (end, _) = rest.split_once(' ')?;
+        let [start, end] = [start, end].map(|text| usize::from_str_radix(text, 16));
+        let holds = start.ok()? <= address && address < end.ok()?;
+        holds.then(|| mapped_path(line)).flatten().map(PathBuf::from)
+    })
+}
+
+fn files_named(maps: &str, prefix: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for path in maps.lines().filter_map(mapped_path) {
+        let named = path.rsplit('/').next().is_some_and(|name| name.starts_with(prefix));
+        if named && files.last().is_none_or(|last| last != Path::new(path)) {
+            files.push(PathBuf::from(path));
+        }
+    }
+    files
+}
+
+/// The path in a line of memory maps, the last of its fields.
+fn mapped_path(line: &str) -> Option<&str> {
+    line.find('/').map(|at| &line[at..])
 }
 
 /// The dynamic loader's own sentence; libloading keeps it as the source of its error.
@@ -149,5 +245,36 @@ mod tests {
         // SAFETY: the symbol does not exist, so no pointer comes of it.
         let missing = unsafe { library.symbol::<unsafe extern "C" fn()>(c"no_such_function_here") }.unwrap_err();
         assert_eq!(missing.to_string(), "libc.so.6 has no symbol no_such_function_here");
+    }
+
+    #[test]
+    fn a_library_that_is_not_loaded_is_not_opened() {
+        let library = Library::loaded("libc.so.6").expect("the C library is loaded");
+        assert!(Library::loaded("/nonexistent/a.so").is_none());
+        let abs = library.address(c"abs").expect("abs");
+        let file = file_of(abs).expect("a file");
+        let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+        assert!(name.starts_with("libc"), "{name}");
+        assert!(mapped(&name).contains(&file));
+        let opened = Library::loaded(&file).expect("the same library");
+        assert_eq!(opened.address(c"abs"), Some(abs));
+    }
+
+    #[test]
+    fn libraries_are_found_among_the_maps() {
+        let maps = "7f0000-7f1000 r--p 0 08:01 1 /usr/lib/libc.so.6\n\
+                    7f1000-7f2000 r-xp 0 08:01 2    /opt/my rocm/lib/libamdhip64.so.7.2.0\n\
+                    7f2000-7f3000 rw-p 0 08:01 2    /opt/my rocm/lib/libamdhip64.so.7.2.0\n\
+                    7f3000-7f4000 rw-p 0 0 0 [heap]";
+        let hip = PathBuf::from("/opt/my rocm/lib/libamdhip64.so.7.2.0");
+        assert_eq!(files_named(maps, "libamdhip64.so"), std::slice::from_ref(&hip));
+        assert!(
+            files_named("7f0-7f1 r--p 0 08:01 1 /usr/lib/libamdhip64.so.7/other.so\n", "libamdhip64.so").is_empty()
+        );
+        for (address, want) in
+            [(0x7f1000, Some(&hip)), (0x7f2fff, Some(&hip)), (0x7f3000, None), (0x7f4000, None), (0, None)]
+        {
+            assert_eq!(file_at(maps, address).as_ref(), want, "{address:x}");
+        }
     }
 }

@@ -1,43 +1,34 @@
-//! MIOpen's library: opening it and asking for its version.
+//! MIOpen's library.
 //!
 //! Builds of MIOpen exist whose public names only forward to hipDNN, which would call its plugins, which would call
-//! MIOpen. There the implementation has the same names with `_impl` behind them: [`MiOpen::symbol`] prefers those.
+//! MIOpen. There the implementation has the same names with `_impl` behind them, in a library of its own: those are
+//! taken where they exist.
 
-use std::ffi::{CStr, CString};
-use std::path::PathBuf;
+use std::ffi::{CStr, CString, c_void};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
 
-use crate::library::{Library, LibraryError};
-
-c_enum! {
-    /// `miopenStatus_t`.
-    Status, "miopenStatus" {
-        Success = 0,
-        NotInitialized = 1,
-        InvalidValue = 2,
-        BadParm = 3,
-        AllocFailed = 4,
-        InternalError = 5,
-        NotImplemented = 6,
-        UnknownError = 7,
-        UnsupportedOp = 8,
-        GpuOperationsSkipped = 9,
-        VersionMismatch = 10,
-    }
-}
+pub use crate::generated::miopen::*;
+use crate::library::{self, Library, LibraryError, Lookup, required};
 
 /// The name that the library has been released under.
 pub const LIBRARY_NAME: &str = "libMIOpen.so.1";
+
+/// The library of a forwarding build's implementation, beside the one that forwards.
+const IMPLEMENTATION_NAMES: [&str; 2] = ["libMIOpen_private.so.1", "libMIOpen_private.so"];
 
 /// The major version whose functions are known here.
 pub const MAJOR_VERSION: usize = 3;
 
 /// `miopenGetVersion`
-type GetVersion = unsafe extern "C" fn(major: *mut usize, minor: *mut usize, patch: *mut usize) -> Status;
+type GetVersion = unsafe extern "C" fn(major: *mut usize, minor: *mut usize, patch: *mut usize) -> miopenStatus_t;
 
-/// An open MIOpen of a known major version.
+/// An open MIOpen of a known major version. The table is good as long as this lives.
 #[derive(Debug)]
 pub struct MiOpen {
-    library: Library,
+    /// Its functions.
+    pub functions: Functions,
+    files: Files,
     version: [usize; 3],
 }
 
@@ -53,17 +44,23 @@ impl MiOpen {
     pub unsafe fn open(candidates: impl IntoIterator<Item = PathBuf>) -> Result<MiOpen, LibraryError> {
         // SAFETY: the caller's promise.
         let library = unsafe { Library::open("MIOpen (libMIOpen.so.1)", candidates) }?;
+        // SAFETY: the implementation is what the library that the caller vouches for would load itself.
+        let files = Files { implementation: unsafe { implementation(&library) }, library };
         // SAFETY: the signature is that of `miopen.h`, and the library is open.
-        let get_version: GetVersion = unsafe { symbol(&library, c"miopenGetVersion") }?;
+        let get_version: GetVersion = unsafe { required(&files, c"miopenGetVersion") }?;
         let [mut major, mut minor, mut patch] = [0; 3];
         // SAFETY: three places for numbers.
         let status = unsafe { get_version(&mut major, &mut minor, &mut patch) };
-        if status != Status::Success || major != MAJOR_VERSION {
-            let found = if status == Status::Success { format!("{major}.{minor}.{patch}") } else { status.to_string() };
-            let path = library.path().to_path_buf();
+        let asked = status == miopenStatus_t::miopenStatusSuccess;
+        if !asked || major != MAJOR_VERSION {
+            let found = if asked { format!("{major}.{minor}.{patch}") } else { status.to_string() };
+            let path = files.library.path().to_path_buf();
             return Err(LibraryError::VersionMismatch { wanted: format!("{MAJOR_VERSION}.x"), found, path });
         }
-        Ok(MiOpen { library, version: [major, minor, patch] })
+        // SAFETY: it is MIOpen of a version that has these functions with these signatures; an implementation has the
+        // signature of its public face.
+        let functions = unsafe { Functions::load(&files) }?;
+        Ok(MiOpen { functions, files, version: [major, minor, patch] })
     }
 
     /// Major, minor and patch version.
@@ -71,29 +68,41 @@ impl MiOpen {
         self.version
     }
 
-    /// The function of that name, or rather of its implementation.
-    ///
-    /// # Safety
-    /// As [`Library::symbol`].
-    ///
-    /// # Errors
-    /// If the library has neither.
-    pub unsafe fn symbol<T: Copy>(&self, name: &CStr) -> Result<T, LibraryError> {
-        // SAFETY: the caller's promise.
-        unsafe { symbol(&self.library, name) }
+    /// Where its functions are, and those of the libraries that it is linked to.
+    pub fn lookup(&self) -> &dyn Lookup {
+        &self.files
+    }
+}
+
+/// The library and, in a forwarding build, the one of the implementation.
+#[derive(Debug)]
+struct Files {
+    library: Library,
+    implementation: Option<Library>,
+}
+
+impl Lookup for Files {
+    fn address(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        let implementation = CString::new([name.to_bytes(), b"_impl"].concat()).expect("a C string has no NUL within");
+        let private = self.implementation.as_ref();
+        private
+            .and_then(|library| library.address(&implementation))
+            .or_else(|| self.library.address(&implementation))
+            .or_else(|| self.library.address(name))
+    }
+
+    fn path(&self) -> &Path {
+        self.library.path()
     }
 }
 
 /// # Safety
-/// As [`Library::symbol`].
-unsafe fn symbol<T: Copy>(library: &Library, name: &CStr) -> Result<T, LibraryError> {
-    let implementation = CString::new([name.to_bytes(), b"_impl"].concat()).expect("a C string has no NUL within");
-    // SAFETY: the caller's promise; an implementation has the signature of its public face.
-    match unsafe { library.optional(&implementation) } {
-        Some(function) => Ok(function),
-        // SAFETY: as above.
-        None => unsafe { library.symbol(name) },
-    }
+/// As [`Library::open`] for the library's implementation.
+unsafe fn implementation(library: &Library) -> Option<Library> {
+    let file = library.address(c"miopenGetVersion").and_then(library::file_of)?;
+    let candidates = IMPLEMENTATION_NAMES.iter().map(|name| file.with_file_name(name)).filter(|path| path.is_file());
+    // SAFETY: the caller's promise.
+    unsafe { Library::open("MIOpen's implementation", candidates) }.ok()
 }
 
 #[cfg(test)]

