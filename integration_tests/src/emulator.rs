@@ -454,13 +454,13 @@ impl Stream {
     pub fn capture<T>(&self, body: impl FnOnce() -> T) -> Result<(CapturedGraph, T), HipError> {
         const GLOBAL: c_int = 0;
         // SAFETY: the stream is live.
-        self.hip
-            .check("hipStreamBeginCapture", unsafe { (self.hip.functions.stream_begin_capture)(self.raw, GLOBAL) })?;
+        let code = unsafe { (self.hip.functions.stream_begin_capture)(self.raw, GLOBAL) };
+        self.hip.check("hipStreamBeginCapture", code)?;
         let value = body();
         let mut graph = std::ptr::null_mut();
         // SAFETY: the stream is live, and there is a place for one handle.
-        self.hip
-            .check("hipStreamEndCapture", unsafe { (self.hip.functions.stream_end_capture)(self.raw, &mut graph) })?;
+        let code = unsafe { (self.hip.functions.stream_end_capture)(self.raw, &mut graph) };
+        self.hip.check("hipStreamEndCapture", code)?;
         let mut captured = CapturedGraph { hip: self.hip, graph, exec: std::ptr::null_mut() };
         // SAFETY: the graph is live, the exec has a place; no error text is wanted.
         let code = unsafe {

@@ -190,6 +190,23 @@ impl Handle {
         self.raw
     }
 
+    /// Tells the handle which stream to execute on.
+    ///
+    /// # Errors
+    /// The plugin's.
+    ///
+    /// # Safety
+    /// The stream is null, or live as long as this handle executes.
+    pub unsafe fn set_stream(&self, stream: *mut c_void) -> Result<(), PluginError> {
+        // SAFETY: the handle is live; the caller vouches for the stream.
+        self.plugin.check(unsafe { (self.plugin.functions.set_stream)(self.raw, stream) })
+    }
+
+    /// The plugin of the handle.
+    pub fn plugin(&self) -> &Arc<Plugin> {
+        &self.plugin
+    }
+
     /// The engines that take the graph.
     ///
     /// # Errors
@@ -302,11 +319,28 @@ impl Plan<'_> {
         // Bytes of ones: a plan must not hope for zeros.
         let mut workspace = crate::tensor::AlignedBytes::filled(self.workspace_bytes, 0xff);
         let pointer = if self.workspace_bytes == 0 { std::ptr::null_mut() } else { workspace.as_mut_ptr().cast() };
+        // SAFETY: the workspace is as large as the plan said, the caller vouches for the buffers.
+        unsafe { self.execute_with(self.handle, pointer, buffers) }
+    }
+
+    /// Executes on a handle, which need not be the one that built the plan, with this workspace.
+    ///
+    /// # Errors
+    /// The plugin's.
+    ///
+    /// # Safety
+    /// As [`Plan::execute`]; and the workspace is null, or has as many bytes as the plan asks for. Memory that the engine
+    /// uses later than this call, on the handle's stream, stays until then.
+    pub unsafe fn execute_with(
+        &self,
+        handle: &Handle,
+        workspace: *mut c_void,
+        buffers: &[DeviceBuffer],
+    ) -> Result<(), PluginError> {
         let count = u32::try_from(buffers.len()).expect("few buffers");
-        let function = self.handle.plugin.functions.execute_op_graph;
-        // SAFETY: handle and context are live, the workspace is as large as the plan said, the caller vouches for the buffers.
-        let status = unsafe { function(self.handle.raw, self.raw, pointer, buffers.as_ptr(), count) };
-        self.handle.plugin.check(status)
+        let function = handle.plugin.functions.execute_op_graph;
+        // SAFETY: handle and context are live, the caller vouches for the memory.
+        handle.plugin.check(unsafe { function(handle.raw, self.raw, workspace, buffers.as_ptr(), count) })
     }
 }
 

@@ -1,0 +1,286 @@
+//! Runs tests in processes of their own and reports as cargo's test runner does.
+//!
+//! What a test asks of the emulated runtime (failures, delays, held streams) holds for its whole process, so tests of a
+//! process run one after the other; several processes share the work. A process that dies takes only its own tests along.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// How a test ended, if not well.
+pub(crate) enum Ended {
+    /// With what was wrong.
+    Failed(String),
+    /// With the reason why it could not run.
+    Skipped(String),
+}
+
+impl From<String> for Ended {
+    fn from(problem: String) -> Ended {
+        Ended::Failed(problem)
+    }
+}
+
+impl From<&str> for Ended {
+    fn from(problem: &str) -> Ended {
+        Ended::Failed(problem.to_owned())
+    }
+}
+
+pub(crate) type Outcome = Result<(), Ended>;
+
+/// A test of a module.
+pub(crate) struct Test {
+    pub(crate) name: String,
+    pub(crate) run: Box<dyn FnOnce() -> Outcome>,
+}
+
+impl Test {
+    pub(crate) fn new(name: impl Into<String>, run: impl FnOnce() -> Outcome + 'static) -> Test {
+        Test { name: name.into(), run: Box::new(run) }
+    }
+}
+
+/// Tests that belong together.
+pub(crate) struct Module {
+    pub(crate) name: &'static str,
+    pub(crate) tests: fn() -> Vec<Test>,
+    /// Into how many processes its tests are dealt.
+    pub(crate) processes: usize,
+}
+
+/// A process that says nothing for so long hangs: the longest test takes seconds.
+const SILENCE: Duration = Duration::from_secs(400);
+
+/// Tells the program that it is one of the processes, and which: `module part parts`.
+const JOB: &str = "--job";
+
+/// What the command line asked for.
+#[derive(Default)]
+struct Options {
+    filters: Vec<String>,
+    skipped: Vec<String>,
+    exact: bool,
+    list: bool,
+    jobs: Option<usize>,
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Options {
+        let mut options = Options::default();
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            match argument.as_str() {
+                "--exact" => options.exact = true,
+                "--list" => options.list = true,
+                "--skip" => options.skipped.extend(rest.next().cloned()),
+                "--test-threads" => options.jobs = rest.next().and_then(|count| count.parse().ok()),
+                // Others of cargo's runner change how it prints, or have no meaning here.
+                other if other.starts_with('-') => {}
+                other => options.filters.push(other.to_owned()),
+            }
+        }
+        options
+    }
+
+    fn takes(&self, name: &str) -> bool {
+        let fits = |filter: &String| if self.exact { name == filter } else { name.contains(filter.as_str()) };
+        (self.filters.is_empty() || self.filters.iter().any(fits)) && !self.skipped.iter().any(fits)
+    }
+}
+
+/// Runs what the command line asks for; `ready` says why nothing can run here.
+pub(crate) fn main(modules: &[Module], ready: Result<(), String>) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == JOB) {
+        return job(modules, &arguments[1..]);
+    }
+    let options = Options::parse(&arguments);
+    if let Err(reason) = ready {
+        if !options.list {
+            println!("\nrunning 0 tests\n{reason}\n\ntest result: ok. 0 passed; 0 failed; 0 ignored\n");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let selected: Vec<(&Module, Vec<String>)> = modules
+        .iter()
+        .map(|module| {
+            let all = (module.tests)().into_iter().map(|test| format!("{}::{}", module.name, test.name));
+            (module, all.filter(|name| options.takes(name)).collect())
+        })
+        .collect();
+    let names: BTreeSet<&String> = selected.iter().flat_map(|(_, names)| names).collect();
+    let total: usize = selected.iter().map(|(_, names)| names.len()).sum();
+    assert_eq!(names.len(), total, "every test has a name of its own");
+    if options.list {
+        selected.iter().flat_map(|(_, names)| names).for_each(|name| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    println!("\nrunning {total} tests");
+    let report = run_all(&selected, &options, &arguments);
+    if !report.failed.is_empty() {
+        println!("\nfailures:\n");
+        for (name, problem) in &report.failed {
+            println!("---- {name} ----\n{problem}\n");
+        }
+    }
+    let (verdict, failed) = (if report.failed.is_empty() { "ok" } else { "FAILED" }, report.failed.len());
+    println!("\ntest result: {verdict}. {} passed; {failed} failed; {} ignored\n", report.passed, report.skipped);
+    if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(101) }
+}
+
+#[derive(Default)]
+struct Report {
+    passed: usize,
+    skipped: usize,
+    failed: Vec<(String, String)>,
+}
+
+fn run_all(selected: &[(&Module, Vec<String>)], options: &Options, arguments: &[String]) -> Report {
+    let mut jobs = Vec::new();
+    for (module, names) in selected {
+        let parts = module.processes.min(names.len());
+        jobs.extend((0..parts).map(|part| (*module, part, parts, names.len())));
+    }
+    // The next one is at the end.
+    jobs.reverse();
+    let workers = options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1);
+    let (queue, report) = (Mutex::new(jobs), Mutex::new(Report::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().expect("no worker panics with the queue").pop();
+                    let Some((module, part, parts, tests)) = next else { break };
+                    watch(module, (part, parts, tests), arguments, &report);
+                }
+            });
+        }
+    });
+    report.into_inner().expect("no worker panics with the report")
+}
+
+/// Runs one process and reads what it reports.
+fn watch(module: &Module, (part, parts, tests): (usize, usize, usize), arguments: &[String], report: &Mutex<Report>) {
+    let mut command = this_program();
+    command.arg(JOB).arg(module.name).arg(part.to_string()).arg(parts.to_string()).args(arguments);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("this program starts again");
+    let lines = lines_of(&mut child);
+    let (mut ended, mut silent, mut last) = (0, false, "none".to_owned());
+    // Tests are dealt in turn.
+    let expected = (tests + parts - 1 - part) / parts;
+    loop {
+        match lines.recv_timeout(SILENCE) {
+            Ok(line) => {
+                let mut report = report.lock().expect("no worker panics with the report");
+                match line.split('\t').collect::<Vec<_>>()[..] {
+                    ["begin", name] => last = name.to_owned(),
+                    ["ok", name] => {
+                        println!("test {name} ... ok");
+                        report.passed += 1;
+                        ended += 1;
+                    }
+                    ["failed", name, problem] => {
+                        println!("test {name} ... FAILED");
+                        report.failed.push((name.to_owned(), problem.replace('\u{1}', "\n").replace('\u{2}', "\t")));
+                        ended += 1;
+                    }
+                    ["skipped", name, reason] => {
+                        println!("test {name} ... ignored, {}", reason.replace(['\u{1}', '\u{2}'], " "));
+                        report.skipped += 1;
+                        ended += 1;
+                    }
+                    _ => println!("{line}"),
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                silent = true;
+                let _ = child.kill();
+                break;
+            }
+        }
+    }
+    let status = child.wait().expect("a child that was started can be waited for");
+    if ended == expected && !silent && status.success() {
+        return;
+    }
+    let how = if silent { format!("said nothing for {} s", SILENCE.as_secs()) } else { status.to_string() };
+    let problem = format!("the process ended after {ended} of {expected} tests ({how}); the last to begin was {last}");
+    let name = format!("{}::process {part}", module.name);
+    println!("test {name} ... FAILED");
+    report.lock().expect("no worker panics with the report").failed.push((name, problem));
+}
+
+fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
+    let stdout = child.stdout.take().expect("the output is a pipe");
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+/// One of the processes.
+fn job(modules: &[Module], arguments: &[String]) -> ExitCode {
+    let [name, part, parts, rest @ ..] = arguments else { panic!("{JOB} wants a module and its part") };
+    let (part, parts): (usize, usize) =
+        (part.parse().expect("a part is a number"), parts.parse().expect("parts are a number"));
+    let module = modules.iter().find(|module| module.name == name).expect("a module of this program");
+    let options = Options::parse(rest);
+    let all = (module.tests)().into_iter().map(|test| (format!("{}::{}", module.name, test.name), test));
+    let mine = all.filter(|(name, _)| options.takes(name)).enumerate().filter(|(at, _)| at % parts == part);
+    // Panics are told as the test's problem.
+    std::panic::set_hook(Box::new(|_| {}));
+    for (_, (name, test)) in mine {
+        say(&["begin", &name]);
+        match catch_unwind(AssertUnwindSafe(test.run)) {
+            Ok(Ok(())) => say(&["ok", &name]),
+            Ok(Err(Ended::Failed(problem))) => say(&["failed", &name, &problem]),
+            Ok(Err(Ended::Skipped(reason))) => say(&["skipped", &name, &reason]),
+            Err(payload) => {
+                let text = payload.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                say(&["failed", &name, &text.unwrap_or_else(|| "a panic without a text".to_owned())]);
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// One line for the process that watches.
+fn say(fields: &[&str]) {
+    let fields: Vec<String> = fields.iter().map(|field| field.replace('\n', "\u{1}").replace('\t', "\u{2}")).collect();
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", fields.join("\t")).expect("the watching process reads");
+    out.flush().expect("the watching process reads");
+}
+
+/// This program, to be started once more in the same way: perhaps through a dynamic loader with its own arguments.
+pub(crate) fn this_program() -> Command {
+    let whole = std::fs::read("/proc/self/cmdline").expect("Linux has /proc");
+    let whole: Vec<OsString> = whole
+        .strip_suffix(b"\0")
+        .unwrap_or(&whole)
+        .split(|byte| *byte == 0)
+        .map(|word| {
+            use std::os::unix::ffi::OsStringExt;
+            OsString::from_vec(word.to_vec())
+        })
+        .collect();
+    // What the loader was given comes before what this program was given.
+    let own = std::env::args_os().count();
+    let before = &whole[..whole.len() - own + 1];
+    let mut command = Command::new(&before[0]);
+    command.args(&before[1..]);
+    command
+}
