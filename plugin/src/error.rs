@@ -19,6 +19,8 @@ pub enum ErrorKind {
     NotApplicable,
     /// Memory could not be had.
     AllocFailed,
+    /// A device, or a library that drives it, did not do what it was asked.
+    Device,
     /// A defect of this library.
     Internal,
 }
@@ -47,6 +49,11 @@ impl Error {
     /// See [`ErrorKind::AllocFailed`].
     pub fn alloc_failed(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::AllocFailed, message)
+    }
+
+    /// The same error, its message behind what was being done.
+    pub fn within(self, what: impl std::fmt::Display) -> Error {
+        Error { message: format!("{what}: {}", self.message), ..self }
     }
 
     /// What sort of error it is.
