@@ -1,5 +1,7 @@
 //! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run.
 
+pub(crate) mod dispatch;
+
 use std::fs;
 
 use crate::demo::ONNXRUNTIME;
@@ -8,13 +10,16 @@ use crate::{Result, dist, process, workspace};
 
 /// Runs the engine's own benchmark, then the script that compares.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if let Some(("dispatch", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return dispatch::run(rest);
+    }
     let (mut runs, mut skip) = ("31", None);
     for argument in arguments {
         match argument.as_str() {
             "--quick" => runs = "11",
             "--layers" => skip = Some("models"),
             "--models" => skip = Some("layers"),
-            other => return Err(format!("bench takes --quick, --layers and --models, got {other:?}").into()),
+            other => return Err(format!("bench takes dispatch, --quick, --layers and --models, got {other:?}").into()),
         }
     }
     let wheel = dist::build()?.wheel;

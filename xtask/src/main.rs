@@ -6,6 +6,7 @@ mod demo;
 mod dist;
 mod emulated_gpu;
 mod fuzz;
+mod gpu;
 mod installed;
 mod process;
 mod python;
@@ -32,6 +33,9 @@ const USAGE: &str = "usage: cargo xtask <command>
   bench    time per convolution layer and per model beside ONNX Runtime's CPU provider
              --quick                   fewer repetitions
              --layers | --models       only one of the two tables
+  bench dispatch
+           host time of an execution on a GPU, beside MIOpen's own calls and AMD's provider
+             --real | --emulated       this machine's GPU (the default if there is one) or the emulated one
   support  rewrite SUPPORT.md from the plugin's tables (--check: only compare)
   codegen  regenerate the committed code: FlatBuffers, HIP, hiprtc, MIOpen (--check: only compare)
   emulated-gpu setup | build | test | run PROGRAM … | runner
