@@ -42,7 +42,8 @@ pub(crate) fn tables(gpu: &Gpu, quick: bool) -> Result<String> {
     gpu.caches(&mut command, &scratch.join("dispatch"));
     let mut text = format!("Host time of one execution on {}:\n\n", gpu.name());
     text += &text_of(&mut command, "the dispatch benchmark")?;
-    let _ = writeln!(text, "\nMilliseconds to a first result, from the first question to the end of the stream's work:\n");
+    let _ =
+        writeln!(text, "\nMilliseconds to a first result, from the first question to the end of the stream's work:\n");
     text += "| case | caches | MIOPEN_RS_ENGINE | AMD's provider | ratio |\n|---|---|---|---|---|\n";
     for case in CASES {
         let processes = if quick { 1 } else { PROCESSES };
