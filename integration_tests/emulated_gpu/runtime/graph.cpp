@@ -96,6 +96,45 @@ hipError_t run_graph(const Graph& graph, int device, std::mt19937_64& random)
     return hipSuccess;
 }
 
+// A handle that is no node, or one of a graph that was destroyed, is refused.
+const Node* find_node(hipGraphNode_t handle)
+{
+    for(auto& [key, graph] : graphs())
+        for(auto& node : graph->nodes)
+            if((hipGraphNode_t)&node == handle) return &node;
+    message(0, "%s: %p is no node, or its graph was destroyed", last_call(), (void*)handle);
+    return nullptr;
+}
+
+// What `Params` a node of the type has; a node of another type has none.
+template <class Params> hipError_t params_of(hipGraphNode_t handle, const Params*& out)
+{
+    auto* node = find_node(handle);
+    if(!node || !node->work.params) return hipErrorInvalidValue;
+    out = std::get_if<Params>(&node->work.params->of);
+    return out ? hipSuccess : hipErrorInvalidValue;
+}
+
+// Gives the handles that fit into the caller's array; the rest of it becomes null.
+template <class Handles> void give(const Handles& all, hipGraphNode_t* out, size_t room)
+{
+    for(size_t i = 0; i < room; i++) out[i] = i < all.size() ? (hipGraphNode_t)all[i] : nullptr;
+}
+
+hipError_t give_nodes(hipGraph_t handle, hipGraphNode_t* nodes, size_t* count, bool roots_only)
+{
+    if(!count) return hipErrorInvalidValue;
+    Guard guard(lock());
+    auto found = graphs().find(handle);
+    if(found == graphs().end()) return hipErrorInvalidValue;
+    std::vector<Node*> all;
+    for(auto& node : found->second->nodes)
+        if(!roots_only || node.after.empty()) all.push_back(&node);
+    if(nodes) give(all, nodes, *count);
+    *count = nodes ? std::min(*count, all.size()) : all.size();
+    return hipSuccess;
+}
+
 hipError_t instantiate(hipGraphExec_t* out, hipGraph_t handle)
 {
     if(!out) return hipErrorInvalidValue;
@@ -312,24 +351,79 @@ API hipError_t hipGraphDestroy(hipGraph_t graph)
 }
 API hipError_t hipGraphGetNodes(hipGraph_t handle, hipGraphNode_t* nodes, size_t* count)
 {
+    ENTER(Device) return give_nodes(handle, nodes, count, false); LEAVE
+}
+API hipError_t hipGraphGetRootNodes(hipGraph_t handle, hipGraphNode_t* nodes, size_t* count)
+{
+    ENTER(Device) return give_nodes(handle, nodes, count, true); LEAVE
+}
+API hipError_t hipGraphGetEdges(hipGraph_t handle, hipGraphNode_t* from, hipGraphNode_t* to, size_t* count)
+{
     ENTER(Device)
-        if(!count) return hipErrorInvalidValue;
+        if(!count || !from != !to) return hipErrorInvalidValue;
         Guard guard(lock());
         auto found = graphs().find(handle);
         if(found == graphs().end()) return hipErrorInvalidValue;
-        auto& all = found->second->nodes;
-        if(nodes)
-            for(size_t i = 0; i < *count; i++) nodes[i] = i < all.size() ? (hipGraphNode_t)&all[i] : nullptr;
-        *count = nodes ? std::min(*count, all.size()) : all.size();
+        auto& nodes = found->second->nodes;
+        std::vector<Node*> starts, ends;
+        for(size_t start = 0; start < nodes.size(); start++)
+            for(auto& end : nodes)
+                if(std::find(end.after.begin(), end.after.end(), start) != end.after.end())
+                {
+                    starts.push_back(&nodes[start]);
+                    ends.push_back(&end);
+                }
+        if(from)
+        {
+            give(starts, from, *count);
+            give(ends, to, *count);
+        }
+        *count = from ? std::min(*count, starts.size()) : starts.size();
         return hipSuccess;
     LEAVE
 }
-// `node` must be one that hipGraphGetNodes gave, of a graph that is alive.
-API hipError_t hipGraphNodeGetType(hipGraphNode_t node, hipGraphNodeType* type)
+API hipError_t hipGraphNodeGetType(hipGraphNode_t handle, hipGraphNodeType* type)
 {
     ENTER(Device)
-        if(!node || !type) return hipErrorInvalidValue;
-        *type = ((const Node*)node)->work.node;
+        if(!type) return hipErrorInvalidValue;
+        Guard guard(lock());
+        auto* node = find_node(handle);
+        if(!node) return hipErrorInvalidValue;
+        *type = node->work.node;
+        return hipSuccess;
+    LEAVE
+}
+// The addresses in `params` are good as long as the graph.
+API hipError_t hipGraphKernelNodeGetParams(hipGraphNode_t node, hipKernelNodeParams* params)
+{
+    ENTER(Device)
+        if(!params) return hipErrorInvalidValue;
+        Guard guard(lock());
+        const KernelParams* kernel = nullptr;
+        if(auto error = params_of(node, kernel)) return error;
+        *params = kernel->params;
+        return hipSuccess;
+    LEAVE
+}
+API hipError_t hipGraphMemsetNodeGetParams(hipGraphNode_t node, hipMemsetParams* params)
+{
+    ENTER(Device)
+        if(!params) return hipErrorInvalidValue;
+        Guard guard(lock());
+        const hipMemsetParams* fill = nullptr;
+        if(auto error = params_of(node, fill)) return error;
+        *params = *fill;
+        return hipSuccess;
+    LEAVE
+}
+API hipError_t hipGraphMemcpyNodeGetParams(hipGraphNode_t node, hipMemcpy3DParms* params)
+{
+    ENTER(Device)
+        if(!params) return hipErrorInvalidValue;
+        Guard guard(lock());
+        const hipMemcpy3DParms* copy = nullptr;
+        if(auto error = params_of(node, copy)) return error;
+        *params = *copy;
         return hipSuccess;
     LEAVE
 }

@@ -1,8 +1,25 @@
 // Stream capture and graphs.
 #pragma once
+#include <variant>
+
 #include "stream.h"
 
 namespace hipemu {
+
+// What is kept of a launch for hipGraphKernelNodeGetParams, which gives addresses in here.
+struct KernelParams
+{
+    hipKernelNodeParams params{};
+    std::vector<uint64_t> packed; // words, for alignment
+    size_t packed_bytes = 0;
+    void* extra[5];
+    std::vector<std::vector<uint64_t>> values;
+    std::vector<void*> pointers;
+};
+struct NodeParams
+{
+    std::variant<KernelParams, hipMemsetParams, hipMemcpy3DParms> of;
+};
 
 struct Node
 {

@@ -90,12 +90,14 @@ hipError_t prepare_launch(const std::shared_ptr<Module>& module, const Function&
                           void** extra, std::shared_ptr<const Launch>& out)
 {
     uint64_t block_items = 1;
+    if(params && extra) return hipErrorInvalidValue;
     for(int i = 0; i < 3; i++)
     {
-        if(!grid[i] || !block[i]) return hipErrorInvalidValue;
+        if(!block[i]) return hipErrorInvalidConfiguration;
+        if(!grid[i]) return hipErrorInvalidValue;
         block_items *= block[i];
     }
-    if(block_items > 1024) return hipErrorInvalidConfiguration;
+    if(block_items > 1024) return hipErrorInvalidValue;
     if(Descriptor(function.descriptor).group_bytes + shared > 65536) return hipErrorInvalidValue;
     const void* packed  = nullptr;
     size_t packed_bytes = 0;
@@ -136,6 +138,47 @@ hipError_t prepare_launch(const std::shared_ptr<Module>& module, const Function&
     }
     out = std::move(launch);
     return hipSuccess;
+}
+
+std::shared_ptr<const NodeParams> describe_launch(const Function& function, const void* handle, Size3 grid, Size3 block, size_t shared, void** params,
+                                                  void** extra)
+{
+    auto node  = std::make_shared<NodeParams>();
+    auto& kept = node->of.emplace<KernelParams>();
+    kept.params.func           = (void*)handle;
+    kept.params.gridDim        = dim3(grid[0], grid[1], grid[2]);
+    kept.params.blockDim       = dim3(block[0], block[1], block[2]);
+    kept.params.sharedMemBytes = (unsigned)shared;
+    if(params)
+    {
+        for(auto& argument : function.arguments)
+        {
+            if(is_hidden(argument)) continue;
+            std::vector<uint64_t> value(argument.size / 8 + 1);
+            memcpy(value.data(), params[kept.values.size()], argument.size);
+            kept.values.push_back(std::move(value));
+        }
+        for(auto& value : kept.values) kept.pointers.push_back(value.data());
+        kept.params.kernelParams = kept.pointers.data();
+    }
+    else if(extra)
+    {
+        const void* packed = nullptr;
+        for(void** e = extra; *e != HIP_LAUNCH_PARAM_END; e += 2)
+        {
+            if(*e == HIP_LAUNCH_PARAM_BUFFER_POINTER) packed = e[1];
+            else kept.packed_bytes = *(size_t*)e[1];
+        }
+        kept.packed.resize(kept.packed_bytes / 8 + 1);
+        if(packed) memcpy(kept.packed.data(), packed, kept.packed_bytes);
+        kept.extra[0]     = HIP_LAUNCH_PARAM_BUFFER_POINTER;
+        kept.extra[1]     = kept.packed.data();
+        kept.extra[2]     = HIP_LAUNCH_PARAM_BUFFER_SIZE;
+        kept.extra[3]     = &kept.packed_bytes;
+        kept.extra[4]     = HIP_LAUNCH_PARAM_END;
+        kept.params.extra = kept.extra;
+    }
+    return node;
 }
 
 hipError_t run_launch(const Launch& launch, int device)

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "call.h"
+#include "graph.h"
 #include "memory.h"
 #include "stream.h"
 
@@ -64,6 +65,41 @@ hipError_t run_copy(const Copy& c, int device)
     return hipSuccess;
 }
 
+// What the copy's node in a graph tells: of one row, addresses and length alone.
+std::shared_ptr<const NodeParams> describe_copy(const Copy& c)
+{
+    auto node   = std::make_shared<NodeParams>();
+    auto& told  = node->of.emplace<hipMemcpy3DParms>();
+    bool is_row = c.rows == 1;
+#if HIP_VERSION_MAJOR < 7
+    // These releases leave the parameters of such a node unset.
+    if(is_row)
+    {
+        memset((void*)&told, 0xa5, sizeof told);
+        return node;
+    }
+#endif
+    told.srcPtr.ptr   = (void*)c.from;
+    told.dstPtr.ptr   = c.to;
+    told.srcPtr.pitch = is_row ? 0 : c.from_pitch;
+    told.dstPtr.pitch = is_row ? 0 : c.to_pitch;
+    told.extent       = {c.width, c.rows, 1};
+    told.kind         = c.kind;
+    return node;
+}
+
+std::shared_ptr<const NodeParams> describe_fill(void* to, unsigned value, size_t value_bytes, size_t count)
+{
+    auto node        = std::make_shared<NodeParams>();
+    auto& told       = node->of.emplace<hipMemsetParams>();
+    told.dst         = to;
+    told.value       = value;
+    told.elementSize = (unsigned)value_bytes;
+    told.width       = count;
+    told.height      = 1;
+    return node;
+}
+
 enum class Wait { Never, Always, UnlessDeviceToDevice };
 
 hipError_t copy(Call& call, Copy c, hipStream_t handle, Wait wait)
@@ -85,7 +121,8 @@ hipError_t copy(Call& call, Copy c, hipStream_t handle, Wait wait)
     counts().copies++;
     char name[48];
     snprintf(name, sizeof name, "%zu bytes", c.width * c.rows);
-    if(auto refused = submit(stream, {"copy", name, hipGraphNodeTypeMemcpy, [c](int device) { return run_copy(c, device); }})) return refused;
+    auto node = stream->capture ? describe_copy(c) : nullptr;
+    if(auto refused = submit(stream, {"copy", name, hipGraphNodeTypeMemcpy, [c](int device) { return run_copy(c, device); }, node})) return refused;
     return waits ? wait_stream(guard, stream) : hipSuccess;
 }
 Copy line(void* to, const void* from, size_t bytes, hipMemcpyKind kind) { return {to, bytes, from, bytes, bytes, 1, kind, nullptr}; }
@@ -103,14 +140,16 @@ hipError_t fill(Call& call, void* to, unsigned value, size_t value_bytes, size_t
     counts().fills++;
     char name[48];
     snprintf(name, sizeof name, "%zu bytes", bytes);
-    return submit(stream, {"fill", name, hipGraphNodeTypeMemset, [=](int device) {
-                               Place place = locate(to, bytes, "fill of");
-                               if(!place.host) return gone(device);
-                               if(value_bytes == 1) memset(place.host, (int)value, bytes);
-                               else
-                                   for(size_t i = 0; i < count; i++) memcpy(place.host + i * value_bytes, &value, value_bytes);
-                               return hipSuccess;
-                           }});
+    auto node = stream->capture ? describe_fill(to, value, value_bytes, count) : nullptr;
+    auto run  = [=](int device) {
+        Place place = locate(to, bytes, "fill of");
+        if(!place.host) return gone(device);
+        if(value_bytes == 1) memset(place.host, (int)value, bytes);
+        else
+            for(size_t i = 0; i < count; i++) memcpy(place.host + i * value_bytes, &value, value_bytes);
+        return hipSuccess;
+    };
+    return submit(stream, {"fill", name, hipGraphNodeTypeMemset, run, node});
 }
 
 hipError_t device_memory(Call& call, void** out, size_t bytes)
@@ -368,8 +407,12 @@ API hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const 
 {
     ENTER(Device)
         Allocation a;
-        if(!attributes || !find_allocation(address, a)) return hipErrorInvalidValue;
+        if(!attributes || !address) return hipErrorInvalidValue;
         memset(attributes, 0, sizeof *attributes);
+        // Memory that HIP doesn't know is no error.
+        attributes->type   = hipMemoryTypeUnregistered;
+        attributes->device = hipInvalidDeviceId;
+        if(!find_allocation(address, a)) return hipSuccess;
         bool on_device            = a.kind == Kind::Device || a.kind == Kind::Code;
         attributes->type          = on_device ? hipMemoryTypeDevice : hipMemoryTypeHost;
         attributes->device        = a.device;

@@ -47,8 +47,10 @@ std::shared_ptr<Module> find_module(hipModule_t handle)
     return found == modules().end() ? nullptr : found->second;
 }
 
-// Arguments are copied at the call; the kernel runs when its turn comes.
-hipError_t launch_on(Call& call, const std::shared_ptr<Module>& module, const Function& function, Size3 grid, Size3 block, size_t shared, hipStream_t handle,
+Size3 product(Size3 a, Size3 b) { return {a[0] * b[0], a[1] * b[1], a[2] * b[2]}; }
+
+// Arguments are copied at the call; the kernel runs when its turn comes. `function_handle` is what the caller named the function by.
+hipError_t launch_on(Call& call, const std::shared_ptr<Module>& module, const Function& function, const void* function_handle, Size3 grid, Size3 block, size_t shared, hipStream_t handle,
                      void** params, void** extra, hipEvent_t start = nullptr, hipEvent_t stop = nullptr)
 {
     call.detail("kernel=%s grid=%ux%ux%u block=%ux%ux%u", function.name.c_str(), grid[0], grid[1], grid[2], block[0], block[1], block[2]);
@@ -61,8 +63,15 @@ hipError_t launch_on(Call& call, const std::shared_ptr<Module>& module, const Fu
     hipError_t error;
     auto stream = find_stream(handle, error);
     if(!stream) return error;
-    if(skip && stream->capture)
-        if(auto failed = prepare_launch(module, function, grid, block, shared, params, extra, launch)) return failed;
+    std::shared_ptr<const NodeParams> node;
+    if(stream->capture)
+    {
+        if(!block[0] || !block[1] || !block[2]) return hipErrorInvalidConfiguration;
+        // A node has its grid in blocks: what is left over a multiple of the block is lost.
+        Size3 blocks{grid[0] / block[0], grid[1] / block[1], grid[2] / block[2]};
+        if(auto failed = prepare_launch(module, function, product(blocks, block), block, shared, params, extra, launch)) return failed;
+        node = describe_launch(function, function_handle, blocks, block, shared, params, extra);
+    }
     call.detail("stream=%llu", (unsigned long long)stream->id);
     if(stream->device != module->device)
     {
@@ -78,7 +87,8 @@ hipError_t launch_on(Call& call, const std::shared_ptr<Module>& module, const Fu
     counts().launches++;
     if(launch)
     {
-        auto failed = submit(stream, {"kernel", function.name, hipGraphNodeTypeKernel, [launch](int device) { return run_launch(*launch, device); }});
+        auto run    = [launch](int device) { return run_launch(*launch, device); };
+        auto failed = submit(stream, {"kernel", function.name, hipGraphNodeTypeKernel, run, node});
         if(failed != hipSuccess) return failed;
     }
     return mark(stop);
@@ -98,9 +108,8 @@ hipError_t launch_function(Call& call, hipFunction_t handle, Size3 grid, Size3 b
         message(0, "%s: %p is no function, or its module was unloaded", last_call(), (void*)handle);
         return hipErrorInvalidHandle;
     }
-    return launch_on(call, module, *(const Function*)handle, grid, block, shared, stream, params, extra, start, stop);
+    return launch_on(call, module, *(const Function*)handle, handle, grid, block, shared, stream, params, extra, start, stop);
 }
-Size3 product(Size3 a, Size3 b) { return {a[0] * b[0], a[1] * b[1], a[2] * b[2]}; }
 } // namespace
 
 API hipError_t hipModuleLoadData(hipModule_t* out, const void* data)
@@ -176,7 +185,12 @@ API hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, h
 API hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                                      hipStream_t stream, void** params, void** extra)
 {
-    ENTER(Device) return launch_function(call, function, product({gx, gy, gz}, {bx, by, bz}), {bx, by, bz}, shared, stream, params, extra); LEAVE
+    ENTER(Device)
+        // Narrower than what the hardware and hipExtModuleLaunchKernel take.
+        if(gx > INT32_MAX || gy > 65536 || gz > 65536) return hipErrorInvalidValue;
+        if((uint64_t)gx * bx > UINT32_MAX) return hipErrorInvalidConfiguration;
+        return launch_function(call, function, product({gx, gy, gz}, {bx, by, bz}), {bx, by, bz}, shared, stream, params, extra);
+    LEAVE
 }
 API hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                                                 unsigned shared, hipStream_t stream, void** params)
@@ -272,6 +286,6 @@ API hipError_t hipLaunchKernel(const void* host, dim3 grid, dim3 block, void** a
         if(!function) return hipErrorInvalidDeviceFunction;
         guard.unlock();
         Size3 b{block.x, block.y, block.z};
-        return launch_on(call, module, *function, product({grid.x, grid.y, grid.z}, b), b, shared, stream, args, nullptr);
+        return launch_on(call, module, *function, host, product({grid.x, grid.y, grid.z}, b), b, shared, stream, args, nullptr);
     LEAVE
 }

@@ -10,6 +10,7 @@
 namespace hipemu {
 struct Capture;
 struct Graph;
+struct NodeParams;
 
 // A piece of work, queued on a stream or kept in a graph.
 struct Work
@@ -19,6 +20,7 @@ struct Work
     hipGraphNodeType node;
     // Runs without the lock held. `device` is the one of the stream it runs on.
     std::function<hipError_t(int device)> run;
+    std::shared_ptr<const NodeParams> params = nullptr; // what a graph's node tells of it
 };
 
 struct Stream;

@@ -230,6 +230,24 @@ int main(int argc, char** argv)
         HIP(hipFree(b));
         hipemu_set_memory_limit(0, 0);
     });
+    check::test("whose memory an address is in", [&] {
+        Buffer b(16);
+        int on_stack;
+        void* pinned;
+        HIP(hipHostMalloc(&pinned, 64, 0));
+        struct Case { const char* what; const void* address; hipMemoryType type; int device; };
+        for(auto& c : {Case{"the device's", b.p + 3, hipMemoryTypeDevice, 0}, Case{"pinned", (char*)pinned + 5, hipMemoryTypeHost, 0},
+                       Case{"unknown", &on_stack, hipMemoryTypeUnregistered, hipInvalidDeviceId}})
+        {
+            hipPointerAttribute_t attributes;
+            HIP(hipPointerGetAttributes(&attributes, c.address));
+            if(attributes.type != c.type || attributes.device != c.device) check::fail("%s: type %d, device %d", c.what, attributes.type, attributes.device);
+            EXPECT(c.type == hipMemoryTypeUnregistered ? attributes.devicePointer == nullptr : attributes.devicePointer == c.address);
+        }
+        hipPointerAttribute_t attributes;
+        HIP_GIVES(hipErrorInvalidValue, hipPointerGetAttributes(&attributes, nullptr));
+        HIP(hipHostFree(pinned));
+    });
     check::test("registered memory", [&] {
         std::vector<float> host(64, 3);
         Buffer b(64, 0);
