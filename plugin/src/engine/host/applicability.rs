@@ -26,7 +26,13 @@ macro_rules! operations {
 
 operations! {
     ConvolutionFwd "ConvolutionFwdAttributes": check_convolution,
+    ConvolutionBwd "ConvolutionBwdAttributes": nodes::convolution::lower_data,
+    ConvolutionWrw "ConvolutionWrwAttributes": nodes::convolution::lower_weights,
     Pointwise "PointwiseAttributes": check_pointwise,
+    BatchnormInference "BatchnormInferenceAttributes": nodes::batchnorm::lower_inference,
+    BatchnormInferenceVarianceExt "BatchnormInferenceAttributesVarianceExt": nodes::batchnorm::lower_inference_with_variance,
+    Batchnorm "BatchnormAttributes": nodes::batchnorm::lower_training,
+    BatchnormBackward "BatchnormBackwardAttributes": nodes::batchnorm::lower_backward,
     Reduction "ReductionAttributes": nodes::reduction::lower,
 }
 
@@ -159,9 +165,21 @@ pub fn alignment(tensor: &Tensor) -> usize {
 }
 
 fn check_convolution(graph: &Graph, index: usize, c: &ConvolutionFwd) -> Result<Work, Declined> {
+    check_convolution_operands(graph, index, [("x", c.x), ("w", c.w), ("y", c.y)], &c.convolution)?;
+    Ok(Work::Convolution(Convolution { node: c.clone(), output: c.y, epilogue: Vec::new() }))
+}
+
+/// Declines what the kernels of convolutions, in any direction, do not take. The operands are those that have the places of
+/// x, w and y in the forward convolution.
+pub(super) fn check_convolution_operands(
+    graph: &Graph,
+    index: usize,
+    operands: [(&'static str, TensorUid); 3],
+    geometry: &hipdnn_schemas::Convolution,
+) -> Result<(), Declined> {
     let node = || NodeLabel::of(graph, index);
     check_compute_type(graph, index, CONVOLUTION_COMPUTE)?;
-    for (role, uid) in [("x", c.x), ("w", c.w), ("y", c.y)] {
+    for (role, uid) in operands {
         check_type(graph, index, role, uid, CONVOLUTION_TYPES)?;
         let tensor = graph.tensor(uid);
         if !CONVOLUTION_RANKS.contains(&tensor.rank()) {
@@ -178,20 +196,14 @@ fn check_convolution(graph: &Graph, index: usize, c: &ConvolutionFwd) -> Result<
             });
         }
     }
-    check_size(graph, index, c)?;
-    Ok(Work::Convolution(Convolution { node: c.clone(), output: c.y, epilogue: Vec::new() }))
-}
-
-fn check_size(graph: &Graph, index: usize, c: &ConvolutionFwd) -> Result<(), Declined> {
     let limit = |what, came: u128, most: u128| {
-        let node = || NodeLabel::of(graph, index);
         if came <= most { Ok(()) } else { Err(Declined::Size { node: node(), what, came, most }) }
     };
-    let (x, w) = (graph.tensor(c.x), graph.tensor(c.w));
+    let [x, w, _] = operands.map(|(_, uid)| graph.tensor(uid));
     let spatial = x.rank() - 2;
     let mut image = x.dims()[1] as u128;
     for axis in 0..spatial {
-        let padding = c.convolution.pre_padding[axis] + c.convolution.post_padding[axis];
+        let padding = geometry.pre_padding[axis] + geometry.post_padding[axis];
         let extent = x.dims()[2 + axis] as u128 + padding as u128;
         limit("an extent with padding", extent, CONVOLUTION_EXTENTS[3 - spatial + axis])?;
         image *= extent;

@@ -271,7 +271,7 @@ impl<'a> Builder<'a> {
         }
         let token = self.choice.token(work.node.w);
         let problem = Problem {
-            shape: shape(work, x, w, y),
+            shape: shape(&work.node.convolution, x, w, y),
             x: layout(x),
             w: layout(w),
             y: layout(y),
@@ -414,7 +414,8 @@ fn lift_spatial(list: &[i64], missing: usize) -> [usize; 3] {
     lifted
 }
 
-fn layout(tensor: &Tensor) -> Layout {
+/// How a tensor of a convolution lies, lifted to three spatial dimensions.
+pub(super) fn layout(tensor: &Tensor) -> Layout {
     let element = element(tensor.data_type()).expect("applicable convolution types have one");
     // Strides of single places mean nothing: given one value, equal tensors have equal layouts.
     let strides = lift(tensor.strides(), 1);
@@ -422,8 +423,8 @@ fn layout(tensor: &Tensor) -> Layout {
     Layout { element, strides: std::array::from_fn(|i| if dims[i] == 1 { 1 } else { strides[i] }) }
 }
 
-fn shape(work: &Convolution, x: &Tensor, w: &Tensor, y: &Tensor) -> Shape {
-    let geometry = &work.node.convolution;
+/// The sizes of a forward convolution, lifted to three spatial dimensions.
+pub(super) fn shape(geometry: &hipdnn_schemas::Convolution, x: &Tensor, w: &Tensor, y: &Tensor) -> Shape {
     let spatial = |tensor: &Tensor| {
         let [_, _, sizes @ ..] = lift(tensor.dims(), 1);
         sizes

@@ -12,7 +12,7 @@ mod pack;
 mod problem;
 #[cfg(test)]
 mod tests;
-mod tile;
+pub(in crate::engine::host) mod tile;
 mod wide;
 mod winograd;
 

@@ -4,41 +4,41 @@ use crate::engine::host::isa::{Kernel, Simd};
 use std::marker::PhantomData;
 
 /// Most vectors of a tile.
-pub(super) const MAX_VECTORS: usize = 4;
+pub(in crate::engine::host) const MAX_VECTORS: usize = 4;
 
 /// A tile to compute: `sum over c, t of a[c][t][row] · b[c·step + tap t + place]`.
-pub(super) struct Tile<'a> {
+pub(in crate::engine::host) struct Tile<'a> {
     /// Steps of the outer sum.
-    pub(super) channels: usize,
+    pub(in crate::engine::host) channels: usize,
     /// Distances of the inner sum's values.
-    pub(super) taps: &'a [usize],
+    pub(in crate::engine::host) taps: &'a [usize],
     /// Distance of two steps of the outer sum in `b`.
-    pub(super) step: usize,
+    pub(in crate::engine::host) step: usize,
     /// `channels · taps · rows` factors, those of a step side by side.
-    pub(super) a: *const f32,
+    pub(in crate::engine::host) a: *const f32,
     /// The first place.
-    pub(super) b: *const f32,
+    pub(in crate::engine::host) b: *const f32,
     /// A value for each row to begin with, or null for zeros.
-    pub(super) bias: *const f32,
+    pub(in crate::engine::host) bias: *const f32,
     /// Bounds of the result.
-    pub(super) clamp: (f32, f32),
+    pub(in crate::engine::host) clamp: (f32, f32),
     /// Where each vector goes in the first row.
-    pub(super) to: [*mut f32; MAX_VECTORS],
+    pub(in crate::engine::host) to: [*mut f32; MAX_VECTORS],
     /// Lanes of each vector to keep; they are stored side by side.
-    pub(super) keep: [u32; MAX_VECTORS],
+    pub(in crate::engine::host) keep: [u32; MAX_VECTORS],
     /// Distance of two rows of the result.
-    pub(super) row: usize,
+    pub(in crate::engine::host) row: usize,
     /// Rows to store.
-    pub(super) rows: usize,
+    pub(in crate::engine::host) rows: usize,
     /// Factors needed after this tile, fetched at a cache line a step; null for none.
-    pub(super) next: *const f32,
+    pub(in crate::engine::host) next: *const f32,
 }
 
 /// A tile's function.
-pub(super) type TileFn<S> = unsafe fn(S, &Tile<'_>);
+pub(in crate::engine::host) type TileFn<S> = unsafe fn(S, &Tile<'_>);
 
 /// (rows, vectors) of the tiles there are for vectors of `lanes` lanes, best first.
-pub(super) fn sizes(lanes: usize) -> &'static [(usize, usize)] {
+pub(in crate::engine::host) fn sizes(lanes: usize) -> &'static [(usize, usize)] {
     match lanes {
         16 => &[
             (14, 2),
@@ -64,7 +64,7 @@ pub(super) fn sizes(lanes: usize) -> &'static [(usize, usize)] {
 }
 
 /// The function of a size out of [`sizes`].
-pub(super) fn function<S: Simd>(size: (usize, usize)) -> TileFn<S> {
+pub(in crate::engine::host) fn function<S: Simd>(size: (usize, usize)) -> TileFn<S> {
     macro_rules! among {
         ($(($rows:literal, $vectors:literal)),+) => {
             match size {

@@ -3,7 +3,13 @@
 //! A module's `lower` says why a node is declined or describes it as a [`NodeWork`]: what it reads and writes, in an order
 //! that only the module's own kernel knows, and a [`Recipe`] that makes the kernel once the settings are known.
 
+pub mod convolution;
+pub mod batchnorm;
+pub mod normalization;
+pub mod product;
 pub mod reduction;
+#[cfg(test)]
+mod testing;
 pub mod view;
 
 use std::fmt;
