@@ -1,0 +1,10 @@
+//! Conformance of hipDNN engines.
+//!
+//! Cases ([`cases`]) are graphs with seeded inputs. An executor of its own ([`execute`]) computes each in double precision,
+//! with a bound on every element that is derived from the types and operations ([`number`]). The runner ([`run`])
+//! loads any plugin library, asks one of its engines for each graph, and judges what it claims.
+
+pub mod array;
+pub mod execute;
+pub mod format;
+pub mod number;
