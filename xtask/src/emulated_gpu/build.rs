@@ -128,10 +128,10 @@ impl Build<'_> {
     /// A test program, linked against our runtime and the real MIOpen.
     fn program(&self, source: &Path, hip: &str) -> Result<()> {
         let target = self.installation.programs().join(source.file_stem().unwrap_or_default());
-        let state = self.state(
-            &[std::slice::from_ref(&source.to_path_buf()), &headers_of("tests")?, &sources_of("include")?],
-            &[hip],
-        )?;
+        let source_alone = [source.to_path_buf()];
+        // A program remembers the versions that symbols had when it was linked.
+        let versions = files(&sources().join("runtime"), "map")?;
+        let state = self.state(&[&source_alone, &headers_of("tests")?, &sources_of("include")?, &versions], &[hip])?;
         if is_current(&target, state) {
             return Ok(());
         }
