@@ -92,6 +92,20 @@ pub enum Declined {
         /// The numbers that the engine has, as text.
         wanted: &'static str,
     },
+    /// An operand has extents that the engine does not have there.
+    #[error("{node}: {role} ({tensor}) has extents {dims:?}, wanted {wanted}")]
+    Shape {
+        /// Which node.
+        node: NodeLabel,
+        /// The operand's name in the wire format.
+        role: &'static str,
+        /// The tensor.
+        tensor: TensorLabel,
+        /// Its extents.
+        dims: Vec<usize>,
+        /// The extents that the engine has, as text.
+        wanted: String,
+    },
     /// A node is larger than the engine's tables allow for.
     #[error("{node}: {what}: wanted at most {most}, came {came}")]
     Size {
@@ -103,6 +117,14 @@ pub enum Declined {
         came: u128,
         /// How large it may be.
         most: u128,
+    },
+    /// The library behind the engine does not take a node.
+    #[error("{node}: {reason}")]
+    Library {
+        /// Which node.
+        node: NodeLabel,
+        /// What the library was asked and said.
+        reason: String,
     },
     /// Two elements of an operand lie on the same place.
     #[error("{node}: {role} ({tensor}) has strides {strides:?} over dimensions {dims:?}, which overlap")]

@@ -15,11 +15,15 @@
 //! the mean of a line and joined by the update formula of Chan, Golub and LeVeque, so that a large mean costs no digits.
 
 mod line;
+pub mod lowering;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use super::super::isa::Isa;
 use super::super::pointwise::{Storage, View};
 use super::super::threads::Pool;
-use line::{Around, Statistics};
+use super::{NodeKernel, Recipe};
+use line::{Around, Averages, Gradient, Statistics, Target};
 
 /// Elements of a line within a group.
 const ROW: usize = 512;
@@ -100,8 +104,14 @@ pub struct Normalization {
     pub affine: Affine,
     /// Whether the mean is subtracted; without that a group is divided by its root mean square.
     pub centred: bool,
+    /// Whether [`Slot::Mean`] and the deviation are read, instead of computed (and written where they have a view).
+    pub given: bool,
     /// Where operands lie, by [`Slot`].
     pub views: [Option<View>; SLOTS],
+    /// What the inputs are, in the order in which they come.
+    pub sources: Vec<Source>,
+    /// What the outputs are.
+    pub results: Vec<Slot>,
     /// What stands for epsilon.
     pub epsilon: Scalar,
     /// What stands for the momentum of running statistics.
@@ -114,17 +124,7 @@ pub enum Scalar {
     /// Known when the plan is built.
     Fixed(f64),
     /// Read when it runs.
-    Read(ScalarType),
-}
-
-/// The types of scalars that are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the types")]
-pub enum ScalarType {
-    F32,
-    F16,
-    BF16,
-    F64,
+    Read(Storage),
 }
 
 impl Scalar {
@@ -133,38 +133,44 @@ impl Scalar {
     /// # Safety
     /// If it is to be read, `address` has a readable, aligned value of its type.
     unsafe fn get(self, address: *const u8) -> f64 {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Scalar::Fixed(value) => value,
-                Scalar::Read(ScalarType::F32) => f64::from(address.cast::<f32>().read()),
-                Scalar::Read(ScalarType::F16) => address.cast::<half::f16>().read().to_f64(),
-                Scalar::Read(ScalarType::BF16) => address.cast::<half::bf16>().read().to_f64(),
-                Scalar::Read(ScalarType::F64) => address.cast::<f64>().read(),
+        match self {
+            Scalar::Fixed(value) => value,
+            Scalar::Read(storage) => {
+                let mut value = [0.0];
+                // SAFETY: the caller's promise.
+                unsafe { storage.load_wide(address, 0, 1, &mut value) };
+                value[0]
             }
         }
     }
 }
 
-/// The memory of a run.
-#[derive(Clone, Copy, Debug)]
-pub struct Memory {
-    /// The operands, by [`Slot`]; null where there is none.
-    pub operands: [*mut u8; SLOTS],
-    /// Epsilon, if it is read.
-    pub epsilon: *const u8,
-    /// The momentum, if it is read.
-    pub momentum: *const u8,
-    /// [`NormalizationKernel::scratch_bytes`] bytes, a multiple of 8.
-    pub scratch: *mut u8,
+/// What one of a kernel's inputs is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// An operand.
+    Operand(Slot),
+    /// The scalar epsilon.
+    Epsilon,
+    /// The scalar momentum.
+    Momentum,
+}
+
+impl Recipe for Normalization {
+    fn kernel(&self, _threads: usize) -> Box<dyn NodeKernel> {
+        Box::new(NormalizationKernel::new(self))
+    }
 }
 
 /// A [`Normalization`] ready to run.
 #[derive(Clone, Debug)]
 pub struct NormalizationKernel {
+    sources: Vec<Source>,
+    results: Vec<Slot>,
     task: Task,
     affine: Affine,
     centred: bool,
+    given: bool,
     storage: [Option<Storage>; SLOTS],
     epsilon: Scalar,
     momentum: Scalar,
@@ -349,9 +355,12 @@ impl NormalizationKernel {
         let exchanged: Vec<bool> = work.reduced.iter().map(|reduced| !reduced).collect();
         let across = work.task == Task::Backward && work.affine == Affine::PerElement;
         NormalizationKernel {
+            sources: work.sources.clone(),
+            results: work.results.clone(),
             task: work.task,
             affine: work.affine,
             centred: work.centred,
+            given: work.given,
             storage: std::array::from_fn(|i| work.views[i].as_ref().map(|view| view.storage)),
             epsilon: work.epsilon,
             momentum: work.momentum,
@@ -362,32 +371,39 @@ impl NormalizationKernel {
         }
     }
 
-    /// Bytes of memory that a run works in, aligned for `f64`.
-    pub fn scratch_bytes(&self) -> usize {
-        self.scratch_len() * size_of::<f64>()
-    }
-
     /// The moments of each group, its sums for the gradient, and the sums of segments, which are used one after the other.
     fn scratch_len(&self) -> usize {
         let across = self.across.as_ref().map_or(0, |walk| walk.partial_len(2));
         let sums = if self.task == Task::Backward { 2 } else { 0 };
         self.groups * (2 + sums) + self.walk.partial_len(3).max(across)
     }
+}
 
-    /// Normalises.
-    ///
-    /// # Safety
-    /// Each operand that has a view has memory of that view: aligned for its storage, readable, for results writable and
-    /// used by nobody else. `out` may be `x` or `dy` where their views are the same; no other operands overlap results.
-    /// Scalars that are read and the scratch memory are there as [`Memory`] says.
-    pub unsafe fn run(&self, isa: Isa, pool: &Pool, memory: &Memory) {
+impl NodeKernel for NormalizationKernel {
+    fn scratch_bytes(&self) -> usize {
+        self.scratch_len() * size_of::<f64>()
+    }
+
+    unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+        let mut operands = [std::ptr::null_mut(); SLOTS];
+        let (mut epsilon, mut momentum) = (std::ptr::null(), std::ptr::null());
+        for (source, address) in self.sources.iter().zip(inputs) {
+            match source {
+                Source::Operand(slot) => operands[*slot as usize] = address.cast_mut(),
+                Source::Epsilon => epsilon = *address,
+                Source::Momentum => momentum = *address,
+            }
+        }
+        for (slot, address) in self.results.iter().zip(outputs) {
+            operands[*slot as usize] = *address;
+        }
         // SAFETY: the caller's promise about scalars.
-        let (epsilon, momentum) = unsafe { (self.epsilon.get(memory.epsilon), self.momentum.get(memory.momentum)) };
-        let scratch = memory.scratch.cast::<f64>();
+        let (epsilon, momentum) = unsafe { (self.epsilon.get(epsilon), self.momentum.get(momentum)) };
+        let scratch = scratch.cast::<f64>();
         let run = &Run {
             kernel: self,
-            isa,
-            operands: memory.operands,
+            isa: Isa::best(),
+            operands,
             epsilon,
             momentum,
             mean: scratch,
@@ -400,19 +416,22 @@ impl NormalizationKernel {
         if walk.segments == 1 {
             let per_unit = walk.blocks_per_unit();
             pool.run(blocks.div_ceil(per_unit), &|unit| {
+                let buffers = &mut Buffers::new();
                 for block in unit * per_unit..((unit + 1) * per_unit).min(blocks) {
                     // SAFETY: the caller's promise; no other unit has this block.
-                    unsafe { run.whole(walk, block) };
+                    unsafe { run.whole(walk, block, buffers) };
                 }
             });
         } else {
             let units = blocks * walk.segments;
             let each = |unit: usize| (unit / walk.segments, unit % walk.segments);
-            if !run.given() {
+            if !self.given {
                 pool.run(units, &|unit| {
                     let (block, segment) = each(unit);
                     // SAFETY: as above; no other unit has this segment of the block.
-                    unsafe { run.store_moments(walk, block, segment, &run.moments(walk, block, segment)) };
+                    unsafe {
+                        run.store_moments(walk, block, segment, &run.moments(walk, block, segment, &mut Buffers::new()))
+                    };
                 });
             }
             // SAFETY: as above; the sums of segments are complete.
@@ -421,7 +440,14 @@ impl NormalizationKernel {
                 pool.run(units, &|unit| {
                     let (block, segment) = each(unit);
                     // SAFETY: as above; the moments of groups are complete.
-                    unsafe { run.store_sums(walk, block, segment, &run.gradient_sums(walk, block, segment)) };
+                    unsafe {
+                        run.store_sums(
+                            walk,
+                            block,
+                            segment,
+                            &run.gradient_sums(walk, block, segment, &mut Buffers::new()),
+                        )
+                    };
                 });
                 // SAFETY: as above; the sums of segments are complete.
                 pool.run(blocks, &|block| unsafe { run.finish_sums(walk, block, &run.joined_sums(walk, block)) });
@@ -429,7 +455,7 @@ impl NormalizationKernel {
             pool.run(units, &|unit| {
                 let (block, segment) = each(unit);
                 // SAFETY: as above; moments and sums of groups are complete.
-                unsafe { run.apply(walk, block, segment) };
+                unsafe { run.apply(walk, block, segment, &mut Buffers::new()) };
             });
         }
         let Some(walk) = &self.across else { return };
@@ -437,19 +463,510 @@ impl NormalizationKernel {
         if walk.segments == 1 {
             let per_unit = walk.blocks_per_unit();
             pool.run(blocks.div_ceil(per_unit), &|unit| {
+                let buffers = &mut Buffers::new();
                 for block in unit * per_unit..((unit + 1) * per_unit).min(blocks) {
                     // SAFETY: as above; the moments of groups are complete.
-                    unsafe { run.finish_across(walk, block, &run.across_sums(walk, block, 0)) };
+                    unsafe { run.finish_across(walk, block, &run.across_sums(walk, block, 0, buffers)) };
                 }
             });
         } else {
             pool.run(blocks * walk.segments, &|unit| {
                 let (block, segment) = (unit / walk.segments, unit % walk.segments);
                 // SAFETY: as above.
-                unsafe { run.store_sums(walk, block, segment, &run.across_sums(walk, block, segment)) };
+                unsafe {
+                    run.store_sums(walk, block, segment, &run.across_sums(walk, block, segment, &mut Buffers::new()))
+                };
             });
             // SAFETY: as above; the sums of segments are complete.
             pool.run(blocks, &|block| unsafe { run.finish_across(walk, block, &run.joined_sums(walk, block)) });
+        }
+    }
+}
+
+/// A run, shared with the threads that work on it.
+struct Run<'a> {
+    kernel: &'a NormalizationKernel,
+    isa: Isa,
+    operands: [*mut u8; SLOTS],
+    epsilon: f64,
+    momentum: f64,
+    /// For each group its mean and the inverse of its deviation.
+    mean: *mut f64,
+    inverse: *mut f64,
+    /// For each group the averages of the gradient, one after the other.
+    sums: *mut f64,
+    /// The sums of segments.
+    partials: *mut f64,
+}
+
+// SAFETY: inputs are only read; results and scratch memory of a block or segment are written by the one unit that computes
+// it, and read by others only in later jobs of the pool.
+unsafe impl Sync for Run<'_> {}
+
+/// Moments of the groups of a block: how many elements they are of, their means, and the sums of squares around those.
+struct Moments {
+    count: f64,
+    mean: [f64; LANES],
+    squares: [f64; LANES],
+}
+
+impl Moments {
+    const NONE: Moments = Moments { count: 0.0, mean: [0.0; LANES], squares: [0.0; LANES] };
+
+    /// Joins the moments of `count` elements more to those of group `lane`; [`Moments::count`] is left to the caller.
+    fn join(&mut self, lane: usize, count: f64, mean: f64, squares: f64) {
+        let total = self.count + count;
+        let difference = mean - self.mean[lane];
+        self.mean[lane] += difference * (count / total);
+        self.squares[lane] += squares + difference * difference * (self.count / total * count);
+    }
+}
+
+/// Two sums for each group of a block.
+struct Pairs([f64; LANES], [f64; LANES]);
+
+/// The largest of the line lengths.
+const LINE: usize = ROW;
+
+/// What a thread works in: elements of a line of each operand, and what is known of their groups.
+struct Buffers {
+    x: [f32; LINE],
+    /// The bias in a forward task.
+    dy: [f32; LINE],
+    /// Ones, unless the scale is for each element of a group.
+    weight: [f32; LINE],
+    /// Ones, unless the scale is for a whole group.
+    factor: [f32; LINE],
+    out: [f32; LINE],
+    mean: [f64; LINE],
+    inverse: [f64; LINE],
+    averages: [[f64; LINE]; 2],
+}
+
+impl Buffers {
+    fn new() -> Buffers {
+        Buffers {
+            x: [0.0; LINE],
+            dy: [0.0; LINE],
+            weight: [1.0; LINE],
+            factor: [1.0; LINE],
+            out: [0.0; LINE],
+            mean: [0.0; LINE],
+            inverse: [0.0; LINE],
+            averages: [[0.0; LINE]; 2],
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Everything for a block that is not cut, but for what is shared by groups.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], and nobody else works on the block.
+    unsafe fn whole(&self, walk: &Walk, block: usize, buffers: &mut Buffers) {
+        // SAFETY: the caller's promise; each step uses what the one before has written.
+        unsafe {
+            let moments = if self.kernel.given { Moments::NONE } else { self.moments(walk, block, 0, buffers) };
+            self.finish_moments(walk, block, &moments);
+            if self.kernel.task == Task::Backward {
+                self.finish_sums(walk, block, &self.gradient_sums(walk, block, 0, buffers));
+            }
+            self.apply(walk, block, 0, buffers);
+        }
+    }
+
+    /// The elements of an operand along a line; `values` as they are where there is no such operand.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], for a line of the walk.
+    unsafe fn load(&self, walk: &Walk, slot: Slot, line: &Line, values: &mut [f32; LINE]) {
+        let i = slot as usize;
+        if let Some(storage) = self.kernel.storage[i] {
+            let stride = walk.inner.strides[i];
+            // SAFETY: the line lies within the view, whose memory is there.
+            unsafe { storage.load(self.isa, self.operands[i], line.at[i], stride, &mut values[..line.len]) };
+        }
+    }
+
+    /// Writes an element of an operand, if there is one; `lane` is the place along the line.
+    ///
+    /// # Safety
+    /// As [`Run::load`], for an operand that is a result, and nobody else writes the element.
+    unsafe fn put(&self, walk: &Walk, slot: Slot, line: &Line, lane: usize, value: f64) {
+        let i = slot as usize;
+        if let Some(storage) = self.kernel.storage[i] {
+            let offset = line.at[i] + lane * walk.inner.strides[i];
+            // SAFETY: the element lies within the view, whose memory is there.
+            unsafe { storage.store(self.isa, &[value as f32], self.operands[i], offset, 1) };
+        }
+    }
+
+    /// An element of an operand that is there.
+    ///
+    /// # Safety
+    /// As [`Run::load`].
+    unsafe fn get(&self, walk: &Walk, slot: Slot, line: &Line, lane: usize) -> Option<f64> {
+        let i = slot as usize;
+        let storage = self.kernel.storage[i]?;
+        let mut value = [0f32];
+        let offset = line.at[i] + lane * walk.inner.strides[i];
+        // SAFETY: the element lies within the view, whose memory is there.
+        unsafe { storage.load(self.isa, self.operands[i], offset, 1, &mut value) };
+        Some(f64::from(value[0]))
+    }
+
+    /// Values that the kernel keeps for the groups of a line.
+    ///
+    /// # Safety
+    /// `from` has a written value for each group.
+    unsafe fn kept(&self, walk: &Walk, line: &Line, from: *const f64, values: &mut [f64; LINE]) {
+        let stride = walk.inner.strides[KEPT];
+        for (lane, value) in values[..line.len].iter_mut().enumerate() {
+            // SAFETY: the place is the number of a group.
+            *value = unsafe { from.add(line.at[KEPT] + lane * stride).read() };
+        }
+    }
+
+    /// The moments of a segment.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`].
+    unsafe fn moments(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) -> Moments {
+        let mut moments = Moments::NONE;
+        let x = &mut buffers.x;
+        let steps = walk.steps_of(segment);
+        if !walk.lanes {
+            for step in steps {
+                let line = walk.line(block, step);
+                // SAFETY: the caller's promise.
+                unsafe { self.load(walk, Slot::X, &line, x) };
+                let (mean, squares) = line::moments(self.isa, &x[..line.len], self.kernel.centred);
+                moments.join(0, line.len as f64, mean, squares);
+                moments.count += line.len as f64;
+            }
+            return moments;
+        }
+        let mut base = [0f64; LANES];
+        let mut first = steps.start;
+        while first < steps.end {
+            let last = (first + AROUND).min(steps.end);
+            let (mut sums, mut squares) = ([0f64; LANES], [0f64; LANES]);
+            let mut len = 0;
+            for step in first..last {
+                let line = walk.line(block, step);
+                len = line.len;
+                // SAFETY: the caller's promise.
+                unsafe { self.load(walk, Slot::X, &line, x) };
+                if step == first && self.kernel.centred {
+                    for (base, x) in base.iter_mut().zip(&x[..len]) {
+                        *base = f64::from(*x);
+                    }
+                }
+                let mut around =
+                    Around { base: &mut base[..len], sums: &mut sums[..len], squares: &mut squares[..len] };
+                around.add(self.isa, &x[..len]);
+            }
+            let count = (last - first) as f64;
+            for lane in 0..len {
+                if self.kernel.centred {
+                    // Σ(x - mean)² = Σd² - (Σd)²/n for differences d from any base.
+                    let average = sums[lane] / count;
+                    let squares = (squares[lane] - sums[lane] * average).max(0.0);
+                    let squares = if average.is_nan() { f64::NAN } else { squares };
+                    moments.join(lane, count, base[lane] + average, squares);
+                } else {
+                    moments.join(lane, count, 0.0, squares[lane]);
+                }
+            }
+            moments.count += count;
+            first = last;
+        }
+        moments
+    }
+
+    /// Where the sums of a segment are kept, `each` values for a group.
+    fn partial(&self, walk: &Walk, block: usize, segment: usize, each: usize) -> *mut f64 {
+        self.partials.wrapping_add((block * walk.segments + segment) * walk.width() * each)
+    }
+
+    /// # Safety
+    /// As [`NodeKernel::run`], and nobody else works on the segment.
+    unsafe fn store_moments(&self, walk: &Walk, block: usize, segment: usize, moments: &Moments) {
+        let place = self.partial(walk, block, segment, 3);
+        for lane in 0..walk.width() {
+            // SAFETY: the scratch memory has three values for each group of each segment.
+            unsafe {
+                place.add(3 * lane).write(moments.count);
+                place.add(3 * lane + 1).write(moments.mean[lane]);
+                place.add(3 * lane + 2).write(moments.squares[lane]);
+            }
+        }
+    }
+
+    /// The moments of a block from those of its segments.
+    ///
+    /// # Safety
+    /// The moments of all segments have been stored, unless they are given.
+    unsafe fn joined_moments(&self, walk: &Walk, block: usize) -> Moments {
+        let mut moments = Moments::NONE;
+        if self.kernel.given {
+            return moments;
+        }
+        for segment in 0..walk.segments {
+            let place = self.partial(walk, block, segment, 3);
+            let mut count = 0.0;
+            for lane in 0..walk.width() {
+                // SAFETY: `store_moments` has written them.
+                let [n, mean, squares] = unsafe { place.add(3 * lane).cast::<[f64; 3]>().read() };
+                moments.join(lane, n, mean, squares);
+                count = n;
+            }
+            moments.count += count;
+        }
+        moments
+    }
+
+    /// Settles mean and deviation of the groups of a block, and writes the results that follow from them.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], and nobody else works on the block.
+    unsafe fn finish_moments(&self, walk: &Walk, block: usize, moments: &Moments) {
+        let line = walk.line(block, 0);
+        for lane in 0..if walk.lanes { line.len } else { 1 } {
+            // SAFETY: the caller's promise; the place is the number of a group.
+            unsafe {
+                let (mean, inverse) = if self.kernel.given {
+                    let inverse = self.get(walk, Slot::Inverse, &line, lane).unwrap_or_else(|| {
+                        let variance = self.get(walk, Slot::Variance, &line, lane).unwrap_or(0.0);
+                        1.0 / (variance + self.epsilon).sqrt()
+                    });
+                    (self.get(walk, Slot::Mean, &line, lane).unwrap_or(0.0), inverse)
+                } else {
+                    let (count, mean) = (moments.count, moments.mean[lane]);
+                    let variance = moments.squares[lane] / count;
+                    let inverse = 1.0 / (variance + self.epsilon).sqrt();
+                    self.put(walk, Slot::Mean, &line, lane, mean);
+                    self.put(walk, Slot::Inverse, &line, lane, inverse);
+                    let blend = |old: f64, new: f64| (1.0 - self.momentum) * old + self.momentum * new;
+                    if let Some(old) = self.get(walk, Slot::PrevMean, &line, lane) {
+                        self.put(walk, Slot::NextMean, &line, lane, blend(old, mean));
+                    }
+                    if let Some(old) = self.get(walk, Slot::PrevVariance, &line, lane) {
+                        // The running variance is the unbiased one.
+                        let unbiased = if count > 1.0 { moments.squares[lane] / (count - 1.0) } else { variance };
+                        self.put(walk, Slot::NextVariance, &line, lane, blend(old, unbiased));
+                    }
+                    (mean, inverse)
+                };
+                let group = line.at[KEPT] + lane * walk.inner.strides[KEPT];
+                self.mean.add(group).write(mean);
+                self.inverse.add(group).write(inverse);
+            }
+        }
+    }
+
+    /// The sums that the gradient of a segment's groups needs.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], and the moments of the groups are settled.
+    unsafe fn gradient_sums(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) -> Pairs {
+        // A scale for the whole group is left out here: the sums are then the gradients of scale and bias.
+        // SAFETY: the caller's promise.
+        unsafe { self.pairs(walk, block, segment, self.kernel.affine == Affine::PerElement, buffers) }
+    }
+
+    /// The sums for gradients of a scale that groups share.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], for the exchanged walk, and the moments of all groups are settled.
+    unsafe fn across_sums(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) -> Pairs {
+        // SAFETY: the caller's promise.
+        unsafe { self.pairs(walk, block, segment, false, buffers) }
+    }
+
+    /// # Safety
+    /// As [`NodeKernel::run`], and the moments of the groups are settled.
+    unsafe fn pairs(&self, walk: &Walk, block: usize, segment: usize, weighted: bool, buffers: &mut Buffers) -> Pairs {
+        let mut pairs = Pairs([0.0; LANES], [0.0; LANES]);
+        let Buffers { x, dy, weight, mean, inverse, .. } = buffers;
+        for step in walk.steps_of(segment) {
+            let line = walk.line(block, step);
+            let len = line.len;
+            // SAFETY: the caller's promise.
+            unsafe {
+                self.load(walk, Slot::X, &line, x);
+                self.load(walk, Slot::Dy, &line, dy);
+                if weighted {
+                    self.load(walk, Slot::Scale, &line, weight);
+                }
+            }
+            // SAFETY: the caller's promise.
+            let statistics = unsafe { self.statistics(walk, &line, mean, inverse) };
+            let into = if walk.lanes {
+                Target::Each(&mut pairs.0[..len], &mut pairs.1[..len])
+            } else {
+                Target::One(&mut pairs.0[0], &mut pairs.1[0])
+            };
+            line::sums(self.isa, &x[..len], &dy[..len], &weight[..len], statistics, into);
+        }
+        pairs
+    }
+
+    /// Mean and deviation of the groups of a line.
+    ///
+    /// # Safety
+    /// They are settled.
+    unsafe fn statistics<'b>(
+        &self,
+        walk: &Walk,
+        line: &Line,
+        mean: &'b mut [f64; LINE],
+        inverse: &'b mut [f64; LINE],
+    ) -> Statistics<'b> {
+        // SAFETY: the caller's promise; the place is the number of a group.
+        unsafe {
+            if walk.inner.strides[KEPT] == 0 {
+                let group = line.at[KEPT];
+                return Statistics::Same { mean: self.mean.add(group).read(), inverse: self.inverse.add(group).read() };
+            }
+            self.kept(walk, line, self.mean, mean);
+            self.kept(walk, line, self.inverse, inverse);
+        }
+        Statistics::Each { mean: &mean[..line.len], inverse: &inverse[..line.len] }
+    }
+
+    /// # Safety
+    /// As [`NodeKernel::run`], and nobody else works on the segment.
+    unsafe fn store_sums(&self, walk: &Walk, block: usize, segment: usize, pairs: &Pairs) {
+        let place = self.partial(walk, block, segment, 2);
+        for lane in 0..walk.width() {
+            // SAFETY: the scratch memory has two values for each group of each segment.
+            unsafe {
+                place.add(2 * lane).write(pairs.0[lane]);
+                place.add(2 * lane + 1).write(pairs.1[lane]);
+            }
+        }
+    }
+
+    /// # Safety
+    /// The sums of all segments of the block have been stored.
+    unsafe fn joined_sums(&self, walk: &Walk, block: usize) -> Pairs {
+        let mut pairs = Pairs([0.0; LANES], [0.0; LANES]);
+        for segment in 0..walk.segments {
+            let place = self.partial(walk, block, segment, 2);
+            for lane in 0..walk.width() {
+                // SAFETY: `store_sums` has written them.
+                let [a, b] = unsafe { place.add(2 * lane).cast::<[f64; 2]>().read() };
+                pairs.0[lane] += a;
+                pairs.1[lane] += b;
+            }
+        }
+        pairs
+    }
+
+    /// Keeps the averages of the gradient of the groups of a block, and writes the gradients of their scales.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], and nobody else works on the block.
+    unsafe fn finish_sums(&self, walk: &Walk, block: usize, pairs: &Pairs) {
+        let line = walk.line(block, 0);
+        let count = self.kernel.count as f64;
+        for lane in 0..if walk.lanes { line.len } else { 1 } {
+            let (a, b) = (pairs.0[lane], pairs.1[lane]);
+            let group = line.at[KEPT] + lane * walk.inner.strides[KEPT];
+            // SAFETY: the place is the number of a group; the rest is the caller's promise.
+            unsafe {
+                self.sums.add(group).write(if self.kernel.centred { a / count } else { 0.0 });
+                self.sums.add(self.kernel.groups + group).write(b / count);
+                if self.kernel.affine == Affine::PerGroup {
+                    self.put(walk, Slot::Dbias, &line, lane, a);
+                    self.put(walk, Slot::Dscale, &line, lane, b);
+                }
+            }
+        }
+    }
+
+    /// Writes the gradients of scales that groups share.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], for the exchanged walk, and nobody else works on the block.
+    unsafe fn finish_across(&self, walk: &Walk, block: usize, pairs: &Pairs) {
+        let line = walk.line(block, 0);
+        for lane in 0..if walk.lanes { line.len } else { 1 } {
+            // SAFETY: the caller's promise.
+            unsafe {
+                self.put(walk, Slot::Dbias, &line, lane, pairs.0[lane]);
+                self.put(walk, Slot::Dscale, &line, lane, pairs.1[lane]);
+            }
+        }
+    }
+
+    /// Writes the result for a segment.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`]; mean, deviation and averages of the groups are settled, and nobody else works on
+    /// the segment.
+    unsafe fn apply(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) {
+        let Buffers { x, dy, weight, factor, out, mean, inverse, averages: [a, b] } = buffers;
+        for step in walk.steps_of(segment) {
+            let line = walk.line(block, step);
+            let len = line.len;
+            // SAFETY: the caller's promise.
+            let statistics = unsafe {
+                self.load(walk, Slot::X, &line, x);
+                self.statistics(walk, &line, mean, inverse)
+            };
+            let result = match self.kernel.task {
+                Task::Forward => {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        self.load(walk, Slot::Scale, &line, weight);
+                        self.load(walk, Slot::Bias, &line, dy);
+                    }
+                    line::apply(self.isa, &mut x[..len], statistics, &weight[..len], &dy[..len]);
+                    &*x
+                }
+                Task::Backward => {
+                    let scale = if self.kernel.affine == Affine::PerElement { &mut *weight } else { &mut *factor };
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        self.load(walk, Slot::Scale, &line, scale);
+                        self.load(walk, Slot::Dy, &line, dy);
+                    }
+                    let second = self.sums.wrapping_add(self.kernel.groups);
+                    let averages = match statistics {
+                        // SAFETY: the place is the number of a group.
+                        Statistics::Same { .. } => unsafe {
+                            let group = line.at[KEPT];
+                            Averages::Same(self.sums.add(group).read(), second.add(group).read())
+                        },
+                        Statistics::Each { .. } => {
+                            // SAFETY: the averages of all groups of the line are settled.
+                            unsafe {
+                                self.kept(walk, &line, self.sums, a);
+                                self.kept(walk, &line, second, b);
+                            }
+                            Averages::Each(&a[..len], &b[..len])
+                        }
+                    };
+                    let gradient = Gradient {
+                        x: &x[..len],
+                        dy: &dy[..len],
+                        weight: &weight[..len],
+                        factor: &factor[..len],
+                        dx: &mut out[..len],
+                    };
+                    line::gradient(self.isa, gradient, statistics, averages);
+                    &*out
+                }
+            };
+            let i = Slot::Out as usize;
+            if let Some(storage) = self.kernel.storage[i] {
+                // SAFETY: the line lies within the view, which no other unit writes here.
+                unsafe {
+                    storage.store(self.isa, &result[..len], self.operands[i], line.at[i], walk.inner.strides[i]);
+                }
+            }
         }
     }
 }

@@ -1,0 +1,414 @@
+//! Batch normalisation: each channel has its mean and deviation over the batch and all places.
+//!
+//! What the wire format leaves open follows hipDNN's reference executor (`CpuFpReferenceBatchnorm` and its plans in
+//! hipDNN's test SDK): the inverse variance is 1 / √(variance + epsilon) with the biased variance; running statistics become
+//! (1 - momentum) · old + momentum · new, where the new variance is the unbiased one (biased where a channel has one element);
+//! a momentum that is not given is 0.1; the backward node, which has no epsilon, takes 1e-5 where it has to compute
+//! statistics itself; its mean and inverse variance come together or not at all.
+
+use hipdnn_schemas::{
+    Batchnorm, BatchnormBackward, BatchnormInference, BatchnormInferenceVarianceExt, Graph, TensorUid,
+};
+
+use super::normalization::lowering::Lowering;
+use super::normalization::{Affine, Scalar, Slot, Source, Task};
+use crate::engine::Declined;
+use crate::engine::host::applicability::Work;
+
+/// The dimension of the channels.
+const CHANNELS: usize = 1;
+
+/// The momentum of nodes that name none.
+const MOMENTUM: f64 = 0.1;
+
+/// The epsilon of backward nodes.
+const EPSILON: f64 = 1e-5;
+
+fn begin<'g>(
+    graph: &'g Graph,
+    index: usize,
+    name: &'static str,
+    task: Task,
+    x: TensorUid,
+) -> Result<Lowering<'g>, Declined> {
+    let mut lowering = Lowering::new(graph, index, name, task, x, |axis| axis != CHANNELS)?;
+    lowering.work().affine = Affine::PerGroup;
+    Ok(lowering)
+}
+
+fn per_channel(axis: usize) -> bool {
+    axis == CHANNELS
+}
+
+fn everywhere(_: usize) -> bool {
+    true
+}
+
+/// Looks at an inference that is given the inverse deviation.
+///
+/// # Errors
+/// Why the engine does not take it.
+pub fn lower_inference(graph: &Graph, index: usize, node: &BatchnormInference) -> Result<Work, Declined> {
+    let mut lowering = begin(graph, index, "batch normalisation", Task::Forward, node.x)?;
+    lowering.work().given = true;
+    lowering.input(Slot::Mean, "mean", node.mean, per_channel)?;
+    lowering.input(Slot::Inverse, "inv_variance", node.inv_variance, per_channel)?;
+    lowering.input(Slot::Scale, "scale", node.scale, per_channel)?;
+    lowering.input(Slot::Bias, "bias", node.bias, per_channel)?;
+    lowering.output(Slot::Out, "y", node.y, everywhere)?;
+    Ok(lowering.finish())
+}
+
+/// Looks at an inference that is given the variance.
+///
+/// # Errors
+/// Why the engine does not take it.
+pub fn lower_inference_with_variance(
+    graph: &Graph,
+    index: usize,
+    node: &BatchnormInferenceVarianceExt,
+) -> Result<Work, Declined> {
+    let mut lowering = begin(graph, index, "batch normalisation", Task::Forward, node.x)?;
+    lowering.work().given = true;
+    lowering.input(Slot::Mean, "mean", node.mean, per_channel)?;
+    lowering.input(Slot::Variance, "variance", node.variance, per_channel)?;
+    lowering.input(Slot::Scale, "scale", node.scale, per_channel)?;
+    lowering.input(Slot::Bias, "bias", node.bias, per_channel)?;
+    lowering.scalar(Source::Epsilon, "epsilon", node.epsilon)?;
+    lowering.output(Slot::Out, "y", node.y, everywhere)?;
+    Ok(lowering.finish())
+}
+
+/// Looks at a training step.
+///
+/// # Errors
+/// Why the engine does not take it.
+pub fn lower_training(graph: &Graph, index: usize, node: &Batchnorm) -> Result<Work, Declined> {
+    let mut lowering = begin(graph, index, "batch normalisation in training", Task::Forward, node.x)?;
+    if let Some(peer) = node.peer_stats.first() {
+        return Err(lowering.attribute("peer_stats_tensor_uid", peer, "none"));
+    }
+    lowering.input(Slot::Scale, "scale", node.scale, per_channel)?;
+    lowering.input(Slot::Bias, "bias", node.bias, per_channel)?;
+    lowering.scalar(Source::Epsilon, "epsilon", node.epsilon)?;
+    lowering.work().momentum = Scalar::Fixed(MOMENTUM);
+    if let Some(momentum) = node.momentum {
+        lowering.scalar(Source::Momentum, "momentum", momentum)?;
+    }
+    lowering.output(Slot::Out, "y", node.y, everywhere)?;
+    for (slot, role, uid) in [(Slot::Mean, "mean", node.mean), (Slot::Inverse, "inv_variance", node.inv_variance)] {
+        if let Some(uid) = uid {
+            lowering.output(slot, role, uid, per_channel)?;
+        }
+    }
+    let running = [
+        (
+            (Slot::PrevMean, "prev_running_mean", node.prev_running_mean),
+            (Slot::NextMean, "next_running_mean", node.next_running_mean, "next_running_mean_tensor_uid"),
+        ),
+        (
+            (Slot::PrevVariance, "prev_running_variance", node.prev_running_variance),
+            (
+                Slot::NextVariance,
+                "next_running_variance",
+                node.next_running_variance,
+                "next_running_variance_tensor_uid",
+            ),
+        ),
+    ];
+    for ((prev_slot, prev_role, prev), (next_slot, next_role, next, attribute)) in running {
+        let Some(next) = next else { continue };
+        let Some(prev) = prev else {
+            return Err(lowering.attribute(attribute, next, "none where there is no previous one to go on from"));
+        };
+        lowering.input(prev_slot, prev_role, prev, per_channel)?;
+        lowering.output(next_slot, next_role, next, per_channel)?;
+    }
+    Ok(lowering.finish())
+}
+
+/// Looks at a gradient.
+///
+/// # Errors
+/// Why the engine does not take it.
+pub fn lower_backward(graph: &Graph, index: usize, node: &BatchnormBackward) -> Result<Work, Declined> {
+    let mut lowering = begin(graph, index, "gradient of batch normalisation", Task::Backward, node.x)?;
+    if let Some(peer) = node.peer_stats.first() {
+        return Err(lowering.attribute("peer_stats_tensor_uid", peer, "none"));
+    }
+    lowering.input(Slot::Dy, "dy", node.dy, everywhere)?;
+    lowering.input(Slot::Scale, "scale", node.scale, per_channel)?;
+    lowering.work().epsilon = Scalar::Fixed(EPSILON);
+    match (node.mean, node.inv_variance) {
+        (None, None) => {}
+        (Some(mean), Some(inv_variance)) => {
+            lowering.work().given = true;
+            lowering.input(Slot::Mean, "mean", mean, per_channel)?;
+            lowering.input(Slot::Inverse, "inv_variance", inv_variance, per_channel)?;
+        }
+        (Some(mean), None) => return Err(lowering.attribute("mean_tensor_uid", mean, "inv_variance as well")),
+        (None, Some(inv)) => return Err(lowering.attribute("inv_variance_tensor_uid", inv, "mean as well")),
+    }
+    lowering.output(Slot::Out, "dx", node.dx, everywhere)?;
+    lowering.output(Slot::Dscale, "dscale", node.dscale, per_channel)?;
+    lowering.output(Slot::Dbias, "dbias", node.dbias, per_channel)?;
+    Ok(lowering.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::host::nodes::normalization::tests::{Groups, approx};
+    use crate::engine::host::nodes::testing::{Bench, noise, packed};
+    use DataType::{BFloat16, Double, Float, Half};
+    use hipdnn_schemas::{DataType, Operation, TensorDef, TensorValue};
+
+    /// Extents, strides of x, strides of y, what they are.
+    const SHAPES: &[(&str, [i64; 4], [i64; 4], [i64; 4])] = &[
+        ("channels first", [3, 5, 7, 9], [315, 63, 9, 1], [315, 63, 9, 1]),
+        ("channels last", [3, 5, 7, 9], [315, 1, 45, 5], [315, 1, 45, 5]),
+        ("from one to the other", [2, 19, 5, 6], [570, 30, 6, 1], [570, 1, 114, 19]),
+        ("many channels last", [2, 261, 2, 3], [1566, 1, 783, 261], [1566, 1, 783, 261]),
+        ("1×1 images", [9, 33, 1, 1], [33, 1, 1, 1], [33, 1, 7, 7]),
+        ("one element a channel", [1, 6, 1, 1], [6, 1, 1, 1], [6, 1, 1, 1]),
+        ("one channel", [4, 1, 3, 5], [15, 15, 5, 1], [15, 15, 5, 1]),
+        ("sliced", [2, 3, 4, 5], [1000, 200, 22, 3], [700, 200, 21, 2]),
+        ("cut into segments", [2, 2, 300, 301], [180_600, 90_300, 301, 1], [180_600, 90_300, 301, 1]),
+        ("cut, channels last", [2, 3, 211, 301], [190_533, 1, 903, 3], [190_533, 1, 903, 3]),
+    ];
+
+    const TYPES: &[(DataType, DataType, DataType)] =
+        &[(Float, Float, Float), (Half, Half, Float), (BFloat16, Float, BFloat16), (Float, Half, Half)];
+
+    fn channel(uid: i64, data_type: DataType, dims: &[i64; 4]) -> TensorDef {
+        TensorDef::new(uid, data_type, &[1, dims[1], 1, 1])
+    }
+
+    #[test]
+    fn training_gives_result_statistics_and_running_statistics() {
+        for (what, dims, strides, out_strides) in SHAPES {
+            for (x_type, y_type, parameters) in TYPES {
+                let per_channel = |uid| channel(uid, *parameters, dims);
+                let mut bench = Bench::new(
+                    Operation::Batchnorm(Batchnorm {
+                        x: TensorUid(0),
+                        scale: TensorUid(1),
+                        bias: TensorUid(2),
+                        epsilon: TensorUid(3),
+                        peer_stats: vec![],
+                        prev_running_mean: Some(TensorUid(4)),
+                        prev_running_variance: Some(TensorUid(5)),
+                        momentum: Some(TensorUid(6)),
+                        y: TensorUid(7),
+                        mean: Some(TensorUid(8)),
+                        inv_variance: Some(TensorUid(9)),
+                        next_running_mean: Some(TensorUid(10)),
+                        next_running_variance: Some(TensorUid(11)),
+                    }),
+                    vec![
+                        TensorDef::new(0, *x_type, dims).strided(strides),
+                        per_channel(1),
+                        // Clients leave dimensions out, too.
+                        TensorDef::new(2, *parameters, &[dims[1]]),
+                        TensorDef::new(3, Double, &[1]).with_value(TensorValue::Float64(1e-3)),
+                        per_channel(4),
+                        per_channel(5),
+                        TensorDef::new(6, Float, &[1]).with_value(TensorValue::Float32(0.25)),
+                        TensorDef::new(7, *y_type, dims).strided(out_strides),
+                        per_channel(8),
+                        per_channel(9),
+                        per_channel(10),
+                        per_channel(11),
+                    ],
+                );
+                let x = bench.fill(0, |i| noise(i) * 3.0 + 1.5);
+                let [scale, bias] = [1, 2].map(|uid| bench.fill(uid, |i| noise(i + 77 * uid as usize) + 0.5));
+                let old_mean = bench.fill(4, |i| noise(i + 5));
+                let old_variance = bench.fill(5, |i| noise(i + 6).abs() + 0.1);
+                let groups = Groups::new(&x, dims, |axis| axis != 1);
+                let n = groups.count() as f64;
+                let channel_of = |i: usize| groups.group(i);
+                for threads in [1, 3] {
+                    let got = bench.run(threads);
+                    let statistics = groups.statistics(1e-3, true);
+                    let want = x.iter().enumerate().map(|(i, x)| {
+                        let c = channel_of(i);
+                        (x - statistics[c].mean) * statistics[c].inverse * scale[c] + bias[c]
+                    });
+                    approx(
+                        &got[&7],
+                        want,
+                        *y_type,
+                        |i| statistics[channel_of(i)].weight * scale[channel_of(i)].abs(),
+                        what,
+                    );
+                    approx(&got[&8], statistics.iter().map(|s| s.mean), *parameters, |c| statistics[c].size, what);
+                    approx(
+                        &got[&9],
+                        statistics.iter().map(|s| s.inverse),
+                        *parameters,
+                        |c| statistics[c].inverse,
+                        what,
+                    );
+                    let means = statistics.iter().zip(&old_mean).map(|(s, old)| 0.75 * old + 0.25 * s.mean);
+                    approx(&got[&10], means, *parameters, |c| statistics[c].size, what);
+                    let bessel = if n > 1.0 { n / (n - 1.0) } else { 1.0 };
+                    let variances =
+                        statistics.iter().zip(&old_variance).map(|(s, old)| 0.75 * old + 0.25 * s.variance * bessel);
+                    approx(&got[&11], variances, *parameters, |c| statistics[c].variance, what);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn inference_takes_either_form_of_the_deviation() {
+        for (what, dims, strides, out_strides) in SHAPES {
+            for with_variance in [false, true] {
+                let (x, mean, scale, bias, y) = (TensorUid(0), TensorUid(1), TensorUid(3), TensorUid(4), TensorUid(6));
+                let operation = if with_variance {
+                    let (variance, epsilon) = (TensorUid(2), TensorUid(5));
+                    let node = BatchnormInferenceVarianceExt { x, mean, variance, scale, bias, epsilon, y };
+                    Operation::BatchnormInferenceVarianceExt(node)
+                } else {
+                    let node = BatchnormInference { x, mean, inv_variance: TensorUid(2), scale, bias, y };
+                    Operation::BatchnormInference(node)
+                };
+                let mut tensors = vec![
+                    TensorDef::new(0, Float, dims).strided(strides),
+                    channel(1, Float, dims),
+                    channel(2, Float, dims),
+                    channel(3, Float, dims),
+                    channel(4, Float, dims),
+                    TensorDef::new(6, Float, dims).strided(out_strides),
+                ];
+                if with_variance {
+                    tensors.push(TensorDef::new(5, Float, &[1]).with_value(TensorValue::Float32(0.125)));
+                }
+                let mut bench = Bench::new(operation, tensors);
+                let x = bench.fill(0, noise);
+                let [mean, deviation, scale, bias] =
+                    [1, 2, 3, 4].map(|uid| bench.fill(uid, |i| noise(i + 31 * uid as usize).abs() + 0.25));
+                let groups = Groups::new(&x, dims, |axis| axis != 1);
+                let got = bench.run(2);
+                let inverse = |c: usize| if with_variance { 1.0 / (deviation[c] + 0.125).sqrt() } else { deviation[c] };
+                let want = x.iter().enumerate().map(|(i, x)| {
+                    let c = groups.group(i);
+                    (x - mean[c]) * inverse(c) * scale[c] + bias[c]
+                });
+                approx(&got[&6], want, Float, |_| 4.0, what);
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_are_those_of_the_formula_with_and_without_saved_statistics() {
+        for (what, dims, strides, out_strides) in SHAPES {
+            for (saved, (x_type, y_type, parameters)) in
+                [true, false].iter().flat_map(|s| TYPES.iter().map(move |t| (*s, *t)))
+            {
+                let uid = |uid| saved.then_some(TensorUid(uid));
+                let node = BatchnormBackward {
+                    dy: TensorUid(0),
+                    x: TensorUid(1),
+                    mean: uid(2),
+                    inv_variance: uid(3),
+                    scale: TensorUid(4),
+                    peer_stats: vec![],
+                    dx: TensorUid(5),
+                    dscale: TensorUid(6),
+                    dbias: TensorUid(7),
+                };
+                let mut tensors = vec![
+                    TensorDef::new(0, y_type, dims).strided(out_strides),
+                    TensorDef::new(1, x_type, dims).strided(strides),
+                    channel(4, parameters, dims),
+                    TensorDef::new(5, x_type, dims).strided(&packed(dims)),
+                    channel(6, parameters, dims),
+                    channel(7, parameters, dims),
+                ];
+                if saved {
+                    tensors.extend([channel(2, Float, dims), channel(3, Float, dims)]);
+                }
+                let mut bench = Bench::new(Operation::BatchnormBackward(node), tensors);
+                let dy = bench.fill(0, |i| noise(i + 3));
+                let x = bench.fill(1, |i| noise(i) * 2.0 - 0.5);
+                let scale = bench.fill(4, |i| noise(i + 9) + 1.5);
+                let groups = Groups::new(&x, dims, |axis| axis != 1);
+                let mut statistics = groups.statistics(1e-5, true);
+                if saved {
+                    let mean = bench.fill(2, |c| statistics[c].mean);
+                    let inverse = bench.fill(3, |c| statistics[c].inverse);
+                    for (c, statistics) in statistics.iter_mut().enumerate() {
+                        (statistics.mean, statistics.inverse) = (mean[c], inverse[c]);
+                    }
+                }
+                let n = groups.count() as f64;
+                let normal = |i: usize| {
+                    let s = &statistics[groups.group(i)];
+                    (x[i] - s.mean) * s.inverse
+                };
+                let channels = statistics.len();
+                let (mut dbias, mut dscale, mut size) = (vec![0.0; channels], vec![0.0; channels], vec![0.0; channels]);
+                for (i, dy) in dy.iter().enumerate() {
+                    let c = groups.group(i);
+                    dbias[c] += dy;
+                    dscale[c] += dy * normal(i);
+                    size[c] += dy.abs() * (1.0 + normal(i).abs());
+                }
+                for threads in [1, 3] {
+                    let got = bench.run(threads);
+                    let want = dy.iter().enumerate().map(|(i, dy)| {
+                        let c = groups.group(i);
+                        scale[c] * statistics[c].inverse * (dy - dbias[c] / n - normal(i) * dscale[c] / n)
+                    });
+                    let weight = |i: usize| {
+                        let c = groups.group(i);
+                        scale[c].abs() * statistics[c].inverse * (dy[i].abs() + size[c] / n * (1.0 + normal(i).abs()))
+                    };
+                    approx(&got[&5], want, x_type, weight, what);
+                    approx(&got[&6], dscale.iter().copied(), parameters, |c| size[c], what);
+                    approx(&got[&7], dbias.iter().copied(), parameters, |c| size[c], what);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_served_is_declined_by_name() {
+        let dims = [2, 3, 4, 5];
+        let base = || Batchnorm {
+            x: TensorUid(0),
+            scale: TensorUid(1),
+            bias: TensorUid(2),
+            epsilon: TensorUid(3),
+            peer_stats: vec![],
+            prev_running_mean: None,
+            prev_running_variance: None,
+            momentum: None,
+            y: TensorUid(7),
+            mean: None,
+            inv_variance: None,
+            next_running_mean: None,
+            next_running_variance: None,
+        };
+        let tensors = |x: DataType| {
+            vec![
+                TensorDef::new(0, x, &dims),
+                channel(1, Float, &dims),
+                channel(2, Float, &dims),
+                TensorDef::new(3, Float, &[1]).with_value(TensorValue::Float32(1e-5)),
+                channel(4, Float, &dims),
+                TensorDef::new(7, x, &dims),
+            ]
+        };
+        for (node, x, want) in [
+            (Batchnorm { peer_stats: vec![TensorUid(4)], ..base() }, Float, "peer_stats_tensor_uid is 4, wanted none"),
+            (Batchnorm { next_running_mean: Some(TensorUid(4)), ..base() }, Float, "next_running_mean_tensor_uid is 4"),
+            (base(), Double, "x (tensor 0) is double, wanted float, half or bfloat16"),
+        ] {
+            let reason = Bench::declined(Operation::Batchnorm(node), tensors(x));
+            assert!(reason.contains(want) && reason.starts_with("node 0 (Batchnorm)"), "{reason}");
+        }
+    }
+}

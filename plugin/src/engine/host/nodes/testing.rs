@@ -1,0 +1,205 @@
+//! One node by itself, for the tests of the kinds.
+
+use std::collections::BTreeMap;
+
+use half::{bf16, f16};
+use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorUid, TensorValue};
+
+use super::NodeWork;
+use crate::engine::host::applicability::{Work, lower};
+use crate::engine::host::threads::Pool;
+
+/// What lies between the elements of a result.
+const GAP: u8 = 0xA5;
+
+/// A node, its tensors, and what its inputs hold.
+pub(crate) struct Bench {
+    graph: Graph,
+    work: NodeWork,
+    memory: BTreeMap<i64, Vec<u64>>,
+}
+
+impl Bench {
+    /// A graph of that node alone.
+    pub(crate) fn new(operation: Operation, tensors: Vec<TensorDef>) -> Bench {
+        let graph = graph(operation, tensors);
+        let mut works = lower(&graph).unwrap_or_else(|reason| panic!("declined: {reason}"));
+        let Some(Work::Node(work)) = works.pop() else { panic!("not a step of its own") };
+        let mut bench = Bench { graph, work, memory: BTreeMap::new() };
+        for uid in bench.work.inputs.clone().into_iter().flatten() {
+            match bench.graph.tensor(uid).value() {
+                None => drop(bench.fill(uid.0, |_| 0.0)),
+                Some(TensorValue::Float32(v) | TensorValue::Float16(v) | TensorValue::BFloat16(v)) => {
+                    bench.fill(uid.0, |_| f64::from(v));
+                }
+                Some(TensorValue::Float64(v)) => drop(bench.fill(uid.0, |_| v)),
+                Some(other) => panic!("the tests have no {other:?}"),
+            }
+        }
+        bench
+    }
+
+    /// Why the node is declined.
+    pub(crate) fn declined(operation: Operation, tensors: Vec<TensorDef>) -> String {
+        lower(&graph(operation, tensors)).map(|_| ()).expect_err("the node is taken").to_string()
+    }
+
+    /// Gives the elements of an input values, in logical order; the values as they are after rounding.
+    pub(crate) fn fill(&mut self, uid: i64, value: impl Fn(usize) -> f64) -> Vec<f64> {
+        let tensor = self.graph.tensor(TensorUid(uid));
+        let mut memory = vec![0u64; tensor.span_bytes().div_ceil(8)];
+        for (i, offset) in offsets(tensor.dims(), tensor.strides()).into_iter().enumerate() {
+            write(tensor.data_type(), &mut memory, offset, value(i));
+        }
+        let values = self.values(uid, &memory);
+        self.memory.insert(uid, memory);
+        values
+    }
+
+    /// Runs the node on so many threads: the elements of its results, in logical order.
+    pub(crate) fn run(&self, threads: usize) -> BTreeMap<i64, Vec<f64>> {
+        let kernel = self.work.recipe.kernel(threads);
+        let mut results: Vec<(i64, Vec<u64>)> = self
+            .work
+            .outputs
+            .iter()
+            .flatten()
+            .map(|uid| {
+                let bytes = self.graph.tensor(*uid).span_bytes();
+                (uid.0, vec![u64::from_ne_bytes([GAP; 8]); bytes.div_ceil(8)])
+            })
+            .collect();
+        let inputs: Vec<*const u8> = self
+            .work
+            .inputs
+            .iter()
+            .map(|uid| uid.map_or(std::ptr::null(), |uid| self.memory[&uid.0].as_ptr().cast()))
+            .collect();
+        let mut addresses = results.iter_mut().map(|(_, memory)| memory.as_mut_ptr().cast::<u8>());
+        let outputs: Vec<*mut u8> = self
+            .work
+            .outputs
+            .iter()
+            .map(|uid| uid.map_or(std::ptr::null_mut(), |_| addresses.next().unwrap()))
+            .collect();
+        let mut scratch = vec![[f64::NAN; 8]; kernel.scratch_bytes().div_ceil(64) + 1];
+        let scratch = scratch.as_mut_ptr().cast::<u8>();
+        let scratch = scratch.wrapping_add(scratch.align_offset(64));
+        // SAFETY: every tensor's memory has its span, and the scratch memory what the kernel asks for.
+        unsafe { kernel.run(&Pool::new(threads), &inputs, &outputs, scratch) };
+        results
+            .into_iter()
+            .map(|(uid, mut memory)| {
+                let values = self.values(uid, &memory);
+                let tensor = self.graph.tensor(TensorUid(uid));
+                let gap = u64::from_ne_bytes([GAP; 8]);
+                let bits = tensor.data_type().bits().unwrap() as usize;
+                let bytes: &mut [u8] =
+                    // SAFETY: a vector of integers is as many bytes.
+                    unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), memory.len() * 8) };
+                for offset in offsets(tensor.dims(), tensor.strides()) {
+                    let (first, last) = (offset * bits, (offset + 1) * bits);
+                    for bit in first..last {
+                        let mask = 1 << (bit % 8);
+                        bytes[bit / 8] = bytes[bit / 8] & !mask | GAP & mask;
+                    }
+                }
+                assert!(
+                    memory.iter().all(|word| *word == gap),
+                    "tensor {uid}: something between its elements was written"
+                );
+                (uid, values)
+            })
+            .collect()
+    }
+
+    fn values(&self, uid: i64, memory: &[u64]) -> Vec<f64> {
+        let tensor = self.graph.tensor(TensorUid(uid));
+        let offsets = offsets(tensor.dims(), tensor.strides());
+        offsets.into_iter().map(|offset| read(tensor.data_type(), memory, offset)).collect()
+    }
+}
+
+fn graph(operation: Operation, tensors: Vec<TensorDef>) -> Graph {
+    let mut builder = GraphBuilder::new("").compute(DataType::Float);
+    let mut used = operation.inputs();
+    used.extend(operation.outputs());
+    for tensor in tensors.into_iter().filter(|tensor| used.contains(&tensor.uid)) {
+        builder.tensor(tensor);
+    }
+    builder.node("", operation);
+    builder.build().unwrap()
+}
+
+/// The offset of every element, in logical order.
+fn offsets(dims: &[usize], strides: &[usize]) -> Vec<usize> {
+    (0..dims.iter().product())
+        .map(|mut n| {
+            let mut offset = 0;
+            for (extent, stride) in dims.iter().zip(strides).rev() {
+                offset += n % extent * stride;
+                n /= extent;
+            }
+            offset
+        })
+        .collect()
+}
+
+/// # Panics
+/// If the element is not within the memory.
+fn place<T: Copy>(memory: &[u64], offset: usize) -> *const T {
+    assert!((offset + 1) * size_of::<T>() <= memory.len() * 8);
+    memory.as_ptr().cast::<T>().wrapping_add(offset)
+}
+
+fn read(data_type: DataType, memory: &[u64], offset: usize) -> f64 {
+    // SAFETY: `place` has seen that the element is there.
+    unsafe {
+        match data_type {
+            DataType::Float => f64::from(place::<f32>(memory, offset).read()),
+            DataType::Half => place::<f16>(memory, offset).read().to_f64(),
+            DataType::BFloat16 => place::<bf16>(memory, offset).read().to_f64(),
+            DataType::Double => place::<f64>(memory, offset).read(),
+            DataType::Int32 => f64::from(place::<i32>(memory, offset).read()),
+            DataType::Int64 => place::<i64>(memory, offset).read() as f64,
+            other => panic!("the tests have no {other}"),
+        }
+    }
+}
+
+fn write(data_type: DataType, memory: &mut [u64], offset: usize, value: f64) {
+    // SAFETY: `place` has seen that the element is there, in memory that is borrowed for writing.
+    unsafe {
+        match data_type {
+            DataType::Float => place::<f32>(memory, offset).cast_mut().write(value as f32),
+            DataType::Half => place::<f16>(memory, offset).cast_mut().write(f16::from_f64(value)),
+            DataType::BFloat16 => place::<bf16>(memory, offset).cast_mut().write(bf16::from_f64(value)),
+            DataType::Double => place::<f64>(memory, offset).cast_mut().write(value),
+            DataType::Int32 => place::<i32>(memory, offset).cast_mut().write(value as i32),
+            DataType::Int64 => place::<i64>(memory, offset).cast_mut().write(value as i64),
+            other => panic!("the tests have no {other}"),
+        }
+    }
+}
+
+/// Numbers between -1 and 1 without a pattern.
+pub(crate) fn noise(i: usize) -> f64 {
+    let mut state = (i as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    state = (state ^ (state >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+}
+
+/// Strides of a packed tensor.
+pub(crate) fn packed(dims: &[i64]) -> Vec<i64> {
+    hipdnn_schemas::packed_strides(dims)
+}
+
+/// Half the distance of neighbouring numbers around 1, and half the smallest number.
+pub(crate) fn unit(data_type: DataType) -> (f64, f64) {
+    match data_type {
+        DataType::Half => (2f64.powi(-11), 2f64.powi(-25)),
+        DataType::BFloat16 => (2f64.powi(-8), 2f64.powi(-134)),
+        _ => (2f64.powi(-24), 2f64.powi(-150)),
+    }
+}
