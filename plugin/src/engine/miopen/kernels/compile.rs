@@ -1,0 +1,184 @@
+//! From text to a function on the device: by hiprtc, or from what was compiled before.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use hipdnn_sdk_bindings::hiprtc::{Functions, hiprtcProgram, hiprtcResult};
+
+use super::source::FUNCTION;
+use crate::engine::miopen::device::Device;
+use crate::engine::miopen::gpu::{Function, Module};
+use crate::engine::miopen::store::Store;
+use crate::error::{Error, ErrorKind};
+
+/// Options beside the architecture. A product and a sum are rounded each, as on the host; nothing else that changes
+/// results is on by default.
+const OPTIONS: &[&CStr] = &[c"-std=c++17", c"-O3", c"-ffp-contract=off", c"-fno-fast-math"];
+
+/// What entries of the store are called.
+const KIND: &str = "kernel";
+
+/// Code objects that are remembered when no plan has them: some ten kilobytes each.
+const REMEMBERED: usize = 256;
+
+/// A kernel on the device.
+#[derive(Debug)]
+pub struct Compiled {
+    function: Function,
+    /// Keeps the function.
+    _module: Module,
+}
+
+impl Compiled {
+    /// The kernel's function.
+    pub fn function(&self) -> Function {
+        self.function
+    }
+}
+
+/// The kernels of one device in this process.
+#[derive(Debug, Default)]
+pub struct Kernels {
+    /// By text. Held while a kernel is compiled: two plans that want the same one compile it once.
+    known: Mutex<HashMap<String, Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    loaded: Weak<Compiled>,
+    code: Arc<[u8]>,
+}
+
+impl Kernels {
+    /// The kernel of that text on the device, which owns these kernels.
+    ///
+    /// # Errors
+    /// If it does not compile or load, or there is no compiler.
+    pub(super) fn get(&self, device: &Device, text: &str, store: &Store) -> Result<Arc<Compiled>, Error> {
+        let _entered = device.enter()?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let code = match known.get(text) {
+            Some(Known { loaded, code }) => match loaded.upgrade() {
+                Some(compiled) => return Ok(compiled),
+                None => Some(code.clone()),
+            },
+            None => None,
+        };
+        let (code, compiled) = match code {
+            Some(code) => {
+                let compiled = load(device, &code)?;
+                (code, compiled)
+            }
+            None => found(device, text, store)?,
+        };
+        let compiled = Arc::new(compiled);
+        if known.len() >= REMEMBERED && !known.contains_key(text) {
+            known.retain(|_, kernel| kernel.loaded.strong_count() > 0);
+        }
+        known.insert(text.to_owned(), Known { loaded: Arc::downgrade(&compiled), code });
+        Ok(compiled)
+    }
+}
+
+/// From the store, else compiled and put there.
+fn found(device: &Device, text: &str, store: &Store) -> Result<(Arc<[u8]>, Compiled), Error> {
+    let options = OPTIONS.iter().map(|option| option.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let key = format!("{} {options}\n{text}", device.fingerprint());
+    if let Some(code) = store.get(KIND, &key) {
+        match load(device, &code) {
+            Ok(compiled) => return Ok((code.into(), compiled)),
+            Err(error) => log::info!("a cached kernel does not load and is compiled again: {error}"),
+        }
+    }
+    let code = compile(device, text)?;
+    let compiled = load(device, &code)?;
+    store.put(KIND, &key, &code);
+    Ok((code.into(), compiled))
+}
+
+fn load(device: &Device, code: &[u8]) -> Result<Compiled, Error> {
+    // SAFETY: hiprtc made the code; the store gives back what was put, by its checksum.
+    let module = unsafe { Module::load(device.gpu(), code) }?;
+    Ok(Compiled { function: module.function(FUNCTION)?, _module: module })
+}
+
+/// A program of hiprtc.
+struct Program<'a> {
+    hiprtc: &'a Functions,
+    raw: hiprtcProgram,
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `compile` made the program, and nobody else has it.
+        let status = unsafe { (self.hiprtc.hiprtcDestroyProgram)(&mut self.raw) };
+        if let Err(error) = check(status, "hiprtcDestroyProgram") {
+            log::warn!("{error}");
+        }
+    }
+}
+
+fn check(status: hiprtcResult, call: &str) -> Result<(), Error> {
+    if status == hiprtcResult::HIPRTC_SUCCESS {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Device, format!("{call} gave {status} ({})", status.0)))
+}
+
+/// The code object of that text for the device.
+fn compile(device: &Device, text: &str) -> Result<Vec<u8>, Error> {
+    let hiprtc = device.gpu().hiprtc.as_ref().ok_or_else(|| {
+        Error::new(ErrorKind::Device, "kernels can't be compiled: libhiprtc was not found beside HIP")
+    })?;
+    let source = CString::new(text).expect("generated text has no NUL");
+    let architecture = CString::new(format!("--offload-arch={}", device.arch())).expect("architectures have no NUL");
+    let mut program = Program { hiprtc, raw: std::ptr::null_mut() };
+    // SAFETY: a place for one program; texts end in NUL; there are no headers.
+    let status = unsafe {
+        (hiprtc.hiprtcCreateProgram)(
+            &mut program.raw,
+            source.as_ptr(),
+            c"elementwise.hip".as_ptr(),
+            0,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    };
+    if let Err(error) = check(status, "hiprtcCreateProgram") {
+        // There is nothing to destroy.
+        std::mem::forget(program);
+        return Err(error);
+    }
+    let mut options: Vec<_> = OPTIONS.iter().map(|option| option.as_ptr()).chain([architecture.as_ptr()]).collect();
+    // SAFETY: the program is alive; so many options, which end in NUL.
+    let status = unsafe { (hiprtc.hiprtcCompileProgram)(program.raw, options.len() as i32, options.as_mut_ptr()) };
+    check(status, "hiprtcCompileProgram").map_err(|error| {
+        log::debug!("{text}");
+        Error::new(error.kind(), format!("{error} for {}: {}", device.arch(), said(&program)))
+    })?;
+    let mut bytes = 0;
+    // SAFETY: the program is compiled; a place for its size.
+    check(unsafe { (hiprtc.hiprtcGetCodeSize)(program.raw, &mut bytes) }, "hiprtcGetCodeSize")?;
+    let mut code = vec![0u8; bytes];
+    // SAFETY: as many bytes as it said.
+    check(unsafe { (hiprtc.hiprtcGetCode)(program.raw, code.as_mut_ptr().cast()) }, "hiprtcGetCode")?;
+    Ok(code)
+}
+
+/// What the compiler said.
+fn said(program: &Program<'_>) -> String {
+    let mut bytes = 0;
+    // SAFETY: the program is alive; a place for the size of its log.
+    let status = unsafe { (program.hiprtc.hiprtcGetProgramLogSize)(program.raw, &mut bytes) };
+    if check(status, "hiprtcGetProgramLogSize").is_err() || bytes == 0 {
+        return "the compiler said nothing".to_owned();
+    }
+    let mut text = vec![0u8; bytes];
+    // SAFETY: as many bytes as it said.
+    let status = unsafe { (program.hiprtc.hiprtcGetProgramLog)(program.raw, text.as_mut_ptr().cast()) };
+    match check(status, "hiprtcGetProgramLog") {
+        Ok(()) => String::from_utf8_lossy(&text).trim_end_matches('\0').trim().to_owned(),
+        Err(error) => error.to_string(),
+    }
+}

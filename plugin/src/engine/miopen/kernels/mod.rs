@@ -1,0 +1,408 @@
+//! Kernels of our own: everything that is not a convolution.
+//!
+//! One kind of kernel does it all: it reads any number of strided tensors at the index of an output's element, computes
+//! a program of pointwise operations, and writes the element. A chain of pointwise nodes is one launch, and so is a copy
+//! into another layout, into or out of a padded buffer, with dimensions reversed, or to another type.
+//!
+//! ```text
+//! Elementwise ─► Loops ─► Source (text, arguments) ─► code object ─► PreparedKernel ─► launch
+//! ```
+//!
+//! Text is generated for the program, the types and the number of loops, and compiled by hiprtc; shapes are arguments.
+//! Code objects are kept for the process and in the [`Store`]. Values are computed in `f32`, where a tensor that is read
+//! has 64 bits or `int32` elements, or the result is `f64`, in `f64`; pointwise modes mean what they do on the host
+//! engine, with its limits at infinities, and nothing is contracted or reordered.
+
+mod compile;
+mod element;
+mod layout;
+mod program;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use hipdnn_schemas::PointwiseMode;
+use hipdnn_sdk_bindings::hip::{HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END};
+
+pub use compile::{Compiled, Kernels};
+pub use element::Element;
+pub use layout::Window;
+pub use program::Op;
+
+use super::device::Device;
+use super::store::Store;
+use crate::error::Error;
+use layout::{Axis, Loops, Place};
+use program::Text;
+use source::{BLOCK, Slot, Source, Values, Work};
+
+/// The most tensors that one kernel reads.
+pub const MOST_INPUTS: usize = 16;
+
+/// Bytes that a kernel's arguments may have.
+const MOST_ARGUMENT_BYTES: usize = 4096;
+
+/// A program over every element of an output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Elementwise {
+    /// Extents of the output.
+    pub dims: Vec<usize>,
+    /// What the program starts from: slots 0, 1, …
+    pub inputs: Vec<Input>,
+    /// Where the last operation's result goes, or the only input if there are no operations.
+    pub output: Output,
+    /// The operations, in order.
+    pub program: Vec<Op>,
+}
+
+/// What fills a slot before the program runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// An element of a tensor.
+    Tensor(View),
+    /// The index along a dimension of the output.
+    Index {
+        /// Which dimension.
+        axis: usize,
+    },
+    /// The same value everywhere; it may be replaced for a launch ([`PreparedKernel::launch_with`]).
+    Scalar(f64),
+    /// A constant of the program: kernels for other values are other kernels.
+    Literal(f64),
+}
+
+/// A tensor that is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The type of its elements.
+    pub element: Element,
+    /// Distance of neighbours along each dimension of the output, in elements; 0 repeats, negative ones go backwards.
+    pub strides: Vec<i64>,
+    /// The element that index 0 reads, counted from the address given at launch.
+    pub offset: i64,
+    /// For each dimension, or none at all: which indices read an element and which zero. With a window the stride is
+    /// that of the tensor's own neighbours, and `offset` is its element 0.
+    pub windows: Vec<Option<Window>>,
+}
+
+/// The tensor that is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The type of its elements.
+    pub element: Element,
+    /// Distance of neighbours along each dimension, in elements. No two elements lie in one place.
+    pub strides: Vec<i64>,
+    /// The element of index 0, counted from the address given at launch.
+    pub offset: i64,
+}
+
+impl View {
+    /// All of a tensor, from its first element on.
+    pub fn new(element: Element, strides: impl Into<Vec<i64>>) -> View {
+        View { element, strides: strides.into(), offset: 0, windows: Vec::new() }
+    }
+}
+
+impl Output {
+    /// All of a tensor, from its first element on.
+    pub fn new(element: Element, strides: impl Into<Vec<i64>>) -> Output {
+        Output { element, strides: strides.into(), offset: 0 }
+    }
+}
+
+/// A kernel for one [`Elementwise`], ready to launch from any thread on any stream of its device.
+#[derive(Debug)]
+pub struct PreparedKernel {
+    /// `None` where there is nothing to do.
+    kernel: Option<Launch>,
+    device: Arc<Device>,
+    tensors: usize,
+    scalars: usize,
+}
+
+/// What a launch passes.
+#[derive(Debug)]
+struct Launch {
+    compiled: Arc<Compiled>,
+    /// The arguments, with room for the pointers at their beginning.
+    arguments: Box<[u8]>,
+    /// What is added to each pointer, in bytes: the tensors' that are read, then the output's.
+    offsets: Box<[isize]>,
+    scalars: Box<[usize]>,
+    double: bool,
+    blocks: u32,
+}
+
+/// Compiles a kernel, or takes it from this process's or the store's kernels, and fixes its arguments.
+///
+/// # Errors
+/// If the work is not what its fields ask for, or the kernel does not compile or load.
+pub fn prepare(device: &Arc<Device>, work: &Elementwise, store: &Store) -> Result<PreparedKernel, Error> {
+    let Some(generated) = generate(work)? else {
+        return Ok(PreparedKernel {
+            kernel: None,
+            device: device.clone(),
+            tensors: tensors(work),
+            scalars: scalars(work),
+        });
+    };
+    let compiled = device.kernels().get(device, &generated.source.text, store)?;
+    let launch = Launch {
+        compiled,
+        blocks: u32::try_from(generated.source.threads.div_ceil(u64::from(BLOCK))).expect("threads are below 2³¹"),
+        arguments: generated.source.arguments.bytes.into(),
+        scalars: generated.source.arguments.scalars.into(),
+        offsets: generated.offsets.into(),
+        double: generated.double,
+    };
+    Ok(PreparedKernel { kernel: Some(launch), device: device.clone(), tensors: tensors(work), scalars: scalars(work) })
+}
+
+fn tensors(work: &Elementwise) -> usize {
+    work.inputs.iter().filter(|input| matches!(input, Input::Tensor(_))).count()
+}
+
+fn scalars(work: &Elementwise) -> usize {
+    work.inputs.iter().filter(|input| matches!(input, Input::Scalar(_))).count()
+}
+
+/// What there is to compile and launch.
+struct Generated {
+    source: Source,
+    offsets: Vec<isize>,
+    double: bool,
+}
+
+/// The kernel of some work; `None` if it has no element.
+fn generate(work: &Elementwise) -> Result<Option<Generated>, Error> {
+    check(work)?;
+    let values = values(work);
+    let mut places = Vec::new();
+    let mut slots = Vec::new();
+    let mut elements = Vec::new();
+    for input in &work.inputs {
+        let place = places.len();
+        slots.push(match *input {
+            Input::Scalar(value) => Slot::Scalar(value),
+            Input::Literal(value) => Slot::Literal(value),
+            Input::Index { axis } => {
+                let axes = (0..work.dims.len()).map(|d| Axis { stride: i64::from(d == axis), window: None }).collect();
+                places.push(Place { offset: 0, axes });
+                Slot::Index { place }
+            }
+            Input::Tensor(View { element, ref strides, offset, ref windows }) => {
+                let window = |d| windows.get(d).copied().flatten();
+                let axes = strides.iter().enumerate().map(|(d, s)| Axis { stride: *s, window: window(d) }).collect();
+                places.push(Place { offset, axes });
+                elements.push((place, element));
+                Slot::Tensor { place, element }
+            }
+        });
+    }
+    let axes = work.output.strides.iter().map(|stride| Axis { stride: *stride, window: None }).collect();
+    let output = Place { offset: work.output.offset, axes };
+    let loops = Loops::new(&work.dims, places, output);
+    let (Some(count), Some(reach)) = (loops.elements(), loops.reach()) else { return Err(too_large(work)) };
+    if count == 0 {
+        return Ok(None);
+    }
+    // Addresses have fewer bits than this, in bytes.
+    if count.max(reach) > 1 << 55 {
+        return Err(too_large(work));
+    }
+    let mut program = Text::new(work.inputs.len(), &work.program).map_err(Error::invalid_value)?;
+    for (_, element) in &elements {
+        program.widen(*element);
+    }
+    program.narrow(work.output.element);
+    let byte_offset = |elements: i64, element: Element| {
+        let bytes = elements.checked_mul(element.bytes() as i64).and_then(|bytes| isize::try_from(bytes).ok());
+        bytes.ok_or_else(|| too_large(work))
+    };
+    let mut offsets = Vec::new();
+    for (place, element) in elements {
+        offsets.push(byte_offset(loops.inputs[place].offset, element)?);
+    }
+    offsets.push(byte_offset(loops.output.offset, work.output.element)?);
+    let result = match values {
+        // The program has nothing but identities.
+        Values::Bytes(_) => work.inputs.len() - 1,
+        _ => work.inputs.len() + work.program.len() - 1,
+    };
+    let source =
+        Source::new(&Work { loops: &loops, inputs: &slots, output: work.output.element, program, result, values });
+    if source.arguments.bytes.len() > MOST_ARGUMENT_BYTES {
+        let bytes = source.arguments.bytes.len();
+        let text =
+            format!("a kernel has at most {MOST_ARGUMENT_BYTES} bytes of arguments, this one would have {bytes}");
+        return Err(Error::invalid_value(text));
+    }
+    Ok(Some(Generated { source, offsets, double: values == Values::Double }))
+}
+
+fn too_large(work: &Elementwise) -> Error {
+    Error::invalid_value(format!("a kernel over {:?} would reach further than addresses do", work.dims))
+}
+
+/// What generation relies on.
+fn check(work: &Elementwise) -> Result<(), Error> {
+    let rank = work.dims.len();
+    let wrong = |text: String| Err(Error::invalid_value(text));
+    if work.inputs.is_empty() || work.inputs.len() > MOST_INPUTS {
+        return wrong(format!("a kernel takes 1 to {MOST_INPUTS} inputs, this one has {}", work.inputs.len()));
+    }
+    if work.program.is_empty() && work.inputs.len() != 1 {
+        return wrong(format!("without operations there is one input, this kernel has {}", work.inputs.len()));
+    }
+    for (i, input) in work.inputs.iter().enumerate() {
+        match input {
+            Input::Index { axis } if *axis >= rank => {
+                return wrong(format!("input {i} is the index along dimension {axis}, but there are {rank}"));
+            }
+            Input::Tensor(view) if view.strides.len() != rank => {
+                return wrong(format!("input {i} has {} strides for {rank} dimensions", view.strides.len()));
+            }
+            Input::Tensor(view) if !view.windows.is_empty() && view.windows.len() != rank => {
+                return wrong(format!("input {i} has {} windows for {rank} dimensions", view.windows.len()));
+            }
+            Input::Tensor(view) if view.windows.iter().flatten().any(|window| window.step == 0) => {
+                return wrong(format!("input {i} has a window of step 0"));
+            }
+            _ => {}
+        }
+    }
+    if work.output.strides.len() != rank {
+        return wrong(format!("the output has {} strides for {rank} dimensions", work.output.strides.len()));
+    }
+    for (d, (extent, stride)) in work.dims.iter().zip(&work.output.strides).enumerate() {
+        if *extent > 1 && *stride == 0 {
+            return wrong(format!("the output has {extent} elements in one place along dimension {d}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the program leaves its only input as it is.
+fn is_copy(work: &Elementwise) -> bool {
+    let identity =
+        |op: &Op| matches!(op, Op::Pointwise { mode: PointwiseMode::Identity, operands, .. } if operands.len() == 1);
+    work.inputs.len() == 1 && work.program.iter().enumerate().all(|(i, op)| identity(op) && op.operands() == [i])
+}
+
+fn values(work: &Elementwise) -> Values {
+    match &work.inputs[0] {
+        // true may be any byte that is not 0, and is written as 1.
+        Input::Tensor(view)
+            if is_copy(work) && view.element == work.output.element && view.element != Element::Boolean =>
+        {
+            return Values::Bytes(view.element.bytes());
+        }
+        _ => {}
+    }
+    let double = |input: &Input| match input {
+        Input::Tensor(view) => !view.element.fits_single(),
+        // Beyond this f32 has not every whole number.
+        Input::Index { axis } => work.dims[*axis] > 1 << 24,
+        Input::Scalar(_) | Input::Literal(_) => false,
+    };
+    let double = work.output.element == Element::F64 || work.inputs.iter().any(double);
+    if double { Values::Double } else { Values::Single }
+}
+
+/// Arguments of a launch, on the stack.
+#[repr(align(16))]
+struct Packed([MaybeUninit<u8>; MOST_ARGUMENT_BYTES]);
+
+impl PreparedKernel {
+    /// Launches it: `output` is written when the stream gets there. Nothing is allocated and nothing waited for.
+    ///
+    /// # Safety
+    /// `inputs` has an address for each [`Input::Tensor`], in order. Each, and `output`, is memory of the device with all
+    /// the elements that the work reads and writes, aligned for them, until the stream has run the kernel. The output
+    /// overlaps an input only where it is the same tensor with the same strides. The stream is one of the device.
+    ///
+    /// # Errors
+    /// If the number of inputs is wrong, or HIP refuses.
+    pub unsafe fn launch(&self, stream: *mut c_void, inputs: &[*const u8], output: *mut u8) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with(stream, inputs, output, &[]) }
+    }
+
+    /// [`PreparedKernel::launch`] with other values for every [`Input::Scalar`], or with none.
+    ///
+    /// # Safety
+    /// As [`PreparedKernel::launch`].
+    ///
+    /// # Errors
+    /// As [`PreparedKernel::launch`], and if the number of scalars is neither 0 nor theirs.
+    pub unsafe fn launch_with(
+        &self,
+        stream: *mut c_void,
+        inputs: &[*const u8],
+        output: *mut u8,
+        scalars: &[f64],
+    ) -> Result<(), Error> {
+        if inputs.len() != self.tensors {
+            return Err(Error::invalid_value(format!(
+                "the kernel reads {} tensors, came {}",
+                self.tensors,
+                inputs.len()
+            )));
+        }
+        if !scalars.is_empty() && scalars.len() != self.scalars {
+            return Err(Error::invalid_value(format!(
+                "the kernel has {} scalars, came {}",
+                self.scalars,
+                scalars.len()
+            )));
+        }
+        let Some(launch) = &self.kernel else { return Ok(()) };
+        let mut packed = Packed([MaybeUninit::uninit(); MOST_ARGUMENT_BYTES]);
+        let mut bytes = launch.arguments.len();
+        let place = &mut packed.0[..bytes];
+        place.write_copy_of_slice(&launch.arguments);
+        let addresses = inputs.iter().copied().chain([output.cast_const()]);
+        for (i, (address, offset)) in addresses.zip(&launch.offsets).enumerate() {
+            let address = address.wrapping_offset(*offset).addr() as u64;
+            place[8 * i..8 * i + 8].write_copy_of_slice(&address.to_le_bytes());
+        }
+        for (offset, value) in launch.scalars.iter().zip(scalars) {
+            if launch.double {
+                place[*offset..offset + 8].write_copy_of_slice(&value.to_le_bytes());
+            } else {
+                place[*offset..offset + 4].write_copy_of_slice(&(*value as f32).to_le_bytes());
+            }
+        }
+        let mut extra = [
+            HIP_LAUNCH_PARAM_BUFFER_POINTER,
+            packed.0.as_mut_ptr().cast(),
+            HIP_LAUNCH_PARAM_BUFFER_SIZE,
+            (&raw mut bytes).cast(),
+            HIP_LAUNCH_PARAM_END,
+        ];
+        let gpu = self.device.gpu();
+        let _entered = self.device.enter_for(stream.cast())?;
+        // SAFETY: the module that has the function is alive; the arguments are those of its structure, and HIP copies
+        // them before it returns; the caller vouches for addresses and stream.
+        let status = unsafe {
+            (gpu.hip.hipModuleLaunchKernel)(
+                launch.compiled.function().raw(),
+                launch.blocks,
+                1,
+                1,
+                BLOCK,
+                1,
+                1,
+                0,
+                stream.cast(),
+                std::ptr::null_mut(),
+                extra.as_mut_ptr(),
+            )
+        };
+        gpu.check_hip(status, "hipModuleLaunchKernel")
+    }
+}

@@ -1,0 +1,436 @@
+//! The source of a kernel and the arguments it is launched with.
+//!
+//! The text depends on what is computed, the types, the number of loops and on which strides are zero or one; extents,
+//! strides, offsets and scalars are arguments. So one code object serves many shapes.
+
+use super::element::Element;
+use super::layout::{Axis, Loops};
+use super::program::Text;
+
+/// Threads of a block.
+pub(super) const BLOCK: u32 = 256;
+
+/// The name of the function.
+pub(super) const FUNCTION: &std::ffi::CStr = c"elementwise";
+
+/// Work for a kernel, checked and simplified.
+pub(super) struct Work<'a> {
+    pub(super) loops: &'a Loops,
+    pub(super) inputs: &'a [Slot],
+    pub(super) output: Element,
+    pub(super) program: Text,
+    /// The slot that is written.
+    pub(super) result: usize,
+    pub(super) values: Values,
+}
+
+/// What fills a slot before the program runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Slot {
+    /// The element of a tensor: the place of that number in the loops.
+    Tensor { place: usize, element: Element },
+    /// The offset in that place itself.
+    Index { place: usize },
+    /// An argument.
+    Scalar(f64),
+    /// A constant in the source.
+    Literal(f64),
+}
+
+/// What values are while they are computed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Values {
+    Single,
+    Double,
+    /// They are moved, as that many bytes.
+    Bytes(usize),
+}
+
+/// A kernel in C, and the arguments of one launch of it.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) text: String,
+    pub(super) arguments: Arguments,
+    /// Threads to launch.
+    pub(super) threads: u64,
+}
+
+/// The fields of the kernel's only argument, a structure: first a pointer for each tensor that is read, then the one of
+/// the output.
+#[derive(Debug, Default)]
+pub(super) struct Arguments {
+    pub(super) bytes: Vec<u8>,
+    /// Where the scalars of [`Slot::Scalar`] are, in order.
+    pub(super) scalars: Vec<usize>,
+    declarations: String,
+}
+
+impl Arguments {
+    /// Appends a field; gives its offset.
+    fn field(&mut self, c_type: &str, name: &str, value: &[u8]) -> usize {
+        while !self.bytes.len().is_multiple_of(value.len()) {
+            self.bytes.push(0);
+        }
+        let offset = self.bytes.len();
+        self.bytes.extend(value);
+        self.declarations += &format!("  {c_type} {name};\n");
+        offset
+    }
+
+    fn pointer(&mut self, c_type: &str, name: &str) {
+        self.field(&format!("{c_type}*"), name, &0u64.to_le_bytes());
+    }
+}
+
+/// Arguments and text grow together: what the text reads is what the arguments hold.
+struct Writer<'a> {
+    work: &'a Work<'a>,
+    arguments: Arguments,
+    /// Statements before the values are computed.
+    body: String,
+    lanes: u64,
+    wide: bool,
+}
+
+impl Source {
+    /// The kernel of that work. No extent is 0, and the caller has seen that elements and reach can be counted.
+    pub(super) fn new(work: &Work<'_>) -> Source {
+        let elements = work.loops.elements().expect("the caller counted them");
+        let reach = work.loops.reach().expect("the caller counted it");
+        let lanes = lanes(work);
+        let inner = *work.loops.extents.last().expect("there is one loop at least");
+        let rows = elements / inner;
+        let items = rows * inner.div_ceil(lanes);
+        // Indices, their sums with a block, and offsets are then below 2³¹.
+        let wide = reach.max(rows.saturating_mul(inner.next_multiple_of(lanes))).max(windows(work.loops)) >= 1 << 30;
+        // A grid has fewer threads than 2³², and so many are enough for any device: each takes several items then.
+        let threads = if wide { items.min(1 << 22).next_multiple_of(u64::from(BLOCK)) } else { items };
+        let mut writer = Writer { work, arguments: Arguments::default(), body: String::new(), lanes, wide };
+        writer.write(items, threads);
+        Source { text: writer.text(), arguments: writer.arguments, threads }
+    }
+}
+
+/// Elements that a thread computes: several where they are written side by side.
+fn lanes(work: &Work<'_>) -> u64 {
+    let inner = work.loops.extents.last().expect("there is one loop at least");
+    let side_by_side = work.loops.output.axes.last().is_some_and(|axis| axis.stride == 1);
+    let narrow = match work.values {
+        Values::Double | Values::Bytes(8) => false,
+        Values::Single | Values::Bytes(_) => true,
+    };
+    if side_by_side && narrow && *inner >= 32 { 4 } else { 1 }
+}
+
+/// The largest number that a window has.
+fn windows(loops: &Loops) -> u64 {
+    let windows = loops.inputs.iter().flat_map(|place| &place.axes).filter_map(|axis| axis.window);
+    windows.map(|window| window.begin.unsigned_abs().max(window.extent).max(window.step)).max().unwrap_or(0)
+}
+
+/// `q = n / d` for n below 2³¹ is `(mulhi(n, multiplier) + n) >> shift`.
+fn divisor(d: u64) -> (u32, u32) {
+    let shift = if d <= 1 { 0 } else { 64 - (d - 1).leading_zeros() };
+    let multiplier = ((1u128 << 32) * ((1u128 << shift) - u128::from(d)) / u128::from(d)) as u64 + 1;
+    (u32::try_from(multiplier).expect("the divisor is below 2³¹"), shift)
+}
+
+impl Writer<'_> {
+    fn index_type(&self) -> &'static str {
+        if self.wide { "long" } else { "int" }
+    }
+
+    fn unsigned_type(&self) -> &'static str {
+        if self.wide { "unsigned long" } else { "unsigned" }
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        self.body += &format!("    {line}\n");
+    }
+
+    /// An argument of the index type.
+    fn index(&mut self, name: &str, value: i64) {
+        if self.wide {
+            self.arguments.field("long", name, &value.to_le_bytes());
+        } else {
+            self.arguments.field("int", name, &(value as i32).to_le_bytes());
+        }
+    }
+
+    /// An argument of the type that values have.
+    fn real(&mut self, name: &str, value: f64) -> usize {
+        match self.work.values {
+            Values::Double => self.arguments.field("real", name, &value.to_le_bytes()),
+            Values::Single => self.arguments.field("real", name, &(value as f32).to_le_bytes()),
+            Values::Bytes(_) => unreachable!("what is only moved has no scalars"),
+        }
+    }
+
+    fn write(&mut self, items: u64, threads: u64) {
+        let work = self.work;
+        for (i, slot) in work.inputs.iter().enumerate() {
+            if let Slot::Tensor { element, .. } = slot {
+                self.arguments.pointer(&format!("const {}", self.memory_type(*element)), &format!("x{i}"));
+            }
+        }
+        self.arguments.pointer(self.memory_type(work.output), "y");
+        self.index("items", items as i64);
+        if self.wide {
+            self.index("threads", threads as i64);
+        }
+        self.indices();
+        for (i, slot) in work.inputs.iter().enumerate() {
+            match *slot {
+                Slot::Tensor { place, element } => self.load(i, place, element),
+                Slot::Index { place } => {
+                    self.offset(&format!("x{i}"), place);
+                    self.index(&format!("x{i}_offset"), work.loops.inputs[place].offset);
+                }
+                Slot::Scalar(value) => {
+                    let offset = self.real(&format!("s{i}"), value);
+                    self.arguments.scalars.push(offset);
+                }
+                Slot::Literal(_) => {}
+            }
+        }
+        for (i, value) in work.program.scalars.iter().enumerate() {
+            self.real(&format!("p{i}"), f64::from(*value));
+        }
+        self.strided("y", &work.loops.output.axes, 0);
+    }
+
+    fn memory_type(&self, element: Element) -> &'static str {
+        match self.work.values {
+            Values::Bytes(1) => "unsigned char",
+            Values::Bytes(2) => "unsigned short",
+            Values::Bytes(4) => "unsigned",
+            Values::Bytes(_) => "unsigned long",
+            Values::Single | Values::Double => element.c_type(),
+        }
+    }
+
+    /// From the number of the item to an index for each loop; the innermost is that of the first lane.
+    fn indices(&mut self) {
+        let extents = &self.work.loops.extents;
+        let (last, lanes, unsigned) = (extents.len() - 1, self.lanes, self.unsigned_type());
+        self.line(format_args!("{unsigned} n = item;"));
+        for d in (1..=last).rev() {
+            let extent = if d == last { extents[d].div_ceil(lanes) } else { extents[d] };
+            self.index(&format!("d{d}"), extent as i64);
+            if self.wide {
+                self.line(format_args!("const {unsigned} q{d} = n / a.d{d};"));
+            } else {
+                let (multiplier, shift) = divisor(extent);
+                self.arguments.field("unsigned", &format!("m{d}"), &multiplier.to_le_bytes());
+                self.arguments.field("unsigned", &format!("r{d}"), &shift.to_le_bytes());
+                self.line(format_args!("const {unsigned} q{d} = (mulhi(n, a.m{d}) + n) >> a.r{d};"));
+            }
+            self.line(format_args!("const {unsigned} i{d} = n - q{d} * a.d{d};"));
+            self.line(format_args!("n = q{d};"));
+        }
+        self.line(format_args!("const {unsigned} i0 = n;"));
+        if lanes > 1 {
+            self.index("inner", extents[last] as i64);
+            let index = self.index_type();
+            self.line(format_args!("const {index} first = {index}(i{last}) * {lanes};"));
+            self.line(format_args!("const bool all = first + {lanes} <= a.inner;"));
+        }
+    }
+
+    /// The index of a loop, of the first lane.
+    fn loop_index(&self, d: usize) -> String {
+        match self.lanes {
+            1 => format!("{}(i{d})", self.index_type()),
+            _ if d + 1 == self.work.loops.extents.len() => "first".to_owned(),
+            _ => format!("{}(i{d})", self.index_type()),
+        }
+    }
+
+    /// Declares `<name>_at`, the offset by all axes from `begin` on but those that the lanes differ in; gives whether
+    /// the lanes differ.
+    fn strided(&mut self, name: &str, axes: &[Axis], begin: usize) {
+        let mut terms = Vec::new();
+        for (d, axis) in axes.iter().enumerate().skip(begin) {
+            let index = self.loop_index(d);
+            match axis.stride {
+                0 => {}
+                1 if self.lanes > 1 && d + 1 == axes.len() => terms.push(index),
+                stride => {
+                    self.index(&format!("{name}_s{d}"), stride);
+                    terms.push(format!("{index} * a.{name}_s{d}"));
+                }
+            }
+        }
+        let sum = if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") };
+        let index = self.index_type();
+        self.line(format_args!("const {index} {name}_at = {sum};"));
+    }
+
+    /// Declares `<name>_at`, the offset of an input for the first lane, where no axis has a window.
+    fn offset(&mut self, name: &str, place: usize) {
+        let loops = self.work.loops;
+        self.strided(name, &loops.inputs[place].axes, 0);
+    }
+
+    /// Declares `v<slot>`, the values of an input for each lane, as they are in memory.
+    fn load(&mut self, slot: usize, place: usize, element: Element) {
+        let work = self.work;
+        let axes = &work.loops.inputs[place].axes;
+        let (name, lanes) = (format!("x{slot}"), self.lanes);
+        let memory = self.memory_type(element);
+        let last = axes.last().expect("there is one loop at least");
+        if axes.iter().any(|axis| axis.window.is_some()) {
+            return self.load_windowed(slot, axes, memory);
+        }
+        self.offset(&name, place);
+        match (lanes, last.stride) {
+            (1, _) => self.line(format_args!("const {memory} v{slot}[1] = {{a.{name}[{name}_at]}};")),
+            (_, 0) => {
+                self.line(format_args!("const {memory} w{slot} = a.{name}[{name}_at];"));
+                self.line(format_args!("const {memory} v{slot}[4] = {{w{slot}, w{slot}, w{slot}, w{slot}}};"));
+            }
+            (_, 1) => {
+                self.line(format_args!("{memory} v{slot}[4] = {{}};"));
+                self.line(format_args!("if (all) load4(v{slot}, a.{name} + {name}_at);"));
+                self.line(format_args!("else EACH if (first + k < a.inner) v{slot}[k] = a.{name}[{name}_at + k];"));
+            }
+            (_, _) => {
+                let step = format!("a.{name}_s{}", axes.len() - 1);
+                self.line(format_args!("{memory} v{slot}[4] = {{}};"));
+                self.line(format_args!("EACH if (first + k < a.inner) v{slot}[k] = a.{name}[{name}_at + k * {step}];"));
+            }
+        }
+    }
+
+    fn load_windowed(&mut self, slot: usize, axes: &[Axis], memory: &str) {
+        let (name, lanes, index) = (format!("x{slot}"), self.lanes, self.index_type());
+        let unsigned = self.unsigned_type();
+        let inner = axes.len() - 1;
+        let mut lines = Vec::new();
+        for (d, axis) in axes.iter().enumerate() {
+            let mut i = self.loop_index(d);
+            if lanes > 1 && d == inner {
+                i = "(first + k)".to_owned();
+            }
+            if let Some(window) = axis.window {
+                self.index(&format!("{name}_b{d}"), window.begin);
+                self.index(&format!("{name}_e{d}"), window.extent.min(i64::MAX as u64) as i64);
+                lines.push(format!("{index} j{d} = {i} - a.{name}_b{d};"));
+                if window.step > 1 {
+                    self.index(&format!("{name}_t{d}"), window.step.min(i64::MAX as u64) as i64);
+                    lines.push(format!("inside = inside && j{d} % a.{name}_t{d} == 0;"));
+                    // A negative index may become 0 here; the rest of it has been asked for already.
+                    lines.push(format!("j{d} = j{d} < 0 ? -1 : j{d} / a.{name}_t{d};"));
+                }
+                lines.push(format!("inside = inside && {unsigned}(j{d}) < {unsigned}(a.{name}_e{d});"));
+                i = format!("j{d}");
+            }
+            if axis.stride != 0 {
+                self.index(&format!("{name}_s{d}"), axis.stride);
+                lines.push(format!("at += {i} * a.{name}_s{d};"));
+            }
+        }
+        self.line(format_args!("{memory} v{slot}[{lanes}] = {{}};"));
+        self.line(format_args!("EACH {{"));
+        let within = if lanes > 1 { "first + k < a.inner" } else { "true" };
+        self.line(format_args!("  bool inside = {within};"));
+        self.line(format_args!("  {index} at = 0;"));
+        for line in lines {
+            self.line(format_args!("  {line}"));
+        }
+        self.line(format_args!("  if (inside) v{slot}[k] = a.{name}[at];"));
+        self.line(format_args!("}}"));
+    }
+
+    /// The statement that fills `t<slot>` for lane `k`.
+    fn value(&self, slot: usize) -> String {
+        let value = match self.work.inputs[slot] {
+            Slot::Tensor { .. } if matches!(self.work.values, Values::Bytes(_)) => format!("v{slot}[k]"),
+            Slot::Tensor { element, .. } => format!("widen_{}(v{slot}[k])", element.suffix()),
+            Slot::Index { place } => {
+                let axes = &self.work.loops.inputs[place].axes;
+                let (inner, stride) = (axes.len() - 1, axes[axes.len() - 1].stride);
+                let lane = match (self.lanes, stride) {
+                    (1, _) | (_, 0) => String::new(),
+                    (_, 1) => " + k".to_owned(),
+                    _ => format!(" + k * a.x{slot}_s{inner}"),
+                };
+                format!("real(x{slot}_at + a.x{slot}_offset{lane})")
+            }
+            Slot::Scalar(_) => format!("a.s{slot}"),
+            Slot::Literal(value) => match self.work.values {
+                Values::Double => format!("__builtin_bit_cast(double, {:#018x}ul)", value.to_bits()),
+                _ => format!("__builtin_bit_cast(float, {:#010x}u)", (value as f32).to_bits()),
+            },
+        };
+        let real = self.real_type();
+        format!("    const {real} t{slot} = {value};\n")
+    }
+
+    fn real_type(&self) -> &'static str {
+        match self.work.values {
+            Values::Bytes(_) => self.memory_type(self.work.output),
+            _ => "real",
+        }
+    }
+
+    fn text(&self) -> String {
+        let work = self.work;
+        let (unsigned, lanes) = (self.unsigned_type(), self.lanes);
+        let memory = self.memory_type(work.output);
+        let mut text = "#define DEVICE static inline __attribute__((device, always_inline))\n".to_owned();
+        match work.values {
+            Values::Bytes(_) => {}
+            values => text += &work.program.prelude(values == Values::Double),
+        }
+        if !self.wide && work.loops.extents.len() > 1 {
+            text += "DEVICE unsigned mulhi(unsigned a, unsigned b) { return (unsigned long)a * b >> 32; }\n";
+        }
+        if lanes > 1 {
+            // Vectors are as aligned as their elements: what this takes of the hardware every target of HIP has.
+            text += "template <class T> struct Four { typedef T V __attribute__((ext_vector_type(4), aligned(sizeof(T)))); };
+template <class T> DEVICE void load4(T* to, const T* from) {
+  const typename Four<T>::V v = *(const typename Four<T>::V*)from;
+  to[0] = v.x; to[1] = v.y; to[2] = v.z; to[3] = v.w;
+}
+template <class T> DEVICE void store4(T* to, const T* from) {
+  *(typename Four<T>::V*)to = typename Four<T>::V{from[0], from[1], from[2], from[3]};
+}
+";
+        }
+        text += &format!("#define EACH _Pragma(\"unroll\") for (int k = 0; k < {lanes}; ++k)\n");
+        text += &format!("struct Arguments {{\n{}}};\n", self.arguments.declarations);
+        text += "extern \"C\" __attribute__((global, amdgpu_flat_work_group_size(1, 256)))\n";
+        text += "void elementwise(const Arguments a) {\n";
+        let thread =
+            format!("{unsigned}(__builtin_amdgcn_workgroup_id_x()) * {BLOCK} + __builtin_amdgcn_workitem_id_x()");
+        if self.wide {
+            let loop_ = format!("item < {unsigned}(a.items); item += a.threads");
+            text += &format!("  for ({unsigned} item = {thread}; {loop_}) {{\n");
+        } else {
+            text += &format!("  const {unsigned} item = {thread};\n  if (item < {unsigned}(a.items)) {{\n");
+        }
+        text += &self.body;
+        text += &format!("    {memory} r[{lanes}];\n    EACH {{\n");
+        for slot in 0..work.inputs.len() {
+            text += &self.value(slot);
+        }
+        if !matches!(work.values, Values::Bytes(_)) {
+            text += &work.program.statements;
+        }
+        let result = work.result;
+        text += &match work.values {
+            Values::Bytes(_) => format!("    r[k] = t{result};\n"),
+            _ => format!("    r[k] = narrow_{}(t{result});\n", work.output.suffix()),
+        };
+        text += "    }\n";
+        if lanes > 1 {
+            text += "    if (all) store4(a.y + y_at, r);\n";
+            text += "    else EACH if (first + k < a.inner) a.y[y_at + k] = r[k];\n";
+        } else {
+            text += "    a.y[y_at] = r[0];\n";
+        }
+        text += "  }\n}\n";
+        text
+    }
+}
