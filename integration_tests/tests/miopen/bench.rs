@@ -152,12 +152,18 @@ impl Memory {
         self.output().reset().and_then(|()| self.workspace.reset(workspace)).map_err(|error| error.to_string())
     }
 
-    /// Whether the output is right and everything else is as it was.
-    pub(crate) fn check(&mut self, wanted: &[Exact]) -> Result<(), String> {
+    /// Brings the output to the host; everything else must be as it was.
+    pub(crate) fn download(&mut self) -> Result<(), String> {
         for tensor in &mut self.tensors {
             tensor.download()?;
         }
         self.workspace.read().map_err(|problem| format!("workspace: {problem}"))?;
+        Ok(())
+    }
+
+    /// Whether the output is right and everything else is as it was.
+    pub(crate) fn check(&mut self, wanted: &[Exact]) -> Result<(), String> {
+        self.download()?;
         check_close(self.output().host(), wanted)
     }
 }

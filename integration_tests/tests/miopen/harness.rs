@@ -12,6 +12,8 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use crate::trace::scratch;
+
 /// How a test ended, if not well.
 pub(crate) enum Ended {
     /// With what was wrong.
@@ -122,6 +124,8 @@ pub(crate) fn main(modules: &[Module], ready: Result<(), String>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!("\nrunning {total} tests");
+    // What an earlier run found out must not help this one.
+    let _ = std::fs::remove_dir_all(scratch("cache"));
     let report = run_all(&selected, &options, &arguments);
     if !report.failed.is_empty() {
         println!("\nfailures:\n");
@@ -169,6 +173,7 @@ fn run_all(selected: &[(&Module, Vec<String>)], options: &Options, arguments: &[
 fn watch(module: &Module, (part, parts, tests): (usize, usize, usize), arguments: &[String], report: &Mutex<Report>) {
     let mut command = this_program();
     command.arg(JOB).arg(module.name).arg(part.to_string()).arg(parts.to_string()).args(arguments);
+    settle(&mut command);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("this program starts again");
     let lines = lines_of(&mut child);
     let (mut ended, mut silent, mut last) = (0, false, "none".to_owned());
@@ -215,6 +220,21 @@ fn watch(module: &Module, (part, parts, tests): (usize, usize, usize), arguments
     let name = format!("{}::process {part}", module.name);
     println!("test {name} ... FAILED");
     report.lock().expect("no worker panics with the report").failed.push((name, problem));
+}
+
+/// The user's settings must not decide what a test sees.
+fn settle(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let ours = text.starts_with("HIPDNN_") && text != "HIPDNN_RS_LIB_DIR";
+        let of_device = text.starts_with("HIPEMU_") && text != "HIPEMU_EMULATOR";
+        if ours || of_device || text.starts_with("MIOPEN_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("HIPDNN_RS_CACHE_DIR", scratch("cache"));
+    // Debian's MIOpen lacks the sources of these; a test of its own looks at what happens with them.
+    command.env("MIOPEN_DEBUG_CONV_WINOGRAD", "0");
 }
 
 fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {

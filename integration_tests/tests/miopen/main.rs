@@ -3,11 +3,21 @@
 //! `cargo xtask test --only miopen` runs it; without the emulated GPU's runtime nothing here runs.
 
 mod bench;
+mod cache;
 mod case;
 mod cases;
+mod child;
+mod faults;
+mod graphs;
 mod harness;
+mod knobs;
+mod logged;
+mod missing;
+mod quiet;
+mod streams;
 mod table;
 mod tail;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -15,10 +25,36 @@ use hipdnn_rs_integration_tests::emulator::Hip;
 
 use harness::Module;
 
-const MODULES: &[Module] = &[Module { name: "cases", tests: cases::tests, processes: 4 }];
+const MODULES: &[Module] = &[
+    Module { name: "missing", tests: missing::tests, processes: 1 },
+    Module { name: "quiet", tests: quiet::tests, processes: 1 },
+    Module { name: "cases", tests: cases::tests, processes: 4 },
+    Module { name: "graphs", tests: graphs::tests, processes: 1 },
+    Module { name: "trace", tests: trace::tests, processes: 2 },
+    Module { name: "knobs", tests: knobs::tests, processes: 1 },
+    Module { name: "streams", tests: streams::tests, processes: 2 },
+    Module { name: "faults", tests: faults::tests, processes: 4 },
+    Module { name: "cache", tests: cache::tests, processes: 2 },
+];
 
 fn main() -> ExitCode {
-    harness::main(MODULES, ready())
+    match child::role() {
+        Some(role) => child::play(play(&role)),
+        None => harness::main(MODULES, ready()),
+    }
+}
+
+fn play(role: &str) -> Result<(), String> {
+    match role {
+        streams::ROLE => streams::two_devices(),
+        missing::ROLE => missing::without_gpu(),
+        cache::ROLE => cache::builds_and_runs(),
+        cache::ROLE_READ_ONLY => cache::reading_only(),
+        quiet::ROLE => quiet::ask(),
+        knobs::ROLE_SKIPS => knobs::skips(),
+        knobs::ROLE_FORCED => knobs::forced(),
+        other => Err(format!("there is no role {other:?}")),
+    }
 }
 
 /// Why nothing can run here.

@@ -136,3 +136,40 @@ fn followed() -> Vec<Case> {
     }
     all
 }
+
+/// A plain convolution.
+pub(crate) fn conv(geometry: &str, direction: Direction, data_type: DataType, layout: Layout) -> Case {
+    Case::new(&geometry_named(geometry), direction, data_type, layout)
+}
+
+/// A forward convolution with the tail of that name.
+pub(crate) fn fused(geometry: &str, data_type: DataType, layout: Layout, tail: &str) -> Case {
+    let found = tails().into_iter().find(|(name, _)| *name == tail);
+    let (tail_name, tail) = found.unwrap_or_else(|| panic!("no tail is called {tail}"));
+    Case { tail, tail_name, ..conv(geometry, Direction::Forward, data_type, layout) }
+}
+
+/// A few that between them need every kind of step.
+pub(crate) fn sample() -> Vec<Case> {
+    use DataType::{BFloat16, Float, Half};
+    use Direction::{BackwardData, BackwardWeights, Forward};
+    use Layout::{First, Gaps, Last};
+    vec![
+        conv("2d 3x3 pad 1", Forward, Float, First),
+        conv("2d groups 2", Forward, Half, Last),
+        conv("1d asymmetric", Forward, BFloat16, First),
+        conv("2d 3x3 stride 2", BackwardData, Float, First),
+        conv("3d 3x3x3 pad 1", BackwardData, Half, First),
+        conv("2d asymmetric", BackwardData, Float, Last),
+        conv("2d 3x3", BackwardWeights, Float, Last),
+        conv("2d depthwise", BackwardWeights, BFloat16, First),
+        conv("2d asymmetric", BackwardWeights, Half, First),
+        conv("2d asymmetric", Forward, Float, Last),
+        conv("2d flipped", Forward, Float, First),
+        conv("2d flipped", BackwardWeights, Float, First),
+        conv("2d 3x3 pad 1", Forward, Float, Gaps),
+        fused("2d 3x3 pad 1", Float, First, "bias relu"),
+        fused("2d asymmetric", Half, Last, "bias residual relu"),
+        fused("3d 3x3x3 pad 1", BFloat16, First, "bias swish"),
+    ]
+}

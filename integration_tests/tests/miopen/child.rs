@@ -1,0 +1,136 @@
+//! Further processes of this program that play a role of their own: with another environment or other libraries.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use crate::harness::this_program;
+
+/// Tells a process its role.
+const ROLE: &str = "HIPDNN_RS_TEST_ROLE";
+
+/// A role that this process is to play instead of running tests.
+pub(crate) fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// Plays it: what went wrong goes to standard output, apart from what libraries say on standard error.
+pub(crate) fn play(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            println!("{problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A process to be.
+pub(crate) struct Child {
+    command: Command,
+    role: String,
+}
+
+/// How a process ended and what it wrote.
+pub(crate) struct Ended {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    success: bool,
+    role: String,
+    status: String,
+}
+
+impl Child {
+    /// This program in a role.
+    pub(crate) fn of(role: &str) -> Child {
+        Child::with(this_program(), role)
+    }
+
+    /// The same with these directories instead of those of the emulated GPU's loader; `None` does without that loader.
+    pub(crate) fn with_libraries(role: &str, directories: Option<&[&Path]>) -> Child {
+        let usual = this_program();
+        let words: Vec<&OsStr> = [usual.get_program()].into_iter().chain(usual.get_args()).collect();
+        let program = words.last().expect("a command has a program");
+        let Some(directories) = directories else { return Child::with(Command::new(program), role) };
+        let mut command = Command::new(words[0]);
+        let mut path = OsString::new();
+        for directory in directories {
+            path.push(directory);
+            path.push(":");
+        }
+        command.arg("--library-path").arg(path).arg(program);
+        Child::with(command, role)
+    }
+
+    fn with(mut command: Command, role: &str) -> Child {
+        command.env(ROLE, role).stdin(Stdio::null());
+        Child { command, role: role.to_owned() }
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Child {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Child {
+        self.command.env_remove(name);
+        self
+    }
+
+    /// Starts it; it runs beside this process until it is waited for.
+    pub(crate) fn start(mut self) -> Running {
+        let child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        Running { child: child.expect("this program starts again"), role: self.role }
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(self) -> Ended {
+        self.start().wait()
+    }
+
+    /// Runs it to its end, which must be a good one.
+    pub(crate) fn succeeds(self) -> Result<Ended, String> {
+        self.run().good()
+    }
+}
+
+/// A process that was started.
+pub(crate) struct Running {
+    child: std::process::Child,
+    role: String,
+}
+
+impl Running {
+    pub(crate) fn wait(self) -> Ended {
+        let Output { status, stdout, stderr } = self.child.wait_with_output().expect("a child can be waited for");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ended {
+            stdout: text(stdout),
+            stderr: text(stderr),
+            success: status.success(),
+            role: self.role,
+            status: status.to_string(),
+        }
+    }
+}
+
+impl Ended {
+    /// Itself, or how it ended and what it said.
+    pub(crate) fn good(self) -> Result<Ended, String> {
+        if self.success {
+            return Ok(self);
+        }
+        let Ended { role, status, stdout, stderr, .. } = self;
+        Err(format!("the process for {role:?} ended with {status}\n{}\n{}", stdout.trim_end(), stderr.trim_end()))
+    }
+}
+
+/// The directories that this process's dynamic loader was given.
+pub(crate) fn library_directories() -> Result<Vec<PathBuf>, String> {
+    let usual = this_program();
+    let words: Vec<&OsStr> = usual.get_args().collect();
+    let at = words.iter().position(|word| *word == "--library-path");
+    let path =
+        at.and_then(|at| words.get(at + 1)).ok_or("this process was not started by the emulated GPU's loader")?;
+    Ok(std::env::split_paths(path).filter(|path| !path.as_os_str().is_empty()).collect())
+}
