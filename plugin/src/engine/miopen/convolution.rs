@@ -1,0 +1,388 @@
+//! A convolution as MIOpen sees it, and MIOpen's calls for it.
+//!
+//! The three directions have calls of their own, whose arguments come in orders of their own, and MIOpen can't tell when
+//! they are mixed up. All of them are made here.
+
+use std::ffi::c_void;
+use std::fmt;
+
+use hipdnn_sdk_bindings::miopen::{miopenConvSolution_t, miopenDataType_t, miopenHandle_t, miopenProblemDirection_t};
+
+use super::descriptor::{ConvolutionDescriptor, TensorDescriptor};
+use super::gpu::Gpu;
+use crate::error::Error;
+
+/// Which of a convolution's tensors is computed from the other two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// y from x and w.
+    Forward,
+    /// x from y and w.
+    BackwardData,
+    /// w from x and y.
+    BackwardWeights,
+}
+
+impl Direction {
+    /// The three of them.
+    pub const ALL: [Direction; 3] = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeights];
+
+    fn name(self) -> &'static str {
+        match self {
+            Direction::Forward => "forward",
+            Direction::BackwardData => "backward data",
+            Direction::BackwardWeights => "backward weights",
+        }
+    }
+
+    /// The solver that has a plain kernel for every problem of the direction, by its number in MIOpen's registry, which
+    /// only ever grows at its end.
+    pub(super) fn naive_solver(self) -> u64 {
+        match self {
+            Direction::Forward => 85,
+            Direction::BackwardData => 86,
+            Direction::BackwardWeights => 87,
+        }
+    }
+
+    pub(super) fn miopen(self) -> miopenProblemDirection_t {
+        match self {
+            Direction::Forward => miopenProblemDirection_t::miopenProblemDirectionForward,
+            Direction::BackwardData => miopenProblemDirection_t::miopenProblemDirectionBackward,
+            Direction::BackwardWeights => miopenProblemDirection_t::miopenProblemDirectionBackwardWeights,
+        }
+    }
+}
+
+/// Element types that convolutions are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DataType {
+    /// 16 bits, IEEE.
+    Half,
+    /// 32 bits.
+    Float,
+    /// The upper half of a [`DataType::Float`].
+    BFloat16,
+}
+
+impl DataType {
+    /// Bytes of an element.
+    pub fn width(self) -> usize {
+        match self {
+            DataType::Half | DataType::BFloat16 => 2,
+            DataType::Float => 4,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            DataType::Half => "f16",
+            DataType::Float => "f32",
+            DataType::BFloat16 => "bf16",
+        }
+    }
+
+    pub(super) fn miopen(self) -> miopenDataType_t {
+        match self {
+            DataType::Half => miopenDataType_t::miopenHalf,
+            DataType::Float => miopenDataType_t::miopenFloat,
+            DataType::BFloat16 => miopenDataType_t::miopenBFloat16,
+        }
+    }
+}
+
+/// A tensor's element type, extents and strides (in elements), outermost dimension first: N, C, (D,) H, W.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TensorShape {
+    /// Element type.
+    pub data_type: DataType,
+    /// Extents.
+    pub dims: Vec<usize>,
+    /// Strides in elements.
+    pub strides: Vec<usize>,
+}
+
+impl TensorShape {
+    /// A tensor without gaps, its last dimension innermost.
+    pub fn packed(data_type: DataType, dims: &[usize]) -> TensorShape {
+        TensorShape::ordered(data_type, dims, &(0..dims.len()).collect::<Vec<_>>())
+    }
+
+    /// A tensor without gaps, its channels (dimension 1) innermost.
+    pub fn channels_last(data_type: DataType, dims: &[usize]) -> TensorShape {
+        let order: Vec<_> = [0].into_iter().chain(2..dims.len()).chain([1]).collect();
+        TensorShape::ordered(data_type, dims, &order)
+    }
+
+    fn ordered(data_type: DataType, dims: &[usize], order: &[usize]) -> TensorShape {
+        let mut strides = vec![0; dims.len()];
+        let mut step = 1;
+        for axis in order.iter().rev() {
+            strides[*axis] = step;
+            step *= dims[*axis];
+        }
+        TensorShape { data_type, dims: dims.to_vec(), strides }
+    }
+
+    /// How many elements there are.
+    pub fn elements(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Elements from the first to the last in memory, gaps included.
+    pub fn span(&self) -> usize {
+        self.dims.iter().zip(&self.strides).map(|(extent, stride)| (extent - 1) * stride).sum::<usize>() + 1
+    }
+
+    /// Bytes from the first element to the last.
+    pub fn bytes(&self) -> usize {
+        self.span() * self.data_type.width()
+    }
+}
+
+impl fmt::Display for TensorShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}:{:?}", self.data_type.name(), self.dims, self.strides)
+    }
+}
+
+/// A convolution that MIOpen may know: two or three spatial dimensions, the same padding on both sides.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConvolutionProblem {
+    /// What is computed.
+    pub direction: Direction,
+    /// The image side (for backward data: what is computed).
+    pub x: TensorShape,
+    /// The filters: K, C/groups, (D,) H, W (for backward weights: what is computed).
+    pub w: TensorShape,
+    /// The other side: N, K, (D,) H, W (for forward: what is computed).
+    pub y: TensorShape,
+    /// For each spatial dimension.
+    pub padding: Vec<i32>,
+    /// For each spatial dimension.
+    pub stride: Vec<i32>,
+    /// For each spatial dimension.
+    pub dilation: Vec<i32>,
+    /// Into how many independent convolutions the channels are split.
+    pub groups: i32,
+    /// Only solvers that give the same bits each time.
+    pub deterministic: bool,
+}
+
+impl fmt::Display for ConvolutionProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConvolutionProblem { direction, x, w, y, padding, stride, dilation, groups, deterministic } = self;
+        write!(
+            f,
+            "{} convolution x {x} w {w} y {y} padding {padding:?} stride {stride:?} dilation {dilation:?} groups {groups}{}",
+            direction.name(),
+            if *deterministic { " deterministic" } else { "" }
+        )
+    }
+}
+
+impl ConvolutionProblem {
+    /// Whether it is a convolution at all, so that MIOpen is never asked what it answers with lines on standard error.
+    ///
+    /// # Errors
+    /// With what does not fit.
+    pub fn check(&self) -> Result<(), String> {
+        let ConvolutionProblem { x, w, y, padding, stride, dilation, groups, .. } = self;
+        let spatial = padding.len();
+        if !(2..=3).contains(&spatial) || stride.len() != spatial || dilation.len() != spatial {
+            return Err(format!(
+                "wanted 2 or 3 spatial dimensions, came padding {padding:?}, stride {stride:?}, dilation {dilation:?}"
+            ));
+        }
+        for (name, tensor) in [("x", x), ("w", w), ("y", y)] {
+            if tensor.dims.len() != spatial + 2 || tensor.strides.len() != spatial + 2 {
+                return Err(format!("{name}: wanted {} dimensions, came {tensor}", spatial + 2));
+            }
+            if tensor.data_type != x.data_type {
+                return Err(format!("{name}: wanted the element type of x, {}, came {tensor}", x.data_type.name()));
+            }
+            // MIOpen's kernels count in 32 bits, with a sign.
+            let limit = i32::MAX as usize;
+            if tensor.dims.iter().chain(&tensor.strides).any(|value| *value == 0 || *value > limit) {
+                return Err(format!("{name}: wanted extents and strides of 1 to {limit}, came {tensor}"));
+            }
+            let steps = tensor.dims.iter().zip(&tensor.strides).map(|(extent, step)| (extent - 1).checked_mul(*step));
+            let last = steps.into_iter().try_fold(0usize, |sum, step| sum.checked_add(step?));
+            if last.and_then(|last| (last + 1).checked_mul(8)).is_none_or(|bytes| bytes > isize::MAX as usize) {
+                return Err(format!("{name} is too large: {tensor}"));
+            }
+        }
+        let parts = usize::try_from(*groups).unwrap_or(0);
+        if parts == 0 || x.dims[1] % parts != 0 || w.dims[0] % parts != 0 || x.dims[1] / parts != w.dims[1] {
+            return Err(format!("{groups} groups do not fit the channels of x {x} and w {w}"));
+        }
+        if y.dims[0] != x.dims[0] || y.dims[1] != w.dims[0] {
+            return Err(format!("y {y} has not the batch of x {x} and the channels of w {w}"));
+        }
+        for axis in 0..spatial {
+            let (pad, step, spread) = (padding[axis], stride[axis], dilation[axis]);
+            if pad < 0 || step < 1 || spread < 1 {
+                return Err(format!(
+                    "wanted padding from 0, stride and dilation from 1, came {padding:?}, {stride:?}, {dilation:?}"
+                ));
+            }
+            // None of these overflows 64 bits: each is below 2^31, each product below 2^62.
+            let [extent, taps] = [x, w].map(|tensor| tensor.dims[axis + 2] as i64);
+            let room = extent + 2 * i64::from(pad) - i64::from(spread) * (taps - 1) - 1;
+            let wanted = if room < 0 { 0 } else { room / i64::from(step) + 1 };
+            if y.dims[axis + 2] as i64 != wanted {
+                return Err(format!("y {y}: wanted {wanted} as extent of spatial dimension {axis}: {self}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The tensor that is computed.
+    pub fn output(&self) -> &TensorShape {
+        match self.direction {
+            Direction::Forward => &self.y,
+            Direction::BackwardData => &self.x,
+            Direction::BackwardWeights => &self.w,
+        }
+    }
+}
+
+/// A way to solve a problem, as MIOpen offers it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Solution {
+    /// Its number in MIOpen's registry.
+    pub solver: u64,
+    /// Bytes.
+    pub workspace: usize,
+}
+
+/// Addresses of a problem's tensors and its workspace on the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tensors {
+    pub x: *mut u8,
+    pub w: *mut u8,
+    pub y: *mut u8,
+    pub workspace: *mut u8,
+    pub workspace_bytes: usize,
+}
+
+/// MIOpen's calls for one problem.
+#[derive(Debug)]
+pub(super) struct Calls {
+    gpu: &'static Gpu,
+    direction: Direction,
+    pub x: TensorDescriptor,
+    pub w: TensorDescriptor,
+    pub y: TensorDescriptor,
+    pub convolution: ConvolutionDescriptor,
+}
+
+/// More solutions than MIOpen has solvers for a convolution at once.
+const MOST_SOLUTIONS: usize = 128;
+
+/// Calls the direction's function with the direction's order of descriptors.
+macro_rules! directed {
+    ($calls:ident, $handle:ident, $forward:ident, $data:ident, $weights:ident, $($rest:expr),*) => {{
+        let Calls { gpu, direction, x, w, y, convolution: c } = $calls;
+        let (x, w, y, c) = (x.raw(), w.raw(), y.raw(), c.raw());
+        // SAFETY: descriptors and handle are alive, and the order is the function's; places and sizes are the callers'.
+        match direction {
+            Direction::Forward => unsafe { gpu.check_miopen((gpu.miopen.$forward)($handle, w, x, c, y, $($rest),*), stringify!($forward)) },
+            Direction::BackwardData => unsafe { gpu.check_miopen((gpu.miopen.$data)($handle, y, w, c, x, $($rest),*), stringify!($data)) },
+            Direction::BackwardWeights => unsafe { gpu.check_miopen((gpu.miopen.$weights)($handle, y, x, c, w, $($rest),*), stringify!($weights)) },
+        }
+    }};
+}
+
+impl Calls {
+    /// Describes the problem to MIOpen. `fp16_alternative` allows other arithmetic inside some backward solvers of 16-bit
+    /// problems.
+    pub(super) fn new(gpu: &'static Gpu, problem: &ConvolutionProblem, fp16_alternative: bool) -> Result<Calls, Error> {
+        Ok(Calls {
+            gpu,
+            direction: problem.direction,
+            x: TensorDescriptor::new(gpu, &problem.x)?,
+            w: TensorDescriptor::new(gpu, &problem.w)?,
+            y: TensorDescriptor::new(gpu, &problem.y)?,
+            convolution: ConvolutionDescriptor::new(gpu, problem, fp16_alternative)?,
+        })
+    }
+
+    /// What MIOpen offers, best first. The list depends on its databases.
+    pub(super) fn solutions(&self, handle: miopenHandle_t) -> Result<Vec<Solution>, Error> {
+        let mut solutions = [miopenConvSolution_t::default(); MOST_SOLUTIONS];
+        let mut count = 0;
+        directed!(
+            self,
+            handle,
+            miopenConvolutionForwardGetSolution,
+            miopenConvolutionBackwardDataGetSolution,
+            miopenConvolutionBackwardWeightsGetSolution,
+            MOST_SOLUTIONS,
+            &mut count,
+            solutions.as_mut_ptr()
+        )?;
+        let offered = solutions[..count.min(MOST_SOLUTIONS)].iter();
+        Ok(offered.map(|s| Solution { solver: s.solution_id, workspace: s.workspace_size }).collect())
+    }
+
+    /// Bytes of workspace that a solver wants.
+    pub(super) fn workspace(&self, handle: miopenHandle_t, solver: u64) -> Result<usize, Error> {
+        let mut bytes = 0;
+        directed!(
+            self,
+            handle,
+            miopenConvolutionForwardGetSolutionWorkspaceSize,
+            miopenConvolutionBackwardDataGetSolutionWorkspaceSize,
+            miopenConvolutionBackwardWeightsGetSolutionWorkspaceSize,
+            solver,
+            &mut bytes
+        )?;
+        Ok(bytes)
+    }
+
+    /// Makes a solver ready to run on that handle.
+    pub(super) fn compile(&self, handle: miopenHandle_t, solver: u64) -> Result<(), Error> {
+        directed!(
+            self,
+            handle,
+            miopenConvolutionForwardCompileSolution,
+            miopenConvolutionBackwardDataCompileSolution,
+            miopenConvolutionBackwardWeightsCompileSolution,
+            solver
+        )
+    }
+
+    /// Launches a solver on the handle's stream.
+    ///
+    /// # Safety
+    /// The addresses are those of device memory as large as the problem's tensors and the solver's workspace, or the
+    /// stream captures.
+    pub(super) unsafe fn run(&self, handle: miopenHandle_t, solver: u64, tensors: &Tensors) -> Result<(), Error> {
+        let Calls { gpu, direction, .. } = self;
+        let (dx, dw, dy, dc) = (self.x.raw(), self.w.raw(), self.y.raw(), self.convolution.raw());
+        let Tensors { x, w, y, workspace, workspace_bytes: bytes } = *tensors;
+        let (x, w, y, workspace): (*mut c_void, *mut c_void, *mut c_void, *mut c_void) =
+            (x.cast(), w.cast(), y.cast(), workspace.cast());
+        match direction {
+            Direction::Forward => {
+                let run = gpu.miopen.miopenConvolutionForwardImmediate;
+                // SAFETY: descriptors and handle are alive; the addresses are the caller's promise.
+                let status = unsafe { run(handle, dw, w, dx, x, dc, dy, y, workspace, bytes, solver) };
+                gpu.check_miopen(status, "miopenConvolutionForwardImmediate")
+            }
+            Direction::BackwardData => {
+                let run = gpu.miopen.miopenConvolutionBackwardDataImmediate;
+                // SAFETY: as above.
+                let status = unsafe { run(handle, dy, y, dw, w, dc, dx, x, workspace, bytes, solver) };
+                gpu.check_miopen(status, "miopenConvolutionBackwardDataImmediate")
+            }
+            Direction::BackwardWeights => {
+                let run = gpu.miopen.miopenConvolutionBackwardWeightsImmediate;
+                // SAFETY: as above.
+                let status = unsafe { run(handle, dy, y, dx, x, dc, dw, w, workspace, bytes, solver) };
+                gpu.check_miopen(status, "miopenConvolutionBackwardWeightsImmediate")
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Owners of MIOpen's descriptors.
+
+use hipdnn_sdk_bindings::miopen::{
+    miopenConvolutionAttrib_t, miopenConvolutionDescriptor_t, miopenConvolutionMode_t, miopenTensorDescriptor_t,
+};
+
+use super::convolution::{ConvolutionProblem, TensorShape};
+use super::gpu::Gpu;
+use crate::error::Error;
+
+/// Declares an owner of one of MIOpen's objects.
+macro_rules! owner {
+    ($(#[$meta:meta])* $name:ident, $raw:ty, $create:ident, $destroy:ident) => {
+        $(#[$meta])*
+        #[derive(Debug)]
+        pub struct $name {
+            gpu: &'static Gpu,
+            raw: $raw,
+        }
+
+        // SAFETY: MIOpen's descriptors belong to no thread.
+        unsafe impl Send for $name {}
+        // SAFETY: calls that take a shared reference only read the descriptor; MIOpen allows that from any thread.
+        unsafe impl Sync for $name {}
+
+        impl $name {
+            /// MIOpen's handle of it.
+            pub(super) fn raw(&self) -> $raw {
+                self.raw
+            }
+
+            fn create(gpu: &'static Gpu) -> Result<$name, Error> {
+                let mut raw = std::ptr::null_mut();
+                // SAFETY: a place for one handle.
+                gpu.check_miopen(unsafe { (gpu.miopen.$create)(&mut raw) }, stringify!($create))?;
+                Ok($name { gpu, raw })
+            }
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: `create` made it, and nobody has it any more.
+                let status = unsafe { (self.gpu.miopen.$destroy)(self.raw) };
+                self.gpu.log_miopen(status, stringify!($destroy));
+            }
+        }
+    };
+}
+
+owner! {
+    /// A `miopenTensorDescriptor_t`.
+    TensorDescriptor, miopenTensorDescriptor_t, miopenCreateTensorDescriptor, miopenDestroyTensorDescriptor
+}
+
+impl TensorDescriptor {
+    /// Describes a tensor.
+    ///
+    /// # Errors
+    /// If MIOpen refuses.
+    pub fn new(gpu: &'static Gpu, shape: &TensorShape) -> Result<TensorDescriptor, Error> {
+        let descriptor = TensorDescriptor::create(gpu)?;
+        let (dims, strides) = (shape.dims.as_ptr(), shape.strides.as_ptr());
+        let rank = i32::try_from(shape.dims.len()).expect("tensors have a few dimensions");
+        // SAFETY: both lists have `rank` numbers of 64 bits, which MIOpen copies.
+        let status = unsafe {
+            (gpu.miopen.miopenSetTensorDescriptorV2)(descriptor.raw, shape.data_type.miopen(), rank, dims, strides)
+        };
+        gpu.check_miopen(status, "miopenSetTensorDescriptorV2")?;
+        Ok(descriptor)
+    }
+}
+
+owner! {
+    /// A `miopenConvolutionDescriptor_t`.
+    ConvolutionDescriptor, miopenConvolutionDescriptor_t, miopenCreateConvolutionDescriptor, miopenDestroyConvolutionDescriptor
+}
+
+impl ConvolutionDescriptor {
+    /// Describes a problem's parameters.
+    ///
+    /// # Errors
+    /// If MIOpen refuses.
+    pub fn new(
+        gpu: &'static Gpu,
+        problem: &ConvolutionProblem,
+        fp16_alternative: bool,
+    ) -> Result<ConvolutionDescriptor, Error> {
+        let descriptor = ConvolutionDescriptor::create(gpu)?;
+        let ConvolutionProblem { padding, stride, dilation, .. } = problem;
+        let rank = i32::try_from(padding.len()).expect("two or three");
+        // SAFETY: the three lists have `rank` numbers each (`ConvolutionProblem::check`), which MIOpen reads only.
+        let status = unsafe {
+            (gpu.miopen.miopenInitConvolutionNdDescriptor)(
+                descriptor.raw,
+                rank,
+                padding.as_ptr(),
+                stride.as_ptr(),
+                dilation.as_ptr(),
+                miopenConvolutionMode_t::miopenConvolution,
+            )
+        };
+        gpu.check_miopen(status, "miopenInitConvolutionNdDescriptor")?;
+        // SAFETY: the descriptor is alive.
+        let status = unsafe { (gpu.miopen.miopenSetConvolutionGroupCount)(descriptor.raw, problem.groups) };
+        gpu.check_miopen(status, "miopenSetConvolutionGroupCount")?;
+        let attributes = [
+            (miopenConvolutionAttrib_t::MIOPEN_CONVOLUTION_ATTRIB_DETERMINISTIC, problem.deterministic),
+            (miopenConvolutionAttrib_t::MIOPEN_CONVOLUTION_ATTRIB_FP16_ALT_IMPL, fp16_alternative),
+        ];
+        for (attribute, value) in attributes {
+            // SAFETY: the descriptor is alive.
+            let status =
+                unsafe { (gpu.miopen.miopenSetConvolutionAttribute)(descriptor.raw, attribute, i32::from(value)) };
+            gpu.check_miopen(status, "miopenSetConvolutionAttribute")?;
+        }
+        Ok(descriptor)
+    }
+}

@@ -1,0 +1,259 @@
+//! Scratch memory to run a solver with, and the test that repeated launches do what MIOpen's call does.
+
+use half::{bf16, f16};
+
+use super::convolution::{ConvolutionProblem, DataType, Direction, TensorShape};
+use super::gpu::{DeviceMemory, Gpu, Stream};
+use super::record::{Addresses, OPERANDS, operand};
+use crate::error::Error;
+
+/// How far operands are moved from one set of addresses to the next, in bytes: as many for none as for another, so that
+/// the distance tells them apart. Whatever kernels expect of alignment holds for all sets.
+const fn shift(operand: usize) -> usize {
+    4096 * (operand + 1)
+}
+
+/// Sets of addresses that the memory has room for.
+const SETS: usize = 3;
+
+/// Memory for a problem's tensors, at [`SETS`] places.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    gpu: &'static Gpu,
+    tensors: [Option<(TensorShape, DeviceMemory)>; OPERANDS],
+    output: usize,
+}
+
+/// Memory for a solver's workspace.
+#[derive(Debug)]
+pub(super) struct Workspace(DeviceMemory);
+
+/// Elements after which the data repeats: no multiple of any kernel's tile.
+const PERIOD: usize = 4093;
+
+impl Scratch {
+    /// Memory for the problem's tensors.
+    pub(super) fn new(gpu: &'static Gpu, problem: &ConvolutionProblem) -> Result<Scratch, Error> {
+        Scratch::with_bias(gpu, problem, None)
+    }
+
+    /// The same with a bias.
+    pub(super) fn with_bias(
+        gpu: &'static Gpu,
+        problem: &ConvolutionProblem,
+        bias: Option<&TensorShape>,
+    ) -> Result<Scratch, Error> {
+        let mut tensors = [const { None }; OPERANDS];
+        let shapes = [
+            (operand::X, Some(&problem.x)),
+            (operand::W, Some(&problem.w)),
+            (operand::Y, Some(&problem.y)),
+            (operand::BIAS, bias),
+        ];
+        for (operand, shape) in shapes {
+            if let Some(shape) = shape {
+                let memory = DeviceMemory::new(gpu, shape.bytes() + (SETS - 1) * shift(operand))?;
+                tensors[operand] = Some((shape.clone(), memory));
+            }
+        }
+        let output = match problem.direction {
+            Direction::Forward => operand::Y,
+            Direction::BackwardData => operand::X,
+            Direction::BackwardWeights => operand::W,
+        };
+        Ok(Scratch { gpu, tensors, output })
+    }
+
+    /// Memory for a workspace of so many bytes.
+    pub(super) fn workspace(&self, bytes: usize) -> Result<Workspace, Error> {
+        let room = if bytes == 0 { 0 } else { (SETS - 1) * shift(operand::WORKSPACE) };
+        Ok(Workspace(DeviceMemory::new(self.gpu, bytes + room)?))
+    }
+
+    /// A set of addresses.
+    pub(super) fn place(&self, workspace: &Workspace, set: usize) -> Addresses {
+        let mut at = [0; OPERANDS];
+        for (operand, tensor) in self.tensors.iter().enumerate() {
+            if let Some((_, memory)) = tensor {
+                at[operand] = memory.at(set * shift(operand)) as u64;
+            }
+        }
+        if workspace.0.bytes() > 0 {
+            at[operand::WORKSPACE] = workspace.0.at(set * shift(operand::WORKSPACE)) as u64;
+        }
+        at
+    }
+
+    /// Writes inputs at a set's places, and `unwritten` all over the output and the workspace.
+    pub(super) fn fill(&self, workspace: &Workspace, set: usize, unwritten: u8, stream: &Stream) -> Result<(), Error> {
+        for (operand, tensor) in self.tensors.iter().enumerate() {
+            let Some((shape, memory)) = tensor else { continue };
+            if operand == self.output {
+                memory.fill(unwritten, stream)?;
+            } else {
+                repeat(memory, set * shift(operand), &pattern(shape.data_type, operand), shape.bytes(), stream)?;
+            }
+        }
+        workspace.0.fill(unwritten, stream)
+    }
+
+    /// Reads a piece of the output at a set's places, after what the stream has to do.
+    fn read(&self, set: usize, offset: usize, bytes: &mut [u8], stream: &Stream) -> Result<(), Error> {
+        let (_, memory) = self.output();
+        memory.read(set * shift(self.output) + offset, bytes, stream)
+    }
+
+    fn output(&self) -> &(TensorShape, DeviceMemory) {
+        self.tensors[self.output].as_ref().expect("x, w and y are always there")
+    }
+}
+
+/// Small whole numbers: sums of their products are exact as long as possible.
+fn values(operand: usize) -> impl Iterator<Item = i8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(operand as u64 + 1) | 1;
+    std::iter::repeat_with(move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        // 0 half of the time: long sums stay small.
+        [0, 0, 0, 1, -1, 1, -1, 2][(state >> 61) as usize]
+    })
+    .take(PERIOD)
+}
+
+/// A period of an operand's data.
+fn pattern(data_type: DataType, operand: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(PERIOD * data_type.width());
+    for value in values(operand).map(f32::from) {
+        match data_type {
+            DataType::Float => bytes.extend(value.to_ne_bytes()),
+            DataType::Half => bytes.extend(f16::from_f32(value).to_ne_bytes()),
+            DataType::BFloat16 => bytes.extend(bf16::from_f32(value).to_ne_bytes()),
+        }
+    }
+    bytes
+}
+
+/// Writes the pattern again and again: once from the host, then doubling what is there.
+fn repeat(memory: &DeviceMemory, at: usize, pattern: &[u8], bytes: usize, stream: &Stream) -> Result<(), Error> {
+    let mut filled = pattern.len().min(bytes);
+    memory.write(at, &pattern[..filled], stream)?;
+    while filled < bytes {
+        let more = filled.min(bytes - filled);
+        memory.copy_within(at, at + filled, more, stream)?;
+        filled += more;
+    }
+    Ok(())
+}
+
+/// What MIOpen's own call wrote.
+#[derive(Debug)]
+pub(super) struct Trial {
+    expected: Vec<u8>,
+}
+
+/// What the output holds before MIOpen's call, and before the launches are repeated: different, so that an element that
+/// is not written differs too.
+const UNWRITTEN: [u8; 2] = [0xff, 0x5a];
+
+/// Bytes that are compared at a time.
+const PIECE: usize = 16 << 20;
+
+impl Trial {
+    /// Has MIOpen run the solver on scratch memory, and keeps what it wrote.
+    pub(super) fn run(
+        scratch: &Scratch,
+        workspace: &Workspace,
+        stream: &Stream,
+        run: &dyn Fn(&Addresses) -> Result<(), Error>,
+    ) -> Result<Trial, Error> {
+        scratch.fill(workspace, 0, UNWRITTEN[0], stream)?;
+        run(&scratch.place(workspace, 0))?;
+        let mut expected = vec![0; scratch.output().0.bytes()];
+        scratch.read(0, 0, &mut expected, stream)?;
+        Ok(Trial { expected })
+    }
+
+    /// Repeats the launches with all operands elsewhere, and compares bit by bit.
+    pub(super) fn compare(
+        &self,
+        scratch: &Scratch,
+        workspace: &Workspace,
+        stream: &Stream,
+        replay: &dyn Fn(&Addresses) -> Result<(), Error>,
+    ) -> Result<Result<(), String>, Error> {
+        // A set that nothing was captured with.
+        const SET: usize = 2;
+        scratch.fill(workspace, SET, UNWRITTEN[1], stream)?;
+        replay(&scratch.place(workspace, SET))?;
+        let shape = &scratch.output().0;
+        let elements = Elements::of(shape);
+        let mut piece = vec![0; self.expected.len().min(PIECE)];
+        for (index, expected) in self.expected.chunks(PIECE).enumerate() {
+            let start = index * PIECE;
+            let got = &mut piece[..expected.len()];
+            scratch.read(SET, start, got, stream)?;
+            let differ = |at: &usize| expected[*at] != got[*at] && elements.has((start + at) / shape.data_type.width());
+            if expected != got
+                && let Some(at) = (0..expected.len()).find(differ)
+            {
+                return Ok(Err(format!("repeated launches wrote byte {} otherwise than MIOpen's call", start + at)));
+            }
+        }
+        Ok(Ok(()))
+    }
+}
+
+/// Which places in a tensor's memory are elements.
+enum Elements {
+    All,
+    Some(Vec<bool>),
+}
+
+impl Elements {
+    fn of(shape: &TensorShape) -> Elements {
+        let span = shape.span();
+        if span == shape.elements() {
+            return Elements::All;
+        }
+        let mut places = vec![false; span];
+        let mut starts = vec![0];
+        for (extent, stride) in shape.dims.iter().zip(&shape.strides) {
+            starts = starts.iter().flat_map(|start| (0..*extent).map(move |index| start + index * stride)).collect();
+        }
+        starts.into_iter().for_each(|at| places[at] = true);
+        Elements::Some(places)
+    }
+
+    fn has(&self, place: usize) -> bool {
+        match self {
+            Elements::All => true,
+            Elements::Some(places) => places[place],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_no_elements() {
+        let packed = TensorShape::channels_last(DataType::Half, &[2, 3, 4, 5]);
+        assert!(matches!(Elements::of(&packed), Elements::All));
+        let gaps = TensorShape { data_type: DataType::Float, dims: vec![2, 1, 1, 2], strides: vec![5, 5, 5, 2] };
+        let Elements::Some(places) = Elements::of(&gaps) else { panic!("there are gaps") };
+        assert_eq!(places, [true, false, true, false, false, true, false, true]);
+    }
+
+    #[test]
+    fn operands_have_data_of_their_own() {
+        let kinds: Vec<Vec<i8>> = (0..OPERANDS).map(|operand| values(operand).collect()).collect();
+        for (operand, data) in kinds.iter().enumerate() {
+            assert_eq!(data.len(), PERIOD);
+            assert!(kinds[..operand].iter().all(|other| other != data));
+            let sum: i32 = data.iter().map(|value| i32::from(*value)).sum();
+            assert!(data.iter().any(|value| *value != 0) && sum.abs() < 1500, "{operand}: {sum}");
+        }
+    }
+}
