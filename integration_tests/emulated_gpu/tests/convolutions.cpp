@@ -103,6 +103,48 @@ int main()
         MIOPEN(miopenDestroy(own));
         HIP(hipStreamDestroy(stream));
     });
+    check::test("what was captured runs on other buffers without MIOpen", [&] {
+        hipStream_t stream;
+        hipGraph_t graph;
+        hipGraphNode_t node;
+        hipKernelNodeParams params;
+        miopenHandle_t own;
+        HIP(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking));
+        MIOPEN(miopenCreateWithStream(&own, stream));
+        {
+            Case one(Problem{}), two(Problem{});
+            one.compile(own, 85);
+            HIP(hipStreamBeginCapture(stream, hipStreamCaptureModeRelaxed));
+            one.launch(own, 85);
+            HIP(hipStreamEndCapture(stream, &graph));
+            size_t count = 1;
+            HIP(hipGraphGetNodes(graph, &node, &count));
+            HIP(hipGraphKernelNodeGetParams(node, &params));
+            EXPECT(params.kernelParams == nullptr && params.extra != nullptr);
+            size_t bytes = *(size_t*)params.extra[3];
+            EXPECT(bytes % 8 == 0);
+            std::vector<void*> words(bytes / 8);
+            memcpy(words.data(), params.extra[1], bytes);
+            int replaced = 0;
+            for(auto& word : words)
+                for(auto [from, to] : {std::pair{&one.x, &two.x}, std::pair{&one.weights, &two.weights}, std::pair{&one.y, &two.y}})
+                    if(word == from->device)
+                    {
+                        word = to->device;
+                        replaced++;
+                        break;
+                    }
+            EXPECT(replaced == 3);
+            void* extra[] = {HIP_LAUNCH_PARAM_BUFFER_POINTER, words.data(), HIP_LAUNCH_PARAM_BUFFER_SIZE, &bytes, HIP_LAUNCH_PARAM_END};
+            HIP(hipModuleLaunchKernel((hipFunction_t)params.func, params.gridDim.x, params.gridDim.y, params.gridDim.z, params.blockDim.x,
+                                      params.blockDim.y, params.blockDim.z, params.sharedMemBytes, stream, nullptr, extra));
+            HIP(hipStreamSynchronize(stream));
+            two.compare();
+        }
+        HIP(hipGraphDestroy(graph));
+        MIOPEN(miopenDestroy(own));
+        HIP(hipStreamDestroy(stream));
+    });
     check::test("a compile while capturing is refused", [&] {
         hipStream_t stream;
         hipGraph_t graph;
