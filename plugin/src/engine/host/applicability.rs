@@ -33,6 +33,10 @@ operations! {
     BatchnormInferenceVarianceExt "BatchnormInferenceAttributesVarianceExt": nodes::batchnorm::lower_inference_with_variance,
     Batchnorm "BatchnormAttributes": nodes::batchnorm::lower_training,
     BatchnormBackward "BatchnormBackwardAttributes": nodes::batchnorm::lower_backward,
+    Layernorm "LayernormAttributes": nodes::layernorm::lower,
+    LayernormBackward "LayernormBackwardAttributes": nodes::layernorm::lower_backward,
+    RmsNorm "RMSNormAttributes": nodes::rmsnorm::lower,
+    RmsNormBackward "RMSNormBackwardAttributes": nodes::rmsnorm::lower_backward,
     Reduction "ReductionAttributes": nodes::reduction::lower,
 }
 

@@ -5,6 +5,8 @@
 
 pub mod convolution;
 pub mod batchnorm;
+pub mod rmsnorm;
+pub mod layernorm;
 pub mod normalization;
 pub mod product;
 pub mod reduction;

@@ -20,7 +20,7 @@ pub mod lowering;
 pub(crate) mod tests;
 
 use super::super::isa::Isa;
-use super::super::pointwise::{Storage, View};
+use super::super::pointwise::Storage;
 use super::super::threads::Pool;
 use super::{NodeKernel, Recipe};
 use line::{Around, Averages, Gradient, Statistics, Target};
@@ -64,6 +64,15 @@ pub enum Slot {
     NextVariance,
     Dscale,
     Dbias,
+}
+
+/// Where an operand's elements lie along the dimensions of `x`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Type in memory.
+    pub storage: Storage,
+    /// Distance of neighbours in elements, for each dimension; 0 repeats.
+    pub strides: Vec<usize>,
 }
 
 /// How many operands there can be.

@@ -74,6 +74,54 @@ impl<'a> Groups<'a> {
     }
 }
 
+/// What loops give for the gradients of a normalisation whose scale is shared by groups.
+pub(crate) struct Gradients {
+    pub(crate) dx: Vec<f64>,
+    /// The magnitude of what each is a sum of.
+    pub(crate) dx_weight: Vec<f64>,
+    pub(crate) dscale: Vec<f64>,
+    pub(crate) dbias: Vec<f64>,
+    /// The magnitude of what they are sums of.
+    pub(crate) weight: Vec<f64>,
+}
+
+impl Gradients {
+    pub(crate) fn new(
+        groups: &Groups<'_>,
+        statistics: &[Statistic],
+        dy: &[f64],
+        scale: &[f64],
+        centred: bool,
+    ) -> Gradients {
+        let n = groups.count() as f64;
+        let place: Vec<(usize, usize)> = (0..dy.len()).map(|i| groups.split(i)).collect();
+        let mean = |g: usize| if centred { statistics[g].mean } else { 0.0 };
+        let normal: Vec<f64> =
+            place.iter().zip(groups.x).map(|((g, _), x)| (x - mean(*g)) * statistics[*g].inverse).collect();
+        let (mut a, mut b, mut size) =
+            (vec![0.0; statistics.len()], vec![0.0; statistics.len()], vec![0.0; statistics.len()]);
+        let (mut dscale, mut dbias, mut weight) =
+            (vec![0.0; scale.len()], vec![0.0; scale.len()], vec![0.0; scale.len()]);
+        for (i, (group, element)) in place.iter().copied().enumerate() {
+            let g = dy[i] * scale[element];
+            a[group] += if centred { g / n } else { 0.0 };
+            b[group] += g * normal[i] / n;
+            size[group] += g.abs() * (1.0 + normal[i].abs()) / n;
+            dbias[element] += dy[i];
+            dscale[element] += dy[i] * normal[i];
+            weight[element] += dy[i].abs() * (1.0 + normal[i].abs());
+        }
+        let mut dx = Vec::new();
+        let mut dx_weight = Vec::new();
+        for (i, (group, element)) in place.iter().copied().enumerate() {
+            let (g, inverse) = (dy[i] * scale[element], statistics[group].inverse);
+            dx.push(inverse * (g - a[group] - normal[i] * b[group]));
+            dx_weight.push(inverse * (g.abs() + size[group] * (1.0 + normal[i].abs())));
+        }
+        Gradients { dx, dx_weight, dscale, dbias, weight }
+    }
+}
+
 /// Compares results. They are computed in f64 and rounded to f32 and then to their type. Before that only sums are off:
 /// squares are summed around a value within the data, 1024 at most at a time, so that their sum is off by at most
 /// 1024² · 2⁻⁵³ of itself even if that value is as far out as one can be; `weight` is the magnitude that such a relative
