@@ -7,7 +7,7 @@ use hipdnn_schemas::{ConvolutionFwd, DataType, Graph, Operation, Pointwise, Poin
 use super::activation::Activation;
 use super::convolution::Element;
 use super::nodes::{self, NodeWork};
-use super::pointwise::{Function, Parameters};
+use super::pointwise::{Domain, Function, Parameters, Program, Storage};
 use crate::engine::{Declined, NodeLabel, TensorLabel};
 
 macro_rules! operations {
@@ -66,13 +66,15 @@ pub const POINTWISE_TYPES: &[DataType] = &[
     DataType::BFloat16,
     DataType::Double,
     DataType::Int32,
+    DataType::Int64,
     DataType::Int8,
     DataType::UInt8,
     DataType::Boolean,
 ];
 
-/// Types that a pointwise node may ask to be computed in. All are computed in `f32`, which has every value of the others.
-pub const POINTWISE_COMPUTE: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
+/// Types that a pointwise node may ask to be computed in: see [`domain`] for what it is computed in.
+pub const POINTWISE_COMPUTE: &[DataType] =
+    &[DataType::Float, DataType::Half, DataType::BFloat16, DataType::Double, DataType::Int32, DataType::Int64];
 
 /// How tensors of that type lie in a convolution's memory.
 pub fn element(data_type: DataType) -> Option<Element> {
@@ -106,15 +108,42 @@ pub struct Convolution {
     pub epilogue: Vec<Follow>,
 }
 
-/// An element-wise function of tensors.
+/// Element-wise functions of tensors, in one pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Elementwise {
-    /// The function.
-    pub function: Function,
-    /// As many operands as the function takes.
-    pub inputs: Vec<TensorUid>,
+    /// The functions.
+    pub program: Program,
+    /// The inputs of the program.
+    pub inputs: Vec<Input>,
     /// The result.
     pub output: TensorUid,
+}
+
+impl Elementwise {
+    /// The function, if there is but one and it is computed in `f32`.
+    pub fn single(&self) -> Option<&Function> {
+        match &self.program {
+            Program { domain: Domain::Single, steps } if steps.len() == 1 => Some(&steps[0].function),
+            _ => None,
+        }
+    }
+
+    /// The tensors that are read.
+    pub fn tensors(&self) -> impl Iterator<Item = TensorUid> {
+        self.inputs.iter().filter_map(|input| match input {
+            Input::Tensor(uid) => Some(*uid),
+            Input::Index(_) => None,
+        })
+    }
+}
+
+/// An input of element-wise functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// A tensor that is broadcast to the output.
+    Tensor(TensorUid),
+    /// The index along that dimension of the output.
+    Index(usize),
 }
 
 /// A step on a convolution's sums.
@@ -230,13 +259,45 @@ fn check_pointwise(graph: &Graph, index: usize, p: &Pointwise) -> Result<Work, D
     }
     let operands = [("in_0", Some(p.in_0)), ("in_1", p.in_1), ("in_2", p.in_2)];
     let mut inputs = Vec::with_capacity(function.operands());
-    for (role, uid) in operands.into_iter().take(function.operands()) {
-        let uid = uid.expect("a checked pointwise node has its mode's operands");
+    let mut storages = Vec::with_capacity(4);
+    let mut check = |role, uid| {
         check_type(graph, index, role, uid, POINTWISE_TYPES)?;
-        inputs.push(uid);
+        storages.push(Storage::of(graph.tensor(uid).data_type()).expect("the types of the table have a storage"));
+        Ok::<(), Declined>(())
+    };
+    for (role, uid) in operands.into_iter().take(p.mode.operands()) {
+        let uid = uid.expect("a checked pointwise node has its mode's operands");
+        check(role, uid)?;
+        inputs.push(Input::Tensor(uid));
     }
-    check_type(graph, index, "out_0", p.out_0, POINTWISE_TYPES)?;
-    Ok(Work::Pointwise(Elementwise { function, inputs, output: p.out_0 }))
+    check("out_0", p.out_0)?;
+    if p.mode == PointwiseMode::GenIndex {
+        let axis = p.axis.and_then(|axis| usize::try_from(axis).ok());
+        // What in_0 holds means nothing: indices are exact whatever its type.
+        storages = vec![Storage::I64, storages[1]];
+        inputs = vec![Input::Index(axis.expect("a checked gen_index node has an axis within its output"))];
+    }
+    let compute = graph.nodes()[index].compute_data_type;
+    let domain = domain(&function, &storages, compute).ok_or_else(|| Declined::ComputeType {
+        node: node(),
+        data_type: compute,
+        wanted: format!("a floating-point type for {} of these operands", p.mode),
+    })?;
+    Ok(Work::Pointwise(Elementwise { program: Program::single(domain, function), inputs, output: p.out_0 }))
+}
+
+/// What a function of these types is computed in: whole numbers if nothing else is there and the function keeps to them, or
+/// if that is asked for; `f64` where an operand or the compute type has digits that `f32` has not; else `f32`. `None` if
+/// whole numbers are asked for where they would not do.
+fn domain(function: &Function, storages: &[Storage], compute: DataType) -> Option<Domain> {
+    let whole = storages.iter().all(|storage| storage.is_whole());
+    match compute {
+        DataType::Int32 | DataType::Int64 => (whole && function.is_whole()).then_some(Domain::Whole),
+        _ if whole && function.keeps_whole() => Some(Domain::Whole),
+        DataType::Double => Some(Domain::Double),
+        _ if storages.iter().all(|storage| storage.is_single()) => Some(Domain::Single),
+        _ => Some(Domain::Double),
+    }
 }
 
 /// Declines a node that computes in another type than these.

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use hipdnn_schemas::{ConvMode, Graph, Tensor, TensorUid, TensorValue};
 
-use super::applicability::{Convolution, Elementwise, Follow, Operand, Work, alignment, element};
+use super::applicability::{Convolution, Elementwise, Follow, Input, Operand, Work, alignment, element};
 use super::convolution::{ConvolutionPlan, Element, EpilogueStep, Layout, Problem, Shape};
 use super::nodes::{MAX_INPUTS, MAX_OUTPUTS, NodeKernel, NodeWork};
-use super::pointwise::{PointwiseKernel, Storage, View};
+use super::pointwise::{InputView, PointwiseKernel, Storage, View};
 use super::settings::{Settings, Token};
 use crate::engine::TensorLabel;
 use crate::error::Error;
@@ -70,8 +70,8 @@ pub struct ConvolutionStep {
 pub struct PointwiseStep {
     /// The kernel.
     pub kernel: PointwiseKernel,
-    /// Its inputs.
-    pub inputs: Vec<Place>,
+    /// Its inputs; `None` for those that have no memory.
+    pub inputs: Vec<Option<Place>>,
     /// Its output.
     pub output: Place,
 }
@@ -313,15 +313,24 @@ impl<'a> Builder<'a> {
         let graph = self.graph;
         let output = graph.tensor(work.output);
         let storage = |tensor: &Tensor| Storage::of(tensor.data_type()).expect("applicable pointwise types have one");
-        let views: Vec<View> = work
+        let views: Vec<InputView> = work
             .inputs
             .iter()
-            .map(|uid| graph.tensor(*uid))
-            .map(|tensor| View { storage: storage(tensor), strides: broadcast(tensor, output) })
+            .map(|input| match input {
+                Input::Tensor(uid) => {
+                    let tensor = graph.tensor(*uid);
+                    InputView::Memory(View { storage: storage(tensor), strides: broadcast(tensor, output) })
+                }
+                Input::Index(axis) => InputView::Count((0..output.rank()).map(|i| usize::from(i == *axis)).collect()),
+            })
             .collect();
         let view = View { storage: storage(output), strides: output.strides().to_vec() };
-        let kernel = PointwiseKernel::new(work.function, output.dims(), &views, &view);
-        let inputs = work.inputs.iter().map(|uid| self.place(*uid)).collect::<Result<_, _>>()?;
+        let kernel = PointwiseKernel::new(&work.program, output.dims(), &views, &view);
+        let place = |input: &Input| match input {
+            Input::Tensor(uid) => self.place(*uid).map(Some),
+            Input::Index(_) => Ok(None),
+        };
+        let inputs = work.inputs.iter().map(place).collect::<Result<_, _>>()?;
         Ok(PointwiseStep { kernel, inputs, output: self.place(work.output)? })
     }
 
@@ -352,7 +361,7 @@ fn operands(work: &Work) -> Vec<TensorUid> {
             [c.node.x, c.node.w, c.output].into_iter().chain(others).collect()
         }
         // The output stands where a convolution has its filter, which no output can be mistaken for.
-        Work::Pointwise(p) => p.inputs.iter().copied().chain([p.output]).collect(),
+        Work::Pointwise(p) => p.tensors().chain([p.output]).collect(),
         Work::Node(node) => node.inputs.iter().chain(&node.outputs).copied().flatten().collect(),
     }
 }

@@ -8,7 +8,7 @@
 use hipdnn_schemas::{Graph, PointwiseMode, Tensor, TensorUid, TensorValue};
 
 use super::activation::Activation;
-use super::applicability::{Convolution, Elementwise, Follow, Operand, Work, element};
+use super::applicability::{Convolution, Elementwise, Follow, Input, Operand, Work, element};
 use super::pointwise::Function;
 
 /// Operands that the epilogue of a convolution can have.
@@ -71,7 +71,7 @@ fn follower(graph: &Graph, works: &[Option<Work>], convolution: &Convolution) ->
                 && weight.dims() == between.dims()
                 && element(weight.data_type()).is_some()
                 && graph.consumers(weight.uid()) == [product];
-            let is_product = matches!(product_node.function, Function::Mode(PointwiseMode::Mul, _))
+            let is_product = matches!(product_node.single()?, Function::Mode(PointwiseMode::Mul, _))
                 && [[current, weight.uid()], [weight.uid(), current]].contains(&two(&product_node.inputs)?);
             if !is_gate || !is_product {
                 return None;
@@ -97,7 +97,7 @@ fn gate(
         _ => None,
     };
     let node = pointwise(first)?;
-    if node.function == Function::Activation(Activation::Sigmoid) {
+    if *node.single()? == Function::Activation(Activation::Sigmoid) {
         return Some((vec![first], node.output, Activation::Swish { beta: 1.0 }));
     }
     // min(max(alpha · x + beta, 0), 1)
@@ -107,7 +107,7 @@ fn gate(
         _ => None,
     };
     let with_constant =
-        |node: &Elementwise, mode: PointwiseMode, x: TensorUid| match (&node.function, two(&node.inputs)?) {
+        |node: &Elementwise, mode: PointwiseMode, x: TensorUid| match (node.single()?, two(&node.inputs)?) {
             (Function::Mode(found, _), [a, b]) if *found == mode && a == x => constant(graph.tensor(b)),
             (Function::Mode(found, _), [a, b]) if *found == mode && b == x => constant(graph.tensor(a)),
             _ => None,
@@ -117,7 +117,7 @@ fn gate(
     let beta = with_constant(pointwise(second)?, PointwiseMode::Add, node.output)?;
     let third = only_reader(pointwise(second)?.output)?;
     let clamp = pointwise(third)?;
-    let is_clamp = clamp.function == Function::Activation(UNIT_CLAMP);
+    let is_clamp = *clamp.single()? == Function::Activation(UNIT_CLAMP);
     is_clamp.then(|| (vec![first, second, third], clamp.output, Activation::HardSwish { alpha, beta }))
 }
 
@@ -140,21 +140,24 @@ fn simplify(graph: &Graph, epilogue: &mut Vec<Follow>) {
     }
 }
 
-fn two(inputs: &[TensorUid]) -> Option<[TensorUid; 2]> {
-    inputs.try_into().ok()
+fn two(inputs: &[Input]) -> Option<[TensorUid; 2]> {
+    match *inputs {
+        [Input::Tensor(a), Input::Tensor(b)] => Some([a, b]),
+        _ => None,
+    }
 }
 
 /// The steps that do to the sums what the node does to `current`.
 fn steps(graph: &Graph, node: &Elementwise, current: TensorUid) -> Option<Vec<Follow>> {
     use PointwiseMode::*;
-    let mode = match &node.function {
+    let mode = match node.single()? {
         Function::Activation(activation) => return Some(vec![Follow::Activation(*activation)]),
         Function::Mode(mode, _) => *mode,
     };
     let other = match *node.inputs {
         [_] => None,
-        [a, b] if a == current && b != current => Some((graph.tensor(b), true)),
-        [a, b] if b == current && a != current => Some((graph.tensor(a), false)),
+        [Input::Tensor(a), Input::Tensor(b)] if a == current && b != current => Some((graph.tensor(b), true)),
+        [Input::Tensor(a), Input::Tensor(b)] if b == current && a != current => Some((graph.tensor(a), false)),
         _ => return None,
     };
     let operand = |tensor: &Tensor| element(tensor.data_type()).map(|_| Operand::Tensor(tensor.uid()));

@@ -17,9 +17,6 @@ use crate::error::Error;
 use crate::exec::buffers::{Place, missing};
 use crate::exec::workspace::ALIGNMENT;
 
-/// The most inputs of a pointwise mode.
-const MAX_INPUTS: usize = 3;
-
 /// Steps, and what they work with.
 pub struct HostPlan {
     blueprint: Blueprint,
@@ -92,9 +89,9 @@ impl HostPlan {
     /// # Safety
     /// As [`Plan::execute`], for memory that was resolved.
     unsafe fn pointwise(&self, step: &PointwiseStep, memory: &Memory<'_>) {
-        let mut inputs = [std::ptr::null(); MAX_INPUTS];
+        let mut inputs = [std::ptr::null(); nodes::MAX_INPUTS];
         for (to, place) in inputs.iter_mut().zip(&step.inputs) {
-            *to = memory.at(*place).cast_const();
+            *to = place.map_or(std::ptr::null(), |place| memory.at(place).cast_const());
         }
         // SAFETY: as in `convolve`; every place is aligned for its element.
         unsafe { step.kernel.run(self.isa, &self.pool, &inputs[..step.inputs.len()], memory.at(step.output)) };

@@ -865,9 +865,10 @@ fn graphs_are_declined_with_a_reason() {
             Pointwise { softplus_beta: Some(beta), ..Pointwise::unary(Mode::SoftplusFwd, TensorUid(0), TensorUid(1)) };
         build(&[tensor(0, Float, &[4]), tensor(1, Float, &[4])], vec![Operation::Pointwise(node)])
     };
-    let gen_index = {
-        let node = Pointwise { axis: Some(0), ..Pointwise::unary(Mode::GenIndex, TensorUid(0), TensorUid(1)) };
-        build(&[tensor(0, Float, &[4]), tensor(1, Float, &[4])], vec![Operation::Pointwise(node)])
+    let whole = {
+        let mut def = pointwise(Mode::Exp, Int32).def().clone();
+        def.nodes[0].compute_data_type = Int32;
+        Graph::new(def).unwrap()
     };
     let custom = {
         let (custom_op_id, data) = ("mine".to_string(), Vec::new());
@@ -913,11 +914,14 @@ fn graphs_are_declined_with_a_reason() {
         ),
         (deep, "x (tensor 0) has 6 dimensions, wanted 3 to 5"),
         (custom, "node 0 (CustomOp \"n0\"): the engine does not have this operation"),
-        (gen_index, "node 0 (Pointwise \"n0\"): the engine does not have the mode gen_index"),
+        (
+            whole,
+            "node 0 (Pointwise \"n0\"): compute_data_type is int32, wanted a floating-point type for exp of these operands",
+        ),
         (softplus(0.0), "node 0 (Pointwise \"n0\"): softplus_beta is 0, wanted a finite number other than 0"),
         (
-            pointwise(Mode::Abs, DataType::Int64),
-            "in_0 (tensor 0 \"in\") is int64, wanted float, half, bfloat16, double, int32, int8, uint8 or boolean",
+            pointwise(Mode::Abs, DataType::Fp8E4M3),
+            "in_0 (tensor 0 \"in\") is fp8_e4m3, wanted float, half, bfloat16, double, int32, int64, int8, uint8 or boolean",
         ),
     ] {
         let got = applicability::lower(&graph).map(|_| ()).unwrap_err().to_string();

@@ -1,16 +1,20 @@
-//! Pointwise nodes: one pass over the output. Rows of operands are widened to `f32`, combined, and narrowed to the
-//! output's type, a few hundred elements at a time, so that everything between load and store stays in the first cache.
+//! Pointwise nodes: one pass over the output. Rows of operands are widened to the numbers that are computed with, combined,
+//! and narrowed to the output's type, a few hundred elements at a time, so that everything between load and store stays in
+//! the first cache.
 
+mod exact;
 mod function;
+mod program;
 mod row;
 
 pub use function::{Function, Parameters};
-pub use row::Storage;
+pub use program::{Arg, Compiled, Domain, Program, ProgramStep, SLOTS};
+pub use row::{Storage, Value};
 
 use super::isa::Isa;
 use super::threads::Pool;
 
-/// Elements of a row that are worked on together: three operands and a result of this length fit the first cache.
+/// Elements of a row that are worked on together: the rows of a program fit the first cache.
 const ROW: usize = 512;
 
 /// Elements below which waking another thread costs more than it saves.
@@ -25,36 +29,64 @@ pub struct View {
     pub strides: Vec<usize>,
 }
 
-/// A pointwise function over strided tensors, ready to run.
+/// What a program reads, along the dimensions of the output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputView {
+    /// Elements in memory.
+    Memory(View),
+    /// Numbers that grow by these steps along the dimensions, from 0 on.
+    Count(Vec<usize>),
+}
+
+impl InputView {
+    fn strides(&self) -> &[usize] {
+        match self {
+            InputView::Memory(view) => &view.strides,
+            InputView::Count(steps) => steps,
+        }
+    }
+
+    fn strides_mut(&mut self) -> &mut Vec<usize> {
+        match self {
+            InputView::Memory(view) => &mut view.strides,
+            InputView::Count(steps) => steps,
+        }
+    }
+}
+
+/// A pointwise program over strided tensors, ready to run.
 #[derive(Clone, Debug)]
 pub struct PointwiseKernel {
-    function: Function,
+    program: Compiled,
     /// Extents, outermost first, after neighbouring dimensions that lie behind each other have been joined.
     dims: Vec<usize>,
-    inputs: Vec<View>,
+    inputs: Vec<InputView>,
     output: View,
 }
 
 impl PointwiseKernel {
-    /// Prepares `output[i] = function(inputs[0][i], …)` for all `i` within `dims`.
+    /// Prepares `output[i] = program(inputs[0][i], …)` for all `i` within `dims`.
     ///
     /// # Panics
-    /// If a view has not one stride for each dimension, or the number of inputs is not the function's.
-    pub fn new(function: Function, dims: &[usize], inputs: &[View], output: &View) -> PointwiseKernel {
-        assert_eq!(inputs.len(), function.operands(), "operands of {function:?}");
-        for view in inputs.iter().chain([output]) {
-            assert_eq!(view.strides.len(), dims.len(), "one stride for each dimension");
+    /// If a view has not one stride for each dimension, the number of inputs is not the program's, or the program wants too
+    /// many values at a time.
+    pub fn new(program: &Program, dims: &[usize], inputs: &[InputView], output: &View) -> PointwiseKernel {
+        assert!(inputs.len() >= program.inputs(), "operands of {program}");
+        for strides in inputs.iter().map(InputView::strides).chain([&output.strides[..]]) {
+            assert_eq!(strides.len(), dims.len(), "one stride for each dimension");
         }
         let mut kernel = PointwiseKernel {
-            function,
+            program: program.compile().expect("programs are as large as rows allow"),
             dims: Vec::new(),
-            inputs: inputs.iter().map(|v| View { storage: v.storage, strides: Vec::new() }).collect(),
+            inputs: inputs.to_vec(),
             output: View { storage: output.storage, strides: Vec::new() },
         };
-        for (axis, &extent) in dims.iter().enumerate() {
-            if extent != 1 {
-                kernel.push(extent, inputs.iter().map(|v| v.strides[axis]).collect(), output.strides[axis]);
-            }
+        kernel.inputs.iter_mut().for_each(|input| input.strides_mut().clear());
+        // Dimensions in the order in which the output lies in memory, as no element depends on another one.
+        let mut axes: Vec<usize> = (0..dims.len()).filter(|axis| dims[*axis] != 1).collect();
+        axes.sort_by_key(|axis| std::cmp::Reverse(output.strides[*axis]));
+        for axis in axes {
+            kernel.push(dims[axis], inputs.iter().map(|v| v.strides()[axis]).collect(), output.strides[axis]);
         }
         if kernel.dims.is_empty() {
             kernel.push(1, vec![1; inputs.len()], 1);
@@ -64,14 +96,15 @@ impl PointwiseKernel {
 
     /// Appends a dimension, joined to the one before it where every view steps from one to the other without a gap.
     fn push(&mut self, extent: usize, input_strides: Vec<usize>, output_stride: usize) {
-        let mut views: Vec<(&mut View, usize)> = self.inputs.iter_mut().zip(input_strides).collect();
-        views.push((&mut self.output, output_stride));
-        let joins = !self.dims.is_empty() && views.iter().all(|(v, s)| v.strides.last() == Some(&(s * extent)));
-        for (view, stride) in views {
+        let all = self.inputs.iter_mut().map(InputView::strides_mut).chain([&mut self.output.strides]);
+        let mut all: Vec<(&mut Vec<usize>, usize)> =
+            all.zip(input_strides.into_iter().chain([output_stride])).collect();
+        let joins = !self.dims.is_empty() && all.iter().all(|(strides, step)| strides.last() == Some(&(step * extent)));
+        for (strides, step) in &mut all {
             if joins {
-                view.strides.pop();
+                strides.pop();
             }
-            view.strides.push(stride);
+            strides.push(*step);
         }
         let before = if joins { self.dims.pop().unwrap_or(1) } else { 1 };
         self.dims.push(before * extent);
@@ -80,10 +113,23 @@ impl PointwiseKernel {
     /// Computes all of the output.
     ///
     /// # Safety
-    /// Each input and the output must point to memory of its view: aligned for its storage, readable (writable for the
-    /// output) at every offset that `dims` and strides reach. The output may be an input only where their views are the
-    /// same; it may not overlap one in any other way.
+    /// Each input in memory, and the output, must point to memory of its view: aligned for its storage, readable
+    /// (writable for the output) at every offset that `dims` and strides reach. The output may be an input only where their
+    /// views are the same; it may not overlap one in any other way.
     pub unsafe fn run(&self, isa: Isa, pool: &Pool, inputs: &[*const u8], output: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.program.domain() {
+                Domain::Single => self.run_in::<f32>(isa, pool, inputs, output),
+                Domain::Double => self.run_in::<f64>(isa, pool, inputs, output),
+                Domain::Whole => self.run_in::<i64>(isa, pool, inputs, output),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`PointwiseKernel::run`].
+    unsafe fn run_in<T: Value>(&self, isa: Isa, pool: &Pool, inputs: &[*const u8], output: *mut u8) {
         assert_eq!(inputs.len(), self.inputs.len(), "as many addresses as inputs");
         let (inner, outer) = self.dims.split_last().expect("there is at least one dimension");
         let rows: usize = outer.iter().product();
@@ -94,11 +140,14 @@ impl PointwiseKernel {
         // The whole value moves into the closure, so that its promise about threads is what is checked.
         let addresses = &addresses;
         pool.run(chunks.div_ceil(chunks_per_unit), &|unit| {
+            let mut slots = [T::default(); SLOTS * ROW];
+            let slots = &mut slots[..self.program.slots() * ROW];
             let first = unit * chunks_per_unit;
             for chunk in first..(first + chunks_per_unit).min(chunks) {
                 let start = chunk % chunks_of_row * ROW;
+                let len = ROW.min(inner - start);
                 // SAFETY: the row and the part of it lie within `dims`, for which the caller answers.
-                unsafe { self.chunk(isa, addresses, chunk / chunks_of_row, start, ROW.min(inner - start)) };
+                unsafe { self.chunk(isa, addresses, chunk / chunks_of_row, start, len, slots) };
             }
         });
     }
@@ -107,9 +156,17 @@ impl PointwiseKernel {
     ///
     /// # Safety
     /// As [`PointwiseKernel::run`]; `row` and `start + len` lie within `dims`.
-    unsafe fn chunk(&self, isa: Isa, addresses: &Addresses<'_>, row: usize, start: usize, len: usize) {
-        let place = |view: &View| {
-            let (inner, outer) = view.strides.split_last().expect("there is at least one dimension");
+    unsafe fn chunk<T: Value>(
+        &self,
+        isa: Isa,
+        addresses: &Addresses<'_>,
+        row: usize,
+        start: usize,
+        len: usize,
+        slots: &mut [T],
+    ) {
+        let place = |strides: &[usize]| {
+            let (inner, outer) = strides.split_last().expect("there is at least one dimension");
             let (mut offset, mut rest) = (start * inner, row);
             for (extent, stride) in self.dims[..outer.len()].iter().zip(outer).rev() {
                 offset += rest % extent * stride;
@@ -117,17 +174,21 @@ impl PointwiseKernel {
             }
             (offset, *inner)
         };
-        let mut operands = [[0f32; ROW]; 3];
-        for ((view, address), values) in self.inputs.iter().zip(addresses.inputs).zip(&mut operands) {
-            let (offset, stride) = place(view);
-            // SAFETY: `offset + (len - 1) * stride` is within the view, which the caller says is readable.
-            unsafe { view.storage.load(isa, *address, offset, stride, &mut values[..len]) };
-        }
-        let [a, b, c] = &mut operands;
-        self.function.apply(isa, &mut a[..len], &b[..len], &c[..len]);
-        let (offset, stride) = place(&self.output);
+        let values = self.program.run(isa, slots, ROW, len, |input, values| {
+            let (offset, stride) = place(self.inputs[input].strides());
+            match &self.inputs[input] {
+                // SAFETY: `offset + (len - 1) * stride` is within the view, which the caller says is readable.
+                InputView::Memory(view) => unsafe {
+                    T::load(view.storage, isa, addresses.inputs[input], offset, stride, values);
+                },
+                InputView::Count(_) => {
+                    values.iter_mut().enumerate().for_each(|(i, value)| *value = T::of(offset + i * stride));
+                }
+            }
+        });
+        let (offset, stride) = place(&self.output.strides);
         // SAFETY: as above, for the output.
-        unsafe { self.output.storage.store(isa, &a[..len], addresses.output, offset, stride) };
+        unsafe { T::store(self.output.storage, isa, values, addresses.output, offset, stride) };
     }
 }
 
@@ -153,8 +214,8 @@ mod tests {
         View { storage, strides }
     }
 
-    fn function(mode: PointwiseMode) -> Function {
-        Function::new(mode, &Parameters::default()).unwrap()
+    fn function(mode: PointwiseMode) -> Program {
+        Program::single(Domain::Single, Function::new(mode, &Parameters::default()).unwrap())
     }
 
     #[test]
@@ -168,12 +229,13 @@ mod tests {
             ("one operand for each channel", [full.clone(), channel], vec![2, 3, 20]),
             ("a slice of a larger tensor", [full.clone(), sliced], vec![2, 3, 4, 5]),
         ] {
-            let kernel = PointwiseKernel::new(function(PointwiseMode::Add), &dims, &inputs, &full);
+            let kernel =
+                PointwiseKernel::new(&function(PointwiseMode::Add), &dims, &inputs.map(InputView::Memory), &full);
             assert_eq!(kernel.dims, want, "{what}");
         }
         let scalar = packed(Storage::F32, &[1, 1]);
         let kernel =
-            PointwiseKernel::new(function(PointwiseMode::Abs), &[1, 1], std::slice::from_ref(&scalar), &scalar);
+            PointwiseKernel::new(&function(PointwiseMode::Abs), &[1, 1], &[InputView::Memory(scalar.clone())], &scalar);
         assert_eq!(kernel.dims, [1]);
     }
 
@@ -196,8 +258,12 @@ mod tests {
                 let y: Vec<f32> = (0..span(ys)).map(|i| 3.0 - i as f32).collect();
                 let mut out = vec![f32::NAN; span(os)];
                 let view = |s: [usize; 4]| View { storage: Storage::F32, strides: s.to_vec() };
-                let kernel =
-                    PointwiseKernel::new(function(PointwiseMode::Sub), &dims, &[view(xs), view(ys)], &view(os));
+                let kernel = PointwiseKernel::new(
+                    &function(PointwiseMode::Sub),
+                    &dims,
+                    &[view(xs), view(ys)].map(InputView::Memory),
+                    &view(os),
+                );
                 let inputs = [x.as_ptr().cast(), y.as_ptr().cast()];
                 // SAFETY: the vectors are as long as the views' spans.
                 unsafe { kernel.run(Isa::best(), &pool, &inputs, out.as_mut_ptr().cast()) };
@@ -220,10 +286,31 @@ mod tests {
     }
 
     #[test]
+    fn counting_follows_the_dimensions() {
+        let pool = Pool::new(2);
+        let dims = [3, 5, 700];
+        for (axis, domain) in [(0, Domain::Whole), (1, Domain::Double), (2, Domain::Single)] {
+            let identity = Function::new(PointwiseMode::GenIndex, &Parameters::default()).unwrap();
+            let steps = (0..3).map(|i| usize::from(i == axis)).collect();
+            // The output lies with its first dimension innermost.
+            let output = View { storage: Storage::I32, strides: vec![1, 2100, 3] };
+            let program = Program::single(domain, identity);
+            let kernel = PointwiseKernel::new(&program, &dims, &[InputView::Count(steps)], &output);
+            let mut out = vec![-1i32; 10_500];
+            // SAFETY: the output's span is the vector's length.
+            unsafe { kernel.run(Isa::best(), &pool, &[std::ptr::null()], out.as_mut_ptr().cast()) };
+            for (n, value) in out.iter().enumerate() {
+                assert_eq!(*value as usize, [n % 3, n / 2100, n / 3 % 700][axis], "axis {axis}, place {n}");
+            }
+        }
+    }
+
+    #[test]
     fn in_place_is_allowed() {
         let pool = Pool::new(2);
         let view = packed(Storage::F32, &[5000]);
-        let kernel = PointwiseKernel::new(function(PointwiseMode::Neg), &[5000], std::slice::from_ref(&view), &view);
+        let kernel =
+            PointwiseKernel::new(&function(PointwiseMode::Neg), &[5000], &[InputView::Memory(view.clone())], &view);
         let mut values: Vec<f32> = (0..5000).map(|i| i as f32).collect();
         let at = values.as_mut_ptr();
         // SAFETY: 5000 values, and input and output have the same view.

@@ -3,6 +3,7 @@
 use half::{bf16, f16};
 use hipdnn_schemas::DataType;
 
+use super::Function;
 use crate::engine::host::convert;
 use crate::engine::host::isa::Isa;
 
@@ -152,6 +153,157 @@ impl Storage {
                 Storage::Boolean => scatter(values, base, offset, stride, |v| u8::from(v != 0.0)),
             }
         }
+    }
+}
+
+impl Storage {
+    /// Whether the elements are whole numbers.
+    pub const fn is_whole(self) -> bool {
+        matches!(self, Storage::I32 | Storage::I64 | Storage::I8 | Storage::U8 | Storage::Boolean)
+    }
+
+    /// Whether every element is an `f32`.
+    pub const fn is_single(self) -> bool {
+        !matches!(self, Storage::F64 | Storage::I32 | Storage::I64)
+    }
+
+    /// [`Storage::load`] of whole numbers.
+    ///
+    /// # Safety
+    /// As [`Storage::load`].
+    ///
+    /// # Panics
+    /// If the elements are not [`Storage::is_whole`].
+    pub unsafe fn load_whole(self, base: *const u8, offset: usize, stride: usize, values: &mut [i64]) {
+        // SAFETY: the caller answers for the elements, and each arm reads them as what they are.
+        unsafe {
+            match self {
+                Storage::I32 => gather(base, offset, stride, values, |v: i32| i64::from(v)),
+                Storage::I64 => gather(base, offset, stride, values, |v: i64| v),
+                Storage::I8 => gather(base, offset, stride, values, |v: i8| i64::from(v)),
+                Storage::U8 => gather(base, offset, stride, values, |v: u8| i64::from(v)),
+                Storage::Boolean => gather(base, offset, stride, values, |v: u8| i64::from(v != 0)),
+                _ => unreachable!("elements of {self:?} are no whole numbers"),
+            }
+        }
+    }
+
+    /// [`Storage::store`] of whole numbers, saturated.
+    ///
+    /// # Safety
+    /// As [`Storage::store`].
+    ///
+    /// # Panics
+    /// If the elements are not [`Storage::is_whole`].
+    pub unsafe fn store_whole(self, values: &[i64], base: *mut u8, offset: usize, stride: usize) {
+        let clamp = |v: i64, low: i64, high: i64| v.clamp(low, high);
+        // SAFETY: the caller answers for the elements, and each arm writes them as what they are.
+        unsafe {
+            match self {
+                Storage::I32 => {
+                    scatter(values, base, offset, stride, |v| clamp(v, i32::MIN.into(), i32::MAX.into()) as i32);
+                }
+                Storage::I64 => scatter(values, base, offset, stride, |v: i64| v),
+                Storage::I8 => scatter(values, base, offset, stride, |v| clamp(v, -128, 127) as i8),
+                Storage::U8 => scatter(values, base, offset, stride, |v| clamp(v, 0, 255) as u8),
+                Storage::Boolean => scatter(values, base, offset, stride, |v| u8::from(v != 0)),
+                _ => unreachable!("elements of {self:?} are no whole numbers"),
+            }
+        }
+    }
+}
+
+/// Numbers that pointwise functions compute with.
+pub trait Value: Copy + Default + 'static {
+    /// Reads elements.
+    ///
+    /// # Safety
+    /// As [`Storage::load`].
+    unsafe fn load(storage: Storage, isa: Isa, base: *const u8, offset: usize, stride: usize, values: &mut [Self]);
+
+    /// Writes elements.
+    ///
+    /// # Safety
+    /// As [`Storage::store`].
+    unsafe fn store(storage: Storage, isa: Isa, values: &[Self], base: *mut u8, offset: usize, stride: usize);
+
+    /// [`Function::apply`].
+    fn apply(function: &Function, isa: Isa, a: &mut [Self], b: &[Self], c: &[Self]);
+
+    /// The number of a place.
+    fn of(place: usize) -> Self;
+
+    /// What the values are after they have been stored and loaded.
+    fn round(storage: Storage, isa: Isa, values: &mut [Self]) {
+        for values in values.chunks_mut(64) {
+            let mut memory = [0u64; 64];
+            let base = memory.as_mut_ptr().cast::<u8>();
+            // SAFETY: 64 elements of at most eight bytes, aligned for any of them; what is read has just been written.
+            unsafe {
+                Self::store(storage, isa, values, base, 0, 1);
+                Self::load(storage, isa, base, 0, 1, values);
+            }
+        }
+    }
+}
+
+impl Value for f32 {
+    unsafe fn load(storage: Storage, isa: Isa, base: *const u8, offset: usize, stride: usize, values: &mut [f32]) {
+        // SAFETY: the caller's promise.
+        unsafe { storage.load(isa, base, offset, stride, values) };
+    }
+
+    unsafe fn store(storage: Storage, isa: Isa, values: &[f32], base: *mut u8, offset: usize, stride: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { storage.store(isa, values, base, offset, stride) };
+    }
+
+    fn apply(function: &Function, isa: Isa, a: &mut [f32], b: &[f32], c: &[f32]) {
+        function.apply(isa, a, b, c);
+    }
+
+    fn of(place: usize) -> f32 {
+        place as f32
+    }
+}
+
+impl Value for f64 {
+    unsafe fn load(storage: Storage, _: Isa, base: *const u8, offset: usize, stride: usize, values: &mut [f64]) {
+        // SAFETY: the caller's promise.
+        unsafe { storage.load_wide(base, offset, stride, values) };
+    }
+
+    unsafe fn store(storage: Storage, _: Isa, values: &[f64], base: *mut u8, offset: usize, stride: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { storage.store_wide(values, base, offset, stride) };
+    }
+
+    fn apply(function: &Function, _: Isa, a: &mut [f64], b: &[f64], c: &[f64]) {
+        function.apply_wide(a, b, c);
+    }
+
+    fn of(place: usize) -> f64 {
+        place as f64
+    }
+}
+
+impl Value for i64 {
+    unsafe fn load(storage: Storage, _: Isa, base: *const u8, offset: usize, stride: usize, values: &mut [i64]) {
+        // SAFETY: the caller's promise.
+        unsafe { storage.load_whole(base, offset, stride, values) };
+    }
+
+    unsafe fn store(storage: Storage, _: Isa, values: &[i64], base: *mut u8, offset: usize, stride: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { storage.store_whole(values, base, offset, stride) };
+    }
+
+    fn apply(function: &Function, _: Isa, a: &mut [i64], b: &[i64], c: &[i64]) {
+        function.apply_whole(a, b, c);
+    }
+
+    fn of(place: usize) -> i64 {
+        place as i64
     }
 }
 
