@@ -82,7 +82,7 @@ impl Installation {
 
     /// A script that runs a program as `command` does. Cargo can't be a test runner of cargo: rustup takes it for
     /// endless recursion.
-    fn runner(&self) -> PathBuf {
+    pub(crate) fn runner(&self) -> PathBuf {
         self.directory.join("run")
     }
 
@@ -144,6 +144,18 @@ pub(crate) fn fetched() -> Option<Installation> {
 /// Everything fetched and built, ready to run programs.
 pub(crate) fn ensure() -> Result<Prepared<Installation>> {
     prepare(packages::Wanted::default())
+}
+
+/// The same, if MIOpen can compile its kernels here.
+pub(crate) fn ensure_with_kernels() -> Result<Prepared<Installation>> {
+    let installation = match ensure()? {
+        Prepared::Ready(installation) => installation,
+        unavailable => return Ok(unavailable),
+    };
+    Ok(match build::no_kernels(&installation)? {
+        None => Prepared::Ready(installation),
+        Some(reason) => Prepared::Unavailable(Unavailable(reason)),
+    })
 }
 
 fn prepare(wanted: packages::Wanted) -> Result<Prepared<Installation>> {

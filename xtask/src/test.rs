@@ -9,6 +9,7 @@ use std::time::Instant;
 use serde::Deserialize;
 
 use crate::dist::Distribution;
+use crate::emulated_gpu::Prepared;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{Result, codegen, dist, emulated_gpu, fuzz, installed, process, support, workspace};
@@ -72,6 +73,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     if choice.takes("emulated-gpu") && !choice.fast {
         step("emulated GPU", &mut summary, emulated_gpu::test_all);
+    }
+    if choice.takes("miopen") && !choice.fast {
+        step("MIOpen engine on the emulated GPU", &mut summary, miopen_tests);
     }
     if let Ok(built) = &built {
         if choice.takes("installed") {
@@ -138,8 +142,28 @@ fn step(name: &str, summary: &mut Summary, body: impl FnOnce(&mut Summary) -> Re
 fn cargo_tests(summary: &mut Summary) -> Result<()> {
     let mut command = workspace::cargo();
     command.args(["test", "--workspace", "--no-fail-fast", "--color", "never"]);
-    command.env("HIPDNN_RS_LIB_DIR", workspace::release());
+    test_runner(command, summary)
+}
+
+/// The MIOpen engine of the release library on the real MIOpen and the emulated GPU.
+fn miopen_tests(summary: &mut Summary) -> Result<()> {
+    let installation = match emulated_gpu::ensure_with_kernels()? {
+        Prepared::Ready(installation) => installation,
+        Prepared::Unavailable(reason) => {
+            summary.record("MIOpen engine on the emulated GPU", Outcome::Skipped(reason.0));
+            return Ok(());
+        }
+    };
+    let mut command = workspace::cargo();
+    command.args(["test", "--package", "hipdnn-rs-integration-tests", "--test", "miopen", "--color", "never"]);
+    command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", installation.runner());
+    test_runner(command, summary)
+}
+
+/// Runs cargo's tests with the release libraries and counts what they report.
+fn test_runner(mut command: Command, summary: &mut Summary) -> Result<()> {
     remove_settings(&mut command);
+    command.env("HIPDNN_RS_LIB_DIR", workspace::release());
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take().ok_or("cargo has no output")?;
     let mut report = LibtestReport::default();
