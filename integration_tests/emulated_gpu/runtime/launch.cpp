@@ -67,6 +67,29 @@ hipemu_run_fn emulator()
 
 bool is_hidden(const Function::Argument& argument) { return argument.kind.compare(0, 7, "hidden_") == 0; }
 
+// The end of the last of a kernel's own arguments.
+size_t own_bytes(const Function& function)
+{
+    size_t end = 0;
+    for(auto& argument : function.arguments)
+        if(!is_hidden(argument)) end = std::max<size_t>(end, argument.offset + argument.size);
+    return end;
+}
+
+// Arguments as they come in `extra`, whose entries HIP takes in one order alone.
+struct Packed
+{
+    const void* bytes = nullptr;
+    size_t size       = 0;
+    bool read(void** extra)
+    {
+        if(extra[0] != HIP_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != HIP_LAUNCH_PARAM_BUFFER_SIZE || extra[4] != HIP_LAUNCH_PARAM_END) return false;
+        bytes = extra[1];
+        size  = *(size_t*)extra[3];
+        return bytes != nullptr;
+    }
+};
+
 // What the compiler adds to a kernel's own arguments.
 uint64_t hidden_value(const std::string& kind, const Size3& grid, const Size3& block, uint32_t shared)
 {
@@ -99,15 +122,15 @@ hipError_t prepare_launch(const std::shared_ptr<Module>& module, const Function&
     }
     if(block_items > 1024) return hipErrorInvalidValue;
     if(Descriptor(function.descriptor).group_bytes + shared > 65536) return hipErrorInvalidValue;
-    const void* packed  = nullptr;
-    size_t packed_bytes = 0;
-    if(extra)
-        for(void** e = extra; *e != HIP_LAUNCH_PARAM_END; e += 2)
-        {
-            if(*e == HIP_LAUNCH_PARAM_BUFFER_POINTER) packed = e[1];
-            else if(*e == HIP_LAUNCH_PARAM_BUFFER_SIZE) packed_bytes = *(size_t*)e[1];
-            else return hipErrorInvalidValue;
-        }
+    Packed packed;
+    if(extra && !packed.read(extra)) return hipErrorInvalidValue;
+    if(packed.bytes && packed.size < own_bytes(function))
+    {
+        // HIP would read on behind the buffer.
+        counts().violations++;
+        message(0, "%s: %zu bytes of arguments for kernel %s, which takes %zu", last_call(), packed.size, function.name.c_str(), own_bytes(function));
+        return hipErrorInvalidValue;
+    }
     auto launch        = std::make_shared<Launch>();
     launch->module     = module;
     launch->name       = function.name;
@@ -116,10 +139,10 @@ hipError_t prepare_launch(const std::shared_ptr<Module>& module, const Function&
     launch->block      = block;
     launch->shared     = (uint32_t)shared;
     // Hand-written kernels may have no metadata: then the buffer's size counts.
-    launch->argument_bytes = std::max<size_t>(function.argument_bytes, function.arguments.empty() ? packed_bytes : 0);
+    launch->argument_bytes = std::max<size_t>(function.argument_bytes, function.arguments.empty() ? packed.size : 0);
     launch->arguments.assign(launch->argument_bytes / 8 + 33, 0);
     auto* bytes = (uint8_t*)launch->arguments.data();
-    if(packed) memcpy(bytes, packed, std::min(packed_bytes, launch->argument_bytes));
+    if(packed.bytes) memcpy(bytes, packed.bytes, std::min(packed.size, launch->argument_bytes));
     else
     {
         size_t next = 0;
@@ -163,14 +186,11 @@ std::shared_ptr<const NodeParams> describe_launch(const Function& function, cons
     }
     else if(extra)
     {
-        const void* packed = nullptr;
-        for(void** e = extra; *e != HIP_LAUNCH_PARAM_END; e += 2)
-        {
-            if(*e == HIP_LAUNCH_PARAM_BUFFER_POINTER) packed = e[1];
-            else kept.packed_bytes = *(size_t*)e[1];
-        }
-        kept.packed.resize(kept.packed_bytes / 8 + 1);
-        if(packed) memcpy(kept.packed.data(), packed, kept.packed_bytes);
+        Packed packed;
+        (void)packed.read(extra); // the launch was prepared with it
+        kept.packed_bytes = packed.size;
+        kept.packed.resize(packed.size / 8 + 1);
+        memcpy(kept.packed.data(), packed.bytes, packed.size);
         kept.extra[0]     = HIP_LAUNCH_PARAM_BUFFER_POINTER;
         kept.extra[1]     = kept.packed.data();
         kept.extra[2]     = HIP_LAUNCH_PARAM_BUFFER_SIZE;

@@ -475,6 +475,11 @@ int main()
             {{1u << 28, 1, 1}, 64, nullptr, hipErrorInvalidConfiguration}, // 2^34 items
         };
         for(auto& r : all) HIP_GIVES(r.error, hipModuleLaunchKernel(k.add, r.grid[0], r.grid[1], r.grid[2], r.block, 1, 1, 0, nullptr, r.params, extra));
+        // The size before the buffer, a buffer without the last argument, none at all.
+        void* turned[] = {HIP_LAUNCH_PARAM_BUFFER_SIZE, &bytes, HIP_LAUNCH_PARAM_BUFFER_POINTER, &packed, HIP_LAUNCH_PARAM_END};
+        size_t less    = bytes - 4;
+        void* cut[]    = {HIP_LAUNCH_PARAM_BUFFER_POINTER, &packed, HIP_LAUNCH_PARAM_BUFFER_SIZE, &less, HIP_LAUNCH_PARAM_END};
+        for(void** wrong : {turned, cut, (void**)nullptr}) HIP_GIVES(hipErrorInvalidValue, hipModuleLaunchKernel(k.add, 1, 1, 1, 64, 1, 1, 0, nullptr, nullptr, wrong));
     });
     check::test("nothing is left", [&] {
         auto c = counters();
