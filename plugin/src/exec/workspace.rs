@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use crate::error::Error;
 
-/// What every place is a multiple of, in bytes: a cache line.
+/// What places in host memory are multiples of, in bytes: a cache line.
 pub const ALIGNMENT: usize = 64;
 
 /// More free blocks than this are not searched: planning stays linear whatever the graph.
 const SEARCH: usize = 256;
 
 /// Gives places while steps are gone through in order. Freed ones are given again, first fit.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Planner {
+    alignment: usize,
     /// Free blocks below `end`, offset to size; no two touch.
     free: BTreeMap<usize, usize>,
     end: usize,
@@ -22,19 +23,37 @@ pub struct Planner {
 /// A place in the workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Bytes from the beginning, a multiple of [`ALIGNMENT`].
+    /// Bytes from the beginning, a multiple of the planner's alignment.
     pub offset: usize,
     size: usize,
 }
 
+impl Block {
+    /// Where the next place may begin.
+    pub fn end(&self) -> usize {
+        self.offset + self.size
+    }
+}
+
+impl Default for Planner {
+    fn default() -> Planner {
+        Planner::aligned(ALIGNMENT)
+    }
+}
+
 impl Planner {
+    /// A planner whose places are multiples of that many bytes.
+    pub fn aligned(alignment: usize) -> Planner {
+        Planner { alignment, free: BTreeMap::new(), end: 0, peak: 0 }
+    }
+
     /// A place of that many bytes, until it is given back.
     ///
     /// # Errors
     /// If the workspace would be larger than an address space.
     pub fn take(&mut self, bytes: usize) -> Result<Block, Error> {
         let too_large = || Error::alloc_failed(format!("no workspace has room for another {bytes} bytes"));
-        let size = bytes.checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?;
+        let size = bytes.checked_next_multiple_of(self.alignment).ok_or_else(too_large)?;
         let fit = self.free.iter().take(SEARCH).find(|(_, free)| **free >= size).map(|(offset, free)| (*offset, *free));
         if let Some((offset, free)) = fit {
             self.free.remove(&offset);

@@ -6,6 +6,7 @@
 
 use hipdnn_schemas::{Convolution as Geometry, DataType, Graph, Operation, PointwiseMode, Tensor, TensorUid};
 
+use super::convolution::Direction;
 use crate::engine::host::pointwise::Parameters;
 use crate::engine::{Declined, NodeLabel, TensorLabel};
 
@@ -35,6 +36,7 @@ pub const POINTWISE_TYPES: &[DataType] = &[
     DataType::BFloat16,
     DataType::Double,
     DataType::Int32,
+    DataType::Int64,
     DataType::Int8,
     DataType::UInt8,
     DataType::Boolean,
@@ -42,17 +44,6 @@ pub const POINTWISE_TYPES: &[DataType] = &[
 
 /// Types that a pointwise node may ask to be computed in. All are computed in `f32`, which has every value of the others.
 pub const POINTWISE_COMPUTE: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
-
-/// Which of a convolution's three tensors is computed from the other two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// The output.
-    Forward,
-    /// The gradient of the input.
-    BackwardData,
-    /// The gradient of the filter.
-    BackwardWeights,
-}
 
 /// What is to be done for a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,8 +80,10 @@ pub struct Pointwise {
     pub mode: PointwiseMode,
     /// Its scalars.
     pub parameters: Parameters,
-    /// As many operands as the function takes.
+    /// As many operands as the function takes; none where it is the index along a dimension.
     pub inputs: Vec<TensorUid>,
+    /// The dimension whose index is the result, if that is the function.
+    pub index: Option<usize>,
     /// The result.
     pub output: TensorUid,
 }
@@ -211,28 +204,31 @@ fn check_size(graph: &Graph, index: usize, [x, w, y]: [TensorUid; 3], geometry: 
     Ok(())
 }
 
-fn check_pointwise(graph: &Graph, index: usize, p: &hipdnn_schemas::Pointwise) -> Result<Work, Declined> {
-    let node = || NodeLabel::of(graph, index);
-    check_compute_type(graph, index, POINTWISE_COMPUTE)?;
-    if matches!(p.mode, PointwiseMode::Unset | PointwiseMode::GenIndex) {
-        return Err(Declined::Mode { node: node(), mode: p.mode });
-    }
+fn check_pointwise(graph: &Graph, position: usize, p: &hipdnn_schemas::Pointwise) -> Result<Work, Declined> {
+    let node = || NodeLabel::of(graph, position);
+    check_compute_type(graph, position, POINTWISE_COMPUTE)?;
     if let (PointwiseMode::SoftplusFwd | PointwiseMode::SoftplusBwd, Some(beta)) = (p.mode, p.softplus_beta)
         && (beta == 0.0 || !beta.is_finite())
     {
         let (attribute, wanted) = ("softplus_beta", "a finite number other than 0");
         return Err(Declined::Attribute { node: node(), attribute, value: beta.to_string(), wanted });
     }
+    let index = (p.mode == PointwiseMode::GenIndex).then(|| {
+        let axis = p.axis.expect("a checked node of this mode has an axis");
+        usize::try_from(axis).expect("a checked axis is a dimension")
+    });
     let operands = [("in_0", Some(p.in_0)), ("in_1", p.in_1), ("in_2", p.in_2)];
-    let mut inputs = Vec::with_capacity(p.mode.operands());
-    for (role, uid) in operands.into_iter().take(p.mode.operands()) {
+    // Of the operand of an index only its extents would matter, which are the result's.
+    let count = if index.is_some() { 0 } else { p.mode.operands() };
+    let mut inputs = Vec::with_capacity(count);
+    for (role, uid) in operands.into_iter().take(count) {
         let uid = uid.expect("a checked pointwise node has its mode's operands");
-        check_type(graph, index, role, uid, POINTWISE_TYPES)?;
+        check_type(graph, position, role, uid, POINTWISE_TYPES)?;
         inputs.push(uid);
     }
-    check_type(graph, index, "out_0", p.out_0, POINTWISE_TYPES)?;
+    check_type(graph, position, "out_0", p.out_0, POINTWISE_TYPES)?;
     let parameters = Parameters::of(p);
-    Ok(Work::Pointwise(Pointwise { node: index, mode: p.mode, parameters, inputs, output: p.out_0 }))
+    Ok(Work::Pointwise(Pointwise { node: position, mode: p.mode, parameters, inputs, index, output: p.out_0 }))
 }
 
 fn check_compute_type(graph: &Graph, index: usize, types: &[DataType]) -> Result<(), Declined> {
@@ -299,8 +295,6 @@ mod tests {
         graph
     }
 
-    const DIRECTIONS: [Direction; 3] = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeights];
-
     type Change = fn(&mut [TensorDef; 3], &mut Geometry);
 
     fn set_dims(tensor: &mut TensorDef, dims: &[i64]) {
@@ -359,7 +353,7 @@ mod tests {
                 Some("an extent with padding: wanted at most 2147483647"),
             ),
         ];
-        for direction in DIRECTIONS {
+        for direction in Direction::ALL {
             for (what, change, want) in &cases {
                 let graph = convolution(direction, change).build().unwrap_or_else(|error| panic!("{what}: {error}"));
                 match (lower(&graph), want) {
@@ -397,17 +391,16 @@ mod tests {
         let offsets = ragged.tensor(TensorDef::new(9, DataType::Int32, &[5]));
         ragged.def_mut().tensors[0].ragged = Some(hipdnn_schemas::Ragged { offset: offsets, multiplier: 1 });
         let mut integer = pointwise(|_| ());
-        integer.def_mut().tensors[1].data_type = DataType::Int64;
+        integer.def_mut().tensors[1].data_type = DataType::Int4;
         let mut matmul = GraphBuilder::new("case").compute(DataType::Float);
         let [a, b, c] = [0, 1, 2].map(|uid| matmul.tensor(TensorDef::new(uid, DataType::Float, &[4, 4])));
         matmul.node("product", Operation::Matmul(hipdnn_schemas::Matmul { a, b, c }));
         for (graph, want) in [
             (override_shapes, "override shapes"),
             (compute, "compute_data_type is half, wanted float"),
-            (pointwise(|p| (p.mode, p.axis) = (PointwiseMode::GenIndex, Some(0))), "does not have the mode gen_index"),
             (pointwise(|p| p.softplus_beta = Some(0.0)), "softplus_beta is 0, wanted a finite number"),
             (ragged, "tensor 0 is ragged"),
-            (integer, "out_0 (tensor 1) is int64, wanted float, half, bfloat16, double"),
+            (integer, "out_0 (tensor 1) is int4, wanted float, half, bfloat16, double"),
             (matmul, "node 0 (Matmul \"product\"): the engine does not have this operation"),
         ] {
             let declined = lower(&graph.build().unwrap()).unwrap_err().to_string();
@@ -425,12 +418,11 @@ mod tests {
             node.in_2 = (mode.operands() > 2).then_some(uids[2]);
             node.axis = (mode == PointwiseMode::GenIndex).then_some(0);
             graph.pointwise(node);
-            match lower(&graph.build().unwrap()) {
-                Ok(works) => {
-                    let [Work::Pointwise(work)] = &works[..] else { panic!("{mode}: {works:?}") };
-                    assert_eq!(work.inputs, uids[..mode.operands()], "{mode}");
-                }
-                Err(declined) => assert_eq!(mode, PointwiseMode::GenIndex, "{declined}"),
+            let works = lower(&graph.build().unwrap()).unwrap();
+            let [Work::Pointwise(work)] = &works[..] else { panic!("{mode}: {works:?}") };
+            match mode {
+                PointwiseMode::GenIndex => assert_eq!((&work.inputs[..], work.index), (&[][..], Some(0))),
+                _ => assert_eq!((&work.inputs[..], work.index), (&uids[..mode.operands()], None), "{mode}"),
             }
         }
     }

@@ -1,14 +1,108 @@
 //! The MIOpen engine: convolutions by libMIOpen on an AMD GPU, everything around them by kernels of our own.
+//!
+//! [`lower`] turns a graph into works or says why not, [`fuse`] rewrites them, [`arrange`] brings convolutions into forms
+//! that MIOpen takes, [`plan`] chooses, compiles and runs. Everything is chosen, compiled and tried when the plan is built:
+//! an execution launches kernels on the handle's stream and does nothing else.
 
+pub mod arrange;
 pub mod choose;
 pub mod convolution;
 pub mod descriptor;
 pub mod device;
+pub mod fuse;
 pub mod gpu;
 pub mod kernels;
 pub mod lower;
+pub mod plan;
 pub mod record;
 mod search;
 pub mod settings;
 pub mod store;
 mod trial;
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
+
+use self::arrange::{Arrangement, Wishes};
+use self::choose::supported;
+use self::device::{Device, Devices};
+use self::fuse::Stage;
+use self::plan::{Choices, MiopenPlan};
+use self::settings::Settings;
+use self::store::Store;
+use super::{Applicable, Declined, Engine, Plan, engine_id};
+use crate::error::Error;
+
+/// `MIOPEN_RS_ENGINE`.
+#[derive(Debug)]
+pub struct Miopen;
+
+/// The one MIOpen engine.
+pub const MIOPEN: Miopen = Miopen;
+
+/// A graph that the MIOpen engine takes.
+struct MiopenGraph<'g> {
+    graph: &'g Graph,
+    stages: Vec<Stage>,
+    device: Arc<Device>,
+    devices: Arc<Devices>,
+}
+
+impl Engine for Miopen {
+    fn name(&self) -> &'static CStr {
+        c"MIOPEN_RS_ENGINE"
+    }
+
+    fn attach(&self) -> Box<dyn Send + Sync> {
+        Box::new(Devices::get())
+    }
+
+    fn applicable<'g>(&self, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Declined> {
+        let devices = Devices::get();
+        let device = devices.current().map_err(|error| Declined::Unavailable(error.to_string()))?;
+        let stages = fuse::fuse(graph, lower::lower(graph)?);
+        let graph = MiopenGraph { graph, stages, device, devices };
+        graph.arrange(Wishes::default())?;
+        Ok(Box::new(graph))
+    }
+}
+
+impl MiopenGraph<'_> {
+    fn arrange(&self, wishes: Wishes) -> Result<Arrangement, Declined> {
+        arrange::arrange(self.graph, &self.stages, wishes, &|problem| supported(&self.device, problem))
+    }
+
+    fn choose(&self, settings: &Settings, store: &Store) -> Result<(Arrangement, Choices), Error> {
+        let arrangement = self.arrange(settings.wishes()).map_err(|declined| {
+            Error::not_applicable(format!("with these knobs graph {:?} is declined: {declined}", self.graph.name()))
+        })?;
+        let choices = Choices::new(&arrangement, &self.device, settings, store)?;
+        Ok((arrangement, choices))
+    }
+}
+
+impl Applicable for MiopenGraph<'_> {
+    fn details(&self) -> EngineDetails {
+        EngineDetails {
+            engine_id: engine_id(&MIOPEN),
+            knobs: Settings::describe(),
+            behavior_notes: Vec::new(),
+            name: Some(MIOPEN.name().to_string_lossy().into_owned()),
+        }
+    }
+
+    fn workspace_bytes(&self, config: &EngineConfig) -> Result<usize, Error> {
+        let settings = Settings::new(config)?;
+        Ok(self.choose(&settings, &Store::open_default())?.1.workspace_bytes())
+    }
+
+    fn plan(&self, config: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
+        let (settings, store) = (Settings::new(config)?, Store::open_default());
+        let (arrangement, choices) = self.choose(&settings, &store)?;
+        let (device, devices) = (&self.device, Arc::clone(&self.devices));
+        let plan = MiopenPlan::new(self.graph, &arrangement, Arc::new(choices), device, devices, &store)?;
+        Ok(Box::new(plan))
+    }
+}

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use hipdnn_schemas::{EngineConfig, Knob};
 
+use super::arrange::Wishes;
+use super::choose::{Effort, Policy};
 use crate::engine::knobs::{ChoiceKnob, IntKnob, TextKnob, shortened};
 use crate::error::Error;
 
@@ -64,8 +66,8 @@ const SOLVERS_DENIED: TextKnob = TextKnob {
 
 const STRICT_FP32: IntKnob = IntKnob {
     id: "hipdnn_rs.miopen.strict_fp32",
-    description: "1 to keep float what the graph calls float: no intermediate of type float is stored in a narrower type, \
-                  and no solver is taken that computes float in a narrower one",
+    description: "1 to keep intermediates float where the graph says so, in place of the type of a convolution's operands, \
+                  and fp16 from being converted to bf16 inside of backward solvers",
     default: 0,
     min: 0,
     max: 1,
@@ -79,22 +81,11 @@ const RECORDED_LAUNCHES: IntKnob = IntKnob {
     max: 1,
 };
 
-/// How much is done to find a fast solver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Search {
-    /// MIOpen's own order is taken.
-    Immediate,
-    /// Solvers are timed.
-    Benchmark,
-    /// MIOpen tunes solvers first.
-    Tune,
-}
-
 /// What a configuration asks of the MIOpen engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// How much is done to find a fast solver.
-    pub search: Search,
+    pub search: Effort,
     /// When timing solvers ends.
     pub search_time: Duration,
     /// Whether equal executions have to give equal results.
@@ -130,15 +121,15 @@ impl Settings {
 
     fn read(config: &EngineConfig, forced: Option<&str>) -> Result<Settings, Error> {
         let int = |knob: IntKnob| Ok::<i64, Error>(knob.read(config)?.unwrap_or(knob.default));
-        let least = if int(BENCHMARKING)? == 1 { Search::Benchmark } else { Search::Immediate };
+        let least = if int(BENCHMARKING)? == 1 { Effort::Benchmark } else { Effort::Immediate };
         let search = match SEARCH.read(config)? {
-            Some("tune") => Search::Tune,
-            Some("benchmark") => Search::Benchmark,
-            _ => Search::Immediate,
+            Some("tune") => Effort::Tune,
+            Some("benchmark") => Effort::Benchmark,
+            _ => Effort::Immediate,
         };
         let search = match forced {
-            Some("0") => Search::Immediate,
-            Some("1") => search.max(Search::Benchmark),
+            Some("0") => Effort::Immediate,
+            Some("1") => search.max(Effort::Benchmark),
             other => {
                 if let Some(other) = other.filter(|text| !text.is_empty()) {
                     let other = shortened(other);
@@ -158,6 +149,24 @@ impl Settings {
             strict_fp32: int(STRICT_FP32)? == 1,
             recorded_launches: int(RECORDED_LAUNCHES)? == 1,
         })
+    }
+
+    /// What is asked of the choice of a solver.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            workspace_limit: (self.workspace_limit < WORKSPACE_LIMIT.max as usize).then_some(self.workspace_limit),
+            effort: self.search,
+            search_time: self.search_time,
+            allow: self.solvers.clone(),
+            deny: self.solvers_denied.clone(),
+            recorded: self.recorded_launches,
+            fp16_alternative: !self.strict_fp32,
+        }
+    }
+
+    /// What is asked of the arrangement.
+    pub fn wishes(&self) -> Wishes {
+        Wishes { deterministic: self.deterministic, strict_fp32: self.strict_fp32 }
     }
 
     /// The error of a workspace that needs more than the limit.
@@ -204,7 +213,7 @@ mod tests {
         let defaults = Settings::read(&EngineConfig::default(), None).unwrap();
         let described = Settings::describe().into_iter().map(|knob| (knob.id, knob.default)).collect();
         assert_eq!(Settings::read(&EngineConfig { engine_id: 0, knobs: described }, None).unwrap(), defaults);
-        assert_eq!(defaults.search, Search::Immediate);
+        assert_eq!(defaults.search, Effort::Immediate);
         assert!(defaults.recorded_launches && !defaults.deterministic && !defaults.strict_fp32);
         assert_eq!((defaults.solvers, defaults.solvers_denied), (None, vec![]));
     }
@@ -233,17 +242,17 @@ mod tests {
     fn the_search_follows_the_knobs_and_the_environment() {
         let one = || ("global.benchmarking", KnobValue::Int(1));
         let search = |word: &str| ("hipdnn_rs.miopen.search", text(word));
-        let cases: [(Vec<(&str, KnobValue)>, Option<&str>, Search); 10] = [
-            (vec![], None, Search::Immediate),
-            (vec![one()], None, Search::Benchmark),
-            (vec![search("benchmark")], None, Search::Benchmark),
-            (vec![one(), search("immediate")], None, Search::Benchmark),
-            (vec![one(), search("tune")], None, Search::Tune),
-            (vec![], Some("1"), Search::Benchmark),
-            (vec![search("tune")], Some("1"), Search::Tune),
-            (vec![one(), search("tune")], Some("0"), Search::Immediate),
-            (vec![one()], Some(""), Search::Benchmark),
-            (vec![one()], Some("yes"), Search::Benchmark),
+        let cases: [(Vec<(&str, KnobValue)>, Option<&str>, Effort); 10] = [
+            (vec![], None, Effort::Immediate),
+            (vec![one()], None, Effort::Benchmark),
+            (vec![search("benchmark")], None, Effort::Benchmark),
+            (vec![one(), search("immediate")], None, Effort::Benchmark),
+            (vec![one(), search("tune")], None, Effort::Tune),
+            (vec![], Some("1"), Effort::Benchmark),
+            (vec![search("tune")], Some("1"), Effort::Tune),
+            (vec![one(), search("tune")], Some("0"), Effort::Immediate),
+            (vec![one()], Some(""), Effort::Benchmark),
+            (vec![one()], Some("yes"), Effort::Benchmark),
         ];
         for (knobs, forced, want) in cases {
             assert_eq!(Settings::read(&config(&knobs), forced).unwrap().search, want, "{knobs:?} {forced:?}");

@@ -1,0 +1,317 @@
+//! Fusing: a rewrite of the list of works. Pointwise nodes that feed each other become one chain, which is one kernel.
+//!
+//! A pointwise node joins the chain behind it if nobody else reads what lies between them, and that is virtual: then it
+//! need never exist in memory. The chain stands where its last node stood, so whatever else it reads has been computed.
+//! Values between the nodes keep the precision of `f32` instead of being rounded to the type of the tensor that is no
+//! more; apart from that the result is the same. Works whose results nobody can see are left out.
+
+use std::collections::HashMap;
+
+use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid};
+
+use super::lower::{Convolution, Pointwise, Work};
+
+/// What a chain's kernel starts from at most: tensors and indices.
+pub const MAX_INPUTS: usize = super::kernels::MOST_INPUTS;
+
+/// Nodes that a chain has at most: a bound on the size of a kernel.
+pub const MAX_NODES: usize = 64;
+
+/// What is done in one go.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stage {
+    /// A convolution, or one of its gradients.
+    Convolution(Convolution),
+    /// Pointwise nodes.
+    Chain(Chain),
+}
+
+/// Pointwise nodes in the order of the graph, of which only the last one's result is seen from outside.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chain {
+    nodes: Vec<Pointwise>,
+    inputs: Vec<TensorUid>,
+}
+
+impl Chain {
+    fn new(node: Pointwise) -> Chain {
+        let mut chain = Chain { nodes: Vec::new(), inputs: Vec::new() };
+        chain.inputs = chain.inputs_with(&node);
+        chain.nodes.push(node);
+        chain
+    }
+
+    /// The nodes, at least one.
+    pub fn nodes(&self) -> &[Pointwise] {
+        &self.nodes
+    }
+
+    /// The result.
+    pub fn output(&self) -> TensorUid {
+        self.nodes.last().expect("a chain has a node").output
+    }
+
+    /// The tensors that it reads, each once.
+    pub fn inputs(&self) -> &[TensorUid] {
+        &self.inputs
+    }
+
+    /// What it would read with another node before it.
+    fn inputs_with(&self, node: &Pointwise) -> Vec<TensorUid> {
+        let mut inputs: Vec<TensorUid> = self.inputs.iter().copied().filter(|uid| *uid != node.output).collect();
+        for uid in &node.inputs {
+            if !inputs.contains(uid) {
+                inputs.push(*uid);
+            }
+        }
+        inputs
+    }
+}
+
+/// Fuses what can be fused. `works` has one for each node of the graph, in its order.
+pub fn fuse(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
+    let mut works: Vec<Option<Work>> = works.into_iter().map(Some).collect();
+    drop_unseen(graph, &mut works);
+    // From the last node on, so that a node finds the chains of all that read its result. Chains are known by the index of
+    // their last node.
+    let mut chain_of: HashMap<usize, usize> = HashMap::new();
+    let mut chains: HashMap<usize, Chain> = HashMap::new();
+    for index in (0..works.len()).rev() {
+        let Some(Work::Pointwise(node)) = &works[index] else { continue };
+        let last = match joined(graph, &works, node, &chain_of, &chains) {
+            Some((last, inputs)) => {
+                let chain = chains.get_mut(&last).expect("a chain that was found");
+                chain.nodes.insert(0, node.clone());
+                chain.inputs = inputs;
+                last
+            }
+            None => {
+                chains.insert(index, Chain::new(node.clone()));
+                index
+            }
+        };
+        chain_of.insert(index, last);
+    }
+    let stages = works.into_iter().enumerate().filter_map(|(index, work)| match work? {
+        Work::Convolution(convolution) => Some(Stage::Convolution(convolution)),
+        Work::Pointwise(_) => chains.remove(&index).map(Stage::Chain),
+    });
+    stages.collect()
+}
+
+/// Takes out works whose results are virtual and read by nobody who is seen.
+fn drop_unseen(graph: &Graph, works: &mut [Option<Work>]) {
+    for index in (0..works.len()).rev() {
+        let output = match &works[index] {
+            Some(Work::Convolution(work)) => work.output(),
+            Some(Work::Pointwise(work)) => work.output,
+            None => continue,
+        };
+        let is_read = graph.consumers(output).iter().any(|reader| works[*reader].is_some());
+        if graph.tensor(output).is_virtual() && !is_read {
+            works[index] = None;
+        }
+    }
+}
+
+/// The chain that the node joins, and what that reads then.
+fn joined(
+    graph: &Graph,
+    works: &[Option<Work>],
+    node: &Pointwise,
+    chain_of: &HashMap<usize, usize>,
+    chains: &HashMap<usize, Chain>,
+) -> Option<(usize, Vec<TensorUid>)> {
+    let between = graph.tensor(node.output);
+    if !between.is_virtual() || !keeps_its_value(node.mode, between.data_type()) {
+        return None;
+    }
+    let mut readers = graph.consumers(node.output).iter().filter(|reader| works[**reader].is_some());
+    let last = *chain_of.get(readers.next()?)?;
+    if readers.any(|reader| chain_of.get(reader) != Some(&last)) {
+        return None;
+    }
+    let chain = &chains[&last];
+    let inputs = chain.inputs_with(node);
+    let fits = graph.tensor(chain.output()).dims() == between.dims()
+        && chain.nodes.len() < MAX_NODES
+        && inputs.len() + chain.nodes.iter().chain([node]).filter(|node| node.index.is_some()).count() <= MAX_INPUTS;
+    fits.then_some((last, inputs))
+}
+
+/// Whether a result of that function means the same, up to rounding, when it is not stored in that type.
+fn keeps_its_value(mode: PointwiseMode, data_type: DataType) -> bool {
+    use PointwiseMode::*;
+    match data_type {
+        DataType::Float | DataType::Half | DataType::BFloat16 => true,
+        // These give 0 or 1, which is what such a tensor holds.
+        DataType::Boolean => {
+            matches!(mode, CmpEq | CmpNeq | CmpGt | CmpGe | CmpLt | CmpLe | LogicalAnd | LogicalOr | LogicalNot)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::miopen::lower::lower;
+    use hipdnn_schemas::{Convolution as Geometry, GraphBuilder, Pointwise as Node, TensorDef};
+
+    const F: DataType = DataType::Float;
+
+    /// A graph of tensors of 2×3×4×4 by their uids; virtual ones are those from 100 on.
+    struct Case(GraphBuilder);
+
+    impl Case {
+        fn new() -> Case {
+            Case(GraphBuilder::new("case").compute(F))
+        }
+
+        fn uid(&mut self, uid: i64) -> TensorUid {
+            if !self.0.def().tensors.iter().any(|tensor| tensor.uid.0 == uid) {
+                let tensor = TensorDef::new(uid, F, &[2, 3, 4, 4]);
+                self.0.tensor(if uid >= 100 { tensor.intermediate() } else { tensor });
+            }
+            TensorUid(uid)
+        }
+
+        fn unary(mut self, mode: PointwiseMode, x: i64, y: i64) -> Case {
+            let (x, y) = (self.uid(x), self.uid(y));
+            self.0.pointwise(Node::unary(mode, x, y));
+            self
+        }
+
+        fn binary(mut self, a: i64, b: i64, y: i64) -> Case {
+            let (a, b, y) = (self.uid(a), self.uid(b), self.uid(y));
+            self.0.pointwise(Node::binary(PointwiseMode::Add, a, b, y));
+            self
+        }
+
+        fn convolution(mut self, x: i64, y: i64) -> Case {
+            let (x, y) = (self.uid(x), self.uid(y));
+            let w = self.0.tensor(TensorDef::new(90 + x.0, F, &[3, 3, 1, 1]));
+            self.0.convolution_fwd(x, w, y, Geometry::new(2));
+            self
+        }
+
+        fn typed(mut self, uid: i64, data_type: DataType) -> Case {
+            let uid = self.uid(uid);
+            let tensors = &mut self.0.def_mut().tensors;
+            tensors.iter_mut().find(|tensor| tensor.uid == uid).unwrap().data_type = data_type;
+            self
+        }
+
+        /// Node numbers of each stage: chains in brackets.
+        fn stages(self) -> String {
+            let graph = self.0.build().unwrap();
+            let stages = fuse(&graph, lower(&graph).unwrap());
+            let name = |stage: &Stage| match stage {
+                Stage::Convolution(convolution) => convolution.node.to_string(),
+                Stage::Chain(chain) => {
+                    let nodes: Vec<String> = chain.nodes.iter().map(|node| node.node.to_string()).collect();
+                    let mut inputs = chain.inputs().to_vec();
+                    inputs.sort();
+                    let inputs: Vec<String> = inputs.iter().map(|uid| uid.0.to_string()).collect();
+                    format!("[{} of {}]", nodes.join(" "), inputs.join(" "))
+                }
+            };
+            stages.iter().map(name).collect::<Vec<_>>().join(" ")
+        }
+    }
+
+    #[test]
+    fn pointwise_nodes_become_chains() {
+        use PointwiseMode::*;
+        for (what, case, want) in [
+            ("one", Case::new().unary(Abs, 1, 2), "[0 of 1]"),
+            ("two", Case::new().unary(Abs, 1, 100).unary(Exp, 100, 2), "[0 1 of 1]"),
+            ("seen between", Case::new().unary(Abs, 1, 2).unary(Exp, 2, 3), "[0 of 1] [1 of 2]"),
+            ("operand twice", Case::new().unary(Abs, 1, 100).binary(100, 100, 2), "[0 1 of 1]"),
+            (
+                "a diamond",
+                Case::new().unary(Abs, 1, 100).unary(Exp, 100, 101).unary(Neg, 100, 102).binary(101, 102, 2),
+                "[0 1 2 3 of 1]",
+            ),
+            (
+                "two readers",
+                Case::new().unary(Abs, 1, 100).unary(Exp, 100, 2).unary(Neg, 100, 3),
+                "[0 of 1] [1 of 100] [2 of 100]",
+            ),
+            (
+                "behind a convolution",
+                Case::new().convolution(1, 100).binary(100, 2, 101).unary(ReluFwd, 101, 3),
+                "0 [1 2 of 2 100]",
+            ),
+            (
+                "around a convolution",
+                Case::new().unary(Abs, 1, 100).convolution(100, 101).unary(Exp, 101, 2),
+                "[0 of 1] 1 [2 of 101]",
+            ),
+            (
+                "a residual computed before",
+                Case::new().unary(Abs, 1, 100).convolution(2, 101).binary(100, 101, 3),
+                "1 [0 2 of 1 101]",
+            ),
+            (
+                "two convolutions",
+                Case::new().convolution(1, 100).convolution(2, 101).binary(100, 101, 3),
+                "0 1 [2 of 100 101]",
+            ),
+            ("unseen", Case::new().unary(Abs, 1, 2).convolution(1, 100).unary(Exp, 100, 101), "[0 of 1]"),
+            (
+                "a rounding that means something",
+                Case::new().typed(100, DataType::Int32).unary(Exp, 1, 100).unary(Neg, 100, 2),
+                "[0 of 1] [1 of 100]",
+            ),
+            (
+                "a truth",
+                Case::new().typed(100, DataType::Boolean).unary(LogicalNot, 1, 100).unary(Neg, 100, 2),
+                "[0 1 of 1]",
+            ),
+            (
+                "no truth",
+                Case::new().typed(100, DataType::Boolean).unary(Exp, 1, 100).unary(Neg, 100, 2),
+                "[0 of 1] [1 of 100]",
+            ),
+        ] {
+            assert_eq!(case.stages(), want, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_is_broadcast_is_computed_once() {
+        let mut graph = GraphBuilder::new("case").compute(F);
+        let x = graph.tensor(TensorDef::new(0, F, &[1, 3, 1, 1]));
+        let t = graph.tensor(TensorDef::new(1, F, &[1, 3, 1, 1]).intermediate());
+        let y = graph.tensor(TensorDef::new(2, F, &[2, 3, 4, 4]));
+        graph.pointwise(Node::unary(PointwiseMode::Exp, x, t));
+        graph.pointwise(Node::unary(PointwiseMode::Neg, t, y));
+        let graph = graph.build().unwrap();
+        assert_eq!(fuse(&graph, lower(&graph).unwrap()).len(), 2);
+    }
+
+    #[test]
+    fn chains_have_bounds() {
+        let mut long = Case::new().unary(PointwiseMode::Neg, 1, 100);
+        for i in 0..100 {
+            long = long.unary(PointwiseMode::Neg, 100 + i, 101 + i);
+        }
+        let mut wide = Case::new().binary(1, 2, 100);
+        for i in 0..40 {
+            wide = wide.binary(100 + i, 3 + i, 101 + i);
+        }
+        for case in [long.unary(PointwiseMode::Neg, 200, 2), wide.unary(PointwiseMode::Neg, 140, 60)] {
+            let graph = case.0.build().unwrap();
+            let stages = fuse(&graph, lower(&graph).unwrap());
+            assert!(stages.len() > 1);
+            let mut nodes = 0;
+            for stage in &stages {
+                let Stage::Chain(chain) = stage else { panic!("{stage:?}") };
+                assert!(chain.nodes.len() <= MAX_NODES && chain.inputs().len() <= MAX_INPUTS);
+                nodes += chain.nodes.len();
+            }
+            assert_eq!(nodes, graph.nodes().len(), "every node once");
+        }
+    }
+}

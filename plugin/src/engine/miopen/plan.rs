@@ -1,0 +1,482 @@
+//! A graph ready to run on a GPU.
+//!
+//! [`Layout`] gives temporaries and MIOpen's workspaces their places, [`MiopenPlan`] is the steps with everything compiled.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+use hipdnn_schemas::{DataType, Graph, TensorUid};
+use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
+
+use super::arrange::{Arrangement, CONVOLUTION_ALIGNMENT, ConvolutionTask, Input, MapTask, Task, Value};
+use super::choose::{self, PreparedConvolution};
+use super::device::{Device, Devices};
+use super::kernels::{self, Element, Elementwise, MOST_INPUTS, Output, PreparedKernel, View, Window};
+use super::lower::element_bytes;
+use super::settings::Settings;
+use super::store::Store;
+use crate::engine::{Plan, TensorLabel};
+use crate::error::Error;
+use crate::exec::buffers::{Buffer, BufferTable, Place};
+use crate::exec::workspace::{Block, Planner};
+
+/// What every place in the workspace is a multiple of, in bytes: what HIP's own allocations are.
+pub const ALIGNMENT: usize = 256;
+
+/// What the address of the workspace has to be a multiple of, in bytes: what hipDNN expects of any tensor, and the widest
+/// load there is.
+pub const WORKSPACE_ALIGNMENT: usize = 16;
+
+/// Buffers whose addresses an execution keeps on the stack; a plan with more of them allocates a table each time.
+const ADDRESSES_ON_STACK: usize = 64;
+
+/// Where temporaries are, and what is free beside them at each task.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The place of each temporary.
+    offsets: Vec<usize>,
+    /// For each task where the temporaries end that are alive then: MIOpen's workspace goes behind them.
+    ends: Vec<usize>,
+    /// Bytes of all temporaries.
+    bytes: usize,
+}
+
+impl Layout {
+    /// Plans the places of temporaries by their lifetime.
+    ///
+    /// # Errors
+    /// If no address space is large enough.
+    pub fn new(arrangement: &Arrangement) -> Result<Layout, Error> {
+        let count = arrangement.temporaries.len();
+        let mut last_use = vec![0; count];
+        for (index, task) in arrangement.tasks.iter().enumerate() {
+            for temporary in temporaries(task) {
+                last_use[temporary] = index;
+            }
+        }
+        let mut planner = Planner::aligned(ALIGNMENT);
+        let mut blocks: Vec<Option<Block>> = vec![None; count];
+        let mut offsets = vec![0; count];
+        let mut live: Vec<usize> = Vec::new();
+        let mut ends = Vec::with_capacity(arrangement.tasks.len());
+        for (index, task) in arrangement.tasks.iter().enumerate() {
+            for temporary in temporaries(task) {
+                if blocks[temporary].is_none() {
+                    let block = planner.take(arrangement.temporaries[temporary])?;
+                    offsets[temporary] = block.offset;
+                    blocks[temporary] = Some(block);
+                    live.push(temporary);
+                }
+            }
+            let block = |temporary: &usize| blocks[*temporary].expect("what is alive has a place");
+            ends.push(live.iter().map(|temporary| block(temporary).end()).max().unwrap_or(0));
+            live.retain(|temporary| {
+                let ends_here = last_use[*temporary] == index;
+                if ends_here {
+                    planner.give_back(block(temporary));
+                }
+                !ends_here
+            });
+        }
+        Ok(Layout { offsets, ends, bytes: planner.bytes() })
+    }
+}
+
+/// The temporaries that a task reads or writes.
+fn temporaries(task: &Task) -> impl Iterator<Item = usize> {
+    let values: Vec<Value> = match task {
+        Task::Convolution(task) => vec![task.x, task.w, task.y],
+        Task::Map(task) => task.inputs.iter().filter_map(memory).chain([task.output]).collect(),
+    };
+    values.into_iter().filter_map(|value| match value {
+        Value::Temporary(index) => Some(index),
+        Value::Tensor(_) => None,
+    })
+}
+
+fn memory(input: &Input) -> Option<Value> {
+    match input {
+        Input::Memory(input) => Some(input.value),
+        Input::Literal(_) | Input::Scalar(..) | Input::Index(_) => None,
+    }
+}
+
+/// Convolutions with their solvers, and where everything goes in the workspace.
+#[derive(Debug)]
+pub struct Choices {
+    layout: Layout,
+    /// For each task that is a convolution, in order.
+    convolutions: Vec<PreparedConvolution>,
+    bytes: usize,
+}
+
+impl Choices {
+    /// Chooses solvers that keep to the workspace limit together with the temporaries.
+    ///
+    /// # Errors
+    /// If nothing keeps to the limit, or MIOpen has no solver that works.
+    pub fn new(
+        arrangement: &Arrangement,
+        device: &Arc<Device>,
+        settings: &Settings,
+        store: &Store,
+    ) -> Result<Choices, Error> {
+        let layout = Layout::new(arrangement)?;
+        let limit = settings.workspace_limit;
+        if layout.bytes > limit {
+            return Err(settings.too_small(layout.bytes));
+        }
+        let mut convolutions = Vec::new();
+        let mut bytes = layout.bytes;
+        for (task, end) in arrangement.tasks.iter().zip(&layout.ends) {
+            let Task::Convolution(task) = task else { continue };
+            let mut policy = settings.policy();
+            policy.workspace_limit = policy.workspace_limit.map(|limit| limit.saturating_sub(*end));
+            let prepared = choose::prepare(device, &task.problem, &policy, store)
+                .map_err(|error| error.within(format!("node {}", task.node)))?;
+            if prepared.workspace_bytes() > 0 {
+                bytes = bytes.max(end.saturating_add(prepared.workspace_bytes()));
+            }
+            convolutions.push(prepared);
+        }
+        if bytes > limit {
+            return Err(settings.too_small(bytes));
+        }
+        Ok(Choices { layout, convolutions, bytes })
+    }
+
+    /// Bytes of workspace.
+    pub fn workspace_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Steps, and what they work with.
+#[derive(Debug)]
+pub struct MiopenPlan {
+    steps: Vec<Step>,
+    buffers: BufferTable,
+    choices: Arc<Choices>,
+    /// Keeps what plans share; behind what came out of it.
+    _devices: Arc<Devices>,
+}
+
+/// One thing that is done.
+#[derive(Debug)]
+enum Step {
+    Convolution(ConvolutionStep),
+    Kernel(KernelStep),
+}
+
+/// A convolution and where its operands are.
+#[derive(Debug)]
+struct ConvolutionStep {
+    node: usize,
+    /// In [`Choices::convolutions`].
+    index: usize,
+    x: Place,
+    w: Place,
+    y: Place,
+    scratch: Place,
+}
+
+/// A kernel and where its operands are.
+#[derive(Debug)]
+struct KernelStep {
+    purpose: String,
+    kernel: PreparedKernel,
+    inputs: Box<[Place]>,
+    output: Place,
+    /// Values for the kernel's scalars; empty if all are known.
+    scalars: Box<[Scalar]>,
+}
+
+/// A kernel's scalar.
+#[derive(Debug, Clone, Copy)]
+enum Scalar {
+    Known(f64),
+    /// In the caller's host memory, by the index of its buffer.
+    Host(usize, DataType),
+}
+
+impl MiopenPlan {
+    /// Compiles the kernels around the convolutions.
+    ///
+    /// # Errors
+    /// If a kernel can't be compiled.
+    pub fn new(
+        graph: &Graph,
+        arrangement: &Arrangement,
+        choices: Arc<Choices>,
+        device: &Arc<Device>,
+        devices: Arc<Devices>,
+        store: &Store,
+    ) -> Result<MiopenPlan, Error> {
+        let places = Places { buffers: table(graph, arrangement), layout: &choices.layout };
+        let mut steps = Vec::with_capacity(arrangement.tasks.len());
+        let mut index = 0;
+        for (task, end) in arrangement.tasks.iter().zip(&choices.layout.ends) {
+            steps.push(match task {
+                Task::Convolution(task) => {
+                    index += 1;
+                    Step::Convolution(places.convolution(task, index - 1, *end))
+                }
+                Task::Map(task) => Step::Kernel(places.kernel(task, device, store)?),
+            });
+        }
+        let buffers = places.buffers;
+        let plan = MiopenPlan { steps, buffers, choices, _devices: devices };
+        log::debug!("plan for graph {:?}:\n{plan}", graph.name());
+        Ok(plan)
+    }
+}
+
+/// The tensors that the caller gives memory for.
+fn table(graph: &Graph, arrangement: &Arrangement) -> BufferTable {
+    let mut buffers: std::collections::HashMap<TensorUid, Buffer> = std::collections::HashMap::new();
+    let mut need = |uid: TensorUid, alignment: usize| {
+        let buffer = buffers.entry(uid).or_insert_with(|| Buffer {
+            uid,
+            label: TensorLabel::of(graph, uid),
+            alignment,
+            required: true,
+        });
+        buffer.alignment = buffer.alignment.max(alignment);
+    };
+    for task in &arrangement.tasks {
+        match task {
+            Task::Convolution(task) => {
+                for value in [task.x, task.w, task.y] {
+                    if let Value::Tensor(uid) = value {
+                        need(uid, element_bytes(graph.tensor(uid).data_type()).max(CONVOLUTION_ALIGNMENT));
+                    }
+                }
+            }
+            Task::Map(task) => {
+                for input in &task.inputs {
+                    match input {
+                        // Host memory, which is read byte by byte.
+                        Input::Scalar(uid, _) => need(*uid, 1),
+                        input => {
+                            if let Some(Value::Tensor(uid)) = memory(input) {
+                                need(uid, element_bytes(graph.tensor(uid).data_type()));
+                            }
+                        }
+                    }
+                }
+                if let Value::Tensor(uid) = task.output {
+                    need(uid, element_bytes(graph.tensor(uid).data_type()));
+                }
+            }
+        }
+    }
+    BufferTable::new(buffers.into_values().collect())
+}
+
+struct Places<'a> {
+    buffers: BufferTable,
+    layout: &'a Layout,
+}
+
+impl Places<'_> {
+    fn index(&self, uid: TensorUid) -> usize {
+        self.buffers.index(uid).expect("every tensor of a task is in the table")
+    }
+
+    fn of(&self, value: Value) -> Place {
+        match value {
+            Value::Tensor(uid) => Place::Buffer(self.index(uid)),
+            Value::Temporary(index) => Place::Workspace(self.layout.offsets[index]),
+        }
+    }
+
+    fn convolution(&self, task: &ConvolutionTask, index: usize, end: usize) -> ConvolutionStep {
+        let [x, w, y] = [task.x, task.w, task.y].map(|value| self.of(value));
+        ConvolutionStep { node: task.node, index, x, w, y, scratch: Place::Workspace(end) }
+    }
+
+    fn kernel(&self, task: &MapTask, device: &Arc<Device>, store: &Store) -> Result<KernelStep, Error> {
+        let work = elementwise(task);
+        let within = |error: Error| error.within(format!("kernel to {}", task.purpose));
+        let kernel = kernels::prepare(device, &work, store).map_err(within)?;
+        let scalars = task.inputs.iter().filter_map(|input| match input {
+            Input::Literal(number) => Some(Scalar::Known(*number)),
+            Input::Scalar(uid, data_type) => Some(Scalar::Host(self.index(*uid), *data_type)),
+            Input::Memory(_) | Input::Index(_) => None,
+        });
+        let mut scalars: Box<[Scalar]> = scalars.collect();
+        if scalars.iter().all(|scalar| matches!(scalar, Scalar::Known(_))) {
+            scalars = Box::default();
+        }
+        Ok(KernelStep {
+            purpose: task.purpose.clone(),
+            kernel,
+            inputs: task.inputs.iter().filter_map(memory).map(|value| self.of(value)).collect(),
+            output: self.of(task.output),
+            scalars,
+        })
+    }
+}
+
+/// A task as kernels are asked for.
+fn elementwise(task: &MapTask) -> Elementwise {
+    let element = |data_type: DataType| Element::of(data_type).expect("lowered types have kernels");
+    let inputs = task.inputs.iter().map(|input| match input {
+        Input::Memory(input) => {
+            let window = |(begin, extent): &(usize, usize)| {
+                Some(Window { begin: *begin as i64, extent: *extent as u64, step: 1 })
+            };
+            kernels::Input::Tensor(View {
+                element: element(input.view.data_type),
+                strides: input.view.strides.clone(),
+                offset: input.view.offset,
+                windows: input.window.iter().flatten().map(window).collect(),
+            })
+        }
+        Input::Literal(number) => kernels::Input::Scalar(*number),
+        Input::Scalar(..) => kernels::Input::Scalar(0.0),
+        Input::Index(axis) => kernels::Input::Index { axis: *axis },
+    });
+    Elementwise {
+        dims: task.dims.clone(),
+        inputs: inputs.collect(),
+        output: Output {
+            element: element(task.view.data_type),
+            strides: task.view.strides.clone(),
+            offset: task.view.offset,
+        },
+        program: task.program.clone(),
+    }
+}
+
+/// The memory of an execution.
+struct Memory<'a> {
+    addresses: &'a [*mut u8],
+    workspace: *mut u8,
+}
+
+impl Memory<'_> {
+    fn at(&self, place: Place) -> *mut u8 {
+        match place {
+            Place::Buffer(index) => self.addresses[index],
+            Place::Workspace(offset) => self.workspace.wrapping_add(offset),
+            Place::Constant(_) => unreachable!("the engine's plans have no constants in memory"),
+        }
+    }
+}
+
+impl MiopenPlan {
+    /// # Safety
+    /// As [`Plan::execute`], for memory that was resolved.
+    unsafe fn run(&self, stream: *mut c_void, memory: &Memory<'_>) -> Result<(), Error> {
+        for step in &self.steps {
+            match step {
+                Step::Convolution(step) => {
+                    let [x, w, y, scratch] = [step.x, step.w, step.y, step.scratch].map(|place| memory.at(place));
+                    let convolution = &self.choices.convolutions[step.index];
+                    // SAFETY: the caller answers for stream and buffers; places in the workspace are as large as the
+                    // problem's tensors and its solver's workspace, and apart from each other while both are used.
+                    unsafe { convolution.launch(stream, x, w, y, scratch) }?;
+                }
+                Step::Kernel(step) => {
+                    let mut inputs = [std::ptr::null(); MOST_INPUTS];
+                    for (to, place) in inputs.iter_mut().zip(&step.inputs) {
+                        *to = memory.at(*place).cast_const();
+                    }
+                    let mut scalars = [0f64; MOST_INPUTS];
+                    for (to, scalar) in scalars.iter_mut().zip(&step.scalars) {
+                        *to = match *scalar {
+                            Scalar::Known(number) => number,
+                            // SAFETY: hipDNN passes run-time scalars in host memory, for which the caller answers; the
+                            // address is not null.
+                            Scalar::Host(index, data_type) => unsafe { read(memory.addresses[index], data_type) },
+                        };
+                    }
+                    let (inputs, scalars) = (&inputs[..step.inputs.len()], &scalars[..step.scalars.len()]);
+                    // SAFETY: as above; the kernel was made for these views, and its result is where an input is only if
+                    // both are the same view.
+                    unsafe { step.kernel.launch_with(stream, inputs, memory.at(step.output), scalars) }?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a scalar from host memory.
+///
+/// # Safety
+/// The address has a value of the type; it need not be aligned.
+unsafe fn read(address: *const u8, data_type: DataType) -> f64 {
+    // SAFETY: the caller's promise; any bytes are values of these types.
+    unsafe {
+        match data_type {
+            DataType::Float => f64::from(address.cast::<f32>().read_unaligned()),
+            DataType::Half => half::f16::from_bits(address.cast::<u16>().read_unaligned()).to_f64(),
+            DataType::BFloat16 => half::bf16::from_bits(address.cast::<u16>().read_unaligned()).to_f64(),
+            DataType::Double => address.cast::<f64>().read_unaligned(),
+            DataType::Int32 => f64::from(address.cast::<i32>().read_unaligned()),
+            DataType::Int64 => address.cast::<i64>().read_unaligned() as f64,
+            DataType::Int8 => f64::from(address.cast::<i8>().read()),
+            DataType::UInt8 => f64::from(address.read()),
+            DataType::Boolean => f64::from(u8::from(address.read() != 0)),
+            other => unreachable!("operands of {other} are declined"),
+        }
+    }
+}
+
+impl Plan for MiopenPlan {
+    fn workspace_bytes(&self) -> usize {
+        self.choices.workspace_bytes()
+    }
+
+    unsafe fn execute(&self, stream: *mut c_void, workspace: *mut u8, pack: &[DeviceBuffer]) -> Result<(), Error> {
+        let bytes = self.workspace_bytes();
+        if bytes > 0 && (workspace.is_null() || workspace.addr() % WORKSPACE_ALIGNMENT != 0) {
+            let came = if workspace.is_null() { "null".to_string() } else { format!("{workspace:p}") };
+            return Err(Error::invalid_value(format!(
+                "workspace: wanted {bytes} bytes at a multiple of {WORKSPACE_ALIGNMENT}, came {came}"
+            )));
+        }
+        let count = self.buffers.len();
+        let mut on_stack = [std::ptr::null_mut(); ADDRESSES_ON_STACK];
+        let mut on_heap = Vec::new();
+        let addresses = match on_stack.get_mut(..count) {
+            Some(addresses) => addresses,
+            None => {
+                on_heap.resize(count, std::ptr::null_mut());
+                &mut on_heap[..]
+            }
+        };
+        self.buffers.resolve(pack, addresses)?;
+        // SAFETY: the caller's promise, for memory that was just resolved.
+        unsafe { self.run(stream, &Memory { addresses, workspace }) }
+    }
+}
+
+impl fmt::Display for MiopenPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = |place: Place| match place {
+            Place::Buffer(index) => format!("tensor {}", self.buffers.get(index).uid),
+            Place::Workspace(offset) => format!("workspace+{offset}"),
+            Place::Constant(index) => format!("constant {index}"),
+        };
+        writeln!(f, "{} steps, {} bytes of workspace", self.steps.len(), self.workspace_bytes())?;
+        for (index, step) in self.steps.iter().enumerate() {
+            match step {
+                Step::Convolution(step) => {
+                    let ConvolutionStep { node, x, w, y, scratch, .. } = *step;
+                    let [x, w, y, scratch] = [x, w, y, scratch].map(place);
+                    let prepared = self.choices.convolutions[step.index].describe();
+                    writeln!(f, "{index}: node {node}: x {x}, w {w}, y {y}, scratch {scratch}: {prepared}")?;
+                }
+                Step::Kernel(step) => {
+                    let inputs: Vec<String> = step.inputs.iter().map(|at| place(*at)).collect();
+                    writeln!(f, "{index}: {} from {} to {}", step.purpose, inputs.join(", "), place(step.output))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
