@@ -353,3 +353,135 @@ fn fill(first: &FillNode, second: &FillNode, moves: &Moves) -> Result<Step, Stri
     let to = moves.place(first.address, second.address).ok_or("memory is set that is no operand")?;
     Ok(Step::Fill { to, value: first.value, width: first.width, count: first.count })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::miopen::gpu::CopyNode;
+
+    const FIRST: Addresses = [0x1000_0000, 0x2000_0000, 0x3000_0000, 0, 0x5000_0000];
+    const SECOND: Addresses = [0x1000_1000, 0x2000_2000, 0x3000_3000, 0, 0x5000_5000];
+
+    fn arguments(words: &[u64], tail: &[u8]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).chain(tail.iter().copied()).collect()
+    }
+
+    fn kernel(arguments: Vec<u8>) -> Node {
+        let function = Function(std::ptr::without_provenance_mut(0x77));
+        Node::Kernel(KernelNode { function, grid: [4, 2, 1], block: [64, 1, 1], shared_bytes: 0, arguments })
+    }
+
+    fn grown(node: Node) -> Node {
+        match node {
+            Node::Kernel(node) => Node::Kernel(KernelNode { grid: [5, 2, 1], ..node }),
+            node => node,
+        }
+    }
+
+    fn record(first: &[Node], second: &[Node], memory: &[u64]) -> Result<Recording, String> {
+        let (first, second) = (Capture { nodes: first, at: FIRST }, Capture { nodes: second, at: SECOND });
+        Recording::new(first, second, &|word| memory.contains(&word))
+    }
+
+    /// The words of a launch with all operands elsewhere.
+    fn words_at(recording: &Recording, at: &Addresses) -> Vec<u64> {
+        let [Step::Launch(launch)] = &*recording.steps else { panic!("one launch") };
+        let mut arguments = [MaybeUninit::uninit(); MOST_WORDS];
+        let first = launch.patched(&mut arguments, at);
+        // SAFETY: as many words were written as the launch has.
+        unsafe { std::slice::from_raw_parts(first, launch.words.len()) }.to_vec()
+    }
+
+    #[test]
+    fn words_that_move_with_an_operand_are_patched() {
+        // x, a number, y at 64 bytes, the workspace 8 bytes before its start, and six bytes more.
+        let of = |at: &Addresses| kernel(arguments(&[at[0], 12345, at[2] + 64, at[4] - 8], &[1, 2, 3, 4, 5, 6]));
+        let recording = record(&[of(&FIRST)], &[of(&SECOND)], &[]).unwrap();
+        let elsewhere: Addresses = [0x7f00_0000_0000, 0x7f01_0000_0000, 0x7f02_0000_0000, 0, 0x10];
+        let tail = u64::from_ne_bytes([1, 2, 3, 4, 5, 6, 0, 0]);
+        assert_eq!(words_at(&recording, &elsewhere), [0x7f00_0000_0000, 12345, 0x7f02_0000_0040, 8, tail]);
+        let used: Vec<_> = (0..OPERANDS).map(|operand| recording.uses(operand)).collect();
+        assert_eq!(used, [true, false, true, false, true]);
+        let [Step::Launch(launch)] = &*recording.steps else { panic!("one launch") };
+        assert_eq!(launch.argument_bytes, 38);
+    }
+
+    #[test]
+    fn fills_and_copies_move_with_their_operands() {
+        let of = |at: &Addresses| {
+            [
+                Node::Fill(FillNode { address: at[2] + 16, value: 0, width: 1, count: 99 }),
+                Node::Copy(CopyNode { from: at[0], to: at[4] + 256, bytes: 77 }),
+            ]
+        };
+        let recording = record(&of(&FIRST), &of(&SECOND), &[]).unwrap();
+        let [Step::Fill { to, count: 99, .. }, Step::Copy { from, to: copy, bytes: 77 }] = &*recording.steps else {
+            panic!("a fill and a copy: {recording:?}")
+        };
+        let at = [1 << 20, 2 << 20, 3 << 20, 0, 5 << 20];
+        assert_eq!([to, from, copy].map(|place| place.resolve(&at)), [(3 << 20) + 16, 1 << 20, (5 << 20) + 256]);
+        assert_eq!(recording.len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_repeated_is_refused() {
+        let plain = |at: &Addresses| kernel(arguments(&[at[0], 7], &[]));
+        let node = |words: &[u64]| kernel(arguments(words, &[]));
+        let fill = |address, count| Node::Fill(FillNode { address, value: 0, width: 1, count });
+        let copy = |from, to| Node::Copy(CopyNode { from, to, bytes: 8 });
+        let cases = [
+            ("nothing", vec![], vec![], "nothing was launched"),
+            ("one, then two", vec![plain(&FIRST)], vec![plain(&SECOND); 2], "1 pieces of work, then 2"),
+            ("another shape", vec![plain(&FIRST)], vec![grown(plain(&SECOND))], "not the same launch"),
+            (
+                "more arguments",
+                vec![plain(&FIRST)],
+                vec![kernel(arguments(&[SECOND[0], 7], &[0]))],
+                "not the same launch",
+            ),
+            ("another kind", vec![plain(&FIRST)], vec![fill(SECOND[0], 8)], "not the same work"),
+            (
+                "a changed number",
+                vec![node(&[FIRST[0], 7])],
+                vec![node(&[SECOND[0], 8])],
+                "word 1 of its arguments changed",
+            ),
+            (
+                "half a move",
+                vec![node(&[FIRST[0]])],
+                vec![node(&[FIRST[0] + 0x800])],
+                "word 0 of its arguments changed",
+            ),
+            ("other memory", vec![node(&[FIRST[0], 0xabc0_0000])], vec![node(&[SECOND[0], 0xabc0_0000])], "no operand"),
+            ("an operand that stays", vec![node(&[FIRST[0]])], vec![node(&[FIRST[0]])], "no operand"),
+            ("another fill", vec![fill(FIRST[2], 8)], vec![fill(SECOND[2], 9)], "not the same fill"),
+            ("a fill elsewhere", vec![fill(0x9000, 8)], vec![fill(0x9000, 8)], "no operand"),
+            ("a copy from elsewhere", vec![copy(0x9000, FIRST[2])], vec![copy(0x9000, SECOND[2])], "no operand"),
+            (
+                "too many arguments",
+                vec![kernel(vec![0; MOST_ARGUMENT_BYTES + 8])],
+                vec![kernel(vec![0; MOST_ARGUMENT_BYTES + 8])],
+                "can be repeated",
+            ),
+        ];
+        for (name, first, second, want) in cases {
+            let reason = record(&first, &second, &[0xabc0_0000, FIRST[0]]).expect_err(name);
+            assert!(reason.contains(want), "{name}: {reason}");
+        }
+    }
+
+    #[test]
+    fn places_must_tell_operands_apart() {
+        let nodes = [kernel(arguments(&[FIRST[0]], &[]))];
+        let try_with = |second: Addresses| {
+            let at = |at| Capture { nodes: &nodes, at };
+            Recording::new(at(FIRST), at(second), &|_| false).expect_err("places that don't differ")
+        };
+        let same_distance = [SECOND[0], FIRST[1] + 0x1000, SECOND[2], 0, SECOND[4]];
+        let not_moved = [SECOND[0], FIRST[1], SECOND[2], 0, SECOND[4]];
+        let gone = [SECOND[0], SECOND[1], SECOND[2], 0, 0];
+        for (second, operand) in [(same_distance, "w"), (not_moved, "w"), (gone, "workspace")] {
+            assert!(try_with(second).contains(&format!("places of {operand} do not")), "{operand}");
+        }
+    }
+}

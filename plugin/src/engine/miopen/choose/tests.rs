@@ -1,11 +1,93 @@
 //! On a device, where there is one: convolutions against a reference in double precision, and what choosing them does.
 
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use half::{bf16, f16};
+use hipdnn_sdk_bindings::library::{Library, Lookup};
 
 use super::*;
 use crate::engine::miopen::convolution::{DataType, Direction, TensorShape};
 use crate::engine::miopen::device::Devices;
 use crate::engine::miopen::gpu::{DeviceMemory, Stream, gpu};
+
+/// What the emulated HIP tells and does for tests; a real one has none of it.
+struct Emulator(Library);
+
+/// The beginning of `hipemu_counters`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Alive {
+    streams: u64,
+    events: u64,
+    allocations: u64,
+    bytes: u64,
+    host_allocations: u64,
+    modules: u64,
+    graphs: u64,
+    graph_execs: u64,
+}
+
+impl Emulator {
+    fn find() -> Option<Emulator> {
+        let library = Library::loaded("libamdhip64.so.7")?;
+        library.address(c"hipemu_get_counters")?;
+        Some(Emulator(library))
+    }
+
+    fn function<T: Copy>(&self, name: &CStr) -> T {
+        // SAFETY: callers give the type that `hipemu_control.h` declares.
+        unsafe { self.0.symbol(name) }.expect("a function of the emulator")
+    }
+
+    fn alive(&self) -> Alive {
+        let mut alive = Alive::default();
+        let get: unsafe extern "C" fn(*mut Alive, usize) = self.function(c"hipemu_get_counters");
+        // SAFETY: the emulator writes at most as many bytes as is said.
+        unsafe { get(&mut alive, size_of::<Alive>()) };
+        alive
+    }
+
+    fn calls(&self, name: &CStr) -> u64 {
+        let count: unsafe extern "C" fn(*const c_char) -> u64 = self.function(c"hipemu_call_count");
+        // SAFETY: the name ends in NUL.
+        unsafe { count(name.as_ptr()) }
+    }
+
+    fn fail(&self, name: &CStr, nth: u64, error: c_int) {
+        let fail: unsafe extern "C" fn(*const c_char, u64, c_int) = self.function(c"hipemu_fail_call");
+        // SAFETY: as above.
+        unsafe { fail(name.as_ptr(), nth, error) };
+    }
+
+    /// Takes back failures that have not happened and those that stick.
+    fn calm(&self) {
+        for name in [c"hipemu_fail_clear", c"hipemu_clear_errors"] {
+            let clear: unsafe extern "C" fn() = self.function(name);
+            // SAFETY: the function takes nothing.
+            unsafe { clear() };
+        }
+    }
+
+    fn limit_memory(&self, total: u64, single: u64) {
+        let limit: unsafe extern "C" fn(u64, u64) = self.function(c"hipemu_set_memory_limit");
+        // SAFETY: two numbers.
+        unsafe { limit(total, single) };
+    }
+
+    fn skip_launches(&self, skip: bool) {
+        let set: unsafe extern "C" fn(c_int) = self.function(c"hipemu_skip_launches");
+        // SAFETY: a number.
+        unsafe { set(skip.into()) };
+    }
+}
+
+/// Tests that count or fail the process's HIP calls run one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The current device; without one the test is skipped.
 fn device() -> Option<Arc<Device>> {
@@ -254,9 +336,255 @@ fn check(device: &Arc<Device>, problem: &ConvolutionProblem, policy: &Policy, st
 }
 
 #[test]
-fn a_forward_convolution_is_recorded_and_right() {
+fn convolutions_of_all_kinds_are_recorded_and_right() {
     let Some(device) = device() else { return };
-    let prepared = check(&device, &PLAIN.problem(), &Policy::default(), &Store::disabled());
-    println!("{}", prepared.describe());
-    assert!(prepared.is_recorded(), "{}", prepared.describe());
+    let _alone = alone();
+    let kinds: [(&str, fn(&mut Case)); 9] = [
+        ("plain", |_| ()),
+        ("pointwise", |case| (case.taps, case.padding) = (1, 0)),
+        ("stride", |case| case.stride = 2),
+        ("dilation", |case| (case.dilation, case.padding) = (2, 2)),
+        ("groups", |case| case.groups = 2),
+        ("depthwise", |case| (case.channels, case.filters, case.groups) = (4, 4, 4)),
+        ("channels last", |case| case.channels_last = true),
+        ("three dimensions", |case| case.three = true),
+        ("three dimensions, channels last", |case| (case.three, case.channels_last) = (true, true)),
+    ];
+    for direction in Direction::ALL {
+        for (name, change) in kinds {
+            for data_type in [DataType::Float, DataType::Half, DataType::BFloat16] {
+                let mut case = Case { direction, data_type, ..PLAIN };
+                change(&mut case);
+                let problem = case.problem();
+                supported(&device, &problem).unwrap_or_else(|reason| panic!("{name}: {problem}: {reason}"));
+                let prepared = check(&device, &problem, &Policy::default(), &Store::disabled());
+                assert!(prepared.is_recorded(), "{name}: {problem}: {}", prepared.describe());
+            }
+        }
+    }
+}
+
+#[test]
+fn without_recording_miopen_is_called_and_right() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let policy = Policy { recorded: false, ..Policy::default() };
+    for direction in Direction::ALL {
+        let prepared = check(&device, &Case { direction, ..PLAIN }.problem(), &policy, &Store::disabled());
+        assert!(!prepared.is_recorded(), "{}", prepared.describe());
+    }
+}
+
+/// A directory that is removed with this.
+struct Directory(std::path::PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("hipdnn-rs-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&path));
+        Directory(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+#[test]
+fn a_choice_is_repeated_without_trying() {
+    let (Some(_), Some(emulator)) = (device(), Emulator::find()) else { return };
+    let _alone = alone();
+    let directory = Directory::new("repeat");
+    let launches = || emulator.calls(c"hipExtModuleLaunchKernel") + emulator.calls(c"hipModuleLaunchKernel");
+    let problem = PLAIN.problem();
+    let mut counts = Vec::new();
+    for _ in 0..2 {
+        // A device of its own knows nothing but what is in the store.
+        let device = Devices::default().current().expect("a device");
+        let before = launches();
+        let prepared = prepare(&device, &problem, &Policy::default(), &Store::at(&directory.0)).expect("a solver");
+        counts.push(launches() - before);
+        assert!(prepared.is_recorded());
+    }
+    // Warm: two captures of one launch. Before that one more by MIOpen and one more repeated, and what was given up.
+    assert_eq!(counts[1], 2, "{counts:?}");
+    assert!(counts[0] >= 4, "{counts:?}");
+}
+
+#[test]
+fn what_the_store_holds_is_not_believed_blindly() {
+    let Some(_) = device() else { return };
+    let _alone = alone();
+    let problem = PLAIN.problem();
+    let policy = Policy::default();
+    let values: [&[u8]; 6] = [
+        b"",
+        b"not json",
+        b"{}",
+        br#"{"solver":85,"workspace":-1,"recorded":true}"#,
+        // A solver that does not exist.
+        br#"{"solver":99999,"workspace":0,"recorded":true,"refused":null,"ms":null}"#,
+        // One that does not compile for this problem.
+        br#"{"solver":84,"workspace":0,"recorded":null,"refused":null,"ms":null}"#,
+    ];
+    for value in values {
+        let directory = Directory::new("distrust");
+        let store = Store::at(&directory.0);
+        let device = Devices::default().current().expect("a device");
+        store.put(KIND, &policy.key(&device, &problem, Effort::Immediate), value);
+        let prepared = check(&device, &problem, &policy, &store);
+        assert!(prepared.is_recorded(), "{}: {}", String::from_utf8_lossy(value), prepared.describe());
+    }
+}
+
+#[test]
+fn choices_are_read_as_they_were_written() {
+    for verdict in [Verdict::Untried, Verdict::Same, Verdict::Refused("a \"reason\"".to_string())] {
+        for milliseconds in [None, Some(0.25)] {
+            let choice = Choice {
+                solution: Solution { solver: 85, workspace: 1 << 40 },
+                verdict: verdict.clone(),
+                milliseconds,
+            };
+            assert_eq!(Choice::decode(&choice.encode()), Some(choice));
+        }
+    }
+}
+
+#[test]
+fn the_policy_decides_and_says_so() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let problem = PLAIN.problem();
+    let naive = problem.direction.naive_solver();
+    let only = |solver| Policy { allow: Some(vec![solver]), ..Policy::default() };
+    let prepared = check(&device, &problem, &only(naive), &Store::disabled());
+    assert_eq!(prepared.solver(), naive);
+    let denied = Policy { deny: vec![naive], workspace_limit: Some(0), ..Policy::default() };
+    for (policy, wants) in
+        [(only(4711), vec!["not among those allowed", "solver 85"]), (denied, vec!["it is denied", "solver 85"])]
+    {
+        let error = prepare(&device, &problem, &policy, &Store::disabled()).expect_err("no solver is left");
+        for want in wants.into_iter().chain(["no solver is left", "forward convolution x f32[2, 4, 7, 9]"]) {
+            assert!(error.to_string().contains(want), "{error}");
+        }
+    }
+    let limited = Policy { workspace_limit: Some(0), ..Policy::default() };
+    assert_eq!(check(&device, &problem, &limited, &Store::disabled()).workspace_bytes(), 0);
+}
+
+#[test]
+fn more_effort_times_what_is_offered() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    for effort in [Effort::Benchmark, Effort::Tune] {
+        let policy = Policy { effort, search_time: Duration::from_secs(2), ..Policy::default() };
+        let problem = Case { channels: 8, ..PLAIN }.problem();
+        let prepared = check(&device, &problem, &policy, &Store::disabled());
+        assert!(prepared.milliseconds.is_some_and(|ms| ms > 0.0), "{}", prepared.describe());
+        // What took effort is good for plans that want less.
+        let choices = device.choices.lock().expect("nobody panicked").len();
+        prepare(&device, &problem, &Policy::default(), &Store::disabled()).expect("a solver");
+        assert_eq!(device.choices.lock().expect("nobody panicked").len(), choices);
+    }
+}
+
+#[test]
+fn without_memory_to_try_it_with_miopen_is_called() {
+    let (Some(device), Some(emulator)) = (device(), Emulator::find()) else { return };
+    let _alone = alone();
+    let problem = Case { filters: 5, ..PLAIN }.problem();
+    // Enough for MIOpen's own needs and for no scratch tensor with its shifted copies.
+    emulator.limit_memory(0, 4096);
+    let prepared = prepare(&device, &problem, &Policy::default(), &Store::disabled());
+    emulator.limit_memory(0, 0);
+    let prepared = prepared.expect("a solver that compiles");
+    assert!(!prepared.is_recorded(), "{}", prepared.describe());
+    let buffers = Buffers::new(&device, &problem, prepared.workspace_bytes(), 1);
+    if prepared.solver() == problem.direction.naive_solver() {
+        buffers.launch(&prepared).expect("a launch");
+        buffers.compare(&problem);
+    }
+    assert!(check(&device, &problem, &Policy::default(), &Store::disabled()).is_recorded(), "with memory it is");
+}
+
+#[test]
+fn plans_launch_from_many_threads_at_once() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let problem = PLAIN.problem();
+    for recorded in [true, false] {
+        let policy = Policy { recorded, ..Policy::default() };
+        let prepared = prepare(&device, &problem, &policy, &Store::disabled()).expect("a solver");
+        std::thread::scope(|scope| {
+            for seed in 0..8 {
+                let (prepared, device, problem) = (&prepared, &device, &problem);
+                scope.spawn(move || {
+                    let buffers = Buffers::new(device, problem, prepared.workspace_bytes(), seed);
+                    for _ in 0..3 {
+                        buffers.launch(prepared).expect("a launch");
+                    }
+                    buffers.compare(problem);
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn launches_are_captured_from_the_first_one_on() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let problem = PLAIN.problem();
+    let hip = &device.gpu().hip;
+    for recorded in [true, false] {
+        let policy = Policy { recorded, ..Policy::default() };
+        let prepared = prepare(&device, &problem, &policy, &Store::disabled()).expect("a solver");
+        let buffers = Buffers::new(&device, &problem, prepared.workspace_bytes(), 3);
+        let stream = buffers.stream.raw();
+        let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let ok = hipdnn_sdk_bindings::hip::hipError_t::hipSuccess;
+        // SAFETY: the stream is alive, and what comes of it is used as HIP wants.
+        unsafe {
+            let mode = hipdnn_sdk_bindings::hip::hipStreamCaptureMode::hipStreamCaptureModeGlobal;
+            assert_eq!((hip.hipStreamBeginCapture)(stream, mode), ok);
+            buffers.launch(&prepared).unwrap_or_else(|error| panic!("recorded: {recorded}: {error}"));
+            assert_eq!((hip.hipStreamEndCapture)(stream, &mut graph), ok, "recorded: {recorded}");
+            let instantiate = hip.hipGraphInstantiate.expect("hipGraphInstantiate");
+            assert_eq!(instantiate(&mut exec, graph, std::ptr::null_mut(), std::ptr::null_mut(), 0), ok);
+            assert_eq!(hip.hipGraphLaunch.expect("hipGraphLaunch")(exec, stream), ok);
+            buffers.stream.synchronize().expect("the graph runs");
+            assert_eq!(hip.hipGraphExecDestroy.expect("hipGraphExecDestroy")(exec), ok);
+            assert_eq!((hip.hipGraphDestroy)(graph), ok);
+        }
+        buffers.compare(&problem);
+    }
+}
+
+#[test]
+fn nothing_is_left_when_device_and_plans_are_gone() {
+    let (Some(_), Some(emulator)) = (device(), Emulator::find()) else { return };
+    let _alone = alone();
+    let problem = PLAIN.problem();
+    let devices = Devices::default();
+    // What MIOpen and the emulator keep for the process.
+    drop(prepare(&devices.current().expect("a device"), &problem, &Policy::default(), &Store::disabled()));
+    drop(devices);
+    let before = emulator.alive();
+    let devices = Devices::default();
+    let device = devices.current().expect("a device");
+    for recorded in [true, false] {
+        let policy = Policy { recorded, ..Policy::default() };
+        drop(check(&device, &problem, &policy, &Store::disabled()));
+    }
+    let plan = check(&device, &problem, &Policy::default(), &Store::disabled());
+    drop((device, devices));
+    let buffers = Buffers::new(&plan.device, &problem, plan.workspace_bytes(), 5);
+    buffers.launch(&plan).expect("the plan keeps what it needs");
+    buffers.compare(&problem);
+    drop(buffers);
+    drop(plan);
+    assert_eq!(emulator.alive(), before);
 }
