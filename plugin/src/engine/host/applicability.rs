@@ -6,6 +6,7 @@ use hipdnn_schemas::{ConvolutionFwd, DataType, Graph, Operation, Pointwise, Poin
 
 use super::activation::Activation;
 use super::convolution::Element;
+use super::nodes::matmul::MatmulWork;
 use super::nodes::{self, NodeWork};
 use super::pointwise::{Domain, Function, Parameters, Program, Storage};
 use crate::engine::{Declined, NodeLabel, TensorLabel};
@@ -37,6 +38,7 @@ operations! {
     LayernormBackward "LayernormBackwardAttributes": nodes::layernorm::lower_backward,
     RmsNorm "RMSNormAttributes": nodes::rmsnorm::lower,
     RmsNormBackward "RMSNormBackwardAttributes": nodes::rmsnorm::lower_backward,
+    Matmul "MatmulAttributes": nodes::matmul::lower,
     Reduction "ReductionAttributes": nodes::reduction::lower,
 }
 
@@ -93,6 +95,8 @@ pub enum Work {
     Convolution(Convolution),
     /// An element-wise function.
     Pointwise(Elementwise),
+    /// A matrix product and what follows on it.
+    Matmul(MatmulWork),
     /// A node of any other kind.
     Node(NodeWork),
 }

@@ -195,6 +195,7 @@ impl<'a> Builder<'a> {
             steps.push(match work {
                 Work::Convolution(work) => Step::Convolution(Box::new(self.convolution(work)?)),
                 Work::Pointwise(work) => Step::Pointwise(self.pointwise(work)?),
+                Work::Matmul(work) => Step::Node(self.node(&work.node(self.graph))?),
                 Work::Node(work) => Step::Node(self.node(work)?),
             });
             for uid in operands(work) {
@@ -362,6 +363,7 @@ fn operands(work: &Work) -> Vec<TensorUid> {
         }
         // The output stands where a convolution has its filter, which no output can be mistaken for.
         Work::Pointwise(p) => p.tensors().chain([p.output]).collect(),
+        Work::Matmul(work) => work.tensors(),
         Work::Node(node) => node.inputs.iter().chain(&node.outputs).copied().flatten().collect(),
     }
 }
@@ -398,7 +400,7 @@ fn encode(value: TensorValue) -> Constant {
 }
 
 /// Strides of a tensor along the dimensions of the output: 0 where it is broadcast. A scalar may have any rank.
-fn broadcast(tensor: &Tensor, output: &Tensor) -> Vec<usize> {
+pub(super) fn broadcast(tensor: &Tensor, output: &Tensor) -> Vec<usize> {
     if tensor.elements() == 1 {
         return vec![0; output.rank()];
     }

@@ -5,8 +5,9 @@
 
 pub mod convolution;
 pub mod batchnorm;
-pub mod rmsnorm;
 pub mod layernorm;
+pub mod rmsnorm;
+pub mod matmul;
 pub mod normalization;
 pub mod product;
 pub mod reduction;

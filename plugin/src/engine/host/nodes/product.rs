@@ -28,6 +28,9 @@ const MAX_WIDTH: usize = MAX_VECTORS * crate::engine::host::isa::MAX_LANES;
 /// The most rows and columns of the register kernel's tile.
 const TILE: usize = 14 * MAX_WIDTH;
 
+/// The most values that a sink is given at a time.
+pub const MAX_COLUMNS: usize = PANELS * MAX_WIDTH;
+
 /// A factor: values by place in the sum and place in the result.
 pub trait Factor: Sync {
     /// Writes the values of `depth` places of the sum from `k` on, for `count` places of the result from `j` on: those of
@@ -41,11 +44,12 @@ pub trait Factor: Sync {
 
 /// Where results go.
 pub trait Sink: Sync {
-    /// Takes the values of row `row` from `column` on; they may be changed. `spare` has room for as many.
+    /// Takes the values of row `row` from `column` on, at most [`MAX_COLUMNS`]; they may be changed. `spare` is the
+    /// [`Product`]'s, with nothing in it.
     ///
     /// # Safety
     /// The place is in the result, and no other thread gives one of it.
-    unsafe fn put(&self, batch: usize, row: usize, column: usize, values: &mut [f32]);
+    unsafe fn put(&self, batch: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]);
 }
 
 /// A product's sizes, and how it is cut.
@@ -64,11 +68,14 @@ pub struct Product {
     /// Parts of the sum, and the products of each.
     parts: usize,
     part: usize,
+    /// `f32` values that the sink works with.
+    spare: usize,
 }
 
 impl Product {
-    /// For `batch` results of `rows` by `columns`, sums of `depth` products, and at most so many workers.
-    pub fn new(isa: Isa, threads: usize, batch: usize, [rows, columns, depth]: [usize; 3]) -> Product {
+    /// For `batch` results of `rows` by `columns`, sums of `depth` products, and at most so many workers. The sink gets room
+    /// for `spare` values to work with.
+    pub fn new(isa: Isa, threads: usize, batch: usize, [rows, columns, depth]: [usize; 3], spare: usize) -> Product {
         let lanes = isa.lanes();
         // Few rows: the tile that computes the fewest rows in vain.
         let size = *tile::sizes(lanes)
@@ -86,7 +93,7 @@ impl Product {
         let parts = if blocks >= FEW { 1 } else { (depth / PART).clamp(1, FEW.div_ceil(blocks.max(1))) };
         let part = depth.div_ceil(parts).next_multiple_of(DEPTH);
         let parts = depth.div_ceil(part).max(1);
-        Product { isa, threads: threads.max(1), batch, rows, columns, depth, size, block, parts, part }
+        Product { isa, threads: threads.max(1), batch, rows, columns, depth, size, block, parts, part, spare }
     }
 
     fn width(&self) -> usize {
@@ -98,9 +105,9 @@ impl Product {
         self.block * PANELS * self.width()
     }
 
-    /// `f32` values of a worker's scratch: panels of both factors, the block, a tile.
+    /// `f32` values of a worker's scratch: the block, panels of both factors, a tile, the sink's.
     fn slot(&self) -> usize {
-        self.block * DEPTH + PANELS * self.width() * DEPTH + self.block_len() + TILE
+        self.block_len() + self.block * DEPTH + PANELS * self.width() * DEPTH + TILE + self.spare
     }
 
     fn blocks(&self) -> (usize, usize) {
@@ -135,11 +142,12 @@ impl Product {
             self.isa.run(Unit { product: self, a, b, unit, part, sums, panels });
             if self.parts == 1 {
                 // SAFETY: the block has been computed; units are of different places.
-                unsafe { self.finish(sink, unit, sums) };
+                unsafe { self.finish(sink, unit, sums, slot) };
             }
         });
         if self.parts > 1 {
-            pool.run(self.units(), &|unit| {
+            pool.run_indexed(self.units(), self.threads, &|worker, unit| {
+                let slot = scratch.slots.wrapping_add(worker * lines(4 * self.slot())).cast::<f32>();
                 let kept = |part: usize| {
                     let offset = (unit * self.parts + part) * lines(4 * self.block_len());
                     scratch.parts.wrapping_add(offset).cast::<f32>()
@@ -152,7 +160,7 @@ impl Product {
                     }
                 }
                 // SAFETY: as above.
-                unsafe { self.finish(sink, unit, sums) };
+                unsafe { self.finish(sink, unit, sums, slot) };
             });
         }
     }
@@ -167,14 +175,17 @@ impl Product {
     }
 
     /// # Safety
-    /// `sums` is the block of the unit, of which no other thread gives a place to the sink.
-    unsafe fn finish(&self, sink: &dyn Sink, unit: usize, sums: *mut f32) {
+    /// `sums` is the block of the unit, of which no other thread gives a place to the sink; `slot` is the worker's.
+    unsafe fn finish(&self, sink: &dyn Sink, unit: usize, sums: *mut f32, slot: *mut f32) {
+        let spare = slot.wrapping_add(self.slot() - self.spare);
+        // SAFETY: the last part of the worker's scratch memory.
+        let spare = unsafe { std::slice::from_raw_parts_mut(spare, self.spare) };
         let (batch, (row, rows), (column, columns)) = self.place(unit);
         for i in 0..rows {
             // SAFETY: the row is within the block.
             let values = unsafe { std::slice::from_raw_parts_mut(sums.add(i * PANELS * self.width()), columns) };
             // SAFETY: the caller's promise.
-            unsafe { sink.put(batch, row + i, column, values) };
+            unsafe { sink.put(batch, row + i, column, values, spare) };
         }
     }
 }
@@ -310,7 +321,9 @@ mod tests {
     unsafe impl Sync for Result {}
 
     impl Sink for Result {
-        unsafe fn put(&self, batch: usize, row: usize, column: usize, values: &mut [f32]) {
+        unsafe fn put(&self, batch: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]) {
+            assert_eq!(spare.len(), 5);
+            spare.fill(f32::NAN);
             let [_, rows, columns] = self.1;
             for (i, value) in values.iter().enumerate() {
                 assert!(row < rows && column + i < columns);
@@ -338,7 +351,7 @@ mod tests {
         ];
         for isa in Isa::available() {
             for (threads, (batch, [rows, columns, depth])) in sizes.into_iter().flat_map(|s| [(1, s), (3, s)]) {
-                let product = Product::new(isa, threads, batch, [rows, columns, depth]);
+                let product = Product::new(isa, threads, batch, [rows, columns, depth], 5);
                 let mut scratch = crate::engine::host::scratch::AlignedBuffer::new(product.scratch_bytes() / 4);
                 scratch.fill(f32::NAN);
                 let result = Result(UnsafeCell::new(vec![f32::NAN; batch * rows * columns]), [batch, rows, columns]);

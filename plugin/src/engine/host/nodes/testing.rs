@@ -24,7 +24,11 @@ impl Bench {
     pub(crate) fn new(operation: Operation, tensors: Vec<TensorDef>) -> Bench {
         let graph = graph(operation, tensors);
         let mut works = lower(&graph).unwrap_or_else(|reason| panic!("declined: {reason}"));
-        let Some(Work::Node(work)) = works.pop() else { panic!("not a step of its own") };
+        let work = match works.pop() {
+            Some(Work::Node(work)) => work,
+            Some(Work::Matmul(work)) => work.node(&graph),
+            _ => panic!("not a step of its own"),
+        };
         let mut bench = Bench { graph, work, memory: BTreeMap::new() };
         for uid in bench.work.inputs.clone().into_iter().flatten() {
             match bench.graph.tensor(uid).value() {
@@ -162,6 +166,8 @@ fn read(data_type: DataType, memory: &[u64], offset: usize) -> f64 {
             DataType::Double => place::<f64>(memory, offset).read(),
             DataType::Int32 => f64::from(place::<i32>(memory, offset).read()),
             DataType::Int64 => place::<i64>(memory, offset).read() as f64,
+            DataType::Int8 => f64::from(place::<i8>(memory, offset).read()),
+            DataType::UInt8 => f64::from(place::<u8>(memory, offset).read()),
             other => panic!("the tests have no {other}"),
         }
     }
@@ -177,6 +183,8 @@ fn write(data_type: DataType, memory: &mut [u64], offset: usize, value: f64) {
             DataType::Double => place::<f64>(memory, offset).cast_mut().write(value),
             DataType::Int32 => place::<i32>(memory, offset).cast_mut().write(value as i32),
             DataType::Int64 => place::<i64>(memory, offset).cast_mut().write(value as i64),
+            DataType::Int8 => place::<i8>(memory, offset).cast_mut().write(value as i8),
+            DataType::UInt8 => place::<u8>(memory, offset).cast_mut().write(value as u8),
             other => panic!("the tests have no {other}"),
         }
     }

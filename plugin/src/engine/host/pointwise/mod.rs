@@ -39,7 +39,8 @@ pub enum InputView {
 }
 
 impl InputView {
-    fn strides(&self) -> &[usize] {
+    /// Distance of neighbours along each dimension of the output.
+    pub fn strides(&self) -> &[usize] {
         match self {
             InputView::Memory(view) => &view.strides,
             InputView::Count(steps) => steps,

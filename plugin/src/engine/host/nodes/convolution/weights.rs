@@ -42,7 +42,7 @@ impl Kernel {
         let [sn, _, sz, sp, _] = forward.y.strides;
         let [z, p, _] = shape.output;
         Kernel {
-            product: Product::new(isa, threads, shape.groups, sizes),
+            product: Product::new(isa, threads, shape.groups, sizes, 0),
             isa,
             rows: Walk::apart([(shape.batch, sn), (z, sz), (p, sp)]),
             columns: (columns, extent, stride),
@@ -179,7 +179,7 @@ struct Filter<'a> {
 unsafe impl Sync for Filter<'_> {}
 
 impl Sink for Filter<'_> {
-    unsafe fn put(&self, group: usize, row: usize, column: usize, values: &mut [f32]) {
+    unsafe fn put(&self, group: usize, row: usize, column: usize, values: &mut [f32], _: &mut [f32]) {
         let Kernel { forward, isa, columns: (walk, extent, stride), .. } = self.kernel;
         let Layout { element, strides } = forward.w;
         let base = (group * forward.shape.group_out() + row) * strides[0];

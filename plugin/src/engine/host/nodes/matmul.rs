@@ -1,0 +1,527 @@
+//! Matrix products over the last two dimensions, and what follows on them element by element.
+//!
+//! Products of floats of up to 32 bits are summed in `f32`, all others in `f64`.
+
+use std::sync::Arc;
+
+use hipdnn_schemas::{DataType, Graph, Matmul, Tensor, TensorUid};
+
+use super::product::{DEPTH, Factor, MAX_COLUMNS, Product, Sink};
+use super::view::Walk;
+use super::{NodeKernel, NodeWork, Recipe};
+use crate::engine::Declined;
+use crate::engine::host::applicability::{Elementwise, Input, Work, check_compute_type, check_type};
+use crate::engine::host::blueprint::broadcast;
+use crate::engine::host::isa::{Isa, Kernel as IsaKernel, Simd};
+use crate::engine::host::pointwise::{Compiled, Domain, InputView, SLOTS, Storage, Value, View};
+use crate::engine::host::threads::Pool;
+
+/// Types of the factors, in any mix.
+pub const TYPES: &[DataType] =
+    &[DataType::Float, DataType::Half, DataType::BFloat16, DataType::Double, DataType::Int8, DataType::UInt8];
+
+/// Types of the product.
+pub const OUTPUT_TYPES: &[DataType] = &[
+    DataType::Float,
+    DataType::Half,
+    DataType::BFloat16,
+    DataType::Double,
+    DataType::Int32,
+    DataType::Int8,
+    DataType::UInt8,
+];
+
+/// Types that a product may ask to be computed in.
+pub const COMPUTE: &[DataType] = &[DataType::Float, DataType::Double, DataType::Int32];
+
+/// A product and what follows on it.
+#[derive(Clone, Debug)]
+pub struct MatmulWork {
+    node: Matmul,
+    /// The numbers that are summed.
+    pub domain: Domain,
+    /// What follows: one of its inputs is the product. The result is its output.
+    pub epilogue: Option<Elementwise>,
+}
+
+/// Looks at a product.
+///
+/// # Errors
+/// Why the engine does not take it.
+pub fn lower(graph: &Graph, index: usize, node: &Matmul) -> Result<Work, Declined> {
+    check_compute_type(graph, index, COMPUTE)?;
+    check_type(graph, index, "a", node.a, TYPES)?;
+    check_type(graph, index, "b", node.b, TYPES)?;
+    check_type(graph, index, "c", node.c, OUTPUT_TYPES)?;
+    let single = |uid| matches!(storage(graph.tensor(uid)), Storage::F32 | Storage::F16 | Storage::BF16);
+    let compute = graph.nodes()[index].compute_data_type;
+    let domain = match compute == DataType::Float && [node.a, node.b, node.c].into_iter().all(single) {
+        true => Domain::Single,
+        false => Domain::Double,
+    };
+    Ok(Work::Matmul(MatmulWork { node: node.clone(), domain, epilogue: None }))
+}
+
+fn storage(tensor: &Tensor) -> Storage {
+    Storage::of(tensor.data_type()).expect("the types of the tables have a storage")
+}
+
+impl MatmulWork {
+    /// Where the result goes.
+    pub fn output(&self) -> TensorUid {
+        self.epilogue.as_ref().map_or(self.node.c, |epilogue| epilogue.output)
+    }
+
+    /// The tensor that the product is, if it is not the result.
+    pub fn product(&self) -> TensorUid {
+        self.node.c
+    }
+
+    /// Every tensor that is read or written.
+    pub fn tensors(&self) -> Vec<TensorUid> {
+        let others = self.epilogue.iter().flat_map(Elementwise::tensors).filter(|uid| *uid != self.node.c);
+        [self.node.a, self.node.b, self.output()].into_iter().chain(others).collect()
+    }
+
+    /// The work as a node.
+    pub fn node(&self, graph: &Graph) -> NodeWork {
+        let mut inputs = vec![Some(self.node.a), Some(self.node.b)];
+        let [a, b] = [self.node.a, self.node.b].map(|uid| graph.tensor(uid));
+        let output = graph.tensor(self.output());
+        let epilogue = self.epilogue.as_ref().map(|epilogue| {
+            let sources = epilogue.inputs.iter().map(|input| match input {
+                Input::Tensor(uid) if *uid == self.node.c => Source::Product,
+                Input::Tensor(uid) => {
+                    inputs.push(Some(*uid));
+                    let tensor = graph.tensor(*uid);
+                    let view = View { storage: storage(tensor), strides: broadcast(tensor, output) };
+                    Source::Other(Some(inputs.len() - 1), InputView::Memory(view))
+                }
+                Input::Index(axis) => {
+                    let steps = (0..output.rank()).map(|i| usize::from(i == *axis)).collect();
+                    Source::Other(None, InputView::Count(steps))
+                }
+            });
+            Epilogue {
+                sources: sources.collect(),
+                program: epilogue.program.compile().expect("fused programs are as large as rows allow"),
+                round: storage(graph.tensor(self.node.c)),
+            }
+        });
+        NodeWork {
+            name: "matmul",
+            inputs,
+            outputs: vec![Some(self.output())],
+            recipe: Arc::new(Plan::new(self.domain, a, b, output, epilogue)),
+        }
+    }
+}
+
+/// What follows on a product.
+#[derive(Clone, Debug)]
+struct Epilogue {
+    program: Compiled,
+    sources: Vec<Source>,
+    /// The type of the tensor that the product would have been.
+    round: Storage,
+}
+
+/// An input of an epilogue.
+#[derive(Clone, Debug)]
+enum Source {
+    /// The product.
+    Product,
+    /// Another tensor: its place among the node's inputs, and how it lies along the output.
+    Other(Option<usize>, InputView),
+}
+
+/// How a matrix lies: the offset of each of a batch, and the strides of rows and columns.
+#[derive(Clone, Debug)]
+struct Matrix {
+    storage: Storage,
+    batch: Walk,
+    row: usize,
+    column: usize,
+}
+
+impl Matrix {
+    /// `tensor` along the batches of `output`.
+    fn new(tensor: &Tensor, output: &Tensor) -> Matrix {
+        let batches = output.rank() - 2;
+        let stride = |axis: usize| if tensor.dims()[axis] == 1 { 0 } else { tensor.strides()[axis] };
+        let pairs = (0..batches).map(|axis| (output.dims()[axis], stride(axis)));
+        Matrix {
+            storage: storage(tensor),
+            batch: Walk::apart(pairs),
+            row: tensor.strides()[batches],
+            column: tensor.strides()[batches + 1],
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Plan {
+    domain: Domain,
+    isa: Isa,
+    a: Matrix,
+    b: Matrix,
+    output: Matrix,
+    /// Extents of the batches, for the epilogue's operands.
+    batches: Vec<usize>,
+    /// Rows, columns, and products of a sum.
+    sizes: [usize; 3],
+    epilogue: Option<Epilogue>,
+}
+
+impl Plan {
+    fn new(domain: Domain, a: &Tensor, b: &Tensor, output: &Tensor, epilogue: Option<Epilogue>) -> Plan {
+        let batches = output.rank() - 2;
+        Plan {
+            domain,
+            isa: Isa::best(),
+            a: Matrix::new(a, output),
+            b: Matrix::new(b, output),
+            output: Matrix::new(output, output),
+            batches: output.dims()[..batches].to_vec(),
+            sizes: [output.dims()[batches], output.dims()[batches + 1], a.dims()[batches + 1]],
+            epilogue,
+        }
+    }
+
+    fn batch(&self) -> usize {
+        self.batches.iter().product()
+    }
+
+    /// Puts values of a row of the product through the epilogue and stores them. `rows` is room for [`SLOTS`] rows of
+    /// `pitch` values.
+    ///
+    /// # Safety
+    /// The place is in the result and nobody else writes it; the addresses are the node's.
+    unsafe fn put<T: Value>(
+        &self,
+        addresses: &Addresses<'_>,
+        [batch, row, column]: [usize; 3],
+        values: &mut [T],
+        rows: &mut [T],
+        pitch: usize,
+    ) {
+        let len = values.len();
+        let mut values = values;
+        if let Some(epilogue) = &self.epilogue {
+            if !matches!((epilogue.round, self.domain), (Storage::F32, Domain::Single) | (Storage::F64, _)) {
+                T::round(epilogue.round, self.isa, values);
+            }
+            let product = values;
+            values = epilogue.program.run(self.isa, rows, pitch, len, |input, to| match &epilogue.sources[input] {
+                Source::Product => to.copy_from_slice(product),
+                Source::Other(place, view) => {
+                    let strides = view.strides();
+                    let [outer @ .., of_row, of_column] = strides else { unreachable!("two dimensions at least") };
+                    let (mut offset, mut rest) = (row * of_row + column * of_column, batch);
+                    for (extent, stride) in self.batches.iter().zip(outer).rev() {
+                        offset += rest % extent * stride;
+                        rest /= extent;
+                    }
+                    match (view, place) {
+                        (InputView::Memory(view), Some(place)) => {
+                            let address = addresses.inputs[*place];
+                            // SAFETY: the operand is broadcast to the output, in which the place is.
+                            unsafe { T::load(view.storage, self.isa, address, offset, *of_column, to) };
+                        }
+                        _ => to.iter_mut().enumerate().for_each(|(i, v)| *v = T::of(offset + i * of_column)),
+                    }
+                }
+            });
+        }
+        let to = &self.output;
+        let offset = to.batch.offset(batch) + row * to.row + column * to.column;
+        // SAFETY: the caller's promise.
+        unsafe { T::store(to.storage, self.isa, values, addresses.output, offset, to.column) };
+    }
+}
+
+impl Recipe for Plan {
+    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
+        match self.domain {
+            Domain::Single => {
+                let spare = if self.epilogue.is_some() { SLOTS * MAX_COLUMNS } else { 0 };
+                let product = Product::new(self.isa, threads, self.batch(), self.sizes, spare);
+                Box::new(Single { plan: self.clone(), product })
+            }
+            _ => Box::new(Wide(self.clone())),
+        }
+    }
+}
+
+/// The addresses of a run, shared with the threads that work on it.
+struct Addresses<'a> {
+    inputs: &'a [*const u8],
+    output: *mut u8,
+}
+
+// SAFETY: the inputs are only read, and each element of the output is written by one thread.
+unsafe impl Sync for Addresses<'_> {}
+
+/// In `f32`.
+#[derive(Debug)]
+struct Single {
+    plan: Plan,
+    product: Product,
+}
+
+impl NodeKernel for Single {
+    fn scratch_bytes(&self) -> usize {
+        self.product.scratch_bytes()
+    }
+
+    unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+        let Plan { a, b, isa, .. } = &self.plan;
+        let a = Side { isa: *isa, matrix: a, sum: a.column, result: a.row, address: inputs[0] };
+        let b = Side { isa: *isa, matrix: b, sum: b.row, result: b.column, address: inputs[1] };
+        let sink = Rows { plan: &self.plan, addresses: Addresses { inputs, output: outputs[0] } };
+        // SAFETY: the caller answers for the tensors and the scratch memory.
+        unsafe { self.product.run(pool, &a, &b, &sink, scratch) };
+    }
+}
+
+/// A matrix as a factor: strides along the sum and along the result.
+struct Side<'a> {
+    isa: Isa,
+    matrix: &'a Matrix,
+    sum: usize,
+    result: usize,
+    address: *const u8,
+}
+
+// SAFETY: the tensor is only read.
+unsafe impl Sync for Side<'_> {}
+
+impl Factor for Side<'_> {
+    unsafe fn gather(&self, batch: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32) {
+        let storage = self.matrix.storage;
+        let base = self.matrix.batch.offset(batch) + k.0 * self.sum + j.0 * self.result;
+        // SAFETY: the places are the matrix's, and `to` takes `width` values for each place of the sum.
+        unsafe {
+            if self.result <= self.sum || k.1 == 1 {
+                for i in 0..k.1 {
+                    let to = std::slice::from_raw_parts_mut(to.add(i * width), width);
+                    storage.load(self.isa, self.address, base + i * self.sum, self.result, &mut to[..j.1]);
+                    to[j.1..].fill(0.0);
+                }
+                return;
+            }
+            let mut values = [0f32; DEPTH];
+            let values = &mut values[..k.1];
+            for lane in 0..width {
+                match lane < j.1 {
+                    true => storage.load(self.isa, self.address, base + lane * self.result, self.sum, values),
+                    false => values.fill(0.0),
+                }
+                for (i, value) in values.iter().enumerate() {
+                    to.add(i * width + lane).write(*value);
+                }
+            }
+        }
+    }
+}
+
+struct Rows<'a> {
+    plan: &'a Plan,
+    addresses: Addresses<'a>,
+}
+
+impl Sink for Rows<'_> {
+    unsafe fn put(&self, batch: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.plan.put(&self.addresses, [batch, row, column], values, spare, MAX_COLUMNS) };
+    }
+}
+
+/// In `f64`.
+#[derive(Debug)]
+struct Wide(Plan);
+
+/// Rows and columns that are computed together, and products that are summed between two loads of the left side.
+const WIDE_ROWS: usize = 8;
+const WIDE_COLUMNS: usize = 128;
+const WIDE_DEPTH: usize = 64;
+
+impl NodeKernel for Wide {
+    unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], _: *mut u8) {
+        let plan = &self.0;
+        let addresses = Addresses { inputs, output: outputs[0] };
+        let addresses = &addresses;
+        let [rows, columns, _] = plan.sizes;
+        let (down, across) = (rows.div_ceil(WIDE_ROWS), columns.div_ceil(WIDE_COLUMNS));
+        pool.run(plan.batch() * down * across, &|unit| {
+            let (column, rest) = (unit % across * WIDE_COLUMNS, unit / across);
+            let (row, batch) = (rest % down * WIDE_ROWS, rest / down);
+            // SAFETY: the block is within the result.
+            unsafe { self.block(addresses, batch, row, column) };
+        });
+    }
+}
+
+impl Wide {
+    /// # Safety
+    /// As [`NodeKernel::run`]; the place is in the result, and blocks are computed by one thread each.
+    unsafe fn block(&self, addresses: &Addresses<'_>, batch: usize, row: usize, column: usize) {
+        let Plan { a, b, sizes: [rows, columns, depth], isa, .. } = &self.0;
+        let (rows, columns) = (WIDE_ROWS.min(rows - row), WIDE_COLUMNS.min(columns - column));
+        let mut sums = [[0f64; WIDE_COLUMNS]; WIDE_ROWS];
+        let mut left = [[0f64; WIDE_DEPTH]; WIDE_ROWS];
+        let mut right = [0f64; WIDE_COLUMNS];
+        let (from_a, from_b) = (a.batch.offset(batch), b.batch.offset(batch));
+        for k in (0..*depth).step_by(WIDE_DEPTH) {
+            let steps = WIDE_DEPTH.min(depth - k);
+            for (i, left) in left[..rows].iter_mut().enumerate() {
+                let offset = from_a + (row + i) * a.row + k * a.column;
+                // SAFETY: the places are the left matrix's.
+                unsafe { a.storage.load_wide(addresses.inputs[0], offset, a.column, &mut left[..steps]) };
+            }
+            for step in 0..steps {
+                let right = &mut right[..columns];
+                let offset = from_b + (k + step) * b.row + column * b.column;
+                // SAFETY: the places are the right matrix's.
+                unsafe { b.storage.load_wide(addresses.inputs[1], offset, b.column, right) };
+                for (sums, left) in sums[..rows].iter_mut().zip(&left) {
+                    isa.run(AddScaled(&mut sums[..columns], right, left[step]));
+                }
+            }
+        }
+        let mut spare = [0f64; SLOTS * WIDE_COLUMNS];
+        for (i, sums) in sums[..rows].iter_mut().enumerate() {
+            let at = [batch, row + i, column];
+            // SAFETY: the caller's promise.
+            unsafe { self.0.put(addresses, at, &mut sums[..columns], &mut spare, WIDE_COLUMNS) };
+        }
+    }
+}
+
+/// `a += b · c`.
+struct AddScaled<'a>(&'a mut [f64], &'a [f64], f64);
+
+impl IsaKernel for AddScaled<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (sum, value) in self.0.iter_mut().zip(self.1) {
+            *sum += value * self.2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::host::nodes::testing::{Bench, noise, unit};
+    use DataType::{BFloat16, Double, Float, Half, Int8, Int32, UInt8};
+    use hipdnn_schemas::{Operation, TensorDef};
+
+    fn node() -> Operation {
+        Operation::Matmul(Matmul { a: TensorUid(0), b: TensorUid(1), c: TensorUid(2) })
+    }
+
+    /// Types of a, b and c; whether strides are those of transposed matrices, or twice those of packed ones.
+    fn check(what: &str, dims: [&[i64]; 3], types: [DataType; 3], transposed: [bool; 3], apart: bool) {
+        let tensors: Vec<TensorDef> = (0..3)
+            .map(|i| {
+                let tensor = TensorDef::new(i as i64, types[i], dims[i]);
+                let (rank, mut strides) = (dims[i].len(), tensor.strides.clone());
+                if transposed[i] {
+                    (strides[rank - 2], strides[rank - 1]) = (1, dims[i][rank - 2]);
+                }
+                let scale = if apart { 2 } else { 1 };
+                tensor.strided(&strides.iter().map(|s| s * scale).collect::<Vec<_>>())
+            })
+            .collect();
+        let mut bench = Bench::new(node(), tensors);
+        let whole = |i: usize| matches!(types[i], Int8 | UInt8);
+        let value = |which: usize, i: usize| match types[which] {
+            Int8 => (noise(i + which * 7919) * 100.0).round(),
+            UInt8 => (noise(i).abs() * 200.0).round(),
+            _ => noise(i + which * 7919),
+        };
+        let a = bench.fill(0, |i| value(0, i));
+        let b = bench.fill(1, |i| value(1, i));
+        let dims = dims.map(|dims| dims.iter().map(|d| *d as usize).collect::<Vec<_>>());
+        let batches = dims[2].len() - 2;
+        let [rows, columns, depth] = [dims[2][batches], dims[2][batches + 1], dims[0][batches + 1]];
+        let batch_of = |side: usize, batch: usize| {
+            let (mut index, mut step, mut rest) = (0, 1, batch);
+            for axis in (0..batches).rev() {
+                let at = rest % dims[2][axis];
+                rest /= dims[2][axis];
+                index += if dims[side][axis] == 1 { 0 } else { at * step };
+                step *= dims[side][axis];
+            }
+            index
+        };
+        for threads in [1, 3] {
+            let got = &bench.run(threads)[&2];
+            for (n, got) in got.iter().enumerate() {
+                let (batch, i, j) = (n / (rows * columns), n / columns % rows, n % columns);
+                let product = |k: usize| {
+                    let x = a[(batch_of(0, batch) * rows + i) * depth + k];
+                    x * b[(batch_of(1, batch) * depth + k) * columns + j]
+                };
+                let value: f64 = (0..depth).map(product).sum();
+                let magnitude: f64 = (0..depth).map(|k| product(k).abs()).sum();
+                // n products summed in any order: within (n + 1)·u·Σ|x·y|; whole numbers are exact. Then the rounding.
+                let u = if types.contains(&Double) || whole(0) { f64::EPSILON } else { 2f64.powi(-24) };
+                let error = (depth + 1) as f64 * u * magnitude;
+                let bound = match types[2] {
+                    Int32 => 0.5,
+                    Double => error + f64::EPSILON * value.abs(),
+                    to => error + unit(to).0 * (value.abs() + error) + unit(to).1,
+                };
+                assert!((got - value).abs() <= bound, "{what} {types:?} at {n}: {got}, wanted {value} ± {bound:e}");
+            }
+        }
+    }
+
+    #[test]
+    fn products_are_what_loops_give() {
+        type Case<'a> = (&'a str, [&'a [i64]; 3]);
+        let cases: [Case<'_>; 8] = [
+            ("one element", [&[1, 1], &[1, 1], &[1, 1]]),
+            ("odd", [&[5, 7], &[7, 3], &[5, 3]]),
+            ("a row", [&[1, 300], &[300, 130], &[1, 130]]),
+            ("a column", [&[33, 300], &[300, 1], &[33, 1]]),
+            ("long", [&[3, 3000], &[3000, 4], &[3, 4]]),
+            ("batches", [&[3, 17, 20], &[3, 20, 35], &[3, 17, 35]]),
+            ("a batch of one side only", [&[2, 3, 9, 8], &[1, 3, 8, 10], &[2, 3, 9, 10]]),
+            ("both broadcast", [&[2, 1, 4, 5], &[1, 3, 5, 6], &[2, 3, 4, 6]]),
+        ];
+        for (what, dims) in cases {
+            for transposed in [[false; 3], [true, false, false], [false, true, false], [true; 3]] {
+                check(what, dims, [Float; 3], transposed, false);
+            }
+            check(what, dims, [Float; 3], [false; 3], true);
+            for types in [
+                [Half; 3],
+                [BFloat16; 3],
+                [Half, BFloat16, Float],
+                [Double; 3],
+                [Float, Double, Half],
+                [Int8, Int8, Int32],
+                [UInt8, Int8, Float],
+            ] {
+                check(what, dims, types, [false, true, false], false);
+            }
+        }
+    }
+
+    #[test]
+    fn other_types_are_declined() {
+        let tensors = |types: [DataType; 3]| (0..3).map(|i| TensorDef::new(i, types[i as usize], &[2, 2])).collect();
+        for (types, want) in [
+            ([DataType::Fp8E4M3, Float, Float], "a (tensor 0) is fp8_e4m3"),
+            ([Float, Int32, Float], "b (tensor 1) is int32"),
+            ([Float, Float, DataType::Int64], "c (tensor 2) is int64"),
+        ] {
+            let got = Bench::declined(node(), tensors(types));
+            assert!(got.contains(want), "{got}");
+        }
+    }
+}
