@@ -31,6 +31,22 @@ float med3(float a, float b, float c)
 }
 template <class X> X med3i(X a, X b, X c) { return std::max(std::min(a, b), std::min(std::max(a, b), c)); }
 i32 s24(u32 x) { return (i32)(x << 8) >> 8; }
+// 53 bits of 2/pi, where the segment and the exponent of the value say.
+double trig_preop(double value, u32 segment)
+{
+    static const u64 two_over_pi[] = {0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561, 0xb7246e3a424dd2e0,
+        0x06492eea09d1921c, 0xfe1deb1cb129a73e, 0xe88235f52ebb4484, 0xe99c7026b45f7e41, 0x3991d639835339f4, 0x9c845f8bbdf9283b, 0x1ff897ffde05980f,
+        0xef2f118b5a0a6d1f, 0x6d367ecf27cb09b7, 0x4f463f669e5fea2d, 0x7527bac7ebe5f17b, 0x3d0739f78a5292ea, 0x6bfb5fb11f8d5d08, 0x56033046fc7b6bab};
+    int exponent = bits<u64>(value) >> 52 & 0x7ff;
+    u32 shift    = (segment & 31) * 53 + (exponent > 1077 ? exponent - 1077 : 0);
+    u64 segment_bits = 0;
+    for(u32 bit = shift; bit < shift + 53; bit++)
+    {
+        u32 word     = bit / 64;
+        segment_bits = segment_bits << 1 | (word < sizeof two_over_pi / 8 ? two_over_pi[word] >> (63 - bit % 64) & 1 : 0);
+    }
+    return ldexp((double)segment_bits, -53 - (int)shift + (exponent >= 1968 ? 128 : 0));
+}
 
 template <class RD> void compare(Wave& w, const Inst& i, RD cond, bool cmpx)
 {
@@ -125,6 +141,7 @@ void vector_table()
     VF("v_rndne_f32", rintf(a)); VF("v_fract_f32", a - floorf(a));
     VD("v_rcp_f64", 1 / a); VD("v_rsq_f64", 1 / sqrt(a)); VD("v_sqrt_f64", sqrt(a)); VD("v_floor_f64", floor(a)); VD("v_ceil_f64", ceil(a)); VD("v_trunc_f64", trunc(a)); VD("v_rndne_f64", rint(a)); VD("v_fract_f64", a - floor(a));
     D("v_ldexp_f32", LANES wrf(w, i, l, ldexpf(AF(1), (i32)A32(2))););
+    D("v_trig_preop_f64", LANES wrd(w, i, l, trig_preop(AD(1), A32(2))););
     D("v_ldexp_f64", LANES wrd(w, i, l, ldexp(AD(1), (i32)A32(2))););
     D("v_frexp_mant_f32", LANES { float a = AF(1); int e; wrf(w, i, l, std::isfinite(a) ? frexpf(a, &e) : a); });
     D("v_frexp_exp_i32_f32", LANES { float a = AF(1); int e = 0; if(std::isfinite(a)) frexpf(a, &e); wr32(w, i.o[0], l, e); });

@@ -155,11 +155,6 @@ const HELPERS: &[Helper] = &[
 }",
         uses: &["exp", "log1p", "fabs"],
     },
-    Helper {
-        name: "tanh_bwd",
-        text: "DEVICE real tanh_bwd(real x, real dy) { real t = MATH(tanh)(x); return dy * (real(1) - t * t); }",
-        uses: &["tanh"],
-    },
 ];
 
 /// What each mode means; the same as on the host engine.
@@ -205,7 +200,8 @@ fn formula(mode: PointwiseMode, p: &Parameters) -> Option<Formula> {
         SigmoidFwd => ("sigmoid($0)", &[]),
         SigmoidBwd => ("$1 * sigmoid_slope($0)", &[]),
         TanhFwd => ("MATH(tanh)($0)", &[]),
-        TanhBwd => ("tanh_bwd($0, $1)", &[]),
+        // 1 - tanh² x = 4·s'(2x)
+        TanhBwd => ("$1 * (real(4) * sigmoid_slope(real(2) * $0))", &[]),
         EluFwd => ("elu($0, $a)", &[p.elu_alpha]),
         EluBwd => ("elu_bwd($0, $1, $a)", &[p.elu_alpha]),
         SoftplusFwd => ("softplus($0, $a)", &[p.softplus_beta]),

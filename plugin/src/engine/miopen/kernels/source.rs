@@ -196,7 +196,10 @@ impl Writer<'_> {
         for (i, value) in work.program.scalars.iter().enumerate() {
             self.real(&format!("p{i}"), f64::from(*value));
         }
-        self.strided("y", &work.loops.output.axes, 0);
+        self.strided("y", &work.loops.output.axes);
+        // As large as the structure, which ends at a multiple of its pointers' alignment.
+        let bytes = self.arguments.bytes.len().next_multiple_of(8);
+        self.arguments.bytes.resize(bytes, 0);
     }
 
     fn memory_type(&self, element: Element) -> &'static str {
@@ -246,11 +249,10 @@ impl Writer<'_> {
         }
     }
 
-    /// Declares `<name>_at`, the offset by all axes from `begin` on but those that the lanes differ in; gives whether
-    /// the lanes differ.
-    fn strided(&mut self, name: &str, axes: &[Axis], begin: usize) {
+    /// Declares `<name>_at`, the offset for the first lane.
+    fn strided(&mut self, name: &str, axes: &[Axis]) {
         let mut terms = Vec::new();
-        for (d, axis) in axes.iter().enumerate().skip(begin) {
+        for (d, axis) in axes.iter().enumerate() {
             let index = self.loop_index(d);
             match axis.stride {
                 0 => {}
@@ -269,7 +271,7 @@ impl Writer<'_> {
     /// Declares `<name>_at`, the offset of an input for the first lane, where no axis has a window.
     fn offset(&mut self, name: &str, place: usize) {
         let loops = self.work.loops;
-        self.strided(name, &loops.inputs[place].axes, 0);
+        self.strided(name, &loops.inputs[place].axes);
     }
 
     /// Declares `v<slot>`, the values of an input for each lane, as they are in memory.
