@@ -9,7 +9,7 @@ use hipdnn_sdk_bindings::library::{Library, Lookup};
 use super::*;
 use crate::engine::miopen::convolution::{DataType, Direction, TensorShape};
 use crate::engine::miopen::device::Devices;
-use crate::engine::miopen::gpu::{DeviceMemory, Stream, gpu};
+use crate::engine::miopen::gpu::{DeviceMemory, OnDevice, Stream, gpu};
 
 /// What the emulated HIP tells and does for tests; a real one has none of it.
 struct Emulator(Library);
@@ -48,6 +48,16 @@ impl Emulator {
         alive
     }
 
+    /// How many failures were made on demand.
+    fn failures(&self) -> u64 {
+        const INJECTED: usize = 15;
+        let mut counters = [0u64; INJECTED + 1];
+        let get: unsafe extern "C" fn(*mut u64, usize) = self.function(c"hipemu_get_counters");
+        // SAFETY: as above.
+        unsafe { get(counters.as_mut_ptr(), size_of_val(&counters)) };
+        counters[INJECTED]
+    }
+
     fn calls(&self, name: &CStr) -> u64 {
         let count: unsafe extern "C" fn(*const c_char) -> u64 = self.function(c"hipemu_call_count");
         // SAFETY: the name ends in NUL.
@@ -75,11 +85,6 @@ impl Emulator {
         unsafe { limit(total, single) };
     }
 
-    fn skip_launches(&self, skip: bool) {
-        let set: unsafe extern "C" fn(c_int) = self.function(c"hipemu_skip_launches");
-        // SAFETY: a number.
-        unsafe { set(skip.into()) };
-    }
 }
 
 /// Tests that count or fail the process's HIP calls run one at a time.
@@ -255,9 +260,13 @@ struct Buffers {
 
 impl Buffers {
     fn new(device: &Device, problem: &ConvolutionProblem, workspace: usize, seed: u64) -> Buffers {
+        Buffers::try_new(device, problem, workspace, seed).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn try_new(device: &Device, problem: &ConvolutionProblem, workspace: usize, seed: u64) -> Result<Buffers, Error> {
         let gpu = device.gpu();
-        let _entered = device.enter().expect("the device");
-        let stream = Stream::new(gpu).expect("a stream");
+        let _entered = device.enter()?;
+        let stream = Stream::new(gpu)?;
         let [mut x, mut w, mut y] =
             [(&problem.x, 1), (&problem.w, 2), (&problem.y, 3)].map(|(shape, n)| Data::random(shape, seed * 8 + n));
         let output = match problem.direction {
@@ -274,15 +283,16 @@ impl Buffers {
             Direction::BackwardData => *expected.at(xi) += *y.at(yi) * *w.at(wi),
             Direction::BackwardWeights => *expected.at(wi) += *x.at(xi) * *y.at(yi),
         });
-        let tensors = [x, w, y].map(|data| {
-            let memory = DeviceMemory::new(gpu, data.shape.bytes()).expect("memory");
-            memory.write(0, &data.bytes(), &stream).expect("a copy");
-            (data, memory)
-        });
-        let workspace = DeviceMemory::new(gpu, workspace).expect("memory");
+        let upload = |data: Data| {
+            let memory = DeviceMemory::new(gpu, data.shape.bytes())?;
+            memory.write(0, &data.bytes(), &stream)?;
+            Ok::<_, Error>((data, memory))
+        };
+        let tensors = [upload(x)?, upload(w)?, upload(y)?];
+        let workspace = DeviceMemory::new(gpu, workspace)?;
         let buffers = Buffers { tensors, workspace, expected, stream };
-        buffers.output(problem).1.fill(0xff, &buffers.stream).expect("a fill");
-        buffers
+        buffers.output(problem).1.fill(0xff, &buffers.stream)?;
+        Ok(buffers)
     }
 
     fn output(&self, problem: &ConvolutionProblem) -> &(Data, DeviceMemory) {
@@ -587,4 +597,101 @@ fn nothing_is_left_when_device_and_plans_are_gone() {
     drop(buffers);
     drop(plan);
     assert_eq!(emulator.alive(), before);
+}
+
+/// Every HIP call fails once: MIOpen's, and ours.
+#[test]
+fn any_failing_call_is_survived() {
+    let (Some(_), Some(emulator)) = (device(), Emulator::find()) else { return };
+    let _alone = alone();
+    let problem = PLAIN.problem();
+    // One solver, so that a failure is not hidden by the next.
+    let policy = Policy { allow: Some(vec![problem.direction.naive_solver()]), ..Policy::default() };
+    let attempt = |device: &Arc<Device>| {
+        let prepared = prepare(device, &problem, &policy, &Store::disabled())?;
+        let buffers = Buffers::try_new(device, &problem, prepared.workspace_bytes(), 1)?;
+        buffers.launch(&prepared)?;
+        buffers.stream.synchronize()
+    };
+    let warm = Devices::default();
+    attempt(&warm.current().expect("a device")).expect("a solver");
+    drop(warm);
+    let before = emulator.alive();
+    let (mut failed, mut nth) = (0, 0);
+    loop {
+        nth += 1;
+        const ERRORS: [c_int; 3] = [999, 2, 1];
+        let failures = emulator.failures();
+            eprintln!("call {nth}");
+        }
+        emulator.fail(c"*", nth, ERRORS[nth as usize % ERRORS.len()]);
+        let devices = Devices::default();
+        let result = devices.current().and_then(|device| attempt(&device));
+        emulator.calm();
+        if emulator.failures() == failures {
+            result.expect("nothing failed");
+            break;
+        }
+        if let Err(error) = &result {
+            assert!(error.to_string().contains(" gave "), "call {nth}: {error}");
+            failed += 1;
+        }
+        let device = devices.current().expect("a device");
+        let prepared = check(&device, &problem, &policy, &Store::disabled());
+        assert!(prepared.is_recorded(), "call {nth}: {}", prepared.describe());
+        drop((prepared, device, devices));
+        assert_eq!(emulator.alive(), before, "call {nth}: {result:?}");
+    }
+    println!("{} calls failed, {failed} of them with an error", nth - 1);
+    assert!(nth > 60 && failed > 30, "{nth} {failed}");
+}
+
+#[test]
+fn the_callers_device_stays_and_default_streams_are_the_plans() {
+    let Ok(gpu) = gpu() else { return };
+    if gpu.devices() < 2 {
+        println!("skipped: one device");
+        return;
+    }
+    let _alone = alone();
+    let current = || gpu.current_device().expect("a device");
+    let caller = current();
+    let other = i32::from(caller == 0);
+    let devices = Devices::default();
+    let device = {
+        let _entered = OnDevice::enter(gpu, other).expect("the other device");
+        devices.current().expect("a device")
+    };
+    assert_eq!((device.ordinal(), current()), (other, caller));
+    let problem = PLAIN.problem();
+    for recorded in [true, false] {
+        let policy = Policy { recorded, ..Policy::default() };
+        let prepared = prepare(&device, &problem, &policy, &Store::disabled()).expect("a solver");
+        assert_eq!(current(), caller, "after building");
+        let mut buffers = Buffers::new(&device, &problem, prepared.workspace_bytes(), 2);
+        buffers.launch(&prepared).expect("a launch on a stream of the other device");
+        assert_eq!(current(), caller, "after a launch");
+        buffers.compare(&problem);
+        buffers.output(&problem).1.fill(0xff, &buffers.stream).expect("a fill");
+        buffers.stream.synchronize().expect("the fill");
+        let [x, w, y] = &buffers.tensors;
+        // SAFETY: buffers of the problem's sizes and of the plan's workspace, waited for below.
+        let launched = unsafe {
+            prepared.launch(
+                std::ptr::null_mut(),
+                x.1.address(),
+                w.1.address(),
+                y.1.address(),
+                buffers.workspace.address(),
+            )
+        };
+        launched.expect("a launch on the default stream");
+        assert_eq!(current(), caller, "after a launch on the default stream");
+        let _entered = OnDevice::enter(gpu, other).expect("the other device");
+        // SAFETY: it takes nothing.
+        let waited = unsafe { (gpu.hip.hipDeviceSynchronize)() };
+        assert_eq!(waited, hipdnn_sdk_bindings::hip::hipError_t::hipSuccess);
+        buffers.stream = Stream::new(gpu).expect("a stream");
+        buffers.compare(&problem);
+    }
 }

@@ -79,8 +79,7 @@ impl DeviceMemory {
                 stream.raw(),
             )
         };
-        // Waited for even if it failed: the host memory must not be in use when this returns.
-        let waited = stream.synchronize();
+        let waited = stream.settle();
         self.gpu.check_hip(status, "hipMemcpyAsync").and(waited)
     }
 
@@ -104,7 +103,7 @@ impl DeviceMemory {
                 stream.raw(),
             )
         };
-        let waited = stream.synchronize();
+        let waited = stream.settle();
         self.gpu.check_hip(status, "hipMemcpyAsync").and(waited)
     }
 

@@ -50,6 +50,14 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Waits as well as can be: host memory that the stream's work uses is given back after this. A wait that fails says
+    /// that the work failed, and so is over, or that there was no wait; a second one tells.
+    pub(super) fn settle(&self) -> Result<(), Error> {
+        self.synchronize().inspect_err(|_| drop(self.synchronize()))
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         // SAFETY: `new` made it, and nobody has it any more.
