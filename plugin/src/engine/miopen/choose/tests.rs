@@ -84,7 +84,6 @@ impl Emulator {
         // SAFETY: two numbers.
         unsafe { limit(total, single) };
     }
-
 }
 
 /// Tests that count or fail the process's HIP calls run one at a time.
@@ -622,8 +621,6 @@ fn any_failing_call_is_survived() {
         nth += 1;
         const ERRORS: [c_int; 3] = [999, 2, 1];
         let failures = emulator.failures();
-            eprintln!("call {nth}");
-        }
         emulator.fail(c"*", nth, ERRORS[nth as usize % ERRORS.len()]);
         let devices = Devices::default();
         let result = devices.current().and_then(|device| attempt(&device));
