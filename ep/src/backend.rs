@@ -20,6 +20,9 @@ use crate::workspace::Workspace;
 /// The engine whose tensors are in the host's memory.
 pub(crate) const HOST_ENGINE: &str = "HOST_RS_ENGINE";
 
+/// Engines that are known to want tensors in a GPU's memory, which the provider has not, even if a user asks for them.
+const DEVICE_ENGINES: [&str; 3] = ["MIOPEN_RS_ENGINE", "MIOPEN_ENGINE", "MIOPEN_ENGINE_DETERMINISTIC"];
+
 /// A backend library with the plugins it was told to load. Sessions of a process that want the same share one.
 pub(crate) struct Context {
     backend: &'static Backend,
@@ -265,6 +268,10 @@ impl Context {
             let engine = config.child(AttributeName::ENGINECFG_ENGINE)?;
             let id = engine.get::<i64>(AttributeName::ENGINE_GLOBAL_INDEX)?;
             let name = self.engine_name(id, &engine);
+            if DEVICE_ENGINES.contains(&name.as_str()) {
+                refusals.push(format!("{name} wants tensors in a GPU's memory"));
+                continue;
+            }
             if wish.host_memory_only && name != HOST_ENGINE && wish.engine.as_deref() != Some(&name) {
                 refusals.push(format!("{name} is not known to take tensors in the host's memory"));
                 continue;

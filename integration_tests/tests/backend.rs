@@ -130,41 +130,49 @@ fn the_plugin_beside_the_library_is_found_and_described() {
     let mut count = 0;
     // SAFETY: handle and pointer are valid.
     client.check(unsafe { table.get_engine_count.expect("exported")(handle.raw(), &mut count) }).expect("a count");
-    assert_eq!(count, 1);
+    assert_eq!(count, 2);
 
-    let (mut id, mut sizes) = (0i64, [0usize; 4]);
-    let [name_len, plugin_len, version_len, type_len] = &mut sizes;
     let null = std::ptr::null_mut::<c_char>();
     let info = table.get_engine_info.expect("exported");
-    // SAFETY: null buffers with valid lengths ask for the sizes.
-    let status =
-        unsafe { info(handle.raw(), 0, &mut id, null, name_len, null, plugin_len, null, version_len, null, type_len) };
-    client.check(status).expect("sizes");
-    let mut texts = sizes.map(|size| vec![0u8; size]);
-    let [name, plugin, version, kind] = &mut texts;
-    // SAFETY: the buffers are as large as their lengths say.
-    let status = unsafe {
-        info(
-            handle.raw(),
-            0,
-            &mut id,
-            name.as_mut_ptr().cast(),
-            &mut sizes[0],
-            plugin.as_mut_ptr().cast(),
-            &mut sizes[1],
-            version.as_mut_ptr().cast(),
-            &mut sizes[2],
-            kind.as_mut_ptr().cast(),
-            &mut sizes[3],
-        )
-    };
-    client.check(status).expect("texts");
-    let texts = texts.map(|text| CString::from_vec_with_nul(text).expect("terminated").into_string().expect("UTF-8"));
-    assert_eq!((id, texts[0].as_str()), (engine_id(HOST), HOST));
-    assert!(texts[1..].iter().all(|text| !text.is_empty()), "{texts:?}");
+    let mut engines = Vec::new();
+    for index in 0..count {
+        let (mut id, mut sizes) = (0i64, [0usize; 4]);
+        let [name_len, plugin_len, version_len, type_len] = &mut sizes;
+        // SAFETY: null buffers with valid lengths ask for the sizes.
+        let status = unsafe {
+            info(handle.raw(), index, &mut id, null, name_len, null, plugin_len, null, version_len, null, type_len)
+        };
+        client.check(status).expect("sizes");
+        let mut texts = sizes.map(|size| vec![0u8; size]);
+        let [name, plugin, version, kind] = &mut texts;
+        // SAFETY: the buffers are as large as their lengths say.
+        let status = unsafe {
+            info(
+                handle.raw(),
+                index,
+                &mut id,
+                name.as_mut_ptr().cast(),
+                &mut sizes[0],
+                plugin.as_mut_ptr().cast(),
+                &mut sizes[1],
+                version.as_mut_ptr().cast(),
+                &mut sizes[2],
+                kind.as_mut_ptr().cast(),
+                &mut sizes[3],
+            )
+        };
+        client.check(status).expect("texts");
+        let text = |bytes| CString::from_vec_with_nul(bytes).expect("terminated").into_string().expect("UTF-8");
+        let texts = texts.map(text);
+        assert_eq!(id, engine_id(&texts[0]));
+        assert!(texts[1..].iter().all(|text| !text.is_empty()), "{texts:?}");
+        engines.push(texts[0].clone());
+    }
+    engines.sort();
+    assert_eq!(engines, [HOST, "MIOPEN_RS_ENGINE"], "engines are listed whatever devices there are");
     // SAFETY: as above, with an index that is out of range.
     let status =
-        unsafe { info(handle.raw(), 1, &mut id, null, &mut sizes[0], null, &mut 0, null, &mut 0, null, &mut 0) };
+        unsafe { info(handle.raw(), count, &mut 0, null, &mut 0, null, &mut 0, null, &mut 0, null, &mut 0) };
     assert_eq!(status, Status::BAD_PARAM);
 
     let by_name = table.get_engine_id_by_name.expect("exported");

@@ -33,6 +33,7 @@ use self::plan::{Choices, MiopenPlan};
 use self::settings::Settings;
 use self::store::Store;
 use super::{Applicable, Declined, Engine, Plan, engine_id};
+use crate::device::miopen_engine;
 use crate::error::Error;
 
 /// `MIOPEN_RS_ENGINE`.
@@ -60,6 +61,7 @@ impl Engine for Miopen {
     }
 
     fn applicable<'g>(&self, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Declined> {
+        miopen_engine()?;
         let devices = Devices::get();
         let device = devices.current().map_err(|error| Declined::Unavailable(error.to_string()))?;
         let stages = fuse::fuse(graph, lower::lower(graph)?);
