@@ -39,7 +39,10 @@ operations! {
     RmsNorm "RMSNormAttributes": nodes::rmsnorm::lower,
     RmsNormBackward "RMSNormBackwardAttributes": nodes::rmsnorm::lower_backward,
     Matmul "MatmulAttributes": nodes::matmul::lower,
+    Sdpa "SdpaAttributes": nodes::sdpa::lower,
     Reduction "ReductionAttributes": nodes::reduction::lower,
+    ResampleFwd "ResampleFwdAttributes": nodes::resample::lower,
+    ResampleBwd "ResampleBwdAttributes": nodes::resample::lower_backward,
 }
 
 /// Types of a convolution's input, filter and output, in any mix.

@@ -409,7 +409,7 @@ pub(super) fn broadcast(tensor: &Tensor, output: &Tensor) -> Vec<usize> {
 
 /// Entries of a list for (batch, channel, spatial…), with `missing` for the spatial dimensions that are not there: they
 /// come first.
-fn lift(list: &[usize], missing: usize) -> [usize; 5] {
+pub(super) fn lift(list: &[usize], missing: usize) -> [usize; 5] {
     let mut lifted = [missing; 5];
     lifted[..2].copy_from_slice(&list[..2]);
     lifted[5 - (list.len() - 2)..].copy_from_slice(&list[2..]);
@@ -417,7 +417,7 @@ fn lift(list: &[usize], missing: usize) -> [usize; 5] {
 }
 
 /// [`lift`] for lists of the spatial dimensions alone.
-fn lift_spatial(list: &[i64], missing: usize) -> [usize; 3] {
+pub(super) fn lift_spatial(list: &[i64], missing: usize) -> [usize; 3] {
     let mut lifted = [missing; 3];
     for (to, from) in lifted[3 - list.len()..].iter_mut().zip(list) {
         *to = usize::try_from(*from).expect("a checked convolution has no negative entries");

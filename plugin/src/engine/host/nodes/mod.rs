@@ -7,10 +7,12 @@ pub mod convolution;
 pub mod batchnorm;
 pub mod layernorm;
 pub mod rmsnorm;
+pub mod sdpa;
 pub mod matmul;
 pub mod normalization;
 pub mod product;
 pub mod reduction;
+pub mod resample;
 #[cfg(test)]
 mod testing;
 pub mod view;

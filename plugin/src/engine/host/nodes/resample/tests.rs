@@ -1,0 +1,288 @@
+//! Pooling and its gradient against loops in f64.
+
+use hipdnn_schemas::{DataType, Operation, PaddingMode, ResampleBwd, ResampleFwd, ResampleMode, TensorDef, TensorUid};
+
+use crate::engine::host::nodes::testing::{Bench, noise, unit};
+use DataType::{BFloat16, Double, Float, Half, Int8, Int32, Int64};
+
+struct Case {
+    what: &'static str,
+    x: &'static [i64],
+    window: &'static [i64],
+    stride: &'static [i64],
+    pads: [&'static [i64]; 2],
+    /// Whether a window may hang over the end.
+    over: bool,
+}
+
+const CASES: &[Case] = &[
+    Case { what: "2 by 2", x: &[2, 3, 6, 8], window: &[2, 2], stride: &[2, 2], pads: [&[0, 0], &[0, 0]], over: false },
+    Case { what: "padded", x: &[1, 5, 7, 9], window: &[3, 3], stride: &[2, 2], pads: [&[1, 1], &[1, 1]], over: false },
+    Case {
+        what: "overlapping",
+        x: &[2, 2, 5, 6],
+        window: &[3, 2],
+        stride: &[1, 1],
+        pads: [&[0, 1], &[2, 0]],
+        over: false,
+    },
+    Case { what: "gaps", x: &[1, 2, 9, 11], window: &[2, 1], stride: &[3, 4], pads: [&[0, 0], &[0, 0]], over: false },
+    Case { what: "all", x: &[3, 130, 4, 5], window: &[4, 5], stride: &[1, 1], pads: [&[0, 0], &[0, 0]], over: false },
+    Case { what: "a row", x: &[2, 3, 300], window: &[3], stride: &[1], pads: [&[2], &[1]], over: false },
+    Case {
+        what: "over the end",
+        x: &[1, 2, 6, 7],
+        window: &[3, 2],
+        stride: &[2, 2],
+        pads: [&[0, 0], &[0, 1]],
+        over: true,
+    },
+    Case {
+        what: "three dimensions",
+        x: &[1, 3, 4, 5, 6],
+        window: &[2, 3, 2],
+        stride: &[1, 2, 2],
+        pads: [&[1, 0, 1], &[0, 2, 1]],
+        over: false,
+    },
+    Case {
+        what: "mostly padding",
+        x: &[1, 2, 2, 3],
+        window: &[2, 2],
+        stride: &[1, 1],
+        pads: [&[3, 2], &[2, 4]],
+        over: false,
+    },
+];
+
+const MODES: [(ResampleMode, PaddingMode); 4] = [
+    (ResampleMode::MaxPool, PaddingMode::NegInf),
+    (ResampleMode::MaxPool, PaddingMode::Zero),
+    (ResampleMode::AvgPoolExcludePadding, PaddingMode::Zero),
+    (ResampleMode::AvgPoolIncludePadding, PaddingMode::Zero),
+];
+
+impl Case {
+    fn y(&self) -> Vec<i64> {
+        let extent = |axis: usize| {
+            let room = self.x[2 + axis] + self.pads[0][axis] + self.pads[1][axis] - self.window[axis];
+            let up = if self.over { self.stride[axis] - 1 } else { 0 };
+            (room + up) / self.stride[axis] + 1
+        };
+        self.x[..2].iter().copied().chain((0..self.window.len()).map(extent)).collect()
+    }
+
+    /// The places of the image (if inside) of each tap of a window of a channel, in order.
+    fn taps(&self, at: &[usize]) -> Vec<Option<usize>> {
+        let mut taps = vec![Some(0)];
+        for (axis, out) in at.iter().enumerate() {
+            let extent = self.x[2 + axis];
+            taps = taps
+                .into_iter()
+                .flat_map(|flat: Option<usize>| {
+                    (0..self.window[axis]).map(move |tap| {
+                        let place = *out as i64 * self.stride[axis] + tap - self.pads[0][axis];
+                        flat.filter(|_| (0..extent).contains(&place))
+                            .map(|flat| flat * extent as usize + place as usize)
+                    })
+                })
+                .collect();
+        }
+        taps
+    }
+
+    fn windows(&self) -> Vec<Vec<usize>> {
+        let mut all = vec![vec![]];
+        for extent in &self.y()[2..] {
+            let extent = *extent as usize;
+            all =
+                all.into_iter().flat_map(|at: Vec<usize>| (0..extent).map(move |i| [&at[..], &[i]].concat())).collect();
+        }
+        all
+    }
+}
+
+fn tensors(case: &Case, types: [DataType; 3], last: bool) -> Vec<TensorDef> {
+    let y = case.y();
+    let tensor = |uid: i64, dims: &[i64]| {
+        let tensor = TensorDef::new(uid, types[uid as usize], dims);
+        if last { tensor.channels_last() } else { tensor }
+    };
+    vec![tensor(0, case.x), tensor(1, &y), tensor(2, &y)]
+}
+
+fn forward(case: &Case, (resample_mode, padding_mode): (ResampleMode, PaddingMode)) -> ResampleFwd {
+    let index = (resample_mode == ResampleMode::MaxPool).then_some(TensorUid(2));
+    ResampleFwd {
+        x: TensorUid(0),
+        y: TensorUid(1),
+        index,
+        pre_padding: case.pads[0].to_vec(),
+        post_padding: case.pads[1].to_vec(),
+        stride: case.stride.to_vec(),
+        window: case.window.to_vec(),
+        resample_mode,
+        padding_mode,
+        generate_index: Some(index.is_some()),
+    }
+}
+
+fn backward(case: &Case, mode: (ResampleMode, PaddingMode)) -> ResampleBwd {
+    let forward = forward(case, mode);
+    ResampleBwd {
+        dy: TensorUid(1),
+        dx: TensorUid(0),
+        index: forward.index,
+        pre_padding: forward.pre_padding,
+        post_padding: forward.post_padding,
+        stride: forward.stride,
+        window: forward.window,
+        resample_mode: forward.resample_mode,
+        padding_mode: forward.padding_mode,
+    }
+}
+
+/// (value, sum of magnitudes, index) of a window of a channel.
+fn pool(case: &Case, (mode, padding): (ResampleMode, PaddingMode), image: &[f64], at: &[usize]) -> (f64, f64, f64) {
+    let taps = case.taps(at);
+    let inside: Vec<usize> = taps.iter().flatten().copied().collect();
+    if mode == ResampleMode::MaxPool {
+        let candidates = taps.iter().filter_map(|tap| match tap {
+            Some(place) => Some((image[*place], *place as f64)),
+            None => (padding == PaddingMode::Zero).then_some((0.0, -1.0)),
+        });
+        let best = candidates.reduce(|best, other| if other.0 > best.0 { other } else { best });
+        let (value, index) = best.unwrap_or((f64::NEG_INFINITY, -1.0));
+        return (value, 0.0, index);
+    }
+    let count = if mode == ResampleMode::AvgPoolIncludePadding { taps.len() } else { inside.len().max(1) } as f64;
+    let sum: f64 = inside.iter().map(|place| image[*place]).sum();
+    (sum / count, inside.iter().map(|place| image[*place].abs()).sum::<f64>() / count, 0.0)
+}
+
+#[test]
+fn windows_are_what_loops_give() {
+    for case in CASES {
+        for (i, mode) in MODES.iter().enumerate() {
+            for types in [[Float, Float, Int32], [Half, Half, Int64], [BFloat16, Float, Int32], [Double, Half, Int32]] {
+                for last in [false, true] {
+                    let mut bench =
+                        Bench::new(Operation::ResampleFwd(forward(case, *mode)), tensors(case, types, last));
+                    // Few different values, so that there are equal ones.
+                    let x = bench.fill(0, |n| (noise(n + i) * 8.0).round() / 8.0);
+                    let channels = (case.x[0] * case.x[1]) as usize;
+                    let image = x.len() / channels;
+                    let windows = case.windows();
+                    for threads in [1, 3] {
+                        let got = bench.run(threads);
+                        for channel in 0..channels {
+                            for (w, at) in windows.iter().enumerate() {
+                                let image = &x[channel * image..][..image];
+                                let (value, magnitude, index) = pool(case, *mode, image, at);
+                                let n = channel * windows.len() + w;
+                                let what = format!("{} {mode:?} {types:?} {last} at {n}", case.what);
+                                let (relative, least) = if types[1] == Double { (0.0, 0.0) } else { unit(types[1]) };
+                                // Sums of n values in f64, then the rounding.
+                                let error = case.window.iter().product::<i64>() as f64 * f64::EPSILON * magnitude;
+                                let bound = error + relative * (value.abs() + error) + least;
+                                let same = got[&1][n] == value || (got[&1][n] - value).abs() <= bound;
+                                assert!(same, "{what}: {}, wanted {value}", got[&1][n]);
+                                if mode.0 == ResampleMode::MaxPool {
+                                    assert_eq!(got[&2][n], index, "{what}");
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_are_what_loops_give() {
+    for case in CASES {
+        for mode in MODES {
+            for types in [[Float, Float, Int32], [Half, BFloat16, Int64]] {
+                for last in [false, true] {
+                    let node = Operation::ResampleBwd(backward(case, mode));
+                    let mut bench = Bench::new(node, tensors(case, types, last));
+                    let dy = bench.fill(1, noise);
+                    let channels = (case.x[0] * case.x[1]) as usize;
+                    let image = case.x[2..].iter().product::<i64>() as usize;
+                    let windows = case.windows();
+                    // Any tap of the window, inside or not, as the forward pass would choose for some image.
+                    let chosen = |n: usize| {
+                        let taps = case.taps(&windows[n % windows.len()]);
+                        taps[n * 7 % taps.len()]
+                    };
+                    if mode.0 == ResampleMode::MaxPool {
+                        bench.fill(2, |n| chosen(n).map_or(-1.0, |place| place as f64));
+                    }
+                    let mut want = vec![(0.0, 0.0); channels * image];
+                    for (n, gradient) in dy.iter().enumerate() {
+                        let taps = case.taps(&windows[n % windows.len()]);
+                        let inside: Vec<usize> = taps.iter().flatten().copied().collect();
+                        let (places, divisor) = match mode.0 {
+                            ResampleMode::MaxPool => (chosen(n).into_iter().collect(), 1),
+                            ResampleMode::AvgPoolIncludePadding => (inside, taps.len()),
+                            _ => (inside.clone(), inside.len()),
+                        };
+                        for place in places {
+                            let to: &mut (f64, f64) = &mut want[n / windows.len() * image + place];
+                            *to = (to.0 + gradient / divisor as f64, to.1 + gradient.abs() / divisor as f64);
+                        }
+                    }
+                    for threads in [1, 3] {
+                        for (n, (got, (value, magnitude))) in bench.run(threads)[&0].iter().zip(&want).enumerate() {
+                            let (relative, least) = unit(types[0]);
+                            let error = windows.len() as f64 * f64::EPSILON * magnitude;
+                            let bound = error + relative * (value.abs() + error) + least;
+                            let what = format!("{} {mode:?} {types:?} {last} at {n}", case.what);
+                            assert!((got - value).abs() <= bound, "{what}: {got}, wanted {value}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nan_is_the_greatest_and_minus_infinity_has_a_place() {
+    let case =
+        Case { what: "", x: &[1, 1, 1, 4], window: &[1, 2], stride: &[1, 2], pads: [&[0, 0], &[0, 0]], over: false };
+    let node = Operation::ResampleFwd(forward(&case, MODES[0]));
+    let mut bench = Bench::new(node, tensors(&case, [Float, Float, Int32], false));
+    bench.fill(0, |n| [1.0, f64::NAN, f64::NEG_INFINITY, f64::NEG_INFINITY][n]);
+    let got = bench.run(1);
+    assert!(got[&1][0].is_nan() && got[&1][1] == f64::NEG_INFINITY, "{got:?}");
+    assert_eq!(got[&2], [1.0, 2.0]);
+}
+
+#[test]
+fn what_is_not_there_is_declined_with_a_reason() {
+    let case = &CASES[1];
+    let all = |types| tensors(case, types, false);
+    let with = |change: &dyn Fn(&mut ResampleFwd)| {
+        let mut node = forward(case, MODES[0]);
+        change(&mut node);
+        Operation::ResampleFwd(node)
+    };
+    let plain = [Float, Float, Int32];
+    for (node, types, want) in [
+        (with(&|n| n.resample_mode = ResampleMode::Bilinear), plain, "resample_mode is bilinear"),
+        (with(&|n| n.padding_mode = PaddingMode::Unset), plain, "padding_mode is not_set"),
+        (with(&|n| n.resample_mode = ResampleMode::AvgPoolIncludePadding), plain, "index_tensor_uid is 2"),
+        (with(&|_| {}), [Float, Float, Int8], "index (tensor 2) is int8"),
+        (with(&|_| {}), [Float, Int64, Int32], "y (tensor 1) is int64"),
+        (
+            Operation::ResampleBwd(ResampleBwd { index: None, ..backward(case, MODES[0]) }),
+            plain,
+            "index_tensor_uid is absent",
+        ),
+    ] {
+        let got = Bench::declined(node, all(types));
+        assert!(got.contains(want), "{got}, wanted {want}");
+    }
+}
