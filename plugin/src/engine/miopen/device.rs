@@ -11,7 +11,7 @@ use hipdnn_sdk_bindings::hip::{
 use hipdnn_sdk_bindings::miopen::miopenHandle_t;
 
 use super::choose::Choice;
-use super::gpu::{Gpu, OnDevice, Relaxed, Stream, gpu};
+use super::gpu::{Gpu, LastError, OnDevice, Relaxed, Stream, gpu};
 use super::kernels::Kernels;
 use crate::error::{Error, ErrorKind};
 
@@ -155,8 +155,9 @@ impl Device {
     /// # Errors
     /// If HIP refuses.
     pub fn enter(&self) -> Result<Entered, Error> {
+        let errors = LastError::keep(self.gpu);
         let relaxed = Relaxed::enter(self.gpu)?;
-        Ok(Entered { _device: OnDevice::enter(self.gpu, self.ordinal)?, _relaxed: relaxed })
+        Ok(Entered { _device: OnDevice::enter(self.gpu, self.ordinal)?, _relaxed: relaxed, _errors: errors })
     }
 
     /// Runs `work` with the device's builder, for one thread at a time.
@@ -236,6 +237,7 @@ struct Properties {
 pub struct Entered {
     _device: OnDevice,
     _relaxed: Relaxed,
+    _errors: LastError,
 }
 
 /// A MIOpen handle. It belongs to one device and one stream.

@@ -15,6 +15,7 @@ pub mod kernels;
 pub mod lower;
 pub mod plan;
 pub mod record;
+mod sample;
 mod search;
 pub mod settings;
 pub mod store;

@@ -5,7 +5,8 @@ use half::{bf16, f16};
 use super::convolution::{ConvolutionProblem, DataType, Direction, TensorShape};
 use super::gpu::{DeviceMemory, Gpu, Stream};
 use super::record::{Addresses, OPERANDS, operand};
-use crate::error::Error;
+use super::sample::{Sample, reduction, samples};
+use crate::error::{Error, ErrorKind};
 
 /// How far operands are moved from one set of addresses to the next, in bytes: as many for none as for another, so that
 /// the distance tells them apart. Whatever kernels expect of alignment holds for all sets.
@@ -22,6 +23,9 @@ pub(super) struct Scratch {
     gpu: &'static Gpu,
     tensors: [Option<(TensorShape, DeviceMemory)>; OPERANDS],
     output: usize,
+    /// One in so many values is not zero.
+    one_in: u64,
+    samples: Vec<Sample>,
 }
 
 /// Memory for a solver's workspace.
@@ -61,7 +65,10 @@ impl Scratch {
             Direction::BackwardData => operand::X,
             Direction::BackwardWeights => operand::W,
         };
-        Ok(Scratch { gpu, tensors, output })
+        let one_in = one_in(reduction(problem));
+        let data: Vec<Vec<i8>> = (0..OPERANDS).map(|operand| values(operand, one_in).collect()).collect();
+        let samples = samples(problem, &|operand, place| data[operand][place % PERIOD].into());
+        Ok(Scratch { gpu, tensors, output, one_in, samples })
     }
 
     /// Memory for a workspace of so many bytes.
@@ -91,7 +98,13 @@ impl Scratch {
             if operand == self.output {
                 memory.fill(unwritten, stream)?;
             } else {
-                repeat(memory, set * shift(operand), &pattern(shape.data_type, operand), shape.bytes(), stream)?;
+                repeat(
+                    memory,
+                    set * shift(operand),
+                    &pattern(shape.data_type, operand, self.one_in),
+                    shape.bytes(),
+                    stream,
+                )?;
             }
         }
         workspace.0.fill(unwritten, stream)
@@ -108,23 +121,28 @@ impl Scratch {
     }
 }
 
+/// So sparse that sums of so many products are about 32 at most: exact in every type, in whatever order they are added.
+fn one_in(products: usize) -> u64 {
+    ((products as f64).sqrt() / 32.0).ceil().max(2.0) as u64
+}
+
 /// Small whole numbers: sums of their products are exact as long as possible.
-fn values(operand: usize) -> impl Iterator<Item = i8> {
+fn values(operand: usize, one_in: u64) -> impl Iterator<Item = i8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(operand as u64 + 1) | 1;
     std::iter::repeat_with(move || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        // 0 half of the time: long sums stay small.
-        [0, 0, 0, 1, -1, 1, -1, 2][(state >> 61) as usize]
+        let sign = if state & (1 << 60) == 0 { 1 } else { -1 };
+        if (state >> 20) % one_in == 0 { sign } else { 0 }
     })
     .take(PERIOD)
 }
 
 /// A period of an operand's data.
-fn pattern(data_type: DataType, operand: usize) -> Vec<u8> {
+fn pattern(data_type: DataType, operand: usize, one_in: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PERIOD * data_type.width());
-    for value in values(operand).map(f32::from) {
+    for value in values(operand, one_in).map(f32::from) {
         match data_type {
             DataType::Float => bytes.extend(value.to_ne_bytes()),
             DataType::Half => bytes.extend(f16::from_f32(value).to_ne_bytes()),
@@ -132,6 +150,16 @@ fn pattern(data_type: DataType, operand: usize) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// The number that an element's bytes are.
+fn number(data_type: DataType, bytes: &[u8]) -> f64 {
+    let two = [bytes[0], bytes[1]];
+    match data_type {
+        DataType::Float => f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).into(),
+        DataType::Half => f16::from_ne_bytes(two).into(),
+        DataType::BFloat16 => bf16::from_ne_bytes(two).into(),
+    }
 }
 
 /// Writes the pattern again and again: once from the host, then doubling what is there.
@@ -171,7 +199,21 @@ impl Trial {
         run(&scratch.place(workspace, 0))?;
         let mut expected = vec![0; scratch.output().0.bytes()];
         scratch.read(0, 0, &mut expected, stream)?;
-        Ok(Trial { expected })
+        let trial = Trial { expected };
+        trial.look_at(&scratch.samples, scratch.output().0.data_type)?;
+        Ok(trial)
+    }
+
+    /// Whether what MIOpen wrote is the convolution at all. Transforms round: only gross errors count.
+    fn look_at(&self, samples: &[Sample], data_type: DataType) -> Result<(), Error> {
+        for Sample { place, sum, products } in samples {
+            let got = number(data_type, &self.expected[place * data_type.width()..]);
+            let room = (products + 1) as f64 / 32.0;
+            if !((got - *sum as f64).abs() <= room) {
+                return Err(Error::new(ErrorKind::Device, format!("it computes {got} at element {place}, not {sum}")));
+            }
+        }
+        Ok(())
     }
 
     /// Repeats the launches with all operands elsewhere, and compares bit by bit.
@@ -248,12 +290,26 @@ mod tests {
 
     #[test]
     fn operands_have_data_of_their_own() {
-        let kinds: Vec<Vec<i8>> = (0..OPERANDS).map(|operand| values(operand).collect()).collect();
-        for (operand, data) in kinds.iter().enumerate() {
-            assert_eq!(data.len(), PERIOD);
-            assert!(kinds[..operand].iter().all(|other| other != data));
-            let sum: i32 = data.iter().map(|value| i32::from(*value)).sum();
-            assert!(data.iter().any(|value| *value != 0) && sum.abs() < 1500, "{operand}: {sum}");
+        for one_in in [2, 10] {
+            let kinds: Vec<Vec<i8>> = (0..OPERANDS).map(|operand| values(operand, one_in).collect()).collect();
+            for (operand, data) in kinds.iter().enumerate() {
+                assert!(kinds[..operand].iter().all(|other| other != data));
+                let nonzero = data.iter().filter(|value| **value != 0).count();
+                let wanted = PERIOD / one_in as usize;
+                assert!(nonzero.abs_diff(wanted) < wanted / 4, "{operand}: {nonzero}, {wanted} wanted");
+                let sum: i32 = data.iter().map(|value| i32::from(*value)).sum();
+                assert!(sum.unsigned_abs() < 200, "{operand}: {sum}");
+            }
+        }
+        assert_eq!([1, 4096, 1 << 20, 1 << 22].map(one_in), [2, 2, 32, 64]);
+    }
+
+    #[test]
+    fn gross_errors_are_noticed() {
+        let samples = [Sample { place: 1, sum: -3, products: 40 }];
+        for (value, good) in [(-3.0f32, true), (-3.9, true), (-4.5, false), (0.0, false), (f32::NAN, false)] {
+            let trial = Trial { expected: [0f32, value].map(f32::to_ne_bytes).concat() };
+            assert_eq!(trial.look_at(&samples, DataType::Float).is_ok(), good, "{value}");
         }
     }
 }

@@ -12,4 +12,4 @@ pub use graph::{CaptureError, CopyNode, FillNode, KernelNode, MOST_ARGUMENT_BYTE
 pub use library::{Gpu, gpu};
 pub use memory::DeviceMemory;
 pub use module::{Function, Module};
-pub use stream::{Event, OnDevice, Relaxed, Stream};
+pub use stream::{Event, LastError, OnDevice, Relaxed, Stream};

@@ -1,6 +1,6 @@
 //! Streams, events, and the thread's own state in HIP.
 
-use hipdnn_sdk_bindings::hip::{hipEvent_t, hipStream_t, hipStreamCaptureMode, hipStreamNonBlocking};
+use hipdnn_sdk_bindings::hip::{hipError_t, hipEvent_t, hipStream_t, hipStreamCaptureMode, hipStreamNonBlocking};
 
 use super::Gpu;
 use crate::error::Error;
@@ -160,6 +160,33 @@ impl Drop for OnDevice {
     }
 }
 
+/// HIP keeps a thread's last error for whoever asks next. Where there was none, none is left when this is dropped: what
+/// was asked and tried here is not the caller's.
+#[derive(Debug)]
+pub struct LastError {
+    gpu: &'static Gpu,
+    clean: bool,
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+impl LastError {
+    /// From here on.
+    pub fn keep(gpu: &'static Gpu) -> LastError {
+        // SAFETY: it takes nothing.
+        let clean = unsafe { (gpu.hip.hipPeekAtLastError)() } == hipError_t::hipSuccess;
+        LastError { gpu, clean, _thread: std::marker::PhantomData }
+    }
+}
+
+impl Drop for LastError {
+    fn drop(&mut self) {
+        if self.clean {
+            // SAFETY: it takes nothing. What it tells was told where it happened.
+            let _ = unsafe { (self.gpu.hip.hipGetLastError)() };
+        }
+    }
+}
+
 /// Lets the thread allocate, load and wait although streams of others capture, until it is dropped.
 #[derive(Debug)]
 pub struct Relaxed {
@@ -188,7 +215,7 @@ impl Drop for Relaxed {
         let exchange = self.gpu.hip.hipThreadExchangeStreamCaptureMode;
         // SAFETY: as in `enter`.
         let status = unsafe { exchange(&mut mode) };
-        if status != hipdnn_sdk_bindings::hip::hipError_t::hipSuccess {
+        if status != hipError_t::hipSuccess {
             // The mode decides what the caller's next captures forbid, so one refusal is not taken for the last word.
             mode = self.before;
             // SAFETY: as above.
