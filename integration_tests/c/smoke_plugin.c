@@ -85,8 +85,6 @@ int main(int argc, char** argv) {
     int64_t* ids = calloc(count, sizeof *ids);
     check(p_hipdnnEnginePluginGetAllEngineIds(ids, count, &again), "list the engines");
     want(again == count, "both counts of engines agree");
-    check(p_hipdnnEnginePluginGetEngineName(ids[0], &engine_name), "engine name");
-    printf("%s %s, API %s, engine %s\n", name, version, api, engine_name);
 
     hipdnnPluginConstData_t graph = read_file(argv[2]), config = read_file(argv[3]), details = {NULL, 0};
     hipdnnEnginePluginHandle_t handle = NULL;
@@ -94,6 +92,8 @@ int main(int argc, char** argv) {
     check(p_hipdnnEnginePluginSetStream(handle, NULL), "set the stream");
     check(p_hipdnnEnginePluginGetApplicableEngineIds(handle, &graph, ids, count, &again), "applicable engines");
     want(again == 1, "one engine takes the graph");
+    check(p_hipdnnEnginePluginGetEngineName(ids[0], &engine_name), "engine name");
+    printf("%s %s, API %s, engine %s\n", name, version, api, engine_name);
     check(p_hipdnnEnginePluginGetEngineDetails(handle, ids[0], &graph, &details), "engine details");
     want(details.ptr != NULL && details.size > 0, "the details are not empty");
 
