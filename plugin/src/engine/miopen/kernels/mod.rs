@@ -142,7 +142,12 @@ struct Launch {
 /// # Errors
 /// If the work is not what its fields ask for, or the kernel does not compile or load.
 pub fn prepare(device: &Arc<Device>, work: &Elementwise, store: &Store) -> Result<PreparedKernel, Error> {
-    let Some(generated) = generate(work)? else {
+    prepare_with(device, work, store, false)
+}
+
+/// [`prepare`], with indices of 64 bits even where 32 do.
+fn prepare_with(device: &Arc<Device>, work: &Elementwise, store: &Store, wide: bool) -> Result<PreparedKernel, Error> {
+    let Some(generated) = generate(work, wide)? else {
         return Ok(PreparedKernel {
             kernel: None,
             device: device.clone(),
@@ -178,7 +183,7 @@ struct Generated {
 }
 
 /// The kernel of some work; `None` if it has no element.
-fn generate(work: &Elementwise) -> Result<Option<Generated>, Error> {
+fn generate(work: &Elementwise, wide: bool) -> Result<Option<Generated>, Error> {
     check(work)?;
     let values = values(work);
     let mut places = Vec::new();
@@ -233,8 +238,15 @@ fn generate(work: &Elementwise) -> Result<Option<Generated>, Error> {
         Values::Bytes(_) => work.inputs.len() - 1,
         _ => work.inputs.len() + work.program.len() - 1,
     };
-    let source =
-        Source::new(&Work { loops: &loops, inputs: &slots, output: work.output.element, program, result, values });
+    let source = Source::new(&Work {
+        loops: &loops,
+        inputs: &slots,
+        output: work.output.element,
+        program,
+        result,
+        values,
+        wide,
+    });
     if source.arguments.bytes.len() > MOST_ARGUMENT_BYTES {
         let bytes = source.arguments.bytes.len();
         let text =
@@ -279,7 +291,7 @@ fn check(work: &Elementwise) -> Result<(), Error> {
         return wrong(format!("the output has {} strides for {rank} dimensions", work.output.strides.len()));
     }
     for (d, (extent, stride)) in work.dims.iter().zip(&work.output.strides).enumerate() {
-        if *extent > 1 && *stride == 0 {
+        if *extent > 1 && *stride == 0 && !work.dims.contains(&0) {
             return wrong(format!("the output has {extent} elements in one place along dimension {d}"));
         }
     }

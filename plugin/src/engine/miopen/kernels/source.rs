@@ -22,6 +22,8 @@ pub(super) struct Work<'a> {
     /// The slot that is written.
     pub(super) result: usize,
     pub(super) values: Values,
+    /// Compute indices in 64 bits even where 32 do.
+    pub(super) wide: bool,
 }
 
 /// What fills a slot before the program runs.
@@ -102,7 +104,8 @@ impl Source {
         let rows = elements / inner;
         let items = rows * inner.div_ceil(lanes);
         // Indices, their sums with a block, and offsets are then below 2³¹.
-        let wide = reach.max(rows.saturating_mul(inner.next_multiple_of(lanes))).max(windows(work.loops)) >= 1 << 30;
+        let far = reach.max(rows.saturating_mul(inner.next_multiple_of(lanes))).max(windows(work.loops)) >= 1 << 30;
+        let wide = far || work.wide;
         // A grid has fewer threads than 2³², and so many are enough for any device: each takes several items then.
         let threads = if wide { items.min(1 << 22).next_multiple_of(u64::from(BLOCK)) } else { items };
         let mut writer = Writer { work, arguments: Arguments::default(), body: String::new(), lanes, wide };
@@ -136,14 +139,6 @@ fn divisor(d: u64) -> (u32, u32) {
 }
 
 impl Writer<'_> {
-    fn index_type(&self) -> &'static str {
-        if self.wide { "long" } else { "int" }
-    }
-
-    fn unsigned_type(&self) -> &'static str {
-        if self.wide { "unsigned long" } else { "unsigned" }
-    }
-
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         self.body += &format!("    {line}\n");
     }
@@ -151,9 +146,9 @@ impl Writer<'_> {
     /// An argument of the index type.
     fn index(&mut self, name: &str, value: i64) {
         if self.wide {
-            self.arguments.field("long", name, &value.to_le_bytes());
+            self.arguments.field("index", name, &value.to_le_bytes());
         } else {
-            self.arguments.field("int", name, &(value as i32).to_le_bytes());
+            self.arguments.field("index", name, &(value as i32).to_le_bytes());
         }
     }
 
@@ -215,27 +210,26 @@ impl Writer<'_> {
     /// From the number of the item to an index for each loop; the innermost is that of the first lane.
     fn indices(&mut self) {
         let extents = &self.work.loops.extents;
-        let (last, lanes, unsigned) = (extents.len() - 1, self.lanes, self.unsigned_type());
-        self.line(format_args!("{unsigned} n = item;"));
+        let (last, lanes) = (extents.len() - 1, self.lanes);
+        self.line(format_args!("count n = item;"));
         for d in (1..=last).rev() {
             let extent = if d == last { extents[d].div_ceil(lanes) } else { extents[d] };
             self.index(&format!("d{d}"), extent as i64);
             if self.wide {
-                self.line(format_args!("const {unsigned} q{d} = n / a.d{d};"));
+                self.line(format_args!("const count q{d} = n / a.d{d};"));
             } else {
                 let (multiplier, shift) = divisor(extent);
                 self.arguments.field("unsigned", &format!("m{d}"), &multiplier.to_le_bytes());
                 self.arguments.field("unsigned", &format!("r{d}"), &shift.to_le_bytes());
-                self.line(format_args!("const {unsigned} q{d} = (mulhi(n, a.m{d}) + n) >> a.r{d};"));
+                self.line(format_args!("const count q{d} = (mulhi(n, a.m{d}) + n) >> a.r{d};"));
             }
-            self.line(format_args!("const {unsigned} i{d} = n - q{d} * a.d{d};"));
+            self.line(format_args!("const count i{d} = n - q{d} * a.d{d};"));
             self.line(format_args!("n = q{d};"));
         }
-        self.line(format_args!("const {unsigned} i0 = n;"));
+        self.line(format_args!("const count i0 = n;"));
         if lanes > 1 {
             self.index("inner", extents[last] as i64);
-            let index = self.index_type();
-            self.line(format_args!("const {index} first = {index}(i{last}) * {lanes};"));
+            self.line(format_args!("const index first = index(i{last}) * {lanes};"));
             self.line(format_args!("const bool all = first + {lanes} <= a.inner;"));
         }
     }
@@ -243,9 +237,8 @@ impl Writer<'_> {
     /// The index of a loop, of the first lane.
     fn loop_index(&self, d: usize) -> String {
         match self.lanes {
-            1 => format!("{}(i{d})", self.index_type()),
-            _ if d + 1 == self.work.loops.extents.len() => "first".to_owned(),
-            _ => format!("{}(i{d})", self.index_type()),
+            2.. if d + 1 == self.work.loops.extents.len() => "first".to_owned(),
+            _ => format!("index(i{d})"),
         }
     }
 
@@ -253,19 +246,18 @@ impl Writer<'_> {
     fn strided(&mut self, name: &str, axes: &[Axis]) {
         let mut terms = Vec::new();
         for (d, axis) in axes.iter().enumerate() {
-            let index = self.loop_index(d);
+            let at = self.loop_index(d);
             match axis.stride {
                 0 => {}
-                1 if self.lanes > 1 && d + 1 == axes.len() => terms.push(index),
+                1 if self.lanes > 1 && d + 1 == axes.len() => terms.push(at),
                 stride => {
                     self.index(&format!("{name}_s{d}"), stride);
-                    terms.push(format!("{index} * a.{name}_s{d}"));
+                    terms.push(format!("{at} * a.{name}_s{d}"));
                 }
             }
         }
         let sum = if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") };
-        let index = self.index_type();
-        self.line(format_args!("const {index} {name}_at = {sum};"));
+        self.line(format_args!("const index {name}_at = {sum};"));
     }
 
     /// Declares `<name>_at`, the offset of an input for the first lane, where no axis has a window.
@@ -305,8 +297,7 @@ impl Writer<'_> {
     }
 
     fn load_windowed(&mut self, slot: usize, axes: &[Axis], memory: &str) {
-        let (name, lanes, index) = (format!("x{slot}"), self.lanes, self.index_type());
-        let unsigned = self.unsigned_type();
+        let (name, lanes) = (format!("x{slot}"), self.lanes);
         let inner = axes.len() - 1;
         let mut lines = Vec::new();
         for (d, axis) in axes.iter().enumerate() {
@@ -317,14 +308,14 @@ impl Writer<'_> {
             if let Some(window) = axis.window {
                 self.index(&format!("{name}_b{d}"), window.begin);
                 self.index(&format!("{name}_e{d}"), window.extent.min(i64::MAX as u64) as i64);
-                lines.push(format!("{index} j{d} = {i} - a.{name}_b{d};"));
+                lines.push(format!("index j{d} = {i} - a.{name}_b{d};"));
                 if window.step > 1 {
                     self.index(&format!("{name}_t{d}"), window.step.min(i64::MAX as u64) as i64);
                     lines.push(format!("inside = inside && j{d} % a.{name}_t{d} == 0;"));
                     // A negative index may become 0 here; the rest of it has been asked for already.
                     lines.push(format!("j{d} = j{d} < 0 ? -1 : j{d} / a.{name}_t{d};"));
                 }
-                lines.push(format!("inside = inside && {unsigned}(j{d}) < {unsigned}(a.{name}_e{d});"));
+                lines.push(format!("inside = inside && count(j{d}) < count(a.{name}_e{d});"));
                 i = format!("j{d}");
             }
             if axis.stride != 0 {
@@ -336,7 +327,7 @@ impl Writer<'_> {
         self.line(format_args!("EACH {{"));
         let within = if lanes > 1 { "first + k < a.inner" } else { "true" };
         self.line(format_args!("  bool inside = {within};"));
-        self.line(format_args!("  {index} at = 0;"));
+        self.line(format_args!("  index at = 0;"));
         for line in lines {
             self.line(format_args!("  {line}"));
         }
@@ -378,9 +369,14 @@ impl Writer<'_> {
 
     fn text(&self) -> String {
         let work = self.work;
-        let (unsigned, lanes) = (self.unsigned_type(), self.lanes);
+        let lanes = self.lanes;
         let memory = self.memory_type(work.output);
         let mut text = "#define DEVICE static inline __attribute__((device, always_inline))\n".to_owned();
+        text += if self.wide {
+            "typedef long index;\ntypedef unsigned long count;\n"
+        } else {
+            "typedef int index;\ntypedef unsigned count;\n"
+        };
         match work.values {
             Values::Bytes(_) => {}
             values => text += &work.program.prelude(values == Values::Double),
@@ -404,13 +400,12 @@ template <class T> DEVICE void store4(T* to, const T* from) {
         text += &format!("struct Arguments {{\n{}}};\n", self.arguments.declarations);
         text += "extern \"C\" __attribute__((global, amdgpu_flat_work_group_size(1, 256)))\n";
         text += "void elementwise(const Arguments a) {\n";
-        let thread =
-            format!("{unsigned}(__builtin_amdgcn_workgroup_id_x()) * {BLOCK} + __builtin_amdgcn_workitem_id_x()");
+        let thread = format!("count(__builtin_amdgcn_workgroup_id_x()) * {BLOCK} + __builtin_amdgcn_workitem_id_x()");
         if self.wide {
-            let loop_ = format!("item < {unsigned}(a.items); item += a.threads");
-            text += &format!("  for ({unsigned} item = {thread}; {loop_}) {{\n");
+            let loop_ = format!("item < count(a.items); item += a.threads");
+            text += &format!("  for (count item = {thread}; {loop_}) {{\n");
         } else {
-            text += &format!("  const {unsigned} item = {thread};\n  if (item < {unsigned}(a.items)) {{\n");
+            text += &format!("  const count item = {thread};\n  if (item < count(a.items)) {{\n");
         }
         text += &self.body;
         text += &format!("    {memory} r[{lanes}];\n    EACH {{\n");

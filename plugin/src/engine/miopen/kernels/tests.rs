@@ -34,8 +34,12 @@ fn bench(test: &str) -> Option<Bench> {
 impl Bench {
     /// What the kernel of `work` leaves in a buffer that held `output` before.
     fn run(&self, work: &Elementwise, inputs: &[Vec<u8>], output: &[u8]) -> Vec<u8> {
-        let kernel = prepare(&self.device, work, &self.store).unwrap_or_else(|error| panic!("{work:?}: {error}"));
-        self.launch(&kernel, inputs, output, &[])
+        self.run_with(work, false, inputs, output)
+    }
+
+    fn run_with(&self, work: &Elementwise, wide: bool, inputs: &[Vec<u8>], output: &[u8]) -> Vec<u8> {
+        let kernel = prepare_with(&self.device, work, &self.store, wide);
+        self.launch(&kernel.unwrap_or_else(|error| panic!("{work:?}: {error}")), inputs, output, &[])
     }
 
     fn launch(&self, kernel: &PreparedKernel, inputs: &[Vec<u8>], output: &[u8], scalars: &[f64]) -> Vec<u8> {
@@ -369,4 +373,330 @@ fn bound(mode: PointwiseMode, element: Element, operands: &[f64], want: f64) -> 
         | TanhBwd => 4.0 * unit * scale * scale,
         _ => 6.0 * ulp(element, exact),
     }) + ulp(element, 0.0)
+}
+
+/// Values at which conversions turn: halves, ties of each type, limits and what lies beyond.
+fn edges() -> Vec<f64> {
+    let mut values = vec![0.0, -0.0, 0.25, 0.5, 1.5, 2.5, 3.5, 100.0, 126.5, 127.5, 128.0, 254.5, 255.5, 256.0, 300.0];
+    values.extend([1.0 + 2f64.powi(-11), 1.0 + 3.0 * 2f64.powi(-11), 1.0 + 2f64.powi(-8), 1.0 + 3.0 * 2f64.powi(-8)]);
+    values.extend([65504.0, 65519.0, 65520.0, 65536.0, 3.4e38, 1e-5, 2f64.powi(-24), 2f64.powi(-25), 1e-40]);
+    values.extend([2147483520.0, 2147483648.0, 4e9, 9.2e18, 9223372036854775808.0, 1e30, f64::INFINITY]);
+    // Digits that f32 has not: beside the middle of neighbours of f16 and bf16, and of whole numbers.
+    let tiny = 2f64.powi(-40);
+    values.extend([1.0 + 2f64.powi(-11) + tiny, 1.0 + 2f64.powi(-11) - tiny, 1.0 + 2f64.powi(-8) + tiny, 2.5 + tiny]);
+    values.extend([2147483647.0, 2147483646.5, 16777217.0, 1e300, 1e-300, 6.1e-5 + tiny]);
+    let negative: Vec<f64> = values.iter().map(|value| -value).collect();
+    values.extend(negative);
+    values.push(f64::NAN);
+    values
+}
+
+#[test]
+fn every_type_is_read_and_written_as_the_host_does() {
+    let Some(bench) = bench("every_type_is_read_and_written_as_the_host_does") else { return };
+    for from in [Element::F32, Element::F64] {
+        let values: Vec<f64> = edges().iter().map(|value| rounded(from, *value)).collect();
+        for to in Element::ALL {
+            // Not only copied, so that values are computed with.
+            let work = vector(PointwiseMode::Neg, Parameters::default(), from, *to, values.len());
+            let got = decoded(*to, &bench.run(&work, &[encoded(from, &values)], &encoded(*to, &values)));
+            for (value, got) in values.iter().zip(&got) {
+                let want = decode(*to, &encode(*to, -value));
+                assert!(
+                    *got == want || (got.is_nan() && want.is_nan()),
+                    "{value:e} of {from:?} to {to:?}: {got}, not {want}"
+                );
+            }
+        }
+    }
+    for from in Element::ALL {
+        for to in [Element::F32, Element::F64] {
+            let values: Vec<f64> = edges().iter().map(|value| rounded(*from, *value)).collect();
+            let work = vector(PointwiseMode::Neg, Parameters::default(), *from, to, values.len());
+            let got = decoded(to, &bench.run(&work, &[encoded(*from, &values)], &encoded(to, &values)));
+            for (value, got) in values.iter().zip(&got) {
+                let want = rounded(to, -decode(*from, &encode(*from, *value)));
+                assert!(
+                    *got == want || (got.is_nan() && want.is_nan()),
+                    "{value:e} of {from:?} to {to:?}: {got}, not {want}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn values_are_rounded_on_the_way() {
+    let Some(bench) = bench("values_are_rounded_on_the_way") else { return };
+    for from in [Element::F32, Element::F64] {
+        let values: Vec<f64> = edges().iter().map(|value| rounded(from, *value)).collect();
+        // Row k is what is left of the values after the type of number k.
+        let program: Vec<Op> = Element::ALL.iter().map(|to| Op::Round { to: *to, operand: 0 }).collect();
+        let mut work = Elementwise {
+            dims: vec![Element::ALL.len(), values.len()],
+            inputs: vec![Input::Tensor(View::new(from, [0, 1])), Input::Index { axis: 0 }],
+            output: Output::new(Element::F64, [values.len() as i64, 1]),
+            program,
+        };
+        let rounds = work.program.len();
+        let mut last = 0;
+        work.inputs.extend((1..rounds).map(|k| Input::Literal(k as f64)));
+        let inputs = work.inputs.len();
+        for k in 1..rounds {
+            let equal = inputs + work.program.len();
+            work.program.push(Op::pointwise(PointwiseMode::CmpEq, &[1, 1 + k]));
+            let before = if k == 1 { inputs } else { last };
+            work.program.push(Op::pointwise(PointwiseMode::BinarySelect, &[inputs + k, before, equal]));
+            last = equal + 1;
+        }
+        let total = values.len() * rounds;
+        let got = decoded(Element::F64, &bench.run(&work, &[encoded(from, &values)], &vec![0; total * 8]));
+        for (k, to) in Element::ALL.iter().enumerate() {
+            for (i, value) in values.iter().enumerate() {
+                let (got, want) = (got[k * values.len() + i], decode(*to, &encode(*to, *value)));
+                assert!(got == want || (got.is_nan() && want.is_nan()), "{value:e} through {to:?}: {got}, not {want}");
+            }
+        }
+    }
+}
+
+/// A view with an offset and a window along one dimension.
+fn view(element: Element, strides: &[i64], offset: i64, window: Option<(usize, i64, u64, u64)>) -> Input {
+    let mut view = View { offset, ..View::new(element, strides) };
+    if let Some((dimension, begin, extent, step)) = window {
+        view.windows = vec![None; strides.len()];
+        view.windows[dimension] = Some(Window { begin, extent, step });
+    }
+    Input::Tensor(view)
+}
+
+/// Runs the work on small whole numbers, of which every sum and product is exact, and compares all of the buffer.
+fn check_exactly(bench: &Bench, what: &str, work: &Elementwise) {
+    // Enough for every place that a case reads or writes.
+    const LEN: usize = 9000;
+    let tensors = work.inputs.iter().filter_map(|input| match input {
+        Input::Tensor(view) => Some(view.element),
+        _ => None,
+    });
+    let elements: Vec<_> = tensors.collect();
+    let values: Vec<Vec<f64>> =
+        (0..elements.len()).map(|t| (0..LEN).map(|i| ((i * (t + 3) * 7 + i / 11) % 8) as f64).collect()).collect();
+    let values: Vec<Vec<f64>> = values
+        .iter()
+        .zip(&elements)
+        .map(|(values, element)| values.iter().map(|value| rounded(*element, *value)).collect())
+        .collect();
+    let before: Vec<f64> = (0..LEN).map(|i| (i % 2) as f64).collect();
+    let bytes: Vec<_> = values.iter().zip(&elements).map(|(values, element)| encoded(*element, values)).collect();
+    let want = evaluate(work, &values, &before);
+    let want: Vec<f64> = want.iter().map(|value| rounded(work.output.element, *value)).collect();
+    for wide in [false, true] {
+        let got = bench.run_with(work, wide, &bytes, &encoded(work.output.element, &before));
+        for (i, (got, want)) in decoded(work.output.element, &got).iter().zip(&want).enumerate() {
+            assert_eq!(got, want, "{what}, wide {wide}: element {i}");
+        }
+    }
+}
+
+#[test]
+fn tensors_of_any_layout_are_copied() {
+    let Some(bench) = bench("tensors_of_any_layout_are_copied") else { return };
+    use Element::*;
+    let dims = [2usize, 3, 5, 40];
+    let (first, last) = (packed(&dims), [600, 1, 120, 3]);
+    for (what, dims, input, output) in [
+        ("packed", &dims[..], view(F32, &first, 0, None), Output::new(F32, &first[..])),
+        ("packed bytes", &dims, view(U8, &first, 5, None), Output::new(U8, &first[..])),
+        ("packed words", &dims, view(I64, &first, 5, None), Output::new(I64, &first[..])),
+        ("a row that four does not divide", &[37], view(F16, &[1], 1, None), Output::new(F16, [1])),
+        ("one element", &[1, 1], view(F16, &[1, 1], 7, None), Output::new(F16, [1, 1])),
+        ("no dimension", &[], view(F16, &[], 7, None), Output::new(F16, [])),
+        ("to channels last", &dims, view(F16, &first, 0, None), Output::new(F16, last)),
+        ("from channels last", &dims, view(BF16, &last, 0, None), Output::new(BF16, &first[..])),
+        ("converted from channels last", &dims, view(F32, &last, 0, None), Output::new(BF16, &first[..])),
+        ("flipped", &[6, 3, 3], view(F32, &[9, -3, -1], 8, None), Output::new(F32, [9, 3, 1])),
+        ("flipped, long", &[6, 3, 50], view(F32, &[150, -50, -1], 149, None), Output::new(F32, [150, 50, 1])),
+        (
+            "into the middle",
+            &[4, 6, 33],
+            view(F32, &[198, 33, 1], 0, None),
+            Output { element: F32, strides: vec![500, 50, 1], offset: 111 },
+        ),
+        ("every other", &[4, 40], view(F32, &[80, 2], 1, None), Output::new(F32, [120, 3])),
+        ("a slice", &[4, 40], view(F32, &[100, 1], 30, None), Output::new(F32, [40, 1])),
+        ("broadcast", &[4, 6, 40], view(F16, &[0, 1, 0], 0, None), Output::new(F32, [240, 40, 1])),
+        (
+            "written backwards",
+            &[4, 40],
+            view(F32, &[40, 1], 0, None),
+            Output { element: F32, strides: vec![-40, -1], offset: 159 },
+        ),
+        ("padded rows", &[3, 4, 36], view(F32, &[120, 30, 1], 0, Some((2, 2, 30, 1))), Output::new(F32, [144, 36, 1])),
+        (
+            "padded columns",
+            &[3, 8, 36],
+            view(F16, &[180, 36, 1], 0, Some((1, 1, 5, 1))),
+            Output::new(F32, [288, 36, 1]),
+        ),
+        ("padded, short rows", &[3, 4, 9], view(F32, &[24, 6, 1], 0, Some((2, 2, 6, 1))), Output::new(F32, [36, 9, 1])),
+        ("cropped", &[3, 4, 20], view(F32, &[120, 30, 1], 0, Some((2, -7, 30, 1))), Output::new(F32, [80, 20, 1])),
+        ("cropped and padded", &[3, 40], view(F32, &[30, 1], 0, Some((1, -7, 30, 1))), Output::new(F32, [40, 1])),
+        ("padded and flipped", &[3, 40], view(F32, &[30, -1], 29, Some((1, 4, 30, 1))), Output::new(F32, [40, 1])),
+        ("zeros between", &[3, 40], view(F32, &[14, 1], 0, Some((1, 1, 14, 3))), Output::new(F32, [40, 1])),
+        ("zeros between rows", &[8, 40], view(BF16, &[40, 1], 0, Some((0, -1, 4, 2))), Output::new(BF16, [40, 1])),
+        ("beyond everything", &[8, 40], view(F32, &[40, 1], 0, Some((0, 9, 4, 1))), Output::new(F32, [40, 1])),
+        ("transposed with padding", &[40, 9], view(F32, &[1, 40], 0, Some((1, 1, 7, 1))), Output::new(F32, [9, 1])),
+        ("whole numbers of other sizes", &[3, 40], view(I8, &[40, 1], 0, None), Output::new(I32, [1, 3])),
+        ("truths", &[3, 40], view(Boolean, &[40, 1], 0, None), Output::new(Boolean, [40, 1])),
+    ] {
+        check_exactly(
+            &bench,
+            what,
+            &Elementwise { dims: dims.to_vec(), inputs: vec![input], output, program: Vec::new() },
+        );
+    }
+}
+
+#[test]
+fn chains_over_tensors_of_any_layout_are_one_kernel() {
+    let Some(bench) = bench("chains_over_tensors_of_any_layout_are_one_kernel") else { return };
+    use Element::*;
+    use PointwiseMode::*;
+    // relu(x + bias · 3 - residual) + index, with a scalar and a constant.
+    let program = |inputs: usize| {
+        vec![
+            Op::pointwise(Mul, &[1, 3]),
+            Op::pointwise(Add, &[0, inputs]),
+            Op::pointwise(Sub, &[inputs + 1, 2]),
+            Op::pointwise(ReluFwd, &[inputs + 2]),
+            Op::pointwise(Add, &[inputs + 3, 4]),
+            Op::pointwise(Max, &[inputs + 4, 5]),
+        ]
+    };
+    let dims = vec![2usize, 3, 5, 40];
+    let (first, last) = (packed(&dims), vec![600, 1, 120, 3]);
+    for (what, x, bias, residual, axis, output) in [
+        (
+            "channels first",
+            view(F32, &first, 0, None),
+            F32,
+            view(F32, &first, 0, None),
+            3,
+            Output::new(F32, &first[..]),
+        ),
+        ("channels last", view(F16, &last, 0, None), F32, view(F16, &last, 0, None), 1, Output::new(F16, &last[..])),
+        ("mixed", view(F16, &last, 0, None), BF16, view(F32, &first, 0, None), 2, Output::new(BF16, &first[..])),
+        (
+            "padded",
+            view(F32, &[600, 200, 40, 1], 0, Some((2, 1, 3, 1))),
+            F32,
+            view(F16, &[0, 0, 0, 1], 0, None),
+            0,
+            Output::new(F32, &first[..]),
+        ),
+        ("wide", view(F64, &first, 0, None), I32, view(F32, &last, 0, None), 3, Output::new(F64, &first[..])),
+        (
+            "sparse",
+            view(F32, &first, 0, None),
+            F32,
+            view(F32, &[0, 0, 0, 0], 3, None),
+            3,
+            Output::new(F32, [1800, 600, 120, 3]),
+        ),
+    ] {
+        let bias = view(bias, &[0, 1, 0, 0], 2, None);
+        let inputs = vec![x, bias, residual, Input::Scalar(3.0), Input::Index { axis }, Input::Literal(2.0)];
+        check_exactly(
+            &bench,
+            what,
+            &Elementwise { dims: dims.clone(), program: program(inputs.len()), inputs, output },
+        );
+    }
+}
+
+#[test]
+fn one_kernel_serves_many_shapes_and_scalars() {
+    let Some(bench) = bench("one_kernel_serves_many_shapes_and_scalars") else { return };
+    let work = |dims: [usize; 2], scalar: f64| Elementwise {
+        dims: dims.to_vec(),
+        inputs: vec![Input::Tensor(View::new(Element::F32, [dims[1] as i64 + 1, 1])), Input::Scalar(scalar)],
+        output: Output::new(Element::F32, [dims[1] as i64, 1]),
+        program: vec![Op::pointwise(PointwiseMode::Mul, &[0, 1])],
+    };
+    let values: Vec<f64> = (0..4000).map(f64::from).collect();
+    let mut kernels = Vec::new();
+    for (dims, scalar) in [([40, 50], 2.0), ([3, 700], -1.0), ([70, 33], 0.5), ([2, 1999], 3.0)] {
+        let work = work(dims, scalar);
+        let kernel = prepare(&bench.device, &work, &bench.store).unwrap();
+        let inputs = [encoded(Element::F32, &values)];
+        let output = encoded(Element::F32, &values);
+        let got = bench.launch(&kernel, &inputs, &output, &[]);
+        assert_eq!(decoded(Element::F32, &got), evaluate(&work, std::slice::from_ref(&values), &values), "{dims:?}");
+        let other = Elementwise { inputs: vec![work.inputs[0].clone(), Input::Scalar(7.0)], ..work };
+        let got = bench.launch(&kernel, &inputs, &output, &[7.0]);
+        assert_eq!(decoded(Element::F32, &got), evaluate(&other, std::slice::from_ref(&values), &values), "{dims:?}");
+        kernels.push(kernel);
+    }
+    let function = |kernel: &PreparedKernel| kernel.kernel.as_ref().unwrap().compiled.function();
+    assert!(kernels.iter().all(|kernel| function(kernel) == function(&kernels[0])), "one code object");
+}
+
+#[test]
+fn nothing_is_launched_for_no_elements_and_wrong_calls_are_refused() {
+    let Some(bench) = bench("nothing_is_launched_for_no_elements_and_wrong_calls_are_refused") else { return };
+    let work = |dims: Vec<usize>| Elementwise {
+        inputs: vec![Input::Tensor(View::new(Element::F32, packed(&dims))), Input::Scalar(1.0)],
+        output: Output::new(Element::F32, packed(&dims)),
+        program: vec![Op::pointwise(PointwiseMode::Add, &[0, 1])],
+        dims,
+    };
+    let empty = prepare(&bench.device, &work(vec![3, 0, 2]), &bench.store).unwrap();
+    let null = std::ptr::null_mut();
+    // SAFETY: there is no element to read or write.
+    unsafe { empty.launch(bench.stream.raw().cast(), &[null], null) }.unwrap();
+    let kernel = prepare(&bench.device, &work(vec![3]), &bench.store).unwrap();
+    // SAFETY: nothing is launched.
+    let (tensors, scalars) = unsafe {
+        let stream = bench.stream.raw().cast();
+        (kernel.launch(stream, &[], null), kernel.launch_with(stream, &[null], null, &[1.0, 2.0]))
+    };
+    assert_eq!(tensors.unwrap_err().to_string(), "the kernel reads 1 tensors, came 0");
+    assert_eq!(scalars.unwrap_err().to_string(), "the kernel has 1 scalars, came 2");
+}
+
+#[test]
+fn a_tensor_may_be_written_where_it_is_read() {
+    let Some(bench) = bench("a_tensor_may_be_written_where_it_is_read") else { return };
+    let work = vector(PointwiseMode::Neg, Parameters::default(), Element::F16, Element::F16, 1001);
+    let kernel = prepare(&bench.device, &work, &bench.store).unwrap();
+    let values: Vec<f64> = (0..1001).map(f64::from).collect();
+    let _entered = bench.device.enter().unwrap();
+    let memory = DeviceMemory::new(bench.device.gpu(), 2002).unwrap();
+    memory.write(0, &encoded(Element::F16, &values), &bench.stream).unwrap();
+    // SAFETY: 1001 elements of two bytes, read after the kernel.
+    unsafe { kernel.launch(bench.stream.raw().cast(), &[memory.address()], memory.address()) }.unwrap();
+    let mut bytes = vec![0; 2002];
+    memory.read(0, &mut bytes, &bench.stream).unwrap();
+    assert!(decoded(Element::F16, &bytes).iter().zip(&values).all(|(got, value)| *got == -value));
+}
+
+#[test]
+fn code_objects_come_from_the_store() {
+    let Some(bench) = bench("code_objects_come_from_the_store") else { return };
+    let directory = std::env::temp_dir().join(format!("hipdnn-rs-kernels-{}", std::process::id()));
+    let store = Store::at(&directory);
+    let work = vector(PointwiseMode::Add, Parameters::default(), Element::F16, Element::BF16, 100);
+    let text = generate(&work, false).unwrap().unwrap().source.text;
+    let files = || std::fs::read_dir(&directory).map_or(0, |files| files.count());
+    // Kernels of a device of their own, as in another process.
+    Kernels::default().get(&bench.device, &text, &store).unwrap();
+    assert_eq!(files(), 1);
+    let kernels = Kernels::default();
+    let first = kernels.get(&bench.device, &text, &store).unwrap();
+    let again = kernels.get(&bench.device, &text, &store).unwrap();
+    assert!(Arc::ptr_eq(&first, &again), "once in a process");
+    std::fs::remove_dir_all(&directory).unwrap();
+    drop((first, again));
+    kernels.get(&bench.device, &text, &store).unwrap();
+    assert_eq!(files(), 0, "the process remembers the code of kernels that nobody has");
 }
