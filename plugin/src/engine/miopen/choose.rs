@@ -1,20 +1,18 @@
 //! Choosing a solver for a convolution, and making it ready to launch.
 
-use std::ffi::c_void;
-use std::fmt;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hipdnn_sdk_bindings::hip::hipStream_t;
-use hipdnn_sdk_bindings::miopen::miopenConvAlgorithm_t;
-
 use super::convolution::{Calls, ConvolutionProblem, Solution, Tensors};
 use super::device::{Builder, Device};
-use super::gpu::{CaptureError, Event, Gpu};
-use super::record::{Addresses, Capture, OPERANDS, Recording, operand};
+use super::gpu::Event;
+pub use super::prepared::PreparedConvolution;
+use super::prepared::{Path, Solver};
+use super::record::Addresses;
+use super::search;
 use super::store::Store;
-use super::trial::Scratch;
-use super::{search, trial};
+use super::trial::{Outcome, Scratch, Subject};
 use crate::error::{Error, ErrorKind};
 
 /// How much is done to find a fast solver.
@@ -160,6 +158,15 @@ impl Choice {
     }
 }
 
+/// The map, with room for one more: problems of ever new shapes must not fill the memory.
+fn bounded<T>(map: &mut HashMap<String, T>) -> &mut HashMap<String, T> {
+    const MOST: usize = 10_000;
+    if map.len() >= MOST {
+        map.clear();
+    }
+    map
+}
+
 /// Whether MIOpen has a solver for the problem. The answer is remembered.
 ///
 /// # Errors
@@ -180,135 +187,9 @@ pub fn supported(device: &Device, problem: &ConvolutionProblem) -> Result<(), St
         Err(error) => Err(error.to_string()),
     };
     if let Ok(mut answers) = device.answers.lock() {
-        answers.insert(key, answer.clone());
+        bounded(&mut answers).insert(key, answer.clone());
     }
     answer
-}
-
-/// A convolution that only needs to be launched.
-#[derive(Debug)]
-pub struct PreparedConvolution {
-    pub(super) device: Arc<Device>,
-    pub(super) problem: ConvolutionProblem,
-    pub(super) workspace: usize,
-    pub(super) solver: u64,
-    pub(super) milliseconds: Option<f32>,
-    pub(super) path: Path,
-}
-
-/// How it is launched.
-#[derive(Debug)]
-pub(super) enum Path {
-    /// Without MIOpen.
-    Recorded {
-        recording: Recording,
-        /// Owns the code.
-        _code: Arc<Builder>,
-    },
-    /// By MIOpen's own call.
-    Called { calls: Calls, reason: String },
-}
-
-impl PreparedConvolution {
-    /// Bytes of workspace that a launch uses.
-    pub fn workspace_bytes(&self) -> usize {
-        self.workspace
-    }
-
-    /// The solver's number in MIOpen's registry.
-    pub fn solver(&self) -> u64 {
-        self.solver
-    }
-
-    /// Whether launches are repeated without MIOpen.
-    pub fn is_recorded(&self) -> bool {
-        matches!(self.path, Path::Recorded { .. })
-    }
-
-    /// What was chosen, in words.
-    pub fn describe(&self) -> String {
-        let Solver(gpu, solver) = Solver(self.device.gpu(), self.solver);
-        let mut text = format!("{}, workspace {} bytes", Solver(gpu, solver), self.workspace);
-        match &self.path {
-            Path::Recorded { recording, .. } => text += &format!(", recorded in {} piece(s)", recording.len()),
-            Path::Called { reason, .. } => text += &format!(", called through MIOpen ({reason})"),
-        }
-        if let Some(milliseconds) = self.milliseconds {
-            text += &format!(", {milliseconds:.4} ms when it was chosen");
-        }
-        text
-    }
-
-    /// Launches it on a stream.
-    ///
-    /// # Safety
-    /// The stream is one of the plan's device, and the addresses are those of device memory as large as the problem's
-    /// tensors and the workspace, which stays until the stream has done the work.
-    ///
-    /// # Errors
-    /// If HIP or MIOpen refuses.
-    pub unsafe fn launch(
-        &self,
-        stream: *mut c_void,
-        x: *mut u8,
-        w: *mut u8,
-        y: *mut u8,
-        workspace: *mut u8,
-    ) -> Result<(), Error> {
-        let stream: hipStream_t = stream.cast();
-        match &self.path {
-            Path::Recorded { recording, .. } => {
-                let mut at: Addresses = [0; OPERANDS];
-                at[operand::X] = x as u64;
-                at[operand::W] = w as u64;
-                at[operand::Y] = y as u64;
-                at[operand::WORKSPACE] = workspace as u64;
-                // SAFETY: the builder keeps the code; the rest is the caller's promise.
-                let launched = unsafe { self.replay(recording, stream, &at) };
-                launched.map_err(|error| self.explain(error))
-            }
-            Path::Called { calls, .. } => {
-                let tensors = Tensors { x, w, y, workspace, workspace_bytes: self.workspace };
-                // SAFETY: the caller's promise.
-                let run = |handle| unsafe { calls.run(handle, self.solver, &tensors) };
-                self.device.run(stream, run).map_err(|error| self.explain(error))
-            }
-        }
-    }
-
-    /// # Safety
-    /// As [`Recording::launch`].
-    pub(super) unsafe fn replay(
-        &self,
-        recording: &Recording,
-        stream: hipStream_t,
-        at: &Addresses,
-    ) -> Result<(), Error> {
-        let _entered = self.device.enter_for(stream)?;
-        // SAFETY: the caller's promise.
-        unsafe { recording.launch(self.device.gpu(), stream, at) }
-    }
-
-    fn explain(&self, error: Error) -> Error {
-        error.within(format!("{}: {}", self.problem, Solver(self.device.gpu(), self.solver)))
-    }
-}
-
-/// A solver's number and algorithm, for messages.
-pub(super) struct Solver(pub &'static Gpu, pub u64);
-
-impl fmt::Display for Solver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Solver(gpu, solver) = *self;
-        let mut algorithm = miopenConvAlgorithm_t::miopenConvolutionAlgoGEMM;
-        // SAFETY: a place for one number; MIOpen takes any solver's number.
-        let status = unsafe { (gpu.miopen.miopenGetSolverIdConvAlgorithm)(solver, &mut algorithm) };
-        write!(f, "solver {solver}")?;
-        match gpu.check_miopen(status, "miopenGetSolverIdConvAlgorithm") {
-            Ok(()) => write!(f, " ({})", algorithm.to_string().trim_start_matches("miopenConvolutionAlgo")),
-            Err(_) => Ok(()),
-        }
-    }
 }
 
 /// Chooses a solver and makes it ready.
@@ -380,7 +261,7 @@ impl Work<'_> {
     fn remember(&self, key: String, choice: Choice, store: &Store) {
         store.put(KIND, &key, &choice.encode());
         if let Ok(mut choices) = self.device.choices.lock() {
-            choices.insert(key, choice);
+            bounded(&mut choices).insert(key, choice);
         }
     }
 
@@ -493,7 +374,7 @@ impl Work<'_> {
     /// Compiles a solver; runs and records it where there is memory for that, and compares the two if nobody has yet.
     fn make(&self, solution: Solution, known: &Choice, scratch: &Result<Scratch, String>) -> Result<Made, Error> {
         let calls = self.calls()?;
-        let (handle, stream) = (self.builder.handle(), &self.builder.stream);
+        let handle = self.builder.handle();
         calls.compile(handle, solution.solver)?;
         let finish = |verdict: Verdict, path: Path| {
             let prepared = PreparedConvolution {
@@ -523,63 +404,30 @@ impl Work<'_> {
             Err(error) => return degraded(calls, &error.within("no memory to try it with")),
         };
         let run = |at: &Addresses| {
-            let tensors = Tensors {
-                x: at[operand::X] as *mut u8,
-                w: at[operand::W] as *mut u8,
-                y: at[operand::Y] as *mut u8,
-                workspace: at[operand::WORKSPACE] as *mut u8,
-                workspace_bytes: solution.workspace,
-            };
+            let tensors = Tensors::at(at, solution.workspace);
             // SAFETY: the addresses are those of scratch memory of the problem's sizes.
             unsafe { calls.run(handle, solution.solver, &tensors) }
         };
+        let (gpu, stream) = (self.device.gpu(), &self.builder.stream);
+        let subject = Subject { gpu, stream, scratch, workspace: &workspace, run: &run };
         let trial = match known.verdict {
             Verdict::Same => None,
             // MIOpen's own call: a solver that can't run is found out here.
-            _ => Some(trial::Trial::run(scratch, &workspace, stream, &run)?),
+            _ => Some(subject.run()?),
         };
         if !self.policy.recorded {
             return finish(known.verdict.clone(), Path::Called { calls, reason: NOT_WANTED.to_string() });
         }
-        let recording = match self.record(scratch, &workspace, &run) {
-            Ok(recording) => recording,
-            Err(CaptureError::Refused(reason)) => {
-                log::warn!("{}: solver {} can't be repeated: {reason}", self.problem, solution.solver);
-                return finish(Verdict::Refused(reason.clone()), Path::Called { calls, reason });
+        match subject.record(trial.as_ref()) {
+            Outcome::Recorded(recording) => {
+                finish(Verdict::Same, Path::Recorded { recording, code: Arc::clone(self.builder) })
             }
-            Err(CaptureError::Failed(error)) => return degraded(calls, &error),
-        };
-        if let Some(trial) = trial {
-            let replay = |at: &Addresses| {
-                // SAFETY: the builder keeps the code; the addresses are those of scratch memory.
-                unsafe { recording.launch(self.device.gpu(), stream.raw(), at) }
-            };
-            match trial.compare(scratch, &workspace, stream, &replay) {
-                Ok(Ok(())) => {}
-                Ok(Err(reason)) => {
-                    log::warn!("{}: solver {} is not repeated: {reason}", self.problem, solution.solver);
-                    return finish(Verdict::Refused(reason.clone()), Path::Called { calls, reason });
-                }
-                Err(error) => return degraded(calls, &error),
+            Outcome::Refused(reason) => {
+                log::warn!("{}: solver {} is not repeated: {reason}", self.problem, solution.solver);
+                finish(Verdict::Refused(reason.clone()), Path::Called { calls, reason })
             }
+            Outcome::Failed(error) => degraded(calls, &error),
         }
-        finish(Verdict::Same, Path::Recorded { recording, _code: Arc::clone(self.builder) })
-    }
-
-    fn record(
-        &self,
-        scratch: &Scratch,
-        workspace: &trial::Workspace,
-        run: &dyn Fn(&Addresses) -> Result<(), Error>,
-    ) -> Result<Recording, CaptureError> {
-        let [first, second] = [0, 1].map(|set| scratch.place(workspace, set));
-        let mut captures = Vec::new();
-        for at in [&first, &second] {
-            captures.push(self.builder.stream.capture(|| run(at))?);
-        }
-        let is_memory = |word: u64| self.device.gpu().is_memory(word);
-        let [first, second] = [(&captures[0], first), (&captures[1], second)].map(|(nodes, at)| Capture { nodes, at });
-        Recording::new(first, second, &is_memory).map_err(CaptureError::Refused)
     }
 
     /// Measures a candidate on scratch memory, for no longer than `left` and a little.
@@ -601,9 +449,7 @@ impl Work<'_> {
                 // SAFETY: the builder keeps the code; the addresses are those of scratch memory.
                 Path::Recorded { recording, .. } => unsafe { recording.launch(gpu, stream.raw(), &at) }?,
                 Path::Called { calls, .. } => {
-                    let [x, w, y, workspace] =
-                        [operand::X, operand::W, operand::Y, operand::WORKSPACE].map(|operand| at[operand] as *mut u8);
-                    let tensors = Tensors { x, w, y, workspace, workspace_bytes: prepared.workspace };
+                    let tensors = Tensors::at(&at, prepared.workspace);
                     // SAFETY: as above.
                     unsafe { calls.run(self.builder.handle(), prepared.solver, &tensors) }?;
                 }

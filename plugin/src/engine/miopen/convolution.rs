@@ -10,6 +10,7 @@ use hipdnn_sdk_bindings::miopen::{miopenConvSolution_t, miopenDataType_t, miopen
 
 use super::descriptor::{ConvolutionDescriptor, TensorDescriptor};
 use super::gpu::Gpu;
+use super::record::{Addresses, operand};
 use crate::error::Error;
 
 /// Which of a convolution's tensors is computed from the other two.
@@ -264,6 +265,15 @@ pub(super) struct Tensors {
     pub y: *mut u8,
     pub workspace: *mut u8,
     pub workspace_bytes: usize,
+}
+
+impl Tensors {
+    /// The tensors at an operand's addresses each.
+    pub(super) fn at(at: &Addresses, workspace_bytes: usize) -> Tensors {
+        let [x, w, y, workspace] =
+            [operand::X, operand::W, operand::Y, operand::WORKSPACE].map(|operand| at[operand] as *mut u8);
+        Tensors { x, w, y, workspace, workspace_bytes }
+    }
 }
 
 /// MIOpen's calls for one problem.

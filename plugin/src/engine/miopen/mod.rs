@@ -14,6 +14,7 @@ pub mod gpu;
 pub mod kernels;
 pub mod lower;
 pub mod plan;
+mod prepared;
 pub mod record;
 mod sample;
 mod search;

@@ -3,8 +3,8 @@
 use half::{bf16, f16};
 
 use super::convolution::{ConvolutionProblem, DataType, Direction, TensorShape};
-use super::gpu::{DeviceMemory, Gpu, Stream};
-use super::record::{Addresses, OPERANDS, operand};
+use super::gpu::{CaptureError, DeviceMemory, Gpu, Stream};
+use super::record::{Addresses, Capture, OPERANDS, Recording, operand};
 use super::sample::{Sample, reduction, samples};
 use crate::error::{Error, ErrorKind};
 
@@ -174,10 +174,31 @@ fn repeat(memory: &DeviceMemory, at: usize, pattern: &[u8], bytes: usize, stream
     Ok(())
 }
 
+/// A call of MIOpen that is tried on scratch memory.
+pub(super) struct Subject<'a> {
+    pub gpu: &'static Gpu,
+    /// What the call launches on.
+    pub stream: &'a Stream,
+    pub scratch: &'a Scratch,
+    pub workspace: &'a Workspace,
+    /// The call, with its operands at these addresses.
+    pub run: &'a dyn Fn(&Addresses) -> Result<(), Error>,
+}
+
 /// What MIOpen's own call wrote.
 #[derive(Debug)]
 pub(super) struct Trial {
     expected: Vec<u8>,
+}
+
+/// What comes of recording a call.
+pub(super) enum Outcome {
+    /// Its launches, which do the same.
+    Recorded(Recording),
+    /// It can't be repeated, or not so that the same comes out.
+    Refused(String),
+    /// Something failed, which says nothing about the call.
+    Failed(Error),
 }
 
 /// What the output holds before MIOpen's call, and before the launches are repeated: different, so that an element that
@@ -187,16 +208,12 @@ const UNWRITTEN: [u8; 2] = [0xff, 0x5a];
 /// Bytes that are compared at a time.
 const PIECE: usize = 16 << 20;
 
-impl Trial {
-    /// Has MIOpen run the solver on scratch memory, and keeps what it wrote.
-    pub(super) fn run(
-        scratch: &Scratch,
-        workspace: &Workspace,
-        stream: &Stream,
-        run: &dyn Fn(&Addresses) -> Result<(), Error>,
-    ) -> Result<Trial, Error> {
+impl Subject<'_> {
+    /// Makes the call, looks at what it wrote, and keeps that.
+    pub(super) fn run(&self) -> Result<Trial, Error> {
+        let Subject { stream, scratch, workspace, .. } = *self;
         scratch.fill(workspace, 0, UNWRITTEN[0], stream)?;
-        run(&scratch.place(workspace, 0))?;
+        (self.run)(&scratch.place(workspace, 0))?;
         let mut expected = vec![0; scratch.output().0.bytes()];
         scratch.read(0, 0, &mut expected, stream)?;
         let trial = Trial { expected };
@@ -204,34 +221,42 @@ impl Trial {
         Ok(trial)
     }
 
-    /// Whether what MIOpen wrote is the convolution at all. Transforms round: only gross errors count.
-    fn look_at(&self, samples: &[Sample], data_type: DataType) -> Result<(), Error> {
-        for Sample { place, sum, products } in samples {
-            let got = number(data_type, &self.expected[place * data_type.width()..]);
-            let room = (products + 1) as f64 / 32.0;
-            if !((got - *sum as f64).abs() <= room) {
-                return Err(Error::new(ErrorKind::Device, format!("it computes {got} at element {place}, not {sum}")));
-            }
+    /// Takes down the call's launches; if there is a trial, repeats them and compares.
+    pub(super) fn record(&self, trial: Option<&Trial>) -> Outcome {
+        let recording = match self.capture() {
+            Ok(recording) => recording,
+            Err(CaptureError::Refused(reason)) => return Outcome::Refused(reason),
+            Err(CaptureError::Failed(error)) => return Outcome::Failed(error),
+        };
+        match trial.map(|trial| self.compare(trial, &recording)) {
+            None | Some(Ok(Ok(()))) => Outcome::Recorded(recording),
+            Some(Ok(Err(reason))) => Outcome::Refused(reason),
+            Some(Err(error)) => Outcome::Failed(error),
         }
-        Ok(())
+    }
+
+    fn capture(&self) -> Result<Recording, CaptureError> {
+        let [first, second] = [0, 1].map(|set| self.scratch.place(self.workspace, set));
+        let nodes = self.stream.capture(|| (self.run)(&first))?;
+        let again = self.stream.capture(|| (self.run)(&second))?;
+        let captures = (Capture { nodes: &nodes, at: first }, Capture { nodes: &again, at: second });
+        let is_memory = |word: u64| self.gpu.is_memory(word);
+        Recording::new(captures.0, captures.1, &is_memory).map_err(CaptureError::Refused)
     }
 
     /// Repeats the launches with all operands elsewhere, and compares bit by bit.
-    pub(super) fn compare(
-        &self,
-        scratch: &Scratch,
-        workspace: &Workspace,
-        stream: &Stream,
-        replay: &dyn Fn(&Addresses) -> Result<(), Error>,
-    ) -> Result<Result<(), String>, Error> {
+    fn compare(&self, trial: &Trial, recording: &Recording) -> Result<Result<(), String>, Error> {
         // A set that nothing was captured with.
         const SET: usize = 2;
+        let Subject { gpu, stream, scratch, workspace, .. } = *self;
         scratch.fill(workspace, SET, UNWRITTEN[1], stream)?;
-        replay(&scratch.place(workspace, SET))?;
+        // SAFETY: the code was compiled for the call, and is still loaded; the addresses are those of scratch memory as
+        // large as the call's operands.
+        unsafe { recording.launch(gpu, stream.raw(), &scratch.place(workspace, SET)) }?;
         let shape = &scratch.output().0;
         let elements = Elements::of(shape);
-        let mut piece = vec![0; self.expected.len().min(PIECE)];
-        for (index, expected) in self.expected.chunks(PIECE).enumerate() {
+        let mut piece = vec![0; trial.expected.len().min(PIECE)];
+        for (index, expected) in trial.expected.chunks(PIECE).enumerate() {
             let start = index * PIECE;
             let got = &mut piece[..expected.len()];
             scratch.read(SET, start, got, stream)?;
@@ -243,6 +268,21 @@ impl Trial {
             }
         }
         Ok(Ok(()))
+    }
+}
+
+impl Trial {
+    /// Whether what MIOpen wrote is the convolution at all. Transforms round: only gross errors count.
+    fn look_at(&self, samples: &[Sample], data_type: DataType) -> Result<(), Error> {
+        for Sample { place, sum, products } in samples {
+            let got = number(data_type, &self.expected[place * data_type.width()..]);
+            let room = (products + 1) as f64 / 32.0;
+            let near = (got - *sum as f64).abs() <= room;
+            if !near {
+                return Err(Error::new(ErrorKind::Device, format!("it computes {got} at element {place}, not {sum}")));
+            }
+        }
+        Ok(())
     }
 }
 

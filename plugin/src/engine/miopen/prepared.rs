@@ -1,0 +1,141 @@
+//! Convolutions that only need to be launched.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+use hipdnn_sdk_bindings::hip::hipStream_t;
+use hipdnn_sdk_bindings::miopen::miopenConvAlgorithm_t;
+
+use super::convolution::{Calls, ConvolutionProblem, Tensors};
+use super::device::{Builder, Device};
+use super::gpu::Gpu;
+use super::record::{Addresses, OPERANDS, Recording, operand};
+use crate::error::Error;
+
+/// A convolution that only needs to be launched.
+#[derive(Debug)]
+pub struct PreparedConvolution {
+    pub(super) device: Arc<Device>,
+    pub(super) problem: ConvolutionProblem,
+    pub(super) workspace: usize,
+    pub(super) solver: u64,
+    pub(super) milliseconds: Option<f32>,
+    pub(super) path: Path,
+}
+
+/// How it is launched.
+#[derive(Debug)]
+pub(super) enum Path {
+    /// Without MIOpen.
+    Recorded {
+        recording: Recording,
+        /// Owns the code.
+        #[expect(dead_code, reason = "held, not used")]
+        code: Arc<Builder>,
+    },
+    /// By MIOpen's own call.
+    Called { calls: Calls, reason: String },
+}
+
+impl PreparedConvolution {
+    /// Bytes of workspace that a launch uses.
+    pub fn workspace_bytes(&self) -> usize {
+        self.workspace
+    }
+
+    /// The solver's number in MIOpen's registry.
+    pub fn solver(&self) -> u64 {
+        self.solver
+    }
+
+    /// Whether launches are repeated without MIOpen.
+    pub fn is_recorded(&self) -> bool {
+        matches!(self.path, Path::Recorded { .. })
+    }
+
+    /// What was chosen, in words.
+    pub fn describe(&self) -> String {
+        let Solver(gpu, solver) = Solver(self.device.gpu(), self.solver);
+        let mut text = format!("{}, workspace {} bytes", Solver(gpu, solver), self.workspace);
+        match &self.path {
+            Path::Recorded { recording, .. } => text += &format!(", recorded in {} piece(s)", recording.len()),
+            Path::Called { reason, .. } => text += &format!(", called through MIOpen ({reason})"),
+        }
+        if let Some(milliseconds) = self.milliseconds {
+            text += &format!(", {milliseconds:.4} ms when it was chosen");
+        }
+        text
+    }
+
+    /// Launches it on a stream.
+    ///
+    /// # Safety
+    /// The stream is one of the plan's device, and the addresses are those of device memory as large as the problem's
+    /// tensors and the workspace, which stays until the stream has done the work.
+    ///
+    /// # Errors
+    /// If HIP or MIOpen refuses.
+    pub unsafe fn launch(
+        &self,
+        stream: *mut c_void,
+        x: *mut u8,
+        w: *mut u8,
+        y: *mut u8,
+        workspace: *mut u8,
+    ) -> Result<(), Error> {
+        let stream: hipStream_t = stream.cast();
+        match &self.path {
+            Path::Recorded { recording, .. } => {
+                let mut at: Addresses = [0; OPERANDS];
+                at[operand::X] = x as u64;
+                at[operand::W] = w as u64;
+                at[operand::Y] = y as u64;
+                at[operand::WORKSPACE] = workspace as u64;
+                // SAFETY: the builder keeps the code; the rest is the caller's promise.
+                let launched = unsafe { self.replay(recording, stream, &at) };
+                launched.map_err(|error| self.explain(error))
+            }
+            Path::Called { calls, .. } => {
+                let tensors = Tensors { x, w, y, workspace, workspace_bytes: self.workspace };
+                // SAFETY: the caller's promise.
+                let run = |handle| unsafe { calls.run(handle, self.solver, &tensors) };
+                self.device.run(stream, run).map_err(|error| self.explain(error))
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Recording::launch`].
+    pub(super) unsafe fn replay(
+        &self,
+        recording: &Recording,
+        stream: hipStream_t,
+        at: &Addresses,
+    ) -> Result<(), Error> {
+        let _entered = self.device.enter_for(stream)?;
+        // SAFETY: the caller's promise.
+        unsafe { recording.launch(self.device.gpu(), stream, at) }
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        error.within(format!("{}: {}", self.problem, Solver(self.device.gpu(), self.solver)))
+    }
+}
+
+/// A solver's number and algorithm, for messages.
+pub(super) struct Solver(pub &'static Gpu, pub u64);
+
+impl fmt::Display for Solver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Solver(gpu, solver) = *self;
+        let mut algorithm = miopenConvAlgorithm_t::miopenConvolutionAlgoGEMM;
+        // SAFETY: a place for one number; MIOpen takes any solver's number.
+        let status = unsafe { (gpu.miopen.miopenGetSolverIdConvAlgorithm)(solver, &mut algorithm) };
+        write!(f, "solver {solver}")?;
+        match gpu.check_miopen(status, "miopenGetSolverIdConvAlgorithm") {
+            Ok(()) => write!(f, " ({})", algorithm.to_string().trim_start_matches("miopenConvolutionAlgo")),
+            Err(_) => Ok(()),
+        }
+    }
+}
