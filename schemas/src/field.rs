@@ -16,6 +16,9 @@ pub(crate) trait Field: Sized {
     /// What the generated writer takes.
     type Slot<'b>;
 
+    /// Whether the field names tensors.
+    const IS_OPERAND: bool = false;
+
     /// Decodes; the error is the reason only.
     fn read(wire: Self::Wire<'_>) -> Result<Self, String>;
 
@@ -35,6 +38,15 @@ pub(crate) trait Field: Sized {
 
     /// Appends the tensors named here.
     fn tensors(&self, _uids: &mut Vec<TensorUid>) {}
+
+    /// For people; `None` where nothing was given.
+    fn text(&self) -> Option<String> {
+        match self.to_json() {
+            Value::Null => None,
+            Value::String(text) => Some(text),
+            other => Some(other.to_string()),
+        }
+    }
 }
 
 /// The reason that `value` is not a `wanted`. Long values are cut: the text may be hostile.
@@ -89,6 +101,11 @@ macro_rules! scalar {
             fn to_json(&self) -> Value {
                 Value::from(*self)
             }
+
+            // JSON has no infinities.
+            fn text(&self) -> Option<String> {
+                Some(self.to_string())
+            }
         }
 
         impl Field for Option<$type> {
@@ -111,6 +128,10 @@ macro_rules! scalar {
                 self.map_or(Value::Null, Value::from)
             }
 
+            fn text(&self) -> Option<String> {
+                self.map(|value| value.to_string())
+            }
+
             fn absent() -> Option<Self> {
                 Some(None)
             }
@@ -126,6 +147,8 @@ scalar!(bool, value => value.as_bool().ok_or_else(|| wanted("true or false", val
 impl Field for TensorUid {
     type Wire<'a> = i64;
     type Slot<'b> = i64;
+
+    const IS_OPERAND: bool = true;
 
     fn read(wire: i64) -> Result<Self, String> {
         Ok(TensorUid(wire))
@@ -151,6 +174,8 @@ impl Field for TensorUid {
 impl Field for Option<TensorUid> {
     type Wire<'a> = Option<i64>;
     type Slot<'b> = Option<i64>;
+
+    const IS_OPERAND: bool = true;
 
     fn read(wire: Option<i64>) -> Result<Self, String> {
         Ok(wire.map(TensorUid))
@@ -180,6 +205,8 @@ impl Field for Option<TensorUid> {
 impl Field for Vec<TensorUid> {
     type Wire<'a> = Option<Vector<'a, i64>>;
     type Slot<'b> = Option<WIPOffset<Vector<'b, i64>>>;
+
+    const IS_OPERAND: bool = true;
 
     fn read(wire: Self::Wire<'_>) -> Result<Self, String> {
         Ok(wire.into_iter().flatten().map(TensorUid).collect())

@@ -22,6 +22,17 @@ fn json_group<'a>(node: &'a Map<String, Value>, key: &str) -> Result<Option<&'a 
     node.get(key).map(|v| v.as_object().ok_or_else(|| crate::field::wanted(&format!("an object {key}"), v))).transpose()
 }
 
+fn tensors_of(field: &impl Field) -> impl Iterator<Item = TensorUid> {
+    let mut uids = Vec::new();
+    field.tensors(&mut uids);
+    uids.into_iter()
+}
+
+/// The value as text, unless it names tensors or was not given.
+fn attribute<T: Field>(name: &'static str, field: &T) -> Option<(&'static str, String)> {
+    if T::IS_OPERAND { None } else { field.text().map(|text| (name, text)) }
+}
+
 macro_rules! operations {
     ($($variant:ident($table:ident, $args:ident, $accessor:ident) {
         inputs { $($input:ident: $input_wire:ident),* }
@@ -50,6 +61,35 @@ macro_rules! operations {
                 let mut uids = Vec::new();
                 match self { $(Operation::$variant(_operation) => { $(_operation.$output.tensors(&mut uids);)* })* }
                 uids
+            }
+
+            /// The tensors that are read, each with the wire format's name of its field, such as `x_tensor_uid`.
+            pub fn named_inputs(&self) -> Vec<(&'static str, TensorUid)> {
+                let mut named = Vec::new();
+                match self { $(Operation::$variant(_operation) => {
+                    $(named.extend(tensors_of(&_operation.$input).map(|uid| (stringify!($input_wire), uid)));)*
+                })* }
+                named
+            }
+
+            /// The tensors that are written, each with the wire format's name of its field.
+            pub fn named_outputs(&self) -> Vec<(&'static str, TensorUid)> {
+                let mut named = Vec::new();
+                match self { $(Operation::$variant(_operation) => {
+                    $(named.extend(tensors_of(&_operation.$output).map(|uid| (stringify!($output_wire), uid)));)*
+                })* }
+                named
+            }
+
+            /// Everything else that was given: the wire format's name and the value as text.
+            pub fn attributes(&self) -> Vec<(&'static str, String)> {
+                let mut attributes = Vec::new();
+                match self { $(Operation::$variant(_operation) => {
+                    $(attributes.extend(attribute(stringify!($input_wire), &_operation.$input));)*
+                    $(attributes.extend(attribute(stringify!($parameter_wire), &_operation.$parameter));)*
+                    $($(attributes.extend(attribute(stringify!($member_wire), &_operation.$nested.$member));)*)?
+                })* }
+                attributes
             }
 
             pub(crate) fn read(index: usize, node: fb::Node<'_>) -> Result<Operation, GraphError> {

@@ -23,11 +23,27 @@ fn all_kinds_round_trip_and_check() {
         for uid in node.outputs() {
             assert_eq!(graph.producer(uid), Some(0), "{}: tensor {uid}", def.name);
         }
+        let uids = |named: Vec<(&str, TensorUid)>| named.into_iter().map(|(_, uid)| uid).collect::<Vec<_>>();
+        assert_eq!(uids(node.named_inputs()), node.inputs(), "{}", def.name);
+        assert_eq!(uids(node.named_outputs()), node.outputs(), "{}", def.name);
         let named = node.inputs().into_iter().chain(node.outputs()).collect::<std::collections::HashSet<_>>();
         if def.nodes.len() == 1 && def.name != "every_field" {
             assert_eq!(named.len(), def.tensors.len(), "{}: every tensor is an operand", def.name);
         }
     }
+}
+
+#[test]
+fn operands_and_attributes_have_the_names_of_the_wire() {
+    let mut relu = Pointwise::unary(PointwiseMode::ReluFwd, TensorUid(1), TensorUid(2));
+    relu.relu_upper_clip = Some(f32::INFINITY);
+    relu.axis = Some(-1);
+    let relu = Operation::Pointwise(relu);
+    assert_eq!(relu.named_inputs(), [("in_0_tensor_uid", TensorUid(1))]);
+    assert_eq!(relu.named_outputs(), [("out_0_tensor_uid", TensorUid(2))]);
+    let texts: Vec<(&str, String)> = relu.attributes();
+    let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    assert_eq!(texts, [("operation", "relu_fwd"), ("relu_upper_clip", "inf"), ("axis_tensor_uid", "-1")]);
 }
 
 /// A graph with one tensor, written by flatc: uid 7, "eps", FLOAT, dims [1], strides [1], value Float32Value 1.5.
