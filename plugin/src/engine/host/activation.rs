@@ -283,7 +283,7 @@ fn exp_tail<S: Simd>(s: S, r: S::V) -> S::V {
 
 /// `eˣ`, within 2 ulp.
 #[inline(always)]
-fn exp<S: Simd>(s: S, x: S::V) -> S::V {
+pub(super) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     // Beyond these the result is infinite or zero; `x` second keeps NaN.
     let x = s.min(s.splat(89.0), s.max(s.splat(-104.5), x));
     let (n, r) = reduce(s, x);

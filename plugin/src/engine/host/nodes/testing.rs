@@ -60,6 +60,11 @@ impl Bench {
         values
     }
 
+    /// The scratch memory that the node wants for so many threads.
+    pub(crate) fn scratch_bytes(&self, threads: usize) -> usize {
+        self.work.recipe.kernel(threads).scratch_bytes()
+    }
+
     /// Runs the node on so many threads: the elements of its results, in logical order.
     pub(crate) fn run(&self, threads: usize) -> BTreeMap<i64, Vec<f64>> {
         let kernel = self.work.recipe.kernel(threads);
