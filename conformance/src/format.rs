@@ -70,7 +70,7 @@ impl Float {
     }
 
     /// The distance between the neighbours of a value in the format.
-    fn step(self, value: f64) -> f64 {
+    pub fn step(self, value: f64) -> f64 {
         let exponent = (((value.to_bits() >> 52) & 0x7ff) as i32 - 1023).max(self.lowest);
         2f64.powi(exponent - self.digits + 1)
     }

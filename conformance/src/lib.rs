@@ -5,6 +5,15 @@
 //! loads any plugin library, asks one of its engines for each graph, and judges what it claims.
 
 pub mod array;
+pub mod cases;
+pub mod command;
 pub mod execute;
 pub mod format;
+pub mod inputs;
+pub mod memory;
 pub mod number;
+pub mod plugin;
+pub mod random;
+pub mod report;
+pub mod run;
+pub mod workers;

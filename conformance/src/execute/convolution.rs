@@ -129,9 +129,10 @@ pub(super) fn backward_data(step: &mut Step, node: &ConvolutionBwd) -> Result<()
     let dims = step.tensor(node.dx).dims().to_vec();
     let g = Geometry::new(&dims, &w.dims, &dy.dims, &node.convolution);
     let mut sums = vec![step.arithmetic.sum(); dims.iter().product()];
-    let odd = w.data.iter().chain(&dy.data).any(|number| !number.value.is_finite());
+    let mut met = vec![false; g.image_size() * g.filter_size()];
     g.each_meeting(|out, tap, place| {
         let Some(place) = place else { return };
+        met[place * g.filter_size() + tap] = true;
         for n in 0..g.batch {
             for group in 0..g.groups {
                 for c in 0..g.channels {
@@ -145,9 +146,16 @@ pub(super) fn backward_data(step: &mut Step, node: &ConvolutionBwd) -> Result<()
             }
         }
     });
-    if odd {
-        // Engines that dilate or pad dy multiply zeros with what is no number.
-        sums.iter_mut().for_each(Sum::spoil);
+    // Engines that pad or spread dy out multiply its zeros with the weight, which tells if that is no number.
+    for i in (0..w.data.len()).filter(|i| !w.data[*i].value.is_finite()) {
+        let (tap, c) = (i % g.filter_size(), i / g.filter_size() % g.channels);
+        let group = i / g.filter_size() / g.channels / g.filters;
+        for n in 0..g.batch {
+            let channel = n * g.groups * g.channels + group * g.channels + c;
+            for place in (0..g.image_size()).filter(|place| !met[place * g.filter_size() + tap]) {
+                sums[channel * g.image_size() + place].spoil();
+            }
+        }
     }
     step.write(node.dx, finish(sums, &dims));
     Ok(())

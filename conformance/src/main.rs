@@ -1,0 +1,14 @@
+//! The conformance suite as a program; see `--help`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match hipdnn_conformance::command::main(std::env::args().skip(1).collect()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(problem) => {
+            eprintln!("conformance: {problem}");
+            ExitCode::from(2)
+        }
+    }
+}

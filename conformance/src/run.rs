@@ -1,0 +1,314 @@
+//! One case on one engine: asked, built, executed twice and judged.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Instant;
+
+use hipdnn_schemas::{EngineConfig, Graph, KnobValue, Tensor, TensorUid};
+use hipdnn_sdk_bindings::hipdnn::plugin::{DeviceBuffer, engine_id};
+use serde::{Deserialize, Serialize};
+
+use crate::array::each_index;
+use crate::cases::Case;
+use crate::execute::{Results, execute};
+use crate::format;
+use crate::inputs;
+use crate::memory::{Buffer, Memory};
+use crate::plugin::{Plan, Plugin, take_log};
+
+/// How a case ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "lowercase")]
+pub enum Outcome {
+    /// The engine took it, and every element was right; or it refused what must be refused.
+    Passed {
+        /// The largest share of its bound that any element's error used.
+        worst: f64,
+        /// The share of elements of which anything is right.
+        vague: f64,
+        /// What the plan wanted.
+        workspace_bytes: usize,
+    },
+    /// Something was wrong.
+    Failed {
+        /// What was wanted and what came.
+        reason: String,
+    },
+    /// The engine left the graph to others.
+    Declined {
+        /// Why, in the engine's words.
+        reason: String,
+    },
+}
+
+/// An engine of a plugin, ready to be asked.
+pub struct Engine {
+    plugin: Plugin,
+    memory: Memory,
+    id: i64,
+}
+
+/// A failure, as a sentence.
+type Failure = String;
+
+impl Engine {
+    /// Opens the plugin and finds the engine; without a name, the only engine there is.
+    ///
+    /// # Errors
+    /// If there is no such plugin, engine or memory.
+    pub fn open(plugin: &Path, name: &str, on_host: bool) -> Result<Engine, String> {
+        let plugin = Plugin::open(plugin)?;
+        let engines = plugin.engines()?;
+        let id = engine_id(name);
+        if !engines.iter().any(|(other, _)| *other == id) {
+            let names: Vec<&str> = engines.iter().map(|(_, name)| name.as_str()).collect();
+            return Err(format!("the plugin has no engine {name:?}; it has {names:?}"));
+        }
+        let memory = if on_host { Memory::Host } else { Memory::device()? };
+        Ok(Engine { plugin, memory, id })
+    }
+
+    /// Runs a case.
+    pub fn run(&self, case: &Case) -> Outcome {
+        take_log();
+        let outcome = if case.refused { self.refusal(case) } else { self.service(case) };
+        outcome.unwrap_or_else(|reason| Outcome::Failed { reason })
+    }
+
+    /// A graph that no engine may take.
+    fn refusal(&self, case: &Case) -> Result<Outcome, Failure> {
+        let bytes = case.graph.to_bytes();
+        if let Ok(ids) = self.plugin.applicable(&bytes)
+            && ids.contains(&self.id)
+        {
+            return Err("the engine takes a graph that must be refused".into());
+        }
+        let config = EngineConfig { engine_id: self.id, knobs: Vec::new() };
+        match self.plugin.plan(&config, &bytes) {
+            Ok(_) => Err("a plan was built for a graph that must be refused".into()),
+            Err(message) if message.trim_end().ends_with(':') => Err("a plan was refused without a message".into()),
+            Err(_) => Ok(Outcome::Passed { worst: 0.0, vague: 0.0, workspace_bytes: 0 }),
+        }
+    }
+
+    fn service(&self, case: &Case) -> Result<Outcome, Failure> {
+        let graph = Graph::new(case.graph.clone()).map_err(|problem| format!("the case is not a graph: {problem}"))?;
+        let bytes = case.graph.to_bytes();
+        let ids = self.plugin.applicable(&bytes).map_err(|problem| format!("asking the engine: {problem}"))?;
+        if !ids.contains(&self.id) {
+            return Ok(Outcome::Declined { reason: reason(&take_log()) });
+        }
+        let inputs = inputs::generate(&graph, case.seed, &case.fills);
+        let expected = execute(&graph, &inputs::arrays(&graph, &inputs))
+            .map_err(|problem| format!("the executor can't tell what is right: {problem}"))?;
+        let (config, has_limit) = self.configuration(&bytes)?;
+        let bound = self
+            .plugin
+            .workspace_bytes(&config, &bytes)
+            .map_err(|problem| format!("workspace size after a claim: {problem}"))?;
+        let plan = self.plugin.plan(&config, &bytes).map_err(|problem| format!("no plan after a claim: {problem}"))?;
+        if plan.workspace_bytes > bound {
+            return Err(format!("the plan wants {} bytes of workspace, announced were {bound}", plan.workspace_bytes));
+        }
+        let mut run = Execution::new(&self.memory, &graph, &inputs)?;
+        let first = run.execute(&plan, 0xff)?;
+        let verdict = judge(&graph, &expected, &first)?;
+        let second = run.execute(&plan, 0x00)?;
+        for (uid, bytes) in &first {
+            if let Some(at) = bytes.iter().zip(&second[uid]).position(|(one, other)| one != other) {
+                return Err(format!(
+                    "tensor {uid}: the second execution gave other bits than the first, from byte {at}"
+                ));
+            }
+        }
+        if has_limit && plan.workspace_bytes > 0 {
+            self.tight_limit(&config, &bytes, plan.workspace_bytes)?;
+        }
+        Ok(Outcome::Passed { worst: verdict.worst, vague: verdict.vague, workspace_bytes: plan.workspace_bytes })
+    }
+
+    /// The configuration that asks for equal bits, where there is such a knob; and whether workspace can be limited.
+    fn configuration(&self, graph: &[u8]) -> Result<(EngineConfig, bool), Failure> {
+        let details =
+            self.plugin.details(self.id, graph).map_err(|problem| format!("details after a claim: {problem}"))?;
+        if details.engine_id != self.id {
+            return Err(format!("the details are those of engine {}", details.engine_id));
+        }
+        let has = |id: &str| details.knobs.iter().any(|knob| knob.id == id);
+        let mut knobs = Vec::new();
+        if has("global.deterministic") {
+            knobs.push(("global.deterministic".to_string(), KnobValue::Int(1)));
+        }
+        Ok((EngineConfig { engine_id: self.id, knobs }, has(LIMIT)))
+    }
+
+    /// With one byte less, a plan must be refused with a message, or do with what there is.
+    fn tight_limit(&self, config: &EngineConfig, graph: &[u8], workspace_bytes: usize) -> Result<(), Failure> {
+        let limit = workspace_bytes - 1;
+        let mut config = config.clone();
+        config.knobs.push((LIMIT.to_string(), KnobValue::Int(limit as i64)));
+        match self.plugin.plan(&config, graph) {
+            Ok(plan) if plan.workspace_bytes > limit => {
+                Err(format!("with a limit of {limit} bytes of workspace, a plan wants {}", plan.workspace_bytes))
+            }
+            Ok(_) => Ok(()),
+            Err(message) if message.trim_end().ends_with(':') => Err("a limit was refused without a message".into()),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// The knob that limits a plan's workspace.
+const LIMIT: &str = "global.workspace_size_limit";
+
+/// Addresses of workspaces have this alignment, as hipMalloc's have.
+const WORKSPACE_ALIGNMENT: usize = 256;
+
+/// The buffers of a graph.
+struct Execution<'a> {
+    memory: &'a Memory,
+    graph: &'a Graph,
+    buffers: Vec<(TensorUid, Buffer<'a>)>,
+}
+
+fn outputs(graph: &Graph) -> impl Iterator<Item = &Tensor> {
+    graph.tensors().iter().filter(|tensor| !tensor.is_virtual() && graph.producer(tensor.uid()).is_some())
+}
+
+impl<'a> Execution<'a> {
+    fn new(
+        memory: &'a Memory,
+        graph: &'a Graph,
+        inputs: &HashMap<TensorUid, Vec<u8>>,
+    ) -> Result<Execution<'a>, Failure> {
+        let mut buffers = Vec::new();
+        for tensor in inputs::needed(graph) {
+            // Scalars are read by the host, whatever the engine works on.
+            let host = Memory::Host;
+            let alignment = usize::try_from(tensor.alignment()).unwrap_or(1);
+            let mut buffer = match tensor.is_runtime_pass_by_value() {
+                true => match host.buffer(tensor.span_bytes(), 1)? {
+                    Buffer::Host(buffer) => Buffer::Host(buffer),
+                    Buffer::Device(_) => return Err("host memory is on the device".into()),
+                },
+                false => memory.buffer(tensor.span_bytes(), alignment)?,
+            };
+            buffer.write(&inputs[&tensor.uid()])?;
+            buffer.seal()?;
+            buffers.push((tensor.uid(), buffer));
+        }
+        for tensor in outputs(graph) {
+            let alignment = usize::try_from(tensor.alignment()).unwrap_or(1);
+            buffers.push((tensor.uid(), memory.buffer(tensor.span_bytes(), alignment)?));
+        }
+        Ok(Execution { memory, graph, buffers })
+    }
+
+    /// Executes with outputs and workspace full of that byte, and gives the bytes of the outputs.
+    fn execute(&mut self, plan: &Plan, garbage: u8) -> Result<HashMap<TensorUid, Vec<u8>>, Failure> {
+        let graph = self.graph;
+        let is_output = |uid: TensorUid| graph.producer(uid).is_some();
+        for (uid, buffer) in self.buffers.iter_mut().filter(|(uid, _)| is_output(*uid)) {
+            buffer.write(&vec![garbage; graph.tensor(*uid).span_bytes()])?;
+        }
+        let mut workspace = self.memory.buffer(plan.workspace_bytes, WORKSPACE_ALIGNMENT)?;
+        workspace.write(&vec![garbage; plan.workspace_bytes])?;
+        let address = if plan.workspace_bytes == 0 { std::ptr::null_mut() } else { workspace.address() };
+        let pack: Vec<DeviceBuffer> =
+            self.buffers.iter().map(|(uid, buffer)| DeviceBuffer { uid: uid.0, ptr: buffer.address() }).collect();
+        // SAFETY: each buffer has the bytes of its tensor's span, the workspace those that the plan wants, in the memory
+        // that the engine works on; only inputs are sealed.
+        unsafe { plan.execute(address, &pack) }.map_err(|problem| format!("executing after a claim: {problem}"))?;
+        self.memory.synchronise()?;
+        workspace.read().map_err(|problem| format!("the workspace: {problem}"))?;
+        let mut results = HashMap::new();
+        for (uid, buffer) in &self.buffers {
+            let mut bytes = buffer.read().map_err(|problem| format!("tensor {uid}: {problem}"))?;
+            if is_output(*uid) {
+                untouched_between(graph.tensor(*uid), &mut bytes, garbage)?;
+                results.insert(*uid, bytes);
+            }
+        }
+        Ok(results)
+    }
+}
+
+/// Sees that nothing was written between the elements of a tensor with gaps, and makes the gaps the same in all runs.
+fn untouched_between(tensor: &Tensor, bytes: &mut [u8], garbage: u8) -> Result<(), Failure> {
+    let bits = tensor.data_type().bits().expect("a checked tensor has a type") as usize;
+    if tensor.span() == tensor.elements() || bits < 8 {
+        return Ok(());
+    }
+    let width = bits / 8;
+    let mut inside = vec![false; bytes.len()];
+    each_index(tensor.dims(), |at| {
+        let place: usize = at.iter().zip(tensor.strides()).map(|(i, stride)| i * stride).sum();
+        inside[place * width..][..width].fill(true);
+    });
+    if let Some(at) = bytes.iter().zip(&inside).position(|(byte, inside)| !inside && *byte != garbage) {
+        return Err(format!("tensor {}: byte {at}, between its elements, was written", tensor.uid()));
+    }
+    bytes.iter_mut().zip(&inside).filter(|(_, inside)| !**inside).for_each(|(byte, _)| *byte = 0);
+    Ok(())
+}
+
+struct Verdict {
+    worst: f64,
+    vague: f64,
+}
+
+/// Compares every output with what is right.
+fn judge(graph: &Graph, expected: &Results, got: &HashMap<TensorUid, Vec<u8>>) -> Result<Verdict, Failure> {
+    let (mut worst, mut vague, mut all) = (0f64, 0usize, 0usize);
+    for tensor in outputs(graph) {
+        let (uid, data_type) = (tensor.uid(), tensor.data_type());
+        let wanted = &expected[&uid];
+        let mut wrong = Vec::new();
+        let mut at_element = 0;
+        each_index(tensor.dims(), |at| {
+            let number = wanted.data[at_element];
+            at_element += 1;
+            all += 1;
+            vague += usize::from(number.is_any());
+            let place = at.iter().zip(tensor.strides()).map(|(i, stride)| i * stride).sum();
+            let value = format::load(data_type, &got[&uid], place);
+            if !number.accepts(data_type, value) {
+                if wrong.len() < 3 {
+                    wrong.push(format!("{at:?} is {value:e}, wanted {:e} ± {:.1e}", number.value, number.error));
+                } else {
+                    wrong.push(String::new());
+                }
+            } else if number.error > 0.0 && number.error.is_finite() {
+                let rounding = format::Float::of(data_type).map_or(1.0, |float| float.step(number.value) / 2.0);
+                let used = ((value - number.value).abs() - rounding).max(0.0) / number.error;
+                // An overflow that is right has no distance.
+                worst = if used.is_finite() { worst.max(used) } else { worst };
+            }
+        });
+        if !wrong.is_empty() {
+            let name = if tensor.name().is_empty() { String::new() } else { format!(" \"{}\"", tensor.name()) };
+            let shown: Vec<&str> = wrong.iter().map(String::as_str).take(3).collect();
+            return Err(format!(
+                "tensor {uid}{name} ({data_type}): {} of {} elements are wrong: {}",
+                wrong.len(),
+                tensor.elements(),
+                shown.join("; ")
+            ));
+        }
+    }
+    Ok(Verdict { worst, vague: vague as f64 / all.max(1) as f64 })
+}
+
+/// What the plugin said when it declined.
+fn reason(log: &[String]) -> String {
+    let said =
+        log.iter().rev().find(|line| line.contains("declin") || line.contains("node") || line.contains("tensor"));
+    said.or(log.last()).cloned().unwrap_or_else(|| "no reason was logged".into())
+}
+
+/// Runs a case and measures it.
+pub fn timed(engine: &Engine, case: &Case) -> (Outcome, f64) {
+    let start = Instant::now();
+    let outcome = engine.run(case);
+    (outcome, start.elapsed().as_secs_f64())
+}

@@ -1,0 +1,218 @@
+//! Processes that run cases, so that one that dies takes only its case with it.
+//!
+//! The parent writes one job a line, the worker answers with one line of JSON. Whatever else a plugin prints is passed over.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cases::{self, Case};
+use crate::random;
+use crate::run::{Engine, Outcome, timed};
+
+/// What a worker is to run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Job {
+    /// A case of the suite, by its place.
+    Case(usize),
+    /// The random graph of that seed.
+    Random(u64),
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The case's name.
+    pub name: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// Which engine, and in which memory it works.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The plugin library.
+    pub plugin: PathBuf,
+    /// The engine's name.
+    pub engine: String,
+    /// Whether it works on host memory.
+    pub on_host: bool,
+}
+
+/// What precedes an answer.
+const ANSWER: &str = "conformance-report ";
+
+/// The argument that makes this program a worker.
+pub const WORKER: &str = "--worker";
+
+/// No case takes longer than this, unless it hangs; compiling kernels for a GPU may take minutes.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+impl Job {
+    fn text(&self) -> String {
+        match self {
+            Job::Case(index) => format!("case {index}"),
+            Job::Random(seed) => format!("random {seed}"),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Job> {
+        let (kind, number) = text.trim().split_once(' ')?;
+        match kind {
+            "case" => Some(Job::Case(number.parse().ok()?)),
+            "random" => Some(Job::Random(number.parse().ok()?)),
+            _ => None,
+        }
+    }
+
+    /// The name that reports and messages use.
+    pub fn name(&self, cases: &[Case]) -> String {
+        match self {
+            Job::Case(index) => cases[*index].name.clone(),
+            Job::Random(seed) => format!("random/{seed}"),
+        }
+    }
+}
+
+/// Serves jobs from the standard input until it ends.
+///
+/// # Errors
+/// If the engine can't be opened or a job can't be read.
+pub fn serve(target: &Target) -> Result<(), String> {
+    let engine = Engine::open(&target.plugin, &target.engine, target.on_host)?;
+    let cases = cases::all()?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|problem| problem.to_string())?;
+        let job = Job::parse(&line).ok_or_else(|| format!("not a job: {line:?}"))?;
+        let (outcome, seconds) = match &job {
+            Job::Case(index) => timed(&engine, &cases[*index]),
+            Job::Random(seed) => random::run(&engine, *seed),
+        };
+        let report = Report { name: job.name(&cases), seconds, outcome };
+        let text = serde_json::to_string(&report).map_err(|problem| problem.to_string())?;
+        let mut out = std::io::stdout().lock();
+        // The line break before it ends what a plugin may have printed without one.
+        let written = writeln!(out, "\n{ANSWER}{text}").and_then(|()| out.flush());
+        written.map_err(|problem| problem.to_string())?;
+    }
+    Ok(())
+}
+
+/// Runs the jobs in that many processes and calls `done` with each report, in the order of finishing.
+///
+/// # Errors
+/// If no worker can be started.
+pub fn run(
+    target: &Target,
+    cases: &[Case],
+    jobs: &[Job],
+    processes: usize,
+    done: impl FnMut(Report) + Send,
+) -> Result<(), String> {
+    let next = Mutex::new(jobs.iter());
+    let done = Mutex::new(done);
+    let report = |report: Report| (done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))(report);
+    let take = || next.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..processes.clamp(1, jobs.len().max(1)))
+            .map(|_| {
+                scope.spawn(|| -> Result<(), String> {
+                    let mut worker = None;
+                    while let Some(job) = take() {
+                        if worker.is_none() {
+                            worker = Some(Worker::start(target)?);
+                        }
+                        let started = Instant::now();
+                        match worker.as_mut().expect("it was just started").run(job) {
+                            Ok(answer) => report(answer),
+                            Err(reason) => {
+                                worker = None;
+                                let seconds = started.elapsed().as_secs_f64();
+                                report(Report { name: job.name(cases), seconds, outcome: Outcome::Failed { reason } });
+                            }
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a thread died".into())))
+    })
+}
+
+/// A process that runs jobs, one at a time.
+struct Worker {
+    child: Child,
+    jobs: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Worker {
+    fn start(target: &Target) -> Result<Worker, String> {
+        let program = std::env::current_exe().map_err(|problem| problem.to_string())?;
+        let mut command = Command::new(program);
+        command.arg(WORKER).arg("--plugin").arg(&target.plugin).arg("--engine").arg(&target.engine);
+        command.arg("--memory").arg(if target.on_host { "host" } else { "device" });
+        if target.on_host {
+            // An engine for host memory stands back where there is a GPU, unless it is asked to step forward.
+            command.env("HIPDNN_RS_HOST_ENGINE", "on");
+        }
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|problem| format!("a worker can't be started: {problem}"))?;
+        let jobs = child.stdin.take().ok_or("the worker has no input")?;
+        let output = child.stdout.take().ok_or("the worker has no output")?;
+        let (sender, answers) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if let Some(answer) = line.strip_prefix(ANSWER)
+                    && sender.send(answer.to_string()).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Ok(Worker { child, jobs, answers })
+    }
+
+    fn run(&mut self, job: &Job) -> Result<Report, String> {
+        if writeln!(self.jobs, "{}", job.text()).and_then(|()| self.jobs.flush()).is_err() {
+            return Err(self.death());
+        }
+        match self.answers.recv_timeout(PATIENCE) {
+            Ok(answer) => serde_json::from_str(&answer).map_err(|problem| format!("the worker's answer: {problem}")),
+            Err(RecvTimeoutError::Disconnected) => Err(self.death()),
+            Err(RecvTimeoutError::Timeout) => Err(format!("it was not done after {} s", PATIENCE.as_secs())),
+        }
+    }
+
+    fn death(&mut self) -> String {
+        use std::os::unix::process::ExitStatusExt;
+        match self.child.wait() {
+            Ok(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => format!("the process ended with exit status {code}"),
+                (_, Some(libc::SIGSEGV)) => {
+                    "the process was killed by signal 11: memory outside of the buffers was touched".into()
+                }
+                (_, Some(signal)) => format!("the process was killed by signal {signal}"),
+                _ => "the process ended".into(),
+            },
+            Err(problem) => format!("the process ended: {problem}"),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // A worker that waits for a job has nothing to lose.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
