@@ -19,6 +19,7 @@ pub mod record;
 mod sample;
 mod search;
 pub mod settings;
+pub mod shared;
 pub mod store;
 mod trial;
 
@@ -29,10 +30,11 @@ use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
 
 use self::arrange::{Arrangement, Wishes};
 use self::choose::supported;
-use self::device::{Device, Devices};
+use self::device::Device;
 use self::fuse::Stage;
 use self::plan::{Choices, MiopenPlan};
 use self::settings::Settings;
+use self::shared::{Chosen, Shared};
 use self::store::Store;
 use super::{Applicable, Declined, Engine, Plan, engine_id};
 use crate::device::miopen_engine;
@@ -50,7 +52,7 @@ struct MiopenGraph<'g> {
     graph: &'g Graph,
     stages: Vec<Stage>,
     device: Arc<Device>,
-    devices: Arc<Devices>,
+    shared: Arc<Shared>,
 }
 
 impl Engine for Miopen {
@@ -59,15 +61,15 @@ impl Engine for Miopen {
     }
 
     fn attach(&self) -> Box<dyn Send + Sync> {
-        Box::new(Devices::get())
+        Box::new(Shared::get())
     }
 
     fn applicable<'g>(&self, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Declined> {
         miopen_engine()?;
-        let devices = Devices::get();
-        let device = devices.current().map_err(|error| Declined::Unavailable(error.to_string()))?;
+        let shared = Shared::get();
+        let device = shared.devices().current().map_err(|error| Declined::Unavailable(error.to_string()))?;
         let stages = fuse::fuse(graph, lower::lower(graph)?);
-        let graph = MiopenGraph { graph, stages, device, devices };
+        let graph = MiopenGraph { graph, stages, device, shared };
         graph.arrange(Wishes::default())?;
         Ok(Box::new(graph))
     }
@@ -78,12 +80,14 @@ impl MiopenGraph<'_> {
         arrange::arrange(self.graph, &self.stages, wishes, &|problem| supported(&self.device, problem))
     }
 
-    fn choose(&self, settings: &Settings, store: &Store) -> Result<(Arrangement, Choices), Error> {
-        let arrangement = self.arrange(settings.wishes()).map_err(|declined| {
-            Error::not_applicable(format!("with these knobs graph {:?} is declined: {declined}", self.graph.name()))
-        })?;
-        let choices = Choices::new(&arrangement, &self.device, settings, store)?;
-        Ok((arrangement, choices))
+    fn choose(&self, settings: &Settings, store: &Store) -> Result<Arc<Chosen>, Error> {
+        self.shared.chosen(self.graph, settings, &self.device, || {
+            let arrangement = self.arrange(settings.wishes()).map_err(|declined| {
+                Error::not_applicable(format!("with these knobs graph {:?} is declined: {declined}", self.graph.name()))
+            })?;
+            let choices = Arc::new(Choices::new(&arrangement, &self.device, settings, store)?);
+            Ok(Chosen { arrangement, choices })
+        })
     }
 }
 
@@ -99,14 +103,14 @@ impl Applicable for MiopenGraph<'_> {
 
     fn workspace_bytes(&self, config: &EngineConfig) -> Result<usize, Error> {
         let settings = Settings::new(config)?;
-        Ok(self.choose(&settings, &Store::open_default())?.1.workspace_bytes())
+        Ok(self.choose(&settings, &Store::open_default())?.choices.workspace_bytes())
     }
 
     fn plan(&self, config: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
         let (settings, store) = (Settings::new(config)?, Store::open_default());
-        let (arrangement, choices) = self.choose(&settings, &store)?;
-        let (device, devices) = (&self.device, Arc::clone(&self.devices));
-        let plan = MiopenPlan::new(self.graph, &arrangement, Arc::new(choices), device, devices, &store)?;
+        let chosen = self.choose(&settings, &store)?;
+        let devices = Arc::clone(self.shared.devices());
+        let plan = MiopenPlan::new(self.graph, &chosen, &self.device, devices, &store)?;
         Ok(Box::new(plan))
     }
 }

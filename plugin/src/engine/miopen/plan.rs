@@ -15,6 +15,7 @@ use super::device::{Device, Devices};
 use super::kernels::{self, Element, Elementwise, MOST_INPUTS, Output, PreparedKernel, View, Window};
 use super::lower::element_bytes;
 use super::settings::Settings;
+use super::shared::Chosen;
 use super::store::Store;
 use crate::engine::{Plan, TensorLabel};
 use crate::error::Error;
@@ -207,12 +208,12 @@ impl MiopenPlan {
     /// If a kernel can't be compiled.
     pub fn new(
         graph: &Graph,
-        arrangement: &Arrangement,
-        choices: Arc<Choices>,
+        chosen: &Chosen,
         device: &Arc<Device>,
         devices: Arc<Devices>,
         store: &Store,
     ) -> Result<MiopenPlan, Error> {
+        let (arrangement, choices) = (&chosen.arrangement, Arc::clone(&chosen.choices));
         let places = Places { buffers: table(graph, arrangement), layout: &choices.layout };
         let mut steps = Vec::with_capacity(arrangement.tasks.len());
         let mut index = 0;
@@ -480,3 +481,6 @@ impl fmt::Display for MiopenPlan {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

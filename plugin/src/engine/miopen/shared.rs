@@ -1,0 +1,109 @@
+//! What is kept from the first handle to the last: devices, and the choices made most recently.
+//!
+//! Hosts ask for the workspace of a graph, then for its plan: both come from the same choices.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use hipdnn_schemas::{Graph, GraphDef};
+
+use super::arrange::Arrangement;
+use super::device::{Device, Devices};
+use super::plan::Choices;
+use super::settings::Settings;
+use crate::error::Error;
+
+/// Choices that are kept: a host that prepares several plans side by side asks for all workspaces first.
+const RECENT: usize = 16;
+
+/// Nodes of the largest graph that is kept.
+const MOST_NODES: usize = 256;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Shared {
+    devices: Arc<Devices>,
+    recent: Mutex<VecDeque<Recent>>,
+}
+
+/// Everything but the cache on disk that choices depend on, and the choices.
+#[derive(Debug)]
+struct Recent {
+    graph: GraphDef,
+    settings: Settings,
+    device: Arc<Device>,
+    chosen: Arc<Chosen>,
+}
+
+/// A graph's tasks and the solvers of its convolutions.
+#[derive(Debug)]
+pub struct Chosen {
+    /// The tasks.
+    pub arrangement: Arrangement,
+    /// The solvers, and where everything goes in the workspace.
+    pub choices: Arc<Choices>,
+}
+
+static SHARED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
+
+/// Nothing that a lock here guards is left half-done by a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// The process's: the same for all who hold it at a time.
+    pub fn get() -> Arc<Shared> {
+        let mut shared = lock(&SHARED);
+        shared.upgrade().unwrap_or_else(|| {
+            let new = Arc::new(Shared { devices: Devices::get(), recent: Mutex::default() });
+            *shared = Arc::downgrade(&new);
+            new
+        })
+    }
+
+    /// The devices.
+    pub fn devices(&self) -> &Arc<Devices> {
+        &self.devices
+    }
+
+    /// The choices that were made for that graph with those settings, or those that `choose` makes now.
+    ///
+    /// # Errors
+    /// Those of `choose`.
+    pub fn chosen(
+        &self,
+        graph: &Graph,
+        settings: &Settings,
+        device: &Arc<Device>,
+        choose: impl FnOnce() -> Result<Chosen, Error>,
+    ) -> Result<Arc<Chosen>, Error> {
+        let same = |recent: &Recent| {
+            Arc::ptr_eq(&recent.device, device) && recent.settings == *settings && recent.graph == *graph.def()
+        };
+        if let Some(recent) = lock(&self.recent).iter().find(|recent| same(recent)) {
+            return Ok(Arc::clone(&recent.chosen));
+        }
+        let chosen = Arc::new(choose()?);
+        if graph.nodes().len() <= MOST_NODES {
+            let (graph, settings, device) = (graph.def().clone(), settings.clone(), Arc::clone(device));
+            let mut recent = lock(&self.recent);
+            recent.push_front(Recent { graph, settings, device, chosen: Arc::clone(&chosen) });
+            let forgotten = if recent.len() > RECENT { recent.pop_back() } else { None };
+            drop(recent);
+            // Freeing what a device gave takes time that others need not wait for.
+            drop(forgotten);
+        }
+        Ok(chosen)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The static would keep our memory when this library is unloaded.
+        let mut shared = lock(&SHARED);
+        if shared.strong_count() == 0 {
+            *shared = Weak::new();
+        }
+    }
+}
