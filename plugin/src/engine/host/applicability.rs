@@ -6,6 +6,7 @@ use hipdnn_schemas::{ConvolutionFwd, DataType, Graph, Operation, Pointwise, Poin
 
 use super::activation::Activation;
 use super::convolution::Element;
+use super::fuse::fold::Fold;
 use super::nodes::matmul::MatmulWork;
 use super::nodes::{self, NodeWork};
 use super::pointwise::{Domain, Function, Parameters, Program, Storage};
@@ -104,6 +105,40 @@ pub enum Work {
     Node(NodeWork),
 }
 
+impl Work {
+    /// The tensors that are read.
+    pub fn reads(&self) -> Vec<TensorUid> {
+        match self {
+            Work::Convolution(c) => {
+                [c.node.x, c.node.w].into_iter().chain(c.epilogue.iter().flat_map(Follow::tensors)).collect()
+            }
+            Work::Pointwise(p) => p.tensors().collect(),
+            Work::Matmul(m) => m.reads(),
+            Work::Node(n) => n.inputs.iter().copied().flatten().collect(),
+        }
+    }
+
+    /// The tensors that are written.
+    pub fn writes(&self) -> Vec<TensorUid> {
+        match self {
+            Work::Convolution(c) => vec![c.output],
+            Work::Pointwise(p) => vec![p.output],
+            Work::Matmul(m) => vec![m.output()],
+            Work::Node(n) => n.outputs.iter().copied().flatten().collect(),
+        }
+    }
+
+    /// What it does, for messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Work::Convolution(_) => "convolution",
+            Work::Pointwise(_) => "pointwise",
+            Work::Matmul(_) => "matmul",
+            Work::Node(n) => n.name,
+        }
+    }
+}
+
 /// A convolution and what follows on its sums.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Convolution {
@@ -162,6 +197,8 @@ pub enum Follow {
     Add(Operand),
     /// A product.
     Mul(Operand),
+    /// A normalisation with given statistics.
+    Fold(Fold),
 }
 
 /// The other side of a sum or product.

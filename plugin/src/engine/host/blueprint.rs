@@ -1,11 +1,14 @@
 //! From works to steps: algorithms chosen, every operand with a place, the workspace planned.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use hipdnn_schemas::{ConvMode, Graph, Tensor, TensorUid, TensorValue};
 
 use super::applicability::{Convolution, Elementwise, Follow, Input, Operand, Work, alignment, element};
 use super::convolution::{ConvolutionPlan, Element, EpilogueStep, Layout, Problem, Shape};
+use super::fuse::fold::{Factors, Fold, Values};
+use super::fuse::{Note, Rewritten};
 use super::nodes::{MAX_INPUTS, MAX_OUTPUTS, NodeKernel, NodeWork};
 use super::pointwise::{InputView, PointwiseKernel, Storage, View};
 use super::settings::{Settings, Token};
@@ -33,6 +36,20 @@ pub struct Blueprint {
     pub addresses: Option<usize>,
     /// Bytes of workspace, counted from an address that is a multiple of [`ALIGNMENT`].
     pub aligned_bytes: usize,
+    /// For each step what it works on.
+    outlines: Vec<Outline>,
+    /// What was fused, and what was not.
+    notes: Vec<Note>,
+}
+
+/// What a step works on, for messages.
+#[derive(Debug)]
+struct Outline {
+    name: &'static str,
+    nodes: Vec<usize>,
+    reads: Vec<(TensorUid, Option<Place>)>,
+    writes: Vec<(TensorUid, Option<Place>)>,
+    scratch_bytes: usize,
 }
 
 /// One thing that is done.
@@ -59,10 +76,25 @@ pub struct ConvolutionStep {
     pub y: Place,
     /// Operands of the epilogue.
     pub operands: Vec<Place>,
+    /// Factors and shifts that are computed before.
+    pub folds: Vec<FoldStep>,
     /// Scratch memory.
     pub scratch: Place,
     /// The token of the filter's contents, if they are constant and the kernel wants them prepared.
     pub token: Option<Token>,
+}
+
+/// Factors and shifts of a normalisation, and where their operands are.
+#[derive(Debug)]
+pub struct FoldStep {
+    /// How they are computed.
+    pub factors: Factors,
+    /// What they are computed from.
+    pub inputs: Vec<Place>,
+    /// Where the factors go.
+    pub to: Place,
+    /// Where the shifts go.
+    pub shifts: Place,
 }
 
 /// A pointwise kernel and where its operands are.
@@ -101,12 +133,13 @@ impl Blueprint {
     ///
     /// # Errors
     /// If no choice keeps the limit, or no address space is large enough.
-    pub fn new(graph: &Graph, works: &[Work], settings: &Settings) -> Result<Blueprint, Error> {
+    pub fn new(graph: &Graph, rewritten: &Rewritten, settings: &Settings) -> Result<Blueprint, Error> {
+        let works = &rewritten.works;
         let limit = settings.workspace_limit;
         let mut least = usize::MAX;
         for (winograd, threads) in [(settings.winograd, settings.threads), (false, settings.threads), (false, 1)] {
             let choice = Choice { winograd, threads, settings };
-            let blueprint = Builder::new(graph, works, &choice).build(works)?;
+            let blueprint = Builder::new(graph, works, &choice).build(rewritten)?;
             let bytes = blueprint.workspace_bytes();
             if bytes <= limit {
                 return Ok(blueprint);
@@ -142,6 +175,10 @@ struct Builder<'a> {
     live: HashMap<TensorUid, Block>,
     /// The last work that reads (or, for results that nobody reads, writes) an intermediate.
     last_use: HashMap<TensorUid, usize>,
+    /// Where tensors were placed, for messages.
+    place_of: HashMap<TensorUid, Place>,
+    /// The work that is planned.
+    now: usize,
 }
 
 impl<'a> Builder<'a> {
@@ -182,22 +219,40 @@ impl<'a> Builder<'a> {
             planner: Planner::default(),
             live: HashMap::new(),
             last_use,
+            place_of: HashMap::new(),
+            now: 0,
         }
     }
 
-    fn build(mut self, works: &[Work]) -> Result<Blueprint, Error> {
+    fn build(mut self, rewritten: &Rewritten) -> Result<Blueprint, Error> {
+        let works = &rewritten.works;
         let table = match self.buffers.len() {
             count if count > ADDRESSES_ON_STACK => Some(self.planner.take(count * size_of::<*mut u8>())?.offset),
             _ => None,
         };
         let mut steps = Vec::with_capacity(works.len());
+        let mut outlines = Vec::with_capacity(works.len());
         for (index, work) in works.iter().enumerate() {
-            steps.push(match work {
+            self.now = index;
+            let step = match work {
                 Work::Convolution(work) => Step::Convolution(Box::new(self.convolution(work)?)),
                 Work::Pointwise(work) => Step::Pointwise(self.pointwise(work)?),
                 Work::Matmul(work) => Step::Node(self.node(&work.node(self.graph))?),
                 Work::Node(work) => Step::Node(self.node(work)?),
+            };
+            let places = |uids: Vec<TensorUid>| uids.into_iter().map(|uid| (uid, self.place_of.get(&uid).copied()));
+            outlines.push(Outline {
+                name: work.name(),
+                nodes: rewritten.nodes[index].clone(),
+                reads: places(work.reads()).collect(),
+                writes: places(work.writes()).collect(),
+                scratch_bytes: match &step {
+                    Step::Convolution(step) => step.plan.workspace_bytes(),
+                    Step::Pointwise(_) => 0,
+                    Step::Node(step) => step.kernel.scratch_bytes(),
+                },
             });
+            steps.push(step);
             for uid in operands(work) {
                 if self.last_use.get(&uid) == Some(&index)
                     && let Some(block) = self.live.remove(&uid)
@@ -212,11 +267,36 @@ impl<'a> Builder<'a> {
             constants: self.constants,
             addresses: table,
             aligned_bytes: self.planner.bytes(),
+            outlines,
+            notes: rewritten.notes.clone(),
         })
+    }
+
+    /// The place of a step's result, which may be that of an intermediate that nobody reads after this step, if it is one of
+    /// `donors`: those lie as the result does, and each of their elements is read before the result's is written.
+    fn result(&mut self, uid: TensorUid, donors: &[TensorUid]) -> Result<Place, Error> {
+        let is_new = matches!(kind(self.graph.tensor(uid)), Kind::Intermediate) && !self.live.contains_key(&uid);
+        if is_new {
+            for donor in donors {
+                let given = matches!(kind(self.graph.tensor(*donor)), Kind::Intermediate)
+                    && self.last_use.get(donor) == Some(&self.now);
+                if given && let Some(block) = self.live.remove(donor) {
+                    self.live.insert(uid, block);
+                    break;
+                }
+            }
+        }
+        self.place(uid)
     }
 
     /// Where a tensor is that a work reads or writes.
     fn place(&mut self, uid: TensorUid) -> Result<Place, Error> {
+        let place = self.find_place(uid)?;
+        self.place_of.insert(uid, place);
+        Ok(place)
+    }
+
+    fn find_place(&mut self, uid: TensorUid) -> Result<Place, Error> {
         let tensor = self.graph.tensor(uid);
         match kind(tensor) {
             Kind::Constant(value) => {
@@ -251,9 +331,10 @@ impl<'a> Builder<'a> {
         let (x, w) = (graph.tensor(work.node.x), graph.tensor(work.node.w));
         let y = graph.tensor(work.output);
         let mut operands = Vec::new();
+        let (mut folds, mut taken) = (Vec::new(), Vec::new());
         let mut epilogue = Vec::with_capacity(work.epilogue.len());
         for follow in &work.epilogue {
-            epilogue.push(match follow {
+            let step = match follow {
                 Follow::Activation(activation) => EpilogueStep::Activation(*activation),
                 Follow::Add(operand) => {
                     let (operand, layout) = self.operand(operand, y, &mut operands)?;
@@ -268,7 +349,17 @@ impl<'a> Builder<'a> {
                     let (operand, layout) = self.operand(operand, y, &mut operands)?;
                     EpilogueStep::Mul { operand, layout }
                 }
-            });
+                Follow::Fold(fold) => {
+                    let step = self.fold(fold, y.dims()[1], &mut taken)?;
+                    operands.extend([step.to, step.shifts]);
+                    let layout = Layout { element: Element::F32, strides: [0, 1, 0, 0, 0] };
+                    folds.push(step);
+                    epilogue.push(EpilogueStep::Mul { operand: operands.len() - 2, layout });
+                    let operand = operands.len() - 1;
+                    EpilogueStep::Bias { operand, element: Element::F32, channel_stride: 1 }
+                }
+            };
+            epilogue.push(step);
         }
         let token = self.choice.token(work.node.w);
         let problem = Problem {
@@ -282,10 +373,35 @@ impl<'a> Builder<'a> {
         };
         let plan = ConvolutionPlan::new(&problem, self.choice.threads);
         let token = token.filter(|_| plan.prepared_len() > 0).cloned();
-        let (x, w, y) = (self.place(work.node.x)?, self.place(work.node.w)?, self.place(work.output)?);
+        // A residual that lies as the output does is read, place by place, before that is written.
+        let donors: Vec<TensorUid> = work.epilogue.iter().filter_map(Follow::summand).collect();
+        let donors: Vec<TensorUid> = donors
+            .into_iter()
+            .filter(|uid| {
+                let (donor, inner) = (graph.tensor(*uid), [work.node.x, work.node.w]);
+                let folded =
+                    work.epilogue.iter().any(|f| matches!(f, Follow::Fold(fold) if fold.tensors().contains(uid)));
+                donor.dims() == y.dims() && layout(donor) == problem.y && !inner.contains(uid) && !folded
+            })
+            .collect();
+        let (x, w) = (self.place(work.node.x)?, self.place(work.node.w)?);
+        let y = self.result(work.output, &donors)?;
         let scratch = self.planner.take(plan.workspace_bytes())?;
-        self.planner.give_back(scratch);
-        Ok(ConvolutionStep { plan, x, w, y, operands, scratch: Place::Workspace(scratch.offset), token })
+        for block in taken.into_iter().chain([scratch]) {
+            self.planner.give_back(block);
+        }
+        Ok(ConvolutionStep { plan, x, w, y, operands, folds, scratch: Place::Workspace(scratch.offset), token })
+    }
+
+    /// The factors of a normalisation of `channels` channels, in the workspace while the step runs.
+    fn fold(&mut self, fold: &Fold, channels: usize, taken: &mut Vec<Block>) -> Result<FoldStep, Error> {
+        let tensors = fold.tensors();
+        let operands = tensors.iter().map(|uid| Values::new(self.graph.tensor(*uid))).collect();
+        let inputs = tensors.iter().map(|uid| self.place(*uid)).collect::<Result<_, _>>()?;
+        let factors = Factors { channels, operands };
+        let [to, shifts] = [self.planner.take(factors.bytes())?, self.planner.take(factors.bytes())?];
+        taken.extend([to, shifts]);
+        Ok(FoldStep { factors, inputs, to: Place::Workspace(to.offset), shifts: Place::Workspace(shifts.offset) })
     }
 
     /// The index of an operand of the epilogue, and how it lies along the output.
@@ -332,7 +448,14 @@ impl<'a> Builder<'a> {
             Input::Index(_) => Ok(None),
         };
         let inputs = work.inputs.iter().map(place).collect::<Result<_, _>>()?;
-        Ok(PointwiseStep { kernel, inputs, output: self.place(work.output)? })
+        let alike = |uid: &TensorUid| {
+            let donor = graph.tensor(*uid);
+            donor.dims() == output.dims()
+                && donor.strides() == output.strides()
+                && storage(donor).bytes() == storage(output).bytes()
+        };
+        let donors: Vec<TensorUid> = work.tensors().filter(alike).collect();
+        Ok(PointwiseStep { kernel, inputs, output: self.result(work.output, &donors)? })
     }
 
     fn node(&mut self, work: &NodeWork) -> Result<NodeStep, Error> {
@@ -351,21 +474,52 @@ impl<'a> Builder<'a> {
 /// Position of the filter in [`operands`] of a convolution.
 const FILTER: usize = 1;
 
-/// Every tensor that a work reads or writes.
+/// Every tensor that a work reads or writes: what it reads first.
 fn operands(work: &Work) -> Vec<TensorUid> {
-    match work {
-        Work::Convolution(c) => {
-            let others = c.epilogue.iter().filter_map(|follow| match follow {
-                Follow::Add(Operand::Tensor(uid)) | Follow::Mul(Operand::Tensor(uid)) => Some(*uid),
-                _ => None,
-            });
-            [c.node.x, c.node.w, c.output].into_iter().chain(others).collect()
+    let mut uids = work.reads();
+    uids.extend(work.writes());
+    uids
+}
+
+impl fmt::Display for Blueprint {
+    /// The steps, where their operands lie, and what was fused.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, bytes) = (self.steps.len(), self.workspace_bytes());
+        write!(f, "{count} steps, {bytes} bytes of workspace at most")?;
+        for (index, (step, outline)) in self.steps.iter().zip(&self.outlines).enumerate() {
+            write!(f, "\n  {index}: {}", outline.name)?;
+            match step {
+                Step::Convolution(step) => {
+                    write!(f, " ({})", step.plan.algorithm())?;
+                    step.plan.epilogue().iter().try_for_each(|step| write!(f, ", {step}"))?;
+                }
+                Step::Pointwise(step) => write!(f, " ({})", step.kernel)?,
+                Step::Node(_) => {}
+            }
+            write!(f, ", nodes {:?}: ", outline.nodes)?;
+            list(f, &outline.reads)?;
+            f.write_str(" -> ")?;
+            list(f, &outline.writes)?;
+            if outline.scratch_bytes > 0 {
+                write!(f, ", {} bytes of scratch memory", outline.scratch_bytes)?;
+            }
         }
-        // The output stands where a convolution has its filter, which no output can be mistaken for.
-        Work::Pointwise(p) => p.tensors().chain([p.output]).collect(),
-        Work::Matmul(work) => work.tensors(),
-        Work::Node(node) => node.inputs.iter().chain(&node.outputs).copied().flatten().collect(),
+        self.notes.iter().try_for_each(|note| write!(f, "\n  {note}"))
     }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, operands: &[(TensorUid, Option<Place>)]) -> fmt::Result {
+    for (i, (uid, place)) in operands.iter().enumerate() {
+        let comma = if i == 0 { "" } else { ", " };
+        write!(f, "{comma}tensor {uid}")?;
+        match place {
+            Some(Place::Buffer(_)) => {}
+            Some(Place::Workspace(offset)) => write!(f, " (workspace + {offset})")?,
+            Some(Place::Constant(_)) => f.write_str(" (constant)")?,
+            None => f.write_str(" (never in memory)")?,
+        }
+    }
+    Ok(())
 }
 
 enum Kind {

@@ -67,7 +67,7 @@ impl Engine for Host {
 
 impl HostGraph<'_> {
     fn blueprint(&self, settings: &Settings) -> Result<Blueprint, Error> {
-        Blueprint::new(self.graph, &fuse::fuse(self.graph, self.works.clone()), settings)
+        Blueprint::new(self.graph, &fuse::fuse(self.graph, self.works.clone(), settings.fuse), settings)
     }
 }
 

@@ -17,6 +17,9 @@ use crate::error::Error;
 use crate::exec::buffers::{Place, missing};
 use crate::exec::workspace::ALIGNMENT;
 
+/// The most operands of a normalisation that is folded into a convolution.
+const MAX_FOLDED: usize = 5;
+
 /// Steps, and what they work with.
 pub struct HostPlan {
     blueprint: Blueprint,
@@ -34,6 +37,7 @@ impl HostPlan {
     /// # Errors
     /// If memory could not be had.
     pub fn new(blueprint: Blueprint, threads: usize, resources: Resources) -> Result<HostPlan, Error> {
+        log::debug!("host engine: {blueprint}");
         let weights = blueprint.steps.iter().map(|step| match step {
             Step::Convolution(step) => {
                 let (plan, token) = (&step.plan, step.token.as_ref());
@@ -72,6 +76,14 @@ impl HostPlan {
         let mut operands = [std::ptr::null(); MAX_OPERANDS];
         for (to, place) in operands.iter_mut().zip(&step.operands) {
             *to = memory.at(*place).cast_const();
+        }
+        for fold in &step.folds {
+            let mut inputs = [std::ptr::null(); MAX_FOLDED];
+            for (to, place) in inputs.iter_mut().zip(&fold.inputs) {
+                *to = memory.at(*place).cast_const();
+            }
+            // SAFETY: as below; the factors and the shifts have their own places.
+            unsafe { fold.factors.run(&inputs, memory.at(fold.to).cast(), memory.at(fold.shifts).cast()) };
         }
         let args = Args {
             x: memory.at(step.x),

@@ -24,6 +24,14 @@ const WINOGRAD: IntKnob = IntKnob {
     max: 1,
 };
 
+const FUSE: IntKnob = IntKnob {
+    id: "hipdnn_rs.host.fuse",
+    description: "1 if several nodes may be computed in one step; 0 if each is a step of its own",
+    default: 1,
+    min: 0,
+    max: 1,
+};
+
 const DETERMINISTIC: IntKnob = IntKnob {
     id: "global.deterministic",
     description: "1 to have equal results from equal executions, which this engine gives in any case",
@@ -58,6 +66,8 @@ pub struct Settings {
     pub threads: usize,
     /// Whether Winograd's algorithm may be used.
     pub winograd: bool,
+    /// Whether several nodes may be computed in one step.
+    pub fuse: bool,
     /// Bytes that the workspace may have.
     pub workspace_limit: usize,
     /// Tensors whose contents are known by a token.
@@ -67,7 +77,7 @@ pub struct Settings {
 impl Settings {
     /// The knobs, as offered for every graph.
     pub fn describe() -> Vec<Knob> {
-        let ints = [THREADS, WINOGRAD, DETERMINISTIC, WORKSPACE_LIMIT];
+        let ints = [THREADS, WINOGRAD, FUSE, DETERMINISTIC, WORKSPACE_LIMIT];
         ints.iter().map(IntKnob::describe).chain([CONSTANTS.describe()]).collect()
     }
 
@@ -82,6 +92,7 @@ impl Settings {
         Ok(Settings {
             threads: if threads == 0 { cores() } else { threads as usize },
             winograd: int(WINOGRAD)? == 1,
+            fuse: int(FUSE)? == 1,
             workspace_limit: usize::try_from(int(WORKSPACE_LIMIT)?).unwrap_or(usize::MAX),
             constants: constants(CONSTANTS.read(config)?.unwrap_or_default(), graph)?,
         })

@@ -195,6 +195,11 @@ impl ConvolutionPlan {
         }
     }
 
+    /// What follows on the sums.
+    pub fn epilogue(&self) -> &[EpilogueStep] {
+        &self.problem.epilogue
+    }
+
     /// Bytes of workspace a run needs. It is enough for pools of any size: no more workers take part than the plan was
     /// made for.
     pub fn workspace_bytes(&self) -> usize {

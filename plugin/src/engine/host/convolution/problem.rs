@@ -153,6 +153,17 @@ pub enum EpilogueStep {
     Activation(Activation),
 }
 
+impl std::fmt::Display for EpilogueStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            EpilogueStep::Bias { .. } => f.write_str("bias"),
+            EpilogueStep::Add { .. } => f.write_str("add"),
+            EpilogueStep::Mul { .. } => f.write_str("mul"),
+            EpilogueStep::Activation(activation) => write!(f, "{activation:?}"),
+        }
+    }
+}
+
 /// Everything a plan depends on. Sizes and strides have been checked: groups divide the channels, the tensors do not
 /// overlap themselves, and every output has its place.
 #[derive(Clone, Debug, PartialEq)]

@@ -72,15 +72,10 @@ impl MatmulWork {
         self.epilogue.as_ref().map_or(self.node.c, |epilogue| epilogue.output)
     }
 
-    /// The tensor that the product is, if it is not the result.
-    pub fn product(&self) -> TensorUid {
-        self.node.c
-    }
-
-    /// Every tensor that is read or written.
-    pub fn tensors(&self) -> Vec<TensorUid> {
+    /// The tensors that are read.
+    pub fn reads(&self) -> Vec<TensorUid> {
         let others = self.epilogue.iter().flat_map(Elementwise::tensors).filter(|uid| *uid != self.node.c);
-        [self.node.a, self.node.b, self.output()].into_iter().chain(others).collect()
+        [self.node.a, self.node.b].into_iter().chain(others).collect()
     }
 
     /// The work as a node.

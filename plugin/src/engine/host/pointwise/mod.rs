@@ -193,6 +193,12 @@ impl PointwiseKernel {
     }
 }
 
+impl std::fmt::Display for PointwiseKernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.program.fmt(f)
+    }
+}
+
 /// The addresses of a run, shared with the threads that work on it.
 struct Addresses<'a> {
     inputs: &'a [*const u8],

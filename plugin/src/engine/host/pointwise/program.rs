@@ -206,6 +206,15 @@ impl fmt::Display for Function {
     }
 }
 
+impl fmt::Display for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, function) in self.functions.iter().enumerate() {
+            write!(f, "{}{function}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.steps.iter().enumerate() {

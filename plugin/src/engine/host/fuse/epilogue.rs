@@ -1,39 +1,55 @@
-//! Fusing: a rewrite of the list of works. A convolution takes the pointwise nodes behind it into its epilogue.
+//! The rule "convolution epilogue": a convolution computes what follows on its sums before they are stored.
 //!
-//! A pointwise node joins the convolution before it if nobody else reads what lies between them, and that is virtual:
-//! then it need never exist in memory. The fused work stands where its last node stood, so whatever else it reads has
-//! been computed. Values between the nodes keep the precision of `f32` instead of being rounded to the type of the
-//! tensor that is no more; apart from that the result is the same.
+//! A node joins the convolution before it if nobody else reads what lies between them, and that is virtual: then it need
+//! never exist in memory. Values between the nodes keep the precision of `f32` instead of being rounded to the type of the
+//! tensor that is no more; apart from that, and from normalisations (see [`super::fold`]), the result is the same.
 
 use hipdnn_schemas::{Graph, PointwiseMode, Tensor, TensorUid, TensorValue};
 
-use super::activation::Activation;
-use super::applicability::{Convolution, Elementwise, Follow, Input, Operand, Work, element};
-use super::pointwise::Function;
+use super::{MAX_OPERANDS, Note, Readers, Rule, fold};
+use crate::engine::host::activation::Activation;
+use crate::engine::host::applicability::{Convolution, Elementwise, Follow, Input, Operand, Work, element};
+use crate::engine::host::pointwise::Function;
 
-/// Operands that the epilogue of a convolution can have.
-pub const MAX_OPERANDS: usize = 8;
-
-/// Fuses what can be fused. `works` has one for each node of the graph, in its order.
-pub fn fuse(graph: &Graph, works: Vec<Work>) -> Vec<Work> {
-    let mut works: Vec<Option<Work>> = works.into_iter().map(Some).collect();
-    for index in 0..works.len() {
-        let Some(Work::Convolution(convolution)) = &works[index] else { continue };
-        let mut convolution = convolution.clone();
-        let mut at = index;
-        while let Some(next) = follower(graph, &works, &convolution) {
-            for node in next.nodes {
-                works[node] = None;
-                at = node;
+/// Lets the convolution at `index` take in what follows on it.
+pub(super) fn apply(
+    graph: &Graph,
+    works: &mut [Option<Work>],
+    nodes: &mut [Vec<usize>],
+    readers: &Readers,
+    notes: &mut Vec<Note>,
+    index: usize,
+) {
+    let Some(Work::Convolution(convolution)) = &works[index] else { return };
+    let mut convolution = convolution.clone();
+    let mut taken = vec![index];
+    loop {
+        match follower(graph, works, readers, &convolution) {
+            Ok(next) => {
+                for node in next.nodes {
+                    works[node] = None;
+                    taken.push(node);
+                }
+                let folded = matches!(next.steps[..], [Follow::Fold(_)]);
+                notes.push(Note {
+                    rule: if folded { Rule::Normalization } else { Rule::Epilogue },
+                    nodes: taken.clone(),
+                    refused: None,
+                });
+                convolution.epilogue.extend(next.steps);
+                convolution.output = next.output;
             }
-            convolution.epilogue.extend(next.steps);
-            convolution.output = next.output;
+            Err(reason) => {
+                notes.push(Note { rule: Rule::Epilogue, nodes: taken.clone(), refused: Some(reason) });
+                break;
+            }
         }
-        simplify(graph, &mut convolution.epilogue);
-        works[index] = None;
-        works[at] = Some(Work::Convolution(convolution));
     }
-    works.into_iter().flatten().collect()
+    simplify(graph, &mut convolution.epilogue);
+    works[index] = None;
+    let at = *taken.iter().max().expect("the convolution itself at least");
+    works[at] = Some(Work::Convolution(convolution));
+    nodes[at] = taken;
 }
 
 /// Nodes that can be taken into an epilogue, ascending, and the steps that stand for them.
@@ -43,52 +59,79 @@ struct Follower {
     output: TensorUid,
 }
 
-fn follower(graph: &Graph, works: &[Option<Work>], convolution: &Convolution) -> Option<Follower> {
+/// What follows on the sums so far, or why nothing can be taken in.
+fn follower(
+    graph: &Graph,
+    works: &[Option<Work>],
+    readers: &Readers,
+    convolution: &Convolution,
+) -> Result<Follower, &'static str> {
     let current = convolution.output;
     let between = graph.tensor(current);
     if !between.is_virtual() {
-        return None;
+        return Err("its result is not virtual");
     }
+    let unknown = "what reads its result is no function that an epilogue has";
     let pointwise = |node: usize| match &works[node] {
         Some(Work::Pointwise(pointwise)) => Some(pointwise),
         _ => None,
     };
-    let fits = |output: TensorUid| {
-        let output = graph.tensor(output);
-        output.dims() == between.dims() && element(output.data_type()).is_some()
-    };
-    let (nodes, steps, output) = match *graph.consumers(current) {
-        [node] => {
-            let pointwise = pointwise(node)?;
-            (vec![node], steps(graph, pointwise, current)?, pointwise.output)
-        }
-        // x · gate(x), where the gate is a sigmoid, hard or not.
-        [first, product] => {
-            let product_node = pointwise(product)?;
-            let (mut nodes, weight, activation) = gate(graph, works, current, first)?;
-            let weight = graph.tensor(weight);
-            let is_gate = weight.is_virtual()
-                && weight.dims() == between.dims()
-                && element(weight.data_type()).is_some()
-                && graph.consumers(weight.uid()) == [product];
-            let is_product = matches!(product_node.single()?, Function::Mode(PointwiseMode::Mul, _))
-                && [[current, weight.uid()], [weight.uid(), current]].contains(&two(&product_node.inputs)?);
-            if !is_gate || !is_product {
-                return None;
+    let (nodes, steps, output) = match *readers.of(current) {
+        [node] => match pointwise(node) {
+            Some(pointwise) => (vec![node], steps(graph, pointwise, current).ok_or(unknown)?, pointwise.output),
+            None => {
+                let (fold, output) = fold::normalization(graph, works, node, current).ok_or(unknown)?;
+                (vec![node], vec![Follow::Fold(fold)], output)
             }
-            nodes.push(product);
-            (nodes, vec![Follow::Activation(activation)], product_node.output)
-        }
-        _ => return None,
+        },
+        [first, product] => gated(graph, works, readers, current, [first, product])
+            .ok_or("its result has two readers that are no gate and its product")?,
+        [] => return Err("nothing reads its result"),
+        _ => return Err("its result has more than two readers"),
     };
-    let operands = convolution.epilogue.iter().chain(&steps).filter(|step| !matches!(step, Follow::Activation(_)));
-    (fits(output) && operands.count() <= MAX_OPERANDS).then_some(Follower { nodes, steps, output })
+    let operands = convolution.epilogue.iter().chain(&steps).map(Follow::operands).sum::<usize>();
+    if graph.tensor(output).dims() != between.dims() {
+        return Err("the reader's result has other extents");
+    }
+    if element(graph.tensor(output).data_type()).is_none() {
+        return Err("the reader's result has a type that convolutions do not write");
+    }
+    if operands > MAX_OPERANDS {
+        return Err("the epilogue has no room for more operands");
+    }
+    Ok(Follower { nodes, steps, output })
+}
+
+/// x · gate(x), where the gate is a sigmoid, hard or not.
+fn gated(
+    graph: &Graph,
+    works: &[Option<Work>],
+    readers: &Readers,
+    current: TensorUid,
+    [first, product]: [usize; 2],
+) -> Option<(Vec<usize>, Vec<Follow>, TensorUid)> {
+    let between = graph.tensor(current);
+    let Some(Work::Pointwise(product_node)) = &works[product] else { return None };
+    let (mut nodes, weight, activation) = gate(graph, works, readers, current, first)?;
+    let weight = graph.tensor(weight);
+    let is_gate = weight.is_virtual()
+        && weight.dims() == between.dims()
+        && element(weight.data_type()).is_some()
+        && readers.of(weight.uid()) == [product];
+    let is_product = matches!(product_node.single()?, Function::Mode(PointwiseMode::Mul, _))
+        && [[current, weight.uid()], [weight.uid(), current]].contains(&two(&product_node.inputs)?);
+    if !is_gate || !is_product {
+        return None;
+    }
+    nodes.push(product);
+    Some((nodes, vec![Follow::Activation(activation)], product_node.output))
 }
 
 /// The nodes from `first` on that compute a gate of `current`, the gate, and what `current` times the gate is.
 fn gate(
     graph: &Graph,
     works: &[Option<Work>],
+    readers: &Readers,
     current: TensorUid,
     first: usize,
 ) -> Option<(Vec<usize>, TensorUid, Activation)> {
@@ -102,7 +145,7 @@ fn gate(
     }
     // min(max(alpha · x + beta, 0), 1)
     let dims = graph.tensor(current).dims();
-    let only_reader = |tensor: TensorUid| match *graph.consumers(tensor) {
+    let only_reader = |tensor: TensorUid| match *readers.of(tensor) {
         [reader] if graph.tensor(tensor).is_virtual() && graph.tensor(tensor).dims() == dims => Some(reader),
         _ => None,
     };
