@@ -328,31 +328,58 @@ fn every_mode_computes_its_definition() {
         }
     }
     let ts: Vec<f64> = (0..xs.len()).map(|i| if i % 7 == 3 { nan } else { (i % 2) as f64 }).collect();
+    let modes: Vec<_> = operations().collect();
     for element in [Element::F32, Element::F64] {
-        let rounded = |values: &[f64]| values.iter().map(|v| super::tests::rounded(element, *v)).collect::<Vec<_>>();
-        let values = [rounded(&xs), rounded(&ys), rounded(&ts)];
-        for mode in operations() {
-            let (mut worst, mut place) = (0.0, 0.0);
-            for parameters in [PARAMETERS, Parameters::default()] {
-                let work = vector(mode, parameters, element, element, xs.len());
-                let inputs: Vec<_> = values[..mode.operands()].to_vec();
-                let bytes: Vec<_> = inputs.iter().map(|values| encoded(element, values)).collect();
-                let want = evaluate(&work, &inputs, &vec![nan; xs.len()]);
-                let got = decoded(element, &bench.run(&work, &bytes, &encoded(element, &want)));
-                for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-                    let operands: Vec<f64> = inputs.iter().map(|values| values[i]).collect();
+        let inputs = [&xs, &ys, &ts].map(|values| values.iter().map(|v| rounded(element, *v)).collect::<Vec<_>>());
+        let bytes = inputs.each_ref().map(|values| encoded(element, values));
+        for (modes, parameters) in
+            modes.chunks(12).flat_map(|modes| [(modes, PARAMETERS), (modes, Parameters::default())])
+        {
+            let work = rows(modes, parameters, element, xs.len());
+            let want = evaluate(&work, &inputs, &vec![nan; xs.len() * modes.len()]);
+            let got = decoded(element, &bench.run(&work, &bytes, &encoded(element, &want)));
+            for (mode, (got, want)) in modes.iter().zip(got.chunks(xs.len()).zip(want.chunks(xs.len()))) {
+                let (mut worst, mut place) = (0.0, 0.0);
+                for (i, (got, want)) in got.iter().zip(want).enumerate() {
+                    let operands: Vec<f64> = inputs[..mode.operands()].iter().map(|values| values[i]).collect();
                     let same = got == want || (got.is_nan() && want.is_nan());
-                    let error = (got - want).abs();
-                    if !same && error / ulp(element, *want) > worst {
-                        (worst, place) = (error / ulp(element, *want), xs[i]);
+                    let units = (got - want).abs() / ulp(element, *want);
+                    if !same && units > worst {
+                        (worst, place) = (units, xs[i]);
                     }
-                    let bound = bound(mode, element, &operands, *want);
+                    let bound = bound(*mode, element, &operands, *want);
                     let what = format!("{mode}{operands:?} of {element:?} = {got}, wanted {want} within {bound:e}");
-                    assert!(same || error <= bound, "{what}");
+                    assert!(same || (got - want).abs() <= bound, "{what}");
                 }
+                println!("{mode} of {element:?}: at most {worst:.1} units off, at {place}");
             }
-            println!("{mode} of {element:?}: at most {worst:.1} units off, at {place}");
         }
+    }
+}
+
+/// A kernel whose row `k` is the mode of that number, of the same operands: far fewer kernels to compile.
+fn rows(modes: &[PointwiseMode], parameters: Parameters, element: Element, len: usize) -> Elementwise {
+    let mut inputs = vec![Input::Tensor(View::new(element, [0, 1])); 3];
+    inputs.push(Input::Index { axis: 0 });
+    inputs.extend((1..modes.len()).map(|k| Input::Literal(k as f64)));
+    let functions = inputs.len();
+    let operation =
+        |mode: &PointwiseMode| Op::Pointwise { mode: *mode, parameters, operands: (0..mode.operands()).collect() };
+    let program = modes.iter().map(operation).collect();
+    let mut work =
+        Elementwise { dims: vec![modes.len(), len], inputs, output: Output::new(element, [len as i64, 1]), program };
+    select_rows(&mut work, functions, modes.len());
+    work
+}
+
+/// Ends a program with the slot `functions + k` in row `k`, which slot 3 is the index of and slot `3 + k` the number.
+fn select_rows(work: &mut Elementwise, functions: usize, rows: usize) {
+    let mut chosen = functions;
+    for k in 1..rows {
+        let equal = work.inputs.len() + work.program.len();
+        work.program.push(Op::pointwise(PointwiseMode::CmpEq, &[3, 3 + k]));
+        work.program.push(Op::pointwise(PointwiseMode::BinarySelect, &[functions + k, chosen, equal]));
+        chosen = equal + 1;
     }
 }
 
@@ -431,26 +458,20 @@ fn values_are_rounded_on_the_way() {
     for from in [Element::F32, Element::F64] {
         let values: Vec<f64> = edges().iter().map(|value| rounded(from, *value)).collect();
         // Row k is what is left of the values after the type of number k.
-        let program: Vec<Op> = Element::ALL.iter().map(|to| Op::Round { to: *to, operand: 0 }).collect();
+        let rounds = Element::ALL.len();
+        let mut inputs = vec![Input::Tensor(View::new(from, [0, 1])); 3];
+        inputs.push(Input::Index { axis: 0 });
+        inputs.extend((1..rounds).map(|k| Input::Literal(k as f64)));
         let mut work = Elementwise {
-            dims: vec![Element::ALL.len(), values.len()],
-            inputs: vec![Input::Tensor(View::new(from, [0, 1])), Input::Index { axis: 0 }],
+            dims: vec![rounds, values.len()],
             output: Output::new(Element::F64, [values.len() as i64, 1]),
-            program,
+            program: Element::ALL.iter().map(|to| Op::Round { to: *to, operand: 0 }).collect(),
+            inputs,
         };
-        let rounds = work.program.len();
-        let mut last = 0;
-        work.inputs.extend((1..rounds).map(|k| Input::Literal(k as f64)));
-        let inputs = work.inputs.len();
-        for k in 1..rounds {
-            let equal = inputs + work.program.len();
-            work.program.push(Op::pointwise(PointwiseMode::CmpEq, &[1, 1 + k]));
-            let before = if k == 1 { inputs } else { last };
-            work.program.push(Op::pointwise(PointwiseMode::BinarySelect, &[inputs + k, before, equal]));
-            last = equal + 1;
-        }
+        let functions = work.inputs.len();
+        select_rows(&mut work, functions, rounds);
         let total = values.len() * rounds;
-        let got = decoded(Element::F64, &bench.run(&work, &[encoded(from, &values)], &vec![0; total * 8]));
+        let got = decoded(Element::F64, &bench.run(&work, &vec![encoded(from, &values); 3], &vec![0; total * 8]));
         for (k, to) in Element::ALL.iter().enumerate() {
             for (i, value) in values.iter().enumerate() {
                 let (got, want) = (got[k * values.len() + i], decode(*to, &encode(*to, *value)));
@@ -491,6 +512,10 @@ fn check_exactly(bench: &Bench, what: &str, work: &Elementwise) {
     let want = evaluate(work, &values, &before);
     let want: Vec<f64> = want.iter().map(|value| rounded(work.output.element, *value)).collect();
     for wide in [false, true] {
+        // Kernels with wide indices differ in nothing else: a few do for all.
+        if wide && !(what.starts_with("padded") || what.contains("mixed") || what.contains("zeros")) {
+            continue;
+        }
         let got = bench.run_with(work, wide, &bytes, &encoded(work.output.element, &before));
         for (i, (got, want)) in decoded(work.output.element, &got).iter().zip(&want).enumerate() {
             assert_eq!(got, want, "{what}, wide {wide}: element {i}");
