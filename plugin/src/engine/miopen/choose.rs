@@ -158,6 +158,29 @@ impl Choice {
     }
 }
 
+impl Device {
+    /// The choice that was made under that key, by this process or another.
+    pub(super) fn recall(&self, kind: &str, key: &str, store: &Store) -> Option<Choice> {
+        let own = format!("{kind} {key}");
+        if let Some(choice) = self.choices.lock().ok().and_then(|choices| choices.get(&own).cloned()) {
+            return Some(choice);
+        }
+        let choice = Choice::decode(&store.get(kind, key)?);
+        if choice.is_none() {
+            log::info!("a cache entry is passed over, it is not a choice of a solver: {key}");
+        }
+        choice
+    }
+
+    /// Keeps a choice for this process and the next.
+    pub(super) fn remember(&self, kind: &str, key: String, choice: Choice, store: &Store) {
+        store.put(kind, &key, &choice.encode());
+        if let Ok(mut choices) = self.choices.lock() {
+            bounded(&mut choices).insert(format!("{kind} {key}"), choice);
+        }
+    }
+}
+
 /// The map, with room for one more: problems of ever new shapes must not fill the memory.
 fn bounded<T>(map: &mut HashMap<String, T>) -> &mut HashMap<String, T> {
     const MOST: usize = 10_000;
@@ -209,11 +232,13 @@ pub fn prepare(
         let work = Work { device, builder, problem, policy };
         for effort in policy.effort.and_more() {
             let key = policy.key(device, problem, effort);
-            let Some(choice) = work.recall(&key, store) else { continue };
+            // Whatever the cache holds, what the policy refuses is not used.
+            let usable = |choice: &Choice| policy.refuses(choice.solution).is_none();
+            let Some(choice) = device.recall(KIND, &key, store).filter(usable) else { continue };
             match work.repeat(&choice) {
                 Ok((prepared, again)) => {
                     if again != choice {
-                        work.remember(key, again, store);
+                        device.remember(KIND, key, again, store);
                     }
                     return Ok(prepared);
                 }
@@ -226,7 +251,7 @@ pub fn prepare(
             }
         }
         let (prepared, choice) = work.choose()?;
-        work.remember(policy.key(device, problem, policy.effort), choice, store);
+        device.remember(KIND, policy.key(device, problem, policy.effort), choice, store);
         Ok(prepared)
     });
     let prepared = prepared.map_err(|error| error.within(problem))?;
@@ -245,26 +270,6 @@ struct Work<'a> {
 type Made = (PreparedConvolution, Choice);
 
 impl Work<'_> {
-    fn recall(&self, key: &str, store: &Store) -> Option<Choice> {
-        if let Some(choice) = self.device.choices.lock().ok().and_then(|choices| choices.get(key).cloned()) {
-            return Some(choice);
-        }
-        let bytes = store.get(KIND, key)?;
-        let choice = Choice::decode(&bytes);
-        if choice.is_none() {
-            log::info!("a cache entry is passed over, it is not a choice of a solver: {key}");
-        }
-        // Whatever the cache holds, what the policy refuses is not used.
-        choice.filter(|choice| self.policy.refuses(choice.solution).is_none())
-    }
-
-    fn remember(&self, key: String, choice: Choice, store: &Store) {
-        store.put(KIND, &key, &choice.encode());
-        if let Ok(mut choices) = self.device.choices.lock() {
-            bounded(&mut choices).insert(key, choice);
-        }
-    }
-
     fn calls(&self) -> Result<Calls, Error> {
         Calls::new(self.device.gpu(), self.problem, self.policy.fp16_alternative)
     }

@@ -290,16 +290,27 @@ pub(super) struct Calls {
 /// More solutions than MIOpen has solvers for a convolution at once.
 const MOST_SOLUTIONS: usize = 128;
 
-/// Calls the direction's function with the direction's order of descriptors.
+/// Calls the direction's function with the direction's order of descriptors. Handle and places are the callers'.
 macro_rules! directed {
     ($calls:ident, $handle:ident, $forward:ident, $data:ident, $weights:ident, $($rest:expr),*) => {{
         let Calls { gpu, direction, x, w, y, convolution: c } = $calls;
         let (x, w, y, c) = (x.raw(), w.raw(), y.raw(), c.raw());
-        // SAFETY: descriptors and handle are alive, and the order is the function's; places and sizes are the callers'.
         match direction {
-            Direction::Forward => unsafe { gpu.check_miopen((gpu.miopen.$forward)($handle, w, x, c, y, $($rest),*), stringify!($forward)) },
-            Direction::BackwardData => unsafe { gpu.check_miopen((gpu.miopen.$data)($handle, y, w, c, x, $($rest),*), stringify!($data)) },
-            Direction::BackwardWeights => unsafe { gpu.check_miopen((gpu.miopen.$weights)($handle, y, x, c, w, $($rest),*), stringify!($weights)) },
+            Direction::Forward => {
+                // SAFETY: descriptors and handle are alive, in this function's order, and the places are good.
+                let status = unsafe { (gpu.miopen.$forward)($handle, w, x, c, y, $($rest),*) };
+                gpu.check_miopen(status, stringify!($forward))
+            }
+            Direction::BackwardData => {
+                // SAFETY: as above.
+                let status = unsafe { (gpu.miopen.$data)($handle, y, w, c, x, $($rest),*) };
+                gpu.check_miopen(status, stringify!($data))
+            }
+            Direction::BackwardWeights => {
+                // SAFETY: as above.
+                let status = unsafe { (gpu.miopen.$weights)($handle, y, x, c, w, $($rest),*) };
+                gpu.check_miopen(status, stringify!($weights))
+            }
         }
     }};
 }

@@ -1,7 +1,9 @@
 //! Owners of MIOpen's descriptors.
 
 use hipdnn_sdk_bindings::miopen::{
-    miopenConvolutionAttrib_t, miopenConvolutionDescriptor_t, miopenConvolutionMode_t, miopenTensorDescriptor_t,
+    miopenConvolutionAttrib_t, miopenConvolutionDescriptor_t, miopenConvolutionMode_t, miopenFusionDirection_t,
+    miopenFusionOpDescriptor_t, miopenFusionPlanDescriptor_t, miopenOperatorArgs_t, miopenStatus_t,
+    miopenTensorDescriptor_t,
 };
 
 use super::convolution::{ConvolutionProblem, TensorShape};
@@ -114,5 +116,71 @@ impl ConvolutionDescriptor {
             gpu.check_miopen(status, "miopenSetConvolutionAttribute")?;
         }
         Ok(descriptor)
+    }
+}
+
+owner! {
+    /// A `miopenOperatorArgs_t`: the arguments of a fusion plan's operations.
+    OperatorArguments, miopenOperatorArgs_t, miopenCreateOperatorArgs, miopenDestroyOperatorArgs
+}
+
+impl OperatorArguments {
+    /// Arguments that are yet to be set.
+    ///
+    /// # Errors
+    /// If MIOpen refuses.
+    pub fn new(gpu: &'static Gpu) -> Result<OperatorArguments, Error> {
+        OperatorArguments::create(gpu)
+    }
+}
+
+/// A `miopenFusionPlanDescriptor_t`: operations in a row that one kernel is to compute.
+#[derive(Debug)]
+pub struct FusionPlan {
+    gpu: &'static Gpu,
+    raw: miopenFusionPlanDescriptor_t,
+}
+
+// SAFETY: MIOpen's descriptors belong to no thread.
+unsafe impl Send for FusionPlan {}
+// SAFETY: calls that take a shared reference only read the plan.
+unsafe impl Sync for FusionPlan {}
+
+impl FusionPlan {
+    /// A plan without operations.
+    ///
+    /// # Errors
+    /// If MIOpen refuses.
+    pub fn new(gpu: &'static Gpu, input: &TensorDescriptor) -> Result<FusionPlan, Error> {
+        let mut raw = std::ptr::null_mut();
+        let direction = miopenFusionDirection_t::miopenVerticalFusion;
+        // SAFETY: a place for one handle; MIOpen copies the descriptor.
+        let status = unsafe { (gpu.miopen.miopenCreateFusionPlan)(&mut raw, direction, input.raw()) };
+        gpu.check_miopen(status, "miopenCreateFusionPlan")?;
+        Ok(FusionPlan { gpu, raw })
+    }
+
+    /// MIOpen's handle of it.
+    pub(super) fn raw(&self) -> miopenFusionPlanDescriptor_t {
+        self.raw
+    }
+
+    /// Appends an operation by `create`, which is MIOpen's function `name`. The operation belongs to the plan.
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        create: impl FnOnce(miopenFusionPlanDescriptor_t, *mut miopenFusionOpDescriptor_t) -> miopenStatus_t,
+    ) -> Result<miopenFusionOpDescriptor_t, Error> {
+        let mut operation = std::ptr::null_mut();
+        self.gpu.check_miopen(create(self.raw, &mut operation), name)?;
+        Ok(operation)
+    }
+}
+
+impl Drop for FusionPlan {
+    fn drop(&mut self) {
+        // SAFETY: `new` made it, and nobody has it any more.
+        let status = unsafe { (self.gpu.miopen.miopenDestroyFusionPlan)(self.raw) };
+        self.gpu.log_miopen(status, "miopenDestroyFusionPlan");
     }
 }

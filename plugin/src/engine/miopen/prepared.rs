@@ -44,7 +44,7 @@ impl PreparedConvolution {
         self.workspace
     }
 
-    /// The solver's number in MIOpen's registry.
+    /// The solver's number in MIOpen's registry; 0 for a fused kernel.
     pub fn solver(&self) -> u64 {
         self.solver
     }
@@ -56,8 +56,7 @@ impl PreparedConvolution {
 
     /// What was chosen, in words.
     pub fn describe(&self) -> String {
-        let Solver(gpu, solver) = Solver(self.device.gpu(), self.solver);
-        let mut text = format!("{}, workspace {} bytes", Solver(gpu, solver), self.workspace);
+        let mut text = format!("{}, workspace {} bytes", Solver(self.device.gpu(), self.solver), self.workspace);
         match &self.path {
             Path::Recorded { recording, .. } => text += &format!(", recorded in {} piece(s)", recording.len()),
             Path::Called { reason, .. } => text += &format!(", called through MIOpen ({reason})"),
@@ -84,14 +83,40 @@ impl PreparedConvolution {
         y: *mut u8,
         workspace: *mut u8,
     ) -> Result<(), Error> {
+        // SAFETY: the caller's promise; a launch that needs a bias refuses null.
+        unsafe { self.launch_with_bias(stream, x, w, std::ptr::null_mut(), y, workspace) }
+    }
+
+    /// Launches it with the bias that a fused convolution has.
+    ///
+    /// # Safety
+    /// As [`PreparedConvolution::launch`], and the bias has a value for each channel of y.
+    ///
+    /// # Errors
+    /// If HIP or MIOpen refuses.
+    pub unsafe fn launch_with_bias(
+        &self,
+        stream: *mut c_void,
+        x: *mut u8,
+        w: *mut u8,
+        bias: *mut u8,
+        y: *mut u8,
+        workspace: *mut u8,
+    ) -> Result<(), Error> {
         let stream: hipStream_t = stream.cast();
         match &self.path {
             Path::Recorded { recording, .. } => {
                 let mut at: Addresses = [0; OPERANDS];
-                at[operand::X] = x as u64;
-                at[operand::W] = w as u64;
-                at[operand::Y] = y as u64;
-                at[operand::WORKSPACE] = workspace as u64;
+                let operands = [
+                    (operand::X, x),
+                    (operand::W, w),
+                    (operand::Y, y),
+                    (operand::BIAS, bias),
+                    (operand::WORKSPACE, workspace),
+                ];
+                for (operand, address) in operands {
+                    at[operand] = address as u64;
+                }
                 // SAFETY: the builder keeps the code; the rest is the caller's promise.
                 let launched = unsafe { self.replay(recording, stream, &at) };
                 launched.map_err(|error| self.explain(error))
@@ -129,6 +154,9 @@ pub(super) struct Solver(pub &'static Gpu, pub u64);
 impl fmt::Display for Solver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Solver(gpu, solver) = *self;
+        if solver == 0 {
+            return write!(f, "fused kernel");
+        }
         let mut algorithm = miopenConvAlgorithm_t::miopenConvolutionAlgoGEMM;
         // SAFETY: a place for one number; MIOpen takes any solver's number.
         let status = unsafe { (gpu.miopen.miopenGetSolverIdConvAlgorithm)(solver, &mut algorithm) };

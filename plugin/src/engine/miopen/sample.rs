@@ -9,6 +9,8 @@ use super::record::operand;
 pub(super) struct Sample {
     /// Where it is, in elements from the first.
     pub place: usize,
+    /// Its index in dimension 1.
+    pub channel: usize,
     /// The sum of its products.
     pub sum: i64,
     /// How many of them are not zero.
@@ -123,7 +125,7 @@ fn sample(problem: &ConvolutionProblem, index: &[usize], value: &dyn Fn(usize, u
             ws
         }
     };
-    Sample { place: place(output, index), sum, products }
+    Sample { place: place(output, index), channel: index[1], sum, products }
 }
 
 /// Calls `f` with every index below the extents.

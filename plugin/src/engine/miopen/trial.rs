@@ -25,7 +25,16 @@ pub(super) struct Scratch {
     output: usize,
     /// One in so many values is not zero.
     one_in: u64,
-    samples: Vec<Sample>,
+    expected: Vec<Expected>,
+}
+
+/// About what an element of the output must be.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    place: usize,
+    value: f64,
+    /// Transforms round: only gross errors count.
+    room: f64,
 }
 
 /// Memory for a solver's workspace.
@@ -38,14 +47,15 @@ const PERIOD: usize = 4093;
 impl Scratch {
     /// Memory for the problem's tensors.
     pub(super) fn new(gpu: &'static Gpu, problem: &ConvolutionProblem) -> Result<Scratch, Error> {
-        Scratch::with_bias(gpu, problem, None)
+        Scratch::followed(gpu, problem, None, &|value| value)
     }
 
-    /// The same with a bias.
-    pub(super) fn with_bias(
+    /// The same for a convolution that a bias and a function follow.
+    pub(super) fn followed(
         gpu: &'static Gpu,
         problem: &ConvolutionProblem,
         bias: Option<&TensorShape>,
+        function: &dyn Fn(f64) -> f64,
     ) -> Result<Scratch, Error> {
         let mut tensors = [const { None }; OPERANDS];
         let shapes = [
@@ -67,8 +77,13 @@ impl Scratch {
         };
         let one_in = one_in(reduction(problem));
         let data: Vec<Vec<i8>> = (0..OPERANDS).map(|operand| values(operand, one_in).collect()).collect();
-        let samples = samples(problem, &|operand, place| data[operand][place % PERIOD].into());
-        Ok(Scratch { gpu, tensors, output, one_in, samples })
+        let value = |operand: usize, place: usize| i64::from(data[operand][place % PERIOD]);
+        let expect = |Sample { place, channel, sum, products }| {
+            let bias = bias.map_or(0, |_| value(operand::BIAS, channel));
+            Expected { place, value: function((sum + bias) as f64), room: (products + 1) as f64 / 32.0 }
+        };
+        let expected = samples(problem, &value).into_iter().map(expect).collect();
+        Ok(Scratch { gpu, tensors, output, one_in, expected })
     }
 
     /// Memory for a workspace of so many bytes.
@@ -134,7 +149,7 @@ fn values(operand: usize, one_in: u64) -> impl Iterator<Item = i8> {
         state ^= state >> 7;
         state ^= state << 17;
         let sign = if state & (1 << 60) == 0 { 1 } else { -1 };
-        if (state >> 20) % one_in == 0 { sign } else { 0 }
+        if (state >> 20).is_multiple_of(one_in) { sign } else { 0 }
     })
     .take(PERIOD)
 }
@@ -217,7 +232,7 @@ impl Subject<'_> {
         let mut expected = vec![0; scratch.output().0.bytes()];
         scratch.read(0, 0, &mut expected, stream)?;
         let trial = Trial { expected };
-        trial.look_at(&scratch.samples, scratch.output().0.data_type)?;
+        trial.look_at(&scratch.expected, scratch.output().0.data_type)?;
         Ok(trial)
     }
 
@@ -272,14 +287,16 @@ impl Subject<'_> {
 }
 
 impl Trial {
-    /// Whether what MIOpen wrote is the convolution at all. Transforms round: only gross errors count.
-    fn look_at(&self, samples: &[Sample], data_type: DataType) -> Result<(), Error> {
-        for Sample { place, sum, products } in samples {
+    /// Whether what MIOpen wrote is the convolution at all.
+    fn look_at(&self, expected: &[Expected], data_type: DataType) -> Result<(), Error> {
+        for Expected { place, value, room } in expected {
             let got = number(data_type, &self.expected[place * data_type.width()..]);
-            let room = (products + 1) as f64 / 32.0;
-            let near = (got - *sum as f64).abs() <= room;
+            let near = (got - value).abs() <= *room;
             if !near {
-                return Err(Error::new(ErrorKind::Device, format!("it computes {got} at element {place}, not {sum}")));
+                return Err(Error::new(
+                    ErrorKind::Device,
+                    format!("it computes {got} at element {place}, not {value}"),
+                ));
             }
         }
         Ok(())
@@ -346,10 +363,10 @@ mod tests {
 
     #[test]
     fn gross_errors_are_noticed() {
-        let samples = [Sample { place: 1, sum: -3, products: 40 }];
+        let expected = [Expected { place: 1, value: -3.0, room: 1.28 }];
         for (value, good) in [(-3.0f32, true), (-3.9, true), (-4.5, false), (0.0, false), (f32::NAN, false)] {
             let trial = Trial { expected: [0f32, value].map(f32::to_ne_bytes).concat() };
-            assert_eq!(trial.look_at(&samples, DataType::Float).is_ok(), good, "{value}");
+            assert_eq!(trial.look_at(&expected, DataType::Float).is_ok(), good, "{value}");
         }
     }
 }

@@ -348,7 +348,8 @@ fn check(device: &Arc<Device>, problem: &ConvolutionProblem, policy: &Policy, st
 fn convolutions_of_all_kinds_are_recorded_and_right() {
     let Some(device) = device() else { return };
     let _alone = alone();
-    let kinds: [(&str, fn(&mut Case)); 9] = [
+    type Change = fn(&mut Case);
+    let kinds: [(&str, Change); 9] = [
         ("plain", |_| ()),
         ("pointwise", |case| (case.taps, case.padding) = (1, 0)),
         ("stride", |case| case.stride = 2),

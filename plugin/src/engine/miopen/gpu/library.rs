@@ -31,16 +31,27 @@ pub struct Gpu {
 /// # Errors
 /// With what is missing, and where it was looked for.
 pub fn gpu() -> Result<&'static Gpu, &'static str> {
-    static ANSWER: OnceLock<Result<Gpu, Text>> = OnceLock::new();
-    let answer = ANSWER.get_or_init(|| {
-        open().map_err(|reason| {
+    static ANSWER: OnceLock<Answer> = OnceLock::new();
+    let answer = ANSWER.get_or_init(|| match open() {
+        Ok(gpu) => Answer::Ready(gpu),
+        Err(reason) => {
             let mut text = Text::default();
             // What does not fit is cut.
             let _ = text.write_str(&reason);
-            text
-        })
+            Answer::Missing(text)
+        }
     });
-    answer.as_ref().map_err(Text::as_str)
+    match answer {
+        Answer::Ready(gpu) => Ok(gpu),
+        Answer::Missing(text) => Err(text.as_str()),
+    }
+}
+
+/// Kept in a static, so it owns no memory.
+#[expect(clippy::large_enum_variant, reason = "there is one")]
+enum Answer {
+    Ready(Gpu),
+    Missing(Text),
 }
 
 fn open() -> Result<Gpu, String> {
@@ -118,6 +129,12 @@ impl Gpu {
         // SAFETY: all zeros is a value of this struct of numbers and addresses, and HIP may have filled it.
         let attributes = unsafe { attributes.assume_init() };
         status == hip::hipError_t::hipSuccess && attributes.type_ != hip::hipMemoryType::hipMemoryTypeUnregistered
+    }
+
+    /// Whether no HIP call of the thread has failed since its last error was asked for.
+    pub(in crate::engine::miopen) fn is_calm(&self) -> bool {
+        // SAFETY: it takes nothing.
+        unsafe { (self.hip.hipPeekAtLastError)() == hip::hipError_t::hipSuccess }
     }
 
     /// Makes a device the calling thread's current one.

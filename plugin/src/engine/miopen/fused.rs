@@ -1,0 +1,407 @@
+//! Convolution, bias and activation in one kernel, where MIOpen has one that compiles.
+//!
+//! Which do depends on the GPU and on how MIOpen was built, and asking costs a compilation and, where the answer is no, a
+//! line on standard error. So the answer is kept with the choices of solvers. A fused kernel is used only if its launches
+//! can be repeated; where they can't, the parts do as well.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+use hipdnn_sdk_bindings::miopen::{
+    miopenActivationMode_t, miopenConvFwdAlgorithm_t, miopenFusionOpDescriptor_t, miopenHandle_t,
+};
+
+use super::choose::{Choice, Policy, Verdict};
+use super::convolution::{Calls, ConvolutionProblem, Direction, Solution, TensorShape};
+use super::descriptor::{FusionPlan, OperatorArguments, TensorDescriptor};
+use super::device::{Builder, Device};
+use super::gpu::Gpu;
+use super::prepared::{Path, PreparedConvolution};
+use super::record::{Addresses, operand};
+use super::store::Store;
+use super::trial::{Outcome, Scratch, Subject};
+use crate::error::{Error, ErrorKind};
+
+/// A function of each element, as MIOpen's fused kernels know it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// max(0, v)
+    Relu,
+    /// min(upper, max(0, v))
+    ClippedRelu {
+        /// The largest value.
+        upper: f64,
+    },
+    /// v above 0, else slope · v
+    LeakyRelu {
+        /// Of values below 0.
+        slope: f64,
+    },
+    /// max(lower, min(upper, v))
+    Clamp {
+        /// The smallest value.
+        lower: f64,
+        /// The largest value.
+        upper: f64,
+    },
+    /// 1 / (1 + exp(−v))
+    Logistic,
+    /// tanh(v)
+    Tanh,
+    /// v above 0, else alpha · (exp(v) − 1)
+    Elu {
+        /// What it tends to below 0, negated.
+        alpha: f64,
+    },
+    /// |v|
+    Abs,
+}
+
+impl Activation {
+    /// MIOpen's mode, alpha and beta.
+    fn miopen(self) -> (miopenActivationMode_t, f64, f64) {
+        match self {
+            Activation::Relu => (miopenActivationMode_t::miopenActivationRELU, 0.0, 0.0),
+            Activation::ClippedRelu { upper } => (miopenActivationMode_t::miopenActivationCLIPPEDRELU, upper, 0.0),
+            Activation::LeakyRelu { slope } => (miopenActivationMode_t::miopenActivationLEAKYRELU, slope, 0.0),
+            Activation::Clamp { lower, upper } => (miopenActivationMode_t::miopenActivationCLAMP, lower, upper),
+            Activation::Logistic => (miopenActivationMode_t::miopenActivationLOGISTIC, 0.0, 0.0),
+            Activation::Tanh => (miopenActivationMode_t::miopenActivationTANH, 1.0, 1.0),
+            Activation::Elu { alpha } => (miopenActivationMode_t::miopenActivationELU, alpha, 0.0),
+            Activation::Abs => (miopenActivationMode_t::miopenActivationABS, 0.0, 0.0),
+        }
+    }
+
+    fn of(self, v: f64) -> f64 {
+        match self {
+            Activation::Relu => v.max(0.0),
+            Activation::ClippedRelu { upper } => v.max(0.0).min(upper),
+            Activation::LeakyRelu { slope } => v.max(0.0) + slope * v.min(0.0),
+            Activation::Clamp { lower, upper } => v.min(upper).max(lower),
+            Activation::Logistic => 1.0 / (1.0 + (-v).exp()),
+            Activation::Tanh => v.tanh(),
+            Activation::Elu { alpha } => v.max(0.0) + alpha * v.min(0.0).exp_m1(),
+            Activation::Abs => v.abs(),
+        }
+    }
+}
+
+/// What follows a forward convolution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Followers {
+    /// A value for each channel of y, of the convolution's element type, is added.
+    pub bias: bool,
+    /// Then a function is applied.
+    pub activation: Option<Activation>,
+}
+
+impl fmt::Display for Followers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bias = if self.bias { " + bias" } else { "" };
+        match self.activation {
+            Some(activation) => write!(f, "{bias} + {activation:?}"),
+            None => write!(f, "{bias}"),
+        }
+    }
+}
+
+/// The kind of the cache's entries.
+const KIND: &str = "fusion";
+
+/// Makes a forward convolution ready with what follows it; `None` where MIOpen has no fused kernel that can be used.
+/// [`PreparedConvolution::launch_with_bias`] launches it.
+///
+/// # Errors
+/// If the device does not work.
+pub fn prepare_fused(
+    device: &Arc<Device>,
+    problem: &ConvolutionProblem,
+    followers: &Followers,
+    policy: &Policy,
+    store: &Store,
+) -> Result<Option<PreparedConvolution>, Error> {
+    problem.check().map_err(Error::invalid_value)?;
+    let plain = !followers.bias && followers.activation.is_none();
+    // MIOpen does not tell which solver it takes, nor does it promise the same bits.
+    let free = policy.allow.is_none() && policy.deny.is_empty() && !problem.deterministic;
+    if plain || !free || !policy.recorded || problem.direction != Direction::Forward {
+        return Ok(None);
+    }
+    let alternative = policy.fp16_alternative;
+    let key = format!("{problem}{followers}; {}; fp16 alternative {alternative}", device.fingerprint());
+    let fits = |bytes: usize| policy.workspace_limit.is_none_or(|limit| bytes <= limit);
+    let known = device.recall(KIND, &key, store);
+    if let Some(Choice { verdict, solution, .. }) = &known
+        && (matches!(verdict, Verdict::Refused(_)) || !fits(solution.workspace))
+    {
+        return Ok(None);
+    }
+    let tried = known.is_some_and(|choice| choice.verdict == Verdict::Same);
+    device.build(|builder| {
+        let fused = Fused { device, builder, problem, followers, policy };
+        let made = match fused.make(tried, &fits) {
+            Ok(made) => made,
+            Err(refusal) => {
+                let Refusal { reason, lasts, workspace } = refusal;
+                log::info!("{problem}{followers}: the parts are computed one by one: {reason}");
+                if lasts {
+                    let solution = Solution { solver: 0, workspace };
+                    device.remember(
+                        KIND,
+                        key,
+                        Choice { solution, verdict: Verdict::Refused(reason), milliseconds: None },
+                        store,
+                    );
+                }
+                return Ok(None);
+            }
+        };
+        let solution = Solution { solver: 0, workspace: made.workspace };
+        if !tried {
+            device.remember(KIND, key, Choice { solution, verdict: Verdict::Same, milliseconds: None }, store);
+        }
+        log::info!("{problem}{followers}: {}", made.describe());
+        Ok(Some(made))
+    })
+}
+
+/// Why there is no fused kernel.
+struct Refusal {
+    reason: String,
+    /// It will be so the next time too.
+    lasts: bool,
+    workspace: usize,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal { reason: error.to_string(), lasts: false, workspace: 0 }
+    }
+}
+
+struct Fused<'a> {
+    device: &'a Arc<Device>,
+    builder: &'a Arc<Builder>,
+    problem: &'a ConvolutionProblem,
+    followers: &'a Followers,
+    policy: &'a Policy,
+}
+
+impl Fused<'_> {
+    fn make(&self, tried: bool, fits: &dyn Fn(usize) -> bool) -> Result<PreparedConvolution, Refusal> {
+        let (gpu, handle) = (self.device.gpu(), self.builder.handle());
+        let plan = Plan::new(gpu, self.problem, self.followers, self.policy.fp16_alternative)?;
+        // SAFETY: both are alive.
+        let status = unsafe { (gpu.miopen.miopenCompileFusionPlan)(handle, plan.plan.raw()) };
+        if let Err(error) = gpu.check_miopen(status, "miopenCompileFusionPlan") {
+            // A failure of the device says nothing about the next time.
+            let lasts = error.kind() == ErrorKind::Device && gpu.is_calm();
+            return Err(Refusal { reason: error.to_string(), lasts, workspace: 0 });
+        }
+        let workspace_bytes = plan.workspace(handle)?;
+        let refused = |reason: String| Refusal { reason, lasts: true, workspace: workspace_bytes };
+        if workspace_bytes > 0 && gpu.miopen.miopenExecuteFusionPlan_v2.is_none() {
+            return Err(refused("this MIOpen gives fused kernels no workspace".to_string()));
+        }
+        if !fits(workspace_bytes) {
+            let reason = format!("it needs {workspace_bytes} bytes of workspace");
+            return Err(Refusal { reason, lasts: false, workspace: workspace_bytes });
+        }
+        let activation = self.followers.activation;
+        let function = |value: f64| activation.map_or(value, |activation| activation.of(value));
+        let bias = self.followers.bias.then(|| bias_of(self.problem));
+        let scratch = Scratch::followed(gpu, self.problem, bias.as_ref(), &function)?;
+        let workspace = scratch.workspace(workspace_bytes)?;
+        let run = |at: &Addresses| {
+            // SAFETY: the addresses are those of scratch memory of the problem's sizes.
+            unsafe { plan.run(handle, at, workspace_bytes) }
+        };
+        let subject =
+            Subject { gpu, stream: &self.builder.stream, scratch: &scratch, workspace: &workspace, run: &run };
+        let trial = if tried { None } else { Some(subject.run()?) };
+        match subject.record(trial.as_ref()) {
+            Outcome::Recorded(recording) => Ok(PreparedConvolution {
+                device: Arc::clone(self.device),
+                problem: self.problem.clone(),
+                workspace: workspace_bytes,
+                solver: 0,
+                milliseconds: None,
+                path: Path::Recorded { recording, code: Arc::clone(self.builder) },
+            }),
+            Outcome::Refused(reason) => Err(refused(reason)),
+            Outcome::Failed(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A value for each channel of y, described with as many dimensions.
+fn bias_of(problem: &ConvolutionProblem) -> TensorShape {
+    let mut dims = vec![1; problem.y.dims.len()];
+    dims[1] = problem.y.dims[1];
+    TensorShape::packed(problem.y.data_type, &dims)
+}
+
+/// MIOpen's calls for a convolution and what follows it.
+struct Plan {
+    gpu: &'static Gpu,
+    calls: Calls,
+    plan: FusionPlan,
+    arguments: OperatorArguments,
+    convolution: miopenFusionOpDescriptor_t,
+    bias: Option<miopenFusionOpDescriptor_t>,
+    activation: Option<(miopenFusionOpDescriptor_t, Activation)>,
+}
+
+/// Factors of a result and of what was there before, which MIOpen wants to be these.
+static ONE: f32 = 1.0;
+static ZERO: f32 = 0.0;
+
+impl Plan {
+    fn new(
+        gpu: &'static Gpu,
+        problem: &ConvolutionProblem,
+        followers: &Followers,
+        fp16_alternative: bool,
+    ) -> Result<Plan, Error> {
+        let calls = Calls::new(gpu, problem, fp16_alternative)?;
+        let mut plan = FusionPlan::new(gpu, &calls.x)?;
+        // SAFETY: plan and descriptors are alive, and MIOpen copies the descriptors; a place for one handle.
+        let convolution = plan.add("miopenCreateOpConvForward", |plan, place| unsafe {
+            (gpu.miopen.miopenCreateOpConvForward)(plan, place, calls.convolution.raw(), calls.w.raw())
+        })?;
+        let bias = match followers.bias {
+            false => None,
+            true => {
+                let shape = TensorDescriptor::new(gpu, &bias_of(problem))?;
+                // SAFETY: as above.
+                Some(plan.add("miopenCreateOpBiasForward", |plan, place| unsafe {
+                    (gpu.miopen.miopenCreateOpBiasForward)(plan, place, shape.raw())
+                })?)
+            }
+        };
+        let activation = match followers.activation {
+            None => None,
+            Some(activation) => {
+                let (mode, ..) = activation.miopen();
+                // SAFETY: as above.
+                let operation = plan.add("miopenCreateOpActivationForward", |plan, place| unsafe {
+                    (gpu.miopen.miopenCreateOpActivationForward)(plan, place, mode)
+                })?;
+                Some((operation, activation))
+            }
+        };
+        Ok(Plan { gpu, calls, plan, arguments: OperatorArguments::new(gpu)?, convolution, bias, activation })
+    }
+
+    /// Bytes that the compiled plan wants.
+    fn workspace(&self, handle: miopenHandle_t) -> Result<usize, Error> {
+        let mut bytes = 0;
+        let algorithm = miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoImplicitGEMM;
+        // SAFETY: both are alive; a place for one number.
+        let status = unsafe {
+            (self.gpu.miopen.miopenFusionPlanGetWorkSpaceSize)(handle, self.plan.raw(), &mut bytes, algorithm)
+        };
+        self.gpu.check_miopen(status, "miopenFusionPlanGetWorkSpaceSize")?;
+        Ok(bytes)
+    }
+
+    /// Launches it on the handle's stream.
+    ///
+    /// # Safety
+    /// The addresses are those of device memory as large as the operands, or the stream captures.
+    unsafe fn run(&self, handle: miopenHandle_t, at: &Addresses, workspace_bytes: usize) -> Result<(), Error> {
+        let Plan { gpu, calls, plan, arguments, .. } = self;
+        let (one, zero): (*const c_void, *const c_void) = ((&raw const ONE).cast(), (&raw const ZERO).cast());
+        let [x, w, y, bias, workspace] =
+            [operand::X, operand::W, operand::Y, operand::BIAS, operand::WORKSPACE].map(|o| at[o] as *mut c_void);
+        // SAFETY: arguments and operations are alive, and the factors are never gone.
+        let status =
+            unsafe { (gpu.miopen.miopenSetOpArgsConvForward)(arguments.raw(), self.convolution, one, zero, w) };
+        gpu.check_miopen(status, "miopenSetOpArgsConvForward")?;
+        if let Some(operation) = self.bias {
+            // SAFETY: as above.
+            let status =
+                unsafe { (gpu.miopen.miopenSetOpArgsBiasForward)(arguments.raw(), operation, one, zero, bias) };
+            gpu.check_miopen(status, "miopenSetOpArgsBiasForward")?;
+        }
+        if let Some((operation, activation)) = self.activation {
+            let (_, alpha, beta) = activation.miopen();
+            let set = gpu.miopen.miopenSetOpArgsActivForward;
+            // SAFETY: as above.
+            let status = unsafe { set(arguments.raw(), operation, one, zero, alpha, beta, 0.0) };
+            gpu.check_miopen(status, "miopenSetOpArgsActivForward")?;
+        }
+        let (plan, arguments, dx, dy) = (plan.raw(), arguments.raw(), calls.x.raw(), calls.y.raw());
+        match gpu.miopen.miopenExecuteFusionPlan_v2 {
+            Some(execute) => {
+                // SAFETY: all are alive; the addresses are the caller's promise.
+                let status = unsafe { execute(handle, plan, dx, x, dy, y, arguments, workspace, workspace_bytes) };
+                gpu.check_miopen(status, "miopenExecuteFusionPlan_v2")
+            }
+            None => {
+                // SAFETY: as above.
+                let status = unsafe { (gpu.miopen.miopenExecuteFusionPlan)(handle, plan, dx, x, dy, y, arguments) };
+                gpu.check_miopen(status, "miopenExecuteFusionPlan")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::miopen::convolution::DataType;
+    use crate::engine::miopen::device::Devices;
+    use crate::engine::miopen::gpu::gpu;
+
+    #[test]
+    fn activations_are_miopens() {
+        for (activation, values) in [
+            (Activation::Relu, [0.0, 0.0, 3.0]),
+            (Activation::ClippedRelu { upper: 2.0 }, [0.0, 0.0, 2.0]),
+            (Activation::LeakyRelu { slope: 0.5 }, [-1.0, 0.0, 3.0]),
+            (Activation::Clamp { lower: -1.0, upper: 2.5 }, [-1.0, 0.0, 2.5]),
+            (Activation::Abs, [2.0, 0.0, 3.0]),
+            (Activation::Tanh, [(-2f64).tanh(), 0.0, 3f64.tanh()]),
+            (Activation::Elu { alpha: 2.0 }, [2.0 * ((-2f64).exp() - 1.0), 0.0, 3.0]),
+            (Activation::Logistic, [1.0 / (1.0 + 2f64.exp()), 0.5, 1.0 / (1.0 + (-3f64).exp())]),
+        ] {
+            let got = [-2.0, 0.0, 3.0].map(|value| activation.of(value));
+            assert!(got.iter().zip(values).all(|(got, want)| (got - want).abs() < 1e-12), "{activation:?}: {got:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_compile_is_asked_once() {
+        let Ok(_) = gpu().inspect_err(|reason| println!("skipped: {reason}")) else { return };
+        let device = Devices::get().current().expect("a device");
+        let shape = |dims: &[usize]| TensorShape::packed(DataType::Float, dims);
+        let problem = ConvolutionProblem {
+            direction: Direction::Forward,
+            x: shape(&[1, 4, 6, 6]),
+            w: shape(&[8, 4, 3, 3]),
+            y: shape(&[1, 8, 6, 6]),
+            padding: vec![1, 1],
+            stride: vec![1, 1],
+            dilation: vec![1, 1],
+            groups: 1,
+            deterministic: false,
+        };
+        let followers = Followers { bias: true, activation: Some(Activation::Relu) };
+        let ask = || prepare_fused(&device, &problem, &followers, &Policy::default(), &Store::disabled());
+        match ask().expect("an answer") {
+            Some(prepared) => assert!(prepared.is_recorded(), "{}", prepared.describe()),
+            None => {
+                let choices = device.choices.lock().expect("nobody panicked").clone();
+                let refused = |choice: &Choice| matches!(choice.verdict, Verdict::Refused(_));
+                assert!(choices.values().any(refused), "{choices:?}");
+                assert!(ask().expect("an answer").is_none());
+            }
+        }
+        // What it can't promise is not asked.
+        let deterministic = ConvolutionProblem { deterministic: true, ..problem.clone() };
+        let answer = prepare_fused(&device, &deterministic, &followers, &Policy::default(), &Store::disabled());
+        assert!(answer.expect("an answer").is_none());
+    }
+}
