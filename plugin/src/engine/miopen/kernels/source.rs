@@ -132,7 +132,7 @@ fn windows(loops: &Loops) -> u64 {
 }
 
 /// `q = n / d` for n below 2³¹ is `(mulhi(n, multiplier) + n) >> shift`.
-fn divisor(d: u64) -> (u32, u32) {
+pub(super) fn divisor(d: u64) -> (u32, u32) {
     let shift = if d <= 1 { 0 } else { 64 - (d - 1).leading_zeros() };
     let multiplier = ((1u128 << 32) * ((1u128 << shift) - u128::from(d)) / u128::from(d)) as u64 + 1;
     (u32::try_from(multiplier).expect("the divisor is below 2³¹"), shift)
