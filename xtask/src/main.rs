@@ -7,6 +7,7 @@ mod dist;
 mod emulated_gpu;
 mod fuzz;
 mod gpu;
+mod gpu_check;
 mod installed;
 mod process;
 mod python;
@@ -40,6 +41,11 @@ const USAGE: &str = "usage: cargo xtask <command>
   codegen  regenerate the committed code: FlatBuffers, HIP, hiprtc, MIOpen (--check: only compare)
   emulated-gpu setup | build | test | run PROGRAM … | runner
            the real MIOpen on an emulated GPU, from Debian packages and without root
+  gpu-check
+           run convolutions, conformance cases and the dispatch benchmark on a GPU and write one report file
+             --real | --emulated       this machine's GPU (the default if there is one) or the emulated one
+             --quick                   fewer cases and repetitions
+             --report FILE             where to (gpu-check.md)
   fuzz     bounded, seeded mutation run over graphs, configurations and JSON";
 
 fn main() -> ExitCode {
@@ -57,6 +63,7 @@ fn main() -> ExitCode {
         "emulated-gpu" => emulated_gpu::run(&arguments),
         "codegen" => codegen::run(&arguments),
         "fuzz" => fuzz::run(&arguments),
+        "gpu-check" => gpu_check::run(&arguments),
         "support" => support::run(&arguments),
         _ => Err(format!("there is no command {command:?}\n\n{USAGE}").into()),
     };

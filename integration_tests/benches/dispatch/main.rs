@@ -6,7 +6,9 @@
 //!
 //! `--first-result ours|provider --case conv|conv+bias+relu` measures, in a process of its own, the time from the first
 //! question to the first finished result instead, and prints it in milliseconds. Caches are where the environment says.
+//! `--facts` lists libraries and devices.
 
+mod facts;
 mod peer;
 mod shape;
 
@@ -35,6 +37,7 @@ fn main() {
             Ok(batches) => dispatch(batches),
             Err(_) => Err(format!("--batches wants a number, came {batches:?}").into()),
         },
+        ["--facts"] => facts::print(),
         ["--first-result", who, "--case", case] => first_result(who, case),
         other => Err(format!("unknown arguments {other:?}").into()),
     };

@@ -52,7 +52,7 @@ pub(crate) fn tables(gpu: &Gpu, quick: bool) -> Result<String> {
         for round in 0..processes {
             for (who, name) in ["ours", "provider"].into_iter().enumerate() {
                 let caches = scratch.join(format!("{case}-{name}-{round}"));
-                let mut result = || first_result(gpu, &program, name, case, &caches);
+                let result = || first_result(gpu, &program, name, case, &caches);
                 times[0][who].push(result()?);
                 // After a search MIOpen itself still compiles in the second process; from the third on all is there.
                 result()?;
