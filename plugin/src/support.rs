@@ -3,19 +3,20 @@
 use std::fmt::Write;
 
 use hipdnn_schemas::{
-    ConvMode, Convolution, ConvolutionFwd, DataType, Graph, GraphBuilder, Operation, Pointwise, PointwiseMode,
-    TensorDef, TensorUid,
+    ConvMode, Convolution, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, DataType, Graph, GraphBuilder, Operation,
+    Pointwise, PointwiseMode, TensorDef, TensorUid,
 };
 
 use crate::engine::host::applicability;
+use crate::engine::miopen::lower;
 
 /// The whole page.
 pub fn support_markdown() -> String {
     let mut page = String::from(HEAD);
     operations(&mut page);
-    convolution(&mut page);
+    convolutions(&mut page);
     pointwise(&mut page);
-    fusing(&mut page);
+    page.push_str(FUSING);
     page
 }
 
@@ -24,17 +25,37 @@ const HEAD: &str = "# What is supported
 Made from the code that decides, by asking it: do not edit. A graph is taken if all of its nodes are; whatever is not here
 is declined, with a reason in the log at level info.
 
-Engines: `HOST_RS_ENGINE` computes on the CPU, on machines without a usable GPU (`HIPDNN_RS_HOST_ENGINE=on` and `off`
-override that).
+* `HOST_RS_ENGINE` computes on the CPU, on machines without a usable GPU (`HIPDNN_RS_HOST_ENGINE=on` and `off` override
+  that).
+* `MIOPEN_RS_ENGINE` computes on AMD GPUs: convolutions by MIOpen, everything else by kernels of its own. The tables say
+  what it does with graphs; whether MIOpen has a solver for a convolution, in any of the types and layouts that it can be
+  brought into, is asked on the machine.
 
 ";
 
+/// An engine, as far as it decides without looking at the machine.
+struct Engine {
+    name: &'static str,
+    operations: &'static [&'static str],
+    takes: fn(&Graph) -> bool,
+}
+
+const ENGINES: [Engine; 2] = [
+    Engine {
+        name: "HOST_RS_ENGINE",
+        operations: applicability::OPERATIONS,
+        takes: |graph| applicability::lower(graph).is_ok(),
+    },
+    Engine { name: "MIOPEN_RS_ENGINE", operations: lower::OPERATIONS, takes: |graph| lower::lower(graph).is_ok() },
+];
+
 const COMPUTE: DataType = DataType::Float;
 
-/// Whether the host engine takes a graph; `None` if there is no such graph in hipDNN's format.
-fn host_takes(graph: GraphBuilder) -> Option<bool> {
-    let graph: Graph = graph.build().ok()?;
-    Some(applicability::lower(&graph).is_ok())
+impl Engine {
+    /// Whether the engine takes a graph; `None` if there is no such graph in hipDNN's format.
+    fn answer(&self, graph: GraphBuilder) -> Option<bool> {
+        graph.build().ok().map(|graph| (self.takes)(&graph))
+    }
 }
 
 fn cell(answer: Option<bool>) -> &'static str {
@@ -57,12 +78,25 @@ fn table(page: &mut String, head: &[&str]) {
     row(page, head.iter().map(|_| "---"));
 }
 
+/// The head of a table with a column for each engine.
+fn table_of_engines(page: &mut String, first: &[&str]) {
+    let head: Vec<&str> = first.iter().copied().chain(ENGINES.iter().map(|engine| engine.name)).collect();
+    table(page, &head);
+}
+
+/// The types for which `taken` holds, in words.
+fn types(taken: impl Fn(DataType) -> Option<bool>) -> String {
+    let taken = DataType::ALL.iter().filter(|data_type| taken(**data_type) == Some(true));
+    let names: Vec<&str> = taken.map(|data_type| data_type.json_name()).collect();
+    if names.is_empty() { "no".to_string() } else { names.join(", ") }
+}
+
 fn operations(page: &mut String) {
     page.push_str("## Operations\n\n");
-    table(page, &["operation", "HOST_RS_ENGINE"]);
+    table_of_engines(page, &["operation"]);
     for kind in Operation::KINDS {
-        let takes = applicability::OPERATIONS.contains(kind);
-        row(page, [kind.strip_suffix("Attributes").unwrap_or(kind), cell(Some(takes))]);
+        let takes = ENGINES.iter().map(|engine| cell(Some(engine.operations.contains(kind))));
+        row(page, [kind.strip_suffix("Attributes").unwrap_or(kind)].into_iter().chain(takes));
     }
     page.push_str(
         "\nNo engine takes ragged tensors, graphs with override shapes, or tensors whose promised alignment is not a \
@@ -70,8 +104,14 @@ fn operations(page: &mut String) {
     );
 }
 
-/// A convolution with one tap a dimension.
+/// The three convolutions.
+const KINDS: [&str; 3] = ["ConvolutionFwd", "ConvolutionBwd", "ConvolutionWrw"];
+
+/// A convolution of nine places and three taps a dimension.
+#[derive(Clone, Copy)]
 struct Probe {
+    kind: &'static str,
+    /// Of the tensors in the places that x, w and y have in the forward convolution.
     types: [DataType; 3],
     compute: DataType,
     rank: usize,
@@ -91,6 +131,7 @@ enum Layout {
 }
 
 const PLAIN: Probe = Probe {
+    kind: KINDS[0],
     types: [DataType::Float; 3],
     compute: COMPUTE,
     rank: 4,
@@ -102,7 +143,7 @@ const PLAIN: Probe = Probe {
 };
 
 impl Probe {
-    fn answer(&self) -> Option<bool> {
+    fn graph(&self) -> GraphBuilder {
         let spatial = self.rank - 2;
         let mut convolution = Convolution { mode: self.mode, ..Convolution::new(spatial) };
         (self.convolution)(&mut convolution);
@@ -111,6 +152,11 @@ impl Probe {
         };
         let y = dims([self.x[0], self.w[0]], &|axis| convolution.output_extent(axis, 9, 3).unwrap_or(1));
         let dims = [dims(self.x, &|_| 9), dims(self.w, &|_| 3), y];
+        let result = match self.kind {
+            "ConvolutionBwd" => 0,
+            "ConvolutionWrw" => 1,
+            _ => 2,
+        };
         let mut graph = GraphBuilder::new("probe").compute(self.compute);
         for (uid, (data_type, dims)) in self.types.into_iter().zip(dims).enumerate() {
             let tensor = TensorDef::new(uid as i64, data_type, &dims);
@@ -121,55 +167,72 @@ impl Probe {
                     let strides: Vec<i64> = tensor.strides.iter().map(|stride| stride * 2).collect();
                     tensor.strided(&strides)
                 }
-                // Outputs that overlap are no graphs at all.
-                Layout::Overlapping if uid == 2 => tensor,
+                // Results that overlap are no graphs at all.
+                Layout::Overlapping if uid == result => tensor,
                 Layout::Overlapping => {
                     let strides: Vec<i64> = tensor.strides.iter().map(|_| 1).collect();
                     tensor.strided(&strides)
                 }
             });
         }
-        graph.node(
-            "",
-            Operation::ConvolutionFwd(ConvolutionFwd {
-                x: TensorUid(0),
-                w: TensorUid(1),
-                y: TensorUid(2),
-                convolution,
-            }),
-        );
-        host_takes(graph)
+        let [x, w, y] = [0, 1, 2].map(TensorUid);
+        let operation = match self.kind {
+            "ConvolutionBwd" => Operation::ConvolutionBwd(ConvolutionBwd { dy: y, w, dx: x, convolution }),
+            "ConvolutionWrw" => Operation::ConvolutionWrw(ConvolutionWrw { x, dy: y, dw: w, convolution }),
+            _ => Operation::ConvolutionFwd(ConvolutionFwd { x, w, y, convolution }),
+        };
+        graph.node("", operation);
+        graph
     }
 }
 
-fn convolution(page: &mut String) {
-    page.push_str("## ConvolutionFwd\n\n### HOST_RS_ENGINE: types\n\nThe types of x, w and y may differ.\n\n");
-    table(page, &["type", "x", "w", "y", "compute"]);
-    for &data_type in DataType::ALL {
-        let with = |role: usize| {
-            let mut types = PLAIN.types;
-            types[role] = data_type;
-            Probe { types, ..PLAIN }.answer()
-        };
-        let compute = Probe { compute: data_type, ..PLAIN }.answer();
-        let answers = [with(0), with(1), with(2), compute];
-        if answers.contains(&Some(true)) {
-            row(page, [data_type.json_name()].into_iter().chain(answers.map(cell)));
+fn convolutions(page: &mut String) {
+    page.push_str("## Convolutions\n\n### Types by layout\n\n");
+    table_of_engines(page, &["operation", "layout"]);
+    let layouts = [
+        ("NCL", 3, Layout::Packed),
+        ("NLC", 3, Layout::ChannelsLast),
+        ("NCHW", 4, Layout::Packed),
+        ("NHWC", 4, Layout::ChannelsLast),
+        ("NCDHW", 5, Layout::Packed),
+        ("NDHWC", 5, Layout::ChannelsLast),
+        ("four spatial dimensions", 6, Layout::Packed),
+        ("any other strides whose elements are apart", 4, Layout::View),
+        ("operands with strides that overlap", 4, Layout::Overlapping),
+    ];
+    for kind in KINDS {
+        for (name, rank, layout) in layouts {
+            let of = |engine: &Engine| {
+                types(|t| engine.answer(Probe { kind, rank, layout, types: [t; 3], ..PLAIN }.graph()))
+            };
+            row(page, [kind.to_string(), name.to_string()].into_iter().chain(ENGINES.iter().map(of)));
         }
     }
-    page.push_str("\n### HOST_RS_ENGINE: layouts\n\n");
-    table(page, &["layout", "1-D", "2-D", "3-D"]);
-    for (name, layout) in [
-        ("channels first (NCL, NCHW, NCDHW)", Layout::Packed),
-        ("channels last (NLC, NHWC, NDHWC)", Layout::ChannelsLast),
-        ("any other strides whose elements are apart", Layout::View),
-        ("strides that overlap", Layout::Overlapping),
-    ] {
-        let of_rank = |rank| cell(Probe { rank, layout, ..PLAIN }.answer());
-        row(page, [name, of_rank(3), of_rank(4), of_rank(5)]);
+    page.push_str("\n### Types by operand\n\nThe other two are float: types may differ.\n\n");
+    table_of_engines(page, &["operation", "tensor"]);
+    for kind in KINDS {
+        let roles = match kind {
+            "ConvolutionBwd" => ["dx", "w", "dy"],
+            "ConvolutionWrw" => ["x", "dw", "dy"],
+            _ => ["x", "w", "y"],
+        };
+        for (role, name) in roles.into_iter().enumerate() {
+            let of = |engine: &Engine| {
+                types(|data_type| {
+                    let mut types = PLAIN.types;
+                    types[role] = data_type;
+                    engine.answer(Probe { kind, types, ..PLAIN }.graph())
+                })
+            };
+            row(page, [kind.to_string(), name.to_string()].into_iter().chain(ENGINES.iter().map(of)));
+        }
+        let of = |engine: &Engine| types(|compute| engine.answer(Probe { kind, compute, ..PLAIN }.graph()));
+        row(page, [kind.to_string(), "compute type".to_string()].into_iter().chain(ENGINES.iter().map(of)));
     }
-    page.push_str("\n### HOST_RS_ENGINE: attributes\n\n");
-    table(page, &["attribute", "taken"]);
+    page.push_str("\n### Attributes\n\n");
+    let columns: Vec<String> =
+        KINDS.iter().flat_map(|kind| ENGINES.iter().map(move |e| format!("{kind}, {}", e.name))).collect();
+    table(page, &["attribute"].into_iter().chain(columns.iter().map(String::as_str)).collect::<Vec<_>>());
     let flipped = Probe { mode: ConvMode::Convolution, ..PLAIN };
     let strided = Probe { convolution: |c| c.stride[0] = 2, ..PLAIN };
     let dilated = Probe { convolution: |c| c.dilation[1] = 2, ..PLAIN };
@@ -178,27 +241,32 @@ fn convolution(page: &mut String) {
     let groups = Probe { w: [4, 2], ..PLAIN };
     let depthwise = Probe { w: [8, 1], ..PLAIN };
     for (name, probe) in [
-        ("cross-correlation", &PLAIN),
-        ("convolution (flipped filter)", &flipped),
-        ("strides", &strided),
-        ("dilations", &dilated),
-        ("padding", &padded),
-        ("asymmetric padding", &asymmetric),
-        ("groups", &groups),
-        ("depthwise, with a multiplier", &depthwise),
+        ("cross-correlation", PLAIN),
+        ("convolution (flipped filter)", flipped),
+        ("strides", strided),
+        ("dilations", dilated),
+        ("padding", padded),
+        ("asymmetric padding", asymmetric),
+        ("groups", groups),
+        ("depthwise, with a multiplier", depthwise),
     ] {
-        row(page, [name, cell(probe.answer())]);
+        let probes = KINDS.map(|kind| Probe { kind, ..probe });
+        let answers = probes.iter().flat_map(|probe| ENGINES.iter().map(|e| cell(e.answer(probe.graph()))));
+        row(page, [name].into_iter().chain(answers));
     }
     let [depth, height, width] = applicability::CONVOLUTION_EXTENTS;
     let (taps, elements) = (applicability::CONVOLUTION_TAPS, applicability::CONVOLUTION_ELEMENTS);
     let _ = writeln!(
         page,
-        "\nWith padding, an image has at most {depth} × {height} × {width} places and {elements} elements; a filter has at \
-         most {taps} taps.\n"
+        "\nWith padding, an image has at most {depth} × {height} × {width} places and {elements} elements on \
+         HOST_RS_ENGINE; a filter has at most {taps} taps. On MIOPEN_RS_ENGINE no extent is above {}, and no tensor has \
+         more than {} elements.\n",
+        lower::CONVOLUTION_NUMBERS,
+        lower::CONVOLUTION_ELEMENTS,
     );
 }
 
-fn pointwise_answer(mode: PointwiseMode, operand: DataType, result: DataType, compute: DataType) -> Option<bool> {
+fn pointwise_graph(mode: PointwiseMode, operand: DataType, result: DataType, compute: DataType) -> GraphBuilder {
     let mut graph = GraphBuilder::new("probe").compute(compute);
     let uids = [0, 1, 2].map(|uid| graph.tensor(TensorDef::new(uid, operand, &[4])));
     let out = graph.tensor(TensorDef::new(3, result, &[4]));
@@ -208,55 +276,55 @@ fn pointwise_answer(mode: PointwiseMode, operand: DataType, result: DataType, co
     node.in_2 = (operands > 2).then_some(uids[2]);
     node.axis = (mode == PointwiseMode::GenIndex).then_some(0);
     graph.pointwise(node);
-    host_takes(graph)
+    graph
 }
 
 fn pointwise(page: &mut String) {
     page.push_str(
         "## Pointwise\n\nOperands are broadcast along dimensions of extent 1; scalars may have any rank. Strides are free, \
-         up to 8 dimensions. HOST_RS_ENGINE computes in `f32`, whatever of the compute types below is asked for, \
-         but in `f64` where an operand or the compute type has more digits, and in whole numbers where all operands and \
-         the result are whole; results are rounded to nearest, ties to even, and integers saturated.\n\n\
+         up to 8 dimensions. Values are computed in `f32`, whatever of the compute types below is asked for, but in `f64` \
+         where an operand or the compute type has more digits; HOST_RS_ENGINE computes in whole numbers where all operands \
+         and the result are whole. Results are rounded to nearest, ties to even, and integers saturated.\n\n\
          Backward modes take the forward pass's input as in_0 and the gradient as in_1; `binary_select` takes the value \
-         if true, the value if false, and the predicate.\n\n### HOST_RS_ENGINE: modes\n\n",
+         if true, the value if false, and the predicate.\n\n### Modes\n\n",
     );
     let float = DataType::Float;
-    for (title, operands) in [("one operand", 1), ("two operands", 2), ("three operands", 3)] {
-        let modes = |wanted: bool| {
-            let all = PointwiseMode::ALL.iter().filter(|mode| mode.operands() == operands);
-            let all = all.filter(|mode| pointwise_answer(**mode, float, float, COMPUTE) == Some(wanted));
-            all.map(|mode| mode.json_name()).collect::<Vec<_>>().join(", ")
-        };
-        let _ = writeln!(page, "* {title}: {}", modes(true));
-        if !modes(false).is_empty() {
-            let _ = writeln!(page, "* {title}, not taken: {}", modes(false));
-        }
+    table_of_engines(page, &["mode", "operands"]);
+    for mode in PointwiseMode::ALL.iter().copied().filter(|mode| *mode != PointwiseMode::Unset) {
+        let answers = ENGINES.iter().map(|e| cell(e.answer(pointwise_graph(mode, float, float, COMPUTE))).to_string());
+        row(page, [mode.json_name().to_string(), mode.operands().to_string()].into_iter().chain(answers));
     }
-    page.push_str("\n### HOST_RS_ENGINE: types\n\nThe types of operands and results may differ.\n\n");
-    table(page, &["type", "operand", "result", "compute"]);
-    for &data_type in DataType::ALL {
-        let mode = PointwiseMode::Add;
-        let answers = [
-            pointwise_answer(mode, data_type, float, COMPUTE),
-            pointwise_answer(mode, float, data_type, COMPUTE),
-            pointwise_answer(mode, float, float, data_type),
-        ];
-        if answers.contains(&Some(true)) {
-            row(page, [data_type.json_name()].into_iter().chain(answers.map(cell)));
-        }
+    page.push_str("\n### Types\n\nThe types of operands and results may differ.\n\n");
+    table_of_engines(page, &["type of"]);
+    type Graphs = fn(DataType) -> GraphBuilder;
+    let rows: [(&str, Graphs); 4] = [
+        ("operands", |t| pointwise_graph(PointwiseMode::Add, t, DataType::Float, COMPUTE)),
+        ("the result", |t| pointwise_graph(PointwiseMode::Add, DataType::Float, t, COMPUTE)),
+        ("computation, of float operands", |t| {
+            pointwise_graph(PointwiseMode::Add, DataType::Float, DataType::Float, t)
+        }),
+        ("computation, of operands and a result of the same type", |t| pointwise_graph(PointwiseMode::Add, t, t, t)),
+    ];
+    for (name, graph) in rows {
+        let answers = ENGINES.iter().map(|engine| types(|t| engine.answer(graph(t))));
+        row(page, [name.to_string()].into_iter().chain(answers));
     }
     page.push('\n');
 }
 
-fn fusing(page: &mut String) {
-    page.push_str(
-        "## Fusing\n\nAny connected graph of the nodes above is taken. Where a pointwise node is the only reader of a \
-         convolution's virtual result (or of what was fused with it so far) and its own result is as large and of type \
-         float, half or bfloat16, HOST_RS_ENGINE computes it in the convolution's own pass: activations, abs and neg; add, \
-         sub and mul with any operand that broadcasts; div, max and min with a scalar fixed in the graph; and \
-         x · sigmoid(x) as two nodes. Everything else is a step of its own, with its operands in the workspace.\n",
-    );
-}
+const FUSING: &str = "## Fusing
+
+Any connected graph of the nodes above is taken.
+
+HOST_RS_ENGINE: where a pointwise node is the only reader of a convolution's virtual result (or of what was fused with it
+so far) and its own result is as large and of type float, half or bfloat16, it is computed in the convolution's own pass:
+activations, abs and neg; add, sub and mul with any operand that broadcasts; div, max and min with a scalar fixed in the
+graph; and x · sigmoid(x) as two nodes. Everything else is a step of its own, with its operands in the workspace.
+
+MIOPEN_RS_ENGINE: pointwise nodes whose results between them are virtual, as large as the last one's, and of type float,
+half or bfloat16 become one kernel, whatever their modes. A convolution before such a kernel writes its result to where the
+kernel's goes, if that has the same type and a layout that MIOpen takes, and is changed there.
+";
 
 #[cfg(test)]
 mod tests {
@@ -265,16 +333,20 @@ mod tests {
     #[test]
     fn the_page_says_what_the_tables_say() {
         let page = support_markdown();
+        let all = "float, half, bfloat16";
         for line in [
-            "| ConvolutionFwd | yes |",
-            "| MoeGroupedMatmul | no |",
-            "| half | yes | yes | yes | no |",
-            "| float | yes | yes | yes | yes |",
-            "| strides that overlap | no | no | no |",
-            "| channels last (NLC, NHWC, NDHWC) | yes | yes | yes |",
-            "| convolution (flipped filter) | yes |",
-            "| boolean | yes | yes | no |",
-            "* three operands: binary_select",
+            "| ConvolutionFwd | yes | yes |".to_string(),
+            "| Batchnorm | yes | no |".to_string(),
+            "| MoeGroupedMatmul | no | no |".to_string(),
+            format!("| ConvolutionFwd | NHWC | {all} | {all} |"),
+            format!("| ConvolutionBwd | NCL | {all} | {all} |"),
+            format!("| ConvolutionWrw | NDHWC | {all} | {all} |"),
+            "| ConvolutionFwd | four spatial dimensions | no | no |".to_string(),
+            format!("| ConvolutionFwd | operands with strides that overlap | no | {all} |"),
+            format!("| ConvolutionBwd | dx | {all} | {all} |"),
+            "| ConvolutionFwd | compute type | float | float |".to_string(),
+            "| convolution (flipped filter) | yes | yes | yes | yes | yes | yes |".to_string(),
+            "| binary_select | 3 | yes | yes |".to_string(),
         ] {
             assert!(page.lines().any(|l| l == line), "{line} is missing in\n{page}");
         }

@@ -42,8 +42,10 @@ pub const POINTWISE_TYPES: &[DataType] = &[
     DataType::Boolean,
 ];
 
-/// Types that a pointwise node may ask to be computed in. All are computed in `f32`, which has every value of the others.
-pub const POINTWISE_COMPUTE: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
+/// Types that a pointwise node may ask to be computed in. Kernels compute in `f32`, which has every value of the shorter
+/// ones, and in `f64` where their operands have more digits: a node that asks for double has to have such operands, or a
+/// result of that type.
+pub const POINTWISE_COMPUTE: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16, DataType::Double];
 
 /// What is to be done for a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -227,6 +229,17 @@ fn check_pointwise(graph: &Graph, position: usize, p: &hipdnn_schemas::Pointwise
         inputs.push(uid);
     }
     check_type(graph, position, "out_0", p.out_0, POINTWISE_TYPES)?;
+    let is_wide = |uid: &TensorUid| {
+        matches!(graph.tensor(*uid).data_type(), DataType::Double | DataType::Int32 | DataType::Int64)
+    };
+    let data_type = graph.nodes()[position].compute_data_type;
+    if data_type == DataType::Double
+        && !inputs.iter().any(is_wide)
+        && graph.tensor(p.out_0).data_type() != DataType::Double
+    {
+        let wanted = "float for operands of these types".to_string();
+        return Err(Declined::ComputeType { node: node(), data_type, wanted });
+    }
     let parameters = Parameters::of(p);
     Ok(Work::Pointwise(Pointwise { node: position, mode: p.mode, parameters, inputs, index, output: p.out_0 }))
 }
@@ -390,6 +403,11 @@ mod tests {
         let mut ragged = pointwise(|_| ());
         let offsets = ragged.tensor(TensorDef::new(9, DataType::Int32, &[5]));
         ragged.def_mut().tensors[0].ragged = Some(hipdnn_schemas::Ragged { offset: offsets, multiplier: 1 });
+        let mut double = pointwise(|_| ());
+        double.def_mut().compute_data_type = DataType::Double;
+        let mut wide = double.clone();
+        wide.def_mut().tensors[0].data_type = DataType::Int32;
+        assert!(lower(&wide.build().unwrap()).is_ok());
         let mut integer = pointwise(|_| ());
         integer.def_mut().tensors[1].data_type = DataType::Int4;
         let mut matmul = GraphBuilder::new("case").compute(DataType::Float);
@@ -399,6 +417,7 @@ mod tests {
             (override_shapes, "override shapes"),
             (compute, "compute_data_type is half, wanted float"),
             (pointwise(|p| p.softplus_beta = Some(0.0)), "softplus_beta is 0, wanted a finite number"),
+            (double, "compute_data_type is double, wanted float for operands of these types"),
             (ragged, "tensor 0 is ragged"),
             (integer, "out_0 (tensor 1) is int4, wanted float, half, bfloat16, double"),
             (matmul, "node 0 (Matmul \"product\"): the engine does not have this operation"),
