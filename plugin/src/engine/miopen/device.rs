@@ -86,7 +86,7 @@ pub struct Device {
 const MOST_RUNNERS: usize = 64;
 
 impl Device {
-    fn new(gpu: &'static Gpu, ordinal: i32) -> Result<Device, Error> {
+    pub(super) fn new(gpu: &'static Gpu, ordinal: i32) -> Result<Device, Error> {
         let mut properties = Box::new(MaybeUninit::<Properties>::zeroed());
         // SAFETY: more room than HIP's structure needs.
         let status = unsafe { (gpu.hip.hipGetDevicePropertiesR0600)(properties.as_mut_ptr().cast(), ordinal) };

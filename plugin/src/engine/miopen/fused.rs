@@ -144,15 +144,17 @@ pub fn prepare_fused(
             Ok(made) => made,
             Err(refusal) => {
                 let Refusal { reason, lasts, workspace } = refusal;
+                let nowhere = Store::disabled();
+                let store = match lasts {
+                    Lasts::OnMachine => Some(store),
+                    Lasts::InProcess => Some(&nowhere),
+                    Lasts::No => None,
+                };
                 log::info!("{problem}{followers}: the parts are computed one by one: {reason}");
-                if lasts {
+                if let Some(store) = store {
                     let solution = Solution { solver: 0, workspace };
-                    device.remember(
-                        KIND,
-                        key,
-                        Choice { solution, verdict: Verdict::Refused(reason), milliseconds: None },
-                        store,
-                    );
+                    let verdict = Verdict::Refused(reason);
+                    device.remember(KIND, key, Choice { solution, verdict, milliseconds: None }, store);
                 }
                 return Ok(None);
             }
@@ -169,14 +171,28 @@ pub fn prepare_fused(
 /// Why there is no fused kernel.
 struct Refusal {
     reason: String,
-    /// It will be so the next time too.
-    lasts: bool,
+    lasts: Lasts,
     workspace: usize,
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Refusal {
-        Refusal { reason: error.to_string(), lasts: false, workspace: 0 }
+/// For whom a refusal holds.
+enum Lasts {
+    /// It depends on the policy, or on what memory is free.
+    No,
+    /// A failure of the device: it may be none the next time, but is not tried again at each plan.
+    InProcess,
+    /// It is a property of the libraries and the device.
+    OnMachine,
+}
+
+impl Refusal {
+    fn new(gpu: &Gpu, error: &Error, workspace: usize) -> Refusal {
+        let lasts = match error.kind() {
+            ErrorKind::AllocFailed => Lasts::No,
+            _ if gpu.is_calm() => Lasts::OnMachine,
+            _ => Lasts::InProcess,
+        };
+        Refusal { reason: error.to_string(), lasts, workspace }
     }
 }
 
@@ -191,46 +207,43 @@ struct Fused<'a> {
 impl Fused<'_> {
     fn make(&self, tried: bool, fits: &dyn Fn(usize) -> bool) -> Result<PreparedConvolution, Refusal> {
         let (gpu, handle) = (self.device.gpu(), self.builder.handle());
-        let plan = Plan::new(gpu, self.problem, self.followers, self.policy.fp16_alternative)?;
+        let refuse = |error: Error| Refusal::new(gpu, &error, 0);
+        let plan = Plan::new(gpu, self.problem, self.followers, self.policy.fp16_alternative).map_err(refuse)?;
         // SAFETY: both are alive.
         let status = unsafe { (gpu.miopen.miopenCompileFusionPlan)(handle, plan.plan.raw()) };
-        if let Err(error) = gpu.check_miopen(status, "miopenCompileFusionPlan") {
-            // A failure of the device says nothing about the next time.
-            let lasts = error.kind() == ErrorKind::Device && gpu.is_calm();
-            return Err(Refusal { reason: error.to_string(), lasts, workspace: 0 });
+        gpu.check_miopen(status, "miopenCompileFusionPlan").map_err(refuse)?;
+        let bytes = plan.workspace(handle).map_err(refuse)?;
+        let refused = |reason: String, lasts: Lasts| Refusal { reason, lasts, workspace: bytes };
+        if bytes > 0 && gpu.miopen.miopenExecuteFusionPlan_v2.is_none() {
+            let reason = "this MIOpen gives fused kernels no workspace".to_string();
+            return Err(refused(reason, Lasts::OnMachine));
         }
-        let workspace_bytes = plan.workspace(handle)?;
-        let refused = |reason: String| Refusal { reason, lasts: true, workspace: workspace_bytes };
-        if workspace_bytes > 0 && gpu.miopen.miopenExecuteFusionPlan_v2.is_none() {
-            return Err(refused("this MIOpen gives fused kernels no workspace".to_string()));
-        }
-        if !fits(workspace_bytes) {
-            let reason = format!("it needs {workspace_bytes} bytes of workspace");
-            return Err(Refusal { reason, lasts: false, workspace: workspace_bytes });
+        if !fits(bytes) {
+            return Err(refused(format!("it needs {bytes} bytes of workspace"), Lasts::No));
         }
         let activation = self.followers.activation;
         let function = |value: f64| activation.map_or(value, |activation| activation.of(value));
         let bias = self.followers.bias.then(|| bias_of(self.problem));
-        let scratch = Scratch::followed(gpu, self.problem, bias.as_ref(), &function)?;
-        let workspace = scratch.workspace(workspace_bytes)?;
+        let scratch = Scratch::followed(gpu, self.problem, bias.as_ref(), &function).map_err(refuse)?;
+        let workspace = scratch.workspace(bytes).map_err(refuse)?;
         let run = |at: &Addresses| {
             // SAFETY: the addresses are those of scratch memory of the problem's sizes.
-            unsafe { plan.run(handle, at, workspace_bytes) }
+            unsafe { plan.run(handle, at, bytes) }
         };
         let subject =
             Subject { gpu, stream: &self.builder.stream, scratch: &scratch, workspace: &workspace, run: &run };
-        let trial = if tried { None } else { Some(subject.run()?) };
+        let trial = if tried { None } else { Some(subject.run().map_err(refuse)?) };
         match subject.record(trial.as_ref()) {
             Outcome::Recorded(recording) => Ok(PreparedConvolution {
                 device: Arc::clone(self.device),
                 problem: self.problem.clone(),
-                workspace: workspace_bytes,
+                workspace: bytes,
                 solver: 0,
                 milliseconds: None,
                 path: Path::Recorded { recording, code: Arc::clone(self.builder) },
             }),
-            Outcome::Refused(reason) => Err(refused(reason)),
-            Outcome::Failed(error) => Err(error.into()),
+            Outcome::Refused(reason) => Err(refused(reason, Lasts::OnMachine)),
+            Outcome::Failed(error) => Err(refuse(error)),
         }
     }
 }
@@ -349,59 +362,4 @@ impl Plan {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::miopen::convolution::DataType;
-    use crate::engine::miopen::device::Devices;
-    use crate::engine::miopen::gpu::gpu;
-
-    #[test]
-    fn activations_are_miopens() {
-        for (activation, values) in [
-            (Activation::Relu, [0.0, 0.0, 3.0]),
-            (Activation::ClippedRelu { upper: 2.0 }, [0.0, 0.0, 2.0]),
-            (Activation::LeakyRelu { slope: 0.5 }, [-1.0, 0.0, 3.0]),
-            (Activation::Clamp { lower: -1.0, upper: 2.5 }, [-1.0, 0.0, 2.5]),
-            (Activation::Abs, [2.0, 0.0, 3.0]),
-            (Activation::Tanh, [(-2f64).tanh(), 0.0, 3f64.tanh()]),
-            (Activation::Elu { alpha: 2.0 }, [2.0 * ((-2f64).exp() - 1.0), 0.0, 3.0]),
-            (Activation::Logistic, [1.0 / (1.0 + 2f64.exp()), 0.5, 1.0 / (1.0 + (-3f64).exp())]),
-        ] {
-            let got = [-2.0, 0.0, 3.0].map(|value| activation.of(value));
-            assert!(got.iter().zip(values).all(|(got, want)| (got - want).abs() < 1e-12), "{activation:?}: {got:?}");
-        }
-    }
-
-    #[test]
-    fn what_does_not_compile_is_asked_once() {
-        let Ok(_) = gpu().inspect_err(|reason| println!("skipped: {reason}")) else { return };
-        let device = Devices::get().current().expect("a device");
-        let shape = |dims: &[usize]| TensorShape::packed(DataType::Float, dims);
-        let problem = ConvolutionProblem {
-            direction: Direction::Forward,
-            x: shape(&[1, 4, 6, 6]),
-            w: shape(&[8, 4, 3, 3]),
-            y: shape(&[1, 8, 6, 6]),
-            padding: vec![1, 1],
-            stride: vec![1, 1],
-            dilation: vec![1, 1],
-            groups: 1,
-            deterministic: false,
-        };
-        let followers = Followers { bias: true, activation: Some(Activation::Relu) };
-        let ask = || prepare_fused(&device, &problem, &followers, &Policy::default(), &Store::disabled());
-        match ask().expect("an answer") {
-            Some(prepared) => assert!(prepared.is_recorded(), "{}", prepared.describe()),
-            None => {
-                let choices = device.choices.lock().expect("nobody panicked").clone();
-                let refused = |choice: &Choice| matches!(choice.verdict, Verdict::Refused(_));
-                assert!(choices.values().any(refused), "{choices:?}");
-                assert!(ask().expect("an answer").is_none());
-            }
-        }
-        // What it can't promise is not asked.
-        let deterministic = ConvolutionProblem { deterministic: true, ..problem.clone() };
-        let answer = prepare_fused(&device, &deterministic, &followers, &Policy::default(), &Store::disabled());
-        assert!(answer.expect("an answer").is_none());
-    }
-}
+mod tests;

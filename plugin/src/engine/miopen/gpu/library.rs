@@ -13,7 +13,7 @@ use super::hip_error;
 use crate::error::Error;
 
 /// The functions of MIOpen, and of the HIP and hiprtc that it uses. They are good until the process ends.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Gpu {
     /// HIP's.
     pub hip: hip::Functions,
