@@ -12,6 +12,9 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::error::Error;
 
+/// Environment variable that sends messages of level debug too, as info, which is the least that hipDNN has: `debug`.
+pub const VARIABLE: &str = "HIPDNN_RS_LOG";
+
 /// The callback, null for none.
 static CALLBACK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -47,12 +50,17 @@ fn update_filter() {
     let on = !CALLBACK.load(Ordering::Relaxed).is_null();
     log::set_max_level(match Severity(LEVEL.load(Ordering::Relaxed)) {
         _ if !on => LevelFilter::Off,
-        Severity::INFO => LevelFilter::Info,
+        Severity::INFO => least(std::env::var(VARIABLE).as_deref().unwrap_or_default()),
         Severity::WARN => LevelFilter::Warn,
         Severity::ERROR => LevelFilter::Error,
         // Nothing here is fatal.
         _ => LevelFilter::Off,
     });
+}
+
+/// The least that goes to a host that wants all.
+fn least(variable: &str) -> LevelFilter {
+    if variable == "debug" { LevelFilter::Debug } else { LevelFilter::Info }
 }
 
 fn severity(level: Level) -> Severity {
@@ -65,7 +73,7 @@ fn severity(level: Level) -> Severity {
 
 impl Log for HostLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= Level::Info && severity(metadata.level()).0 >= LEVEL.load(Ordering::Relaxed)
+        metadata.level() <= log::max_level() && severity(metadata.level()).0 >= LEVEL.load(Ordering::Relaxed)
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -113,6 +121,13 @@ pub(crate) mod tests {
         f();
         set_level(Severity::OFF).unwrap();
         std::mem::take(&mut LINES.lock().unwrap())
+    }
+
+    #[test]
+    fn debug_is_for_those_who_ask() {
+        for (variable, want) in [("", LevelFilter::Info), ("debug", LevelFilter::Debug), ("DEBUG", LevelFilter::Info)] {
+            assert_eq!(least(variable), want, "{variable:?}");
+        }
     }
 
     #[test]

@@ -204,8 +204,15 @@ fn arranged_convolutions_compute_what_the_graph_says() {
             let dims: Vec<i64> = dims.iter().map(|extent| *extent as i64).collect();
             let data_type = [F, F, F, H][numbers.below(4)];
             let tensor = TensorDef::new(uid as i64, data_type, &dims);
-            let tensor = match numbers.below(4) {
+            let result = [2, 0, 1][case % 3];
+            let tensor = match numbers.below(5) {
                 0 => tensor.channels_last(),
+                // Operands may be broadcast, or overlap in other ways.
+                2 if uid != result => {
+                    let strides: Vec<i64> =
+                        tensor.strides.iter().enumerate().map(|(i, _)| (i as i64 + 1) % 3).collect();
+                    tensor.strided(&strides)
+                }
                 1 => {
                     let strides: Vec<i64> = tensor.strides.iter().map(|stride| stride * 2).collect();
                     tensor.strided(&strides)
