@@ -1,16 +1,15 @@
 //! What one process found out serves the next, and a cache that is not as it was left costs nothing but time.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hipdnn_rs_integration_tests::reference::Direction;
 use hipdnn_schemas::{DataType, KnobValue};
-use object::{Object, ObjectSymbol};
 
 use crate::bench::{Bench, Memory, control, plugin, told};
 use crate::case::{Case, Layout};
-use crate::child::{Child, library_directories};
+use crate::child::Child;
+use crate::compiler;
 use crate::harness::{Ended, Outcome, Test};
-use crate::missing::{beside_the_real_in, compile};
 use crate::table::{conv, fused};
 use crate::trace::{self, scratch};
 
@@ -22,9 +21,6 @@ pub(crate) const ROLE_READ_ONLY: &str = "builds and runs, reading only";
 
 /// Whether the role benchmarks.
 const BENCHMARK: &str = "HIPDNN_RS_TEST_BENCHMARK";
-
-/// Where the shim for hiprtc writes a line for each compilation.
-const COMPILATIONS: &str = "HIPDNN_RS_TEST_COMPILATIONS";
 
 const CACHE: &str = "HIPDNN_RS_CACHE_DIR";
 
@@ -88,12 +84,12 @@ impl Place {
             (self.directory.join(format!("{name}.jsonl")), self.directory.join(format!("{name}.compilations")));
         let home = self.directory.join("home");
         std::fs::create_dir_all(&home).map_err(|error| error.to_string())?;
-        let child = beside_the_real_in(ROLE, &shim(&self.directory)?)?;
+        let child = compiler::child(ROLE, &self.directory)?;
         let child = child
             .env(CACHE, self.cache())
             .env("HOME", &home)
             .env("HIPEMU_TRACE", &file)
-            .env(COMPILATIONS, &compilations);
+            .env(compiler::COMPILATIONS, &compilations);
         child.env(BENCHMARK, if benchmark { "1" } else { "0" }).succeeds()?;
         let lines = trace::read(&file);
         let place = |text: &str| {
@@ -126,38 +122,6 @@ struct Built {
     timings: usize,
     /// Programs that hiprtc compiled, in the whole process.
     compilations: usize,
-}
-
-/// A library called hiprtc that counts what is compiled and leaves the work to the real one.
-fn shim(directory: &Path) -> Result<PathBuf, Ended> {
-    let directories = library_directories()?;
-    let real = directories.iter().map(|directory| directory.join("libhiprtc.so.7")).find(|path| path.exists());
-    let real = real.ok_or("the emulated GPU has no libhiprtc.so.7")?;
-    let bytes = std::fs::read(&real).map_err(|error| error.to_string())?;
-    let file = object::File::parse(&*bytes).map_err(|error| error.to_string())?;
-    let mut source = format!(
-        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <fcntl.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
-         static void *real(const char *name) {{\n  static void *library;\n  if (!library) library = dlopen({real:?}, RTLD_NOW | RTLD_LOCAL);\n  \
-         if (!library) abort();\n  return dlsym(library, name);\n}}\n\
-         static void count(void) {{\n  int file = open(getenv(\"{COMPILATIONS}\"), O_WRONLY | O_CREAT | O_APPEND, 0644);\n  \
-         if (file >= 0) {{ (void)!write(file, \"1\\n\", 2); close(file); }}\n}}\n"
-    );
-    for symbol in file.dynamic_symbols().filter(|symbol| symbol.is_definition()) {
-        let Ok(name) = symbol.name() else { continue };
-        if !name.starts_with("hiprtc") {
-            continue;
-        }
-        // Up to eight arguments, numbers and addresses all: more than any of them has, and what is too much is not looked at.
-        let count = if name == "hiprtcCompileProgram" { "count(); " } else { "" };
-        source += &format!(
-            "long {name}(long a, long b, long c, long d, long e, long f, long g, long h) {{ {count}\
-             return ((long (*)(long, long, long, long, long, long, long, long))real(\"{name}\"))(a, b, c, d, e, f, g, h); }}\n"
-        );
-    }
-    let shim = directory.join("shim");
-    std::fs::create_dir_all(&shim).map_err(|error| error.to_string())?;
-    compile(&source, &shim.join("libhiprtc.so.7"), &["-Wl,-soname,libhiprtc.so.7", "-ldl"])?;
-    Ok(shim)
 }
 
 fn second(benchmark: bool) -> Outcome {

@@ -7,6 +7,8 @@ mod cache;
 mod case;
 mod cases;
 mod child;
+mod choice;
+mod compiler;
 mod faults;
 mod graphs;
 mod harness;
@@ -31,6 +33,7 @@ const MODULES: &[Module] = &[
     Module { name: "cases", tests: cases::tests, processes: 4 },
     Module { name: "graphs", tests: graphs::tests, processes: 1 },
     Module { name: "trace", tests: trace::tests, processes: 2 },
+    Module { name: "choice", tests: choice::tests, processes: 1 },
     Module { name: "knobs", tests: knobs::tests, processes: 1 },
     Module { name: "streams", tests: streams::tests, processes: 2 },
     Module { name: "faults", tests: faults::tests, processes: 4 },
@@ -51,7 +54,7 @@ fn play(role: &str) -> Result<(), String> {
         cache::ROLE => cache::builds_and_runs(),
         cache::ROLE_READ_ONLY => cache::reading_only(),
         quiet::ROLE => quiet::ask(),
-        knobs::ROLE_SKIPS => knobs::skips(),
+        choice::ROLE => choice::plans(),
         knobs::ROLE_FORCED => knobs::forced(),
         other => Err(format!("there is no role {other:?}")),
     }

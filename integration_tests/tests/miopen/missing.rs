@@ -1,9 +1,7 @@
 //! Processes without MIOpen, without HIP, without a device, or with libraries that are not what they are called: the plugin
 //! loads, the host engine works, and one line says why there is no GPU.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use hipdnn_rs_integration_tests::reference::{Direction, check_close};
 use hipdnn_rs_integration_tests::tensor::HostTensor;
@@ -13,6 +11,7 @@ use hipdnn_sdk_bindings::hipdnn::plugin::{Severity, engine_id};
 use crate::bench::{ENGINE, plugin, told};
 use crate::case::Layout;
 use crate::child::{Child, Ended, library_directories};
+use crate::compiler::compile;
 use crate::harness::{self, Outcome, Test};
 use crate::logged;
 use crate::table::{conv, fused};
@@ -81,34 +80,16 @@ fn library(directory: &str, name: &str, source: &str) -> Result<PathBuf, harness
     Ok(directory)
 }
 
-/// Compiles C to a shared library; without a compiler the test is skipped.
-pub(crate) fn compile(source: &str, library: &Path, options: &[&str]) -> Result<(), harness::Ended> {
-    let file = library.with_extension("c");
-    std::fs::write(&file, source).map_err(|error| error.to_string())?;
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let mut command = Command::new(&compiler);
-    command.args(["-shared", "-fPIC", "-O1", "-w", "-o"]).arg(library).arg(&file).args(options);
-    let output = command.output().map_err(|problem| {
-        let text = format!("{} can't be started: {problem}", compiler.display());
-        if problem.kind() == ErrorKind::NotFound { harness::Ended::Skipped(text) } else { text.into() }
-    })?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned().into()) }
-}
-
 /// Where HIP has a device, buffers may be on it: the host engine leaves graphs alone unless it is told that they are not.
 fn with_device(child: Child) -> Child {
     child.env("HIPDNN_RS_HOST_ENGINE", "on")
 }
 
 /// The usual libraries, with a directory before them.
-pub(crate) fn beside_the_real_in(role: &str, first: &Path) -> Result<Child, String> {
+fn beside_the_real(first: &Path) -> Result<Child, String> {
     let usual = library_directories()?;
     let all: Vec<&Path> = [first].into_iter().chain(usual.iter().map(PathBuf::as_path)).collect();
-    Ok(Child::with_libraries(role, Some(&all)))
-}
-
-fn beside_the_real(first: &Path) -> Result<Child, String> {
-    beside_the_real_in(ROLE, first)
+    Ok(Child::with_libraries(ROLE, Some(&all)))
 }
 
 /// The process does its work, and of all that the plugin says, but for what it says of a graph, one line at level info
