@@ -8,7 +8,7 @@ use hipdnn_schemas::{EngineConfig, EngineDetails};
 use hipdnn_sdk_bindings::hipdnn::plugin::{
     ConstData, Create, CreateExecutionContext, Destroy, DestroyEngineDetails, DestroyExecutionContext, DeviceBuffer,
     ExecuteOpGraph, ExecutionContextPtr, GetAllEngineIds, GetApplicableEngineIds, GetEngineDetails, GetEngineName,
-    GetLastErrorString, GetWorkspaceSize, GetWorkspaceSizeFromExecutionContext, PluginHandlePtr, PluginStatus,
+    GetLastErrorString, GetText, GetWorkspaceSize, GetWorkspaceSizeFromExecutionContext, PluginHandlePtr, PluginStatus,
     SetLogLevel, SetLoggingCallback, Severity,
 };
 use hipdnn_sdk_bindings::library::Library;
@@ -120,6 +120,18 @@ impl Plugin {
             unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
         };
         Err(format!("{status}: {text}"))
+    }
+
+    /// The plugin's name, its version and that of its ABI, as far as it says.
+    pub fn identity(&self) -> [Option<String>; 3] {
+        [c"hipdnnPluginGetName", c"hipdnnPluginGetVersion", c"hipdnnPluginGetApiVersion"].map(|symbol| {
+            let mut text = std::ptr::null();
+            // SAFETY: the three have this signature, the library is open, and `text` is valid for the call.
+            let status = unsafe { self._library.optional::<GetText>(symbol)?(&mut text) };
+            // SAFETY: the texts are static and NUL-terminated.
+            (status == PluginStatus::SUCCESS && !text.is_null())
+                .then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        })
     }
 
     /// The engines' ids and names.

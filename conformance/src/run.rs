@@ -164,48 +164,79 @@ const LIMIT: &str = "global.workspace_size_limit";
 /// Addresses of workspaces have this alignment, as hipMalloc's have.
 const WORKSPACE_ALIGNMENT: usize = 256;
 
-/// The buffers of a graph.
-struct Execution<'a> {
+/// The buffers of a graph, inputs filled.
+pub struct Execution<'a> {
     memory: &'a Memory,
     graph: &'a Graph,
     buffers: Vec<(TensorUid, Buffer<'a>)>,
 }
 
-fn outputs(graph: &Graph) -> impl Iterator<Item = &Tensor> {
+/// The tensors that a run gives back.
+pub fn outputs(graph: &Graph) -> impl Iterator<Item = &Tensor> {
     graph.tensors().iter().filter(|tensor| !tensor.is_virtual() && graph.producer(tensor.uid()).is_some())
 }
 
 impl<'a> Execution<'a> {
-    fn new(
+    /// Buffers that end at their guards. `inputs` has every tensor that the graph needs.
+    ///
+    /// # Errors
+    /// If there is no such memory.
+    pub fn new(
         memory: &'a Memory,
         graph: &'a Graph,
         inputs: &HashMap<TensorUid, Vec<u8>>,
     ) -> Result<Execution<'a>, Failure> {
+        Execution::aligned(memory, graph, inputs, 1)
+    }
+
+    /// Buffers whose addresses are multiples of `least`, as an allocator's are.
+    ///
+    /// # Errors
+    /// If there is no such memory.
+    pub fn aligned(
+        memory: &'a Memory,
+        graph: &'a Graph,
+        inputs: &HashMap<TensorUid, Vec<u8>>,
+        least: usize,
+    ) -> Result<Execution<'a>, Failure> {
+        let alignment = |tensor: &Tensor| usize::try_from(tensor.alignment()).unwrap_or(1).max(least);
         let mut buffers = Vec::new();
         for tensor in inputs::needed(graph) {
             // Scalars are read by the host, whatever the engine works on.
             let host = Memory::Host;
-            let alignment = usize::try_from(tensor.alignment()).unwrap_or(1);
             let mut buffer = match tensor.is_runtime_pass_by_value() {
                 true => match host.buffer(tensor.span_bytes(), 1)? {
                     Buffer::Host(buffer) => Buffer::Host(buffer),
                     Buffer::Device(_) => return Err("host memory is on the device".into()),
                 },
-                false => memory.buffer(tensor.span_bytes(), alignment)?,
+                false => memory.buffer(tensor.span_bytes(), alignment(tensor))?,
             };
             buffer.write(&inputs[&tensor.uid()])?;
             buffer.seal()?;
             buffers.push((tensor.uid(), buffer));
         }
         for tensor in outputs(graph) {
-            let alignment = usize::try_from(tensor.alignment()).unwrap_or(1);
-            buffers.push((tensor.uid(), memory.buffer(tensor.span_bytes(), alignment)?));
+            buffers.push((tensor.uid(), memory.buffer(tensor.span_bytes(), alignment(tensor))?));
         }
         Ok(Execution { memory, graph, buffers })
     }
 
+    /// A plan with a workspace, to be executed any number of times.
+    ///
+    /// # Errors
+    /// If there is no such memory.
+    pub fn bind<'r>(&'r mut self, plan: &'r Plan<'r>) -> Result<Bound<'r>, Failure> {
+        let workspace = self.memory.buffer(plan.workspace_bytes, WORKSPACE_ALIGNMENT)?;
+        let pack =
+            self.buffers.iter().map(|(uid, buffer)| DeviceBuffer { uid: uid.0, ptr: buffer.address() }).collect();
+        Ok(Bound { plan, workspace, pack })
+    }
+
     /// Executes with outputs and workspace full of that byte, and gives the bytes of the outputs.
-    fn execute(&mut self, plan: &Plan, garbage: u8) -> Result<HashMap<TensorUid, Vec<u8>>, Failure> {
+    ///
+    /// # Errors
+    /// If the execution fails, or wrote where it may not.
+    pub fn execute(&mut self, plan: &Plan, garbage: u8) -> Result<HashMap<TensorUid, Vec<u8>>, Failure> {
         let graph = self.graph;
         let is_output = |uid: TensorUid| graph.producer(uid).is_some();
         for (uid, buffer) in self.buffers.iter_mut().filter(|(uid, _)| is_output(*uid)) {
@@ -230,6 +261,26 @@ impl<'a> Execution<'a> {
             }
         }
         Ok(results)
+    }
+}
+
+/// A plan with everything that an execution needs.
+pub struct Bound<'a> {
+    plan: &'a Plan<'a>,
+    workspace: Buffer<'a>,
+    pack: Vec<DeviceBuffer>,
+}
+
+impl Bound<'_> {
+    /// Starts an execution; on a device it may still run when this returns.
+    ///
+    /// # Errors
+    /// The plugin's.
+    pub fn launch(&mut self) -> Result<(), Failure> {
+        let address = if self.plan.workspace_bytes == 0 { std::ptr::null_mut() } else { self.workspace.address() };
+        // SAFETY: each buffer has the bytes of its tensor's span, the workspace those that the plan wants, in the memory
+        // that the engine works on; the borrow of the buffers lives as long as this.
+        unsafe { self.plan.execute(address, &self.pack) }
     }
 }
 

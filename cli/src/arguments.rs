@@ -1,0 +1,116 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Looks into hipDNN graphs: what they say, which engine takes them, whether results are right, how long they take.
+///
+/// FILE is a graph as FlatBuffer or in hipDNN's JSON form, as HIPDNN_LOG_GRAPH_DIR and the execution provider's option
+/// dump_graphs write them; `-` is standard input.
+///
+/// Exit codes: 0 is success; 1 that no engine takes the graph or results differ; 2 an error.
+#[derive(Debug, Parser)]
+#[command(name = "hipdnn-rs", version, max_term_width = 110)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Lists what a file says: tensors, nodes, who reads what, bytes; also engine configurations, details and plans
+    Inspect(Inspect),
+    /// Writes a graph in the other form
+    Convert(Convert),
+    /// Says which engines take a graph, or why they decline, with knobs, workspace and plan
+    Explain(Explain),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Inspect {
+    /// The file; `-` is standard input
+    pub(crate) file: PathBuf,
+    /// What the file holds, if it is not to be guessed
+    #[arg(long = "as", value_enum, value_name = "KIND")]
+    pub(crate) kind: Option<Kind>,
+    /// Write the graph as a drawing for Graphviz
+    #[arg(long)]
+    pub(crate) dot: bool,
+}
+
+/// What files hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// A graph, as FlatBuffer or JSON
+    Graph,
+    /// A graph with its plan (hipDNN's HDGP container)
+    GraphAndPlan,
+    /// A serialised execution plan
+    Plan,
+    /// An engine configuration: engine and knob settings
+    Config,
+    /// Engine details: the knobs that an engine offers
+    Details,
+    /// One knob
+    Knob,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Convert {
+    /// The graph; `-` is standard input
+    pub(crate) file: PathBuf,
+    /// The form to write
+    #[arg(long, value_enum)]
+    pub(crate) to: Form,
+    /// Where to write; `-` is standard output
+    #[arg(short, long)]
+    pub(crate) output: PathBuf,
+}
+
+/// The forms of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// hipDNN's JSON
+    Json,
+    /// A bare FlatBuffer
+    Binary,
+}
+
+/// Which plugins are asked.
+#[derive(Args, Debug)]
+pub(crate) struct Plugins {
+    /// An engine plugin, or a directory with plugins; may be repeated [default: HIPDNN_PLUGIN_DIR, beside this program,
+    /// a development build, ROCm's]
+    #[arg(long = "plugin", value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Explain {
+    /// The graph; `-` is standard input
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) plugins: Plugins,
+    /// Only this engine
+    #[arg(long, value_name = "NAME")]
+    pub(crate) engine: Option<String>,
+    /// A setting for the engines that have the knob; may be repeated
+    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    pub(crate) knobs: Vec<String>,
+    /// Build no plan
+    #[arg(long)]
+    pub(crate) no_plan: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_description_is_sound() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,107 @@
+//! `explain`: which engine takes a graph, or why each declines.
+
+use std::fmt::Write;
+
+use hipdnn_conformance::plugin::take_log;
+use hipdnn_schemas::EngineDetails;
+
+use crate::arguments::Explain;
+use crate::content::{Source, read_graph};
+use crate::engines::{self, Claim, Engine, Settings};
+use crate::{Answer, inspect, names, text};
+
+/// Asks every engine, in the order in which hipDNN does.
+pub(crate) fn explain(arguments: &Explain) -> Result<Answer, String> {
+    let source = read_graph(&arguments.file)?;
+    let settings = Settings::parse(&arguments.knobs)?;
+    let plugins = engines::open(&arguments.plugins.paths)?;
+    let mut engines = engines::all(&plugins, source.graph.def().preferred_engine_id);
+    if let Some(name) = &arguments.engine {
+        engines = vec![engines::find(&engines, name)?];
+    }
+    let claims: Vec<(Engine, Claim)> = engines
+        .into_iter()
+        .map(|engine| engine.ask(&source).map(|claim| (engine, claim)))
+        .collect::<Result<_, String>>()?;
+    let taking: Vec<&EngineDetails> = claims.iter().filter_map(|(_, claim)| claim.details()).collect();
+    settings.check(&taking)?;
+
+    let mut text =
+        format!("graph {}: {}\n", text::quoted(source.graph.name()), text::count(source.graph.nodes().len(), "node"));
+    for plugin in &plugins {
+        let _ = writeln!(text, "{}", plugin.title());
+        for line in &plugin.log {
+            text.push_str(&text::indented(line, 2));
+        }
+    }
+    let (takes, declines): (Vec<_>, Vec<_>) = claims.iter().partition(|(_, claim)| claim.details().is_some());
+    for (place, (engine, claim)) in takes.iter().enumerate() {
+        if let Claim::Takes(details) = claim {
+            let order = if takes.len() == 1 { "".into() } else { format!("{}. ", place + 1) };
+            let _ = writeln!(text, "\n{order}{} takes it", title(engine));
+            text.push_str(&offer(engine, details, &source, &settings, arguments.no_plan)?);
+        }
+    }
+    for (engine, claim) in &declines {
+        if let Claim::Declines(reasons) = claim {
+            let _ = writeln!(text, "\n{} declines", title(engine));
+            reasons.iter().for_each(|reason| text.push_str(&text::indented(reason, 2)));
+        }
+    }
+    if takes.is_empty() {
+        text.push_str("\nno engine takes it\n");
+    }
+    Ok(Answer::new(text, !takes.is_empty()))
+}
+
+impl Claim {
+    fn details(&self) -> Option<&EngineDetails> {
+        match self {
+            Claim::Takes(details) => Some(details),
+            Claim::Declines(_) => None,
+        }
+    }
+}
+
+fn title(engine: &Engine) -> String {
+    let number = names::engine_number(engine.id);
+    if engine.name == number { number } else { format!("{} ({number})", text::printable(engine.name)) }
+}
+
+/// What an engine offers for a graph: workspace, notes, knobs and the plan.
+fn offer(
+    engine: &Engine,
+    details: &EngineDetails,
+    source: &Source,
+    settings: &Settings,
+    no_plan: bool,
+) -> Result<String, String> {
+    let mut text = String::new();
+    let config = engine.config(details, settings)?;
+    let plugin = &engine.loaded.plugin;
+    let fail = |problem: String| format!("{}: {problem}", engine.name);
+    for (name, value) in &config.knobs {
+        let _ = writeln!(text, "  set: {} = {}", text::printable(name), inspect::knob_value(value));
+    }
+    let workspace = plugin.workspace_bytes(&config, &source.bytes).map_err(fail)?;
+    let _ = writeln!(text, "  workspace: {}", text::bytes(workspace as u128));
+    if let Some(notes) = inspect::behavior_notes(details) {
+        let _ = writeln!(text, "  notes: {notes}");
+    }
+    text.push('\n');
+    text.push_str(&inspect::knobs(&details.knobs));
+    if no_plan {
+        return Ok(text);
+    }
+    take_log();
+    let plan = plugin.plan(&config, &source.bytes).map_err(fail)?;
+    let log = take_log();
+    let _ = writeln!(text, "\n  plan: {} of workspace", text::bytes(plan.workspace_bytes as u128));
+    if log.is_empty() {
+        text.push_str("    the plugin says nothing about it\n");
+    }
+    for line in log {
+        text.push_str(&text::indented(&line, 4));
+    }
+    Ok(text)
+}

@@ -1,0 +1,77 @@
+//! `hipdnn-rs`: looks into hipDNN graphs, says which engine takes them and why others decline, runs and compares
+//! engines, and times them.
+//!
+//! A command reads a file ([`content`]), asks engine plugins over their C ABI where it needs one ([`engines`]), and gives
+//! back a text with a verdict; only `main` writes and ends the process.
+
+mod arguments;
+mod content;
+mod convert;
+mod dot;
+mod engines;
+mod explain;
+mod inspect;
+mod listing;
+mod names;
+mod search;
+mod table;
+mod text;
+
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+
+/// What a command found.
+pub(crate) struct Answer {
+    /// For standard output.
+    output: Vec<u8>,
+    /// Whether it is what one would wish: an engine takes the graph, results agree.
+    good: bool,
+}
+
+impl Answer {
+    fn new(output: impl Into<Vec<u8>>, good: bool) -> Answer {
+        Answer { output: output.into(), good }
+    }
+}
+
+/// The exit code where something was not as wished; 0 is success and 2 an error.
+const NOT_AS_WISHED: u8 = 1;
+const ERROR: u8 = 2;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // Our plugin then also says what it plans; others don't know the variable.
+    if std::env::var_os("HIPDNN_RS_LOG").is_none() {
+        // SAFETY: no other thread runs yet.
+        unsafe { std::env::set_var("HIPDNN_RS_LOG", "debug") };
+    }
+    let answer = match &arguments.command {
+        Command::Inspect(arguments) => inspect::inspect(arguments),
+        Command::Convert(arguments) => convert::convert(arguments),
+        Command::Explain(arguments) => explain::explain(arguments),
+    };
+    match answer {
+        Ok(answer) => write(&answer),
+        Err(problem) => {
+            // Nobody is left to be told if this fails.
+            let _ = writeln!(std::io::stderr(), "hipdnn-rs: {problem}");
+            ExitCode::from(ERROR)
+        }
+    }
+}
+
+/// Writes what was found. A reader that has seen enough and goes away is no error.
+fn write(answer: &Answer) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(&answer.output).and_then(|()| out.flush()) {
+        Err(problem) if problem.kind() != ErrorKind::BrokenPipe => {
+            let _ = writeln!(std::io::stderr(), "hipdnn-rs: standard output: {problem}");
+            ExitCode::from(ERROR)
+        }
+        _ if answer.good => ExitCode::SUCCESS,
+        _ => ExitCode::from(NOT_AS_WISHED),
+    }
+}
