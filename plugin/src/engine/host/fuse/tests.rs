@@ -80,6 +80,9 @@ fn check(case: Case) {
     }
 }
 
+/// Further tensors and nodes.
+type Rest = (Vec<TensorDef>, Vec<Operation>);
+
 const D: &[i64] = &[3, 4, 50];
 
 fn x(uid: i64) -> TensorDef {
@@ -134,7 +137,6 @@ fn element_wise_functions_are_one_pass() {
     let many: Vec<TensorDef> = (2..50).map(v).chain([x(0), x(1), x(50)]).collect();
     let long: Vec<Operation> =
         (1..50).map(|i| if i % 2 == 0 { unary(Mode::Neg, i, i + 1) } else { binary(Mode::Add, i, 0, i + 1) }).collect();
-    type Rest = (Vec<TensorDef>, Vec<Operation>);
     let cases: Vec<(&'static str, Rest, usize, &'static str)> = vec![
         ("a chain", (vec![x(0), v(1), x(2)], vec![unary(Mode::Exp, 0, 1), unary(Mode::TanhFwd, 1, 2)]), 1, ""),
         (
@@ -259,7 +261,6 @@ fn a_product_takes_what_follows() {
     let c = |uid, data_type| tensor(uid, data_type, &[2, 7, 33]);
     let matmul = || Operation::Matmul(Matmul { a: TensorUid(0), b: TensorUid(1), c: TensorUid(2) });
     let bias = |uid| tensor(uid, Float, &[1, 1, 33]);
-    type Rest = (Vec<TensorDef>, Vec<Operation>);
     let cases: Vec<(&'static str, Rest, Vec<Rule>, usize, &'static str)> = vec![
         (
             "bias and activation",
@@ -358,6 +359,9 @@ fn normalize(x: i64, y: i64) -> Operation {
     })
 }
 
+/// (what, the convolution's result, further tensors and nodes, rules, steps, reason)
+type Behind<'a> = (&'a str, TensorDef, Rest, Vec<Rule>, usize, &'a str);
+
 #[test]
 fn a_normalisation_becomes_a_scale_and_a_shift() {
     let y = |uid| tensor(uid, Float, Y);
@@ -365,8 +369,7 @@ fn a_normalisation_becomes_a_scale_and_a_shift() {
     // Each side rounds values of at most |x|, |mean|, each times |r·scale|, and |bias|, a few times: all of them numbers
     // below 4 but for x, whose largest bounds the products.
     let within = Within::Of(64.0);
-    type Rest = (Vec<TensorDef>, Vec<Operation>);
-    let cases: Vec<(&'static str, TensorDef, Rest, Vec<Rule>, usize, &'static str)> = vec![
+    let cases: Vec<Behind<'static>> = vec![
         (
             "normalisation",
             u(2),
@@ -442,8 +445,7 @@ fn a_normalisation_becomes_a_scale_and_a_shift() {
 fn a_convolution_takes_what_follows() {
     let y = |uid| tensor(uid, Float, Y);
     let u = |uid| tensor(uid, Float, Y).intermediate();
-    type Rest = (Vec<TensorDef>, Vec<Operation>);
-    let cases: Vec<(&'static str, TensorDef, Rest, Vec<Rule>, usize, &'static str)> = vec![
+    let cases: Vec<Behind<'static>> = vec![
         (
             "bias, residual, activation",
             u(2),

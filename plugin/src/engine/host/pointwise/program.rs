@@ -90,7 +90,7 @@ impl Program {
     pub fn compile(&self) -> Option<Compiled> {
         let last_use = |step: usize| {
             let uses = self.steps.iter().enumerate().filter(|(_, s)| s.args.contains(&Arg::Step(step)));
-            uses.map(|(at, _)| at).last().unwrap_or(self.steps.len())
+            uses.map(|(at, _)| at).next_back().unwrap_or(self.steps.len())
         };
         let mut row_of = vec![usize::MAX; self.steps.len()];
         let mut free = [true; SLOTS];
