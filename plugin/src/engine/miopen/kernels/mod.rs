@@ -327,7 +327,7 @@ fn values(work: &Elementwise) -> Values {
 
 /// Arguments of a launch, on the stack.
 #[repr(align(16))]
-struct Packed([MaybeUninit<u8>; MOST_ARGUMENT_BYTES]);
+struct Packed(MaybeUninit<[u8; MOST_ARGUMENT_BYTES]>);
 
 impl PreparedKernel {
     /// Launches it: `output` is written when the stream gets there. Nothing is allocated and nothing waited for.
@@ -373,25 +373,29 @@ impl PreparedKernel {
             )));
         }
         let Some(launch) = &self.kernel else { return Ok(()) };
-        let mut packed = Packed([MaybeUninit::uninit(); MOST_ARGUMENT_BYTES]);
+        let mut packed = Packed(MaybeUninit::uninit());
         let mut bytes = launch.arguments.len();
-        let place = &mut packed.0[..bytes];
-        place.write_copy_of_slice(&launch.arguments);
+        let place = packed.0.as_mut_ptr().cast::<u8>();
+        // SAFETY: `generate` has seen that the arguments fit; as many bytes as are written are read.
+        let place = unsafe {
+            place.copy_from_nonoverlapping(launch.arguments.as_ptr(), bytes);
+            std::slice::from_raw_parts_mut(place, bytes)
+        };
         let addresses = inputs.iter().copied().chain([output.cast_const()]);
         for (i, (address, offset)) in addresses.zip(&launch.offsets).enumerate() {
             let address = address.wrapping_offset(*offset).addr() as u64;
-            place[8 * i..8 * i + 8].write_copy_of_slice(&address.to_le_bytes());
+            place[8 * i..8 * i + 8].copy_from_slice(&address.to_le_bytes());
         }
         for (offset, value) in launch.scalars.iter().zip(scalars) {
             if launch.double {
-                place[*offset..offset + 8].write_copy_of_slice(&value.to_le_bytes());
+                place[*offset..offset + 8].copy_from_slice(&value.to_le_bytes());
             } else {
-                place[*offset..offset + 4].write_copy_of_slice(&(*value as f32).to_le_bytes());
+                place[*offset..offset + 4].copy_from_slice(&(*value as f32).to_le_bytes());
             }
         }
         let mut extra = [
             HIP_LAUNCH_PARAM_BUFFER_POINTER,
-            packed.0.as_mut_ptr().cast(),
+            place.as_mut_ptr().cast(),
             HIP_LAUNCH_PARAM_BUFFER_SIZE,
             (&raw mut bytes).cast(),
             HIP_LAUNCH_PARAM_END,

@@ -402,8 +402,7 @@ template <class T> DEVICE void store4(T* to, const T* from) {
         text += "void elementwise(const Arguments a) {\n";
         let thread = format!("count(__builtin_amdgcn_workgroup_id_x()) * {BLOCK} + __builtin_amdgcn_workitem_id_x()");
         if self.wide {
-            let loop_ = format!("item < count(a.items); item += a.threads");
-            text += &format!("  for (count item = {thread}; {loop_}) {{\n");
+            text += &format!("  for (count item = {thread}; item < count(a.items); item += a.threads) {{\n");
         } else {
             text += &format!("  const count item = {thread};\n  if (item < count(a.items)) {{\n");
         }

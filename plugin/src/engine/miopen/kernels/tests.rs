@@ -529,10 +529,10 @@ fn arguments_lie_as_the_structure_says() {
 fn division_by_multiplication_is_exact() {
     for d in (1..200).chain([255, 256, 257, 1000, 65535, 65536, 65537, (1 << 29) + 1, (1 << 30) - 1, 1 << 30]) {
         let (multiplier, shift) = source::divisor(d);
-        let divide = |n: u64| ((n * u64::from(multiplier) >> 32) + n) >> shift;
+        let divide = |n: u64| (((n * u64::from(multiplier)) >> 32) + n) >> shift;
         let near = [0, 1, 2, d, 2 * d, 3 * d, 1 << 30, (1 << 31) - 1, (1u64 << 31) - 1 - ((1u64 << 31) - 1) % d];
         for n in near.into_iter().flat_map(|n| [n.saturating_sub(1), n, n + 1]).filter(|n| *n < 1 << 31) {
-            let sum = (n * u64::from(multiplier) >> 32) + n;
+            let sum = ((n * u64::from(multiplier)) >> 32) + n;
             assert!(divide(n) == n / d && sum < 1 << 32, "{n} / {d}");
         }
     }
