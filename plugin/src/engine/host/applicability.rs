@@ -41,6 +41,8 @@ operations! {
     RmsNormBackward "RMSNormBackwardAttributes": nodes::rmsnorm::lower_backward,
     Matmul "MatmulAttributes": nodes::matmul::lower,
     Sdpa "SdpaAttributes": nodes::sdpa::lower,
+    BlockScaleDequantize "BlockScaleDequantizeAttributes": nodes::block_scale::lower_dequantize,
+    BlockScaleQuantize "BlockScaleQuantizeAttributes": nodes::block_scale::lower_quantize,
     Reduction "ReductionAttributes": nodes::reduction::lower,
     ResampleFwd "ResampleFwdAttributes": nodes::resample::lower,
     ResampleBwd "ResampleBwdAttributes": nodes::resample::lower_backward,

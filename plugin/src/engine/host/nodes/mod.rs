@@ -5,6 +5,7 @@
 
 pub mod convolution;
 pub mod batchnorm;
+pub mod block_scale;
 pub mod layernorm;
 pub mod rmsnorm;
 pub mod sdpa;

@@ -6,6 +6,7 @@ use half::{bf16, f16};
 use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorUid, TensorValue};
 
 use super::NodeWork;
+use super::block_scale::code::{self, Code};
 use crate::engine::host::applicability::{Work, lower};
 use crate::engine::host::threads::Pool;
 
@@ -162,7 +163,7 @@ fn place<T: Copy>(memory: &[u64], offset: usize) -> *const T {
 }
 
 fn read(data_type: DataType, memory: &[u64], offset: usize) -> f64 {
-    // SAFETY: `place` has seen that the element is there.
+    // SAFETY: `place` has seen that the element is there; codes lie within the span, which the memory has.
     unsafe {
         match data_type {
             DataType::Float => f64::from(place::<f32>(memory, offset).read()),
@@ -173,13 +174,16 @@ fn read(data_type: DataType, memory: &[u64], offset: usize) -> f64 {
             DataType::Int64 => place::<i64>(memory, offset).read() as f64,
             DataType::Int8 => f64::from(place::<i8>(memory, offset).read()),
             DataType::UInt8 => f64::from(place::<u8>(memory, offset).read()),
-            other => panic!("the tests have no {other}"),
+            other => {
+                let code = Code::of(other).unwrap_or_else(|| panic!("the tests have no {other}"));
+                f64::from(code.decode(code::read(memory.as_ptr().cast(), offset, code.bits())))
+            }
         }
     }
 }
 
 fn write(data_type: DataType, memory: &mut [u64], offset: usize, value: f64) {
-    // SAFETY: `place` has seen that the element is there, in memory that is borrowed for writing.
+    // SAFETY: as in `read`, for memory that is borrowed for writing.
     unsafe {
         match data_type {
             DataType::Float => place::<f32>(memory, offset).cast_mut().write(value as f32),
@@ -190,7 +194,14 @@ fn write(data_type: DataType, memory: &mut [u64], offset: usize, value: f64) {
             DataType::Int64 => place::<i64>(memory, offset).cast_mut().write(value as i64),
             DataType::Int8 => place::<i8>(memory, offset).cast_mut().write(value as i8),
             DataType::UInt8 => place::<u8>(memory, offset).cast_mut().write(value as u8),
-            other => panic!("the tests have no {other}"),
+            other => {
+                let code = Code::of(other).unwrap_or_else(|| panic!("the tests have no {other}"));
+                let value = match other {
+                    DataType::Fp8E8M0 => code.encode_up(value),
+                    _ => code.encode(value as f32),
+                };
+                code::write(memory.as_mut_ptr().cast(), offset, code.bits(), value);
+            }
         }
     }
 }
