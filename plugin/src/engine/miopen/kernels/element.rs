@@ -63,6 +63,11 @@ impl Element {
         !matches!(self, Element::F64 | Element::I32 | Element::I64)
     }
 
+    /// Whether `i64` has all its values.
+    pub(super) const fn is_whole(self) -> bool {
+        matches!(self, Element::I32 | Element::I64 | Element::I8 | Element::U8 | Element::Boolean)
+    }
+
     /// The C type that it is read and written as.
     pub(super) const fn c_type(self) -> &'static str {
         match self {
@@ -147,6 +152,20 @@ impl Element {
 }"
             }
             Element::Boolean => "DEVICE unsigned char narrow_bool(real v) { return v != real(0); }",
+        }
+    }
+
+    /// [`Element::narrow`] where `real` is a whole number.
+    pub(super) const fn narrow_whole(self) -> &'static str {
+        match self {
+            Element::I32 => {
+                "DEVICE int narrow_i32(real v) { return v > 2147483647 ? 2147483647 : v < -2147483648L ? -2147483647 - 1 : int(v); }"
+            }
+            Element::I64 => "DEVICE long narrow_i64(real v) { return v; }",
+            Element::I8 => "DEVICE signed char narrow_i8(real v) { return v > 127 ? 127 : v < -128 ? -128 : v; }",
+            Element::U8 => "DEVICE unsigned char narrow_u8(real v) { return v > 255 ? 255 : v < 0 ? 0 : v; }",
+            Element::Boolean => "DEVICE unsigned char narrow_bool(real v) { return v != 0; }",
+            Element::F32 | Element::F16 | Element::BF16 | Element::F64 => panic!("no whole number"),
         }
     }
 

@@ -9,9 +9,11 @@
 //! ```
 //!
 //! Text is generated for the program, the types and the number of loops, and compiled by hiprtc; shapes are arguments.
-//! Code objects are kept for the process and in the [`Store`]. Values are computed in `f32`, where a tensor that is read
-//! has 64 bits or `int32` elements, or the result is `f64`, in `f64`; pointwise modes mean what they do on the host
-//! engine, with its limits at infinities, and nothing is contracted or reordered.
+//! Code objects are kept for the process and in the [`Store`].
+//!
+//! Values are computed in whole numbers of 64 bits where there are only such and the operations keep to them; in `f64`
+//! where a tensor that is read has numbers that `f32` has not, or the result is `f64`; else in `f32`. Pointwise modes mean
+//! what they do on the host engine, with its limits at infinities, and nothing is contracted or reordered.
 
 mod compile;
 mod element;
@@ -37,7 +39,7 @@ use super::device::Device;
 use super::store::Store;
 use crate::error::Error;
 use layout::{Axis, Loops, Place};
-use program::Text;
+use program::{Numbers, Text};
 use source::{BLOCK, Slot, Source, Values, Work};
 
 /// The most tensors that one kernel reads.
@@ -219,7 +221,12 @@ fn generate(work: &Elementwise, wide: bool) -> Result<Option<Generated>, Error> 
     if count.max(reach) > 1 << 55 {
         return Err(too_large(work));
     }
-    let mut program = Text::new(work.inputs.len(), &work.program).map_err(Error::invalid_value)?;
+    let numbers = match values {
+        Values::Numbers(numbers) => numbers,
+        // The program, of identities, is not asked for.
+        Values::Bytes(_) => Numbers::Single,
+    };
+    let mut program = Text::new(work.inputs.len(), &work.program, numbers).map_err(Error::invalid_value)?;
     for (_, element) in &elements {
         program.widen(*element);
     }
@@ -253,7 +260,7 @@ fn generate(work: &Elementwise, wide: bool) -> Result<Option<Generated>, Error> 
             format!("a kernel has at most {MOST_ARGUMENT_BYTES} bytes of arguments, this one would have {bytes}");
         return Err(Error::invalid_value(text));
     }
-    Ok(Some(Generated { source, offsets, double: values == Values::Double }))
+    Ok(Some(Generated { source, offsets, double: values == Values::Numbers(Numbers::Double) }))
 }
 
 fn too_large(work: &Elementwise) -> Error {
@@ -315,6 +322,16 @@ fn values(work: &Elementwise) -> Values {
         }
         _ => {}
     }
+    let whole = |input: &Input| match input {
+        Input::Tensor(view) => view.element.is_whole(),
+        Input::Index { .. } => true,
+        // Beyond this f64 has not every whole number.
+        Input::Literal(value) => value.fract() == 0.0 && value.abs() <= (1i64 << 53) as f64,
+        Input::Scalar(_) => false,
+    };
+    if work.output.element.is_whole() && work.inputs.iter().all(whole) && work.program.iter().all(Op::keeps_whole) {
+        return Values::Numbers(Numbers::Whole);
+    }
     let double = |input: &Input| match input {
         Input::Tensor(view) => !view.element.fits_single(),
         // Beyond this f32 has not every whole number.
@@ -322,7 +339,7 @@ fn values(work: &Elementwise) -> Values {
         Input::Scalar(_) | Input::Literal(_) => false,
     };
     let double = work.output.element == Element::F64 || work.inputs.iter().any(double);
-    if double { Values::Double } else { Values::Single }
+    Values::Numbers(if double { Numbers::Double } else { Numbers::Single })
 }
 
 /// Arguments of a launch, on the stack.

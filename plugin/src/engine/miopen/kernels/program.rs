@@ -44,6 +44,57 @@ impl Op {
     }
 }
 
+/// The numbers that are computed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Numbers {
+    /// `f32`.
+    Single,
+    /// `f64`.
+    Double,
+    /// `i64`, saturating.
+    Whole,
+}
+
+impl Op {
+    /// Whether whole numbers give a whole number, and so may be computed with as such.
+    pub(super) fn keeps_whole(&self) -> bool {
+        use PointwiseMode::*;
+        match self {
+            Op::Round { to, .. } => to.is_whole(),
+            Op::Pointwise { mode: ReluFwd, parameters, .. } => relu(parameters) == PLAIN_RELU,
+            Op::Pointwise { mode, .. } => matches!(
+                mode,
+                Identity
+                    | Abs
+                    | Neg
+                    | LogicalNot
+                    | Add
+                    | AddSquare
+                    | Sub
+                    | Mul
+                    | Max
+                    | Min
+                    | CmpEq
+                    | CmpNeq
+                    | CmpGt
+                    | CmpGe
+                    | CmpLt
+                    | CmpLe
+                    | LogicalAnd
+                    | LogicalOr
+                    | BinarySelect
+            ),
+        }
+    }
+}
+
+/// Lower clip, upper clip and slope.
+fn relu(p: &Parameters) -> [f32; 3] {
+    [p.relu_lower_clip, p.relu_upper_clip, p.relu_lower_clip_slope]
+}
+
+const PLAIN_RELU: [f32; 3] = [0.0, f32::INFINITY, 0.0];
+
 /// C functions of one mode: text with `$0`, `$1`, `$2` for operands and `$a`, `$b`, … for scalars.
 struct Formula {
     text: &'static str,
@@ -59,6 +110,30 @@ struct Helper {
 
 /// In the order in which they are to be defined.
 const HELPERS: &[Helper] = &[
+    Helper {
+        name: "whole_add",
+        text: "DEVICE real whole_add(real x, real y) {
+  real sum;
+  return __builtin_add_overflow(x, y, &sum) ? y < 0 ? LEAST : MOST : sum;
+}",
+        uses: &[],
+    },
+    Helper {
+        name: "whole_sub",
+        text: "DEVICE real whole_sub(real x, real y) {
+  real difference;
+  return __builtin_sub_overflow(x, y, &difference) ? y < 0 ? MOST : LEAST : difference;
+}",
+        uses: &[],
+    },
+    Helper {
+        name: "whole_mul",
+        text: "DEVICE real whole_mul(real x, real y) {
+  real product;
+  return __builtin_mul_overflow(x, y, &product) ? (x < 0) != (y < 0) ? LEAST : MOST : product;
+}",
+        uses: &[],
+    },
     // e^-|x| never overflows, and the quotient keeps its precision on both sides.
     Helper {
         name: "sigmoid",
@@ -160,7 +235,7 @@ const HELPERS: &[Helper] = &[
 /// What each mode means; the same as on the host engine.
 fn formula(mode: PointwiseMode, p: &Parameters) -> Option<Formula> {
     use PointwiseMode::*;
-    let relu = [p.relu_lower_clip, p.relu_upper_clip, p.relu_lower_clip_slope];
+    let relu = relu(p);
     let (text, scalars): (_, &[f32]) = match mode {
         Unset | GenIndex => return None,
         Identity => ("$0", &[]),
@@ -194,7 +269,7 @@ fn formula(mode: PointwiseMode, p: &Parameters) -> Option<Formula> {
         LogicalOr => ("TRUTH($0 != real(0) || $1 != real(0))", &[]),
         BinarySelect => ("$2 != real(0) ? $0 : $1", &[]),
         // By far the most frequent one has no scalars to load; NaN stays.
-        ReluFwd if relu == [0.0, f32::INFINITY, 0.0] => ("$0 > real(0) || $0 != $0 ? $0 : real(0)", &[]),
+        ReluFwd if relu == PLAIN_RELU => ("$0 > real(0) || $0 != $0 ? $0 : real(0)", &[]),
         ReluFwd => ("relu($0, $a, $b, $c)", &relu),
         ReluBwd => ("relu_bwd($0, $1, $a, $b, $c)", &relu),
         SigmoidFwd => ("sigmoid($0)", &[]),
@@ -214,6 +289,20 @@ fn formula(mode: PointwiseMode, p: &Parameters) -> Option<Formula> {
         GeluApproxTanhBwd => ("gelu_tanh_bwd($0, $1)", &[]),
     };
     Some(Formula { text, scalars: scalars.to_vec() })
+}
+
+/// The formulas that are others for whole numbers: what is out of range becomes the nearest number within.
+fn whole_formula(mode: PointwiseMode) -> Option<Formula> {
+    let text = match mode {
+        PointwiseMode::Abs => "$0 < 0 ? whole_sub(0, $0) : $0",
+        PointwiseMode::Neg => "whole_sub(0, $0)",
+        PointwiseMode::Add => "whole_add($0, $1)",
+        PointwiseMode::AddSquare => "whole_add($0, whole_mul($1, $1))",
+        PointwiseMode::Sub => "whole_sub($0, $1)",
+        PointwiseMode::Mul => "whole_mul($0, $1)",
+        _ => return None,
+    };
+    Some(Formula { text, scalars: Vec::new() })
 }
 
 /// Functions of the device's math library that formulas use, with their number of operands.
@@ -236,8 +325,9 @@ const MATH: &[(&str, usize)] = &[
 ];
 
 /// A program in C.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Text {
+    numbers: Numbers,
     /// Statements that compute `t<slot>` from the slots before it.
     pub(super) statements: String,
     /// Values of the scalars, in order: the statements call them `a.p<index>`.
@@ -251,8 +341,15 @@ pub(super) struct Text {
 
 impl Text {
     /// The statements of a program over `inputs` slots, or what is wrong with it.
-    pub(super) fn new(inputs: usize, program: &[Op]) -> Result<Text, String> {
-        let mut text = Text::default();
+    pub(super) fn new(inputs: usize, program: &[Op], numbers: Numbers) -> Result<Text, String> {
+        let mut text = Text {
+            numbers,
+            statements: String::new(),
+            scalars: Vec::new(),
+            uses: BTreeSet::new(),
+            widened: Vec::new(),
+            narrowed: Vec::new(),
+        };
         for (i, op) in program.iter().enumerate() {
             let slot = inputs + i;
             if let Some(later) = op.operands().iter().find(|operand| **operand >= slot) {
@@ -269,7 +366,10 @@ impl Text {
                         let (wanted, came) = (mode.operands(), operands.len());
                         return Err(format!("{mode} takes {wanted} operands, operation {i} has {came}"));
                     }
-                    let formula = formula(*mode, parameters).ok_or_else(|| format!("{mode} is no operation"))?;
+                    let whole = if numbers == Numbers::Whole { whole_formula(*mode) } else { None };
+                    let formula = whole
+                        .or_else(|| formula(*mode, parameters))
+                        .ok_or_else(|| format!("{mode} is no operation"))?;
                     text.expression(&formula, operands)
                 }
             };
@@ -332,26 +432,35 @@ impl Text {
         if !self.narrowed.contains(&element) {
             self.narrowed.push(element);
         }
-        if element.narrows_by_rint() {
+        if element.narrows_by_rint() && self.numbers != Numbers::Whole {
             self.use_name("rint");
         }
     }
 
-    /// Declarations and functions that the statements need, for values in `double` or `float`.
-    pub(super) fn prelude(&self, double: bool) -> String {
-        let (real, suffix) = if double { ("double", "f64") } else { ("float", "f32") };
+    /// Declarations and functions that the statements need.
+    pub(super) fn prelude(&self) -> String {
+        let (real, suffix) = match self.numbers {
+            Numbers::Single => ("float", "f32"),
+            Numbers::Double => ("double", "f64"),
+            Numbers::Whole => ("long", ""),
+        };
         let mut text = format!("typedef {real} real;\n#define MATH(name) __ocml_##name##_{suffix}\n");
+        if self.numbers == Numbers::Whole {
+            text = "typedef long real;\n#define MOST 9223372036854775807L\n#define LEAST (-MOST - 1)\n".to_owned();
+        }
         text += "#define TRUTH(holds) ((holds) ? real(1) : real(0))\n";
         for (name, operands) in MATH.iter().filter(|(name, _)| self.uses.contains(name)) {
             let operands = vec!["real"; *operands].join(", ");
             text += &format!("extern \"C\" __attribute__((device, const)) real MATH({name})({operands});\n");
         }
         if self.narrowed.iter().any(|element| element.narrows_by_odd()) {
-            text += if double { ODD_DOUBLE } else { ODD_SINGLE };
+            text += if self.numbers == Numbers::Double { ODD_DOUBLE } else { ODD_SINGLE };
         }
+        let whole = self.numbers == Numbers::Whole;
+        let narrow = |element: &Element| if whole { element.narrow_whole() } else { element.narrow() };
         let functions = HELPERS.iter().filter(|helper| self.uses.contains(helper.name)).map(|helper| helper.text);
         let functions = functions.chain(self.widened.iter().map(|e| e.widen()));
-        for function in functions.chain(self.narrowed.iter().map(|e| e.narrow())) {
+        for function in functions.chain(self.narrowed.iter().map(narrow)) {
             text += function;
             text.push('\n');
         }

@@ -5,7 +5,7 @@
 
 use super::element::Element;
 use super::layout::{Axis, Loops};
-use super::program::Text;
+use super::program::{Numbers, Text};
 
 /// Threads of a block.
 pub(super) const BLOCK: u32 = 256;
@@ -42,8 +42,8 @@ pub(super) enum Slot {
 /// What values are while they are computed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Values {
-    Single,
-    Double,
+    /// They are computed with.
+    Numbers(Numbers),
     /// They are moved, as that many bytes.
     Bytes(usize),
 }
@@ -119,8 +119,8 @@ fn lanes(work: &Work<'_>) -> u64 {
     let inner = work.loops.extents.last().expect("there is one loop at least");
     let side_by_side = work.loops.output.axes.last().is_some_and(|axis| axis.stride == 1);
     let narrow = match work.values {
-        Values::Double | Values::Bytes(8) => false,
-        Values::Single | Values::Bytes(_) => true,
+        Values::Numbers(Numbers::Double | Numbers::Whole) | Values::Bytes(8) => false,
+        Values::Numbers(Numbers::Single) | Values::Bytes(_) => true,
     };
     if side_by_side && narrow && *inner >= 32 { 4 } else { 1 }
 }
@@ -155,9 +155,11 @@ impl Writer<'_> {
     /// An argument of the type that values have.
     fn real(&mut self, name: &str, value: f64) -> usize {
         match self.work.values {
-            Values::Double => self.arguments.field("real", name, &value.to_le_bytes()),
-            Values::Single => self.arguments.field("real", name, &(value as f32).to_le_bytes()),
-            Values::Bytes(_) => unreachable!("what is only moved has no scalars"),
+            Values::Numbers(Numbers::Double) => self.arguments.field("real", name, &value.to_le_bytes()),
+            Values::Numbers(Numbers::Single) => self.arguments.field("real", name, &(value as f32).to_le_bytes()),
+            Values::Numbers(Numbers::Whole) | Values::Bytes(_) => {
+                unreachable!("what has scalars is computed in floats")
+            }
         }
     }
 
@@ -203,7 +205,7 @@ impl Writer<'_> {
             Values::Bytes(2) => "unsigned short",
             Values::Bytes(4) => "unsigned",
             Values::Bytes(_) => "unsigned long",
-            Values::Single | Values::Double => element.c_type(),
+            Values::Numbers(_) => element.c_type(),
         }
     }
 
@@ -352,7 +354,8 @@ impl Writer<'_> {
             }
             Slot::Scalar(_) => format!("a.s{slot}"),
             Slot::Literal(value) => match self.work.values {
-                Values::Double => format!("__builtin_bit_cast(double, {:#018x}ul)", value.to_bits()),
+                Values::Numbers(Numbers::Whole) => format!("{}L", value as i64),
+                Values::Numbers(Numbers::Double) => format!("__builtin_bit_cast(double, {:#018x}ul)", value.to_bits()),
                 _ => format!("__builtin_bit_cast(float, {:#010x}u)", (value as f32).to_bits()),
             },
         };
@@ -377,9 +380,8 @@ impl Writer<'_> {
         } else {
             "typedef int index;\ntypedef unsigned count;\n"
         };
-        match work.values {
-            Values::Bytes(_) => {}
-            values => text += &work.program.prelude(values == Values::Double),
+        if matches!(work.values, Values::Numbers(_)) {
+            text += &work.program.prelude();
         }
         if !self.wide && work.loops.extents.len() > 1 {
             text += "DEVICE unsigned mulhi(unsigned a, unsigned b) { return (unsigned long)a * b >> 32; }\n";
@@ -411,7 +413,7 @@ template <class T> DEVICE void store4(T* to, const T* from) {
         for slot in 0..work.inputs.len() {
             text += &self.value(slot);
         }
-        if !matches!(work.values, Values::Bytes(_)) {
+        if matches!(work.values, Values::Numbers(_)) {
             text += &work.program.statements;
         }
         let result = work.result;

@@ -463,9 +463,14 @@ fn text_has_what_is_used_and_nothing_else() {
             &["sigmoid_slope", "MATH(tanh)", "narrow_f16", "double"],
         ),
         (
-            vector(PointwiseMode::Add, PARAMETERS, Element::I32, Element::I32, 64),
+            vector(PointwiseMode::Div, PARAMETERS, Element::I32, Element::I32, 64),
             &["typedef double real", "real MATH(rint)(real)", "narrow_i32"],
             &["load4", "odd("],
+        ),
+        (
+            vector(PointwiseMode::Add, PARAMETERS, Element::I32, Element::I64, 64),
+            &["typedef long real", "whole_add(t0, t1)", "narrow_i64"],
+            &["MATH", "whole_mul"],
         ),
         (
             Elementwise {
@@ -633,6 +638,67 @@ fn every_type_is_read_and_written_as_the_host_does() {
                     "{value:e} of {from:?} to {to:?}: {got}, not {want}"
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn whole_numbers_keep_all_their_digits_and_saturate() {
+    let Some(bench) = bench("whole_numbers_keep_all_their_digits_and_saturate") else { return };
+    use PointwiseMode::*;
+    let (most, least) = (i64::MAX, i64::MIN);
+    let one = (1i64 << 53) + 1;
+    let numbers = [0, 1, -1, 7, -9, one, -one, 1 << 32, -(1 << 32), 3_037_000_500, most, least, most - 1, least + 1];
+    let (mut xs, mut ys) = (Vec::new(), Vec::new());
+    for x in numbers {
+        for y in numbers {
+            xs.push(x);
+            ys.push(y);
+        }
+    }
+    type Function = fn(i64, i64) -> i64;
+    let functions: [(PointwiseMode, Function); 19] = [
+        (Identity, |x, _| x),
+        (Abs, |x, _| x.saturating_abs()),
+        (Neg, |x, _| x.saturating_neg()),
+        (ReluFwd, |x, _| x.max(0)),
+        (LogicalNot, |x, _| i64::from(x == 0)),
+        (Add, i64::saturating_add),
+        (AddSquare, |x, y| x.saturating_add(y.saturating_mul(y))),
+        (Sub, i64::saturating_sub),
+        (Mul, i64::saturating_mul),
+        (Max, i64::max),
+        (Min, i64::min),
+        (CmpEq, |x, y| i64::from(x == y)),
+        (CmpNeq, |x, y| i64::from(x != y)),
+        (CmpGt, |x, y| i64::from(x > y)),
+        (CmpGe, |x, y| i64::from(x >= y)),
+        (CmpLt, |x, y| i64::from(x < y)),
+        (CmpLe, |x, y| i64::from(x <= y)),
+        (LogicalAnd, |x, y| i64::from(x != 0 && y != 0)),
+        (LogicalOr, |x, y| i64::from(x != 0 || y != 0)),
+    ];
+    let bytes = [&xs, &ys, &xs].map(|values| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
+    for functions in functions.chunks(12) {
+        let modes: Vec<_> = functions.iter().map(|(mode, _)| *mode).collect();
+        let work = rows(&modes, Parameters::default(), Element::I64, xs.len());
+        assert!(generate(&work, false).unwrap().unwrap().source.text.contains("typedef long real"));
+        let got = bench.run(&work, &bytes, &vec![0; 8 * xs.len() * modes.len()]);
+        let got: Vec<i64> = got.chunks(8).map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap())).collect();
+        for ((mode, function), got) in functions.iter().zip(got.chunks(xs.len())) {
+            for ((x, y), got) in xs.iter().zip(&ys).zip(got) {
+                assert_eq!(*got, function(*x, *y), "{mode} of {x} and {y}");
+            }
+        }
+    }
+    // Shorter types take the nearest number that they have.
+    for (element, low, high) in
+        [(Element::I32, i64::from(i32::MIN), i64::from(i32::MAX)), (Element::I8, -128, 127), (Element::U8, 0, 255)]
+    {
+        let work = vector(Sub, Parameters::default(), Element::I64, element, xs.len());
+        let got = decoded(element, &bench.run(&work, &bytes[..2], &vec![0; element.bytes() * xs.len()]));
+        for ((x, y), got) in xs.iter().zip(&ys).zip(got) {
+            assert_eq!(got as i64, x.saturating_sub(*y).clamp(low, high), "{x} - {y} of {element:?}");
         }
     }
 }
