@@ -80,7 +80,7 @@ impl Scratch {
         let value = |operand: usize, place: usize| i64::from(data[operand][place % PERIOD]);
         let expect = |Sample { place, channel, sum, products }| {
             let bias = bias.map_or(0, |_| value(operand::BIAS, channel));
-            Expected { place, value: function((sum + bias) as f64), room: (products + 1) as f64 / 32.0 }
+            Expected { place, value: function((sum + bias) as f64), room: room(products) }
         };
         let expected = samples(problem, &value).into_iter().map(expect).collect();
         Ok(Scratch { gpu, tensors, output, one_in, expected })
@@ -139,6 +139,13 @@ impl Scratch {
 /// So sparse that sums of so many products are about 32 at most: exact in every type, in whatever order they are added.
 fn one_in(products: usize) -> u64 {
     ((products as f64).sqrt() / 32.0).ceil().max(2.0) as u64
+}
+
+/// How far off a sum of so many products of ones may be. Transforms round, all the more in short types; a sum that is
+/// none of these products is off by about the root of their number.
+fn room(products: i64) -> f64 {
+    let products = products as f64;
+    ((products + 4.0) / 16.0).min((products.sqrt() + 1.0) / 2.0)
 }
 
 /// Small whole numbers: sums of their products are exact as long as possible.
