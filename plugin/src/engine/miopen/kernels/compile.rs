@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hipdnn_sdk_bindings::hiprtc::{Functions, hiprtcProgram, hiprtcResult};
 
@@ -19,7 +19,8 @@ const OPTIONS: &[&CStr] = &[c"-std=c++17", c"-O3", c"-ffp-contract=off", c"-fno-
 /// What entries of the store are called.
 const KIND: &str = "kernel";
 
-/// Code objects that are remembered when no plan has them: some ten kilobytes each.
+/// Kernels that stay loaded when no plan has them: some ten kilobytes each. A plan may be gone before its last launch is
+/// done.
 const REMEMBERED: usize = 256;
 
 /// A kernel on the device.
@@ -41,13 +42,7 @@ impl Compiled {
 #[derive(Debug, Default)]
 pub struct Kernels {
     /// By text. Held while a kernel is compiled: two plans that want the same one compile it once.
-    known: Mutex<HashMap<String, Known>>,
-}
-
-#[derive(Debug)]
-struct Known {
-    loaded: Weak<Compiled>,
-    code: Arc<[u8]>,
+    loaded: Mutex<HashMap<String, Arc<Compiled>>>,
 }
 
 impl Kernels {
@@ -56,45 +51,39 @@ impl Kernels {
     /// # Errors
     /// If it does not compile or load, or there is no compiler.
     pub(super) fn get(&self, device: &Device, text: &str, store: &Store) -> Result<Arc<Compiled>, Error> {
-        let _entered = device.enter()?;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let code = match known.get(text) {
-            Some(Known { loaded, code }) => match loaded.upgrade() {
-                Some(compiled) => return Ok(compiled),
-                None => Some(code.clone()),
-            },
-            None => None,
-        };
-        let (code, compiled) = match code {
-            Some(code) => {
-                let compiled = load(device, &code)?;
-                (code, compiled)
-            }
-            None => found(device, text, store)?,
-        };
-        let compiled = Arc::new(compiled);
-        if known.len() >= REMEMBERED && !known.contains_key(text) {
-            known.retain(|_, kernel| kernel.loaded.strong_count() > 0);
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiled) = loaded.get(text) {
+            return Ok(compiled.clone());
         }
-        known.insert(text.to_owned(), Known { loaded: Arc::downgrade(&compiled), code });
+        let _entered = device.enter()?;
+        let compiled = Arc::new(found(device, text, store)?);
+        if loaded.len() >= REMEMBERED {
+            loaded.retain(|_, compiled| Arc::strong_count(compiled) > 1);
+        }
+        loaded.insert(text.to_owned(), compiled.clone());
         Ok(compiled)
     }
 }
 
-/// From the store, else compiled and put there.
-fn found(device: &Device, text: &str, store: &Store) -> Result<(Arc<[u8]>, Compiled), Error> {
+/// Under what the store has the code object: all that it depends on.
+pub(super) fn key(device: &Device, text: &str) -> String {
     let options = OPTIONS.iter().map(|option| option.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    let key = format!("{} {options}\n{text}", device.fingerprint());
+    format!("{} {options}\n{text}", device.fingerprint())
+}
+
+/// From the store, else compiled and put there.
+fn found(device: &Device, text: &str, store: &Store) -> Result<Compiled, Error> {
+    let key = key(device, text);
     if let Some(code) = store.get(KIND, &key) {
         match load(device, &code) {
-            Ok(compiled) => return Ok((code.into(), compiled)),
+            Ok(compiled) => return Ok(compiled),
             Err(error) => log::info!("a cached kernel does not load and is compiled again: {error}"),
         }
     }
     let code = compile(device, text)?;
     let compiled = load(device, &code)?;
     store.put(KIND, &key, &code);
-    Ok((code.into(), compiled))
+    Ok(compiled)
 }
 
 fn load(device: &Device, code: &[u8]) -> Result<Compiled, Error> {

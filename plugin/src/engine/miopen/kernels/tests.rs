@@ -964,15 +964,28 @@ fn code_objects_come_from_the_store() {
     let work = vector(PointwiseMode::Add, Parameters::default(), Element::F16, Element::BF16, 100);
     let text = generate(&work, false).unwrap().unwrap().source.text;
     let files = || std::fs::read_dir(&directory).map_or(0, |files| files.count());
-    // Kernels of a device of their own, as in another process.
+    // Kernels of their own each, as in a process.
+    let first = Kernels::default();
+    let compiled = first.get(&bench.device, &text, &store).unwrap();
+    assert_eq!(files(), 1);
+    assert!(Arc::ptr_eq(&compiled, &first.get(&bench.device, &text, &store).unwrap()), "once in a process");
     Kernels::default().get(&bench.device, &text, &store).unwrap();
     assert_eq!(files(), 1);
-    let kernels = Kernels::default();
-    let first = kernels.get(&bench.device, &text, &store).unwrap();
-    let again = kernels.get(&bench.device, &text, &store).unwrap();
-    assert!(Arc::ptr_eq(&first, &again), "once in a process");
+
+    // What can't be loaded is compiled again and replaced.
+    let key = compile::key(&bench.device, &text);
+    store.put("kernel", &key, b"no code object");
+    assert_eq!(store.get("kernel", &key).as_deref(), Some(&b"no code object"[..]));
+    Kernels::default().get(&bench.device, &text, &store).unwrap();
+    assert!(store.get("kernel", &key).unwrap().starts_with(b"\x7fELF"));
     std::fs::remove_dir_all(&directory).unwrap();
-    drop((first, again));
-    kernels.get(&bench.device, &text, &store).unwrap();
-    assert_eq!(files(), 0, "the process remembers the code of kernels that nobody has");
+}
+
+#[test]
+fn what_the_compiler_says_is_passed_on() {
+    let Some(bench) = bench("what_the_compiler_says_is_passed_on") else { return };
+    let error = Kernels::default().get(&bench.device, "int f( { return undeclared; }", &bench.store).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("hiprtcCompileProgram gave HIPRTC_ERROR_COMPILATION (6) for gfx"), "{text}");
+    assert!(text.contains("elementwise.hip:1:"), "{text}");
 }
