@@ -43,6 +43,7 @@ operations! {
     Sdpa "SdpaAttributes": nodes::sdpa::lower,
     BlockScaleDequantize "BlockScaleDequantizeAttributes": nodes::block_scale::lower_dequantize,
     BlockScaleQuantize "BlockScaleQuantizeAttributes": nodes::block_scale::lower_quantize,
+    SdpaBackward "SdpaBackwardAttributes": nodes::sdpa::lower_backward,
     Reduction "ReductionAttributes": nodes::reduction::lower,
     ResampleFwd "ResampleFwdAttributes": nodes::resample::lower,
     ResampleBwd "ResampleBwdAttributes": nodes::resample::lower_backward,

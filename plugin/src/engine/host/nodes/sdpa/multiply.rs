@@ -164,6 +164,53 @@ impl Kernel for Step<'_> {
     }
 }
 
+/// The gradient of a softmax whose sums are known.
+pub(super) struct Gradient<'a> {
+    /// Scores, the queries of a key side by side; they become `p = e^(score - base)`.
+    pub(super) scores: &'a mut [f32],
+    /// The gradients of `p`; they become those of the scores, `p · (gradient - share)`.
+    pub(super) slopes: &'a mut [f32],
+    /// The logarithm of each query's sum.
+    pub(super) base: &'a [f32],
+    /// The average of each query's gradients, weighted with `p`.
+    pub(super) share: &'a [f32],
+}
+
+impl Gradient<'_> {
+    /// Computes both. The number of queries is a multiple of the lanes of a vector.
+    pub(super) fn run(self, isa: Isa) {
+        let queries = self.base.len();
+        assert_eq!((self.share.len(), self.scores.len() % queries), (queries, 0));
+        assert_eq!(self.scores.len(), self.slopes.len());
+        isa.run(Slopes(self));
+    }
+}
+
+struct Slopes<'a>(Gradient<'a>);
+
+impl Kernel for Slopes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Gradient { scores, slopes, base, share } = self.0;
+        let queries = base.len();
+        for (scores, slopes) in scores.chunks_exact_mut(queries).zip(slopes.chunks_exact_mut(queries)) {
+            let mut q = 0;
+            while q + S::LANES <= queries {
+                // SAFETY: a vector from `q` on lies within the rows of all of them.
+                unsafe {
+                    let (score, slope) = (scores.as_mut_ptr().add(q), slopes.as_mut_ptr().add(q));
+                    let p = exp(s, s.sub(s.load(score), s.load(base.as_ptr().add(q))));
+                    s.store(score, p);
+                    s.store(slope, s.mul(p, s.sub(s.load(slope), s.load(share.as_ptr().add(q)))));
+                }
+                q += S::LANES;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
