@@ -11,11 +11,12 @@ use crate::{Result, process};
 
 /// Programs whose every line `PASS name`, `FAIL name: reason` or `SKIP name: reason` is a test, and whether they
 /// need kernels of MIOpen.
-const PROGRAMS: [(&str, bool); 6] = [
+const PROGRAMS: [(&str, bool); 7] = [
     ("streams", false),
     ("capture", false),
     ("memory", false),
     ("faults", false),
+    ("instructions", false),
     ("convolutions", true),
     ("operations", true),
 ];
