@@ -25,6 +25,10 @@ pub(crate) enum Command {
     Convert(Convert),
     /// Says which engines take a graph, or why they decline, with knobs, workspace and plan
     Explain(Explain),
+    /// Executes a graph on seeded or given tensors; compares two engines, or one with double precision
+    Run(Run),
+    /// Times a graph on one engine or several, in turn
+    Bench(Bench),
 }
 
 #[derive(Args, Debug)]
@@ -101,6 +105,72 @@ pub(crate) struct Explain {
     /// Build no plan
     #[arg(long)]
     pub(crate) no_plan: bool,
+}
+
+/// Where tensors are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Place {
+    /// On the host for engines whose name says HOST, else on the device
+    Auto,
+    /// In the process's own memory
+    Host,
+    /// In the memory of the current HIP device
+    Device,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// The graph; `-` is standard input
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) plugins: Plugins,
+    /// The engine, or `reference` for double precision [default: the first that takes the graph]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) engine: Option<String>,
+    /// What its results are compared with: another engine, or `reference` for double precision with error bounds
+    #[arg(long, value_name = "NAME")]
+    pub(crate) against: Option<String>,
+    /// An input by uid or name, as NumPy file or as bytes in memory; others are seeded; may be repeated
+    #[arg(long = "input", value_name = "UID=FILE.npy|.bin")]
+    pub(crate) inputs: Vec<String>,
+    /// Another choice of seeded inputs
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// A setting for the engines that have the knob; may be repeated
+    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    pub(crate) knobs: Vec<String>,
+    /// Let two engines differ by this share of a tensor's largest magnitude, in place of bounds from the reference
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) tolerance: Option<f64>,
+    /// Write inputs and results to this directory, as NumPy files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) save: Option<PathBuf>,
+    /// Where tensors are
+    #[arg(long, value_enum, default_value_t = Place::Auto)]
+    pub(crate) memory: Place,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Bench {
+    /// The graph; `-` is standard input
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) plugins: Plugins,
+    /// An engine; may be repeated [default: all that take the graph]
+    #[arg(long = "engine", value_name = "NAME")]
+    pub(crate) engines: Vec<String>,
+    /// How long each engine is timed
+    #[arg(long, default_value_t = 2.0, value_name = "S")]
+    pub(crate) seconds: f64,
+    /// A setting for the engines that have the knob; may be repeated
+    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    pub(crate) knobs: Vec<String>,
+    /// Another choice of seeded inputs
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Where tensors are
+    #[arg(long, value_enum, default_value_t = Place::Auto)]
+    pub(crate) memory: Place,
 }
 
 #[cfg(test)]

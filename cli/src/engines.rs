@@ -1,6 +1,8 @@
 //! Engines of plugins: opened, asked about a graph, and set.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::path::{Path, PathBuf};
 
 use hipdnn_conformance::plugin::{Plugin, take_log};
 use hipdnn_schemas::{EngineConfig, EngineDetails, KnobValue};
@@ -90,6 +92,32 @@ pub(crate) fn find<'a>(engines: &[Engine<'a>], name: &str) -> Result<Engine<'a>,
     })
 }
 
+/// The engine of that name, or the first that takes the graph, with its details.
+///
+/// # Errors
+/// If it declines, with its reasons.
+pub(crate) fn choose<'a>(
+    plugins: &'a [Loaded],
+    preferred: Option<i64>,
+    name: Option<&str>,
+    source: &Source,
+) -> Result<(Engine<'a>, EngineDetails), String> {
+    let mut engines = all(plugins, preferred);
+    if let Some(name) = name {
+        engines = vec![find(&engines, name)?];
+    }
+    let Asked { claims, remarks } = ask(&engines, source)?;
+    let mut declined = Vec::new();
+    for (engine, claim) in claims {
+        match claim {
+            Claim::Takes(details) => return Ok((engine, details)),
+            Claim::Declines(reasons) => declined.push(format!("{} declines: {}", engine.name, reasons.join("; "))),
+        }
+    }
+    declined.extend(remarks);
+    Err(if declined.is_empty() { "the plugins have no engine".into() } else { declined.join("; ") })
+}
+
 /// What an engine says of a graph.
 pub(crate) enum Claim {
     Takes(EngineDetails),
@@ -97,35 +125,49 @@ pub(crate) enum Claim {
     Declines(Vec<String>),
 }
 
-impl Engine<'_> {
-    /// Asks whether the engine takes the graph.
-    ///
-    /// # Errors
-    /// If the plugin fails.
-    pub(crate) fn ask(&self, source: &Source) -> Result<Claim, String> {
-        take_log();
-        let explain = |problem: String| format!("{} in {}: {problem}", self.name, self.loaded.path.display());
-        let ids = self.loaded.plugin.applicable(&source.bytes).map_err(explain)?;
-        if ids.contains(&self.id) {
-            let details = self.loaded.plugin.details(self.id, &source.bytes);
-            return details.map(Claim::Takes).map_err(explain);
-        }
-        Ok(Claim::Declines(self.reasons(take_log(), source.graph.name())))
-    }
+/// What engines say of a graph.
+pub(crate) struct Asked<'a> {
+    pub(crate) claims: Vec<(Engine<'a>, Claim)>,
+    /// What plugins logged besides.
+    pub(crate) remarks: Vec<String>,
+}
 
-    /// The lines that speak of this engine, or all if none does.
-    fn reasons(&self, log: Vec<String>, graph: &str) -> Vec<String> {
-        let said = format!("{} does not compute graph {graph:?}: ", self.name);
-        let other = |line: &String| self.loaded.engines.iter().any(|(id, name)| *id != self.id && line.contains(name));
-        let own: Vec<String> = log.iter().filter(|line| line.contains(self.name)).cloned().collect();
-        let reasons = match own.is_empty() {
-            false => own,
-            true => log.into_iter().filter(|line| !other(line)).collect(),
+/// Asks each plugin once, as hipDNN does.
+///
+/// # Errors
+/// If a plugin fails.
+pub(crate) fn ask<'a>(engines: &[Engine<'a>], source: &Source) -> Result<Asked<'a>, String> {
+    let mut asked = Asked { claims: Vec::new(), remarks: Vec::new() };
+    let mut answers: HashMap<&Path, (Vec<i64>, Vec<String>)> = HashMap::new();
+    for engine in engines {
+        let Loaded { path, plugin, engines: others, .. } = engine.loaded;
+        let explain = |problem: String| format!("{} in {}: {problem}", engine.name, path.display());
+        let (ids, log) = match answers.entry(path) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                take_log();
+                let ids = plugin.applicable(&source.bytes).map_err(explain)?;
+                let log = take_log();
+                let is_remark = |line: &&String| !others.iter().any(|(_, name)| line.contains(name));
+                asked.remarks.extend(log.iter().filter(is_remark).cloned());
+                entry.insert((ids, log))
+            }
         };
-        match reasons.is_empty() {
-            true => vec!["the plugin logged no reason".into()],
-            false => reasons.iter().map(|line| line.replacen(&said, "", 1)).collect(),
-        }
+        let claim = match ids.contains(&engine.id) {
+            true => Claim::Takes(plugin.details(engine.id, &source.bytes).map_err(explain)?),
+            false => Claim::Declines(engine.reasons(log, source.graph.name())),
+        };
+        asked.claims.push((*engine, claim));
+    }
+    Ok(asked)
+}
+
+impl Engine<'_> {
+    /// The lines that speak of this engine.
+    fn reasons(&self, log: &[String], graph: &str) -> Vec<String> {
+        let said = format!("{} does not compute graph {graph:?}: ", self.name);
+        let own = log.iter().filter(|line| line.contains(self.name));
+        own.map(|line| line.replacen(&said, "", 1)).collect()
     }
 
     /// The settings that the engine has knobs for.

@@ -7,7 +7,7 @@ use hipdnn_schemas::EngineDetails;
 
 use crate::arguments::Explain;
 use crate::content::{Source, read_graph};
-use crate::engines::{self, Claim, Engine, Settings};
+use crate::engines::{self, Asked, Claim, Engine, Settings};
 use crate::{Answer, inspect, names, text};
 
 /// Asks every engine, in the order in which hipDNN does.
@@ -19,10 +19,7 @@ pub(crate) fn explain(arguments: &Explain) -> Result<Answer, String> {
     if let Some(name) = &arguments.engine {
         engines = vec![engines::find(&engines, name)?];
     }
-    let claims: Vec<(Engine, Claim)> = engines
-        .into_iter()
-        .map(|engine| engine.ask(&source).map(|claim| (engine, claim)))
-        .collect::<Result<_, String>>()?;
+    let Asked { claims, remarks } = engines::ask(&engines, &source)?;
     let taking: Vec<&EngineDetails> = claims.iter().filter_map(|(_, claim)| claim.details()).collect();
     settings.check(&taking)?;
 
@@ -33,6 +30,9 @@ pub(crate) fn explain(arguments: &Explain) -> Result<Answer, String> {
         for line in &plugin.log {
             text.push_str(&text::indented(line, 2));
         }
+    }
+    for line in &remarks {
+        text.push_str(&text::indented(line, 2));
     }
     let (takes, declines): (Vec<_>, Vec<_>) = claims.iter().partition(|(_, claim)| claim.details().is_some());
     for (place, (engine, claim)) in takes.iter().enumerate() {
@@ -45,6 +45,8 @@ pub(crate) fn explain(arguments: &Explain) -> Result<Answer, String> {
     for (engine, claim) in &declines {
         if let Claim::Declines(reasons) = claim {
             let _ = writeln!(text, "\n{} declines", title(engine));
+            let unsaid = ["the plugin logged nothing that names it".to_string()];
+            let reasons = if reasons.is_empty() { &unsaid[..] } else { reasons };
             reasons.iter().for_each(|reason| text.push_str(&text::indented(reason, 2)));
         }
     }

@@ -5,6 +5,8 @@
 //! back a text with a verdict; only `main` writes and ends the process.
 
 mod arguments;
+mod bench;
+mod compare;
 mod content;
 mod convert;
 mod dot;
@@ -13,9 +15,13 @@ mod explain;
 mod inspect;
 mod listing;
 mod names;
+mod npy;
+mod run;
 mod search;
 mod table;
+mod tensors;
 mod text;
+mod workplace;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -43,15 +49,18 @@ const ERROR: u8 = 2;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // Our plugin then also says what it plans; others don't know the variable.
-    if std::env::var_os("HIPDNN_RS_LOG").is_none() {
-        // SAFETY: no other thread runs yet.
-        unsafe { std::env::set_var("HIPDNN_RS_LOG", "debug") };
+    // Our plugin then also says what it plans.
+    set_default("HIPDNN_RS_LOG", "debug");
+    if matches!(arguments.command, Command::Run(_) | Command::Bench(_)) {
+        // It hides the host engine beside a GPU, because hosts hand engines addresses of one kind. This one does not.
+        set_default("HIPDNN_RS_HOST_ENGINE", "on");
     }
     let answer = match &arguments.command {
         Command::Inspect(arguments) => inspect::inspect(arguments),
         Command::Convert(arguments) => convert::convert(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
+        Command::Run(arguments) => run::run(arguments),
+        Command::Bench(arguments) => bench::bench(arguments),
     };
     match answer {
         Ok(answer) => write(&answer),
@@ -60,6 +69,14 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "hipdnn-rs: {problem}");
             ExitCode::from(ERROR)
         }
+    }
+}
+
+/// Sets a variable of the environment that the user has not set.
+fn set_default(variable: &str, value: &str) {
+    if std::env::var_os(variable).is_none() {
+        // SAFETY: this is called before any other thread runs.
+        unsafe { std::env::set_var(variable, value) };
     }
 }
 

@@ -50,6 +50,28 @@ impl Table {
         }
         text
     }
+
+    /// As a Markdown table, its columns lined up.
+    pub(crate) fn markdown(&self) -> String {
+        let widths: Vec<usize> = self.widths().into_iter().map(|width| width.max(3)).collect();
+        let mut text = String::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            for ((cell, &width), &right) in row.iter().zip(&widths).zip(&self.right) {
+                // A bar would end the cell.
+                let cell = cell.replace('|', "\\|");
+                text.push_str(&if right { format!("| {cell:>width$} ") } else { format!("| {cell:<width$} ") });
+            }
+            text.push_str("|\n");
+            if index == 0 {
+                for (&width, &right) in widths.iter().zip(&self.right) {
+                    let rule = "-".repeat(width);
+                    text.push_str(&if right { format!("| {rule}:") } else { format!("| {rule} ") });
+                }
+                text.push_str("|\n");
+            }
+        }
+        text
+    }
 }
 
 #[cfg(test)]
@@ -61,6 +83,11 @@ mod tests {
         let mut table = Table::new(&[">uid", "name", "empty", "type"]);
         table.row(vec!["7".into(), "é".into(), String::new(), "half".into()]);
         table.row(vec!["1234".into(), String::new(), String::new(), "float".into()]);
+        assert_eq!(
+            table.markdown(),
+            "|  uid | name | empty | type  |\n| ----:| ---- | ----- | ----- |\n|    7 | é    |       | half  |\n\
+             | 1234 |      |       | float |\n"
+        );
         assert_eq!(table.lines(1), "  uid  name  type\n    7  é     half\n 1234        float\n");
     }
 }
