@@ -110,7 +110,11 @@ impl Device {
         let status = unsafe { (gpu.hip.hipDeviceGetAttribute)(&mut units, attribute, ordinal) };
         gpu.check_hip(status, "hipDeviceGetAttribute")?;
         let [major, minor, patch] = gpu.miopen_version();
-        let fingerprint = format!("{full}, {units} units, MIOpen {major}.{minor}.{patch}, HIP {}", gpu.hip_version());
+        let fingerprint = format!(
+            "{full}, {units} units, MIOpen {major}.{minor}.{patch} of {} bytes, HIP {}",
+            gpu.miopen_bytes(),
+            gpu.hip_version()
+        );
         Ok(Device {
             gpu,
             ordinal,
@@ -139,7 +143,7 @@ impl Device {
         &self.arch
     }
 
-    /// What choices and compiled code depend on: architecture with features, compute units, versions of MIOpen and HIP.
+    /// What choices and compiled code depend on: architecture with features, compute units, MIOpen's build, HIP's version.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }

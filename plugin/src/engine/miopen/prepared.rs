@@ -67,6 +67,21 @@ impl PreparedConvolution {
         text
     }
 
+    /// Does ahead of the first launch on a stream what it would have to do: nothing, where launches are repeated; else a
+    /// MIOpen handle for the stream is made and the solver compiled for it.
+    ///
+    /// # Errors
+    /// If MIOpen refuses.
+    pub fn make_ready(&self, stream: *mut c_void) -> Result<(), Error> {
+        match &self.path {
+            Path::Recorded { .. } => Ok(()),
+            Path::Called { calls, .. } => {
+                let compile = |handle| calls.compile(handle, self.solver);
+                self.device.run(stream.cast(), compile).map_err(|error| self.explain(error))
+            }
+        }
+    }
+
     /// Launches it on a stream.
     ///
     /// # Safety

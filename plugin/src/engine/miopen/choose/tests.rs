@@ -373,14 +373,72 @@ fn convolutions_of_all_kinds_are_recorded_and_right() {
     }
 }
 
+/// x, w and y with 3 more elements behind each row, and 5 behind each image.
+fn with_gaps(problem: &mut ConvolutionProblem) {
+    for tensor in [&mut problem.x, &mut problem.w, &mut problem.y] {
+        let mut step = 1;
+        for axis in (0..tensor.dims.len()).rev() {
+            tensor.strides[axis] = step;
+            step = step * tensor.dims[axis] + if axis == tensor.dims.len() - 1 { 3 } else { 5 };
+        }
+    }
+}
+
+#[test]
+fn unusual_convolutions_are_right_too() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let two = |x: [usize; 4], w: [usize; 4], padding: [i32; 2], stride: [i32; 2], dilation: [i32; 2]| {
+        let extent = |axis: usize| {
+            let taps = dilation[axis] * (w[axis + 2] as i32 - 1) + 1;
+            ((x[axis + 2] as i32 + 2 * padding[axis] - taps) / stride[axis] + 1) as usize
+        };
+        let y = [x[0], w[0], extent(0), extent(1)];
+        let [x, w, y] = [x, w, y].map(|dims| TensorShape::packed(DataType::Float, &dims));
+        let [padding, stride, dilation] = [padding, stride, dilation].map(Vec::from);
+        ConvolutionProblem { x, w, y, padding, stride, dilation, ..PLAIN.problem() }
+    };
+    let mut gaps = PLAIN.problem();
+    with_gaps(&mut gaps);
+    let problems = [
+        ("gaps", gaps),
+        ("one of everything", two([1, 1, 1, 1], [1, 1, 1, 1], [0, 0], [1, 1], [1, 1])),
+        ("odd extents", two([3, 5, 7, 11], [7, 5, 3, 1], [1, 0], [1, 2], [1, 1])),
+        ("one dimension", two([2, 3, 1, 9], [4, 3, 1, 3], [0, 1], [1, 1], [1, 2])),
+        ("more padding than filter", two([1, 2, 3, 3], [2, 2, 2, 2], [3, 2], [2, 3], [1, 1])),
+        ("stride over the filter", two([1, 2, 9, 9], [3, 2, 1, 1], [0, 0], [4, 3], [1, 1])),
+        ("filter as large as the image", two([2, 3, 5, 4], [2, 3, 5, 4], [0, 0], [1, 1], [1, 1])),
+        ("an image that is not used to its end", two([1, 2, 8, 8], [2, 2, 3, 3], [0, 0], [2, 3], [1, 1])),
+    ];
+    for (name, problem) in problems {
+        for direction in Direction::ALL {
+            let problem = ConvolutionProblem { direction, ..problem.clone() };
+            if let Err(reason) = supported(&device, &problem) {
+                println!("not supported: {name}: {problem}: {reason}");
+                continue;
+            }
+            for deterministic in [false, true] {
+                let problem = ConvolutionProblem { deterministic, ..problem.clone() };
+                let prepared = check(&device, &problem, &Policy::default(), &Store::disabled());
+                assert!(prepared.is_recorded(), "{name}: {problem}: {}", prepared.describe());
+            }
+        }
+    }
+}
+
 #[test]
 fn without_recording_miopen_is_called_and_right() {
     let Some(device) = device() else { return };
     let _alone = alone();
     let policy = Policy { recorded: false, ..Policy::default() };
     for direction in Direction::ALL {
-        let prepared = check(&device, &Case { direction, ..PLAIN }.problem(), &policy, &Store::disabled());
+        let problem = Case { direction, ..PLAIN }.problem();
+        let prepared = prepare(&device, &problem, &policy, &Store::disabled()).expect("a solver");
         assert!(!prepared.is_recorded(), "{}", prepared.describe());
+        let buffers = Buffers::new(&device, &problem, prepared.workspace_bytes(), 4);
+        prepared.make_ready(buffers.stream.raw().cast()).expect("a handle for the stream");
+        buffers.launch(&prepared).expect("a launch");
+        buffers.compare(&problem);
     }
 }
 

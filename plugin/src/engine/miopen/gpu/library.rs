@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use hipdnn_sdk_bindings::library::file_of;
 use hipdnn_sdk_bindings::rocm::{Rocm, candidates};
 use hipdnn_sdk_bindings::{hip, hiprtc, miopen};
 
@@ -22,6 +23,7 @@ pub struct Gpu {
     /// hiprtc's, where it is there.
     pub hiprtc: Option<hiprtc::Functions>,
     miopen_version: [usize; 3],
+    miopen_bytes: u64,
     hip_version: c_int,
     devices: c_int,
 }
@@ -82,7 +84,10 @@ fn open() -> Result<Gpu, String> {
             miopen_path.display(),
             hip_path.display()
         );
-        Ok(Gpu { hip, miopen: rocm.miopen.functions, hiprtc, miopen_version, hip_version, devices })
+        let miopen_file = rocm.miopen.lookup().address(c"miopenGetVersion").and_then(file_of);
+        let miopen_bytes = miopen_file.and_then(|file| std::fs::metadata(file).ok()).map_or(0, |about| about.len());
+        let miopen = rocm.miopen.functions;
+        Ok(Gpu { hip, miopen, hiprtc, miopen_version, miopen_bytes, hip_version, devices })
     };
     // HIP does not take being unloaded after use: it keeps threads and handlers of its own.
     std::mem::forget(rocm);
@@ -93,6 +98,11 @@ impl Gpu {
     /// Major, minor and patch version of MIOpen.
     pub fn miopen_version(&self) -> [usize; 3] {
         self.miopen_version
+    }
+
+    /// The size of MIOpen's file: builds of one version differ in the solvers that they have.
+    pub fn miopen_bytes(&self) -> u64 {
+        self.miopen_bytes
     }
 
     /// HIP's version as one number, 0 if it doesn't tell.
