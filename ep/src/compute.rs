@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hipdnn_sdk_bindings::ort::{self, ElementType, NodeComputeInfo, Status};
 
 use crate::backend::{Context, Plan, Wish};
+use crate::dump::Dump;
 use crate::error::Error;
 use crate::plan_cache::PlanCache;
 use crate::runtime::Runtime;
@@ -33,6 +34,8 @@ pub(crate) struct Kernel {
     /// Of each input, then of the output.
     uids: Vec<i64>,
     ready: PlanCache<Ready>,
+    /// Where the graphs of new shapes go.
+    dump: Option<Arc<Dump>>,
 }
 
 /// An input of a group at run time.
@@ -94,7 +97,13 @@ impl Kernel {
         };
         let uids = inputs.iter().map(|input| input.uid).chain([Y]).collect();
         let ready = PlanCache::new(plan_cache);
-        Ok(Box::new(Kernel { callbacks, runtime, context, group, wish, inputs, uids, ready }))
+        Ok(Box::new(Kernel { callbacks, runtime, context, group, wish, inputs, uids, ready, dump: None }))
+    }
+
+    /// The same group, which writes the graph of each new shape.
+    pub(crate) fn dumping(mut self: Box<Kernel>, dump: Option<Arc<Dump>>) -> Box<Kernel> {
+        self.dump = dump;
+        self
     }
 
     /// Keeps a plan that was built for these extents of the input.
@@ -110,6 +119,9 @@ impl Kernel {
             return Ok(Ready { y: geometry.y, plan: None, zeros: None });
         }
         let graph = self.group.graph(&geometry).to_bytes();
+        if let Some(dump) = &self.dump {
+            dump.write(&self.group.name, Some(x), &graph)?;
+        }
         let plan = self
             .context
             .plan(&graph, &self.wish)

@@ -10,6 +10,7 @@ mod claim;
 mod compute;
 mod descriptor;
 mod device;
+mod dump;
 mod error;
 mod factory;
 mod graph;

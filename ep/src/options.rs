@@ -18,6 +18,8 @@ pub(crate) struct Options {
     pub engine: Option<String>,
     /// `report`: where the claim report is appended, as JSON lines.
     pub report: Option<PathBuf>,
+    /// `dump_graphs`: the directory that the graphs of claimed nodes are written to.
+    pub dump_graphs: Option<PathBuf>,
     /// `threads`: how many threads the host engine uses; 0 is one per core.
     pub threads: Option<i64>,
     /// `winograd`: whether the host engine may use Winograd's algorithm.
@@ -37,6 +39,7 @@ impl Default for Options {
             plugin_dir: None,
             engine: None,
             report: None,
+            dump_graphs: None,
             threads: None,
             winograd: None,
             plan_cache: 16,
@@ -52,6 +55,11 @@ pub const KEYS: &[(&str, &str)] = &[
     ("plugin_dir", "directory with hipDNN engine plugins, or one plugin; nothing else is loaded"),
     ("engine", "name of the engine that is tried first"),
     ("report", "file to which the claim report is appended, as JSON lines"),
+    (
+        "dump_graphs",
+        "directory to which the hipDNN graph of each claimed node is written, as `<node>.hipdnn.bin`; \
+         for nodes of dynamic shape when it runs, with the extents of its input in the name",
+    ),
     ("threads", "threads of the host engine; 0 is one per core (default: `HIPDNN_RS_HOST_THREADS`, or 0)"),
     ("winograd", "0 or 1: whether the host engine may use Winograd's algorithm (default: 1)"),
     ("plan_cache", "shapes of a node whose plans are kept, at least 1 (default: 16)"),
@@ -73,6 +81,7 @@ impl Options {
                 "plugin_dir" => options.plugin_dir = path(value),
                 "engine" => options.engine = (!value.is_empty()).then(|| value.to_string()),
                 "report" => options.report = path(value),
+                "dump_graphs" => options.dump_graphs = path(value),
                 "threads" => options.threads = Some(number(key, value, 0, 1024)?),
                 "winograd" => options.winograd = Some(switch(key, value)?),
                 "plan_cache" => options.plan_cache = number(key, value, 1, 1 << 20)? as usize,
@@ -129,6 +138,7 @@ mod tests {
             ("plugin_dir", "/p"),
             ("engine", "HOST_RS_ENGINE"),
             ("report", "r.jsonl"),
+            ("dump_graphs", "graphs"),
             ("threads", "3"),
             ("winograd", "0"),
             ("plan_cache", "2"),
@@ -140,6 +150,7 @@ mod tests {
             plugin_dir: Some("/p".into()),
             engine: Some("HOST_RS_ENGINE".into()),
             report: Some("r.jsonl".into()),
+            dump_graphs: Some("graphs".into()),
             threads: Some(3),
             winograd: Some(false),
             plan_cache: 2,
@@ -174,7 +185,7 @@ mod tests {
                 "thread",
                 "1",
                 "HipDnnRsExecutionProvider has no option \"thread\"; it has backend, plugin_dir, engine, \
-                             report, threads, winograd, plan_cache, fuse, disable",
+                             report, dump_graphs, threads, winograd, plan_cache, fuse, disable",
             ),
             ("Threads", "1", "has no option \"Threads\""),
             (

@@ -12,6 +12,7 @@ use crate::backend::{Context, Plan, Wish};
 use crate::claim::{self, Recognised};
 use crate::compute::{Input, Kernel, MAX_INPUTS};
 use crate::device;
+use crate::dump::Dump;
 use crate::error::Error;
 use crate::graph::{Graph, Node};
 use crate::log::Logger;
@@ -29,6 +30,7 @@ pub(crate) struct Provider {
     logger: Logger,
     options: Options,
     report: Option<Report>,
+    dump: Option<Arc<Dump>>,
     /// The backend, or why there is none.
     context: Result<Arc<Context>, String>,
     host_memory_only: bool,
@@ -73,6 +75,7 @@ impl Provider {
     /// If the options are wrong, or name what is not there.
     pub(crate) fn new(runtime: Runtime, logger: Logger, options: Options) -> Result<Box<Provider>, Error> {
         let report = options.report.as_deref().map(Report::open).transpose()?;
+        let dump = options.dump_graphs.as_deref().map(Dump::open).transpose()?.map(Arc::new);
         let context = open_backend(&options)?;
         match &context {
             Ok(context) => {
@@ -130,6 +133,7 @@ impl Provider {
             logger,
             options,
             report,
+            dump,
             context,
             host_memory_only,
             claimed_graph,
@@ -323,6 +327,10 @@ impl Provider {
             inputs.push(Input { index, uid, name: name.to_string(), extents, constant: input.value.is_constant()? });
         }
         let (extents, fixed) = likely_extents(&recognised);
+        if let Some(dump) = self.dump.as_deref().filter(|_| fixed) {
+            let geometry = recognised.group.geometry(&extents).map_err(Error::failed)?;
+            dump.write(&name, None, &recognised.group.graph(&geometry).to_bytes())?;
+        }
         let prepared = if fixed {
             let answer = self.ask(context, &recognised, &extents, &wish, true);
             answer
@@ -332,7 +340,8 @@ impl Provider {
             None
         };
         let kernel =
-            Kernel::new(self.runtime, context.clone(), recognised.group, wish, inputs, self.options.plan_cache)?;
+            Kernel::new(self.runtime, context.clone(), recognised.group, wish, inputs, self.options.plan_cache)?
+                .dumping(self.dump.clone().filter(|_| !fixed));
         if let Some(plan) = prepared {
             kernel.prepare(&extents, plan)?;
         }

@@ -31,6 +31,8 @@ def body(runner: Runner) -> None:
     runner.case("the report has a line for each node", report)
     runner.case("ONNX Runtime's own profile agrees with the report", profile)
     runner.case("a report that can't be written is an error", unwritable_report)
+    runner.case("the graphs of claimed nodes are written, those of dynamic shapes as they turn up", dumped_graphs)
+    runner.case("a directory for graphs that can't be made is an error", no_directory_for_graphs)
     runner.case("a missing backend library is an error that says where it was looked for", missing_backend)
     runner.case("a backend without an engine leaves everything to the CPU provider", no_engine)
     runner.case("the host engine switched off leaves everything to the CPU provider", engine_off)
@@ -140,6 +142,32 @@ def profile() -> None:
 def unwritable_report() -> None:
     message = refusal({"report": "/nonexistent/directory/report.jsonl"})
     check("/nonexistent/directory/report.jsonl" in message, f"the message is: {message}")
+
+
+def dumped_graphs() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        graphs = Path(directory) / "not yet there"
+        session = provider.Session(conv_model(), {"dump_graphs": str(graphs)})
+        session.run(FEEDS)
+        check(names_in(graphs) == ["the_conv.hipdnn.bin"], f"a static shape left {names_in(graphs)}")
+        content = (graphs / "the_conv.hipdnn.bin").read_bytes()
+        check(b"the_conv" in content and len(content) > 200, f"the graph is {content!r}")
+        dynamic = provider.Session(conv_model(dynamic=True), {"dump_graphs": str(graphs)})
+        (graphs / "the_conv.hipdnn.bin").unlink()
+        dynamic.run(FEEDS)
+        dynamic.run({"x": np.zeros((2, 3, 5, 6), np.float32)})
+        dynamic.run(FEEDS)
+        wanted = ["the_conv.1x3x8x8.hipdnn.bin", "the_conv.2x3x5x6.hipdnn.bin"]
+        check(names_in(graphs) == wanted, f"dynamic shapes left {names_in(graphs)}, wanted {wanted}")
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def no_directory_for_graphs() -> None:
+    message = refusal({"dump_graphs": "/dev/null/graphs"})
+    check("/dev/null/graphs" in message, f"the message is: {message}")
 
 
 def missing_backend() -> None:
