@@ -3,6 +3,8 @@
 //! A failure ends in a status with a text, or in a right result by another way. Nothing that was made is left afterwards,
 //! and the same handle then does it all right.
 
+use std::cell::Cell;
+
 use hipdnn_rs_integration_tests::emulator::{Counters, Stream};
 use hipdnn_rs_integration_tests::plugin::{Handle, Plugin, PluginError};
 use hipdnn_rs_integration_tests::reference::{Direction, Exact};
@@ -19,7 +21,7 @@ use crate::table::{conv, fused};
 const ERRORS: [i32; 3] = [999, 2, 719];
 
 /// How many calls all sweeps together have to reach.
-const LEAST_POINTS: u64 = 200;
+const LEAST_POINTS: u64 = 300;
 
 /// A plan and the state that the process is in when it is built.
 struct Sweep {
@@ -27,9 +29,22 @@ struct Sweep {
     case: fn() -> Case,
     /// Whether another handle has built such a plan and is alive.
     warm: bool,
-    recorded: bool,
+    how: How,
     /// Into how many tests the calls are dealt.
     parts: u64,
+}
+
+/// Where a plan's launches come from.
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    /// The choice is known from an earlier plan.
+    Known,
+    /// The solver is chosen and tried anew.
+    Chosen,
+    /// The same after timing.
+    Timed,
+    /// The choice is known, and MIOpen is asked at each execution.
+    ThroughMiopen,
 }
 
 fn plain() -> Case {
@@ -44,12 +59,16 @@ fn chain() -> Case {
     fused("2d asymmetric", DataType::Float, Layout::Last, "bias residual relu")
 }
 
-const SWEEPS: [Sweep; 5] = [
-    Sweep { name: "cold convolution", case: plain, warm: false, recorded: true, parts: 3 },
-    Sweep { name: "warm convolution", case: plain, warm: true, recorded: true, parts: 2 },
-    Sweep { name: "cold chain", case: chain, warm: false, recorded: true, parts: 4 },
-    Sweep { name: "warm gradient", case: weights, warm: true, recorded: true, parts: 2 },
-    Sweep { name: "warm convolution through MIOpen", case: plain, warm: true, recorded: false, parts: 2 },
+const SWEEPS: [Sweep; 9] = [
+    Sweep { name: "cold convolution", case: plain, warm: false, how: How::Known, parts: 1 },
+    Sweep { name: "cold convolution, chosen", case: plain, warm: false, how: How::Chosen, parts: 3 },
+    Sweep { name: "cold convolution, timed", case: plain, warm: false, how: How::Timed, parts: 4 },
+    Sweep { name: "cold chain, chosen", case: chain, warm: false, how: How::Chosen, parts: 4 },
+    Sweep { name: "cold gradient, through MIOpen", case: weights, warm: false, how: How::ThroughMiopen, parts: 2 },
+    Sweep { name: "warm convolution", case: plain, warm: true, how: How::Known, parts: 1 },
+    Sweep { name: "warm gradient, chosen", case: weights, warm: true, how: How::Chosen, parts: 2 },
+    Sweep { name: "warm chain", case: chain, warm: true, how: How::Known, parts: 1 },
+    Sweep { name: "warm convolution, through MIOpen", case: plain, warm: true, how: How::ThroughMiopen, parts: 1 },
 ];
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -67,7 +86,9 @@ pub(crate) fn tests() -> Vec<Test> {
 /// What an attempt needs that is not the plugin's.
 struct Scene {
     graph: Vec<u8>,
-    knobs: Vec<(&'static str, KnobValue)>,
+    how: How,
+    /// How many attempts there were.
+    turn: Cell<u64>,
     stream: Stream,
     wanted: Vec<Exact>,
     /// Enough for any solver that may be chosen.
@@ -81,16 +102,28 @@ impl Scene {
         const ROOM: usize = 1 << 20;
         let case = (sweep.case)();
         let stream = hip().stream().map_err(|error| error.to_string())?;
-        let knobs = vec![("hipdnn_rs.miopen.recorded_launches", KnobValue::Int(sweep.recorded.into()))];
         let (graph, wanted) = (case.graph(), case.wanted(&case.values(), false));
         let memory = Memory::new(&case, ROOM)?;
-        let mut scene = Scene { graph, knobs, stream, wanted, workspace: ROOM, memory };
+        let turn = Cell::new(u64::from(std::process::id()) << 20);
+        let mut scene = Scene { graph, how: sweep.how, turn, stream, wanted, workspace: ROOM, memory };
         for _ in 0..2 {
             let mut handle = None;
             scene.attempt(&mut handle).map_err(|error| format!("without a failure: {}", told(&error)))?;
             scene.check()?;
         }
         Ok(scene)
+    }
+
+    fn knobs(&self) -> Vec<(&'static str, KnobValue)> {
+        // A list with a number that no solver has is a new list, for which nothing is known yet.
+        self.turn.set(self.turn.get() + 1);
+        let anew = ("hipdnn_rs.miopen.solvers", KnobValue::String(format!("85,86,87,{}", self.turn.get())));
+        match self.how {
+            How::Known => Vec::new(),
+            How::Chosen => vec![anew],
+            How::Timed => vec![anew, ("global.benchmarking", KnobValue::Int(1))],
+            How::ThroughMiopen => vec![("hipdnn_rs.miopen.recorded_launches", KnobValue::Int(0))],
+        }
     }
 
     /// From the first call of a handle to the last of an execution, as a host does it.
@@ -107,7 +140,7 @@ impl Scene {
             let told = logged::lines().into_iter().map(|(_, line)| line).find(|line| line.contains(ENGINE));
             return Err(PluginError { status: PluginStatus::NOT_APPLICABLE, message: told.unwrap_or_default() });
         }
-        let config = config(&self.knobs);
+        let config = config(&self.knobs());
         handle.workspace_size(&config, &self.graph)?;
         let plan = handle.plan(&config, &self.graph)?;
         assert!(plan.workspace_bytes() <= self.workspace, "{} bytes of workspace", plan.workspace_bytes());
@@ -189,7 +222,7 @@ fn every_call(sweep: &Sweep, part: u64) -> Outcome {
             problems.push(format!("call {nth} of {calls} gives {error}: {problem}"));
         }
         let left = left_over(&before, &control().counters());
-        let kept = sweep.warm && is_new_handle(&before, &control().counters());
+        let kept = sweep.warm && is_handle(&before, &control().counters());
         if !left.is_empty() && !kept {
             problems.push(format!("call {nth} of {calls} gives {error}: left over: {left}"));
         }
@@ -209,11 +242,15 @@ fn left_over(before: &Counters, after: &Counters) -> String {
     more.map(|((what, before), (_, after))| format!("{what} {before} → {after}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Where recording fails the engine asks MIOpen at each execution, for which the stream gets a MIOpen handle with kernels of
-/// its own; it stays while the device is in use.
-fn is_new_handle(before: &Counters, after: &Counters) -> bool {
-    let one_more = Counters { live_modules: before.live_modules + 1, ..*before };
-    after.live() == one_more.live()
+/// Whether no more was made than stays while the device is in use: for a stream whose executions MIOpen is asked for, since
+/// recording failed, a MIOpen handle with kernels of its own; and one with a stream in place of a handle that failed, which
+/// stays as long as launches that were recorded of it.
+fn is_handle(before: &Counters, after: &Counters) -> bool {
+    let more = Counters { live_modules: after.live_modules, live_streams: after.live_streams, ..*before };
+    let at_most_one = |before: u64, after: u64| (before..=before + 1).contains(&after);
+    more.live() == after.live()
+        && at_most_one(before.live_modules, after.live_modules)
+        && at_most_one(before.live_streams, after.live_streams)
 }
 
 fn one_failure(scene: &mut Scene, nth: u64, error: i32) -> Result<(), String> {
@@ -275,7 +312,7 @@ fn kernels_fail() -> Outcome {
 
 /// With less and less memory left on the device a plan is built and runs, or an error says so.
 fn memory_is_short() -> Outcome {
-    let mut scene = Scene::new(&SWEEPS[2])?;
+    let mut scene = Scene::new(&SWEEPS[3])?;
     for room in [0, 64, 1 << 10, 16 << 10, 256 << 10, 4 << 20] {
         let before = control().counters();
         control().set_memory_limit(before.live_bytes + room, 0);

@@ -72,9 +72,10 @@ fn calls_between(lines: &[Line], from: &str, to: &str) -> Vec<String> {
 const LAUNCHES: [&str; 5] =
     ["hipModuleLaunchKernel", "hipExtModuleLaunchKernel", "hipMemcpyAsync", "hipMemcpyDtoDAsync", "hipMemsetAsync"];
 
-/// What is called beside when MIOpen is asked each time: it looks which device it is on, and must not be refused what it
-/// does while another thread captures.
-const OF_MIOPEN: [&str; 3] = ["hipGetDevice", "hipSetDevice", "hipThreadExchangeStreamCaptureMode"];
+/// What is called beside when MIOpen is asked each time: it looks which device it is on, must not be refused what it does
+/// while another thread captures, and must not change the thread's last error.
+const OF_MIOPEN: [&str; 5] =
+    ["hipGetDevice", "hipSetDevice", "hipThreadExchangeStreamCaptureMode", "hipPeekAtLastError", "hipGetLastError"];
 
 /// A stream's first execution then gives the stream a MIOpen handle, which takes the kernels from the handle that compiled
 /// them and loads them for itself.
