@@ -200,15 +200,17 @@ pub fn supported(device: &Device, problem: &ConvolutionProblem) -> Result<(), St
     if let Some(answer) = device.answers.lock().ok().and_then(|answers| answers.get(&key).cloned()) {
         return answer;
     }
-    let answer = device.build(|builder| {
+    let asked = device.build(|builder| {
         let calls = Calls::new(device.gpu(), problem, false)?;
-        Ok(calls.solutions(builder.handle()).map(|solutions| !solutions.is_empty()))
+        match calls.solutions(builder.handle()) {
+            Ok(solutions) if solutions.is_empty() => Ok(Err("MIOpen has no solution".to_string())),
+            Ok(_) => Ok(Ok(())),
+            // MIOpen's answer, unless a call to the device failed behind it.
+            Err(error) if device.gpu().is_calm() => Ok(Err(error.to_string())),
+            Err(error) => Err(error),
+        }
     });
-    let answer = match answer.map_err(|error| error.to_string())? {
-        Ok(true) => Ok(()),
-        Ok(false) => Err("MIOpen has no solution".to_string()),
-        Err(error) => Err(error.to_string()),
-    };
+    let answer = asked.map_err(|error| error.to_string())?;
     if let Ok(mut answers) = device.answers.lock() {
         bounded(&mut answers).insert(key, answer.clone());
     }

@@ -698,6 +698,19 @@ fn any_failing_call_is_survived() {
         assert_eq!(emulator.alive(), before, "call {nth}: {result:?}");
     }
     println!("{} calls failed, {failed} of them with an error", nth - 1);
+    // Kernels fail later, on their stream: MIOpen's, the repeated one, and the first launch of the plan.
+    for nth in 1..=3 {
+        emulator.fail(c"kernel", nth, 719);
+        let devices = Devices::default();
+        let device = devices.current().expect("a device");
+        let result = attempt(&device);
+        emulator.calm();
+        // A trial that fails leaves MIOpen's own call.
+        assert_eq!(result.is_err(), nth != 2, "kernel {nth}: {result:?}");
+        drop(check(&device, &problem, &policy, &Store::disabled()));
+        drop((device, devices));
+        assert_eq!(emulator.alive(), before, "kernel {nth}: {result:?}");
+    }
     assert!(nth > 60 && failed > 30, "{nth} {failed}");
 }
 
@@ -749,4 +762,119 @@ fn the_callers_device_stays_and_default_streams_are_the_plans() {
         buffers.stream = Stream::new(gpu).expect("a stream");
         buffers.compare(&problem);
     }
+}
+
+/// Stands in for libraries that do something else than they should.
+mod stand_in {
+    use std::ffi::{c_uint, c_void};
+
+    use hipdnn_sdk_bindings::hip::{hipError_t, hipFunction_t, hipStream_t};
+    use hipdnn_sdk_bindings::miopen::*;
+
+    use super::*;
+    use crate::engine::miopen::gpu::Gpu;
+
+    unsafe extern "C" fn no_launch(
+        _: hipFunction_t,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: hipStream_t,
+        _: *mut *mut c_void,
+        _: *mut *mut c_void,
+    ) -> hipError_t {
+        hipError_t::hipSuccess
+    }
+
+    unsafe extern "C" fn no_run(
+        _: miopenHandle_t,
+        _: miopenTensorDescriptor_t,
+        _: *const c_void,
+        _: miopenTensorDescriptor_t,
+        _: *const c_void,
+        _: miopenConvolutionDescriptor_t,
+        _: miopenTensorDescriptor_t,
+        _: *mut c_void,
+        _: *mut c_void,
+        _: usize,
+        _: u64,
+    ) -> miopenStatus_t {
+        miopenStatus_t::miopenStatusSuccess
+    }
+
+    unsafe extern "C" fn no_solution(
+        _: miopenHandle_t,
+        _: miopenTensorDescriptor_t,
+        _: miopenTensorDescriptor_t,
+        _: miopenConvolutionDescriptor_t,
+        _: miopenTensorDescriptor_t,
+        _: usize,
+        count: *mut usize,
+        _: *mut miopenConvSolution_t,
+    ) -> miopenStatus_t {
+        // SAFETY: the caller's place.
+        unsafe { *count = 0 };
+        miopenStatus_t::miopenStatusSuccess
+    }
+
+    /// A device whose libraries were changed; they stay for the process.
+    fn device(change: impl FnOnce(&mut Gpu)) -> Option<Arc<Device>> {
+        let mut libraries = gpu().ok()?.clone();
+        change(&mut libraries);
+        let gpu: &'static Gpu = Box::leak(Box::new(libraries));
+        Some(Arc::new(Device::new(gpu, gpu.current_device().expect("a device")).expect("a device")))
+    }
+
+    pub(super) fn without_repeating() -> Option<Arc<Device>> {
+        device(|gpu| gpu.hip.hipModuleLaunchKernel = no_launch)
+    }
+
+    pub(super) fn without_running() -> Option<Arc<Device>> {
+        device(|gpu| gpu.miopen.miopenConvolutionForwardImmediate = no_run)
+    }
+
+    pub(super) fn without_solutions() -> Option<Arc<Device>> {
+        device(|gpu| gpu.miopen.miopenConvolutionForwardGetSolution = no_solution)
+    }
+}
+
+#[test]
+fn launches_that_repeat_something_else_are_not_used() {
+    let Some(device) = stand_in::without_repeating() else { return };
+    let _alone = alone();
+    let directory = Directory::new("refused");
+    let (problem, policy) = (PLAIN.problem(), Policy::default());
+    for _ in 0..2 {
+        let prepared = check(&device, &problem, &policy, &Store::at(&directory.0));
+        assert!(!prepared.is_recorded(), "{}", prepared.describe());
+        assert!(prepared.describe().contains("otherwise than MIOpen's call"), "{}", prepared.describe());
+    }
+    // Another process does not try again.
+    let bytes = Store::at(&directory.0).get(KIND, &policy.key(&device, &problem, Effort::Immediate)).expect("an entry");
+    assert!(matches!(Choice::decode(&bytes), Some(Choice { verdict: Verdict::Refused(_), .. })));
+}
+
+#[test]
+fn solvers_that_compute_something_else_are_given_up() {
+    let Some(device) = stand_in::without_running() else { return };
+    let _alone = alone();
+    let error = prepare(&device, &PLAIN.problem(), &Policy::default(), &Store::disabled()).expect_err("wrong results");
+    assert!(error.to_string().contains("solver 85 (Direct): it computes NaN at element 0"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Device);
+}
+
+#[test]
+fn what_miopen_has_no_solution_for_is_not_supported() {
+    let Some(device) = stand_in::without_solutions() else { return };
+    let _alone = alone();
+    let problem = PLAIN.problem();
+    for _ in 0..2 {
+        assert_eq!(supported(&device, &problem), Err("MIOpen has no solution".to_string()));
+    }
+    let odd = ConvolutionProblem { groups: 3, ..problem };
+    assert!(supported(&device, &odd).expect_err("three groups").contains("3 groups do not fit"));
 }
