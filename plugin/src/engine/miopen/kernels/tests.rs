@@ -890,6 +890,111 @@ fn chains_over_tensors_of_any_layout_are_one_kernel() {
     }
 }
 
+/// Numbers that are the same in every run.
+struct Random(u64);
+
+impl Random {
+    /// One below `n`.
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+
+    /// Strides of a tensor of these extents that lies in any order, with or without gaps.
+    fn strides(&mut self, dims: &[usize]) -> Vec<i64> {
+        let mut order: Vec<usize> = (0..dims.len()).collect();
+        for i in (1..order.len()).rev() {
+            // Mostly as it is.
+            if self.one_in(3) {
+                order.swap(i, self.below(i + 1));
+            }
+        }
+        let (mut strides, mut step) = (vec![0; dims.len()], 1);
+        for d in order.into_iter().rev() {
+            strides[d] = step;
+            step = step * dims[d] as i64 + i64::from(self.one_in(6));
+        }
+        strides
+    }
+
+    /// A tensor that an output of these extents reads.
+    fn input(&mut self, dims: &[usize]) -> Input {
+        let mut windows = vec![None; dims.len()];
+        let mut own = dims.to_vec();
+        for (d, extent) in own.iter_mut().enumerate() {
+            if self.one_in(6) {
+                let (begin, step) = (self.below(5) as i64 - 2, 1 + self.below(4) as u64 / 2);
+                *extent = 1 + self.below(*extent + 1);
+                windows[d] = Some(Window { begin, extent: *extent as u64, step });
+            }
+        }
+        let (mut strides, mut offset) = (self.strides(&own), self.below(3) as i64);
+        for (d, stride) in strides.iter_mut().enumerate() {
+            if self.one_in(5) {
+                *stride = 0;
+            } else if self.one_in(6) {
+                offset += *stride * (own[d] as i64 - 1);
+                *stride = -*stride;
+            }
+        }
+        if windows.iter().all(Option::is_none) {
+            windows.clear();
+        }
+        Input::Tensor(View { element: self.of(Element::ALL), strides, offset, windows })
+    }
+
+    fn work(&mut self) -> Elementwise {
+        let mut dims: Vec<usize> = (0..self.below(5)).map(|_| 1 + self.below(5)).collect();
+        if let Some(inner) = dims.last_mut()
+            && self.one_in(2)
+        {
+            *inner = 30 + self.below(20);
+        }
+        let mut inputs: Vec<Input> = (0..1 + self.below(4)).map(|_| self.input(&dims)).collect();
+        if !dims.is_empty() && self.one_in(3) {
+            inputs.push(Input::Index { axis: self.below(dims.len()) });
+        }
+        if self.one_in(3) {
+            inputs.push(self.of(&[Input::Scalar(3.0), Input::Literal(-2.0), Input::Literal(0.5)].each_ref()).clone());
+        }
+        let mut program = Vec::new();
+        let count = if inputs.len() == 1 { self.below(4) } else { 1 + self.below(6) };
+        for i in 0..count {
+            use PointwiseMode::*;
+            let slots = inputs.len() + i;
+            // Values stay small and exact, in halves.
+            let mode =
+                self.of(&[Add, Sub, Max, Min, Neg, Abs, ReluFwd, CmpLt, CmpEq, LogicalOr, BinarySelect, Identity]);
+            let operands: Vec<usize> = (0..mode.operands()).map(|_| self.below(slots)).collect();
+            program.push(if self.one_in(8) {
+                Op::Round { to: self.of(Element::ALL), operand: operands[0] }
+            } else {
+                Op::pointwise(mode, &operands)
+            });
+        }
+        let output = Output { offset: self.below(4) as i64, ..Output::new(self.of(Element::ALL), self.strides(&dims)) };
+        Elementwise { dims, inputs, output, program }
+    }
+}
+
+#[test]
+fn random_work_computes_its_definition() {
+    let Some(bench) = bench("random_work_computes_its_definition") else { return };
+    let count = std::env::var("HIPDNN_RS_RANDOM_KERNELS").map_or(12, |count| count.parse().unwrap());
+    for seed in 0..count {
+        let work = Random(seed).work();
+        check_exactly(&bench, &format!("seed {seed}: {work:?}, mixed"), &work);
+    }
+}
+
 #[test]
 fn one_kernel_serves_many_shapes_and_scalars() {
     let Some(bench) = bench("one_kernel_serves_many_shapes_and_scalars") else { return };
