@@ -46,6 +46,8 @@ pub struct ConvolutionTask {
     pub w: Value,
     /// The output, or its gradient.
     pub y: Value,
+    /// What is added for each channel, where that is one kernel with the convolution.
+    pub bias: Option<Value>,
 }
 
 /// An element-wise kernel and its operands.
@@ -130,7 +132,7 @@ impl Layout {
 }
 
 /// Strides that reach the same elements; those of single places mean nothing.
-fn same_strides(dims: &[usize], a: &[i64], b: &[i64]) -> bool {
+pub(super) fn same_strides(dims: &[usize], a: &[i64], b: &[i64]) -> bool {
     dims.iter().zip(a.iter().zip(b)).all(|(extent, (a, b))| *extent == 1 || a == b)
 }
 
@@ -408,7 +410,7 @@ impl Arranger<'_> {
             let form = self.form(work, role, data_type, layout);
             let strides = layout.strides(&form.dims).into_iter();
             TensorShape {
-                data_type: miopen_type(data_type),
+                data_type: miopen_type(data_type).expect("convolutions of other types are declined"),
                 strides: strides.map(|stride| usize::try_from(stride).expect("packed strides are positive")).collect(),
                 dims: form.dims,
             }
@@ -438,7 +440,14 @@ impl Arranger<'_> {
         let [x, w, y] = [operand(Role::X), operand(Role::W), operand(Role::Y)];
         let (result, copy) = self.result(work, data_type, layout);
         let [x, w, y] = [x, w, y].map(|value| value.unwrap_or(result));
-        self.arrangement.tasks.push(Task::Convolution(ConvolutionTask { node: work.node, problem, x, w, y }));
+        self.arrangement.tasks.push(Task::Convolution(ConvolutionTask {
+            node: work.node,
+            problem,
+            x,
+            w,
+            y,
+            bias: None,
+        }));
         self.arrangement.tasks.extend(copy.map(Task::Map));
     }
 
@@ -675,7 +684,7 @@ impl Padding {
 
 /// Entries of a list for (batch, channel, spatial…) with one for a spatial dimension more where there is one only: MIOpen
 /// has two or three.
-fn lifted<T: Copy>(list: &[T], missing: T) -> Vec<T> {
+pub(super) fn lifted<T: Copy>(list: &[T], missing: T) -> Vec<T> {
     let mut list = list.to_vec();
     if list.len() == 3 {
         list.insert(2, missing);
@@ -756,12 +765,13 @@ fn keeps_range(mode: PointwiseMode) -> bool {
     )
 }
 
-fn miopen_type(data_type: DataType) -> convolution::DataType {
+/// The type as MIOpen's convolutions have it.
+pub(super) fn miopen_type(data_type: DataType) -> Option<convolution::DataType> {
     match data_type {
-        DataType::Float => convolution::DataType::Float,
-        DataType::Half => convolution::DataType::Half,
-        DataType::BFloat16 => convolution::DataType::BFloat16,
-        other => unreachable!("convolutions of {other} are declined"),
+        DataType::Float => Some(convolution::DataType::Float),
+        DataType::Half => Some(convolution::DataType::Half),
+        DataType::BFloat16 => Some(convolution::DataType::BFloat16),
+        _ => None,
     }
 }
 

@@ -9,6 +9,7 @@ pub mod choose;
 pub mod convolution;
 pub mod descriptor;
 pub mod device;
+pub mod follow;
 pub mod fuse;
 pub mod fused;
 pub mod gpu;
@@ -35,7 +36,7 @@ use self::device::Device;
 use self::fuse::Stage;
 use self::plan::{Choices, MiopenPlan};
 use self::settings::Settings;
-use self::shared::{Chosen, Shared};
+use self::shared::Shared;
 use self::store::Store;
 use super::{Applicable, Declined, Engine, Plan, engine_id};
 use crate::device::miopen_engine;
@@ -81,13 +82,12 @@ impl MiopenGraph<'_> {
         arrange::arrange(self.graph, &self.stages, wishes, &|problem| supported(&self.device, problem))
     }
 
-    fn choose(&self, settings: &Settings, store: &Store) -> Result<Arc<Chosen>, Error> {
-        self.shared.chosen(self.graph, settings, &self.device, || {
+    fn choose(&self, settings: &Settings, store: &Store) -> Result<Arc<Choices>, Error> {
+        self.shared.choices(self.graph, settings, &self.device, || {
             let arrangement = self.arrange(settings.wishes()).map_err(|declined| {
                 Error::not_applicable(format!("with these knobs graph {:?} is declined: {declined}", self.graph.name()))
             })?;
-            let choices = Arc::new(Choices::new(&arrangement, &self.device, settings, store)?);
-            Ok(Chosen { arrangement, choices })
+            Choices::new(self.graph, arrangement, &self.device, settings, store)
         })
     }
 }
@@ -104,14 +104,14 @@ impl Applicable for MiopenGraph<'_> {
 
     fn workspace_bytes(&self, config: &EngineConfig) -> Result<usize, Error> {
         let settings = Settings::new(config)?;
-        Ok(self.choose(&settings, &Store::open_default())?.choices.workspace_bytes())
+        Ok(self.choose(&settings, &Store::open_default())?.workspace_bytes())
     }
 
     fn plan(&self, config: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
         let (settings, store) = (Settings::new(config)?, Store::open_default());
-        let chosen = self.choose(&settings, &store)?;
+        let choices = self.choose(&settings, &store)?;
         let devices = Arc::clone(self.shared.devices());
-        let plan = MiopenPlan::new(self.graph, &chosen, &self.device, devices, &store)?;
+        let plan = MiopenPlan::new(self.graph, choices, &self.device, devices, &store)?;
         Ok(Box::new(plan))
     }
 }

@@ -12,10 +12,11 @@ use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 use super::arrange::{Arrangement, CONVOLUTION_ALIGNMENT, ConvolutionTask, Input, MapTask, Task, Value};
 use super::choose::{self, PreparedConvolution};
 use super::device::{Device, Devices};
+use super::follow::{Followed, followed};
+use super::fused::prepare_fused;
 use super::kernels::{self, Element, Elementwise, MOST_INPUTS, Output, PreparedKernel, View, Window};
 use super::lower::element_bytes;
 use super::settings::Settings;
-use super::shared::Chosen;
 use super::store::Store;
 use crate::engine::{Plan, TensorLabel};
 use crate::error::Error;
@@ -87,7 +88,7 @@ impl Layout {
 /// The temporaries that a task reads or writes.
 fn temporaries(task: &Task) -> impl Iterator<Item = usize> {
     let values: Vec<Value> = match task {
-        Task::Convolution(task) => vec![task.x, task.w, task.y],
+        Task::Convolution(task) => [task.x, task.w, task.y].into_iter().chain(task.bias).collect(),
         Task::Map(task) => task.inputs.iter().filter_map(memory).chain([task.output]).collect(),
     };
     values.into_iter().filter_map(|value| match value {
@@ -103,13 +104,23 @@ fn memory(input: &Input) -> Option<Value> {
     }
 }
 
-/// Convolutions with their solvers, and where everything goes in the workspace.
+/// Tasks, convolutions with their solvers, and where everything goes in the workspace.
 #[derive(Debug)]
 pub struct Choices {
+    /// The tasks; those that MIOpen has in one kernel with a convolution are not among them any more.
+    arrangement: Arrangement,
     layout: Layout,
     /// For each task that is a convolution, in order.
-    convolutions: Vec<PreparedConvolution>,
+    convolutions: Vec<Chosen>,
     bytes: usize,
+}
+
+/// A convolution that is ready.
+#[derive(Debug)]
+struct Chosen {
+    prepared: PreparedConvolution,
+    /// What is one kernel with it.
+    followed: Option<Followed>,
 }
 
 impl Choices {
@@ -118,39 +129,96 @@ impl Choices {
     /// # Errors
     /// If nothing keeps to the limit, or MIOpen has no solver that works.
     pub fn new(
-        arrangement: &Arrangement,
+        graph: &Graph,
+        arrangement: Arrangement,
         device: &Arc<Device>,
         settings: &Settings,
         store: &Store,
     ) -> Result<Choices, Error> {
-        let layout = Layout::new(arrangement)?;
-        let limit = settings.workspace_limit;
-        if layout.bytes > limit {
-            return Err(settings.too_small(layout.bytes));
+        let (mut fused, mut found) = (arrangement.clone(), Vec::new());
+        if settings.fused_kernels {
+            found = fuse(graph, &mut fused, device, settings, store)?;
         }
-        let mut convolutions = Vec::new();
+        if found.iter().any(Option::is_some)
+            && let Some(choices) = Choices::within_limit(fused, found, device, settings, store)?
+        {
+            return Ok(choices);
+        }
+        let needed = Layout::new(&arrangement)?.bytes;
+        Choices::within_limit(arrangement, Vec::new(), device, settings, store)?
+            .ok_or_else(|| settings.too_small(needed))
+    }
+
+    /// Chooses solvers for convolutions that are not ready; `None` if what is ready, or temporaries, are above the limit.
+    fn within_limit(
+        arrangement: Arrangement,
+        ready: Vec<Option<Chosen>>,
+        device: &Arc<Device>,
+        settings: &Settings,
+        store: &Store,
+    ) -> Result<Option<Choices>, Error> {
+        let layout = Layout::new(&arrangement)?;
         let mut bytes = layout.bytes;
+        if bytes > settings.workspace_limit {
+            return Ok(None);
+        }
+        let mut ready = ready.into_iter();
+        let mut convolutions = Vec::new();
         for (task, end) in arrangement.tasks.iter().zip(&layout.ends) {
             let Task::Convolution(task) = task else { continue };
-            let mut policy = settings.policy();
-            policy.workspace_limit = policy.workspace_limit.map(|limit| limit.saturating_sub(*end));
-            let prepared = choose::prepare(device, &task.problem, &policy, store)
-                .map_err(|error| error.within(format!("node {}", task.node)))?;
-            if prepared.workspace_bytes() > 0 {
-                bytes = bytes.max(end.saturating_add(prepared.workspace_bytes()));
+            let chosen = match ready.next().flatten() {
+                Some(chosen) => chosen,
+                None => {
+                    let mut policy = settings.policy();
+                    policy.workspace_limit = policy.workspace_limit.map(|limit| limit.saturating_sub(*end));
+                    let prepared = choose::prepare(device, &task.problem, &policy, store)
+                        .map_err(|error| error.within(format!("node {}", task.node)))?;
+                    Chosen { prepared, followed: None }
+                }
+            };
+            if chosen.prepared.workspace_bytes() > 0 {
+                bytes = bytes.max(end.saturating_add(chosen.prepared.workspace_bytes()));
             }
-            convolutions.push(prepared);
+            convolutions.push(chosen);
         }
-        if bytes > limit {
-            return Err(settings.too_small(bytes));
-        }
-        Ok(Choices { layout, convolutions, bytes })
+        Ok((bytes <= settings.workspace_limit).then_some(Choices { arrangement, layout, convolutions, bytes }))
     }
 
     /// Bytes of workspace.
     pub fn workspace_bytes(&self) -> usize {
         self.bytes
     }
+}
+
+/// Asks MIOpen for kernels that do what follows a convolution with it. Takes those tasks out; gives for each convolution
+/// what was found.
+fn fuse(
+    graph: &Graph,
+    arrangement: &mut Arrangement,
+    device: &Arc<Device>,
+    settings: &Settings,
+    store: &Store,
+) -> Result<Vec<Option<Chosen>>, Error> {
+    let mut found = Vec::new();
+    let mut index = 0;
+    while index < arrangement.tasks.len() {
+        let followed = followed(graph, arrangement, index);
+        if let Task::Convolution(task) = &mut arrangement.tasks[index] {
+            let mut chosen = None;
+            if let Some(followed) = followed {
+                let prepared = prepare_fused(device, &task.problem, &followed.followers, &settings.policy(), store)
+                    .map_err(|error| error.within(format!("node {}", task.node)))?;
+                chosen = prepared.map(|prepared| Chosen { prepared, followed: Some(followed) });
+            }
+            if let Some(followed) = chosen.as_ref().and_then(|chosen| chosen.followed.as_ref()) {
+                (task.y, task.bias) = (followed.y, followed.bias);
+                arrangement.tasks.remove(index + 1);
+            }
+            found.push(chosen);
+        }
+        index += 1;
+    }
+    Ok(found)
 }
 
 /// Steps, and what they work with.
@@ -179,6 +247,7 @@ struct ConvolutionStep {
     x: Place,
     w: Place,
     y: Place,
+    bias: Option<Place>,
     scratch: Place,
 }
 
@@ -208,12 +277,12 @@ impl MiopenPlan {
     /// If a kernel can't be compiled.
     pub fn new(
         graph: &Graph,
-        chosen: &Chosen,
+        choices: Arc<Choices>,
         device: &Arc<Device>,
         devices: Arc<Devices>,
         store: &Store,
     ) -> Result<MiopenPlan, Error> {
-        let (arrangement, choices) = (&chosen.arrangement, Arc::clone(&chosen.choices));
+        let arrangement = &choices.arrangement;
         let places = Places { buffers: table(graph, arrangement), layout: &choices.layout };
         let mut steps = Vec::with_capacity(arrangement.tasks.len());
         let mut index = 0;
@@ -248,7 +317,7 @@ fn table(graph: &Graph, arrangement: &Arrangement) -> BufferTable {
     for task in &arrangement.tasks {
         match task {
             Task::Convolution(task) => {
-                for value in [task.x, task.w, task.y] {
+                for value in [task.x, task.w, task.y].into_iter().chain(task.bias) {
                     if let Value::Tensor(uid) = value {
                         need(uid, element_bytes(graph.tensor(uid).data_type()).max(CONVOLUTION_ALIGNMENT));
                     }
@@ -294,7 +363,8 @@ impl Places<'_> {
 
     fn convolution(&self, task: &ConvolutionTask, index: usize, end: usize) -> ConvolutionStep {
         let [x, w, y] = [task.x, task.w, task.y].map(|value| self.of(value));
-        ConvolutionStep { node: task.node, index, x, w, y, scratch: Place::Workspace(end) }
+        let bias = task.bias.map(|value| self.of(value));
+        ConvolutionStep { node: task.node, index, x, w, y, bias, scratch: Place::Workspace(end) }
     }
 
     fn kernel(&self, task: &MapTask, device: &Arc<Device>, store: &Store) -> Result<KernelStep, Error> {
@@ -375,10 +445,11 @@ impl MiopenPlan {
             match step {
                 Step::Convolution(step) => {
                     let [x, w, y, scratch] = [step.x, step.w, step.y, step.scratch].map(|place| memory.at(place));
-                    let convolution = &self.choices.convolutions[step.index];
+                    let bias = step.bias.map_or(std::ptr::null_mut(), |place| memory.at(place));
+                    let convolution = &self.choices.convolutions[step.index].prepared;
                     // SAFETY: the caller answers for stream and buffers; places in the workspace are as large as the
                     // problem's tensors and its solver's workspace, and apart from each other while both are used.
-                    unsafe { convolution.launch(stream, x, w, y, scratch) }?;
+                    unsafe { convolution.launch_with_bias(stream, x, w, bias, y, scratch) }?;
                 }
                 Step::Kernel(step) => {
                     let mut inputs = [std::ptr::null(); MOST_INPUTS];
@@ -467,10 +538,17 @@ impl fmt::Display for MiopenPlan {
         for (index, step) in self.steps.iter().enumerate() {
             match step {
                 Step::Convolution(step) => {
-                    let ConvolutionStep { node, x, w, y, scratch, .. } = *step;
+                    let ConvolutionStep { node, x, w, y, bias, scratch, .. } = *step;
                     let [x, w, y, scratch] = [x, w, y, scratch].map(place);
-                    let prepared = self.choices.convolutions[step.index].describe();
-                    writeln!(f, "{index}: node {node}: x {x}, w {w}, y {y}, scratch {scratch}: {prepared}")?;
+                    write!(f, "{index}: node {node}: x {x}, w {w}, y {y}, scratch {scratch}")?;
+                    if let Some(bias) = bias {
+                        write!(f, ", bias {}", place(bias))?;
+                    }
+                    let Chosen { prepared, followed } = &self.choices.convolutions[step.index];
+                    if let Some(followed) = followed {
+                        write!(f, ", with{}", followed.followers)?;
+                    }
+                    writeln!(f, ": {}", prepared.describe())?;
                 }
                 Step::Kernel(step) => {
                     let inputs: Vec<String> = step.inputs.iter().map(|at| place(*at)).collect();

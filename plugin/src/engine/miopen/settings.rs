@@ -81,6 +81,14 @@ const RECORDED_LAUNCHES: IntKnob = IntKnob {
     max: 1,
 };
 
+const FUSED_KERNELS: IntKnob = IntKnob {
+    id: "hipdnn_rs.miopen.fused_kernels",
+    description: "1 if MIOpen is asked for one kernel for a convolution with its bias and activation; 0 if not",
+    default: 1,
+    min: 0,
+    max: 1,
+};
+
 /// What a configuration asks of the MIOpen engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -100,12 +108,15 @@ pub struct Settings {
     pub strict_fp32: bool,
     /// Whether kernels are launched as recorded.
     pub recorded_launches: bool,
+    /// Whether MIOpen is asked for fused kernels.
+    pub fused_kernels: bool,
 }
 
 impl Settings {
     /// The knobs, as offered for every graph.
     pub fn describe() -> Vec<Knob> {
-        let ints = [BENCHMARKING, DETERMINISTIC, WORKSPACE_LIMIT, SEARCH_TIME, STRICT_FP32, RECORDED_LAUNCHES];
+        let ints =
+            [BENCHMARKING, DETERMINISTIC, WORKSPACE_LIMIT, SEARCH_TIME, STRICT_FP32, RECORDED_LAUNCHES, FUSED_KERNELS];
         let texts = [SOLVERS, SOLVERS_DENIED];
         let ints = ints.iter().map(IntKnob::describe);
         ints.chain([SEARCH.describe()]).chain(texts.iter().map(TextKnob::describe)).collect()
@@ -148,6 +159,7 @@ impl Settings {
             solvers_denied: ids(SOLVERS_DENIED, config)?,
             strict_fp32: int(STRICT_FP32)? == 1,
             recorded_launches: int(RECORDED_LAUNCHES)? == 1,
+            fused_kernels: int(FUSED_KERNELS)? == 1,
         })
     }
 

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hipdnn_schemas::{Graph, GraphDef};
 
-use super::arrange::Arrangement;
 use super::device::{Device, Devices};
 use super::plan::Choices;
 use super::settings::Settings;
@@ -32,16 +31,7 @@ struct Recent {
     graph: GraphDef,
     settings: Settings,
     device: Arc<Device>,
-    chosen: Arc<Chosen>,
-}
-
-/// A graph's tasks and the solvers of its convolutions.
-#[derive(Debug)]
-pub struct Chosen {
-    /// The tasks.
-    pub arrangement: Arrangement,
-    /// The solvers, and where everything goes in the workspace.
-    pub choices: Arc<Choices>,
+    choices: Arc<Choices>,
 }
 
 static SHARED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
@@ -71,30 +61,30 @@ impl Shared {
     ///
     /// # Errors
     /// Those of `choose`.
-    pub fn chosen(
+    pub fn choices(
         &self,
         graph: &Graph,
         settings: &Settings,
         device: &Arc<Device>,
-        choose: impl FnOnce() -> Result<Chosen, Error>,
-    ) -> Result<Arc<Chosen>, Error> {
+        choose: impl FnOnce() -> Result<Choices, Error>,
+    ) -> Result<Arc<Choices>, Error> {
         let same = |recent: &Recent| {
             Arc::ptr_eq(&recent.device, device) && recent.settings == *settings && recent.graph == *graph.def()
         };
         if let Some(recent) = lock(&self.recent).iter().find(|recent| same(recent)) {
-            return Ok(Arc::clone(&recent.chosen));
+            return Ok(Arc::clone(&recent.choices));
         }
-        let chosen = Arc::new(choose()?);
+        let choices = Arc::new(choose()?);
         if graph.nodes().len() <= MOST_NODES {
             let (graph, settings, device) = (graph.def().clone(), settings.clone(), Arc::clone(device));
             let mut recent = lock(&self.recent);
-            recent.push_front(Recent { graph, settings, device, chosen: Arc::clone(&chosen) });
+            recent.push_front(Recent { graph, settings, device, choices: Arc::clone(&choices) });
             let forgotten = if recent.len() > RECENT { recent.pop_back() } else { None };
             drop(recent);
             // Freeing what a device gave takes time that others need not wait for.
             drop(forgotten);
         }
-        Ok(chosen)
+        Ok(choices)
     }
 }
 
