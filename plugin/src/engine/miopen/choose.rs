@@ -165,11 +165,14 @@ impl Device {
         if let Some(choice) = self.choices.lock().ok().and_then(|choices| choices.get(&own).cloned()) {
             return Some(choice);
         }
-        let choice = Choice::decode(&store.get(kind, key)?);
-        if choice.is_none() {
+        let Some(choice) = Choice::decode(&store.get(kind, key)?) else {
             log::info!("a cache entry is passed over, it is not a choice of a solver: {key}");
+            return None;
+        };
+        if let Ok(mut choices) = self.choices.lock() {
+            bounded(&mut choices).insert(own, choice.clone());
         }
-        choice
+        Some(choice)
     }
 
     /// Keeps a choice for this process and the next.
@@ -230,13 +233,23 @@ pub fn prepare(
     store: &Store,
 ) -> Result<PreparedConvolution, Error> {
     problem.check().map_err(Error::invalid_value)?;
+    // Whatever the cache holds, what the policy refuses is not used.
+    let usable = |choice: &Choice| policy.refuses(choice.solution).is_none();
+    let known = || {
+        let keys = policy.effort.and_more().map(|effort| policy.key(device, problem, effort));
+        keys.filter_map(|key| device.recall(KIND, &key, store).filter(usable).map(|choice| (key, choice)))
+    };
+    let found = match policy.effort {
+        Effort::Tune if known().next().is_none() => search::search(device, problem, policy).unwrap_or_else(|error| {
+            log::warn!("{problem}: MIOpen's search failed: {error}");
+            Vec::new()
+        }),
+        _ => Vec::new(),
+    };
     let prepared = device.build(|builder| {
-        let work = Work { device, builder, problem, policy };
-        for effort in policy.effort.and_more() {
-            let key = policy.key(device, problem, effort);
-            // Whatever the cache holds, what the policy refuses is not used.
-            let usable = |choice: &Choice| policy.refuses(choice.solution).is_none();
-            let Some(choice) = device.recall(KIND, &key, store).filter(usable) else { continue };
+        let work = Work { device, builder, problem, policy, found };
+        // Asked with the builder in hand: what another thread has chosen meanwhile is not chosen again.
+        for (key, choice) in known() {
             match work.repeat(&choice) {
                 Ok((prepared, again)) => {
                     if again != choice {
@@ -266,6 +279,8 @@ struct Work<'a> {
     builder: &'a Arc<Builder>,
     problem: &'a ConvolutionProblem,
     policy: &'a Policy,
+    /// By MIOpen's own search, best first.
+    found: Vec<Solution>,
 }
 
 /// A candidate that works.
@@ -298,7 +313,7 @@ impl Work<'_> {
         let started = Instant::now();
         let mut given_up = Vec::new();
         let scratch = self.scratch();
-        let candidates = self.candidates(&scratch, &mut given_up);
+        let candidates = self.candidates(&mut given_up);
         let mut best: Option<Made> = None;
         for solution in candidates {
             let timed = self.policy.effort > Effort::Immediate;
@@ -328,7 +343,7 @@ impl Work<'_> {
     }
 
     /// What to try, in order.
-    fn candidates(&self, scratch: &Result<Scratch, String>, given_up: &mut Vec<(ErrorKind, String)>) -> Vec<Solution> {
+    fn candidates(&self, given_up: &mut Vec<(ErrorKind, String)>) -> Vec<Solution> {
         let handle = self.builder.handle();
         let calls = match self.calls() {
             Ok(calls) => calls,
@@ -337,13 +352,7 @@ impl Work<'_> {
                 return Vec::new();
             }
         };
-        let mut all = Vec::new();
-        if self.policy.effort == Effort::Tune {
-            match search::search(self.device, self.builder, self.problem, self.policy, &calls, scratch.as_ref().ok()) {
-                Ok(found) => all.extend(found),
-                Err(error) => log::warn!("{}: MIOpen's search failed: {error}", self.problem),
-            }
-        }
+        let mut all = self.found.clone();
         match calls.solutions(handle) {
             Ok(offered) => {
                 // A search is remembered without determinism; what MIOpen offers heeds it.

@@ -8,8 +8,8 @@ use hipdnn_sdk_bindings::miopen::{
 
 use super::choose::Policy;
 use super::convolution::{Calls, ConvolutionProblem, Solution};
-use super::device::{Builder, Device, MiopenHandle};
-use super::gpu::Gpu;
+use super::device::{Device, MiopenHandle};
+use super::gpu::{Gpu, Stream};
 use super::record::operand;
 use super::trial::Scratch;
 use crate::error::Error;
@@ -47,18 +47,15 @@ impl Drop for Found {
 
 /// Has MIOpen search and tune; what it finds comes back best first, and stays in its databases.
 ///
-/// The search has a MIOpen handle of its own: tuning throws compiled code out of the handle that it works with, which
-/// may be code that launches were recorded of.
-pub(super) fn search(
-    device: &Device,
-    builder: &Builder,
-    problem: &ConvolutionProblem,
-    policy: &Policy,
-    calls: &Calls,
-    scratch: Option<&Scratch>,
-) -> Result<Vec<Solution>, Error> {
+/// That may take minutes, so it has a stream and a MIOpen handle of its own, and other plans are built meanwhile. Tuning
+/// also throws compiled code out of the handle that it works with, which must not be code that launches were recorded of.
+pub(super) fn search(device: &Device, problem: &ConvolutionProblem, policy: &Policy) -> Result<Vec<Solution>, Error> {
     let gpu = device.gpu();
-    let handle = MiopenHandle::new(device, builder.stream.raw())?;
+    let _entered = device.enter()?;
+    let stream = Stream::new(gpu)?;
+    let handle = MiopenHandle::new(device, stream.raw())?;
+    let calls = Calls::new(gpu, problem, policy.fp16_alternative)?;
+    let scratch = Scratch::new(gpu, problem)?;
     let mut raw = std::ptr::null_mut();
     // SAFETY: the descriptor is alive and copied; a place for one handle.
     let status =
@@ -88,16 +85,14 @@ pub(super) fn search(
         let status = unsafe { (gpu.miopen.miopenSetFindOptionWorkspaceLimit)(options.1, limit) };
         gpu.check_miopen(status, "miopenSetFindOptionWorkspaceLimit")?;
     }
-    if let Some(scratch) = scratch {
-        let none = scratch.workspace(0)?;
-        scratch.fill(&none, 0, 0, &builder.stream)?;
-        let at = scratch.place(&none, 0);
-        for (id, _, operand) in &tensors {
-            let address = at[*operand] as *mut c_void;
-            // SAFETY: device memory of the tensor's size, which outlives the search.
-            let status = unsafe { (gpu.miopen.miopenSetFindOptionPreallocatedTensor)(options.1, *id, address) };
-            gpu.check_miopen(status, "miopenSetFindOptionPreallocatedTensor")?;
-        }
+    let none = scratch.workspace(0)?;
+    scratch.fill(&none, 0, 0, &stream)?;
+    let at = scratch.place(&none, 0);
+    for (id, _, operand) in &tensors {
+        let address = at[*operand] as *mut c_void;
+        // SAFETY: device memory of the tensor's size, which outlives the search.
+        let status = unsafe { (gpu.miopen.miopenSetFindOptionPreallocatedTensor)(options.1, *id, address) };
+        gpu.check_miopen(status, "miopenSetFindOptionPreallocatedTensor")?;
     }
     let find = |tuning: i32| {
         // SAFETY: the options are alive.
