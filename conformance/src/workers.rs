@@ -2,6 +2,7 @@
 //!
 //! The parent writes one job a line, the worker answers with one line of JSON. Whatever else a plugin prints is passed over.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -9,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use hipdnn_schemas::{Graph, GraphDef};
 use serde::{Deserialize, Serialize};
 
 use crate::cases::{self, Case};
@@ -22,6 +24,8 @@ pub enum Job {
     Case(usize),
     /// The random graph of that seed.
     Random(u64),
+    /// A graph in JSON, with inputs of that seed.
+    Graph(u64, String),
 }
 
 /// How a job ended.
@@ -61,12 +65,17 @@ impl Job {
         match self {
             Job::Case(index) => format!("case {index}"),
             Job::Random(seed) => format!("random {seed}"),
+            Job::Graph(seed, json) => format!("graph {seed} {json}"),
         }
     }
 
     fn parse(text: &str) -> Option<Job> {
         let (kind, number) = text.trim().split_once(' ')?;
         match kind {
+            "graph" => {
+                let (seed, json) = number.split_once(' ')?;
+                Some(Job::Graph(seed.parse().ok()?, json.to_string()))
+            }
             "case" => Some(Job::Case(number.parse().ok()?)),
             "random" => Some(Job::Random(number.parse().ok()?)),
             _ => None,
@@ -78,6 +87,22 @@ impl Job {
         match self {
             Job::Case(index) => cases[*index].name.clone(),
             Job::Random(seed) => format!("random/{seed}"),
+            Job::Graph(seed, _) => format!("graph/{seed}"),
+        }
+    }
+
+    /// What is to be run.
+    ///
+    /// # Errors
+    /// If the JSON is no graph.
+    pub fn case(&self, cases: &[Case]) -> Result<Case, String> {
+        match self {
+            Job::Case(index) => Ok(cases[*index].clone()),
+            Job::Random(seed) => Ok(random::case(*seed)),
+            Job::Graph(seed, json) => {
+                let graph = GraphDef::from_json(json).map_err(|problem| problem.to_string())?;
+                Ok(Case { name: self.name(cases), graph, seed: *seed, fills: HashMap::new(), refused: false })
+            }
         }
     }
 }
@@ -92,9 +117,9 @@ pub fn serve(target: &Target) -> Result<(), String> {
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|problem| problem.to_string())?;
         let job = Job::parse(&line).ok_or_else(|| format!("not a job: {line:?}"))?;
-        let (outcome, seconds) = match &job {
-            Job::Case(index) => timed(&engine, &cases[*index]),
-            Job::Random(seed) => random::run(&engine, *seed),
+        let (outcome, seconds) = match job.case(&cases) {
+            Ok(case) => timed(&engine, &case),
+            Err(reason) => (Outcome::Failed { reason }, 0.0),
         };
         let report = Report { name: job.name(&cases), seconds, outcome };
         let text = serde_json::to_string(&report).map_err(|problem| problem.to_string())?;
@@ -146,6 +171,43 @@ pub fn run(
             .collect();
         threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a thread died".into())))
     })
+}
+
+/// The smallest graph that still fails, found by leaving out what can be left out; and how it fails.
+///
+/// # Errors
+/// If no worker can be started.
+pub fn shrink(target: &Target, case: &Case) -> Result<(GraphDef, String), String> {
+    let mut worker = None;
+    let mut fails = |graph: &GraphDef| -> Result<Option<String>, String> {
+        if worker.is_none() {
+            worker = Some(Worker::start(target)?);
+        }
+        let job = Job::Graph(case.seed, graph.to_json());
+        match worker.as_mut().expect("it was just started").run(&job) {
+            Ok(Report { outcome: Outcome::Failed { reason }, .. }) => Ok(Some(reason)),
+            Ok(_) => Ok(None),
+            Err(reason) => {
+                worker = None;
+                Ok(Some(reason))
+            }
+        }
+    };
+    let mut smallest = case.graph.clone();
+    let mut reason = fails(&smallest)?.unwrap_or_else(|| "it fails only together with others".into());
+    'again: loop {
+        for graph in random::smaller(&smallest) {
+            // An operand that is now given from outside may be one that its readers can't do with.
+            if Graph::new(graph.clone()).is_err() {
+                continue;
+            }
+            if let Some(other) = fails(&graph)?.filter(|reason| !reason.contains("the executor can't tell")) {
+                (smallest, reason) = (graph, other);
+                continue 'again;
+            }
+        }
+        return Ok((smallest, reason));
+    }
 }
 
 /// A process that runs jobs, one at a time.
