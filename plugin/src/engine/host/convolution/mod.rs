@@ -11,7 +11,7 @@ mod naive;
 mod pack;
 mod problem;
 #[cfg(test)]
-mod tests;
+pub(in crate::engine::host) mod tests;
 pub(in crate::engine::host) mod tile;
 mod wide;
 mod winograd;

@@ -10,17 +10,17 @@ use half::{bf16, f16};
 use std::collections::{BTreeSet, HashMap};
 
 /// Memory between two pages that can't be accessed, with its end (or its beginning) at the border.
-struct Guarded {
+pub(in crate::engine::host) struct Guarded {
     map: *mut u8,
     map_len: usize,
-    data: *mut u8,
+    pub(in crate::engine::host) data: *mut u8,
     len: usize,
 }
 
 const PAGE: usize = 4096;
 
 impl Guarded {
-    fn new(len: usize, at_end: bool, fill: u8) -> Guarded {
+    pub(in crate::engine::host) fn new(len: usize, at_end: bool, fill: u8) -> Guarded {
         let inner = len.next_multiple_of(PAGE).max(PAGE);
         let map_len = inner + 2 * PAGE;
         // SAFETY: an anonymous mapping of fresh pages; its inner part is opened before use.
@@ -37,7 +37,7 @@ impl Guarded {
         Guarded { map, map_len, data, len }
     }
 
-    fn bytes(&mut self) -> &mut [u8] {
+    pub(in crate::engine::host) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping's opened part, borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.len) }
     }

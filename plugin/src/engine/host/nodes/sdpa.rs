@@ -875,7 +875,8 @@ pub(crate) mod tests {
                 TensorDef::new(6, Float, &[2, 2, 5, 2]),
             ]
         };
-        let changes: [(&str, fn(&mut Sdpa)); 14] = [
+        type Change = (&'static str, fn(&mut Sdpa));
+        let changes: [Change; 14] = [
             ("alibi_mask is true", |n| n.alibi_mask = true),
             ("dropout_probability is 0.5", |n| n.dropout_probability = Some(0.5)),
             ("dropout_mask_tensor_uid is 4", |n| n.dropout_mask = Some(TensorUid(4))),

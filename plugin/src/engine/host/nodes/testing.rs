@@ -8,6 +8,8 @@ use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, Tensor
 use super::NodeWork;
 use super::block_scale::code::{self, Code};
 use crate::engine::host::applicability::{Work, lower};
+use crate::engine::host::convolution::tests::Guarded;
+use crate::engine::host::scratch::LINE;
 use crate::engine::host::threads::Pool;
 
 /// What lies between the elements of a result.
@@ -69,36 +71,47 @@ impl Bench {
     /// Runs the node on so many threads: the elements of its results, in logical order.
     pub(crate) fn run(&self, threads: usize) -> BTreeMap<i64, Vec<f64>> {
         let kernel = self.work.recipe.kernel(threads);
-        let mut results: Vec<(i64, Vec<u64>)> = self
-            .work
-            .outputs
-            .iter()
-            .flatten()
-            .map(|uid| {
-                let bytes = self.graph.tensor(*uid).span_bytes();
-                (uid.0, vec![u64::from_ne_bytes([GAP; 8]); bytes.div_ceil(8)])
-            })
-            .collect();
+        // One run ends where its memory ends, the next begins where it begins.
+        let at_end = threads == 1;
+        let guarded = |bytes: usize, fill| Guarded::new(bytes, at_end, fill);
+        let mut read: BTreeMap<i64, Guarded> = BTreeMap::new();
+        for uid in self.work.inputs.iter().flatten() {
+            let bytes = self.graph.tensor(*uid).span_bytes();
+            let mut memory = guarded(bytes, 0);
+            // SAFETY: a vector of integers is as many bytes, of which the tensor takes the first.
+            let from = unsafe { std::slice::from_raw_parts(self.memory[&uid.0].as_ptr().cast::<u8>(), bytes) };
+            memory.bytes().copy_from_slice(from);
+            read.insert(uid.0, memory);
+        }
+        let mut written: Vec<(i64, Guarded)> = Vec::new();
+        for uid in self.work.outputs.iter().flatten() {
+            written.push((uid.0, guarded(self.graph.tensor(*uid).span_bytes(), GAP)));
+        }
         let inputs: Vec<*const u8> = self
             .work
             .inputs
             .iter()
-            .map(|uid| uid.map_or(std::ptr::null(), |uid| self.memory[&uid.0].as_ptr().cast()))
+            .map(|uid| uid.map_or(std::ptr::null(), |uid| read[&uid.0].data.cast_const()))
             .collect();
-        let mut addresses = results.iter_mut().map(|(_, memory)| memory.as_mut_ptr().cast::<u8>());
+        let mut addresses = written.iter().map(|(_, memory)| memory.data);
         let outputs: Vec<*mut u8> = self
             .work
             .outputs
             .iter()
             .map(|uid| uid.map_or(std::ptr::null_mut(), |_| addresses.next().unwrap()))
             .collect();
-        let mut scratch = vec![[f64::NAN; 8]; kernel.scratch_bytes().div_ceil(64) + 1];
-        let scratch = scratch.as_mut_ptr().cast::<u8>();
-        let scratch = scratch.wrapping_add(scratch.align_offset(64));
+        // Filled with what is no number in any type.
+        let scratch = guarded(kernel.scratch_bytes().next_multiple_of(LINE), 0xFF);
         // SAFETY: every tensor's memory has its span, and the scratch memory what the kernel asks for.
-        unsafe { kernel.run(&Pool::new(threads), &inputs, &outputs, scratch) };
+        unsafe { kernel.run(&Pool::new(threads), &inputs, &outputs, scratch.data) };
+        let results = written.into_iter().map(|(uid, mut memory)| {
+            let mut words = vec![u64::from_ne_bytes([GAP; 8]); memory.bytes().len().div_ceil(8)];
+            // SAFETY: a vector of integers is as many bytes.
+            let to = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), memory.bytes().len()) };
+            memory.bytes().swap_with_slice(to);
+            (uid, words)
+        });
         results
-            .into_iter()
             .map(|(uid, mut memory)| {
                 let values = self.values(uid, &memory);
                 let tensor = self.graph.tensor(TensorUid(uid));

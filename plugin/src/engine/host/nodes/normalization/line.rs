@@ -57,11 +57,7 @@ impl Kernel for Moments<'_> {
     fn run<S: Simd>(self, _: S) -> (f64, f64) {
         let mut mean = 0.0;
         if self.centred {
-            let sum = total(
-                self.values,
-                #[inline(always)]
-                |v| f64::from(v),
-            );
+            let sum = total(self.values, f64::from);
             mean = sum / self.values.len() as f64;
         }
         let squares = total(

@@ -766,7 +766,8 @@ mod tests {
 
     #[test]
     fn what_is_not_served_is_declined_by_name() {
-        let changes: [(&str, i64, fn(&mut SdpaBackward)); 4] = [
+        type Change = (&'static str, i64, fn(&mut SdpaBackward));
+        let changes: [Change; 4] = [
             ("dbias_tensor_uid is 9", 2, |n| n.dbias = Some(TensorUid(9))),
             ("dropout_scale_inv_tensor_uid is 9", 2, |n| n.dropout_scale_inv = Some(TensorUid(9))),
             ("alibi_mask is true", 2, |n| n.alibi_mask = true),
