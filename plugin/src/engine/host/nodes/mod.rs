@@ -3,17 +3,17 @@
 //! A module's `lower` says why a node is declined or describes it as a [`NodeWork`]: what it reads and writes, in an order
 //! that only the module's own kernel knows, and a [`Recipe`] that makes the kernel once the settings are known.
 
-pub mod convolution;
 pub mod batchnorm;
 pub mod block_scale;
+pub mod convolution;
 pub mod layernorm;
-pub mod rmsnorm;
-pub mod sdpa;
 pub mod matmul;
 pub mod normalization;
 pub mod product;
 pub mod reduction;
 pub mod resample;
+pub mod rmsnorm;
+pub mod sdpa;
 #[cfg(test)]
 mod testing;
 pub mod view;
