@@ -407,3 +407,93 @@ impl Calls {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem() -> ConvolutionProblem {
+        let shape = |dims: &[usize]| TensorShape::packed(DataType::Half, dims);
+        ConvolutionProblem {
+            direction: Direction::Forward,
+            x: shape(&[2, 4, 9, 8]),
+            w: shape(&[6, 2, 3, 1]),
+            y: shape(&[2, 6, 5, 3]),
+            padding: vec![1, 0],
+            stride: vec![2, 3],
+            dilation: vec![1, 1],
+            groups: 2,
+            deterministic: false,
+        }
+    }
+
+    #[test]
+    fn what_is_no_convolution_is_refused() {
+        assert_eq!(problem().check(), Ok(()));
+        type Change = fn(&mut ConvolutionProblem);
+        let cases: [(&str, Change, &str); 16] = [
+            ("one dimension", |p| p.padding = vec![1], "wanted 2 or 3 spatial dimensions"),
+            ("strides of another rank", |p| p.stride = vec![1; 3], "wanted 2 or 3 spatial dimensions"),
+            (
+                "an x of another rank",
+                |p| p.x = TensorShape::packed(DataType::Half, &[2, 4, 9]),
+                "x: wanted 4 dimensions",
+            ),
+            ("a missing stride", |p| drop(p.y.strides.pop()), "y: wanted 4 dimensions"),
+            ("mixed types", |p| p.w.data_type = DataType::Float, "w: wanted the element type of x, f16"),
+            ("nothing", |p| p.x.dims[0] = 0, "x: wanted extents and strides of 1 to 2147483647"),
+            ("a broadcast", |p| p.w.strides[2] = 0, "w: wanted extents and strides of 1"),
+            ("too many", |p| p.x.dims[2] = 1 << 31, "x: wanted extents"),
+            (
+                "too large",
+                |p| {
+                    p.x.dims = vec![1 << 30, 4, 1 << 30, 8];
+                    p.x.strides = vec![1 << 30; 4];
+                },
+                "x is too large",
+            ),
+            ("no groups", |p| p.groups = 0, "0 groups do not fit"),
+            ("fewer than none", |p| p.groups = -2, "-2 groups do not fit"),
+            ("groups that don't divide", |p| p.groups = 4, "4 groups do not fit"),
+            ("another batch", |p| p.y.dims[0] = 3, "has not the batch"),
+            ("negative padding", |p| p.padding[1] = -1, "wanted padding from 0"),
+            ("no stride", |p| p.stride[0] = 0, "stride and dilation from 1"),
+            ("another extent", |p| p.y.dims[3] = 4, "wanted 3 as extent of spatial dimension 1"),
+        ];
+        for (name, change, want) in cases {
+            let mut problem = problem();
+            change(&mut problem);
+            let reason = problem.check().expect_err(name);
+            assert!(reason.contains(want), "{name}: {reason}");
+        }
+        // The filter is larger than the padded image: nothing is left to compute.
+        let mut problem = problem();
+        problem.w = TensorShape::packed(DataType::Half, &[6, 2, 12, 1]);
+        assert!(problem.check().expect_err("no room").contains("wanted 0 as extent"));
+    }
+
+    #[test]
+    fn shapes_know_their_memory() {
+        let last = TensorShape::channels_last(DataType::BFloat16, &[2, 3, 4, 5]);
+        assert_eq!(last.strides, [60, 1, 15, 3]);
+        assert_eq!((last.elements(), last.span(), last.bytes()), (120, 120, 240));
+        let gaps = TensorShape { data_type: DataType::Float, dims: vec![2, 1, 1, 2], strides: vec![5, 5, 5, 2] };
+        assert_eq!((gaps.elements(), gaps.span(), gaps.bytes()), (4, 8, 32));
+        let three = TensorShape::packed(DataType::Float, &[1, 2, 3, 4, 5]);
+        assert_eq!(three.strides, [120, 60, 20, 5, 1]);
+    }
+
+    #[test]
+    fn a_problem_is_its_text() {
+        let text = problem().to_string();
+        let mut others: Vec<ConvolutionProblem> = vec![problem(); 5];
+        others[0].direction = Direction::BackwardData;
+        others[1].deterministic = true;
+        others[2].x.strides[0] += 1;
+        others[3].dilation[0] = 2;
+        others[4].groups = 1;
+        for other in others {
+            assert_ne!(other.to_string(), text);
+        }
+    }
+}

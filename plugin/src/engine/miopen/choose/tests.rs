@@ -631,6 +631,35 @@ fn launches_are_captured_from_the_first_one_on() {
 }
 
 #[test]
+fn building_disturbs_no_capture_and_leaves_no_error() {
+    let Some(device) = device() else { return };
+    let _alone = alone();
+    let (gpu, hip) = (device.gpu(), &device.gpu().hip);
+    let ok = hipdnn_sdk_bindings::hip::hipError_t::hipSuccess;
+    let stream = Stream::new(gpu).expect("a stream");
+    let mode = hipdnn_sdk_bindings::hip::hipStreamCaptureMode::hipStreamCaptureModeGlobal;
+    // The strictest mode, in this thread and for all others.
+    // SAFETY: the stream is alive.
+    assert_eq!(unsafe { (hip.hipStreamBeginCapture)(stream.raw(), mode) }, ok);
+    let problem = Case { filters: 7, ..PLAIN }.problem();
+    let build = || prepare(&device, &problem, &Policy::default(), &Store::disabled()).map(|made| made.is_recorded());
+    let elsewhere = std::thread::scope(|scope| scope.spawn(build).join().expect("no panic"));
+    let here = build();
+    let devices = Devices::default();
+    let fresh = devices.current().and_then(|device| prepare(&device, &problem, &Policy::default(), &Store::disabled()));
+    drop((fresh.expect("a solver"), devices));
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: as above; what comes of it is given back.
+    let ended = unsafe { (hip.hipStreamEndCapture)(stream.raw(), &mut graph) };
+    assert_eq!(ended, ok, "the capture is whole");
+    // SAFETY: the graph is alive.
+    assert_eq!(unsafe { (hip.hipGraphDestroy)(graph) }, ok);
+    assert_eq!([elsewhere, here].map(|built| built.expect("a solver")), [true, true]);
+    // SAFETY: it takes nothing.
+    assert_eq!(unsafe { (hip.hipGetLastError)() }, ok);
+}
+
+#[test]
 fn nothing_is_left_when_device_and_plans_are_gone() {
     let (Some(_), Some(emulator)) = (device(), Emulator::find()) else { return };
     let _alone = alone();
