@@ -8,7 +8,7 @@ use hipdnn_sdk_bindings::hiprtc::{Functions, hiprtcProgram, hiprtcResult};
 
 use super::source::FUNCTION;
 use crate::engine::miopen::device::Device;
-use crate::engine::miopen::gpu::{Function, Module};
+use crate::engine::miopen::gpu::{Function, Gpu, Module};
 use crate::engine::miopen::store::Store;
 use crate::error::{Error, ErrorKind};
 
@@ -80,7 +80,7 @@ fn found(device: &Device, text: &str, store: &Store) -> Result<Compiled, Error> 
             Err(error) => log::info!("a cached kernel does not load and is compiled again: {error}"),
         }
     }
-    let code = compile(device, text)?;
+    let code = compile(device.gpu(), device.arch(), text)?;
     let compiled = load(device, &code)?;
     store.put(KIND, &key, &code);
     Ok(compiled)
@@ -115,13 +115,13 @@ fn check(status: hiprtcResult, call: &str) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Device, format!("{call} gave {status} ({})", status.0)))
 }
 
-/// The code object of that text for the device.
-fn compile(device: &Device, text: &str) -> Result<Vec<u8>, Error> {
-    let hiprtc = device.gpu().hiprtc.as_ref().ok_or_else(|| {
+/// The code object of that text for an architecture.
+pub(super) fn compile(gpu: &Gpu, arch: &str, text: &str) -> Result<Vec<u8>, Error> {
+    let hiprtc = gpu.hiprtc.as_ref().ok_or_else(|| {
         Error::new(ErrorKind::Device, "kernels can't be compiled: libhiprtc was not found beside HIP")
     })?;
     let source = CString::new(text).expect("generated text has no NUL");
-    let architecture = CString::new(format!("--offload-arch={}", device.arch())).expect("architectures have no NUL");
+    let architecture = CString::new(format!("--offload-arch={arch}")).expect("architectures have no NUL");
     let mut program = Program { hiprtc, raw: std::ptr::null_mut() };
     // SAFETY: a place for one program; texts end in NUL; there are no headers.
     let status = unsafe {
@@ -144,7 +144,7 @@ fn compile(device: &Device, text: &str) -> Result<Vec<u8>, Error> {
     let status = unsafe { (hiprtc.hiprtcCompileProgram)(program.raw, options.len() as i32, options.as_mut_ptr()) };
     check(status, "hiprtcCompileProgram").map_err(|error| {
         log::debug!("{text}");
-        Error::new(error.kind(), format!("{error} for {}: {}", device.arch(), said(&program)))
+        Error::new(error.kind(), format!("{error} for {arch}: {}", said(&program)))
     })?;
     let mut bytes = 0;
     // SAFETY: the program is compiled; a place for its size.

@@ -1094,3 +1094,17 @@ fn what_the_compiler_says_is_passed_on() {
     assert!(text.starts_with("hiprtcCompileProgram gave HIPRTC_ERROR_COMPILATION (6) for gfx"), "{text}");
     assert!(text.contains("elementwise.hip:1:"), "{text}");
 }
+
+#[test]
+fn kernels_compile_for_other_devices_too() {
+    let Some(bench) = bench("kernels_compile_for_other_devices_too") else { return };
+    let modes = [PointwiseMode::GeluBwd, PointwiseMode::Tan, PointwiseMode::SoftplusFwd];
+    let work = rows(&modes, PARAMETERS, Element::F16, 100);
+    let wide = generate(&work, true).unwrap().unwrap().source.text;
+    let narrow = source(&work).text;
+    // With waves of 64 and of 32.
+    for (arch, text) in [("gfx906", &narrow), ("gfx942", &wide), ("gfx1030", &wide), ("gfx1201", &narrow)] {
+        let code = compile::compile(bench.device.gpu(), arch, text).unwrap();
+        assert!(code.starts_with(b"\x7fELF"), "{arch}");
+    }
+}
