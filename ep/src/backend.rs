@@ -268,12 +268,8 @@ impl Context {
             let engine = config.child(AttributeName::ENGINECFG_ENGINE)?;
             let id = engine.get::<i64>(AttributeName::ENGINE_GLOBAL_INDEX)?;
             let name = self.engine_name(id, &engine);
-            if DEVICE_ENGINES.contains(&name.as_str()) {
-                refusals.push(format!("{name} wants tensors in a GPU's memory"));
-                continue;
-            }
-            if wish.host_memory_only && name != HOST_ENGINE && wish.engine.as_deref() != Some(&name) {
-                refusals.push(format!("{name} is not known to take tensors in the host's memory"));
+            if let Some(refusal) = wish.refuses(&name) {
+                refusals.push(refusal);
                 continue;
             }
             candidates.push((config, engine, name));
@@ -462,6 +458,17 @@ pub(crate) struct Wish {
     pub host_memory_only: bool,
 }
 
+impl Wish {
+    /// Why an engine must not have the provider's tensors, which are in the host's memory.
+    fn refuses(&self, engine: &str) -> Option<String> {
+        if DEVICE_ENGINES.contains(&engine) {
+            return Some(format!("{engine} wants tensors in a GPU's memory"));
+        }
+        let is_stranger = self.host_memory_only && engine != HOST_ENGINE && self.engine.as_deref() != Some(engine);
+        is_stranger.then(|| format!("{engine} is not known to take tensors in the host's memory"))
+    }
+}
+
 /// Why there is no plan, for users.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -531,5 +538,28 @@ impl Drop for Plan {
         // The engine destroys it by the handle that it was built with, which serves one caller at a time.
         let _builder = lock(&self.context.builder);
         self.plan = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_of_devices_never_get_host_memory() {
+        for (host_memory_only, wished, engine, taken) in [
+            (false, None, HOST_ENGINE, true),
+            (true, None, HOST_ENGINE, true),
+            (false, None, "SOME_ENGINE", true),
+            (true, None, "SOME_ENGINE", false),
+            (true, Some("SOME_ENGINE"), "SOME_ENGINE", true),
+            (true, Some("SOME_ENGINE"), "ANOTHER_ENGINE", false),
+            (false, None, "MIOPEN_RS_ENGINE", false),
+            (true, Some("MIOPEN_RS_ENGINE"), "MIOPEN_RS_ENGINE", false),
+            (false, Some("MIOPEN_ENGINE"), "MIOPEN_ENGINE", false),
+        ] {
+            let wish = Wish { engine: wished.map(str::to_string), knobs: Vec::new(), host_memory_only };
+            assert_eq!(wish.refuses(engine).is_none(), taken, "{engine}, wished {wished:?}, {host_memory_only}");
+        }
     }
 }

@@ -177,9 +177,10 @@ mod tests {
     #[test]
     fn bias_and_activation_are_recognised() {
         use PointwiseMode::*;
-        type Tail = fn(&mut GraphBuilder);
+        /// What it is called, the result's type, what follows; wanted: whether there is a bias, and the activation.
+        type Case = (&'static str, DataType, fn(&mut GraphBuilder), Option<(bool, Option<Activation>)>);
         let relu = Some(Activation::Relu);
-        let cases: [(&str, DataType, Tail, Option<(bool, Option<Activation>)>); 14] = [
+        let cases: [Case; 14] = [
             ("relu", H, |g| unary(g, ReluFwd, 100, 2), Some((false, relu))),
             ("bias", H, |g| add(g, 100, 3, 2), Some((true, None))),
             (

@@ -505,7 +505,7 @@ impl Plan for MiopenPlan {
 
     unsafe fn execute(&self, stream: *mut c_void, workspace: *mut u8, pack: &[DeviceBuffer]) -> Result<(), Error> {
         let bytes = self.workspace_bytes();
-        if bytes > 0 && (workspace.is_null() || workspace.addr() % WORKSPACE_ALIGNMENT != 0) {
+        if bytes > 0 && (workspace.is_null() || !workspace.addr().is_multiple_of(WORKSPACE_ALIGNMENT)) {
             let came = if workspace.is_null() { "null".to_string() } else { format!("{workspace:p}") };
             return Err(Error::invalid_value(format!(
                 "workspace: wanted {bytes} bytes at a multiple of {WORKSPACE_ALIGNMENT}, came {came}"

@@ -254,7 +254,8 @@ mod tests {
     fn the_search_follows_the_knobs_and_the_environment() {
         let one = || ("global.benchmarking", KnobValue::Int(1));
         let search = |word: &str| ("hipdnn_rs.miopen.search", text(word));
-        let cases: [(Vec<(&str, KnobValue)>, Option<&str>, Effort); 10] = [
+        type Case<'a> = (Vec<(&'a str, KnobValue)>, Option<&'a str>, Effort);
+        let cases: [Case<'_>; 10] = [
             (vec![], None, Effort::Immediate),
             (vec![one()], None, Effort::Benchmark),
             (vec![search("benchmark")], None, Effort::Benchmark),
