@@ -367,6 +367,9 @@ pub(crate) fn geometries() -> Vec<Geometry> {
         )),
         geometry("2d whole image", (&[2, 6, 4, 5], &[3, 6, 4, 5]), (&[0, 0], &[0, 0]), (&[1, 1], &[1, 1])),
         geometry("2d one pixel", (&[3, 16, 1, 1], &[10, 16, 1, 1]), (&[0, 0], &[0, 0]), (&[1, 1], &[1, 1])),
+        // More elements than one block of a kernel takes, and no multiple of a power of two.
+        geometry("2d wide", (&[2, 2, 41, 67], &[5, 2, 1, 1]), (&[0, 0], &[0, 0]), (&[1, 1], &[1, 1])),
+        geometry("2d wide asymmetric", (&[1, 3, 37, 53], &[4, 3, 2, 3]), (&[0, 2], &[1, 0]), (&[1, 1], &[1, 1])),
         geometry("2d many channels", (&[1, 33, 3, 3], &[65, 33, 1, 1]), (&[0, 0], &[0, 0]), (&[1, 1], &[1, 1])),
         geometry("3d 1x1x1", (&[1, 4, 3, 4, 5], &[6, 4, 1, 1, 1]), (&[0; 3], &[0; 3]), (&[1; 3], &[1; 3])),
         geometry("3d 3x3x3 pad 1", (&[1, 3, 4, 4, 5], &[4, 3, 3, 3, 3]), (&[1; 3], &[1; 3]), (&[1; 3], &[1; 3])),

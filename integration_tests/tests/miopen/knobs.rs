@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hipdnn_rs_integration_tests::reference::Direction;
 use hipdnn_schemas::{DataType, EngineDetails, KnobConstraint, KnobValue};
-use hipdnn_sdk_bindings::hipdnn::plugin::engine_id;
+use hipdnn_sdk_bindings::hipdnn::plugin::{DeviceBuffer, engine_id};
 
 use crate::bench::{Bench, ENGINE, Knobs, Memory, config, control, is_told, plugin, told};
 use crate::case::{Case, Layout};
@@ -47,6 +47,8 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::new("solvers are allowed and denied", solvers),
         Test::new("the workspace limit", limit),
         Test::new("recorded launches or not, the same bits", recorded),
+        Test::new("plans of equal shape and other knobs leave each other alone", side_by_side),
+        Test::new("what is missing at an execution is an error", missing_memory),
         Test::new("searches of every kind", searches),
         Test::new("a benchmark times what an immediate choice does not", benchmark_times),
         Test::new("the environment forces benchmarks", || {
@@ -268,6 +270,79 @@ fn recorded() -> Outcome {
         if with? != without? {
             return Err(format!("{}: the bits differ", case.name()).into());
         }
+    }
+    Ok(())
+}
+
+/// Plans of one problem, alive together and executed in turn: none takes over what another was built with.
+fn side_by_side() -> Outcome {
+    let bench = Bench::new(&plugin())?;
+    for case in sample() {
+        let told_of = |problem: String| format!("{}: {problem}", case.name());
+        let knobs: [Vec<(&str, KnobValue)>; 5] = [
+            vec![],
+            vec![(RECORDED, KnobValue::Int(0))],
+            vec![(DETERMINISTIC, KnobValue::Int(1))],
+            vec![(SOLVERS, text("85,86,87"))],
+            vec![(BENCHMARKING, KnobValue::Int(1))],
+        ];
+        let plans = knobs.iter().map(|knobs| bench.plan(&case.graph(), knobs));
+        let plans = plans.collect::<Result<Vec<_>, _>>().map_err(told_of)?;
+        let memory = plans.iter().map(|plan| Memory::new(&case, plan.workspace_bytes()));
+        let mut memory = memory.collect::<Result<Vec<_>, _>>().map_err(told_of)?;
+        let wanted = case.wanted(&case.values(), false);
+        for _ in 0..2 {
+            for (plan, memory) in plans.iter().zip(&mut memory) {
+                memory.reset(0xff)?;
+                bench.execute(plan, memory).map_err(|error| told_of(told(&error)))?;
+            }
+            bench.stream.synchronize().map_err(|error| error.to_string())?;
+            memory.iter_mut().try_for_each(|memory| memory.check(&wanted)).map_err(told_of)?;
+        }
+    }
+    Ok(())
+}
+
+/// A buffer that is not there, or null, or no workspace where one is needed: an error, and nothing is launched.
+fn missing_memory() -> Outcome {
+    let bench = Bench::new(&plugin())?;
+    for case in sample() {
+        let told_of = |problem: String| format!("{}: {problem}", case.name());
+        let plan = bench.plan(&case.graph(), &[]).map_err(told_of)?;
+        let mut memory = Memory::new(&case, plan.workspace_bytes())?;
+        let all = memory.buffers();
+        let before = control().counters().launches;
+        let refused = |workspace, buffers: &[DeviceBuffer]| {
+            // SAFETY: what is there was made for the plan; the ABI has the plugin look for what is not.
+            unsafe { plan.execute_with(&bench.handle, workspace, buffers) }.err()
+        };
+        for left_out in 0..all.len() {
+            let mut some = all.clone();
+            let gone = some.remove(left_out);
+            let mut nulled = all.clone();
+            nulled[left_out].ptr = std::ptr::null_mut();
+            for buffers in [some, nulled] {
+                let error = refused(memory.workspace(), &buffers);
+                let error = error.ok_or_else(|| told_of(format!("ran without tensor {}", gone.uid)))?;
+                is_told(&error)?;
+                if !error.message.contains(&gone.uid.to_string()) {
+                    return Err(
+                        told_of(format!("the text does not name tensor {}: {}", gone.uid, error.message)).into()
+                    );
+                }
+            }
+        }
+        if plan.workspace_bytes() > 0 {
+            let error =
+                refused(std::ptr::null_mut(), &all).ok_or_else(|| told_of("ran without workspace".to_owned()))?;
+            is_told(&error)?;
+        }
+        if control().counters().launches != before {
+            return Err(told_of("something was launched".to_owned()).into());
+        }
+        bench.execute(&plan, &memory).map_err(|error| told_of(told(&error)))?;
+        bench.stream.synchronize().map_err(|error| error.to_string())?;
+        memory.check(&case.wanted(&case.values(), false)).map_err(told_of)?;
     }
     Ok(())
 }

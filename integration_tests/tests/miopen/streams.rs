@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 
 use hipdnn_rs_integration_tests::plugin::{Handle, Plugin};
-use hipdnn_schemas::DataType;
+use hipdnn_schemas::{DataType, KnobValue};
 use hipdnn_sdk_bindings::hipdnn::plugin::PluginStatus;
 
 use crate::bench::{Bench, Memory, config, control, hip, plugin, told};
@@ -27,6 +27,10 @@ pub(crate) fn tests() -> Vec<Test> {
     }
     tests.push(Test::new("held streams: execute does not wait", held));
     tests.push(Test::new("a plan outlives its handle", outlives));
+    tests.push(Test::new("plans are built while another thread captures", built_while_capturing));
+    tests.push(Test::new("the default stream", default_stream));
+    tests.push(Test::new("a handle changes its stream", changed_stream));
+    tests.push(Test::new("many streams leave no more than a few handles of MIOpen", many_streams));
     tests.push(Test::new("the host may not touch device memory", || match std::env::var_os("HIPEMU_HOST_ACCESS") {
         None => Ok(()),
         Some(value) => Err(format!("HIPEMU_HOST_ACCESS is {}", value.display()).into()),
@@ -206,6 +210,120 @@ fn outlives() -> Outcome {
         if status != PluginStatus::SUCCESS {
             return Err(format!("destroying the plan: {status}: {}", plugin.last_error()).into());
         }
+    }
+    Ok(())
+}
+
+/// A capture in global mode has HIP refuse what allocates or loads, from any thread, and ends in an error then; an engine
+/// that builds plans meanwhile has to know.
+fn built_while_capturing() -> Outcome {
+    const ROOM: usize = 1 << 20;
+    let plugin = plugin();
+    let capturing = Bench::new(&plugin)?;
+    for (turn, case) in sample().into_iter().enumerate() {
+        let plan = capturing.plan(&case.graph(), &[])?;
+        let mut captured = Memory::new(&case, plan.workspace_bytes())?;
+        let building = Bench::new(&plugin)?;
+        let mut built = Memory::new(&case, ROOM)?;
+        // Solvers that nobody has asked for together yet: the choice has to be tried.
+        let solvers = format!("85,86,87,{}", (u64::from(std::process::id()) << 20) + turn as u64);
+        let knobs = [("hipdnn_rs.miopen.solvers", KnobValue::String(solvers))];
+        let capture = capturing.stream.capture(|| {
+            let build = |bench: &Bench| -> Result<(), String> {
+                let plan = bench.plan(&case.graph(), &knobs)?;
+                if plan.workspace_bytes() > ROOM {
+                    return Err(format!("{} bytes of workspace", plan.workspace_bytes()));
+                }
+                bench.execute(&plan, &built).map_err(|error| told(&error))
+            };
+            // The handle goes to the other thread and comes back.
+            let other = std::thread::scope(|scope| {
+                let thread = scope.spawn(|| {
+                    let bench = building;
+                    (build(&bench), bench)
+                });
+                thread.join().map_err(|_| "the thread panicked".to_owned())
+            });
+            (other, capturing.execute(&plan, &captured))
+        });
+        let told_of = |problem: String| format!("{}: {problem}", case.name());
+        let (graph, (other, executed)) = capture.map_err(|error| told_of(error.to_string()))?;
+        let (other, building) = other.map_err(told_of)?;
+        other.map_err(|problem| told_of(format!("building: {problem}")))?;
+        executed.map_err(|error| told_of(told(&error)))?;
+        graph.launch(&capturing.stream).map_err(|error| told_of(error.to_string()))?;
+        let wanted = case.wanted(&case.values(), false);
+        for (bench, memory) in [(&capturing, &mut captured), (&building, &mut built)] {
+            bench.stream.synchronize().map_err(|error| told_of(error.to_string()))?;
+            memory.check(&wanted).map_err(told_of)?;
+        }
+    }
+    Ok(())
+}
+
+/// A handle that was not told of a stream.
+fn default_stream() -> Outcome {
+    let bench = Bench::new(&plugin())?;
+    // SAFETY: null stands for the default stream.
+    unsafe { bench.handle.set_stream(std::ptr::null_mut()) }.map_err(|error| told(&error))?;
+    let _delays = Delays::new(1);
+    for case in sample() {
+        let plan = bench.plan(&case.graph(), &[])?;
+        let mut memory = Memory::new(&case, plan.workspace_bytes())?;
+        bench.execute(&plan, &memory).map_err(|error| told(&error))?;
+        hip().synchronize().map_err(|error| error.to_string())?;
+        memory.check(&case.wanted(&case.values(), false)).map_err(|problem| format!("{}: {problem}", case.name()))?;
+    }
+    Ok(())
+}
+
+/// Work goes to the stream that the handle has when it executes, not to the one that it had when the plan was built.
+fn changed_stream() -> Outcome {
+    for recorded in [1, 0] {
+        let bench = Bench::new(&plugin())?;
+        let others = [0, 1].map(|_| hip().stream().map_err(|error| error.to_string()));
+        for case in sample() {
+            let knobs = [("hipdnn_rs.miopen.recorded_launches", KnobValue::Int(recorded))];
+            let plan = bench.plan(&case.graph(), &knobs)?;
+            let mut memory = Memory::new(&case, plan.workspace_bytes())?;
+            let wanted = case.wanted(&case.values(), false);
+            for stream in &others {
+                let stream = stream.as_ref().map_err(Clone::clone)?;
+                memory.reset(0xff)?;
+                // SAFETY: the stream outlives the handle's next change.
+                unsafe { bench.handle.set_stream(stream.raw()) }.map_err(|error| told(&error))?;
+                bench.execute(&plan, &memory).map_err(|error| told(&error))?;
+                stream.synchronize().map_err(|error| error.to_string())?;
+                memory.check(&wanted).map_err(|problem| format!("{}: {problem}", case.name()))?;
+            }
+        }
+        // SAFETY: the handle goes back to its own stream before the others go.
+        unsafe { bench.handle.set_stream(bench.stream.raw()) }.map_err(|error| told(&error))?;
+    }
+    Ok(())
+}
+
+/// Each stream on which MIOpen is asked has a MIOpen handle; streams that are gone must not pile them up.
+fn many_streams() -> Outcome {
+    const STREAMS: usize = 150;
+    const MOST_MODULES: u64 = 80;
+    let plugin = plugin();
+    let case = &sample()[0];
+    let wanted = case.wanted(&case.values(), false);
+    let keeper = Bench::new(&plugin)?;
+    let before = control().counters();
+    for _ in 0..STREAMS {
+        let bench = Bench::new(&plugin)?;
+        let plan = bench.plan(&case.graph(), &[("hipdnn_rs.miopen.recorded_launches", KnobValue::Int(0))])?;
+        let mut memory = Memory::new(case, plan.workspace_bytes())?;
+        bench.execute(&plan, &memory).map_err(|error| told(&error))?;
+        bench.stream.synchronize().map_err(|error| error.to_string())?;
+        memory.check(&wanted)?;
+    }
+    let modules = control().counters().live_modules - before.live_modules;
+    drop(keeper);
+    if modules > MOST_MODULES {
+        return Err(format!("{modules} modules are left of {STREAMS} streams").into());
     }
     Ok(())
 }

@@ -109,6 +109,8 @@ fn followed() -> Vec<Case> {
         ("3d 3x3x3 pad 1", "bias swish"),
         ("3d asymmetric", "bias residual relu"),
         ("1d asymmetric", "bias gelu"),
+        ("2d wide", "bias residual of the other layout, relu"),
+        ("2d wide asymmetric", "bias tanh"),
     ];
     for (geometry, tail) in more {
         let (tail_name, tail) = named(tail);
