@@ -90,6 +90,9 @@ struct Writer<'a> {
     arguments: Arguments,
     /// Statements before the values are computed.
     body: String,
+    /// Statements that load what lies side by side for all lanes, and those that do it for lane `k`.
+    together: String,
+    single: String,
     lanes: u64,
     wide: bool,
 }
@@ -108,7 +111,15 @@ impl Source {
         let wide = far || work.wide;
         // A grid has fewer threads than 2³², and so many are enough for any device: each takes several items then.
         let threads = if wide { items.min(1 << 22).next_multiple_of(u64::from(BLOCK)) } else { items };
-        let mut writer = Writer { work, arguments: Arguments::default(), body: String::new(), lanes, wide };
+        let mut writer = Writer {
+            work,
+            arguments: Arguments::default(),
+            body: String::new(),
+            together: String::new(),
+            single: String::new(),
+            lanes,
+            wide,
+        };
         writer.write(items, threads);
         Source { text: writer.text(), arguments: writer.arguments, threads }
     }
@@ -189,6 +200,12 @@ impl Writer<'_> {
                 }
                 Slot::Literal(_) => {}
             }
+        }
+        if !self.together.is_empty() {
+            // One branch for all of them, so that they are under way at the same time.
+            let (together, single) = (std::mem::take(&mut self.together), std::mem::take(&mut self.single));
+            self.line(format_args!("if (all) {{{together} }}"));
+            self.line(format_args!("else EACH if (first + k < a.inner) {{{single} }}"));
         }
         for (i, value) in work.program.scalars.iter().enumerate() {
             self.real(&format!("p{i}"), f64::from(*value));
@@ -287,8 +304,8 @@ impl Writer<'_> {
             }
             (_, 1) => {
                 self.line(format_args!("{memory} v{slot}[4] = {{}};"));
-                self.line(format_args!("if (all) load4(v{slot}, a.{name} + {name}_at);"));
-                self.line(format_args!("else EACH if (first + k < a.inner) v{slot}[k] = a.{name}[{name}_at + k];"));
+                self.together += &format!(" load4(v{slot}, a.{name} + {name}_at);");
+                self.single += &format!(" v{slot}[k] = a.{name}[{name}_at + k];");
             }
             (_, _) => {
                 let step = format!("a.{name}_s{}", axes.len() - 1);
