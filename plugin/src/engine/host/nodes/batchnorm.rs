@@ -377,6 +377,56 @@ mod tests {
     }
 
     #[test]
+    fn extreme_values_stay_in_their_channel() {
+        let (nan, inf, large) = (f64::NAN, f64::INFINITY, 3e38);
+        // Of each channel the values, what they become, and the mean.
+        let channels: [([f64; 4], [f64; 4], f64); 6] = [
+            ([nan, 1.0, 2.0, 3.0], [nan; 4], nan),
+            ([1.0, 2.0, inf, 3.0], [nan; 4], inf),
+            ([large, -large, large, -large], [3.0, -1.0, 3.0, -1.0], 0.0),
+            ([7.0; 4], [1.0; 4], 7.0),
+            ([1e-38, -1e-38, 1e-38, -1e-38], [1.0; 4], 0.0),
+            ([0.0, 2.0, 0.0, 2.0], [-1.0, 3.0, -1.0, 3.0], 1.0),
+        ];
+        let dims = [2, 6, 1, 2];
+        for strides in [[12, 2, 2, 1], [12, 1, 12, 6]] {
+            let node = Batchnorm {
+                x: TensorUid(0),
+                scale: TensorUid(1),
+                bias: TensorUid(2),
+                epsilon: TensorUid(3),
+                peer_stats: vec![],
+                prev_running_mean: None,
+                prev_running_variance: None,
+                momentum: None,
+                y: TensorUid(4),
+                mean: Some(TensorUid(5)),
+                inv_variance: None,
+                next_running_mean: None,
+                next_running_variance: None,
+            };
+            let mut bench = Bench::new(
+                Operation::Batchnorm(node),
+                vec![
+                    TensorDef::new(0, Float, &dims).strided(&strides),
+                    channel(1, Float, &dims),
+                    channel(2, Float, &dims),
+                    TensorDef::new(3, Double, &[1]).with_value(TensorValue::Float64(1e-30)),
+                    TensorDef::new(4, Float, &dims),
+                    channel(5, Float, &dims),
+                ],
+            );
+            bench.fill(0, |i| channels[i / 2 % 6].0[i / 12 * 2 + i % 2]);
+            bench.fill(1, |_| 2.0);
+            bench.fill(2, |_| 1.0);
+            let got = bench.run(1);
+            let want = (0..24).map(|i| channels[i / 2 % 6].1[i / 12 * 2 + i % 2]);
+            approx(&got[&4], want, Float, |_| 1.0, "extreme values");
+            approx(&got[&5], channels.iter().map(|c| c.2), Float, |_| 0.0, "means of extreme values");
+        }
+    }
+
+    #[test]
     fn what_is_not_served_is_declined_by_name() {
         let dims = [2, 3, 4, 5];
         let base = || Batchnorm {

@@ -680,8 +680,9 @@ impl Run<'_> {
                 if self.kernel.centred {
                     // Σ(x - mean)² = Σd² - (Σd)²/n for differences d from any base.
                     let average = sums[lane] / count;
-                    let squares = (squares[lane] - sums[lane] * average).max(0.0);
-                    let squares = if average.is_nan() { f64::NAN } else { squares };
+                    let squares = squares[lane] - sums[lane] * average;
+                    // Rounding may leave less than nothing; what is no number stays that.
+                    let squares = if squares < 0.0 { 0.0 } else { squares };
                     moments.join(lane, count, base[lane] + average, squares);
                 } else {
                     moments.join(lane, count, 0.0, squares[lane]);
