@@ -9,10 +9,10 @@ use super::device::{Builder, Device};
 use super::gpu::Event;
 pub use super::prepared::PreparedConvolution;
 use super::prepared::{Path, Solver};
-use super::record::Addresses;
-use super::search;
+use super::record::{Addresses, operand};
 use super::store::Store;
 use super::trial::{Outcome, Scratch, Subject};
+use super::{search, trial};
 use crate::error::{Error, ErrorKind};
 
 /// How much is done to find a fast solver.
@@ -301,12 +301,41 @@ impl Work<'_> {
 
     /// Makes ready what was chosen before.
     fn repeat(&self, choice: &Choice) -> Result<Made, Error> {
+        if choice.verdict == Verdict::Same
+            && self.policy.recorded
+            && let Some(prepared) = self.again(choice)?
+        {
+            return Ok((prepared, choice.clone()));
+        }
         let scratch = match &choice.verdict {
             Verdict::Refused(reason) => Err(reason.clone()),
             _ if !self.policy.recorded => Err(NOT_WANTED.to_string()),
             _ => self.scratch(),
         };
         self.make(choice.solution, choice, &scratch)
+    }
+
+    /// Makes a solver ready whose launches were tried before, if they can be recorded without scratch memory.
+    fn again(&self, choice: &Choice) -> Result<Option<PreparedConvolution>, Error> {
+        let Choice { solution: Solution { solver, workspace }, milliseconds, .. } = *choice;
+        let (calls, handle) = (self.calls()?, self.builder.handle());
+        calls.compile(handle, solver)?;
+        let run = |at: &Addresses| {
+            // SAFETY: it is only captured.
+            unsafe { calls.run(handle, solver, &Tensors::at(at, workspace)) }
+        };
+        let operands: &[usize] = match workspace {
+            0 => &[operand::X, operand::W, operand::Y],
+            _ => &[operand::X, operand::W, operand::Y, operand::WORKSPACE],
+        };
+        Ok(trial::again(self.builder, operands, &run).map(|recording| PreparedConvolution {
+            device: Arc::clone(self.device),
+            problem: self.problem.clone(),
+            workspace,
+            solver,
+            milliseconds,
+            path: Path::Recorded { recording, code: Arc::clone(self.builder) },
+        }))
     }
 
     fn choose(&self) -> Result<Made, Error> {

@@ -13,6 +13,7 @@ use hipdnn_sdk_bindings::miopen::miopenHandle_t;
 use super::choose::Choice;
 use super::gpu::{Gpu, LastError, OnDevice, Relaxed, Stream, gpu};
 use super::kernels::Kernels;
+use super::trial::Places;
 use crate::error::{Error, ErrorKind};
 
 /// The devices that plans were built for, as long as somebody holds this.
@@ -287,6 +288,8 @@ pub(super) struct Builder {
     /// There until it is dropped.
     handle: Option<MiopenHandle>,
     pub stream: Stream,
+    /// For launches that are recorded and not run. There is always a longer way without it.
+    pub places: Option<Places>,
 }
 
 // SAFETY: the handle is used only inside of `Device::build`, by one thread at a time.
@@ -295,8 +298,9 @@ unsafe impl Sync for Builder {}
 impl Builder {
     fn new(device: &Device) -> Result<Builder, Error> {
         let stream = Stream::new(device.gpu)?;
+        let places = Places::new(device.gpu).inspect_err(|error| log::info!("device {}: {error}", device.ordinal)).ok();
         let handle = Some(MiopenHandle::new(device, stream.raw())?);
-        Ok(Builder { gpu: device.gpu, ordinal: device.ordinal, handle, stream })
+        Ok(Builder { gpu: device.gpu, ordinal: device.ordinal, handle, stream, places })
     }
 
     /// The handle. It is only for use within [`Device::build`].

@@ -18,9 +18,9 @@ use super::descriptor::{FusionPlan, OperatorArguments, TensorDescriptor};
 use super::device::{Builder, Device};
 use super::gpu::Gpu;
 use super::prepared::{Path, PreparedConvolution};
-use super::record::{Addresses, operand};
+use super::record::{Addresses, Recording, operand};
 use super::store::Store;
-use super::trial::{Outcome, Scratch, Subject};
+use super::trial::{self, Outcome, Scratch, Subject};
 use crate::error::{Error, ErrorKind};
 
 /// A function of each element, as MIOpen's fused kernels know it.
@@ -221,27 +221,36 @@ impl Fused<'_> {
         if !fits(bytes) {
             return Err(refused(format!("it needs {bytes} bytes of workspace"), Lasts::No));
         }
+        let run = |at: &Addresses| {
+            // SAFETY: the addresses are those of scratch memory of the problem's sizes, or the stream captures.
+            unsafe { plan.run(handle, at, bytes) }
+        };
+        let ready = |recording: Recording| PreparedConvolution {
+            device: Arc::clone(self.device),
+            problem: self.problem.clone(),
+            workspace: bytes,
+            solver: 0,
+            milliseconds: None,
+            path: Path::Recorded { recording, code: Arc::clone(self.builder) },
+        };
+        if tried {
+            let mut operands = vec![operand::X, operand::W, operand::Y];
+            operands.extend(self.followers.bias.then_some(operand::BIAS));
+            operands.extend((bytes > 0).then_some(operand::WORKSPACE));
+            if let Some(recording) = trial::again(self.builder, &operands, &run) {
+                return Ok(ready(recording));
+            }
+        }
         let activation = self.followers.activation;
         let function = |value: f64| activation.map_or(value, |activation| activation.of(value));
         let bias = self.followers.bias.then(|| bias_of(self.problem));
         let scratch = Scratch::followed(gpu, self.problem, bias.as_ref(), &function).map_err(refuse)?;
         let workspace = scratch.workspace(bytes).map_err(refuse)?;
-        let run = |at: &Addresses| {
-            // SAFETY: the addresses are those of scratch memory of the problem's sizes.
-            unsafe { plan.run(handle, at, bytes) }
-        };
         let subject =
             Subject { gpu, stream: &self.builder.stream, scratch: &scratch, workspace: &workspace, run: &run };
         let trial = if tried { None } else { Some(subject.run().map_err(refuse)?) };
         match subject.record(trial.as_ref()) {
-            Outcome::Recorded(recording) => Ok(PreparedConvolution {
-                device: Arc::clone(self.device),
-                problem: self.problem.clone(),
-                workspace: bytes,
-                solver: 0,
-                milliseconds: None,
-                path: Path::Recorded { recording, code: Arc::clone(self.builder) },
-            }),
+            Outcome::Recorded(recording) => Ok(ready(recording)),
             Outcome::Refused(reason) => Err(refused(reason, Lasts::OnMachine)),
             Outcome::Failed(error) => Err(refuse(error)),
         }

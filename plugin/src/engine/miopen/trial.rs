@@ -3,6 +3,7 @@
 use half::{bf16, f16};
 
 use super::convolution::{ConvolutionProblem, DataType, Direction, TensorShape};
+use super::device::Builder;
 use super::gpu::{CaptureError, DeviceMemory, Gpu, Stream};
 use super::record::{Addresses, Capture, OPERANDS, Recording, operand};
 use super::sample::{Sample, reduction, samples};
@@ -259,11 +260,7 @@ impl Subject<'_> {
 
     fn capture(&self) -> Result<Recording, CaptureError> {
         let [first, second] = [0, 1].map(|set| self.scratch.place(self.workspace, set));
-        let nodes = self.stream.capture(|| (self.run)(&first))?;
-        let again = self.stream.capture(|| (self.run)(&second))?;
-        let captures = (Capture { nodes: &nodes, at: first }, Capture { nodes: &again, at: second });
-        let is_memory = |word: u64| self.gpu.is_memory(word);
-        Recording::new(captures.0, captures.1, &is_memory).map_err(CaptureError::Refused)
+        capture(self.gpu, self.stream, self.run, [first, second])
     }
 
     /// Repeats the launches with all operands elsewhere, and compares bit by bit.
@@ -290,6 +287,61 @@ impl Subject<'_> {
             }
         }
         Ok(Ok(()))
+    }
+}
+
+/// Takes down the launches of a call, made with its operands at two sets of addresses. Nothing runs.
+fn capture(
+    gpu: &Gpu,
+    stream: &Stream,
+    run: &dyn Fn(&Addresses) -> Result<(), Error>,
+    [first, second]: [Addresses; 2],
+) -> Result<Recording, CaptureError> {
+    let nodes = stream.capture(|| run(&first))?;
+    let again = stream.capture(|| run(&second))?;
+    let captures = (Capture { nodes: &nodes, at: first }, Capture { nodes: &again, at: second });
+    Recording::new(captures.0, captures.1, &|word| gpu.is_memory(word)).map_err(CaptureError::Refused)
+}
+
+/// Records a call that was tried before, with these operands. As nothing runs, that takes no memory of their sizes;
+/// `None` where it does, because HIP looks at what a captured call says of its memory.
+pub(super) fn again(
+    builder: &Builder,
+    operands: &[usize],
+    run: &dyn Fn(&Addresses) -> Result<(), Error>,
+) -> Option<Recording> {
+    let places = builder.places.as_ref()?;
+    let recorded = capture(places.0.gpu(), &builder.stream, run, places.sets(operands));
+    let reason = match recorded {
+        Ok(recording) => return Some(recording),
+        Err(CaptureError::Refused(reason)) => reason,
+        Err(CaptureError::Failed(error)) => error.to_string(),
+    };
+    log::debug!("launches are not recorded at once: {reason}");
+    None
+}
+
+/// A little device memory, whose addresses stand for those of a call's operands where nothing runs.
+#[derive(Debug)]
+pub(super) struct Places(DeviceMemory);
+
+impl Places {
+    /// Room for one operand.
+    const STEP: usize = 64 << 10;
+
+    pub(super) fn new(gpu: &'static Gpu) -> Result<Places, Error> {
+        Ok(Places(DeviceMemory::new(gpu, OPERANDS * Places::STEP)?))
+    }
+
+    /// Two sets of addresses of these operands.
+    fn sets(&self, operands: &[usize]) -> [Addresses; 2] {
+        [0, 1].map(|set| {
+            let mut at = [0; OPERANDS];
+            for operand in operands {
+                at[*operand] = self.0.at(operand * Places::STEP + set * shift(*operand)) as u64;
+            }
+            at
+        })
     }
 }
 

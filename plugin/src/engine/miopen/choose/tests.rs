@@ -471,9 +471,17 @@ fn a_choice_is_repeated_without_trying() {
         // A device of its own knows nothing but what is in the store.
         let device = Devices::default().current().expect("a device");
         let before = launches();
-        let prepared = prepare(&device, &problem, &Policy::default(), &Store::at(&directory.0)).expect("a solver");
+        let prepare = || prepare(&device, &problem, &Policy::default(), &Store::at(&directory.0)).expect("a solver");
+        let first = prepare();
         counts.push(launches() - before);
-        assert!(prepared.is_recorded());
+        let [before, waits] = [c"hipMalloc", c"hipStreamSynchronize"].map(|name| emulator.calls(name));
+        let second = prepare();
+        assert!(first.is_recorded() && second.is_recorded());
+        assert_eq!(emulator.calls(c"hipMalloc"), before, "nothing is allocated for what was tried");
+        assert_eq!(emulator.calls(c"hipStreamSynchronize"), waits + 1, "nothing runs");
+        let buffers = Buffers::new(&device, &problem, second.workspace_bytes(), 6);
+        buffers.launch(&second).expect("a launch");
+        buffers.compare(&problem);
     }
     // Warm: two captures of one launch. Before that one more by MIOpen and one more repeated, and what was given up.
     assert_eq!(counts[1], 2, "{counts:?}");

@@ -35,6 +35,10 @@ impl DeviceMemory {
         Ok(DeviceMemory { gpu, address: address.cast(), bytes })
     }
 
+    pub(in crate::engine::miopen) fn gpu(&self) -> &'static Gpu {
+        self.gpu
+    }
+
     /// The first byte's address; null if there is none.
     pub fn address(&self) -> *mut u8 {
         self.address
