@@ -77,26 +77,40 @@ impl Source {
             let to = memory.y().cast::<f32>().wrapping_add(unit * width * depth);
             // SAFETY: the panel's place in `out`, and the tensor's weights.
             unsafe {
-                for row in 0..width {
-                    let channel = panel * width + row;
-                    if channel >= kg {
-                        for step in 0..depth {
-                            *to.add(step * width + row) = 0.0;
-                        }
-                        continue;
+                let rows = width.min(kg - panel * width);
+                let first = group * kg + panel * width;
+                for row in rows..width {
+                    for step in 0..depth {
+                        *to.add(step * width + row) = 0.0;
                     }
-                    let k = group * kg + channel;
-                    if self.contiguous() {
-                        let from = memory.x().cast::<f32>().add(k * self.layout.strides[0]);
+                }
+                if self.contiguous() {
+                    for row in 0..rows {
+                        let from = memory.x().cast::<f32>().add((first + row) * self.layout.strides[0]);
                         for step in 0..depth {
                             *to.add(step * width + row) = *from.add(step);
                         }
-                        continue;
                     }
-                    let taps = self.sizes[2..].iter().product::<usize>();
-                    for step in 0..depth {
-                        let at = self.offset(k, step / taps, step % taps);
-                        *to.add(step * width + row) = read(self.layout.element, memory.x(), at);
+                    return;
+                }
+                let [_, channels, kt, kr, ks] = self.sizes;
+                let strides = self.layout.strides;
+                let mirrored = |extent: usize, at: usize| if self.flip { extent - 1 - at } else { at };
+                for c in 0..channels {
+                    for row in 0..rows {
+                        let base = (first + row) * strides[0] + c * strides[1];
+                        let mut to = to.add(c * kt * kr * ks * width + row);
+                        for t in 0..kt {
+                            let base = base + mirrored(kt, t) * strides[2];
+                            for r in 0..kr {
+                                let base = base + mirrored(kr, r) * strides[3];
+                                for s in 0..ks {
+                                    let at = base + mirrored(ks, s) * strides[4];
+                                    *to = read(self.layout.element, memory.x(), at);
+                                    to = to.wrapping_add(width);
+                                }
+                            }
+                        }
                     }
                 }
             }

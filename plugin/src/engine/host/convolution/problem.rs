@@ -114,6 +114,11 @@ impl Layout {
         Layout { element, strides: [d * h * w * c, 1, h * w * c, w * c, c] }
     }
 
+    /// Elements from the first to the value of that place.
+    pub fn offset(&self, at: [usize; 5]) -> usize {
+        (0..5).map(|i| at[i] * self.strides[i]).sum()
+    }
+
     /// Elements from the first to behind the last value of a tensor of these sizes.
     pub fn span(&self, sizes: [usize; 5]) -> usize {
         if sizes.contains(&0) {

@@ -1,6 +1,7 @@
 //! Gradients of convolutions.
 
 mod data;
+mod direct;
 mod weights;
 
 use hipdnn_schemas::{Convolution, ConvolutionBwd, ConvolutionWrw, Graph, TensorUid};

@@ -299,19 +299,15 @@ impl Factor for Side<'_> {
         unsafe {
             if self.result <= self.sum || k.1 == 1 {
                 for i in 0..k.1 {
-                    let to = std::slice::from_raw_parts_mut(to.add(i * width), width);
-                    storage.load(self.isa, self.address, base + i * self.sum, self.result, &mut to[..j.1]);
-                    to[j.1..].fill(0.0);
+                    let to = std::slice::from_raw_parts_mut(to.add(i * width), j.1);
+                    storage.load(self.isa, self.address, base + i * self.sum, self.result, to);
                 }
                 return;
             }
             let mut values = [0f32; DEPTH];
             let values = &mut values[..k.1];
-            for lane in 0..width {
-                match lane < j.1 {
-                    true => storage.load(self.isa, self.address, base + lane * self.result, self.sum, values),
-                    false => values.fill(0.0),
-                }
+            for lane in 0..j.1 {
+                storage.load(self.isa, self.address, base + lane * self.result, self.sum, values);
                 for (i, value) in values.iter().enumerate() {
                     to.add(i * width + lane).write(*value);
                 }

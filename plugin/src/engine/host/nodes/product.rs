@@ -34,8 +34,8 @@ pub const MAX_COLUMNS: usize = PANELS * MAX_WIDTH;
 /// A factor: values by place in the sum and place in the result.
 pub trait Factor: Sync {
     /// Writes the values of `depth` places of the sum from `k` on, for `count` places of the result from `j` on: those of
-    /// a place in the sum side by side, `width` apart from the next, with zeros behind `count`. `depth` is at most
-    /// [`DEPTH`].
+    /// a place in the sum side by side, `width` apart from the next; what lies behind `count` of them stays as it is.
+    /// `depth` is at most [`DEPTH`].
     ///
     /// # Safety
     /// The places exist; `to` has room for `depth · width` values.
@@ -80,7 +80,6 @@ impl Product {
         // Few rows: the tile that computes the fewest rows in vain.
         let size = *tile::sizes(lanes)
             .iter()
-            .filter(|(_, vectors)| *vectors > 1)
             .min_by_key(|(tall, vectors)| {
                 let padded = rows.div_ceil(*tall) * tall * (columns.div_ceil(vectors * lanes) * vectors * lanes);
                 // A step costs a load for each vector besides its products.
@@ -229,6 +228,13 @@ impl Kernel for Unit<'_> {
         // SAFETY: the panels have room for `DEPTH` steps of whole tiles, the block for all of them and `spare` for one; the
         // factors' places are the product's.
         unsafe {
+            // Places that the last panels have and the result has not: numbers, so that none of them is slow.
+            if rows % tall != 0 {
+                a.add(rows / tall * tall * DEPTH).write_bytes(0, tall * DEPTH);
+            }
+            if columns % width != 0 {
+                b.add(columns / width * width * DEPTH).write_bytes(0, width * DEPTH);
+            }
             while k < end {
                 let depth = DEPTH.min(end - k);
                 let mut i = 0;
@@ -307,8 +313,8 @@ mod tests {
         unsafe fn gather(&self, batch: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32) {
             assert!(k.1 <= DEPTH && j.1 <= width && width <= MAX_WIDTH);
             for i in 0..k.1 {
-                for lane in 0..width {
-                    let value = if lane < j.1 { number(self.0, batch, k.0 + i, j.0 + lane) } else { 0.0 };
+                for lane in 0..j.1 {
+                    let value = number(self.0, batch, k.0 + i, j.0 + lane);
                     // SAFETY: the test's products give room for `depth · width` values.
                     unsafe { to.add(i * width + lane).write(value) };
                 }

@@ -142,15 +142,18 @@ impl Pooling {
         first..last.max(first)
     }
 
-    /// What a sum over a window is divided by.
+    /// What a sum over a window is divided by: a product over the axes.
     fn divisor(&self, at: [usize; 3]) -> f64 {
+        (0..3).map(|axis| self.divisor_of(axis, at[axis])).product()
+    }
+
+    /// An axis' part of the divisor.
+    fn divisor_of(&self, axis: usize, at: usize) -> f64 {
         match self.mode {
             Mode::Greatest { .. } => 1.0,
-            Mode::Average { zeros: true } => self.window.iter().map(|extent| *extent as f64).product(),
+            Mode::Average { zeros: true } => self.window[axis] as f64,
             // A window wholly outside sums nothing: whatever it is divided by gives 0.
-            Mode::Average { zeros: false } => {
-                (0..3).map(|axis| self.taps(axis, at[axis]).0.len()).product::<usize>().max(1) as f64
-            }
+            Mode::Average { zeros: false } => self.taps(axis, at).0.len().max(1) as f64,
         }
     }
 

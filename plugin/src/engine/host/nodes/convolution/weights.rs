@@ -1,8 +1,11 @@
 //! The gradient with respect to the filter: for each group a product of the output's gradient, by places of all images and
 //! output channels, and the input, by places and (input channel, tap).
 
+use std::ops::Range;
+
 use super::Forward;
-use crate::engine::host::convolution::{Element, Layout};
+use super::direct::Direct;
+use crate::engine::host::convolution::{Element, Layout, Shape};
 use crate::engine::host::isa::Isa;
 use crate::engine::host::nodes::product::{DEPTH, Factor, Product, Sink};
 use crate::engine::host::nodes::view::Walk;
@@ -15,7 +18,10 @@ pub(super) struct Gradient(pub(super) Forward);
 
 impl Recipe for Gradient {
     fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
-        Box::new(Kernel::new(&self.0, threads))
+        match Direct::applies(&self.0.shape) {
+            true => Box::new(Direct::new(&self.0)),
+            false => Box::new(Kernel::new(&self.0, threads)),
+        }
     }
 }
 
@@ -51,12 +57,27 @@ impl Kernel {
     }
 }
 
-fn storage(element: Element) -> Storage {
+pub(super) fn storage(element: Element) -> Storage {
     match element {
         Element::F32 => Storage::F32,
         Element::F16 => Storage::F16,
         Element::BF16 => Storage::BF16,
     }
+}
+
+/// The place along an axis that a tap reads for an output, if it is inside of the image.
+pub(super) fn inside(shape: &Shape, axis: usize, output: usize, tap: usize) -> Option<usize> {
+    let place = output * shape.stride[axis] + tap * shape.dilation[axis];
+    place.checked_sub(shape.pad_before[axis]).filter(|place| *place < shape.input[axis])
+}
+
+/// Those of the columns of the output for which column `tap` of the filter reads inside of the image.
+pub(super) fn valid(shape: &Shape, tap: usize, columns: Range<usize>) -> Range<usize> {
+    let lead = tap * shape.dilation[2];
+    let low = shape.pad_before[2].saturating_sub(lead).div_ceil(shape.stride[2]);
+    let high = (shape.input[2] + shape.pad_before[2]).saturating_sub(lead).div_ceil(shape.stride[2]);
+    let low = low.clamp(columns.start, columns.end);
+    low..high.clamp(low, columns.end)
 }
 
 impl NodeKernel for Kernel {
@@ -95,17 +116,13 @@ impl Factor for Outputs<'_> {
             unsafe {
                 if channel == 1 && j.1 > 1 {
                     for i in 0..len {
-                        let to = std::slice::from_raw_parts_mut(to.add((at + i) * width), width);
-                        storage.load(*isa, self.dy, base + i * step, 1, &mut to[..j.1]);
-                        to[j.1..].fill(0.0);
+                        let to = std::slice::from_raw_parts_mut(to.add((at + i) * width), j.1);
+                        storage.load(*isa, self.dy, base + i * step, 1, to);
                     }
                 } else {
-                    for lane in 0..width {
+                    for lane in 0..j.1 {
                         let values = &mut values[..len];
-                        match lane < j.1 {
-                            true => storage.load(*isa, self.dy, base + lane * channel, step, values),
-                            false => values.fill(0.0),
-                        }
+                        storage.load(*isa, self.dy, base + lane * channel, step, values);
                         spread(values, to.add(at * width + lane), width);
                     }
                 }
@@ -130,37 +147,29 @@ impl Factor for Inputs<'_> {
         let (storage, [image, channel, strides @ ..]) = (storage(layout.element), layout.strides);
         let [oz, oh, ow] = shape.output;
         let [kt, kr, ks] = shape.kernel;
-        let inside = |axis: usize, place: usize, tap: usize| {
-            let at = place * shape.stride[axis] + tap * shape.dilation[axis];
-            at.checked_sub(shape.pad_before[axis]).filter(|at| *at < shape.input[axis])
-        };
         let mut values = [0f32; DEPTH];
-        for lane in 0..width {
+        for lane in 0..j.1 {
             // Column of the filter → channel and tap; a mirrored filter's taps are counted from its end.
-            let column = j.0 + lane.min(j.1 - 1);
+            let column = j.0 + lane;
             let tap = |axis: usize, tap: usize| if shape.flip { shape.kernel[axis] - 1 - tap } else { tap };
             let (c, rest) = (column / (kt * kr * ks), column % (kt * kr * ks));
             let [t, r, s] = [tap(0, rest / (kr * ks)), tap(1, rest / ks % kr), tap(2, rest % ks)];
-            // The columns of dy whose places are inside: stride·q + dilation·s - pad within the row.
-            let lead = s * shape.dilation[2];
-            let low = shape.pad_before[2].saturating_sub(lead).div_ceil(shape.stride[2]);
-            let high = (shape.input[2] + shape.pad_before[2]).saturating_sub(lead).div_ceil(shape.stride[2]);
             for_rows(k, ow, |row, first, at, len| {
                 let values = &mut values[..len];
                 let (p, rest) = (row % oh, row / oh);
                 let (z, n) = (rest % oz, rest / oz);
                 values.fill(0.0);
-                let (begin, end) = (low.clamp(first, first + len), high.clamp(first, first + len));
-                if let (Some(iz), Some(iy)) = (inside(0, z, t), inside(1, p, r))
-                    && lane < j.1
-                    && begin < end
+                let columns = valid(shape, s, first..first + len);
+                if let (Some(iz), Some(iy)) = (inside(shape, 0, z, t), inside(shape, 1, p, r))
+                    && !columns.is_empty()
                 {
-                    let ix = begin * shape.stride[2] + lead - shape.pad_before[2];
+                    let ix = columns.start * shape.stride[2] + s * shape.dilation[2] - shape.pad_before[2];
                     let channel = (group * shape.group_in() + c) * channel;
                     let offset = n * image + channel + iz * strides[0] + iy * strides[1] + ix * strides[2];
                     let step = shape.stride[2] * strides[2];
-                    // SAFETY: the places from `begin` to `end` lie inside of the image's row.
-                    unsafe { storage.load(*isa, self.x, offset, step, &mut values[begin - first..end - first]) };
+                    let values = &mut values[columns.start - first..columns.end - first];
+                    // SAFETY: the places of these columns lie inside of the image's row.
+                    unsafe { storage.load(*isa, self.x, offset, step, values) };
                 }
                 // SAFETY: `to` takes `width` values for each place.
                 unsafe { spread(values, to.add(at * width + lane), width) };

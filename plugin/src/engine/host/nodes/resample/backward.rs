@@ -115,6 +115,7 @@ impl Kernel {
         let windows = pooling.windows(2, w).start..pooling.windows(2, w + lanes - 1).end;
         for z in pooling.windows(0, d) {
             for y in pooling.windows(1, h) {
+                let of_row = pooling.divisor_of(0, z) * pooling.divisor_of(1, y);
                 for first in windows.clone().step_by(LANES) {
                     let count = LANES.min(windows.end - first);
                     let (small, at) = (&pooling.small, [n, c, z, y, first]);
@@ -140,7 +141,7 @@ impl Kernel {
                                 sums[place - w] += gradient;
                             }
                         } else {
-                            let gradient = gradient / pooling.divisor([z, y, first + i]);
+                            let gradient = gradient / (of_row * pooling.divisor_of(2, first + i));
                             sums[low - w..high - w].iter_mut().for_each(|sum| *sum += gradient);
                         }
                     }

@@ -1,6 +1,9 @@
 //! Pooling.
 
+use std::ops::Range;
+
 use super::{LANES, Mode, Pooling};
+use crate::engine::host::isa::{Isa, Kernel as IsaKernel, Simd};
 use crate::engine::host::nodes::NodeKernel;
 use crate::engine::host::threads::Pool;
 
@@ -62,6 +65,7 @@ impl NodeKernel for Kernel {
 
 /// What windows have come to so far, side by side.
 struct Lanes {
+    isa: Isa,
     values: [f64; LANES],
     indices: [i64; LANES],
     candidates: [f64; LANES],
@@ -70,39 +74,55 @@ struct Lanes {
 impl Lanes {
     fn new(mode: Mode) -> Lanes {
         let start = if mode.is_greatest() { f64::NEG_INFINITY } else { 0.0 };
-        Lanes { values: [start; LANES], indices: [-1; LANES], candidates: [0.0; LANES] }
+        Lanes { isa: Isa::best(), values: [start; LANES], indices: [-1; LANES], candidates: [0.0; LANES] }
     }
 
     /// Adds the candidates of these lanes.
-    fn add(&mut self, lanes: std::ops::Range<usize>) {
+    fn add(&mut self, lanes: Range<usize>) {
         for (value, candidate) in self.values[lanes.clone()].iter_mut().zip(&self.candidates[lanes]) {
             *value += candidate;
         }
     }
 
     /// Compares with the candidates of these lanes, whose indices are `first`, `first + step`, …
-    fn compare(&mut self, lanes: std::ops::Range<usize>, first: i64, step: i64) {
-        let mut index = first;
-        for lane in lanes {
-            let candidate = self.candidates[lane];
-            if candidate > self.values[lane] || (candidate.is_nan() && !self.values[lane].is_nan()) {
-                self.values[lane] = candidate;
-                self.indices[lane] = index;
-            } else if self.indices[lane] < 0 && candidate == f64::NEG_INFINITY && self.values[lane] == candidate {
-                // The first place of a window of nothing greater.
-                self.indices[lane] = index;
-            }
-            index += step;
-        }
+    fn compare(&mut self, lanes: Range<usize>, first: i64, step: i64) {
+        let (values, indices) = (&mut self.values[lanes.clone()], &mut self.indices[lanes.clone()]);
+        self.isa.run(Compare { values, indices, candidates: &self.candidates[lanes], first, step });
     }
 
     /// Compares with zeros around the image.
-    fn compare_zero(&mut self, lanes: std::ops::Range<usize>) {
+    fn compare_zero(&mut self, lanes: Range<usize>) {
         for lane in lanes {
             if 0.0 > self.values[lane] {
                 self.values[lane] = 0.0;
                 self.indices[lane] = -1;
             }
+        }
+    }
+}
+
+struct Compare<'a> {
+    values: &'a mut [f64],
+    indices: &'a mut [i64],
+    candidates: &'a [f64],
+    first: i64,
+    step: i64,
+}
+
+impl IsaKernel for Compare<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let mut place = self.first;
+        for ((value, index), candidate) in self.values.iter_mut().zip(self.indices).zip(self.candidates) {
+            let greater = *candidate > *value;
+            let first_nan = candidate.is_nan() & !value.is_nan();
+            // Minus infinity is no greater than what a window begins with, but has a place.
+            let first_of_all = (*index < 0) & (*candidate == f64::NEG_INFINITY) & (*value == f64::NEG_INFINITY);
+            let take = greater | first_nan | first_of_all;
+            *value = if take { *candidate } else { *value };
+            *index = if take { place } else { *index };
+            place += self.step;
         }
     }
 }
