@@ -74,6 +74,11 @@ impl<'a> Groups<'a> {
     }
 }
 
+/// All of these for small tensors, the first for large ones, which are there for how they are cut.
+pub(crate) fn types<'a, T>(types: &'a [T], dims: &[i64]) -> &'a [T] {
+    if dims.iter().product::<i64>() < 50_000 { types } else { &types[..1] }
+}
+
 /// What loops give for the gradients of a normalisation whose scale is shared by groups.
 pub(crate) struct Gradients {
     pub(crate) dx: Vec<f64>,
