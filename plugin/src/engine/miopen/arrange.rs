@@ -24,6 +24,13 @@ pub struct Arrangement {
     pub temporaries: Vec<usize>,
 }
 
+impl Arrangement {
+    /// Whether tensors are copied for convolutions.
+    pub fn copies(&self) -> bool {
+        self.tasks.iter().any(|task| matches!(task, Task::Map(map) if map.program.is_empty()))
+    }
+}
+
 /// One launch, or what MIOpen makes of it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Task {

@@ -29,6 +29,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
+use hipdnn_sdk_bindings::hipdnn::plugin::BehaviorNote;
 
 use self::arrange::{Arrangement, Wishes};
 use self::choose::supported;
@@ -53,6 +54,8 @@ pub const MIOPEN: Miopen = Miopen;
 struct MiopenGraph<'g> {
     graph: &'g Graph,
     stages: Vec<Stage>,
+    /// Tensors are copied into a layout that MIOpen takes, or out of one.
+    copies: bool,
     device: Arc<Device>,
     shared: Arc<Shared>,
 }
@@ -71,8 +74,8 @@ impl Engine for Miopen {
         let shared = Shared::get();
         let device = shared.devices().current().map_err(|error| Declined::Unavailable(error.to_string()))?;
         let stages = fuse::fuse(graph, lower::lower(graph)?);
-        let graph = MiopenGraph { graph, stages, device, shared };
-        graph.arrange(Wishes::default())?;
+        let mut graph = MiopenGraph { graph, stages, copies: false, device, shared };
+        graph.copies = graph.arrange(Wishes::default())?.copies();
         Ok(Box::new(graph))
     }
 }
@@ -94,10 +97,18 @@ impl MiopenGraph<'_> {
 
 impl Applicable for MiopenGraph<'_> {
     fn details(&self) -> EngineDetails {
+        let mut notes = vec![
+            BehaviorNote::RUNTIME_COMPILATION,
+            BehaviorNote::SUPPORTS_GRAPH_CAPTURE,
+            BehaviorNote::EXTERNAL_LIBRARY_DEPENDENCY,
+        ];
+        if self.copies {
+            notes.push(BehaviorNote::REQUIRES_LAYOUT_TRANSFORM);
+        }
         EngineDetails {
             engine_id: engine_id(&MIOPEN),
             knobs: Settings::describe(),
-            behavior_notes: Vec::new(),
+            behavior_notes: notes.into_iter().map(|note| note.0).collect(),
             name: Some(MIOPEN.name().to_string_lossy().into_owned()),
         }
     }
