@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hipdnn_schemas::{Graph, SdpaBackward};
 
-use super::forward::{BLOCK, load_columns, load_rows_padded, mask_scores, places};
+use super::forward::{BLOCK, Masking, Part, load_columns, load_rows, places};
 use super::multiply::{Gradient, Multiply, ROWS};
 use super::{Attention, Common, Lowering, Operand, Sight};
 use crate::engine::Declined;
@@ -240,17 +240,6 @@ struct Blocks<'a> {
     value_sum: &'a mut [f32],
 }
 
-/// A block of the scores: queries of a head, and keys.
-#[derive(Clone, Copy)]
-struct Part {
-    batch: usize,
-    head: usize,
-    query: usize,
-    queries: usize,
-    key: usize,
-    keys: usize,
-}
-
 impl Run<'_> {
     /// # Safety
     /// Nobody else has the worker's scratch memory while the blocks are used.
@@ -300,19 +289,18 @@ impl Run<'_> {
             self.share(&mut blocks, [batch, head, first], count);
         }
         blocks.slopes.fill(0.0);
-        let mut part = Part { batch, head, query: first, queries: count, key: 0, keys: 0 };
         let keys = sight.keys_of(first..first + count);
-        part.key = keys.start;
+        let mut part = Part { batch, head, query: first, queries: count, key: keys.start };
         while part.key < keys.end {
-            part.keys = BLOCK.min(keys.end - part.key);
+            let some = BLOCK.min(keys.end - part.key);
             // SAFETY: as above; the keys are within the sequence.
             unsafe {
-                self.load_keys(&mut blocks, batch, head / attention.share_k, part.key, part.keys);
-                self.slopes(&mut blocks, &sight, &part);
+                self.load_keys(&mut blocks, batch, head / attention.share_k, part.key, some);
+                self.slopes(&mut blocks, &sight, part, some);
                 let product = Multiply {
                     rows: count.next_multiple_of(ROWS),
                     columns: layout.columns,
-                    depth: part.keys,
+                    depth: some,
                     a: blocks.slopes.as_ptr(),
                     row: 1,
                     step: layout.width,
@@ -324,7 +312,7 @@ impl Run<'_> {
                 };
                 product.run(self.isa);
             }
-            part.key += part.keys;
+            part.key += some;
         }
         if keys.is_empty() {
             blocks.sum.fill(0.0);
@@ -362,11 +350,11 @@ impl Run<'_> {
                 let mut query = start.min(end);
                 while query < end {
                     let queries = BLOCK.min(end - query);
-                    let part = Part { batch, head, query, queries, key: first, keys };
+                    let part = Part { batch, head, query, queries, key: first };
                     // SAFETY: as above; the queries are within the sequence.
                     unsafe {
                         self.load_queries(&mut blocks, [batch, head, query], queries);
-                        self.slopes(&mut blocks, &sight, &part);
+                        self.slopes(&mut blocks, &sight, part, keys);
                         for (a, b, c, columns) in [
                             (&*blocks.slopes, &*blocks.q, &mut *blocks.sum, layout.columns),
                             (&*blocks.scores, &*blocks.d_o, &mut *blocks.value_sum, layout.value_columns),
@@ -417,8 +405,8 @@ impl Run<'_> {
         unsafe {
             load_columns(self.isa, &attention.q, q, at, [count, layout.width], blocks.q_columns);
             load_columns(self.isa, &work.d_o, d_o, at, [count, layout.width], blocks.do_columns);
-            load_rows_padded(self.isa, &attention.q, q, at, count, depths, blocks.q);
-            load_rows_padded(self.isa, &work.d_o, d_o, at, count, value_depths, blocks.d_o);
+            load_rows(self.isa, &attention.q, q, at, count, depths, blocks.q);
+            load_rows(self.isa, &work.d_o, d_o, at, count, value_depths, blocks.d_o);
         }
     }
 
@@ -433,8 +421,8 @@ impl Run<'_> {
         let (depths, value_depths) = ([attention.depth, layout.columns], [attention.value_depth, layout.value_columns]);
         // SAFETY: the caller's promise.
         unsafe {
-            load_rows_padded(self.isa, &attention.k, self.inputs[1], at, count, depths, blocks.k);
-            load_rows_padded(self.isa, &attention.v, self.inputs[2], at, count, value_depths, blocks.v);
+            load_rows(self.isa, &attention.k, self.inputs[1], at, count, depths, blocks.k);
+            load_rows(self.isa, &attention.v, self.inputs[2], at, count, value_depths, blocks.v);
         }
         let rows = count.next_multiple_of(ROWS);
         blocks.k[count * layout.columns..rows * layout.columns].fill(0.0);
@@ -472,11 +460,10 @@ impl Run<'_> {
     ///
     /// # Safety
     /// Queries and keys have been loaded; the mask and the statistics can be read; the shares are there.
-    unsafe fn slopes(&self, blocks: &mut Blocks<'_>, sight: &Sight, part: &Part) {
+    unsafe fn slopes(&self, blocks: &mut Blocks<'_>, sight: &Sight, part: Part, keys: usize) {
         let (work, layout) = (&self.kernel.work, &self.kernel.layout);
         let attention = &work.attention;
-        let rows = part.keys.next_multiple_of(ROWS);
-        let at = [part.batch, part.head, part.query];
+        let rows = keys.next_multiple_of(ROWS);
         // What no query has makes all powers 0.
         let (mut base, mut share) = ([f32::INFINITY; BLOCK], [0f32; BLOCK]);
         for row in 0..part.queries {
@@ -525,23 +512,12 @@ impl Run<'_> {
                 };
                 product.run(self.isa);
             }
-            let scores = &mut blocks.scores[..part.keys * layout.width];
-            mask_scores(
-                self.isa,
-                attention,
-                self.inputs[3],
-                sight,
-                self.scale,
-                at,
-                part.queries,
-                part.key,
-                layout.width,
-                scores,
-            );
+            let masking = Masking { attention, mask: self.inputs[3], sight, scale: self.scale };
+            masking.apply(self.isa, part, &mut blocks.scores[..keys * layout.width], layout.width);
         }
         let gradient = Gradient {
-            scores: &mut blocks.scores[..part.keys * layout.width],
-            slopes: &mut blocks.slopes[..part.keys * layout.width],
+            scores: &mut blocks.scores[..keys * layout.width],
+            slopes: &mut blocks.slopes[..keys * layout.width],
             base: &base[..layout.width],
             share: &share[..layout.width],
         };

@@ -146,7 +146,7 @@ impl Run<'_> {
         }
         // SAFETY: the caller's promise about lengths, queries, keys and values.
         let sight = unsafe {
-            self.transpose(&attention.q, self.inputs[0], [batch, head, first], count, q);
+            load_columns(self.isa, &attention.q, self.inputs[0], [batch, head, first], [count, width], q);
             attention.sight(batch, [self.inputs[5], self.inputs[6]])
         };
         scores.fill(0.0);
@@ -158,9 +158,10 @@ impl Run<'_> {
             // SAFETY: the caller's promise; the keys are within the sequence.
             unsafe {
                 let (shared_k, shared_v) = (head / attention.share_k, head / attention.share_v);
-                load_rows(self.isa, &attention.k, self.inputs[1], [batch, shared_k, key], some, attention.depth, k);
+                let depths = [attention.depth; 2];
+                load_rows(self.isa, &attention.k, self.inputs[1], [batch, shared_k, key], some, depths, k);
                 k[some * attention.depth..rows * attention.depth].fill(0.0);
-                load_rows_padded(
+                load_rows(
                     self.isa,
                     &attention.v,
                     self.inputs[2],
@@ -183,7 +184,9 @@ impl Run<'_> {
                     add: false,
                 };
                 product.run(self.isa);
-                self.mask(&sight, [batch, head, first], count, key, &mut scores[..some * width]);
+                let part = Part { batch, head, query: first, queries: count, key };
+                let masking = Masking { attention, mask: self.inputs[3], sight: &sight, scale: self.scale };
+                masking.apply(self.isa, part, &mut scores[..some * width], width);
             }
             let step = Softmax {
                 scores: &mut scores[..some * width],
@@ -247,63 +250,13 @@ impl Run<'_> {
             unsafe { operand.storage.store(self.isa, &[value], self.outputs[index], at, 1) };
         }
     }
-
-    /// Loads rows as columns, with zeros for those that are missing.
-    ///
-    /// # Safety
-    /// The rows can be read.
-    unsafe fn transpose(&self, operand: &Operand, base: *const u8, at: [usize; 3], count: usize, to: &mut [f32]) {
-        let width = self.kernel.layout.width;
-        // SAFETY: the caller's promise.
-        unsafe { load_columns(self.isa, operand, base, at, [count, width], to) };
-    }
-
-    /// Scales scores, adds the mask, and takes out what is not seen.
-    ///
-    /// # Safety
-    /// The mask of these queries and keys can be read.
-    unsafe fn mask(&self, sight: &Sight, at: [usize; 3], count: usize, key: usize, scores: &mut [f32]) {
-        let attention = &self.kernel.work.attention;
-        // SAFETY: the caller's promise.
-        unsafe {
-            mask_scores(
-                self.isa,
-                attention,
-                self.inputs[3],
-                sight,
-                self.scale,
-                at,
-                count,
-                key,
-                self.kernel.layout.width,
-                scores,
-            );
-        }
-    }
 }
 
-/// Loads `count` rows of `depth` elements, side by side.
+/// Loads `count` rows of `depth` elements, each followed by zeros up to `columns`.
 ///
 /// # Safety
 /// The rows can be read.
 pub(super) unsafe fn load_rows(
-    isa: Isa,
-    operand: &Operand,
-    base: *const u8,
-    at: [usize; 3],
-    count: usize,
-    depth: usize,
-    to: &mut [f32],
-) {
-    // SAFETY: the caller's promise.
-    unsafe { load_rows_padded(isa, operand, base, at, count, [depth, depth], to) };
-}
-
-/// Loads rows, each followed by zeros up to `columns`.
-///
-/// # Safety
-/// The rows can be read.
-pub(super) unsafe fn load_rows_padded(
     isa: Isa,
     operand: &Operand,
     base: *const u8,
@@ -352,39 +305,48 @@ pub(super) unsafe fn load_columns(
     }
 }
 
-/// Scales scores of `count` queries from `first` on (columns) with keys from `key` on (rows), adds the mask, and makes
-/// what is not seen -∞.
-///
-/// # Safety
-/// The mask of these queries and keys can be read.
-#[expect(clippy::too_many_arguments, reason = "a step of two kernels with all that they know")]
-pub(super) unsafe fn mask_scores(
-    isa: Isa,
-    attention: &Attention,
-    base: *const u8,
-    sight: &Sight,
-    scale: f32,
-    [batch, head, first]: [usize; 3],
-    count: usize,
-    key: usize,
-    width: usize,
-    scores: &mut [f32],
-) {
-    let mut bias = [0f32; BLOCK];
-    for (row, scores) in scores.chunks_exact_mut(width).enumerate() {
-        let key = key + row;
-        if let Some(mask) = &attention.mask {
-            let at = mask.at(batch, head, first) + key * mask.strides[3];
-            // SAFETY: the caller's promise.
-            unsafe { mask.storage.load(isa, base, at, mask.strides[2], &mut bias[..count]) };
+/// A block of the scores: queries of a head, and keys from one on.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) batch: usize,
+    pub(super) head: usize,
+    pub(super) query: usize,
+    pub(super) queries: usize,
+    pub(super) key: usize,
+}
+
+/// What scores become before the softmax.
+pub(super) struct Masking<'a> {
+    pub(super) attention: &'a Attention,
+    /// The mask's memory.
+    pub(super) mask: *const u8,
+    pub(super) sight: &'a Sight,
+    pub(super) scale: f32,
+}
+
+impl Masking<'_> {
+    /// Scales scores, adds the mask, and makes what is not seen -∞; the queries of a key are side by side, up to `width`.
+    ///
+    /// # Safety
+    /// The mask of these queries and keys can be read.
+    pub(super) unsafe fn apply(&self, isa: Isa, part: Part, scores: &mut [f32], width: usize) {
+        let Part { batch, head, query: first, queries: count, key } = part;
+        let mut bias = [0f32; BLOCK];
+        for (row, scores) in scores.chunks_exact_mut(width).enumerate() {
+            let key = key + row;
+            if let Some(mask) = &self.attention.mask {
+                let at = mask.at(batch, head, first) + key * mask.strides[3];
+                // SAFETY: the caller's promise.
+                unsafe { mask.storage.load(isa, self.mask, at, mask.strides[2], &mut bias[..count]) };
+            }
+            for (score, bias) in scores.iter_mut().zip(&bias) {
+                *score = *score * self.scale + bias;
+            }
+            let seen = self.sight.queries_of(key);
+            let place = |query: usize| query.clamp(first, first + count) - first;
+            let (start, end) = (place(seen.start), place(seen.end));
+            scores[..start].fill(f32::NEG_INFINITY);
+            scores[end.max(start)..].fill(f32::NEG_INFINITY);
         }
-        for (score, bias) in scores.iter_mut().zip(&bias) {
-            *score = *score * scale + bias;
-        }
-        let seen = sight.queries_of(key);
-        let (start, end) =
-            (seen.start.clamp(first, first + count) - first, seen.end.clamp(first, first + count) - first);
-        scores[..start].fill(f32::NEG_INFINITY);
-        scores[end.max(start)..].fill(f32::NEG_INFINITY);
     }
 }
