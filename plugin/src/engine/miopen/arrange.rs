@@ -611,7 +611,7 @@ impl Arranger<'_> {
             slots.insert(node.output, inputs.len() + program.len());
             program.push(Op::Pointwise { mode: node.mode, parameters: node.parameters, operands });
         }
-        let stored = self.chain_result(output);
+        let stored = self.chain_result(chain);
         let numbers: Vec<String> = chain.nodes().iter().map(|node| node.node.to_string()).collect();
         let purpose = format!("compute node {}", numbers.join(", "));
         let (output, view) = (stored.value, stored.view);
@@ -619,7 +619,8 @@ impl Arranger<'_> {
     }
 
     /// Where the result of a chain goes.
-    fn chain_result(&mut self, output: &Tensor) -> Stored {
+    fn chain_result(&mut self, chain: &Chain) -> Stored {
+        let output = self.graph.tensor(chain.output());
         if !output.is_virtual() {
             return Stored { value: Value::Tensor(output.uid()), view: view(output) };
         }
@@ -632,11 +633,40 @@ impl Arranger<'_> {
             true => last,
             false => Layout::ChannelsFirst.strides(output.dims()),
         };
-        let view = View { data_type: output.data_type(), strides, offset: 0 };
-        let stored = Stored { value: self.temporary(output.elements(), output.data_type()), view };
+        let data_type = self.type_for_convolutions(chain).unwrap_or(output.data_type());
+        let view = View { data_type, strides, offset: 0 };
+        let stored = Stored { value: self.temporary(output.elements(), data_type), view };
         self.stored.insert(output.uid(), stored.clone());
         stored
     }
+
+    /// The 16-bit type that a float intermediate may have instead, because everything else has that type: what the chain
+    /// reads, and what else the convolutions read that alone read the intermediate.
+    fn type_for_convolutions(&self, chain: &Chain) -> Option<DataType> {
+        let output = self.graph.tensor(chain.output());
+        let is_memory = |uid: &TensorUid| matches!(self.kind(*uid), Kind::Memory(_));
+        let mut read = chain.inputs().iter().filter(|uid| is_memory(uid)).map(|uid| self.data_type(*uid));
+        let data_type = read.next().filter(|t| matches!(t, DataType::Half | DataType::BFloat16))?;
+        let is_wanted = |reader: &usize| match &self.stages[*reader] {
+            Stage::Convolution(work) => work
+                .inputs()
+                .iter()
+                .all(|uid| *uid == output.uid() || (is_given(self.graph, *uid) && self.data_type(*uid) == data_type)),
+            Stage::Chain(_) => false,
+        };
+        let readers = self.readers.get(&output.uid())?;
+        let may_be_narrow = output.data_type() == DataType::Float
+            && !self.wishes.strict_fp32
+            && read.all(|t| t == data_type)
+            && chain.nodes().iter().all(|node| keeps_range(node.mode))
+            && readers.iter().all(is_wanted);
+        may_be_narrow.then_some(data_type)
+    }
+}
+
+/// Whether a tensor is one that the caller gives.
+fn is_given(graph: &Graph, uid: TensorUid) -> bool {
+    graph.producer(uid).is_none()
 }
 
 /// What MIOpen's kernels take for granted of a tensor's address, in bytes: they load 16-bit elements in pairs.

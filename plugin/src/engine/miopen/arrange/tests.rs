@@ -338,6 +338,16 @@ fn copies_are_made_where_they_are_needed_only() {
     };
     let result = || TensorDef::new(3, H, &[2, 4, 7, 7]);
     let bias = || TensorDef::new(4, H, &[1, 4, 1, 1]);
+    // The convolution's input is computed from tensor 7.
+    let before = || {
+        let mut case = Case::new(|t, _| {
+            t[0].is_virtual = true;
+            t[0].data_type = F;
+        });
+        case = case.tensor(TensorDef::new(7, H, &[2, 4, 9, 9])).relu(7, 0);
+        case.graph.def_mut().nodes.rotate_right(1);
+        case
+    };
     let cases: Vec<(&str, Case, &[&str])> = vec![
         ("plain", Case::new(|_, _| ()), &["Half 0 1 > 2"]),
         ("channels last", Case::new(|t, _| t.iter_mut().for_each(last)), &["Half last 0 1 > 2"]),
@@ -432,6 +442,12 @@ fn copies_are_made_where_they_are_needed_only() {
                 .relu(5, 3)
                 .relu(5, 6),
             &["Half 0 1 > t0", "compute t0 > t0", "compute t0 > 3", "compute t0 > 6"],
+        ),
+        ("a float intermediate before a convolution", before(), &["compute 7 > t0", "Half t0 1 > 2"]),
+        (
+            "a float intermediate before a convolution, strictly",
+            before().strict(),
+            &["compute 7 > t0", "copy 1 > t1", "Float t0 t1 > t2", "copy t2 > 2"],
         ),
         (
             "the result is seen and used",
