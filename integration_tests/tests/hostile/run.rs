@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::c_void;
 
-use hipdnn_schemas::{Graph, Operation, Tensor, TensorUid};
+use hipdnn_schemas::{Graph, Operation, PointwiseMode, Tensor, TensorUid};
 
 use crate::guarded::{Guarded, Place, Put};
 use crate::random::Random;
@@ -29,6 +29,8 @@ pub(crate) struct Prepared<'g> {
     tensors: Vec<(&'g Tensor, Put, bool)>,
     /// Uid and address of each, in the order of the graph.
     pub(crate) pack: Vec<(i64, *mut c_void)>,
+    /// The entries of the pack that no engine can do without.
+    pub(crate) essential: Vec<usize>,
     workspace: Put,
     /// Null if none is needed.
     pub(crate) workspace_address: *mut c_void,
@@ -81,7 +83,9 @@ impl Memory {
         let workspace = self.workspace.put(workspace_bytes, place, &[0xff; 64]);
         let address = self.workspace.address(workspace);
         let workspace_address = if workspace_bytes == 0 { std::ptr::null_mut() } else { address };
-        Some(Prepared { tensors, pack, workspace, workspace_address })
+        let essential = essential(graph);
+        let essential = (0..pack.len()).filter(|at| essential.contains(&TensorUid(pack[*at].0))).collect();
+        Some(Prepared { tensors, pack, essential, workspace, workspace_address })
     }
 
     /// What must hold after any run, successful or not: nothing beside the outputs' elements and the workspace changed.
@@ -107,12 +111,23 @@ impl Memory {
     }
 }
 
-/// Tensors of the pack with whether they are written: what is not virtual and has no value, and takes part.
+/// Tensors of the pack with whether they are written: what is not virtual and has no value, and takes part in what the
+/// caller gets to see. Engines leave the rest out.
 fn supplied(graph: &Graph) -> Vec<(&Tensor, bool)> {
+    let mut wanted = vec![false; graph.nodes().len()];
+    for (index, node) in graph.nodes().iter().enumerate().rev() {
+        wanted[index] =
+            node.operation.outputs().into_iter().any(|uid| {
+                !graph.tensor(uid).is_virtual() || graph.consumers(uid).iter().any(|reader| wanted[*reader])
+            });
+    }
     let mut seen = HashSet::new();
     let mut needed = Vec::new();
-    for node in graph.nodes() {
-        for uid in node.operation.inputs().into_iter().chain(node.operation.outputs()) {
+    for (node, _) in graph.nodes().iter().zip(wanted).filter(|(_, is_wanted)| *is_wanted) {
+        // Of the operand of gen_index only the extents matter.
+        let is_read = !matches!(&node.operation, Operation::Pointwise(p) if p.mode == PointwiseMode::GenIndex);
+        let inputs = node.operation.inputs().into_iter().filter(|_| is_read);
+        for uid in inputs.chain(node.operation.outputs()) {
             let tensor = graph.tensor(uid);
             if seen.insert(uid) && !tensor.is_virtual() && tensor.value().is_none() {
                 needed.push((tensor, graph.producer(uid).is_some()));
@@ -120,6 +135,26 @@ fn supplied(graph: &Graph) -> Vec<(&Tensor, bool)> {
         }
     }
     needed
+}
+
+/// Results, and operands of operations that have no use for fewer: others have some that stand for each other.
+fn essential(graph: &Graph) -> HashSet<TensorUid> {
+    let mut essential = HashSet::new();
+    for node in graph.nodes() {
+        essential.extend(node.operation.outputs());
+        let operation = &node.operation;
+        if matches!(
+            operation,
+            Operation::ConvolutionFwd(_)
+                | Operation::ConvolutionBwd(_)
+                | Operation::ConvolutionWrw(_)
+                | Operation::Pointwise(_)
+                | Operation::Matmul(_)
+        ) {
+            essential.extend(operation.inputs());
+        }
+    }
+    essential
 }
 
 /// About how many multiplications a graph takes; `None` for numbers beyond counting.

@@ -211,9 +211,9 @@ impl ThroughBackend {
         }
 
         let mut pack = prepared.pack.clone();
-        let must_succeed = !random.once_in(8);
+        let must_succeed = prepared.essential.is_empty() || !random.once_in(8);
         if !must_succeed {
-            pack.swap_remove(random.below(pack.len()));
+            pack.swap_remove(prepared.essential[random.below(prepared.essential.len())]);
         }
         let variant = Descriptor::new(self.api, DescriptorType::VARIANT_PACK_DESCRIPTOR)?;
         let (uids, pointers): (Vec<i64>, Vec<_>) = pack.into_iter().unzip();

@@ -223,12 +223,12 @@ impl ThroughPlugin {
         let mut must_succeed = true;
         match random.below(12) {
             // Some tensor is missing, or its memory is.
-            0 if !pack.is_empty() => {
-                pack.swap_remove(random.below(pack.len()));
+            0 if !prepared.essential.is_empty() => {
+                pack.swap_remove(prepared.essential[random.below(prepared.essential.len())]);
                 must_succeed = false;
             }
-            1 if !pack.is_empty() => {
-                let at = random.below(pack.len());
+            1 if !prepared.essential.is_empty() => {
+                let at = prepared.essential[random.below(prepared.essential.len())];
                 pack[at].ptr = null_mut();
                 must_succeed = false;
             }
