@@ -304,6 +304,10 @@ impl Arithmetic {
             return self.within(value, 0.0, (2.0 * ulps).max(2.0));
         }
         let (low, high) = (f(x.low()), f(x.high()));
+        // Outside of the function's domain at one end: nobody knows whether NaN is right.
+        if low.is_nan() || high.is_nan() {
+            return Number::any();
+        }
         let error = (high - value).abs().max((value - low).abs());
         if error.is_nan() { Number::any() } else { self.within(value, error, 2.0 * ulps) }
     }

@@ -179,7 +179,7 @@ impl Growth {
         let item = self.random.pick(&self.items).clone();
         if !is_float(item.data_type) {
             // Narrow and integer results are read by few: by conversions, and by what belongs to them.
-            if self.random.one_in(2) && item.data_type.bits().is_some_and(|bits| bits >= 8) {
+            if self.random.one_in(if item.data_type == DataType::Boolean { 2 } else { 12 }) {
                 let out = self.output(&item.dims, false);
                 self.node(Operation::Pointwise(Pointwise::unary(PointwiseMode::Identity, item.uid, out)));
             }

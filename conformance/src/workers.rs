@@ -3,7 +3,9 @@
 //! The parent writes one job a line, the worker answers with one line of JSON. Whatever else a plugin prints is passed over.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Mutex;
@@ -210,6 +212,20 @@ pub fn shrink(target: &Target, case: &Case) -> Result<(GraphDef, String), String
     }
 }
 
+/// A command that starts this program as it was started: perhaps by a dynamic loader of its own, whose arguments stand
+/// before the program's in the kernel's record.
+fn this_program() -> Result<Command, String> {
+    let started = std::env::current_exe().map_err(|problem| problem.to_string())?;
+    let record = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words: Vec<&[u8]> = record.split(|byte| *byte == 0).collect();
+    // The record ends in a NUL, which leaves an empty word.
+    let own = std::env::args_os().count().saturating_sub(1) + 1;
+    let before = words.get(1..words.len().saturating_sub(own)).unwrap_or_default();
+    let mut command = Command::new(started);
+    command.args(before.iter().map(|word| OsStr::from_bytes(word)));
+    Ok(command)
+}
+
 /// A process that runs jobs, one at a time.
 struct Worker {
     child: Child,
@@ -219,8 +235,7 @@ struct Worker {
 
 impl Worker {
     fn start(target: &Target) -> Result<Worker, String> {
-        let program = std::env::current_exe().map_err(|problem| problem.to_string())?;
-        let mut command = Command::new(program);
+        let mut command = this_program()?;
         command.arg(WORKER).arg("--plugin").arg(&target.plugin).arg("--engine").arg(&target.engine);
         command.arg("--memory").arg(if target.on_host { "host" } else { "device" });
         if target.on_host {

@@ -40,13 +40,8 @@ fn reduce(arithmetic: Arithmetic, mode: ReductionMode, group: &[Number]) -> Resu
         }
         ReductionMode::Norm2 => {
             group.iter().for_each(|x| sum.push_product(*x, *x));
-            let sum = sum.finish();
-            let sum = if sum.low() < 0.0 && sum.value >= 0.0 {
-                Number::hull(Number::exact(0.0), Number::exact(sum.high()))
-            } else {
-                sum
-            };
-            arithmetic.monotone(sum, ulp::SQRT, f64::sqrt)
+            // A sum of squares is not below zero, whatever its bound says.
+            arithmetic.monotone(sum.finish(), ulp::SQRT, |sum| if sum < 0.0 { 0.0 } else { sum.sqrt() })
         }
         ReductionMode::Mul => product(arithmetic, group.iter().copied()),
         ReductionMode::MulNoZeros => {
