@@ -372,7 +372,10 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContext(
             unsafe { (bytes(engine_config, "engine_config")?, bytes(op_graph, "op_graph")?) };
         let plan = HANDLES.with(key(handle), |handle| {
             let (config, graph) = (config(config_bytes)?, graph(graph_bytes)?);
-            handle.applicable(config.engine_id, &graph)?.plan(&config)
+            let plan = handle.applicable(config.engine_id, &graph)?.plan(&config)?;
+            // The stream that the handle has is most likely the one that it executes on.
+            plan.make_ready(handle.stream.load(Ordering::Relaxed));
+            Ok(plan)
         })?;
         out.set(opaque(CONTEXTS.insert(Context { plan })?));
         Ok(())

@@ -62,6 +62,9 @@ pub trait Plan: Send + Sync {
     /// Bytes of workspace that an execution needs.
     fn workspace_bytes(&self) -> usize;
 
+    /// Does ahead what the first execution on a stream would have to do. Failing costs nothing but that time.
+    fn make_ready(&self, _stream: *mut c_void) {}
+
     /// Runs the graph.
     ///
     /// # Safety

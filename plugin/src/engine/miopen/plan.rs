@@ -503,6 +503,14 @@ impl Plan for MiopenPlan {
         self.choices.workspace_bytes()
     }
 
+    fn make_ready(&self, stream: *mut c_void) {
+        for Chosen { prepared, .. } in &self.choices.convolutions {
+            if let Err(error) = prepared.make_ready(stream) {
+                log::info!("left to the first execution: {error}");
+            }
+        }
+    }
+
     unsafe fn execute(&self, stream: *mut c_void, workspace: *mut u8, pack: &[DeviceBuffer]) -> Result<(), Error> {
         let bytes = self.workspace_bytes();
         if bytes > 0 && (workspace.is_null() || !workspace.addr().is_multiple_of(WORKSPACE_ALIGNMENT)) {
