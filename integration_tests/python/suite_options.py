@@ -32,6 +32,7 @@ def body(runner: Runner) -> None:
     runner.case("ONNX Runtime's own profile agrees with the report", profile)
     runner.case("a report that can't be written is an error", unwritable_report)
     runner.case("the graphs of claimed nodes are written, those of dynamic shapes as they turn up", dumped_graphs)
+    runner.case("the program reads, explains, runs and times them", dumped_graphs_are_of_use)
     runner.case("a directory for graphs that can't be made is an error", no_directory_for_graphs)
     runner.case("a missing backend library is an error that says where it was looked for", missing_backend)
     runner.case("a backend without an engine leaves everything to the CPU provider", no_engine)
@@ -159,6 +160,27 @@ def dumped_graphs() -> None:
         dynamic.run(FEEDS)
         wanted = ["the_conv.1x3x8x8.hipdnn.bin", "the_conv.2x3x5x6.hipdnn.bin"]
         check(names_in(graphs) == wanted, f"dynamic shapes left {names_in(graphs)}, wanted {wanted}")
+
+
+def dumped_graphs_are_of_use() -> None:
+    prefix = os.environ.get("DIST_PREFIX")
+    if not prefix:
+        raise Skip("DIST_PREFIX names no directory with the installed layout")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HIPDNN_")}
+    with tempfile.TemporaryDirectory() as directory:
+        provider.Session(conv_model(), {"dump_graphs": directory})
+        graph = str(Path(directory) / "the_conv.hipdnn.bin")
+        for arguments, wanted in [
+            (["inspect", graph], ["ConvolutionFwd", "[1,3,8,8]", "pre_padding [1,1]"]),
+            (["explain", graph], ["HOST_RS_ENGINE", "takes it", "plan: "]),
+            (["run", graph, "--against", "reference"], ["all within their bounds"]),
+            (["bench", graph, "--seconds", "0.1"], ["| HOST_RS_ENGINE |"]),
+        ]:
+            outcome = subprocess.run([f"{prefix}/bin/hipdnn-rs", *arguments], env=environment, stdin=subprocess.DEVNULL,
+                                     capture_output=True, text=True, timeout=300)
+            output = succeeds(outcome)
+            for part in wanted:
+                check(part in output, f"{arguments[0]} does not say {part!r}: {output}")
 
 
 def names_in(directory: Path) -> list[str]:

@@ -34,6 +34,9 @@ pub(crate) fn release() -> PathBuf {
 /// The packages whose libraries are shipped.
 pub(crate) const LIBRARIES: [&str; 3] = ["hipdnn-rs-plugin", "hipdnn-rs-backend", "hipdnn-rs-ep"];
 
+/// The package of the program that is shipped with them.
+const PROGRAM: &str = "hipdnn-cli";
+
 /// A cargo command in the root of the work tree, by the cargo that started this program.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -41,11 +44,11 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Builds the three shipped libraries with optimisation.
+/// Builds the shipped libraries and the program with optimisation.
 pub(crate) fn build_release() -> Result<()> {
     let mut command = cargo();
     command.args(["build", "--release", "--quiet"]);
-    for package in LIBRARIES {
+    for package in LIBRARIES.into_iter().chain([PROGRAM]) {
         command.args(["--package", package]);
     }
     process::run(&mut command, "the release build")
