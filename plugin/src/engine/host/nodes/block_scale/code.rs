@@ -116,9 +116,10 @@ impl Code {
         let code = if exponent > 126 {
             self.largest
         } else {
-            // Steps of the number's last bit: the product is exact, so that this is the only rounding. A carry out of the
-            // fraction goes where it belongs, as the fields lie beside each other.
-            let steps = (magnitude * power(fraction - exponent)).round_ties_even() as i32;
+            // Steps of the number's last bit: the product is exact, at most 16, and the sum with 2²³ has whole numbers as its
+            // last bits, so that this is the only rounding. A carry out of the fraction goes where it belongs, as the fields
+            // lie beside each other.
+            let steps = ((magnitude * power(fraction - exponent) + 8_388_608.0).to_bits() & 0x7F_FFFF) as i32;
             let code = ((exponent + self.bias - 1) << fraction) + steps;
             code.min(i32::from(self.largest)) as u8
         };
