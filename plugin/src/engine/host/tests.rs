@@ -588,6 +588,32 @@ fn intermediates_share_the_workspace_by_their_lifetime() {
 }
 
 #[test]
+fn a_residual_gives_its_place_to_the_result() {
+    let v = |uid| tensor(uid, Float, Y).intermediate();
+    let mut tensors = start(Float);
+    tensors.extend([tensor(3, Float, Y), v(4), v(5), tensor(6, Float, Y)]);
+    let nodes = vec![unary(Mode::Neg, 3, 4), conv(0, 1, 2, 1), binary(Mode::Add, 2, 4, 5), binary(Mode::Div, 5, 3, 6)];
+    let graph = build(&tensors, nodes);
+    let blueprint = blueprint(&graph, &settings(2));
+    let text = blueprint.to_string();
+    for line in ["tensor 4 (workspace + 0)\n", "-> tensor 5 (workspace + 0)", "tensor 5 (workspace + 0), tensor 3 ->"] {
+        assert!(text.contains(line), "{line} is missing in {text}");
+    }
+    let memory = memory(&graph, 3);
+    let plan = HostPlan::new(blueprint, 2, Resources::get()).unwrap();
+    execute(&plan, &pack(&memory)).unwrap();
+    let got = memory[&TensorUid(6)].values();
+    let again = HostPlan::new(self::blueprint(&graph, &Settings { fuse: false, ..settings(2) }), 2, Resources::get());
+    execute(&again.unwrap(), &pack(&memory)).unwrap();
+    // Sums of 45 products below 4 and a residual, divided by the residual's own operand: a few roundings of each.
+    let operand = memory[&TensorUid(3)].values();
+    for (i, (got, want)) in got.iter().zip(memory[&TensorUid(6)].values()).enumerate() {
+        let bound = 50.0 * unit(Float) * 182.0 / operand[i].abs();
+        assert!((got - want).abs() <= bound, "place {i}: {got}, wanted {want}");
+    }
+}
+
+#[test]
 fn many_buffers_find_their_addresses_in_the_workspace() {
     // A sum of 40 inputs: more addresses than fit the stack.
     let mut tensors: Vec<_> = (0..41).map(|uid| tensor(uid, Float, &[7])).collect();
@@ -822,6 +848,8 @@ fn settings_are_read_strictly() {
             Err("knob hipdnn_rs.host.threads: wanted a whole number, came String(\"3\")"),
         ),
         ("hipdnn_rs.host.winograd", KnobValue::Int(2), Err("knob hipdnn_rs.host.winograd: wanted 0 to 1, came 2")),
+        ("hipdnn_rs.host.fuse", KnobValue::Int(0), Ok(())),
+        ("hipdnn_rs.host.fuse", KnobValue::Int(2), Err("knob hipdnn_rs.host.fuse: wanted 0 to 1, came 2")),
         ("global.deterministic", KnobValue::Int(7), Err("knob global.deterministic: wanted 0 to 1, came 7")),
         (
             "global.workspace_size_limit",

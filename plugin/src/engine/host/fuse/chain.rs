@@ -51,7 +51,6 @@ pub(super) fn apply(
         }
         break;
     }
-    let end_of_pass = end.clone();
     notes.extend(refused.iter().map(|(producer, reason)| Note {
         rule: Rule::Chain,
         nodes: vec![*producer, last],
@@ -64,7 +63,7 @@ pub(super) fn apply(
     for uid in inputs(&pass) {
         let Some(producer) = graph.producer(uid) else { continue };
         let Some(Work::Matmul(work)) = &works[producer] else { continue };
-        let fit = match fits(graph, readers, &group, uid, &end_of_pass, work.domain) {
+        let fit = match fits(graph, readers, &group, uid, end, work.domain) {
             Ok(()) if work.epilogue.is_some() => Err("the product has an epilogue already"),
             // The product, and its two factors among the inputs.
             Ok(()) if pass.inputs.len() + 1 > nodes::MAX_INPUTS => Err("the product has no room for more operands"),

@@ -17,6 +17,9 @@ use crate::engine::{Declined, NodeLabel};
 /// The most classes of places that have taps: each is a plan of its own.
 const CLASSES: u128 = 4096;
 
+/// The most rows and columns of all these plans, which make tables of them.
+const ROWS: u128 = 1 << 25;
+
 /// Elements that are zeroed together.
 const ZEROS: usize = 16 * 1024;
 
@@ -90,6 +93,13 @@ impl Gradient {
             return Err(Declined::Size { node: NodeLabel::of(graph, index), what, came: count, most: CLASSES });
         }
         let classes = [0, 1, 2].map(|axis| classes(&forward.shape, axis));
+        let parts: u128 = classes.iter().map(|classes| classes.len() as u128).product();
+        let rows_of = |axis: usize| parts / (classes[axis].len() as u128).max(1) * forward.shape.input[axis] as u128;
+        let rows = rows_of(0) + rows_of(1) + rows_of(2);
+        if rows > ROWS {
+            let what = "rows and columns of all places modulo the stride";
+            return Err(Declined::Size { node: NodeLabel::of(graph, index), what, came: rows, most: ROWS });
+        }
         Ok(Gradient { forward, classes })
     }
 }

@@ -37,7 +37,8 @@ impl NodeKernel for Kernel {
         let [depth, height, width] = pooling.output;
         let channels = if pooling.along_channels() { 1 } else { pooling.channels };
         let rows = pooling.batch * channels * depth * height;
-        let of_row = width * (pooling.channels / channels) * pooling.window.iter().product::<usize>();
+        let taps: usize = (0..3).map(|axis| pooling.window[axis].min(pooling.input[axis])).product();
+        let of_row = width * (pooling.channels / channels) * taps;
         let group = (16 * 1024 / of_row.max(1)).max(1);
         pool.run(rows.div_ceil(group), &|unit| {
             for row in unit * group..((unit + 1) * group).min(rows) {
@@ -65,6 +66,7 @@ impl NodeKernel for Kernel {
 
 /// What windows have come to so far, side by side.
 struct Lanes {
+    mode: Mode,
     isa: Isa,
     values: [f64; LANES],
     indices: [i64; LANES],
@@ -74,24 +76,25 @@ struct Lanes {
 impl Lanes {
     fn new(mode: Mode) -> Lanes {
         let start = if mode.is_greatest() { f64::NEG_INFINITY } else { 0.0 };
-        Lanes { isa: Isa::best(), values: [start; LANES], indices: [-1; LANES], candidates: [0.0; LANES] }
+        Lanes { mode, isa: Isa::best(), values: [start; LANES], indices: [-1; LANES], candidates: [0.0; LANES] }
     }
 
-    /// Adds the candidates of these lanes.
-    fn add(&mut self, lanes: Range<usize>) {
-        for (value, candidate) in self.values[lanes.clone()].iter_mut().zip(&self.candidates[lanes]) {
-            *value += candidate;
+    /// Combines with the candidates of these lanes, whose indices are `first`, `first + step`, …
+    fn take(&mut self, lanes: Range<usize>, first: i64, step: i64) {
+        let (values, candidates) = (&mut self.values[lanes.clone()], &self.candidates[lanes.clone()]);
+        if self.mode.is_greatest() {
+            let indices = &mut self.indices[lanes];
+            self.isa.run(Compare { values, indices, candidates, first, step });
+        } else {
+            values.iter_mut().zip(candidates).for_each(|(value, candidate)| *value += candidate);
         }
     }
 
-    /// Compares with the candidates of these lanes, whose indices are `first`, `first + step`, …
-    fn compare(&mut self, lanes: Range<usize>, first: i64, step: i64) {
-        let (values, indices) = (&mut self.values[lanes.clone()], &mut self.indices[lanes.clone()]);
-        self.isa.run(Compare { values, indices, candidates: &self.candidates[lanes], first, step });
-    }
-
-    /// Compares with zeros around the image.
-    fn compare_zero(&mut self, lanes: Range<usize>) {
+    /// Combines with what is around the image.
+    fn outside(&mut self, lanes: Range<usize>) {
+        if self.mode != (Mode::Greatest { zeros: true }) {
+            return;
+        }
         for lane in lanes {
             if 0.0 > self.values[lane] {
                 self.values[lane] = 0.0;
@@ -136,19 +139,21 @@ impl Kernel {
         let pooling = &self.0;
         let mut state = Lanes::new(pooling.mode);
         let step = pooling.large.strides[1];
-        for_taps(pooling, [d, h, w], |place| match place {
-            Some([z, y, x]) => {
+        let (taps, first) = pooling.taps(2, w);
+        self.for_rows([d, h], &mut state, lanes, |state, [z, y]| {
+            if taps.start > 0 {
+                state.outside(0..lanes);
+            }
+            for x in first..first + taps.len() {
                 let offset = pooling.large.offset([n, c, z, y, x]);
                 let candidates = &mut state.candidates[..lanes];
                 // SAFETY: the place is inside of the image.
                 unsafe { pooling.large.storage.load_wide(addresses.x, offset, step, candidates) };
-                match pooling.mode {
-                    Mode::Greatest { .. } => state.compare(0..lanes, flat(pooling, [z, y, x]), 0),
-                    Mode::Average { .. } => state.add(0..lanes),
-                }
+                state.take(0..lanes, flat(pooling, [z, y, x]), 0);
             }
-            None if pooling.mode == Mode::Greatest { zeros: true } => state.compare_zero(0..lanes),
-            None => {}
+            if taps.end < pooling.window[2] {
+                state.outside(0..lanes);
+            }
         });
         let divisor = pooling.divisor([d, h, w]);
         state.values[..lanes].iter_mut().for_each(|value| *value /= divisor);
@@ -164,45 +169,34 @@ impl Kernel {
         let pooling = &self.0;
         let mut state = Lanes::new(pooling.mode);
         let (stride, pad, width) = (pooling.stride[2], pooling.pad[2], pooling.input[2]);
-        let zeros = pooling.mode == Mode::Greatest { zeros: true };
         let step = stride * pooling.large.strides[4];
-        for i in 0..pooling.window[0] {
-            for j in 0..pooling.window[1] {
-                let inside = |axis: usize, out: usize, tap: usize| {
-                    (out * pooling.stride[axis] + tap)
-                        .checked_sub(pooling.pad[axis])
-                        .filter(|p| *p < pooling.input[axis])
-                };
-                let (Some(z), Some(y)) = (inside(0, d, i), inside(1, h, j)) else {
-                    // As many zeros one after the other as the window is wide; one does the same.
-                    if zeros {
-                        state.compare_zero(0..lanes);
-                    }
-                    continue;
-                };
-                for k in 0..pooling.window[2] {
-                    // Lanes whose place stride·w + k - pad is inside.
-                    let low = pad.saturating_sub(k).div_ceil(stride).clamp(w, w + lanes) - w;
-                    let high = (width + pad).saturating_sub(k).div_ceil(stride).clamp(w, w + lanes) - w;
-                    if zeros {
-                        state.compare_zero(0..low);
-                        state.compare_zero(high.max(low)..lanes);
-                    }
-                    if low >= high {
-                        continue;
-                    }
-                    let x = (w + low) * stride + k - pad;
-                    let offset = pooling.large.offset([n, c, z, y, x]);
-                    let candidates = &mut state.candidates[low..high];
-                    // SAFETY: the places are inside of the image.
-                    unsafe { pooling.large.storage.load_wide(addresses.x, offset, step, candidates) };
-                    match pooling.mode {
-                        Mode::Greatest { .. } => state.compare(low..high, flat(pooling, [z, y, x]), stride as i64),
-                        Mode::Average { .. } => state.add(low..high),
-                    }
-                }
+        // Taps that read inside of the image for one of the places: for the last of them first, for the first last.
+        let begin = pooling.taps(2, w + lanes - 1).0.start;
+        let end = pooling.taps(2, w).0.end.max(begin);
+        self.for_rows([d, h], &mut state, lanes, |state, [z, y]| {
+            if begin > 0 {
+                state.outside(0..lanes);
             }
-        }
+            for k in begin..end {
+                // Lanes whose place stride·w + k - pad is inside.
+                let low = pad.saturating_sub(k).div_ceil(stride).clamp(w, w + lanes) - w;
+                let high = (width + pad).saturating_sub(k).div_ceil(stride).clamp(w, w + lanes) - w;
+                state.outside(0..low);
+                state.outside(high.max(low)..lanes);
+                if low >= high {
+                    continue;
+                }
+                let x = (w + low) * stride + k - pad;
+                let offset = pooling.large.offset([n, c, z, y, x]);
+                let candidates = &mut state.candidates[low..high];
+                // SAFETY: the places are inside of the image.
+                unsafe { pooling.large.storage.load_wide(addresses.x, offset, step, candidates) };
+                state.take(low..high, flat(pooling, [z, y, x]), stride as i64);
+            }
+            if end < pooling.window[2] {
+                state.outside(0..lanes);
+            }
+        });
         if !pooling.mode.is_greatest() {
             for (lane, value) in state.values[..lanes].iter_mut().enumerate() {
                 *value /= pooling.divisor([d, h, w + lane]);
@@ -210,6 +204,30 @@ impl Kernel {
         }
         // SAFETY: the caller's promise.
         unsafe { self.finish(addresses, [n, c, d, h, w], 4, &state, lanes) };
+    }
+
+    /// Calls `f` for the rows of a window that are inside of the image, in order. What is outside is compared where it comes
+    /// in that order, once for all of it that comes together.
+    fn for_rows(&self, [d, h]: [usize; 2], state: &mut Lanes, lanes: usize, mut f: impl FnMut(&mut Lanes, [usize; 2])) {
+        let pooling = &self.0;
+        let [(depth, z), (height, y)] = [pooling.taps(0, d), pooling.taps(1, h)];
+        if depth.start > 0 {
+            state.outside(0..lanes);
+        }
+        for z in z..z + depth.len() {
+            if height.start > 0 {
+                state.outside(0..lanes);
+            }
+            for y in y..y + height.len() {
+                f(state, [z, y]);
+            }
+            if height.end < pooling.window[1] {
+                state.outside(0..lanes);
+            }
+        }
+        if depth.end < pooling.window[0] {
+            state.outside(0..lanes);
+        }
     }
 
     /// Writes the results of lanes along `axis`.
@@ -232,24 +250,4 @@ impl Kernel {
 /// The number of a place of the image.
 fn flat(pooling: &Pooling, [z, y, x]: [usize; 3]) -> i64 {
     ((z * pooling.input[1] + y) * pooling.input[2] + x) as i64
-}
-
-/// Calls `f` for every tap of a window, in order, with its place if that is inside of the image.
-fn for_taps(pooling: &Pooling, at: [usize; 3], mut f: impl FnMut(Option<[usize; 3]>)) {
-    let inside = |axis: usize, tap: usize| {
-        let place = (at[axis] * pooling.stride[axis] + tap).checked_sub(pooling.pad[axis])?;
-        (place < pooling.input[axis]).then_some(place)
-    };
-    for i in 0..pooling.window[0] {
-        let z = inside(0, i);
-        for j in 0..pooling.window[1] {
-            let y = inside(1, j);
-            for k in 0..pooling.window[2] {
-                f(match (z, y, inside(2, k)) {
-                    (Some(z), Some(y), Some(x)) => Some([z, y, x]),
-                    _ => None,
-                });
-            }
-        }
-    }
 }

@@ -261,6 +261,26 @@ fn nan_is_the_greatest_and_minus_infinity_has_a_place() {
 }
 
 #[test]
+fn what_is_far_outside_costs_nothing() {
+    let case = Case {
+        what: "",
+        x: &[1, 2, 3, 3, 3],
+        window: &[1 << 30; 3],
+        stride: &[1 << 30; 3],
+        pads: [&[1 << 29; 3], &[(1 << 30) - (1 << 29); 3]],
+        over: false,
+    };
+    for last in [false, true] {
+        let mut bench =
+            Bench::new(Operation::ResampleFwd(forward(&case, MODES[1])), tensors(&case, [Float, Float, Int32], last));
+        bench.fill(0, |n| n as f64 - 30.0);
+        let got = bench.run(1);
+        assert_eq!(got[&1], [0.0, 23.0]);
+        assert_eq!(got[&2], [-1.0, 26.0]);
+    }
+}
+
+#[test]
 fn what_is_not_there_is_declined_with_a_reason() {
     let case = &CASES[1];
     let all = |types| tensors(case, types, false);
