@@ -374,7 +374,8 @@ fn other_plugins_are_asked_too() {
     let (code, output, errors) = run(&["--against", "HOST_RS_ENGINE", "--tolerance", "0"]);
     assert_eq!((code, errors.as_str()), (1, ""), "{output}");
     has(&output, &["within 0 of the largest magnitude", "\nNOT within their bounds\n"]);
-    let table = succeeds(&[&["bench", &graph, "--seconds", "0.05", "--memory", "host"][..], &both].concat());
+    let engines = ["--engine", "HOST_RS_ENGINE", "--engine", "TEST_C_ENGINE"];
+    let table = succeeds(&[&["bench", &graph, "--seconds", "0.05", "--memory", "host"][..], &engines, &both].concat());
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).collect();
     assert_eq!(rows.len(), 4, "{table}");
     has(&table, &["| engine ", "median execute", "99 %", "workspace", "| HOST_RS_ENGINE", "| TEST_C_ENGINE"]);
@@ -385,7 +386,8 @@ fn results_are_compared_saved_and_given_again() {
     let graph = file("saved.json", JSON.as_bytes());
     let directory = scratch().join("saved");
     let directory = directory.to_str().expect("text");
-    let run = |arguments: &[&str]| run(&[&["run", &graph, "--plugin", plugin()][..], arguments].concat());
+    let engine = ["run", &graph, "--engine", "HOST_RS_ENGINE", "--plugin", plugin()];
+    let run = |arguments: &[&str]| run(&[&engine[..], arguments].concat());
     let (code, output, errors) = run(&["--against", "reference", "--seed", "5", "--save", directory]);
     assert_eq!((code, errors.as_str()), (0, ""), "{output}");
     has(
