@@ -2,6 +2,7 @@
 
 mod bench;
 mod codegen;
+mod conformance;
 mod demo;
 mod dist;
 mod emulated_gpu;
@@ -30,6 +31,13 @@ const USAGE: &str = "usage: cargo xtask <command>
   test     every suite that can run here; ends with `N passed, N failed, N skipped`
              --fast                    unit tests, C programs and one ONNX Runtime only
              --only NAME …             only suites whose name contains one of these
+  conformance
+           thousands of graphs, or random ones, on any engine, judged against double precision
+             --plugin FILE --engine NAME         any vendor's (this project's, HOST_RS_ENGINE)
+             --filter TEXT | --sample N          fewer cases
+             --random N [--seed S]               random graphs instead
+             --junit FILE | --json FILE          reports for programs
+             --real | --emulated                 the GPU for an engine that needs one
   dist     target/dist: the libraries in their installed places, headers, pkg-config file and Python wheel
   bench    time per convolution layer and per model beside ONNX Runtime's CPU provider
              --quick                   fewer repetitions
@@ -62,6 +70,7 @@ fn main() -> ExitCode {
         "bench" => bench::run(&arguments),
         "emulated-gpu" => emulated_gpu::run(&arguments),
         "codegen" => codegen::run(&arguments),
+        "conformance" => conformance::run(&arguments),
         "fuzz" => fuzz::run(&arguments),
         "gpu-check" => gpu_check::run(&arguments),
         "support" => support::run(&arguments),

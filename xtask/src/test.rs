@@ -12,7 +12,7 @@ use crate::dist::Distribution;
 use crate::emulated_gpu::Prepared;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
-use crate::{Result, codegen, dist, emulated_gpu, fuzz, installed, process, support, workspace};
+use crate::{Result, codegen, conformance, dist, emulated_gpu, fuzz, installed, process, support, workspace};
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
@@ -70,6 +70,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             summary.record("fuzz with an address sanitizer", outcome);
             Ok(())
         });
+    }
+    if choice.takes("conformance") {
+        step("conformance of the host engine", &mut summary, |summary| conformance::test(choice.fast, summary));
     }
     if choice.takes("emulated-gpu") && !choice.fast {
         step("emulated GPU", &mut summary, emulated_gpu::test_all);
@@ -300,7 +303,7 @@ fn python_suite(
 }
 
 /// Settings of the user's shell must not decide what a test sees.
-fn remove_settings(command: &mut Command) {
+pub(crate) fn remove_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("HIPDNN_") {
             command.env_remove(name);
