@@ -138,13 +138,21 @@ fn suite(command: &mut Command) -> Result<String> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.ends_with("... ok")).collect();
     let kept = &lines[lines.len().saturating_sub(MOST_LINES)..];
     let mut body = format!("```text\n{}\n```\n", kept.join("\n").trim());
-    if output.status.success() {
-        return Ok(body);
+    match (output.status.success(), passed(&text)) {
+        (true, Some(1..)) => return Ok(body),
+        (true, _) => return Err(format!("{body}\nnothing ran").into()),
+        (false, _) => {}
     }
     let spent: Duration = started.elapsed();
     let _ = write!(body, "{} after {} s", process::describe(output.status), spent.as_secs());
     let _ = write!(body, "\n\n```text\n{}\n```\n", process::tail(&output.stderr, 40));
     Err(body.into())
+}
+
+/// How many tests a program says have passed, in its last line that says so.
+fn passed(text: &str) -> Option<usize> {
+    let line = text.lines().rev().find(|line| line.contains(" passed"))?;
+    line.split(" passed").next()?.rsplit(' ').next()?.parse().ok()
 }
 
 /// Whether a path is that of a report that git is told to ignore.
@@ -166,6 +174,18 @@ mod tests {
         assert!(is_ignored(&parse(&[]).unwrap().report), "a report is not committed by accident");
         for wrong in [["--report"].as_slice(), &["--slow"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_ran_nothing_is_recognised() {
+        for (text, wanted) in [
+            ("running 3 tests\ntest result: ok. 3 passed; 0 failed; 0 ignored\n", Some(3)),
+            ("test result: ok. 0 passed; 0 failed", Some(0)),
+            ("family  passed  failed\nconv  1  0\n12 passed, 0 failed, 2 declined\n", Some(12)),
+            ("nothing", None),
+        ] {
+            assert_eq!(passed(text), wanted, "{text}");
         }
     }
 

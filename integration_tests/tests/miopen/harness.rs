@@ -12,6 +12,8 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use hipdnn_rs_integration_tests::emulator::Hip;
+
 use crate::trace::scratch;
 
 /// How a test ended, if not well.
@@ -54,6 +56,8 @@ pub(crate) struct Module {
     pub(crate) tests: fn() -> Vec<Test>,
     /// Into how many processes its tests are dealt.
     pub(crate) processes: usize,
+    /// Whether they ask of the runtime what only the emulated one can do.
+    pub(crate) emulated: bool,
 }
 
 /// A process that says nothing for so long hangs: the longest test takes seconds.
@@ -111,6 +115,7 @@ pub(crate) fn main(modules: &[Module], ready: Result<(), String>) -> ExitCode {
     }
     let selected: Vec<(&Module, Vec<String>)> = modules
         .iter()
+        .filter(|module| !module.emulated || is_emulated())
         .map(|module| {
             let all = (module.tests)().into_iter().map(|test| format!("{}::{}", module.name, test.name));
             (module, all.filter(|name| options.takes(name)).collect())
@@ -233,8 +238,15 @@ fn settle(command: &mut Command) {
         }
     }
     command.env("HIPDNN_RS_CACHE_DIR", scratch("cache"));
-    // Debian's MIOpen lacks the sources of these; a test of its own looks at what happens with them.
-    command.env("MIOPEN_DEBUG_CONV_WINOGRAD", "0");
+    if is_emulated() {
+        // Debian's MIOpen lacks the sources of these; a test of its own looks at what happens with them.
+        command.env("MIOPEN_DEBUG_CONV_WINOGRAD", "0");
+    }
+}
+
+/// Whether the GPU is the emulated one.
+fn is_emulated() -> bool {
+    Hip::get().is_ok_and(|hip| hip.control().is_some())
 }
 
 fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
