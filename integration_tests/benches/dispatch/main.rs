@@ -29,6 +29,9 @@ const ENGINE: &str = "MIOPEN_RS_ENGINE";
 /// Executions between two looks at the clock.
 const BATCH: u32 = 64;
 
+/// What an execution may cost: so many times MIOpen's bare calls, and so many times AMD's provider.
+const LIMITS: [f64; 2] = [1.15, 0.5];
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
@@ -133,6 +136,7 @@ fn dispatch(batches: usize) -> Result<()> {
     // SAFETY: the stream lives as long as the handle.
     unsafe { handle.set_stream(stream.raw()) }.map_err(text)?;
 
+    let mut held = true;
     println!("| case | host time per execution, µs | × the bare calls | × AMD's provider |");
     println!("|---|---|---|---|");
     for case in Case::ALL {
@@ -183,6 +187,7 @@ fn dispatch(batches: usize) -> Result<()> {
         }
         skip(false);
         let (bare, provider) = (variants[bare].median(), variants[provider].median());
+        held &= variants[0].median() <= LIMITS[0] * bare && variants[0].median() <= LIMITS[1] * provider;
         for variant in &variants {
             let median = variant.median();
             println!(
@@ -194,6 +199,8 @@ fn dispatch(batches: usize) -> Result<()> {
             );
         }
     }
+    let ([bare, provider], verdict) = (LIMITS, if held { "held" } else { "NOT held" });
+    println!("\nLimits for {ENGINE}, {bare} × the bare calls and {provider} × AMD's provider: {verdict}.");
     Ok(())
 }
 

@@ -26,8 +26,9 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
             }
         }
     }
-    print!("{}", tables(&Gpu::ensure(wanted)?, quick)?);
-    Ok(())
+    let text = tables(&Gpu::ensure(wanted)?, quick)?;
+    print!("{text}");
+    if text.contains("NOT held") { Err("an execution costs more than it may".into()) } else { Ok(()) }
 }
 
 /// Both tables in Markdown.
