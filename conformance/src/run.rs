@@ -382,3 +382,62 @@ pub fn timed(engine: &Engine, case: &Case) -> (Outcome, f64) {
     let outcome = engine.run(case);
     (outcome, start.elapsed().as_secs_f64())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases;
+    use crate::format::Float;
+
+    /// What an engine gives that rounds each exact result once.
+    fn ideal(graph: &Graph, expected: &Results) -> HashMap<TensorUid, Vec<u8>> {
+        let mut got = HashMap::new();
+        for tensor in outputs(graph) {
+            let mut bytes = vec![0; tensor.span_bytes()];
+            let mut data = expected[&tensor.uid()].data.iter();
+            each_index(tensor.dims(), |at| {
+                let place = at.iter().zip(tensor.strides()).map(|(i, stride)| i * stride).sum();
+                let value = data.next().expect("as many numbers as elements").value;
+                format::store(tensor.data_type(), &mut bytes, place, value);
+            });
+            got.insert(tensor.uid(), bytes);
+        }
+        got
+    }
+
+    /// The suite is of use only if a single wrong element is seen.
+    #[test]
+    fn one_wrong_element_is_seen() {
+        let (mut seen, mut spoilt) = (0, 0);
+        for case in cases::all().expect("the tables are right").iter().filter(|case| !case.refused).step_by(97) {
+            let graph = Graph::new(case.graph.clone()).expect("a graph");
+            let given = inputs::generate(&graph, case.seed, &case.fills);
+            let expected = execute(&graph, &inputs::arrays(&graph, &given)).expect("known operations");
+            let got = ideal(&graph, &expected);
+            judge(&graph, &expected, &got).unwrap_or_else(|problem| panic!("{}: {problem}", case.name));
+            for tensor in outputs(&graph) {
+                let numbers = &expected[&tensor.uid()].data;
+                let largest = numbers.iter().map(|n| n.value.abs()).filter(|v| v.is_finite()).fold(0.0, f64::max);
+                let Some(i) = (0..numbers.len()).rev().find(|i| numbers[*i].value.is_finite()) else { continue };
+                if largest == 0.0 || Float::of(tensor.data_type()).is_none() {
+                    continue;
+                }
+                let mut place = 0;
+                let mut at_element = 0;
+                each_index(tensor.dims(), |at| {
+                    if at_element == i {
+                        place = at.iter().zip(tensor.strides()).map(|(i, stride)| i * stride).sum();
+                    }
+                    at_element += 1;
+                });
+                // Four percent of the range: a few roundings in the coarsest type.
+                let wrong = numbers[i].value + if numbers[i].value < 0.0 { 0.04 } else { -0.04 } * largest;
+                let mut bad = got.clone();
+                format::store(tensor.data_type(), bad.get_mut(&tensor.uid()).expect("an output"), place, wrong);
+                spoilt += 1;
+                seen += usize::from(judge(&graph, &expected, &bad).is_err());
+            }
+        }
+        assert!(spoilt > 90 && seen * 100 >= spoilt * 95, "{seen} of {spoilt} wrong elements were seen");
+    }
+}
