@@ -235,10 +235,10 @@ pub trait Value: Copy + Default + 'static {
 
     /// What the values are after they have been stored and loaded.
     fn round(storage: Storage, isa: Isa, values: &mut [Self]) {
-        for values in values.chunks_mut(64) {
-            let mut memory = [0u64; 64];
-            let base = memory.as_mut_ptr().cast::<u8>();
-            // SAFETY: 64 elements of at most eight bytes, aligned for any of them; what is read has just been written.
+        let mut memory = [0u64; 128];
+        let base = memory.as_mut_ptr().cast::<u8>();
+        for values in values.chunks_mut(size_of_val(&memory) / storage.bytes()) {
+            // SAFETY: as many elements as the memory takes, aligned for any of them; what is read has just been written.
             unsafe {
                 Self::store(storage, isa, values, base, 0, 1);
                 Self::load(storage, isa, base, 0, 1, values);
