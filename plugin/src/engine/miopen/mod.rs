@@ -85,8 +85,8 @@ impl MiopenGraph<'_> {
         arrange::arrange(self.graph, &self.stages, wishes, &|problem| supported(&self.device, problem))
     }
 
-    fn choose(&self, settings: &Settings, store: &Store) -> Result<Arc<Choices>, Error> {
-        self.shared.choices(self.graph, settings, &self.device, || {
+    fn choose(&self, settings: &Settings, store: &Store, to_plan: bool) -> Result<Arc<Choices>, Error> {
+        self.shared.choices(self.graph, settings, &self.device, to_plan, || {
             let arrangement = self.arrange(settings.wishes()).map_err(|declined| {
                 Error::not_applicable(format!("with these knobs graph {:?} is declined: {declined}", self.graph.name()))
             })?;
@@ -115,12 +115,12 @@ impl Applicable for MiopenGraph<'_> {
 
     fn workspace_bytes(&self, config: &EngineConfig) -> Result<usize, Error> {
         let settings = Settings::new(config)?;
-        Ok(self.choose(&settings, &Store::open_default())?.workspace_bytes())
+        Ok(self.choose(&settings, &Store::open_default(), false)?.workspace_bytes())
     }
 
     fn plan(&self, config: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
         let (settings, store) = (Settings::new(config)?, Store::open_default());
-        let choices = self.choose(&settings, &store)?;
+        let choices = self.choose(&settings, &store, true)?;
         let devices = Arc::clone(self.shared.devices());
         let plan = MiopenPlan::new(self.graph, choices, &self.device, devices, &store)?;
         Ok(Box::new(plan))

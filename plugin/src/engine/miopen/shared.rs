@@ -31,7 +31,9 @@ struct Recent {
     graph: GraphDef,
     settings: Settings,
     device: Arc<Device>,
-    choices: Arc<Choices>,
+    choices: Weak<Choices>,
+    /// Keeps them from the question for the workspace to the plan, which has them from then on.
+    kept: Option<Arc<Choices>>,
 }
 
 static SHARED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
@@ -57,7 +59,8 @@ impl Shared {
         &self.devices
     }
 
-    /// The choices that were made for that graph with those settings, or those that `choose` makes now.
+    /// The choices that were made for that graph with those settings, if they are still there, or those that `choose` makes
+    /// now. They are kept until somebody asks for them `to_plan`.
     ///
     /// # Errors
     /// Those of `choose`.
@@ -66,22 +69,38 @@ impl Shared {
         graph: &Graph,
         settings: &Settings,
         device: &Arc<Device>,
+        to_plan: bool,
         choose: impl FnOnce() -> Result<Choices, Error>,
     ) -> Result<Arc<Choices>, Error> {
         let same = |recent: &Recent| {
             Arc::ptr_eq(&recent.device, device) && recent.settings == *settings && recent.graph == *graph.def()
         };
-        if let Some(recent) = lock(&self.recent).iter().find(|recent| same(recent)) {
-            return Ok(Arc::clone(&recent.choices));
+        if let Some(recent) = lock(&self.recent).iter_mut().find(|recent| same(recent))
+            && let Some(choices) = recent.choices.upgrade()
+        {
+            recent.kept = (!to_plan).then(|| Arc::clone(&choices));
+            return Ok(choices);
         }
         let choices = Arc::new(choose()?);
         if graph.nodes().len() <= MOST_NODES {
-            let (graph, settings, device) = (graph.def().clone(), settings.clone(), Arc::clone(device));
-            let mut recent = lock(&self.recent);
-            recent.push_front(Recent { graph, settings, device, choices: Arc::clone(&choices) });
-            let forgotten = if recent.len() > RECENT { recent.pop_back() } else { None };
-            drop(recent);
+            let recent = Recent {
+                graph: graph.def().clone(),
+                settings: settings.clone(),
+                device: Arc::clone(device),
+                choices: Arc::downgrade(&choices),
+                kept: (!to_plan).then(|| Arc::clone(&choices)),
+            };
             // Freeing what a device gave takes time that others need not wait for.
+            let forgotten = {
+                let mut all = lock(&self.recent);
+                let (mut forgotten, left): (VecDeque<_>, VecDeque<_>) = all.drain(..).partition(same);
+                *all = left;
+                all.push_front(recent);
+                if all.len() > RECENT {
+                    forgotten.extend(all.pop_back());
+                }
+                forgotten
+            };
             drop(forgotten);
         }
         Ok(choices)
