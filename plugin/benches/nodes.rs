@@ -194,7 +194,8 @@ fn time(case: &Case, threads: i64, fastest: bool) -> Duration {
         knobs: vec![knob("hipdnn_rs.host.threads", threads), knob("hipdnn_rs.host.fuse", i64::from(case.fuse))],
         ..EngineConfig::default()
     };
-    let applicable = HOST.applicable(&case.graph).unwrap_or_else(|reason| panic!("{}: {reason}", case.name));
+    let applicable =
+        HOST.applicable(&case.graph, std::ptr::null_mut()).unwrap_or_else(|reason| panic!("{}: {reason}", case.name));
     let plan = applicable.plan(&config).expect("the plan is made");
     let mut workspace = vec![0u64; plan.workspace_bytes().div_ceil(8)];
     let memory = memory(&case.graph);

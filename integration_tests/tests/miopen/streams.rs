@@ -328,9 +328,10 @@ fn many_streams() -> Outcome {
     Ok(())
 }
 
-/// In a process with two devices: each handle works on the device that was current when it got its stream, and the
-/// calling thread's device stays what it was.
+/// In a process with two devices: each handle works on its stream's device, whichever is current in the thread that builds
+/// and executes, and the calling thread's device stays what it was.
 pub(crate) fn two_devices() -> Result<(), String> {
+    const ROOM: usize = 1 << 20;
     let plugin: Arc<Plugin> = plugin();
     let text = |error: hipdnn_rs_integration_tests::emulator::HipError| error.to_string();
     if hip().device_count().map_err(text)? != 2 {
@@ -351,6 +352,33 @@ pub(crate) fn two_devices() -> Result<(), String> {
             }
         }
         drop::<Handle>(bench.handle);
+    }
+    // A thread that has not chosen a device is on the first one.
+    for device in [1, 0] {
+        hip().set_device(device).map_err(text)?;
+        let bench = Bench::new(&plugin)?;
+        for (case, recorded) in cases.iter().flat_map(|case| [(case, 1), (case, 0)]) {
+            let knobs = [("hipdnn_rs.miopen.recorded_launches", KnobValue::Int(recorded))];
+            let mut memory = Memory::new(case, ROOM)?;
+            let worked = std::thread::scope(|scope| {
+                let elsewhere = || {
+                    let plan = bench.plan(&case.graph(), &knobs)?;
+                    if plan.workspace_bytes() > ROOM {
+                        return Err(format!("{} bytes of workspace", plan.workspace_bytes()));
+                    }
+                    bench.execute(&plan, &memory).map_err(|error| told(&error))?;
+                    match hip().device().map_err(text)? {
+                        0 => Ok(()),
+                        other => Err(format!("the thread is left on device {other}")),
+                    }
+                };
+                scope.spawn(elsewhere).join().map_err(|_| "the thread panicked".to_owned())?
+            });
+            let told_of = |problem: String| format!("a fresh thread, device {device}, {}: {problem}", case.name());
+            worked.map_err(told_of)?;
+            bench.stream.synchronize().map_err(|error| told_of(text(error)))?;
+            memory.check(&case.wanted(&case.values(), false)).map_err(told_of)?;
+        }
     }
     // Handles of both devices alive, used in turn.
     let mut both = Vec::new();

@@ -59,13 +59,18 @@ impl Handle {
         self.lent.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// What executions through the handle are enqueued on; null is the default stream.
+    fn stream(&self) -> StreamPtr {
+        self.stream.load(Ordering::Relaxed)
+    }
+
     /// What the engine says to the graph.
     fn applicable<'g>(&self, id: i64, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Error> {
         let engine = registry::find(self.engines, id).ok_or_else(|| {
             let known = registry::ids(self.engines);
             Error::bad_param(format!("engine {id} is not of this plugin; it has {known:?}"))
         })?;
-        engine.applicable(graph).map_err(|declined| {
+        engine.applicable(graph, self.stream()).map_err(|declined| {
             let name = engine.name().to_string_lossy();
             Error::not_applicable(format!("{name} does not compute graph {:?}: {declined}", graph.name()))
         })
@@ -264,7 +269,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetApplicableEngineIds(
                 Err(error) => ::log::info!("no engine for what is no graph: {error}"),
                 Ok(graph) => {
                     for engine in handle.engines {
-                        match engine.applicable(&graph) {
+                        match engine.applicable(&graph, handle.stream()) {
                             Ok(_) => ids.push(engine_id(*engine)),
                             Err(declined) => ::log::info!(
                                 "{} does not compute graph {:?}: {declined}",
@@ -374,7 +379,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContext(
             let (config, graph) = (config(config_bytes)?, graph(graph_bytes)?);
             let plan = handle.applicable(config.engine_id, &graph)?.plan(&config)?;
             // The stream that the handle has is most likely the one that it executes on.
-            plan.make_ready(handle.stream.load(Ordering::Relaxed));
+            plan.make_ready(handle.stream());
             Ok(plan)
         })?;
         out.set(opaque(CONTEXTS.insert(Context { plan })?));
@@ -431,7 +436,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginExecuteOpGraph(
     guard("hipdnnEnginePluginExecuteOpGraph", || {
         // SAFETY: the caller's promise.
         let buffers = unsafe { variant_pack(device_buffers, num_device_buffers) }?;
-        let stream = HANDLES.with(key(handle), |handle| Ok(handle.stream.load(Ordering::Relaxed)))?;
+        let stream = HANDLES.with(key(handle), |handle| Ok(handle.stream()))?;
         CONTEXTS.with(key(execution_context), |context| {
             // SAFETY: the caller's promise.
             unsafe { context.plan.execute(stream, memory(workspace), buffers) }

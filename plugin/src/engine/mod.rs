@@ -27,11 +27,12 @@ pub trait Engine: Send + Sync {
     /// What the plans of this engine share, kept alive as long as any handle.
     fn attach(&self) -> Box<dyn Send + Sync>;
 
-    /// Whether the engine computes this graph in this process, without building anything: hosts ask often.
+    /// Whether the engine computes this graph in this process, without building anything: hosts ask often. Plans are for
+    /// the device of `stream`, the handle's; null is the default stream.
     ///
     /// # Errors
     /// The reason why not.
-    fn applicable<'g>(&self, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Declined>;
+    fn applicable<'g>(&self, graph: &'g Graph, stream: *mut c_void) -> Result<Box<dyn Applicable + 'g>, Declined>;
 }
 
 /// The id of the engine: hipDNN's hash of its name.

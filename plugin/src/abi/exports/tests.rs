@@ -307,7 +307,7 @@ impl Engine for Defective {
         Box::new(())
     }
 
-    fn applicable<'g>(&self, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Declined> {
+    fn applicable<'g>(&self, graph: &'g Graph, _stream: *mut c_void) -> Result<Box<dyn Applicable + 'g>, Declined> {
         if graph.name() == "applicable" { panic!("defect in applicable") } else { Ok(Box::new(DefectivePlan)) }
     }
 }

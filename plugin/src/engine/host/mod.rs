@@ -22,7 +22,7 @@ pub mod settings;
 mod tests;
 pub mod threads;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 
 use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
 
@@ -57,7 +57,7 @@ impl Engine for Host {
         Box::new(Resources::get())
     }
 
-    fn applicable<'g>(&self, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Declined> {
+    fn applicable<'g>(&self, graph: &'g Graph, _stream: *mut c_void) -> Result<Box<dyn Applicable + 'g>, Declined> {
         match device::host_engine() {
             HostEngine::On => Ok(Box::new(HostGraph { graph, works: applicability::lower(graph)? })),
             off => Err(Declined::Unavailable(off.to_string())),

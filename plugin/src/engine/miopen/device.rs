@@ -46,7 +46,27 @@ impl Devices {
     /// If there is no MIOpen or no device, or HIP does not answer.
     pub fn current(&self) -> Result<Arc<Device>, Error> {
         let gpu = gpu().map_err(|reason| Error::new(ErrorKind::Device, reason))?;
-        let ordinal = gpu.current_device()?;
+        self.numbered(gpu, gpu.current_device()?)
+    }
+
+    /// The device of a stream; for a default stream the calling thread's current device.
+    ///
+    /// # Errors
+    /// As [`Devices::current`], or if it is no stream.
+    pub fn of(&self, stream: hipStream_t) -> Result<Arc<Device>, Error> {
+        let gpu = gpu().map_err(|reason| Error::new(ErrorKind::Device, reason))?;
+        if is_default(stream) || gpu.devices() == 1 {
+            return self.current();
+        }
+        let _errors = LastError::keep(gpu);
+        let mut ordinal = 0;
+        // SAFETY: the host keeps a handle's stream alive, and HIP knows what is no stream; a place for one number.
+        let status = unsafe { (gpu.hip.hipStreamGetDevice)(stream, &mut ordinal) };
+        gpu.check_hip(status, "hipStreamGetDevice")?;
+        self.numbered(gpu, ordinal)
+    }
+
+    fn numbered(&self, gpu: &'static Gpu, ordinal: i32) -> Result<Arc<Device>, Error> {
         let mut known = lock(&self.known);
         if let Some(device) = known.iter().find(|device| device.ordinal == ordinal) {
             return Ok(Arc::clone(device));
@@ -65,6 +85,11 @@ impl Drop for Devices {
             *shared = Weak::new();
         }
     }
+}
+
+/// Whether it stands for a stream of the thread's current device.
+fn is_default(stream: hipStream_t) -> bool {
+    (stream as usize) <= (hipStreamPerThread as usize)
 }
 
 /// A device, and what plans for it share.
@@ -213,8 +238,7 @@ impl Device {
     /// Makes the device current if launches on that stream would go elsewhere otherwise: where there are several, the
     /// default streams are those of the thread's current device.
     pub(super) fn enter_for(&self, stream: hipStream_t) -> Result<Option<OnDevice>, Error> {
-        let is_default = (stream as usize) <= (hipStreamPerThread as usize);
-        if is_default && self.gpu.devices() > 1 {
+        if is_default(stream) && self.gpu.devices() > 1 {
             return OnDevice::enter(self.gpu, self.ordinal).map(Some);
         }
         Ok(None)

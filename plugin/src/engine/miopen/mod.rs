@@ -25,7 +25,7 @@ pub mod shared;
 pub mod store;
 mod trial;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
 use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
@@ -69,10 +69,10 @@ impl Engine for Miopen {
         Box::new(Shared::get())
     }
 
-    fn applicable<'g>(&self, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Declined> {
+    fn applicable<'g>(&self, graph: &'g Graph, stream: *mut c_void) -> Result<Box<dyn Applicable + 'g>, Declined> {
         miopen_engine()?;
         let shared = Shared::get();
-        let device = shared.devices().current().map_err(|error| Declined::Unavailable(error.to_string()))?;
+        let device = shared.devices().of(stream.cast()).map_err(|error| Declined::Unavailable(error.to_string()))?;
         let stages = fuse::fuse(graph, lower::lower(graph)?);
         let mut graph = MiopenGraph { graph, stages, copies: false, device, shared };
         graph.copies = graph.arrange(Wishes::default())?.copies();

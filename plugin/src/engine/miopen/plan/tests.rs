@@ -124,7 +124,7 @@ fn plan(graph: GraphBuilder, knobs: &[(&str, KnobValue)]) -> Result<Box<dyn Plan
     let graph = graph.build().unwrap();
     let knobs = knobs.iter().map(|(id, value)| (id.to_string(), value.clone())).collect();
     let config = EngineConfig { engine_id: 0, knobs };
-    let applicable = MIOPEN.applicable(&graph).unwrap_or_else(|declined| panic!("{declined}"));
+    let applicable = MIOPEN.applicable(&graph, std::ptr::null_mut()).unwrap_or_else(|declined| panic!("{declined}"));
     let bytes = applicable.workspace_bytes(&config)?;
     let plan = applicable.plan(&config)?;
     assert_eq!(plan.workspace_bytes(), bytes, "the workspace is known before the plan");
