@@ -356,24 +356,31 @@ pub(crate) fn two_devices() -> Result<(), String> {
     // A thread that has not chosen a device is on the first one.
     for device in [1, 0] {
         hip().set_device(device).map_err(text)?;
-        let bench = Bench::new(&plugin)?;
+        let mut bench = Bench::new(&plugin)?;
         for (case, recorded) in cases.iter().flat_map(|case| [(case, 1), (case, 0)]) {
             let knobs = [("hipdnn_rs.miopen.recorded_launches", KnobValue::Int(recorded))];
             let mut memory = Memory::new(case, ROOM)?;
-            let worked = std::thread::scope(|scope| {
-                let elsewhere = || {
-                    let plan = bench.plan(&case.graph(), &knobs)?;
-                    if plan.workspace_bytes() > ROOM {
-                        return Err(format!("{} bytes of workspace", plan.workspace_bytes()));
-                    }
-                    bench.execute(&plan, &memory).map_err(|error| told(&error))?;
-                    match hip().device().map_err(text)? {
-                        0 => Ok(()),
-                        other => Err(format!("the thread is left on device {other}")),
-                    }
-                };
-                scope.spawn(elsewhere).join().map_err(|_| "the thread panicked".to_owned())?
+            let elsewhere = |bench: &Bench| -> Result<(), String> {
+                let plan = bench.plan(&case.graph(), &knobs)?;
+                if plan.workspace_bytes() > ROOM {
+                    return Err(format!("{} bytes of workspace", plan.workspace_bytes()));
+                }
+                bench.execute(&plan, &memory).map_err(|error| told(&error))?;
+                match hip().device().map_err(text)? {
+                    0 => Ok(()),
+                    other => Err(format!("the thread is left on device {other}")),
+                }
+            };
+            // The handle goes to the other thread and comes back.
+            let other = std::thread::scope(|scope| {
+                let thread = scope.spawn(|| {
+                    let bench = bench;
+                    (elsewhere(&bench), bench)
+                });
+                thread.join().map_err(|_| "the thread panicked".to_owned())
             });
+            let worked;
+            (worked, bench) = other?;
             let told_of = |problem: String| format!("a fresh thread, device {device}, {}: {problem}", case.name());
             worked.map_err(told_of)?;
             bench.stream.synchronize().map_err(|error| told_of(text(error)))?;
