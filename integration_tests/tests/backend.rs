@@ -171,8 +171,7 @@ fn the_plugin_beside_the_library_is_found_and_described() {
     engines.sort();
     assert_eq!(engines, [HOST, "MIOPEN_RS_ENGINE"], "engines are listed whatever devices there are");
     // SAFETY: as above, with an index that is out of range.
-    let status =
-        unsafe { info(handle.raw(), count, &mut 0, null, &mut 0, null, &mut 0, null, &mut 0, null, &mut 0) };
+    let status = unsafe { info(handle.raw(), count, &mut 0, null, &mut 0, null, &mut 0, null, &mut 0, null, &mut 0) };
     assert_eq!(status, Status::BAD_PARAM);
 
     let by_name = table.get_engine_id_by_name.expect("exported");
