@@ -105,19 +105,20 @@ impl ConvolutionDescriptor {
         // SAFETY: the descriptor is alive.
         let status = unsafe { (gpu.miopen.miopenSetConvolutionGroupCount)(descriptor.raw, problem.groups) };
         gpu.check_miopen(status, "miopenSetConvolutionGroupCount")?;
-        let attributes = [
-            (miopenConvolutionAttrib_t::MIOPEN_CONVOLUTION_ATTRIB_DETERMINISTIC, problem.deterministic),
-            (miopenConvolutionAttrib_t::MIOPEN_CONVOLUTION_ATTRIB_FP16_ALT_IMPL, fp16_alternative),
-        ];
-        for (attribute, value) in attributes {
+        let deterministic = (DETERMINISTIC, i32::from(problem.deterministic));
+        // Left unset where it may be: then MIOpen does it for gradients only, and 1 would have it for forward too.
+        let arithmetic = (!fp16_alternative).then_some((FP16_ALTERNATIVE, 0));
+        for (attribute, value) in [deterministic].into_iter().chain(arithmetic) {
             // SAFETY: the descriptor is alive.
-            let status =
-                unsafe { (gpu.miopen.miopenSetConvolutionAttribute)(descriptor.raw, attribute, i32::from(value)) };
+            let status = unsafe { (gpu.miopen.miopenSetConvolutionAttribute)(descriptor.raw, attribute, value) };
             gpu.check_miopen(status, "miopenSetConvolutionAttribute")?;
         }
         Ok(descriptor)
     }
 }
+
+const DETERMINISTIC: miopenConvolutionAttrib_t = miopenConvolutionAttrib_t::MIOPEN_CONVOLUTION_ATTRIB_DETERMINISTIC;
+const FP16_ALTERNATIVE: miopenConvolutionAttrib_t = miopenConvolutionAttrib_t::MIOPEN_CONVOLUTION_ATTRIB_FP16_ALT_IMPL;
 
 owner! {
     /// A `miopenOperatorArgs_t`: the arguments of a fusion plan's operations.
@@ -182,5 +183,42 @@ impl Drop for FusionPlan {
         // SAFETY: `new` made it, and nobody has it any more.
         let status = unsafe { (self.gpu.miopen.miopenDestroyFusionPlan)(self.raw) };
         self.gpu.log_miopen(status, "miopenDestroyFusionPlan");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::convolution::{DataType, Direction};
+    use super::super::gpu::gpu;
+    use super::*;
+
+    #[test]
+    fn other_arithmetic_for_fp16_is_forbidden_or_left_to_miopen() {
+        let Ok(gpu) = gpu().inspect_err(|reason| println!("skipped: {reason}")) else { return };
+        for direction in Direction::ALL {
+            let shape = TensorShape::packed(DataType::Half, &[4, 4, 1, 1]);
+            let problem = ConvolutionProblem {
+                direction,
+                x: shape.clone(),
+                w: shape.clone(),
+                y: shape,
+                padding: vec![0; 2],
+                stride: vec![1; 2],
+                dilation: vec![1; 2],
+                groups: 1,
+                deterministic: true,
+            };
+            for (allowed, want) in [(false, 0), (true, -1)] {
+                let descriptor = ConvolutionDescriptor::new(gpu, &problem, allowed).unwrap();
+                for (attribute, want) in [(FP16_ALTERNATIVE, want), (DETERMINISTIC, 1)] {
+                    let mut value = 77;
+                    // SAFETY: the descriptor is alive; a place for one number.
+                    let status =
+                        unsafe { (gpu.miopen.miopenGetConvolutionAttribute)(descriptor.raw, attribute, &mut value) };
+                    gpu.check_miopen(status, "miopenGetConvolutionAttribute").unwrap();
+                    assert_eq!(value, want, "{direction:?}, allowed: {allowed}, {attribute:?}");
+                }
+            }
+        }
     }
 }
