@@ -21,6 +21,8 @@ pub enum ErrorKind {
     AllocFailed,
     /// A device, or a library that drives it, did not do what it was asked.
     Device,
+    /// A library says that it does not do this, which it will say again.
+    Unsupported,
     /// A defect of this library.
     Internal,
 }

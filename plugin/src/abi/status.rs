@@ -43,7 +43,7 @@ pub(super) fn status(error: &Error) -> PluginStatus {
         ErrorKind::InvalidValue => PluginStatus::INVALID_VALUE,
         ErrorKind::NotApplicable => PluginStatus::NOT_APPLICABLE,
         ErrorKind::AllocFailed => PluginStatus::ALLOC_FAILED,
-        ErrorKind::Device | ErrorKind::Internal => PluginStatus::INTERNAL_ERROR,
+        ErrorKind::Device | ErrorKind::Unsupported | ErrorKind::Internal => PluginStatus::INTERNAL_ERROR,
     }
 }
 

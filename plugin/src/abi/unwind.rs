@@ -24,7 +24,9 @@ pub(super) fn guard(name: &str, body: impl FnOnce() -> Result<(), Error>) -> Plu
     set_last_error(&error.to_string());
     // The host's callback and the formatting of a message are foreign ground as well.
     let logged = catch_unwind(|| match error.kind() {
-        ErrorKind::Internal | ErrorKind::AllocFailed | ErrorKind::Device => log::error!("{name}: {error}"),
+        ErrorKind::Internal | ErrorKind::AllocFailed | ErrorKind::Device | ErrorKind::Unsupported => {
+            log::error!("{name}: {error}")
+        }
         ErrorKind::BadParam | ErrorKind::InvalidValue => log::warn!("{name}: {error}"),
         ErrorKind::NotApplicable => log::info!("{name}: {error}"),
     });

@@ -208,8 +208,8 @@ pub fn supported(device: &Device, problem: &ConvolutionProblem) -> Result<(), St
         match calls.solutions(builder.handle()) {
             Ok(solutions) if solutions.is_empty() => Ok(Err("MIOpen has no solution".to_string())),
             Ok(_) => Ok(Ok(())),
-            // MIOpen's answer, unless a call to the device failed behind it.
-            Err(error) if device.gpu().is_calm() => Ok(Err(error.to_string())),
+            // MIOpen's answer; all other errors may be a failure behind it, and are no answer.
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(Err(error.to_string())),
             Err(error) => Err(error),
         }
     });
@@ -301,6 +301,13 @@ impl Work<'_> {
 
     /// Makes ready what was chosen before.
     fn repeat(&self, choice: &Choice) -> Result<Made, Error> {
+        let Solution { solver, workspace } = choice.solution;
+        // What MIOpen was tuned to since may change what a solver needs.
+        let needed = self.calls()?.workspace(self.builder.handle(), solver)?;
+        if needed > workspace {
+            let text = format!("it needs {needed} bytes of workspace now, {workspace} when it was chosen");
+            return Err(Error::new(ErrorKind::Device, text));
+        }
         if choice.verdict == Verdict::Same
             && self.policy.recorded
             && let Some(prepared) = self.again(choice)?

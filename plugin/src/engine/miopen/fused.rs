@@ -186,10 +186,10 @@ enum Lasts {
 }
 
 impl Refusal {
-    fn new(gpu: &Gpu, error: &Error, workspace: usize) -> Refusal {
+    fn new(error: &Error, workspace: usize) -> Refusal {
         let lasts = match error.kind() {
             ErrorKind::AllocFailed => Lasts::No,
-            _ if gpu.is_calm() => Lasts::OnMachine,
+            ErrorKind::Unsupported => Lasts::OnMachine,
             _ => Lasts::InProcess,
         };
         Refusal { reason: error.to_string(), lasts, workspace }
@@ -207,7 +207,7 @@ struct Fused<'a> {
 impl Fused<'_> {
     fn make(&self, tried: bool, fits: &dyn Fn(usize) -> bool) -> Result<PreparedConvolution, Refusal> {
         let (gpu, handle) = (self.device.gpu(), self.builder.handle());
-        let refuse = |error: Error| Refusal::new(gpu, &error, 0);
+        let refuse = |error: Error| Refusal::new(&error, 0);
         let plan = Plan::new(gpu, self.problem, self.followers, self.policy.fp16_alternative).map_err(refuse)?;
         // SAFETY: both are alive.
         let status = unsafe { (gpu.miopen.miopenCompileFusionPlan)(handle, plan.plan.raw()) };

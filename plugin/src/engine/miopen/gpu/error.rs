@@ -14,8 +14,13 @@ pub fn hip_error(status: hipError_t, call: &str) -> Error {
 
 /// `call` did not succeed.
 pub fn miopen_error(status: miopenStatus_t, call: &str) -> Error {
-    let kind =
-        if status == miopenStatus_t::miopenStatusAllocFailed { ErrorKind::AllocFailed } else { ErrorKind::Device };
+    let kind = match status {
+        miopenStatus_t::miopenStatusAllocFailed => ErrorKind::AllocFailed,
+        miopenStatus_t::miopenStatusNotImplemented
+        | miopenStatus_t::miopenStatusUnsupportedOp
+        | miopenStatus_t::miopenStatusBadParm => ErrorKind::Unsupported,
+        _ => ErrorKind::Device,
+    };
     Error::new(kind, format!("{call} gave {status} ({})", status.0))
 }
 
@@ -68,6 +73,11 @@ mod tests {
                 miopen_error(miopenStatus_t(7), "miopenCreate"),
                 ErrorKind::Device,
                 "miopenCreate gave miopenStatusUnknownError (7)",
+            ),
+            (
+                miopen_error(miopenStatus_t(6), "miopenCreate"),
+                ErrorKind::Unsupported,
+                "miopenCreate gave miopenStatusNotImplemented (6)",
             ),
         ] {
             assert_eq!((error.kind(), error.to_string().as_str()), (kind, text));

@@ -141,12 +141,6 @@ impl Gpu {
         status == hip::hipError_t::hipSuccess && attributes.type_ != hip::hipMemoryType::hipMemoryTypeUnregistered
     }
 
-    /// Whether no HIP call of the thread has failed since its last error was asked for.
-    pub(in crate::engine::miopen) fn is_calm(&self) -> bool {
-        // SAFETY: it takes nothing.
-        unsafe { (self.hip.hipPeekAtLastError)() == hip::hipError_t::hipSuccess }
-    }
-
     /// Makes a device the calling thread's current one.
     pub(super) fn set_device(&self, ordinal: i32) -> Result<(), Error> {
         // SAFETY: HIP takes any number.
