@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hipdnn_sdk_bindings::hip::{
     hipDeviceAttribute_t, hipDeviceProp_tR0600, hipError_t, hipStream_t, hipStreamCaptureStatus, hipStreamPerThread,
 };
-use hipdnn_sdk_bindings::miopen::miopenHandle_t;
+use hipdnn_sdk_bindings::miopen::{miopenHandle_t, miopenTuningPolicy_t};
 
 use super::choose::Choice;
 use super::gpu::{Gpu, LastError, OnDevice, Relaxed, Stream, gpu};
@@ -100,13 +100,17 @@ pub struct Device {
     arch: String,
     fingerprint: String,
     builder: Mutex<Option<Arc<Builder>>>,
-    runners: Mutex<HashMap<usize, Arc<Mutex<MiopenHandle>>>>,
+    /// By stream, the one that was used last at the end.
+    runners: Mutex<Vec<(usize, Runner)>>,
     /// Choices that were made or read from the cache, by key.
     pub(super) choices: Mutex<HashMap<String, Choice>>,
     /// MIOpen's answers to whether it has solutions, by problem.
     pub(super) answers: Mutex<HashMap<String, Result<(), String>>>,
     kernels: Kernels,
 }
+
+/// The MIOpen handle of a stream, for one thread at a time.
+type Runner = Arc<Mutex<MiopenHandle>>;
 
 /// Streams that have a MIOpen handle of their own at a time; the handles of more are made anew.
 const MOST_RUNNERS: usize = 64;
@@ -218,18 +222,21 @@ impl Device {
         let _entered = self.enter()?;
         let runner = {
             let mut runners = lock(&self.runners);
-            match runners.get(&(stream as usize)) {
-                Some(runner) => Arc::clone(runner),
+            let runner = match runners.iter().position(|(of, _)| *of == stream as usize) {
+                Some(index) => runners.remove(index).1,
                 None => {
-                    if runners.len() >= MOST_RUNNERS {
-                        // Streams that are gone leave theirs behind.
-                        runners.retain(|_, runner| Arc::strong_count(runner) > 1);
+                    // Streams that are gone leave theirs behind.
+                    let idle = |(_, runner): &(usize, Runner)| Arc::strong_count(runner) == 1;
+                    if runners.len() >= MOST_RUNNERS
+                        && let Some(index) = runners.iter().position(idle)
+                    {
+                        runners.remove(index);
                     }
-                    let runner = Arc::new(Mutex::new(MiopenHandle::new(self, stream)?));
-                    runners.insert(stream as usize, Arc::clone(&runner));
-                    runner
+                    Arc::new(Mutex::new(MiopenHandle::new(self, stream)?))
                 }
-            }
+            };
+            runners.push((stream as usize, Arc::clone(&runner)));
+            runner
         };
         let handle = lock(&runner);
         work(handle.raw)
@@ -287,7 +294,14 @@ impl MiopenHandle {
         // SAFETY: a place for one handle; MIOpen keeps the stream's address and does not own it.
         let status = unsafe { (gpu.miopen.miopenCreateWithStream)(&mut raw, stream) };
         gpu.check_miopen(status, "miopenCreateWithStream")?;
-        Ok(MiopenHandle { gpu, raw })
+        let handle = MiopenHandle { gpu, raw };
+        if let Some(set) = gpu.miopen.miopenSetTuningPolicy {
+            // The environment may ask for tuning, which compiling a solver would do then. A search asks for it itself.
+            // SAFETY: the handle is alive.
+            let status = unsafe { set(raw, miopenTuningPolicy_t::miopenTuningPolicyNone) };
+            gpu.check_miopen(status, "miopenSetTuningPolicy")?;
+        }
+        Ok(handle)
     }
 
     pub(super) fn raw(&self) -> miopenHandle_t {
@@ -311,7 +325,8 @@ pub(super) struct Builder {
     ordinal: i32,
     /// There until it is dropped.
     handle: Option<MiopenHandle>,
-    pub stream: Stream,
+    /// Dropped by hand, while the thread is on the device.
+    pub stream: ManuallyDrop<Stream>,
     /// For launches that are recorded and not run. There is always a longer way without it.
     pub places: Option<Places>,
 }
@@ -324,6 +339,7 @@ impl Builder {
         let stream = Stream::new(device.gpu)?;
         let places = Places::new(device.gpu).inspect_err(|error| log::info!("device {}: {error}", device.ordinal)).ok();
         let handle = Some(MiopenHandle::new(device, stream.raw())?);
+        let stream = ManuallyDrop::new(stream);
         Ok(Builder { gpu: device.gpu, ordinal: device.ordinal, handle, stream, places })
     }
 
@@ -351,5 +367,8 @@ impl Drop for Builder {
             log::warn!("device {}: {error}", self.ordinal);
         }
         self.handle = None;
+        self.places = None;
+        // SAFETY: nobody uses it any more, and it is not dropped again.
+        unsafe { ManuallyDrop::drop(&mut self.stream) };
     }
 }
