@@ -38,6 +38,9 @@ const NAMES: [&str; OPERANDS] = ["x", "w", "y", "bias", "workspace"];
 /// An address for each operand; 0 for one that the call does not have.
 pub type Addresses = [u64; OPERANDS];
 
+/// Blocks along the second and third dimension that `hipModuleLaunchKernel` takes.
+const MOST_BLOCKS: u32 = 65_535;
+
 const MOST_WORDS: usize = MOST_ARGUMENT_BYTES / 8;
 
 /// An address: an operand's plus a constant.
@@ -238,6 +241,31 @@ impl Launch {
             HIP_LAUNCH_PARAM_END,
         ];
         let ([gx, gy, gz], [bx, by, bz]) = (self.grid, self.block);
+        if gy > MOST_BLOCKS || gz > MOST_BLOCKS {
+            // This one takes threads in place of blocks; `launch` has seen that their numbers fit.
+            let [tx, ty, tz] = [gx * bx, gy * by, gz * bz];
+            let (shared, parameters, none) = (self.shared_bytes as usize, std::ptr::null_mut(), std::ptr::null_mut());
+            // SAFETY: as below.
+            let status = unsafe {
+                (gpu.hip.hipExtModuleLaunchKernel)(
+                    self.function.raw(),
+                    tx,
+                    ty,
+                    tz,
+                    bx,
+                    by,
+                    bz,
+                    shared,
+                    stream,
+                    parameters,
+                    extra.as_mut_ptr(),
+                    none,
+                    none,
+                    0,
+                )
+            };
+            return gpu.check_hip(status, "hipExtModuleLaunchKernel");
+        }
         // SAFETY: HIP copies the arguments before it returns; they are those of a launch that was captured, at addresses
         // that the caller vouches for.
         let status = unsafe {
@@ -308,6 +336,10 @@ fn launch(
     if shape(first) != shape(second) {
         return Err("it is not the same launch both times".to_string());
     }
+    let threads = first.grid.into_iter().zip(first.block).map(|(blocks, threads)| blocks.checked_mul(threads));
+    if threads.into_iter().any(|threads| threads.is_none()) {
+        return Err(format!("{:?} blocks of {:?} threads are too many to be launched again", first.grid, first.block));
+    }
     let (words, others) = (words(&first.arguments), words(&second.arguments));
     if words.len() > MOST_WORDS {
         return Err(format!("{} bytes of arguments; {MOST_ARGUMENT_BYTES} can be repeated", first.arguments.len()));
@@ -376,6 +408,12 @@ mod tests {
             Node::Kernel(node) => Node::Kernel(KernelNode { grid: [5, 2, 1], ..node }),
             node => node,
         }
+    }
+
+    fn huge() -> Node {
+        let function = Function(std::ptr::without_provenance_mut(0x77));
+        let arguments = arguments(&[FIRST[0]], &[]);
+        Node::Kernel(KernelNode { function, grid: [1 << 24, 1, 1], block: [256, 1, 1], shared_bytes: 0, arguments })
     }
 
     fn record(first: &[Node], second: &[Node], memory: &[u64]) -> Result<Recording, String> {
@@ -457,6 +495,7 @@ mod tests {
             ("another fill", vec![fill(FIRST[2], 8)], vec![fill(SECOND[2], 9)], "not the same fill"),
             ("a fill elsewhere", vec![fill(0x9000, 8)], vec![fill(0x9000, 8)], "no operand"),
             ("a copy from elsewhere", vec![copy(0x9000, FIRST[2])], vec![copy(0x9000, SECOND[2])], "no operand"),
+            ("too many threads", vec![huge()], vec![huge()], "too many to be launched"),
             (
                 "too many arguments",
                 vec![kernel(vec![0; MOST_ARGUMENT_BYTES + 8])],

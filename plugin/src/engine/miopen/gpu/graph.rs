@@ -9,10 +9,13 @@ use hipdnn_sdk_bindings::hip::{
 };
 
 use super::{Function, Gpu, Stream};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// Bytes of arguments that a kernel may have: what fits into HIP's own limit.
 pub const MOST_ARGUMENT_BYTES: usize = 4096;
+
+/// The first HIP that tells a captured copy's parameters: 7.0.
+const FIRST_WITH_COPIES: i32 = 70_000_000;
 
 /// One piece of captured work.
 #[derive(Clone, Debug, PartialEq)]
@@ -185,6 +188,11 @@ impl Graph {
                 Ok(Some(Node::Fill(fill(&unsafe { params.assume_init() })?)))
             }
             hipGraphNodeType::hipGraphNodeTypeMemcpy => {
+                // Before, HIP did not tell of what was copied by plain addresses.
+                if gpu.hip_version() < FIRST_WITH_COPIES {
+                    let text = format!("HIP {} does not tell what a copy copies", gpu.hip_version());
+                    return Err(CaptureError::Failed(Error::new(ErrorKind::Device, text)));
+                }
                 let mut params = MaybeUninit::<hipMemcpy3DParms>::zeroed();
                 // SAFETY: as above.
                 let status = unsafe { (gpu.hip.hipGraphMemcpyNodeGetParams)(node, params.as_mut_ptr()) };
