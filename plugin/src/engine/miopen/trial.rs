@@ -132,6 +132,18 @@ impl Scratch {
         memory.read(set * shift(self.output) + offset, bytes, stream)
     }
 
+    /// Looks at some elements of what a call has written at the first set's places.
+    fn look(&self, stream: &Stream) -> Result<(), Error> {
+        let data_type = self.output().0.data_type;
+        let mut bytes = [0; 4];
+        for expected in &self.expected {
+            let element = &mut bytes[..data_type.width()];
+            self.read(0, expected.place * data_type.width(), element, stream)?;
+            expected.check(number(data_type, element))?;
+        }
+        Ok(())
+    }
+
     fn output(&self) -> &(TensorShape, DeviceMemory) {
         self.tensors[self.output].as_ref().expect("x, w and y are always there")
     }
@@ -211,7 +223,8 @@ pub(super) struct Subject<'a> {
 /// What MIOpen's own call wrote.
 #[derive(Debug)]
 pub(super) struct Trial {
-    expected: Vec<u8>,
+    /// The output; or why there is no copy of it.
+    expected: Result<Vec<u8>, Error>,
 }
 
 /// What comes of recording a call.
@@ -231,22 +244,32 @@ const UNWRITTEN: [u8; 2] = [0xff, 0x5a];
 /// Bytes that are compared at a time.
 const PIECE: usize = 16 << 20;
 
+/// Bytes of the largest output that is kept on the host to compare with. What computes more takes so long that calling
+/// MIOpen costs nothing beside it.
+const LARGEST_COMPARED: usize = 1 << 30;
+
 impl Subject<'_> {
     /// Makes the call, looks at what it wrote, and keeps that.
     pub(super) fn run(&self) -> Result<Trial, Error> {
         let Subject { stream, scratch, workspace, .. } = *self;
         scratch.fill(workspace, 0, UNWRITTEN[0], stream)?;
         (self.run)(&scratch.place(workspace, 0))?;
-        let mut expected = vec![0; scratch.output().0.bytes()];
-        scratch.read(0, 0, &mut expected, stream)?;
-        let trial = Trial { expected };
-        trial.look_at(&scratch.expected, scratch.output().0.data_type)?;
-        Ok(trial)
+        scratch.look(stream)?;
+        let shape = &scratch.output().0;
+        let mut expected = zeros(shape.bytes());
+        if let Ok(expected) = &mut expected {
+            scratch.read(0, 0, expected, stream)?;
+        }
+        Ok(Trial { expected })
     }
 
     /// Takes down the call's launches; if there is a trial, repeats them and compares.
     pub(super) fn record(&self, trial: Option<&Trial>) -> Outcome {
-        let recording = match self.capture() {
+        let captured = match trial {
+            Some(_) => self.quiet_capture(),
+            None => self.capture(),
+        };
+        let recording = match captured {
             Ok(recording) => recording,
             Err(CaptureError::Refused(reason)) => return Outcome::Refused(reason),
             Err(CaptureError::Failed(error)) => return Outcome::Failed(error),
@@ -255,6 +278,19 @@ impl Subject<'_> {
             None | Some(Ok(Ok(()))) => Outcome::Recorded(recording),
             Some(Ok(Err(reason))) => Outcome::Refused(reason),
             Some(Err(error)) => Outcome::Failed(error),
+        }
+    }
+
+    /// Captures, and looks whether something ran nevertheless: some launches, such as cooperative ones, do.
+    fn quiet_capture(&self) -> Result<Recording, CaptureError> {
+        let Subject { stream, scratch, workspace, .. } = *self;
+        scratch.fill(workspace, 0, UNWRITTEN[1], stream)?;
+        let recording = self.capture()?;
+        let mut piece = vec![0; scratch.output().0.bytes().min(PIECE)];
+        scratch.read(0, 0, &mut piece, stream)?;
+        match piece.iter().all(|byte| *byte == UNWRITTEN[1]) {
+            true => Ok(recording),
+            false => Err(CaptureError::Refused("it ran although its stream captured".to_string())),
         }
     }
 
@@ -268,14 +304,15 @@ impl Subject<'_> {
         // A set that nothing was captured with.
         const SET: usize = 2;
         let Subject { gpu, stream, scratch, workspace, .. } = *self;
+        let expected = trial.expected.as_ref().map_err(Clone::clone)?;
         scratch.fill(workspace, SET, UNWRITTEN[1], stream)?;
         // SAFETY: the code was compiled for the call, and is still loaded; the addresses are those of scratch memory as
         // large as the call's operands.
         unsafe { recording.launch(gpu, stream.raw(), &scratch.place(workspace, SET)) }?;
         let shape = &scratch.output().0;
         let elements = Elements::of(shape);
-        let mut piece = vec![0; trial.expected.len().min(PIECE)];
-        for (index, expected) in trial.expected.chunks(PIECE).enumerate() {
+        let mut piece = vec![0; expected.len().min(PIECE)];
+        for (index, expected) in expected.chunks(PIECE).enumerate() {
             let start = index * PIECE;
             let got = &mut piece[..expected.len()];
             scratch.read(SET, start, got, stream)?;
@@ -345,21 +382,28 @@ impl Places {
     }
 }
 
-impl Trial {
-    /// Whether what MIOpen wrote is the convolution at all.
-    fn look_at(&self, expected: &[Expected], data_type: DataType) -> Result<(), Error> {
-        for Expected { place, value, room } in expected {
-            let got = number(data_type, &self.expected[place * data_type.width()..]);
-            let near = (got - value).abs() <= *room;
-            if !near {
-                return Err(Error::new(
-                    ErrorKind::Device,
-                    format!("it computes {got} at element {place}, not {value}"),
-                ));
-            }
+impl Expected {
+    /// Whether what MIOpen wrote there is the convolution at all.
+    fn check(&self, got: f64) -> Result<(), Error> {
+        let Expected { place, value, room } = self;
+        let near = (got - value).abs() <= *room;
+        if near {
+            return Ok(());
         }
-        Ok(())
+        Err(Error::new(ErrorKind::Device, format!("it computes {got} at element {place}, not {value}")))
     }
+}
+
+/// Memory on the host for an output to compare with.
+fn zeros(bytes: usize) -> Result<Vec<u8>, Error> {
+    if bytes > LARGEST_COMPARED {
+        let text = format!("an output of {bytes} bytes is not compared, {LARGEST_COMPARED} at most");
+        return Err(Error::alloc_failed(text));
+    }
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(bytes).map_err(|_| Error::alloc_failed(format!("{bytes} bytes on the host")))?;
+    zeros.resize(bytes, 0);
+    Ok(zeros)
 }
 
 /// Which places in a tensor's memory are elements.
@@ -422,10 +466,17 @@ mod tests {
 
     #[test]
     fn gross_errors_are_noticed() {
-        let expected = [Expected { place: 1, value: -3.0, room: 1.28 }];
-        for (value, good) in [(-3.0f32, true), (-3.9, true), (-4.5, false), (0.0, false), (f32::NAN, false)] {
-            let trial = Trial { expected: [0f32, value].map(f32::to_ne_bytes).concat() };
-            assert_eq!(trial.look_at(&expected, DataType::Float).is_ok(), good, "{value}");
+        let expected = Expected { place: 1, value: -3.0, room: 1.28 };
+        for (value, good) in [(-3.0, true), (-3.9, true), (-4.5, false), (0.0, false), (f64::NAN, false)] {
+            assert_eq!(expected.check(value).is_ok(), good, "{value}");
+        }
+    }
+
+    #[test]
+    fn outputs_too_large_to_compare_are_an_error() {
+        assert_eq!(zeros(5).unwrap(), [0; 5]);
+        for bytes in [LARGEST_COMPARED + 1, usize::MAX] {
+            assert_eq!(zeros(bytes).unwrap_err().kind(), ErrorKind::AllocFailed);
         }
     }
 }
