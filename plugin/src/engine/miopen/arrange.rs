@@ -12,7 +12,7 @@ use hipdnn_schemas::{ConvMode, DataType, Graph, PointwiseMode, Tensor, TensorUid
 use super::convolution::{self, ConvolutionProblem, Direction, TensorShape};
 use super::fuse::{Chain, Stage};
 use super::kernels::Op;
-use super::lower::Convolution;
+use super::lower::{Convolution, Pointwise};
 use crate::engine::{Declined, NodeLabel};
 
 /// Tasks in the order in which they are done.
@@ -325,12 +325,13 @@ impl Arranger<'_> {
         if a != b || a == output.data_type() {
             return if a == b { a } else { DataType::Float };
         }
-        // Clients often leave intermediates at float. Where all that is left in the end has the operands' type, what lies
-        // between is rounded to it twice instead of once, and MIOpen need not compute with float operands.
+        // Clients often leave intermediates at float. Where all that is left in the end has the operands' type, and what
+        // lies between can't bring back what rounding has lost, that is rounded twice instead of once, and MIOpen need not
+        // compute with float operands.
         let readers = self.readers.get(&output.uid()).map_or(&[][..], Vec::as_slice);
         let ends_narrow = |reader: &usize| match &self.stages[*reader] {
             Stage::Chain(chain) => {
-                self.graph.tensor(chain.output()).data_type() == a && chain.nodes().iter().all(|n| keeps_range(n.mode))
+                self.graph.tensor(chain.output()).data_type() == a && chain.nodes().iter().all(keeps_range)
             }
             Stage::Convolution(_) => false,
         };
@@ -647,6 +648,11 @@ impl Arranger<'_> {
         let is_memory = |uid: &TensorUid| matches!(self.kind(*uid), Kind::Memory(_));
         let mut read = chain.inputs().iter().filter(|uid| is_memory(uid)).map(|uid| self.data_type(*uid));
         let data_type = read.next().filter(|t| matches!(t, DataType::Half | DataType::BFloat16))?;
+        let has = |uid: &TensorUid| match self.kind(*uid) {
+            Kind::Memory(_) => true,
+            Kind::Literal(number) => is_value(number, data_type),
+            Kind::Scalar => false,
+        };
         let is_wanted = |reader: &usize| match &self.stages[*reader] {
             Stage::Convolution(work) => work
                 .inputs()
@@ -658,7 +664,8 @@ impl Arranger<'_> {
         let may_be_narrow = output.data_type() == DataType::Float
             && !self.wishes.strict_fp32
             && read.all(|t| t == data_type)
-            && chain.nodes().iter().all(|node| keeps_range(node.mode))
+            && chain.inputs().iter().all(has)
+            && chain.nodes().iter().all(|node| selects(node, data_type))
             && readers.iter().all(is_wanted);
         may_be_narrow.then_some(data_type)
     }
@@ -778,28 +785,40 @@ fn number(value: TensorValue, data_type: DataType) -> f64 {
     }
 }
 
-/// Whether the function brings no value that a 16-bit type lacks back into its range, so that its operand may have been
-/// stored in one.
-fn keeps_range(mode: PointwiseMode) -> bool {
+/// Whether the function's result, rounded to a 16-bit type, stands rounding its operand to that type before: it brings back
+/// no value that is too large for the type, and no digits that are too small, as sums do.
+fn keeps_range(node: &Pointwise) -> bool {
     use PointwiseMode::*;
-    matches!(
-        mode,
-        Identity
-            | Abs
-            | Neg
-            | Add
-            | Sub
-            | Max
-            | Min
-            | ReluFwd
-            | SigmoidFwd
-            | TanhFwd
-            | SwishFwd
-            | GeluFwd
-            | GeluApproxTanhFwd
-            | EluFwd
-            | SoftplusFwd
-    )
+    match node.mode {
+        Identity | Abs | Neg | Max | Min | SigmoidFwd | TanhFwd | EluFwd | SoftplusFwd => true,
+        ReluFwd => [0.0, 1.0].contains(&node.parameters.relu_lower_clip_slope),
+        _ => false,
+    }
+}
+
+/// Whether the result is always one of the operands, or their negative, or a bound that the 16-bit type has: if the operands
+/// are of that type, it loses nothing in it.
+fn selects(node: &Pointwise, data_type: DataType) -> bool {
+    use PointwiseMode::*;
+    let parameters = &node.parameters;
+    match node.mode {
+        Identity | Abs | Neg | Max | Min => true,
+        ReluFwd => {
+            parameters.relu_lower_clip_slope == 0.0
+                && [parameters.relu_lower_clip, parameters.relu_upper_clip]
+                    .iter()
+                    .all(|bound| bound.abs() >= f32::MAX || is_value((*bound).into(), data_type))
+        }
+        _ => false,
+    }
+}
+
+/// Whether the 16-bit type has the number.
+fn is_value(number: f64, data_type: DataType) -> bool {
+    match data_type {
+        DataType::Half => half::f16::from_f64(number).to_f64() == number,
+        _ => half::bf16::from_f64(number).to_f64() == number,
+    }
 }
 
 /// The type as MIOpen's convolutions have it.

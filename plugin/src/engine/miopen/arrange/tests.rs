@@ -428,6 +428,46 @@ fn copies_are_made_where_they_are_needed_only() {
             &["copy 0 > t0", "copy 1 > t1", "Float t0 t1 > t2", "compute t2 > 3"],
         ),
         (
+            // 70000 - 10000 is a half, 70000 is none.
+            "a float intermediate that a sum brings back into range",
+            Case::new(|t, _| intermediate(t, F)).tensor(result()).tensor(bias()).add(2, 4, 3),
+            &["copy 0 > t0", "copy 1 > t1", "Float t0 t1 > t2", "compute t2 4 > 3"],
+        ),
+        (
+            "a float sum before an activation",
+            Case::new(|t, _| intermediate(t, F))
+                .tensor(result())
+                .tensor(bias())
+                .tensor(TensorDef::new(5, F, &[2, 4, 7, 7]).intermediate())
+                .add(2, 4, 5)
+                .relu(5, 3),
+            &["copy 0 > t0", "copy 1 > t1", "Float t0 t1 > t2", "compute t2 4 > 3"],
+        ),
+        (
+            "a float intermediate that is scaled down for negative values",
+            {
+                let mut case = Case::new(|t, _| intermediate(t, F)).tensor(result());
+                let mut relu = Pointwise::unary(PointwiseMode::ReluFwd, TensorUid(2), TensorUid(3));
+                relu.relu_lower_clip_slope = Some(0.125);
+                case.graph.pointwise(relu);
+                case
+            },
+            &["copy 0 > t0", "copy 1 > t1", "Float t0 t1 > t2", "compute t2 > 3"],
+        ),
+        (
+            "a float function of halves before a convolution",
+            {
+                let mut case = before();
+                let relu = case.graph.def_mut().nodes.iter_mut().find_map(|node| match &mut node.operation {
+                    hipdnn_schemas::Operation::Pointwise(relu) => Some(relu),
+                    _ => None,
+                });
+                relu.unwrap().mode = PointwiseMode::TanhFwd;
+                case
+            },
+            &["compute 7 > t0", "copy 1 > t1", "Float t0 t1 > t2", "copy t2 > 2"],
+        ),
+        (
             "a float result behind a float intermediate",
             Case::new(|t, _| intermediate(t, F)).tensor(TensorDef::new(3, F, &[2, 4, 7, 7])).relu(2, 3),
             &["copy 0 > t0", "copy 1 > t1", "Float t0 t1 > 3", "compute 3 > 3"],
