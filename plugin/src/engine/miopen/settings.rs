@@ -12,6 +12,9 @@ use crate::error::Error;
 /// hipDNN's environment variable that decides about benchmarking, whatever the knobs say: 0 or 1.
 pub const FORCE_BENCHMARKING_VARIABLE: &str = "HIPDNN_FORCE_BENCHMARKING";
 
+/// Forbids the process to record launches.
+const RECORD_VARIABLE: &str = "HIPDNN_RS_RECORD";
+
 const BENCHMARKING: IntKnob = IntKnob {
     id: "global.benchmarking",
     description: "1 to time the solvers when the plan is built and take the fastest, as hipdnn_rs.miopen.search=benchmark",
@@ -66,8 +69,8 @@ const SOLVERS_DENIED: TextKnob = TextKnob {
 
 const STRICT_FP32: IntKnob = IntKnob {
     id: "hipdnn_rs.miopen.strict_fp32",
-    description: "1 to keep intermediates float where the graph says so, in place of the type of a convolution's operands, \
-                  and fp16 from being converted to bf16 inside of backward solvers",
+    description: "1 to keep intermediates float where the graph says so, also where only a function that can't undo rounding \
+                  lies before a 16-bit result, and fp16 from being converted to bf16 inside of solvers",
     default: 0,
     min: 0,
     max: 1,
@@ -127,7 +130,9 @@ impl Settings {
     /// # Errors
     /// If a knob of this engine has a value that it does not take.
     pub fn new(config: &EngineConfig) -> Result<Settings, Error> {
-        Settings::read(config, std::env::var(FORCE_BENCHMARKING_VARIABLE).ok().as_deref())
+        let variable = |name| std::env::var(name).ok();
+        let settings = Settings::read(config, variable(FORCE_BENCHMARKING_VARIABLE).as_deref())?;
+        Ok(settings.recording(variable(RECORD_VARIABLE).as_deref()))
     }
 
     fn read(config: &EngineConfig, forced: Option<&str>) -> Result<Settings, Error> {
@@ -161,6 +166,12 @@ impl Settings {
             recorded_launches: int(RECORDED_LAUNCHES)? == 1,
             fused_kernels: int(FUSED_KERNELS)? == 1,
         })
+    }
+
+    /// The same under the process's switch: `0` has nothing recorded, whatever the knob says.
+    fn recording(mut self, switch: Option<&str>) -> Settings {
+        self.recorded_launches &= switch != Some("0");
+        self
     }
 
     /// What is asked of the choice of a solver.
@@ -289,6 +300,20 @@ mod tests {
             if let Err(error) = got {
                 assert!(error.to_string().contains("wanted the numbers of solvers"), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn the_process_may_forbid_recording() {
+        let config = |recorded| EngineConfig {
+            engine_id: 0,
+            knobs: [(RECORDED_LAUNCHES.id.to_string(), KnobValue::Int(recorded))].into_iter().collect(),
+        };
+        for (knob, switch, want) in
+            [(1, None, true), (1, Some("1"), true), (1, Some("0"), false), (0, Some("1"), false), (0, None, false)]
+        {
+            let settings = Settings::read(&config(knob), None).unwrap().recording(switch);
+            assert_eq!(settings.recorded_launches, want, "{knob} {switch:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::convolution::{ConvolutionProblem, DataType, Direction, TensorShape};
 use super::device::Builder;
-use super::gpu::{CaptureError, DeviceMemory, Gpu, Stream};
+use super::gpu::{CaptureError, DeviceMemory, Gpu, Node, Stream};
 use super::record::{Addresses, Capture, OPERANDS, Recording, operand};
 use super::sample::{Sample, reduction, samples};
 use crate::error::{Error, ErrorKind};
@@ -272,7 +272,7 @@ impl Subject<'_> {
         let recording = match captured {
             Ok(recording) => recording,
             Err(CaptureError::Refused(reason)) => return Outcome::Refused(reason),
-            Err(CaptureError::Failed(error)) => return Outcome::Failed(error),
+            Err(CaptureError::Failed(error) | CaptureError::Interrupted(error)) => return Outcome::Failed(error),
         };
         match trial.map(|trial| self.compare(trial, &recording)) {
             None | Some(Ok(Ok(()))) => Outcome::Recorded(recording),
@@ -334,10 +334,26 @@ fn capture(
     run: &dyn Fn(&Addresses) -> Result<(), Error>,
     [first, second]: [Addresses; 2],
 ) -> Result<Recording, CaptureError> {
-    let nodes = stream.capture(|| run(&first))?;
-    let again = stream.capture(|| run(&second))?;
+    let nodes = undisturbed(stream, run, &first)?;
+    let again = undisturbed(stream, run, &second)?;
     let captures = (Capture { nodes: &nodes, at: first }, Capture { nodes: &again, at: second });
     Recording::new(captures.0, captures.1, &|word| gpu.is_memory(word)).map_err(CaptureError::Refused)
+}
+
+/// Captures a call, once more where others have ended the capture.
+fn undisturbed(
+    stream: &Stream,
+    run: &dyn Fn(&Addresses) -> Result<(), Error>,
+    at: &Addresses,
+) -> Result<Vec<Node>, CaptureError> {
+    const ATTEMPTS: usize = 4;
+    for _ in 1..ATTEMPTS {
+        match stream.capture(|| run(at)) {
+            Err(CaptureError::Interrupted(error)) => log::debug!("a capture is made once more: {error}"),
+            other => return other,
+        }
+    }
+    stream.capture(|| run(at))
 }
 
 /// Records a call that was tried before, with these operands. As nothing runs, that takes no memory of their sizes;
@@ -352,7 +368,7 @@ pub(super) fn again(
     let reason = match recorded {
         Ok(recording) => return Some(recording),
         Err(CaptureError::Refused(reason)) => reason,
-        Err(CaptureError::Failed(error)) => error.to_string(),
+        Err(CaptureError::Failed(error) | CaptureError::Interrupted(error)) => error.to_string(),
     };
     log::debug!("launches are not recorded at once: {reason}");
     None

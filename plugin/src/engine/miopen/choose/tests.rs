@@ -667,6 +667,32 @@ fn building_disturbs_no_capture_and_leaves_no_error() {
     assert_eq!(unsafe { (hip.hipGetLastError)() }, ok);
 }
 
+/// Others may call what HIP forbids while a stream captures, which ends the capture.
+#[test]
+fn captures_that_others_end_are_made_again() {
+    let (Some(_), Some(emulator)) = (device(), Emulator::find()) else { return };
+    let _alone = alone();
+    const INVALIDATED: c_int = 901;
+    let problem = Case { filters: 9, ..PLAIN }.problem();
+    let ends = || emulator.calls(c"hipStreamEndCapture");
+    for (failures, recorded) in [(&[1][..], true), (&[2, 3], true), (&[1, 2, 3, 4], false)] {
+        let devices = Devices::default();
+        let device = devices.current().expect("a device");
+        let prepare = || prepare(&device, &problem, &Policy::default(), &Store::disabled()).expect("a solver");
+        for nth in failures {
+            emulator.fail(c"hipStreamEndCapture", *nth, INVALIDATED);
+        }
+        let before = ends();
+        let prepared = prepare();
+        let captures = ends() - before;
+        emulator.calm();
+        assert_eq!(prepared.is_recorded(), recorded, "{failures:?}: {}", prepared.describe());
+        assert_eq!(captures, if recorded { 2 + failures.len() as u64 } else { 4 }, "{failures:?}");
+        drop(prepared);
+        assert!(prepare().is_recorded(), "{failures:?}: that is not remembered");
+    }
+}
+
 #[test]
 fn nothing_is_left_when_device_and_plans_are_gone() {
     let (Some(_), Some(emulator)) = (device(), Emulator::find()) else { return };

@@ -4,11 +4,11 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use hipdnn_sdk_bindings::hip::{
-    hipGraph_t, hipGraphNode_t, hipGraphNodeType, hipKernelNodeParams, hipMemcpy3DParms, hipMemcpyKind,
+    hipError_t, hipGraph_t, hipGraphNode_t, hipGraphNodeType, hipKernelNodeParams, hipMemcpy3DParms, hipMemcpyKind,
     hipMemsetParams, hipStreamCaptureMode,
 };
 
-use super::{Function, Gpu, Stream};
+use super::{Function, Gpu, Stream, hip_error};
 use crate::error::{Error, ErrorKind};
 
 /// Bytes of arguments that a kernel may have: what fits into HIP's own limit.
@@ -74,6 +74,8 @@ pub enum CaptureError {
     Failed(Error),
     /// What was captured can't be repeated, for this reason.
     Refused(String),
+    /// Somebody else's call ended the capture: HIP forbids some calls to all threads while any stream captures.
+    Interrupted(Error),
 }
 
 impl From<Error> for CaptureError {
@@ -112,6 +114,10 @@ impl Stream {
         // SAFETY: the stream is alive; a place for one handle.
         let status = unsafe { (gpu.hip.hipStreamEndCapture)(self.raw(), &mut raw) };
         let graph = (!raw.is_null()).then_some(Graph { gpu, raw });
+        if status == hipError_t::hipErrorStreamCaptureInvalidated {
+            // What failed in `work` failed for that, if anything did.
+            return Err(CaptureError::Interrupted(hip_error(status, "hipStreamEndCapture")));
+        }
         worked?;
         gpu.check_hip(status, "hipStreamEndCapture")?;
         match graph {
