@@ -372,3 +372,28 @@ impl Drop for Builder {
         unsafe { ManuallyDrop::drop(&mut self.stream) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stream_that_was_used_longest_ago_loses_its_handle() {
+        let Ok(gpu) = gpu().inspect_err(|reason| println!("skipped: {reason}")) else { return };
+        let devices = Devices::default();
+        let device = devices.current().expect("a device");
+        let streams: Vec<Stream> = (0..MOST_RUNNERS + 3).map(|_| Stream::new(gpu).expect("a stream")).collect();
+        let run = |stream: &Stream| device.run(stream.raw(), |handle| Ok(handle as usize)).expect("a handle");
+        let first = run(&streams[0]);
+        for stream in &streams[1..] {
+            run(stream);
+            assert_eq!(run(&streams[0]), first);
+        }
+        let mut kept: Vec<_> = lock(&device.runners).iter().map(|(stream, _)| *stream).collect();
+        let recent = &streams[streams.len() - MOST_RUNNERS + 1..];
+        let mut wanted: Vec<_> = recent.iter().chain(&streams[..1]).map(|stream| stream.raw() as usize).collect();
+        kept.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(kept, wanted);
+    }
+}

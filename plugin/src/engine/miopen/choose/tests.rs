@@ -830,6 +830,7 @@ fn the_callers_device_stays_and_default_streams_are_the_plans() {
 /// Stands in for libraries that do something else than they should.
 mod stand_in {
     use std::ffi::{c_uint, c_void};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use hipdnn_sdk_bindings::hip::{hipError_t, hipFunction_t, hipStream_t};
     use hipdnn_sdk_bindings::miopen::*;
@@ -882,6 +883,112 @@ mod stand_in {
         // SAFETY: the caller's place.
         unsafe { *count = 0 };
         miopenStatus_t::miopenStatusSuccess
+    }
+
+    /// MIOpen's call, part of which does not wait for being captured.
+    unsafe extern "C" fn eager_run(
+        handle: miopenHandle_t,
+        dw: miopenTensorDescriptor_t,
+        w: *const c_void,
+        dx: miopenTensorDescriptor_t,
+        x: *const c_void,
+        convolution: miopenConvolutionDescriptor_t,
+        dy: miopenTensorDescriptor_t,
+        y: *mut c_void,
+        workspace: *mut c_void,
+        bytes: usize,
+        solver: u64,
+    ) -> miopenStatus_t {
+        let gpu = gpu().expect("libraries");
+        let other = Stream::new(gpu).expect("a stream");
+        // SAFETY: the output has more bytes than that.
+        let set = unsafe { (gpu.hip.hipMemsetAsync)(y, 0, 16, other.raw()) };
+        assert!(set == hipError_t::hipSuccess && other.synchronize().is_ok());
+        let run = gpu.miopen.miopenConvolutionForwardImmediate;
+        // SAFETY: the caller's arguments.
+        unsafe { run(handle, dw, w, dx, x, convolution, dy, y, workspace, bytes, solver) }
+    }
+
+    /// How often solutions were asked for, of the stand-ins below.
+    pub(super) static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+    unsafe extern "C" fn asked(
+        handle: miopenHandle_t,
+        w: miopenTensorDescriptor_t,
+        x: miopenTensorDescriptor_t,
+        convolution: miopenConvolutionDescriptor_t,
+        y: miopenTensorDescriptor_t,
+        most: usize,
+        count: *mut usize,
+        solutions: *mut miopenConvSolution_t,
+    ) -> miopenStatus_t {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        let ask = gpu().expect("libraries").miopen.miopenConvolutionForwardGetSolution;
+        // SAFETY: the caller's arguments.
+        unsafe { ask(handle, w, x, convolution, y, most, count, solutions) }
+    }
+
+    unsafe extern "C" fn asked_and_failed(
+        _: miopenHandle_t,
+        _: miopenTensorDescriptor_t,
+        _: miopenTensorDescriptor_t,
+        _: miopenConvolutionDescriptor_t,
+        _: miopenTensorDescriptor_t,
+        _: usize,
+        _: *mut usize,
+        _: *mut miopenConvSolution_t,
+    ) -> miopenStatus_t {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        miopenStatus_t::miopenStatusUnknownError
+    }
+
+    unsafe extern "C" fn asked_and_refused(
+        _: miopenHandle_t,
+        _: miopenTensorDescriptor_t,
+        _: miopenTensorDescriptor_t,
+        _: miopenConvolutionDescriptor_t,
+        _: miopenTensorDescriptor_t,
+        _: usize,
+        _: *mut usize,
+        _: *mut miopenConvSolution_t,
+    ) -> miopenStatus_t {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        miopenStatus_t::miopenStatusNotImplemented
+    }
+
+    unsafe extern "C" fn more_workspace(
+        _: miopenHandle_t,
+        _: miopenTensorDescriptor_t,
+        _: miopenTensorDescriptor_t,
+        _: miopenConvolutionDescriptor_t,
+        _: miopenTensorDescriptor_t,
+        _: u64,
+        bytes: *mut usize,
+    ) -> miopenStatus_t {
+        // SAFETY: the caller's place.
+        unsafe { *bytes = 1 << 30 };
+        miopenStatus_t::miopenStatusSuccess
+    }
+
+    pub(super) fn eager() -> Option<Arc<Device>> {
+        device(|gpu| gpu.miopen.miopenConvolutionForwardImmediate = eager_run)
+    }
+
+    pub(super) fn failing() -> Option<Arc<Device>> {
+        device(|gpu| gpu.miopen.miopenConvolutionForwardGetSolution = asked_and_failed)
+    }
+
+    pub(super) fn refusing() -> Option<Arc<Device>> {
+        device(|gpu| gpu.miopen.miopenConvolutionForwardGetSolution = asked_and_refused)
+    }
+
+    pub(super) fn counting(more: bool) -> Option<Arc<Device>> {
+        device(|gpu| {
+            gpu.miopen.miopenConvolutionForwardGetSolution = asked;
+            if more {
+                gpu.miopen.miopenConvolutionForwardGetSolutionWorkspaceSize = more_workspace;
+            }
+        })
     }
 
     /// A device whose libraries were changed; they stay for the process.
@@ -940,4 +1047,41 @@ fn what_miopen_has_no_solution_for_is_not_supported() {
     }
     let odd = ConvolutionProblem { groups: 3, ..problem };
     assert!(supported(&device, &odd).expect_err("three groups").contains("3 groups do not fit"));
+}
+
+#[test]
+fn only_what_miopen_refuses_is_remembered() {
+    let (Some(failing), Some(refusing)) = (stand_in::failing(), stand_in::refusing()) else { return };
+    let _alone = alone();
+    let problem = PLAIN.problem();
+    for (device, status, times) in [(failing, "UnknownError", 2), (refusing, "NotImplemented", 1)] {
+        let before = stand_in::ASKED.load(std::sync::atomic::Ordering::Relaxed);
+        for _ in 0..2 {
+            let refusal = supported(&device, &problem).expect_err("no solution");
+            assert!(refusal.contains(status), "{refusal}");
+        }
+        assert_eq!(stand_in::ASKED.load(std::sync::atomic::Ordering::Relaxed) - before, times, "{status}");
+    }
+}
+
+#[test]
+fn a_choice_that_needs_more_workspace_now_is_made_again() {
+    let _alone = alone();
+    let (problem, policy) = (PLAIN.problem(), Policy::default());
+    for (more, times) in [(false, 1), (true, 2)] {
+        let Some(device) = stand_in::counting(more) else { return };
+        let before = stand_in::ASKED.load(std::sync::atomic::Ordering::Relaxed);
+        for _ in 0..2 {
+            check(&device, &problem, &policy, &Store::disabled());
+        }
+        assert_eq!(stand_in::ASKED.load(std::sync::atomic::Ordering::Relaxed) - before, times, "more: {more}");
+    }
+}
+
+#[test]
+fn what_runs_although_its_stream_captures_is_not_recorded() {
+    let Some(device) = stand_in::eager() else { return };
+    let _alone = alone();
+    let prepared = check(&device, &PLAIN.problem(), &Policy::default(), &Store::disabled());
+    assert!(prepared.describe().contains("ran although its stream captured"), "{}", prepared.describe());
 }
