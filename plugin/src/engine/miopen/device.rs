@@ -53,7 +53,7 @@ impl Devices {
     ///
     /// # Errors
     /// As [`Devices::current`], or if it is no stream.
-    pub fn of(&self, stream: hipStream_t) -> Result<Arc<Device>, Error> {
+    pub(super) fn of(&self, stream: hipStream_t) -> Result<Arc<Device>, Error> {
         let gpu = gpu().map_err(|reason| Error::new(ErrorKind::Device, reason))?;
         if is_default(stream) || gpu.devices() == 1 {
             return self.current();
