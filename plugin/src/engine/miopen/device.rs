@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use hipdnn_sdk_bindings::hip::{
     hipDeviceAttribute_t, hipDeviceProp_tR0600, hipError_t, hipStream_t, hipStreamCaptureStatus, hipStreamPerThread,
 };
-use hipdnn_sdk_bindings::miopen::{miopenHandle_t, miopenTuningPolicy_t};
+use hipdnn_sdk_bindings::miopen::miopenHandle_t;
 
 use super::choose::Choice;
 use super::gpu::{Gpu, LastError, OnDevice, Relaxed, Stream, gpu};
@@ -294,14 +294,7 @@ impl MiopenHandle {
         // SAFETY: a place for one handle; MIOpen keeps the stream's address and does not own it.
         let status = unsafe { (gpu.miopen.miopenCreateWithStream)(&mut raw, stream) };
         gpu.check_miopen(status, "miopenCreateWithStream")?;
-        let handle = MiopenHandle { gpu, raw };
-        if let Some(set) = gpu.miopen.miopenSetTuningPolicy {
-            // The environment may ask for tuning, which compiling a solver would do then. A search asks for it itself.
-            // SAFETY: the handle is alive.
-            let status = unsafe { set(raw, miopenTuningPolicy_t::miopenTuningPolicyNone) };
-            gpu.check_miopen(status, "miopenSetTuningPolicy")?;
-        }
-        Ok(handle)
+        Ok(MiopenHandle { gpu, raw })
     }
 
     pub(super) fn raw(&self) -> miopenHandle_t {
