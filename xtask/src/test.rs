@@ -37,19 +37,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if choice.takes("cargo") {
         step("cargo test", &mut summary, cargo_tests);
     }
-    if choice.takes("codegen") {
-        step("codegen --check", &mut summary, |summary| {
-            for (directory, outcome) in codegen::generate(true)? {
-                let outcome = match outcome {
-                    codegen::Outcome::Written | codegen::Outcome::Current => Outcome::Passed,
-                    codegen::Outcome::Stale(files) => Outcome::Failed(format!("not current: {}", files.join(", "))),
-                    codegen::Outcome::Skipped(reason) => Outcome::Skipped(reason),
-                };
-                summary.record(format!("codegen --check: {directory}"), outcome);
-            }
-            Ok(())
-        });
-    }
     if choice.takes("support") {
         step("support --check", &mut summary, |summary| {
             let check = support::run(&["--check".to_owned()]);
@@ -79,6 +66,20 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     if choice.takes("miopen") && !choice.fast {
         step("MIOpen engine on the emulated GPU", &mut summary, miopen_tests);
+    }
+    if choice.takes("codegen") {
+        // After the emulated GPU, whose packages bring the headers.
+        step("codegen --check", &mut summary, |summary| {
+            for (directory, outcome) in codegen::generate(true)? {
+                let outcome = match outcome {
+                    codegen::Outcome::Written | codegen::Outcome::Current => Outcome::Passed,
+                    codegen::Outcome::Stale(files) => Outcome::Failed(format!("not current: {}", files.join(", "))),
+                    codegen::Outcome::Skipped(reason) => Outcome::Skipped(reason),
+                };
+                summary.record(format!("codegen --check: {directory}"), outcome);
+            }
+            Ok(())
+        });
     }
     if let Ok(built) = &built {
         if choice.takes("installed") {
