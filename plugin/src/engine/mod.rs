@@ -3,6 +3,7 @@
 //! A graph goes one way: [`Engine::applicable`] looks at it and either says why not ([`Declined`]) or gives an
 //! [`Applicable`], which alone can make a [`Plan`], which alone can execute.
 
+mod checks;
 mod declined;
 pub mod details;
 pub mod host;

@@ -10,6 +10,7 @@ use super::fuse::fold::Fold;
 use super::nodes::matmul::MatmulWork;
 use super::nodes::{self, NodeWork};
 use super::pointwise::{Domain, Function, Parameters, Program, Storage};
+use crate::engine::checks::{check_compute_type, check_graph, check_size, check_softplus, check_type};
 use crate::engine::{Declined, NodeLabel, TensorLabel};
 
 macro_rules! operations {
@@ -218,30 +219,8 @@ pub enum Operand {
 /// # Errors
 /// The first reason for which the engine leaves the graph to others.
 pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
-    if graph.def().is_override_shape_enabled {
-        return Err(Declined::OverrideShapes);
-    }
-    for tensor in graph.tensors() {
-        check_tensor(graph, tensor)?;
-    }
+    check_graph(graph)?;
     (0..graph.nodes().len()).map(|index| lower_node(graph, index)).collect()
-}
-
-fn check_tensor(graph: &Graph, tensor: &Tensor) -> Result<(), Declined> {
-    let label = || TensorLabel::of(graph, tensor.uid());
-    if tensor.ragged().is_some() {
-        return Err(Declined::Ragged { tensor: label() });
-    }
-    let bytes = alignment(tensor);
-    if !tensor.is_virtual() && tensor.alignment() % bytes as i64 != 0 {
-        return Err(Declined::Alignment { tensor: label(), alignment: tensor.alignment(), wanted: bytes });
-    }
-    Ok(())
-}
-
-/// What an address of the tensor has to be a multiple of: the size of an element.
-pub fn alignment(tensor: &Tensor) -> usize {
-    (tensor.data_type().bits().expect("a checked tensor has a type") as usize / 8).max(1)
 }
 
 fn check_convolution(graph: &Graph, index: usize, c: &ConvolutionFwd) -> Result<Work, Declined> {
@@ -276,9 +255,7 @@ pub(super) fn check_convolution_operands(
             });
         }
     }
-    let limit = |what, came: u128, most: u128| {
-        if came <= most { Ok(()) } else { Err(Declined::Size { node: node(), what, came, most }) }
-    };
+    let limit = |what, came, most| check_size(graph, index, what, came, most);
     let [x, w, _] = operands.map(|(_, uid)| graph.tensor(uid));
     let spatial = x.rank() - 2;
     let mut image = x.dims()[1] as u128;
@@ -298,12 +275,7 @@ fn check_pointwise(graph: &Graph, index: usize, p: &Pointwise) -> Result<Work, D
     check_compute_type(graph, index, POINTWISE_COMPUTE)?;
     let function = Function::new(p.mode, &Parameters::of(p));
     let function = function.ok_or_else(|| Declined::Mode { node: node(), mode: p.mode })?;
-    if let (PointwiseMode::SoftplusFwd | PointwiseMode::SoftplusBwd, Some(beta)) = (p.mode, p.softplus_beta)
-        && (beta == 0.0 || !beta.is_finite())
-    {
-        let (attribute, wanted) = ("softplus_beta", "a finite number other than 0");
-        return Err(Declined::Attribute { node: node(), attribute, value: beta.to_string(), wanted });
-    }
+    check_softplus(graph, index, p)?;
     let operands = [("in_0", Some(p.in_0)), ("in_1", p.in_1), ("in_2", p.in_2)];
     let mut inputs = Vec::with_capacity(function.operands());
     let mut storages = Vec::with_capacity(4);
@@ -344,41 +316,6 @@ fn domain(function: &Function, storages: &[Storage], compute: DataType) -> Optio
         DataType::Double => Some(Domain::Double),
         _ if storages.iter().all(|storage| storage.is_single()) => Some(Domain::Single),
         _ => Some(Domain::Double),
-    }
-}
-
-/// Declines a node that computes in another type than these.
-pub(super) fn check_compute_type(graph: &Graph, index: usize, types: &[DataType]) -> Result<(), Declined> {
-    let data_type = graph.nodes()[index].compute_data_type;
-    if types.contains(&data_type) {
-        return Ok(());
-    }
-    Err(Declined::ComputeType { node: NodeLabel::of(graph, index), data_type, wanted: list(types) })
-}
-
-/// Declines a node whose operand has another type than these; `role` is the operand's name in the wire format.
-pub(super) fn check_type(
-    graph: &Graph,
-    index: usize,
-    role: &'static str,
-    uid: TensorUid,
-    types: &[DataType],
-) -> Result<(), Declined> {
-    let data_type = graph.tensor(uid).data_type();
-    if types.contains(&data_type) {
-        return Ok(());
-    }
-    let (node, tensor) = (NodeLabel::of(graph, index), TensorLabel::of(graph, uid));
-    Err(Declined::ElementType { node, role, tensor, data_type, wanted: list(types) })
-}
-
-/// `a, b or c`.
-fn list(types: &[DataType]) -> String {
-    let names: Vec<&str> = types.iter().map(|t| t.json_name()).collect();
-    match names.split_last() {
-        Some((last, [])) => last.to_string(),
-        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
-        None => "none".to_string(),
     }
 }
 

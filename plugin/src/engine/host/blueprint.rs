@@ -5,7 +5,7 @@ use std::fmt;
 
 use hipdnn_schemas::{ConvMode, Graph, Tensor, TensorUid, TensorValue};
 
-use super::applicability::{Convolution, Elementwise, Follow, Input, Operand, Work, alignment, element};
+use super::applicability::{Convolution, Elementwise, Follow, Input, Operand, Work, element};
 use super::convolution::{ConvolutionPlan, Element, EpilogueStep, Layout, Problem, Shape};
 use super::fuse::fold::{Factors, Fold, Values};
 use super::fuse::{Note, Rewritten};
@@ -13,6 +13,7 @@ use super::nodes::{MAX_INPUTS, MAX_OUTPUTS, NodeKernel, NodeWork};
 use super::pointwise::{InputView, PointwiseKernel, Storage, View};
 use super::settings::{Settings, Token};
 use crate::engine::TensorLabel;
+use crate::engine::checks::element_bytes;
 use crate::error::Error;
 use crate::exec::buffers::{Buffer, BufferTable, Place};
 use crate::exec::workspace::{ALIGNMENT, Block, Planner};
@@ -202,7 +203,7 @@ impl<'a> Builder<'a> {
                         let buffer = buffers.entry(uid).or_insert_with(|| Buffer {
                             uid,
                             label: TensorLabel::of(graph, uid),
-                            alignment: alignment(tensor),
+                            alignment: element_bytes(tensor.data_type()),
                             required: false,
                         });
                         buffer.required |= !(role == FILTER && Some(uid) == spare);

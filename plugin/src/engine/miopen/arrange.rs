@@ -13,6 +13,7 @@ use super::convolution::{self, ConvolutionProblem, Direction, TensorShape};
 use super::fuse::{Chain, Stage};
 use super::kernels::Op;
 use super::lower::{Convolution, Pointwise};
+use crate::engine::checks::element_bytes;
 use crate::engine::{Declined, NodeLabel};
 
 /// Tasks in the order in which they are done.
@@ -275,7 +276,7 @@ struct Arranger<'a> {
 impl Arranger<'_> {
     fn temporary(&mut self, elements: usize, data_type: DataType) -> Value {
         let temporaries = &mut self.arrangement.temporaries;
-        temporaries.push(elements * super::lower::element_bytes(data_type));
+        temporaries.push(elements * element_bytes(data_type));
         Value::Temporary(temporaries.len() - 1)
     }
 

@@ -4,9 +4,10 @@
 //! What is asked for here is what steps of the plan can make of it, not what MIOpen takes: tensors that MIOpen does not
 //! take are copied into a layout that it does. The tables here decide, and `SUPPORT.md` is made from them.
 
-use hipdnn_schemas::{Convolution as Geometry, DataType, Graph, Operation, PointwiseMode, Tensor, TensorUid};
+use hipdnn_schemas::{Convolution as Geometry, DataType, Graph, Operation, PointwiseMode, TensorUid};
 
 use super::convolution::Direction;
+use crate::engine::checks::{check_compute_type, check_graph, check_size, check_softplus, check_type};
 use crate::engine::host::pointwise::Parameters;
 use crate::engine::{Declined, NodeLabel, TensorLabel};
 
@@ -115,12 +116,7 @@ impl Convolution {
 /// # Errors
 /// The first reason for which the engine leaves the graph to others.
 pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
-    if graph.def().is_override_shape_enabled {
-        return Err(Declined::OverrideShapes);
-    }
-    for tensor in graph.tensors() {
-        check_tensor(graph, tensor)?;
-    }
+    check_graph(graph)?;
     let nodes = graph.nodes().iter().enumerate();
     nodes
         .map(|(index, node)| match &node.operation {
@@ -145,23 +141,6 @@ pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
         .collect()
 }
 
-fn check_tensor(graph: &Graph, tensor: &Tensor) -> Result<(), Declined> {
-    let label = || TensorLabel::of(graph, tensor.uid());
-    if tensor.ragged().is_some() {
-        return Err(Declined::Ragged { tensor: label() });
-    }
-    let bytes = element_bytes(tensor.data_type());
-    if !tensor.is_virtual() && tensor.alignment() % bytes as i64 != 0 {
-        return Err(Declined::Alignment { tensor: label(), alignment: tensor.alignment(), wanted: bytes });
-    }
-    Ok(())
-}
-
-/// Bytes of an element, 1 for types smaller than that.
-pub fn element_bytes(data_type: DataType) -> usize {
-    (data_type.bits().expect("a checked tensor has a type") as usize / 8).max(1)
-}
-
 fn check_convolution(
     graph: &Graph,
     index: usize,
@@ -179,15 +158,12 @@ fn check_convolution(
         }
     }
     let [x, w, y] = tensors.map(|(_, uid)| uid);
-    check_size(graph, index, [x, w, y], geometry)?;
+    check_sizes(graph, index, [x, w, y], geometry)?;
     Ok(Work::Convolution(Convolution { node: index, direction, x, w, y, geometry: geometry.clone() }))
 }
 
-fn check_size(graph: &Graph, index: usize, [x, w, y]: [TensorUid; 3], geometry: &Geometry) -> Result<(), Declined> {
-    let limit = |what, came: u128, most: u128| {
-        let node = || NodeLabel::of(graph, index);
-        if came <= most { Ok(()) } else { Err(Declined::Size { node: node(), what, came, most }) }
-    };
+fn check_sizes(graph: &Graph, index: usize, [x, w, y]: [TensorUid; 3], geometry: &Geometry) -> Result<(), Declined> {
+    let limit = |what, came, most| check_size(graph, index, what, came, most);
     for uid in [x, w, y] {
         for extent in graph.tensor(uid).dims() {
             limit("an extent", *extent as u128, CONVOLUTION_NUMBERS)?;
@@ -207,12 +183,7 @@ fn check_size(graph: &Graph, index: usize, [x, w, y]: [TensorUid; 3], geometry: 
 fn check_pointwise(graph: &Graph, position: usize, p: &hipdnn_schemas::Pointwise) -> Result<Work, Declined> {
     let node = || NodeLabel::of(graph, position);
     check_compute_type(graph, position, POINTWISE_COMPUTE)?;
-    if let (PointwiseMode::SoftplusFwd | PointwiseMode::SoftplusBwd, Some(beta)) = (p.mode, p.softplus_beta)
-        && (beta == 0.0 || !beta.is_finite())
-    {
-        let (attribute, wanted) = ("softplus_beta", "a finite number other than 0");
-        return Err(Declined::Attribute { node: node(), attribute, value: beta.to_string(), wanted });
-    }
+    check_softplus(graph, position, p)?;
     let index = (p.mode == PointwiseMode::GenIndex).then(|| {
         let axis = p.axis.expect("a checked node of this mode has an axis");
         usize::try_from(axis).expect("a checked axis is a dimension")
@@ -240,39 +211,6 @@ fn check_pointwise(graph: &Graph, position: usize, p: &hipdnn_schemas::Pointwise
     }
     let parameters = Parameters::of(p);
     Ok(Work::Pointwise(Pointwise { node: position, mode: p.mode, parameters, inputs, index, output: p.out_0 }))
-}
-
-fn check_compute_type(graph: &Graph, index: usize, types: &[DataType]) -> Result<(), Declined> {
-    let data_type = graph.nodes()[index].compute_data_type;
-    if types.contains(&data_type) {
-        return Ok(());
-    }
-    Err(Declined::ComputeType { node: NodeLabel::of(graph, index), data_type, wanted: list(types) })
-}
-
-fn check_type(
-    graph: &Graph,
-    index: usize,
-    role: &'static str,
-    uid: TensorUid,
-    types: &[DataType],
-) -> Result<(), Declined> {
-    let data_type = graph.tensor(uid).data_type();
-    if types.contains(&data_type) {
-        return Ok(());
-    }
-    let (node, tensor) = (NodeLabel::of(graph, index), TensorLabel::of(graph, uid));
-    Err(Declined::ElementType { node, role, tensor, data_type, wanted: list(types) })
-}
-
-/// `a, b or c`.
-fn list(types: &[DataType]) -> String {
-    let names: Vec<&str> = types.iter().map(|t| t.json_name()).collect();
-    match names.split_last() {
-        Some((last, [])) => last.to_string(),
-        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
-        None => "none".to_string(),
-    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,8 @@ use half::{bf16, f16};
 use hipdnn_schemas::{BlockScaleDequantize, BlockScaleQuantize, DataType, Graph, Tensor, TensorUid};
 
 use super::{NodeKernel, NodeWork, Recipe};
-use crate::engine::host::applicability::{Work, check_compute_type, check_type};
+use crate::engine::checks::{check_compute_type, check_type};
+use crate::engine::host::applicability::Work;
 use crate::engine::host::isa::Isa;
 use crate::engine::host::pointwise::Storage;
 use crate::engine::host::threads::Pool;

@@ -10,7 +10,8 @@ use hipdnn_schemas::{DataType, Graph, Reduction, ReductionMode};
 use super::view::{TensorView, Walk};
 use super::{NodeKernel, NodeWork, Recipe};
 use crate::engine::Declined;
-use crate::engine::host::applicability::{Work, check_compute_type, check_type};
+use crate::engine::checks::{check_compute_type, check_type};
+use crate::engine::host::applicability::Work;
 use crate::engine::host::pointwise::Storage;
 use crate::engine::host::threads::Pool;
 

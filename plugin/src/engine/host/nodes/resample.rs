@@ -12,7 +12,8 @@ use std::sync::Arc;
 use hipdnn_schemas::{DataType, Graph, PaddingMode, ResampleBwd, ResampleFwd, ResampleMode, Tensor, TensorUid};
 
 use super::NodeWork;
-use crate::engine::host::applicability::{Work, check_compute_type, check_type};
+use crate::engine::checks::{check_compute_type, check_type};
+use crate::engine::host::applicability::Work;
 use crate::engine::host::blueprint::{lift, lift_spatial};
 use crate::engine::host::pointwise::Storage;
 use crate::engine::{Declined, NodeLabel, TensorLabel};

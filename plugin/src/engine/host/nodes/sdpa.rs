@@ -26,7 +26,8 @@ use std::sync::Arc;
 use hipdnn_schemas::{DataType, DiagonalAlignment, Graph, Sdpa, TensorUid};
 
 use super::NodeWork;
-use crate::engine::host::applicability::{Work, check_compute_type, check_type};
+use crate::engine::checks::{check_compute_type, check_type};
+use crate::engine::host::applicability::Work;
 use crate::engine::host::pointwise::Storage;
 use crate::engine::{Declined, NodeLabel, TensorLabel};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use hipdnn_schemas::{DataType, Graph, TensorUid};
 
 use super::{Affine, Normalization, SLOTS, Scalar, Slot, Source, Task, View};
-use crate::engine::host::applicability::{Work, check_compute_type, check_type};
+use crate::engine::checks::{check_compute_type, check_type};
+use crate::engine::host::applicability::Work;
 use crate::engine::host::nodes::NodeWork;
 use crate::engine::host::pointwise::Storage;
 use crate::engine::{Declined, NodeLabel, TensorLabel};
