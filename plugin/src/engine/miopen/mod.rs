@@ -13,6 +13,7 @@ pub mod follow;
 pub mod fuse;
 pub mod fused;
 pub mod gpu;
+pub mod group;
 pub mod kernels;
 pub mod lower;
 pub mod plan;

@@ -17,6 +17,7 @@
 
 mod compile;
 mod element;
+pub mod grouped;
 mod layout;
 mod program;
 mod source;

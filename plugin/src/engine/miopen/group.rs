@@ -1,0 +1,110 @@
+//! Works over groups of elements, as the graph has them: what [`kernels::grouped`](super::kernels::grouped) computes, of
+//! tensors and their dimensions instead of addresses and strides.
+//!
+//! A node becomes one kernel or several, with memory of its own between them.
+
+use hipdnn_schemas::{DataType, TensorUid};
+
+use super::kernels::Op;
+use super::kernels::grouped::Fold;
+
+/// What a node becomes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupWork {
+    /// The node's number in the graph.
+    pub node: usize,
+    /// What it is, for the log.
+    pub name: &'static str,
+    /// Memory between the kernels.
+    pub locals: Vec<Local>,
+    /// The kernels, in order.
+    pub kernels: Vec<GroupKernel>,
+}
+
+/// Memory between the kernels of a node: a packed tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Local {
+    /// Its extents.
+    pub dims: Vec<usize>,
+    /// Its type.
+    pub data_type: DataType,
+}
+
+/// One kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupKernel {
+    /// Extents of the loops that number groups.
+    pub groups: Vec<usize>,
+    /// Extents of the loops that number a group's members.
+    pub members: Vec<usize>,
+    /// What is done with a group, in order.
+    pub phases: Vec<Phase>,
+}
+
+/// See [`kernels::grouped::Phase`](super::kernels::grouped::Phase); slots are numbered as there.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the kernels' phase has the same fields")]
+pub enum Phase {
+    Fold { inputs: Vec<Input>, program: Vec<Op>, folds: Vec<Fold> },
+    Once { inputs: Vec<Input>, program: Vec<Op>, keep: Vec<usize>, stores: Vec<Store> },
+    Each { inputs: Vec<Input>, program: Vec<Op>, stores: Vec<Store> },
+}
+
+/// What fills a slot before a program runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// An element of a tensor, which may also be a number that the graph or the caller's host memory holds.
+    Element {
+        /// Of what.
+        of: Operand,
+        /// Which.
+        at: At,
+        /// What it is where the indices leave the tensor.
+        outside: f64,
+    },
+    /// 1 where the indices stay within the tensor's extents, else 0.
+    Inside {
+        /// The extents.
+        dims: Vec<usize>,
+        /// The indices.
+        at: At,
+    },
+    /// The index of a loop: of the groups, or behind those of the members.
+    Index(usize),
+    /// A constant.
+    Literal(f64),
+}
+
+/// What a kernel reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operand {
+    /// A tensor of the graph.
+    Tensor(TensorUid),
+    /// One of [`GroupWork::locals`].
+    Local(usize),
+}
+
+/// An index for each dimension of a tensor.
+pub type At = Vec<Line>;
+
+/// The index along a dimension: `(offset + Σ index of a loop · step) / divisor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// In front of the division.
+    pub offset: i64,
+    /// For each loop: first those of the groups, then those of the members.
+    pub steps: Vec<i64>,
+    /// At least 1; what does not divide evenly is outside.
+    pub divisor: u64,
+}
+
+/// A slot that is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Store {
+    /// Which.
+    pub slot: usize,
+    /// Where.
+    pub to: Operand,
+    /// Which element.
+    pub at: At,
+}
