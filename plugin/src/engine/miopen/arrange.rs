@@ -10,10 +10,12 @@ use std::collections::{HashMap, HashSet};
 use hipdnn_schemas::{ConvMode, DataType, Graph, PointwiseMode, Tensor, TensorUid, TensorValue};
 
 use super::convolution::{self, ConvolutionProblem, Direction, TensorShape};
+use super::formula::{Argument, Formula};
 use super::fuse::{Chain, Stage};
 use super::kernels::Op;
-use super::lower::{Convolution, Pointwise};
+use super::lower::Convolution;
 use crate::engine::checks::element_bytes;
+use crate::engine::host::pointwise::Parameters;
 use crate::engine::{Declined, NodeLabel};
 
 /// Tasks in the order in which they are done.
@@ -170,7 +172,8 @@ pub fn arrange(
     for (index, stage) in stages.iter().enumerate() {
         let inputs = match stage {
             Stage::Convolution(convolution) => convolution.inputs().to_vec(),
-            Stage::Chain(chain) => chain.inputs().to_vec(),
+            Stage::Chain(chain) => chain.inputs().iter().map(|argument| argument.tensor).collect(),
+            Stage::Groups(groups) => groups.inputs(),
         };
         for uid in inputs {
             let readers = readers.entry(uid).or_default();
@@ -196,6 +199,9 @@ pub fn arrange(
         match stage {
             Stage::Convolution(work) => arranger.convolution(work)?,
             Stage::Chain(chain) => arranger.chain(chain),
+            Stage::Groups(groups) => {
+                return Err(Declined::Operation { node: NodeLabel::of(graph, groups.node) });
+            }
         }
     }
     Ok(arranger.arrangement)
@@ -334,7 +340,7 @@ impl Arranger<'_> {
             Stage::Chain(chain) => {
                 self.graph.tensor(chain.output()).data_type() == a && chain.nodes().iter().all(keeps_range)
             }
-            Stage::Convolution(_) => false,
+            Stage::Convolution(_) | Stage::Groups(_) => false,
         };
         let narrow = output.is_virtual()
             && output.data_type() == DataType::Float
@@ -372,7 +378,7 @@ impl Arranger<'_> {
         let reader = match self.readers.get(&uid).map(Vec::as_slice) {
             Some([reader]) if tensor.is_virtual() => match &self.stages[*reader] {
                 Stage::Chain(chain) => Some(self.graph.tensor(chain.output())).filter(|o| o.dims() == tensor.dims()),
-                Stage::Convolution(_) => None,
+                Stage::Convolution(_) | Stage::Groups(_) => None,
             },
             _ => None,
         };
@@ -569,9 +575,9 @@ impl Arranger<'_> {
         }
         // A caller may have another operand of the chain where its result goes: the convolution must not write there
         // before the chain has read it.
-        let may_be_there = |uid: &TensorUid| {
-            let other = self.graph.tensor(*uid);
-            *uid != tensor.uid() && !other.is_virtual() && other.elements() == output.elements()
+        let may_be_there = |argument: &Argument| {
+            let other = self.graph.tensor(argument.tensor);
+            other.uid() != tensor.uid() && !other.is_virtual() && other.elements() == output.elements()
         };
         let stored = Stored { value: Value::Tensor(output.uid()), view: self::view(output) };
         if chain.inputs().iter().any(may_be_there) || !self.is_direct(output, &stored, form) {
@@ -587,31 +593,37 @@ impl Arranger<'_> {
         let mut inputs: Vec<Input> = chain
             .inputs()
             .iter()
-            .map(|uid| {
-                let tensor = self.graph.tensor(*uid);
-                match self.kind(*uid) {
+            .map(|argument| {
+                let tensor = self.graph.tensor(argument.tensor);
+                match self.kind(argument.tensor) {
                     Kind::Literal(number) => Input::Literal(number),
-                    Kind::Scalar => Input::Scalar(*uid, tensor.data_type()),
+                    Kind::Scalar => Input::Scalar(argument.tensor, tensor.data_type()),
                     Kind::Memory(mut stored) => {
-                        stored.view.strides = broadcast(tensor, &stored.view.strides, dims.len());
+                        stored.view.strides = argument.strides(tensor.dims(), &stored.view.strides, dims.len());
                         Input::Memory(MemoryInput { value: stored.value, view: stored.view, window: None })
                     }
                 }
             })
             .collect();
-        let mut slots: HashMap<TensorUid, usize> =
-            chain.inputs().iter().enumerate().map(|(slot, uid)| (*uid, slot)).collect();
+        let arguments: HashMap<&Argument, usize> =
+            chain.inputs().iter().enumerate().map(|(slot, argument)| (argument, slot)).collect();
+        let mut indices = Vec::with_capacity(chain.nodes().len());
         for node in chain.nodes() {
-            if let Some(axis) = node.index {
-                slots.insert(node.output, inputs.len());
+            indices.push(node.index.map(|axis| {
                 inputs.push(Input::Index(axis));
-            }
+                inputs.len() - 1
+            }));
         }
-        let mut program = Vec::with_capacity(chain.nodes().len());
-        for node in chain.nodes().iter().filter(|node| node.index.is_none()) {
-            let operands = node.inputs.iter().map(|uid| slots[uid]).collect();
-            slots.insert(node.output, inputs.len() + program.len());
-            program.push(Op::Pointwise { mode: node.mode, parameters: node.parameters, operands });
+        let mut results: HashMap<TensorUid, usize> = HashMap::new();
+        let mut program = Vec::new();
+        for (node, index) in chain.nodes().iter().zip(indices) {
+            let slot =
+                |argument: &Argument| results.get(&argument.tensor).copied().unwrap_or_else(|| arguments[argument]);
+            let before: Vec<usize> = node.inputs.iter().map(slot).chain(index).collect();
+            program.extend(node.program_within(&before, inputs.len() + program.len()));
+            let is_empty = node.program.is_empty();
+            let result = if is_empty { before[before.len() - 1] } else { inputs.len() + program.len() - 1 };
+            results.insert(node.output, result);
         }
         let stored = self.chain_result(chain);
         let numbers: Vec<String> = chain.nodes().iter().map(|node| node.node.to_string()).collect();
@@ -646,10 +658,11 @@ impl Arranger<'_> {
     /// reads, and what else the convolutions read that alone read the intermediate.
     fn type_for_convolutions(&self, chain: &Chain) -> Option<DataType> {
         let output = self.graph.tensor(chain.output());
+        let inputs = || chain.inputs().iter().map(|argument| argument.tensor);
         let is_memory = |uid: &TensorUid| matches!(self.kind(*uid), Kind::Memory(_));
-        let mut read = chain.inputs().iter().filter(|uid| is_memory(uid)).map(|uid| self.data_type(*uid));
+        let mut read = inputs().filter(is_memory).map(|uid| self.data_type(uid));
         let data_type = read.next().filter(|t| matches!(t, DataType::Half | DataType::BFloat16))?;
-        let has = |uid: &TensorUid| match self.kind(*uid) {
+        let has = |uid: TensorUid| match self.kind(uid) {
             Kind::Memory(_) => true,
             Kind::Literal(number) => is_value(number, data_type),
             Kind::Scalar => false,
@@ -659,13 +672,13 @@ impl Arranger<'_> {
                 .inputs()
                 .iter()
                 .all(|uid| *uid == output.uid() || (is_given(self.graph, *uid) && self.data_type(*uid) == data_type)),
-            Stage::Chain(_) => false,
+            Stage::Chain(_) | Stage::Groups(_) => false,
         };
         let readers = self.readers.get(&output.uid())?;
         let may_be_narrow = output.data_type() == DataType::Float
             && !self.wishes.strict_fp32
             && read.all(|t| t == data_type)
-            && chain.inputs().iter().all(has)
+            && inputs().all(has)
             && chain.nodes().iter().all(|node| selects(node, data_type))
             && readers.iter().all(is_wanted);
         may_be_narrow.then_some(data_type)
@@ -760,14 +773,6 @@ fn view(tensor: &Tensor) -> View {
     View { data_type: tensor.data_type(), strides, offset: 0 }
 }
 
-/// Strides along the dimensions of a result: 0 where the tensor is broadcast. A scalar may have any rank.
-fn broadcast(tensor: &Tensor, strides: &[i64], rank: usize) -> Vec<i64> {
-    if tensor.elements() == 1 {
-        return vec![0; rank];
-    }
-    tensor.dims().iter().zip(strides).map(|(extent, stride)| if *extent == 1 { 0 } else { *stride }).collect()
-}
-
 /// A scalar of the graph, as its tensor's type has it.
 fn number(value: TensorValue, data_type: DataType) -> f64 {
     match value {
@@ -788,21 +793,20 @@ fn number(value: TensorValue, data_type: DataType) -> f64 {
 
 /// Whether the function's result, rounded to a 16-bit type, stands rounding its operand to that type before: it brings back
 /// no value that is too large for the type, and no digits that are too small, as sums do.
-fn keeps_range(node: &Pointwise) -> bool {
+fn keeps_range(node: &Formula) -> bool {
     use PointwiseMode::*;
-    match node.mode {
+    every_op(node, |mode, parameters| match mode {
         Identity | Abs | Neg | Max | Min | SigmoidFwd | TanhFwd | EluFwd | SoftplusFwd => true,
-        ReluFwd => [0.0, 1.0].contains(&node.parameters.relu_lower_clip_slope),
+        ReluFwd => [0.0, 1.0].contains(&parameters.relu_lower_clip_slope),
         _ => false,
-    }
+    })
 }
 
 /// Whether the result is always one of the operands, or their negative, or a bound that the 16-bit type has: if the operands
 /// are of that type, it loses nothing in it.
-fn selects(node: &Pointwise, data_type: DataType) -> bool {
+fn selects(node: &Formula, data_type: DataType) -> bool {
     use PointwiseMode::*;
-    let parameters = &node.parameters;
-    match node.mode {
+    every_op(node, |mode, parameters| match mode {
         Identity | Abs | Neg | Max | Min => true,
         ReluFwd => {
             parameters.relu_lower_clip_slope == 0.0
@@ -811,7 +815,16 @@ fn selects(node: &Pointwise, data_type: DataType) -> bool {
                     .all(|bound| bound.abs() >= f32::MAX || is_value((*bound).into(), data_type))
         }
         _ => false,
-    }
+    })
+}
+
+/// Whether the node is a function of its operands alone, and every operation of it is of that kind.
+fn every_op(node: &Formula, is_so: impl Fn(PointwiseMode, &Parameters) -> bool) -> bool {
+    let holds = |op: &Op| match op {
+        Op::Pointwise { mode, parameters, .. } => is_so(*mode, parameters),
+        Op::Round { .. } => false,
+    };
+    node.index.is_none() && node.program.iter().all(holds)
 }
 
 /// Whether the 16-bit type has the number.

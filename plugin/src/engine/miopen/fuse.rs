@@ -9,13 +9,16 @@ use std::collections::HashMap;
 
 use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid};
 
-use super::lower::{Convolution, Pointwise, Work};
+use super::formula::{Argument, Formula};
+use super::group::GroupWork;
+use super::kernels::Op;
+use super::lower::{Convolution, Work};
 
 /// What a chain's kernel starts from at most: tensors and indices.
 pub const MAX_INPUTS: usize = super::kernels::MOST_INPUTS;
 
-/// Nodes that a chain has at most: a bound on the size of a kernel.
-pub const MAX_NODES: usize = 64;
+/// Operations that a chain has at most: a bound on the size of a kernel.
+pub const MAX_OPERATIONS: usize = 64;
 
 /// What is done in one go.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,17 +27,19 @@ pub enum Stage {
     Convolution(Convolution),
     /// Pointwise nodes.
     Chain(Chain),
+    /// Work over groups of elements.
+    Groups(GroupWork),
 }
 
 /// Pointwise nodes in the order of the graph, of which only the last one's result is seen from outside.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chain {
-    nodes: Vec<Pointwise>,
-    inputs: Vec<TensorUid>,
+    nodes: Vec<Formula>,
+    inputs: Vec<Argument>,
 }
 
 impl Chain {
-    fn new(node: Pointwise) -> Chain {
+    fn new(node: Formula) -> Chain {
         let mut chain = Chain { nodes: Vec::new(), inputs: Vec::new() };
         chain.inputs = chain.inputs_with(&node);
         chain.nodes.push(node);
@@ -42,7 +47,7 @@ impl Chain {
     }
 
     /// The nodes, at least one.
-    pub fn nodes(&self) -> &[Pointwise] {
+    pub fn nodes(&self) -> &[Formula] {
         &self.nodes
     }
 
@@ -51,17 +56,18 @@ impl Chain {
         self.nodes.last().expect("a chain has a node").output
     }
 
-    /// The tensors that it reads, each once.
-    pub fn inputs(&self) -> &[TensorUid] {
+    /// What it reads, each once; a tensor that lies in two ways along the result's dimensions is there twice.
+    pub fn inputs(&self) -> &[Argument] {
         &self.inputs
     }
 
     /// What it would read with another node before it.
-    fn inputs_with(&self, node: &Pointwise) -> Vec<TensorUid> {
-        let mut inputs: Vec<TensorUid> = self.inputs.iter().copied().filter(|uid| *uid != node.output).collect();
-        for uid in &node.inputs {
-            if !inputs.contains(uid) {
-                inputs.push(*uid);
+    fn inputs_with(&self, node: &Formula) -> Vec<Argument> {
+        let mut inputs: Vec<Argument> =
+            self.inputs.iter().filter(|argument| argument.tensor != node.output).cloned().collect();
+        for argument in &node.inputs {
+            if !inputs.contains(argument) {
+                inputs.push(argument.clone());
             }
         }
         inputs
@@ -95,6 +101,7 @@ pub fn fuse(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
     let stages = works.into_iter().enumerate().filter_map(|(index, work)| match work? {
         Work::Convolution(convolution) => Some(Stage::Convolution(convolution)),
         Work::Pointwise(_) => chains.remove(&index).map(Stage::Chain),
+        Work::Groups(groups) => Some(Stage::Groups(groups)),
     });
     stages.collect()
 }
@@ -102,13 +109,14 @@ pub fn fuse(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
 /// Takes out works whose results are virtual and read by nobody who is seen.
 fn drop_unseen(graph: &Graph, works: &mut [Option<Work>]) {
     for index in (0..works.len()).rev() {
-        let output = match &works[index] {
-            Some(Work::Convolution(work)) => work.output(),
-            Some(Work::Pointwise(work)) => work.output,
+        let outputs = match &works[index] {
+            Some(Work::Convolution(work)) => vec![work.output()],
+            Some(Work::Pointwise(work)) => vec![work.output],
+            Some(Work::Groups(work)) => work.outputs(),
             None => continue,
         };
-        let is_read = graph.consumers(output).iter().any(|reader| works[*reader].is_some());
-        if graph.tensor(output).is_virtual() && !is_read {
+        let is_read = |output: &TensorUid| graph.consumers(*output).iter().any(|reader| works[*reader].is_some());
+        if outputs.iter().all(|output| graph.tensor(*output).is_virtual() && !is_read(output)) {
             works[index] = None;
         }
     }
@@ -118,12 +126,12 @@ fn drop_unseen(graph: &Graph, works: &mut [Option<Work>]) {
 fn joined(
     graph: &Graph,
     works: &[Option<Work>],
-    node: &Pointwise,
+    node: &Formula,
     chain_of: &HashMap<usize, usize>,
     chains: &HashMap<usize, Chain>,
-) -> Option<(usize, Vec<TensorUid>)> {
+) -> Option<(usize, Vec<Argument>)> {
     let between = graph.tensor(node.output);
-    if !between.is_virtual() || !keeps_its_value(node.mode, between.data_type()) {
+    if !between.is_virtual() || !keeps_its_value(node, between.data_type()) {
         return None;
     }
     let mut readers = graph.consumers(node.output).iter().filter(|reader| works[**reader].is_some());
@@ -133,20 +141,26 @@ fn joined(
     }
     let chain = &chains[&last];
     let inputs = chain.inputs_with(node);
+    let nodes = || chain.nodes.iter().chain([node]);
     let fits = graph.tensor(chain.output()).dims() == between.dims()
-        && chain.nodes.len() < MAX_NODES
-        && inputs.len() + chain.nodes.iter().chain([node]).filter(|node| node.index.is_some()).count() <= MAX_INPUTS;
+        && chain.inputs.iter().all(|argument| argument.tensor != node.output || argument.axes.is_none())
+        && nodes().map(|node| node.program.len()).sum::<usize>() <= MAX_OPERATIONS
+        && inputs.len() + nodes().filter(|node| node.index.is_some()).count() <= MAX_INPUTS;
     fits.then_some((last, inputs))
 }
 
 /// Whether a result of that function means the same, up to rounding, when it is not stored in that type.
-fn keeps_its_value(mode: PointwiseMode, data_type: DataType) -> bool {
+fn keeps_its_value(node: &Formula, data_type: DataType) -> bool {
     use PointwiseMode::*;
+    let last = match node.program.last() {
+        Some(Op::Pointwise { mode, .. }) => Some(*mode),
+        _ => None,
+    };
     match data_type {
         DataType::Float | DataType::Half | DataType::BFloat16 => true,
         // These give 0 or 1, which is what such a tensor holds.
         DataType::Boolean => {
-            matches!(mode, CmpEq | CmpNeq | CmpGt | CmpGe | CmpLt | CmpLe | LogicalAnd | LogicalOr | LogicalNot)
+            matches!(last, Some(CmpEq | CmpNeq | CmpGt | CmpGe | CmpLt | CmpLe | LogicalAnd | LogicalOr | LogicalNot))
         }
         _ => false,
     }
@@ -210,11 +224,12 @@ mod tests {
                 Stage::Convolution(convolution) => convolution.node.to_string(),
                 Stage::Chain(chain) => {
                     let nodes: Vec<String> = chain.nodes.iter().map(|node| node.node.to_string()).collect();
-                    let mut inputs = chain.inputs().to_vec();
+                    let mut inputs: Vec<i64> = chain.inputs().iter().map(|argument| argument.tensor.0).collect();
                     inputs.sort();
-                    let inputs: Vec<String> = inputs.iter().map(|uid| uid.0.to_string()).collect();
+                    let inputs: Vec<String> = inputs.iter().map(i64::to_string).collect();
                     format!("[{} of {}]", nodes.join(" "), inputs.join(" "))
                 }
+                Stage::Groups(groups) => format!("{{{}}}", groups.node),
             };
             stages.iter().map(name).collect::<Vec<_>>().join(" ")
         }
@@ -308,7 +323,7 @@ mod tests {
             let mut nodes = 0;
             for stage in &stages {
                 let Stage::Chain(chain) = stage else { panic!("{stage:?}") };
-                assert!(chain.nodes.len() <= MAX_NODES && chain.inputs().len() <= MAX_INPUTS);
+                assert!(chain.nodes.len() <= MAX_OPERATIONS && chain.inputs().len() <= MAX_INPUTS);
                 nodes += chain.nodes.len();
             }
             assert_eq!(nodes, graph.nodes().len(), "every node once");

@@ -21,6 +21,63 @@ pub struct GroupWork {
     pub kernels: Vec<GroupKernel>,
 }
 
+impl GroupWork {
+    /// The tensors of the graph that it reads, each once, in the order in which it does.
+    pub fn inputs(&self) -> Vec<TensorUid> {
+        let inputs = self.phases().flat_map(Phase::inputs).filter_map(|input| match input {
+            Input::Element { of, .. } => of.tensor(),
+            _ => None,
+        });
+        each_once(inputs)
+    }
+
+    /// The tensors of the graph that it writes, each once, in the order in which it does.
+    pub fn outputs(&self) -> Vec<TensorUid> {
+        each_once(self.phases().flat_map(Phase::stores).filter_map(|store| store.to.tensor()))
+    }
+
+    fn phases(&self) -> impl Iterator<Item = &Phase> {
+        self.kernels.iter().flat_map(|kernel| &kernel.phases)
+    }
+}
+
+fn each_once(tensors: impl Iterator<Item = TensorUid>) -> Vec<TensorUid> {
+    let mut list = Vec::new();
+    for tensor in tensors {
+        if !list.contains(&tensor) {
+            list.push(tensor);
+        }
+    }
+    list
+}
+
+impl Phase {
+    /// What its program starts from.
+    pub fn inputs(&self) -> &[Input] {
+        match self {
+            Phase::Fold { inputs, .. } | Phase::Once { inputs, .. } | Phase::Each { inputs, .. } => inputs,
+        }
+    }
+
+    /// What it writes.
+    pub fn stores(&self) -> &[Store] {
+        match self {
+            Phase::Fold { .. } => &[],
+            Phase::Once { stores, .. } | Phase::Each { stores, .. } => stores,
+        }
+    }
+}
+
+impl Operand {
+    /// The tensor of the graph that it is.
+    pub fn tensor(self) -> Option<TensorUid> {
+        match self {
+            Operand::Tensor(uid) => Some(uid),
+            Operand::Local(_) => None,
+        }
+    }
+}
+
 /// Memory between the kernels of a node: a packed tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Local {

@@ -7,6 +7,9 @@
 use hipdnn_schemas::{Convolution as Geometry, DataType, Graph, Operation, PointwiseMode, TensorUid};
 
 use super::convolution::Direction;
+use super::formula::{Argument, Formula};
+use super::group::GroupWork;
+use super::kernels::Op;
 use crate::engine::checks::{check_compute_type, check_graph, check_size, check_softplus, check_type};
 use crate::engine::host::pointwise::Parameters;
 use crate::engine::{Declined, NodeLabel, TensorLabel};
@@ -54,7 +57,9 @@ pub enum Work {
     /// A convolution, or one of its gradients.
     Convolution(Convolution),
     /// An element-wise function.
-    Pointwise(Pointwise),
+    Pointwise(Formula),
+    /// Work over groups of elements.
+    Groups(GroupWork),
 }
 
 /// A convolution, or one of its gradients; the tensors have the places that they have in the forward one.
@@ -72,23 +77,6 @@ pub struct Convolution {
     pub y: TensorUid,
     /// Paddings, strides, dilations and whether the filter is flipped.
     pub geometry: Geometry,
-}
-
-/// An element-wise function of tensors.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Pointwise {
-    /// Which node.
-    pub node: usize,
-    /// The function.
-    pub mode: PointwiseMode,
-    /// Its scalars.
-    pub parameters: Parameters,
-    /// As many operands as the function takes; none where it is the index along a dimension.
-    pub inputs: Vec<TensorUid>,
-    /// The dimension whose index is the result, if that is the function.
-    pub index: Option<usize>,
-    /// The result.
-    pub output: TensorUid,
 }
 
 impl Convolution {
@@ -209,8 +197,15 @@ fn check_pointwise(graph: &Graph, position: usize, p: &hipdnn_schemas::Pointwise
         let wanted = "float for operands of these types".to_string();
         return Err(Declined::ComputeType { node: node(), data_type, wanted });
     }
-    let parameters = Parameters::of(p);
-    Ok(Work::Pointwise(Pointwise { node: position, mode: p.mode, parameters, inputs, index, output: p.out_0 }))
+    let op = Op::Pointwise { mode: p.mode, parameters: Parameters::of(p), operands: (0..count).collect() };
+    Ok(Work::Pointwise(Formula {
+        node: position,
+        inputs: inputs.into_iter().map(Argument::new).collect(),
+        // The index alone is the result.
+        program: if index.is_some() { Vec::new() } else { vec![op] },
+        index,
+        output: p.out_0,
+    }))
 }
 
 #[cfg(test)]
@@ -375,9 +370,10 @@ mod tests {
             graph.pointwise(node);
             let works = lower(&graph.build().unwrap()).unwrap();
             let [Work::Pointwise(work)] = &works[..] else { panic!("{mode}: {works:?}") };
+            let arguments: Vec<Argument> = uids[..mode.operands()].iter().copied().map(Argument::new).collect();
             match mode {
                 PointwiseMode::GenIndex => assert_eq!((&work.inputs[..], work.index), (&[][..], Some(0))),
-                _ => assert_eq!((&work.inputs[..], work.index), (&uids[..mode.operands()], None), "{mode}"),
+                _ => assert_eq!((&work.inputs, work.index), (&arguments, None), "{mode}"),
             }
         }
     }

@@ -10,6 +10,7 @@ pub mod convolution;
 pub mod descriptor;
 pub mod device;
 pub mod follow;
+pub mod formula;
 pub mod fuse;
 pub mod fused;
 pub mod gpu;
