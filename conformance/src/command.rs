@@ -3,11 +3,16 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use hipdnn_schemas::Graph;
+
 use crate::cases::{self, Case};
+use crate::execute::{Tolerance, has_narrow_intermediates};
 use crate::inputs::{Random, seed};
 use crate::report::Summary;
 use crate::run::Outcome;
-use crate::workers::{self, Job, Target, WORKER};
+use crate::strata::{self, Covering};
+use crate::workers::{self, CLAIMS, Job, NARROW, Target, WORKER};
+use crate::{claims, random};
 
 const USAGE: &str = "usage: hipdnn-conformance --plugin FILE [--engine NAME] [options]
 
@@ -15,8 +20,16 @@ const USAGE: &str = "usage: hipdnn-conformance --plugin FILE [--engine NAME] [op
   --engine NAME        one of its engines (HOST_RS_ENGINE)
   --filter TEXT        only cases whose name contains this; may be repeated, all must fit
   --sample N           only N cases: a seeded choice that takes every family, kind, layout and type first
+  --sample covering    a seeded choice that has a case of every stratum: nodes in their order x types x layout, and of
+                       every mode, rank and other trait; of equal cases a cheap one
   --random N           N random graphs in place of the cases
   --seed S             another choice, or other random graphs (0)
+  --knob NAME=VALUE    a setting for every plan; may be repeated
+  --narrow-intermediates
+                       a wider class of tolerance: convolutions of 16-bit operands may round a virtual float result to
+                       their type where only results of that type come of it
+  --where-narrow       only cases and graphs where that class makes a difference
+  --claims             only ask what the engine would take: a section of a page in Markdown
   --memory WHICH       host, device, or auto: device unless the engine's name says HOST
   --workers N          processes (one per core)
   --junit FILE         a report for programs that know JUnit
@@ -26,13 +39,24 @@ const USAGE: &str = "usage: hipdnn-conformance --plugin FILE [--engine NAME] [op
   --list               only the names of the cases
   --graph              only the graphs of the cases, as JSON";
 
+/// How many cases of those that fit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sample {
+    Count(usize),
+    Covering,
+}
+
 struct Options {
     plugin: Option<PathBuf>,
     engine: String,
     filters: Vec<String>,
-    sample: Option<usize>,
+    sample: Option<Sample>,
     random: Option<u64>,
     seed: u64,
+    knobs: Vec<(String, String)>,
+    tolerance: Tolerance,
+    where_narrow: bool,
+    claims: bool,
     memory: String,
     workers: usize,
     junit: Option<PathBuf>,
@@ -53,6 +77,10 @@ impl Options {
             sample: None,
             random: None,
             seed: 0,
+            knobs: Vec::new(),
+            tolerance: Tolerance::default(),
+            where_narrow: false,
+            claims: false,
             memory: "auto".into(),
             workers: std::thread::available_parallelism().map_or(1, |cores| cores.get()),
             junit: None,
@@ -73,9 +101,23 @@ impl Options {
                 "--plugin" => options.plugin = Some(value()?.into()),
                 "--engine" => options.engine = value()?,
                 "--filter" => options.filters.push(value()?),
-                "--sample" => options.sample = Some(number(&argument, value()?)?),
+                "--sample" => {
+                    options.sample = Some(match value()? {
+                        word if word == "covering" => Sample::Covering,
+                        count => Sample::Count(number(&argument, count)?),
+                    });
+                }
                 "--random" => options.random = Some(number(&argument, value()?)?),
                 "--seed" => options.seed = number(&argument, value()?)?,
+                "--knob" => {
+                    let text = value()?;
+                    let split = text.split_once('=');
+                    let (name, value) = split.ok_or_else(|| format!("--knob wants NAME=VALUE, came {text:?}"))?;
+                    options.knobs.push((name.to_string(), value.to_string()));
+                }
+                NARROW => options.tolerance.narrow_intermediates = true,
+                "--where-narrow" => options.where_narrow = true,
+                CLAIMS => options.claims = true,
                 "--memory" => options.memory = value()?,
                 "--workers" => options.workers = number(&argument, value()?)?,
                 "--junit" => options.junit = Some(value()?.into()),
@@ -112,7 +154,7 @@ pub fn main(arguments: Vec<String>) -> Result<bool, String> {
     }
     let options = Options::parse(arguments)?;
     let cases = cases::all()?;
-    let jobs = jobs(&options, &cases);
+    let jobs = jobs(&options, &cases)?;
     if options.list || options.graph {
         for job in &jobs {
             match options.graph {
@@ -124,7 +166,8 @@ pub fn main(arguments: Vec<String>) -> Result<bool, String> {
     }
     let on_host = options.on_host()?;
     let plugin = options.plugin.ok_or_else(|| format!("no plugin was named\n\n{USAGE}"))?;
-    let target = Target { plugin, engine: options.engine, on_host };
+    let Options { engine, knobs, tolerance, claims, .. } = options;
+    let target = Target { plugin, engine, on_host, knobs, tolerance, claims };
     if options.worker {
         return workers::serve(&target).map(|()| true);
     }
@@ -149,11 +192,16 @@ pub fn main(arguments: Vec<String>) -> Result<bool, String> {
         summary.add(report);
     })?;
     summary.sort();
+    if target.claims {
+        print!("{}", claims::section(&target.engine, summary.reports()));
+        eprintln!("{:.1} s", start.elapsed().as_secs_f64());
+        return Ok(summary.is_clean());
+    }
     println!("{}", summary.table());
     eprintln!("{:.1} s", start.elapsed().as_secs_f64());
     for report in summary.reports().iter().filter(|report| is_random_failure(report)).take(SHRUNK) {
         let seed = report.name.rsplit('/').next().and_then(|seed| seed.parse().ok()).unwrap_or_default();
-        let (graph, reason) = workers::shrink(&target, &crate::random::case(seed))?;
+        let (graph, reason) = workers::shrink(&target, &random::case(seed))?;
         println!("\n{} shrinks to {} nodes: {reason}\n{}", report.name, graph.nodes.len(), graph.to_json());
     }
     let write = |path: &PathBuf, text: String| {
@@ -179,19 +227,44 @@ fn is_random_failure(report: &workers::Report) -> bool {
 }
 
 /// The chosen cases, or random graphs.
-fn jobs(options: &Options, cases: &[Case]) -> Vec<Job> {
+fn jobs(options: &Options, cases: &[Case]) -> Result<Vec<Job>, String> {
+    if options.worker {
+        return Ok(Vec::new());
+    }
+    let narrow = |case: &Case| -> Result<bool, String> {
+        // Graphs that must be refused can't be looked at.
+        if !options.where_narrow || case.refused {
+            return Ok(!options.where_narrow);
+        }
+        let graph = Graph::new(case.graph.clone()).map_err(|problem| format!("{}: {problem}", case.name))?;
+        Ok(has_narrow_intermediates(&graph))
+    };
     if let Some(count) = options.random {
         // Even, so that pairs stay together.
         let first = options.seed.wrapping_mul(1_000_000_006);
-        return (0..count).map(|i| Job::Random(first.wrapping_add(i))).collect();
+        let jobs = (0..count).map(|i| first.wrapping_add(i)).filter_map(|seed| match narrow(&random::case(seed)) {
+            Ok(fits) => fits.then_some(Ok(Job::Random(seed))),
+            Err(problem) => Some(Err(problem)),
+        });
+        return jobs.collect();
     }
-    let fits = |case: &Case| options.filters.iter().all(|filter| case.name.contains(filter.as_str()));
-    let chosen: Vec<usize> = (0..cases.len()).filter(|index| fits(&cases[*index])).collect();
+    let mut chosen = Vec::new();
+    for (index, case) in cases.iter().enumerate() {
+        let fits = options.filters.iter().all(|filter| case.name.contains(filter.as_str()));
+        if fits && !(options.claims && case.refused) && narrow(case)? {
+            chosen.push(index);
+        }
+    }
     let chosen = match options.sample {
-        Some(count) => sample(cases, chosen, count, options.seed),
+        Some(Sample::Count(count)) => sample(cases, chosen, count, options.seed),
+        Some(Sample::Covering) => {
+            let Covering { chosen, strata, traits } = strata::covering(cases, &chosen, options.seed);
+            eprintln!("{} cases cover {strata} strata and {traits} traits", chosen.len());
+            chosen
+        }
         None => chosen,
     };
-    chosen.into_iter().map(Job::Case).collect()
+    Ok(chosen.into_iter().map(Job::Case).collect())
 }
 
 /// A seeded choice that takes one of each group first: cases that differ by no more than shape and tail are a group.
@@ -235,9 +308,15 @@ mod tests {
     fn arguments() {
         let parse = |text: &str| Options::parse(text.split_whitespace().map(str::to_string).collect());
         let options = parse("--plugin p.so --engine MIOPEN_ENGINE --sample 5 --filter a --filter b").expect("fine");
-        assert_eq!((options.sample, options.filters.len(), options.on_host()), (Some(5), 2, Ok(false)));
+        assert_eq!((options.sample, options.filters.len(), options.on_host()), (Some(Sample::Count(5)), 2, Ok(false)));
+        let options = parse("--sample covering --knob a=1 --knob b=x=y --narrow-intermediates").expect("fine");
+        assert_eq!((options.sample, options.tolerance.narrow_intermediates), (Some(Sample::Covering), true));
+        assert_eq!(
+            options.knobs,
+            [("a", "1"), ("b", "x=y")].map(|(name, value)| (name.to_string(), value.to_string()))
+        );
         assert_eq!(parse("--plugin p.so").expect("fine").on_host(), Ok(true));
-        for wrong in ["--plugin", "--sample x", "--quick", "--memory paper --plugin p.so"] {
+        for wrong in ["--plugin", "--sample x", "--quick", "--knob a", "--memory paper --plugin p.so"] {
             assert!(parse(wrong).and_then(|options| options.on_host()).is_err(), "{wrong}");
         }
     }

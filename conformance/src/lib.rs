@@ -6,6 +6,7 @@
 
 pub mod array;
 pub mod cases;
+pub mod claims;
 pub mod command;
 pub mod execute;
 pub mod format;
@@ -16,4 +17,5 @@ pub mod plugin;
 pub mod random;
 pub mod report;
 pub mod run;
+pub mod strata;
 pub mod workers;

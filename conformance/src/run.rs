@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::array::each_index;
 use crate::cases::Case;
-use crate::execute::{Results, execute};
+use crate::execute::{Results, Tolerance, execute_with};
 use crate::format;
 use crate::inputs;
 use crate::memory::{Buffer, Memory};
@@ -34,6 +34,8 @@ pub enum Outcome {
         /// What was wanted and what came.
         reason: String,
     },
+    /// The engine would take it; nothing more was asked.
+    Claimed,
     /// The engine left the graph to others.
     Declined {
         /// Why, in the engine's words.
@@ -46,6 +48,9 @@ pub struct Engine {
     plugin: Plugin,
     memory: Memory,
     id: i64,
+    name: String,
+    knobs: Vec<(String, String)>,
+    tolerance: Tolerance,
 }
 
 /// A failure, as a sentence.
@@ -65,7 +70,29 @@ impl Engine {
             return Err(format!("the plugin has no engine {name:?}; it has {names:?}"));
         }
         let memory = if on_host { Memory::Host } else { Memory::device()? };
-        Ok(Engine { plugin, memory, id })
+        Ok(Engine { plugin, memory, id, name: name.to_string(), knobs: Vec::new(), tolerance: Tolerance::default() })
+    }
+
+    /// The same with knobs, by name and value, that every plan gets.
+    #[must_use]
+    pub fn with_knobs(self, knobs: Vec<(String, String)>) -> Engine {
+        Engine { knobs, ..self }
+    }
+
+    /// The same with bounds that allow more.
+    #[must_use]
+    pub fn with_tolerance(self, tolerance: Tolerance) -> Engine {
+        Engine { tolerance, ..self }
+    }
+
+    /// Asks whether the engine takes a case, and no more.
+    pub fn claim(&self, case: &Case) -> Outcome {
+        take_log();
+        match self.plugin.applicable(&case.graph.to_bytes()) {
+            Ok(ids) if ids.contains(&self.id) => Outcome::Claimed,
+            Ok(_) => Outcome::Declined { reason: reason(&take_log(), &self.name) },
+            Err(problem) => Outcome::Failed { reason: format!("asking the engine: {problem}") },
+        }
     }
 
     /// Runs a case.
@@ -96,10 +123,10 @@ impl Engine {
         let bytes = case.graph.to_bytes();
         let ids = self.plugin.applicable(&bytes).map_err(|problem| format!("asking the engine: {problem}"))?;
         if !ids.contains(&self.id) {
-            return Ok(Outcome::Declined { reason: reason(&take_log()) });
+            return Ok(Outcome::Declined { reason: reason(&take_log(), &self.name) });
         }
         let inputs = inputs::generate(&graph, case.seed, &case.fills);
-        let expected = execute(&graph, &inputs::arrays(&graph, &inputs))
+        let expected = execute_with(&graph, &inputs::arrays(&graph, &inputs), self.tolerance)
             .map_err(|problem| format!("the executor can't tell what is right: {problem}"))?;
         let (config, offers) = self.configuration(&bytes)?;
         let bound = self
@@ -143,7 +170,16 @@ impl Engine {
         }
         let has = |id: &str| details.knobs.iter().any(|knob| knob.id == id);
         let mut knobs = Vec::new();
-        if has("global.deterministic") {
+        for (name, value) in &self.knobs {
+            let knob = details.knobs.iter().find(|knob| knob.id == *name);
+            let knob = knob.ok_or_else(|| format!("the engine has no knob {name:?} for the graph"))?;
+            knobs.push((
+                name.clone(),
+                knob_value(value, &knob.default)
+                    .map_err(|wanted| format!("the knob {name} wants {wanted}, came {value:?}"))?,
+            ));
+        }
+        if has("global.deterministic") && !knobs.iter().any(|(name, _)| name == "global.deterministic") {
             knobs.push(("global.deterministic".to_string(), KnobValue::Int(1)));
         }
         let fusion = details.knobs.iter().map(|knob| &knob.id).find(|id| id.ends_with(".fuse")).cloned();
@@ -172,6 +208,15 @@ struct Offers {
     limit: bool,
     /// The knob that forbids fusing.
     fusion: Option<String>,
+}
+
+/// A knob's value of the same type as its default; the error is what was wanted.
+fn knob_value(text: &str, default: &KnobValue) -> Result<KnobValue, &'static str> {
+    match default {
+        KnobValue::Int(_) => text.trim().parse().map(KnobValue::Int).map_err(|_| "an integer"),
+        KnobValue::Float(_) => text.trim().parse().map(KnobValue::Float).map_err(|_| "a number"),
+        KnobValue::String(_) => Ok(KnobValue::String(text.to_string())),
+    }
 }
 
 /// The knob that limits a plan's workspace.
@@ -369,17 +414,21 @@ fn judge(graph: &Graph, expected: &Results, got: &HashMap<TensorUid, Vec<u8>>) -
     Ok(Verdict { worst, vague: vague as f64 / all.max(1) as f64 })
 }
 
-/// What the plugin said when it declined.
-fn reason(log: &[String]) -> String {
+/// What the plugin said of the engine when it declined.
+fn reason(log: &[String], engine: &str) -> String {
+    if let Some((_, said)) = log.iter().rev().find_map(|line| line.split_once(engine)) {
+        // This project's engines say first that they decline, and which graph: here graphs have no names.
+        return said.trim().trim_start_matches("does not compute graph \"\": ").to_string();
+    }
     let said =
         log.iter().rev().find(|line| line.contains("declin") || line.contains("node") || line.contains("tensor"));
     said.or(log.last()).cloned().unwrap_or_else(|| "no reason was logged".into())
 }
 
-/// Runs a case and measures it.
-pub fn timed(engine: &Engine, case: &Case) -> (Outcome, f64) {
+/// Runs and measures.
+pub fn timed(run: impl FnOnce() -> Outcome) -> (Outcome, f64) {
     let start = Instant::now();
-    let outcome = engine.run(case);
+    let outcome = run();
     (outcome, start.elapsed().as_secs_f64())
 }
 
@@ -387,6 +436,7 @@ pub fn timed(engine: &Engine, case: &Case) -> (Outcome, f64) {
 mod tests {
     use super::*;
     use crate::cases;
+    use crate::execute::execute;
     use crate::format::Float;
 
     /// What an engine gives that rounds each exact result once.

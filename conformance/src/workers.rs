@@ -3,7 +3,7 @@
 //! The parent writes one job a line, the worker answers with one line of JSON. Whatever else a plugin prints is passed over.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ use hipdnn_schemas::{Graph, GraphDef};
 use serde::{Deserialize, Serialize};
 
 use crate::cases::{self, Case};
+use crate::execute::Tolerance;
 use crate::random;
 use crate::run::{Engine, Outcome, timed};
 
@@ -51,6 +52,32 @@ pub struct Target {
     pub engine: String,
     /// Whether it works on host memory.
     pub on_host: bool,
+    /// Knobs that every plan gets, by name and value.
+    pub knobs: Vec<(String, String)>,
+    /// What the engine may do that graphs do not say.
+    pub tolerance: Tolerance,
+    /// Whether engines are only asked for their claims.
+    pub claims: bool,
+}
+
+impl Target {
+    /// The arguments that tell a worker of it.
+    fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec![WORKER.into(), "--plugin".into(), self.plugin.clone().into()];
+        arguments.extend(
+            ["--engine", &self.engine, "--memory", if self.on_host { "host" } else { "device" }].map(OsString::from),
+        );
+        for (name, value) in &self.knobs {
+            arguments.extend(["--knob".into(), format!("{name}={value}").into()]);
+        }
+        if self.tolerance.narrow_intermediates {
+            arguments.push(NARROW.into());
+        }
+        if self.claims {
+            arguments.push(CLAIMS.into());
+        }
+        arguments
+    }
 }
 
 /// What precedes an answer.
@@ -58,6 +85,12 @@ const ANSWER: &str = "conformance-report ";
 
 /// The argument that makes this program a worker.
 pub const WORKER: &str = "--worker";
+
+/// The argument that allows narrow intermediates.
+pub const NARROW: &str = "--narrow-intermediates";
+
+/// The argument that asks for claims only.
+pub const CLAIMS: &str = "--claims";
 
 /// No case takes longer than this, unless it hangs; compiling kernels for a GPU may take minutes.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -115,12 +148,13 @@ impl Job {
 /// If the engine can't be opened or a job can't be read.
 pub fn serve(target: &Target) -> Result<(), String> {
     let engine = Engine::open(&target.plugin, &target.engine, target.on_host)?;
+    let engine = engine.with_knobs(target.knobs.clone()).with_tolerance(target.tolerance);
     let cases = cases::all()?;
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|problem| problem.to_string())?;
         let job = Job::parse(&line).ok_or_else(|| format!("not a job: {line:?}"))?;
         let (outcome, seconds) = match job.case(&cases) {
-            Ok(case) => timed(&engine, &case),
+            Ok(case) => timed(|| if target.claims { engine.claim(&case) } else { engine.run(&case) }),
             Err(reason) => (Outcome::Failed { reason }, 0.0),
         };
         let report = Report { name: job.name(&cases), seconds, outcome };
@@ -236,8 +270,7 @@ struct Worker {
 impl Worker {
     fn start(target: &Target) -> Result<Worker, String> {
         let mut command = this_program()?;
-        command.arg(WORKER).arg("--plugin").arg(&target.plugin).arg("--engine").arg(&target.engine);
-        command.arg("--memory").arg(if target.on_host { "host" } else { "device" });
+        command.args(target.arguments());
         if target.on_host {
             // An engine for host memory stands back where there is a GPU, unless it is asked to step forward.
             command.env("HIPDNN_RS_HOST_ENGINE", "on");

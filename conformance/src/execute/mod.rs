@@ -13,10 +13,13 @@ mod pointwise;
 mod reduction;
 mod resample;
 mod rms_norm;
+mod tolerance;
 
 use std::collections::HashMap;
 
 use hipdnn_schemas::{Graph, Operation, Tensor, TensorUid, TensorValue};
+
+pub use tolerance::{Tolerance, has_narrow_intermediates};
 
 use crate::array::Array;
 use crate::number::{Arithmetic, Number};
@@ -29,6 +32,18 @@ pub type Results = HashMap<TensorUid, Array>;
 /// # Errors
 /// If the graph has an operation, mode or attribute whose meaning is not known here, or an input is missing.
 pub fn execute(graph: &Graph, inputs: &HashMap<TensorUid, Array>) -> Result<Results, String> {
+    execute_with(graph, inputs, Tolerance::default())
+}
+
+/// Computes every node, with bounds that allow what `tolerance` does.
+///
+/// # Errors
+/// As [`execute`].
+pub fn execute_with(
+    graph: &Graph,
+    inputs: &HashMap<TensorUid, Array>,
+    tolerance: Tolerance,
+) -> Result<Results, String> {
     let mut results = Results::new();
     let mut values = HashMap::new();
     for tensor in graph.tensors() {
@@ -45,7 +60,8 @@ pub fn execute(graph: &Graph, inputs: &HashMap<TensorUid, Array>) -> Result<Resu
         run(&mut step, &node.operation).map_err(explain)?;
         for (uid, array) in step.written {
             let data_type = graph.tensor(uid).data_type();
-            let stored = array.data.iter().map(|number| number.stored(data_type)).collect();
+            let narrowed = tolerance.narrowed(graph, uid).unwrap_or(data_type);
+            let stored = array.data.iter().map(|number| number.stored(data_type).stored(narrowed)).collect();
             values.insert(uid, Array { dims: array.dims.clone(), data: stored });
             results.insert(uid, array);
         }
