@@ -32,6 +32,7 @@ pub fn followed(graph: &Graph, arrangement: &Arrangement, index: usize) -> Optio
         Task::Map(task) => {
             task.inputs.iter().any(|input| matches!(input, Input::Memory(m) if m.value == convolution.y))
         }
+        Task::Grouped(task) => task.reads.contains(&convolution.y),
     };
     let between = match convolution.y {
         value if value == map.output => true,

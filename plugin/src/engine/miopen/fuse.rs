@@ -28,7 +28,16 @@ pub enum Stage {
     /// Pointwise nodes.
     Chain(Chain),
     /// Work over groups of elements.
-    Groups(GroupWork),
+    Groups(Groups),
+}
+
+/// Work over groups of elements, and what is done with it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Groups {
+    /// The nodes of the graph that it is, in their order.
+    pub nodes: Vec<usize>,
+    /// What is done for them.
+    pub work: GroupWork,
 }
 
 /// Pointwise nodes in the order of the graph, of which only the last one's result is seen from outside.
@@ -101,7 +110,7 @@ pub fn fuse(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
     let stages = works.into_iter().enumerate().filter_map(|(index, work)| match work? {
         Work::Convolution(convolution) => Some(Stage::Convolution(convolution)),
         Work::Pointwise(_) => chains.remove(&index).map(Stage::Chain),
-        Work::Groups(groups) => Some(Stage::Groups(groups)),
+        Work::Groups(work) => Some(Stage::Groups(Groups { nodes: vec![work.node], work })),
     });
     stages.collect()
 }
@@ -229,7 +238,7 @@ mod tests {
                     let inputs: Vec<String> = inputs.iter().map(i64::to_string).collect();
                     format!("[{} of {}]", nodes.join(" "), inputs.join(" "))
                 }
-                Stage::Groups(groups) => format!("{{{}}}", groups.node),
+                Stage::Groups(groups) => format!("{{{}}}", groups.work.node),
             };
             stages.iter().map(name).collect::<Vec<_>>().join(" ")
         }

@@ -2,6 +2,8 @@
 //!
 //! [`Layout`] gives temporaries and MIOpen's workspaces their places, [`MiopenPlan`] is the steps with everything compiled.
 
+mod grouped;
+
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +11,8 @@ use std::sync::Arc;
 use hipdnn_schemas::{DataType, Graph, TensorUid};
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
-use super::arrange::{Arrangement, CONVOLUTION_ALIGNMENT, ConvolutionTask, Input, MapTask, Task, Value};
+use self::grouped::GroupedStep;
+use super::arrange::{Arrangement, CONVOLUTION_ALIGNMENT, ConvolutionTask, Input, MapTask, Number, Task, Value};
 use super::choose::{self, PreparedConvolution};
 use super::device::{Device, Devices};
 use super::follow::{Followed, followed};
@@ -90,11 +93,20 @@ fn temporaries(task: &Task) -> impl Iterator<Item = usize> {
     let values: Vec<Value> = match task {
         Task::Convolution(task) => [task.x, task.w, task.y].into_iter().chain(task.bias).collect(),
         Task::Map(task) => task.inputs.iter().filter_map(memory).chain([task.output]).collect(),
+        Task::Grouped(task) => task.reads.iter().chain(&task.writes).copied().collect(),
     };
     values.into_iter().filter_map(|value| match value {
         Value::Temporary(index) => Some(index),
         Value::Tensor(_) => None,
     })
+}
+
+/// The caller's tensor, if that is what it is.
+fn tensor(value: Value) -> Option<TensorUid> {
+    match value {
+        Value::Tensor(uid) => Some(uid),
+        Value::Temporary(_) => None,
+    }
 }
 
 fn memory(input: &Input) -> Option<Value> {
@@ -236,6 +248,7 @@ pub struct MiopenPlan {
 enum Step {
     Convolution(ConvolutionStep),
     Kernel(KernelStep),
+    Grouped(GroupedStep),
 }
 
 /// A convolution and where its operands are.
@@ -270,6 +283,37 @@ enum Scalar {
     Host(usize, DataType),
 }
 
+impl Scalar {
+    /// Its value for an execution.
+    ///
+    /// # Safety
+    /// Each address is null or that of what hipDNN passes for the tensor: host memory for a run-time scalar.
+    unsafe fn value(self, addresses: &[*mut u8]) -> f64 {
+        match self {
+            Scalar::Known(number) => number,
+            // SAFETY: the caller's promise; a buffer that is required is not null.
+            Scalar::Host(index, data_type) => unsafe { read(addresses[index], data_type) },
+        }
+    }
+}
+
+/// Values for a kernel's scalars; empty if all are known.
+fn scalars(list: impl Iterator<Item = Scalar>) -> Box<[Scalar]> {
+    let list: Box<[Scalar]> = list.collect();
+    if list.iter().all(|scalar| matches!(scalar, Scalar::Known(_))) { Box::default() } else { list }
+}
+
+/// As many entries as wanted: on the stack if there is room.
+fn entries<'a, T: Copy>(stack: &'a mut [T], heap: &'a mut Vec<T>, count: usize, empty: T) -> &'a mut [T] {
+    match stack.get_mut(..count) {
+        Some(entries) => entries,
+        None => {
+            heap.resize(count, empty);
+            heap
+        }
+    }
+}
+
 impl MiopenPlan {
     /// Compiles the kernels around the convolutions.
     ///
@@ -293,6 +337,7 @@ impl MiopenPlan {
                     Step::Convolution(places.convolution(task, index - 1, *end))
                 }
                 Task::Map(task) => Step::Kernel(places.kernel(task, device, store)?),
+                Task::Grouped(task) => Step::Grouped(places.grouped(task, device, store)?),
             });
         }
         let buffers = places.buffers;
@@ -314,29 +359,34 @@ fn table(graph: &Graph, arrangement: &Arrangement) -> BufferTable {
         });
         buffer.alignment = buffer.alignment.max(alignment);
     };
+    // Host memory is read byte by byte.
+    let host = 1;
+    let element = |uid: TensorUid| element_bytes(graph.tensor(uid).data_type());
     for task in &arrangement.tasks {
         match task {
             Task::Convolution(task) => {
-                for value in [task.x, task.w, task.y].into_iter().chain(task.bias) {
-                    if let Value::Tensor(uid) = value {
-                        need(uid, element_bytes(graph.tensor(uid).data_type()).max(CONVOLUTION_ALIGNMENT));
-                    }
+                for uid in [task.x, task.w, task.y].into_iter().chain(task.bias).filter_map(tensor) {
+                    need(uid, element(uid).max(CONVOLUTION_ALIGNMENT));
                 }
             }
             Task::Map(task) => {
                 for input in &task.inputs {
-                    match input {
-                        // Host memory, which is read byte by byte.
-                        Input::Scalar(uid, _) => need(*uid, 1),
-                        input => {
-                            if let Some(Value::Tensor(uid)) = memory(input) {
-                                need(uid, element_bytes(graph.tensor(uid).data_type()));
-                            }
-                        }
+                    if let Input::Scalar(uid, _) = input {
+                        need(*uid, host);
                     }
                 }
-                if let Value::Tensor(uid) = task.output {
-                    need(uid, element_bytes(graph.tensor(uid).data_type()));
+                for uid in task.inputs.iter().filter_map(memory).chain([task.output]).filter_map(tensor) {
+                    need(uid, element(uid));
+                }
+            }
+            Task::Grouped(task) => {
+                for number in &task.scalars {
+                    if let Number::Host(uid, _) = number {
+                        need(*uid, host);
+                    }
+                }
+                for uid in task.reads.iter().chain(&task.writes).copied().filter_map(tensor) {
+                    need(uid, element(uid));
                 }
             }
         }
@@ -371,15 +421,11 @@ impl Places<'_> {
         let work = elementwise(task);
         let within = |error: Error| error.within(format!("kernel to {}", task.purpose));
         let kernel = kernels::prepare(device, &work, store).map_err(within)?;
-        let scalars = task.inputs.iter().filter_map(|input| match input {
+        let scalars = scalars(task.inputs.iter().filter_map(|input| match input {
             Input::Literal(number) => Some(Scalar::Known(*number)),
             Input::Scalar(uid, data_type) => Some(Scalar::Host(self.index(*uid), *data_type)),
             Input::Memory(_) | Input::Index(_) => None,
-        });
-        let mut scalars: Box<[Scalar]> = scalars.collect();
-        if scalars.iter().all(|scalar| matches!(scalar, Scalar::Known(_))) {
-            scalars = Box::default();
-        }
+        }));
         Ok(KernelStep {
             purpose: task.purpose.clone(),
             kernel,
@@ -458,18 +504,16 @@ impl MiopenPlan {
                     }
                     let mut scalars = [0f64; MOST_INPUTS];
                     for (to, scalar) in scalars.iter_mut().zip(&step.scalars) {
-                        *to = match *scalar {
-                            Scalar::Known(number) => number,
-                            // SAFETY: hipDNN passes run-time scalars in host memory, for which the caller answers; the
-                            // address is not null.
-                            Scalar::Host(index, data_type) => unsafe { read(memory.addresses[index], data_type) },
-                        };
+                        // SAFETY: the caller answers for what it passes.
+                        *to = unsafe { scalar.value(memory.addresses) };
                     }
                     let (inputs, scalars) = (&inputs[..step.inputs.len()], &scalars[..step.scalars.len()]);
                     // SAFETY: as above; the kernel was made for these views, and its result is where an input is only if
                     // both are the same view.
                     unsafe { step.kernel.launch_with(stream, inputs, memory.at(step.output), scalars) }?;
                 }
+                // SAFETY: the caller's promise.
+                Step::Grouped(step) => unsafe { step.run(stream, memory) }?,
             }
         }
         Ok(())
@@ -522,13 +566,7 @@ impl Plan for MiopenPlan {
         let count = self.buffers.len();
         let mut on_stack = [std::ptr::null_mut(); ADDRESSES_ON_STACK];
         let mut on_heap = Vec::new();
-        let addresses = match on_stack.get_mut(..count) {
-            Some(addresses) => addresses,
-            None => {
-                on_heap.resize(count, std::ptr::null_mut());
-                &mut on_heap[..]
-            }
-        };
+        let addresses = entries(&mut on_stack, &mut on_heap, count, std::ptr::null_mut());
         self.buffers.resolve(pack, addresses)?;
         // SAFETY: the caller's promise, for memory that was just resolved.
         unsafe { self.run(stream, &Memory { addresses, workspace }) }
@@ -561,6 +599,11 @@ impl fmt::Display for MiopenPlan {
                 Step::Kernel(step) => {
                     let inputs: Vec<String> = step.inputs.iter().map(|at| place(*at)).collect();
                     writeln!(f, "{index}: {} from {} to {}", step.purpose, inputs.join(", "), place(step.output))?;
+                }
+                Step::Grouped(step) => {
+                    let list = |places: &[Place]| places.iter().map(|at| place(*at)).collect::<Vec<_>>().join(", ");
+                    let (reads, writes) = (list(&step.reads), list(&step.writes));
+                    writeln!(f, "{index}: {} from {reads} to {writes}: {}", step.purpose, step.kernel.describe())?;
                 }
             }
         }

@@ -1,11 +1,13 @@
 //! Arrangements are run here in `f64`, task by task, and compared with what the graph says.
 
 use hipdnn_schemas::{
-    Convolution as Geometry, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, GraphBuilder, Operation, Pointwise,
-    TensorDef,
+    ConvMode, Convolution as Geometry, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, GraphBuilder, Operation,
+    Pointwise, PointwiseMode, TensorDef,
 };
 
+use super::simulate::{Definition, at, indices, run};
 use super::*;
+use crate::engine::miopen::convolution::{self, Direction};
 use crate::engine::miopen::fuse::fuse;
 use crate::engine::miopen::lower::lower;
 
@@ -20,136 +22,6 @@ impl Numbers {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % bound
     }
-}
-
-/// Every index within extents.
-fn indices(dims: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
-    (0..dims.iter().product::<usize>()).map(move |mut n| {
-        let mut index = vec![0; dims.len()];
-        for (i, extent) in index.iter_mut().zip(dims).rev() {
-            (*i, n) = (n % extent, n / extent);
-        }
-        index
-    })
-}
-
-fn at(index: &[usize], strides: &[i64]) -> i64 {
-    index.iter().zip(strides).map(|(i, stride)| *i as i64 * stride).sum()
-}
-
-/// A convolution by its definition; `x`, `w` and `y` are (extents, strides).
-struct Definition<'a> {
-    direction: Direction,
-    tensors: [(&'a [usize], Vec<i64>); 3],
-    pre: Vec<i64>,
-    stride: Vec<i64>,
-    dilation: Vec<i64>,
-    flip: bool,
-}
-
-impl Definition<'_> {
-    fn run(&self, [x, w, y]: [&[f64]; 3]) -> Vec<f64> {
-        let [(xd, xs), (wd, ws), (yd, ys)] = &self.tensors;
-        let mut result = match self.direction {
-            Direction::Forward => vec![0.0; y.len()],
-            Direction::BackwardData => vec![0.0; x.len()],
-            Direction::BackwardWeights => vec![0.0; w.len()],
-        };
-        let filters_of_group = wd[0] / (xd[1] / wd[1]);
-        for yi in indices(yd) {
-            for tap in indices(&wd[1..]) {
-                let mut xi = vec![yi[0], yi[1] / filters_of_group * wd[1] + tap[0]];
-                let mut wi = vec![yi[1], tap[0]];
-                for axis in 0..self.pre.len() {
-                    let place = yi[2 + axis] as i64 * self.stride[axis] + tap[1 + axis] as i64 * self.dilation[axis];
-                    let place = place - self.pre[axis];
-                    xi.extend(usize::try_from(place).ok().filter(|place| *place < xd[2 + axis]));
-                    wi.push(if self.flip { wd[2 + axis] - 1 - tap[1 + axis] } else { tap[1 + axis] });
-                }
-                if xi.len() < xd.len() {
-                    continue;
-                }
-                let [xa, wa, ya] = [at(&xi, xs), at(&wi, ws), at(&yi, ys)].map(|place| place as usize);
-                match self.direction {
-                    Direction::Forward => result[ya] += x[xa] * w[wa],
-                    Direction::BackwardData => result[xa] += y[ya] * w[wa],
-                    Direction::BackwardWeights => result[wa] += x[xa] * y[ya],
-                }
-            }
-        }
-        result
-    }
-}
-
-/// Runs an arrangement; gives the memory afterwards.
-fn run(arrangement: &Arrangement, mut memory: HashMap<Value, Vec<f64>>) -> HashMap<Value, Vec<f64>> {
-    for (index, bytes) in arrangement.temporaries.iter().enumerate() {
-        // Half as many elements as there may be: reading what nobody wrote gives NaN.
-        memory.insert(Value::Temporary(index), vec![f64::NAN; bytes / 2]);
-    }
-    for task in &arrangement.tasks {
-        match task {
-            Task::Convolution(task) => {
-                let ConvolutionProblem { direction, x, w, y, padding, stride, dilation, groups, .. } = &task.problem;
-                task.problem.check().unwrap();
-                assert_eq!(x.dims[1] / w.dims[1], *groups as usize);
-                let list = |list: &[i32]| list.iter().map(|entry| i64::from(*entry)).collect();
-                let definition = Definition {
-                    direction: *direction,
-                    tensors: [x, w, y].map(|t| (&t.dims[..], t.strides.iter().map(|s| *s as i64).collect())),
-                    pre: list(padding),
-                    stride: list(stride),
-                    dilation: list(dilation),
-                    flip: false,
-                };
-                let result = definition.run([task.x, task.w, task.y].map(|value| &memory[&value][..]));
-                let output = match direction {
-                    Direction::Forward => task.y,
-                    Direction::BackwardData => task.x,
-                    Direction::BackwardWeights => task.w,
-                };
-                let elements = task.problem.output().elements();
-                memory.get_mut(&output).unwrap()[..elements].copy_from_slice(&result[..elements]);
-            }
-            Task::Map(task) => {
-                for index in indices(&task.dims) {
-                    let mut slots: Vec<f64> = task
-                        .inputs
-                        .iter()
-                        .map(|input| match input {
-                            Input::Literal(number) => *number,
-                            Input::Index(axis) => index[*axis] as f64,
-                            Input::Scalar(uid, _) => memory[&Value::Tensor(*uid)][0],
-                            Input::Memory(input) => {
-                                let mut place = input.view.offset + at(&index, &input.view.strides);
-                                for (axis, (begin, extent)) in input.window.iter().flatten().enumerate() {
-                                    if !(*begin..begin + extent).contains(&index[axis]) {
-                                        return 0.0;
-                                    }
-                                    place -= *begin as i64 * input.view.strides[axis];
-                                }
-                                memory[&input.value][place as usize]
-                            }
-                        })
-                        .collect();
-                    for op in &task.program {
-                        let Op::Pointwise { mode, operands, .. } = op else { panic!("{op:?}") };
-                        let of = |i: usize| slots[operands[i]];
-                        slots.push(match mode {
-                            PointwiseMode::Add => of(0) + of(1),
-                            PointwiseMode::Mul => of(0) * of(1),
-                            PointwiseMode::ReluFwd => of(0).max(0.0),
-                            PointwiseMode::Identity => of(0),
-                            other => panic!("{other}"),
-                        });
-                    }
-                    let place = task.view.offset + at(&index, &task.view.strides);
-                    memory.get_mut(&task.output).unwrap()[place as usize] = *slots.last().unwrap();
-                }
-            }
-        }
-    }
-    memory
 }
 
 fn convolution(direction: Direction, [x, w, y]: [TensorUid; 3], convolution: Geometry) -> Operation {
@@ -323,6 +195,10 @@ impl Case {
                     .collect();
                 let what = task.purpose.split(' ').next().unwrap();
                 format!("{what} {} > {}", inputs.join(" "), value(task.output))
+            }
+            Task::Grouped(task) => {
+                let list = |values: &[Value]| values.iter().map(|v| value(*v)).collect::<Vec<_>>().join(" ");
+                format!("groups {} > {}", list(&task.reads), list(&task.writes))
             }
         };
         arranged(&graph, self.wishes).tasks.iter().map(task).collect()
