@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hipdnn_sdk_bindings::hiprtc::{Functions, hiprtcProgram, hiprtcResult};
 
-use super::source::FUNCTION;
 use crate::engine::miopen::device::Device;
 use crate::engine::miopen::gpu::{Function, Gpu, Module};
 use crate::engine::miopen::store::Store;
@@ -46,17 +45,17 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// The kernel of that text on the device, which owns these kernels.
+    /// The kernel of that name and text on the device, which owns these kernels.
     ///
     /// # Errors
     /// If it does not compile or load, or there is no compiler.
-    pub(super) fn get(&self, device: &Device, text: &str, store: &Store) -> Result<Arc<Compiled>, Error> {
+    pub(super) fn get(&self, device: &Device, name: &CStr, text: &str, store: &Store) -> Result<Arc<Compiled>, Error> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(compiled) = loaded.get(text) {
             return Ok(compiled.clone());
         }
         let _entered = device.enter()?;
-        let compiled = Arc::new(found(device, text, store)?);
+        let compiled = Arc::new(found(device, name, text, store)?);
         if loaded.len() >= REMEMBERED {
             loaded.retain(|_, compiled| Arc::strong_count(compiled) > 1);
         }
@@ -72,24 +71,24 @@ pub(super) fn key(device: &Device, text: &str) -> String {
 }
 
 /// From the store, else compiled and put there.
-fn found(device: &Device, text: &str, store: &Store) -> Result<Compiled, Error> {
+fn found(device: &Device, name: &CStr, text: &str, store: &Store) -> Result<Compiled, Error> {
     let key = key(device, text);
     if let Some(code) = store.get(KIND, &key) {
-        match load(device, &code) {
+        match load(device, name, &code) {
             Ok(compiled) => return Ok(compiled),
             Err(error) => log::info!("a cached kernel does not load and is compiled again: {error}"),
         }
     }
     let code = compile(device.gpu(), device.arch(), text)?;
-    let compiled = load(device, &code)?;
+    let compiled = load(device, name, &code)?;
     store.put(KIND, &key, &code);
     Ok(compiled)
 }
 
-fn load(device: &Device, code: &[u8]) -> Result<Compiled, Error> {
+fn load(device: &Device, name: &CStr, code: &[u8]) -> Result<Compiled, Error> {
     // SAFETY: hiprtc made the code; the store gives back what was put, by its checksum.
     let module = unsafe { Module::load(device.gpu(), code) }?;
-    Ok(Compiled { function: module.function(FUNCTION)?, _module: module })
+    Ok(Compiled { function: module.function(name)?, _module: module })
 }
 
 /// A program of hiprtc.
@@ -128,7 +127,7 @@ pub(super) fn compile(gpu: &Gpu, arch: &str, text: &str) -> Result<Vec<u8>, Erro
         (hiprtc.hiprtcCreateProgram)(
             &mut program.raw,
             source.as_ptr(),
-            c"elementwise.hip".as_ptr(),
+            c"kernel.hip".as_ptr(),
             0,
             std::ptr::null_mut(),
             std::ptr::null_mut(),

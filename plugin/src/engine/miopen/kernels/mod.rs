@@ -15,9 +15,11 @@
 //! where a tensor that is read has numbers that `f32` has not, or the result is `f64`; else in `f32`. Pointwise modes mean
 //! what they do on the host engine, with its limits at infinities, and nothing is contracted or reordered.
 
+mod arguments;
 mod compile;
 mod element;
 pub mod grouped;
+mod launch;
 mod layout;
 mod program;
 mod source;
@@ -25,11 +27,9 @@ mod source;
 mod tests;
 
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use hipdnn_schemas::PointwiseMode;
-use hipdnn_sdk_bindings::hip::{HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END};
 
 pub use compile::{Compiled, Kernels};
 pub use element::Element;
@@ -39,15 +39,13 @@ pub use program::Op;
 use super::device::Device;
 use super::store::Store;
 use crate::error::Error;
+use launch::{Grid, Launch};
 use layout::{Axis, Loops, Place};
-use program::{Numbers, Text};
-use source::{BLOCK, Slot, Source, Values, Work};
+use program::{Numbers, Text, fits_single, is_whole};
+use source::{BLOCK, FUNCTION, Slot, Source, Values, Work};
 
 /// The most tensors that one kernel reads.
 pub const MOST_INPUTS: usize = 16;
-
-/// Bytes that a kernel's arguments may have.
-const MOST_ARGUMENT_BYTES: usize = 4096;
 
 /// A program over every element of an output.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,19 +125,6 @@ pub struct PreparedKernel {
     scalars: usize,
 }
 
-/// What a launch passes.
-#[derive(Debug)]
-struct Launch {
-    compiled: Arc<Compiled>,
-    /// The arguments, with room for the pointers at their beginning.
-    arguments: Box<[u8]>,
-    /// What is added to each pointer, in bytes: the tensors' that are read, then the output's.
-    offsets: Box<[isize]>,
-    scalars: Box<[usize]>,
-    double: bool,
-    blocks: u32,
-}
-
 /// Compiles a kernel, or takes it from this process's or the store's kernels, and fixes its arguments.
 ///
 /// # Errors
@@ -158,15 +143,11 @@ fn prepare_with(device: &Arc<Device>, work: &Elementwise, store: &Store, wide: b
             scalars: scalars(work),
         });
     };
-    let compiled = device.kernels().get(device, &generated.source.text, store)?;
-    let launch = Launch {
-        compiled,
-        blocks: u32::try_from(generated.source.threads.div_ceil(u64::from(BLOCK))).expect("threads are below 2³¹"),
-        arguments: generated.source.arguments.bytes.into(),
-        scalars: generated.source.arguments.scalars.into(),
-        offsets: generated.offsets.into(),
-        double: generated.double,
-    };
+    let compiled = device.kernels().get(device, FUNCTION, &generated.source.text, store)?;
+    let Source { arguments, threads, .. } = generated.source;
+    let blocks = u32::try_from(threads.div_ceil(u64::from(BLOCK))).expect("threads are below 2³¹");
+    let grid = Grid { blocks, threads: BLOCK };
+    let launch = Launch::new(compiled, arguments, generated.offsets, generated.numbers, grid);
     Ok(PreparedKernel { kernel: Some(launch), device: device.clone(), tensors: tensors(work), scalars: scalars(work) })
 }
 
@@ -182,7 +163,7 @@ fn scalars(work: &Elementwise) -> usize {
 struct Generated {
     source: Source,
     offsets: Vec<isize>,
-    double: bool,
+    numbers: Numbers,
 }
 
 /// The kernel of some work; `None` if it has no element.
@@ -227,7 +208,8 @@ fn generate(work: &Elementwise, wide: bool) -> Result<Option<Generated>, Error> 
         // The program, of identities, is not asked for.
         Values::Bytes(_) => Numbers::Single,
     };
-    let mut program = Text::new(work.inputs.len(), &work.program, numbers).map_err(Error::invalid_value)?;
+    let mut program = Text::new(numbers);
+    let statements = program.program(work.inputs.len(), &work.program).map_err(Error::invalid_value)?;
     for (_, element) in &elements {
         program.widen(*element);
     }
@@ -251,17 +233,13 @@ fn generate(work: &Elementwise, wide: bool) -> Result<Option<Generated>, Error> 
         inputs: &slots,
         output: work.output.element,
         program,
+        statements: &statements,
         result,
         values,
         wide,
     });
-    if source.arguments.bytes.len() > MOST_ARGUMENT_BYTES {
-        let bytes = source.arguments.bytes.len();
-        let text =
-            format!("a kernel has at most {MOST_ARGUMENT_BYTES} bytes of arguments, this one would have {bytes}");
-        return Err(Error::invalid_value(text));
-    }
-    Ok(Some(Generated { source, offsets, double: values == Values::Numbers(Numbers::Double) }))
+    launch::check_size(&source.arguments)?;
+    Ok(Some(Generated { source, offsets, numbers }))
 }
 
 fn too_large(work: &Elementwise) -> Error {
@@ -326,8 +304,7 @@ fn values(work: &Elementwise) -> Values {
     let whole = |input: &Input| match input {
         Input::Tensor(view) => view.element.is_whole(),
         Input::Index { .. } => true,
-        // Beyond this f64 has not every whole number.
-        Input::Literal(value) => value.fract() == 0.0 && value.abs() <= (1i64 << 53) as f64,
+        Input::Literal(value) => is_whole(*value),
         Input::Scalar(_) => false,
     };
     if work.output.element.is_whole() && work.inputs.iter().all(whole) && work.program.iter().all(Op::keeps_whole) {
@@ -335,17 +312,12 @@ fn values(work: &Elementwise) -> Values {
     }
     let double = |input: &Input| match input {
         Input::Tensor(view) => !view.element.fits_single(),
-        // Beyond this f32 has not every whole number.
-        Input::Index { axis } => work.dims[*axis] > 1 << 24,
+        Input::Index { axis } => !fits_single(work.dims[*axis]),
         Input::Scalar(_) | Input::Literal(_) => false,
     };
     let double = work.output.element == Element::F64 || work.inputs.iter().any(double);
     Values::Numbers(if double { Numbers::Double } else { Numbers::Single })
 }
-
-/// Arguments of a launch, on the stack.
-#[repr(align(16))]
-struct Packed(MaybeUninit<[u8; MOST_ARGUMENT_BYTES]>);
 
 impl PreparedKernel {
     /// Launches it: `output` is written when the stream gets there. Nothing is allocated and nothing waited for.
@@ -383,60 +355,10 @@ impl PreparedKernel {
                 inputs.len()
             )));
         }
-        if !scalars.is_empty() && scalars.len() != self.scalars {
-            return Err(Error::invalid_value(format!(
-                "the kernel has {} scalars, came {}",
-                self.scalars,
-                scalars.len()
-            )));
-        }
+        launch::check_scalars(self.scalars, scalars.len())?;
         let Some(launch) = &self.kernel else { return Ok(()) };
-        let mut packed = Packed(MaybeUninit::uninit());
-        let mut bytes = launch.arguments.len();
-        let place = packed.0.as_mut_ptr().cast::<u8>();
-        // SAFETY: `generate` has seen that the arguments fit; as many bytes as are written are read.
-        let place = unsafe {
-            place.copy_from_nonoverlapping(launch.arguments.as_ptr(), bytes);
-            std::slice::from_raw_parts_mut(place, bytes)
-        };
         let addresses = inputs.iter().copied().chain([output.cast_const()]);
-        for (i, (address, offset)) in addresses.zip(&launch.offsets).enumerate() {
-            let address = address.wrapping_offset(*offset).addr() as u64;
-            place[8 * i..8 * i + 8].copy_from_slice(&address.to_le_bytes());
-        }
-        for (offset, value) in launch.scalars.iter().zip(scalars) {
-            if launch.double {
-                place[*offset..offset + 8].copy_from_slice(&value.to_le_bytes());
-            } else {
-                place[*offset..offset + 4].copy_from_slice(&(*value as f32).to_le_bytes());
-            }
-        }
-        let mut extra = [
-            HIP_LAUNCH_PARAM_BUFFER_POINTER,
-            place.as_mut_ptr().cast(),
-            HIP_LAUNCH_PARAM_BUFFER_SIZE,
-            (&raw mut bytes).cast(),
-            HIP_LAUNCH_PARAM_END,
-        ];
-        let gpu = self.device.gpu();
-        let _entered = self.device.enter_for(stream.cast())?;
-        // SAFETY: the module that has the function is alive; the arguments are those of its structure, and HIP copies
-        // them before it returns; the caller vouches for addresses and stream.
-        let status = unsafe {
-            (gpu.hip.hipModuleLaunchKernel)(
-                launch.compiled.function().raw(),
-                launch.blocks,
-                1,
-                1,
-                BLOCK,
-                1,
-                1,
-                0,
-                stream.cast(),
-                std::ptr::null_mut(),
-                extra.as_mut_ptr(),
-            )
-        };
-        gpu.check_hip(status, "hipModuleLaunchKernel")
+        // SAFETY: the caller's promise, with an address for each tensor.
+        unsafe { launch.run(&self.device, stream, addresses, scalars) }
     }
 }

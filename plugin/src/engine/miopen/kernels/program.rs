@@ -324,13 +324,11 @@ const MATH: &[(&str, usize)] = &[
     ("tanh", 1),
 ];
 
-/// A program in C.
+/// What programs in C need beside their statements.
 #[derive(Debug)]
 pub(super) struct Text {
     numbers: Numbers,
-    /// Statements that compute `t<slot>` from the slots before it.
-    pub(super) statements: String,
-    /// Values of the scalars, in order: the statements call them `a.p<index>`.
+    /// Values of the scalars, in order: statements call them `a.p<index>`.
     pub(super) scalars: Vec<f32>,
     /// Names of helpers and math functions.
     uses: BTreeSet<&'static str>,
@@ -340,16 +338,20 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// The statements of a program over `inputs` slots, or what is wrong with it.
-    pub(super) fn new(inputs: usize, program: &[Op], numbers: Numbers) -> Result<Text, String> {
-        let mut text = Text {
-            numbers,
-            statements: String::new(),
-            scalars: Vec::new(),
-            uses: BTreeSet::new(),
-            widened: Vec::new(),
-            narrowed: Vec::new(),
-        };
+    /// Of no program.
+    pub(super) fn new(numbers: Numbers) -> Text {
+        Text { numbers, scalars: Vec::new(), uses: BTreeSet::new(), widened: Vec::new(), narrowed: Vec::new() }
+    }
+
+    /// What programs compute with.
+    pub(super) fn numbers(&self) -> Numbers {
+        self.numbers
+    }
+
+    /// The statements of a program over `inputs` slots, which compute `t<slot>` from the slots before it; or what is wrong
+    /// with the program.
+    pub(super) fn program(&mut self, inputs: usize, program: &[Op]) -> Result<String, String> {
+        let mut statements = String::new();
         for (i, op) in program.iter().enumerate() {
             let slot = inputs + i;
             if let Some(later) = op.operands().iter().find(|operand| **operand >= slot) {
@@ -357,8 +359,8 @@ impl Text {
             }
             let expression = match op {
                 Op::Round { to, operand } => {
-                    text.widen(*to);
-                    text.narrow(*to);
+                    self.widen(*to);
+                    self.narrow(*to);
                     format!("widen_{0}(narrow_{0}(t{operand}))", to.suffix())
                 }
                 Op::Pointwise { mode, parameters, operands } => {
@@ -366,16 +368,16 @@ impl Text {
                         let (wanted, came) = (mode.operands(), operands.len());
                         return Err(format!("{mode} takes {wanted} operands, operation {i} has {came}"));
                     }
-                    let whole = if numbers == Numbers::Whole { whole_formula(*mode) } else { None };
+                    let whole = if self.numbers == Numbers::Whole { whole_formula(*mode) } else { None };
                     let formula = whole
                         .or_else(|| formula(*mode, parameters))
                         .ok_or_else(|| format!("{mode} is no operation"))?;
-                    text.expression(&formula, operands)
+                    self.expression(&formula, operands)
                 }
             };
-            text.statements += &format!("    const real t{slot} = {expression};\n");
+            statements += &format!("    const real t{slot} = {expression};\n");
         }
-        Ok(text)
+        Ok(statements)
     }
 
     fn expression(&mut self, formula: &Formula, operands: &[usize]) -> String {
@@ -410,7 +412,8 @@ impl Text {
         }
     }
 
-    fn use_name(&mut self, name: &'static str) {
+    /// Notes a helper or math function, and what it calls.
+    pub(super) fn use_name(&mut self, name: &'static str) {
         if self.uses.insert(name)
             && let Some(helper) = HELPERS.iter().find(|helper| helper.name == name)
         {
@@ -466,6 +469,25 @@ impl Text {
         }
         text
     }
+}
+
+/// A constant in C; whole numbers have at most the digits of `f64`.
+pub(super) fn literal(numbers: Numbers, value: f64) -> String {
+    match numbers {
+        Numbers::Whole => format!("{}L", value as i64),
+        Numbers::Double => format!("__builtin_bit_cast(double, {:#018x}ul)", value.to_bits()),
+        Numbers::Single => format!("__builtin_bit_cast(float, {:#010x}u)", (value as f32).to_bits()),
+    }
+}
+
+/// Whether a number is one that programs over whole numbers may have as a constant: beyond 2⁵³ `f64` has not every one.
+pub(super) fn is_whole(value: f64) -> bool {
+    value.fract() == 0.0 && value.abs() <= (1i64 << 53) as f64
+}
+
+/// Whether `f32` has every index along such a dimension.
+pub(super) fn fits_single(extent: usize) -> bool {
+    extent <= 1 << 24
 }
 
 /// Whether a formula calls the helper of that name, not one whose name ends or begins so.

@@ -3,9 +3,10 @@
 //! The text depends on what is computed, the types, the number of loops and on which strides are zero or one; extents,
 //! strides, offsets and scalars are arguments. So one code object serves many shapes.
 
+use super::arguments::{self, Arguments, quotient};
 use super::element::Element;
 use super::layout::{Axis, Loops};
-use super::program::{Numbers, Text};
+use super::program::{Numbers, Text, literal};
 
 /// Threads of a block.
 pub(super) const BLOCK: u32 = 256;
@@ -19,6 +20,8 @@ pub(super) struct Work<'a> {
     pub(super) inputs: &'a [Slot],
     pub(super) output: Element,
     pub(super) program: Text,
+    /// The program's.
+    pub(super) statements: &'a str,
     /// The slot that is written.
     pub(super) result: usize,
     pub(super) values: Values,
@@ -55,33 +58,6 @@ pub(super) struct Source {
     pub(super) arguments: Arguments,
     /// Threads to launch.
     pub(super) threads: u64,
-}
-
-/// The fields of the kernel's only argument, a structure: first a pointer for each tensor that is read, then the one of
-/// the output.
-#[derive(Debug, Default)]
-pub(super) struct Arguments {
-    pub(super) bytes: Vec<u8>,
-    /// Where the scalars of [`Slot::Scalar`] are, in order.
-    pub(super) scalars: Vec<usize>,
-    declarations: String,
-}
-
-impl Arguments {
-    /// Appends a field; gives its offset.
-    fn field(&mut self, c_type: &str, name: &str, value: &[u8]) -> usize {
-        while !self.bytes.len().is_multiple_of(value.len()) {
-            self.bytes.push(0);
-        }
-        let offset = self.bytes.len();
-        self.bytes.extend(value);
-        self.declarations += &format!("  {c_type} {name};\n");
-        offset
-    }
-
-    fn pointer(&mut self, c_type: &str, name: &str) {
-        self.field(&format!("{c_type}*"), name, &0u64.to_le_bytes());
-    }
 }
 
 /// Arguments and text grow together: what the text reads is what the arguments hold.
@@ -142,13 +118,6 @@ fn windows(loops: &Loops) -> u64 {
     windows.map(|window| window.begin.unsigned_abs().max(window.extent).max(window.step)).max().unwrap_or(0)
 }
 
-/// `q = n / d` for n below 2³¹ is `(mulhi(n, multiplier) + n) >> shift`.
-pub(super) fn divisor(d: u64) -> (u32, u32) {
-    let shift = if d <= 1 { 0 } else { 64 - (d - 1).leading_zeros() };
-    let multiplier = ((1u128 << 32) * ((1u128 << shift) - u128::from(d)) / u128::from(d)) as u64 + 1;
-    (u32::try_from(multiplier).expect("the divisor is below 2³¹"), shift)
-}
-
 impl Writer<'_> {
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         self.body += &format!("    {line}\n");
@@ -156,21 +125,14 @@ impl Writer<'_> {
 
     /// An argument of the index type.
     fn index(&mut self, name: &str, value: i64) {
-        if self.wide {
-            self.arguments.field("index", name, &value.to_le_bytes());
-        } else {
-            self.arguments.field("index", name, &(value as i32).to_le_bytes());
-        }
+        self.arguments.index(self.wide, name, value);
     }
 
     /// An argument of the type that values have.
     fn real(&mut self, name: &str, value: f64) -> usize {
         match self.work.values {
-            Values::Numbers(Numbers::Double) => self.arguments.field("real", name, &value.to_le_bytes()),
-            Values::Numbers(Numbers::Single) => self.arguments.field("real", name, &(value as f32).to_le_bytes()),
-            Values::Numbers(Numbers::Whole) | Values::Bytes(_) => {
-                unreachable!("what has scalars is computed in floats")
-            }
+            Values::Numbers(numbers) => self.arguments.real(numbers, name, value),
+            Values::Bytes(_) => unreachable!("what is moved has no scalars"),
         }
     }
 
@@ -211,9 +173,7 @@ impl Writer<'_> {
             self.real(&format!("p{i}"), f64::from(*value));
         }
         self.strided("y", &work.loops.output.axes);
-        // As large as the structure, which ends at a multiple of its pointers' alignment.
-        let bytes = self.arguments.bytes.len().next_multiple_of(8);
-        self.arguments.bytes.resize(bytes, 0);
+        self.arguments.finish();
     }
 
     fn memory_type(&self, element: Element) -> &'static str {
@@ -233,15 +193,8 @@ impl Writer<'_> {
         self.line(format_args!("count n = item;"));
         for d in (1..=last).rev() {
             let extent = if d == last { extents[d].div_ceil(lanes) } else { extents[d] };
-            self.index(&format!("d{d}"), extent as i64);
-            if self.wide {
-                self.line(format_args!("const count q{d} = n / a.d{d};"));
-            } else {
-                let (multiplier, shift) = divisor(extent);
-                self.arguments.field("unsigned", &format!("m{d}"), &multiplier.to_le_bytes());
-                self.arguments.field("unsigned", &format!("r{d}"), &shift.to_le_bytes());
-                self.line(format_args!("const count q{d} = (mulhi(n, a.m{d}) + n) >> a.r{d};"));
-            }
+            self.arguments.divisor(self.wide, &format!("d{d}"), extent);
+            self.line(format_args!("const count q{d} = {};", quotient(self.wide, "n", &format!("d{d}"))));
             self.line(format_args!("const count i{d} = n - q{d} * a.d{d};"));
             self.line(format_args!("n = q{d};"));
         }
@@ -371,9 +324,8 @@ impl Writer<'_> {
             }
             Slot::Scalar(_) => format!("a.s{slot}"),
             Slot::Literal(value) => match self.work.values {
-                Values::Numbers(Numbers::Whole) => format!("{}L", value as i64),
-                Values::Numbers(Numbers::Double) => format!("__builtin_bit_cast(double, {:#018x}ul)", value.to_bits()),
-                _ => format!("__builtin_bit_cast(float, {:#010x}u)", (value as f32).to_bits()),
+                Values::Numbers(numbers) => literal(numbers, value),
+                Values::Bytes(_) => unreachable!("what is moved comes from a tensor"),
             },
         };
         let real = self.real_type();
@@ -391,29 +343,16 @@ impl Writer<'_> {
         let work = self.work;
         let lanes = self.lanes;
         let memory = self.memory_type(work.output);
-        let mut text = "#define DEVICE static inline __attribute__((device, always_inline))\n".to_owned();
-        text += if self.wide {
-            "typedef long index;\ntypedef unsigned long count;\n"
-        } else {
-            "typedef int index;\ntypedef unsigned count;\n"
-        };
+        let mut text = arguments::DEVICE.to_owned();
+        text += arguments::index_types(self.wide);
         if matches!(work.values, Values::Numbers(_)) {
             text += &work.program.prelude();
         }
         if !self.wide && work.loops.extents.len() > 1 {
-            text += "DEVICE unsigned mulhi(unsigned a, unsigned b) { return (unsigned long)a * b >> 32; }\n";
+            text += arguments::MULHI;
         }
         if lanes > 1 {
-            // Vectors are as aligned as their elements: what this takes of the hardware every target of HIP has.
-            text += "template <class T> struct Four { typedef T V __attribute__((ext_vector_type(4), aligned(sizeof(T)))); };
-template <class T> DEVICE void load4(T* to, const T* from) {
-  const typename Four<T>::V v = *(const typename Four<T>::V*)from;
-  to[0] = v.x; to[1] = v.y; to[2] = v.z; to[3] = v.w;
-}
-template <class T> DEVICE void store4(T* to, const T* from) {
-  *(typename Four<T>::V*)to = typename Four<T>::V{from[0], from[1], from[2], from[3]};
-}
-";
+            text += arguments::FOUR;
         }
         text += &format!("#define EACH _Pragma(\"unroll\") for (int k = 0; k < {lanes}; ++k)\n");
         text += &format!("struct Arguments {{\n{}}};\n", self.arguments.declarations);
@@ -431,7 +370,7 @@ template <class T> DEVICE void store4(T* to, const T* from) {
             text += &self.value(slot);
         }
         if matches!(work.values, Values::Numbers(_)) {
-            text += &work.program.statements;
+            text += work.statements;
         }
         let result = work.result;
         text += &match work.values {

@@ -11,14 +11,14 @@ use crate::engine::miopen::device::Devices;
 use crate::engine::miopen::gpu::{DeviceMemory, Stream};
 
 /// A device to run on.
-struct Bench {
-    device: Arc<Device>,
-    stream: Stream,
-    store: Store,
+pub(super) struct Bench {
+    pub(super) device: Arc<Device>,
+    pub(super) stream: Stream,
+    pub(super) store: Store,
 }
 
 /// The process's device; says why where there is none.
-fn bench(test: &str) -> Option<Bench> {
+pub(super) fn bench(test: &str) -> Option<Bench> {
     let device = match Devices::get().current() {
         Ok(device) => device,
         Err(reason) => {
@@ -60,7 +60,7 @@ impl Bench {
 }
 
 /// A value as that type.
-fn encode(element: Element, value: f64) -> Vec<u8> {
+pub(super) fn encode(element: Element, value: f64) -> Vec<u8> {
     let value = rounded(element, value);
     match element {
         Element::F32 => (value as f32).to_le_bytes().to_vec(),
@@ -74,7 +74,7 @@ fn encode(element: Element, value: f64) -> Vec<u8> {
     }
 }
 
-fn decode(element: Element, bytes: &[u8]) -> f64 {
+pub(super) fn decode(element: Element, bytes: &[u8]) -> f64 {
     match element {
         Element::F32 => f64::from(f32::from_le_bytes(bytes.try_into().unwrap())),
         Element::F16 => f16::from_le_bytes(bytes.try_into().unwrap()).to_f64(),
@@ -88,16 +88,16 @@ fn decode(element: Element, bytes: &[u8]) -> f64 {
     }
 }
 
-fn encoded(element: Element, values: &[f64]) -> Vec<u8> {
+pub(super) fn encoded(element: Element, values: &[f64]) -> Vec<u8> {
     values.iter().flat_map(|value| encode(element, *value)).collect()
 }
 
-fn decoded(element: Element, bytes: &[u8]) -> Vec<f64> {
+pub(super) fn decoded(element: Element, bytes: &[u8]) -> Vec<f64> {
     bytes.chunks(element.bytes()).map(|bytes| decode(element, bytes)).collect()
 }
 
 /// The value of a type that is nearest, ties to even; integers saturate, and NaN is 0 there.
-fn rounded(element: Element, value: f64) -> f64 {
+pub(super) fn rounded(element: Element, value: f64) -> f64 {
     let integer = |low: f64, high: f64| if value.is_nan() { 0.0 } else { value.round_ties_even().clamp(low, high) };
     match element {
         Element::F64 => value,
@@ -124,7 +124,7 @@ fn float(value: f64, bits: i32, least: i32, most: i32) -> f64 {
 }
 
 /// The distance of neighbours of a type at a value; for integers 1.
-fn ulp(element: Element, value: f64) -> f64 {
+pub(super) fn ulp(element: Element, value: f64) -> f64 {
     let (bits, least) = match element {
         Element::F64 => (53, -1022),
         Element::F32 => (24, -126),
@@ -137,7 +137,7 @@ fn ulp(element: Element, value: f64) -> f64 {
 }
 
 /// What a mode means, in `f64`. At infinities it is the limit.
-fn defined(mode: PointwiseMode, p: &Parameters, v: &[f64]) -> f64 {
+pub(super) fn defined(mode: PointwiseMode, p: &Parameters, v: &[f64]) -> f64 {
     use PointwiseMode::*;
     let (x, y) = (v[0], v.get(1).copied().unwrap_or(0.0));
     let truth = |holds: bool| f64::from(u8::from(holds));
@@ -279,7 +279,7 @@ fn evaluate(work: &Elementwise, inputs: &[Vec<f64>], output: &[f64]) -> Vec<f64>
     output
 }
 
-fn packed(dims: &[usize]) -> Vec<i64> {
+pub(super) fn packed(dims: &[usize]) -> Vec<i64> {
     let mut strides = vec![1; dims.len()];
     for i in (1..dims.len()).rev() {
         strides[i - 1] = strides[i] * dims[i] as i64;
@@ -533,7 +533,7 @@ fn arguments_lie_as_the_structure_says() {
 #[test]
 fn division_by_multiplication_is_exact() {
     for d in (1..200).chain([255, 256, 257, 1000, 65535, 65536, 65537, (1 << 29) + 1, (1 << 30) - 1, 1 << 30]) {
-        let (multiplier, shift) = source::divisor(d);
+        let (multiplier, shift) = arguments::divisor(d);
         let divide = |n: u64| (((n * u64::from(multiplier)) >> 32) + n) >> shift;
         let near = [0, 1, 2, d, 2 * d, 3 * d, 1 << 30, (1 << 31) - 1, (1u64 << 31) - 1 - ((1u64 << 31) - 1) % d];
         for n in near.into_iter().flat_map(|n| [n.saturating_sub(1), n, n + 1]).filter(|n| *n < 1 << 31) {
@@ -1071,17 +1071,17 @@ fn code_objects_come_from_the_store() {
     let files = || std::fs::read_dir(&directory).map_or(0, |files| files.count());
     // Kernels of their own each, as in a process.
     let first = Kernels::default();
-    let compiled = first.get(&bench.device, &text, &store).unwrap();
+    let compiled = first.get(&bench.device, FUNCTION, &text, &store).unwrap();
     assert_eq!(files(), 1);
-    assert!(Arc::ptr_eq(&compiled, &first.get(&bench.device, &text, &store).unwrap()), "once in a process");
-    Kernels::default().get(&bench.device, &text, &store).unwrap();
+    assert!(Arc::ptr_eq(&compiled, &first.get(&bench.device, FUNCTION, &text, &store).unwrap()), "once in a process");
+    Kernels::default().get(&bench.device, FUNCTION, &text, &store).unwrap();
     assert_eq!(files(), 1);
 
     // What can't be loaded is compiled again and replaced.
     let key = compile::key(&bench.device, &text);
     store.put("kernel", &key, b"no code object");
     assert_eq!(store.get("kernel", &key).as_deref(), Some(&b"no code object"[..]));
-    Kernels::default().get(&bench.device, &text, &store).unwrap();
+    Kernels::default().get(&bench.device, FUNCTION, &text, &store).unwrap();
     assert!(store.get("kernel", &key).unwrap().starts_with(b"\x7fELF"));
     std::fs::remove_dir_all(&directory).unwrap();
 }
@@ -1089,10 +1089,11 @@ fn code_objects_come_from_the_store() {
 #[test]
 fn what_the_compiler_says_is_passed_on() {
     let Some(bench) = bench("what_the_compiler_says_is_passed_on") else { return };
-    let error = Kernels::default().get(&bench.device, "int f( { return undeclared; }", &bench.store).unwrap_err();
+    let error =
+        Kernels::default().get(&bench.device, FUNCTION, "int f( { return undeclared; }", &bench.store).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("hiprtcCompileProgram gave HIPRTC_ERROR_COMPILATION (6) for gfx"), "{text}");
-    assert!(text.contains("elementwise.hip:1:"), "{text}");
+    assert!(text.contains("kernel.hip:1:"), "{text}");
 }
 
 #[test]

@@ -1,0 +1,174 @@
+//! From loops over groups and members to as few as there can be, in the order of memory.
+
+use super::{Access, Bound};
+
+/// Loops over groups, loops over members, and what lies along them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Loops {
+    /// Extents, outermost first: those of the groups, then those of the members.
+    pub(super) extents: Vec<u64>,
+    /// How many of them are those of the groups.
+    pub(super) split: usize,
+    /// With an entry for each loop.
+    pub(super) places: Vec<Access>,
+    /// The place that most bytes are read or written at.
+    main: Option<usize>,
+}
+
+impl Loops {
+    /// Loops of one index are left out, the rest goes from the largest stride to the smallest in the place that covers most
+    /// bytes, and those that lie behind each other in every place are joined. `bytes` are those of an element in each place,
+    /// 0 where a place is not in memory.
+    pub(super) fn new(groups: &[usize], members: &[usize], mut places: Vec<Access>, bytes: &[usize]) -> Loops {
+        let mut extents: Vec<u64> = groups.iter().chain(members).map(|extent| *extent as u64).collect();
+        let split = groups.len();
+        if members.contains(&0) {
+            // One loop that is never entered.
+            extents.truncate(split);
+            extents.push(0);
+            for list in places.iter_mut().flat_map(Access::lists) {
+                list.truncate(split);
+                list.push(0);
+            }
+        }
+        for place in &mut places {
+            simplify(place, &extents);
+        }
+        let covered = |place: &Access| {
+            let along = extents.iter().enumerate().filter(|(l, _)| distance(place, *l) != 0);
+            along.fold(1u64, |product, (_, extent)| product.saturating_mul(*extent))
+        };
+        let sizes: Vec<u64> =
+            places.iter().zip(bytes).map(|(place, bytes)| covered(place).saturating_mul(*bytes as u64)).collect();
+        let main = (0..places.len()).filter(|p| sizes[*p] > 0).reduce(|a, b| if sizes[b] > sizes[a] { b } else { a });
+        let part = |range: std::ops::Range<usize>| {
+            let mut order: Vec<usize> = range.filter(|l| extents[*l] != 1).collect();
+            // What repeats goes outermost.
+            order.sort_by_key(|l| {
+                let distance = main.map_or(1, |main| distance(&places[main], *l));
+                std::cmp::Reverse(if distance == 0 { u64::MAX } else { distance })
+            });
+            order
+        };
+        let (outer, inner) = (part(0..split), part(split..extents.len()));
+        let order = [&outer[..], &inner[..]].concat();
+        for list in places.iter_mut().flat_map(Access::lists) {
+            *list = order.iter().map(|l| list[*l]).collect();
+        }
+        let extents = order.iter().map(|l| extents[*l]).collect();
+        let mut loops = Loops { extents, split: outer.len(), places, main };
+        loops.join();
+        loops
+    }
+
+    fn join(&mut self) {
+        for l in (1..self.extents.len()).rev() {
+            let extent = self.extents[l];
+            let behind = |list: &&mut Vec<i64>| i128::from(list[l - 1]) == i128::from(list[l]) * i128::from(extent);
+            if l == self.split || !self.places.iter_mut().flat_map(Access::lists).all(|list| behind(&list)) {
+                continue;
+            }
+            // An overflow shows in `count`.
+            self.extents[l - 1] = self.extents[l - 1].saturating_mul(extent);
+            self.extents.remove(l);
+            self.split -= usize::from(l < self.split);
+            for list in self.places.iter_mut().flat_map(Access::lists) {
+                list.remove(l - 1);
+            }
+        }
+    }
+
+    /// The number of groups, and of a group's members; `None` if they can't be counted.
+    pub(super) fn count(&self) -> Option<(u64, u64)> {
+        let (groups, members) = self.extents.split_at(self.split);
+        let product = |extents: &[u64]| extents.iter().try_fold(1u64, |product, extent| product.checked_mul(*extent));
+        Some((product(groups)?, product(members)?))
+    }
+
+    /// The largest distance of an element from the one of a place's offset, and the largest number that indices are made
+    /// of; `None` if they can't be counted.
+    pub(super) fn reach(&self) -> Option<(u64, u64)> {
+        let along = |steps: &[i64]| {
+            self.extents.iter().zip(steps).try_fold(0u64, |sum, (extent, step)| {
+                sum.checked_add(extent.saturating_sub(1).checked_mul(step.unsigned_abs())?)
+            })
+        };
+        let (mut far, mut most) = (0u64, 0u64);
+        for place in &self.places {
+            let mut distance = along(&place.strides)?;
+            for bound in &place.bounds {
+                let index = along(&bound.steps)?.checked_add(bound.offset.unsigned_abs())?;
+                most = most.max(index).max(bound.extent).max(bound.divisor);
+                let side = bound.extent.saturating_sub(1).checked_mul(bound.stride.unsigned_abs())?;
+                distance = distance.checked_add(side)?;
+            }
+            far = far.max(distance);
+        }
+        Some((far, most.max(far)))
+    }
+
+    /// Distance of neighbours along the innermost loop of the groups and along that of the members, where most bytes are
+    /// read or written; `None` where there is no such loop or nothing lies along it.
+    pub(super) fn neighbours(&self) -> (Option<u64>, Option<u64>) {
+        let along = |loops: std::ops::Range<usize>| {
+            let distance = distance(&self.places[self.main?], loops.last()?);
+            (distance != 0).then_some(distance)
+        };
+        (along(0..self.split), along(self.split..self.extents.len()))
+    }
+}
+
+/// About how far neighbours along a loop lie from each other, in elements.
+fn distance(place: &Access, l: usize) -> u64 {
+    let bounds = place.bounds.iter().map(|bound| {
+        let step = i128::from(bound.steps[l]) * i128::from(bound.stride);
+        // What is less than an element is not nothing.
+        let whole = step / i128::from(bound.divisor);
+        if whole == 0 { step.signum() } else { whole }
+    });
+    let sum = bounds.fold(i128::from(place.strides[l]), |sum, step| sum.saturating_add(step));
+    u64::try_from(sum.unsigned_abs()).unwrap_or(u64::MAX)
+}
+
+/// Takes divisions out that leave nothing, and bounds that nothing leaves.
+fn simplify(place: &mut Access, extents: &[u64]) {
+    let Access { offset, strides, bounds } = place;
+    bounds.retain_mut(|bound| {
+        let moved = |l: &usize| extents[*l] > 1;
+        let divides = |number: i64| i128::from(number) % i128::from(bound.divisor) == 0;
+        if divides(bound.offset) && (0..extents.len()).filter(moved).all(|l| divides(bound.steps[l])) {
+            let divisor = i128::from(bound.divisor);
+            let divide = |number: i64| (i128::from(number) / divisor) as i64;
+            bound.offset = divide(bound.offset);
+            bound.steps.iter_mut().for_each(|step| *step = divide(*step));
+            bound.divisor = 1;
+        }
+        let (mut least, mut most) = (i128::from(bound.offset), i128::from(bound.offset));
+        for (extent, step) in extents.iter().zip(&bound.steps) {
+            let last = (i128::from(*extent) - 1).max(0).saturating_mul(i128::from(*step));
+            if last < 0 { least = least.saturating_add(last) } else { most = most.saturating_add(last) }
+        }
+        if bound.divisor != 1 || least < 0 || most >= i128::from(bound.extent) {
+            return true;
+        }
+        // What overflows here lies too far away, as `reach` sees.
+        *offset = offset.saturating_add(bound.offset.saturating_mul(bound.stride));
+        for (stride, step) in strides.iter_mut().zip(&bound.steps) {
+            *stride = stride.saturating_add(step.saturating_mul(bound.stride));
+        }
+        false
+    });
+}
+
+impl Access {
+    /// What has an entry for every loop.
+    fn lists(&mut self) -> impl Iterator<Item = &mut Vec<i64>> {
+        std::iter::once(&mut self.strides).chain(self.bounds.iter_mut().map(|bound| &mut bound.steps))
+    }
+
+    /// Whether it is the same element for all members, of loops that begin at `split`.
+    pub(super) fn is_fixed(&self, split: usize) -> bool {
+        let nothing = |steps: &[i64]| steps[split..].iter().all(|step| *step == 0);
+        nothing(&self.strides) && self.bounds.iter().all(|bound: &Bound| nothing(&bound.steps))
+    }
+}

@@ -1,0 +1,611 @@
+//! The source of a kernel over groups and the arguments it is launched with.
+//!
+//! As for element-wise kernels the text depends on what is computed, the types, the number of loops, how threads share the
+//! work and on which strides are zero or one; extents, strides, offsets and scalars are arguments.
+
+use std::ops::Range;
+
+use super::layout::Loops;
+use super::mapping::Mapping;
+use super::{Bound, Fold, FoldMode, folds};
+use crate::engine::miopen::kernels::arguments::{self, Arguments, quotient};
+use crate::engine::miopen::kernels::element::Element;
+use crate::engine::miopen::kernels::program::{Numbers, Text, literal};
+
+/// The name of the function.
+pub(super) const FUNCTION: &std::ffi::CStr = c"grouped";
+
+/// Work for a kernel, checked and simplified.
+pub(super) struct Work<'a> {
+    pub(super) loops: &'a Loops,
+    pub(super) reads: &'a [Element],
+    pub(super) writes: &'a [Element],
+    pub(super) phases: Vec<Part<'a>>,
+    /// The place whose offset is the number of a member, where there is one that asks for it.
+    pub(super) number: Option<usize>,
+    pub(super) numbers: Numbers,
+    pub(super) mapping: Mapping,
+    /// The number of groups, and of a group's members.
+    pub(super) groups: u64,
+    pub(super) members: u64,
+    pub(super) wide: bool,
+}
+
+/// A phase.
+pub(super) struct Part<'a> {
+    pub(super) inputs: Vec<Slot>,
+    pub(super) statements: String,
+    /// Slots before the inputs: what phases before have left behind.
+    pub(super) kept: usize,
+    pub(super) folds: &'a [Fold],
+    pub(super) keep: &'a [usize],
+    pub(super) stores: Vec<Target>,
+    /// Whether the program runs for every member.
+    pub(super) members: bool,
+}
+
+/// What fills a slot before a program runs. Places are those of the loops.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Slot {
+    /// The element of a tensor, or the number if the place is outside.
+    Tensor { tensor: usize, place: usize, outside: f64 },
+    /// Whether the place is inside.
+    Inside { place: usize },
+    /// The offset of the place itself.
+    Index { place: usize },
+    /// An argument.
+    Scalar(f64),
+    /// A constant in the source.
+    Literal(f64),
+}
+
+impl Slot {
+    fn place(self) -> Option<usize> {
+        match self {
+            Slot::Tensor { place, .. } | Slot::Inside { place } | Slot::Index { place } => Some(place),
+            Slot::Scalar(_) | Slot::Literal(_) => None,
+        }
+    }
+}
+
+/// A slot that is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Target {
+    pub(super) slot: usize,
+    pub(super) tensor: usize,
+    pub(super) place: usize,
+}
+
+/// A kernel in C, and the arguments of one launch of it.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) text: String,
+    pub(super) arguments: Arguments,
+    /// Blocks to launch.
+    pub(super) blocks: u32,
+}
+
+/// The most blocks that are launched: enough for any device. Each then goes on to other groups.
+const MOST_BLOCKS: u64 = 1 << 14;
+
+/// Arguments and text grow together: what the text reads is what the arguments hold.
+struct Writer<'a> {
+    work: &'a Work<'a>,
+    arguments: Arguments,
+    body: String,
+    /// Spaces before a line.
+    indent: usize,
+}
+
+impl Source {
+    /// The kernel of that work. There is a group, and the caller has seen that everything can be counted.
+    pub(super) fn new(work: &Work<'_>, mut program: Text) -> Source {
+        let blocks = work.groups.div_ceil(u64::from(work.mapping.side));
+        let launched = blocks.min(MOST_BLOCKS);
+        let mut writer = Writer { work, arguments: Arguments::default(), body: String::new(), indent: 2 };
+        writer.write(blocks, launched, &program);
+        let text = writer.text(&mut program);
+        Source { text, arguments: writer.arguments, blocks: launched as u32 }
+    }
+}
+
+impl Writer<'_> {
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        self.body += &format!("{:1$}{line}\n", "", self.indent);
+    }
+
+    fn open(&mut self, line: std::fmt::Arguments<'_>) {
+        self.line(line);
+        self.indent += 2;
+    }
+
+    fn close(&mut self) {
+        self.indent -= 2;
+        self.line(format_args!("}}"));
+    }
+
+    fn index(&mut self, name: &str, value: i64) {
+        self.arguments.index(self.work.wide, name, value);
+    }
+
+    fn groups(&self) -> Range<usize> {
+        0..self.work.loops.split
+    }
+
+    fn members(&self) -> Range<usize> {
+        self.work.loops.split..self.work.loops.extents.len()
+    }
+
+    /// Whether groups go on beyond the last one.
+    fn ragged(&self) -> bool {
+        self.work.mapping.side > 1
+    }
+
+    fn write(&mut self, blocks: u64, launched: u64, program: &Text) {
+        let work = self.work;
+        for (t, element) in work.reads.iter().enumerate() {
+            self.arguments.pointer(&format!("const {}", element.c_type()), &format!("r{t}"));
+        }
+        for (t, element) in work.writes.iter().enumerate() {
+            self.arguments.pointer(element.c_type(), &format!("w{t}"));
+        }
+        self.pointers();
+        self.index("members", work.members as i64);
+        self.index("blocks", blocks as i64);
+        self.index("step", launched as i64);
+        let Mapping { side, lanes, lanes_first } = work.mapping;
+        let thread = "count(__builtin_amdgcn_workitem_id_x())";
+        let (lane, place) = match (lanes, side, lanes_first) {
+            (1, _, _) => ("0".to_owned(), thread.to_owned()),
+            (_, 1, _) => (thread.to_owned(), "0".to_owned()),
+            (_, _, true) => (format!("{thread} % {lanes}"), format!("{thread} / {lanes}")),
+            (_, _, false) => (format!("{thread} / {side}"), format!("{thread} % {side}")),
+        };
+        self.line(format_args!("const count lane = {lane}, place = {place};"));
+        self.steps_of_lanes();
+        self.open(format_args!(
+            "for (count block = __builtin_amdgcn_workgroup_id_x(); block < count(a.blocks); block += count(a.step)) {{"
+        ));
+        if self.ragged() {
+            self.index("groups", work.groups as i64);
+            self.line(format_args!("const bool alive = block * {side} + place < count(a.groups);"));
+            self.line(format_args!("const count group = alive ? block * {side} + place : 0;"));
+            self.line(format_args!("const count begin = alive ? lane : count(a.members);"));
+        } else {
+            self.line(format_args!("const bool alive = true;"));
+            self.line(format_args!("const count group = block, begin = lane;"));
+        }
+        self.group_indices();
+        self.group_places();
+        let mut fold = 0;
+        for part in &work.phases {
+            self.phase(part, fold);
+            fold += part.folds.len();
+        }
+        if lanes > 1 && fold > 0 {
+            // The next groups' values go where these ones' are still read.
+            self.line(format_args!("barrier();"));
+        }
+        self.close();
+        for (i, value) in program.scalars.iter().enumerate() {
+            self.arguments.real(work.numbers, &format!("p{i}"), f64::from(*value));
+        }
+        self.arguments.finish();
+    }
+
+    /// Declares `r<tensor>_<place>` and `w<tensor>_<place>`: where the indices 0 of a place lie.
+    fn pointers(&mut self) {
+        let work = self.work;
+        let mut named = Vec::new();
+        let read = |slot: &Slot| match *slot {
+            Slot::Tensor { tensor, place, .. } => Some(('r', tensor, place)),
+            _ => None,
+        };
+        for part in &work.phases {
+            named.extend(part.inputs.iter().filter_map(read));
+            named.extend(part.stores.iter().map(|target| ('w', target.tensor, target.place)));
+        }
+        named.sort_unstable();
+        named.dedup();
+        for (kind, tensor, place) in named {
+            let offset = work.loops.places[place].offset;
+            let element = if kind == 'r' { work.reads[tensor] } else { work.writes[tensor] };
+            let constant = if kind == 'r' { "const " } else { "" };
+            let name = format!("{kind}{tensor}_{place}");
+            let mut at = String::new();
+            if offset != 0 {
+                self.arguments.field("long", &format!("{name}_o"), &offset.to_le_bytes());
+                at = format!(" + a.{name}_o");
+            }
+            let c_type = element.c_type();
+            self.line(format_args!("{constant}{c_type}* const {name} = a.{kind}{tensor}{at};"));
+        }
+    }
+
+    /// Declares `l<loop>`, the indices of the first member of this lane, and arguments to go on from there.
+    fn steps_of_lanes(&mut self) {
+        let (work, members) = (self.work, self.members());
+        if members.len() < 2 {
+            return;
+        }
+        let lanes = u64::from(work.mapping.lanes);
+        if lanes > 1 {
+            self.line(format_args!("count n = lane;"));
+        }
+        let mut rest = lanes;
+        for l in members.clone().skip(1).rev() {
+            let extent = work.loops.extents[l];
+            self.arguments.divisor(work.wide, &format!("e{l}"), extent);
+            if lanes > 1 {
+                self.index(&format!("e{l}_w"), (rest % extent) as i64);
+                rest /= extent;
+                let quotient = quotient(work.wide, "n", &format!("e{l}"));
+                self.line(format_args!("const count n{l} = {quotient};"));
+                self.line(format_args!("const index l{l} = index(n - n{l} * count(a.e{l}));"));
+                self.line(format_args!("n = n{l};"));
+            }
+        }
+        if lanes > 1 {
+            self.index(&format!("e{}_w", members.start), rest as i64);
+            self.line(format_args!("const index l{} = index(n);", members.start));
+        }
+    }
+
+    /// Declares `j<loop>` for the groups.
+    fn group_indices(&mut self) {
+        let (work, groups) = (self.work, self.groups());
+        if groups.is_empty() {
+            return;
+        }
+        if groups.len() == 1 {
+            return self.line(format_args!("const index j0 = index(group);"));
+        }
+        self.line(format_args!("count n = group;"));
+        for l in groups.skip(1).rev() {
+            self.arguments.divisor(work.wide, &format!("e{l}"), work.loops.extents[l]);
+            self.line(format_args!("const count n{l} = {};", quotient(work.wide, "n", &format!("e{l}"))));
+            self.line(format_args!("const index j{l} = index(n - n{l} * count(a.e{l}));"));
+            self.line(format_args!("n = n{l};"));
+        }
+        self.line(format_args!("const index j0 = index(n);"));
+    }
+
+    /// The sum of indices times steps over some loops, with arguments `<name>_<loop>` for the steps. The last loop of the
+    /// members is called `inner`.
+    fn sum(&mut self, name: &str, steps: &[i64], loops: Range<usize>) -> Vec<String> {
+        let mut terms = Vec::new();
+        for l in loops {
+            match steps[l] {
+                0 => {}
+                1 => terms.push(format!("j{l}")),
+                step => {
+                    let name = format!("{name}_{l}");
+                    // Several phases may come here.
+                    if !self.arguments.has(&name) {
+                        self.index(&name, step);
+                    }
+                    terms.push(format!("j{l} * a.{name}"));
+                }
+            }
+        }
+        terms
+    }
+
+    /// Declares `x<place>` and, for each bound, `x<place>_<bound>`: what the group adds to a place.
+    fn group_places(&mut self) {
+        let work = self.work;
+        for (p, place) in work.loops.places.iter().enumerate() {
+            let terms = self.sum(&format!("x{p}"), &place.strides, self.groups());
+            self.line(format_args!("const index x{p} = {};", plus(terms)));
+            for (b, bound) in place.bounds.iter().enumerate() {
+                let name = format!("x{p}b{b}");
+                let mut terms = self.sum(&name, &bound.steps, self.groups());
+                if bound.offset != 0 {
+                    self.index(&format!("{name}_o"), bound.offset);
+                    terms.push(format!("a.{name}_o"));
+                }
+                self.index(&format!("{name}_e"), bound.extent.min(i64::MAX as u64) as i64);
+                if bound.divisor > 1 {
+                    self.arguments.divisor(work.wide, &format!("{name}_d"), bound.divisor);
+                }
+                if bound.stride != 0 {
+                    self.index(&format!("{name}_s"), bound.stride);
+                }
+                self.line(format_args!("const index {name} = {};", plus(terms)));
+            }
+        }
+    }
+
+    /// Statements that declare `b<place>_<bound>`, the index of a bound, and `in<place>`, whether all are inside; and the
+    /// expression of the place, which means something only there.
+    fn locate(&mut self, p: usize) -> (Vec<String>, String) {
+        let (place, members) = (&self.work.loops.places[p], self.members());
+        let mut terms = vec![format!("x{p}")];
+        terms.extend(self.sum(&format!("x{p}"), &place.strides, members.clone()));
+        let (mut lines, mut inside) = (Vec::new(), Vec::new());
+        for (b, bound) in place.bounds.iter().enumerate() {
+            let name = format!("x{p}b{b}");
+            let mut index = vec![name.clone()];
+            index.extend(self.sum(&name, &bound.steps, members.clone()));
+            let Bound { divisor, stride, .. } = *bound;
+            lines.push(format!("const index i{p}_{b} = {};", index.join(" + ")));
+            if divisor > 1 {
+                let n = format!("count(i{p}_{b})");
+                let quotient = quotient(self.work.wide, &n, &format!("{name}_d"));
+                lines.push(format!("const count b{p}_{b} = {quotient};"));
+                // The quotient of what is below zero means nothing.
+                inside.push(format!("i{p}_{b} >= 0 && b{p}_{b} * count(a.{name}_d) == {n}"));
+            } else {
+                lines.push(format!("const count b{p}_{b} = count(i{p}_{b});"));
+            }
+            inside.push(format!("b{p}_{b} < count(a.{name}_e)"));
+            if stride != 0 {
+                terms.push(format!("index(b{p}_{b}) * a.{name}_s"));
+            }
+        }
+        if !inside.is_empty() {
+            lines.push(format!("const bool in{p} = {};", inside.join(" && ")));
+        }
+        (lines, terms.join(" + "))
+    }
+
+    /// Declares `t<slot>`. The places of `known` have been located; this one then is too.
+    fn input(&mut self, slot: usize, input: Slot, known: &mut Vec<usize>) {
+        let mut at = String::new();
+        let mut bounded = false;
+        if let Some(place) = input.place() {
+            let (lines, expression) = self.locate(place);
+            if !known.contains(&place) {
+                known.push(place);
+                lines.iter().for_each(|line| self.line(format_args!("{line}")));
+            }
+            at = expression;
+            bounded = !self.work.loops.places[place].bounds.is_empty();
+        }
+        match input {
+            Slot::Tensor { tensor, place, outside } => {
+                let widen = format!("widen_{}(r{tensor}_{place}[{at}])", self.work.reads[tensor].suffix());
+                if bounded {
+                    self.line(format_args!("real t{slot} = {};", literal(self.work.numbers, outside)));
+                    self.line(format_args!("if (in{place}) t{slot} = {widen};"));
+                } else {
+                    self.line(format_args!("const real t{slot} = {widen};"));
+                }
+            }
+            Slot::Inside { place } if bounded => {
+                self.line(format_args!("const real t{slot} = TRUTH(in{place});"));
+            }
+            Slot::Inside { .. } => self.line(format_args!("const real t{slot} = real(1);")),
+            Slot::Index { place } => {
+                let offset = self.work.loops.places[place].offset;
+                debug_assert_eq!(offset, 0, "indices begin at 0");
+                self.line(format_args!("const real t{slot} = real({at});"));
+            }
+            Slot::Scalar(value) => {
+                let name = format!("s{}", self.arguments.scalars.len());
+                let offset = self.arguments.real(self.work.numbers, &name, value);
+                self.arguments.scalars.push(offset);
+                self.line(format_args!("const real t{slot} = a.{name};"));
+            }
+            Slot::Literal(value) => {
+                self.line(format_args!("const real t{slot} = {};", literal(self.work.numbers, value)));
+            }
+        }
+    }
+
+    fn phase(&mut self, part: &Part<'_>, first_fold: usize) {
+        for k in part.kept..part.kept + leaves(part) {
+            self.line(format_args!("real k{k} = real(0);"));
+        }
+        self.open(format_args!("{{"));
+        for k in 0..part.kept {
+            self.line(format_args!("const real t{k} = k{k};"));
+        }
+        if part.members {
+            self.over_members(part, first_fold)
+        } else {
+            self.once(part)
+        }
+        self.close();
+    }
+
+    fn once(&mut self, part: &Part<'_>) {
+        let work = self.work;
+        for (s, target) in part.stores.iter().enumerate() {
+            self.line(format_args!("{} y{s} = 0;", work.writes[target.tensor].c_type()));
+        }
+        self.open(format_args!("if (alive) {{"));
+        let mut known = Vec::new();
+        for (i, input) in part.inputs.iter().enumerate() {
+            self.input(part.kept + i, *input, &mut known);
+        }
+        self.statements(&part.statements);
+        for (i, slot) in part.keep.iter().enumerate() {
+            self.line(format_args!("k{} = t{slot};", part.kept + i));
+        }
+        for (s, target) in part.stores.iter().enumerate() {
+            self.line(format_args!("y{s} = narrow_{}(t{});", work.writes[target.tensor].suffix(), target.slot));
+        }
+        self.close();
+        if part.stores.is_empty() {
+            return;
+        }
+        let reads = part.inputs.iter().any(|input| matches!(input, Slot::Tensor { .. }));
+        if work.mapping.lanes > 1 && reads && !part.keep.is_empty() {
+            // All lanes have read before the memory is written, which may be the same.
+            self.line(format_args!("barrier();"));
+        }
+        self.open(format_args!("if (alive && lane == 0) {{"));
+        for (s, Target { tensor, place, .. }) in part.stores.iter().enumerate() {
+            self.line(format_args!("w{tensor}_{place}[x{place}] = y{s};"));
+        }
+        self.close();
+    }
+
+    fn over_members(&mut self, part: &Part<'_>, first_fold: usize) {
+        let work = self.work;
+        let members = self.members();
+        let lanes = work.mapping.lanes;
+        let fixed = |slot: &Slot| slot.place().is_none_or(|place| work.loops.places[place].is_fixed(members.start));
+        let (fixed, varying): (Vec<_>, Vec<_>) = part.inputs.iter().enumerate().partition(|(_, slot)| fixed(slot));
+        for (f, fold) in part.folds.iter().enumerate() {
+            let f = first_fold + f;
+            self.line(format_args!("{} f{f} = {};", fold.mode.structure(), fold.mode.neutral()));
+        }
+        // What all members share is read once; there it is if there is a member.
+        self.open(format_args!("if (begin < count(a.members)) {{"));
+        let mut known = Vec::new();
+        for (i, input) in fixed {
+            self.input(part.kept + i, *input, &mut known);
+        }
+        if members.len() > 1 {
+            for l in members.clone() {
+                let first = if lanes > 1 { format!("l{l}") } else { "0".to_owned() };
+                self.line(format_args!("index j{l} = {first};"));
+            }
+        }
+        self.open(format_args!("for (count m = begin; m < count(a.members); m += {lanes}) {{"));
+        if members.len() == 1 {
+            self.line(format_args!("const index j{} = index(m);", members.start));
+        }
+        for (i, input) in varying {
+            self.input(part.kept + i, *input, &mut known);
+        }
+        self.statements(&part.statements);
+        for (f, Fold { mode, slot }) in part.folds.iter().enumerate() {
+            let f = first_fold + f;
+            match mode {
+                FoldMode::FirstGreatest { at } => {
+                    let number = work.number.expect("there is a place for the number of a member");
+                    let (_, number) = self.locate(number);
+                    self.line(format_args!("put(f{f}, t{slot}, t{at}, count({number}));"));
+                }
+                _ => self.line(format_args!("put(f{f}, t{slot});")),
+            }
+        }
+        for Target { slot, tensor, place } in &part.stores {
+            let (_, at) = self.locate(*place);
+            let suffix = work.writes[*tensor].suffix();
+            self.line(format_args!("w{tensor}_{place}[{at}] = narrow_{suffix}(t{slot});"));
+        }
+        self.next_member();
+        self.close();
+        self.close();
+        if part.folds.is_empty() {
+            return;
+        }
+        if lanes > 1 {
+            self.tree(part, first_fold);
+        }
+        let mut k = part.kept;
+        for (f, fold) in part.folds.iter().enumerate() {
+            let f = first_fold + f;
+            self.line(format_args!("k{k} = value(f{f});"));
+            if let FoldMode::FirstGreatest { .. } = fold.mode {
+                self.line(format_args!("k{} = f{f}.at;", k + 1));
+            }
+            k += fold.mode.leaves();
+        }
+    }
+
+    fn statements(&mut self, statements: &str) {
+        for statement in statements.lines() {
+            self.line(format_args!("{}", statement.trim_start()));
+        }
+    }
+
+    /// From the indices of a member to those of the lane's next one.
+    fn next_member(&mut self) {
+        let members = self.members();
+        if members.len() < 2 {
+            return;
+        }
+        let lanes = self.work.mapping.lanes;
+        for l in members.clone().skip(1).rev() {
+            let step = if lanes > 1 { format!("a.e{l}_w") } else { "1".to_owned() };
+            if lanes > 1 || l + 1 == members.end {
+                self.line(format_args!("j{l} += {step};"));
+            }
+            self.line(format_args!("const bool over{l} = j{l} >= a.e{l};"));
+            self.line(format_args!("j{l} -= over{l} ? a.e{l} : 0;"));
+            self.line(format_args!("j{} += over{l};", l - 1));
+        }
+        if lanes > 1 {
+            self.line(format_args!("j{0} += a.e{0}_w;", members.start));
+        }
+    }
+
+    /// Combines what the lanes of a group have: halves of them, pair by pair.
+    fn tree(&mut self, part: &Part<'_>, first_fold: usize) {
+        let Mapping { side, lanes, .. } = self.work.mapping;
+        let folds = first_fold..first_fold + part.folds.len();
+        for (f, fold) in folds.clone().zip(part.folds) {
+            let (structure, threads) = (fold.mode.structure(), side * lanes);
+            self.line(format_args!("static __attribute__((shared)) {structure} shared{f}[{threads}];"));
+        }
+        self.line(format_args!("const count own = lane * {side} + place;"));
+        for f in folds.clone() {
+            self.line(format_args!("shared{f}[own] = f{f};"));
+        }
+        self.line(format_args!("barrier();"));
+        self.open(format_args!("for (count half = {}; half > 0; half /= 2) {{", lanes / 2));
+        self.open(format_args!("if (lane < half) {{"));
+        for f in folds.clone() {
+            self.line(format_args!("join(f{f}, shared{f}[own + half * {side}]);"));
+            self.line(format_args!("shared{f}[own] = f{f};"));
+        }
+        self.close();
+        self.line(format_args!("barrier();"));
+        self.close();
+        for f in folds {
+            self.line(format_args!("f{f} = shared{f}[place];"));
+        }
+    }
+
+    fn text(&self, program: &mut Text) -> String {
+        let work = self.work;
+        let mut definitions: Vec<&FoldMode> = Vec::new();
+        for fold in work.phases.iter().flat_map(|part| part.folds) {
+            if !definitions.iter().any(|mode| mode.structure() == fold.mode.structure()) {
+                definitions.push(&fold.mode);
+            }
+        }
+        let definitions: String = definitions.iter().map(|mode| mode.definition(program)).collect();
+        let mut text = arguments::DEVICE.to_owned();
+        text += arguments::index_types(work.wide);
+        text += &program.prelude();
+        if !work.wide {
+            text += arguments::MULHI;
+        }
+        if !definitions.is_empty() {
+            text += folds::limits(work.numbers);
+        }
+        text += &definitions;
+        if work.mapping.lanes > 1 {
+            text += BARRIER;
+        }
+        let threads = work.mapping.threads();
+        text += &format!("struct Arguments {{\n{}}};\n", self.arguments.declarations);
+        text += &format!("extern \"C\" __attribute__((global, amdgpu_flat_work_group_size({threads}, {threads})))\n");
+        text += "void grouped(const Arguments a) {\n";
+        text += &self.body;
+        text += "}\n";
+        text
+    }
+}
+
+fn plus(terms: Vec<String>) -> String {
+    if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") }
+}
+
+fn leaves(part: &Part<'_>) -> usize {
+    part.keep.len() + part.folds.iter().map(|fold| fold.mode.leaves()).sum::<usize>()
+}
+
+/// All threads of the block get here before one goes on, and what they have written is seen.
+const BARRIER: &str = "DEVICE void barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, \"workgroup\");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, \"workgroup\");
+}
+";
