@@ -9,6 +9,7 @@ pub mod details;
 pub mod host;
 pub mod knobs;
 pub mod miopen;
+pub mod nodes;
 pub mod registry;
 
 use std::ffi::{CStr, c_void};

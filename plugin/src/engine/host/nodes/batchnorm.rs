@@ -1,62 +1,17 @@
-//! Batch normalisation: each channel has its mean and deviation over the batch and all places.
-//!
-//! What the wire format leaves open follows hipDNN's reference executor (`CpuFpReferenceBatchnorm` and its plans in
-//! hipDNN's test SDK): the inverse variance is 1 / √(variance + epsilon) with the biased variance; running statistics become
-//! (1 - momentum) · old + momentum · new, where the new variance is the unbiased one (biased where a channel has one element);
-//! a momentum that is not given is 0.1; the backward node, which has no epsilon, takes 1e-5 where it has to compute
-//! statistics itself; its mean and inverse variance come together or not at all.
+//! Batch normalisation: see [`crate::engine::nodes::batchnorm`].
 
-use hipdnn_schemas::{
-    Batchnorm, BatchnormBackward, BatchnormInference, BatchnormInferenceVarianceExt, Graph, TensorUid,
-};
+use hipdnn_schemas::{Batchnorm, BatchnormBackward, BatchnormInference, BatchnormInferenceVarianceExt, Graph};
 
-use super::normalization::lowering::Lowering;
-use super::normalization::{Affine, Scalar, Slot, Source, Task};
-use crate::engine::Declined;
+use super::normalization::lowering::lower as lowered;
 use crate::engine::host::applicability::Work;
-
-/// The dimension of the channels.
-const CHANNELS: usize = 1;
-
-/// The momentum of nodes that name none.
-const MOMENTUM: f64 = 0.1;
-
-/// The epsilon of backward nodes.
-const EPSILON: f64 = 1e-5;
-
-fn begin<'g>(
-    graph: &'g Graph,
-    index: usize,
-    name: &'static str,
-    task: Task,
-    x: TensorUid,
-) -> Result<Lowering<'g>, Declined> {
-    let mut lowering = Lowering::new(graph, index, name, task, x, |axis| axis != CHANNELS)?;
-    lowering.work().affine = Affine::PerGroup;
-    Ok(lowering)
-}
-
-fn per_channel(axis: usize) -> bool {
-    axis == CHANNELS
-}
-
-fn everywhere(_: usize) -> bool {
-    true
-}
+use crate::engine::{Declined, nodes::batchnorm};
 
 /// Looks at an inference that is given the inverse deviation.
 ///
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower_inference(graph: &Graph, index: usize, node: &BatchnormInference) -> Result<Work, Declined> {
-    let mut lowering = begin(graph, index, "batch normalisation", Task::Forward, node.x)?;
-    lowering.work().given = true;
-    lowering.input(Slot::Mean, "mean", node.mean, per_channel)?;
-    lowering.input(Slot::Inverse, "inv_variance", node.inv_variance, per_channel)?;
-    lowering.input(Slot::Scale, "scale", node.scale, per_channel)?;
-    lowering.input(Slot::Bias, "bias", node.bias, per_channel)?;
-    lowering.output(Slot::Out, "y", node.y, everywhere)?;
-    Ok(lowering.finish())
+    Ok(lowered(graph, batchnorm::inference(graph, index, node)?))
 }
 
 /// Looks at an inference that is given the variance.
@@ -68,15 +23,7 @@ pub fn lower_inference_with_variance(
     index: usize,
     node: &BatchnormInferenceVarianceExt,
 ) -> Result<Work, Declined> {
-    let mut lowering = begin(graph, index, "batch normalisation", Task::Forward, node.x)?;
-    lowering.work().given = true;
-    lowering.input(Slot::Mean, "mean", node.mean, per_channel)?;
-    lowering.input(Slot::Variance, "variance", node.variance, per_channel)?;
-    lowering.input(Slot::Scale, "scale", node.scale, per_channel)?;
-    lowering.input(Slot::Bias, "bias", node.bias, per_channel)?;
-    lowering.scalar(Source::Epsilon, "epsilon", node.epsilon)?;
-    lowering.output(Slot::Out, "y", node.y, everywhere)?;
-    Ok(lowering.finish())
+    Ok(lowered(graph, batchnorm::inference_with_variance(graph, index, node)?))
 }
 
 /// Looks at a training step.
@@ -84,47 +31,7 @@ pub fn lower_inference_with_variance(
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower_training(graph: &Graph, index: usize, node: &Batchnorm) -> Result<Work, Declined> {
-    let mut lowering = begin(graph, index, "batch normalisation in training", Task::Forward, node.x)?;
-    if let Some(peer) = node.peer_stats.first() {
-        return Err(lowering.attribute("peer_stats_tensor_uid", peer, "none"));
-    }
-    lowering.input(Slot::Scale, "scale", node.scale, per_channel)?;
-    lowering.input(Slot::Bias, "bias", node.bias, per_channel)?;
-    lowering.scalar(Source::Epsilon, "epsilon", node.epsilon)?;
-    lowering.work().momentum = Scalar::Fixed(MOMENTUM);
-    if let Some(momentum) = node.momentum {
-        lowering.scalar(Source::Momentum, "momentum", momentum)?;
-    }
-    lowering.output(Slot::Out, "y", node.y, everywhere)?;
-    for (slot, role, uid) in [(Slot::Mean, "mean", node.mean), (Slot::Inverse, "inv_variance", node.inv_variance)] {
-        if let Some(uid) = uid {
-            lowering.output(slot, role, uid, per_channel)?;
-        }
-    }
-    let running = [
-        (
-            (Slot::PrevMean, "prev_running_mean", node.prev_running_mean),
-            (Slot::NextMean, "next_running_mean", node.next_running_mean, "next_running_mean_tensor_uid"),
-        ),
-        (
-            (Slot::PrevVariance, "prev_running_variance", node.prev_running_variance),
-            (
-                Slot::NextVariance,
-                "next_running_variance",
-                node.next_running_variance,
-                "next_running_variance_tensor_uid",
-            ),
-        ),
-    ];
-    for ((prev_slot, prev_role, prev), (next_slot, next_role, next, attribute)) in running {
-        let Some(next) = next else { continue };
-        let Some(prev) = prev else {
-            return Err(lowering.attribute(attribute, next, "none where there is no previous one to go on from"));
-        };
-        lowering.input(prev_slot, prev_role, prev, per_channel)?;
-        lowering.output(next_slot, next_role, next, per_channel)?;
-    }
-    Ok(lowering.finish())
+    Ok(lowered(graph, batchnorm::training(graph, index, node)?))
 }
 
 /// Looks at a gradient.
@@ -132,27 +39,7 @@ pub fn lower_training(graph: &Graph, index: usize, node: &Batchnorm) -> Result<W
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower_backward(graph: &Graph, index: usize, node: &BatchnormBackward) -> Result<Work, Declined> {
-    let mut lowering = begin(graph, index, "gradient of batch normalisation", Task::Backward, node.x)?;
-    if let Some(peer) = node.peer_stats.first() {
-        return Err(lowering.attribute("peer_stats_tensor_uid", peer, "none"));
-    }
-    lowering.input(Slot::Dy, "dy", node.dy, everywhere)?;
-    lowering.input(Slot::Scale, "scale", node.scale, per_channel)?;
-    lowering.work().epsilon = Scalar::Fixed(EPSILON);
-    match (node.mean, node.inv_variance) {
-        (None, None) => {}
-        (Some(mean), Some(inv_variance)) => {
-            lowering.work().given = true;
-            lowering.input(Slot::Mean, "mean", mean, per_channel)?;
-            lowering.input(Slot::Inverse, "inv_variance", inv_variance, per_channel)?;
-        }
-        (Some(mean), None) => return Err(lowering.attribute("mean_tensor_uid", mean, "inv_variance as well")),
-        (None, Some(inv)) => return Err(lowering.attribute("inv_variance_tensor_uid", inv, "mean as well")),
-    }
-    lowering.output(Slot::Out, "dx", node.dx, everywhere)?;
-    lowering.output(Slot::Dscale, "dscale", node.dscale, per_channel)?;
-    lowering.output(Slot::Dbias, "dbias", node.dbias, per_channel)?;
-    Ok(lowering.finish())
+    Ok(lowered(graph, batchnorm::backward(graph, index, node)?))
 }
 
 #[cfg(test)]
@@ -161,7 +48,7 @@ mod tests {
     use crate::engine::host::nodes::normalization::tests::{Groups, approx, types};
     use crate::engine::host::nodes::testing::{Bench, noise, packed};
     use DataType::{BFloat16, Double, Float, Half};
-    use hipdnn_schemas::{DataType, Operation, TensorDef, TensorValue};
+    use hipdnn_schemas::{DataType, Operation, TensorDef, TensorUid, TensorValue};
 
     /// What, extents, strides of x, strides of y.
     type Shape = (&'static str, [i64; 4], [i64; 4], [i64; 4]);

@@ -1,41 +1,17 @@
-//! Layer normalisation: each row, of the last `normalized_dim_count` dimensions, has its mean and deviation.
-//!
-//! As in hipDNN's reference executor (`CpuFpReferenceLayernorm` in hipDNN's test SDK): the variance is the biased one, and
-//! the inverse variance is 1 / √(variance + epsilon); scale and bias have the normalised dimensions and statistics the
-//! others, with ones for those that they have not, or without them; mean and inverse variance come to the backward node
-//! together or not at all. Statistics are written where the node names tensors for them, whatever its `forward_phase`.
+//! Layer normalisation: see [`crate::engine::nodes::layernorm`].
 
 use hipdnn_schemas::{Graph, Layernorm, LayernormBackward};
 
-use super::normalization::lowering::Lowering;
-use super::normalization::{Slot, Source, Task};
-use crate::engine::Declined;
+use super::normalization::lowering::lower as lowered;
 use crate::engine::host::applicability::Work;
-
-/// The first normalised dimension.
-fn first(graph: &Graph, x: hipdnn_schemas::TensorUid, count: i64) -> usize {
-    let count = usize::try_from(count).expect("a checked node has as many normalised dimensions as x or fewer");
-    graph.tensor(x).rank() - count
-}
+use crate::engine::{Declined, nodes::layernorm};
 
 /// Looks at a forward pass.
 ///
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower(graph: &Graph, index: usize, node: &Layernorm) -> Result<Work, Declined> {
-    let first = first(graph, node.x, node.normalized_dim_count);
-    let mut lowering = Lowering::new(graph, index, "layer normalisation", Task::Forward, node.x, |axis| axis >= first)?;
-    lowering.input(Slot::Scale, "scale", node.scale, |axis| axis >= first)?;
-    lowering.input(Slot::Bias, "bias", node.bias, |axis| axis >= first)?;
-    lowering.scalar(Source::Epsilon, "epsilon", node.epsilon)?;
-    lowering.output(Slot::Out, "y", node.y, |_| true)?;
-    if let Some(mean) = node.mean {
-        lowering.output(Slot::Mean, "mean", mean, |axis| axis < first)?;
-    }
-    if let Some(inv_variance) = node.inv_variance {
-        lowering.output(Slot::Inverse, "inv_variance", inv_variance, |axis| axis < first)?;
-    }
-    Ok(lowering.finish())
+    Ok(lowered(graph, layernorm::forward(graph, index, node)?))
 }
 
 /// Looks at a gradient.
@@ -43,30 +19,7 @@ pub fn lower(graph: &Graph, index: usize, node: &Layernorm) -> Result<Work, Decl
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower_backward(graph: &Graph, index: usize, node: &LayernormBackward) -> Result<Work, Declined> {
-    let first = first(graph, node.x, node.normalized_dim_count);
-    let name = "gradient of layer normalisation";
-    let mut lowering = Lowering::new(graph, index, name, Task::Backward, node.x, |axis| axis >= first)?;
-    lowering.input(Slot::Dy, "dy", node.dy, |_| true)?;
-    lowering.input(Slot::Scale, "scale", node.scale, |axis| axis >= first)?;
-    match (node.mean, node.inv_variance, node.epsilon) {
-        (Some(mean), Some(inv_variance), _) => {
-            lowering.work().given = true;
-            lowering.input(Slot::Mean, "mean", mean, |axis| axis < first)?;
-            lowering.input(Slot::Inverse, "inv_variance", inv_variance, |axis| axis < first)?;
-        }
-        (Some(mean), None, _) => return Err(lowering.attribute("mean_tensor_uid", mean, "inv_variance as well")),
-        (None, Some(inv), _) => return Err(lowering.attribute("inv_variance_tensor_uid", inv, "mean as well")),
-        (None, None, Some(epsilon)) => lowering.scalar(Source::Epsilon, "epsilon", epsilon)?,
-        (None, None, None) => {
-            return Err(lowering.attribute("epsilon_tensor_uid", "null", "a tensor, as no statistics are given"));
-        }
-    }
-    lowering.output(Slot::Out, "dx", node.dx, |_| true)?;
-    lowering.output(Slot::Dscale, "dscale", node.dscale, |axis| axis >= first)?;
-    if let Some(dbias) = node.dbias {
-        lowering.output(Slot::Dbias, "dbias", dbias, |axis| axis >= first)?;
-    }
-    Ok(lowering.finish())
+    Ok(lowered(graph, layernorm::backward(graph, index, node)?))
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! Normalisation of groups of elements: what batch, layer and RMS normalisation have in common.
 //!
-//! The dimensions of `x` are of two kinds. The *kept* ones number the groups, each of which has one mean and one deviation;
-//! the *reduced* ones number the elements of a group. Batch normalisation keeps the channels, layer and RMS normalisation
-//! keep the leading dimensions. Every operand is a view along these dimensions: its stride is 0 where it repeats, so that
+//! Every operand is a view along the dimensions of `x`, which are kept or reduced: its stride is 0 where it repeats, so that
 //! a scale for each channel and a scale for each element of a row are the same to the code.
 //!
 //! Memory is walked in *lines*, runs along the dimension of `x` with the smallest stride. Where that is a reduced
@@ -23,6 +21,7 @@ use super::super::isa::Isa;
 use super::super::pointwise::Storage;
 use super::super::threads::Pool;
 use super::{NodeKernel, Recipe};
+pub use crate::engine::nodes::normalization::{Affine, SLOTS, Slot, Task};
 use line::{Around, Averages, Gradient, Statistics, Target};
 
 /// Elements of a line within a group.
@@ -43,29 +42,6 @@ const MANY: usize = 64;
 /// Elements below which waking another thread costs more than it saves.
 const PER_UNIT: usize = 16 * 1024;
 
-/// The operands that a normalisation can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the wire format's")]
-pub enum Slot {
-    X,
-    /// `y` or `dx`.
-    Out,
-    Dy,
-    Scale,
-    Bias,
-    Mean,
-    /// 1 / √(variance + epsilon), or 1 / √(mean square + epsilon).
-    Inverse,
-    /// The variance itself, where the node has that.
-    Variance,
-    PrevMean,
-    PrevVariance,
-    NextMean,
-    NextVariance,
-    Dscale,
-    Dbias,
-}
-
 /// Where an operand's elements lie along the dimensions of `x`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
@@ -75,32 +51,10 @@ pub struct View {
     pub strides: Vec<usize>,
 }
 
-/// How many operands there can be.
-pub const SLOTS: usize = 14;
-
 /// The mean and deviation that the kernel keeps for each group lie along the dimensions like an operand.
 const KEPT: usize = SLOTS;
 
-/// What is summed over a group besides its moments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
-    /// `out = (x - mean) · inverse · scale + bias`.
-    Forward,
-    /// With `x̂ = (x - mean) · inverse` and `g = dy · scale`: `out = inverse · (g - avg(g) - x̂ · avg(g · x̂))`; `dscale` and
-    /// `dbias` are the sums of `dy · x̂` and `dy` over all that shares an element of the scale.
-    Backward,
-}
-
-/// What shares an element of scale and bias.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Affine {
-    /// The elements of a group: strides along reduced dimensions are 0.
-    PerGroup,
-    /// The same element of every group: strides along kept dimensions are 0.
-    PerElement,
-}
-
-/// A normalisation.
+/// A [normalisation](crate::engine::nodes::normalization::Normalization) of tensors that lie in memory.
 #[derive(Clone, Debug)]
 pub struct Normalization {
     /// What is computed.

@@ -5,30 +5,14 @@
 
 use std::sync::Arc;
 
-use hipdnn_schemas::{DataType, Graph, Reduction, ReductionMode};
+use hipdnn_schemas::{Graph, Reduction, ReductionMode};
 
 use super::view::{TensorView, Walk};
 use super::{NodeKernel, NodeWork, Recipe};
-use crate::engine::Declined;
-use crate::engine::checks::{check_compute_type, check_type};
 use crate::engine::host::applicability::Work;
 use crate::engine::host::pointwise::Storage;
 use crate::engine::host::threads::Pool;
-
-/// Types of a reduction's input and output, in any mix.
-pub const TYPES: &[DataType] = &[
-    DataType::Float,
-    DataType::Half,
-    DataType::BFloat16,
-    DataType::Double,
-    DataType::Int32,
-    DataType::Int8,
-    DataType::UInt8,
-];
-
-/// Types that a reduction may ask to be computed in; all are computed in `f64`.
-pub const COMPUTE: &[DataType] =
-    &[DataType::Float, DataType::Half, DataType::BFloat16, DataType::Double, DataType::Int32];
+use crate::engine::{Declined, nodes::reduction};
 
 /// Outputs that are worked on together.
 const COLUMNS: usize = 256;
@@ -50,9 +34,7 @@ const MAX_PARTS: usize = 64;
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower(graph: &Graph, index: usize, node: &Reduction) -> Result<Work, Declined> {
-    check_compute_type(graph, index, COMPUTE)?;
-    check_type(graph, index, "in", node.input, TYPES)?;
-    check_type(graph, index, "out", node.output, TYPES)?;
+    reduction::check(graph, index, node, reduction::TYPES)?;
     let view = |uid| TensorView::of(graph.tensor(uid)).expect("the types of the table have a storage");
     let recipe = Reduce { mode: node.mode, input: view(node.input), output: view(node.output) };
     Ok(Work::Node(NodeWork {

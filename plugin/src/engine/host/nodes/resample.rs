@@ -1,40 +1,21 @@
-//! Pooling, and its gradient.
+//! Pooling, and its gradient: see [`crate::engine::nodes::pooling`].
 //!
 //! Vectors run along the channels where these lie closest together, else along the last spatial dimension; sums are kept in
-//! `f64`. Conventions are those of hipDNN's own reference: an index is the flattened place in the image, -1 where zero padding
-//! is the greatest; of equal values the first wins. Other than there a NaN in the window is the greatest.
+//! `f64`.
 
 mod backward;
 mod forward;
 
 use std::sync::Arc;
 
-use hipdnn_schemas::{DataType, Graph, PaddingMode, ResampleBwd, ResampleFwd, ResampleMode, Tensor, TensorUid};
+use hipdnn_schemas::{Graph, ResampleBwd, ResampleFwd, Tensor};
 
 use super::NodeWork;
-use crate::engine::checks::{check_compute_type, check_type};
+use crate::engine::Declined;
 use crate::engine::host::applicability::Work;
 use crate::engine::host::blueprint::{lift, lift_spatial};
 use crate::engine::host::pointwise::Storage;
-use crate::engine::{Declined, NodeLabel, TensorLabel};
-
-/// Types of images, in any mix.
-pub const TYPES: &[DataType] = &[
-    DataType::Float,
-    DataType::Half,
-    DataType::BFloat16,
-    DataType::Double,
-    DataType::Int32,
-    DataType::Int8,
-    DataType::UInt8,
-];
-
-/// Types of indices.
-pub const INDEX_TYPES: &[DataType] = &[DataType::Int32, DataType::Int64];
-
-/// Types that pooling may ask to be computed in.
-pub const COMPUTE: &[DataType] =
-    &[DataType::Float, DataType::Half, DataType::BFloat16, DataType::Double, DataType::Int32];
+use crate::engine::nodes::pooling::{self, Mode};
 
 /// Places that are worked on together.
 const LANES: usize = 128;
@@ -44,14 +25,12 @@ const LANES: usize = 128;
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, Declined> {
-    let lists = [&node.pre_padding, &node.post_padding, &node.stride, &node.window];
-    let images = [("x", node.x), ("y", node.y)];
-    let pooling = pooling(graph, index, images, node.index, lists, (node.resample_mode, node.padding_mode))?;
+    let pooling = pooling::forward(graph, index, node, pooling::TYPES)?;
     Ok(Work::Node(NodeWork {
         name: "pooling",
         inputs: vec![Some(node.x)],
         outputs: vec![Some(node.y), node.index],
-        recipe: Arc::new(forward::Recipe(pooling)),
+        recipe: Arc::new(forward::Recipe(Pooling::new(graph, &pooling))),
     }))
 }
 
@@ -60,35 +39,13 @@ pub fn lower(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, De
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower_backward(graph: &Graph, index: usize, node: &ResampleBwd) -> Result<Work, Declined> {
-    let lists = [&node.pre_padding, &node.post_padding, &node.stride, &node.window];
-    let images = [("dx", node.dx), ("dy", node.dy)];
-    let pooling = pooling(graph, index, images, node.index, lists, (node.resample_mode, node.padding_mode))?;
-    if pooling.mode.is_greatest() && node.index.is_none() {
-        let (attribute, wanted) = ("index_tensor_uid", "the indices of the forward pass for maxpool");
-        let (node, value) = (NodeLabel::of(graph, index), "absent".to_string());
-        return Err(Declined::Attribute { node, attribute, value, wanted });
-    }
+    let pooling = pooling::backward(graph, index, node, pooling::TYPES)?;
     Ok(Work::Node(NodeWork {
         name: "pooling gradient",
         inputs: vec![Some(node.dy), node.index],
         outputs: vec![Some(node.dx)],
-        recipe: Arc::new(backward::Recipe(pooling)),
+        recipe: Arc::new(backward::Recipe(Pooling::new(graph, &pooling))),
     }))
-}
-
-/// How the elements of a window are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// Their greatest; zeros around the image count if that is set.
-    Greatest { zeros: bool },
-    /// Their sum over their number; zeros around the image count if that is set.
-    Average { zeros: bool },
-}
-
-impl Mode {
-    fn is_greatest(self) -> bool {
-        matches!(self, Mode::Greatest { .. })
-    }
 }
 
 /// How an image lies, lifted to three spatial dimensions.
@@ -127,6 +84,27 @@ struct Pooling {
 }
 
 impl Pooling {
+    fn new(graph: &Graph, node: &pooling::Pooling<'_>) -> Pooling {
+        let [large, small] = [node.large, node.small].map(|uid| graph.tensor(uid));
+        let spatial = |tensor: &Tensor| {
+            let [_, _, sizes @ ..] = lift(tensor.dims(), 1);
+            sizes
+        };
+        Pooling {
+            mode: node.mode,
+            batch: large.dims()[0],
+            channels: large.dims()[1],
+            large: Image::new(large),
+            small: Image::new(small),
+            index: node.index.map(|uid| Image::new(graph.tensor(uid))),
+            input: spatial(large),
+            output: spatial(small),
+            window: lift_spatial(node.window, 1),
+            stride: lift_spatial(node.stride, 1),
+            pad: lift_spatial(node.padding, 0),
+        }
+    }
+
     /// Taps of a window along an axis that are inside of the image, and the place of the first of them.
     fn taps(&self, axis: usize, output: usize) -> (std::ops::Range<usize>, usize) {
         let begin = output * self.stride[axis];
@@ -163,69 +141,6 @@ impl Pooling {
         let [_, large, .., large_width] = self.large.strides;
         self.channels > 1 && (self.output[2] == 1 || large < large_width)
     }
-}
-
-fn pooling(
-    graph: &Graph,
-    index: usize,
-    [large, small]: [(&'static str, TensorUid); 2],
-    indices: Option<TensorUid>,
-    [pre_padding, post_padding, stride, window]: [&Vec<i64>; 4],
-    (resample_mode, padding_mode): (ResampleMode, PaddingMode),
-) -> Result<Pooling, Declined> {
-    let node = || NodeLabel::of(graph, index);
-    check_compute_type(graph, index, COMPUTE)?;
-    let declined = |attribute, value: String, wanted| Declined::Attribute { node: node(), attribute, value, wanted };
-    let pads = pre_padding.iter().chain(post_padding).any(|pad| *pad > 0);
-    let mode = match (resample_mode, padding_mode) {
-        (ResampleMode::MaxPool, PaddingMode::Zero) => Mode::Greatest { zeros: true },
-        (ResampleMode::MaxPool, PaddingMode::Unset) if pads => {
-            return Err(declined(
-                "padding_mode",
-                padding_mode.to_string(),
-                "neg_inf_pad or zero_pad for padded maxpool",
-            ));
-        }
-        (ResampleMode::MaxPool, _) => Mode::Greatest { zeros: false },
-        (ResampleMode::AvgPoolIncludePadding, _) => Mode::Average { zeros: true },
-        (ResampleMode::AvgPoolExcludePadding, _) => Mode::Average { zeros: false },
-        (other, _) => {
-            let wanted = "maxpool, avgpool_exclude_padding or avgpool_include_padding";
-            return Err(declined("resample_mode", other.to_string(), wanted));
-        }
-    };
-    for (role, uid) in [large, small] {
-        check_type(graph, index, role, uid, TYPES)?;
-        let rank = graph.tensor(uid).rank();
-        if !(3..=5).contains(&rank) {
-            let tensor = TensorLabel::of(graph, uid);
-            return Err(Declined::Rank { node: node(), role, tensor, rank, wanted: "3 to 5" });
-        }
-    }
-    if let Some(uid) = indices {
-        if !mode.is_greatest() {
-            return Err(declined("index_tensor_uid", uid.to_string(), "no indices but for maxpool"));
-        }
-        check_type(graph, index, "index", uid, INDEX_TYPES)?;
-    }
-    let [large, small] = [large, small].map(|(_, uid)| graph.tensor(uid));
-    let spatial = |tensor: &Tensor| {
-        let [_, _, sizes @ ..] = lift(tensor.dims(), 1);
-        sizes
-    };
-    Ok(Pooling {
-        mode,
-        batch: large.dims()[0],
-        channels: large.dims()[1],
-        large: Image::new(large),
-        small: Image::new(small),
-        index: indices.map(|uid| Image::new(graph.tensor(uid))),
-        input: spatial(large),
-        output: spatial(small),
-        window: lift_spatial(window, 1),
-        stride: lift_spatial(stride, 1),
-        pad: lift_spatial(pre_padding, 0),
-    })
 }
 
 #[cfg(test)]

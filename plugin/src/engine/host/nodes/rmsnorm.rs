@@ -1,54 +1,17 @@
-//! RMS normalisation: each row is divided by the root of its mean square.
-//!
-//! Which dimensions make a row follows from the scale, as in hipDNN's frontend (`validateScaleNormalizedShape`) and its
-//! reference executor (`CpuReferenceRMSNorm` in hipDNN's test SDK): the longest run of last dimensions in which scale and x
-//! have the same extents, never the first one of x; before those the scale has ones. The inverse is
-//! 1 / √(mean square + epsilon) and has the dimensions that are left. The backward node follows from the formula. Statistics
-//! are written where the node names a tensor for them, whatever its `forward_phase`.
+//! RMS normalisation: see [`crate::engine::nodes::rmsnorm`].
 
-use hipdnn_schemas::{Graph, RmsNorm, RmsNormBackward, TensorUid};
+use hipdnn_schemas::{Graph, RmsNorm, RmsNormBackward};
 
-use super::normalization::lowering::Lowering;
-use super::normalization::{Slot, Source, Task};
+use super::normalization::lowering::lower as lowered;
 use crate::engine::host::applicability::Work;
-use crate::engine::{Declined, NodeLabel, TensorLabel};
-
-/// The first dimension of a row.
-fn first(graph: &Graph, index: usize, x: TensorUid, scale: TensorUid) -> Result<usize, Declined> {
-    let (dims, parameters) = (graph.tensor(x).dims(), graph.tensor(scale).dims());
-    let rank = dims.len();
-    let same = dims.iter().rev().zip(parameters.iter().rev()).take_while(|(x, scale)| x == scale).count();
-    let first = (rank - same).max(1);
-    if first < rank && parameters[..first].iter().all(|extent| *extent == 1) {
-        return Ok(first);
-    }
-    Err(Declined::Shape {
-        node: NodeLabel::of(graph, index),
-        role: "scale",
-        tensor: TensorLabel::of(graph, scale),
-        dims: parameters.to_vec(),
-        wanted: format!("ones and then the last of {dims:?}"),
-    })
-}
+use crate::engine::{Declined, nodes::rmsnorm};
 
 /// Looks at a forward pass.
 ///
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower(graph: &Graph, index: usize, node: &RmsNorm) -> Result<Work, Declined> {
-    let first = first(graph, index, node.x, node.scale)?;
-    let mut lowering = Lowering::new(graph, index, "RMS normalisation", Task::Forward, node.x, |axis| axis >= first)?;
-    lowering.work().centred = false;
-    lowering.input(Slot::Scale, "scale", node.scale, |axis| axis >= first)?;
-    lowering.scalar(Source::Epsilon, "epsilon", node.epsilon)?;
-    if let Some(bias) = node.bias {
-        lowering.input(Slot::Bias, "bias", bias, |axis| axis >= first)?;
-    }
-    lowering.output(Slot::Out, "y", node.y, |_| true)?;
-    if let Some(inv_rms) = node.inv_rms {
-        lowering.output(Slot::Inverse, "inv_rms", inv_rms, |axis| axis < first)?;
-    }
-    Ok(lowering.finish())
+    Ok(lowered(graph, rmsnorm::forward(graph, index, node)?))
 }
 
 /// Looks at a gradient.
@@ -56,20 +19,7 @@ pub fn lower(graph: &Graph, index: usize, node: &RmsNorm) -> Result<Work, Declin
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower_backward(graph: &Graph, index: usize, node: &RmsNormBackward) -> Result<Work, Declined> {
-    let first = first(graph, index, node.x, node.scale)?;
-    let name = "gradient of RMS normalisation";
-    let mut lowering = Lowering::new(graph, index, name, Task::Backward, node.x, |axis| axis >= first)?;
-    lowering.work().centred = false;
-    lowering.work().given = true;
-    lowering.input(Slot::Dy, "dy", node.dy, |_| true)?;
-    lowering.input(Slot::Scale, "scale", node.scale, |axis| axis >= first)?;
-    lowering.input(Slot::Inverse, "inv_rms", node.inv_rms, |axis| axis < first)?;
-    lowering.output(Slot::Out, "dx", node.dx, |_| true)?;
-    lowering.output(Slot::Dscale, "dscale", node.dscale, |axis| axis >= first)?;
-    if let Some(dbias) = node.dbias {
-        lowering.output(Slot::Dbias, "dbias", dbias, |axis| axis >= first)?;
-    }
-    Ok(lowering.finish())
+    Ok(lowered(graph, rmsnorm::backward(graph, index, node)?))
 }
 
 #[cfg(test)]
@@ -78,7 +28,7 @@ mod tests {
     use crate::engine::host::nodes::normalization::tests::{Gradients, Groups, approx, types};
     use crate::engine::host::nodes::testing::{Bench, noise};
     use DataType::{BFloat16, Float, Half};
-    use hipdnn_schemas::{DataType, NormFwdPhase, Operation, TensorDef, TensorValue};
+    use hipdnn_schemas::{DataType, NormFwdPhase, Operation, TensorDef, TensorUid, TensorValue};
 
     /// What, extents, strides of x, extents of the scale, the first dimension of a row.
     type Shape = (&'static str, &'static [i64], &'static [i64], &'static [i64], usize);
