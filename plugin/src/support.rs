@@ -336,7 +336,7 @@ mod tests {
         let all = "float, half, bfloat16";
         for line in [
             "| ConvolutionFwd | yes | yes |".to_string(),
-            "| Batchnorm | yes | no |".to_string(),
+            "| Batchnorm | yes | yes |".to_string(),
             "| MoeGroupedMatmul | no | no |".to_string(),
             format!("| ConvolutionFwd | NHWC | {all} | {all} |"),
             format!("| ConvolutionBwd | NCL | {all} | {all} |"),

@@ -6,7 +6,7 @@
 use hipdnn_schemas::{DataType, TensorUid};
 
 use super::kernels::Op;
-use super::kernels::grouped::Fold;
+use super::kernels::grouped::{Fold, FoldMode};
 
 /// What a node becomes.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +57,36 @@ impl Phase {
         match self {
             Phase::Fold { inputs, .. } | Phase::Once { inputs, .. } | Phase::Each { inputs, .. } => inputs,
         }
+    }
+
+    /// What it computes.
+    pub fn program(&self) -> &[Op] {
+        match self {
+            Phase::Fold { program, .. } | Phase::Once { program, .. } | Phase::Each { program, .. } => program,
+        }
+    }
+
+    /// How many values it leaves behind.
+    pub fn leaves(&self) -> usize {
+        match self {
+            Phase::Fold { folds, .. } => folds.iter().map(|fold| fold.mode.leaves()).sum(),
+            Phase::Once { keep, .. } => keep.len(),
+            Phase::Each { .. } => 0,
+        }
+    }
+
+    /// Whether it uses what is in a slot.
+    pub fn reads_slot(&self, slot: usize) -> bool {
+        let folded = match self {
+            Phase::Fold { folds, .. } => folds
+                .iter()
+                .any(|fold| fold.slot == slot || matches!(fold.mode, FoldMode::FirstGreatest { at } if at == slot)),
+            Phase::Once { keep, .. } => keep.contains(&slot),
+            Phase::Each { .. } => false,
+        };
+        folded
+            || self.program().iter().any(|op| op.operands().contains(&slot))
+            || self.stores().iter().any(|store| store.slot == slot)
     }
 
     /// What it writes.
@@ -128,12 +158,14 @@ pub enum Input {
     },
     /// The index of a loop: of the groups, or behind those of the members.
     Index(usize),
-    /// A constant.
+    /// A constant of what the node means.
     Literal(f64),
+    /// A number that follows from shapes: kernels for other ones should be the same kernels.
+    Number(f64),
 }
 
 /// What a kernel reads or writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operand {
     /// A tensor of the graph.
     Tensor(TensorUid),
@@ -153,6 +185,20 @@ pub struct Line {
     pub steps: Vec<i64>,
     /// At least 1; what does not divide evenly is outside.
     pub divisor: u64,
+}
+
+impl Line {
+    /// Always 0, with so many loops.
+    pub fn fixed(loops: usize) -> Line {
+        Line { offset: 0, steps: vec![0; loops], divisor: 1 }
+    }
+
+    /// The index of one of so many loops.
+    pub fn along(loops: usize, which: usize) -> Line {
+        let mut line = Line::fixed(loops);
+        line.steps[which] = 1;
+        line
+    }
 }
 
 /// A slot that is written.

@@ -10,13 +10,29 @@ use super::convolution::Direction;
 use super::formula::{Argument, Formula};
 use super::group::GroupWork;
 use super::kernels::Op;
+use super::nodes::{self, check_digits};
 use crate::engine::checks::{check_compute_type, check_graph, check_size, check_softplus, check_type};
 use crate::engine::host::pointwise::Parameters;
 use crate::engine::{Declined, NodeLabel, TensorLabel};
 
 /// The operations that the engine has, by the names of their attribute tables.
-pub const OPERATIONS: &[&str] =
-    &["ConvolutionFwdAttributes", "ConvolutionBwdAttributes", "ConvolutionWrwAttributes", "PointwiseAttributes"];
+pub const OPERATIONS: &[&str] = &[
+    "ConvolutionFwdAttributes",
+    "ConvolutionBwdAttributes",
+    "ConvolutionWrwAttributes",
+    "PointwiseAttributes",
+    "BatchnormInferenceAttributes",
+    "BatchnormInferenceAttributesVarianceExt",
+    "BatchnormAttributes",
+    "BatchnormBackwardAttributes",
+    "LayernormAttributes",
+    "LayernormBackwardAttributes",
+    "RMSNormAttributes",
+    "RMSNormBackwardAttributes",
+    "ReductionAttributes",
+    "ResampleFwdAttributes",
+    "ResampleBwdAttributes",
+];
 
 /// Types of a convolution's operands and result, in any mix.
 pub const CONVOLUTION_TYPES: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
@@ -124,6 +140,17 @@ pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
                 check_convolution(graph, index, Direction::BackwardWeights, tensors, &c.convolution)
             }
             Operation::Pointwise(p) => check_pointwise(graph, index, p),
+            Operation::BatchnormInference(n) => nodes::batchnorm::inference(graph, index, n),
+            Operation::BatchnormInferenceVarianceExt(n) => nodes::batchnorm::inference_with_variance(graph, index, n),
+            Operation::Batchnorm(n) => nodes::batchnorm::training(graph, index, n),
+            Operation::BatchnormBackward(n) => nodes::batchnorm::backward(graph, index, n),
+            Operation::Layernorm(n) => nodes::layernorm::forward(graph, index, n),
+            Operation::LayernormBackward(n) => nodes::layernorm::backward(graph, index, n),
+            Operation::RmsNorm(n) => nodes::rmsnorm::forward(graph, index, n),
+            Operation::RmsNormBackward(n) => nodes::rmsnorm::backward(graph, index, n),
+            Operation::Reduction(n) => nodes::reduction::lower(graph, index, n),
+            Operation::ResampleFwd(n) => nodes::resample::forward(graph, index, n),
+            Operation::ResampleBwd(n) => nodes::resample::backward(graph, index, n),
             _ => Err(Declined::Operation { node: NodeLabel::of(graph, index) }),
         })
         .collect()
@@ -169,7 +196,6 @@ fn check_sizes(graph: &Graph, index: usize, [x, w, y]: [TensorUid; 3], geometry:
 }
 
 fn check_pointwise(graph: &Graph, position: usize, p: &hipdnn_schemas::Pointwise) -> Result<Work, Declined> {
-    let node = || NodeLabel::of(graph, position);
     check_compute_type(graph, position, POINTWISE_COMPUTE)?;
     check_softplus(graph, position, p)?;
     let index = (p.mode == PointwiseMode::GenIndex).then(|| {
@@ -186,17 +212,7 @@ fn check_pointwise(graph: &Graph, position: usize, p: &hipdnn_schemas::Pointwise
         inputs.push(uid);
     }
     check_type(graph, position, "out_0", p.out_0, POINTWISE_TYPES)?;
-    let is_wide = |uid: &TensorUid| {
-        matches!(graph.tensor(*uid).data_type(), DataType::Double | DataType::Int32 | DataType::Int64)
-    };
-    let data_type = graph.nodes()[position].compute_data_type;
-    if data_type == DataType::Double
-        && !inputs.iter().any(is_wide)
-        && graph.tensor(p.out_0).data_type() != DataType::Double
-    {
-        let wanted = "float for operands of these types".to_string();
-        return Err(Declined::ComputeType { node: node(), data_type, wanted });
-    }
+    check_digits(graph, position, inputs.iter().copied(), p.out_0)?;
     let op = Op::Pointwise { mode: p.mode, parameters: Parameters::of(p), operands: (0..count).collect() };
     Ok(Work::Pointwise(Formula {
         node: position,

@@ -17,6 +17,7 @@ pub mod gpu;
 pub mod group;
 pub mod kernels;
 pub mod lower;
+pub mod nodes;
 pub mod plan;
 mod prepared;
 pub mod record;

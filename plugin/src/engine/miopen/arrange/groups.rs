@@ -3,7 +3,7 @@
 use hipdnn_schemas::{DataType, TensorUid};
 
 use super::{Arranger, Input as MapInput, Kind, Layout, MapTask, Stored, Task, Value, View, same_strides, view};
-use crate::engine::miopen::fuse::Groups;
+use crate::engine::miopen::fuse::{Groups, stays_within};
 use crate::engine::miopen::group::{GroupKernel, GroupWork, Input, Line, Operand, Phase, Store};
 use crate::engine::miopen::kernels::Element;
 use crate::engine::miopen::kernels::grouped::{self, Access, Bound, Grouped};
@@ -200,6 +200,8 @@ impl<'a, 'b> Resolution<'a, 'b> {
             }
             Input::Index(axis) => grouped::Input::Index { axis: *axis },
             Input::Literal(number) => grouped::Input::Literal(*number),
+            Input::Number(number) => self.scalar(Number::Known(*number)),
+            Input::Number(number) => self.scalar(Number::Known(*number)),
         }
     }
 
@@ -243,15 +245,6 @@ impl<'a, 'b> Resolution<'a, 'b> {
         };
         stores.iter().map(store).collect()
     }
-}
-
-/// Whether an index is always one of a dimension of that extent.
-fn stays_within(line: &Line, loops: &[usize], extent: usize) -> bool {
-    let reach = |step: &i64, count: &usize| i128::from(*step) * (*count as i128 - 1);
-    let reaches = || line.steps.iter().zip(loops).map(|(step, count)| reach(step, count));
-    let least = i128::from(line.offset) + reaches().map(|reach| reach.min(0)).sum::<i128>();
-    let most = i128::from(line.offset) + reaches().map(|reach| reach.max(0)).sum::<i128>();
-    line.divisor == 1 && least >= 0 && most < extent as i128
 }
 
 /// Where elements of those indices lie, none of which leaves the tensor.

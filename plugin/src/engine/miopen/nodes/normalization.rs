@@ -1,0 +1,347 @@
+//! Normalisations as kernels over groups.
+//!
+//! The variance is taken in a second pass, of differences from the mean: a large mean costs no digits, and the second pass
+//! finds a group that is not too large in the device's cache.
+
+use hipdnn_schemas::{DataType, Graph, PointwiseMode};
+
+use super::build::{Body, Combine, Kernel, Loops, Value};
+use super::check_digits;
+use super::split::split;
+use crate::engine::Declined;
+use crate::engine::miopen::formula::{Argument, Formula};
+use crate::engine::miopen::group::{At, GroupKernel, GroupWork, Local, Operand};
+use crate::engine::miopen::kernels::Op;
+use crate::engine::miopen::lower::Work;
+use crate::engine::nodes::normalization::{Affine, Normalization, Scalar, Slot, Task};
+
+/// The element-wise function that a normalisation by given statistics is.
+///
+/// # Errors
+/// If it is to be computed in a type that kernels don't compute in.
+pub(super) fn formula(graph: &Graph, index: usize, node: &Normalization) -> Result<Work, Declined> {
+    check_node(graph, index, node)?;
+    let mut inputs = Vec::new();
+    let mut input = |slot: Slot| {
+        let operand = node.operand(slot)?;
+        let rank = graph.tensor(operand.tensor).rank();
+        // Dimensions of one place run along any: they are never followed.
+        let is_plain =
+            rank == node.dims.len() && operand.axes.iter().enumerate().all(|(d, a)| a.is_none_or(|a| a == d));
+        let axes = (!is_plain).then(|| operand.axes.iter().map(|axis| axis.unwrap_or(0)).collect());
+        inputs.push(Argument { tensor: operand.tensor, axes });
+        Some(inputs.len() - 1)
+    };
+    let [x, mean, inverse, variance, scale, bias] =
+        [Slot::X, Slot::Mean, Slot::Inverse, Slot::Variance, Slot::Scale, Slot::Bias].map(&mut input);
+    let epsilon = match node.epsilon {
+        Scalar::Tensor(uid) if variance.is_some() => {
+            inputs.push(Argument::new(uid));
+            Some(inputs.len() - 1)
+        }
+        _ => None,
+    };
+    let present = "a node with given statistics has this operand";
+    let mut program = Vec::new();
+    let mut op = |mode: PointwiseMode, operands: &[usize]| {
+        program.push(Op::pointwise(mode, operands));
+        inputs.len() + program.len() - 1
+    };
+    let inverse = inverse.unwrap_or_else(|| {
+        let sum = op(PointwiseMode::Add, &[variance.expect(present), epsilon.expect(present)]);
+        op(PointwiseMode::Rsqrt, &[sum])
+    });
+    let centred = op(PointwiseMode::Sub, &[x.expect(present), mean.expect(present)]);
+    let normal = op(PointwiseMode::Mul, &[centred, inverse]);
+    let scaled = op(PointwiseMode::Mul, &[normal, scale.expect(present)]);
+    op(PointwiseMode::Add, &[scaled, bias.expect(present)]);
+    let output = node.operand(Slot::Out).expect("a normalisation has a result").tensor;
+    Ok(Work::Pointwise(Formula { node: index, inputs, index: None, program, output }))
+}
+
+/// The kernels of a normalisation.
+///
+/// # Errors
+/// If it is to be computed in a type that kernels don't compute in.
+pub(super) fn lower(graph: &Graph, index: usize, node: &Normalization) -> Result<Work, Declined> {
+    check_node(graph, index, node)?;
+    let mut lowering = Lowering { graph, node, locals: Vec::new() };
+    let kernels = match (node.task, node.affine) {
+        (Task::Forward, _) => vec![lowering.forward()],
+        (Task::Backward, Affine::PerGroup) => vec![lowering.backward_per_group()],
+        (Task::Backward, Affine::PerElement) => lowering.backward_per_element(),
+    };
+    let work = GroupWork { node: index, name: node.name, locals: lowering.locals, kernels };
+    Ok(Work::Groups(split(work, DataType::Float)))
+}
+
+fn check_node(graph: &Graph, index: usize, node: &Normalization) -> Result<(), Declined> {
+    let reads = node.operands.iter().filter(|operand| !operand.is_written).map(|operand| operand.tensor);
+    check_digits(graph, index, reads, node.operand(Slot::Out).expect("a normalisation has a result").tensor)
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    node: &'a Normalization,
+    locals: Vec<Local>,
+}
+
+/// Where a kernel finds an operand.
+struct Frame<'a> {
+    graph: &'a Graph,
+    node: &'a Normalization,
+    loops: Loops,
+}
+
+/// The mean, if it is subtracted, and the inverse deviation.
+#[derive(Clone, Copy)]
+struct Moments {
+    mean: Option<Value>,
+    inverse: Value,
+}
+
+impl Frame<'_> {
+    fn has(&self, slot: Slot) -> bool {
+        self.node.operand(slot).is_some()
+    }
+
+    fn place(&self, slot: Slot) -> (Operand, At) {
+        let operand = self.node.operand(slot).expect("the node has this operand");
+        (Operand::Tensor(operand.tensor), self.loops.at(&operand.axes))
+    }
+
+    fn load(&self, body: &mut Body, slot: Slot) -> Value {
+        let (of, at) = self.place(slot);
+        body.element(of, at)
+    }
+
+    /// Writes an operand if the node has it.
+    fn store(&self, body: &mut Body, slot: Slot, value: Value) {
+        if self.has(slot) {
+            let (to, at) = self.place(slot);
+            body.store(value, to, at);
+        }
+    }
+
+    fn scalar(&self, body: &mut Body, scalar: Scalar) -> Value {
+        match scalar {
+            Scalar::Fixed(value) => body.literal(value),
+            Scalar::Tensor(uid) => body.only(uid, self.graph.tensor(uid).rank(), self.loops.len()),
+        }
+    }
+
+    /// `(x - mean) · inverse`
+    fn normal(&self, body: &mut Body, moments: Moments) -> Value {
+        let x = self.load(body, Slot::X);
+        let centred = match moments.mean {
+            Some(mean) => body.sub(x, mean),
+            None => x,
+        };
+        body.mul(centred, moments.inverse)
+    }
+
+    fn extents(&self, reduced: bool) -> Vec<usize> {
+        let dims = self.node.dims.iter().zip(&self.node.reduced);
+        dims.filter(|(_, is_reduced)| **is_reduced == reduced).map(|(extent, _)| *extent).collect()
+    }
+
+    /// Elements of a group.
+    fn count(&self) -> f64 {
+        self.extents(true).iter().product::<usize>() as f64
+    }
+}
+
+impl<'a> Lowering<'a> {
+    fn axes(&self, reduced: bool) -> impl Iterator<Item = usize> {
+        let kinds = self.node.reduced.iter().enumerate();
+        kinds.filter(move |(_, is_reduced)| **is_reduced == reduced).map(|(axis, _)| axis)
+    }
+
+    /// Groups are the node's.
+    fn rows(&self) -> (Frame<'a>, Kernel) {
+        let loops = Loops::new(self.axes(false).chain(self.axes(true)));
+        let frame = Frame { graph: self.graph, node: self.node, loops };
+        let kernel = Kernel::new(frame.extents(false), frame.extents(true));
+        (frame, kernel)
+    }
+
+    /// Groups are the elements that have the same place in the node's groups.
+    fn columns(&self) -> (Frame<'a>, Kernel) {
+        let loops = Loops::new(self.axes(true).chain(self.axes(false)));
+        let frame = Frame { graph: self.graph, node: self.node, loops };
+        let kernel = Kernel::new(frame.extents(true), frame.extents(false));
+        (frame, kernel)
+    }
+
+    /// Finds the moments of a kernel's groups: computed and, where the node has results for them, written; or read.
+    fn moments(&self, frame: &Frame<'_>, kernel: &mut Kernel) -> Moments {
+        if self.node.given {
+            return self.given_moments(frame, kernel);
+        }
+        let count = frame.count();
+        let mean = self.node.centred.then(|| {
+            let sum = kernel.fold(|body| vec![Combine::Sum(frame.load(body, Slot::X))])[0];
+            let [mean] = kernel.once(|body| {
+                let count = body.number(count);
+                let mean = body.div(sum, count);
+                frame.store(body, Slot::Mean, mean);
+                self.blend(frame, body, Slot::PrevMean, Slot::NextMean, mean);
+                [mean]
+            });
+            mean
+        });
+        let squares = kernel.fold(|body| {
+            let x = frame.load(body, Slot::X);
+            let centred = mean.map_or(x, |mean| body.sub(x, mean));
+            vec![Combine::Sum(body.mul(centred, centred))]
+        })[0];
+        let [inverse] = kernel.once(|body| {
+            let count_value = body.number(count);
+            let variance = body.div(squares, count_value);
+            let epsilon = frame.scalar(body, self.node.epsilon);
+            let sum = body.add(variance, epsilon);
+            let inverse = body.op(PointwiseMode::Rsqrt, &[sum]);
+            frame.store(body, Slot::Inverse, inverse);
+            if frame.has(Slot::NextVariance) {
+                // The unbiased one, where there is such.
+                let correction = body.number(if count > 1.0 { count / (count - 1.0) } else { 1.0 });
+                let unbiased = body.mul(variance, correction);
+                self.blend(frame, body, Slot::PrevVariance, Slot::NextVariance, unbiased);
+            }
+            [inverse]
+        });
+        Moments { mean, inverse }
+    }
+
+    fn given_moments(&self, frame: &Frame<'_>, kernel: &mut Kernel) -> Moments {
+        if !self.node.centred {
+            let [inverse] = kernel.once(|body| [frame.load(body, Slot::Inverse)]);
+            return Moments { mean: None, inverse };
+        }
+        let [mean, inverse] = kernel.once(|body| [frame.load(body, Slot::Mean), frame.load(body, Slot::Inverse)]);
+        Moments { mean: Some(mean), inverse }
+    }
+
+    /// Running statistics: `(1 - momentum) · previous + momentum · current`.
+    fn blend(&self, frame: &Frame<'_>, body: &mut Body, previous: Slot, next: Slot, current: Value) {
+        if !frame.has(next) {
+            return;
+        }
+        let momentum = frame.scalar(body, self.node.momentum);
+        let one = body.literal(1.0);
+        let keep = body.sub(one, momentum);
+        let previous = frame.load(body, previous);
+        let (old, new) = (body.mul(keep, previous), body.mul(momentum, current));
+        let blended = body.add(old, new);
+        frame.store(body, next, blended);
+    }
+
+    fn forward(&mut self) -> GroupKernel {
+        let (frame, mut kernel) = self.rows();
+        let moments = self.moments(&frame, &mut kernel);
+        kernel.each(|body| {
+            let normal = frame.normal(body, moments);
+            let scale = frame.load(body, Slot::Scale);
+            let mut y = body.mul(normal, scale);
+            if frame.has(Slot::Bias) {
+                let bias = frame.load(body, Slot::Bias);
+                y = body.add(y, bias);
+            }
+            frame.store(body, Slot::Out, y);
+        });
+        kernel.finish()
+    }
+
+    /// One scale for a group: the sums that its gradient is are those that the input's gradient needs.
+    fn backward_per_group(&mut self) -> GroupKernel {
+        let (frame, mut kernel) = self.rows();
+        let moments = self.moments(&frame, &mut kernel);
+        let sums = kernel.fold(|body| {
+            let dy = frame.load(body, Slot::Dy);
+            let normal = frame.normal(body, moments);
+            vec![Combine::Sum(dy), Combine::Sum(body.mul(dy, normal))]
+        });
+        let [plain, dot, factor] = kernel.once(|body| {
+            frame.store(body, Slot::Dbias, sums[0]);
+            frame.store(body, Slot::Dscale, sums[1]);
+            let count = body.number(frame.count());
+            let scale = frame.load(body, Slot::Scale);
+            [body.div(sums[0], count), body.div(sums[1], count), body.mul(scale, moments.inverse)]
+        });
+        kernel.each(|body| {
+            let dy = frame.load(body, Slot::Dy);
+            let normal = frame.normal(body, moments);
+            let (away, along) = (body.sub(dy, plain), body.mul(normal, dot));
+            let difference = body.sub(away, along);
+            let dx = body.mul(difference, factor);
+            frame.store(body, Slot::Out, dx);
+        });
+        kernel.finish()
+    }
+
+    /// Groups share the scale: its gradient sums over groups, in a kernel of its own.
+    fn backward_per_element(&mut self) -> Vec<GroupKernel> {
+        let (frame, mut kernel) = self.rows();
+        let moments = self.moments(&frame, &mut kernel);
+        // What the second kernel does not find in the graph.
+        let kept: Vec<Option<usize>> = self.axes(false).map(Some).collect();
+        let mut places: Vec<Operand> = Vec::new();
+        if !self.node.given {
+            let dims = frame.extents(false);
+            kernel.once(|body| {
+                for value in moments.mean.into_iter().chain([moments.inverse]) {
+                    places.push(Operand::Local(self.locals.len()));
+                    self.locals.push(Local { dims: dims.clone(), data_type: DataType::Float });
+                    body.store(value, *places.last().expect("it was just put there"), frame.loops.at(&kept));
+                }
+                []
+            });
+        }
+        let gradient = |body: &mut Body| {
+            let (dy, scale) = (frame.load(body, Slot::Dy), frame.load(body, Slot::Scale));
+            (body.mul(dy, scale), frame.normal(body, moments))
+        };
+        let sums = kernel.fold(|body| {
+            let (gradient, normal) = gradient(body);
+            let dot = Combine::Sum(body.mul(gradient, normal));
+            if moments.mean.is_some() { vec![dot, Combine::Sum(gradient)] } else { vec![dot] }
+        });
+        let averages = kernel.once_list(|body| {
+            let count = body.number(frame.count());
+            sums.iter().map(|sum| body.div(*sum, count)).collect()
+        });
+        kernel.each(|body| {
+            let (gradient, normal) = gradient(body);
+            let away = averages.get(1).map_or(gradient, |plain| body.sub(gradient, *plain));
+            let along = body.mul(normal, averages[0]);
+            let difference = body.sub(away, along);
+            let dx = body.mul(difference, moments.inverse);
+            frame.store(body, Slot::Out, dx);
+        });
+        let rows = kernel.finish();
+
+        let (frame, mut kernel) = self.columns();
+        let sums = kernel.fold(|body| {
+            let moments = if self.node.given {
+                let mean = self.node.centred.then(|| frame.load(body, Slot::Mean));
+                Moments { mean, inverse: frame.load(body, Slot::Inverse) }
+            } else {
+                let mut found = places.iter().map(|place| body.element(*place, frame.loops.at(&kept)));
+                let mean = if self.node.centred { found.next() } else { None };
+                Moments { mean, inverse: found.next().expect("the first kernel wrote it") }
+            };
+            let dy = frame.load(body, Slot::Dy);
+            let normal = frame.normal(body, moments);
+            let dot = Combine::Sum(body.mul(dy, normal));
+            if frame.has(Slot::Dbias) { vec![dot, Combine::Sum(dy)] } else { vec![dot] }
+        });
+        kernel.once(|body| {
+            frame.store(body, Slot::Dscale, sums[0]);
+            if frame.has(Slot::Dbias) {
+                frame.store(body, Slot::Dbias, sums[1]);
+            }
+            []
+        });
+        vec![rows, kernel.finish()]
+    }
+}

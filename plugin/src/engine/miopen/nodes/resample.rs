@@ -1,0 +1,311 @@
+//! Pooling, and its gradient: see [`crate::engine::nodes::pooling`].
+//!
+//! A group is a place of the result. In pooling its members are the window's taps; in the gradient they are the windows that
+//! have the place, by the tap of theirs that it is: nothing is scattered, and each sum has a fixed order.
+
+use hipdnn_schemas::{DataType, Graph, PointwiseMode, ResampleBwd, ResampleFwd};
+
+use super::build::{Body, Combine, Kernel, Value};
+use super::check_digits;
+use super::split::split;
+use crate::engine::Declined;
+use crate::engine::checks::check_size;
+use crate::engine::miopen::group::{At, GroupWork, Input, Line, Operand};
+use crate::engine::miopen::lower::Work;
+use crate::engine::nodes::pooling::{self, Mode, Pooling};
+
+/// Up to here `f32` has every whole number: numbers of places are computed in it.
+const MOST_PLACES: u128 = 1 << 24;
+
+/// Looks at pooling.
+///
+/// # Errors
+/// Why the engine does not take it.
+pub fn forward(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, Declined> {
+    let pooling = pooling::forward(graph, index, node, pooling::TYPES)?;
+    check_digits(graph, index, [pooling.large], pooling.small)?;
+    let shape = Shape::new(graph, &pooling);
+    if pooling.index.is_some() {
+        check_size(graph, index, "places of an image with padding, to be numbered", shape.reach(), MOST_PLACES)?;
+    }
+    let mut kernel = Kernel::new(shape.places(&shape.output), shape.window.clone());
+    match pooling.mode {
+        Mode::Average { zeros } => average(&shape, &pooling, zeros, &mut kernel),
+        Mode::Greatest { zeros } if pooling.index.is_some() => {
+            greatest_with_index(&shape, &pooling, zeros, &mut kernel)
+        }
+        Mode::Greatest { zeros } => {
+            let outside = if zeros { 0.0 } else { f64::NEG_INFINITY };
+            let result = kernel.fold(|body| vec![Combine::Greatest(shape.tap(body, &pooling, outside))])[0];
+            kernel.once(|body| {
+                body.store(result, Operand::Tensor(pooling.small), shape.here());
+                []
+            });
+        }
+    }
+    Ok(finish(graph, index, "pooling", &pooling, kernel))
+}
+
+/// Looks at the gradient of pooling.
+///
+/// # Errors
+/// Why the engine does not take it.
+pub fn backward(graph: &Graph, index: usize, node: &ResampleBwd) -> Result<Work, Declined> {
+    let pooling = pooling::backward(graph, index, node, pooling::TYPES)?;
+    check_digits(graph, index, [pooling.small].into_iter().chain(pooling.index), pooling.large)?;
+    let shape = Shape::new(graph, &pooling);
+    let mut kernel = Kernel::new(shape.places(&shape.input), shape.window.clone());
+    let sum = match (pooling.mode, pooling.index) {
+        (Mode::Greatest { .. }, Some(indices)) => {
+            let [place] = kernel.once(|body| [shape.number(body, |axis| Input::Index(2 + axis))]);
+            kernel.fold(|body| {
+                let dy = body.element(Operand::Tensor(pooling.small), shape.window_of_tap());
+                let at = shape.window_of_tap();
+                let chosen = body.input(Input::Element { of: Operand::Tensor(indices), at, outside: -1.0 });
+                let is_here = body.op(PointwiseMode::CmpEq, &[chosen, place]);
+                let zero = body.literal(0.0);
+                vec![Combine::Sum(body.select(is_here, dy, zero))]
+            })[0]
+        }
+        (mode, _) => {
+            let zeros = mode == Mode::Average { zeros: true };
+            kernel.fold(|body| {
+                let dy = body.element(Operand::Tensor(pooling.small), shape.window_of_tap());
+                let taps = shape.taps_inside(body, zeros);
+                vec![Combine::Sum(body.div(dy, taps))]
+            })[0]
+        }
+    };
+    kernel.once(|body| {
+        body.store(sum, Operand::Tensor(pooling.large), shape.here());
+        []
+    });
+    Ok(finish(graph, index, "pooling gradient", &pooling, kernel))
+}
+
+fn finish(graph: &Graph, index: usize, name: &'static str, pooling: &Pooling<'_>, kernel: Kernel) -> Work {
+    let is_wide = |uid| matches!(graph.tensor(uid).data_type(), DataType::Double | DataType::Int32 | DataType::Int64);
+    let sums = if is_wide(pooling.large) || is_wide(pooling.small) { DataType::Double } else { DataType::Float };
+    Work::Groups(split(GroupWork { node: index, name, locals: Vec::new(), kernels: vec![kernel.finish()] }, sums))
+}
+
+fn average(shape: &Shape, pooling: &Pooling<'_>, zeros: bool, kernel: &mut Kernel) {
+    let is_partial = !zeros && shape.leaves_image();
+    let left = kernel.fold(|body| {
+        let mut combines = vec![Combine::Sum(shape.tap(body, pooling, 0.0))];
+        if is_partial {
+            combines.push(Combine::Sum(shape.is_inside(body)));
+        }
+        combines
+    });
+    kernel.once(|body| {
+        let taps = match left.get(1) {
+            // A window wholly outside sums nothing: whatever it is divided by gives 0.
+            Some(inside) => {
+                let one = body.literal(1.0);
+                body.op(PointwiseMode::Max, &[*inside, one])
+            }
+            None => body.number(shape.window.iter().product::<usize>() as f64),
+        };
+        let result = body.div(left[0], taps);
+        body.store(result, Operand::Tensor(pooling.small), shape.here());
+        []
+    });
+}
+
+fn greatest_with_index(shape: &Shape, pooling: &Pooling<'_>, zeros: bool, kernel: &mut Kernel) {
+    // The number of the place that tap 0 would have.
+    let [origin] = kernel.once(|body| {
+        let spatial = shape.window.len();
+        let mut steps = shape.steps();
+        for (step, stride) in steps.iter_mut().zip(&shape.stride) {
+            *step *= stride;
+        }
+        let before: i64 = shape.steps().iter().zip(&shape.padding).map(|(step, padding)| step * padding).sum();
+        let number = weighted(body, (0..spatial).map(|axis| Input::Index(2 + axis)), &steps);
+        let before = body.number(before as f64);
+        [body.sub(number, before)]
+    });
+    let leaves = shape.leaves_image();
+    let outside = if zeros { 0.0 } else { f64::NEG_INFINITY };
+    let left = kernel.fold(|body| {
+        let value = shape.tap(body, pooling, outside);
+        let spatial = shape.window.len();
+        let tap = weighted(body, (0..spatial).map(|axis| Input::Index(2 + spatial + axis)), &shape.steps());
+        let mut place = body.add(origin, tap);
+        let mut combines = Vec::new();
+        if leaves {
+            let inside = shape.is_inside(body);
+            if !zeros {
+                let none = body.literal(f64::INFINITY);
+                combines.push(Combine::Least(body.select(inside, place, none)));
+            }
+            let none = body.literal(-1.0);
+            place = body.select(inside, place, none);
+        }
+        combines.insert(0, Combine::FirstGreatest(value, place));
+        combines
+    });
+    kernel.once(|body| {
+        let mut place = left[1];
+        if let Some(first) = left.get(2) {
+            // Minus infinity is no greater than what is around the image, but has a place.
+            let (zero, lowest) = (body.literal(0.0), body.literal(f64::NEG_INFINITY));
+            let is_nowhere = body.op(PointwiseMode::CmpLt, &[place, zero]);
+            let none = body.literal(f64::INFINITY);
+            let is_somewhere = body.op(PointwiseMode::CmpLt, &[*first, none]);
+            let is_lowest = body.op(PointwiseMode::CmpEq, &[left[0], lowest]);
+            let both = body.op(PointwiseMode::LogicalAnd, &[is_nowhere, is_somewhere]);
+            let all = body.op(PointwiseMode::LogicalAnd, &[both, is_lowest]);
+            place = body.select(all, *first, place);
+        }
+        body.store(left[0], Operand::Tensor(pooling.small), shape.here());
+        body.store(place, Operand::Tensor(pooling.index.expect("it was asked for")), shape.here());
+        []
+    });
+}
+
+/// `Σ index · factor`
+fn weighted(body: &mut Body, indices: impl Iterator<Item = Input>, factors: &[i64]) -> Value {
+    let mut sum = None;
+    for (index, factor) in indices.zip(factors) {
+        let mut term = body.input(index);
+        if *factor != 1 {
+            let factor = body.number(*factor as f64);
+            term = body.mul(term, factor);
+        }
+        sum = Some(sum.map_or(term, |sum| body.add(sum, term)));
+    }
+    sum.expect("an image has a dimension")
+}
+
+/// Extents of spatial dimensions, and how windows lie in them. Loops are batch, channels, spatial dimensions of the result,
+/// and then those of the window.
+struct Shape {
+    batch: usize,
+    channels: usize,
+    input: Vec<usize>,
+    output: Vec<usize>,
+    window: Vec<usize>,
+    stride: Vec<i64>,
+    padding: Vec<i64>,
+}
+
+impl Shape {
+    fn new(graph: &Graph, pooling: &Pooling<'_>) -> Shape {
+        let (large, small) = (graph.tensor(pooling.large).dims(), graph.tensor(pooling.small).dims());
+        let window = pooling.window.iter();
+        Shape {
+            batch: large[0],
+            channels: large[1],
+            input: large[2..].to_vec(),
+            output: small[2..].to_vec(),
+            window: window.map(|extent| usize::try_from(*extent).expect("a checked window has extents")).collect(),
+            stride: pooling.stride.to_vec(),
+            padding: pooling.padding.to_vec(),
+        }
+    }
+
+    fn places(&self, spatial: &[usize]) -> Vec<usize> {
+        [&[self.batch, self.channels], spatial].concat()
+    }
+
+    fn loops(&self) -> usize {
+        2 + 2 * self.window.len()
+    }
+
+    /// The element of the result.
+    fn here(&self) -> At {
+        (0..2 + self.window.len()).map(|which| Line::along(self.loops(), which)).collect()
+    }
+
+    /// For spatial dimensions, the index that depends on the loops of the place and of the tap.
+    fn lines(&self, line: impl Fn(usize) -> (i64, i64, i64, u64)) -> At {
+        let spatial = self.window.len();
+        let lines = (0..spatial).map(|axis| {
+            let (offset, place, tap, divisor) = line(axis);
+            let mut line = Line { offset, divisor, ..Line::fixed(self.loops()) };
+            line.steps[2 + axis] = place;
+            line.steps[2 + spatial + axis] = tap;
+            line
+        });
+        lines.collect()
+    }
+
+    /// Of pooling: where in the image a tap of a window is.
+    fn taps(&self) -> At {
+        self.lines(|axis| (-self.padding[axis], self.stride[axis], 1, 1))
+    }
+
+    /// Of the gradient: the window that has a place of the image as that tap.
+    fn window_of_tap(&self) -> At {
+        let mut at: At = (0..2).map(|which| Line::along(self.loops(), which)).collect();
+        at.extend(self.lines(|axis| (self.padding[axis], 1, -1, self.stride[axis].unsigned_abs())));
+        at
+    }
+
+    /// Of pooling: the element of the image.
+    fn tap(&self, body: &mut Body, pooling: &Pooling<'_>, outside: f64) -> Value {
+        let mut at: At = (0..2).map(|which| Line::along(self.loops(), which)).collect();
+        at.extend(self.taps());
+        body.input(Input::Element { of: Operand::Tensor(pooling.large), at, outside })
+    }
+
+    /// Of pooling: whether a tap is in the image.
+    fn is_inside(&self, body: &mut Body) -> Value {
+        body.input(Input::Inside { dims: self.input.clone(), at: self.taps() })
+    }
+
+    /// Whether a window has places along that dimension that are not in the image.
+    fn leaves_along(&self, axis: usize) -> bool {
+        let last = (self.output[axis] as i64 - 1) * self.stride[axis] + self.window[axis] as i64;
+        self.padding[axis] > 0 || last > self.padding[axis] + self.input[axis] as i64
+    }
+
+    fn leaves_image(&self) -> bool {
+        (0..self.window.len()).any(|axis| self.leaves_along(axis))
+    }
+
+    /// For each spatial dimension how far the numbers of neighbouring places are apart.
+    fn steps(&self) -> Vec<i64> {
+        (0..self.input.len()).map(|axis| self.input[axis + 1..].iter().product::<usize>() as i64).collect()
+    }
+
+    /// The number of the place in the image that loops stand for.
+    fn number(&self, body: &mut Body, index: impl Fn(usize) -> Input) -> Value {
+        weighted(body, (0..self.input.len()).map(index), &self.steps())
+    }
+
+    /// The largest magnitude that occurs where numbers of places are computed.
+    fn reach(&self) -> u128 {
+        let axes = 0..self.input.len();
+        let of_axis = |axis: usize| {
+            let windows = self.output[axis] as u128 * self.stride[axis].unsigned_abs() as u128;
+            (windows + self.window[axis] as u128 + self.padding[axis].unsigned_abs() as u128)
+                .saturating_mul(self.input[axis + 1..].iter().map(|extent| *extent as u128).product())
+        };
+        axes.map(of_axis).fold(0, u128::saturating_add)
+    }
+
+    /// Of the gradient of an average: how many places count in the window that has this place as that tap. Only where
+    /// windows leave the image does that depend on the window.
+    fn taps_inside(&self, body: &mut Body, zeros: bool) -> Value {
+        let spatial = self.window.len();
+        let varies = |axis: usize| !zeros && self.leaves_along(axis);
+        let fixed: usize = (0..spatial).filter(|axis| !varies(*axis)).map(|axis| self.window[axis]).product();
+        let mut taps = (fixed != 1 || (0..spatial).all(|axis| !varies(axis))).then(|| body.number(fixed as f64));
+        for axis in (0..spatial).filter(|axis| varies(*axis)) {
+            // The window begins at place - tap.
+            let (place, tap) = (body.input(Input::Index(2 + axis)), body.input(Input::Index(2 + spatial + axis)));
+            let begin = body.sub(place, tap);
+            let (window, extent) = (body.number(self.window[axis] as f64), body.number(self.input[axis] as f64));
+            let end = body.add(begin, window);
+            let end = body.op(PointwiseMode::Min, &[end, extent]);
+            let zero = body.literal(0.0);
+            let begin = body.op(PointwiseMode::Max, &[begin, zero]);
+            let inside = body.sub(end, begin);
+            taps = Some(taps.map_or(inside, |taps| body.mul(taps, inside)));
+        }
+        taps.expect("an image has a dimension")
+    }
+}
