@@ -69,7 +69,7 @@ pub const CONVOLUTION_TAPS: u128 = 1 << 20;
 /// each thread do not overflow.
 pub const CONVOLUTION_ELEMENTS: u128 = 1 << 40;
 
-/// Types of a pointwise node's operands and result, in any mix.
+/// Types of a pointwise node's operands, in any mix.
 pub const POINTWISE_TYPES: &[DataType] = &[
     DataType::Float,
     DataType::Half,
@@ -80,7 +80,19 @@ pub const POINTWISE_TYPES: &[DataType] = &[
     DataType::Int8,
     DataType::UInt8,
     DataType::Boolean,
+    DataType::Fp8E4M3,
+    DataType::Fp8E5M2,
+    DataType::Fp8E4M3Fnuz,
+    DataType::Fp8E5M2Fnuz,
+    DataType::Fp6E2M3,
+    DataType::Fp6E3M2,
+    DataType::Fp4E2M1,
+    DataType::Fp8E8M0,
 ];
+
+/// Types of a pointwise node's result: the same without the last. Powers of two have no sign and no zero, and nobody says how
+/// to round to them.
+pub const POINTWISE_RESULTS: &[DataType] = POINTWISE_TYPES.split_at(POINTWISE_TYPES.len() - 1).0;
 
 /// Types that a pointwise node may ask to be computed in: see [`domain`] for what it is computed in.
 pub const POINTWISE_COMPUTE: &[DataType] =
@@ -279,17 +291,17 @@ fn check_pointwise(graph: &Graph, index: usize, p: &Pointwise) -> Result<Work, D
     let operands = [("in_0", Some(p.in_0)), ("in_1", p.in_1), ("in_2", p.in_2)];
     let mut inputs = Vec::with_capacity(function.operands());
     let mut storages = Vec::with_capacity(4);
-    let mut check = |role, uid| {
-        check_type(graph, index, role, uid, POINTWISE_TYPES)?;
+    let mut check = |role, uid, types| {
+        check_type(graph, index, role, uid, types)?;
         storages.push(Storage::of(graph.tensor(uid).data_type()).expect("the types of the table have a storage"));
         Ok::<(), Declined>(())
     };
     for (role, uid) in operands.into_iter().take(p.mode.operands()) {
         let uid = uid.expect("a checked pointwise node has its mode's operands");
-        check(role, uid)?;
+        check(role, uid, POINTWISE_TYPES)?;
         inputs.push(Input::Tensor(uid));
     }
-    check("out_0", p.out_0)?;
+    check("out_0", p.out_0, POINTWISE_RESULTS)?;
     if p.mode == PointwiseMode::GenIndex {
         let axis = p.axis.and_then(|axis| usize::try_from(axis).ok());
         // What in_0 holds means nothing: indices are exact whatever its type.

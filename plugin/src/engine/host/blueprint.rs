@@ -453,7 +453,7 @@ impl<'a> Builder<'a> {
             let donor = graph.tensor(*uid);
             donor.dims() == output.dims()
                 && donor.strides() == output.strides()
-                && storage(donor).bytes() == storage(output).bytes()
+                && storage(donor).bits() == storage(output).bits()
         };
         let donors: Vec<TensorUid> = work.tensors().filter(alike).collect();
         Ok(PointwiseStep { kernel, inputs, output: self.result(work.output, &donors)? })

@@ -12,6 +12,7 @@ use hipdnn_schemas::{
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
 use super::blueprint::{Blueprint, Step};
+use super::pointwise::Storage;
 use super::settings::Settings;
 use super::*;
 use DataType::{BFloat16, Boolean, Float, Half, Int32, UInt8};
@@ -77,7 +78,7 @@ impl Memory {
                     Int32 => base.cast::<i32>().add(offset).write((value * 4.0) as i32),
                     UInt8 => base.cast::<u8>().add(offset).write((value * 4.0) as u8),
                     Boolean => base.cast::<u8>().add(offset).write(u8::from(value > 0.0)),
-                    other => panic!("the tests have no {other}"),
+                    other => storage(other).store_wide(&[value], base.cast(), offset, 1),
                 }
             }
         }
@@ -95,12 +96,20 @@ impl Memory {
                     DataType::Double => base.cast::<f64>().add(offset).read(),
                     Int32 => f64::from(base.cast::<i32>().add(offset).read()),
                     UInt8 | Boolean => f64::from(base.cast::<u8>().add(offset).read()),
-                    other => panic!("the tests have no {other}"),
+                    other => {
+                        let mut value = [0.0];
+                        storage(other).load_wide(base.cast(), offset, 1, &mut value);
+                        value[0]
+                    }
                 }
             }
         };
         self.offsets().into_iter().map(read).collect()
     }
+}
+
+fn storage(data_type: DataType) -> Storage {
+    Storage::of(data_type).unwrap_or_else(|| panic!("the tests have no {data_type}"))
 }
 
 /// Numbers between -2 and 2 from a linear congruential generator.
@@ -952,9 +961,10 @@ fn graphs_are_declined_with_a_reason() {
         ),
         (softplus(0.0), "node 0 (Pointwise \"n0\"): softplus_beta is 0, wanted a finite number other than 0"),
         (
-            pointwise(Mode::Abs, DataType::Fp8E4M3),
-            "in_0 (tensor 0 \"in\") is fp8_e4m3, wanted float, half, bfloat16, double, int32, int64, int8, uint8 or boolean",
+            pointwise(Mode::Abs, DataType::Int4),
+            "in_0 (tensor 0 \"in\") is int4, wanted float, half, bfloat16, double, int32, int64, int8, uint8, boolean, fp8_e4m3",
         ),
+        (pointwise(Mode::Abs, DataType::Fp8E8M0), "out_0 (tensor 1) is fp8_e8m0, wanted float, half"),
     ] {
         let got = applicability::lower(&graph).map(|_| ()).unwrap_err().to_string();
         assert!(got.contains(want), "{got}\nwanted {want}");

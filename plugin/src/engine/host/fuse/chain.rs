@@ -65,6 +65,7 @@ pub(super) fn apply(
         let Some(Work::Matmul(work)) = &works[producer] else { continue };
         let fit = match fits(graph, readers, &group, uid, end, work.domain) {
             Ok(()) if work.epilogue.is_some() => Err("the product has an epilogue already"),
+            Ok(()) if shares_bytes(graph, end.output) => Err("its threads would write bytes that they share"),
             // The product, and its two factors among the inputs.
             Ok(()) if pass.inputs.len() + 1 > nodes::MAX_INPUTS => Err("the product has no room for more operands"),
             other => other,
@@ -90,6 +91,10 @@ pub(super) fn apply(
         _ => Some(Work::Pointwise(pass)),
     };
     nodes[last] = group;
+}
+
+fn shares_bytes(graph: &Graph, uid: TensorUid) -> bool {
+    Storage::of(graph.tensor(uid).data_type()).is_some_and(Storage::shares_bytes)
 }
 
 /// The tensors that a pass reads, each once.

@@ -12,7 +12,7 @@ use crate::engine::host::plan::HostPlan;
 use crate::engine::host::resources::Resources;
 use crate::engine::host::settings::Settings;
 use crate::engine::host::tests::{binary, build, conv, execute, memory, pack, settings, tensor, unary};
-use DataType::{BFloat16, Boolean, Double, Float, Half, Int32};
+use DataType::{BFloat16, Boolean, Double, Float, Fp4E2M1, Fp6E3M2, Fp8E4M3, Fp8E5M2, Half, Int32};
 
 /// How far results may be apart.
 #[derive(Clone, Copy)]
@@ -237,6 +237,20 @@ fn element_wise_functions_are_one_pass() {
             2,
             "broadcast",
         ),
+        (
+            "in numbers of eight bits and less",
+            (
+                vec![
+                    tensor(0, Fp8E4M3, D),
+                    tensor(1, Fp8E5M2, D).intermediate(),
+                    tensor(2, Fp4E2M1, D).intermediate(),
+                    tensor(3, Fp6E3M2, D),
+                ],
+                vec![unary(Mode::Exp, 0, 1), binary(Mode::Sub, 1, 0, 2), binary(Mode::Add, 2, 1, 3)],
+            ),
+            1,
+            "",
+        ),
         ("more than a pass takes", (many, long), 2, "no room"),
     ];
     for (what, (tensors, nodes), steps, reason) in cases {
@@ -297,6 +311,20 @@ fn a_product_takes_what_follows() {
             vec![Rule::Chain, Rule::ProductEpilogue],
             1,
             "",
+        ),
+        (
+            "to numbers of eight bits",
+            (vec![a(), b(), c(2, Float).intermediate(), c(3, Fp8E5M2)], vec![matmul(), unary(Mode::ReluFwd, 2, 3)]),
+            vec![Rule::ProductEpilogue],
+            1,
+            "",
+        ),
+        (
+            "to numbers that share bytes",
+            (vec![a(), b(), c(2, Float).intermediate(), c(3, Fp4E2M1)], vec![matmul(), unary(Mode::ReluFwd, 2, 3)]),
+            vec![],
+            2,
+            "bytes that they share",
         ),
         (
             "a product that the caller wants",

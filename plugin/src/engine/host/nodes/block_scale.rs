@@ -4,7 +4,7 @@
 //! in hipDNN's test SDK):
 //! * a block's scale is its largest magnitude by the largest number of the result's type, rounded up to the scale's type
 //!   (to nearest for float), at most the type's largest number; NaN does not count; elements are divided by it, or 0 where
-//!   it is 0, and rounded to nearest even;
+//!   it is 0, and rounded to nearest even, saturated; NaN becomes 0 where the type has none;
 //! * quantisation has blocks along `axis`, the last dimension where that is absent; the scale has x's extents but for that
 //!   one, of which it has one for each block that has begun; `transpose` speaks of strides that the frontend chooses, and
 //!   the tensors have those;
@@ -13,8 +13,6 @@
 //!
 //! That executor keeps numbers of 4 and 6 bits in a byte each. Here they lie as [`code`] says, as the wire format counts
 //! their bits.
-
-pub(super) mod code;
 
 use std::sync::Arc;
 
@@ -25,26 +23,14 @@ use super::{NodeKernel, NodeWork, Recipe};
 use crate::engine::checks::{check_compute_type, check_type};
 use crate::engine::host::applicability::Work;
 use crate::engine::host::isa::Isa;
-use crate::engine::host::pointwise::Storage;
+use crate::engine::host::pointwise::{Code, Storage, code};
 use crate::engine::host::threads::Pool;
 use crate::engine::{Declined, NodeLabel, TensorLabel};
-use code::Code;
 
 /// Types of what is quantised, and of what dequantising gives.
 pub const WIDE: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
 
 /// Types of quantised numbers.
-pub const NARROW: &[DataType] = &[
-    DataType::Fp8E4M3,
-    DataType::Fp8E5M2,
-    DataType::Fp8E4M3Fnuz,
-    DataType::Fp8E5M2Fnuz,
-    DataType::Fp6E2M3,
-    DataType::Fp6E3M2,
-    DataType::Fp4E2M1,
-];
-
-/// Types of what may be dequantised.
 pub const QUANTIZED: &[DataType] = &[
     DataType::Fp8E4M3,
     DataType::Fp8E5M2,
@@ -87,55 +73,21 @@ const PIECE: usize = 512;
 /// Elements below which waking another thread costs more than it saves.
 const PER_UNIT: usize = 16 * 1024;
 
-/// How elements lie in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Plain(Storage),
-    Code(Code),
+fn storage(tensor: &Tensor) -> Storage {
+    Storage::of(tensor.data_type()).expect("the types of the tables have a storage")
 }
 
-impl Kind {
-    fn of(tensor: &Tensor) -> Kind {
-        let data_type = tensor.data_type();
-        match Code::of(data_type) {
-            Some(code) => Kind::Code(code),
-            None => Kind::Plain(Storage::of(data_type).expect("the types of the tables have a storage or a code")),
-        }
-    }
-}
-
-/// Reads elements of any kind.
-#[derive(Debug)]
-enum Reader {
-    Plain(Storage),
-    /// Bits of an element, and the numbers of all codes.
-    Code(u32, Box<[f32; 256]>),
-}
-
-impl Reader {
-    fn new(kind: Kind) -> Reader {
-        match kind {
-            Kind::Plain(storage) => Reader::Plain(storage),
-            Kind::Code(code) => {
-                let mask = ((1u16 << code.bits()) - 1) as u8;
-                Reader::Code(code.bits(), Box::new(std::array::from_fn(|i| code.decode(i as u8 & mask))))
-            }
-        }
-    }
-
-    /// # Safety
-    /// As [`Storage::load`].
-    unsafe fn load(&self, isa: Isa, base: *const u8, offset: usize, stride: usize, values: &mut [f32]) {
-        match self {
-            // SAFETY: the caller's promise.
-            Reader::Plain(storage) => unsafe { storage.load(isa, base, offset, stride, values) },
-            Reader::Code(bits, numbers) => {
-                for (i, value) in values.iter_mut().enumerate() {
-                    // SAFETY: the caller's promise for element i.
-                    *value = numbers[usize::from(unsafe { code::read(base, offset + i * stride, *bits) })];
-                }
-            }
-        }
+/// The largest number of a quantised type.
+fn largest(storage: Storage) -> f64 {
+    match storage {
+        Storage::Code(code) => f64::from(code.largest()),
+        Storage::F16 => f16::MAX.to_f64(),
+        Storage::BF16 => bf16::MAX.to_f64(),
+        Storage::F32 => f64::from(f32::MAX),
+        Storage::I32 => f64::from(i32::MAX),
+        Storage::I8 => f64::from(i8::MAX),
+        Storage::U8 => f64::from(u8::MAX),
+        Storage::F64 | Storage::I64 | Storage::Boolean => unreachable!("nothing is quantised to {storage:?}"),
     }
 }
 
@@ -167,7 +119,7 @@ fn check_shape(
 pub fn lower_quantize(graph: &Graph, index: usize, node: &BlockScaleQuantize) -> Result<Work, Declined> {
     check_compute_type(graph, index, COMPUTE)?;
     check_type(graph, index, "x", node.x, WIDE)?;
-    check_type(graph, index, "y", node.y, NARROW)?;
+    check_type(graph, index, "y", node.y, QUANTIZED)?;
     check_type(graph, index, "scale", node.scale, SCALES)?;
     let (x, y, scale) = (graph.tensor(node.x), graph.tensor(node.y), graph.tensor(node.scale));
     let axis = node.axis.map_or(x.rank() - 1, |axis| usize::try_from(axis).expect("a checked axis is a dimension"));
@@ -180,9 +132,9 @@ pub fn lower_quantize(graph: &Graph, index: usize, node: &BlockScaleQuantize) ->
         dims: x.dims().to_vec(),
         axis,
         block,
-        x: Storage::of(x.data_type()).expect("the types of the table have a storage"),
-        y: Code::of(y.data_type()).expect("the types of the table have a code"),
-        scale: Kind::of(scale),
+        x: storage(x),
+        y: storage(y),
+        scale: storage(scale),
         strides: [x, y, scale].map(|tensor| tensor.strides().to_vec()),
     };
     Ok(Work::Node(NodeWork {
@@ -219,9 +171,9 @@ pub fn lower_dequantize(graph: &Graph, index: usize, node: &BlockScaleDequantize
         dims: x.dims().to_vec(),
         blocks,
         negative: node.is_negative_scale,
-        x: Kind::of(x),
-        y: Storage::of(y.data_type()).expect("the types of the table have a storage"),
-        scale: Kind::of(scale),
+        x: storage(x),
+        y: storage(y),
+        scale: storage(scale),
         strides: [x, y, scale].map(|tensor| tensor.strides().to_vec()),
     };
     Ok(Work::Node(NodeWork {
@@ -256,8 +208,8 @@ struct Quantize {
     axis: usize,
     block: usize,
     x: Storage,
-    y: Code,
-    scale: Kind,
+    y: Storage,
+    scale: Storage,
     /// Of x, y and scale.
     strides: [Vec<usize>; 3],
 }
@@ -273,8 +225,8 @@ struct QuantizeKernel {
     extent: usize,
     block: usize,
     x: Storage,
-    y: Code,
-    scale: Kind,
+    y: Storage,
+    scale: Storage,
     /// Distances along the axis in x and y.
     step: [usize; 2],
     /// Places that may be worked on at once, and those of each that may not, as neighbours share bytes.
@@ -294,7 +246,7 @@ impl QuantizeKernel {
         }
         let scale_step = work.strides[2][work.axis];
         dims.push((true, extent.div_ceil(work.block), [step[0] * work.block, step[1] * work.block, scale_step]));
-        let whole_bytes = |stride: usize| (stride * work.y.bits() as usize).is_multiple_of(8);
+        let whole_bytes = |stride: usize| (stride * work.y.bits()).is_multiple_of(8);
         // Where all larger strides are whole bytes, places along them share no byte.
         let inner = if extent.min(work.block) > 1 && !whole_bytes(step[1]) { Some(step[1]) } else { None };
         let crooked = dims.iter().filter(|(_, extent, s)| *extent > 1 && !whole_bytes(s[1])).map(|(_, _, s)| s[1]);
@@ -374,7 +326,8 @@ impl QuantizeKernel {
             // `max` passes over NaN.
             largest = values.iter().fold(largest, |largest, value| largest.max(value.abs()));
         }
-        let wanted = f64::from(largest) / f64::from(self.y.largest());
+        let most = self::largest(self.y);
+        let wanted = f64::from(largest) / most;
         // SAFETY: the caller's promise.
         let divisor = unsafe { self.put_scale(isa, addresses.scale, scale, wanted) };
         for start in (0..len).step_by(PIECE) {
@@ -383,11 +336,12 @@ impl QuantizeKernel {
                 // SAFETY: the caller's promise.
                 unsafe { self.x.load(isa, addresses.x, x + start * self.step[0], self.step[0], values) };
             }
-            for (i, value) in values.iter().enumerate() {
-                let code = self.y.encode(if divisor == 0.0 { 0.0 } else { value / divisor });
-                // SAFETY: the caller's promise.
-                unsafe { code::write(addresses.y, y + (start + i) * self.step[1], self.y.bits(), code) };
+            for value in values.iter_mut() {
+                let quotient = if divisor == 0.0 { 0.0 } else { *value / divisor };
+                *value = quotient.clamp(-most as f32, most as f32);
             }
+            // SAFETY: the caller's promise.
+            unsafe { self.y.store(isa, values, addresses.y, y + start * self.step[1], self.step[1]) };
         }
     }
 
@@ -396,16 +350,13 @@ impl QuantizeKernel {
     /// # Safety
     /// The scale can be written.
     unsafe fn put_scale(&self, isa: Isa, base: *mut u8, offset: usize, wanted: f64) -> f32 {
-        let storage = match self.scale {
-            Kind::Code(code) => {
+        let scale = match self.scale {
+            Storage::Code(code) => {
                 let scale = code.encode_up(wanted);
                 // SAFETY: the caller's promise.
                 unsafe { code::write(base, offset, code.bits(), scale) };
                 return code.decode(scale);
             }
-            Kind::Plain(storage) => storage,
-        };
-        let scale = match storage {
             Storage::F16 => {
                 let near = f16::from_f64(wanted);
                 let up = if near.to_f64() < wanted { f16::from_bits(near.to_bits() + 1) } else { near };
@@ -419,7 +370,7 @@ impl QuantizeKernel {
             _ => (wanted as f32).min(f32::MAX),
         };
         // SAFETY: the caller's promise.
-        unsafe { storage.store(isa, &[scale], base, offset, 1) };
+        unsafe { self.scale.store(isa, &[scale], base, offset, 1) };
         scale
     }
 }
@@ -430,9 +381,9 @@ struct Dequantize {
     /// Extents of a block.
     blocks: Vec<usize>,
     negative: bool,
-    x: Kind,
+    x: Storage,
     y: Storage,
-    scale: Kind,
+    scale: Storage,
     /// Of x, y and scale.
     strides: [Vec<usize>; 3],
 }
@@ -446,9 +397,9 @@ impl Recipe for Dequantize {
 #[derive(Debug)]
 struct DequantizeKernel {
     negative: bool,
-    x: Reader,
+    x: Storage,
     y: Storage,
-    scale: Reader,
+    scale: Storage,
     /// The dimension that lines run along: extent, distances in x, y and scale, elements of a block.
     inner: (usize, [usize; 3], usize),
     /// The others, and how many elements a block has along them.
@@ -465,9 +416,9 @@ impl DequantizeKernel {
         let outer: Vec<usize> = axes.filter(|axis| *axis != inner).collect();
         DequantizeKernel {
             negative: work.negative,
-            x: Reader::new(work.x),
+            x: work.x,
             y: work.y,
-            scale: Reader::new(work.scale),
+            scale: work.scale,
             inner: (work.dims[inner], strides(inner), work.blocks[inner]),
             outer: Dims(outer.iter().map(|axis| (work.dims[*axis], strides(*axis))).collect()),
             blocks: outer.iter().map(|axis| work.blocks[*axis]).collect(),
@@ -528,7 +479,10 @@ impl DequantizeKernel {
 mod tests {
     use super::*;
     use crate::engine::host::nodes::testing::{Bench, noise, unit};
-    use DataType::{BFloat16, Float, Fp4E2M1, Fp6E2M3, Fp6E3M2, Fp8E4M3, Fp8E4M3Fnuz, Fp8E5M2, Fp8E8M0, Half, Int8};
+    use DataType::{
+        BFloat16, Boolean, Float, Fp4E2M1, Fp6E2M3, Fp6E3M2, Fp8E4M3, Fp8E4M3Fnuz, Fp8E5M2, Fp8E8M0, Half, Int8, Int32,
+        UInt8,
+    };
     use hipdnn_schemas::{Operation, TensorDef};
 
     /// What, extents, strides of x and of y, the axis, elements of a block.
@@ -576,6 +530,10 @@ mod tests {
             (Float, Fp6E2M3, Half),
             (Float, Fp6E3M2, BFloat16),
             (Half, Fp8E4M3Fnuz, Fp8E8M0),
+            (Float, Int8, Float),
+            (BFloat16, UInt8, Half),
+            (Float, Int32, Fp8E8M0),
+            (Float, BFloat16, BFloat16),
         ];
         for ((what, dims, x_strides, y_strides, axis, size), (x_type, y_type, scale_type)) in
             CASES.iter().flat_map(|case| types.iter().map(move |types| (*case, *types)))
@@ -604,8 +562,23 @@ mod tests {
                 let block = block_of(i, dims, &sizes);
                 if block % 5 == 4 { 0.0 } else { noise(i) * 2f64.powi(block as i32 * 7 % 23 - 11) }
             });
-            let y_code = Code::of(y_type).unwrap();
-            let largest = f64::from(y_code.largest());
+            let largest = match y_type {
+                Int8 => 127.0,
+                UInt8 => 255.0,
+                Int32 => 2147483647.0,
+                BFloat16 => bf16::MAX.to_f64(),
+                narrow => f64::from(Code::of(narrow).unwrap().largest()),
+            };
+            let rounded = |quotient: f64| match y_type {
+                Int8 => quotient.round_ties_even().clamp(-128.0, 127.0),
+                UInt8 => quotient.round_ties_even().clamp(0.0, 255.0),
+                Int32 => quotient.round_ties_even().clamp(-2147483648.0, 2147483647.0),
+                BFloat16 => bf16::from_f32(quotient.clamp(-largest, largest) as f32).to_f64(),
+                narrow => {
+                    let code = Code::of(narrow).unwrap();
+                    f64::from(code.decode(code.encode(quotient as f32)))
+                }
+            };
             for threads in [1, 3] {
                 let got = bench.run(threads);
                 let mut most = vec![0f64; got[&2].len()];
@@ -634,7 +607,7 @@ mod tests {
                 for (i, x) in x.iter().enumerate() {
                     let scale = got[&2][block_of(i, dims, &sizes)];
                     let quotient = if scale == 0.0 { 0.0 } else { *x as f32 / scale as f32 };
-                    let want = f64::from(y_code.decode(y_code.encode(quotient)));
+                    let want = rounded(f64::from(quotient));
                     assert_eq!(got[&1][i], want, "{what} {y_type} {scale_type} element {i}: {x} by {scale}");
                 }
             }
@@ -762,7 +735,7 @@ mod tests {
             Bench::declined(Operation::BlockScaleDequantize(node), tensors)
         };
         for (reason, want) in [
-            (quantize(Int8, Float, &[4, 2], 32), "node 0 (BlockScaleQuantize): y (tensor 1) is int8"),
+            (quantize(Boolean, Float, &[4, 2], 32), "node 0 (BlockScaleQuantize): y (tensor 1) is boolean"),
             (quantize(Fp8E4M3, Int8, &[4, 2], 32), "scale (tensor 2) is int8"),
             (quantize(Fp8E4M3, Float, &[4, 3], 32), "scale (tensor 2) has extents [4, 3], wanted [4, 2]"),
             (dequantize(&[1, 1, 32], &[4, 2]), "node 0 (BlockScaleDequantize): block_size is [1, 1, 32]"),

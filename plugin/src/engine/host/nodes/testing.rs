@@ -6,9 +6,9 @@ use half::{bf16, f16};
 use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorUid, TensorValue};
 
 use super::NodeWork;
-use super::block_scale::code::{self, Code};
 use crate::engine::host::applicability::{Work, lower};
 use crate::engine::host::convolution::tests::Guarded;
+use crate::engine::host::pointwise::{Code, code};
 use crate::engine::host::scratch::LINE;
 use crate::engine::host::threads::Pool;
 

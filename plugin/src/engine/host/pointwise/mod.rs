@@ -2,11 +2,13 @@
 //! and narrowed to the output's type, a few hundred elements at a time, so that everything between load and store stays in
 //! the first cache.
 
+pub mod code;
 mod exact;
 mod function;
 mod program;
 mod row;
 
+pub use code::Code;
 pub use function::{Function, Parameters};
 pub use program::{Arg, Compiled, Domain, Program, ProgramStep, SLOTS};
 pub use row::{Storage, Value};
@@ -136,7 +138,10 @@ impl PointwiseKernel {
         let rows: usize = outer.iter().product();
         let chunks_of_row = inner.div_ceil(ROW);
         let chunks = rows * chunks_of_row;
-        let chunks_per_unit = (PER_UNIT / inner.min(&ROW)).max(1);
+        let chunks_per_unit = match self.output.storage.shares_bytes() {
+            true => chunks,
+            false => (PER_UNIT / inner.min(&ROW)).max(1),
+        };
         let addresses = Addresses { inputs, output };
         // The whole value moves into the closure, so that its promise about threads is what is checked.
         let addresses = &addresses;
@@ -323,5 +328,36 @@ mod tests {
         // SAFETY: 5000 values, and input and output have the same view.
         unsafe { kernel.run(Isa::best(), &pool, &[at.cast_const().cast()], at.cast()) };
         assert!(values.iter().enumerate().all(|(i, v)| *v == -(i as f32)));
+    }
+
+    #[test]
+    fn narrow_results_are_rounded_whatever_the_threads() {
+        let dims = [3, 20_001];
+        let x: Vec<f32> = (0..60_003).map(|i| (i % 997) as f32 * 0.0625 - 31.0).collect();
+        for (code, scaled) in
+            [(Code::E4M3, false), (Code::E5M2, true), (Code::E2M3, false), (Code::E3M2, true), (Code::E2M1, true)]
+        {
+            // A scale for each row: a half, one, two.
+            let scales = [0x7Eu8, 0x7F, 0x80];
+            let factor = |i: usize| if scaled { [0.5, 1.0, 2.0][i / 20_001] } else { 1.0 };
+            let views = [
+                packed(Storage::F32, &dims),
+                View { storage: Storage::Code(Code::E8M0), strides: vec![usize::from(scaled), 0] },
+            ];
+            let inputs = [x.as_ptr().cast(), scales[usize::from(!scaled)..].as_ptr()];
+            let output = packed(Storage::Code(code), &dims);
+            let kernel =
+                PointwiseKernel::new(&function(PointwiseMode::Mul), &dims, &views.map(InputView::Memory), &output);
+            for threads in [1, 4] {
+                let mut memory = vec![0u8; (x.len() * code.bits() as usize).div_ceil(8)];
+                // SAFETY: as many elements as the views have, and three scales.
+                unsafe { kernel.run(Isa::best(), &Pool::new(threads), &inputs, memory.as_mut_ptr()) };
+                for (i, x) in x.iter().enumerate() {
+                    // SAFETY: as above.
+                    let got = unsafe { code::read(memory.as_ptr(), i, code.bits()) };
+                    assert_eq!(got, code.encode(x * factor(i)), "{code:?}, {threads} threads: element {i}");
+                }
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ use half::{bf16, f16};
 use hipdnn_schemas::DataType;
 
 use super::Function;
+use super::code::{self, Code};
 use crate::engine::host::convert;
 use crate::engine::host::isa::Isa;
 
@@ -21,6 +22,8 @@ pub enum Storage {
     U8,
     /// One byte: zero is false, anything else is true; true is written as 1.
     Boolean,
+    /// Codes of 4, 6 or 8 bits.
+    Code(Code),
 }
 
 impl Storage {
@@ -36,18 +39,27 @@ impl Storage {
             DataType::Int8 => Storage::I8,
             DataType::UInt8 => Storage::U8,
             DataType::Boolean => Storage::Boolean,
-            _ => return None,
+            _ => match Code::of(data_type) {
+                Some(code) => Storage::Code(code),
+                None => return None,
+            },
         })
     }
 
-    /// Bytes of an element.
-    pub const fn bytes(self) -> usize {
+    /// Bits of an element.
+    pub const fn bits(self) -> usize {
         match self {
-            Storage::F64 | Storage::I64 => 8,
-            Storage::F32 | Storage::I32 => 4,
-            Storage::F16 | Storage::BF16 => 2,
-            Storage::I8 | Storage::U8 | Storage::Boolean => 1,
+            Storage::F64 | Storage::I64 => 64,
+            Storage::F32 | Storage::I32 => 32,
+            Storage::F16 | Storage::BF16 => 16,
+            Storage::I8 | Storage::U8 | Storage::Boolean => 8,
+            Storage::Code(code) => code.bits() as usize,
         }
+    }
+
+    /// Whether neighbouring elements share bytes: two threads must not write them at once.
+    pub const fn shares_bytes(self) -> bool {
+        self.bits() < 8
     }
 
     /// Reads `values.len()` elements from `base`, the first at `offset`, each `stride` after the one before it.
@@ -75,6 +87,7 @@ impl Storage {
                 (Storage::I8, _) => gather(base, offset, stride, values, |v: i8| f32::from(v)),
                 (Storage::U8, _) => gather(base, offset, stride, values, |v: u8| f32::from(v)),
                 (Storage::Boolean, _) => gather(base, offset, stride, values, |v: u8| f32::from(u8::from(v != 0))),
+                (Storage::Code(code), _) => decode(code, base, offset, stride, values, |v| v),
             }
         }
     }
@@ -83,7 +96,7 @@ impl Storage {
     /// nearest value, ties to even, saturated; NaN becomes 0.
     ///
     /// # Safety
-    /// Those elements are writable, `base` is aligned for this storage, and nobody else reads or writes them.
+    /// Those elements are writable, `base` is aligned for this storage, and nobody else uses their bytes.
     pub unsafe fn store(self, isa: Isa, values: &[f32], base: *mut u8, offset: usize, stride: usize) {
         // SAFETY: the caller answers for the elements, and each arm writes them as what they are.
         unsafe {
@@ -100,6 +113,7 @@ impl Storage {
                 (Storage::I8, _) => scatter(values, base, offset, stride, |v| v.round_ties_even() as i8),
                 (Storage::U8, _) => scatter(values, base, offset, stride, |v| v.round_ties_even() as u8),
                 (Storage::Boolean, _) => scatter(values, base, offset, stride, |v| u8::from(v != 0.0)),
+                (Storage::Code(code), _) => encode(code, values, base, offset, stride, |v| v),
             }
         }
     }
@@ -130,6 +144,7 @@ impl Storage {
                 (Storage::I8, _) => gather(base, offset, stride, values, |v: i8| f64::from(v)),
                 (Storage::U8, _) => gather(base, offset, stride, values, |v: u8| f64::from(v)),
                 (Storage::Boolean, _) => gather(base, offset, stride, values, |v: u8| f64::from(u8::from(v != 0))),
+                (Storage::Code(code), _) => decode(code, base, offset, stride, values, f64::from),
             }
         }
     }
@@ -151,6 +166,7 @@ impl Storage {
                 Storage::I8 => scatter(values, base, offset, stride, |v| v.round_ties_even() as i8),
                 Storage::U8 => scatter(values, base, offset, stride, |v| v.round_ties_even() as u8),
                 Storage::Boolean => scatter(values, base, offset, stride, |v| u8::from(v != 0.0)),
+                Storage::Code(code) => encode(code, values, base, offset, stride, odd),
             }
         }
     }
@@ -237,7 +253,7 @@ pub trait Value: Copy + Default + 'static {
     fn round(storage: Storage, isa: Isa, values: &mut [Self]) {
         let mut memory = [0u64; 128];
         let base = memory.as_mut_ptr().cast::<u8>();
-        for values in values.chunks_mut(size_of_val(&memory) / storage.bytes()) {
+        for values in values.chunks_mut(8 * size_of_val(&memory) / storage.bits()) {
             // SAFETY: as many elements as the memory takes, aligned for any of them; what is read has just been written.
             unsafe {
                 Self::store(storage, isa, values, base, 0, 1);
@@ -358,6 +374,38 @@ unsafe fn scatter<T, W: Copy>(values: &[W], base: *mut u8, offset: usize, stride
     }
 }
 
+/// # Safety
+/// The bytes of each element can be read.
+unsafe fn decode<W>(
+    format: Code,
+    base: *const u8,
+    offset: usize,
+    stride: usize,
+    values: &mut [W],
+    widen: impl Fn(f32) -> W,
+) {
+    for (i, value) in values.iter_mut().enumerate() {
+        // SAFETY: the caller's promise for element i.
+        *value = widen(format.decode(unsafe { code::read(base, offset + i * stride, format.bits()) }));
+    }
+}
+
+/// # Safety
+/// The bytes of each element can be read and written, and nobody else uses them.
+unsafe fn encode<W: Copy>(
+    format: Code,
+    values: &[W],
+    base: *mut u8,
+    offset: usize,
+    stride: usize,
+    narrow: impl Fn(W) -> f32,
+) {
+    for (i, value) in values.iter().enumerate() {
+        // SAFETY: the caller's promise for element i.
+        unsafe { code::write(base, offset + i * stride, format.bits(), format.encode(narrow(*value))) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -378,6 +426,15 @@ mod tests {
             (Storage::I8, [0.0, 1.0, -1.0, 2.0, 4.0, 127.0, -128.0, 0.0]),
             (Storage::U8, [0.0, 1.0, 0.0, 2.0, 4.0, 255.0, 0.0, 0.0]),
             (Storage::Boolean, [0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+            (Storage::Code(Code::E4M3), [0.0, 1.0, -1.0, 2.5, 3.5, 448.0, -448.0, nan]),
+            (Storage::Code(Code::E5M2), [0.0, 1.0, -1.0, 2.5, 3.5, 57344.0, -57344.0, nan]),
+            (Storage::Code(Code::E4M3Fnuz), [0.0, 1.0, -1.0, 2.5, 3.5, 240.0, -240.0, nan]),
+            (Storage::Code(Code::E3M2), [0.0, 1.0, -1.0, 2.5, 3.5, 28.0, -28.0, 0.0]),
+            (Storage::Code(Code::E2M1), [0.0, 1.0, -1.0, 2.0, 4.0, 6.0, -6.0, 0.0]),
+            (
+                Storage::Code(Code::E8M0),
+                [2f32.powi(-127), 1.0, 2f32.powi(-127), 2.0, 4.0, 2f32.powi(30), 2f32.powi(-127), nan],
+            ),
         ] {
             for stride in [1, 3] {
                 let mut memory = [0u64; 8 * 3 + 1];
@@ -420,5 +477,21 @@ mod tests {
             assert_eq!(bf16_of(value).to_f64(), brain, "bf16 of {value:e}");
         }
         assert!(f16_of(f64::NAN).is_nan() && bf16_of(f64::NAN).is_nan());
+        for (format, value, want) in [
+            (Code::E4M3, 1.0 + 2f64.powi(-4) + tiny, 1.125),
+            (Code::E4M3, 1.0 + 2f64.powi(-4), 1.0),
+            (Code::E5M2, -1.0 - 2f64.powi(-3) - tiny, -1.25),
+            (Code::E2M1, 2.5 + tiny, 3.0),
+            (Code::E2M1, 1e300, 6.0),
+        ] {
+            let (mut memory, mut back) = ([0u64; 1], [0f64; 1]);
+            let storage = Storage::Code(format);
+            // SAFETY: one element of at most eight bits, in eight bytes.
+            unsafe {
+                storage.store_wide(&[value], memory.as_mut_ptr().cast(), 1, 1);
+                storage.load_wide(memory.as_ptr().cast(), 1, 1, &mut back);
+            }
+            assert_eq!(back, [want], "{format:?} of {value:e}");
+        }
     }
 }

@@ -10,8 +10,23 @@
 use hipdnn_schemas::DataType;
 
 /// A format of 4, 6 or 8 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Code {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are the formats")]
+pub enum Code {
+    E4M3,
+    E5M2,
+    E4M3Fnuz,
+    E5M2Fnuz,
+    E2M3,
+    E3M2,
+    E2M1,
+    /// Powers of two, for scales: no sign, no zero.
+    E8M0,
+}
+
+/// How a format's numbers are made of bits.
+#[derive(Clone, Copy)]
+struct Format {
     bits: u32,
     /// Bits of the fraction.
     fraction: u32,
@@ -20,12 +35,10 @@ pub(crate) struct Code {
     /// The code of the largest finite number.
     largest: u8,
     nan: Nan,
-    /// Whether numbers have a sign.
-    signed: bool,
 }
 
 /// What stands for NaN and infinity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Nan {
     /// Nothing.
     None,
@@ -37,73 +50,115 @@ enum Nan {
     NegativeZero,
 }
 
+/// The numbers of all codes, by format; codes of less than eight bits again and again.
+static NUMBERS: [[f32; 256]; Code::ALL.len()] = {
+    let mut numbers = [[0.0; 256]; Code::ALL.len()];
+    let mut format = 0;
+    while format < Code::ALL.len() {
+        let mut code = 0;
+        while code < 256 {
+            numbers[format][code] = Code::ALL[format].number(code as u8);
+            code += 1;
+        }
+        format += 1;
+    }
+    numbers
+};
+
 impl Code {
+    /// All of them, in their order.
+    const ALL: [Code; 8] =
+        [Code::E4M3, Code::E5M2, Code::E4M3Fnuz, Code::E5M2Fnuz, Code::E2M3, Code::E3M2, Code::E2M1, Code::E8M0];
+
     /// The format of a data type.
-    pub(crate) const fn of(data_type: DataType) -> Option<Code> {
+    pub const fn of(data_type: DataType) -> Option<Code> {
         Some(match data_type {
-            DataType::Fp8E4M3 => Code::new(8, 3, 7, 0x7E, Nan::Above),
-            DataType::Fp8E5M2 => Code::new(8, 2, 15, 0x7B, Nan::Ieee),
-            DataType::Fp8E4M3Fnuz => Code::new(8, 3, 8, 0x7F, Nan::NegativeZero),
-            DataType::Fp8E5M2Fnuz => Code::new(8, 2, 16, 0x7F, Nan::NegativeZero),
-            DataType::Fp6E2M3 => Code::new(6, 3, 1, 0x1F, Nan::None),
-            DataType::Fp6E3M2 => Code::new(6, 2, 3, 0x1F, Nan::None),
-            DataType::Fp4E2M1 => Code::new(4, 1, 1, 0x07, Nan::None),
-            DataType::Fp8E8M0 => Code { signed: false, ..Code::new(8, 0, 127, 0xFE, Nan::Above) },
+            DataType::Fp8E4M3 => Code::E4M3,
+            DataType::Fp8E5M2 => Code::E5M2,
+            DataType::Fp8E4M3Fnuz => Code::E4M3Fnuz,
+            DataType::Fp8E5M2Fnuz => Code::E5M2Fnuz,
+            DataType::Fp6E2M3 => Code::E2M3,
+            DataType::Fp6E3M2 => Code::E3M2,
+            DataType::Fp4E2M1 => Code::E2M1,
+            DataType::Fp8E8M0 => Code::E8M0,
             _ => return None,
         })
     }
 
-    const fn new(bits: u32, fraction: u32, bias: i32, largest: u8, nan: Nan) -> Code {
-        Code { bits, fraction, bias, largest, nan, signed: true }
+    const fn format(self) -> Format {
+        let (bits, fraction, bias, largest, nan) = match self {
+            Code::E4M3 => (8, 3, 7, 0x7E, Nan::Above),
+            Code::E5M2 => (8, 2, 15, 0x7B, Nan::Ieee),
+            Code::E4M3Fnuz => (8, 3, 8, 0x7F, Nan::NegativeZero),
+            Code::E5M2Fnuz => (8, 2, 16, 0x7F, Nan::NegativeZero),
+            Code::E2M3 => (6, 3, 1, 0x1F, Nan::None),
+            Code::E3M2 => (6, 2, 3, 0x1F, Nan::None),
+            Code::E2M1 => (4, 1, 1, 0x07, Nan::None),
+            Code::E8M0 => (8, 0, 127, 0xFE, Nan::Above),
+        };
+        Format { bits, fraction, bias, largest, nan }
     }
 
     /// Bits of an element.
-    pub(crate) const fn bits(self) -> u32 {
-        self.bits
+    pub const fn bits(self) -> u32 {
+        self.format().bits
     }
 
     /// The largest finite number.
-    pub(crate) fn largest(self) -> f32 {
-        self.decode(self.largest)
+    pub fn largest(self) -> f32 {
+        self.decode(self.format().largest)
     }
 
     /// The number that a code stands for.
-    pub(crate) fn decode(self, code: u8) -> f32 {
-        if !self.signed {
-            // A power of two, of which the smallest is no normal number of f32.
+    pub fn decode(self, code: u8) -> f32 {
+        NUMBERS[self as usize][usize::from(code)]
+    }
+
+    const fn number(self, code: u8) -> f32 {
+        if let Code::E8M0 = self {
             return match code {
                 0xFF => f32::NAN,
-                code => 2f64.powi(i32::from(code) - self.bias) as f32,
+                // Half of the smallest normal number of f32.
+                0 => f32::from_bits(1 << 22),
+                code => f32::from_bits((code as u32) << 23),
             };
         }
-        let sign_bit = 1u8 << (self.bits - 1);
+        let format = self.format();
+        let sign_bit = 1u8 << (format.bits - 1);
         let magnitude = code & (sign_bit - 1);
         let negative = code & sign_bit != 0;
-        if self.nan == Nan::NegativeZero && negative && magnitude == 0 {
+        if matches!(format.nan, Nan::NegativeZero) && negative && magnitude == 0 {
             return f32::NAN;
         }
-        let value = if magnitude > self.largest {
-            let infinite = self.nan == Nan::Ieee && magnitude == self.largest + 1;
+        let value = if magnitude > format.largest {
+            let infinite = matches!(format.nan, Nan::Ieee) && magnitude == format.largest + 1;
             if infinite { f32::INFINITY } else { f32::NAN }
         } else {
-            let fraction = i32::from(magnitude & ((1 << self.fraction) - 1));
-            let exponent = i32::from(magnitude >> self.fraction);
-            let (digits, exponent) = match exponent {
+            let fraction = (magnitude & ((1 << format.fraction) - 1)) as i32;
+            let (digits, exponent) = match (magnitude >> format.fraction) as i32 {
                 0 => (fraction, 1),
-                exponent => (fraction + (1 << self.fraction), exponent),
+                exponent => (fraction + (1 << format.fraction), exponent),
             };
-            digits as f32 * power(exponent - self.bias - self.fraction as i32)
+            digits as f32 * power(exponent - format.bias - format.fraction as i32)
         };
         if negative { -value } else { value }
     }
 
     /// The code of the nearest number, of two at the same distance the one with an even code.
-    pub(crate) fn encode(self, value: f32) -> u8 {
-        debug_assert!(self.signed, "scales are rounded up");
-        let sign_bit = 1u8 << (self.bits - 1);
+    pub fn encode(self, value: f32) -> u8 {
+        let Format { bits, fraction, bias, largest, nan } = self.format();
+        if self == Code::E8M0 {
+            return match value {
+                value if value.is_nan() => 0xFF,
+                // The middle of the two smallest, of which the first is even.
+                value if value <= f32::from_bits(0x60_0000) => 0,
+                value => (round_fraction(value) as u8).min(largest),
+            };
+        }
+        let sign_bit = 1u8 << (bits - 1);
         let sign = if value.is_sign_negative() { sign_bit } else { 0 };
         if value.is_nan() {
-            return match self.nan {
+            return match nan {
                 Nan::None => 0,
                 Nan::Above | Nan::Ieee => sign | 0x7F,
                 Nan::NegativeZero => sign_bit,
@@ -111,24 +166,24 @@ impl Code {
         }
         let magnitude = value.abs();
         // The exponent of the number, or of the smallest normal one, in whose steps smaller ones are.
-        let exponent = ((magnitude.to_bits() >> 23) as i32 - 127).max(1 - self.bias);
-        let fraction = self.fraction as i32;
+        let exponent = ((magnitude.to_bits() >> 23) as i32 - 127).max(1 - bias);
+        let fraction = fraction as i32;
         let code = if exponent > 126 {
-            self.largest
+            largest
         } else {
             // Steps of the number's last bit: the product is exact, at most 16, and the sum with 2²³ has whole numbers as its
             // last bits, so that this is the only rounding. A carry out of the fraction goes where it belongs, as the fields
             // lie beside each other.
             let steps = ((magnitude * power(fraction - exponent) + 8_388_608.0).to_bits() & 0x7F_FFFF) as i32;
-            let code = ((exponent + self.bias - 1) << fraction) + steps;
-            code.min(i32::from(self.largest)) as u8
+            let code = ((exponent + bias - 1) << fraction) + steps;
+            code.min(i32::from(largest)) as u8
         };
-        if self.nan == Nan::NegativeZero && code == 0 { 0 } else { sign | code }
+        if nan == Nan::NegativeZero && code == 0 { 0 } else { sign | code }
     }
 
     /// The code of the smallest number that is not below `value`, or of the largest number; for `value` not negative.
-    pub(crate) fn encode_up(self, value: f64) -> u8 {
-        let (mut low, mut high) = (0, self.largest);
+    pub fn encode_up(self, value: f64) -> u8 {
+        let (mut low, mut high) = (0, self.format().largest);
         // Codes of numbers that are not negative ascend with them.
         while low < high {
             let middle = low + (high - low) / 2;
@@ -138,8 +193,14 @@ impl Code {
     }
 }
 
+/// The exponent field of a positive number rounded to a power of two, ties to even fields.
+fn round_fraction(value: f32) -> u32 {
+    let bits = value.to_bits();
+    (bits + 0x3F_FFFF + (bits >> 23 & 1)) >> 23
+}
+
 /// 2ⁿ for n from -126 to 127.
-fn power(n: i32) -> f32 {
+const fn power(n: i32) -> f32 {
     f32::from_bits(((n + 127) as u32) << 23)
 }
 
@@ -147,7 +208,7 @@ fn power(n: i32) -> f32 {
 ///
 /// # Safety
 /// The bytes of the element can be read.
-pub(crate) unsafe fn read(base: *const u8, offset: usize, bits: u32) -> u8 {
+pub unsafe fn read(base: *const u8, offset: usize, bits: u32) -> u8 {
     if bits == 8 {
         // SAFETY: the caller's promise.
         return unsafe { base.add(offset).read() };
@@ -166,7 +227,7 @@ pub(crate) unsafe fn read(base: *const u8, offset: usize, bits: u32) -> u8 {
 ///
 /// # Safety
 /// The bytes of the element can be read and written, and nobody else uses them.
-pub(crate) unsafe fn write(base: *mut u8, offset: usize, bits: u32, code: u8) {
+pub unsafe fn write(base: *mut u8, offset: usize, bits: u32, code: u8) {
     if bits == 8 {
         // SAFETY: the caller's promise.
         unsafe { base.add(offset).write(code) };
@@ -241,7 +302,7 @@ mod tests {
 
     /// All finite numbers of a format with their codes.
     fn numbers(code: Code) -> Vec<(f64, u8)> {
-        let codes = 0..=(((1u16 << code.bits) - 1) as u8);
+        let codes = 0..=(((1u16 << code.bits()) - 1) as u8);
         codes.map(|c| (f64::from(code.decode(c)), c)).filter(|(value, _)| value.is_finite()).collect()
     }
 
@@ -268,13 +329,13 @@ mod tests {
                 if nearest.len() == 2 && f64::from(code.decode(nearest[0])) != f64::from(code.decode(nearest[1])) {
                     assert_eq!(got & 1, 0, "{data_type} of {value}, between two: {got:#x}");
                 }
-                let zero = code.decode(got) == 0.0 && code.nan == Nan::NegativeZero;
+                let zero = code.decode(got) == 0.0 && code.format().nan == Nan::NegativeZero;
                 assert!(zero || code.decode(got).is_sign_negative() == value.is_sign_negative(), "{data_type} {value}");
             }
             assert_eq!(code.decode(code.encode(f32::INFINITY)), code.largest(), "{data_type}");
             assert_eq!(code.decode(code.encode(f32::NEG_INFINITY)), -code.largest(), "{data_type}");
             let nan = code.decode(code.encode(f32::NAN));
-            assert!(if code.nan == Nan::None { nan == 0.0 } else { nan.is_nan() }, "{data_type}: {nan}");
+            assert!(if code.format().nan == Nan::None { nan == 0.0 } else { nan.is_nan() }, "{data_type}: {nan}");
         }
     }
 
@@ -292,7 +353,7 @@ mod tests {
                     assert_eq!(f64::from(code.decode(code.encode_up(value))), want, "{data_type} of {value}");
                 }
             }
-            assert_eq!(code.encode_up(f64::INFINITY), code.largest);
+            assert_eq!(code.encode_up(f64::INFINITY), code.format().largest);
         }
     }
 
