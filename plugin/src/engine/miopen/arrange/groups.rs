@@ -201,7 +201,6 @@ impl<'a, 'b> Resolution<'a, 'b> {
             Input::Index(axis) => grouped::Input::Index { axis: *axis },
             Input::Literal(number) => grouped::Input::Literal(*number),
             Input::Number(number) => self.scalar(Number::Known(*number)),
-            Input::Number(number) => self.scalar(Number::Known(*number)),
         }
     }
 
