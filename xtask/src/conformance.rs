@@ -6,10 +6,17 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
+use crate::emulated_gpu::{self, Prepared};
 use crate::gpu::{Gpu, Wanted};
 use crate::summary::{Outcome, Summary};
 use crate::test::remove_settings;
-use crate::{Result, process, workspace};
+use crate::{Result, claims, process, workspace};
+
+/// The engine for CPUs.
+pub(crate) const HOST: &str = "HOST_RS_ENGINE";
+
+/// The engine for GPUs.
+pub(crate) const MIOPEN: &str = "MIOPEN_RS_ENGINE";
 
 /// Cases of the stage in `cargo xtask test --fast`.
 const FAST_SAMPLE: &str = "800";
@@ -17,11 +24,20 @@ const FAST_SAMPLE: &str = "800";
 /// Random graphs of the stage in `cargo xtask test`.
 const RANDOM_GRAPHS: &str = "2000";
 
+/// Random graphs of the stage on the emulated GPU.
+const EMULATED_RANDOM_GRAPHS: &str = "100";
+
 /// Runs the suite as the arguments ask; without `--plugin`, on this project's own.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let (wanted, rest): (Vec<&String>, Vec<&String>) =
         arguments.iter().partition(|argument| Wanted::option(argument).is_some());
     let wanted = wanted.last().and_then(|argument| Wanted::option(argument));
+    if let [claims, check @ ..] = &rest[..]
+        && *claims == "--claims"
+        && check.iter().all(|argument| *argument == "--check")
+    {
+        return claims::run(!check.is_empty());
+    }
     let engine = rest.iter().skip_while(|argument| *argument != &"--engine").nth(1);
     let on_gpu = engine.is_some_and(|name| !name.contains("HOST"));
     // Questions about the suite itself need no engine.
@@ -46,19 +62,60 @@ pub(crate) fn test(fast: bool, summary: &mut Summary) -> Result<()> {
     let program = build()?;
     let runs: &[&[&str]] = if fast { &[&["--sample", FAST_SAMPLE]] } else { &[&[], &["--random", RANDOM_GRAPHS]] };
     for arguments in runs {
-        let results = workspace::target().join("conformance.json");
-        // The results of an earlier run must not pass for this one's.
-        let _ = fs::remove_file(&results);
-        let mut command = Command::new(&program);
-        command.arg("--plugin").arg(plugin()).args(["--engine", "HOST_RS_ENGINE"]).args(*arguments);
-        remove_settings(&mut command);
-        command.arg("--json").arg(&results).stdin(Stdio::null()).stdout(Stdio::null());
-        let status = command.status()?;
-        let text = fs::read_to_string(&results)
-            .map_err(|_| format!("the suite did not come to its end ({})", process::describe(status)))?;
-        record(&text, summary)?;
+        for case in results(Command::new(&program), HOST, arguments)? {
+            summary.record(case.name.clone(), case.outcome());
+        }
     }
     Ok(())
+}
+
+/// The MIOpen engine's claims on the emulated GPU, as a part of `cargo xtask test`: a case of every rule, types and layout
+/// and some random graphs, with intermediates as narrow as the engine likes; then as wide as graphs say, where that matters.
+pub(crate) fn test_on_emulated_gpu(summary: &mut Summary) -> Result<()> {
+    let gpu = match emulated_gpu::ensure_with_kernels()? {
+        Prepared::Ready(installation) => Gpu::Emulated(installation),
+        Prepared::Unavailable(reason) => {
+            summary.record(format!("conformance of {MIOPEN}"), Outcome::Skipped(reason.0));
+            return Ok(());
+        }
+    };
+    let program = build()?;
+    let runs: [(&str, &[&str]); 3] = [
+        ("", &["--sample", "covering", "--narrow-intermediates"]),
+        ("strict: ", &["--sample", "covering", "--where-narrow", "--knob", "hipdnn_rs.miopen.strict_fp32=1"]),
+        ("", &["--random", EMULATED_RANDOM_GRAPHS, "--narrow-intermediates"]),
+    ];
+    let mut left = 0;
+    for (what, arguments) in runs {
+        for case in results(gpu.command(&program), MIOPEN, arguments)? {
+            match case.outcome() {
+                Outcome::Skipped(_) => left += 1,
+                outcome => summary.record(format!("{MIOPEN}: {what}{}", case.name), outcome),
+            }
+        }
+    }
+    if left > 0 {
+        let reason = format!("{left} graphs are left to other engines; CONFORMANCE.md says why");
+        summary.record(format!("conformance of {MIOPEN}"), Outcome::Skipped(reason));
+    }
+    Ok(())
+}
+
+/// Runs the suite on an engine of the release build; what came of each case.
+fn results(mut command: Command, engine: &str, arguments: &[&str]) -> Result<Vec<Case>> {
+    let results = workspace::target().join(format!("conformance-{engine}.json"));
+    // The results of an earlier run must not pass for this one's.
+    let _ = fs::remove_file(&results);
+    command.arg("--plugin").arg(plugin()).args(["--engine", engine]).args(arguments);
+    remove_settings(&mut command);
+    // Libraries talk on standard error; what is wrong is in the results.
+    command.arg("--json").arg(&results).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let output = command.output()?;
+    let text = fs::read_to_string(&results).map_err(|_| {
+        let how = process::describe(output.status);
+        format!("the suite did not come to its end ({how}): {}", process::tail(&output.stderr, 10))
+    })?;
+    parse(&text)
 }
 
 #[derive(Deserialize)]
@@ -74,26 +131,28 @@ struct Case {
     reason: String,
 }
 
-fn record(text: &str, summary: &mut Summary) -> Result<()> {
-    let results: Results = serde_json::from_str(text)?;
-    for case in results.cases {
-        let outcome = match case.outcome.as_str() {
+impl Case {
+    fn outcome(&self) -> Outcome {
+        match self.outcome.as_str() {
             "passed" => Outcome::Passed,
-            "declined" => Outcome::Skipped(case.reason),
-            _ => Outcome::Failed(case.reason),
-        };
-        summary.record(case.name, outcome);
+            "declined" => Outcome::Skipped(self.reason.clone()),
+            _ => Outcome::Failed(self.reason.clone()),
+        }
     }
-    Ok(())
+}
+
+fn parse(text: &str) -> Result<Vec<Case>> {
+    let results: Results = serde_json::from_str(text)?;
+    Ok(results.cases)
 }
 
 /// The plugin of the release build.
-fn plugin() -> PathBuf {
+pub(crate) fn plugin() -> PathBuf {
     workspace::release().join("libhipdnn_rs_plugin.so")
 }
 
 /// Builds the suite; gives the program.
-fn build() -> Result<PathBuf> {
+pub(crate) fn build() -> Result<PathBuf> {
     let mut cargo = workspace::cargo();
     cargo.args(["build", "--release", "--quiet", "--package", "hipdnn-conformance"]);
     process::run(&mut cargo, "building the conformance suite")?;
@@ -110,9 +169,9 @@ mod tests {
             {"name":"a","seconds":1.0,"outcome":"passed","worst":0.1,"vague":0.0,"workspace_bytes":0},
             {"name":"b","seconds":1.0,"outcome":"declined","reason":"no"},
             {"name":"c","seconds":1.0,"outcome":"failed","reason":"wrong"}]}"#;
-        let mut summary = Summary::default();
-        record(text, &mut summary).expect("valid results");
-        assert_eq!((summary.passed(), summary.failed(), summary.skipped()), (1, 1, 1));
-        assert!(record("{", &mut summary).is_err());
+        let outcomes: Vec<Outcome> = parse(text).expect("valid results").iter().map(Case::outcome).collect();
+        let wanted = [Outcome::Passed, Outcome::Skipped("no".to_owned()), Outcome::Failed("wrong".to_owned())];
+        assert_eq!(outcomes, wanted);
+        assert!(parse("{").is_err());
     }
 }

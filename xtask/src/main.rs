@@ -1,6 +1,7 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 
 mod bench;
+mod claims;
 mod codegen;
 mod conformance;
 mod demo;
@@ -35,7 +36,10 @@ const USAGE: &str = "usage: cargo xtask <command>
            thousands of graphs, or random ones, on any engine, judged against double precision
              --plugin FILE --engine NAME         any vendor's (this project's, HOST_RS_ENGINE)
              --filter TEXT | --sample N          fewer cases
+             --sample covering                   a case of every rule, types and layout
              --random N [--seed S]               random graphs instead
+             --knob NAME=VALUE                   a setting for every plan
+             --claims [--check]                  rewrite CONFORMANCE.md, what the engines take (--check: only compare)
              --junit FILE | --json FILE          reports for programs
              --real | --emulated                 the GPU for an engine that needs one
   dist     target/dist: the libraries in their installed places, headers, pkg-config file and Python wheel

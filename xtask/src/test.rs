@@ -12,7 +12,7 @@ use crate::dist::Distribution;
 use crate::emulated_gpu::Prepared;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
-use crate::{Result, codegen, conformance, dist, emulated_gpu, fuzz, installed, process, support, workspace};
+use crate::{Result, claims, codegen, conformance, dist, emulated_gpu, fuzz, installed, process, support, workspace};
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
@@ -66,6 +66,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     if choice.takes("miopen") && !choice.fast {
         step("MIOpen engine on the emulated GPU", &mut summary, miopen_tests);
+    }
+    if choice.takes("conformance-miopen") && !choice.fast {
+        step("conformance of the MIOpen engine on the emulated GPU", &mut summary, conformance::test_on_emulated_gpu);
+        step("conformance --claims --check", &mut summary, claims::test);
     }
     if choice.takes("codegen") {
         // After the emulated GPU, whose packages bring the headers.

@@ -1,0 +1,82 @@
+//! `cargo xtask conformance --claims [--check]`: `CONFORMANCE.md`, what each engine takes of the conformance suite.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::emulated_gpu::{self, Prepared};
+use crate::gpu::Gpu;
+use crate::summary::{Outcome, Summary};
+use crate::test::remove_settings;
+use crate::{Result, conformance, process, workspace};
+
+/// What makes and checks the page.
+const COMMAND: &str = "cargo xtask conformance --claims";
+
+/// Engines that need no GPU, and those that do.
+const ENGINES: [(&str, bool); 2] = [(conformance::HOST, false), (conformance::MIOPEN, true)];
+
+const HEAD: &str = "# What the engines take of the conformance suite
+
+Each case is a graph of operations in some types, layout and extents; `conformance/README.md` says what is asked of an engine
+that takes one. The tables count claims by family of cases and element type (*mixed*: several floating-point types of 16 bits
+and more in one graph; *other*: integers, booleans, doubles and formats of 8 bits and fewer): one number where all cases are
+claimed, `claimed of cases` elsewhere. Below each table stand the reasons that the engine gives for what it leaves to
+others, most frequent first, each with an example; `#` stands for numbers that differ from case to case.
+
+MIOPEN_RS_ENGINE was asked with the real MIOpen on the emulated GPU (gfx1100). `cargo xtask conformance --claims` writes this
+page, and `cargo xtask test` checks it.
+";
+
+/// Writes the page, or checks that it is current.
+pub(crate) fn run(check: bool) -> Result<()> {
+    workspace::build_release()?;
+    match page()? {
+        Prepared::Ready(text) if check => compare(&text),
+        Prepared::Ready(text) => Ok(fs::write(path(), text)?),
+        Prepared::Unavailable(reason) => Err(format!("no emulated GPU: {}", reason.0).into()),
+    }
+}
+
+/// The check as a part of `cargo xtask test`, with libraries that are built.
+pub(crate) fn test(summary: &mut Summary) -> Result<()> {
+    let outcome = match page()? {
+        Prepared::Ready(text) => {
+            compare(&text).map_or_else(|problem| Outcome::Failed(problem.to_string()), |()| Outcome::Passed)
+        }
+        Prepared::Unavailable(reason) => Outcome::Skipped(reason.0),
+    };
+    summary.record("conformance --claims --check", outcome);
+    Ok(())
+}
+
+fn path() -> PathBuf {
+    workspace::root().join("CONFORMANCE.md")
+}
+
+fn compare(text: &str) -> Result<()> {
+    if fs::read_to_string(path()).unwrap_or_default() == text {
+        return Ok(());
+    }
+    Err(format!("CONFORMANCE.md is not what the engines claim; `{COMMAND}` writes it").into())
+}
+
+fn page() -> Result<Prepared<String>> {
+    let gpu = match emulated_gpu::ensure_with_kernels()? {
+        Prepared::Ready(installation) => Gpu::Emulated(installation),
+        Prepared::Unavailable(reason) => return Ok(Prepared::Unavailable(reason)),
+    };
+    let program = conformance::build()?;
+    let mut text = HEAD.to_owned();
+    for (engine, on_gpu) in ENGINES {
+        let mut command = if on_gpu { gpu.command(&program) } else { std::process::Command::new(&program) };
+        command.arg("--plugin").arg(conformance::plugin()).args(["--engine", engine, "--claims"]);
+        remove_settings(&mut command);
+        let output = process::capture(&mut command)?;
+        if !output.status.success() {
+            return Err(format!("{engine} can't be asked: {}", process::tail(&output.stderr, 20)).into());
+        }
+        text.push('\n');
+        text.push_str(&String::from_utf8(output.stdout)?);
+    }
+    Ok(Prepared::Ready(text))
+}
