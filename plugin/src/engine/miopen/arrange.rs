@@ -67,12 +67,7 @@ pub fn arrange(
 ) -> Result<Arrangement, Declined> {
     let mut readers: HashMap<TensorUid, Vec<usize>> = HashMap::new();
     for (index, stage) in stages.iter().enumerate() {
-        let inputs = match stage {
-            Stage::Convolution(convolution) => convolution.inputs().to_vec(),
-            Stage::Chain(chain) => chain.inputs().iter().map(|argument| argument.tensor).collect(),
-            Stage::Groups(groups) => groups.work.inputs(),
-        };
-        for uid in inputs {
+        for uid in stage.inputs() {
             let readers = readers.entry(uid).or_default();
             if readers.last() != Some(&index) {
                 readers.push(index);

@@ -5,14 +5,20 @@
 //! Values between the nodes keep the precision of `f32` instead of being rounded to the type of the tensor that is no
 //! more; apart from that the result is the same. Works whose results nobody can see are left out.
 
-use std::collections::HashMap;
+mod draft;
+mod region;
+
+use std::collections::{HashMap, HashSet};
 
 use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid};
 
+use self::draft::Draft;
 use super::formula::{Argument, Formula};
-use super::group::GroupWork;
-use super::kernels::Op;
+use super::group::{GroupKernel, GroupWork, Input, Operand};
+use super::kernels::{Element, Op};
 use super::lower::{Convolution, Work};
+
+pub use self::draft::stays_within;
 
 /// What a chain's kernel starts from at most: tensors and indices.
 pub const MAX_INPUTS: usize = super::kernels::MOST_INPUTS;
@@ -29,6 +35,39 @@ pub enum Stage {
     Chain(Chain),
     /// Work over groups of elements.
     Groups(Groups),
+}
+
+impl Stage {
+    /// The tensors that it reads.
+    pub fn inputs(&self) -> Vec<TensorUid> {
+        match self {
+            Stage::Convolution(convolution) => convolution.inputs().to_vec(),
+            Stage::Chain(chain) => chain.inputs().iter().map(|argument| argument.tensor).collect(),
+            Stage::Groups(groups) => groups.work.inputs(),
+        }
+    }
+
+    /// The tensors that it writes.
+    pub fn outputs(&self) -> Vec<TensorUid> {
+        match self {
+            Stage::Convolution(convolution) => vec![convolution.output()],
+            Stage::Chain(chain) => vec![chain.output()],
+            Stage::Groups(groups) => groups.work.outputs(),
+        }
+    }
+
+    fn reads(&self, uid: TensorUid) -> bool {
+        self.inputs().contains(&uid)
+    }
+
+    /// The nodes of the graph that it does.
+    fn nodes(&self) -> Vec<usize> {
+        match self {
+            Stage::Convolution(convolution) => vec![convolution.node],
+            Stage::Chain(chain) => chain.nodes().iter().map(|node| node.node).collect(),
+            Stage::Groups(groups) => groups.nodes.clone(),
+        }
+    }
 }
 
 /// Work over groups of elements, and what is done with it.
@@ -112,23 +151,52 @@ pub fn fuse(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
         Work::Pointwise(_) => chains.remove(&index).map(Stage::Chain),
         Work::Groups(work) => Some(Stage::Groups(Groups { nodes: vec![work.node], work })),
     });
-    stages.collect()
+    region::join(graph, stages.collect())
 }
 
-/// Takes out works whose results are virtual and read by nobody who is seen.
+/// Takes out works whose results are virtual and read by nobody who is seen, and results of that kind.
 fn drop_unseen(graph: &Graph, works: &mut [Option<Work>]) {
-    for index in (0..works.len()).rev() {
-        let outputs = match &works[index] {
-            Some(Work::Convolution(work)) => vec![work.output()],
-            Some(Work::Pointwise(work)) => vec![work.output],
-            Some(Work::Groups(work)) => work.outputs(),
-            None => continue,
+    let mut read: HashSet<TensorUid> = HashSet::new();
+    for place in works.iter_mut().rev() {
+        let is_seen = |output: TensorUid| !graph.tensor(output).is_virtual() || read.contains(&output);
+        let inputs: Vec<TensorUid> = match place {
+            Some(Work::Convolution(work)) if is_seen(work.output()) => work.inputs().to_vec(),
+            Some(Work::Pointwise(work)) if is_seen(work.output) => work.inputs.iter().map(|i| i.tensor).collect(),
+            Some(Work::Groups(work)) if work.outputs().into_iter().any(is_seen) => {
+                tidy(work, is_seen);
+                work.inputs()
+            }
+            _ => {
+                *place = None;
+                continue;
+            }
         };
-        let is_read = |output: &TensorUid| graph.consumers(*output).iter().any(|reader| works[*reader].is_some());
-        if outputs.iter().all(|output| graph.tensor(*output).is_virtual() && !is_read(output)) {
-            works[index] = None;
-        }
+        read.extend(inputs);
     }
+}
+
+/// Takes out what a work computes for nobody.
+fn tidy(work: &mut GroupWork, is_seen: impl Fn(TensorUid) -> bool) {
+    let drafts: Vec<Draft> = work.kernels.iter().map(Draft::of).collect();
+    work.kernels = finish(drafts, is_seen);
+}
+
+/// Kernels without what they compute for nobody.
+fn finish(drafts: Vec<Draft>, is_seen: impl Fn(TensorUid) -> bool) -> Vec<GroupKernel> {
+    let mut kernels = Vec::new();
+    let mut read: HashSet<Operand> = HashSet::new();
+    for mut draft in drafts.into_iter().rev() {
+        draft.keep_stores(|operand| read.contains(&operand) || operand.tensor().is_some_and(&is_seen));
+        let Some(kernel) = draft.finish() else { continue };
+        let elements = kernel.phases.iter().flat_map(|phase| phase.inputs()).filter_map(|input| match input {
+            Input::Element { of, .. } => Some(*of),
+            _ => None,
+        });
+        read.extend(elements);
+        kernels.push(kernel);
+    }
+    kernels.reverse();
+    kernels
 }
 
 /// The chain that the node joins, and what that reads then.
@@ -160,18 +228,21 @@ fn joined(
 
 /// Whether a result of that function means the same, up to rounding, when it is not stored in that type.
 fn keeps_its_value(node: &Formula, data_type: DataType) -> bool {
-    use PointwiseMode::*;
-    let last = match node.program.last() {
-        Some(Op::Pointwise { mode, .. }) => Some(*mode),
-        _ => None,
-    };
     match data_type {
         DataType::Float | DataType::Half | DataType::BFloat16 => true,
-        // These give 0 or 1, which is what such a tensor holds.
-        DataType::Boolean => {
-            matches!(last, Some(CmpEq | CmpNeq | CmpGt | CmpGe | CmpLt | CmpLe | LogicalAnd | LogicalOr | LogicalNot))
-        }
+        DataType::Boolean => node.program.last().is_some_and(is_truth),
         _ => false,
+    }
+}
+
+/// Whether an operation gives 0 or 1, which is what a tensor of booleans holds.
+fn is_truth(op: &Op) -> bool {
+    use PointwiseMode::*;
+    match op {
+        Op::Pointwise { mode, .. } => {
+            matches!(mode, CmpEq | CmpNeq | CmpGt | CmpGe | CmpLt | CmpLe | LogicalAnd | LogicalOr | LogicalNot)
+        }
+        Op::Round { to, .. } => *to == Element::Boolean,
     }
 }
 

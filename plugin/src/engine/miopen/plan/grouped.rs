@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::{Memory, Places, Scalar, entries, scalars};
 use crate::engine::miopen::arrange::{GroupedTask, Number};
 use crate::engine::miopen::device::Device;
+use crate::engine::miopen::kernels::grouped::{PreparedGrouped, prepare};
 use crate::engine::miopen::store::Store;
 use crate::error::Error;
 use crate::exec::buffers::Place;
-use pending::{PreparedGrouped, prepare};
 
 /// Operands whose addresses, and scalars whose values, are on the stack during a launch.
 const ON_STACK: usize = 32;
@@ -68,29 +68,5 @@ impl GroupedStep {
         // apart from each other while both are used. What is written is where something is read only if each element is
         // read by the group that writes it, before.
         unsafe { self.kernel.launch_with(stream, reads, writes, scalars) }
-    }
-}
-
-mod pending {
-    use super::*;
-    use crate::engine::miopen::kernels::grouped::Grouped;
-    #[derive(Debug)]
-    pub struct PreparedGrouped;
-    pub fn prepare(_: &Arc<Device>, work: &Grouped, _: &Store) -> Result<PreparedGrouped, Error> {
-        Err(Error::invalid_value(format!("no kernels over groups of {:?}", work.groups)))
-    }
-    impl PreparedGrouped {
-        pub fn describe(&self) -> String {
-            String::new()
-        }
-        pub unsafe fn launch_with(
-            &self,
-            _: *mut c_void,
-            _: &[*const u8],
-            _: &[*mut u8],
-            _: &[f64],
-        ) -> Result<(), Error> {
-            Ok(())
-        }
     }
 }

@@ -1,0 +1,381 @@
+//! Joining stages to works over groups: chains and works that go through the same groups and members become part of the
+//! kernel before them, so that a softmax or a normalisation that a graph spells out is one kernel.
+//!
+//! A region begins with a work and grows along the stages behind it. What a stage reads of the region's results it has
+//! without memory: values of a group are left behind by the phases that compute them, values of members are computed again
+//! where they are read. Chains that only the region reads are computed where they are read too. A region stands where the
+//! last of its stages stood, so whatever else it reads has been computed; what stands between must not mind that.
+
+use std::collections::HashSet;
+
+use hipdnn_schemas::{Graph, TensorUid};
+
+use super::draft::{Draft, Part, plain, same_places, stays_within};
+use super::{Chain, Groups, Stage, finish};
+use crate::engine::miopen::formula::Argument;
+use crate::engine::miopen::group::{At, GroupKernel, GroupWork, Input, Operand, Phase};
+
+/// Values of all programs of a kernel that stages are joined to, at most: a bound on its size.
+const MAX_VALUES: usize = 256;
+
+/// Elements that its programs read or write, at most: each is described by arguments of the kernel.
+const MAX_ELEMENTS: usize = 32;
+
+/// With fewer groups than this a chain of its own keeps more of a device busy than one behind a work over groups ...
+const FEW_GROUPS: usize = 64;
+
+/// ... unless its members are so few that a launch takes longer.
+const FEW_MEMBERS: usize = 8192;
+
+/// Joins what can be joined. Stages stay in an order in which whatever one reads has been computed before.
+pub(super) fn join(graph: &Graph, stages: Vec<Stage>) -> Vec<Stage> {
+    let mut stages: Vec<Option<Stage>> = stages.into_iter().map(Some).collect();
+    for start in 0..stages.len() {
+        if !matches!(stages[start], Some(Stage::Groups(_))) {
+            continue;
+        }
+        let mut kept: HashSet<TensorUid> = HashSet::new();
+        // A chain that somebody else reads too is not taken, which is known in the end.
+        let region = loop {
+            let region = Region::grown(graph, &stages, start, &kept);
+            let seen: Vec<TensorUid> = region.taken.iter().copied().filter(|uid| region.is_seen(*uid)).collect();
+            if seen.is_empty() {
+                break region;
+            }
+            kept.extend(seen);
+        };
+        if region.joined.len() > 1 {
+            let last = *region.joined.iter().max().expect("a region has a stage");
+            let joined = region.joined.clone();
+            let stage = region.stage();
+            for place in joined {
+                stages[place] = None;
+            }
+            stages[last] = Some(stage);
+        }
+    }
+    stages.into_iter().flatten().collect()
+}
+
+/// Stages that become one.
+#[derive(Clone)]
+struct Region<'a> {
+    graph: &'a Graph,
+    stages: &'a [Option<Stage>],
+    /// Which stages, the first work first.
+    joined: Vec<usize>,
+    /// Results of chains in front of it.
+    taken: Vec<TensorUid>,
+    /// Results of chains that stay in memory.
+    kept: &'a HashSet<TensorUid>,
+    /// The kernels; stages are joined to the last one.
+    drafts: Vec<Draft>,
+    /// The first work; its kernels are those above.
+    work: GroupWork,
+}
+
+impl<'a> Region<'a> {
+    fn grown(graph: &'a Graph, stages: &'a [Option<Stage>], start: usize, kept: &'a HashSet<TensorUid>) -> Region<'a> {
+        let Some(Stage::Groups(groups)) = &stages[start] else { unreachable!("regions begin with works over groups") };
+        let mut work = groups.work.clone();
+        let kernels = std::mem::take(&mut work.kernels);
+        let mut region =
+            Region { graph, stages, joined: vec![start], taken: Vec::new(), kept, drafts: Vec::new(), work };
+        region.begin(start, &kernels);
+        for place in start + 1..stages.len() {
+            let Some(stage) = &stages[place] else { continue };
+            let outputs = region.outputs();
+            if !stage.inputs().iter().any(|uid| outputs.contains(uid)) {
+                continue;
+            }
+            match region.with(place, stage) {
+                Some(larger) => region = larger,
+                None => break,
+            }
+        }
+        region
+    }
+
+    /// Takes the first work, with chains in front of it where that may be.
+    fn begin(&mut self, start: usize, kernels: &[GroupKernel]) {
+        let chains = self.chains_before(start, kernels);
+        for kernel in kernels {
+            let mut draft = Draft::new(&kernel.groups, &kernel.members);
+            self.prepend(&mut draft, &chains, kernel);
+            if draft.append(self.graph, kernel, 0).is_none() {
+                draft = Draft::of(kernel);
+            }
+            self.drafts.push(draft);
+        }
+        self.take(&chains);
+        if !self.is_sound() {
+            self.drafts = kernels.iter().map(Draft::of).collect();
+            self.joined.truncate(1);
+            self.taken.clear();
+        }
+    }
+
+    fn take(&mut self, chains: &[usize]) {
+        for place in chains {
+            self.joined.push(*place);
+            self.taken.extend(self.stages[*place].iter().flat_map(Stage::outputs));
+        }
+    }
+
+    /// Chains whose results these kernels may compute themselves where they read them.
+    fn chains_before(&self, start: usize, kernels: &[GroupKernel]) -> Vec<usize> {
+        let mut chains = Vec::new();
+        for (place, stage) in self.stages[..start].iter().enumerate() {
+            let Some(Stage::Chain(chain)) = stage else { continue };
+            let uid = chain.output();
+            let tensor = self.graph.tensor(uid);
+            if self.joined.contains(&place) || self.kept.contains(&uid) || !tensor.is_virtual() {
+                continue;
+            }
+            // MIOpen may have the chain behind a convolution in one kernel with it.
+            let follows = chain.inputs().iter().any(|argument| self.is_of_convolution(argument.tensor));
+            let is_large = |argument: &&Argument| self.graph.tensor(argument.tensor).elements() == tensor.elements();
+            let large = chain.inputs().iter().filter(is_large).count();
+            let reads: Vec<usize> = kernels.iter().flat_map(|kernel| reads_of(kernel, uid)).collect();
+            // What is moved when each reader computes it, and when it lies in memory.
+            let pays = reads.len() * large <= large + 1 + reads.len()
+                && reads.iter().all(|turns| *turns <= 2 * tensor.elements());
+            if !reads.is_empty() && pays && !follows {
+                chains.push(place);
+            }
+        }
+        chains
+    }
+
+    fn is_of_convolution(&self, uid: TensorUid) -> bool {
+        let is_convolution = |stage: &&Option<Stage>| matches!(stage, Some(Stage::Convolution(c)) if c.output() == uid);
+        self.graph.tensor(uid).is_virtual() && self.stages.iter().find(is_convolution).is_some()
+    }
+
+    /// Puts chains in front of a kernel that reads them: it then finds them computed at the places where it reads them.
+    fn prepend(&self, draft: &mut Draft, chains: &[usize], kernel: &GroupKernel) {
+        for place in chains {
+            let Some(Stage::Chain(chain)) = &self.stages[*place] else { continue };
+            if let Some(at) = elements(kernel).find(|(uid, _)| *uid == chain.output()).map(|(_, at)| at.clone()) {
+                // If it can't be, the kernel reads it from memory, and it stays.
+                let _ = draft.append_chain(self.graph, chain, &at, false);
+            }
+        }
+    }
+
+    /// The region with another stage, if it can be part of it.
+    fn with(&self, place: usize, stage: &Stage) -> Option<Region<'a>> {
+        let mut larger = self.clone();
+        match stage {
+            Stage::Convolution(_) => return None,
+            Stage::Chain(chain) => larger.add_chain(chain)?,
+            Stage::Groups(groups) => {
+                let chains = larger.add_work(place, groups)?;
+                larger.take(&chains);
+            }
+        }
+        larger.joined.push(place);
+        larger.is_sound().then_some(larger)
+    }
+
+    fn add_chain(&mut self, chain: &Chain) -> Option<()> {
+        // Later kernels have nothing that it reads.
+        let is_read = |draft: &Draft| chain.inputs().iter().any(|argument| draft.store_of(argument.tensor).is_some());
+        let kernel = self.drafts.iter().rposition(is_read)?;
+        let (at, once) = self.places_of(chain, &self.drafts[kernel])?;
+        self.drafts[kernel].append_chain(self.graph, chain, &at, once)
+    }
+
+    /// At which places of a kernel's loops a chain's result can be computed, and whether once for each group.
+    fn places_of(&self, chain: &Chain, draft: &Draft) -> Option<(At, bool)> {
+        let dims = self.graph.tensor(chain.output()).dims();
+        let is_plain =
+            |argument: &&Argument| argument.axes.is_none() && self.graph.tensor(argument.tensor).dims() == dims;
+        let is_once = |part: &Part| matches!(part.kind, super::draft::Kind::Once { .. });
+        for argument in chain.inputs().iter().filter(is_plain) {
+            if let Some((part, store)) = draft.store_of(argument.tensor) {
+                return Some((store.at.clone(), is_once(&draft.parts[part])));
+            }
+        }
+        // Something else that has the result's extents.
+        let has_extents = |operand: Operand| operand.tensor().is_some_and(|uid| self.graph.tensor(uid).dims() == dims);
+        for part in &draft.parts {
+            if let Some(store) = part.stores().iter().find(|store| has_extents(store.to)) {
+                let busy = is_once(part) || is_busy(draft);
+                return busy.then(|| (store.at.clone(), is_once(part)));
+            }
+        }
+        let loops = draft.loops();
+        let members = draft.parts.iter().filter(|part| !is_once(part));
+        let mut read = members.flat_map(|part| part.elements());
+        let at = read.find(|(operand, at)| has_extents(*operand) && is_whole(at, dims, &loops))?.1;
+        is_busy(draft).then(|| (at.clone(), false))
+    }
+
+    /// Joins a work over the same groups and members; gives the chains in front of it that were taken.
+    fn add_work(&mut self, place: usize, groups: &Groups) -> Option<Vec<usize>> {
+        let [kernel] = &groups.work.kernels[..] else { return None };
+        let before = self.drafts.pop().expect("a work has a kernel");
+        if before.groups != kernel.groups || before.members != kernel.members {
+            return None;
+        }
+        let locals = self.work.locals.len();
+        let appended = |chains: &[usize]| {
+            let mut draft = before.clone();
+            self.prepend(&mut draft, chains, kernel);
+            draft.append(self.graph, kernel, locals)?;
+            Some(draft)
+        };
+        let mut chains = self.chains_before(place, &groups.work.kernels);
+        let draft = appended(&chains).or_else(|| {
+            chains.clear();
+            appended(&[])
+        })?;
+        self.drafts.push(draft);
+        self.work.locals.extend(groups.work.locals.iter().cloned());
+        Some(chains)
+    }
+
+    /// What its stages compute.
+    fn outputs(&self) -> HashSet<TensorUid> {
+        self.joined.iter().filter_map(|place| self.stages[*place].as_ref()).flat_map(Stage::outputs).collect()
+    }
+
+    /// Whether anybody sees a result but the region's kernels in their programs.
+    fn is_seen(&self, uid: TensorUid) -> bool {
+        let others = self.stages.iter().enumerate().filter(|(place, _)| !self.joined.contains(place));
+        let is_read = |stage: &Stage| stage.inputs().contains(&uid);
+        !self.graph.tensor(uid).is_virtual()
+            || others.filter_map(|(_, stage)| stage.as_ref()).any(is_read)
+            || self.drafts.iter().flat_map(|draft| &draft.parts).any(|part| {
+                let mut elements = part.elements();
+                elements.any(|(operand, _)| operand == Operand::Tensor(uid))
+            })
+    }
+
+    fn kernels(&self) -> Vec<GroupKernel> {
+        finish(self.drafts.clone(), |uid| self.is_seen(uid))
+    }
+
+    /// Whether the kernels can stand where the last of the stages stood, and are not too large.
+    fn is_sound(&self) -> bool {
+        let last = *self.joined.iter().max().expect("a region has a stage");
+        let between = |place: usize| {
+            let others = (place + 1..last).filter(|other| !self.joined.contains(other));
+            others.filter_map(|other| self.stages[other].as_ref())
+        };
+        let stays = self.joined.iter().filter_map(|place| Some((*place, self.stages[*place].as_ref()?)));
+        let waits = stays.into_iter().all(|(place, stage)| {
+            let outputs = stage.outputs();
+            let in_time = outputs.iter().all(|uid| self.taken.contains(uid) || !between(place).any(|s| s.reads(*uid)));
+            in_time && !between(place).any(|other| overwrites(self.graph, other, &stage.inputs()))
+        });
+        let kernels = self.kernels();
+        waits && kernels.iter().all(is_small) && is_apart(self.graph, &kernels)
+    }
+
+    fn stage(self) -> Stage {
+        let mut nodes: Vec<usize> =
+            self.joined.iter().filter_map(|place| self.stages[*place].as_ref()).flat_map(Stage::nodes).collect();
+        nodes.sort_unstable();
+        let kernels = self.kernels();
+        Stage::Groups(Groups { nodes, work: GroupWork { kernels, ..self.work } })
+    }
+}
+
+/// Whether a chain over a kernel's members keeps a device as busy as one of its own.
+fn is_busy(draft: &Draft) -> bool {
+    draft.groups.iter().product::<usize>() >= FEW_GROUPS || draft.members.iter().product::<usize>() <= FEW_MEMBERS
+}
+
+/// Tensors that a kernel reads, and at which places.
+fn elements(kernel: &GroupKernel) -> impl Iterator<Item = (TensorUid, &At)> {
+    kernel.phases.iter().flat_map(elements_of)
+}
+
+/// For each phase that reads a tensor how often it does.
+fn reads_of(kernel: &GroupKernel, uid: TensorUid) -> impl Iterator<Item = usize> {
+    let reads = kernel.phases.iter().filter_map(move |phase| {
+        let is_it = |input: &Input| matches!(input, Input::Element { of, .. } if *of == Operand::Tensor(uid));
+        let members = match phase {
+            Phase::Once { .. } => 1,
+            Phase::Fold { .. } | Phase::Each { .. } => kernel.members.iter().product(),
+        };
+        phase.inputs().iter().any(is_it).then(|| kernel.groups.iter().product::<usize>().saturating_mul(members))
+    });
+    reads.collect::<Vec<usize>>().into_iter()
+}
+
+/// Whether loops go through all elements of a tensor, each once.
+fn is_whole(at: &At, dims: &[usize], loops: &[usize]) -> bool {
+    let mut free: Vec<bool> = loops.iter().map(|extent| *extent > 1).collect();
+    let follows = at.iter().zip(dims).all(|(line, dim)| {
+        let line = plain(line, loops);
+        let mut steps = line.steps.iter().enumerate().filter(|(_, step)| **step != 0);
+        let is_loop = match (steps.next(), steps.next()) {
+            (None, _) => *dim == 1,
+            (Some((which, 1)), None) => loops[which] == *dim && std::mem::replace(&mut free[which], false),
+            _ => false,
+        };
+        is_loop && stays_within(&line, loops, *dim)
+    });
+    follows && !free.contains(&true)
+}
+
+fn is_small(kernel: &GroupKernel) -> bool {
+    let inputs = || kernel.phases.iter().flat_map(Phase::inputs);
+    let operations: usize = kernel.phases.iter().map(|phase| phase.program().len()).sum();
+    let elements = inputs().filter(|input| matches!(input, Input::Element { .. } | Input::Inside { .. })).count();
+    let stores: usize = kernel.phases.iter().map(|phase| phase.stores().len()).sum();
+    inputs().count() + operations <= MAX_VALUES && elements + stores <= MAX_ELEMENTS
+}
+
+/// Whether what is written may be where something was read: a caller may have the result of an element-wise function at the
+/// place of an operand with the same extents, strides and type.
+pub(super) fn may_share(graph: &Graph, read: TensorUid, written: TensorUid) -> bool {
+    let (from, to) = (graph.tensor(read), graph.tensor(written));
+    let is_given = |tensor: &hipdnn_schemas::Tensor| {
+        !tensor.is_virtual() && tensor.value().is_none() && !tensor.is_runtime_pass_by_value()
+    };
+    read != written
+        && is_given(from)
+        && is_given(to)
+        && from.dims() == to.dims()
+        && from.strides() == to.strides()
+        && from.data_type() == to.data_type()
+}
+
+/// Whether a stage may write to where these tensors are.
+pub(super) fn overwrites(graph: &Graph, stage: &Stage, inputs: &[TensorUid]) -> bool {
+    let outputs = stage.outputs();
+    let shares = |uid: &&TensorUid| outputs.iter().any(|output| may_share(graph, **uid, *output));
+    let read = stage.inputs();
+    inputs.iter().filter(shares).any(|uid| read.contains(uid))
+}
+
+/// Whether nothing goes wrong where a caller has a result at the place of an operand of the functions that it comes from:
+/// each element of that is read by the group that writes it, before it does.
+fn is_apart(graph: &Graph, kernels: &[GroupKernel]) -> bool {
+    // Kernels and phases in order.
+    let phases: Vec<(usize, &GroupKernel, &Phase)> =
+        kernels.iter().enumerate().flat_map(|(k, kernel)| kernel.phases.iter().map(move |p| (k, kernel, p))).collect();
+    phases.iter().enumerate().all(|(number, (of, kernel, phase))| {
+        let loops = [&kernel.groups[..], &kernel.members].concat();
+        phase.stores().iter().filter_map(|store| Some((store.to.tensor()?, &store.at))).all(|(written, stored_at)| {
+            let shared: HashSet<TensorUid> =
+                elements_of(phase).map(|(uid, _)| uid).filter(|uid| may_share(graph, *uid, written)).collect();
+            phases.iter().enumerate().all(|(other, (other_of, _, other_phase))| {
+                elements_of(other_phase).filter(|(uid, _)| shared.contains(uid)).all(|(_, at)| {
+                    other_of < of || (other_of == of && other <= number && same_places(at, stored_at, &loops))
+                })
+            })
+        })
+    })
+}
+
+fn elements_of(phase: &Phase) -> impl Iterator<Item = (TensorUid, &At)> {
+    phase.inputs().iter().filter_map(|input| match input {
+        Input::Element { of: Operand::Tensor(uid), at, .. } => Some((*uid, at)),
+        _ => None,
+    })
+}
