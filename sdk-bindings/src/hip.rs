@@ -1,6 +1,7 @@
 //! HIP's run-time library.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::path::PathBuf;
 
 pub use crate::generated::hip::*;
@@ -86,6 +87,54 @@ impl Hip {
     }
 }
 
+/// HIP's structure of a device's properties, with room for what newer releases append.
+#[repr(C)]
+pub struct DeviceProperties {
+    /// What this release of the header has.
+    pub known: hipDeviceProp_tR0600,
+    _room: [u8; 4096],
+}
+
+impl DeviceProperties {
+    /// The product's name.
+    pub fn name(&self) -> String {
+        text(&self.known.name)
+    }
+
+    /// The architecture and its features, such as `gfx1100` or `gfx90a:sramecc+:xnack-`.
+    pub fn arch(&self) -> String {
+        text(&self.known.gcnArchName)
+    }
+}
+
+/// The text up to the NUL, which may be missing where HIP filled all the room.
+fn text(characters: &[c_char]) -> String {
+    // SAFETY: characters are bytes, and the slice is borrowed for the call.
+    let bytes = unsafe { std::slice::from_raw_parts(characters.as_ptr().cast::<u8>(), characters.len()) };
+    let bytes = CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes);
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+impl Functions {
+    /// What HIP says of a device.
+    ///
+    /// # Safety
+    /// The library that the table belongs to is open.
+    ///
+    /// # Errors
+    /// HIP's status.
+    pub unsafe fn device_properties(&self, device: c_int) -> Result<Box<DeviceProperties>, hipError_t> {
+        let mut properties = Box::new(MaybeUninit::<DeviceProperties>::zeroed());
+        // SAFETY: more room than HIP's structure needs; the library is open.
+        let status = unsafe { (self.hipGetDevicePropertiesR0600)(properties.as_mut_ptr().cast(), device) };
+        if status != hipError_t::hipSuccess {
+            return Err(status);
+        }
+        // SAFETY: HIP filled it, or left zeros, which are values of all its fields.
+        Ok(unsafe { properties.assume_init() })
+    }
+}
+
 /// Files of HIP libraries that the process has loaded.
 pub fn loaded() -> Vec<PathBuf> {
     library::mapped("libamdhip64.so")
@@ -102,6 +151,14 @@ mod tests {
             unsafe { (Hip::open(["/nonexistent/libamdhip64.so.7".into()]), Hip::open(["libc.so.6".into()])) };
         assert!(matches!(missing.unwrap_err(), LibraryError::LibraryNotFound { tried, .. } if tried.len() == 1));
         assert!(matches!(foreign.unwrap_err(), LibraryError::SymbolMissing { symbol, .. } if symbol == "hipInit"));
+    }
+
+    #[test]
+    fn texts_of_properties_end_at_a_nul_or_with_their_room() {
+        let characters = |text: &str| text.bytes().map(|byte| byte as c_char).collect::<Vec<_>>();
+        assert_eq!(text(&characters("gfx1100\0more")), "gfx1100");
+        assert_eq!(text(&characters("gfx1100")), "gfx1100");
+        assert_eq!(text(&characters("\0")), "");
     }
 
     #[test]

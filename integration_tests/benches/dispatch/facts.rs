@@ -1,26 +1,17 @@
 //! What is there: libraries, versions, devices.
 
-use std::ffi::{CStr, c_int};
-use std::mem::MaybeUninit;
+use std::ffi::c_int;
 use std::path::PathBuf;
 
-use hipdnn_sdk_bindings::hip::{hipDeviceAttribute_t, hipDeviceProp_tR0600, hipError_t};
+use hipdnn_sdk_bindings::hip::{hipDeviceAttribute_t, hipError_t};
 use hipdnn_sdk_bindings::rocm::{Rocm, candidates};
 
 use crate::peer::Result;
 
-/// More than any release's structure of properties has.
-#[repr(C)]
-struct Properties {
-    known: hipDeviceProp_tR0600,
-    _room: [u8; 4096],
-}
-
 /// Prints them as a list in Markdown.
 pub(crate) fn print() -> Result<()> {
-    let root = std::env::var_os("ROCM_PATH").filter(|root| !root.is_empty()).map(PathBuf::from);
     // SAFETY: MIOpen's own names and places; loading it is what every user of it does.
-    let rocm = unsafe { Rocm::open(candidates(root.as_deref())) }?;
+    let rocm = unsafe { Rocm::open(places()) }?;
     let [major, minor, patch] = rocm.miopen.version();
     println!("* MIOpen {major}.{minor}.{patch}, {}", rocm.miopen.lookup().path().display());
     let version = rocm.hip.version().map_or_else(|status| status.to_string(), |version| version.to_string());
@@ -34,13 +25,10 @@ pub(crate) fn print() -> Result<()> {
     // SAFETY: a place for one number.
     check("hipGetDeviceCount", unsafe { (hip.hipGetDeviceCount)(&mut devices) })?;
     for device in 0..devices {
-        let mut properties = Box::new(MaybeUninit::<Properties>::zeroed());
-        // SAFETY: more room than HIP's structure needs.
-        let status = unsafe { (hip.hipGetDevicePropertiesR0600)(properties.as_mut_ptr().cast(), device) };
-        check("hipGetDevicePropertiesR0600", status)?;
-        // SAFETY: HIP filled it, or left zeros, which are values of all its fields.
-        let properties = unsafe { properties.assume_init_ref() };
-        let [name, arch] = [&properties.known.name[..], &properties.known.gcnArchName[..]].map(text);
+        // SAFETY: `rocm` keeps the library open.
+        let properties = unsafe { hip.device_properties(device) };
+        let properties = properties.map_err(|status| format!("hipGetDevicePropertiesR0600: {status}"))?;
+        let (name, arch) = (properties.name(), properties.arch());
         let mut units: c_int = 0;
         let attribute = hipDeviceAttribute_t::hipDeviceAttributeMultiprocessorCount;
         // SAFETY: a place for one number.
@@ -51,8 +39,8 @@ pub(crate) fn print() -> Result<()> {
     Ok(())
 }
 
-fn text(characters: &[std::ffi::c_char]) -> String {
-    // SAFETY: characters are bytes, and the slice is borrowed for the call.
-    let bytes = unsafe { std::slice::from_raw_parts(characters.as_ptr().cast::<u8>(), characters.len()) };
-    CStr::from_bytes_until_nul(bytes).map_or_else(|_| "?".to_owned(), |text| text.to_string_lossy().into_owned())
+/// Where MIOpen may be.
+pub(crate) fn places() -> Vec<PathBuf> {
+    let root = std::env::var_os("ROCM_PATH").filter(|root| !root.is_empty()).map(PathBuf::from);
+    candidates(root.as_deref())
 }

@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::ffi::c_void;
 use std::fmt::Display;
-use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
@@ -11,6 +10,7 @@ use hipdnn_rs_integration_tests::emulator::{DeviceMemory, Hip, Stream};
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 use hipdnn_sdk_bindings::miopen::*;
 
+use crate::facts::places;
 use crate::shape::{B, BIASED, C, H, K, SUMS, W, WEIGHTS, X, Y};
 
 pub(crate) type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
@@ -90,11 +90,10 @@ impl Memory {
 }
 
 impl Peer {
-    /// Opens the MIOpen that the loader finds, or ROCm's, on a stream.
+    /// Opens the MIOpen that the engine opens too, on a stream.
     pub(crate) fn new(hip: &'static Hip, stream: &Stream) -> Result<Peer> {
-        let names = [LIBRARY_NAME.to_owned(), format!("/opt/rocm/lib/{LIBRARY_NAME}")];
-        // SAFETY: MIOpen's own names; loading it is what every user of it does.
-        let miopen = unsafe { MiOpen::open(names.map(PathBuf::from)) }?;
+        // SAFETY: MIOpen's own names and places; loading it is what every user of it does.
+        let miopen = unsafe { MiOpen::open(places()) }?;
         let mut peer = Peer {
             miopen,
             handle: null_mut(),

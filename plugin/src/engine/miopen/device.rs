@@ -1,17 +1,17 @@
 //! Devices: what plans of one process share on each.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_int};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hipdnn_sdk_bindings::hip::{
-    hipDeviceAttribute_t, hipDeviceProp_tR0600, hipError_t, hipStream_t, hipStreamCaptureStatus, hipStreamPerThread,
+    hipDeviceAttribute_t, hipError_t, hipStream_t, hipStreamCaptureStatus, hipStreamPerThread,
 };
 use hipdnn_sdk_bindings::miopen::miopenHandle_t;
 
 use super::choose::Choice;
-use super::gpu::{Gpu, LastError, OnDevice, Relaxed, Stream, gpu};
+use super::gpu::{Gpu, LastError, OnDevice, Relaxed, Stream, gpu, hip_error};
 use super::kernels::Kernels;
 use super::trial::Places;
 use crate::error::{Error, ErrorKind};
@@ -117,16 +117,9 @@ const MOST_RUNNERS: usize = 64;
 
 impl Device {
     pub(super) fn new(gpu: &'static Gpu, ordinal: i32) -> Result<Device, Error> {
-        let mut properties = Box::new(MaybeUninit::<Properties>::zeroed());
-        // SAFETY: more room than HIP's structure needs.
-        let status = unsafe { (gpu.hip.hipGetDevicePropertiesR0600)(properties.as_mut_ptr().cast(), ordinal) };
-        gpu.check_hip(status, "hipGetDevicePropertiesR0600")?;
-        // SAFETY: HIP filled it, or left zeros, which are values of all its fields.
-        let properties = unsafe { properties.assume_init_ref() };
-        let name = &properties.known.gcnArchName;
-        // SAFETY: an array of characters that belongs to `properties`.
-        let name = unsafe { std::slice::from_raw_parts(name.as_ptr().cast::<u8>(), name.len()) };
-        let full = CStr::from_bytes_until_nul(name).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        // SAFETY: the libraries stay open once they are.
+        let properties = unsafe { gpu.hip.device_properties(ordinal) };
+        let full = properties.map_err(|status| hip_error(status, "hipGetDevicePropertiesR0600"))?.arch();
         let arch = full.split(':').next().unwrap_or_default().to_string();
         if arch.is_empty() {
             return Err(Error::new(
@@ -259,13 +252,6 @@ impl Drop for Device {
         lock(&self.runners).clear();
         *lock(&self.builder) = None;
     }
-}
-
-/// HIP's structure, with room for what newer ones append.
-#[repr(C)]
-struct Properties {
-    known: hipDeviceProp_tR0600,
-    _room: [u8; 4096],
 }
 
 /// While it lives the thread is on a device, and may allocate and load although others capture.
