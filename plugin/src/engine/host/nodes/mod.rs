@@ -15,7 +15,7 @@ pub mod resample;
 pub mod rmsnorm;
 pub mod sdpa;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod view;
 
 use std::fmt;

@@ -23,12 +23,12 @@ pub(super) fn indices(dims: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
     })
 }
 
-/// Computes a work of a graph: adds what it writes to `tensors`.
+/// Computes a work of a graph, rounding every result: adds what it writes to `tensors`.
 ///
 /// # Panics
 /// If it reads what was not written, writes an element twice or not at all, or leaves a tensor where it must not.
-pub(super) fn interpret(graph: &Graph, work: &GroupWork, tensors: &mut Tensors) {
-    let mut memory = Memory { graph, work, tensors, locals: work.locals.iter().map(|_| None).collect() };
+pub(super) fn interpret(graph: &Graph, work: &GroupWork, tensors: &mut Tensors, round: fn(f64) -> f64) {
+    let mut memory = Memory { graph, work, tensors, locals: work.locals.iter().map(|_| None).collect(), round };
     for kernel in &work.kernels {
         let mut written: BTreeMap<Operand, Vec<Option<f64>>> = BTreeMap::new();
         for group in indices(&kernel.groups) {
@@ -50,6 +50,7 @@ struct Memory<'a> {
     work: &'a GroupWork,
     tensors: &'a mut Tensors,
     locals: Vec<Option<Vec<f64>>>,
+    round: fn(f64) -> f64,
 }
 
 impl Memory<'_> {
@@ -82,7 +83,7 @@ impl Memory<'_> {
         let mut slots = left.to_vec();
         slots.extend(phase.inputs().iter().map(|input| self.input(input, loops)));
         for op in phase.program() {
-            slots.push(apply(op, &slots));
+            slots.push((self.round)(apply(op, &slots)));
         }
         slots
     }
@@ -105,8 +106,10 @@ impl Memory<'_> {
                     for fold in folds {
                         let values = all.iter().map(|slots| slots[fold.slot]);
                         match fold.mode {
-                            FoldMode::Sum => left.push(values.sum()),
-                            FoldMode::Product => left.push(values.product()),
+                            FoldMode::Sum => left.push(values.fold(0.0, |sum, value| (self.round)(sum + value))),
+                            FoldMode::Product => {
+                                left.push(values.fold(1.0, |product, value| (self.round)(product * value)))
+                            }
                             FoldMode::Least => left.push(values.fold(f64::INFINITY, least)),
                             FoldMode::Greatest => left.push(-values.map(|value| -value).fold(f64::INFINITY, least)),
                             FoldMode::FirstGreatest { at } => {
@@ -141,7 +144,8 @@ fn least(a: f64, b: f64) -> f64 {
     if a < b || a.is_nan() { a } else { b }
 }
 
-fn apply(op: &Op, slots: &[f64]) -> f64 {
+/// The result of an operation.
+pub(super) fn apply(op: &Op, slots: &[f64]) -> f64 {
     let Op::Pointwise { mode, parameters, operands } = op else { panic!("lowered nodes have no {op:?}") };
     let operand = |i: usize| operands.get(i).map_or(0.0, |slot| slots[*slot]);
     let mut result = [operand(0)];

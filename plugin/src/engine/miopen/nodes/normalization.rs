@@ -1,7 +1,9 @@
 //! Normalisations as kernels over groups.
 //!
-//! The variance is taken in a second pass, of differences from the mean: a large mean costs no digits, and the second pass
-//! finds a group that is not too large in the device's cache.
+//! The variance is taken in a second pass, of differences from the mean, which finds a group that is not too large in the
+//! device's cache. The mean of many numbers that are large beside their deviation is off by more than a rounding, since `f32`
+//! has not the digits of their sum. The second pass sees by how much, and takes that *shift* out of variance and result: a
+//! large mean costs no digits.
 
 use hipdnn_schemas::{DataType, Graph, PointwiseMode};
 
@@ -93,10 +95,10 @@ struct Frame<'a> {
     loops: Loops,
 }
 
-/// The mean, if it is subtracted, and the inverse deviation.
-#[derive(Clone, Copy)]
+/// What is subtracted from elements, one after the other, and the inverse deviation.
+#[derive(Clone, Debug)]
 struct Moments {
-    mean: Option<Value>,
+    centre: Vec<Value>,
     inverse: Value,
 }
 
@@ -131,13 +133,16 @@ impl Frame<'_> {
     }
 
     /// `(x - mean) · inverse`
-    fn normal(&self, body: &mut Body, moments: Moments) -> Value {
+    fn normal(&self, body: &mut Body, moments: &Moments) -> Value {
         let x = self.load(body, Slot::X);
-        let centred = match moments.mean {
-            Some(mean) => body.sub(x, mean),
-            None => x,
-        };
+        let centred = moments.centre.iter().fold(x, |centred, away| body.sub(centred, *away));
         body.mul(centred, moments.inverse)
+    }
+
+    /// The statistics that the node reads, the inverse deviation last.
+    fn given(&self, body: &mut Body) -> Vec<Value> {
+        let slots = if self.node.centred { &[Slot::Mean, Slot::Inverse][..] } else { &[Slot::Inverse] };
+        slots.iter().map(|slot| self.load(body, *slot)).collect()
     }
 
     fn extents(&self, reduced: bool) -> Vec<usize> {
@@ -179,25 +184,29 @@ impl<'a> Lowering<'a> {
             return self.given_moments(frame, kernel);
         }
         let count = frame.count();
-        let mean = self.node.centred.then(|| {
-            let sum = kernel.fold(|body| vec![Combine::Sum(frame.load(body, Slot::X))])[0];
-            let [mean] = kernel.once(|body| {
-                let count = body.number(count);
-                let mean = body.div(sum, count);
+        let centre = if self.node.centred { vec![self.mean(frame, kernel)] } else { Vec::new() };
+        let sums = kernel.fold(|body| {
+            let x = frame.load(body, Slot::X);
+            let centred = centre.iter().fold(x, |centred, away| body.sub(centred, *away));
+            let squares = Combine::Sum(body.mul(centred, centred));
+            if self.node.centred { vec![squares, Combine::Sum(centred)] } else { vec![squares] }
+        });
+        let left = kernel.once_list(|body| {
+            let elements = body.number(count);
+            let mut variance = body.div(sums[0], elements);
+            let mut left = Vec::new();
+            if let (Some(mean), Some(rest)) = (centre.first(), sums.get(1)) {
+                let shift = body.div(*rest, elements);
+                let (square, zero) = (body.mul(shift, shift), body.literal(0.0));
+                let difference = body.sub(variance, square);
+                variance = body.op(PointwiseMode::Max, &[difference, zero]);
+                // The mean of an infinity is infinite, though no difference from it is a number.
+                let (exact, is_number) = (body.add(*mean, shift), body.op(PointwiseMode::CmpEq, &[shift, shift]));
+                let mean = body.select(is_number, exact, *mean);
                 frame.store(body, Slot::Mean, mean);
                 self.blend(frame, body, Slot::PrevMean, Slot::NextMean, mean);
-                [mean]
-            });
-            mean
-        });
-        let squares = kernel.fold(|body| {
-            let x = frame.load(body, Slot::X);
-            let centred = mean.map_or(x, |mean| body.sub(x, mean));
-            vec![Combine::Sum(body.mul(centred, centred))]
-        })[0];
-        let [inverse] = kernel.once(|body| {
-            let count_value = body.number(count);
-            let variance = body.div(squares, count_value);
+                left.push(shift);
+            }
             let epsilon = frame.scalar(body, self.node.epsilon);
             let sum = body.add(variance, epsilon);
             let inverse = body.op(PointwiseMode::Rsqrt, &[sum]);
@@ -208,18 +217,27 @@ impl<'a> Lowering<'a> {
                 let unbiased = body.mul(variance, correction);
                 self.blend(frame, body, Slot::PrevVariance, Slot::NextVariance, unbiased);
             }
-            [inverse]
+            left.push(inverse);
+            left
         });
-        Moments { mean, inverse }
+        let (inverse, shift) = left.split_last().expect("there is an inverse");
+        Moments { centre: [&centre[..], shift].concat(), inverse: *inverse }
+    }
+
+    /// The mean, up to the digits of its sum.
+    fn mean(&self, frame: &Frame<'_>, kernel: &mut Kernel) -> Value {
+        let sum = kernel.fold(|body| vec![Combine::Sum(frame.load(body, Slot::X))])[0];
+        let [mean] = kernel.once(|body| {
+            let count = body.number(frame.count());
+            [body.div(sum, count)]
+        });
+        mean
     }
 
     fn given_moments(&self, frame: &Frame<'_>, kernel: &mut Kernel) -> Moments {
-        if !self.node.centred {
-            let [inverse] = kernel.once(|body| [frame.load(body, Slot::Inverse)]);
-            return Moments { mean: None, inverse };
-        }
-        let [mean, inverse] = kernel.once(|body| [frame.load(body, Slot::Mean), frame.load(body, Slot::Inverse)]);
-        Moments { mean: Some(mean), inverse }
+        let mut left = kernel.once_list(|body| frame.given(body));
+        let inverse = left.pop().expect("there is an inverse");
+        Moments { centre: left, inverse }
     }
 
     /// Running statistics: `(1 - momentum) · previous + momentum · current`.
@@ -240,7 +258,7 @@ impl<'a> Lowering<'a> {
         let (frame, mut kernel) = self.rows();
         let moments = self.moments(&frame, &mut kernel);
         kernel.each(|body| {
-            let normal = frame.normal(body, moments);
+            let normal = frame.normal(body, &moments);
             let scale = frame.load(body, Slot::Scale);
             let mut y = body.mul(normal, scale);
             if frame.has(Slot::Bias) {
@@ -258,7 +276,7 @@ impl<'a> Lowering<'a> {
         let moments = self.moments(&frame, &mut kernel);
         let sums = kernel.fold(|body| {
             let dy = frame.load(body, Slot::Dy);
-            let normal = frame.normal(body, moments);
+            let normal = frame.normal(body, &moments);
             vec![Combine::Sum(dy), Combine::Sum(body.mul(dy, normal))]
         });
         let [plain, dot, factor] = kernel.once(|body| {
@@ -270,7 +288,7 @@ impl<'a> Lowering<'a> {
         });
         kernel.each(|body| {
             let dy = frame.load(body, Slot::Dy);
-            let normal = frame.normal(body, moments);
+            let normal = frame.normal(body, &moments);
             let (away, along) = (body.sub(dy, plain), body.mul(normal, dot));
             let difference = body.sub(away, along);
             let dx = body.mul(difference, factor);
@@ -289,22 +307,22 @@ impl<'a> Lowering<'a> {
         if !self.node.given {
             let dims = frame.extents(false);
             kernel.once(|body| {
-                for value in moments.mean.into_iter().chain([moments.inverse]) {
+                for value in moments.centre.iter().chain([&moments.inverse]) {
                     places.push(Operand::Local(self.locals.len()));
                     self.locals.push(Local { dims: dims.clone(), data_type: DataType::Float });
-                    body.store(value, *places.last().expect("it was just put there"), frame.loops.at(&kept));
+                    body.store(*value, *places.last().expect("it was just put there"), frame.loops.at(&kept));
                 }
                 []
             });
         }
         let gradient = |body: &mut Body| {
             let (dy, scale) = (frame.load(body, Slot::Dy), frame.load(body, Slot::Scale));
-            (body.mul(dy, scale), frame.normal(body, moments))
+            (body.mul(dy, scale), frame.normal(body, &moments))
         };
         let sums = kernel.fold(|body| {
             let (gradient, normal) = gradient(body);
             let dot = Combine::Sum(body.mul(gradient, normal));
-            if moments.mean.is_some() { vec![dot, Combine::Sum(gradient)] } else { vec![dot] }
+            if self.node.centred { vec![dot, Combine::Sum(gradient)] } else { vec![dot] }
         });
         let averages = kernel.once_list(|body| {
             let count = body.number(frame.count());
@@ -322,16 +340,14 @@ impl<'a> Lowering<'a> {
 
         let (frame, mut kernel) = self.columns();
         let sums = kernel.fold(|body| {
-            let moments = if self.node.given {
-                let mean = self.node.centred.then(|| frame.load(body, Slot::Mean));
-                Moments { mean, inverse: frame.load(body, Slot::Inverse) }
-            } else {
-                let mut found = places.iter().map(|place| body.element(*place, frame.loops.at(&kept)));
-                let mean = if self.node.centred { found.next() } else { None };
-                Moments { mean, inverse: found.next().expect("the first kernel wrote it") }
+            let mut found: Vec<Value> = match self.node.given {
+                true => frame.given(body),
+                false => places.iter().map(|place| body.element(*place, frame.loops.at(&kept))).collect(),
             };
+            let inverse = found.pop().expect("there is an inverse");
+            let moments = Moments { centre: found, inverse };
             let dy = frame.load(body, Slot::Dy);
-            let normal = frame.normal(body, moments);
+            let normal = frame.normal(body, &moments);
             let dot = Combine::Sum(body.mul(dy, normal));
             if frame.has(Slot::Dbias) { vec![dot, Combine::Sum(dy)] } else { vec![dot] }
         });
@@ -343,5 +359,56 @@ impl<'a> Lowering<'a> {
             []
         });
         vec![rows, kernel.finish()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::miopen::nodes::interpret::{Tensors, interpret};
+    use crate::engine::miopen::nodes::testing::{graph, work};
+    use hipdnn_schemas::{Batchnorm, Operation, TensorDef, TensorUid, TensorValue};
+
+    /// Elements of a channel.
+    const COUNT: usize = 3000;
+
+    #[test]
+    fn a_large_mean_costs_no_digits() {
+        let float = DataType::Float;
+        let node = Operation::Batchnorm(Batchnorm {
+            x: TensorUid(0),
+            scale: TensorUid(1),
+            bias: TensorUid(2),
+            epsilon: TensorUid(3),
+            peer_stats: vec![],
+            prev_running_mean: None,
+            prev_running_variance: None,
+            momentum: None,
+            y: TensorUid(4),
+            mean: Some(TensorUid(5)),
+            inv_variance: Some(TensorUid(6)),
+            next_running_mean: None,
+            next_running_variance: None,
+        });
+        let mut tensors: Vec<TensorDef> = [1, 2, 5, 6].iter().map(|uid| TensorDef::new(*uid, float, &[1, 1])).collect();
+        tensors.extend([0, 4].map(|uid| TensorDef::new(uid, float, &[COUNT as i64, 1])));
+        tensors.push(TensorDef::new(3, float, &[1]).with_value(TensorValue::Float32(0.0)));
+        let (graph, work) = (graph(&node, &tensors, float), work(&node, &tensors));
+        // Neighbouring f32 numbers far from zero: all of the variance is in the last bits.
+        let x: Vec<f64> = (0..COUNT).map(|i| 4_194_304.0 + (i * 7 % 11) as f64 * 0.5).collect();
+        let mut values = Tensors::from([(0, x.clone()), (1, vec![1.0]), (2, vec![0.0]), (3, vec![0.0])]);
+        interpret(&graph, &work, &mut values, |value| f64::from(value as f32));
+        let mean = x.iter().sum::<f64>() / COUNT as f64;
+        let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / COUNT as f64;
+        // Sums of so many numbers one after the other are off by 2⁻²⁴ · COUNT of their size at most, those of differences
+        // from a mean that is off by no more than 2⁻²⁴ · COUNT of itself.
+        let bound = 2f64.powi(-24) * COUNT as f64 * 4.0;
+        let inverse = values[&6][0] * variance.sqrt();
+        assert!((inverse - 1.0).abs() < bound, "{inverse}");
+        assert!((values[&5][0] - mean).abs() <= 0.25, "{} for {mean}", values[&5][0]);
+        for (y, x) in values[&4].iter().zip(&x) {
+            let want = (x - mean) / variance.sqrt();
+            assert!((y - want).abs() < bound * 2.0, "{y} for {want}");
+        }
     }
 }

@@ -61,3 +61,115 @@ pub fn lower(graph: &Graph, index: usize, node: &Reduction) -> Result<Work, Decl
     let work = GroupWork { node: index, name: "reduction", locals: Vec::new(), kernels: vec![kernel.finish()] };
     Ok(Work::Groups(split(work, if is_wide { DataType::Double } else { DataType::Float })))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::host::nodes::testing::noise;
+    use crate::engine::miopen::nodes::testing::{compare, declined, work};
+    use DataType::{BFloat16, Double, Float, Half, Int8, Int32, Int64, UInt8};
+    use hipdnn_schemas::{Operation, TensorDef, TensorUid};
+
+    fn node(mode: ReductionMode) -> Operation {
+        Operation::Reduction(Reduction { mode, input: TensorUid(0), output: TensorUid(1), is_deterministic: true })
+    }
+
+    fn modes() -> impl Iterator<Item = ReductionMode> {
+        ReductionMode::ALL.iter().copied().filter(|mode| *mode != ReductionMode::Unset)
+    }
+
+    #[test]
+    fn every_mode_is_what_the_host_engine_computes() {
+        // What, extents, strides of the input, extents of the output, strides of the output.
+        type Case<'a> = (&'a str, &'a [i64], &'a [i64], &'a [i64], &'a [i64]);
+        let cases: [Case<'_>; 8] = [
+            ("everything", &[3, 5, 7], &[35, 7, 1], &[1, 1, 1], &[1, 1, 1]),
+            ("rows", &[3, 5, 33], &[165, 33, 1], &[3, 5, 1], &[5, 1, 1]),
+            ("columns", &[9, 5, 7], &[35, 7, 1], &[1, 5, 7], &[35, 7, 1]),
+            ("all but channels, channels last", &[4, 3, 5, 6], &[90, 1, 18, 3], &[1, 3, 1, 1], &[3, 1, 1, 1]),
+            ("the middle", &[4, 33, 5], &[165, 5, 1], &[4, 1, 5], &[5, 5, 1]),
+            ("a slice, to a padded output", &[4, 6, 5], &[400, 30, 2], &[4, 1, 5], &[40, 40, 3]),
+            ("nothing", &[4, 5], &[5, 1], &[4, 5], &[1, 4]),
+            ("one element", &[1, 1], &[1, 1], &[1, 1], &[1, 1]),
+        ];
+        for (mode, (what, dims, strides, to, to_strides)) in modes().flat_map(|mode| cases.map(|case| (mode, case))) {
+            let tensors =
+                vec![TensorDef::new(0, Float, dims).strided(strides), TensorDef::new(1, Float, to).strided(to_strides)];
+            // Zeros among them.
+            let fill = |_, i: usize| if i % 7 == 3 { 0.0 } else { noise(i) * 1.5 };
+            compare(&format!("{mode} of {what}"), node(mode), tensors, fill);
+        }
+    }
+
+    #[test]
+    fn types_differ() {
+        let types = [
+            (Half, Float),
+            (Float, BFloat16),
+            (Double, Double),
+            (Int32, Int32),
+            (Int8, Int32),
+            (UInt8, Half),
+            (Int32, Int8),
+        ];
+        for (mode, (from, to)) in modes().flat_map(|mode| types.map(|types| (mode, types))) {
+            let tensors = vec![TensorDef::new(0, from, &[3, 5]), TensorDef::new(1, to, &[3, 1])];
+            // Products of five stay whole where they are of whole numbers.
+            compare(&format!("{mode} of {from} to {to}"), node(mode), tensors, |_, i| (i * 7 % 5) as f64);
+        }
+    }
+
+    #[test]
+    fn values_that_are_no_numbers_are_seen() {
+        for (what, values) in [
+            ("a NaN", [1.0, f64::NAN, -3.0, 0.0]),
+            ("infinities", [f64::INFINITY, 1.0, f64::NEG_INFINITY, 2.0]),
+            ("minus infinity", [f64::NEG_INFINITY; 4]),
+            ("zeros", [0.0, -0.0, 0.0, 0.0]),
+        ] {
+            for mode in modes() {
+                let tensors = vec![TensorDef::new(0, Float, &[2, 4]), TensorDef::new(1, Float, &[2, 1])];
+                compare(&format!("{mode} of {what}"), node(mode), tensors, |_, i| values[i % 4]);
+            }
+        }
+    }
+
+    #[test]
+    fn few_groups_of_many_members_are_cut() {
+        // Extents of the input and the output, how many kernels there are, and how many groups the first has.
+        type Case<'a> = (&'a [i64], &'a [i64], usize, usize);
+        let cases: [Case<'_>; 6] = [
+            (&[64, 1 << 20], &[64, 1], 2, 64 * 16),
+            (&[1 << 26], &[1], 2, 1024),
+            (&[1, 1 << 17], &[1, 1], 2, 32),
+            (&[16, 3, 256, 256], &[1, 3, 1, 1], 2, 3 * 16 * 16),
+            (&[2048, 1 << 17], &[2048, 1], 1, 2048),
+            (&[1, 1 << 16], &[1, 1], 1, 1),
+        ];
+        for (dims, to, kernels, groups) in cases {
+            let tensors = [TensorDef::new(0, Float, dims), TensorDef::new(1, Float, to)];
+            let work = work(&node(ReductionMode::Add), &tensors);
+            assert_eq!(work.kernels.len(), kernels, "{dims:?}");
+            assert_eq!(work.kernels[0].groups.iter().product::<usize>(), groups, "{dims:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_served_is_declined_by_name() {
+        for (types, compute, want) in [
+            (
+                [Int64, Float],
+                Float,
+                "in (tensor 0) is int64, wanted float, half, bfloat16, double, int32, int8 or uint8",
+            ),
+            ([Float, DataType::Boolean], Float, "out (tensor 1) is boolean, wanted float"),
+            ([Float, Float], Double, "compute_data_type is double, wanted float for operands of these types"),
+            ([Int8, Int32], Int32, "compute_data_type is int32, wanted float for operands of these types"),
+            ([Float, Float], Int64, "compute_data_type is int64, wanted float, half"),
+        ] {
+            let tensors = [TensorDef::new(0, types[0], &[3, 5]), TensorDef::new(1, types[1], &[3, 1])];
+            let reason = declined(&node(ReductionMode::Add), &tensors, compute);
+            assert!(reason.starts_with("node 0 (Reduction)") && reason.contains(want), "{reason}");
+        }
+    }
+}

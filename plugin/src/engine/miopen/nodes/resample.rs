@@ -309,3 +309,6 @@ impl Shape {
         taps.expect("an image has a dimension")
     }
 }
+
+#[cfg(test)]
+mod tests;

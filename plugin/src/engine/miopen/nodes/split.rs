@@ -10,25 +10,36 @@ use super::build::{Body, Combine, Kernel, Value};
 use crate::engine::miopen::group::{At, GroupKernel, GroupWork, Input, Line, Local, Operand, Phase};
 use crate::engine::miopen::kernels::grouped::{Fold, FoldMode};
 
-/// With so many groups there is a block for everybody.
-const ENOUGH_GROUPS: usize = 1024;
+/// Which works are cut into parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// With so many groups nothing is cut.
+    pub(super) groups: usize,
+    /// Up to so many members of a group nothing is cut.
+    pub(super) members: usize,
+    /// Members that a part has at least.
+    pub(super) part: usize,
+}
 
-/// Up to so many members a group is not worth another launch: a block goes through them in some microseconds.
-const FEW_MEMBERS: usize = 64 * 1024;
-
-/// Members that a part has at least: enough for a block of threads to read several each.
-const PART: usize = 4096;
+/// With a thousand groups there is a block for everybody. A block goes through some ten thousand members in the time that
+/// another launch takes. A part has enough members that each thread of its block reads several.
+const LIMITS: Limits = Limits { groups: 1024, members: 64 * 1024, part: 4096 };
 
 /// Splits the kernels that should be; sums of parts are kept in that type.
-pub(super) fn split(mut work: GroupWork, sums: DataType) -> GroupWork {
+pub(super) fn split(work: GroupWork, sums: DataType) -> GroupWork {
+    split_by(work, sums, LIMITS)
+}
+
+pub(super) fn split_by(mut work: GroupWork, sums: DataType, limits: Limits) -> GroupWork {
     let kernels = std::mem::take(&mut work.kernels);
     for kernel in kernels {
         let (groups, members) = (count(&kernel.groups), count(&kernel.members));
-        if groups >= ENOUGH_GROUPS || members <= FEW_MEMBERS {
+        let wanted = limits.groups.div_ceil(groups.max(1)).min(members / limits.part);
+        if groups >= limits.groups || members <= limits.members || wanted < 2 {
             work.kernels.push(kernel);
             continue;
         }
-        let parts = Parts::new(&kernel, ENOUGH_GROUPS.div_ceil(groups.max(1)).min(members / PART));
+        let parts = Parts::new(&kernel, wanted);
         let mut splitter = Splitter { kernel: &kernel, parts, sums, work: &mut work, places: Vec::new() };
         splitter.run();
     }

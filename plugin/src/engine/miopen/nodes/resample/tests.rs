@@ -1,0 +1,245 @@
+//! Pooling and its gradient as the host engine computes them.
+
+use hipdnn_schemas::{DataType, Operation, PaddingMode, ResampleBwd, ResampleFwd, ResampleMode, TensorDef, TensorUid};
+
+use crate::engine::host::nodes::testing::noise;
+use crate::engine::miopen::nodes::testing::{compare, declined};
+use DataType::{BFloat16, Double, Float, Half, Int8, Int32, Int64, UInt8};
+
+/// Extents of the image and of windows, strides, paddings in front and behind, whether a window may hang over the end.
+#[derive(Clone, Copy)]
+struct Case {
+    what: &'static str,
+    x: &'static [i64],
+    window: &'static [i64],
+    stride: &'static [i64],
+    pads: [&'static [i64]; 2],
+    over: bool,
+}
+
+const fn case(
+    what: &'static str,
+    x: &'static [i64],
+    window: &'static [i64],
+    stride: &'static [i64],
+    pads: [&'static [i64]; 2],
+    over: bool,
+) -> Case {
+    Case { what, x, window, stride, pads, over }
+}
+
+const CASES: &[Case] = &[
+    case("2 by 2", &[2, 3, 6, 8], &[2, 2], &[2, 2], [&[0, 0], &[0, 0]], false),
+    case("padded", &[1, 5, 7, 9], &[3, 3], &[2, 2], [&[1, 1], &[1, 1]], false),
+    case("padded on sides that differ", &[2, 2, 5, 6], &[3, 2], &[1, 1], [&[0, 1], &[2, 0]], false),
+    case("gaps", &[1, 2, 9, 11], &[2, 1], &[3, 4], [&[0, 0], &[0, 0]], false),
+    case("all", &[3, 7, 4, 5], &[4, 5], &[1, 1], [&[0, 0], &[0, 0]], false),
+    case("a row", &[2, 3, 30], &[3], &[1], [&[2], &[1]], false),
+    case("over the end", &[1, 2, 6, 7], &[3, 2], &[2, 2], [&[0, 0], &[0, 1]], true),
+    case("three dimensions", &[1, 3, 4, 5, 6], &[2, 3, 2], &[1, 2, 2], [&[1, 0, 1], &[0, 2, 1]], false),
+    case("mostly padding", &[1, 2, 2, 3], &[2, 2], &[1, 1], [&[3, 2], &[2, 4]], false),
+];
+
+const MODES: [(ResampleMode, PaddingMode); 4] = [
+    (ResampleMode::MaxPool, PaddingMode::NegInf),
+    (ResampleMode::MaxPool, PaddingMode::Zero),
+    (ResampleMode::AvgPoolExcludePadding, PaddingMode::Zero),
+    (ResampleMode::AvgPoolIncludePadding, PaddingMode::Zero),
+];
+
+impl Case {
+    fn y(&self) -> Vec<i64> {
+        let extent = |axis: usize| {
+            let room = self.x[2 + axis] + self.pads[0][axis] + self.pads[1][axis] - self.window[axis];
+            let up = if self.over { self.stride[axis] - 1 } else { 0 };
+            (room + up) / self.stride[axis] + 1
+        };
+        self.x[..2].iter().copied().chain((0..self.window.len()).map(extent)).collect()
+    }
+
+    fn forward(&self, (resample_mode, padding_mode): (ResampleMode, PaddingMode), index: bool) -> Operation {
+        Operation::ResampleFwd(ResampleFwd {
+            x: TensorUid(0),
+            y: TensorUid(1),
+            index: index.then_some(TensorUid(2)),
+            pre_padding: self.pads[0].to_vec(),
+            post_padding: self.pads[1].to_vec(),
+            stride: self.stride.to_vec(),
+            window: self.window.to_vec(),
+            resample_mode,
+            padding_mode,
+            generate_index: Some(index),
+        })
+    }
+
+    fn backward(&self, (resample_mode, padding_mode): (ResampleMode, PaddingMode), index: bool) -> Operation {
+        Operation::ResampleBwd(ResampleBwd {
+            dy: TensorUid(1),
+            dx: TensorUid(0),
+            index: index.then_some(TensorUid(2)),
+            pre_padding: self.pads[0].to_vec(),
+            post_padding: self.pads[1].to_vec(),
+            stride: self.stride.to_vec(),
+            window: self.window.to_vec(),
+            resample_mode,
+            padding_mode,
+        })
+    }
+
+    fn tensors(&self, [x, y, index]: [DataType; 3], last: bool) -> Vec<TensorDef> {
+        let tensor = |uid, data_type, dims: &[i64]| {
+            let tensor = TensorDef::new(uid, data_type, dims);
+            if last { tensor.channels_last() } else { tensor }
+        };
+        vec![tensor(0, x, self.x), tensor(1, y, &self.y()), tensor(2, index, &self.y())]
+    }
+
+    /// Places of an image.
+    fn places(&self) -> i64 {
+        self.x[2..].iter().product()
+    }
+}
+
+/// Some are equal, as in images.
+fn image(i: usize) -> f64 {
+    (noise(i) * 8.0).round() / 4.0
+}
+
+#[test]
+fn pooling_is_what_the_host_engine_computes() {
+    for (turn, case) in CASES.iter().enumerate() {
+        for mode in MODES {
+            let is_greatest = mode.0 == ResampleMode::MaxPool;
+            for (types, last, index) in [
+                ([Float, Float, Int32], false, false),
+                ([Half, Float, Int64], true, is_greatest),
+                ([Float, BFloat16, Int32], turn % 2 == 0, is_greatest),
+                ([Double, Double, Int64], false, false),
+            ] {
+                let what = format!("{}, {mode:?}, {types:?}", case.what);
+                compare(&what, case.forward(mode, index), case.tensors(types, last), |_, i| image(i));
+            }
+        }
+    }
+}
+
+#[test]
+fn whole_numbers_are_pooled() {
+    for (from, to) in [(Int8, Int8), (UInt8, UInt8), (Int32, Int32), (Int8, Float)] {
+        for mode in [MODES[0], MODES[1]] {
+            compare(
+                case_name(&CASES[1]),
+                CASES[1].forward(mode, true),
+                CASES[1].tensors([from, to, Int32], false),
+                |_, i| (noise(i) * 60.0 + if from == UInt8 { 61.0 } else { 0.0 }).round(),
+            );
+        }
+    }
+}
+
+fn case_name(case: &Case) -> &'static str {
+    case.what
+}
+
+#[test]
+fn what_is_no_number_has_a_place() {
+    let values: [(&str, fn(usize) -> f64); 3] = [
+        ("a NaN here and there", |i| if i % 11 == 4 { f64::NAN } else { image(i) }),
+        ("minus infinities", |_| f64::NEG_INFINITY),
+        ("infinities", |i| [f64::INFINITY, f64::NEG_INFINITY, 1.0][i % 3]),
+    ];
+    for ((what, value), case) in values.iter().flat_map(|values| CASES.iter().map(move |case| (values, case))) {
+        for mode in [MODES[0], MODES[1]] {
+            let what = format!("{what}, {}, {mode:?}", case.what);
+            let tensors = case.tensors([Float, Float, Int32], false);
+            compare(&what, case.forward(mode, true), tensors, |_, i| value(i));
+        }
+    }
+}
+
+#[test]
+fn gradients_are_what_the_host_engine_computes() {
+    for (turn, case) in CASES.iter().enumerate() {
+        for mode in MODES {
+            let index = mode.0 == ResampleMode::MaxPool;
+            for (types, last) in [([Float, Float, Int32], turn % 2 == 0), ([BFloat16, Half, Int64], turn % 2 == 1)] {
+                // Indices that windows have, and some that they have not.
+                let fill = |uid, i: usize| {
+                    if uid == 2 { (i * 5 % (case.places() as usize + 1)) as f64 - 1.0 } else { noise(i) }
+                };
+                let what = format!("{}, {mode:?}, {types:?}", case.what);
+                compare(&what, case.backward(mode, index), case.tensors(types, last), fill);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_served_is_declined_by_name() {
+    let (plain, padded) = (CASES[0], CASES[1]);
+    let wide = case("", &[1, 1, 8192, 4096], &[1, 1], &[1, 1], [&[0, 0], &[0, 0]], false);
+    let deep = case("", &[1, 1, 2, 2, 2, 2], &[1; 4], &[1; 4], [&[0; 4], &[0; 4]], false);
+    let max = MODES[0];
+    let average = MODES[2];
+    let floats = [Float, Float, Int32];
+    let cases = [
+        (
+            plain.forward((ResampleMode::Bilinear, PaddingMode::Zero), false),
+            plain,
+            floats,
+            Float,
+            "resample_mode is bilinear",
+        ),
+        (
+            plain.backward((ResampleMode::Nearest, PaddingMode::Zero), false),
+            plain,
+            floats,
+            Float,
+            "resample_mode is nearest",
+        ),
+        (
+            padded.forward((ResampleMode::MaxPool, PaddingMode::Unset), false),
+            padded,
+            floats,
+            Float,
+            "wanted neg_inf_pad or zero_pad for padded maxpool",
+        ),
+        (
+            plain.backward(max, false),
+            plain,
+            floats,
+            Float,
+            "index_tensor_uid is absent, wanted the indices of the forward",
+        ),
+        (
+            plain.forward(average, true),
+            plain,
+            floats,
+            Float,
+            "index_tensor_uid is 2, wanted no indices but for maxpool",
+        ),
+        (
+            plain.forward(max, true),
+            plain,
+            [Float, Float, Float],
+            Float,
+            "index (tensor 2) is float, wanted int32 or int64",
+        ),
+        (plain.forward(max, false), plain, [Int64, Float, Int32], Float, "x (tensor 0) is int64, wanted float"),
+        (plain.backward(average, false), plain, [Float, Int64, Int32], Float, "dy (tensor 1) is int64, wanted float"),
+        (
+            plain.forward(average, false),
+            plain,
+            floats,
+            Double,
+            "compute_data_type is double, wanted float for operands",
+        ),
+        (plain.forward(average, false), plain, floats, Int64, "compute_data_type is int64, wanted float"),
+        (deep.forward(max, false), deep, floats, Float, "x (tensor 0) has 6 dimensions, wanted 3 to 5"),
+        (wide.forward(max, true), wide, floats, Float, "to be numbered: wanted at most 16777216"),
+    ];
+    for (operation, case, types, compute, want) in cases {
+        let reason = declined(&operation, &case.tensors(types, false), compute);
+        assert!(reason.starts_with("node 0 (Resample") && reason.contains(want), "{reason}");
+    }
+}
