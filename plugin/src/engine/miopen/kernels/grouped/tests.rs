@@ -3,9 +3,8 @@
 use hipdnn_schemas::PointwiseMode;
 
 use super::*;
-use crate::engine::host::pointwise::Parameters;
 use crate::engine::miopen::gpu::DeviceMemory;
-use crate::engine::miopen::kernels::arguments::MOST_BYTES;
+use crate::engine::miopen::kernels::compile;
 use crate::engine::miopen::kernels::tests::{
     Bench, bench, decode, decoded, defined, encode, encoded, packed, rounded, ulp,
 };
@@ -174,32 +173,61 @@ const MAPPINGS: [Mapping; 7] = [
     Mapping { side: 1, lanes: 1024, lanes_first: true },
 ];
 
-/// Runs the work with every mapping on the values, with narrow and wide indices, and compares all that is written: within so
-/// many units in the last place.
-fn check_all(bench: &Bench, what: &str, work: &Grouped, reads: &[Vec<f64>], writes: &[usize], units: f64) {
-    let encode_all = |values: &[Vec<f64>], elements: &[Element]| -> Vec<Vec<u8>> {
-        values.iter().zip(elements).map(|(values, element)| encoded(*element, values)).collect()
-    };
-    let reads: Vec<Vec<f64>> = reads
-        .iter()
-        .zip(&work.reads)
-        .map(|(values, element)| values.iter().map(|v| decode(*element, &encode(*element, *v))).collect())
-        .collect();
-    let before: Vec<Vec<f64>> = writes.iter().map(|len| vec![77.0; *len]).collect();
+/// What is chosen for the work itself, with narrow and wide indices, and two of [`MAPPINGS`]: other ones for another number.
+fn several(n: usize) -> Vec<Choice> {
+    let mapping = |m: usize, wide| Choice { mapping: Some(MAPPINGS[m % MAPPINGS.len()]), wide };
+    vec![Choice::default(), Choice { mapping: None, wide: true }, mapping(n, false), mapping(n + 3, n % 2 == 1)]
+}
+
+/// One thread for a group, several that are apart, and a block.
+fn some() -> Vec<Choice> {
+    [0, 2, 4].map(|m| Choice { mapping: Some(MAPPINGS[m]), wide: m == 2 }).to_vec()
+}
+
+/// As they are after they have been written as that type.
+fn kept_as(element: Element, values: &[f64]) -> Vec<f64> {
+    values.iter().map(|value| decode(element, &encode(element, *value))).collect()
+}
+
+/// How near results are to be: within so many units in the last place, of what is at least so large.
+#[derive(Clone, Copy)]
+struct Near {
+    units: f64,
+    scale: f64,
+}
+
+const EXACT: Near = Near { units: 0.0, scale: 0.0 };
+
+/// Runs the work in different ways on the values, and compares all of the buffers it writes, whose lengths these are.
+fn check(
+    bench: &Bench,
+    what: &str,
+    work: &Grouped,
+    choices: &[Choice],
+    reads: &[Vec<f64>],
+    lens: &[usize],
+    near: Near,
+) {
+    let reads: Vec<_> = reads.iter().zip(&work.reads).map(|(values, element)| kept_as(*element, values)).collect();
+    // Places that nothing is written to keep this.
+    let before: Vec<_> =
+        lens.iter().zip(&work.writes).map(|(len, element)| kept_as(*element, &vec![1.0; *len])).collect();
     let want = evaluate(work, &reads, &before, &[]);
-    let (source, target) = (encode_all(&reads, &work.reads), encode_all(&before, &work.writes));
-    let mut choices: Vec<Choice> = vec![Choice::default()];
-    choices.extend(MAPPINGS.iter().map(|mapping| Choice { mapping: Some(*mapping), wide: false }));
-    choices.extend([0, 2, 4].map(|m| Choice { mapping: Some(MAPPINGS[m]), wide: true }));
+    let bytes = |values: &[Vec<f64>], elements: &[Element]| {
+        values.iter().zip(elements).map(|(values, element)| encoded(*element, values)).collect::<Vec<_>>()
+    };
+    let (source, target) = (bytes(&reads, &work.reads), bytes(&before, &work.writes));
     for choice in choices {
-        let got = bench.group(work, choice, &source, &target);
+        let got = bench.group(work, *choice, &source, &target);
         for (t, (got, want)) in got.iter().zip(&want).enumerate() {
             let element = work.writes[t];
-            for (i, (got, want)) in decoded(element, got).iter().zip(want).enumerate() {
-                let want = decode(element, &encode(element, *want));
-                let bound = units * ulp(element, want);
-                let same = *got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= bound;
-                assert!(same, "{what}, {choice:?}: element {i} of tensor {t} is {got}, wanted {want}");
+            for (i, (got, want)) in decoded(element, got).iter().zip(kept_as(element, want)).enumerate() {
+                // What is computed has many more digits than the shorter types.
+                let (units, scale) =
+                    if element.bytes() == 2 { (near.units.min(1.0), 0.01) } else { (near.units, near.scale) };
+                let near = (got - want).abs() <= units * ulp(element, want.abs().max(scale));
+                let same = *got == want || (got.is_nan() && want.is_nan()) || near;
+                assert!(same, "{what}, {choice:?}: element {i} of tensor {t} is {got:e}, wanted {want:e}");
             }
         }
     }
@@ -210,25 +238,738 @@ fn small(len: usize, seed: usize) -> Vec<f64> {
     (0..len).map(|i| ((i * (2 * seed + 3) * 7 + i / 11 + seed) % 15) as f64 - 7.0).collect()
 }
 
-/// A fold over tensor 0, whose result goes to tensor 0.
-fn reduction(groups: &[usize], members: &[usize], strides: &[i64], mode: FoldMode, types: [Element; 2]) -> Grouped {
+/// Numbers of which even long products are exact.
+fn tame(len: usize) -> Vec<f64> {
+    (0..len).map(|i| if i % 97 == 5 { 2.0 } else { [1.0, -1.0, 1.0][i % 3] }).collect()
+}
+
+/// Every fold at once of tensor 0, products of tensor 1, both of those strides; results go to six tensors. The place of the
+/// greatest is made of the members' indices.
+fn folds(groups: &[usize], members: &[usize], strides: &[i64], from: Element, to: Element) -> Grouped {
+    let mut inputs = vec![read(0, strides), read(1, strides), Input::Literal(16.0), Input::Literal(0.0)];
+    let mut program: Vec<Op> = Vec::new();
+    let mut at = 3;
+    for l in 0..members.len() {
+        inputs.push(Input::Index { axis: groups.len() + l });
+    }
+    for l in 0..members.len() {
+        // at · 16 + index
+        let next = inputs.len() + program.len();
+        program.push(Op::pointwise(PointwiseMode::Mul, &[at, 2]));
+        program.push(Op::pointwise(PointwiseMode::Add, &[next, 4 + l]));
+        at = next + 1;
+    }
+    let mode = |mode: FoldMode, slot: usize| Fold { mode, slot };
+    let folds = vec![
+        mode(FoldMode::Sum, 0),
+        mode(FoldMode::Product, 1),
+        mode(FoldMode::Least, 0),
+        mode(FoldMode::Greatest, 0),
+        mode(FoldMode::FirstGreatest { at }, 0),
+    ];
     let loops = [packed(groups), vec![0; members.len()]].concat();
+    let stores = (0..6).map(|k| store(k, k, &loops)).collect();
     Grouped {
         groups: groups.to_vec(),
         members: members.to_vec(),
-        reads: vec![types[0]],
-        writes: vec![types[1]],
+        reads: vec![from; 2],
+        writes: vec![to; 6],
         phases: vec![
-            Phase::Fold { inputs: vec![read(0, strides)], program: vec![], folds: vec![Fold { mode, slot: 0 }] },
-            Phase::Once { inputs: vec![], program: vec![], keep: vec![], stores: vec![store(0, 0, &loops)] },
+            Phase::Fold { inputs, program, folds },
+            Phase::Once { inputs: vec![], program: vec![], keep: vec![], stores },
+        ],
+    }
+}
+
+/// Elements from the first to the last one that loops of those strides reach.
+fn span(extents: &[usize], strides: &[i64]) -> usize {
+    extents.iter().zip(strides).map(|(extent, stride)| (*extent - 1) * stride.unsigned_abs() as usize).sum::<usize>()
+        + 1
+}
+
+#[test]
+fn every_fold_over_any_layout_gives_its_definition() {
+    let Some(bench) = bench("every_fold_over_any_layout_gives_its_definition") else { return };
+    // (what, groups, members, strides)
+    let cases: &[(&str, &[usize], &[usize], &[i64])] = &[
+        ("rows", &[5], &[70], &[70, 1]),
+        ("columns", &[67], &[45], &[1, 67]),
+        ("padded rows, backwards", &[9], &[33], &[-40, -1]),
+        ("channels", &[3], &[4, 35], &[35, 105, 1]),
+        ("channels last", &[70], &[3, 11], &[1, 770, 70]),
+        ("everything", &[], &[2, 300], &[300, 1]),
+        ("one member", &[300], &[1], &[1, 5]),
+        ("no loop over members", &[3, 50], &[], &[50, 1]),
+        ("neither", &[], &[], &[]),
+        ("members against the order of memory", &[4], &[6, 5, 7], &[210, 1, 6, 30]),
+        ("three loops with gaps", &[2, 3], &[3, 4, 5], &[1000, 400, 130, 24, 2]),
+        ("the same for all groups", &[3, 4], &[20], &[0, 0, 1]),
+        ("groups that repeat", &[5, 3], &[40], &[40, 0, 1]),
+        ("members that repeat", &[6], &[5, 9], &[9, 0, 1]),
+        ("loops of one", &[1, 7, 1], &[1, 9, 1], &[5, 9, 3, 0, 1, 8]),
+        ("groups between members", &[5, 3], &[7, 4], &[4, 140, 20, 1]),
+    ];
+    for (n, (what, groups, members, strides)) in cases.iter().enumerate() {
+        let mut work = folds(groups, members, strides, Element::F32, Element::F32);
+        let extents = [*groups, members].concat();
+        let len = span(&extents, strides);
+        // Negative strides go back from the end.
+        if strides.iter().any(|stride| *stride < 0) {
+            let Phase::Fold { inputs, .. } = &mut work.phases[0] else { unreachable!("the first phase is a fold") };
+            for input in inputs {
+                if let Input::Tensor { access, .. } = input {
+                    access.offset = len as i64 - 1;
+                }
+            }
+        }
+        let total = groups.iter().product::<usize>();
+        check(&bench, what, &work, &several(n), &[small(len, 3), tame(len)], &[total; 6], EXACT);
+    }
+}
+
+#[test]
+fn every_type_is_folded() {
+    let Some(bench) = bench("every_type_is_folded") else { return };
+    for element in Element::ALL {
+        for (groups, members, strides) in [(&[5], &[40], &[40, 1]), (&[40], &[13], &[1, 40])] {
+            let work = folds(groups, members, strides, *element, *element);
+            check(&bench, &format!("{element:?}"), &work, &some(), &[small(600, 3), tame(600)], &[groups[0]; 6], EXACT);
+        }
+    }
+}
+
+/// A dimension of a tensor in which window element `k` of output `o` is at `o · stride + k - pad`.
+struct Window {
+    extent: usize,
+    window: usize,
+    stride: i64,
+    pad: i64,
+}
+
+impl Window {
+    fn outputs(&self) -> usize {
+        (self.extent + 2 * self.pad as usize - self.window) / self.stride as usize + 1
+    }
+}
+
+/// Average and greatest, with its place in the image, of the windows of `[2, 3, h, w]`: groups over outputs, members over
+/// window elements. Padding is left out of the average.
+fn pooling(h: &Window, w: &Window, channels_last: bool, element: Element) -> Grouped {
+    let groups = [2, 3, h.outputs(), w.outputs()];
+    let strides = |h: i64, w: i64| if channels_last { [h * w * 3, 1, w * 3, 3] } else { [h * w * 3, h * w, w, 1] };
+    let (image, output) = (strides(h.extent as i64, w.extent as i64), strides(groups[2] as i64, groups[3] as i64));
+    let bound = |at: usize, window: &Window, stride: i64| {
+        let mut steps = vec![0; 6];
+        (steps[2 + at], steps[4 + at]) = (window.stride, 1);
+        Bound { offset: -window.pad, steps, divisor: 1, extent: window.extent as u64, stride }
+    };
+    let access = |strides: [i64; 4]| Access {
+        offset: 0,
+        strides: vec![strides[0], strides[1], 0, 0, 0, 0],
+        bounds: vec![bound(0, h, strides[2]), bound(1, w, strides[3])],
+    };
+    let tensor = |outside| Input::Tensor { tensor: 0, access: access(image), outside };
+    let literal = |value: usize| Input::Literal(value as f64);
+    let axis = |axis| Input::Index { axis };
+    let inputs = vec![
+        tensor(0.0),
+        tensor(f64::NEG_INFINITY),
+        Input::Inside(access([0; 4])),
+        axis(2),
+        axis(3),
+        axis(4),
+        axis(5),
+        literal(h.stride as usize),
+        literal(w.stride as usize),
+        literal(h.pad as usize),
+        literal(w.pad as usize),
+        literal(w.extent),
+    ];
+    use PointwiseMode::{Add, Mul, Sub};
+    // (oh · sh + kh - ph) · w + ow · sw + kw - pw
+    let program = [
+        (Mul, 3, 7),
+        (Add, 12, 5),
+        (Sub, 13, 9),
+        (Mul, 14, 11),
+        (Mul, 4, 8),
+        (Add, 16, 6),
+        (Sub, 17, 10),
+        (Add, 15, 18),
+    ];
+    let folds = [(FoldMode::Sum, 0), (FoldMode::FirstGreatest { at: 19 }, 1), (FoldMode::Sum, 2)];
+    let output = [&output[..], &[0, 0]].concat();
+    Grouped {
+        groups: groups.to_vec(),
+        members: vec![h.window, w.window],
+        reads: vec![element],
+        writes: vec![element, element, Element::I32],
+        phases: vec![
+            Phase::Fold {
+                inputs,
+                program: program.iter().map(|(mode, a, b)| Op::pointwise(*mode, &[*a, *b])).collect(),
+                folds: folds.map(|(mode, slot)| Fold { mode, slot }).to_vec(),
+            },
+            Phase::Once {
+                inputs: vec![],
+                program: vec![Op::pointwise(PointwiseMode::Div, &[0, 3])],
+                keep: vec![],
+                stores: vec![store(4, 0, &output), store(1, 1, &output), store(2, 2, &output)],
+            },
         ],
     }
 }
 
 #[test]
-fn reductions_smoke() {
-    let Some(bench) = bench("reductions_smoke") else { return };
-    let work = reduction(&[5], &[70], &[70, 1], FoldMode::Sum, [Element::F32, Element::F32]);
-    println!("{}", generate(&work, Choice::default()).unwrap().unwrap().source.text);
-    check_all(&bench, "rows", &work, &[small(350, 1)], &[5], 0.0);
+fn windows_are_read_within_bounds() {
+    let Some(bench) = bench("windows_are_read_within_bounds") else { return };
+    let window = |extent, window, stride, pad| Window { extent, window, stride, pad };
+    let cases = [
+        ("3 by 3, padded", window(9, 3, 2, 1), window(8, 3, 1, 1)),
+        ("2 by 2, no padding", window(8, 2, 2, 0), window(10, 2, 2, 0)),
+        ("1 by 4 with much padding", window(5, 1, 1, 0), window(6, 4, 3, 3)),
+        ("all of it", window(7, 7, 1, 0), window(7, 7, 1, 0)),
+        ("larger than the image", window(3, 5, 1, 1), window(20, 6, 5, 2)),
+    ];
+    for (n, (what, h, w)) in cases.iter().enumerate() {
+        for channels_last in [false, true] {
+            // Beside the first: kept as f64 for the sake of the second type, and as whole numbers.
+            for element in if n == 0 { &[Element::F32, Element::I32, Element::U8][..] } else { &[Element::F32] } {
+                let work = pooling(h, w, channels_last, *element);
+                let (image, output) = (6 * h.extent * w.extent, 6 * h.outputs() * w.outputs());
+                let what = format!("{what}, {element:?}, channels last: {channels_last}");
+                let choices = &several(n)[..if n == 0 { 4 } else { 2 }];
+                check(&bench, &what, &work, choices, &[small(image, 2)], &[output; 3], Near { units: 0.5, scale: 0.0 });
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_are_gathered_through_divided_bounds() {
+    let Some(bench) = bench("gradients_are_gathered_through_divided_bounds") else { return };
+    for (n, (stride, pad, window, extent)) in
+        [(2, 1, 3, 9), (3, 0, 2, 11), (1, 2, 5, 6), (5, 4, 9, 23)].into_iter().enumerate()
+    {
+        let outputs = (extent + 2 * pad - window) / stride + 1;
+        // Place i of the image is element k of the window of output (i + pad - k) / stride.
+        let bound = |stride_of| Bound {
+            offset: pad as i64,
+            steps: vec![0, 1, -1],
+            divisor: stride as u64,
+            extent: outputs as u64,
+            stride: stride_of,
+        };
+        let access =
+            |offset, strides: [i64; 3], bound| Access { offset, strides: strides.to_vec(), bounds: vec![bound] };
+        let gradient = access(3, [outputs as i64, 0, 0], bound(1));
+        let work = Grouped {
+            groups: vec![4, extent],
+            members: vec![window],
+            reads: vec![Element::F32],
+            writes: vec![Element::F32; 2],
+            phases: vec![
+                Phase::Fold {
+                    inputs: vec![
+                        Input::Tensor { tensor: 0, access: gradient.clone(), outside: 0.5 },
+                        Input::Inside(gradient),
+                    ],
+                    program: vec![],
+                    folds: [0, 1].map(|slot| Fold { mode: FoldMode::Sum, slot }).to_vec(),
+                },
+                Phase::Once {
+                    inputs: vec![],
+                    program: vec![],
+                    keep: vec![],
+                    stores: [0, 1].map(|k| store(k, k, &[extent as i64, 1, 0])).to_vec(),
+                },
+            ],
+        };
+        let what = format!("stride {stride}, padding {pad}, window {window}");
+        check(&bench, &what, &work, &several(n), &[small(4 * outputs + 3, 1)], &[4 * extent; 2], EXACT);
+    }
+}
+
+fn op(mode: PointwiseMode, operands: &[usize]) -> Op {
+    Op::pointwise(mode, operands)
+}
+
+/// exp(x - greatest) / Σ exp(x - greatest), from tensor 0 to tensor 0.
+fn softmax(groups: &[usize], members: &[usize], strides: &[i64], element: Element) -> Grouped {
+    use PointwiseMode::{Div, Exp, Sub};
+    let shifted = vec![op(Sub, &[1, 0]), op(Exp, &[2])];
+    Grouped {
+        groups: groups.to_vec(),
+        members: members.to_vec(),
+        reads: vec![element],
+        writes: vec![element],
+        phases: vec![
+            Phase::Fold {
+                inputs: vec![read(0, strides)],
+                program: vec![],
+                folds: vec![Fold { mode: FoldMode::Greatest, slot: 0 }],
+            },
+            Phase::Fold {
+                inputs: vec![read(0, strides)],
+                program: shifted,
+                folds: vec![Fold { mode: FoldMode::Sum, slot: 3 }],
+            },
+            Phase::Each {
+                inputs: vec![read(0, strides)],
+                program: vec![op(Sub, &[2, 0]), op(Exp, &[3]), op(Div, &[4, 1])],
+                stores: vec![store(5, 0, strides)],
+            },
+        ],
+    }
+}
+
+/// Layer norm of tensor 0 with scale and bias of each member in tensors 1 and 2, and ε an argument; to tensor 0, mean and
+/// 1/√(variance + ε) to 1 and 2.
+fn layer_norm(groups: &[usize], members: &[usize], strides: &[i64], element: Element) -> Grouped {
+    use PointwiseMode::{Add, Div, Mul, Rsqrt, Sub};
+    let count = members.iter().product::<usize>() as f64;
+    let affine = [vec![0; groups.len()], packed(members)].concat();
+    let statistics = [packed(groups), vec![0; members.len()]].concat();
+    Grouped {
+        groups: groups.to_vec(),
+        members: members.to_vec(),
+        reads: vec![element, Element::F32, Element::F32],
+        writes: vec![element, Element::F32, Element::F32],
+        phases: vec![
+            Phase::Fold {
+                inputs: vec![read(0, strides)],
+                program: vec![],
+                folds: vec![Fold { mode: FoldMode::Sum, slot: 0 }],
+            },
+            // 1: mean
+            Phase::Once {
+                inputs: vec![Input::Literal(count)],
+                program: vec![op(Div, &[0, 1])],
+                keep: vec![2],
+                stores: vec![store(2, 1, &statistics)],
+            },
+            // 2: Σ (x - mean)²
+            Phase::Fold {
+                inputs: vec![read(0, strides)],
+                program: vec![op(Sub, &[2, 1]), op(Mul, &[3, 3])],
+                folds: vec![Fold { mode: FoldMode::Sum, slot: 4 }],
+            },
+            // 3: 1/√(variance + ε)
+            Phase::Once {
+                inputs: vec![Input::Literal(count), Input::Scalar(1e-3)],
+                program: vec![op(Div, &[2, 3]), op(Add, &[5, 4]), op(Rsqrt, &[6])],
+                keep: vec![7],
+                stores: vec![store(7, 2, &statistics)],
+            },
+            Phase::Each {
+                inputs: vec![read(0, strides), read(1, &affine), read(2, &affine)],
+                program: vec![op(Sub, &[4, 1]), op(Mul, &[7, 3]), op(Mul, &[8, 5]), op(Add, &[9, 6])],
+                stores: vec![store(10, 0, strides)],
+            },
+        ],
+    }
+}
+
+/// Numbers between -2 and 2 without a pattern.
+fn mixed(len: usize, seed: u64) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f64 / f64::from(1 << 22) - 2.0
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+#[test]
+fn normalisations_are_one_kernel() {
+    let Some(bench) = bench("normalisations_are_one_kernel") else { return };
+    // (what, groups, members, strides)
+    let cases: &[(&str, &[usize], &[usize], &[i64])] = &[
+        ("rows", &[6], &[77], &[77, 1]),
+        ("columns", &[66], &[40], &[1, 66]),
+        ("channels", &[5], &[3, 50], &[50, 250, 1]),
+        ("rows in pieces", &[2, 3], &[5, 9], &[900, 5, 15, 100]),
+    ];
+    for (n, (what, groups, members, strides)) in cases.iter().enumerate() {
+        let extents = [*groups, members].concat();
+        let (len, outer, inner) = (span(&extents, strides), groups.iter().product(), members.iter().product());
+        for element in [Element::F32, Element::F16, Element::BF16, Element::F64] {
+            let what = format!("{what} of {element:?}");
+            let choices = if element == Element::F32 { several(n) } else { some()[n % 3..][..1].to_vec() };
+            let work = softmax(groups, members, strides, element);
+            check(
+                &bench,
+                &format!("softmax, {what}"),
+                &work,
+                &choices,
+                &[mixed(len, 1)],
+                &[len],
+                Near { units: 8.0, scale: 0.0 },
+            );
+            let work = layer_norm(groups, members, strides, element);
+            let reads = [mixed(len, 2), mixed(inner, 3), vec![3.0; inner]];
+            check(
+                &bench,
+                &format!("layer norm, {what}"),
+                &work,
+                &choices,
+                &reads,
+                &[len, outer, outer],
+                Near { units: 8.0, scale: 4.0 },
+            );
+        }
+    }
+}
+
+/// A fold of tensor 0 to tensor 0.
+fn reduction(groups: usize, members: usize, strides: [i64; 2], mode: FoldMode, element: Element) -> Grouped {
+    let at = if let FoldMode::FirstGreatest { at } = mode { at } else { 0 };
+    Grouped {
+        groups: vec![groups],
+        members: vec![members],
+        reads: vec![element],
+        writes: vec![element; 2],
+        phases: vec![
+            Phase::Fold {
+                inputs: vec![read(0, &strides), Input::Index { axis: 1 }],
+                program: vec![],
+                folds: vec![Fold { mode, slot: 0 }, Fold { mode: FoldMode::Greatest, slot: at }],
+            },
+            Phase::Once {
+                inputs: vec![],
+                program: vec![],
+                keep: vec![],
+                stores: vec![store(0, 0, &[1, 0]), store(1, 1, &[1, 0])],
+            },
+        ],
+    }
+}
+
+#[test]
+fn what_is_no_number_and_what_is_infinite_is_found_first() {
+    let Some(bench) = bench("what_is_no_number_and_what_is_infinite_is_found_first") else { return };
+    let (inf, nan) = (f64::INFINITY, f64::NAN);
+    let rows: &[&[(usize, f64)]] = &[
+        &[],
+        &[(7, nan)],
+        &[(30, nan), (3, nan), (2, inf)],
+        &[(9, inf), (40, inf)],
+        &[(0, -inf)],
+        &[(39, nan)],
+        &[(20, inf), (21, -inf)],
+    ];
+    let mut values = mixed(40 * (rows.len() + 3), 9);
+    for (row, places) in rows.iter().enumerate() {
+        for (place, value) in *places {
+            values[40 * row + place.min(&39)] = *value;
+        }
+    }
+    // Nothing but the least of all; nothing but no numbers; equal ones.
+    for (row, value) in [(rows.len(), -inf), (rows.len() + 1, nan), (rows.len() + 2, 3.0)] {
+        values[40 * row..40 * (row + 1)].fill(value);
+    }
+    let groups = rows.len() + 3;
+    let near = Near { units: 1.0, scale: 4.0 };
+    for element in [Element::F32, Element::F64, Element::F16] {
+        for mode in [FoldMode::FirstGreatest { at: 1 }, FoldMode::Greatest, FoldMode::Least, FoldMode::Sum] {
+            let what = format!("{mode:?} of {element:?}");
+            let choices = if element == Element::F32 { several(3) } else { some() };
+            let work = reduction(groups, 40, [40, 1], mode, element);
+            check(&bench, &what, &work, &choices, &[values.clone()], &[groups; 2], near);
+        }
+    }
+}
+
+#[test]
+fn equal_whole_numbers_are_told_apart_and_sums_saturate() {
+    let Some(bench) = bench("equal_whole_numbers_are_told_apart_and_sums_saturate") else { return };
+    let one = 1i64 << 53;
+    let rows: [[i64; 4]; 5] = [
+        [one, one + 1, one + 1, 5],
+        [i64::MIN; 4],
+        [i64::MAX, 1, 0, -2],
+        [i64::MIN, 0, -1, 3],
+        [-3, 3, 1 << 31, 1 << 32],
+    ];
+    let bytes: Vec<u8> = rows.iter().flatten().flat_map(|v| v.to_le_bytes()).collect();
+    let whole = |bytes: &[u8]| -> Vec<i64> {
+        bytes.chunks(8).map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap())).collect()
+    };
+    // One thread for each group: the order is that of the members.
+    let choice = Choice { mapping: Some(MAPPINGS[0]), wide: false };
+    type Function = fn(&[i64; 4]) -> [i64; 2];
+    let cases: [(FoldMode, Function); 4] = [
+        (FoldMode::Sum, |row| [row.iter().fold(0, |a: i64, b| a.saturating_add(*b)), *row.iter().max().unwrap()]),
+        (FoldMode::Product, |row| [row.iter().fold(1, |a: i64, b| a.saturating_mul(*b)), *row.iter().max().unwrap()]),
+        (FoldMode::Least, |row| [*row.iter().min().unwrap(), *row.iter().max().unwrap()]),
+        (FoldMode::FirstGreatest { at: 1 }, |row| {
+            let most = row.iter().max().unwrap();
+            [*most, row.iter().position(|v| v == most).unwrap() as i64]
+        }),
+    ];
+    for (mode, want) in cases {
+        let work = reduction(5, 4, [4, 1], mode.clone(), Element::I64);
+        assert!(generate(&work, choice).unwrap().unwrap().source.text.contains("typedef long real"));
+        let got = bench.group(&work, choice, std::slice::from_ref(&bytes), &[vec![0; 40], vec![0; 40]]);
+        let want: Vec<_> = rows.iter().map(want).collect();
+        for t in 0..2 {
+            assert_eq!(whole(&got[t]), want.iter().map(|pair| pair[t]).collect::<Vec<_>>(), "{mode:?}, tensor {t}");
+        }
+    }
+}
+
+#[test]
+fn long_sums_are_as_good_as_short_ones() {
+    let Some(bench) = bench("long_sums_are_as_good_as_short_ones") else { return };
+    const LEN: usize = 100_000;
+    for element in [Element::F32, Element::F64] {
+        // All of one sign, so that what is rounded off adds up; then a large one on top.
+        let mut values: Vec<f64> = mixed(LEN, 4).iter().map(|v| rounded(element, v.abs() + 0.1)).collect();
+        values[3] = 1e5;
+        // In parts, so that the sum that is wanted is exact to the last digits of f64.
+        let parts = values.iter().map(|v| (v * 1048576.0).floor());
+        let rest = values.iter().map(|v| v - (v * 1048576.0).floor() / 1048576.0);
+        let want = rounded(element, parts.sum::<f64>() / 1048576.0 + rest.sum::<f64>());
+        for mapping in [None, Some(MAPPINGS[0]), Some(MAPPINGS[4]), Some(MAPPINGS[6])] {
+            let work = reduction(1, LEN, [0, 1], FoldMode::Sum, element);
+            let before = vec![encoded(element, &[0.0]); 2];
+            let got = bench.group(&work, Choice { mapping, wide: false }, &[encoded(element, &values)], &before);
+            let got = decoded(element, &got[0])[0];
+            let units = (got - want).abs() / ulp(element, want);
+            assert!(units <= 1.0, "{mapping:?} of {element:?}: {got}, wanted {want}: {units} units");
+        }
+    }
+}
+
+#[test]
+fn more_groups_than_blocks_are_gone_through() {
+    let Some(bench) = bench("more_groups_than_blocks_are_gone_through") else { return };
+    // A block for each group, and more of them than are launched.
+    const GROUPS: usize = (1 << 14) + 700;
+    let work = reduction(GROUPS, 3, [3, 1], FoldMode::FirstGreatest { at: 1 }, Element::F32);
+    let choices = [Choice { mapping: Some(Mapping { side: 1, lanes: 4, lanes_first: true }), wide: false }];
+    check(&bench, "a block for each", &work, &choices, &[small(3 * GROUPS, 1)], &[GROUPS; 2], EXACT);
+}
+
+#[test]
+fn elements_may_be_written_where_they_are_read() {
+    let Some(bench) = bench("elements_may_be_written_where_they_are_read") else { return };
+    for (groups, members, strides) in [(vec![6], vec![77], vec![77, 1]), (vec![66], vec![50], vec![1, 66])] {
+        // Means, which a phase of its own adds to: in place too.
+        let mut work = layer_norm(&groups, &members, &strides, Element::F32);
+        let Phase::Once { inputs, program, keep, .. } = &mut work.phases[1] else { unreachable!("that of the mean") };
+        inputs.push(Input::Tensor { tensor: 3, access: at(0, &[1, 0]), outside: 0.0 });
+        program[0] = op(PointwiseMode::Div, &[0, 1]);
+        program.push(op(PointwiseMode::Add, &[3, 2]));
+        keep[0] = 4;
+        let Phase::Once { stores, .. } = &mut work.phases[1] else { unreachable!("that of the mean") };
+        stores[0].slot = 4;
+        work.reads.push(Element::F32);
+        let (len, outer, inner) = (groups[0] * members[0], groups[0], members[0]);
+        let reads = [mixed(len, 2), mixed(inner, 3), mixed(inner, 4), mixed(outer, 5)];
+        let reads: Vec<_> = reads.iter().map(|values| kept_as(Element::F32, values)).collect();
+        let want = evaluate(&work, &reads, &[vec![0.0; len], vec![0.0; outer], vec![0.0; outer]], &[]);
+        for choice in several(2).into_iter().chain(some()) {
+            let kernel = prepare_as(&bench.device, &work, &bench.store, choice).unwrap();
+            let _entered = bench.device.enter().unwrap();
+            let memory = |values: &[f64]| {
+                let bytes = encoded(Element::F32, values);
+                let memory = DeviceMemory::new(bench.device.gpu(), bytes.len()).unwrap();
+                memory.write(0, &bytes, &bench.stream).unwrap();
+                memory
+            };
+            let memory: Vec<_> = reads.iter().map(|values| memory(values)).chain([memory(&vec![0.0; outer])]).collect();
+            let address = |m: usize| memory[m].address();
+            let (sources, targets) =
+                ([0, 1, 2, 3].map(|m| address(m).cast_const()), [address(0), address(3), address(4)]);
+            // SAFETY: the buffers have the elements of the work, and are read after the kernel.
+            unsafe { kernel.launch_with(bench.stream.raw().cast(), &sources, &targets, &[]) }.unwrap();
+            for (m, want) in [0, 3, 4].into_iter().zip(&want) {
+                let mut bytes = vec![0; memory[m].bytes()];
+                memory[m].read(0, &mut bytes, &bench.stream).unwrap();
+                for (i, (got, want)) in decoded(Element::F32, &bytes).iter().zip(want).enumerate() {
+                    let near = (got - want).abs() <= 8.0 * ulp(Element::F32, 4.0);
+                    assert!(near, "{choice:?}: element {i} of buffer {m} is {got}, wanted {want}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn one_kernel_serves_many_shapes_and_scalars() {
+    let Some(bench) = bench("one_kernel_serves_many_shapes_and_scalars") else { return };
+    use PointwiseMode::{Add, Mul};
+    // Σ (x · a) + b, then y = x · c + that; two scalars in the first phase, one in the second.
+    let work = |groups: usize, members: usize| Grouped {
+        groups: vec![groups],
+        members: vec![members],
+        reads: vec![Element::F32],
+        writes: vec![Element::F32],
+        phases: vec![
+            Phase::Fold {
+                inputs: vec![read(0, &[members as i64, 1]), Input::Scalar(2.0), Input::Scalar(-1.0)],
+                program: vec![op(Mul, &[0, 1]), op(Add, &[3, 2])],
+                folds: vec![Fold { mode: FoldMode::Sum, slot: 4 }],
+            },
+            Phase::Each {
+                inputs: vec![Input::Scalar(3.0), read(0, &[members as i64, 1])],
+                program: vec![op(Mul, &[1, 2]), op(Add, &[3, 0])],
+                stores: vec![store(4, 0, &[members as i64, 1])],
+            },
+        ],
+    };
+    let mut functions = Vec::new();
+    for (groups, members) in [(7, 100), (3, 70), (40, 127)] {
+        let work = work(groups, members);
+        let kernel = prepare(&bench.device, &work, &bench.store).unwrap();
+        let values = small(groups * members, 5);
+        for scalars in [&[][..], &[1.0, 4.0, -2.0]] {
+            let want = evaluate(&work, &[values.clone()], &[vec![0.0; values.len()]], scalars);
+            let bytes = encoded(Element::F32, &values);
+            let got = bench.launch_group(&kernel, &[bytes.clone()], &[bytes], scalars);
+            assert_eq!(decoded(Element::F32, &got[0]), want[0], "{groups} by {members}, {scalars:?}");
+        }
+        functions.push(kernel.kernel.as_ref().unwrap().compiled.function());
+    }
+    assert!(functions[0] == functions[1] || functions[0] == functions[2], "code objects serve many shapes");
+
+    let kernel = prepare(&bench.device, &work(3, 4), &bench.store).unwrap();
+    let null = std::ptr::null_mut();
+    // SAFETY: nothing is launched.
+    let errors = unsafe {
+        let stream = bench.stream.raw().cast();
+        [
+            kernel.launch_with(stream, &[], &[null], &[]),
+            kernel.launch_with(stream, &[null], &[null, null], &[]),
+            kernel.launch_with(stream, &[null], &[null], &[1.0]),
+        ]
+    };
+    for (error, want) in errors.into_iter().zip([
+        "the kernel reads 1 tensors and writes 1, came 0 and 1",
+        "the kernel reads 1 tensors and writes 1, came 1 and 2",
+        "the kernel has 3 scalars, came 1",
+    ]) {
+        assert_eq!(error.unwrap_err().to_string(), want);
+    }
+}
+
+#[test]
+fn no_members_leave_what_folds_begin_with() {
+    let Some(bench) = bench("no_members_leave_what_folds_begin_with") else { return };
+    for members in [&[0][..], &[3, 0, 2]] {
+        let strides = vec![1; 1 + members.len()];
+        let work = folds(&[5], members, &strides, Element::F32, Element::F32);
+        check(&bench, "folds", &work, &several(0), &[vec![1.0], vec![1.0]], &[5; 6], EXACT);
+    }
+    let work = folds(&[5], &[0], &[1, 1], Element::I32, Element::I32);
+    check(&bench, "of whole numbers", &work, &some(), &[vec![1.0], vec![1.0]], &[5; 6], EXACT);
+    // Nothing is written for no members, and nothing is launched for no groups.
+    let work = softmax(&[5], &[0], &[1, 1], Element::F32);
+    check(&bench, "each", &work, &several(0), &[vec![1.0]], &[9], EXACT);
+    let kernel = prepare(&bench.device, &softmax(&[5, 0], &[7], &[7, 7, 1], Element::F32), &bench.store).unwrap();
+    let null = std::ptr::null_mut();
+    // SAFETY: there is no element to read or write.
+    unsafe { kernel.launch_with(bench.stream.raw().cast(), &[null], &[null], &[]) }.unwrap();
+    assert_eq!(kernel.describe(), "nothing to do");
+}
+
+#[test]
+fn kernels_compile_for_other_devices_too() {
+    let Some(bench) = bench("kernels_compile_for_other_devices_too") else { return };
+    let work = folds(&[3], &[4, 35], &[35, 105, 1], Element::F16, Element::F16);
+    let text = |wide| generate(&work, Choice { mapping: None, wide }).unwrap().unwrap().source.text;
+    // With waves of 64 and of 32.
+    for (arch, wide) in [("gfx906", false), ("gfx942", true), ("gfx1030", true), ("gfx1201", false)] {
+        let code = compile::compile(bench.device.gpu(), arch, &text(wide)).unwrap();
+        assert!(code.starts_with(b"\x7fELF"), "{arch}");
+    }
+}
+
+#[test]
+fn work_that_makes_no_sense_is_refused_with_a_reason() {
+    let with = |change: fn(&mut Grouped)| {
+        let mut work = pooling(
+            &Window { extent: 9, window: 3, stride: 2, pad: 1 },
+            &Window { extent: 8, window: 2, stride: 2, pad: 0 },
+            false,
+            Element::F32,
+        );
+        change(&mut work);
+        work
+    };
+    fn fold(work: &mut Grouped) -> (&mut Vec<Input>, &mut Vec<Op>, &mut Vec<Fold>) {
+        let Phase::Fold { inputs, program, folds } = &mut work.phases[0] else { panic!("the first phase is a fold") };
+        (inputs, program, folds)
+    }
+    fn access(work: &mut Grouped) -> &mut Access {
+        let Input::Tensor { access, .. } = &mut fold(work).0[0] else { panic!("the first input is a tensor") };
+        access
+    }
+    fn once(work: &mut Grouped) -> (&mut Vec<Input>, &mut Vec<usize>, &mut Vec<Store>) {
+        let Phase::Once { inputs, keep, stores, .. } = &mut work.phases[1] else { panic!("the second runs once") };
+        (inputs, keep, stores)
+    }
+    assert!(generate(&with(|_| {}), Choice::default()).is_ok());
+    for (work, want) in [
+        (with(|work| work.phases.clear()), "a kernel over groups has at least one phase"),
+        (with(|work| work.reads.clear()), "phase 0 of a kernel over groups: input 0 reads tensor 0, but there are 0"),
+        (
+            with(|work| access(work).strides.truncate(5)),
+            "phase 0 of a kernel over groups: input 0 has 5 strides for 6 loops",
+        ),
+        (with(|work| access(work).bounds[1].steps.push(1)), "input 0 has a bound of 7 steps for 6 loops"),
+        (with(|work| access(work).bounds[0].divisor = 0), "input 0 has a bound of divisor 0"),
+        (with(|work| fold(work).0[3] = Input::Index { axis: 6 }), "input 3 is the index of loop 6, but there are 6"),
+        (
+            with(|work| once(work).0.push(Input::Index { axis: 4 })),
+            "phase 1 of a kernel over groups: input 0 is the index of loop 4, but this runs once for all members",
+        ),
+        (with(|work| fold(work).2[0].slot = 20), "its result is slot 20, but there are 20"),
+        (
+            with(|work| fold(work).2[1].mode = FoldMode::FirstGreatest { at: 99 }),
+            "its result is slot 99, but there are 20",
+        ),
+        (with(|work| once(work).1.push(5)), "its result is slot 5, but there are 5"),
+        (with(|work| once(work).2[0].slot = 7), "its result is slot 7, but there are 5"),
+        (with(|work| work.writes.truncate(2)), "store 2 writes tensor 2, but there are 2"),
+        (
+            with(|work| {
+                let bounds = access(work).bounds.clone();
+                once(work).2[0].access.bounds = bounds;
+            }),
+            "store 0 has bounds",
+        ),
+        (with(|work| once(work).2[1].access.strides[2] = 0), "store 1 writes 5 elements in one place along loop 2"),
+        (
+            with(|work| fold(work).1[0] = op(PointwiseMode::Mul, &[3, 12])),
+            "operation 0 reads slot 12, which comes after it: there are 12",
+        ),
+        (with(|work| fold(work).1[0] = op(PointwiseMode::Mul, &[3])), "mul takes 2 operands, operation 0 has 1"),
+        (with(|work| work.groups[0] = usize::MAX), "would reach further than addresses do"),
+        (with(|work| work.members[0] = usize::MAX), "would reach further than addresses do"),
+        (with(|work| access(work).offset = i64::MIN), "would reach further than addresses do"),
+        (with(|work| access(work).strides[0] = i64::MIN), "would reach further than addresses do"),
+        (with(|work| access(work).bounds[0].extent = u64::MAX), "would reach further than addresses do"),
+        (
+            with(|work| {
+                let sum = fold(work).2[0].clone();
+                *fold(work).2 = vec![sum; 40];
+                work.members = vec![100, 100];
+            }),
+            "a block shares at most 65536 bytes, what is combined here would take 81920",
+        ),
+        (
+            with(|work| {
+                let literal = fold(work).0[7].clone();
+                fold(work).0.extend((0..1000).map(|i| if i % 2 == 0 { Input::Scalar(0.0) } else { literal.clone() }));
+                fold(work).0.extend((0..1000).map(|_| Input::Scalar(0.0)));
+                fold(work).1.clear();
+            }),
+            "a kernel has at most 4096 bytes of arguments, this one would have ",
+        ),
+    ] {
+        let error = generate(&work, Choice::default()).err().unwrap_or_else(|| panic!("wanted: {want}"));
+        assert!(error.to_string().contains(want), "{error}, wanted: {want}");
+    }
 }
