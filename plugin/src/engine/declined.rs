@@ -34,6 +34,14 @@ pub enum Declined {
         /// Which node.
         node: NodeLabel,
     },
+    /// A node of a kind that another engine of this plugin has.
+    #[error("{node}: the engine does not have this operation: {engine} or another plugin takes it")]
+    OtherEngine {
+        /// Which node.
+        node: NodeLabel,
+        /// The engine that has it.
+        engine: &'static str,
+    },
     /// A pointwise mode that the engine does not have.
     #[error("{node}: the engine does not have the mode {mode}")]
     Mode {

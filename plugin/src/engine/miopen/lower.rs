@@ -12,7 +12,7 @@ use super::group::GroupWork;
 use super::kernels::Op;
 use super::nodes::{self, check_digits};
 use crate::engine::checks::{check_compute_type, check_graph, check_size, check_softplus, check_type};
-use crate::engine::host::pointwise::Parameters;
+use crate::engine::host::{applicability, pointwise::Parameters};
 use crate::engine::{Declined, NodeLabel, TensorLabel};
 
 /// The operations that the engine has, by the names of their attribute tables.
@@ -151,7 +151,13 @@ pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
             Operation::Reduction(n) => nodes::reduction::lower(graph, index, n),
             Operation::ResampleFwd(n) => nodes::resample::forward(graph, index, n),
             Operation::ResampleBwd(n) => nodes::resample::backward(graph, index, n),
-            _ => Err(Declined::Operation { node: NodeLabel::of(graph, index) }),
+            other => {
+                let node = NodeLabel::of(graph, index);
+                Err(match applicability::OPERATIONS.contains(&other.kind()) {
+                    true => Declined::OtherEngine { node, engine: "HOST_RS_ENGINE" },
+                    false => Declined::Operation { node },
+                })
+            }
         })
         .collect()
 }
@@ -360,6 +366,17 @@ mod tests {
         let mut matmul = GraphBuilder::new("case").compute(DataType::Float);
         let [a, b, c] = [0, 1, 2].map(|uid| matmul.tensor(TensorDef::new(uid, DataType::Float, &[4, 4])));
         matmul.node("product", Operation::Matmul(hipdnn_schemas::Matmul { a, b, c }));
+        let mut custom = GraphBuilder::new("case").compute(DataType::Float);
+        let [a, b] = [0, 1].map(|uid| custom.tensor(TensorDef::new(uid, DataType::Float, &[4])));
+        custom.node(
+            "",
+            Operation::CustomOp(hipdnn_schemas::CustomOp {
+                custom_op_id: "mine".to_string(),
+                inputs: vec![a],
+                outputs: vec![b],
+                data: Vec::new(),
+            }),
+        );
         for (graph, want) in [
             (override_shapes, "override shapes"),
             (compute, "compute_data_type is half, wanted float"),
@@ -367,7 +384,11 @@ mod tests {
             (double, "compute_data_type is double, wanted float for operands of these types"),
             (ragged, "tensor 0 is ragged"),
             (integer, "out_0 (tensor 1) is int4, wanted float, half, bfloat16, double"),
-            (matmul, "node 0 (Matmul \"product\"): the engine does not have this operation"),
+            (
+                matmul,
+                "node 0 (Matmul \"product\"): the engine does not have this operation: HOST_RS_ENGINE or another plugin",
+            ),
+            (custom, "node 0 (CustomOp): the engine does not have this operation"),
         ] {
             let declined = lower(&graph.build().unwrap()).unwrap_err().to_string();
             assert!(declined.contains(want), "{declined}, wanted {want}");
