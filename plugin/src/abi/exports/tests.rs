@@ -73,7 +73,8 @@ fn a_graph_goes_all_the_way() {
             hipdnnEnginePluginGetApplicableEngineIds(handle, &graph, ids.as_mut_ptr(), ids.len() as u32, &mut count),
             OK
         );
-        assert_eq!((count, ids[0]), (1, host_id()));
+        // Beside a GPU it is not alone, and comes last.
+        assert_eq!(ids[..count as usize].last(), Some(&host_id()));
 
         let mut details = ConstData { ptr: null(), size: 0 };
         assert_eq!(hipdnnEnginePluginGetEngineDetails(handle, host_id(), &graph, &mut details), OK);
@@ -227,7 +228,7 @@ fn odd_graphs_have_no_engines_and_wrong_arguments_are_errors() {
         assert_eq!(hipdnnEnginePluginGetApplicableEngineIds(handle, &graph, null_mut(), 1, &mut count), BAD);
         assert_eq!(hipdnnEnginePluginGetApplicableEngineIds(handle, &graph, null_mut(), 0, null_mut()), BAD);
         assert_eq!(hipdnnEnginePluginGetApplicableEngineIds(handle, &graph, null_mut(), 0, &mut count), OK);
-        assert_eq!(count, 1);
+        assert!(count >= 1, "{count}");
         assert_eq!(hipdnnEnginePluginGetEngineDetails(handle, 5, &graph, &mut details), BAD);
         assert_eq!(hipdnnEnginePluginGetEngineDetails(handle, host_id(), &graph, null_mut()), BAD);
         assert_eq!(hipdnnEnginePluginDestroyEngineDetails(handle, null_mut()), BAD);
