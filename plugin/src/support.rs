@@ -1,5 +1,7 @@
 //! `SUPPORT.md`, made by asking the code that decides: every cell is a small graph that was put to the engine.
 
+mod nodes;
+
 use std::fmt::Write;
 
 use hipdnn_schemas::{
@@ -16,6 +18,7 @@ pub fn support_markdown() -> String {
     operations(&mut page);
     convolutions(&mut page);
     pointwise(&mut page);
+    nodes::nodes(&mut page);
     page.push_str(FUSING);
     page
 }
@@ -321,9 +324,12 @@ so far) and its own result is as large and of type float, half or bfloat16, it i
 activations, abs and neg; add, sub and mul with any operand that broadcasts; div, max and min with a scalar fixed in the
 graph; and x · sigmoid(x) as two nodes. Everything else is a step of its own, with its operands in the workspace.
 
-MIOPEN_RS_ENGINE: pointwise nodes whose results between them are virtual, as large as the last one's, and of type float,
-half or bfloat16 become one kernel, whatever their modes. A convolution before such a kernel writes its result to where the
-kernel's goes, if that has the same type and a layout that MIOpen takes, and is changed there.
+MIOPEN_RS_ENGINE: pointwise nodes, and batch normalisations by given statistics, whose results between them are virtual, as
+large as the last one's, and of type float, half or bfloat16 become one kernel, whatever their modes. A convolution before
+such a kernel writes its result to where the kernel's goes, if that has the same type and a layout that MIOpen takes, and is
+changed there. A normalisation, a reduction or pooling is one kernel, or several where few groups have many elements or gradients
+sum in two directions; pointwise nodes and reductions around it become part of it where they go through the same groups, so
+that a softmax that a graph spells out is one kernel.
 ";
 
 #[cfg(test)]
