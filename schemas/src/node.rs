@@ -337,6 +337,55 @@ pub struct Sdpa {
     pub implementation: AttentionImplementation,
 }
 
+impl Sdpa {
+    /// Attention with nothing optional.
+    pub fn new(q: TensorUid, k: TensorUid, v: TensorUid, o: TensorUid) -> Sdpa {
+        Sdpa {
+            q,
+            k,
+            v,
+            o,
+            attn_mask: None,
+            scale: None,
+            seq_len_q: None,
+            seq_len_kv: None,
+            seed: None,
+            offset: None,
+            dropout_mask: None,
+            dropout_scale: None,
+            page_table_k: None,
+            page_table_v: None,
+            block_mask: None,
+            sink_token: None,
+            descale_q: None,
+            descale_k: None,
+            descale_v: None,
+            descale_s: None,
+            scale_s: None,
+            scale_o: None,
+            stats: None,
+            max: None,
+            sum_exp: None,
+            rng_dump: None,
+            amax_s: None,
+            amax_o: None,
+            generate_stats: None,
+            alibi_mask: false,
+            padding_mask: false,
+            causal_mask: false,
+            causal_mask_bottom_right: false,
+            dropout_probability: None,
+            attn_scale_value: None,
+            left_bound: None,
+            right_bound: None,
+            max_seq_len_kv: None,
+            diagonal_alignment: DiagonalAlignment::TopLeft,
+            mma_core_mode: DataType::Unset,
+            implementation: AttentionImplementation::Auto,
+        }
+    }
+}
+
 /// Gradients of scaled dot-product attention. `d_o` is the wire's `do`.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
@@ -369,6 +418,42 @@ pub struct SdpaBackward {
     pub left_bound: Option<i64>,
     pub right_bound: Option<i64>,
     pub diagonal_alignment: DiagonalAlignment,
+}
+
+impl SdpaBackward {
+    /// Gradients `[dq, dk, dv]` of attention, from `[q, k, v, o, d_o, stats]` and nothing optional.
+    pub fn new([q, k, v, o, d_o, stats]: [TensorUid; 6], [dq, dk, dv]: [TensorUid; 3]) -> SdpaBackward {
+        SdpaBackward {
+            q,
+            k,
+            v,
+            o,
+            d_o,
+            stats,
+            dq,
+            dk,
+            dv,
+            scale: None,
+            attn_mask: None,
+            seq_len_q: None,
+            seq_len_kv: None,
+            seed: None,
+            offset: None,
+            dropout_mask: None,
+            dropout_scale: None,
+            dropout_scale_inv: None,
+            dbias: None,
+            alibi_mask: false,
+            padding_mask: false,
+            causal_mask: false,
+            causal_mask_bottom_right: false,
+            dropout_probability: None,
+            attn_scale_value: None,
+            left_bound: None,
+            right_bound: None,
+            diagonal_alignment: DiagonalAlignment::TopLeft,
+        }
+    }
 }
 
 /// An operation that only the plugin named in its id knows.

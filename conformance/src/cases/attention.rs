@@ -1,6 +1,6 @@
 //! Attention.
 
-use hipdnn_schemas::{AttentionImplementation, DataType, DiagonalAlignment, Operation, Sdpa};
+use hipdnn_schemas::{DataType, Operation, Sdpa, TensorUid};
 use serde::Deserialize;
 
 use super::net::Net;
@@ -80,48 +80,6 @@ impl Table {
 }
 
 /// Attention without anything optional; the output is still to come.
-pub(crate) fn empty(q: hipdnn_schemas::TensorUid, k: hipdnn_schemas::TensorUid, v: hipdnn_schemas::TensorUid) -> Sdpa {
-    Sdpa {
-        q,
-        k,
-        v,
-        o: q,
-        attn_mask: None,
-        scale: None,
-        seq_len_q: None,
-        seq_len_kv: None,
-        seed: None,
-        offset: None,
-        dropout_mask: None,
-        dropout_scale: None,
-        page_table_k: None,
-        page_table_v: None,
-        block_mask: None,
-        sink_token: None,
-        descale_q: None,
-        descale_k: None,
-        descale_v: None,
-        descale_s: None,
-        scale_s: None,
-        scale_o: None,
-        stats: None,
-        max: None,
-        sum_exp: None,
-        rng_dump: None,
-        amax_s: None,
-        amax_o: None,
-        generate_stats: None,
-        alibi_mask: false,
-        padding_mask: false,
-        causal_mask: false,
-        causal_mask_bottom_right: false,
-        dropout_probability: None,
-        attn_scale_value: None,
-        left_bound: None,
-        right_bound: None,
-        max_seq_len_kv: None,
-        diagonal_alignment: DiagonalAlignment::TopLeft,
-        mma_core_mode: DataType::Unset,
-        implementation: AttentionImplementation::Auto,
-    }
+pub(crate) fn empty(q: TensorUid, k: TensorUid, v: TensorUid) -> Sdpa {
+    Sdpa::new(q, k, v, q)
 }

@@ -23,7 +23,7 @@ use super::{NodeKernel, NodeWork, Recipe};
 use crate::engine::checks::{check_compute_type, check_type};
 use crate::engine::host::applicability::Work;
 use crate::engine::host::isa::Isa;
-use crate::engine::host::pointwise::{Code, Storage, code};
+use crate::engine::host::pointwise::{Storage, code};
 use crate::engine::host::threads::Pool;
 use crate::engine::{Declined, NodeLabel, TensorLabel};
 
@@ -479,6 +479,7 @@ impl DequantizeKernel {
 mod tests {
     use super::*;
     use crate::engine::host::nodes::testing::{Bench, noise, unit};
+    use crate::engine::host::pointwise::Code;
     use DataType::{
         BFloat16, Boolean, Float, Fp4E2M1, Fp6E2M3, Fp6E3M2, Fp8E4M3, Fp8E4M3Fnuz, Fp8E5M2, Fp8E8M0, Half, Int8, Int32,
         UInt8,

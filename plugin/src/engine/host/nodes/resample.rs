@@ -15,10 +15,14 @@ use crate::engine::Declined;
 use crate::engine::host::applicability::Work;
 use crate::engine::host::blueprint::{lift, lift_spatial};
 use crate::engine::host::pointwise::Storage;
+use crate::engine::host::threads::Pool;
 use crate::engine::nodes::pooling::{self, Mode};
 
 /// Places that are worked on together.
 const LANES: usize = 128;
+
+/// Elements below which waking another thread costs more than it saves.
+const PER_UNIT: usize = 16 * 1024;
 
 /// Looks at pooling.
 ///
@@ -134,6 +138,35 @@ impl Pooling {
             // A window wholly outside sums nothing: whatever it is divided by gives 0.
             Mode::Average { zeros: false } => self.taps(axis, at).0.len().max(1) as f64,
         }
+    }
+
+    /// Calls `f` with the first place and the number of lanes that follow it, along the channels or the last dimension,
+    /// until all places of images of these extents are done. A place costs as much as `taps` elements.
+    fn walk(&self, pool: &Pool, extents: [usize; 3], taps: usize, f: impl Fn([usize; 5], usize) + Sync) {
+        let [depth, height, width] = extents;
+        let along_channels = self.along_channels();
+        let channels = if along_channels { 1 } else { self.channels };
+        let rows = self.batch * channels * depth * height;
+        let of_row = width * (self.channels / channels) * taps;
+        let group = (PER_UNIT / of_row.max(1)).max(1);
+        pool.run(rows.div_ceil(group), &|unit| {
+            for row in unit * group..((unit + 1) * group).min(rows) {
+                let (h, rest) = (row % height, row / height);
+                let (d, rest) = (rest % depth, rest / depth);
+                let (c, n) = (rest % channels, rest / channels);
+                if along_channels {
+                    for w in 0..width {
+                        for c in (0..self.channels).step_by(LANES) {
+                            f([n, c, d, h, w], LANES.min(self.channels - c));
+                        }
+                    }
+                } else {
+                    for w in (0..width).step_by(LANES) {
+                        f([n, c, d, h, w], LANES.min(width - w));
+                    }
+                }
+            }
+        });
     }
 
     /// Whether vectors run along the channels.

@@ -23,7 +23,7 @@ mod multiply;
 
 use std::sync::Arc;
 
-use hipdnn_schemas::{DataType, DiagonalAlignment, Graph, Sdpa, TensorUid};
+use hipdnn_schemas::{DataType, DiagonalAlignment, Graph, Sdpa, SdpaBackward, TensorUid};
 
 use super::NodeWork;
 use crate::engine::checks::{check_compute_type, check_type};
@@ -191,8 +191,29 @@ impl Attention {
     }
 }
 
-/// The attributes of forward and backward nodes that mean the same.
-struct Common {
+/// Declares [`Common`] with the conversions from the nodes that have its fields.
+macro_rules! common {
+    ($($field:ident: $type:ty,)+) => {
+        /// The attributes of forward and backward nodes that mean the same.
+        struct Common {
+            $($field: $type,)+
+        }
+
+        impl From<&Sdpa> for Common {
+            fn from(node: &Sdpa) -> Common {
+                Common { $($field: node.$field),+ }
+            }
+        }
+
+        impl From<&SdpaBackward> for Common {
+            fn from(node: &SdpaBackward) -> Common {
+                Common { $($field: node.$field),+ }
+            }
+        }
+    };
+}
+
+common! {
     q: TensorUid,
     k: TensorUid,
     v: TensorUid,
@@ -416,24 +437,7 @@ pub fn lower(graph: &Graph, index: usize, node: &Sdpa) -> Result<Work, Declined>
     if node.generate_stats == Some(true) && node.stats.is_none() {
         return Err(lowering.attribute("generate_stats", true, "a tensor stats with it"));
     }
-    let attention = lowering.attention(&Common {
-        q: node.q,
-        k: node.k,
-        v: node.v,
-        attn_mask: node.attn_mask,
-        scale: node.scale,
-        seq_len_q: node.seq_len_q,
-        seq_len_kv: node.seq_len_kv,
-        alibi_mask: node.alibi_mask,
-        padding_mask: node.padding_mask,
-        causal_mask: node.causal_mask,
-        causal_mask_bottom_right: node.causal_mask_bottom_right,
-        dropout_probability: node.dropout_probability,
-        attn_scale_value: node.attn_scale_value,
-        left_bound: node.left_bound,
-        right_bound: node.right_bound,
-        diagonal_alignment: node.diagonal_alignment,
-    })?;
+    let attention = lowering.attention(&node.into())?;
     let each = [attention.batch, attention.heads, attention.queries];
     let statistic = |role, uid: Option<TensorUid>| uid.map(|uid| lowering.statistic(role, uid, each)).transpose();
     let recipe = forward::Forward {
@@ -466,53 +470,11 @@ pub(crate) mod tests {
     use super::*;
     use crate::engine::host::nodes::testing::{Bench, noise, unit};
     use DataType::{BFloat16, Double, Float, Half, Int32, Int64};
-    use hipdnn_schemas::{AttentionImplementation, Operation, TensorDef, TensorValue};
+    use hipdnn_schemas::{Operation, TensorDef, TensorValue};
 
     /// A forward node of the tensors 0 to 3, without anything else.
-    pub(crate) fn plain() -> Sdpa {
-        Sdpa {
-            q: TensorUid(0),
-            k: TensorUid(1),
-            v: TensorUid(2),
-            o: TensorUid(3),
-            attn_mask: None,
-            scale: None,
-            seq_len_q: None,
-            seq_len_kv: None,
-            seed: None,
-            offset: None,
-            dropout_mask: None,
-            dropout_scale: None,
-            page_table_k: None,
-            page_table_v: None,
-            block_mask: None,
-            sink_token: None,
-            descale_q: None,
-            descale_k: None,
-            descale_v: None,
-            descale_s: None,
-            scale_s: None,
-            scale_o: None,
-            stats: None,
-            max: None,
-            sum_exp: None,
-            rng_dump: None,
-            amax_s: None,
-            amax_o: None,
-            generate_stats: None,
-            alibi_mask: false,
-            padding_mask: false,
-            causal_mask: false,
-            causal_mask_bottom_right: false,
-            dropout_probability: None,
-            attn_scale_value: None,
-            left_bound: None,
-            right_bound: None,
-            max_seq_len_kv: None,
-            diagonal_alignment: DiagonalAlignment::TopLeft,
-            mma_core_mode: DataType::Unset,
-            implementation: AttentionImplementation::Auto,
-        }
+    fn plain() -> Sdpa {
+        Sdpa::new(TensorUid(0), TensorUid(1), TensorUid(2), TensorUid(3))
     }
 
     /// Sizes of a problem.

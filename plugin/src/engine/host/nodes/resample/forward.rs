@@ -34,30 +34,13 @@ impl NodeKernel for Kernel {
         let pooling = &self.0;
         let addresses = Addresses { x: inputs[0], y: outputs[0], index: outputs[1] };
         let addresses = &addresses;
-        let [depth, height, width] = pooling.output;
-        let channels = if pooling.along_channels() { 1 } else { pooling.channels };
-        let rows = pooling.batch * channels * depth * height;
-        let taps: usize = (0..3).map(|axis| pooling.window[axis].min(pooling.input[axis])).product();
-        let of_row = width * (pooling.channels / channels) * taps;
-        let group = (16 * 1024 / of_row.max(1)).max(1);
-        pool.run(rows.div_ceil(group), &|unit| {
-            for row in unit * group..((unit + 1) * group).min(rows) {
-                let (h, rest) = (row % height, row / height);
-                let (d, rest) = (rest % depth, rest / depth);
-                let (c, n) = (rest % channels, rest / channels);
-                if pooling.along_channels() {
-                    for w in 0..width {
-                        for c in (0..pooling.channels).step_by(LANES) {
-                            let lanes = LANES.min(pooling.channels - c);
-                            // SAFETY: the places are the output's, for which the caller answers.
-                            unsafe { self.channels(addresses, [n, c, d, h, w], lanes) };
-                        }
-                    }
-                } else {
-                    for w in (0..width).step_by(LANES) {
-                        // SAFETY: as above.
-                        unsafe { self.places(addresses, [n, c, d, h, w], LANES.min(width - w)) };
-                    }
+        let taps = (0..3).map(|axis| pooling.window[axis].min(pooling.input[axis])).product();
+        pooling.walk(pool, pooling.output, taps, |at, lanes| {
+            // SAFETY: the places are the output's, for which the caller answers, and no other thread has them.
+            unsafe {
+                match pooling.along_channels() {
+                    true => self.channels(addresses, at, lanes),
+                    false => self.places(addresses, at, lanes),
                 }
             }
         });

@@ -11,7 +11,7 @@ use hipdnn_schemas::{Graph, SdpaBackward};
 
 use super::forward::{BLOCK, Masking, Part, load_columns, load_rows, places};
 use super::multiply::{Gradient, Multiply, ROWS};
-use super::{Attention, Common, Lowering, Operand, Sight};
+use super::{Attention, Lowering, Operand, Sight};
 use crate::engine::Declined;
 use crate::engine::host::applicability::Work;
 use crate::engine::host::isa::{Isa, MAX_LANES};
@@ -32,24 +32,7 @@ pub fn lower(graph: &Graph, index: usize, node: &SdpaBackward) -> Result<Work, D
         ("dropout_scale_inv_tensor_uid", node.dropout_scale_inv),
         ("dbias_tensor_uid", node.dbias),
     ])?;
-    let attention = lowering.attention(&Common {
-        q: node.q,
-        k: node.k,
-        v: node.v,
-        attn_mask: node.attn_mask,
-        scale: node.scale,
-        seq_len_q: node.seq_len_q,
-        seq_len_kv: node.seq_len_kv,
-        alibi_mask: node.alibi_mask,
-        padding_mask: node.padding_mask,
-        causal_mask: node.causal_mask,
-        causal_mask_bottom_right: node.causal_mask_bottom_right,
-        dropout_probability: node.dropout_probability,
-        attn_scale_value: node.attn_scale_value,
-        left_bound: node.left_bound,
-        right_bound: node.right_bound,
-        diagonal_alignment: node.diagonal_alignment,
-    })?;
+    let attention = lowering.attention(&node.into())?;
     if attention.share_k != attention.share_v {
         let heads = attention.heads / attention.share_k;
         return Err(lowering.shape("v", node.v, format!("the {heads} heads of k")));
@@ -552,39 +535,10 @@ mod tests {
     use crate::engine::host::nodes::sdpa::tests::{Problem, Sizes, rows_first};
     use crate::engine::host::nodes::testing::{Bench, noise, unit};
     use DataType::{BFloat16, Float, Half, Int32};
-    use hipdnn_schemas::{DataType, DiagonalAlignment, Operation, TensorDef, TensorUid};
+    use hipdnn_schemas::{DataType, Operation, TensorDef, TensorUid};
 
     fn plain() -> SdpaBackward {
-        SdpaBackward {
-            q: TensorUid(0),
-            k: TensorUid(1),
-            v: TensorUid(2),
-            o: TensorUid(3),
-            d_o: TensorUid(4),
-            stats: TensorUid(5),
-            dq: TensorUid(6),
-            dk: TensorUid(7),
-            dv: TensorUid(8),
-            scale: None,
-            attn_mask: None,
-            seq_len_q: None,
-            seq_len_kv: None,
-            seed: None,
-            offset: None,
-            dropout_mask: None,
-            dropout_scale: None,
-            dropout_scale_inv: None,
-            dbias: None,
-            alibi_mask: false,
-            padding_mask: false,
-            causal_mask: false,
-            causal_mask_bottom_right: false,
-            dropout_probability: None,
-            attn_scale_value: None,
-            left_bound: None,
-            right_bound: None,
-            diagonal_alignment: DiagonalAlignment::TopLeft,
-        }
+        SdpaBackward::new([0, 1, 2, 3, 4, 5].map(TensorUid), [6, 7, 8].map(TensorUid))
     }
 
     /// What, sizes, a change of the node, what is seen.
