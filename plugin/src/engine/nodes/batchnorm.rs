@@ -34,6 +34,14 @@ fn begin<'g>(
     Ok(reader)
 }
 
+/// Declines statistics that are shared with other devices.
+fn alone(reader: &Reader<'_>, peers: &[TensorUid]) -> Result<(), Declined> {
+    match peers.first() {
+        Some(peer) => Err(reader.attribute("peer_stats_tensor_uid", peer, "none")),
+        None => Ok(()),
+    }
+}
+
 fn per_channel(axis: usize) -> bool {
     axis == CHANNELS
 }
@@ -83,9 +91,7 @@ pub fn inference_with_variance(
 /// Why engines do not take it.
 pub fn training(graph: &Graph, index: usize, node: &Batchnorm) -> Result<Normalization, Declined> {
     let mut reader = begin(graph, index, "batch normalisation in training", Task::Forward, node.x)?;
-    if let Some(peer) = node.peer_stats.first() {
-        return Err(reader.attribute("peer_stats_tensor_uid", peer, "none"));
-    }
+    alone(&reader, &node.peer_stats)?;
     reader.input(Slot::Scale, "scale", node.scale, per_channel)?;
     reader.input(Slot::Bias, "bias", node.bias, per_channel)?;
     reader.node().epsilon = reader.scalar("epsilon", node.epsilon)?;
@@ -131,22 +137,11 @@ pub fn training(graph: &Graph, index: usize, node: &Batchnorm) -> Result<Normali
 /// Why engines do not take it.
 pub fn backward(graph: &Graph, index: usize, node: &BatchnormBackward) -> Result<Normalization, Declined> {
     let mut reader = begin(graph, index, "gradient of batch normalisation", Task::Backward, node.x)?;
-    if let Some(peer) = node.peer_stats.first() {
-        return Err(reader.attribute("peer_stats_tensor_uid", peer, "none"));
-    }
+    alone(&reader, &node.peer_stats)?;
     reader.input(Slot::Dy, "dy", node.dy, everywhere)?;
     reader.input(Slot::Scale, "scale", node.scale, per_channel)?;
     reader.node().epsilon = Scalar::Fixed(EPSILON);
-    match (node.mean, node.inv_variance) {
-        (None, None) => {}
-        (Some(mean), Some(inv_variance)) => {
-            reader.node().given = true;
-            reader.input(Slot::Mean, "mean", mean, per_channel)?;
-            reader.input(Slot::Inverse, "inv_variance", inv_variance, per_channel)?;
-        }
-        (Some(mean), None) => return Err(reader.attribute("mean_tensor_uid", mean, "inv_variance as well")),
-        (None, Some(inv)) => return Err(reader.attribute("inv_variance_tensor_uid", inv, "mean as well")),
-    }
+    reader.statistics(node.mean, node.inv_variance, per_channel)?;
     reader.output(Slot::Out, "dx", node.dx, everywhere)?;
     reader.output(Slot::Dscale, "dscale", node.dscale, per_channel)?;
     reader.output(Slot::Dbias, "dbias", node.dbias, per_channel)?;

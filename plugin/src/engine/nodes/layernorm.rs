@@ -46,18 +46,11 @@ pub fn backward(graph: &Graph, index: usize, node: &LayernormBackward) -> Result
     let mut reader = Reader::new(graph, index, name, Task::Backward, node.x, |axis| axis >= first)?;
     reader.input(Slot::Dy, "dy", node.dy, |_| true)?;
     reader.input(Slot::Scale, "scale", node.scale, |axis| axis >= first)?;
-    match (node.mean, node.inv_variance, node.epsilon) {
-        (Some(mean), Some(inv_variance), _) => {
-            reader.node().given = true;
-            reader.input(Slot::Mean, "mean", mean, |axis| axis < first)?;
-            reader.input(Slot::Inverse, "inv_variance", inv_variance, |axis| axis < first)?;
-        }
-        (Some(mean), None, _) => return Err(reader.attribute("mean_tensor_uid", mean, "inv_variance as well")),
-        (None, Some(inv), _) => return Err(reader.attribute("inv_variance_tensor_uid", inv, "mean as well")),
-        (None, None, Some(epsilon)) => reader.node().epsilon = reader.scalar("epsilon", epsilon)?,
-        (None, None, None) => {
+    if !reader.statistics(node.mean, node.inv_variance, |axis| axis < first)? {
+        let Some(epsilon) = node.epsilon else {
             return Err(reader.attribute("epsilon_tensor_uid", "null", "a tensor, as no statistics are given"));
-        }
+        };
+        reader.node().epsilon = reader.scalar("epsilon", epsilon)?;
     }
     reader.output(Slot::Out, "dx", node.dx, |_| true)?;
     reader.output(Slot::Dscale, "dscale", node.dscale, |axis| axis >= first)?;

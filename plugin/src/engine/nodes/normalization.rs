@@ -208,6 +208,26 @@ impl<'g> Reader<'g> {
         Ok(())
     }
 
+    /// Adds statistics that are given, mean and inverse deviation together; whether they are.
+    pub(super) fn statistics(
+        &mut self,
+        mean: Option<TensorUid>,
+        inv_variance: Option<TensorUid>,
+        along: impl Fn(usize) -> bool,
+    ) -> Result<bool, Declined> {
+        match (mean, inv_variance) {
+            (None, None) => return Ok(false),
+            (Some(mean), Some(inv_variance)) => {
+                self.input(Slot::Mean, "mean", mean, &along)?;
+                self.input(Slot::Inverse, "inv_variance", inv_variance, &along)?;
+            }
+            (Some(mean), None) => return Err(self.attribute("mean_tensor_uid", mean, "inv_variance as well")),
+            (None, Some(inv)) => return Err(self.attribute("inv_variance_tensor_uid", inv, "mean as well")),
+        }
+        self.node.given = true;
+        Ok(true)
+    }
+
     /// A scalar: epsilon or the momentum.
     pub(super) fn scalar(&self, role: &'static str, uid: TensorUid) -> Result<Scalar, Declined> {
         check_type(self.graph, self.index, role, uid, SCALARS)?;
