@@ -891,25 +891,25 @@ fn chains_over_tensors_of_any_layout_are_one_kernel() {
 }
 
 /// Numbers that are the same in every run.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     /// One below `n`.
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % n
     }
 
-    fn one_in(&mut self, n: usize) -> bool {
+    pub(super) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(super) fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 
     /// Strides of a tensor of these extents that lies in any order, with or without gaps.
-    fn strides(&mut self, dims: &[usize]) -> Vec<i64> {
+    pub(super) fn strides(&mut self, dims: &[usize]) -> Vec<i64> {
         let mut order: Vec<usize> = (0..dims.len()).collect();
         for i in (1..order.len()).rev() {
             // Mostly as it is.

@@ -12,7 +12,14 @@ pub(super) fn limits(numbers: Numbers) -> &'static str {
     match numbers {
         // The prelude of whole numbers has them.
         Numbers::Whole => "",
-        Numbers::Single | Numbers::Double => "#define MOST real(__builtin_inf())\n#define LEAST (-MOST)\n",
+        Numbers::Single => "#define MOST real(__builtin_inf())\n#define LEAST (-MOST)\n",
+        // Clang 22 moves zero instead of ±∞ to a pair of scalar registers (where all members have the same value, say).
+        Numbers::Double => {
+            "DEVICE real in_vector(real v) { __asm__(\"\" : \"+v\"(v)); return v; }
+#define MOST in_vector(__builtin_inf())
+#define LEAST in_vector(-__builtin_inf())
+"
+        }
     }
 }
 

@@ -172,3 +172,112 @@ impl Access {
         nothing(&self.strides) && self.bounds.iter().all(|bound: &Bound| nothing(&bound.steps))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(strides: &[i64]) -> Access {
+        Access { offset: 0, strides: strides.to_vec(), bounds: Vec::new() }
+    }
+
+    fn bounded(offset: i64, steps: &[i64], divisor: u64, extent: u64, stride: i64) -> Access {
+        let bound = Bound { offset, steps: steps.to_vec(), divisor, extent, stride };
+        Access { offset: 5, strides: vec![0; steps.len()], bounds: vec![bound] }
+    }
+
+    #[test]
+    fn loops_are_joined_and_follow_memory() {
+        // (what, groups, members, places, wanted: extents, how many of them are groups', strides of each place)
+        type Case<'a> = (&'a str, &'a [usize], &'a [usize], &'a [&'a [i64]], &'a [u64], usize, &'a [&'a [i64]]);
+        let cases: &[Case<'_>] = &[
+            ("rows", &[5], &[70], &[&[70, 1], &[1, 0]], &[5, 70], 1, &[&[70, 1], &[1, 0]]),
+            ("rows that lie behind each other", &[4, 5], &[3, 2], &[&[30, 6, 2, 1]], &[20, 6], 1, &[&[6, 1]]),
+            ("channels", &[3], &[4, 5, 7], &[&[35, 105, 7, 1]], &[3, 4, 35], 1, &[&[35, 105, 1]]),
+            ("channels last", &[3], &[4, 5, 7], &[&[1, 105, 21, 3]], &[3, 140], 1, &[&[1, 3]]),
+            ("an order that is not memory's", &[4], &[6, 5], &[&[30, 1, 6]], &[4, 30], 1, &[&[30, 1]]),
+            (
+                "a smaller tensor has another order",
+                &[4],
+                &[6, 5],
+                &[&[0, 5, 1], &[30, 1, 6]],
+                &[4, 5, 6],
+                1,
+                &[&[0, 1, 5], &[30, 6, 1]],
+            ),
+            (
+                "a scale of the members",
+                &[4],
+                &[6, 5],
+                &[&[30, 5, 1], &[0, 0, 1]],
+                &[4, 6, 5],
+                1,
+                &[&[30, 5, 1], &[0, 0, 1]],
+            ),
+            ("what repeats", &[4], &[6, 5], &[&[5, 0, 1]], &[4, 6, 5], 1, &[&[5, 0, 1]]),
+            ("what repeats is outermost", &[4], &[5, 6], &[&[5, 1, 0]], &[4, 6, 5], 1, &[&[5, 0, 1]]),
+            ("one group", &[1, 1], &[6], &[&[9, 9, 1]], &[6], 0, &[&[1]]),
+            ("one member", &[7], &[1], &[&[3, 9]], &[7], 1, &[&[3]]),
+            ("neither", &[], &[], &[&[]], &[], 0, &[&[]]),
+            ("no members", &[7], &[3, 0], &[&[3, 9, 1]], &[7, 0], 1, &[&[3, 0]]),
+            ("groups and members are not joined", &[4], &[5], &[&[5, 1]], &[4, 5], 1, &[&[5, 1]]),
+        ];
+        for (what, groups, members, places, extents, split, strides) in cases {
+            let loops = Loops::new(groups, members, places.iter().map(|p| place(p)).collect(), &vec![4; places.len()]);
+            let got: Vec<&[i64]> = loops.places.iter().map(|place| &place.strides[..]).collect();
+            assert_eq!((&loops.extents[..], loops.split, &got[..]), (*extents, *split, *strides), "{what}");
+            let product = |extents: &[usize]| extents.iter().product::<usize>() as u64;
+            assert_eq!(loops.count(), Some((product(groups), product(members))), "{what}");
+        }
+    }
+
+    #[test]
+    fn bounds_that_nothing_leaves_become_strides() {
+        // (what, the place, wanted: offset and strides, or nothing)
+        let cases = [
+            ("all of it", bounded(0, &[2, 1], 1, 11, 3), Some((5, [6, 3]))),
+            ("beyond the end", bounded(0, &[2, 1], 1, 10, 3), None),
+            ("before the beginning", bounded(-1, &[2, 1], 1, 20, 3), None),
+            ("backwards from the end", bounded(10, &[-2, -1], 1, 11, 3), Some((35, [-6, -3]))),
+            ("backwards beyond the beginning", bounded(9, &[-2, -1], 1, 11, 3), None),
+            ("a division that leaves nothing", bounded(4, &[2, 6], 2, 99, 3), Some((11, [3, 9]))),
+            ("a division that leaves something", bounded(4, &[2, 3], 2, 99, 3), None),
+        ];
+        for (what, access, want) in cases {
+            let mut loops = Loops::new(&[5], &[3], vec![access], &[4]);
+            let place = loops.places.remove(0);
+            let got = place.bounds.is_empty().then_some((place.offset, place.strides));
+            assert_eq!(got, want.map(|(offset, strides)| (offset, strides.to_vec())), "{what}");
+        }
+    }
+
+    #[test]
+    fn reach_is_that_of_the_farthest_element() {
+        let reach = |groups: &[usize], places: Vec<Access>| {
+            let bytes = vec![4; places.len()];
+            Loops::new(groups, &[3], places, &bytes).reach()
+        };
+        assert_eq!(reach(&[5], vec![place(&[-100, 7]), place(&[1, 1])]), Some((414, 414)));
+        // Index 3 of stride 50, and the number 1000 before the division.
+        assert_eq!(reach(&[5], vec![bounded(1000, &[1, 1], 7, 4, 50)]), Some((150, 1006)));
+        assert_eq!(reach(&[usize::MAX], vec![place(&[3, 1])]), None);
+        let loops = Loops::new(&[usize::MAX, 3], &[1], vec![place(&[3, 1, 0])], &[1]);
+        assert_eq!(loops.count(), Some((u64::MAX, 1)), "saturated");
+    }
+
+    #[test]
+    fn neighbours_are_those_of_the_largest_tensor() {
+        // (what, places, bytes of each, wanted)
+        let cases = [
+            ("rows", vec![place(&[70, 1]), place(&[1, 0])], vec![4, 4], (Some(70), Some(1))),
+            ("columns", vec![place(&[0, 2]), place(&[-1, 50])], vec![8, 2], (Some(1), Some(50))),
+            ("what repeats", vec![place(&[0, 3])], vec![1], (None, Some(3))),
+            ("nothing in memory", vec![place(&[70, 1])], vec![0], (None, None)),
+            ("windows", vec![bounded(-1, &[2, 1], 1, 9, 3)], vec![4], (Some(6), Some(3))),
+            ("divided", vec![bounded(1, &[1, -1], 2, 9, 1)], vec![4], (Some(1), Some(1))),
+        ];
+        for (what, places, bytes, want) in cases {
+            assert_eq!(Loops::new(&[50], &[40], places, &bytes).neighbours(), want, "{what}");
+        }
+    }
+}

@@ -44,7 +44,7 @@ impl Mapping {
         if member < group && group > NEAR {
             let threads = if groups < BUSY && members >= 8 * u64::from(MANY_THREADS) { MANY_THREADS } else { THREADS };
             let lanes = lanes(threads);
-            return Mapping { side: threads / lanes, lanes, lanes_first: true };
+            return Mapping { side: threads / lanes, lanes, lanes_first: lanes > 1 };
         }
         if members <= FEW || groups >= MANY_GROUPS {
             return Mapping { side: THREADS, lanes: 1, lanes_first: false };
@@ -69,5 +69,39 @@ impl Mapping {
     /// Threads of a block.
     pub(super) fn threads(self) -> u32 {
         self.side * self.lanes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_follow_memory() {
+        let first = |side, lanes| Mapping { side, lanes, lanes_first: true };
+        let last = |side, lanes| Mapping { side, lanes, lanes_first: false };
+        // (what, groups, members, neighbours, wanted)
+        let cases = [
+            ("long rows", 1000, 4096, (Some(4096), Some(1)), first(1, 256)),
+            ("short rows", 100_000, 64, (Some(64), Some(1)), first(16, 16)),
+            ("tiny rows", 1 << 20, 10, (Some(10), Some(1)), last(256, 1)),
+            ("few long rows", 10, 1 << 20, (Some(1 << 20), Some(1)), first(1, 1024)),
+            ("everything", 1, 1 << 20, (None, Some(1)), first(1, 1024)),
+            ("channels", 64, 100_352, (Some(3136), Some(1)), first(1, 1024)),
+            ("columns", 4096, 512, (Some(1), Some(4096)), last(32, 8)),
+            ("many columns", 1 << 18, 512, (Some(1), Some(1 << 18)), last(256, 1)),
+            ("few columns of many rows", 64, 100_000, (Some(1), Some(64)), last(8, 128)),
+            ("windows", 1 << 16, 9, (Some(2), Some(1)), last(256, 1)),
+            ("large windows", 1 << 16, 49, (Some(1), Some(1)), last(64, 4)),
+            ("no member but one", 1000, 1, (Some(1), None), last(256, 1)),
+            ("no group but one, and nothing along its members", 1, 5000, (None, None), last(8, 32)),
+        ];
+        for (what, groups, members, neighbours, want) in cases {
+            let got = Mapping::new(groups, members, neighbours);
+            assert_eq!(got, want, "{what}");
+            assert!(got.threads().is_power_of_two() && got.threads() <= MANY_THREADS, "{what}");
+            let smaller = got.smaller();
+            assert_eq!((smaller.threads(), smaller.side), (THREADS, want.side), "{what}");
+        }
     }
 }
