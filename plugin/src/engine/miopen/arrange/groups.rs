@@ -280,3 +280,6 @@ fn access(view: &View, dims: &[usize], at: &[Line], loops: &[usize]) -> Access {
     }
     access
 }
+
+#[cfg(test)]
+mod tests;

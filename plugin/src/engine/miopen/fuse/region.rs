@@ -268,7 +268,7 @@ impl<'a> Region<'a> {
         let waits = stays.into_iter().all(|(place, stage)| {
             let outputs = stage.outputs();
             let in_time = outputs.iter().all(|uid| self.taken.contains(uid) || !between(place).any(|s| s.reads(*uid)));
-            in_time && !between(place).any(|other| overwrites(self.graph, other, &stage.inputs()))
+            in_time && !between(place).any(|s| overwrites(self.graph, &stage.inputs(), &s.outputs(), &s.inputs()))
         });
         let kernels = self.kernels();
         waits && kernels.iter().all(is_small) && is_apart(self.graph, &kernels)
@@ -332,7 +332,7 @@ fn is_small(kernel: &GroupKernel) -> bool {
 
 /// Whether what is written may be where something was read: a caller may have the result of an element-wise function at the
 /// place of an operand with the same extents, strides and type.
-pub(super) fn may_share(graph: &Graph, read: TensorUid, written: TensorUid) -> bool {
+fn may_share(graph: &Graph, read: TensorUid, written: TensorUid) -> bool {
     let (from, to) = (graph.tensor(read), graph.tensor(written));
     let is_given = |tensor: &hipdnn_schemas::Tensor| {
         !tensor.is_virtual() && tensor.value().is_none() && !tensor.is_runtime_pass_by_value()
@@ -345,12 +345,10 @@ pub(super) fn may_share(graph: &Graph, read: TensorUid, written: TensorUid) -> b
         && from.data_type() == to.data_type()
 }
 
-/// Whether a stage may write to where these tensors are.
-pub(super) fn overwrites(graph: &Graph, stage: &Stage, inputs: &[TensorUid]) -> bool {
-    let outputs = stage.outputs();
-    let shares = |uid: &&TensorUid| outputs.iter().any(|output| may_share(graph, **uid, *output));
-    let read = stage.inputs();
-    inputs.iter().filter(shares).any(|uid| read.contains(uid))
+/// Whether something may write to where these inputs are: it has these outputs and reads these tensors.
+pub(super) fn overwrites(graph: &Graph, inputs: &[TensorUid], outputs: &[TensorUid], reads: &[TensorUid]) -> bool {
+    let is_overwritten = |uid: &TensorUid| outputs.iter().any(|output| may_share(graph, *uid, *output));
+    inputs.iter().any(|uid| reads.contains(uid) && is_overwritten(uid))
 }
 
 /// Whether nothing goes wrong where a caller has a result at the place of an operand of the functions that it comes from:
@@ -379,3 +377,6 @@ fn elements_of(phase: &Phase) -> impl Iterator<Item = (TensorUid, &At)> {
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests;

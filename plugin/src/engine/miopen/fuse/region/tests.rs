@@ -1,0 +1,371 @@
+//! What becomes one kernel, and that it computes the same.
+
+use std::collections::HashMap;
+
+use hipdnn_schemas::{
+    Batchnorm, Convolution, DataType, GraphBuilder, Layernorm, NormFwdPhase, Operation, PaddingMode, Pointwise,
+    PointwiseMode::*, Reduction, ReductionMode, ResampleFwd, ResampleMode, TensorDef, TensorValue,
+};
+
+use super::*;
+use crate::engine::miopen::arrange::simulate::run;
+use crate::engine::miopen::arrange::{Value, Wishes, arrange};
+use crate::engine::miopen::fuse::{chained, fuse};
+use crate::engine::miopen::lower::lower;
+
+const F: DataType = DataType::Float;
+
+/// A graph of tensors by their uids; those from 100 on are virtual.
+struct Case(GraphBuilder);
+
+impl Case {
+    fn new() -> Case {
+        Case(GraphBuilder::new("case").compute(F))
+    }
+
+    fn tensor(self, uid: i64, dims: &[i64]) -> Case {
+        self.define(TensorDef::new(uid, F, dims))
+    }
+
+    fn define(mut self, tensor: TensorDef) -> Case {
+        let is_virtual = tensor.uid.0 >= 100;
+        self.0.tensor(if is_virtual { tensor.intermediate() } else { tensor });
+        self
+    }
+
+    fn node(mut self, operation: Operation) -> Case {
+        self.0.node("", operation);
+        self
+    }
+
+    fn unary(self, mode: hipdnn_schemas::PointwiseMode, x: i64, y: i64) -> Case {
+        self.node(Operation::Pointwise(Pointwise::unary(mode, TensorUid(x), TensorUid(y))))
+    }
+
+    fn binary(self, mode: hipdnn_schemas::PointwiseMode, a: i64, b: i64, y: i64) -> Case {
+        self.node(Operation::Pointwise(Pointwise::binary(mode, TensorUid(a), TensorUid(b), TensorUid(y))))
+    }
+
+    fn reduce(self, mode: ReductionMode, x: i64, y: i64) -> Case {
+        let (input, output) = (TensorUid(x), TensorUid(y));
+        self.node(Operation::Reduction(Reduction { mode, input, output, is_deterministic: true }))
+    }
+
+    fn pool(self, x: i64, y: i64, pad: i64) -> Case {
+        let (pre_padding, post_padding) = (vec![pad; 2], vec![pad; 2]);
+        let (stride, window) = (vec![1; 2], vec![3; 2]);
+        let (resample_mode, padding_mode) = (ResampleMode::AvgPoolExcludePadding, PaddingMode::Zero);
+        let (x, y, index, generate_index) = (TensorUid(x), TensorUid(y), None, None);
+        self.node(Operation::ResampleFwd(ResampleFwd {
+            x,
+            y,
+            index,
+            pre_padding,
+            post_padding,
+            stride,
+            window,
+            resample_mode,
+            padding_mode,
+            generate_index,
+        }))
+    }
+
+    /// Of x 0 with scale 10, bias 11 and epsilon 12, to `y`; the statistics are 13 and 14.
+    fn batchnorm(self, y: i64) -> Case {
+        let epsilon = TensorDef::new(12, F, &[1]).with_value(TensorValue::Float32(1e-3));
+        let channels = [10, 11, 13, 14].iter().fold(self, |case, uid| case.tensor(*uid, &[1, 3, 1, 1]));
+        channels.define(epsilon).node(Operation::Batchnorm(Batchnorm {
+            x: TensorUid(0),
+            scale: TensorUid(10),
+            bias: TensorUid(11),
+            epsilon: TensorUid(12),
+            peer_stats: Vec::new(),
+            prev_running_mean: None,
+            prev_running_variance: None,
+            momentum: None,
+            y: TensorUid(y),
+            mean: Some(TensorUid(13)),
+            inv_variance: Some(TensorUid(14)),
+            next_running_mean: None,
+            next_running_variance: None,
+        }))
+    }
+
+    /// Of x 0 of 5×9 with scale 10, bias 11 and epsilon 12, to `y`, with statistics in tensors of these uids.
+    fn layernorm(self, y: i64, statistics: [i64; 2]) -> Case {
+        let epsilon = TensorDef::new(12, F, &[1]).with_value(TensorValue::Float32(1e-3));
+        let rows = self.tensor(10, &[1, 9]).tensor(11, &[1, 9]).define(epsilon);
+        let [mean, inverse] = statistics.map(TensorUid);
+        rows.tensor(mean.0, &[5, 1]).tensor(inverse.0, &[5, 1]).node(Operation::Layernorm(Layernorm {
+            x: TensorUid(0),
+            scale: TensorUid(10),
+            bias: TensorUid(11),
+            epsilon: TensorUid(12),
+            y: TensorUid(y),
+            normalized_dim_count: 1,
+            mean: Some(mean),
+            inv_variance: Some(inverse),
+            forward_phase: NormFwdPhase::Training,
+        }))
+    }
+
+    /// Stages in short, after a comparison with what their nodes compute without being joined.
+    fn stages(self) -> String {
+        let graph = self.0.build().unwrap();
+        let works = || lower(&graph).unwrap();
+        let joined = fuse(&graph, works());
+        let results = [&chained(&graph, works()), &joined].map(|stages| results(&graph, stages));
+        for (uid, want) in &results[0] {
+            let got = &results[1][uid];
+            for (got, want) in got.iter().zip(want) {
+                assert!((got - want).abs() <= 1e-9 * want.abs().max(1.0), "tensor {uid}: {got}, wanted {want}");
+            }
+        }
+        joined.iter().map(name).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The nodes, and for each kernel over groups its phases: fold, once, each.
+fn name(stage: &Stage) -> String {
+    let nodes: Vec<String> = stage.nodes().iter().map(usize::to_string).collect();
+    let Stage::Groups(groups) = stage else { return format!("[{}]", nodes.join(" ")) };
+    let letter = |phase: &Phase| match phase {
+        Phase::Fold { .. } => 'F',
+        Phase::Once { .. } => 'O',
+        Phase::Each { .. } => 'E',
+    };
+    let kernels: Vec<String> = groups.work.kernels.iter().map(|k| k.phases.iter().map(letter).collect()).collect();
+    format!("{{{}: {}}}", nodes.join(" "), kernels.join(" "))
+}
+
+/// What the caller sees.
+fn results(graph: &Graph, stages: &[Stage]) -> HashMap<TensorUid, Vec<f64>> {
+    if stages.iter().any(|stage| matches!(stage, Stage::Convolution(_))) {
+        return HashMap::new();
+    }
+    let arrangement = arrange(graph, stages, Wishes::default(), &|_| Ok(())).unwrap();
+    let given = graph.tensors().iter().filter(|tensor| !tensor.is_virtual());
+    let fill = |tensor: &hipdnn_schemas::Tensor| {
+        (0..tensor.span()).map(|i| ((i * 5 + i / 7) % 11) as f64 / 4.0 - 1.0 + tensor.uid().0 as f64 / 32.0).collect()
+    };
+    let memory = given.map(|tensor| (Value::Tensor(tensor.uid()), fill(tensor))).collect();
+    let seen = run(&arrangement, memory).into_iter().filter_map(|(value, numbers)| match value {
+        Value::Tensor(uid) => Some((uid, numbers)),
+        Value::Temporary(_) => None,
+    });
+    seen.collect()
+}
+
+const IMAGE: &[i64] = &[2, 3, 4, 5];
+const ROWS: &[i64] = &[5, 9];
+const SUMS: &[i64] = &[5, 1];
+
+/// The rows of tensor 0 less their greatest, as 101, and the exponential of that, as 102; 100 are the greatest.
+fn exponentials(dims: &[i64], sums: &[i64]) -> Case {
+    let case = [0, 1, 101, 102].iter().fold(Case::new(), |case, uid| case.tensor(*uid, dims));
+    let case = case.tensor(100, sums).tensor(103, sums).tensor(104, sums).reduce(ReductionMode::Max, 0, 100);
+    case.binary(Sub, 0, 100, 101).unary(Exp, 101, 102)
+}
+
+#[test]
+fn chains_and_works_join_the_kernel_before_them() {
+    let image = |case: Case, uids: &[i64]| uids.iter().fold(case, |case, uid| case.tensor(*uid, IMAGE));
+    let rows = |uids: &[i64]| uids.iter().fold(Case::new(), |case, uid| case.tensor(*uid, ROWS));
+    let add = ReductionMode::Add;
+    let cases: Vec<(&str, Case, &str)> = vec![
+        ("alone", image(Case::new(), &[0, 1]).batchnorm(1), "{0: FOFOE}"),
+        ("an activation", image(Case::new(), &[0, 1, 100]).batchnorm(100).unary(ReluFwd, 100, 1), "{0 1: FOFOE}"),
+        (
+            "a residual and an activation",
+            image(Case::new(), &[0, 1, 2, 100, 101]).batchnorm(100).binary(Add, 100, 2, 101).unary(ReluFwd, 101, 1),
+            "{0 1 2: FOFOE}",
+        ),
+        (
+            "a residual, and what it is added to is seen",
+            image(Case::new(), &[0, 1, 2, 3]).batchnorm(3).binary(Add, 3, 2, 1),
+            "{0 1: FOFOE}",
+        ),
+        (
+            "two readers",
+            image(Case::new(), &[0, 1, 2, 100]).batchnorm(100).unary(ReluFwd, 100, 1).unary(TanhFwd, 100, 2),
+            "{0 1 2: FOFOE}",
+        ),
+        ("a residual of rows", rows(&[0, 1, 2, 100]).layernorm(100, [13, 14]).binary(Add, 100, 2, 1), "{0 1: FOFOE}"),
+        (
+            "nobody reads the statistics",
+            rows(&[0, 1, 100]).layernorm(100, [113, 114]).unary(ReluFwd, 100, 1),
+            "{0 1: FOFOE}",
+        ),
+        (
+            "the result is not wanted",
+            rows(&[0, 1, 100]).tensor(2, SUMS).layernorm(100, [113, 114]).unary(Neg, 113, 2),
+            "{0 1: FOFO}",
+        ),
+        (
+            "a scale behind pooling",
+            image(Case::new(), &[0, 1, 100]).tensor(2, &[1, 3, 1, 1]).pool(0, 100, 1).binary(Mul, 100, 2, 1),
+            "{0 1: FO}",
+        ),
+        (
+            "a root behind a sum",
+            rows(&[0]).tensor(100, SUMS).tensor(1, SUMS).reduce(add, 0, 100).unary(Sqrt, 100, 1),
+            "{0 1: FO}",
+        ),
+        (
+            "squares before a sum",
+            rows(&[0, 100]).tensor(1, SUMS).binary(Mul, 0, 0, 100).reduce(add, 100, 1),
+            "{0 1: FO}",
+        ),
+        (
+            "an activation before a normalisation",
+            rows(&[0, 1, 2]).unary(ReluFwd, 2, 0).layernorm(1, [13, 14]),
+            "[0] {1: FOFOE}",
+        ),
+        (
+            "a function of rows and sums",
+            rows(&[0, 1]).tensor(100, SUMS).reduce(add, 0, 100).binary(Div, 0, 100, 1),
+            "{0 1: FOE}",
+        ),
+        ("a softmax", exponentials(ROWS, SUMS).reduce(add, 102, 103).binary(Div, 102, 103, 1), "{0 1 2 3 4: FOFOE}"),
+        (
+            "a softmax of channels",
+            exponentials(IMAGE, &[2, 1, 4, 5]).reduce(add, 102, 103).binary(Div, 102, 103, 1),
+            "{0 1 2 3 4: FOFOE}",
+        ),
+        (
+            "the logarithm of a softmax",
+            exponentials(ROWS, SUMS).reduce(add, 102, 103).unary(Log, 103, 104).binary(Sub, 101, 104, 1),
+            "{0 1 2 3 4 5: FOFOE}",
+        ),
+        (
+            "a normalisation, spelled",
+            rows(&[0, 1, 101, 102])
+                .tensor(100, SUMS)
+                .tensor(103, SUMS)
+                .tensor(104, SUMS)
+                .reduce(ReductionMode::Average, 0, 100)
+                .binary(Sub, 0, 100, 101)
+                .binary(Mul, 101, 101, 102)
+                .reduce(ReductionMode::Average, 102, 103)
+                .unary(Rsqrt, 103, 104)
+                .binary(Mul, 101, 104, 1),
+            "{0 1 2 3 4 5: FOFOE}",
+        ),
+        (
+            "all readers of what is computed before",
+            rows(&[0, 1, 100]).tensor(2, SUMS).unary(Exp, 0, 100).reduce(add, 100, 2).unary(Neg, 100, 1),
+            "{0 1 2: FOE}",
+        ),
+        (
+            "the index of a row",
+            {
+                let mut index = Pointwise::unary(GenIndex, TensorUid(0), TensorUid(101));
+                index.axis = Some(1);
+                rows(&[0, 1, 2, 101, 100])
+                    .layernorm(100, [13, 14])
+                    .node(Operation::Pointwise(index))
+                    .binary(Mul, 100, 101, 1)
+            },
+            "{0 1 2: FOFOE}",
+        ),
+    ];
+    for (what, case, want) in cases {
+        assert_eq!(case.stages(), want, "{what}");
+    }
+}
+
+#[test]
+fn what_would_cost_or_change_something_stays_apart() {
+    let image = |case: Case, uids: &[i64]| uids.iter().fold(case, |case, uid| case.tensor(*uid, IMAGE));
+    let rows = |uids: &[i64]| uids.iter().fold(Case::new(), |case, uid| case.tensor(*uid, ROWS));
+    let add = ReductionMode::Add;
+    let cases: Vec<(&str, Case, &str)> = vec![
+        (
+            "sums along something else",
+            rows(&[0, 1]).tensor(100, SUMS).tensor(2, &[1, 9]).layernorm(1, [13, 14]).reduce(add, 0, 2),
+            "{0: FOFOE} {1: FO}",
+        ),
+        (
+            "a softmax of something else",
+            exponentials(ROWS, SUMS).tensor(105, &[1, 9]).reduce(add, 102, 105).binary(Div, 102, 105, 1),
+            "{0 1 2: FOE} {3 4: FOE}",
+        ),
+        (
+            "what lies between has no fractions",
+            rows(&[0, 1]).define(TensorDef::new(100, DataType::Int32, SUMS)).reduce(add, 0, 100).binary(Add, 0, 100, 1),
+            "{0: FO} [1]",
+        ),
+        (
+            "windows share what would be computed before them",
+            image(Case::new(), &[0, 100]).tensor(1, IMAGE).unary(Exp, 0, 100).pool(100, 1, 1),
+            "[0] {1: FO}",
+        ),
+        (
+            "others read what is computed before",
+            rows(&[0, 1, 100])
+                .tensor(2, SUMS)
+                .tensor(3, &[1, 9])
+                .unary(Exp, 0, 100)
+                .reduce(add, 100, 2)
+                .reduce(add, 100, 3),
+            "[0] {1: FO} {2: FO}",
+        ),
+        (
+            "the chain behind a convolution",
+            image(Case::new(), &[0, 100, 101])
+                .tensor(2, &[3, 3, 1, 1])
+                .tensor(1, &[1, 3, 1, 1])
+                .node(Operation::ConvolutionFwd(hipdnn_schemas::ConvolutionFwd {
+                    x: TensorUid(0),
+                    w: TensorUid(2),
+                    y: TensorUid(100),
+                    convolution: Convolution::new(2),
+                }))
+                .unary(ReluFwd, 100, 101)
+                .reduce(add, 101, 1),
+            "[0] [1] {2: FO}",
+        ),
+        (
+            "one large group",
+            Case::new()
+                .tensor(0, &[1, 20_000])
+                .tensor(1, &[1, 20_000])
+                .tensor(100, &[1, 1])
+                .reduce(ReductionMode::Max, 0, 100)
+                .binary(Sub, 0, 100, 1),
+            "{0: FO} [1]",
+        ),
+        (
+            // The result may be at the place of tensor 0, of which other groups read neighbours.
+            "a residual that is pooled",
+            image(Case::new(), &[0, 1, 100]).pool(0, 100, 1).binary(Add, 100, 0, 1),
+            "{0: FO} [1]",
+        ),
+        (
+            "a residual that is not pooled",
+            image(Case::new(), &[0, 1, 2, 100]).pool(0, 100, 1).binary(Add, 100, 2, 1),
+            "{0 1: FO}",
+        ),
+        (
+            // Node 1 may write to where tensor 0 is, which node 0 reads.
+            "a function that may overwrite an operand",
+            rows(&[0, 1, 2, 3, 100]).layernorm(100, [13, 14]).unary(Neg, 0, 1).binary(Add, 100, 2, 3),
+            "{0: FOFOE} [1] [2]",
+        ),
+        (
+            "somebody waits for another result",
+            rows(&[0, 1, 100, 101])
+                .tensor(2, SUMS)
+                .tensor(3, &[5, 3])
+                .tensor(102, &[5, 3])
+                .layernorm(100, [13, 14])
+                .binary(Add, 13, 3, 102)
+                .reduce(add, 102, 2)
+                .binary(Add, 100, 2, 1),
+            "{0: FOFOE} {1 2: FO} [3]",
+        ),
+    ];
+    for (what, case, want) in cases {
+        assert_eq!(case.stages(), want, "{what}");
+    }
+}
