@@ -68,6 +68,8 @@ bool parse_operand(std::string s, Operand& o)
     if(s.size() > 1 && s[0] == '-' && !isdigit(s[1])) { o.neg = true; s = s.substr(1); }
     if(s[0] == '|') { o.abs = true; s = s.substr(1, s.size() - 2); }
     if(starts(s, "abs(")) { o.abs = true; s = s.substr(4, s.size() - 5); }
+    // A literal that could have been an inline constant: "lit(0x0)".
+    if(starts(s, "lit(")) s = s.substr(4, s.size() - 5);
     if(ends(s, ".l")) { o.half = 1; s.resize(s.size() - 2); }
     else if(ends(s, ".h")) { o.half = 2; s.resize(s.size() - 2); }
     auto reg = [&](size_t p, int base) {

@@ -1,4 +1,5 @@
-// Instructions that only some functions of the compiler's math library use, by those functions.
+// Instructions that only some functions of the compiler's math library use, by those functions, and operands that it rarely
+// writes.
 #include "kernels.h"
 
 #include <cmath>
@@ -6,6 +7,21 @@
 namespace {
 // Of each value all the functions, one after the other.
 constexpr int FUNCTIONS = 3;
+
+hipModule_t load(const char* source)
+{
+    hiprtcProgram program;
+    if(hiprtcCreateProgram(&program, source, "functions.hip", 0, nullptr, nullptr)) check::fail("hiprtcCreateProgram");
+    if(hiprtcCompileProgram(program, 0, nullptr)) check::fail("hiprtcCompileProgram");
+    size_t bytes;
+    if(hiprtcGetCodeSize(program, &bytes)) check::fail("hiprtcGetCodeSize");
+    std::vector<char> code(bytes);
+    if(hiprtcGetCode(program, code.data())) check::fail("hiprtcGetCode");
+    (void)hiprtcDestroyProgram(&program);
+    hipModule_t module;
+    HIP(hipModuleLoadData(&module, code.data()));
+    return module;
+}
 
 std::vector<double> on_device(const std::vector<double>& values)
 {
@@ -19,17 +35,8 @@ extern "C" __global__ void functions(const double* from, double* to, int n)
     to[3 * i + 2] = tan(from[i]);
 }
 )";
-    hiprtcProgram program;
-    if(hiprtcCreateProgram(&program, source, "functions.hip", 0, nullptr, nullptr)) check::fail("hiprtcCreateProgram");
-    if(hiprtcCompileProgram(program, 0, nullptr)) check::fail("hiprtcCompileProgram");
-    size_t bytes;
-    if(hiprtcGetCodeSize(program, &bytes)) check::fail("hiprtcGetCodeSize");
-    std::vector<char> code(bytes);
-    if(hiprtcGetCode(program, code.data())) check::fail("hiprtcGetCode");
-    (void)hiprtcDestroyProgram(&program);
-    hipModule_t module;
+    hipModule_t module = load(source);
     hipFunction_t functions;
-    HIP(hipModuleLoadData(&module, code.data()));
     HIP(hipModuleGetFunction(&functions, module, "functions"));
     int n = (int)values.size();
     std::vector<double> results(FUNCTIONS * values.size());
@@ -81,5 +88,29 @@ int main()
         compare(angles);
     });
     check::test("angles that are no number", [] { compare({INFINITY, -INFINITY, NAN}); });
+    // Where a literal is encoded though there is a shorter way: the disassembler says lit(…).
+    check::test("literals that need not be any", [] {
+        hipModule_t module = load(R"hip(
+extern "C" __global__ void literals(unsigned long* to)
+{
+    unsigned long pair;
+    unsigned one;
+    asm volatile("s_mov_b64 %0, lit(0x0)" : "=s"(pair));
+    asm volatile("v_mov_b32 %0, lit(0x7)" : "=v"(one));
+    to[0] = pair;
+    to[1] = one;
+}
+)hip");
+        hipFunction_t literals;
+        HIP(hipModuleGetFunction(&literals, module, "literals"));
+        unsigned long results[2], *to;
+        HIP(hipMalloc((void**)&to, sizeof results));
+        void* arguments[] = {&to};
+        HIP(hipModuleLaunchKernel(literals, 1, 1, 1, 32, 1, 1, 0, nullptr, arguments, nullptr));
+        HIP(hipMemcpy(results, to, sizeof results, hipMemcpyDeviceToHost));
+        if(results[0] != 0 || results[1] != 7) check::fail("the literals are %lu and %lu", results[0], results[1]);
+        HIP(hipFree(to));
+        HIP(hipModuleUnload(module));
+    });
     return check::result();
 }
