@@ -67,6 +67,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if choice.takes("miopen") && !choice.fast {
         step("MIOpen engine on the emulated GPU", &mut summary, miopen_tests);
     }
+    if choice.takes("device-units") && !choice.fast {
+        step("unit tests beside the emulated GPU", &mut summary, device_unit_tests);
+    }
     if choice.takes("conformance-miopen") && !choice.fast {
         step("conformance of the MIOpen engine on the emulated GPU", &mut summary, conformance::test_on_emulated_gpu);
         step("conformance --claims --check", &mut summary, claims::test);
@@ -155,16 +158,31 @@ fn cargo_tests(summary: &mut Summary) -> Result<()> {
 
 /// The MIOpen engine of the release library on the real MIOpen and the emulated GPU.
 fn miopen_tests(summary: &mut Summary) -> Result<()> {
+    let package = ["--package", "hipdnn-rs-integration-tests", "--test", "miopen"];
+    emulated_tests("MIOpen engine on the emulated GPU", &package, summary)
+}
+
+/// Unit tests of the plugin that need a device, or must not mind one. Without it `cargo test` passes over most of what the
+/// first do. The whole workspace is named because its test programs are then those of `cargo test`.
+fn device_unit_tests(summary: &mut Summary) -> Result<()> {
+    let tests = ["--workspace", "--lib", "--", "miopen::", "abi::", "device::"];
+    emulated_tests("unit tests beside the emulated GPU", &tests, summary)
+}
+
+/// Runs tests on the emulated GPU.
+fn emulated_tests(name: &str, tests: &[&str], summary: &mut Summary) -> Result<()> {
     let installation = match emulated_gpu::ensure_with_kernels()? {
         Prepared::Ready(installation) => installation,
         Prepared::Unavailable(reason) => {
-            summary.record("MIOpen engine on the emulated GPU", Outcome::Skipped(reason.0));
+            summary.record(name, Outcome::Skipped(reason.0));
             return Ok(());
         }
     };
     let mut command = workspace::cargo();
-    command.args(["test", "--package", "hipdnn-rs-integration-tests", "--test", "miopen", "--color", "never"]);
+    command.args(["test", "--color", "never"]).args(tests);
     command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", installation.runner());
+    // Debian's MIOpen lacks the sources of these kernels.
+    command.env("MIOPEN_DEBUG_CONV_WINOGRAD", "0");
     test_runner(command, summary)
 }
 
