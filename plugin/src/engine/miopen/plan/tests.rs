@@ -1,15 +1,16 @@
 //! Places without a device; executions where the process has one.
 
 use hipdnn_schemas::{
-    Convolution, DataType, EngineConfig, GraphBuilder, KnobValue, Pointwise, PointwiseMode, TensorDef, TensorUid,
-    TensorValue,
+    Convolution, DataType, EngineConfig, GraphBuilder, KnobValue, Layernorm, NormFwdPhase, Operation, Pointwise,
+    PointwiseMode, Reduction, ReductionMode, TensorDef, TensorUid, TensorValue,
 };
 
 use super::*;
 use crate::engine::Engine;
 use crate::engine::miopen::MIOPEN;
-use crate::engine::miopen::arrange::{MemoryInput, View as ArrangedView};
+use crate::engine::miopen::arrange::{GroupedTask, MemoryInput, View as ArrangedView};
 use crate::engine::miopen::gpu::{DeviceMemory, Stream};
+use crate::engine::miopen::kernels::grouped::Grouped;
 use crate::engine::miopen::shared::Shared;
 
 const F: DataType = DataType::Float;
@@ -29,11 +30,22 @@ fn map(inputs: &[Option<usize>], output: Option<usize>) -> Task {
     })
 }
 
+/// A task with several results, likewise.
+fn grouped(reads: &[Option<usize>], writes: &[Option<usize>]) -> Task {
+    let values = |list: &[Option<usize>]| -> Vec<Value> {
+        list.iter().map(|at| at.map_or(Value::Tensor(TensorUid(0)), Value::Temporary)).collect()
+    };
+    let list = Vec::new;
+    let kernel = Grouped { groups: list(), members: list(), reads: Vec::new(), writes: Vec::new(), phases: Vec::new() };
+    let (purpose, scalars) = (String::new(), Vec::new());
+    Task::Grouped(GroupedTask { purpose, kernel, reads: values(reads), writes: values(writes), scalars })
+}
+
 #[test]
 fn temporaries_share_places_when_they_are_not_alive_together() {
     // Temporaries' bytes; tasks; wanted: places, where they end at each task, bytes.
     type Case<'a> = (&'a str, &'a [usize], Vec<Task>, &'a [usize], &'a [usize], usize);
-    let cases: [Case<'_>; 5] = [
+    let cases: [Case<'_>; 6] = [
         ("none", &[], vec![map(&[None], None)], &[], &[0], 0),
         ("one", &[100], vec![map(&[None], Some(0)), map(&[Some(0)], None)], &[0], &[256, 256], 256),
         (
@@ -57,6 +69,18 @@ fn temporaries_share_places_when_they_are_not_alive_together() {
             &[0],
             &[256, 256, 256],
             256,
+        ),
+        (
+            "several results",
+            &[256, 100, 256],
+            vec![
+                grouped(&[None], &[Some(0), Some(1)]),
+                grouped(&[Some(1)], &[None, Some(2)]),
+                map(&[Some(0), Some(2)], None),
+            ],
+            &[0, 256, 512],
+            &[512, 768, 768],
+            768,
         ),
         (
             "a result that is never read",
@@ -199,6 +223,105 @@ fn indices_and_wide_integers() {
     let (x, y) = (bench.memory(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), bench.memory(&[9.0; 6]));
     bench.execute(&*plan, &[(0, x.address()), (2, y.address())]).unwrap();
     assert_eq!(bench.values(&y), [0.0, 2.0, 6.0, 0.0, 5.0, 12.0]);
+}
+
+/// The softmax of two rows of three, times what the host says.
+#[test]
+fn a_softmax_is_one_step() {
+    let Some(bench) = bench("softmax") else { return };
+    let mut graph = GraphBuilder::new("softmax").compute(F);
+    let rows = |uid| TensorDef::new(uid, F, &[2, 3]);
+    let sums = |uid| TensorDef::new(uid, F, &[2, 1]);
+    for tensor in [
+        rows(0),
+        sums(1).intermediate(),
+        rows(2).intermediate(),
+        rows(3).intermediate(),
+        sums(4).intermediate(),
+        rows(5).intermediate(),
+        TensorDef::new(6, F, &[1]),
+        rows(7),
+    ] {
+        graph.tensor(tensor);
+    }
+    graph.def_mut().tensors[6].is_runtime_pass_by_value = true;
+    let reduce = |mode, input, output| {
+        let (input, output) = (TensorUid(input), TensorUid(output));
+        Operation::Reduction(Reduction { mode, input, output, is_deterministic: true })
+    };
+    let binary = |mode, a, b, y| Pointwise::binary(mode, TensorUid(a), TensorUid(b), TensorUid(y));
+    graph.node("", reduce(ReductionMode::Max, 0, 1));
+    graph.pointwise(binary(PointwiseMode::Sub, 0, 1, 2));
+    graph.pointwise(Pointwise::unary(PointwiseMode::Exp, TensorUid(2), TensorUid(3)));
+    graph.node("", reduce(ReductionMode::Add, 3, 4));
+    graph.pointwise(binary(PointwiseMode::Div, 3, 4, 5));
+    graph.pointwise(binary(PointwiseMode::Mul, 5, 6, 7));
+    let plan = plan(graph, &[]).unwrap();
+    assert_eq!(plan.workspace_bytes(), 0, "nothing lies between the nodes");
+    let values = [0.0f32, 1.0, 2.0, -1.0, -1.0, 500.0];
+    let (x, y) = (bench.memory(&values), bench.memory(&[9.0; 6]));
+    for mut scale in [1.0f32, -8.0] {
+        let host = std::ptr::from_mut(&mut scale).cast();
+        bench.execute(&*plan, &[(0, x.address()), (6, host), (7, y.address())]).unwrap();
+        for (row, got) in values.chunks(3).zip(bench.values(&y).chunks(3)) {
+            let whole: f32 = row.iter().map(|x| (x - row[2]).exp()).sum();
+            for (x, got) in row.iter().zip(got) {
+                let want = scale * (x - row[2]).exp() / whole;
+                assert!((got - want).abs() <= 1e-6 * scale.abs(), "{row:?}: {got}, wanted {want}");
+            }
+        }
+    }
+}
+
+/// A sum with a normalised tensor may be where its other operand was, also if that is what was normalised.
+#[test]
+fn a_residual_may_be_where_the_result_goes() {
+    let Some(bench) = bench("residual") else { return };
+    for residual in [0, 5] {
+        let mut graph = GraphBuilder::new("residual").compute(F);
+        let rows = |uid| TensorDef::new(uid, F, &[2, 4]);
+        for tensor in [rows(0), rows(4).intermediate(), rows(5), rows(6)] {
+            graph.tensor(tensor);
+        }
+        graph.tensor(TensorDef::new(1, F, &[1, 4]));
+        graph.tensor(TensorDef::new(2, F, &[1, 4]));
+        graph.tensor(TensorDef::new(3, F, &[1]).with_value(TensorValue::Float32(0.0)));
+        let [x, scale, bias, epsilon, y] = [0, 1, 2, 3, 4].map(TensorUid);
+        let (mean, inv_variance, forward_phase) = (None, None, NormFwdPhase::Inference);
+        let normalized_dim_count = 1;
+        graph.node(
+            "",
+            Operation::Layernorm(Layernorm {
+                x,
+                scale,
+                bias,
+                epsilon,
+                y,
+                normalized_dim_count,
+                mean,
+                inv_variance,
+                forward_phase,
+            }),
+        );
+        graph.pointwise(Pointwise::binary(PointwiseMode::Add, y, TensorUid(residual), TensorUid(6)));
+        if residual == 0 {
+            graph.def_mut().tensors.retain(|tensor| tensor.uid.0 != 5);
+        }
+        let plan = plan(graph, &[]).unwrap();
+        assert_eq!(plan.workspace_bytes(), 0, "nothing lies between the nodes");
+        let values = [3.0, 1.0, 3.0, 1.0, -1.0, 1.0, 1.0, -1.0];
+        let (x, other) = (bench.memory(&values), bench.memory(&[10.0; 8]));
+        let (scale, bias) = (bench.memory(&[2.0; 4]), bench.memory(&[0.5; 4]));
+        let to = if residual == 0 { &x } else { &other };
+        let buffers =
+            [(0, x.address()), (1, scale.address()), (2, bias.address()), (5, other.address()), (6, to.address())];
+        bench.execute(&*plan, &buffers).unwrap();
+        let signs = [1.0, -1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0];
+        for ((got, sign), value) in bench.values(to).iter().zip(signs).zip(values) {
+            let want = 2.0 * sign + 0.5 + if residual == 0 { value } else { 10.0 };
+            assert!((got - want).abs() < 1e-5, "residual {residual}: {got}, wanted {want}");
+        }
+    }
 }
 
 /// One more than the addresses that fit on the stack: sums of pairs, each a result.

@@ -9,7 +9,7 @@ use hipdnn_schemas::{
 
 use super::*;
 use crate::engine::miopen::arrange::simulate::run;
-use crate::engine::miopen::arrange::{Value, Wishes, arrange};
+use crate::engine::miopen::arrange::{Input as MapInput, Task, Value, Wishes, arrange};
 use crate::engine::miopen::fuse::{chained, fuse};
 use crate::engine::miopen::lower::lower;
 
@@ -114,7 +114,7 @@ impl Case {
         let graph = self.0.build().unwrap();
         let works = || lower(&graph).unwrap();
         let joined = fuse(&graph, works());
-        let results = [&chained(&graph, works()), &joined].map(|stages| results(&graph, stages));
+        let results = [&chained(&graph, works()), &joined].map(|stages| results(&graph, stages, None));
         for (uid, want) in &results[0] {
             let got = &results[1][uid];
             for (got, want) in got.iter().zip(want) {
@@ -138,17 +138,34 @@ fn name(stage: &Stage) -> String {
     format!("{{{}: {}}}", nodes.join(" "), kernels.join(" "))
 }
 
-/// What the caller sees.
-fn results(graph: &Graph, stages: &[Stage]) -> HashMap<TensorUid, Vec<f64>> {
+/// What the caller sees, who may have an operand and a result at one place.
+fn results(graph: &Graph, stages: &[Stage], shared: Option<(TensorUid, TensorUid)>) -> HashMap<TensorUid, Vec<f64>> {
     if stages.iter().any(|stage| matches!(stage, Stage::Convolution(_))) {
         return HashMap::new();
     }
-    let arrangement = arrange(graph, stages, Wishes::default(), &|_| Ok(())).unwrap();
+    let mut arrangement = arrange(graph, stages, Wishes::default(), &|_| Ok(())).unwrap();
     let given = graph.tensors().iter().filter(|tensor| !tensor.is_virtual());
     let fill = |tensor: &hipdnn_schemas::Tensor| {
         (0..tensor.span()).map(|i| ((i * 5 + i / 7) % 11) as f64 / 4.0 - 1.0 + tensor.uid().0 as f64 / 32.0).collect()
     };
-    let memory = given.map(|tensor| (Value::Tensor(tensor.uid()), fill(tensor))).collect();
+    let mut memory: HashMap<Value, Vec<f64>> =
+        given.map(|tensor| (Value::Tensor(tensor.uid()), fill(tensor))).collect();
+    if let Some((read, written)) = shared.map(|(read, written)| (Value::Tensor(read), Value::Tensor(written))) {
+        let numbers = memory.remove(&read).unwrap();
+        memory.insert(written, numbers);
+        let values = arrangement.tasks.iter_mut().flat_map(|task| match task {
+            Task::Grouped(task) => task.reads.iter_mut().collect::<Vec<_>>(),
+            Task::Map(task) => {
+                let values = task.inputs.iter_mut().filter_map(|input| match input {
+                    MapInput::Memory(memory) => Some(&mut memory.value),
+                    _ => None,
+                });
+                values.collect()
+            }
+            Task::Convolution(_) => Vec::new(),
+        });
+        values.filter(|value| **value == read).for_each(|value| *value = written);
+    }
     let seen = run(&arrangement, memory).into_iter().filter_map(|(value, numbers)| match value {
         Value::Tensor(uid) => Some((uid, numbers)),
         Value::Temporary(_) => None,
@@ -368,4 +385,109 @@ fn what_would_cost_or_change_something_stays_apart() {
     for (what, case, want) in cases {
         assert_eq!(case.stages(), want, "{what}");
     }
+}
+
+/// A fixed stream of numbers: a linear congruential generator.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+}
+
+/// Images, and what nodes compute of them and of each other.
+fn random_graph(numbers: &mut Numbers) -> hipdnn_schemas::Graph {
+    const DIMS: [[i64; 3]; 4] = [[3, 4, 5], [3, 4, 1], [1, 4, 1], [3, 1, 5]];
+    let mut graph = GraphBuilder::new("random").compute(F);
+    let mut tensors: Vec<[i64; 3]> = Vec::new();
+    for uid in 0..3 {
+        let dims = DIMS[if uid == 0 { 0 } else { numbers.below(4) }];
+        graph.tensor(TensorDef::new(uid, F, &dims));
+        tensors.push(dims);
+    }
+    let nodes = 2 + numbers.below(7);
+    for node in 0..nodes {
+        let uid = tensors.len() as i64;
+        // Results that were computed last are read most.
+        let pick = |numbers: &mut Numbers| match numbers.below(3) {
+            0 => numbers.below(tensors.len()),
+            _ => tensors.len() - 1 - numbers.below(tensors.len().min(3)),
+        };
+        let (a, b) = (pick(numbers), pick(numbers));
+        let broadcast: [i64; 3] = std::array::from_fn(|axis| tensors[a][axis].max(tensors[b][axis]));
+        let (dims, operation) = match numbers.below(5) {
+            0 | 1 => {
+                let dims: [i64; 3] = match numbers.below(3) {
+                    0 => [tensors[a][0], 1, tensors[a][2]],
+                    1 => [tensors[a][0], tensors[a][1], 1],
+                    _ => [1, tensors[a][1], 1],
+                };
+                let mode = [ReductionMode::Add, ReductionMode::Max, ReductionMode::Norm2][numbers.below(3)];
+                let (input, output) = (TensorUid(a as i64), TensorUid(uid));
+                (dims, Operation::Reduction(Reduction { mode, input, output, is_deterministic: true }))
+            }
+            2 => {
+                let mode = [Neg, TanhFwd, Abs, SigmoidFwd][numbers.below(4)];
+                (tensors[a], Operation::Pointwise(Pointwise::unary(mode, TensorUid(a as i64), TensorUid(uid))))
+            }
+            _ => {
+                let mode = [Add, Mul, Sub, Max][numbers.below(4)];
+                let [a, b] = [a, b].map(|uid| TensorUid(uid as i64));
+                (broadcast, Operation::Pointwise(Pointwise::binary(mode, a, b, TensorUid(uid))))
+            }
+        };
+        let data_type = if numbers.below(6) == 0 { DataType::Half } else { F };
+        let tensor = TensorDef::new(uid, data_type, &dims);
+        graph.tensor(if node + 1 < nodes && numbers.below(4) > 0 { tensor.intermediate() } else { tensor });
+        graph.node("", operation);
+        tensors.push(dims);
+    }
+    graph.build().unwrap()
+}
+
+/// An operand and the result of a node that a caller may have at one place.
+fn shareable(graph: &hipdnn_schemas::Graph) -> Option<(TensorUid, TensorUid)> {
+    graph.nodes().iter().enumerate().find_map(|(index, node)| {
+        let Operation::Pointwise(pointwise) = &node.operation else { return None };
+        let is_last =
+            |uid: &TensorUid| graph.producer(*uid).is_none() && graph.consumers(*uid).iter().max() == Some(&index);
+        let operands = [Some(pointwise.in_0), pointwise.in_1].into_iter().flatten();
+        let read = operands.filter(is_last).find(|uid| may_share(graph, *uid, pointwise.out_0))?;
+        Some((read, pointwise.out_0))
+    })
+}
+
+#[test]
+fn random_graphs_compute_the_same_when_they_are_joined() {
+    let mut numbers = Numbers(3);
+    let (mut joins, mut shares) = (0, 0);
+    for case in 0..3000 {
+        let graph = random_graph(&mut numbers);
+        let works = || lower(&graph).unwrap();
+        let (apart, joined) = (chained(&graph, works()), fuse(&graph, works()));
+        joins += usize::from(joined.len() < apart.len());
+        let shared = shareable(&graph);
+        shares += usize::from(shared.is_some() && joined.len() < apart.len());
+        let want = results(&graph, &apart, None);
+        for shared in [None, shared] {
+            let got = results(&graph, &joined, shared);
+            for tensor in graph.tensors() {
+                let uid = tensor.uid();
+                if graph.producer(uid).is_none() || tensor.is_virtual() {
+                    continue;
+                }
+                for (got, want) in got[&uid].iter().zip(&want[&uid]) {
+                    let names: Vec<String> = joined.iter().map(name).collect();
+                    let is_near = (got - want).abs() <= 1e-9 * want.abs().max(1.0);
+                    assert!(
+                        is_near,
+                        "case {case}, {shared:?}, tensor {uid}: {got}, wanted {want}: {names:?} of {graph:#?}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(joins > 1000 && shares > 100, "{joins} and {shares} are too few to say anything");
 }
