@@ -44,11 +44,16 @@ pub fn backward(graph: &Graph, index: usize, node: &BatchnormBackward) -> Result
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Batchnorm, BatchnormBackward, BatchnormInference, BatchnormInferenceVarianceExt};
     use crate::engine::host::nodes::testing::noise;
+    use crate::engine::miopen::arrange::{Input, Task, Value, Wishes, arrange};
+    use crate::engine::miopen::fuse::fuse;
+    use crate::engine::miopen::lower::lower;
     use crate::engine::miopen::nodes::testing::{compare, declined};
     use DataType::{BFloat16, Double, Float, Half};
-    use hipdnn_schemas::{DataType, Operation, TensorDef, TensorUid, TensorValue};
+    use hipdnn_schemas::{
+        Convolution, DataType, GraphBuilder, Operation, Pointwise, PointwiseMode, TensorDef, TensorUid, TensorValue,
+    };
 
     /// What, extents, strides of x, extents of parameters.
     type Shape = (&'static str, &'static [i64], &'static [i64], &'static [i64]);
@@ -130,6 +135,46 @@ mod tests {
                 compare(shape.0, Operation::BatchnormInference(node), tensors(shape, types, turn), fill);
                 let node = BatchnormInferenceVarianceExt { x, mean, variance, scale, bias, y, epsilon };
                 compare(shape.0, Operation::BatchnormInferenceVarianceExt(node), tensors(shape, types, turn), fill);
+            }
+        }
+    }
+
+    #[test]
+    fn inference_behind_a_convolution_is_one_kernel_with_what_follows() {
+        for with_variance in [false, true] {
+            let mut graph = GraphBuilder::new("").compute(Float);
+            let image = |uid: i64| TensorDef::new(uid, Float, &[2, 4, 6, 6]);
+            let [x, w] = [image(0), TensorDef::new(1, Float, &[4, 4, 1, 1])].map(|tensor| graph.tensor(tensor));
+            let [convolved, normal] = [2, 3].map(|uid| graph.tensor(image(uid).intermediate()));
+            let y = graph.tensor(image(4));
+            // Parameters have a dimension less than images, and run along another one.
+            let [mean, second, scale, bias] = [5, 6, 7, 8].map(|uid| graph.tensor(TensorDef::new(uid, Float, &[4])));
+            graph.convolution_fwd(x, w, convolved, Convolution::new(2));
+            let operation = if with_variance {
+                let epsilon = TensorDef::new(9, Float, &[1]).with_value(TensorValue::Float32(0.5));
+                let (epsilon, variance) = (graph.tensor(epsilon), second);
+                let (x, y) = (convolved, normal);
+                let node = BatchnormInferenceVarianceExt { x, mean, variance, scale, bias, y, epsilon };
+                Operation::BatchnormInferenceVarianceExt(node)
+            } else {
+                let (x, y, inv_variance) = (convolved, normal, second);
+                Operation::BatchnormInference(BatchnormInference { x, mean, inv_variance, scale, bias, y })
+            };
+            graph.node("", operation);
+            graph.pointwise(Pointwise::unary(PointwiseMode::ReluFwd, normal, y));
+            let graph = graph.build().unwrap();
+            let stages = fuse(&graph, lower(&graph).unwrap());
+            let arrangement = arrange(&graph, &stages, Wishes::default(), &|_| Ok(())).unwrap();
+            let [Task::Convolution(convolution), Task::Map(map)] = &arrangement.tasks[..] else {
+                panic!("{arrangement:?}")
+            };
+            // The convolution writes to where the result belongs.
+            assert_eq!((convolution.y, map.output), (Value::Tensor(y), Value::Tensor(y)));
+            assert_eq!(map.program.len(), if with_variance { 7 } else { 5 });
+            for input in &map.inputs {
+                let Input::Memory(input) = input else { continue };
+                let want = if input.value == Value::Tensor(y) { [144, 36, 6, 1] } else { [0, 1, 0, 0] };
+                assert_eq!(input.view.strides, want, "{input:?}");
             }
         }
     }
