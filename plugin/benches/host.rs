@@ -1,11 +1,14 @@
 //! Times the host engine's convolutions on a table of layers.
 //!
-//! `cargo bench -p hipdnn-rs-plugin --bench host -- [--csv] [--threads 1,2] [--dynamic] [--fastest] [FILTER]`
+//! `cargo bench -p hipdnn-rs-plugin --bench host -- [--csv] [--threads 1,2] [--dynamic] [--fused] [--fastest] [FILTER]`
 //!
-//! Prints the median time of each layer (the least with `--fastest`, for noisy machines), its rate, and this in per cent of
+//! With `--fused` a bias and a ReLU follow. Prints the median time of each layer (the least with `--fastest`, for noisy machines), its rate, and this in per cent of
 //! what multiply-adds without memory reached just before or after; with `--csv` lines of `layer,threads,weights,seconds`.
 
-use hipdnn_rs_plugin::engine::host::convolution::{Args, ConvolutionPlan, Element, Layout, Problem, Shape, Weights};
+use hipdnn_rs_plugin::engine::host::activation::Activation;
+use hipdnn_rs_plugin::engine::host::convolution::{
+    Args, ConvolutionPlan, Element, EpilogueStep, Layout, Problem, Shape, Weights,
+};
 use hipdnn_rs_plugin::engine::host::isa::{Isa, Kernel, MAX_LANES, Simd};
 use hipdnn_rs_plugin::engine::host::scratch::AlignedBuffer;
 use hipdnn_rs_plugin::engine::host::threads::Pool;
@@ -55,7 +58,7 @@ const LAYERS: &[Layer] = &[
     ("ocr_1x1_480_96_30x23", 1, 480, [30, 23], 96, [1, 1], 1, [0, 0], 1, 1),
 ];
 
-fn problem(layer: &Layer, constant_weights: bool) -> Problem {
+fn problem(layer: &Layer, constant_weights: bool, fused: bool) -> Problem {
     let (_, batch, c, [h, w], k, [r, s], stride, [ph, pw], dilation, groups) = *layer;
     let out = |size: usize, kernel: usize, pad: usize| (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
     let shape = Shape {
@@ -76,7 +79,13 @@ fn problem(layer: &Layer, constant_weights: bool) -> Problem {
         x: Layout::packed(Element::F32, [0; 5]),
         w: Layout::packed(Element::F32, [0; 5]),
         y: Layout::packed(Element::F32, [0; 5]),
-        epilogue: Vec::new(),
+        epilogue: match fused {
+            false => Vec::new(),
+            true => vec![
+                EpilogueStep::Bias { operand: 0, element: Element::F32, channel_stride: 1 },
+                EpilogueStep::Activation(Activation::RELU),
+            ],
+        },
         constant_weights,
         winograd: constant_weights,
     };
@@ -154,11 +163,13 @@ fn measure(fastest: bool, mut f: impl FnMut()) -> f64 {
     times[if fastest { 0 } else { times.len() / 2 }]
 }
 
-fn time(layer: &Layer, threads: usize, constant: bool, fastest: bool) -> (f64, &'static str, f64) {
-    let problem = problem(layer, constant);
+fn time(layer: &Layer, threads: usize, [constant, fused, fastest]: [bool; 3]) -> (f64, &'static str, f64) {
+    let problem = problem(layer, constant, fused);
     let plan = ConvolutionPlan::new(&problem, threads);
     let pool = Pool::new(threads);
     let (x, w, mut y) = (filled(problem.x_sizes(), 1), filled(problem.w_sizes(), 2), filled(problem.y_sizes(), 3));
+    let bias = filled([1, problem.shape.out_channels, 1, 1, 1], 4);
+    let operands = [bias.as_ptr().cast::<u8>()];
     let mut workspace = AlignedBuffer::new(plan.workspace_bytes().div_ceil(4));
     let mut prepared = AlignedBuffer::new(plan.prepared_len());
     let raw = w.as_ptr().cast::<u8>();
@@ -171,7 +182,7 @@ fn time(layer: &Layer, threads: usize, constant: bool, fastest: bool) -> (f64, &
         x: x.as_ptr().cast(),
         weights,
         y: y.as_mut_ptr().cast(),
-        operands: &[],
+        operands: &operands,
         workspace: workspace.as_mut_ptr().cast(),
     };
     // SAFETY: the buffers have the problem's sizes and are used by this call only.
@@ -185,11 +196,12 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let csv = arguments.iter().any(|argument| argument == "--csv");
     let dynamic = arguments.iter().any(|argument| argument == "--dynamic");
+    let fused = arguments.iter().any(|argument| argument == "--fused");
     let fastest = arguments.iter().any(|argument| argument == "--fastest");
     let mut threads = vec![1, 2];
     let mut filter = "";
-    let mut rest =
-        arguments.iter().filter(|argument| !["--csv", "--dynamic", "--fastest"].contains(&argument.as_str()));
+    let flags = ["--csv", "--dynamic", "--fused", "--fastest"];
+    let mut rest = arguments.iter().filter(|argument| !flags.contains(&argument.as_str()));
     while let Some(argument) = rest.next() {
         if argument == "--threads" {
             let list = rest.next().map(String::as_str).unwrap_or_default();
@@ -207,7 +219,7 @@ fn main() {
         let mut line = format!("{:22}", layer.0);
         for threads in &threads {
             let before = peak();
-            let (seconds, algorithm, operations) = time(layer, *threads, !dynamic, fastest);
+            let (seconds, algorithm, operations) = time(layer, *threads, [!dynamic, fused, fastest]);
             if csv {
                 println!("{},{threads},{},{seconds:.9}", layer.0, if dynamic { "dynamic" } else { "constant" });
             } else {

@@ -315,9 +315,6 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
         let top = (rows.row * shape.stride[1]) as isize - shape.pad_before[1] as isize;
         for (block, q) in (0..ow).step_by(S::LANES).enumerate() {
             let mut sums = [[s.splat(0.0); P]; K];
-            for (sums, bias) in sums.iter_mut().zip(rows.bias) {
-                *sums = [s.splat(bias); P];
-            }
             for c in 0..cg {
                 for column in 0..kw {
                     let bits = rows.plan.masks[block * kw + column];
@@ -369,11 +366,12 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
             }
             let lanes = s.mask(first((ow - q).min(S::LANES)));
             for (k, sums) in sums.into_iter().enumerate() {
+                let bias = s.splat(rows.bias[k]);
                 for (p, sum) in sums.into_iter().enumerate() {
                     if p < rows.count {
                         let to = rows.to.wrapping_add(k * rows.to_channel + p * rows.to_row + q);
                         // SAFETY: the lanes are columns of an output row.
-                        unsafe { s.store_masked(lanes, to, s.min(high, s.max(low, sum))) };
+                        unsafe { s.store_masked(lanes, to, s.min(high, s.max(low, s.add(sum, bias)))) };
                     }
                 }
             }

@@ -8,7 +8,7 @@ use crate::engine::host::isa::{Kernel, MAX_LANES, Simd};
 /// The epilogue, split into what the kernels do in registers and the rest.
 #[derive(Clone, Debug)]
 pub(super) struct Finish {
-    /// A bias the sums begin with: operand, element type, stride.
+    /// A bias that the kernels add to their sums: operand, element type, stride.
     pub(super) bias: Option<(usize, Element, usize)>,
     /// Bounds that follow it.
     pub(super) clamp: (f32, f32),

@@ -18,7 +18,7 @@ pub(in crate::engine::host) struct Tile<'a> {
     pub(in crate::engine::host) a: *const f32,
     /// The first place.
     pub(in crate::engine::host) b: *const f32,
-    /// A value for each row to begin with, or null for zeros.
+    /// A value for each row, added to its sums, or null for zeros.
     pub(in crate::engine::host) bias: *const f32,
     /// Bounds of the result.
     pub(in crate::engine::host) clamp: (f32, f32),
@@ -122,11 +122,6 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
                 }
             }
             let mut sums = [[s.splat(0.0); V]; R];
-            if !tile.bias.is_null() {
-                for (row, sums) in sums.iter_mut().enumerate() {
-                    *sums = [s.splat(*tile.bias.add(row)); V];
-                }
-            }
             let mut a = tile.a;
             let mut b = tile.b;
             // Without anything to fetch the first factors are asked for again and again, which costs nothing.
@@ -155,9 +150,11 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
             let whole = tile.keep[..V].iter().all(|keep| *keep == all);
             for (row, sums) in sums.into_iter().enumerate() {
                 if row < tile.rows {
+                    // Only now: sums that begin with a large bias lose their own digits.
+                    let bias = s.splat(if tile.bias.is_null() { 0.0 } else { *tile.bias.add(row) });
                     for (v, sum) in sums.into_iter().enumerate() {
                         let to = tile.to[v].wrapping_add(row * tile.row);
-                        let sum = s.min(high, s.max(low, sum));
+                        let sum = s.min(high, s.max(low, s.add(sum, bias)));
                         if whole {
                             s.store(to, sum);
                         } else {
