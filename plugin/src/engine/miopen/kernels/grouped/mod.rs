@@ -342,6 +342,7 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         number,
         numbers,
         mapping,
+        fours: numbers == Numbers::Single && in_fours(&loops),
         groups,
         members,
         wide,
@@ -349,6 +350,12 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
     let source = Source::new(&work, program);
     launch::check_size(&source.arguments)?;
     Ok(Some(Generated { source, numbers, mapping }))
+}
+
+/// Whether members lie side by side in long rows.
+fn in_fours(loops: &Loops) -> bool {
+    let along_members = matches!(loops.neighbours(), (group, Some(1)) if group != Some(1));
+    along_members && loops.extents.last().is_some_and(|inner| *inner >= 32)
 }
 
 /// The place whose offset is the index of a loop.

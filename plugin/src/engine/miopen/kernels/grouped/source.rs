@@ -25,6 +25,8 @@ pub(super) struct Work<'a> {
     pub(super) number: Option<usize>,
     pub(super) numbers: Numbers,
     pub(super) mapping: Mapping,
+    /// Whether a thread takes four neighbours of the innermost loop of the members at a time.
+    pub(super) fours: bool,
     /// The number of groups, and of a group's members.
     pub(super) groups: u64,
     pub(super) members: u64,
@@ -136,6 +138,39 @@ impl Writer<'_> {
         self.work.loops.split..self.work.loops.extents.len()
     }
 
+    /// The loop that goes in fours, if one does.
+    fn inner(&self) -> Option<usize> {
+        self.work.fours.then(|| self.work.loops.extents.len() - 1)
+    }
+
+    /// Whether the innermost loop ends within four.
+    fn tail(&self) -> bool {
+        self.inner().is_some_and(|inner| !self.work.loops.extents[inner].is_multiple_of(4))
+    }
+
+    /// Steps of a loop.
+    fn extent(&self, l: usize) -> u64 {
+        let extent = self.work.loops.extents[l];
+        if self.inner() == Some(l) { extent.div_ceil(4) } else { extent }
+    }
+
+    /// Steps that the lanes of a group share.
+    fn steps(&self) -> u64 {
+        let Work { members, .. } = *self.work;
+        self.inner().map_or(members, |inner| members / self.work.loops.extents[inner] * self.extent(inner))
+    }
+
+    /// The step of a loop.
+    fn counter(&self, l: usize) -> String {
+        if self.inner() == Some(l) { "four".to_owned() } else { format!("j{l}") }
+    }
+
+    /// Whether four members lie side by side in a place without bounds.
+    fn is_side_by_side(&self, place: usize) -> bool {
+        let place = &self.work.loops.places[place];
+        self.inner().is_some_and(|inner| place.strides[inner] == 1 && place.bounds.is_empty())
+    }
+
     /// Whether groups go on beyond the last one.
     fn ragged(&self) -> bool {
         self.work.mapping.side > 1
@@ -150,7 +185,10 @@ impl Writer<'_> {
             self.arguments.pointer(element.c_type(), &format!("w{t}"));
         }
         self.pointers();
-        self.index("members", work.members as i64);
+        self.index("members", self.steps() as i64);
+        if let Some(inner) = self.inner().filter(|_| self.tail()) {
+            self.index("inner", work.loops.extents[inner] as i64);
+        }
         self.index("blocks", blocks as i64);
         self.index("step", launched as i64);
         let Mapping { side, lanes, lanes_first } = work.mapping;
@@ -234,7 +272,7 @@ impl Writer<'_> {
         }
         let mut rest = lanes;
         for l in members.clone().skip(1).rev() {
-            let extent = work.loops.extents[l];
+            let extent = self.extent(l);
             self.arguments.divisor(work.wide, &format!("e{l}"), extent);
             if lanes > 1 {
                 self.index(&format!("e{l}_w"), (rest % extent) as i64);
@@ -270,8 +308,7 @@ impl Writer<'_> {
         self.line(format_args!("const index j0 = index(n);"));
     }
 
-    /// The sum of indices times steps over some loops, with arguments `<name>_<loop>` for the steps. The last loop of the
-    /// members is called `inner`.
+    /// The sum of indices times steps over some loops, with arguments `<name>_<loop>` for the steps.
     fn sum(&mut self, name: &str, steps: &[i64], loops: Range<usize>) -> Vec<String> {
         let mut terms = Vec::new();
         for l in loops {
@@ -424,7 +461,8 @@ impl Writer<'_> {
             self.line(format_args!("k{} = t{slot};", part.kept + i));
         }
         for (s, target) in part.stores.iter().enumerate() {
-            self.line(format_args!("y{s} = narrow_{}(t{});", work.writes[target.tensor].suffix(), target.slot));
+            let value = self.narrowed(target);
+            self.line(format_args!("y{s} = {value};"));
         }
         self.close();
         if part.stores.is_empty() {
@@ -460,33 +498,28 @@ impl Writer<'_> {
         }
         if members.len() > 1 {
             for l in members.clone() {
-                let first = if lanes > 1 { format!("l{l}") } else { "0".to_owned() };
-                self.line(format_args!("index j{l} = {first};"));
+                let (counter, first) = (self.counter(l), if lanes > 1 { format!("l{l}") } else { "0".to_owned() });
+                self.line(format_args!("index {counter} = {first};"));
             }
         }
         self.open(format_args!("for (count m = begin; m < count(a.members); m += {lanes}) {{"));
         if members.len() == 1 {
-            self.line(format_args!("const index j{} = index(m);", members.start));
+            let counter = self.counter(members.start);
+            self.line(format_args!("const index {counter} = index(m);"));
         }
-        for (i, input) in varying {
-            self.input(part.kept + i, *input, &mut known);
-        }
-        self.statements(&part.statements);
-        for (f, Fold { mode, slot }) in part.folds.iter().enumerate() {
-            let f = first_fold + f;
-            match mode {
-                FoldMode::FirstGreatest { at } => {
-                    let number = work.number.expect("there is a place for the number of a member");
-                    let (_, number) = self.locate(number);
-                    self.line(format_args!("put(f{f}, t{slot}, t{at}, count({number}));"));
-                }
-                _ => self.line(format_args!("put(f{f}, t{slot});")),
+        if self.inner().is_some() {
+            self.four_members(part, &varying, first_fold, known);
+        } else {
+            for (i, input) in varying {
+                self.input(part.kept + i, *input, &mut known);
             }
-        }
-        for Target { slot, tensor, place } in &part.stores {
-            let (_, at) = self.locate(*place);
-            let suffix = work.writes[*tensor].suffix();
-            self.line(format_args!("w{tensor}_{place}[{at}] = narrow_{suffix}(t{slot});"));
+            self.statements(&part.statements);
+            self.puts(part, first_fold);
+            for target in &part.stores {
+                let (Target { tensor, place, .. }, (_, at)) = (target, self.locate(target.place));
+                let value = self.narrowed(target);
+                self.line(format_args!("w{tensor}_{place}[{at}] = {value};"));
+            }
         }
         self.next_member();
         self.close();
@@ -508,6 +541,99 @@ impl Writer<'_> {
         }
     }
 
+    /// Four members: what lies side by side is loaded and stored together.
+    fn four_members(&mut self, part: &Part<'_>, varying: &[(usize, &Slot)], first_fold: usize, mut known: Vec<usize>) {
+        let inner = self.inner().expect("there is a loop that goes in fours");
+        self.line(format_args!("const index first = four * 4;"));
+        let within = if self.tail() {
+            self.line(format_args!("const bool all = first + 4 <= a.inner;"));
+            "if (all || first + k < a.inner) "
+        } else {
+            ""
+        };
+        let together = |slot: &Slot| matches!(*slot, Slot::Tensor { place, .. } if self.is_side_by_side(place));
+        let (together, single): (Vec<_>, Vec<_>) = varying.iter().partition(|(_, slot)| together(slot));
+        let (mut loads, mut each) = (String::new(), String::new());
+        for (i, input) in &together {
+            let Slot::Tensor { tensor, place, .. } = **input else { unreachable!("only tensors lie side by side") };
+            let (slot, (_, at)) = (part.kept + i, self.locate(place));
+            self.line(format_args!("{} v{slot}[4] = {{}};", self.work.reads[tensor].c_type()));
+            loads += &format!("load4(v{slot}, r{tensor}_{place} + ({at})); ");
+            each += &format!("v{slot}[k] = r{tensor}_{place}[{at} + k]; ");
+        }
+        let (mut stores, mut each_store) = (String::new(), String::new());
+        let (side, apart): (Vec<_>, Vec<_>) =
+            part.stores.iter().enumerate().partition(|(_, target)| self.is_side_by_side(target.place));
+        for (s, Target { tensor, place, .. }) in &side {
+            let (_, at) = self.locate(*place);
+            self.line(format_args!("{} y{s}[4] = {{}};", self.work.writes[*tensor].c_type()));
+            stores += &format!("store4(w{tensor}_{place} + ({at}), y{s}); ");
+            each_store += &format!("w{tensor}_{place}[{at} + k] = y{s}[k]; ");
+        }
+        self.fours(inner, &loads, &each);
+        self.open(format_args!("EACH {within}{{"));
+        self.line(format_args!("const index j{inner} = first + k;"));
+        for (i, input) in &together {
+            let Slot::Tensor { tensor, .. } = **input else { unreachable!("only tensors lie side by side") };
+            let (slot, suffix) = (part.kept + i, self.work.reads[tensor].suffix());
+            self.line(format_args!("const real t{slot} = widen_{suffix}(v{slot}[k]);"));
+        }
+        for (i, input) in &single {
+            self.input(part.kept + i, **input, &mut known);
+        }
+        self.statements(&part.statements);
+        self.puts(part, first_fold);
+        for (s, target) in &side {
+            let value = self.narrowed(target);
+            self.line(format_args!("y{s}[k] = {value};"));
+        }
+        for (_, target) in &apart {
+            let (Target { tensor, place, .. }, (_, at)) = (target, self.locate(target.place));
+            let value = self.narrowed(target);
+            self.line(format_args!("w{tensor}_{place}[{at}] = {value};"));
+        }
+        self.close();
+        self.fours(inner, &stores, &each_store);
+    }
+
+    /// Does something for four members that begin at the index `first`: together, or for each on its own where the loop ends
+    /// among them.
+    fn fours(&mut self, inner: usize, together: &str, each: &str) {
+        if together.is_empty() {
+            return;
+        }
+        self.open(format_args!("{{"));
+        self.line(format_args!("const index j{inner} = first;"));
+        if self.tail() {
+            // One branch for all of them, so that they are under way at the same time.
+            self.line(format_args!("if (all) {{ {together}}}"));
+            self.line(format_args!("else EACH if (first + k < a.inner) {{ {each}}}"));
+        } else {
+            self.line(format_args!("{}", together.trim_end()));
+        }
+        self.close();
+    }
+
+    /// Takes the member's values into the folds.
+    fn puts(&mut self, part: &Part<'_>, first_fold: usize) {
+        for (f, Fold { mode, slot }) in part.folds.iter().enumerate() {
+            let f = first_fold + f;
+            match mode {
+                FoldMode::FirstGreatest { at } => {
+                    let number = self.work.number.expect("there is a place for the number of a member");
+                    let (_, number) = self.locate(number);
+                    self.line(format_args!("put(f{f}, t{slot}, t{at}, count({number}));"));
+                }
+                _ => self.line(format_args!("put(f{f}, t{slot});")),
+            }
+        }
+    }
+
+    /// What is written to a target.
+    fn narrowed(&self, target: &Target) -> String {
+        format!("narrow_{}(t{})", self.work.writes[target.tensor].suffix(), target.slot)
+    }
+
     fn statements(&mut self, statements: &str) {
         for statement in statements.lines() {
             self.line(format_args!("{}", statement.trim_start()));
@@ -523,11 +649,12 @@ impl Writer<'_> {
         let lanes = self.work.mapping.lanes;
         for l in members.clone().skip(1).rev() {
             let step = if lanes > 1 { format!("a.e{l}_w") } else { "1".to_owned() };
+            let counter = self.counter(l);
             if lanes > 1 || l + 1 == members.end {
-                self.line(format_args!("j{l} += {step};"));
+                self.line(format_args!("{counter} += {step};"));
             }
-            self.line(format_args!("const bool over{l} = j{l} >= a.e{l};"));
-            self.line(format_args!("j{l} -= over{l} ? a.e{l} : 0;"));
+            self.line(format_args!("const bool over{l} = {counter} >= a.e{l};"));
+            self.line(format_args!("{counter} -= over{l} ? a.e{l} : 0;"));
             self.line(format_args!("j{} += over{l};", l - 1));
         }
         if lanes > 1 {
@@ -574,7 +701,7 @@ impl Writer<'_> {
         let mut text = arguments::DEVICE.to_owned();
         text += arguments::index_types(work.wide);
         text += &program.prelude();
-        if !work.wide {
+        if self.body.contains("mulhi(") {
             text += arguments::MULHI;
         }
         if !definitions.is_empty() {
@@ -583,6 +710,10 @@ impl Writer<'_> {
         text += &definitions;
         if work.mapping.lanes > 1 {
             text += BARRIER;
+        }
+        if work.fours {
+            text += arguments::FOUR;
+            text += "#define EACH _Pragma(\"unroll\") for (int k = 0; k < 4; ++k)\n";
         }
         let threads = work.mapping.threads();
         text += &format!("struct Arguments {{\n{}}};\n", self.arguments.declarations);

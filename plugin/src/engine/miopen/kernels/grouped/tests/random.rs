@@ -87,7 +87,7 @@ impl Random {
         if let Some(inner) = members.last_mut()
             && self.one_in(2)
         {
-            *inner = 17 + self.below(20);
+            *inner = 20 + self.below(20);
         }
         let types = [Element::F32, Element::F16, Element::I8, Element::I32, Element::BF16];
         let reads = (0..1 + self.below(2)).map(|_| self.of(&types)).collect();
