@@ -4,6 +4,8 @@
 //! need never exist in memory. The chain stands where its last node stood, so whatever else it reads has been computed.
 //! Values between the nodes keep the precision of `f32` instead of being rounded to the type of the tensor that is no
 //! more; apart from that the result is the same. Works whose results nobody can see are left out.
+//!
+//! Chains and works over groups then join the kernels over groups before them: see [`region`].
 
 mod draft;
 mod region;
@@ -130,6 +132,18 @@ impl Chain {
 /// Fuses what can be fused. `works` has one for each node of the graph, in its order.
 pub fn fuse(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
     region::join(graph, chained(graph, works))
+}
+
+/// What there is to do without fusing anything: a stage for each work whose results anybody sees.
+pub fn separate(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
+    let mut works: Vec<Option<Work>> = works.into_iter().map(Some).collect();
+    drop_unseen(graph, &mut works);
+    let stage = |work: Work| match work {
+        Work::Convolution(convolution) => Stage::Convolution(convolution),
+        Work::Pointwise(node) => Stage::Chain(Chain::new(node)),
+        Work::Groups(work) => Stage::Groups(Groups { nodes: vec![work.node], work }),
+    };
+    works.into_iter().flatten().map(stage).collect()
 }
 
 /// Fuses pointwise nodes with each other.

@@ -1,8 +1,8 @@
 //! The MIOpen engine: convolutions by libMIOpen on an AMD GPU, everything around them by kernels of our own.
 //!
 //! [`lower`] turns a graph into works or says why not, [`fuse`] rewrites them, [`arrange`] brings convolutions into forms
-//! that MIOpen takes, [`plan`] chooses, compiles and runs. Everything is chosen, compiled and tried when the plan is built:
-//! an execution launches kernels on the handle's stream and does nothing else.
+//! that MIOpen takes, and everything else to memory and strides, [`plan`] chooses, compiles and runs. Everything is chosen,
+//! compiled and tried when the plan is built: an execution launches kernels on the handle's stream and does nothing else.
 
 pub mod arrange;
 pub mod choose;
@@ -37,7 +37,7 @@ use hipdnn_sdk_bindings::hipdnn::plugin::BehaviorNote;
 use self::arrange::{Arrangement, Wishes};
 use self::choose::supported;
 use self::device::Device;
-use self::fuse::Stage;
+use self::lower::Work;
 use self::plan::{Choices, MiopenPlan};
 use self::settings::Settings;
 use self::shared::Shared;
@@ -56,7 +56,7 @@ pub const MIOPEN: Miopen = Miopen;
 /// A graph that the MIOpen engine takes.
 struct MiopenGraph<'g> {
     graph: &'g Graph,
-    stages: Vec<Stage>,
+    works: Vec<Work>,
     /// Tensors are copied into a layout that MIOpen takes, or out of one.
     copies: bool,
     device: Arc<Device>,
@@ -76,21 +76,22 @@ impl Engine for Miopen {
         miopen_engine()?;
         let shared = Shared::get();
         let device = shared.devices().of(stream.cast()).map_err(|error| Declined::Unavailable(error.to_string()))?;
-        let stages = fuse::fuse(graph, lower::lower(graph)?);
-        let mut graph = MiopenGraph { graph, stages, copies: false, device, shared };
-        graph.copies = graph.arrange(Wishes::default())?.copies();
+        let mut graph = MiopenGraph { graph, works: lower::lower(graph)?, copies: false, device, shared };
+        graph.copies = graph.arrange(true, Wishes::default())?.copies();
         Ok(Box::new(graph))
     }
 }
 
 impl MiopenGraph<'_> {
-    fn arrange(&self, wishes: Wishes) -> Result<Arrangement, Declined> {
-        arrange::arrange(self.graph, &self.stages, wishes, &|problem| supported(&self.device, problem))
+    fn arrange(&self, fused: bool, wishes: Wishes) -> Result<Arrangement, Declined> {
+        let fuse = if fused { fuse::fuse } else { fuse::separate };
+        let stages = fuse(self.graph, self.works.clone());
+        arrange::arrange(self.graph, &stages, wishes, &|problem| supported(&self.device, problem))
     }
 
     fn choose(&self, settings: &Settings, store: &Store, to_plan: bool) -> Result<Arc<Choices>, Error> {
         self.shared.choices(self.graph, settings, &self.device, to_plan, || {
-            let arrangement = self.arrange(settings.wishes()).map_err(|declined| {
+            let arrangement = self.arrange(settings.fuse, settings.wishes()).map_err(|declined| {
                 Error::not_applicable(format!("with these knobs graph {:?} is declined: {declined}", self.graph.name()))
             })?;
             Choices::new(self.graph, arrangement, &self.device, settings, store)

@@ -92,6 +92,14 @@ const FUSED_KERNELS: IntKnob = IntKnob {
     max: 1,
 };
 
+const FUSE: IntKnob = IntKnob {
+    id: "hipdnn_rs.miopen.fuse",
+    description: "1 if several nodes may be computed in one step; 0 if each is a step of its own",
+    default: 1,
+    min: 0,
+    max: 1,
+};
+
 /// What a configuration asks of the MIOpen engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -113,13 +121,23 @@ pub struct Settings {
     pub recorded_launches: bool,
     /// Whether MIOpen is asked for fused kernels.
     pub fused_kernels: bool,
+    /// Whether nodes may be fused.
+    pub fuse: bool,
 }
 
 impl Settings {
     /// The knobs, as offered for every graph.
     pub fn describe() -> Vec<Knob> {
-        let ints =
-            [BENCHMARKING, DETERMINISTIC, WORKSPACE_LIMIT, SEARCH_TIME, STRICT_FP32, RECORDED_LAUNCHES, FUSED_KERNELS];
+        let ints = [
+            BENCHMARKING,
+            DETERMINISTIC,
+            WORKSPACE_LIMIT,
+            SEARCH_TIME,
+            STRICT_FP32,
+            RECORDED_LAUNCHES,
+            FUSED_KERNELS,
+            FUSE,
+        ];
         let texts = [SOLVERS, SOLVERS_DENIED];
         let ints = ints.iter().map(IntKnob::describe);
         ints.chain([SEARCH.describe()]).chain(texts.iter().map(TextKnob::describe)).collect()
@@ -164,7 +182,8 @@ impl Settings {
             solvers_denied: ids(SOLVERS_DENIED, config)?,
             strict_fp32: int(STRICT_FP32)? == 1,
             recorded_launches: int(RECORDED_LAUNCHES)? == 1,
-            fused_kernels: int(FUSED_KERNELS)? == 1,
+            fused_kernels: int(FUSED_KERNELS)? == 1 && int(FUSE)? == 1,
+            fuse: int(FUSE)? == 1,
         })
     }
 
@@ -238,6 +257,7 @@ mod tests {
         assert_eq!(Settings::read(&EngineConfig { engine_id: 0, knobs: described }, None).unwrap(), defaults);
         assert_eq!(defaults.search, Effort::Immediate);
         assert!(defaults.recorded_launches && !defaults.deterministic && !defaults.strict_fp32);
+        assert!(defaults.fuse && defaults.fused_kernels);
         assert_eq!((defaults.solvers, defaults.solvers_denied), (None, vec![]));
     }
 

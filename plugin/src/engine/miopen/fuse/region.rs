@@ -6,7 +6,7 @@
 //! where they are read. Chains that only the region reads are computed where they are read too. A region stands where the
 //! last of its stages stood, so whatever else it reads has been computed; what stands between must not mind that.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use hipdnn_schemas::{Graph, TensorUid};
 
@@ -27,17 +27,20 @@ const FEW_GROUPS: usize = 64;
 /// ... unless its members are so few that a launch takes longer.
 const FEW_MEMBERS: usize = 8192;
 
+/// How far the first and the last stage of a region are apart, at most: a bound on the work of looking for stages.
+const MAX_SPAN: usize = 128;
+
 /// Joins what can be joined. Stages stay in an order in which whatever one reads has been computed before.
 pub(super) fn join(graph: &Graph, stages: Vec<Stage>) -> Vec<Stage> {
-    let mut stages: Vec<Option<Stage>> = stages.into_iter().map(Some).collect();
-    for start in 0..stages.len() {
-        if !matches!(stages[start], Some(Stage::Groups(_))) {
+    let mut row = Row::new(stages);
+    for start in 0..row.stages.len() {
+        if !matches!(row.stages[start], Some(Stage::Groups(_))) {
             continue;
         }
         let mut kept: HashSet<TensorUid> = HashSet::new();
         // A chain that somebody else reads too is not taken, which is known in the end.
         let region = loop {
-            let region = Region::grown(graph, &stages, start, &kept);
+            let region = Region::grown(graph, &row, start, &kept);
             let seen: Vec<TensorUid> = region.taken.iter().copied().filter(|uid| region.is_seen(*uid)).collect();
             if seen.is_empty() {
                 break region;
@@ -45,23 +48,63 @@ pub(super) fn join(graph: &Graph, stages: Vec<Stage>) -> Vec<Stage> {
             kept.extend(seen);
         };
         if region.joined.len() > 1 {
-            let last = *region.joined.iter().max().expect("a region has a stage");
-            let joined = region.joined.clone();
-            let stage = region.stage();
-            for place in joined {
-                stages[place] = None;
-            }
-            stages[last] = Some(stage);
+            let (joined, stage) = (region.joined.clone(), region.stage());
+            row.replace(&joined, stage);
         }
     }
-    stages.into_iter().flatten().collect()
+    row.stages.into_iter().flatten().collect()
+}
+
+/// Stages in a row, and who reads what.
+struct Row {
+    stages: Vec<Option<Stage>>,
+    readers: HashMap<TensorUid, Vec<usize>>,
+    producers: HashMap<TensorUid, usize>,
+}
+
+impl Row {
+    fn new(stages: Vec<Stage>) -> Row {
+        let mut row = Row { stages: Vec::new(), readers: HashMap::new(), producers: HashMap::new() };
+        for (place, stage) in stages.into_iter().enumerate() {
+            row.stages.push(None);
+            row.put(place, stage);
+        }
+        row
+    }
+
+    fn put(&mut self, place: usize, stage: Stage) {
+        for uid in stage.inputs() {
+            self.readers.entry(uid).or_default().push(place);
+        }
+        self.producers.extend(stage.outputs().into_iter().map(|uid| (uid, place)));
+        self.stages[place] = Some(stage);
+    }
+
+    /// Puts one stage where the last of these was.
+    fn replace(&mut self, places: &[usize], stage: Stage) {
+        for place in places {
+            for uid in self.stages[*place].take().iter().flat_map(Stage::inputs) {
+                self.readers.entry(uid).or_default().retain(|reader| reader != place);
+            }
+        }
+        self.put(*places.iter().max().expect("something is replaced"), stage);
+    }
+
+    fn readers(&self, uid: TensorUid) -> &[usize] {
+        self.readers.get(&uid).map_or(&[], Vec::as_slice)
+    }
+
+    fn producer(&self, uid: TensorUid) -> Option<(usize, &Stage)> {
+        let place = *self.producers.get(&uid)?;
+        Some((place, self.stages[place].as_ref()?))
+    }
 }
 
 /// Stages that become one.
 #[derive(Clone)]
 struct Region<'a> {
     graph: &'a Graph,
-    stages: &'a [Option<Stage>],
+    row: &'a Row,
     /// Which stages, the first work first.
     joined: Vec<usize>,
     /// Results of chains in front of it.
@@ -75,25 +118,30 @@ struct Region<'a> {
 }
 
 impl<'a> Region<'a> {
-    fn grown(graph: &'a Graph, stages: &'a [Option<Stage>], start: usize, kept: &'a HashSet<TensorUid>) -> Region<'a> {
-        let Some(Stage::Groups(groups)) = &stages[start] else { unreachable!("regions begin with works over groups") };
+    fn grown(graph: &'a Graph, row: &'a Row, start: usize, kept: &'a HashSet<TensorUid>) -> Region<'a> {
+        let Some(Stage::Groups(groups)) = &row.stages[start] else {
+            unreachable!("regions begin with works over groups")
+        };
         let mut work = groups.work.clone();
         let kernels = std::mem::take(&mut work.kernels);
-        let mut region =
-            Region { graph, stages, joined: vec![start], taken: Vec::new(), kept, drafts: Vec::new(), work };
+        let mut region = Region { graph, row, joined: vec![start], taken: Vec::new(), kept, drafts: Vec::new(), work };
         region.begin(start, &kernels);
-        for place in start + 1..stages.len() {
-            let Some(stage) = &stages[place] else { continue };
-            let outputs = region.outputs();
-            if !stage.inputs().iter().any(|uid| outputs.contains(uid)) {
-                continue;
-            }
-            match region.with(place, stage) {
+        let mut place = start;
+        while let Some(next) = region.next_reader(place).filter(|next| next - start <= MAX_SPAN) {
+            let stage = row.stages[next].as_ref().expect("who reads is there");
+            match region.with(next, stage) {
                 Some(larger) => region = larger,
                 None => break,
             }
+            place = next;
         }
         region
+    }
+
+    /// The first stage behind that place that reads what the region computes.
+    fn next_reader(&self, place: usize) -> Option<usize> {
+        let readers = self.outputs().into_iter().flat_map(|uid| self.row.readers(uid));
+        readers.copied().filter(|reader| *reader > place).min()
     }
 
     /// Takes the first work, with chains in front of it where that may be.
@@ -118,18 +166,18 @@ impl<'a> Region<'a> {
     fn take(&mut self, chains: &[usize]) {
         for place in chains {
             self.joined.push(*place);
-            self.taken.extend(self.stages[*place].iter().flat_map(Stage::outputs));
+            self.taken.extend(self.row.stages[*place].iter().flat_map(Stage::outputs));
         }
     }
 
     /// Chains whose results these kernels may compute themselves where they read them.
     fn chains_before(&self, start: usize, kernels: &[GroupKernel]) -> Vec<usize> {
         let mut chains = Vec::new();
-        for (place, stage) in self.stages[..start].iter().enumerate() {
-            let Some(Stage::Chain(chain)) = stage else { continue };
-            let uid = chain.output();
+        for (uid, _) in kernels.iter().flat_map(elements) {
             let tensor = self.graph.tensor(uid);
-            if self.joined.contains(&place) || self.kept.contains(&uid) || !tensor.is_virtual() {
+            let Some((place, Stage::Chain(chain))) = self.row.producer(uid) else { continue };
+            let is_known = self.joined.contains(&place) || chains.contains(&place) || self.kept.contains(&uid);
+            if is_known || !tensor.is_virtual() || start - place > MAX_SPAN {
                 continue;
             }
             // MIOpen may have the chain behind a convolution in one kernel with it.
@@ -140,7 +188,7 @@ impl<'a> Region<'a> {
             // What is moved when each reader computes it, and when it lies in memory.
             let pays = reads.len() * large <= large + 1 + reads.len()
                 && reads.iter().all(|turns| *turns <= 2 * tensor.elements());
-            if !reads.is_empty() && pays && !follows {
+            if pays && !follows {
                 chains.push(place);
             }
         }
@@ -148,14 +196,14 @@ impl<'a> Region<'a> {
     }
 
     fn is_of_convolution(&self, uid: TensorUid) -> bool {
-        let is_convolution = |stage: &&Option<Stage>| matches!(stage, Some(Stage::Convolution(c)) if c.output() == uid);
-        self.graph.tensor(uid).is_virtual() && self.stages.iter().find(is_convolution).is_some()
+        let is_convolution = matches!(self.row.producer(uid), Some((_, Stage::Convolution(_))));
+        self.graph.tensor(uid).is_virtual() && is_convolution
     }
 
     /// Puts chains in front of a kernel that reads them: it then finds them computed at the places where it reads them.
     fn prepend(&self, draft: &mut Draft, chains: &[usize], kernel: &GroupKernel) {
         for place in chains {
-            let Some(Stage::Chain(chain)) = &self.stages[*place] else { continue };
+            let Some(Stage::Chain(chain)) = &self.row.stages[*place] else { continue };
             if let Some(at) = elements(kernel).find(|(uid, _)| *uid == chain.output()).map(|(_, at)| at.clone()) {
                 // If it can't be, the kernel reads it from memory, and it stays.
                 let _ = draft.append_chain(self.graph, chain, &at, false);
@@ -238,15 +286,13 @@ impl<'a> Region<'a> {
 
     /// What its stages compute.
     fn outputs(&self) -> HashSet<TensorUid> {
-        self.joined.iter().filter_map(|place| self.stages[*place].as_ref()).flat_map(Stage::outputs).collect()
+        self.joined.iter().filter_map(|place| self.row.stages[*place].as_ref()).flat_map(Stage::outputs).collect()
     }
 
     /// Whether anybody sees a result but the region's kernels in their programs.
     fn is_seen(&self, uid: TensorUid) -> bool {
-        let others = self.stages.iter().enumerate().filter(|(place, _)| !self.joined.contains(place));
-        let is_read = |stage: &Stage| stage.inputs().contains(&uid);
         !self.graph.tensor(uid).is_virtual()
-            || others.filter_map(|(_, stage)| stage.as_ref()).any(is_read)
+            || self.row.readers(uid).iter().any(|reader| !self.joined.contains(reader))
             || self.drafts.iter().flat_map(|draft| &draft.parts).any(|part| {
                 let mut elements = part.elements();
                 elements.any(|(operand, _)| operand == Operand::Tensor(uid))
@@ -262,9 +308,9 @@ impl<'a> Region<'a> {
         let last = *self.joined.iter().max().expect("a region has a stage");
         let between = |place: usize| {
             let others = (place + 1..last).filter(|other| !self.joined.contains(other));
-            others.filter_map(|other| self.stages[other].as_ref())
+            others.filter_map(|other| self.row.stages[other].as_ref())
         };
-        let stays = self.joined.iter().filter_map(|place| Some((*place, self.stages[*place].as_ref()?)));
+        let stays = self.joined.iter().filter_map(|place| Some((*place, self.row.stages[*place].as_ref()?)));
         let waits = stays.into_iter().all(|(place, stage)| {
             let outputs = stage.outputs();
             let in_time = outputs.iter().all(|uid| self.taken.contains(uid) || !between(place).any(|s| s.reads(*uid)));
@@ -276,7 +322,7 @@ impl<'a> Region<'a> {
 
     fn stage(self) -> Stage {
         let mut nodes: Vec<usize> =
-            self.joined.iter().filter_map(|place| self.stages[*place].as_ref()).flat_map(Stage::nodes).collect();
+            self.joined.iter().filter_map(|place| self.row.stages[*place].as_ref()).flat_map(Stage::nodes).collect();
         nodes.sort_unstable();
         let kernels = self.kernels();
         Stage::Groups(Groups { nodes, work: GroupWork { kernels, ..self.work } })

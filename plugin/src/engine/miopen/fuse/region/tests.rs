@@ -10,7 +10,7 @@ use hipdnn_schemas::{
 use super::*;
 use crate::engine::miopen::arrange::simulate::run;
 use crate::engine::miopen::arrange::{Input as MapInput, Task, Value, Wishes, arrange};
-use crate::engine::miopen::fuse::{chained, fuse};
+use crate::engine::miopen::fuse::{fuse, separate};
 use crate::engine::miopen::lower::lower;
 
 const F: DataType = DataType::Float;
@@ -114,7 +114,7 @@ impl Case {
         let graph = self.0.build().unwrap();
         let works = || lower(&graph).unwrap();
         let joined = fuse(&graph, works());
-        let results = [&chained(&graph, works()), &joined].map(|stages| results(&graph, stages, None));
+        let results = [&separate(&graph, works()), &joined].map(|stages| results(&graph, stages, None));
         for (uid, want) in &results[0] {
             let got = &results[1][uid];
             for (got, want) in got.iter().zip(want) {
@@ -463,13 +463,14 @@ fn shareable(graph: &hipdnn_schemas::Graph) -> Option<(TensorUid, TensorUid)> {
 fn random_graphs_compute_the_same_when_they_are_joined() {
     let mut numbers = Numbers(3);
     let (mut joins, mut shares) = (0, 0);
-    for case in 0..3000 {
+    for case in 0..1500 {
         let graph = random_graph(&mut numbers);
         let works = || lower(&graph).unwrap();
-        let (apart, joined) = (chained(&graph, works()), fuse(&graph, works()));
-        joins += usize::from(joined.len() < apart.len());
+        let [apart, joined] = [separate, fuse].map(|fuse| fuse(&graph, works()));
+        let joins_groups = joined.iter().any(|stage| matches!(stage, Stage::Groups(groups) if groups.nodes.len() > 1));
+        joins += usize::from(joins_groups);
         let shared = shareable(&graph);
-        shares += usize::from(shared.is_some() && joined.len() < apart.len());
+        shares += usize::from(shared.is_some() && joins_groups);
         let want = results(&graph, &apart, None);
         for shared in [None, shared] {
             let got = results(&graph, &joined, shared);
@@ -489,5 +490,5 @@ fn random_graphs_compute_the_same_when_they_are_joined() {
             }
         }
     }
-    assert!(joins > 1000 && shares > 100, "{joins} and {shares} are too few to say anything");
+    assert!(joins > 300 && shares > 30, "{joins} and {shares} are too few to say anything");
 }
