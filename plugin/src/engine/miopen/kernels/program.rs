@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hipdnn_schemas::PointwiseMode;
 
 use super::element::Element;
-use crate::engine::host::pointwise::Parameters;
+use crate::engine::host::pointwise::{Function, Parameters};
 
 /// One operation. Slots are numbered: first the kernel's inputs, then the results of the operations.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,34 +56,13 @@ pub(super) enum Numbers {
 }
 
 impl Op {
-    /// Whether whole numbers give a whole number, and so may be computed with as such.
+    /// Whether whole numbers give a whole number, and so may be computed with as such: where the host engine does.
     pub(super) fn keeps_whole(&self) -> bool {
-        use PointwiseMode::*;
         match self {
             Op::Round { to, .. } => to.is_whole(),
-            Op::Pointwise { mode: ReluFwd, parameters, .. } => relu(parameters) == PLAIN_RELU,
-            Op::Pointwise { mode, .. } => matches!(
-                mode,
-                Identity
-                    | Abs
-                    | Neg
-                    | LogicalNot
-                    | Add
-                    | AddSquare
-                    | Sub
-                    | Mul
-                    | Max
-                    | Min
-                    | CmpEq
-                    | CmpNeq
-                    | CmpGt
-                    | CmpGe
-                    | CmpLt
-                    | CmpLe
-                    | LogicalAnd
-                    | LogicalOr
-                    | BinarySelect
-            ),
+            Op::Pointwise { mode, parameters, .. } => {
+                Function::new(*mode, parameters).is_some_and(|function| function.keeps_whole())
+            }
         }
     }
 }

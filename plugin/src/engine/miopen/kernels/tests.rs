@@ -678,6 +678,10 @@ fn whole_numbers_keep_all_their_digits_and_saturate() {
         (LogicalAnd, |x, y| i64::from(x != 0 && y != 0)),
         (LogicalOr, |x, y| i64::from(x != 0 || y != 0)),
     ];
+    for mode in operations() {
+        let listed = mode == BinarySelect || functions.iter().any(|(other, _)| *other == mode);
+        assert_eq!(Op::pointwise(mode, &[]).keeps_whole(), listed, "{mode}");
+    }
     let bytes = [&xs, &ys, &xs].map(|values| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
     for functions in functions.chunks(12) {
         let modes: Vec<_> = functions.iter().map(|(mode, _)| *mode).collect();
