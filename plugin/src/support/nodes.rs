@@ -11,6 +11,8 @@ use super::{COMPUTE, ENGINES, cell, row, table_of_engines, types};
 
 /// A node with the tensors of its operands.
 struct Probe {
+    /// What stands behind the name of its operation.
+    note: &'static str,
     operation: Operation,
     tensors: Vec<Tensor>,
 }
@@ -24,9 +26,13 @@ struct Tensor {
 }
 
 impl Probe {
-    fn kind(&self) -> &'static str {
+    fn noted(self, note: &'static str) -> Probe {
+        Probe { note, ..self }
+    }
+
+    fn kind(&self) -> String {
         let table = self.operation.kind();
-        table.strip_suffix("Attributes").unwrap_or(table)
+        format!("{}{}", table.strip_suffix("Attributes").unwrap_or(table), self.note)
     }
 
     /// The graph with another type for one tensor, and for the computation.
@@ -56,7 +62,7 @@ impl Tensors {
     }
 
     fn probe(self, operation: Operation) -> Probe {
-        Probe { operation, tensors: self.0 }
+        Probe { note: "", operation, tensors: self.0 }
     }
 }
 
@@ -271,9 +277,12 @@ fn block_scales() -> Vec<Probe> {
 fn probes() -> Vec<Probe> {
     let mut probes = batch_normalisations();
     probes.extend(row_normalisations());
-    probes.push(reduction(ReductionMode::Add));
-    probes.push(pooling(ResampleMode::MaxPool, PaddingMode::NegInf));
-    probes.push(pooling_gradient(ResampleMode::MaxPool, PaddingMode::NegInf));
+    probes.push(reduction(ReductionMode::Add).noted(", sums and products"));
+    probes.push(reduction(ReductionMode::Max).noted(", extremes"));
+    for (mode, note) in [(ResampleMode::MaxPool, ", maximum"), (ResampleMode::AvgPoolIncludePadding, ", average")] {
+        probes.push(pooling(mode, PaddingMode::Zero).noted(note));
+        probes.push(pooling_gradient(mode, PaddingMode::Zero).noted(note));
+    }
     probes.extend(products());
     probes.extend(block_scales());
     probes
@@ -301,14 +310,14 @@ pub(super) fn nodes(page: &mut String) {
         let compute = ENGINES.iter().map(|e| types(|compute| e.answer(probe.graph(None, compute))));
         lines.push((vec!["compute type, of such tensors"], compute.collect()));
         for (roles, answers) in lines {
-            row(page, [probe.kind().to_string(), roles.join(", ")].into_iter().chain(answers));
+            row(page, [probe.kind(), roles.join(", ")].into_iter().chain(answers));
         }
     }
     page.push_str("\n### Modes\n\n");
     table_of_engines(page, &["operation", "mode"]);
     let mut answers = |probe: &Probe, mode: String| {
         let answers = ENGINES.iter().map(|e| cell(e.answer(probe.graph(None, COMPUTE))).to_string());
-        row(page, [probe.kind().to_string(), mode].into_iter().chain(answers));
+        row(page, [probe.kind(), mode].into_iter().chain(answers));
     };
     for mode in ReductionMode::ALL.iter().copied().filter(|mode| *mode != ReductionMode::Unset) {
         answers(&reduction(mode), mode.json_name().to_string());

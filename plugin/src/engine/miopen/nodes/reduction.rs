@@ -15,7 +15,10 @@ use crate::engine::{Declined, nodes::reduction};
 /// Why the engine does not take it.
 pub fn lower(graph: &Graph, index: usize, node: &Reduction) -> Result<Work, Declined> {
     reduction::check(graph, index, node, reduction::TYPES)?;
-    check_digits(graph, index, [node.input], node.output)?;
+    // One of the elements has no more digits than they have.
+    if !matches!(node.mode, ReductionMode::Min | ReductionMode::Max | ReductionMode::AbsMax) {
+        check_digits(graph, index, [node.input], node.output)?;
+    }
     let [input, output] = [node.input, node.output].map(|uid| graph.tensor(uid));
     let axes: Vec<Option<usize>> = (0..input.rank()).map(Some).collect();
     let (reduced, kept): (Vec<usize>, Vec<usize>) = (0..input.rank()).partition(|axis| output.dims()[*axis] == 1);
@@ -66,7 +69,8 @@ pub fn lower(graph: &Graph, index: usize, node: &Reduction) -> Result<Work, Decl
 mod tests {
     use super::*;
     use crate::engine::host::nodes::testing::noise;
-    use crate::engine::miopen::nodes::testing::{compare, declined, work};
+    use crate::engine::miopen::lower::lower as lowered;
+    use crate::engine::miopen::nodes::testing::{compare, declined, graph, work};
     use DataType::{BFloat16, Double, Float, Half, Int8, Int32, Int64, UInt8};
     use hipdnn_schemas::{Operation, TensorDef, TensorUid};
 
@@ -151,6 +155,19 @@ mod tests {
             let work = work(&node(ReductionMode::Add), &tensors);
             assert_eq!(work.kernels.len(), kernels, "{dims:?}");
             assert_eq!(work.kernels[0].groups.iter().product::<usize>(), groups, "{dims:?}");
+        }
+    }
+
+    #[test]
+    fn one_of_the_elements_is_found_in_any_type() {
+        for (mode, is_taken) in [
+            (ReductionMode::Max, true),
+            (ReductionMode::Min, true),
+            (ReductionMode::AbsMax, true),
+            (ReductionMode::Mul, false),
+        ] {
+            let tensors = [TensorDef::new(0, Float, &[3, 5]), TensorDef::new(1, Half, &[3, 1])];
+            assert_eq!(lowered(&graph(&node(mode), &tensors, Double)).is_ok(), is_taken, "{mode}");
         }
     }
 

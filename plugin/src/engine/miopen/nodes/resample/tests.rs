@@ -127,23 +127,17 @@ fn pooling_is_what_the_host_engine_computes() {
 fn whole_numbers_are_pooled() {
     for (from, to) in [(Int8, Int8), (UInt8, UInt8), (Int32, Int32), (Int8, Float)] {
         for mode in [MODES[0], MODES[1]] {
-            compare(
-                case_name(&CASES[1]),
-                CASES[1].forward(mode, true),
-                CASES[1].tensors([from, to, Int32], false),
-                |_, i| (noise(i) * 60.0 + if from == UInt8 { 61.0 } else { 0.0 }).round(),
-            );
+            compare(CASES[1].what, CASES[1].forward(mode, true), CASES[1].tensors([from, to, Int32], false), |_, i| {
+                (noise(i) * 60.0 + if from == UInt8 { 61.0 } else { 0.0 }).round()
+            });
         }
     }
 }
 
-fn case_name(case: &Case) -> &'static str {
-    case.what
-}
-
 #[test]
 fn what_is_no_number_has_a_place() {
-    let values: [(&str, fn(usize) -> f64); 3] = [
+    type Value = fn(usize) -> f64;
+    let values: [(&str, Value); 3] = [
         ("a NaN here and there", |i| if i % 11 == 4 { f64::NAN } else { image(i) }),
         ("minus infinities", |_| f64::NEG_INFINITY),
         ("infinities", |i| [f64::INFINITY, f64::NEG_INFINITY, 1.0][i % 3]),
