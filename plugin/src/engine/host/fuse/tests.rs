@@ -1,8 +1,8 @@
 //! Each rule fires where it should, does not where it must not, and gives the numbers of the nodes one by one.
 
 use hipdnn_schemas::{
-    BatchnormInference, BatchnormInferenceVarianceExt, DataType, Graph, Matmul, Operation, PointwiseMode as Mode,
-    TensorDef, TensorUid, TensorValue,
+    BatchnormInference, BatchnormInferenceVarianceExt, Convolution, ConvolutionFwd, DataType, Graph, Matmul, Operation,
+    PointwiseMode as Mode, TensorDef, TensorUid, TensorValue,
 };
 
 use super::{Rule, fuse};
@@ -111,6 +111,15 @@ fn what_nobody_reads_is_left_out() {
         nodes: vec![unary(Mode::Exp, 0, 1), unary(Mode::Neg, 1, 2), unary(Mode::Neg, 1, 3)],
         rules: vec![Rule::Dead, Rule::Chain],
         steps: 1,
+        reason: "",
+        within: Within::Bits,
+    });
+    check(Case {
+        what: "read by nobody, but the caller's",
+        tensors: vec![x(0), x(1), x(2)],
+        nodes: vec![unary(Mode::Exp, 0, 1), unary(Mode::Neg, 0, 2)],
+        rules: vec![],
+        steps: 2,
         reason: "",
         within: Within::Bits,
     });
@@ -469,6 +478,14 @@ fn a_normalisation_becomes_a_scale_and_a_shift() {
     });
 }
 
+/// A convolution and nine biases, one after the other.
+fn many_summands() -> Rest {
+    let tensors = (0..9).map(|i| tensor(20 + i, Float, CHANNELS));
+    let sums = (0..9).map(|i| if i < 8 { tensor(30 + i, Float, Y).intermediate() } else { tensor(38, Float, Y) });
+    let add = |i: i64| binary(Mode::Add, if i == 0 { 2 } else { 29 + i }, 20 + i, 30 + i);
+    (tensors.chain(sums).collect(), [conv(0, 1, 2, 1)].into_iter().chain((0..9).map(add)).collect())
+}
+
 #[test]
 fn a_convolution_takes_what_follows() {
     let y = |uid| tensor(uid, Float, Y);
@@ -512,6 +529,77 @@ fn a_convolution_takes_what_follows() {
             2,
             "no function",
         ),
+        (
+            "a type that convolutions do not write",
+            u(2),
+            (vec![tensor(3, Fp8E4M3, Y)], vec![conv(0, 1, 2, 1), unary(Mode::ReluFwd, 2, 3)]),
+            vec![],
+            2,
+            "a type that convolutions do not write",
+        ),
+        (
+            "a result that is broadcast",
+            tensor(2, Float, &[2, 6, 1, 1]).intermediate(),
+            (
+                vec![y(3), y(4)],
+                vec![
+                    Operation::ConvolutionFwd(ConvolutionFwd {
+                        x: TensorUid(0),
+                        w: TensorUid(1),
+                        y: TensorUid(2),
+                        convolution: Convolution { stride: vec![9, 9], ..Convolution::new(2) },
+                    }),
+                    binary(Mode::Add, 3, 2, 4),
+                ],
+            ),
+            vec![],
+            2,
+            "other extents",
+        ),
+        (
+            "a gate",
+            u(2),
+            (
+                vec![tensor(3, Float, CHANNELS), u(4), u(5), y(6)],
+                vec![
+                    conv(0, 1, 2, 1),
+                    binary(Mode::Add, 2, 3, 4),
+                    unary(Mode::SigmoidFwd, 4, 5),
+                    binary(Mode::Mul, 4, 5, 6),
+                ],
+            ),
+            vec![Rule::Epilogue; 2],
+            1,
+            "",
+        ),
+        (
+            "a gate that somebody else reads",
+            u(2),
+            (
+                vec![u(3), y(4), y(5)],
+                vec![
+                    conv(0, 1, 2, 1),
+                    unary(Mode::SigmoidFwd, 2, 3),
+                    binary(Mode::Mul, 2, 3, 4),
+                    unary(Mode::Neg, 3, 5),
+                ],
+            ),
+            vec![],
+            4,
+            "no gate and its product",
+        ),
+        (
+            "three readers",
+            u(2),
+            (
+                vec![y(3), y(4), y(5)],
+                vec![conv(0, 1, 2, 1), unary(Mode::SigmoidFwd, 2, 3), unary(Mode::Neg, 2, 4), unary(Mode::Abs, 2, 5)],
+            ),
+            vec![],
+            4,
+            "more than two readers",
+        ),
+        ("more operands than an epilogue has", u(2), many_summands(), vec![Rule::Epilogue; 8], 2, "no room"),
     ];
     for (what, between, (tensors, nodes), rules, steps, reason) in cases {
         let mut all = start(between);
