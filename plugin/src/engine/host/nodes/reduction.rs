@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hipdnn_schemas::{Graph, Reduction, ReductionMode};
+use hipdnn_schemas::{DataType, Graph, Reduction, ReductionMode};
 
 use super::view::{TensorView, Walk};
 use super::{NodeKernel, NodeWork, Recipe};
@@ -13,6 +13,21 @@ use crate::engine::host::applicability::Work;
 use crate::engine::host::pointwise::Storage;
 use crate::engine::host::threads::Pool;
 use crate::engine::{Declined, nodes::reduction};
+
+/// Types of a reduction's input and output, in any mix.
+pub const TYPES: &[DataType] = &[
+    DataType::Float,
+    DataType::Half,
+    DataType::BFloat16,
+    DataType::Double,
+    DataType::Int32,
+    DataType::Int8,
+    DataType::UInt8,
+    DataType::Fp8E4M3,
+    DataType::Fp8E5M2,
+    DataType::Fp8E4M3Fnuz,
+    DataType::Fp8E5M2Fnuz,
+];
 
 /// Outputs that are worked on together.
 const COLUMNS: usize = 256;
@@ -34,7 +49,7 @@ const MAX_PARTS: usize = 64;
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower(graph: &Graph, index: usize, node: &Reduction) -> Result<Work, Declined> {
-    reduction::check(graph, index, node, reduction::TYPES)?;
+    reduction::check(graph, index, node, TYPES)?;
     let view = |uid| TensorView::of(graph.tensor(uid)).expect("the types of the table have a storage");
     let recipe = Reduce { mode: node.mode, input: view(node.input), output: view(node.output) };
     Ok(Work::Node(NodeWork {
@@ -357,6 +372,7 @@ fn greatest(a: f64, b: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::host::pointwise::Code;
 
     fn naive(mode: ReductionMode, values: &[f64]) -> f64 {
         let n = values.len() as f64;
@@ -476,6 +492,28 @@ mod tests {
             let reduce = Reduce { mode, input: view(&[3]), output: view(&[1]) };
             run(&reduce, &pool, values.as_ptr().cast(), (&raw mut got).cast());
             assert!(got == want || (got.is_nan() && want.is_nan()), "{mode} of {values:?}: {got}");
+        }
+    }
+
+    #[test]
+    fn narrow_numbers_are_summed_exactly_and_rounded_once() {
+        let pool = Pool::new(1);
+        let view =
+            |code, dims: &[usize]| TensorView { storage: Storage::Code(code), dims: dims.to_vec(), strides: vec![1] };
+        for (from, to, codes, want) in [
+            // 1, 1, 0.0625 in steps of 2⁻³ at 2: the last is dropped only once.
+            (Code::E4M3, Code::E4M3, [0x38u8, 0x38, 0x18], 0x40u8),
+            // 448 + 448 - 0.5 saturates.
+            (Code::E4M3, Code::E4M3, [0x7E, 0x7E, 0xB0], 0x7E),
+            // 448 + 448 + 1 is 896 in E5M2.
+            (Code::E4M3, Code::E5M2, [0x7E, 0x7E, 0x38], 0x63),
+            (Code::E5M2, Code::E5M2, [0x7C, 0x3C, 0x3C], 0x7B),
+            (Code::E5M2Fnuz, Code::E4M3Fnuz, [0x80, 0x3C, 0x3C], 0x80),
+        ] {
+            let mut got = 0u8;
+            let reduce = Reduce { mode: ReductionMode::Add, input: view(from, &[3]), output: view(to, &[1]) };
+            run(&reduce, &pool, codes.as_ptr(), &raw mut got);
+            assert_eq!(got, want, "{from:?} {codes:x?} to {to:?}: {got:#x}");
         }
     }
 }

@@ -1,14 +1,15 @@
 //! Pooling, and its gradient: see [`crate::engine::nodes::pooling`].
 //!
-//! Vectors run along the channels where these lie closest together, else along the last spatial dimension; sums are kept in
-//! `f64`.
+//! Vectors run along the channels where these lie closest together, else along the last spatial dimension, see [`rows`];
+//! sums are kept in `f64`.
 
 mod backward;
 mod forward;
+mod rows;
 
 use std::sync::Arc;
 
-use hipdnn_schemas::{Graph, ResampleBwd, ResampleFwd, Tensor};
+use hipdnn_schemas::{DataType, Graph, ResampleBwd, ResampleFwd, Tensor};
 
 use super::NodeWork;
 use crate::engine::Declined;
@@ -17,6 +18,21 @@ use crate::engine::host::blueprint::{lift, lift_spatial};
 use crate::engine::host::pointwise::Storage;
 use crate::engine::host::threads::Pool;
 use crate::engine::nodes::pooling::{self, Mode};
+
+/// Types of images, in any mix.
+pub const TYPES: &[DataType] = &[
+    DataType::Float,
+    DataType::Half,
+    DataType::BFloat16,
+    DataType::Double,
+    DataType::Int32,
+    DataType::Int8,
+    DataType::UInt8,
+    DataType::Fp8E4M3,
+    DataType::Fp8E5M2,
+    DataType::Fp8E4M3Fnuz,
+    DataType::Fp8E5M2Fnuz,
+];
 
 /// Places that are worked on together.
 const LANES: usize = 128;
@@ -29,7 +45,7 @@ const PER_UNIT: usize = 16 * 1024;
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, Declined> {
-    let pooling = pooling::forward(graph, index, node, pooling::TYPES)?;
+    let pooling = pooling::forward(graph, index, node, TYPES)?;
     Ok(Work::Node(NodeWork {
         name: "pooling",
         inputs: vec![Some(node.x)],
@@ -43,7 +59,7 @@ pub fn lower(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, De
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower_backward(graph: &Graph, index: usize, node: &ResampleBwd) -> Result<Work, Declined> {
-    let pooling = pooling::backward(graph, index, node, pooling::TYPES)?;
+    let pooling = pooling::backward(graph, index, node, TYPES)?;
     Ok(Work::Node(NodeWork {
         name: "pooling gradient",
         inputs: vec![Some(node.dy), node.index],
@@ -140,11 +156,17 @@ impl Pooling {
         }
     }
 
-    /// Calls `f` with the first place and the number of lanes that follow it, along the channels or the last dimension,
-    /// until all places of images of these extents are done. A place costs as much as `taps` elements.
-    fn walk(&self, pool: &Pool, extents: [usize; 3], taps: usize, f: impl Fn([usize; 5], usize) + Sync) {
+    /// Calls `f` with the first place and the number of lanes that follow it, `most` or fewer along the channels or the last
+    /// dimension, until all places of images of these extents are done. A place costs as much as `taps` elements.
+    fn walk(
+        &self,
+        pool: &Pool,
+        extents: [usize; 3],
+        (along_channels, most): (bool, usize),
+        taps: usize,
+        f: impl Fn([usize; 5], usize) + Sync,
+    ) {
         let [depth, height, width] = extents;
-        let along_channels = self.along_channels();
         let channels = if along_channels { 1 } else { self.channels };
         let rows = self.batch * channels * depth * height;
         let of_row = width * (self.channels / channels) * taps;
@@ -156,13 +178,13 @@ impl Pooling {
                 let (c, n) = (rest % channels, rest / channels);
                 if along_channels {
                     for w in 0..width {
-                        for c in (0..self.channels).step_by(LANES) {
-                            f([n, c, d, h, w], LANES.min(self.channels - c));
+                        for c in (0..self.channels).step_by(most) {
+                            f([n, c, d, h, w], most.min(self.channels - c));
                         }
                     }
                 } else {
-                    for w in (0..width).step_by(LANES) {
-                        f([n, c, d, h, w], LANES.min(width - w));
+                    for w in (0..width).step_by(most) {
+                        f([n, c, d, h, w], most.min(width - w));
                     }
                 }
             }

@@ -31,10 +31,11 @@ impl NodeKernel for Kernel {
         let pooling = &self.0;
         let addresses = Addresses { dy: inputs[0], index: inputs[1], dx: outputs[0] };
         let addresses = &addresses;
-        pooling.walk(pool, pooling.input, 2, |at, lanes| {
+        let along_channels = pooling.along_channels();
+        pooling.walk(pool, pooling.input, (along_channels, LANES), 2, |at, lanes| {
             // SAFETY: the places are the image's, for which the caller answers, and no other thread has them.
             unsafe {
-                match pooling.along_channels() {
+                match along_channels {
                     true => self.channels(addresses, at, lanes),
                     false => self.places(addresses, at, lanes),
                 }

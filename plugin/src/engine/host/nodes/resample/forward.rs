@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{LANES, Mode, Pooling};
+use super::{LANES, Mode, Pooling, rows};
 use crate::engine::host::isa::{Isa, Kernel as IsaKernel, Simd};
 use crate::engine::host::nodes::NodeKernel;
 use crate::engine::host::threads::Pool;
@@ -20,9 +20,9 @@ impl crate::engine::host::nodes::Recipe for Recipe {
 struct Kernel(Pooling);
 
 /// The addresses of a run, shared with the threads that work on it.
-struct Addresses {
-    x: *const u8,
-    y: *mut u8,
+pub(super) struct Addresses {
+    pub(super) x: *const u8,
+    pub(super) y: *mut u8,
     index: *mut u8,
 }
 
@@ -35,12 +35,16 @@ impl NodeKernel for Kernel {
         let addresses = Addresses { x: inputs[0], y: outputs[0], index: outputs[1] };
         let addresses = &addresses;
         let taps = (0..3).map(|axis| pooling.window[axis].min(pooling.input[axis])).product();
-        pooling.walk(pool, pooling.output, taps, |at, lanes| {
+        let of_rows = rows::lanes(pooling);
+        let along_channels = of_rows.is_none() && pooling.along_channels();
+        let (extents, most) = (pooling.output, of_rows.unwrap_or(LANES));
+        pooling.walk(pool, extents, (along_channels, most), taps, |at, lanes| {
             // SAFETY: the places are the output's, for which the caller answers, and no other thread has them.
             unsafe {
-                match pooling.along_channels() {
-                    true => self.channels(addresses, at, lanes),
-                    false => self.places(addresses, at, lanes),
+                match (of_rows.is_some(), along_channels) {
+                    (true, _) => rows::run(pooling, addresses, at, lanes),
+                    (false, true) => self.channels(addresses, at, lanes),
+                    (false, false) => self.places(addresses, at, lanes),
                 }
             }
         });

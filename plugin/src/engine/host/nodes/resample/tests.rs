@@ -3,7 +3,7 @@
 use hipdnn_schemas::{DataType, Operation, PaddingMode, ResampleBwd, ResampleFwd, ResampleMode, TensorDef, TensorUid};
 
 use crate::engine::host::nodes::testing::{Bench, noise, unit};
-use DataType::{BFloat16, Double, Float, Half, Int8, Int32, Int64};
+use DataType::{BFloat16, Double, Float, Fp8E4M3, Half, Int8, Int32, Int64};
 
 struct Case {
     what: &'static str,
@@ -164,10 +164,19 @@ fn pool(case: &Case, (mode, padding): (ResampleMode, PaddingMode), image: &[f64]
 fn windows_are_what_loops_give() {
     for case in CASES {
         for (i, mode) in MODES.iter().enumerate() {
-            for types in [[Float, Float, Int32], [Half, Half, Int64], [BFloat16, Float, Int32], [Double, Half, Int32]] {
-                for last in [false, true] {
-                    let mut bench =
-                        Bench::new(Operation::ResampleFwd(forward(case, *mode)), tensors(case, types, last));
+            for types in [
+                [Float, Float, Int32],
+                [Half, Half, Int64],
+                [BFloat16, Float, Int32],
+                [Double, Half, Int32],
+                [Fp8E4M3, Float, Int32],
+            ] {
+                for (last, indexed) in [(false, false), (false, true), (true, false), (true, true)] {
+                    let mut node = forward(case, *mode);
+                    if !indexed {
+                        (node.index, node.generate_index) = (None, None);
+                    }
+                    let mut bench = Bench::new(Operation::ResampleFwd(node), tensors(case, types, last));
                     // Few different values, so that there are equal ones.
                     let x = bench.fill(0, |n| (noise(n + i) * 8.0).round() / 8.0);
                     let channels = (case.x[0] * case.x[1]) as usize;
@@ -187,7 +196,7 @@ fn windows_are_what_loops_give() {
                                 let bound = error + relative * (value.abs() + error) + least;
                                 let same = got[&1][n] == value || (got[&1][n] - value).abs() <= bound;
                                 assert!(same, "{what}: {}, wanted {value}", got[&1][n]);
-                                if mode.0 == ResampleMode::MaxPool {
+                                if mode.0 == ResampleMode::MaxPool && indexed {
                                     assert_eq!(got[&2][n], index, "{what}");
                                 }
                             }
@@ -258,6 +267,13 @@ fn nan_is_the_greatest_and_minus_infinity_has_a_place() {
     let got = bench.run(1);
     assert!(got[&1][0].is_nan() && got[&1][1] == f64::NEG_INFINITY, "{got:?}");
     assert_eq!(got[&2], [1.0, 2.0]);
+    let node = ResampleFwd { index: None, generate_index: None, ..forward(&case, MODES[1]) };
+    let mut bench = Bench::new(Operation::ResampleFwd(node), tensors(&case, [Half, Float, Int32], false));
+    for (x, want) in [([1.0, f64::NAN, 2.0, -1.0], 2.0), ([f64::NAN, 1.0, -2.0, -1.0], -1.0)] {
+        bench.fill(0, |n| x[n]);
+        let got = bench.run(1);
+        assert!(got[&1][0].is_nan() && got[&1][1] == want, "{got:?}");
+    }
 }
 
 #[test]
