@@ -365,13 +365,19 @@ fn untouched_between(tensor: &Tensor, bytes: &mut [u8], garbage: u8) -> Result<(
     Ok(())
 }
 
-struct Verdict {
-    worst: f64,
-    vague: f64,
+/// How close right results are to their bounds.
+pub struct Verdict {
+    /// The largest share of its bound that an element's error used.
+    pub worst: f64,
+    /// The share of elements whose bound says little.
+    pub vague: f64,
 }
 
 /// Compares every output with what is right.
-fn judge(graph: &Graph, expected: &Results, got: &HashMap<TensorUid, Vec<u8>>) -> Result<Verdict, Failure> {
+///
+/// # Errors
+/// If an element is outside of its bound.
+pub fn judge(graph: &Graph, expected: &Results, got: &HashMap<TensorUid, Vec<u8>>) -> Result<Verdict, Failure> {
     let (mut worst, mut vague, mut all) = (0f64, 0usize, 0usize);
     for tensor in outputs(graph) {
         let (uid, data_type) = (tensor.uid(), tensor.data_type());

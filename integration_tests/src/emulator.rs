@@ -549,6 +549,15 @@ impl GuardedMemory {
         self.memory.upload(0, &all)
     }
 
+    /// Puts bytes between the guards.
+    ///
+    /// # Errors
+    /// HIP's.
+    pub fn upload(&self, bytes: &[u8]) -> Result<(), HipError> {
+        assert!(bytes.len() <= self.bytes, "{} bytes are more than {}", bytes.len(), self.bytes);
+        self.memory.upload(self.before, bytes)
+    }
+
     /// The first byte between the guards.
     pub fn address(&self) -> *mut u8 {
         // SAFETY: the guard is inside of the allocation.
@@ -583,8 +592,8 @@ pub struct DeviceTensor {
 enum Place {
     /// An input: to the end of its allocation, so that a read behind it is a bad address.
     Input { memory: DeviceMemory, shift: usize },
-    /// An output: guards show what is written outside of it.
-    Output(GuardedMemory),
+    /// An output: guards show what is written outside of it. It may be an input as well, with these values before.
+    Output { memory: GuardedMemory, before: Option<HostTensor> },
 }
 
 impl DeviceTensor {
@@ -605,7 +614,19 @@ impl DeviceTensor {
     pub fn output(hip: &'static Hip, def: &TensorDef, shift: usize) -> Result<DeviceTensor, HipError> {
         let host = HostTensor::blank(def);
         let memory = GuardedMemory::new(hip, host.bytes().len(), shift, 0xff)?;
-        Ok(DeviceTensor { host, memory: Place::Output(memory) })
+        Ok(DeviceTensor { host, memory: Place::Output { memory, before: None } })
+    }
+
+    /// An output in the memory of an input that has these values.
+    ///
+    /// # Errors
+    /// HIP's.
+    pub fn in_place(hip: &'static Hip, def: &TensorDef, input: HostTensor) -> Result<DeviceTensor, HipError> {
+        let host = HostTensor::blank(def);
+        let memory = GuardedMemory::new(hip, host.bytes().len(), 0, 0xff)?;
+        let tensor = DeviceTensor { host, memory: Place::Output { memory, before: Some(input) } };
+        tensor.reset()?;
+        Ok(tensor)
     }
 
     /// The values on the host: of an output, those of the last [`DeviceTensor::download`].
@@ -613,12 +634,22 @@ impl DeviceTensor {
         &self.host
     }
 
+    /// The entries of a variant pack: one, or two where an output is an input as well.
+    pub fn buffers(&self) -> Vec<DeviceBuffer> {
+        let own = self.buffer();
+        let other = match &self.memory {
+            Place::Output { before: Some(input), .. } => Some(DeviceBuffer { uid: input.def().uid.0, ..own }),
+            _ => None,
+        };
+        [own].into_iter().chain(other).collect()
+    }
+
     /// The entry of a variant pack.
     pub fn buffer(&self) -> DeviceBuffer {
         let address = match &self.memory {
             // SAFETY: the shift is inside of the allocation, or at its end where the tensor has no bytes.
             Place::Input { memory, shift } => unsafe { memory.address().add(*shift) },
-            Place::Output(memory) => memory.address(),
+            Place::Output { memory, .. } => memory.address(),
         };
         DeviceBuffer { uid: self.host.def().uid.0, ptr: address.cast() }
     }
@@ -630,7 +661,10 @@ impl DeviceTensor {
     pub fn reset(&self) -> Result<(), HipError> {
         match &self.memory {
             Place::Input { .. } => Ok(()),
-            Place::Output(memory) => memory.reset(0xff),
+            Place::Output { memory, before } => {
+                memory.reset(0xff)?;
+                before.as_ref().map_or(Ok(()), |input| memory.upload(input.bytes()))
+            }
         }
     }
 
@@ -648,7 +682,7 @@ impl DeviceTensor {
                     return Err(format!("input {uid} was written to"));
                 }
             }
-            Place::Output(memory) => {
+            Place::Output { memory, .. } => {
                 let now = memory.read().map_err(|problem| format!("output {uid}: {problem}"))?;
                 self.host.bytes_mut().copy_from_slice(&now);
                 if self.host.gaps_written() {

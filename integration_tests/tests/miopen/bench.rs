@@ -1,15 +1,16 @@
 //! A handle with a stream, and running cases on it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use hipdnn_rs_integration_tests::artifacts::{Artifact, library_path};
 use hipdnn_rs_integration_tests::emulator::{Control, DeviceTensor, GuardedMemory, Hip, Stream};
 use hipdnn_rs_integration_tests::plugin::{Handle, Plan, Plugin, PluginError};
-use hipdnn_rs_integration_tests::reference::{Exact, check_close};
-use hipdnn_schemas::{EngineConfig, KnobValue};
+use hipdnn_rs_integration_tests::tensor::HostTensor;
+use hipdnn_schemas::{EngineConfig, KnobValue, TensorUid};
 use hipdnn_sdk_bindings::hipdnn::plugin::{DeviceBuffer, PluginStatus, engine_id};
 
-use crate::case::Case;
+use crate::case::{Case, Wanted};
 
 /// The engine under test.
 pub(crate) const ENGINE: &str = "MIOPEN_RS_ENGINE";
@@ -95,9 +96,9 @@ impl Bench {
             self.execute(&plan, &memory).map_err(|error| format!("execution {round}: {}", told(&error)))?;
             self.stream.synchronize().map_err(|error| error.to_string())?;
             memory.check(&wanted).map_err(|problem| format!("execution {round}: {problem}"))?;
-            let bytes = memory.output().host().bytes();
+            let bytes = memory.results();
             if round == 0 {
-                first = bytes.to_vec();
+                first = bytes;
             } else if first != bytes {
                 return Err("the second execution gives other bits".to_owned());
             }
@@ -114,7 +115,10 @@ impl Bench {
 
 /// The device memory of a case: tensors, and a workspace of exactly the size that the plan wants.
 pub(crate) struct Memory {
-    tensors: Vec<DeviceTensor>,
+    inputs: Vec<DeviceTensor>,
+    outputs: Vec<DeviceTensor>,
+    /// What the host gives at each execution.
+    scalars: Vec<HostTensor>,
     workspace: GuardedMemory,
     workspace_bytes: usize,
 }
@@ -122,49 +126,78 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(case: &Case, workspace_bytes: usize) -> Result<Memory, String> {
         let text = |error: hipdnn_rs_integration_tests::emulator::HipError| error.to_string();
-        let mut tensors = Vec::new();
+        let in_place = case.in_place();
+        let mut inputs: HashMap<TensorUid, HostTensor> = HashMap::new();
+        let mut order = Vec::new();
         for host in case.values() {
-            let shift = case.shift * element_bytes(host.def());
-            tensors.push(DeviceTensor::input(hip(), host, shift).map_err(text)?);
+            order.push(host.def().uid);
+            inputs.insert(host.def().uid, host);
         }
-        let output = case.output();
-        let shift = case.shift * element_bytes(&output);
-        tensors.push(DeviceTensor::output(hip(), &output, shift).map_err(text)?);
+        let mut outputs = Vec::new();
+        for output in case.outputs() {
+            let shift = case.shift() * element_bytes(&output);
+            let made = match in_place.get(&output.uid) {
+                None => DeviceTensor::output(hip(), &output, shift),
+                Some(input) => {
+                    let values = inputs.remove(input).ok_or_else(|| format!("there is no input {input}"))?;
+                    DeviceTensor::in_place(hip(), &output, values)
+                }
+            };
+            outputs.push(made.map_err(text)?);
+        }
+        let mut rest = Vec::new();
+        for host in order.into_iter().filter_map(|uid| inputs.remove(&uid)) {
+            let shift = case.shift() * element_bytes(host.def());
+            rest.push(DeviceTensor::input(hip(), host, shift).map_err(text)?);
+        }
         let workspace = GuardedMemory::new(hip(), workspace_bytes, 0, 0xff).map_err(text)?;
-        Ok(Memory { tensors, workspace, workspace_bytes })
+        Ok(Memory { inputs: rest, outputs, scalars: case.scalars(), workspace, workspace_bytes })
     }
 
     pub(crate) fn buffers(&self) -> Vec<DeviceBuffer> {
-        // The output first: the order must not matter.
-        self.tensors.iter().rev().map(DeviceTensor::buffer).collect()
+        // The outputs first: the order must not matter.
+        let tensors = self.outputs.iter().rev().chain(self.inputs.iter().rev()).flat_map(DeviceTensor::buffers);
+        // The plugin only reads them.
+        let scalar = |scalar: &HostTensor| DeviceBuffer {
+            uid: scalar.def().uid.0,
+            ptr: scalar.bytes().as_ptr().cast_mut().cast(),
+        };
+        tensors.chain(self.scalars.iter().map(scalar)).collect()
+    }
+
+    /// What the scalars hold is gone: an execution that was started has read them.
+    pub(crate) fn spoil_scalars(&mut self) {
+        self.scalars.iter_mut().for_each(|scalar| scalar.bytes_mut().fill(0xff));
     }
 
     pub(crate) fn workspace(&self) -> *mut std::ffi::c_void {
         if self.workspace_bytes == 0 { std::ptr::null_mut() } else { self.workspace.address().cast() }
     }
 
-    pub(crate) fn output(&self) -> &DeviceTensor {
-        self.tensors.last().expect("a case has an output")
+    /// The bytes of all outputs, as they were when they were last brought to the host.
+    pub(crate) fn results(&self) -> Vec<u8> {
+        self.outputs.iter().flat_map(|output| output.host().bytes()).copied().collect()
     }
 
-    /// The output is not-a-number again, the workspace is this byte.
+    /// The outputs are not-a-number again, or what the inputs in their place are; the workspace is this byte.
     pub(crate) fn reset(&self, workspace: u8) -> Result<(), String> {
-        self.output().reset().and_then(|()| self.workspace.reset(workspace)).map_err(|error| error.to_string())
+        let outputs = self.outputs.iter().try_for_each(DeviceTensor::reset);
+        outputs.and_then(|()| self.workspace.reset(workspace)).map_err(|error| error.to_string())
     }
 
-    /// Brings the output to the host; everything else must be as it was.
+    /// Brings the outputs to the host; everything else must be as it was.
     pub(crate) fn download(&mut self) -> Result<(), String> {
-        for tensor in &mut self.tensors {
+        for tensor in self.inputs.iter_mut().chain(&mut self.outputs) {
             tensor.download()?;
         }
         self.workspace.read().map_err(|problem| format!("workspace: {problem}"))?;
         Ok(())
     }
 
-    /// Whether the output is right and everything else is as it was.
-    pub(crate) fn check(&mut self, wanted: &[Exact]) -> Result<(), String> {
+    /// Whether the outputs are right and everything else is as it was.
+    pub(crate) fn check(&mut self, wanted: &Wanted) -> Result<(), String> {
         self.download()?;
-        check_close(self.output().host(), wanted)
+        wanted.check(&self.outputs.iter().map(DeviceTensor::host).collect::<Vec<_>>())
     }
 }
 

@@ -102,7 +102,7 @@ pub(crate) fn plans() -> Result<(), String> {
     // Twice: what failed once fails again, or works again, in the same way.
     for round in 0..2 {
         for case in cases() {
-            let fails = wanted == "error" || (wanted == "error of chain" && !case.tail.is_empty());
+            let fails = wanted == "error" || (wanted == "error of chain" && case.is_chain());
             let what = format!("round {round}, {}", case.name());
             if fails {
                 let config = crate::bench::config(&knobs);

@@ -7,14 +7,15 @@ use std::cell::Cell;
 
 use hipdnn_rs_integration_tests::emulator::{Counters, Stream};
 use hipdnn_rs_integration_tests::plugin::{Handle, Plugin, PluginError};
-use hipdnn_rs_integration_tests::reference::{Direction, Exact};
+use hipdnn_rs_integration_tests::reference::Direction;
 use hipdnn_schemas::{DataType, KnobValue};
 use hipdnn_sdk_bindings::hipdnn::plugin::{PluginStatus, Severity, engine_id};
 
 use crate::bench::{ENGINE, Memory, config, control, hip, is_told, plugin, told};
-use crate::case::{Case, Layout};
+use crate::case::{Case, Layout, Wanted};
 use crate::harness::{Outcome, Test};
 use crate::logged;
+use crate::mixed;
 use crate::table::{conv, fused};
 
 /// `hipErrorUnknown`, `hipErrorOutOfMemory`, `hipErrorLaunchFailure`.
@@ -59,7 +60,11 @@ fn chain() -> Case {
     fused("2d asymmetric", DataType::Float, Layout::Last, "bias residual relu")
 }
 
-const SWEEPS: [Sweep; 9] = [
+fn groups() -> Case {
+    mixed::named("convolution, batch norm of training", DataType::Float)
+}
+
+const SWEEPS: [Sweep; 11] = [
     Sweep { name: "cold convolution", case: plain, warm: false, how: How::Known, parts: 1 },
     Sweep { name: "cold convolution, chosen", case: plain, warm: false, how: How::Chosen, parts: 3 },
     Sweep { name: "cold convolution, timed", case: plain, warm: false, how: How::Timed, parts: 4 },
@@ -68,6 +73,8 @@ const SWEEPS: [Sweep; 9] = [
     Sweep { name: "warm convolution", case: plain, warm: true, how: How::Known, parts: 1 },
     Sweep { name: "warm gradient, chosen", case: weights, warm: true, how: How::Chosen, parts: 2 },
     Sweep { name: "warm chain", case: chain, warm: true, how: How::Known, parts: 1 },
+    Sweep { name: "cold groups, chosen", case: groups, warm: false, how: How::Chosen, parts: 4 },
+    Sweep { name: "warm groups", case: groups, warm: true, how: How::Known, parts: 1 },
     Sweep { name: "warm convolution, through MIOpen", case: plain, warm: true, how: How::ThroughMiopen, parts: 1 },
 ];
 
@@ -90,7 +97,7 @@ struct Scene {
     /// How many attempts there were.
     turn: Cell<u64>,
     stream: Stream,
-    wanted: Vec<Exact>,
+    wanted: Wanted,
     /// Enough for any solver that may be chosen.
     workspace: usize,
     memory: Memory,

@@ -1,9 +1,11 @@
-//! Every convolution that is run: plain ones, ones over strided memory, and ones with what follows them.
+//! Every convolution that is run: plain ones, ones over strided memory, and ones with what follows them; then other graphs.
 
 use hipdnn_rs_integration_tests::reference::Direction;
 use hipdnn_schemas::DataType;
 
-use crate::case::{Case, Layout, geometries, geometry_named};
+use crate::case::{Case, Layout};
+use crate::convolution::{ConvolutionCase, geometries, geometry_named};
+use crate::mixed;
 use crate::tail::tails;
 
 pub(crate) const TYPES: [DataType; 3] = [DataType::Float, DataType::Half, DataType::BFloat16];
@@ -17,16 +19,16 @@ pub(crate) fn cases() -> Vec<Case> {
     all.extend(strided());
     all.extend(mixed());
     all.extend(followed());
-    all
+    all.into_iter().map(Case::from).chain(mixed::cases()).collect()
 }
 
-fn plain() -> Vec<Case> {
+fn plain() -> Vec<ConvolutionCase> {
     let mut all = Vec::new();
     for geometry in geometries() {
         for direction in Direction::ALL {
             for data_type in TYPES {
                 for layout in [Layout::First, Layout::Last] {
-                    all.push(Case::new(&geometry, direction, data_type, layout));
+                    all.push(ConvolutionCase::new(&geometry, direction, data_type, layout));
                 }
             }
         }
@@ -34,7 +36,7 @@ fn plain() -> Vec<Case> {
     all
 }
 
-fn strided() -> Vec<Case> {
+fn strided() -> Vec<ConvolutionCase> {
     use Layout::{First, Gaps, ImagesLast, Last, Slice, SliceLast};
     let layouts: [[Layout; 3]; 9] = [
         [Gaps; 3],
@@ -53,7 +55,10 @@ fn strided() -> Vec<Case> {
             // Each layout meets each type in some direction, and several geometries.
             for (more, geometry) in ["2d 3x3 pad 1", "2d groups 2", "3d 3x3x3 pad 1"].into_iter().enumerate() {
                 let data_type = TYPES[(at + turn + more) % 3];
-                all.push(Case { layouts, ..Case::new(&geometry_named(geometry), direction, data_type, First) });
+                all.push(ConvolutionCase {
+                    layouts,
+                    ..ConvolutionCase::new(&geometry_named(geometry), direction, data_type, First)
+                });
             }
         }
     }
@@ -61,7 +66,7 @@ fn strided() -> Vec<Case> {
         for data_type in TYPES {
             for layout in [First, Last] {
                 let geometry = geometry_named("2d 3x3 pad 1");
-                all.push(Case { shift: 1, ..Case::new(&geometry, direction, data_type, layout) });
+                all.push(ConvolutionCase { shift: 1, ..ConvolutionCase::new(&geometry, direction, data_type, layout) });
             }
         }
     }
@@ -69,7 +74,7 @@ fn strided() -> Vec<Case> {
 }
 
 /// Operands and result of different types.
-fn mixed() -> Vec<Case> {
+fn mixed() -> Vec<ConvolutionCase> {
     use DataType::{BFloat16, Float, Half};
     let types = [
         [Half, Half, Float],
@@ -82,20 +87,23 @@ fn mixed() -> Vec<Case> {
     let mut all = Vec::new();
     for types in types {
         for direction in Direction::ALL {
-            all.push(Case { types, ..Case::new(&geometry_named("2d 3x3 pad 1"), direction, Float, Layout::First) });
+            all.push(ConvolutionCase {
+                types,
+                ..ConvolutionCase::new(&geometry_named("2d 3x3 pad 1"), direction, Float, Layout::First)
+            });
         }
     }
     all
 }
 
-fn followed() -> Vec<Case> {
+fn followed() -> Vec<ConvolutionCase> {
     let mut all = Vec::new();
     for (at, (tail_name, tail)) in tails().into_iter().enumerate() {
         for (turn, data_type) in TYPES.into_iter().enumerate() {
             for (more, layout) in [Layout::First, Layout::Last].into_iter().enumerate() {
                 let geometry = geometry_named(COMMON[(at + turn + more) % COMMON.len()]);
-                let case = Case::new(&geometry, Direction::Forward, data_type, layout);
-                all.push(Case { tail: tail.clone(), tail_name, ..case });
+                let case = ConvolutionCase::new(&geometry, Direction::Forward, data_type, layout);
+                all.push(ConvolutionCase { tail: tail.clone(), tail_name, ..case });
             }
         }
     }
@@ -116,24 +124,24 @@ fn followed() -> Vec<Case> {
         let (tail_name, tail) = named(tail);
         for data_type in TYPES {
             for layout in [Layout::First, Layout::Last] {
-                let case = Case::new(&geometry_named(geometry), Direction::Forward, data_type, layout);
-                all.push(Case { tail: tail.clone(), tail_name, stored: data_type, ..case });
+                let case = ConvolutionCase::new(&geometry_named(geometry), Direction::Forward, data_type, layout);
+                all.push(ConvolutionCase { tail: tail.clone(), tail_name, stored: data_type, ..case });
             }
         }
     }
     for direction in [Direction::BackwardData, Direction::BackwardWeights] {
         for (tail_name, tail) in [named("scale"), named("residual")] {
             for data_type in TYPES {
-                let case = Case::new(&geometry_named("2d 3x3 pad 1"), direction, data_type, Layout::First);
-                all.push(Case { tail: tail.clone(), tail_name, ..case });
+                let case = ConvolutionCase::new(&geometry_named("2d 3x3 pad 1"), direction, data_type, Layout::First);
+                all.push(ConvolutionCase { tail: tail.clone(), tail_name, ..case });
             }
         }
     }
     for layout in [Layout::Gaps, Layout::Slice, Layout::SliceLast] {
         let (tail_name, tail) = named("bias residual relu");
         for data_type in TYPES {
-            let case = Case::new(&geometry_named("2d 3x3 pad 1"), Direction::Forward, data_type, layout);
-            all.push(Case { tail: tail.clone(), tail_name, ..case });
+            let case = ConvolutionCase::new(&geometry_named("2d 3x3 pad 1"), Direction::Forward, data_type, layout);
+            all.push(ConvolutionCase { tail: tail.clone(), tail_name, ..case });
         }
     }
     all
@@ -141,14 +149,18 @@ fn followed() -> Vec<Case> {
 
 /// A plain convolution.
 pub(crate) fn conv(geometry: &str, direction: Direction, data_type: DataType, layout: Layout) -> Case {
-    Case::new(&geometry_named(geometry), direction, data_type, layout)
+    plain_case(geometry, direction, data_type, layout).into()
+}
+
+fn plain_case(geometry: &str, direction: Direction, data_type: DataType, layout: Layout) -> ConvolutionCase {
+    ConvolutionCase::new(&geometry_named(geometry), direction, data_type, layout)
 }
 
 /// A forward convolution with the tail of that name.
 pub(crate) fn fused(geometry: &str, data_type: DataType, layout: Layout, tail: &str) -> Case {
     let found = tails().into_iter().find(|(name, _)| *name == tail);
     let (tail_name, tail) = found.unwrap_or_else(|| panic!("no tail is called {tail}"));
-    Case { tail, tail_name, ..conv(geometry, Direction::Forward, data_type, layout) }
+    ConvolutionCase { tail, tail_name, ..plain_case(geometry, Direction::Forward, data_type, layout) }.into()
 }
 
 /// A few that between them need every kind of step.
@@ -156,7 +168,7 @@ pub(crate) fn sample() -> Vec<Case> {
     use DataType::{BFloat16, Float, Half};
     use Direction::{BackwardData, BackwardWeights, Forward};
     use Layout::{First, Gaps, Last};
-    vec![
+    let convolutions = vec![
         conv("2d 3x3 pad 1", Forward, Float, First),
         conv("2d groups 2", Forward, Half, Last),
         conv("1d asymmetric", Forward, BFloat16, First),
@@ -173,5 +185,6 @@ pub(crate) fn sample() -> Vec<Case> {
         fused("2d 3x3 pad 1", Float, First, "bias relu"),
         fused("2d asymmetric", Half, Last, "bias residual relu"),
         fused("3d 3x3x3 pad 1", BFloat16, First, "bias swish"),
-    ]
+    ];
+    convolutions.into_iter().chain(mixed::sample()).collect()
 }

@@ -143,13 +143,14 @@ fn capture(case: &Case) -> Outcome {
     let bench = Bench::new(&plugin())?;
     let plan = bench.plan(&case.graph(), &[])?;
     let mut memory = Memory::new(case, plan.workspace_bytes())?;
-    let blank = memory.output().host().bytes().to_vec();
+    memory.download()?;
+    let blank = memory.results();
     let captured = bench.stream.capture(|| bench.execute(&plan, &memory));
     let (graph, executed) = captured.map_err(|error| error.to_string())?;
     executed.map_err(|error| format!("while capturing: {}", told(&error)))?;
     bench.stream.synchronize().map_err(|error| error.to_string())?;
     memory.download()?;
-    if memory.output().host().bytes() != blank {
+    if memory.results() != blank {
         return Err("the plan ran while it was captured".into());
     }
     let wanted = case.wanted(&case.values(), false);
