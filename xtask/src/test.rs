@@ -165,7 +165,8 @@ fn miopen_tests(summary: &mut Summary) -> Result<()> {
 /// Unit tests of the plugin that need a device, or must not mind one. Without it `cargo test` passes over most of what the
 /// first do. The whole workspace is named because its test programs are then those of `cargo test`.
 fn device_unit_tests(summary: &mut Summary) -> Result<()> {
-    let tests = ["--workspace", "--lib", "--", "miopen::", "abi::", "device::"];
+    // One by one: what a test copies or allocates ends the captures of others.
+    let tests = ["--workspace", "--lib", "--", "--test-threads=1", "miopen::", "abi::", "device::"];
     emulated_tests("unit tests beside the emulated GPU", &tests, summary)
 }
 
