@@ -26,9 +26,8 @@ pub(super) fn check_digits(
     output: TensorUid,
 ) -> Result<(), Declined> {
     let data_type = graph.nodes()[index].compute_data_type;
-    let is_wide = |uid: TensorUid| {
-        matches!(graph.tensor(uid).data_type(), DataType::Double | DataType::Int32 | DataType::Int64)
-    };
+    let is_wide =
+        |uid: TensorUid| matches!(graph.tensor(uid).data_type(), DataType::Double | DataType::Int32 | DataType::Int64);
     let asks = matches!(data_type, DataType::Double | DataType::Int32);
     if !asks || graph.tensor(output).data_type() == DataType::Double || reads.into_iter().any(is_wide) {
         return Ok(());

@@ -17,6 +17,9 @@ use crate::engine::nodes::pooling::{self, Mode, Pooling};
 /// Up to here `f32` has every whole number: numbers of places are computed in it.
 const MOST_PLACES: u128 = 1 << 24;
 
+/// The most taps of a window: members of a group.
+const MOST_TAPS: u128 = 1 << 24;
+
 /// Looks at pooling.
 ///
 /// # Errors
@@ -27,6 +30,7 @@ pub fn forward(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, 
     if !pooling.mode.is_greatest() {
         check_digits(graph, index, [pooling.large], pooling.small)?;
     }
+    check_taps(graph, index, &pooling)?;
     let shape = Shape::new(graph, &pooling);
     if pooling.index.is_some() {
         check_size(graph, index, "places of an image with padding, to be numbered", shape.reach(), MOST_PLACES)?;
@@ -56,6 +60,7 @@ pub fn forward(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, 
 pub fn backward(graph: &Graph, index: usize, node: &ResampleBwd) -> Result<Work, Declined> {
     let pooling = pooling::backward(graph, index, node, pooling::TYPES)?;
     check_digits(graph, index, [pooling.small].into_iter().chain(pooling.index), pooling.large)?;
+    check_taps(graph, index, &pooling)?;
     let shape = Shape::new(graph, &pooling);
     let mut kernel = Kernel::new(shape.places(&shape.input), shape.window.clone());
     let sum = match (pooling.mode, pooling.index) {
@@ -84,6 +89,11 @@ pub fn backward(graph: &Graph, index: usize, node: &ResampleBwd) -> Result<Work,
         []
     });
     Ok(finish(graph, index, "pooling gradient", &pooling, kernel))
+}
+
+fn check_taps(graph: &Graph, index: usize, pooling: &Pooling<'_>) -> Result<(), Declined> {
+    let extents = pooling.window.iter().map(|extent| u128::from(extent.unsigned_abs()));
+    check_size(graph, index, "taps of a window", extents.fold(1, u128::saturating_mul), MOST_TAPS)
 }
 
 fn finish(graph: &Graph, index: usize, name: &'static str, pooling: &Pooling<'_>, kernel: Kernel) -> Work {
@@ -237,7 +247,9 @@ impl Shape {
 
     /// Of pooling: where in the image a tap of a window is.
     fn taps(&self) -> At {
-        self.lines(|axis| (-self.padding[axis], self.stride[axis], 1, 1))
+        // A single window has no next one, however far that were.
+        let stride = |axis: usize| if self.output[axis] > 1 { self.stride[axis] } else { 0 };
+        self.lines(|axis| (-self.padding[axis], stride(axis), 1, 1))
     }
 
     /// Of the gradient: the window that has a place of the image as that tap.
@@ -283,8 +295,8 @@ impl Shape {
     fn reach(&self) -> u128 {
         let axes = 0..self.input.len();
         let of_axis = |axis: usize| {
-            let windows = self.output[axis] as u128 * self.stride[axis].unsigned_abs() as u128;
-            (windows + self.window[axis] as u128 + self.padding[axis].unsigned_abs() as u128)
+            let windows = (self.output[axis] as u128 - 1) * u128::from(self.stride[axis].unsigned_abs());
+            (windows + self.window[axis] as u128 + u128::from(self.padding[axis].unsigned_abs()))
                 .saturating_mul(self.input[axis + 1..].iter().map(|extent| *extent as u128).product())
         };
         axes.map(of_axis).fold(0, u128::saturating_add)

@@ -37,6 +37,7 @@ const CASES: &[Case] = &[
     case("a row", &[2, 3, 30], &[3], &[1], [&[2], &[1]], false),
     case("over the end", &[1, 2, 6, 7], &[3, 2], &[2, 2], [&[0, 0], &[0, 1]], true),
     case("three dimensions", &[1, 3, 4, 5, 6], &[2, 3, 2], &[1, 2, 2], [&[1, 0, 1], &[0, 2, 1]], false),
+    case("one window, with a long stride", &[2, 3, 4, 5], &[3, 5], &[i32::MAX as i64, 7], [&[0, 1], &[0, 1]], false),
     case("mostly padding", &[1, 2, 2, 3], &[2, 2], &[1, 1], [&[3, 2], &[2, 4]], false),
 ];
 
@@ -173,6 +174,7 @@ fn what_is_not_served_is_declined_by_name() {
     let (plain, padded) = (CASES[0], CASES[1]);
     let wide = case("", &[1, 1, 8192, 4096], &[1, 1], &[1, 1], [&[0, 0], &[0, 0]], false);
     let deep = case("", &[1, 1, 2, 2, 2, 2], &[1; 4], &[1; 4], [&[0; 4], &[0; 4]], false);
+    let far = case("", &[1, 1, 2, 2], &[4097, 4096], &[1, 1], [&[4096, 4095], &[0, 0]], false);
     let max = MODES[0];
     let average = MODES[2];
     let floats = [Float, Float, Int32];
@@ -230,6 +232,8 @@ fn what_is_not_served_is_declined_by_name() {
         ),
         (plain.forward(average, false), plain, floats, Int64, "compute_data_type is int64, wanted float"),
         (deep.forward(max, false), deep, floats, Float, "x (tensor 0) has 6 dimensions, wanted 3 to 5"),
+        (far.forward(average, false), far, floats, Float, "taps of a window: wanted at most 16777216, came 16781312"),
+        (far.backward(average, false), far, floats, Float, "taps of a window: wanted at most 16777216"),
         (wide.forward(max, true), wide, floats, Float, "to be numbered: wanted at most 16777216"),
     ];
     for (operation, case, types, compute, want) in cases {
