@@ -422,9 +422,10 @@ pub fn judge(graph: &Graph, expected: &Results, got: &HashMap<TensorUid, Vec<u8>
 
 /// What the plugin said of the engine when it declined.
 fn reason(log: &[String], engine: &str) -> String {
-    if let Some((_, said)) = log.iter().rev().find_map(|line| line.split_once(engine)) {
-        // This project's engines say first that they decline, and which graph: here graphs have no names.
-        return said.trim().trim_start_matches("does not compute graph \"\": ").to_string();
+    // This project's plugin says which engine declines, and which graph: here graphs have no names.
+    let own = format!("{engine} does not compute graph \"\": ");
+    if let Some((_, said)) = log.iter().rev().find_map(|line| line.split_once(&own)) {
+        return said.trim_end().to_string();
     }
     let said =
         log.iter().rev().find(|line| line.contains("declin") || line.contains("node") || line.contains("tensor"));
@@ -459,6 +460,21 @@ mod tests {
             got.insert(tensor.uid(), bytes);
         }
         got
+    }
+
+    #[test]
+    fn the_reason_is_that_of_the_engine() {
+        let log = |lines: &[&str]| lines.iter().map(|line| (*line).to_string()).collect::<Vec<_>>();
+        let both = log(&[
+            "A does not compute graph \"\": node 1: no: B or another takes it",
+            "B does not compute graph \"\": tensor 2: no",
+            "bye",
+        ]);
+        assert_eq!(reason(&both, "A"), "node 1: no: B or another takes it");
+        assert_eq!(reason(&both, "B"), "tensor 2: no");
+        assert_eq!(reason(&log(&["this node is strange", "bye"]), "C"), "this node is strange");
+        assert_eq!(reason(&log(&["bye"]), "C"), "bye");
+        assert_eq!(reason(&[], "C"), "no reason was logged");
     }
 
     /// The suite is of use only if a single wrong element is seen.
