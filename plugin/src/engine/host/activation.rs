@@ -221,6 +221,26 @@ impl Kernel for Apply<'_> {
     }
 }
 
+/// Replaces each value by `eˣ`, within 2 ulp.
+pub fn exponential(isa: Isa, values: &mut [f32]) {
+    isa.run(Exponential(values));
+}
+
+struct Exponential<'a>(&'a mut [f32]);
+
+impl Kernel for Exponential<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        map(
+            s,
+            self.0,
+            #[inline(always)]
+            |x| exp(s, x),
+        );
+    }
+}
+
 /// `f` of every value, whole vectors at a time.
 #[inline(always)]
 fn map<S: Simd>(s: S, values: &mut [f32], f: impl Fn(S::V) -> S::V) {
@@ -484,6 +504,27 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn exponentials_stay_within_two_units() {
+        let values = samples();
+        for isa in Isa::available() {
+            let mut got = values.clone();
+            exponential(isa, &mut got);
+            for (x, got) in values.iter().zip(got) {
+                let want = f64::from(*x).exp();
+                if want > f64::from(f32::MAX) {
+                    assert_eq!(got, f32::INFINITY, "{isa} e^{x:e}");
+                    continue;
+                }
+                let error = (f64::from(got) - want).abs();
+                assert!(error <= 2.0 * ulp(want), "{isa} e^{x:e}: {got:e} for {want:e}, {} ulp", error / ulp(want));
+            }
+            let mut limits = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0];
+            exponential(isa, &mut limits);
+            assert!(limits[0].is_nan() && limits[1..] == [f32::INFINITY, 0.0, 1.0, 1.0], "{isa}: {limits:?}");
         }
     }
 

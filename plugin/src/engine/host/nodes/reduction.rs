@@ -10,6 +10,7 @@ use hipdnn_schemas::{DataType, Graph, Reduction, ReductionMode};
 use super::view::{TensorView, Walk};
 use super::{NodeKernel, NodeWork, Recipe};
 use crate::engine::host::applicability::Work;
+use crate::engine::host::isa::{Isa, Kernel as IsaKernel, Simd};
 use crate::engine::host::pointwise::Storage;
 use crate::engine::host::threads::Pool;
 use crate::engine::{Declined, nodes::reduction};
@@ -76,6 +77,7 @@ impl Recipe for Reduce {
 
 #[derive(Debug)]
 struct Kernel {
+    isa: Isa,
     fold: Fold,
     /// What a sum is divided by.
     divisor: f64,
@@ -139,6 +141,7 @@ impl Kernel {
             ReductionMode::Unset => unreachable!("a checked reduction has a mode"),
         };
         Kernel {
+            isa: Isa::best(),
             fold,
             divisor,
             root,
@@ -252,30 +255,73 @@ impl Kernel {
         // As many sums as elements are read, if those lie closer than the elements of a row.
         let along_columns = extent == 1 || (sums.len() > 1 && step < stride);
         sums.fill(self.fold.start());
-        let mut values = [0f64; ROW];
         for piece in pieces {
             let start = piece % self.pieces * PIECE;
             let end = extent.min(start + PIECE);
             let base = base + self.reduced.offset(piece / self.pieces);
             if along_columns {
                 for k in start..end {
-                    let values = &mut values[..sums.len()];
                     // SAFETY: the elements are those of the block in one place of the reduced dimensions.
-                    unsafe { self.from.load_wide(addresses.input, base + k * stride, step, values) };
-                    self.fold.columns(sums, values);
+                    unsafe {
+                        self.load(addresses, base + k * stride, step, sums.len(), |values| self.columns(sums, values));
+                    }
                 }
                 continue;
             }
             for (column, sum) in sums.iter_mut().enumerate() {
                 for start in (start..end).step_by(ROW) {
-                    let values = &mut values[..ROW.min(end - start)];
+                    let from = base + column * step + start * stride;
                     // SAFETY: the elements are those of the row from `start` on.
                     unsafe {
-                        self.from.load_wide(addresses.input, base + column * step + start * stride, stride, values);
+                        self.load(addresses, from, stride, ROW.min(end - start), |values| {
+                            *sum = self.fold.join(*sum, self.row(values));
+                        });
                     }
-                    *sum = self.fold.join(*sum, self.fold.row(values));
                 }
             }
+        }
+    }
+
+    /// Reads up to [`ROW`] elements for `f`: as `f32` where that has all their values.
+    ///
+    /// # Safety
+    /// The elements can be read.
+    unsafe fn load(
+        &self,
+        addresses: &Addresses,
+        offset: usize,
+        stride: usize,
+        len: usize,
+        f: impl FnOnce(Elements<'_>),
+    ) {
+        if self.from.is_single() {
+            let mut values = [0f32; ROW];
+            // SAFETY: the caller's promise.
+            unsafe { self.from.load(self.isa, addresses.input, offset, stride, &mut values[..len]) };
+            f(Elements::Single(&values[..len]));
+        } else {
+            let mut values = [0f64; ROW];
+            // SAFETY: the caller's promise.
+            unsafe { self.from.load_wide(addresses.input, offset, stride, &mut values[..len]) };
+            f(Elements::Wide(&values[..len]));
+        }
+    }
+
+    /// Combines each element into the sum beside it.
+    fn columns(&self, sums: &mut [f64], values: Elements<'_>) {
+        let fold = self.fold;
+        match values {
+            Elements::Single(values) => self.isa.run(Columns { fold, sums, values }),
+            Elements::Wide(values) => self.isa.run(Columns { fold, sums, values }),
+        }
+    }
+
+    /// Combines a row.
+    fn row(&self, values: Elements<'_>) -> f64 {
+        let fold = self.fold;
+        match values {
+            Elements::Single(values) => self.isa.run(Row { fold, values }),
+            Elements::Wide(values) => self.isa.run(Row { fold, values }),
         }
     }
 
@@ -310,8 +356,14 @@ enum Fold {
     GreatestMagnitude,
 }
 
+/// Some elements.
+enum Elements<'a> {
+    Single(&'a [f32]),
+    Wide(&'a [f64]),
+}
+
 /// Sums that are kept side by side, so that they can be added as vectors.
-const LANES: usize = 8;
+const LANES: usize = 32;
 
 impl Fold {
     /// What changes nothing.
@@ -325,6 +377,7 @@ impl Fold {
     }
 
     /// Combines what elements have been made into.
+    #[inline(always)]
     fn join(self, a: f64, b: f64) -> f64 {
         match self {
             Fold::Sum | Fold::SumOfMagnitudes | Fold::SumOfSquares => a + b,
@@ -334,37 +387,125 @@ impl Fold {
         }
     }
 
-    /// Combines each value into the sum beside it.
-    fn columns(self, sums: &mut [f64], values: &[f64]) {
-        fn each(sums: &mut [f64], values: &[f64], f: impl Fn(f64, f64) -> f64) {
-            sums.iter_mut().zip(values).for_each(|(s, v)| *s = f(*s, *v));
-        }
+    /// Runs loops with what takes an element in.
+    #[inline(always)]
+    fn run<L: Loops>(self, loops: L) -> L::Output {
         match self {
-            Fold::Sum => each(sums, values, |s, v| s + v),
-            Fold::SumOfMagnitudes => each(sums, values, |s, v| s + v.abs()),
-            Fold::SumOfSquares => each(sums, values, |s, v| s + v * v),
-            Fold::Product => each(sums, values, |s, v| s * v),
-            Fold::ProductOfOthers => each(sums, values, |s, v| if v == 0.0 { s } else { s * v }),
-            Fold::Least => each(sums, values, least),
-            Fold::Greatest => each(sums, values, greatest),
-            Fold::GreatestMagnitude => each(sums, values, |s, v| greatest(s, v.abs())),
+            Fold::Sum => loops.run(
+                #[inline(always)]
+                |s, v| s + v,
+            ),
+            Fold::SumOfMagnitudes => loops.run(
+                #[inline(always)]
+                |s, v| s + v.abs(),
+            ),
+            Fold::SumOfSquares => loops.run(
+                #[inline(always)]
+                |s, v| s + v * v,
+            ),
+            Fold::Product => loops.run(
+                #[inline(always)]
+                |s, v| s * v,
+            ),
+            Fold::ProductOfOthers => loops.run(
+                #[inline(always)]
+                |s, v| if v == 0.0 { s } else { s * v },
+            ),
+            Fold::Least => loops.run(least),
+            Fold::Greatest => loops.run(greatest),
+            Fold::GreatestMagnitude => loops.run(
+                #[inline(always)]
+                |s, v| greatest(s, v.abs()),
+            ),
         }
-    }
-
-    /// Combines a row.
-    fn row(self, values: &[f64]) -> f64 {
-        let mut lanes = [self.start(); LANES];
-        for chunk in values.chunks(LANES) {
-            self.columns(&mut lanes[..chunk.len()], chunk);
-        }
-        lanes.into_iter().reduce(|a, b| self.join(a, b)).expect("there are lanes")
     }
 }
 
+/// Loops that are compiled for each way to take an element in.
+trait Loops {
+    type Output;
+
+    fn run(self, take: impl Fn(f64, f64) -> f64) -> Self::Output;
+}
+
+/// Combines each value into the sum beside it.
+struct Columns<'a, V> {
+    fold: Fold,
+    sums: &'a mut [f64],
+    values: &'a [V],
+}
+
+impl<V: Copy + Into<f64>> IsaKernel for Columns<'_, V> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        self.fold.run(self);
+    }
+}
+
+impl<V: Copy + Into<f64>> Loops for Columns<'_, V> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, take: impl Fn(f64, f64) -> f64) {
+        for (sum, value) in self.sums.iter_mut().zip(self.values) {
+            *sum = take(*sum, (*value).into());
+        }
+    }
+}
+
+/// Combines a row.
+struct Row<'a, V> {
+    fold: Fold,
+    values: &'a [V],
+}
+
+impl<V: Copy + Into<f64>> IsaKernel for Row<'_, V> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> f64 {
+        self.fold.run(self)
+    }
+}
+
+impl<V: Copy + Into<f64>> Loops for Row<'_, V> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self, take: impl Fn(f64, f64) -> f64) -> f64 {
+        let (whole, rest) = self.values.as_chunks::<LANES>();
+        let mut sum = self.fold.start();
+        if !whole.is_empty() {
+            let mut lanes = [sum; LANES];
+            for chunk in whole {
+                for (lane, value) in lanes.iter_mut().zip(chunk) {
+                    *lane = take(*lane, (*value).into());
+                }
+            }
+            let mut len = LANES / 2;
+            while len > 0 {
+                for i in 0..len {
+                    lanes[i] = self.fold.join(lanes[i], lanes[i + len]);
+                }
+                len /= 2;
+            }
+            sum = lanes[0];
+        }
+        for value in rest {
+            sum = take(sum, (*value).into());
+        }
+        sum
+    }
+}
+
+#[inline(always)]
 fn least(a: f64, b: f64) -> f64 {
     if a < b || a.is_nan() { a } else { b }
 }
 
+#[inline(always)]
 fn greatest(a: f64, b: f64) -> f64 {
     if a > b || a.is_nan() { a } else { b }
 }

@@ -2,7 +2,7 @@
 
 use hipdnn_schemas::{Pointwise, PointwiseMode};
 
-use crate::engine::host::activation::Activation;
+use crate::engine::host::activation::{Activation, exponential};
 use crate::engine::host::isa::{Isa, Kernel, Simd};
 
 /// The scalars of a pointwise node, with what holds when they are not given.
@@ -105,7 +105,7 @@ impl Function {
             Abs => unary(isa, a, f32::abs),
             Ceil => unary(isa, a, f32::ceil),
             Erf => unary(isa, a, libm::erff),
-            Exp => unary(isa, a, f32::exp),
+            Exp => exponential(isa, a),
             Floor => unary(isa, a, f32::floor),
             Log => unary(isa, a, f32::ln),
             LogicalNot => unary(isa, a, |x| truth(x == 0.0)),
