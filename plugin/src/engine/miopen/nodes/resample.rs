@@ -1,7 +1,8 @@
 //! Pooling, and its gradient: see [`crate::engine::nodes::pooling`].
 //!
-//! A group is a place of the result. In pooling its members are the window's taps; in the gradient they are the windows that
-//! have the place, by the tap of theirs that it is: nothing is scattered, and each sum has a fixed order.
+//! A group is a place of the result. In pooling its members are the window's taps. In the gradient they are the windows that
+//! may have the place, by the tap of theirs that it is, or all of them where these are fewer: nothing is scattered, and each
+//! sum has a fixed order.
 
 use hipdnn_schemas::{DataType, Graph, PointwiseMode, ResampleBwd, ResampleFwd};
 
@@ -30,8 +31,8 @@ pub fn forward(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, 
     if !pooling.mode.is_greatest() {
         check_digits(graph, index, [pooling.large], pooling.small)?;
     }
-    check_taps(graph, index, &pooling)?;
     let shape = Shape::new(graph, &pooling);
+    check_members(graph, index, &shape.window)?;
     if pooling.index.is_some() {
         check_size(graph, index, "places of an image with padding, to be numbered", shape.reach(), MOST_PLACES)?;
     }
@@ -60,30 +61,39 @@ pub fn forward(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, 
 pub fn backward(graph: &Graph, index: usize, node: &ResampleBwd) -> Result<Work, Declined> {
     let pooling = pooling::backward(graph, index, node, pooling::TYPES)?;
     check_digits(graph, index, [pooling.small].into_iter().chain(pooling.index), pooling.large)?;
-    check_taps(graph, index, &pooling)?;
     let shape = Shape::new(graph, &pooling);
-    let mut kernel = Kernel::new(shape.places(&shape.input), shape.window.clone());
-    let sum = match (pooling.mode, pooling.index) {
-        (Mode::Greatest { .. }, Some(indices)) => {
-            let [place] = kernel.once(|body| [shape.number(body, |axis| Input::Index(2 + axis))]);
-            kernel.fold(|body| {
-                let dy = body.element(Operand::Tensor(pooling.small), shape.window_of_tap());
-                let at = shape.window_of_tap();
+    let members: Vec<usize> = (0..shape.window.len()).map(|axis| shape.windows_of_place(axis)).collect();
+    check_members(graph, index, &members)?;
+    if pooling.mode == (Mode::Average { zeros: false }) && shape.leaves_image() {
+        for extent in &shape.input {
+            check_size(graph, index, "places of a dimension, to be counted", *extent as u128, MOST_PLACES)?;
+        }
+    }
+    let mut kernel = Kernel::new(shape.places(&shape.input), members);
+    let place = pooling.index.map(|indices| {
+        let [place] = kernel.once(|body| [shape.number(body, |axis| Input::Index(2 + axis))]);
+        (indices, place)
+    });
+    let sum = kernel.fold(|body| {
+        let at = shape.window_of_place();
+        let mut part = body.element(Operand::Tensor(pooling.small), at.clone());
+        let zero = body.literal(0.0);
+        match place {
+            Some((indices, place)) => {
                 let chosen = body.input(Input::Element { of: Operand::Tensor(indices), at, outside: -1.0 });
                 let is_here = body.op(PointwiseMode::CmpEq, &[chosen, place]);
-                let zero = body.literal(0.0);
-                vec![Combine::Sum(body.select(is_here, dy, zero))]
-            })[0]
+                part = body.select(is_here, part, zero);
+            }
+            None => {
+                let taps = shape.taps_inside(body, pooling.mode == Mode::Average { zeros: true });
+                part = body.div(part, taps);
+            }
         }
-        (mode, _) => {
-            let zeros = mode == Mode::Average { zeros: true };
-            kernel.fold(|body| {
-                let dy = body.element(Operand::Tensor(pooling.small), shape.window_of_tap());
-                let taps = shape.taps_inside(body, zeros);
-                vec![Combine::Sum(body.div(dy, taps))]
-            })[0]
+        if let Some(has_place) = shape.has_place(body) {
+            part = body.select(has_place, part, zero);
         }
-    };
+        vec![Combine::Sum(part)]
+    })[0];
     kernel.once(|body| {
         body.store(sum, Operand::Tensor(pooling.large), shape.here());
         []
@@ -91,9 +101,9 @@ pub fn backward(graph: &Graph, index: usize, node: &ResampleBwd) -> Result<Work,
     Ok(finish(graph, index, "pooling gradient", &pooling, kernel))
 }
 
-fn check_taps(graph: &Graph, index: usize, pooling: &Pooling<'_>) -> Result<(), Declined> {
-    let extents = pooling.window.iter().map(|extent| u128::from(extent.unsigned_abs()));
-    check_size(graph, index, "taps of a window", extents.fold(1, u128::saturating_mul), MOST_TAPS)
+fn check_members(graph: &Graph, index: usize, extents: &[usize]) -> Result<(), Declined> {
+    let count = extents.iter().fold(1, |count: u128, extent| count.saturating_mul(*extent as u128));
+    check_size(graph, index, "taps of a window", count, MOST_TAPS)
 }
 
 fn finish(graph: &Graph, index: usize, name: &'static str, pooling: &Pooling<'_>, kernel: Kernel) -> Work {
@@ -247,16 +257,42 @@ impl Shape {
 
     /// Of pooling: where in the image a tap of a window is.
     fn taps(&self) -> At {
-        // A single window has no next one, however far that were.
-        let stride = |axis: usize| if self.output[axis] > 1 { self.stride[axis] } else { 0 };
-        self.lines(|axis| (-self.padding[axis], stride(axis), 1, 1))
+        self.lines(|axis| (-self.padding[axis], self.stride_between(axis), 1, 1))
     }
 
-    /// Of the gradient: the window that has a place of the image as that tap.
-    fn window_of_tap(&self) -> At {
+    /// Of the gradient: whether the members of a place are all windows along that dimension, because these are fewer than a
+    /// window's taps; else they are the taps that the place is of a window, if there is such a window.
+    fn counts_windows(&self, axis: usize) -> bool {
+        self.output[axis] < self.window[axis]
+    }
+
+    /// Of the gradient: how many windows are looked at for a place.
+    fn windows_of_place(&self, axis: usize) -> usize {
+        self.output[axis].min(self.window[axis])
+    }
+
+    /// Of the gradient: a window, which has the place if it is one at all, and if [`Shape::has_place`].
+    fn window_of_place(&self) -> At {
         let mut at: At = (0..2).map(|which| Line::along(self.loops(), which)).collect();
-        at.extend(self.lines(|axis| (self.padding[axis], 1, -1, self.stride[axis].unsigned_abs())));
+        at.extend(self.lines(|axis| match self.counts_windows(axis) {
+            true => (0, 0, 1, 1),
+            false => (self.padding[axis], 1, -1, self.stride[axis].unsigned_abs()),
+        }));
         at
+    }
+
+    /// Of the gradient: whether the window has the place, where that is not known from there being such a window.
+    fn has_place(&self, body: &mut Body) -> Option<Value> {
+        let counted: Vec<usize> = (0..self.window.len()).filter(|axis| self.counts_windows(*axis)).collect();
+        let tap = self.lines(|axis| (self.padding[axis], 1, -self.stride_between(axis), 1));
+        let at: At = counted.iter().map(|axis| tap[*axis].clone()).collect();
+        let dims: Vec<usize> = counted.iter().map(|axis| self.window[*axis]).collect();
+        (!counted.is_empty()).then(|| body.input(Input::Inside { dims, at }))
+    }
+
+    /// The stride; a single window has no next one, however far that were.
+    fn stride_between(&self, axis: usize) -> i64 {
+        if self.output[axis] > 1 { self.stride[axis] } else { 0 }
     }
 
     /// Of pooling: the element of the image.
@@ -302,17 +338,24 @@ impl Shape {
         axes.map(of_axis).fold(0, u128::saturating_add)
     }
 
-    /// Of the gradient of an average: how many places count in the window that has this place as that tap. Only where
-    /// windows leave the image does that depend on the window.
+    /// Of the gradient of an average: how many places count in the window. Only where windows leave the image does that
+    /// depend on the window.
     fn taps_inside(&self, body: &mut Body, zeros: bool) -> Value {
         let spatial = self.window.len();
         let varies = |axis: usize| !zeros && self.leaves_along(axis);
         let fixed: usize = (0..spatial).filter(|axis| !varies(*axis)).map(|axis| self.window[axis]).product();
         let mut taps = (fixed != 1 || (0..spatial).all(|axis| !varies(axis))).then(|| body.number(fixed as f64));
         for axis in (0..spatial).filter(|axis| varies(*axis)) {
-            // The window begins at place - tap.
-            let (place, tap) = (body.input(Input::Index(2 + axis)), body.input(Input::Index(2 + spatial + axis)));
-            let begin = body.sub(place, tap);
+            let (place, member) = (Input::Index(2 + axis), Input::Index(2 + spatial + axis));
+            let begin = if self.counts_windows(axis) {
+                let first = weighted(body, [member].into_iter(), &[self.stride_between(axis)]);
+                let padding = body.number(self.padding[axis] as f64);
+                body.sub(first, padding)
+            } else {
+                // The member is the tap that the place is.
+                let (place, tap) = (body.input(place), body.input(member));
+                body.sub(place, tap)
+            };
             let (window, extent) = (body.number(self.window[axis] as f64), body.number(self.input[axis] as f64));
             let end = body.add(begin, window);
             let end = body.op(PointwiseMode::Min, &[end, extent]);

@@ -38,6 +38,8 @@ const CASES: &[Case] = &[
     case("over the end", &[1, 2, 6, 7], &[3, 2], &[2, 2], [&[0, 0], &[0, 1]], true),
     case("three dimensions", &[1, 3, 4, 5, 6], &[2, 3, 2], &[1, 2, 2], [&[1, 0, 1], &[0, 2, 1]], false),
     case("one window, with a long stride", &[2, 3, 4, 5], &[3, 5], &[i32::MAX as i64, 7], [&[0, 1], &[0, 1]], false),
+    case("few large windows", &[2, 2, 7, 9], &[6, 5], &[3, 4], [&[2, 1], &[0, 3]], false),
+    case("large windows along one dimension, over the end", &[1, 2, 8, 9], &[7, 2], &[4, 2], [&[1, 0], &[1, 0]], true),
     case("mostly padding", &[1, 2, 2, 3], &[2, 2], &[1, 1], [&[3, 2], &[2, 4]], false),
 ];
 
@@ -175,6 +177,8 @@ fn what_is_not_served_is_declined_by_name() {
     let wide = case("", &[1, 1, 8192, 4096], &[1, 1], &[1, 1], [&[0, 0], &[0, 0]], false);
     let deep = case("", &[1, 1, 2, 2, 2, 2], &[1; 4], &[1; 4], [&[0; 4], &[0; 4]], false);
     let far = case("", &[1, 1, 2, 2], &[4097, 4096], &[1, 1], [&[4096, 4095], &[0, 0]], false);
+    let dense = case("", &[1, 1, 8194, 8194], &[4097, 4096], &[1, 1], [&[0, 0], &[0, 0]], false);
+    let row = case("", &[1, 1, (1 << 24) + 1], &[3], &[1], [&[1], &[0]], false);
     let max = MODES[0];
     let average = MODES[2];
     let floats = [Float, Float, Int32];
@@ -233,7 +237,14 @@ fn what_is_not_served_is_declined_by_name() {
         (plain.forward(average, false), plain, floats, Int64, "compute_data_type is int64, wanted float"),
         (deep.forward(max, false), deep, floats, Float, "x (tensor 0) has 6 dimensions, wanted 3 to 5"),
         (far.forward(average, false), far, floats, Float, "taps of a window: wanted at most 16777216, came 16781312"),
-        (far.backward(average, false), far, floats, Float, "taps of a window: wanted at most 16777216"),
+        (
+            dense.backward(average, false),
+            dense,
+            floats,
+            Float,
+            "taps of a window: wanted at most 16777216, came 16781312",
+        ),
+        (row.backward(average, false), row, floats, Float, "to be counted: wanted at most 16777216, came 16777217"),
         (wide.forward(max, true), wide, floats, Float, "to be numbered: wanted at most 16777216"),
     ];
     for (operation, case, types, compute, want) in cases {
