@@ -1,11 +1,13 @@
 //! Kernels of our own: everything that is not a convolution.
 //!
-//! One kind of kernel does it all: it reads any number of strided tensors at the index of an output's element, computes
-//! a program of pointwise operations, and writes the element. A chain of pointwise nodes is one launch, and so is a copy
-//! into another layout, into or out of a padded buffer, with dimensions reversed, or to another type.
+//! There are two kinds. One reads any number of strided tensors at the index of an output's element, computes a program of
+//! pointwise operations, and writes the element. A chain of pointwise nodes is one launch, and so is a copy into another
+//! layout, into or out of a padded buffer, with dimensions reversed, or to another type. The other ([`grouped`]) does the same
+//! for groups of elements, after it has combined something over each group.
 //!
 //! ```text
 //! Elementwise ─► Loops ─► Source (text, arguments) ─► code object ─► PreparedKernel ─► launch
+//! Grouped ─► Loops, Mapping ─► Source (text, arguments) ─► code object ─► PreparedGrouped ─► launch
 //! ```
 //!
 //! Text is generated for the program, the types and the number of loops, and compiled by hiprtc; shapes are arguments.

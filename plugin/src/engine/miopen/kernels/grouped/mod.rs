@@ -4,6 +4,14 @@
 //! members of a group. Each group is gone through in phases: one combines something over all members, one computes something
 //! once, one writes something for every member. What a phase finds out about the group, all phases behind it can read. So a
 //! normalisation, which needs a mean, then a variance, then writes every element, is one launch.
+//!
+//! A block's threads share its groups: many groups with a thread each, or a few with many threads each, which go through the
+//! members in the order of memory and then combine what they have, pair by pair. Which it is follows from shapes and strides,
+//! and so does the order of every sum: the same work gives the same bits.
+//!
+//! Values are numbers as in element-wise kernels. Sums and products of `f32` are kept in `f64` until all members are in; sums of
+//! `f64` carry along what is rounded off. Whole numbers saturate with each member. A fold over no member leaves 0 for a sum, 1
+//! for a product, +∞ for the least, -∞ for the greatest (of whole numbers: the limits of 64 bits), and -1 for where it is.
 
 mod check;
 mod folds;

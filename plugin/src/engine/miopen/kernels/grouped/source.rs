@@ -502,6 +502,12 @@ impl Writer<'_> {
                 self.line(format_args!("index {counter} = {first};"));
             }
         }
+        let bounded =
+            |(_, slot): &(usize, &Slot)| slot.place().is_some_and(|place| !work.loops.places[place].bounds.is_empty());
+        if self.inner().is_none() && part.stores.is_empty() && !varying.iter().any(bounded) {
+            // The loads of several members are under way at the same time.
+            self.line(format_args!("_Pragma(\"unroll 4\")"));
+        }
         self.open(format_args!("for (count m = begin; m < count(a.members); m += {lanes}) {{"));
         if members.len() == 1 {
             let counter = self.counter(members.start);
