@@ -8,6 +8,8 @@
 //! Chains and works over groups then join the kernels over groups before them: see [`region`].
 
 mod draft;
+mod memory;
+mod places;
 mod region;
 
 use std::collections::{HashMap, HashSet};
@@ -20,7 +22,7 @@ use super::group::{GroupKernel, GroupWork, Input, Operand};
 use super::kernels::{Element, Op};
 use super::lower::{Convolution, Work};
 
-pub use self::draft::stays_within;
+pub use self::places::stays_within;
 
 /// What a chain's kernel starts from at most: tensors and indices.
 pub const MAX_INPUTS: usize = super::kernels::MOST_INPUTS;
@@ -243,7 +245,7 @@ fn joined(
     // What stands between may write to where the node reads.
     let mut passed = chains.iter().filter(|(other, _)| (node.node + 1..last).contains(*other)).map(|(_, chain)| chain);
     let given: Vec<TensorUid> = node.inputs.iter().map(|argument| argument.tensor).collect();
-    if passed.any(|chain| region::overwrites(graph, &given, &[chain.output()], &chain.tensors())) {
+    if passed.any(|chain| memory::overwrites(graph, &given, &[chain.output()], &chain.tensors())) {
         return None;
     }
     let chain = &chains[&last];
@@ -275,6 +277,9 @@ fn is_truth(op: &Op) -> bool {
         Op::Round { to, .. } => *to == Element::Boolean,
     }
 }
+
+#[cfg(test)]
+pub(super) use self::region::tests::{Computed, examples};
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,8 @@
 //! [`Layout`] gives temporaries and MIOpen's workspaces their places, [`MiopenPlan`] is the steps with everything compiled.
 
 mod grouped;
+mod layout;
+mod scalar;
 
 use std::ffi::c_void;
 use std::fmt;
@@ -12,6 +14,8 @@ use hipdnn_schemas::{DataType, Graph, TensorUid};
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
 use self::grouped::GroupedStep;
+pub use self::layout::Layout;
+use self::scalar::{Scalar, scalars};
 use super::arrange::{Arrangement, CONVOLUTION_ALIGNMENT, ConvolutionTask, Input, MapTask, Number, Task, Value};
 use super::choose::{self, PreparedConvolution};
 use super::device::{Device, Devices};
@@ -24,7 +28,6 @@ use crate::engine::checks::element_bytes;
 use crate::engine::{Plan, TensorLabel};
 use crate::error::Error;
 use crate::exec::buffers::{Buffer, BufferTable, Place};
-use crate::exec::workspace::{Block, Planner};
 
 /// What every place in the workspace is a multiple of, in bytes: what HIP's own allocations are.
 pub const ALIGNMENT: usize = 256;
@@ -35,71 +38,6 @@ pub const WORKSPACE_ALIGNMENT: usize = 16;
 
 /// Buffers whose addresses an execution keeps on the stack; a plan with more of them allocates a table each time.
 const ADDRESSES_ON_STACK: usize = 64;
-
-/// Where temporaries are, and what is free beside them at each task.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// The place of each temporary.
-    offsets: Vec<usize>,
-    /// For each task where the temporaries end that are alive then: MIOpen's workspace goes behind them.
-    ends: Vec<usize>,
-    /// Bytes of all temporaries.
-    bytes: usize,
-}
-
-impl Layout {
-    /// Plans the places of temporaries by their lifetime.
-    ///
-    /// # Errors
-    /// If no address space is large enough.
-    pub fn new(arrangement: &Arrangement) -> Result<Layout, Error> {
-        let count = arrangement.temporaries.len();
-        let mut last_use = vec![0; count];
-        for (index, task) in arrangement.tasks.iter().enumerate() {
-            for temporary in temporaries(task) {
-                last_use[temporary] = index;
-            }
-        }
-        let mut planner = Planner::aligned(ALIGNMENT);
-        let mut blocks: Vec<Option<Block>> = vec![None; count];
-        let mut offsets = vec![0; count];
-        let mut live: Vec<usize> = Vec::new();
-        let mut ends = Vec::with_capacity(arrangement.tasks.len());
-        for (index, task) in arrangement.tasks.iter().enumerate() {
-            for temporary in temporaries(task) {
-                if blocks[temporary].is_none() {
-                    let block = planner.take(arrangement.temporaries[temporary])?;
-                    offsets[temporary] = block.offset;
-                    blocks[temporary] = Some(block);
-                    live.push(temporary);
-                }
-            }
-            let block = |temporary: &usize| blocks[*temporary].expect("what is alive has a place");
-            ends.push(live.iter().map(|temporary| block(temporary).end()).max().unwrap_or(0));
-            live.retain(|temporary| {
-                let ends_here = last_use[*temporary] == index;
-                if ends_here {
-                    planner.give_back(block(temporary));
-                }
-                !ends_here
-            });
-        }
-        Ok(Layout { offsets, ends, bytes: planner.bytes() })
-    }
-}
-
-/// The temporaries that a task reads or writes.
-fn temporaries(task: &Task) -> impl Iterator<Item = usize> {
-    let values: Vec<Value> = match task {
-        Task::Convolution(task) => [task.x, task.w, task.y].into_iter().chain(task.bias).collect(),
-        Task::Map(task) => task.inputs.iter().filter_map(memory).chain([task.output]).collect(),
-        Task::Grouped(task) => task.reads.iter().chain(&task.writes).copied().collect(),
-    };
-    values.into_iter().filter_map(|value| match value {
-        Value::Temporary(index) => Some(index),
-        Value::Tensor(_) => None,
-    })
-}
 
 /// The caller's tensor, if that is what it is.
 fn tensor(value: Value) -> Option<TensorUid> {
@@ -273,34 +211,6 @@ struct KernelStep {
     output: Place,
     /// Values for the kernel's scalars; empty if all are known.
     scalars: Box<[Scalar]>,
-}
-
-/// A kernel's scalar.
-#[derive(Debug, Clone, Copy)]
-enum Scalar {
-    Known(f64),
-    /// In the caller's host memory, by the index of its buffer.
-    Host(usize, DataType),
-}
-
-impl Scalar {
-    /// Its value for an execution.
-    ///
-    /// # Safety
-    /// Each address is null or that of what hipDNN passes for the tensor: host memory for a run-time scalar.
-    unsafe fn value(self, addresses: &[*mut u8]) -> f64 {
-        match self {
-            Scalar::Known(number) => number,
-            // SAFETY: the caller's promise; a buffer that is required is not null.
-            Scalar::Host(index, data_type) => unsafe { read(addresses[index], data_type) },
-        }
-    }
-}
-
-/// Values for a kernel's scalars; empty if all are known.
-fn scalars(list: impl Iterator<Item = Scalar>) -> Box<[Scalar]> {
-    let list: Box<[Scalar]> = list.collect();
-    if list.iter().all(|scalar| matches!(scalar, Scalar::Known(_))) { Box::default() } else { list }
 }
 
 /// As many entries as wanted: on the stack if there is room.
@@ -517,28 +427,6 @@ impl MiopenPlan {
             }
         }
         Ok(())
-    }
-}
-
-/// Reads a scalar from host memory.
-///
-/// # Safety
-/// The address has a value of the type; it need not be aligned.
-unsafe fn read(address: *const u8, data_type: DataType) -> f64 {
-    // SAFETY: the caller's promise; any bytes are values of these types.
-    unsafe {
-        match data_type {
-            DataType::Float => f64::from(address.cast::<f32>().read_unaligned()),
-            DataType::Half => half::f16::from_bits(address.cast::<u16>().read_unaligned()).to_f64(),
-            DataType::BFloat16 => half::bf16::from_bits(address.cast::<u16>().read_unaligned()).to_f64(),
-            DataType::Double => address.cast::<f64>().read_unaligned(),
-            DataType::Int32 => f64::from(address.cast::<i32>().read_unaligned()),
-            DataType::Int64 => address.cast::<i64>().read_unaligned() as f64,
-            DataType::Int8 => f64::from(address.cast::<i8>().read()),
-            DataType::UInt8 => f64::from(address.read()),
-            DataType::Boolean => f64::from(u8::from(address.read() != 0)),
-            other => unreachable!("operands of {other} are declined"),
-        }
     }
 }
 

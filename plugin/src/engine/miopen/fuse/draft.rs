@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid};
 
+use super::places::{along, index, same_places, stays_within};
 use super::{Chain, is_truth};
-use crate::engine::miopen::formula::Argument;
-use crate::engine::miopen::group::{At, GroupKernel, Input, Line, Operand, Phase, Store};
+use crate::engine::miopen::group::{At, GroupKernel, Input, Operand, Phase, Store};
 use crate::engine::miopen::kernels::grouped::{Fold, FoldMode};
 use crate::engine::miopen::kernels::{Element, Op};
 
@@ -511,46 +511,4 @@ impl Part {
             Kind::Each(stores) => Phase::Each { inputs, program, stores },
         }
     }
-}
-
-/// Where an argument of those extents is read for a result's element.
-fn along(argument: &Argument, dims: &[usize], at: &At) -> At {
-    let loops = at.first().map_or(0, |line| line.steps.len());
-    let repeated = dims.iter().all(|extent| *extent == 1);
-    let line = |(dimension, extent): (usize, &usize)| {
-        let axis = argument.axes.as_ref().map_or(dimension, |axes| axes[dimension]);
-        if repeated || *extent == 1 { Line::fixed(loops) } else { at[axis].clone() }
-    };
-    dims.iter().enumerate().map(line).collect()
-}
-
-/// The index along a dimension, if it is that of a loop.
-fn index(line: &Line, loops: &[usize]) -> Option<Input> {
-    let line = plain(line, loops);
-    let mut steps = line.steps.iter().enumerate().filter(|(_, step)| **step != 0);
-    match (line.offset, line.divisor, steps.next(), steps.next()) {
-        (0, 1, None, _) => Some(Input::Literal(0.0)),
-        (0, 1, Some((which, 1)), None) => Some(Input::Index(which)),
-        _ => None,
-    }
-}
-
-/// Whether an index is always one of a dimension of that extent.
-pub fn stays_within(line: &Line, loops: &[usize], extent: usize) -> bool {
-    let reach = |step: &i64, count: &usize| i128::from(*step) * (*count as i128 - 1);
-    let reaches = || line.steps.iter().zip(loops).map(|(step, count)| reach(step, count));
-    let least = i128::from(line.offset) + reaches().map(|reach| reach.min(0)).sum::<i128>();
-    let most = i128::from(line.offset) + reaches().map(|reach| reach.max(0)).sum::<i128>();
-    line.divisor == 1 && least >= 0 && most < extent as i128
-}
-
-/// Without the steps of loops of one place.
-pub(super) fn plain(line: &Line, loops: &[usize]) -> Line {
-    let steps = line.steps.iter().zip(loops).map(|(step, extent)| if *extent == 1 { 0 } else { *step }).collect();
-    Line { steps, ..*line }
-}
-
-/// Whether indices are the same at every turn of the loops.
-pub(super) fn same_places(a: &At, b: &At, loops: &[usize]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| plain(a, loops) == plain(b, loops))
 }

@@ -10,7 +10,9 @@ use std::collections::{HashMap, HashSet};
 
 use hipdnn_schemas::{Graph, TensorUid};
 
-use super::draft::{Draft, Part, plain, same_places, stays_within};
+use super::draft::{Draft, Kind, Part};
+use super::memory::{is_apart, overwrites};
+use super::places::is_whole;
 use super::{Chain, Groups, Stage, finish};
 use crate::engine::miopen::formula::Argument;
 use crate::engine::miopen::group::{At, GroupKernel, GroupWork, Input, Operand, Phase};
@@ -239,7 +241,7 @@ impl<'a> Region<'a> {
         let dims = self.graph.tensor(chain.output()).dims();
         let is_plain =
             |argument: &&Argument| argument.axes.is_none() && self.graph.tensor(argument.tensor).dims() == dims;
-        let is_once = |part: &Part| matches!(part.kind, super::draft::Kind::Once { .. });
+        let is_once = |part: &Part| matches!(part.kind, Kind::Once { .. });
         for argument in chain.inputs().iter().filter(is_plain) {
             if let Some((part, store)) = draft.store_of(argument.tensor) {
                 return Some((store.at.clone(), is_once(&draft.parts[part])));
@@ -352,22 +354,6 @@ fn reads_of(kernel: &GroupKernel, uid: TensorUid) -> impl Iterator<Item = usize>
     reads.collect::<Vec<usize>>().into_iter()
 }
 
-/// Whether loops go through all elements of a tensor, each once.
-fn is_whole(at: &At, dims: &[usize], loops: &[usize]) -> bool {
-    let mut free: Vec<bool> = loops.iter().map(|extent| *extent > 1).collect();
-    let follows = at.iter().zip(dims).all(|(line, dim)| {
-        let line = plain(line, loops);
-        let mut steps = line.steps.iter().enumerate().filter(|(_, step)| **step != 0);
-        let is_loop = match (steps.next(), steps.next()) {
-            (None, _) => *dim == 1,
-            (Some((which, 1)), None) => loops[which] == *dim && std::mem::replace(&mut free[which], false),
-            _ => false,
-        };
-        is_loop && stays_within(&line, loops, *dim)
-    });
-    follows && !free.contains(&true)
-}
-
 fn is_small(kernel: &GroupKernel) -> bool {
     let inputs = || kernel.phases.iter().flat_map(Phase::inputs);
     let operations: usize = kernel.phases.iter().map(|phase| phase.program().len()).sum();
@@ -376,48 +362,8 @@ fn is_small(kernel: &GroupKernel) -> bool {
     inputs().count() + operations <= MAX_VALUES && elements + stores <= MAX_ELEMENTS
 }
 
-/// Whether what is written may be where something was read: a caller may have the result of an element-wise function at the
-/// place of an operand with the same extents, strides and type.
-fn may_share(graph: &Graph, read: TensorUid, written: TensorUid) -> bool {
-    let (from, to) = (graph.tensor(read), graph.tensor(written));
-    let is_given = |tensor: &hipdnn_schemas::Tensor| {
-        !tensor.is_virtual() && tensor.value().is_none() && !tensor.is_runtime_pass_by_value()
-    };
-    read != written
-        && is_given(from)
-        && is_given(to)
-        && from.dims() == to.dims()
-        && from.strides() == to.strides()
-        && from.data_type() == to.data_type()
-}
-
-/// Whether something may write to where these inputs are: it has these outputs and reads these tensors.
-pub(super) fn overwrites(graph: &Graph, inputs: &[TensorUid], outputs: &[TensorUid], reads: &[TensorUid]) -> bool {
-    let is_overwritten = |uid: &TensorUid| outputs.iter().any(|output| may_share(graph, *uid, *output));
-    inputs.iter().any(|uid| reads.contains(uid) && is_overwritten(uid))
-}
-
-/// Whether nothing goes wrong where a caller has a result at the place of an operand of the functions that it comes from:
-/// each element of that is read by the group that writes it, before it does.
-fn is_apart(graph: &Graph, kernels: &[GroupKernel]) -> bool {
-    // Kernels and phases in order.
-    let phases: Vec<(usize, &GroupKernel, &Phase)> =
-        kernels.iter().enumerate().flat_map(|(k, kernel)| kernel.phases.iter().map(move |p| (k, kernel, p))).collect();
-    phases.iter().enumerate().all(|(number, (of, kernel, phase))| {
-        let loops = [&kernel.groups[..], &kernel.members].concat();
-        phase.stores().iter().filter_map(|store| Some((store.to.tensor()?, &store.at))).all(|(written, stored_at)| {
-            let shared: HashSet<TensorUid> =
-                elements_of(phase).map(|(uid, _)| uid).filter(|uid| may_share(graph, *uid, written)).collect();
-            phases.iter().enumerate().all(|(other, (other_of, _, other_phase))| {
-                elements_of(other_phase).filter(|(uid, _)| shared.contains(uid)).all(|(_, at)| {
-                    other_of < of || (other_of == of && other <= number && same_places(at, stored_at, &loops))
-                })
-            })
-        })
-    })
-}
-
-fn elements_of(phase: &Phase) -> impl Iterator<Item = (TensorUid, &At)> {
+/// Tensors that a phase reads, and at which places.
+pub(super) fn elements_of(phase: &Phase) -> impl Iterator<Item = (TensorUid, &At)> {
     phase.inputs().iter().filter_map(|input| match input {
         Input::Element { of: Operand::Tensor(uid), at, .. } => Some((*uid, at)),
         _ => None,
@@ -425,4 +371,4 @@ fn elements_of(phase: &Phase) -> impl Iterator<Item = (TensorUid, &At)> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use super::{Memory, Places, Scalar, entries, scalars};
+use super::scalar::{Scalar, scalars};
+use super::{Memory, Places, entries};
 use crate::engine::miopen::arrange::{GroupedTask, Number};
 use crate::engine::miopen::device::Device;
 use crate::engine::miopen::kernels::grouped::{PreparedGrouped, prepare};

@@ -5,10 +5,12 @@ use hipdnn_schemas::{
     PointwiseMode, Reduction, ReductionMode, TensorDef, TensorUid, TensorValue,
 };
 
+use super::scalar::read;
 use super::*;
 use crate::engine::Engine;
 use crate::engine::miopen::MIOPEN;
 use crate::engine::miopen::arrange::{GroupedTask, MemoryInput, View as ArrangedView};
+use crate::engine::miopen::fuse::{Computed, examples};
 use crate::engine::miopen::gpu::{DeviceMemory, Stream};
 use crate::engine::miopen::kernels::grouped::Grouped;
 use crate::engine::miopen::shared::Shared;
@@ -268,6 +270,35 @@ fn a_softmax_is_one_step() {
             for (x, got) in row.iter().zip(got) {
                 let want = scale * (x - row[2]).exp() / whole;
                 assert!((got - want).abs() <= 1e-6 * scale.abs(), "{row:?}: {got}, wanted {want}");
+            }
+        }
+    }
+}
+
+#[test]
+fn joined_graphs_compute_what_their_nodes_do() {
+    let Some(bench) = bench("joined graphs") else { return };
+    for Computed { what, graph, read, written } in examples() {
+        let applicable = MIOPEN.applicable(&graph, std::ptr::null_mut()).unwrap_or_else(|d| panic!("{what}: {d}"));
+        let plan = applicable.plan(&EngineConfig::default()).unwrap();
+        let memory = |(uid, values): (&TensorUid, &Vec<f64>)| {
+            let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+            (uid.0, bench.memory(&values))
+        };
+        let memory: Vec<(i64, DeviceMemory)> = read.iter().chain(&written).map(memory).collect();
+        let buffers: Vec<_> = memory.iter().map(|(uid, memory)| (*uid, memory.address())).collect();
+        for (uid, memory) in &memory {
+            if written.contains_key(&TensorUid(*uid)) {
+                memory.write(0, &vec![0xff; memory.bytes()], &bench.stream).unwrap();
+            }
+        }
+        bench.execute(&*plan, &buffers).unwrap();
+        for (uid, memory) in &memory {
+            let Some(want) = written.get(&TensorUid(*uid)) else { continue };
+            let largest = want.iter().fold(1.0f64, |largest, want| largest.max(want.abs()));
+            for (got, want) in bench.values(memory).iter().zip(want) {
+                let near = (f64::from(*got) - want).abs() <= 1e-4 * largest;
+                assert!(near, "{what}, tensor {uid}: {got}, wanted {want} of {graph:#?}");
             }
         }
     }
