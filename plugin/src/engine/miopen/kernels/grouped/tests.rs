@@ -135,6 +135,9 @@ fn small(len: usize, seed: usize) -> Vec<f64> {
     (0..len).map(|i| ((i * (2 * seed + 3) * 7 + i / 11 + seed) % 15) as f64 - 7.0).collect()
 }
 
+/// What it is, groups, members and strides.
+type Layout<'a> = (&'a str, &'a [usize], &'a [usize], &'a [i64]);
+
 /// Numbers of which even long products are exact.
 fn tame(len: usize) -> Vec<f64> {
     (0..len).map(|i| if i % 97 == 5 { 2.0 } else { [1.0, -1.0, 1.0][i % 3] }).collect()
@@ -187,8 +190,7 @@ fn span(extents: &[usize], strides: &[i64]) -> usize {
 #[test]
 fn every_fold_over_any_layout_gives_its_definition() {
     let Some(bench) = bench("every_fold_over_any_layout_gives_its_definition") else { return };
-    // (what, groups, members, strides)
-    let cases: &[(&str, &[usize], &[usize], &[i64])] = &[
+    let cases: &[Layout<'_>] = &[
         ("rows", &[5], &[70], &[70, 1]),
         ("rows of fours", &[5], &[3, 36], &[300, 40, 1]),
         ("rows that end within four", &[20], &[2, 35], &[100, 50, 1]),
@@ -482,8 +484,7 @@ fn mixed(len: usize, seed: u64) -> Vec<f64> {
 #[test]
 fn normalisations_are_one_kernel() {
     let Some(bench) = bench("normalisations_are_one_kernel") else { return };
-    // (what, groups, members, strides)
-    let cases: &[(&str, &[usize], &[usize], &[i64])] = &[
+    let cases: &[Layout<'_>] = &[
         ("rows", &[6], &[77], &[77, 1]),
         ("rows of fours", &[6], &[64], &[80, 1]),
         ("columns", &[66], &[40], &[1, 66]),
@@ -725,9 +726,9 @@ fn one_kernel_serves_many_shapes_and_scalars() {
         let kernel = prepare(&bench.device, &work, &bench.store).unwrap();
         let values = small(groups * members, 5);
         for scalars in [&[][..], &[1.0, 4.0, -2.0]] {
-            let want = evaluate(&work, &[values.clone()], &[vec![0.0; values.len()]], scalars);
+            let want = evaluate(&work, std::slice::from_ref(&values), &[vec![0.0; values.len()]], scalars);
             let bytes = encoded(Element::F32, &values);
-            let got = bench.launch_group(&kernel, &[bytes.clone()], &[bytes], scalars);
+            let got = bench.launch_group(&kernel, std::slice::from_ref(&bytes), std::slice::from_ref(&bytes), scalars);
             assert_eq!(decoded(Element::F32, &got[0]), want[0], "{groups} by {members}, {scalars:?}");
         }
         functions.push(kernel.kernel.as_ref().unwrap().compiled.function());
