@@ -80,3 +80,17 @@ fn page() -> Result<Prepared<String>> {
     }
     Ok(Prepared::Ready(text))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asking the engines takes a build and the emulated GPU; that the page is one of these takes nothing.
+    #[test]
+    fn the_page_has_a_section_for_every_engine() {
+        let page = fs::read_to_string(path()).expect("the page is there");
+        assert!(page.starts_with(HEAD), "`{COMMAND}` writes the page");
+        let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        assert_eq!(sections, ENGINES.map(|(engine, _)| engine));
+    }
+}
