@@ -94,9 +94,23 @@ const MOST_BLOCKS: u64 = 1 << 14;
 struct Writer<'a> {
     work: &'a Work<'a>,
     arguments: Arguments,
+    /// The bounds of all places, without doubles and strides.
+    bounds: Vec<Bound>,
     body: String,
     /// Spaces before a line.
     indent: usize,
+}
+
+/// Places that are the same but for strides have the same bounds.
+fn unique(loops: &Loops) -> Vec<Bound> {
+    let mut bounds = Vec::new();
+    for bound in loops.places.iter().flat_map(|place| &place.bounds) {
+        let bound = Bound { stride: 0, ..bound.clone() };
+        if !bounds.contains(&bound) {
+            bounds.push(bound);
+        }
+    }
+    bounds
 }
 
 impl Source {
@@ -104,7 +118,13 @@ impl Source {
     pub(super) fn new(work: &Work<'_>, mut program: Text) -> Source {
         let blocks = work.groups.div_ceil(u64::from(work.mapping.side));
         let launched = blocks.min(MOST_BLOCKS);
-        let mut writer = Writer { work, arguments: Arguments::default(), body: String::new(), indent: 2 };
+        let mut writer = Writer {
+            work,
+            arguments: Arguments::default(),
+            bounds: unique(work.loops),
+            body: String::new(),
+            indent: 2,
+        };
         writer.write(blocks, launched, &program);
         let text = writer.text(&mut program);
         Source { text, arguments: writer.arguments, blocks: launched as u32 }
@@ -328,75 +348,93 @@ impl Writer<'_> {
         terms
     }
 
-    /// Declares `x<place>` and, for each bound, `x<place>_<bound>`: what the group adds to a place.
+    /// Declares `x<place>` and `g<bound>`: what the group adds to a place and to the index of a bound.
     fn group_places(&mut self) {
         let work = self.work;
         for (p, place) in work.loops.places.iter().enumerate() {
             let terms = self.sum(&format!("x{p}"), &place.strides, self.groups());
             self.line(format_args!("const index x{p} = {};", plus(terms)));
-            for (b, bound) in place.bounds.iter().enumerate() {
-                let name = format!("x{p}b{b}");
-                let mut terms = self.sum(&name, &bound.steps, self.groups());
-                if bound.offset != 0 {
-                    self.index(&format!("{name}_o"), bound.offset);
-                    terms.push(format!("a.{name}_o"));
-                }
-                self.index(&format!("{name}_e"), bound.extent.min(i64::MAX as u64) as i64);
-                if bound.divisor > 1 {
-                    self.arguments.divisor(work.wide, &format!("{name}_d"), bound.divisor);
-                }
-                if bound.stride != 0 {
-                    self.index(&format!("{name}_s"), bound.stride);
-                }
-                self.line(format_args!("const index {name} = {};", plus(terms)));
+            for (b, bound) in place.bounds.iter().enumerate().filter(|(_, bound)| bound.stride != 0) {
+                self.index(&format!("x{p}_s{b}"), bound.stride);
             }
+        }
+        for (b, bound) in self.bounds.clone().iter().enumerate() {
+            let name = format!("b{b}");
+            let mut terms = self.sum(&name, &bound.steps, self.groups());
+            if bound.offset != 0 {
+                self.index(&format!("{name}_o"), bound.offset);
+                terms.push(format!("a.{name}_o"));
+            }
+            self.index(&format!("{name}_e"), bound.extent.min(i64::MAX as u64) as i64);
+            if bound.divisor > 1 {
+                self.arguments.divisor(work.wide, &format!("{name}_d"), bound.divisor);
+            }
+            self.line(format_args!("const index g{b} = {};", plus(terms)));
         }
     }
 
-    /// Statements that declare `b<place>_<bound>`, the index of a bound, and `in<place>`, whether all are inside; and the
-    /// expression of the place, which means something only there.
-    fn locate(&mut self, p: usize) -> (Vec<String>, String) {
-        let (place, members) = (&self.work.loops.places[p], self.members());
+    /// The bounds of a place: their numbers.
+    fn bounds_of(&self, p: usize) -> Vec<usize> {
+        let same = |bound: &Bound, other: &Bound| *other == Bound { stride: 0, ..bound.clone() };
+        let number = |bound| self.bounds.iter().position(|other| same(bound, other)).expect("all bounds are there");
+        self.work.loops.places[p].bounds.iter().map(number).collect()
+    }
+
+    /// Declares, for a bound, `i<bound>`, its index in front of the division, `b<bound>`, the one behind it, and `in<bound>`,
+    /// whether that is inside.
+    fn bound(&mut self, b: usize) {
+        let (bound, name) = (self.bounds[b].clone(), format!("b{b}"));
+        let mut index = vec![format!("g{b}")];
+        index.extend(self.sum(&name, &bound.steps, self.members()));
+        self.line(format_args!("const index i{b} = {};", index.join(" + ")));
+        if bound.divisor > 1 {
+            let n = format!("count(i{b})");
+            let quotient = quotient(self.work.wide, &n, &format!("{name}_d"));
+            self.line(format_args!("const count b{b} = {quotient};"));
+            // The quotient of what is below zero means nothing.
+            let divides = format!("i{b} >= 0 && b{b} * count(a.{name}_d) == {n}");
+            self.line(format_args!("const bool in{b} = {divides} && b{b} < count(a.{name}_e);"));
+        } else {
+            self.line(format_args!("const count b{b} = count(i{b});"));
+            self.line(format_args!("const bool in{b} = b{b} < count(a.{name}_e);"));
+        }
+    }
+
+    /// The expression of a place, which means something only within its bounds. These are declared unless they are `known`.
+    fn locate(&mut self, p: usize, known: &mut Vec<usize>) -> String {
+        let (place, bounds) = (&self.work.loops.places[p], self.bounds_of(p));
         let mut terms = vec![format!("x{p}")];
-        terms.extend(self.sum(&format!("x{p}"), &place.strides, members.clone()));
-        let (mut lines, mut inside) = (Vec::new(), Vec::new());
-        for (b, bound) in place.bounds.iter().enumerate() {
-            let name = format!("x{p}b{b}");
-            let mut index = vec![name.clone()];
-            index.extend(self.sum(&name, &bound.steps, members.clone()));
-            let Bound { divisor, stride, .. } = *bound;
-            lines.push(format!("const index i{p}_{b} = {};", index.join(" + ")));
-            if divisor > 1 {
-                let n = format!("count(i{p}_{b})");
-                let quotient = quotient(self.work.wide, &n, &format!("{name}_d"));
-                lines.push(format!("const count b{p}_{b} = {quotient};"));
-                // The quotient of what is below zero means nothing.
-                inside.push(format!("i{p}_{b} >= 0 && b{p}_{b} * count(a.{name}_d) == {n}"));
-            } else {
-                lines.push(format!("const count b{p}_{b} = count(i{p}_{b});"));
+        terms.extend(self.sum(&format!("x{p}"), &place.strides, self.members()));
+        for (i, (b, bound)) in bounds.into_iter().zip(&place.bounds).enumerate() {
+            if !known.contains(&b) {
+                known.push(b);
+                self.bound(b);
             }
-            inside.push(format!("b{p}_{b} < count(a.{name}_e)"));
-            if stride != 0 {
-                terms.push(format!("index(b{p}_{b}) * a.{name}_s"));
+            if bound.stride != 0 {
+                terms.push(format!("index(b{b}) * a.x{p}_s{i}"));
             }
         }
-        if !inside.is_empty() {
-            lines.push(format!("const bool in{p} = {};", inside.join(" && ")));
-        }
-        (lines, terms.join(" + "))
+        terms.join(" + ")
     }
 
-    /// Declares `t<slot>`. The places of `known` have been located; this one then is too.
+    /// The expression of a place without bounds.
+    fn at(&mut self, p: usize) -> String {
+        debug_assert!(self.work.loops.places[p].bounds.is_empty(), "bounds are to be declared");
+        self.locate(p, &mut Vec::new())
+    }
+
+    /// Whether a place with bounds is inside.
+    fn inside(&self, p: usize) -> String {
+        let bounds: Vec<String> = self.bounds_of(p).iter().map(|b| format!("in{b}")).collect();
+        bounds.join(" && ")
+    }
+
+    /// Declares `t<slot>`. The bounds of `known` have been declared; the slot's then are too.
     fn input(&mut self, slot: usize, input: Slot, known: &mut Vec<usize>) {
         let mut at = String::new();
         let mut bounded = false;
         if let Some(place) = input.place() {
-            let (lines, expression) = self.locate(place);
-            if !known.contains(&place) {
-                known.push(place);
-                lines.iter().for_each(|line| self.line(format_args!("{line}")));
-            }
-            at = expression;
+            at = self.locate(place, known);
             bounded = !self.work.loops.places[place].bounds.is_empty();
         }
         match input {
@@ -404,13 +442,15 @@ impl Writer<'_> {
                 let widen = format!("widen_{}(r{tensor}_{place}[{at}])", self.work.reads[tensor].suffix());
                 if bounded {
                     self.line(format_args!("real t{slot} = {};", literal(self.work.numbers, outside)));
-                    self.line(format_args!("if (in{place}) t{slot} = {widen};"));
+                    let inside = self.inside(place);
+                    self.line(format_args!("if ({inside}) t{slot} = {widen};"));
                 } else {
                     self.line(format_args!("const real t{slot} = {widen};"));
                 }
             }
             Slot::Inside { place } if bounded => {
-                self.line(format_args!("const real t{slot} = TRUTH(in{place});"));
+                let inside = self.inside(place);
+                self.line(format_args!("const real t{slot} = TRUTH({inside});"));
             }
             Slot::Inside { .. } => self.line(format_args!("const real t{slot} = real(1);")),
             Slot::Index { place } => {
@@ -522,7 +562,7 @@ impl Writer<'_> {
             self.statements(&part.statements);
             self.puts(part, first_fold);
             for target in &part.stores {
-                let (Target { tensor, place, .. }, (_, at)) = (target, self.locate(target.place));
+                let (Target { tensor, place, .. }, at) = (target, self.at(target.place));
                 let value = self.narrowed(target);
                 self.line(format_args!("w{tensor}_{place}[{at}] = {value};"));
             }
@@ -562,7 +602,7 @@ impl Writer<'_> {
         let (mut loads, mut each) = (String::new(), String::new());
         for (i, input) in &together {
             let Slot::Tensor { tensor, place, .. } = **input else { unreachable!("only tensors lie side by side") };
-            let (slot, (_, at)) = (part.kept + i, self.locate(place));
+            let (slot, at) = (part.kept + i, self.at(place));
             self.line(format_args!("{} v{slot}[4] = {{}};", self.work.reads[tensor].c_type()));
             loads += &format!("load4(v{slot}, r{tensor}_{place} + ({at})); ");
             each += &format!("v{slot}[k] = r{tensor}_{place}[{at} + k]; ");
@@ -571,7 +611,7 @@ impl Writer<'_> {
         let (side, apart): (Vec<_>, Vec<_>) =
             part.stores.iter().enumerate().partition(|(_, target)| self.is_side_by_side(target.place));
         for (s, Target { tensor, place, .. }) in &side {
-            let (_, at) = self.locate(*place);
+            let at = self.at(*place);
             self.line(format_args!("{} y{s}[4] = {{}};", self.work.writes[*tensor].c_type()));
             stores += &format!("store4(w{tensor}_{place} + ({at}), y{s}); ");
             each_store += &format!("w{tensor}_{place}[{at} + k] = y{s}[k]; ");
@@ -594,7 +634,7 @@ impl Writer<'_> {
             self.line(format_args!("y{s}[k] = {value};"));
         }
         for (_, target) in &apart {
-            let (Target { tensor, place, .. }, (_, at)) = (target, self.locate(target.place));
+            let (Target { tensor, place, .. }, at) = (target, self.at(target.place));
             let value = self.narrowed(target);
             self.line(format_args!("w{tensor}_{place}[{at}] = {value};"));
         }
@@ -627,7 +667,7 @@ impl Writer<'_> {
             match mode {
                 FoldMode::FirstGreatest { at } => {
                     let number = self.work.number.expect("there is a place for the number of a member");
-                    let (_, number) = self.locate(number);
+                    let number = self.at(number);
                     self.line(format_args!("put(f{f}, t{slot}, t{at}, count({number}));"));
                 }
                 _ => self.line(format_args!("put(f{f}, t{slot});")),

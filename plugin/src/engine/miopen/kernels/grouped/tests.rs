@@ -867,6 +867,14 @@ fn text_has_what_is_used_and_nothing_else() {
 }
 
 #[test]
+fn places_with_the_same_bounds_look_at_them_once() {
+    let window = |extent| Window { extent, window: 3, stride: 2, pad: 1 };
+    // The sum's element, the greatest's and whether there is one: two bounds each.
+    let text = text(&pooling(&window(9), &window(8), false, Element::F32), Choice::default());
+    assert_eq!(text.matches("const bool in").count(), 2, "{text}");
+}
+
+#[test]
 fn arguments_lie_as_the_structure_says() {
     let work = layer_norm(&[12], &[4, 41], &[200, 50, 1], Element::F16);
     let source = generate(&work, Choice::default()).unwrap().unwrap().source;
