@@ -5,23 +5,13 @@ use std::collections::BTreeMap;
 use hipdnn_schemas::{Graph, TensorUid};
 
 use crate::engine::host::pointwise::Function;
+use crate::engine::miopen::arrange::simulate::indices;
 use crate::engine::miopen::group::{At, GroupKernel, GroupWork, Input, Operand, Phase, Store};
 use crate::engine::miopen::kernels::Op;
 use crate::engine::miopen::kernels::grouped::FoldMode;
 
 /// Tensors by their uids: elements in logical order.
 pub(super) type Tensors = BTreeMap<i64, Vec<f64>>;
-
-/// Every index within extents, in order.
-pub(super) fn indices(dims: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
-    (0..dims.iter().product::<usize>()).map(move |mut n| {
-        let mut index = vec![0; dims.len()];
-        for (i, extent) in index.iter_mut().zip(dims).rev() {
-            (*i, n) = (n % extent, n / extent);
-        }
-        index
-    })
-}
 
 /// Computes a work of a graph, rounding every result: adds what it writes to `tensors`.
 ///

@@ -2,9 +2,10 @@
 
 use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorValue};
 
-use super::interpret::{Tensors, apply, indices, interpret};
+use super::interpret::{Tensors, apply, interpret};
 use super::split::{Limits, split_by};
 use crate::engine::host::nodes::testing::{Bench, unit};
+use crate::engine::miopen::arrange::simulate::{at, indices};
 use crate::engine::miopen::formula::Formula;
 use crate::engine::miopen::group::GroupWork;
 use crate::engine::miopen::lower::{Work, lower};
@@ -107,8 +108,7 @@ fn element_wise(graph: &Graph, formula: &Formula, inputs: &Tensors) -> Tensors {
         for argument in &formula.inputs {
             let own = graph.tensor(argument.tensor).dims();
             let strides = argument.strides(own, &packed(own), dims.len());
-            let place: i64 = index.iter().zip(strides).map(|(i, stride)| *i as i64 * stride).sum();
-            slots.push(inputs[&argument.tensor.0][place as usize]);
+            slots.push(inputs[&argument.tensor.0][at(&index, &strides) as usize]);
         }
         for op in &formula.program {
             slots.push(apply(op, &slots));
