@@ -306,8 +306,9 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
             stores.push(Target { slot: store.slot, tensor: store.tensor, place });
         }
         let (folds, keep, members) = (parts.folds, parts.keep, parts.members);
-        phases.push(Part { inputs, statements, kept, folds, keep, stores, members });
-        kept += parts.leaves();
+        let leaves = parts.leaves();
+        phases.push(Part { inputs, statements, kept, leaves, folds, keep, stores, members });
+        kept += leaves;
     }
     let folds = || phases.iter().flat_map(|part| part.folds);
     let ordered = folds().any(|fold| matches!(fold.mode, FoldMode::FirstGreatest { .. }));

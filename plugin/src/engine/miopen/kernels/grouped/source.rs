@@ -3,6 +3,9 @@
 //! As for element-wise kernels the text depends on what is computed, the types, the number of loops, how threads share the
 //! work and on which strides are zero or one; extents, strides, offsets and scalars are arguments.
 
+mod phases;
+mod places;
+
 use std::ops::Range;
 
 use super::layout::Loops;
@@ -10,7 +13,7 @@ use super::mapping::Mapping;
 use super::{Bound, Fold, FoldMode, folds};
 use crate::engine::miopen::kernels::arguments::{self, Arguments, quotient};
 use crate::engine::miopen::kernels::element::Element;
-use crate::engine::miopen::kernels::program::{Numbers, Text, literal};
+use crate::engine::miopen::kernels::program::{Numbers, Text};
 
 /// The name of the function.
 pub(super) const FUNCTION: &std::ffi::CStr = c"grouped";
@@ -39,6 +42,8 @@ pub(super) struct Part<'a> {
     pub(super) statements: String,
     /// Slots before the inputs: what phases before have left behind.
     pub(super) kept: usize,
+    /// How many this one leaves behind.
+    pub(super) leaves: usize,
     pub(super) folds: &'a [Fold],
     pub(super) keep: &'a [usize],
     pub(super) stores: Vec<Target>,
@@ -101,18 +106,6 @@ struct Writer<'a> {
     indent: usize,
 }
 
-/// Places that are the same but for strides have the same bounds.
-fn unique(loops: &Loops) -> Vec<Bound> {
-    let mut bounds = Vec::new();
-    for bound in loops.places.iter().flat_map(|place| &place.bounds) {
-        let bound = Bound { stride: 0, ..bound.clone() };
-        if !bounds.contains(&bound) {
-            bounds.push(bound);
-        }
-    }
-    bounds
-}
-
 impl Source {
     /// The kernel of that work. There is a group, and the caller has seen that everything can be counted.
     pub(super) fn new(work: &Work<'_>, mut program: Text) -> Source {
@@ -121,7 +114,7 @@ impl Source {
         let mut writer = Writer {
             work,
             arguments: Arguments::default(),
-            bounds: unique(work.loops),
+            bounds: places::unique(work.loops),
             body: String::new(),
             indent: 2,
         };
@@ -251,35 +244,6 @@ impl Writer<'_> {
         self.arguments.finish();
     }
 
-    /// Declares `r<tensor>_<place>` and `w<tensor>_<place>`: where the indices 0 of a place lie.
-    fn pointers(&mut self) {
-        let work = self.work;
-        let mut named = Vec::new();
-        let read = |slot: &Slot| match *slot {
-            Slot::Tensor { tensor, place, .. } => Some(('r', tensor, place)),
-            _ => None,
-        };
-        for part in &work.phases {
-            named.extend(part.inputs.iter().filter_map(read));
-            named.extend(part.stores.iter().map(|target| ('w', target.tensor, target.place)));
-        }
-        named.sort_unstable();
-        named.dedup();
-        for (kind, tensor, place) in named {
-            let offset = work.loops.places[place].offset;
-            let element = if kind == 'r' { work.reads[tensor] } else { work.writes[tensor] };
-            let constant = if kind == 'r' { "const " } else { "" };
-            let name = format!("{kind}{tensor}_{place}");
-            let mut at = String::new();
-            if offset != 0 {
-                self.arguments.field("long", &format!("{name}_o"), &offset.to_le_bytes());
-                at = format!(" + a.{name}_o");
-            }
-            let c_type = element.c_type();
-            self.line(format_args!("{constant}{c_type}* const {name} = a.{kind}{tensor}{at};"));
-        }
-    }
-
     /// Declares `l<loop>`, the indices of the first member of this lane, and arguments to go on from there.
     fn steps_of_lanes(&mut self) {
         let (work, members) = (self.work, self.members());
@@ -328,413 +292,6 @@ impl Writer<'_> {
         self.line(format_args!("const index j0 = index(n);"));
     }
 
-    /// The sum of indices times steps over some loops, with arguments `<name>_<loop>` for the steps.
-    fn sum(&mut self, name: &str, steps: &[i64], loops: Range<usize>) -> Vec<String> {
-        let mut terms = Vec::new();
-        for l in loops {
-            match steps[l] {
-                0 => {}
-                1 => terms.push(format!("j{l}")),
-                step => {
-                    let name = format!("{name}_{l}");
-                    // Several phases may come here.
-                    if !self.arguments.has(&name) {
-                        self.index(&name, step);
-                    }
-                    terms.push(format!("j{l} * a.{name}"));
-                }
-            }
-        }
-        terms
-    }
-
-    /// Declares `x<place>` and `g<bound>`: what the group adds to a place and to the index of a bound.
-    fn group_places(&mut self) {
-        let work = self.work;
-        for (p, place) in work.loops.places.iter().enumerate() {
-            let terms = self.sum(&format!("x{p}"), &place.strides, self.groups());
-            self.line(format_args!("const index x{p} = {};", plus(terms)));
-            for (b, bound) in place.bounds.iter().enumerate().filter(|(_, bound)| bound.stride != 0) {
-                self.index(&format!("x{p}_s{b}"), bound.stride);
-            }
-        }
-        for (b, bound) in self.bounds.clone().iter().enumerate() {
-            let name = format!("b{b}");
-            let mut terms = self.sum(&name, &bound.steps, self.groups());
-            if bound.offset != 0 {
-                self.index(&format!("{name}_o"), bound.offset);
-                terms.push(format!("a.{name}_o"));
-            }
-            self.index(&format!("{name}_e"), bound.extent.min(i64::MAX as u64) as i64);
-            if bound.divisor > 1 {
-                self.arguments.divisor(work.wide, &format!("{name}_d"), bound.divisor);
-            }
-            self.line(format_args!("const index g{b} = {};", plus(terms)));
-        }
-    }
-
-    /// The bounds of a place: their numbers.
-    fn bounds_of(&self, p: usize) -> Vec<usize> {
-        let same = |bound: &Bound, other: &Bound| *other == Bound { stride: 0, ..bound.clone() };
-        let number = |bound| self.bounds.iter().position(|other| same(bound, other)).expect("all bounds are there");
-        self.work.loops.places[p].bounds.iter().map(number).collect()
-    }
-
-    /// Declares, for a bound, `i<bound>`, its index in front of the division, `b<bound>`, the one behind it, and `in<bound>`,
-    /// whether that is inside.
-    fn bound(&mut self, b: usize) {
-        let (bound, name) = (self.bounds[b].clone(), format!("b{b}"));
-        let mut index = vec![format!("g{b}")];
-        index.extend(self.sum(&name, &bound.steps, self.members()));
-        self.line(format_args!("const index i{b} = {};", index.join(" + ")));
-        if bound.divisor > 1 {
-            let n = format!("count(i{b})");
-            let quotient = quotient(self.work.wide, &n, &format!("{name}_d"));
-            self.line(format_args!("const count b{b} = {quotient};"));
-            // The quotient of what is below zero means nothing.
-            let divides = format!("i{b} >= 0 && b{b} * count(a.{name}_d) == {n}");
-            self.line(format_args!("const bool in{b} = {divides} && b{b} < count(a.{name}_e);"));
-        } else {
-            self.line(format_args!("const count b{b} = count(i{b});"));
-            self.line(format_args!("const bool in{b} = b{b} < count(a.{name}_e);"));
-        }
-    }
-
-    /// The expression of a place, which means something only within its bounds. These are declared unless they are `known`.
-    fn locate(&mut self, p: usize, known: &mut Vec<usize>) -> String {
-        let (place, bounds) = (&self.work.loops.places[p], self.bounds_of(p));
-        let mut terms = vec![format!("x{p}")];
-        terms.extend(self.sum(&format!("x{p}"), &place.strides, self.members()));
-        for (i, (b, bound)) in bounds.into_iter().zip(&place.bounds).enumerate() {
-            if !known.contains(&b) {
-                known.push(b);
-                self.bound(b);
-            }
-            if bound.stride != 0 {
-                terms.push(format!("index(b{b}) * a.x{p}_s{i}"));
-            }
-        }
-        terms.join(" + ")
-    }
-
-    /// The expression of a place without bounds.
-    fn at(&mut self, p: usize) -> String {
-        debug_assert!(self.work.loops.places[p].bounds.is_empty(), "bounds are to be declared");
-        self.locate(p, &mut Vec::new())
-    }
-
-    /// Whether a place with bounds is inside.
-    fn inside(&self, p: usize) -> String {
-        let bounds: Vec<String> = self.bounds_of(p).iter().map(|b| format!("in{b}")).collect();
-        bounds.join(" && ")
-    }
-
-    /// Declares `t<slot>`. The bounds of `known` have been declared; the slot's then are too.
-    fn input(&mut self, slot: usize, input: Slot, known: &mut Vec<usize>) {
-        let mut at = String::new();
-        let mut bounded = false;
-        if let Some(place) = input.place() {
-            at = self.locate(place, known);
-            bounded = !self.work.loops.places[place].bounds.is_empty();
-        }
-        match input {
-            Slot::Tensor { tensor, place, outside } => {
-                let widen = format!("widen_{}(r{tensor}_{place}[{at}])", self.work.reads[tensor].suffix());
-                if bounded {
-                    self.line(format_args!("real t{slot} = {};", literal(self.work.numbers, outside)));
-                    let inside = self.inside(place);
-                    self.line(format_args!("if ({inside}) t{slot} = {widen};"));
-                } else {
-                    self.line(format_args!("const real t{slot} = {widen};"));
-                }
-            }
-            Slot::Inside { place } if bounded => {
-                let inside = self.inside(place);
-                self.line(format_args!("const real t{slot} = TRUTH({inside});"));
-            }
-            Slot::Inside { .. } => self.line(format_args!("const real t{slot} = real(1);")),
-            Slot::Index { place } => {
-                let offset = self.work.loops.places[place].offset;
-                debug_assert_eq!(offset, 0, "indices begin at 0");
-                self.line(format_args!("const real t{slot} = real({at});"));
-            }
-            Slot::Scalar(value) => {
-                let name = format!("s{}", self.arguments.scalars.len());
-                let offset = self.arguments.real(self.work.numbers, &name, value);
-                self.arguments.scalars.push(offset);
-                self.line(format_args!("const real t{slot} = a.{name};"));
-            }
-            Slot::Literal(value) => {
-                self.line(format_args!("const real t{slot} = {};", literal(self.work.numbers, value)));
-            }
-        }
-    }
-
-    fn phase(&mut self, part: &Part<'_>, first_fold: usize) {
-        for k in part.kept..part.kept + leaves(part) {
-            self.line(format_args!("real k{k} = real(0);"));
-        }
-        self.open(format_args!("{{"));
-        for k in 0..part.kept {
-            self.line(format_args!("const real t{k} = k{k};"));
-        }
-        if part.members {
-            self.over_members(part, first_fold)
-        } else {
-            self.once(part)
-        }
-        self.close();
-    }
-
-    fn once(&mut self, part: &Part<'_>) {
-        let work = self.work;
-        for (s, target) in part.stores.iter().enumerate() {
-            self.line(format_args!("{} y{s} = 0;", work.writes[target.tensor].c_type()));
-        }
-        self.open(format_args!("if (alive) {{"));
-        let mut known = Vec::new();
-        for (i, input) in part.inputs.iter().enumerate() {
-            self.input(part.kept + i, *input, &mut known);
-        }
-        self.statements(&part.statements);
-        for (i, slot) in part.keep.iter().enumerate() {
-            self.line(format_args!("k{} = t{slot};", part.kept + i));
-        }
-        for (s, target) in part.stores.iter().enumerate() {
-            let value = self.narrowed(target);
-            self.line(format_args!("y{s} = {value};"));
-        }
-        self.close();
-        if part.stores.is_empty() {
-            return;
-        }
-        let reads = part.inputs.iter().any(|input| matches!(input, Slot::Tensor { .. }));
-        if work.mapping.lanes > 1 && reads && !part.keep.is_empty() {
-            // All lanes have read before the memory is written, which may be the same.
-            self.line(format_args!("barrier();"));
-        }
-        self.open(format_args!("if (alive && lane == 0) {{"));
-        for (s, Target { tensor, place, .. }) in part.stores.iter().enumerate() {
-            self.line(format_args!("w{tensor}_{place}[x{place}] = y{s};"));
-        }
-        self.close();
-    }
-
-    fn over_members(&mut self, part: &Part<'_>, first_fold: usize) {
-        let work = self.work;
-        let members = self.members();
-        let lanes = work.mapping.lanes;
-        let fixed = |slot: &Slot| slot.place().is_none_or(|place| work.loops.places[place].is_fixed(members.start));
-        let (fixed, varying): (Vec<_>, Vec<_>) = part.inputs.iter().enumerate().partition(|(_, slot)| fixed(slot));
-        for (f, fold) in part.folds.iter().enumerate() {
-            let f = first_fold + f;
-            self.line(format_args!("{} f{f} = {};", fold.mode.structure(), fold.mode.neutral()));
-        }
-        // What all members share is read once; there it is if there is a member.
-        self.open(format_args!("if (begin < count(a.members)) {{"));
-        let mut known = Vec::new();
-        for (i, input) in fixed {
-            self.input(part.kept + i, *input, &mut known);
-        }
-        if members.len() > 1 {
-            for l in members.clone() {
-                let (counter, first) = (self.counter(l), if lanes > 1 { format!("l{l}") } else { "0".to_owned() });
-                self.line(format_args!("index {counter} = {first};"));
-            }
-        }
-        let bounded =
-            |(_, slot): &(usize, &Slot)| slot.place().is_some_and(|place| !work.loops.places[place].bounds.is_empty());
-        if self.inner().is_none() && part.stores.is_empty() && !varying.iter().any(bounded) {
-            // The loads of several members are under way at the same time.
-            self.line(format_args!("_Pragma(\"unroll 4\")"));
-        }
-        self.open(format_args!("for (count m = begin; m < count(a.members); m += {lanes}) {{"));
-        if members.len() == 1 {
-            let counter = self.counter(members.start);
-            self.line(format_args!("const index {counter} = index(m);"));
-        }
-        if self.inner().is_some() {
-            self.four_members(part, &varying, first_fold, known);
-        } else {
-            for (i, input) in varying {
-                self.input(part.kept + i, *input, &mut known);
-            }
-            self.statements(&part.statements);
-            self.puts(part, first_fold);
-            for target in &part.stores {
-                let (Target { tensor, place, .. }, at) = (target, self.at(target.place));
-                let value = self.narrowed(target);
-                self.line(format_args!("w{tensor}_{place}[{at}] = {value};"));
-            }
-        }
-        self.next_member();
-        self.close();
-        self.close();
-        if part.folds.is_empty() {
-            return;
-        }
-        if lanes > 1 {
-            self.tree(part, first_fold);
-        }
-        let mut k = part.kept;
-        for (f, fold) in part.folds.iter().enumerate() {
-            let f = first_fold + f;
-            self.line(format_args!("k{k} = value(f{f});"));
-            if let FoldMode::FirstGreatest { .. } = fold.mode {
-                self.line(format_args!("k{} = f{f}.at;", k + 1));
-            }
-            k += fold.mode.leaves();
-        }
-    }
-
-    /// Four members: what lies side by side is loaded and stored together.
-    fn four_members(&mut self, part: &Part<'_>, varying: &[(usize, &Slot)], first_fold: usize, mut known: Vec<usize>) {
-        let inner = self.inner().expect("there is a loop that goes in fours");
-        self.line(format_args!("const index first = four * 4;"));
-        let within = if self.tail() {
-            self.line(format_args!("const bool all = first + 4 <= a.inner;"));
-            "if (all || first + k < a.inner) "
-        } else {
-            ""
-        };
-        let together = |slot: &Slot| matches!(*slot, Slot::Tensor { place, .. } if self.is_side_by_side(place));
-        let (together, single): (Vec<_>, Vec<_>) = varying.iter().partition(|(_, slot)| together(slot));
-        let (mut loads, mut each) = (String::new(), String::new());
-        for (i, input) in &together {
-            let Slot::Tensor { tensor, place, .. } = **input else { unreachable!("only tensors lie side by side") };
-            let (slot, at) = (part.kept + i, self.at(place));
-            self.line(format_args!("{} v{slot}[4] = {{}};", self.work.reads[tensor].c_type()));
-            loads += &format!("load4(v{slot}, r{tensor}_{place} + ({at})); ");
-            each += &format!("v{slot}[k] = r{tensor}_{place}[{at} + k]; ");
-        }
-        let (mut stores, mut each_store) = (String::new(), String::new());
-        let (side, apart): (Vec<_>, Vec<_>) =
-            part.stores.iter().enumerate().partition(|(_, target)| self.is_side_by_side(target.place));
-        for (s, Target { tensor, place, .. }) in &side {
-            let at = self.at(*place);
-            self.line(format_args!("{} y{s}[4] = {{}};", self.work.writes[*tensor].c_type()));
-            stores += &format!("store4(w{tensor}_{place} + ({at}), y{s}); ");
-            each_store += &format!("w{tensor}_{place}[{at} + k] = y{s}[k]; ");
-        }
-        self.fours(inner, &loads, &each);
-        self.open(format_args!("EACH {within}{{"));
-        self.line(format_args!("const index j{inner} = first + k;"));
-        for (i, input) in &together {
-            let Slot::Tensor { tensor, .. } = **input else { unreachable!("only tensors lie side by side") };
-            let (slot, suffix) = (part.kept + i, self.work.reads[tensor].suffix());
-            self.line(format_args!("const real t{slot} = widen_{suffix}(v{slot}[k]);"));
-        }
-        for (i, input) in &single {
-            self.input(part.kept + i, **input, &mut known);
-        }
-        self.statements(&part.statements);
-        self.puts(part, first_fold);
-        for (s, target) in &side {
-            let value = self.narrowed(target);
-            self.line(format_args!("y{s}[k] = {value};"));
-        }
-        for (_, target) in &apart {
-            let (Target { tensor, place, .. }, at) = (target, self.at(target.place));
-            let value = self.narrowed(target);
-            self.line(format_args!("w{tensor}_{place}[{at}] = {value};"));
-        }
-        self.close();
-        self.fours(inner, &stores, &each_store);
-    }
-
-    /// Does something for four members that begin at the index `first`: together, or for each on its own where the loop ends
-    /// among them.
-    fn fours(&mut self, inner: usize, together: &str, each: &str) {
-        if together.is_empty() {
-            return;
-        }
-        self.open(format_args!("{{"));
-        self.line(format_args!("const index j{inner} = first;"));
-        if self.tail() {
-            // One branch for all of them, so that they are under way at the same time.
-            self.line(format_args!("if (all) {{ {together}}}"));
-            self.line(format_args!("else EACH if (first + k < a.inner) {{ {each}}}"));
-        } else {
-            self.line(format_args!("{}", together.trim_end()));
-        }
-        self.close();
-    }
-
-    /// Takes the member's values into the folds.
-    fn puts(&mut self, part: &Part<'_>, first_fold: usize) {
-        for (f, Fold { mode, slot }) in part.folds.iter().enumerate() {
-            let f = first_fold + f;
-            match mode {
-                FoldMode::FirstGreatest { at } => {
-                    let number = self.work.number.expect("there is a place for the number of a member");
-                    let number = self.at(number);
-                    self.line(format_args!("put(f{f}, t{slot}, t{at}, count({number}));"));
-                }
-                _ => self.line(format_args!("put(f{f}, t{slot});")),
-            }
-        }
-    }
-
-    /// What is written to a target.
-    fn narrowed(&self, target: &Target) -> String {
-        format!("narrow_{}(t{})", self.work.writes[target.tensor].suffix(), target.slot)
-    }
-
-    fn statements(&mut self, statements: &str) {
-        for statement in statements.lines() {
-            self.line(format_args!("{}", statement.trim_start()));
-        }
-    }
-
-    /// From the indices of a member to those of the lane's next one.
-    fn next_member(&mut self) {
-        let members = self.members();
-        if members.len() < 2 {
-            return;
-        }
-        let lanes = self.work.mapping.lanes;
-        for l in members.clone().skip(1).rev() {
-            let step = if lanes > 1 { format!("a.e{l}_w") } else { "1".to_owned() };
-            let counter = self.counter(l);
-            if lanes > 1 || l + 1 == members.end {
-                self.line(format_args!("{counter} += {step};"));
-            }
-            self.line(format_args!("const bool over{l} = {counter} >= a.e{l};"));
-            self.line(format_args!("{counter} -= over{l} ? a.e{l} : 0;"));
-            self.line(format_args!("j{} += over{l};", l - 1));
-        }
-        if lanes > 1 {
-            self.line(format_args!("j{0} += a.e{0}_w;", members.start));
-        }
-    }
-
-    /// Combines what the lanes of a group have: halves of them, pair by pair.
-    fn tree(&mut self, part: &Part<'_>, first_fold: usize) {
-        let Mapping { side, lanes, .. } = self.work.mapping;
-        let folds = first_fold..first_fold + part.folds.len();
-        for (f, fold) in folds.clone().zip(part.folds) {
-            let (structure, threads) = (fold.mode.structure(), side * lanes);
-            self.line(format_args!("static __attribute__((shared)) {structure} shared{f}[{threads}];"));
-        }
-        self.line(format_args!("const count own = lane * {side} + place;"));
-        for f in folds.clone() {
-            self.line(format_args!("shared{f}[own] = f{f};"));
-        }
-        self.line(format_args!("barrier();"));
-        self.open(format_args!("for (count half = {}; half > 0; half /= 2) {{", lanes / 2));
-        self.open(format_args!("if (lane < half) {{"));
-        for f in folds.clone() {
-            self.line(format_args!("join(f{f}, shared{f}[own + half * {side}]);"));
-            self.line(format_args!("shared{f}[own] = f{f};"));
-        }
-        self.close();
-        self.line(format_args!("barrier();"));
-        self.close();
-        for f in folds {
-            self.line(format_args!("f{f} = shared{f}[place];"));
-        }
-    }
-
     fn text(&self, program: &mut Text) -> String {
         let work = self.work;
         let mut definitions: Vec<&FoldMode> = Vec::new();
@@ -769,14 +326,6 @@ impl Writer<'_> {
         text += "}\n";
         text
     }
-}
-
-fn plus(terms: Vec<String>) -> String {
-    if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") }
-}
-
-fn leaves(part: &Part<'_>) -> usize {
-    part.keep.len() + part.folds.iter().map(|fold| fold.mode.leaves()).sum::<usize>()
 }
 
 /// All threads of the block get here before one goes on, and what they have written is seen.

@@ -1,0 +1,155 @@
+//! Windows, and what leaves the tensor.
+
+use super::*;
+
+/// A dimension of a tensor in which window element `k` of output `o` is at `o · stride + k - pad`.
+pub(super) struct Window {
+    pub(super) extent: usize,
+    pub(super) window: usize,
+    pub(super) stride: i64,
+    pub(super) pad: i64,
+}
+
+impl Window {
+    fn outputs(&self) -> usize {
+        (self.extent + 2 * self.pad as usize - self.window) / self.stride as usize + 1
+    }
+}
+
+/// Average and greatest, with its place in the image, of the windows of `[2, 3, h, w]`: groups over outputs, members over
+/// window elements. Padding is left out of the average.
+pub(super) fn pooling(h: &Window, w: &Window, channels_last: bool, element: Element) -> Grouped {
+    let groups = [2, 3, h.outputs(), w.outputs()];
+    let strides = |h: i64, w: i64| if channels_last { [h * w * 3, 1, w * 3, 3] } else { [h * w * 3, h * w, w, 1] };
+    let (image, output) = (strides(h.extent as i64, w.extent as i64), strides(groups[2] as i64, groups[3] as i64));
+    let bound = |at: usize, window: &Window, stride: i64| {
+        let mut steps = vec![0; 6];
+        (steps[2 + at], steps[4 + at]) = (window.stride, 1);
+        Bound { offset: -window.pad, steps, divisor: 1, extent: window.extent as u64, stride }
+    };
+    let access = |strides: [i64; 4]| Access {
+        offset: 0,
+        strides: vec![strides[0], strides[1], 0, 0, 0, 0],
+        bounds: vec![bound(0, h, strides[2]), bound(1, w, strides[3])],
+    };
+    let tensor = |outside| Input::Tensor { tensor: 0, access: access(image), outside };
+    let literal = |value: usize| Input::Literal(value as f64);
+    let axis = |axis| Input::Index { axis };
+    let inputs = vec![
+        tensor(0.0),
+        tensor(f64::NEG_INFINITY),
+        Input::Inside(access([0; 4])),
+        axis(2),
+        axis(3),
+        axis(4),
+        axis(5),
+        literal(h.stride as usize),
+        literal(w.stride as usize),
+        literal(h.pad as usize),
+        literal(w.pad as usize),
+        literal(w.extent),
+    ];
+    use PointwiseMode::{Add, Mul, Sub};
+    // (oh · sh + kh - ph) · w + ow · sw + kw - pw
+    let program = [
+        (Mul, 3, 7),
+        (Add, 12, 5),
+        (Sub, 13, 9),
+        (Mul, 14, 11),
+        (Mul, 4, 8),
+        (Add, 16, 6),
+        (Sub, 17, 10),
+        (Add, 15, 18),
+    ];
+    let folds = [(FoldMode::Sum, 0), (FoldMode::FirstGreatest { at: 19 }, 1), (FoldMode::Sum, 2)];
+    let output = [&output[..], &[0, 0]].concat();
+    Grouped {
+        groups: groups.to_vec(),
+        members: vec![h.window, w.window],
+        reads: vec![element],
+        writes: vec![element, element, Element::I32],
+        phases: vec![
+            Phase::Fold {
+                inputs,
+                program: program.iter().map(|(mode, a, b)| Op::pointwise(*mode, &[*a, *b])).collect(),
+                folds: folds.map(|(mode, slot)| Fold { mode, slot }).to_vec(),
+            },
+            Phase::Once {
+                inputs: vec![],
+                program: vec![Op::pointwise(PointwiseMode::Div, &[0, 3])],
+                keep: vec![],
+                stores: vec![store(4, 0, &output), store(1, 1, &output), store(2, 2, &output)],
+            },
+        ],
+    }
+}
+
+#[test]
+fn windows_are_read_within_bounds() {
+    let Some(bench) = bench("windows_are_read_within_bounds") else { return };
+    let window = |extent, window, stride, pad| Window { extent, window, stride, pad };
+    let cases = [
+        ("3 by 3, padded", window(9, 3, 2, 1), window(8, 3, 1, 1)),
+        ("2 by 2, no padding", window(8, 2, 2, 0), window(10, 2, 2, 0)),
+        ("1 by 4 with much padding", window(5, 1, 1, 0), window(6, 4, 3, 3)),
+        ("all of it", window(7, 7, 1, 0), window(7, 7, 1, 0)),
+        ("larger than the image", window(3, 5, 1, 1), window(20, 6, 5, 2)),
+    ];
+    for (n, (what, h, w)) in cases.iter().enumerate() {
+        for channels_last in [false, true] {
+            // Beside the first: kept as f64 for the sake of the second type, and as whole numbers.
+            for element in if n == 0 { &[Element::F32, Element::I32, Element::U8][..] } else { &[Element::F32] } {
+                let work = pooling(h, w, channels_last, *element);
+                let (image, output) = (6 * h.extent * w.extent, 6 * h.outputs() * w.outputs());
+                let what = format!("{what}, {element:?}, channels last: {channels_last}");
+                let choices = &several(n)[..if n == 0 { 3 } else { 2 }];
+                check(&bench, &what, &work, choices, &[small(image, 2)], &[output; 3], Near { units: 0.5, scale: 0.0 });
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_are_gathered_through_divided_bounds() {
+    let Some(bench) = bench("gradients_are_gathered_through_divided_bounds") else { return };
+    for (n, (stride, pad, window, extent)) in
+        [(2, 1, 3, 9), (3, 0, 2, 11), (1, 2, 5, 6), (5, 4, 9, 23)].into_iter().enumerate()
+    {
+        let outputs = (extent + 2 * pad - window) / stride + 1;
+        // Place i of the image is element k of the window of output (i + pad - k) / stride.
+        let bound = |stride_of| Bound {
+            offset: pad as i64,
+            steps: vec![0, 1, -1],
+            divisor: stride as u64,
+            extent: outputs as u64,
+            stride: stride_of,
+        };
+        let access =
+            |offset, strides: [i64; 3], bound| Access { offset, strides: strides.to_vec(), bounds: vec![bound] };
+        let gradient = access(3, [outputs as i64, 0, 0], bound(1));
+        let work = Grouped {
+            groups: vec![4, extent],
+            members: vec![window],
+            reads: vec![Element::F32],
+            writes: vec![Element::F32; 2],
+            phases: vec![
+                Phase::Fold {
+                    inputs: vec![
+                        Input::Tensor { tensor: 0, access: gradient.clone(), outside: 0.5 },
+                        Input::Inside(gradient),
+                    ],
+                    program: vec![],
+                    folds: [0, 1].map(|slot| Fold { mode: FoldMode::Sum, slot }).to_vec(),
+                },
+                Phase::Once {
+                    inputs: vec![],
+                    program: vec![],
+                    keep: vec![],
+                    stores: [0, 1].map(|k| store(k, k, &[extent as i64, 1, 0])).to_vec(),
+                },
+            ],
+        };
+        let what = format!("stride {stride}, padding {pad}, window {window}");
+        check(&bench, &what, &work, &several(n), &[small(4 * outputs + 3, 1)], &[4 * extent; 2], EXACT);
+    }
+}
