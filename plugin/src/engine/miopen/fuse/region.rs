@@ -15,7 +15,7 @@ use super::memory::{is_apart, overwrites};
 use super::places::is_whole;
 use super::{Chain, Groups, Stage, finish};
 use crate::engine::miopen::formula::Argument;
-use crate::engine::miopen::group::{At, GroupKernel, GroupWork, Input, Operand, Phase};
+use crate::engine::miopen::group::{At, GroupKernel, GroupWork, Input, Line, Operand, Phase};
 
 /// Values of all programs of a kernel that stages are joined to, at most: a bound on its size.
 const MAX_VALUES: usize = 256;
@@ -357,9 +357,16 @@ fn reads_of(kernel: &GroupKernel, uid: TensorUid) -> impl Iterator<Item = usize>
 fn is_small(kernel: &GroupKernel) -> bool {
     let inputs = || kernel.phases.iter().flat_map(Phase::inputs);
     let operations: usize = kernel.phases.iter().map(|phase| phase.program().len()).sum();
-    let elements = inputs().filter(|input| matches!(input, Input::Element { .. } | Input::Inside { .. })).count();
+    // A dimension that may be left has arguments of its own.
+    let is_bent = |line: &&Line| {
+        line.offset != 0 || line.divisor != 1 || line.steps.iter().filter(|step| **step != 0).count() > 1
+    };
+    let arguments = inputs().map(|input| match input {
+        Input::Element { at, .. } | Input::Inside { at, .. } => 1 + 2 * at.iter().filter(is_bent).count(),
+        Input::Index(_) | Input::Literal(_) | Input::Number(_) => 0,
+    });
     let stores: usize = kernel.phases.iter().map(|phase| phase.stores().len()).sum();
-    inputs().count() + operations <= MAX_VALUES && elements + stores <= MAX_ELEMENTS
+    inputs().count() + operations <= MAX_VALUES && arguments.sum::<usize>() + stores <= MAX_ELEMENTS
 }
 
 /// Tensors that a phase reads, and at which places.

@@ -92,12 +92,14 @@ impl Case {
         }))
     }
 
-    /// Of x 0 of 5×9 with scale 10, bias 11 and epsilon 12, to `y`, with statistics in tensors of these uids.
+    /// Of x 0 with scale 10, bias 11 and epsilon 12, to `y`, with statistics in tensors of these uids.
     fn layernorm(self, y: i64, statistics: [i64; 2]) -> Case {
         let epsilon = TensorDef::new(12, F, &[1]).with_value(TensorValue::Float32(1e-3));
-        let rows = self.tensor(10, &[1, 9]).tensor(11, &[1, 9]).define(epsilon);
+        let x = self.0.def().tensors.iter().find(|tensor| tensor.uid.0 == 0).unwrap().dims.clone();
+        let (row, column) = ([1, x[1]], [x[0], 1]);
+        let rows = self.tensor(10, &row).tensor(11, &row).define(epsilon);
         let [mean, inverse] = statistics.map(TensorUid);
-        rows.tensor(mean.0, &[5, 1]).tensor(inverse.0, &[5, 1]).node(Operation::Layernorm(Layernorm {
+        rows.tensor(mean.0, &column).tensor(inverse.0, &column).node(Operation::Layernorm(Layernorm {
             x: TensorUid(0),
             scale: TensorUid(10),
             bias: TensorUid(11),
@@ -275,6 +277,27 @@ fn joining() -> Vec<Example> {
             "all readers of what is computed before",
             rows(&[0, 1, 100]).tensor(2, SUMS).unary(Exp, 0, 100).reduce(add, 100, 2).unary(Neg, 100, 1),
             "{0 1 2: FOE}",
+        ),
+        (
+            "a row that is cut into parts",
+            [0, 1, 2, 100]
+                .iter()
+                .fold(Case::new(), |case, uid| case.tensor(*uid, &[1, 70_000]))
+                .layernorm(100, [113, 14])
+                .binary(Add, 100, 2, 1),
+            "{0 1: FO FO OFO FO OE}",
+        ),
+        (
+            "a sum in parts, and what is before and behind it",
+            Case::new()
+                .tensor(0, &[70_000])
+                .tensor(100, &[70_000])
+                .tensor(101, &[1])
+                .tensor(1, &[1])
+                .binary(Mul, 0, 0, 100)
+                .reduce(add, 100, 101)
+                .unary(Sqrt, 101, 1),
+            "{0 1 2: FO FO}",
         ),
         (
             "the index of a row",
