@@ -59,18 +59,26 @@ fn reduce(arithmetic: Arithmetic, mode: ReductionMode, group: &[Number]) -> Resu
 }
 
 fn product(arithmetic: Arithmetic, factors: impl Iterator<Item = Number>) -> Number {
-    let (mut product, mut grown, mut largest, mut smallest) = (Number::exact(1.0), 1.0f64, 1.0f64, 1.0f64);
-    let mut zero = false;
+    let (mut product, mut largest, mut smallest) = (Number::exact(1.0), 1.0f64, 1.0f64);
+    let (mut zero, mut infinite) = (false, false);
     for factor in factors {
         product = arithmetic.mul(product, factor);
         zero |= factor.may_be_zero();
-        // In another order, partial products may leave the range of the type.
-        grown = factor.magnitude();
-        if grown > 1.0 { largest *= grown } else { smallest *= grown }
+        let magnitude = factor.magnitude();
+        if !magnitude.is_finite() {
+            infinite = true;
+        } else if magnitude > 1.0 {
+            largest *= magnitude;
+        } else {
+            smallest *= magnitude;
+        }
     }
+    // In another order, partial products may leave the range of the type: to a zero that no later factor brings back, or to
+    // an infinity that only another one, and no zero, makes no difference to.
     let range = crate::format::Float::of(hipdnn_schemas::DataType::Float).expect("a float");
-    let leaves = largest > range.largest() || (!zero && smallest < range.smallest_normal() * 2f64.powi(24));
-    if leaves && grown.is_finite() { Number::any() } else { product }
+    let vanishes = !zero && smallest < range.smallest_normal() * 2f64.powi(24);
+    let overflows = largest > range.largest() && (!infinite || zero);
+    if vanishes || overflows { Number::any() } else { product }
 }
 
 /// The greatest or least: each end of the bound is that of the ends.

@@ -17,8 +17,8 @@ use hipdnn_schemas::{DataType, Graph, TensorUid};
 
 use crate::engine::{Declined, NodeLabel};
 
-/// Declines a node that asks for more digits than kernels compute with: these have `f32`, and `f64` where a tensor that is
-/// read, or a result, has more digits than that.
+/// Declines a node that asks for more digits than kernels compute with: these have `f32`, and `f64` where a tensor in memory
+/// that is read, or a result, has more digits than that. Scalars by value have the digits of what else is computed.
 pub(super) fn check_digits(
     graph: &Graph,
     index: usize,
@@ -26,8 +26,12 @@ pub(super) fn check_digits(
     output: TensorUid,
 ) -> Result<(), Declined> {
     let data_type = graph.nodes()[index].compute_data_type;
-    let is_wide =
-        |uid: TensorUid| matches!(graph.tensor(uid).data_type(), DataType::Double | DataType::Int32 | DataType::Int64);
+    let is_wide = |uid: TensorUid| {
+        let tensor = graph.tensor(uid);
+        tensor.value().is_none()
+            && !tensor.is_runtime_pass_by_value()
+            && matches!(tensor.data_type(), DataType::Double | DataType::Int32 | DataType::Int64)
+    };
     let asks = matches!(data_type, DataType::Double | DataType::Int32);
     if !asks || graph.tensor(output).data_type() == DataType::Double || reads.into_iter().any(is_wide) {
         return Ok(());

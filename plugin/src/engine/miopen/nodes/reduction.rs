@@ -59,10 +59,23 @@ pub fn lower(graph: &Graph, index: usize, node: &Reduction) -> Result<Work, Decl
         body.store(result, Operand::Tensor(node.output), loops.at(&places));
         []
     });
-    let is_wide =
-        matches!(input.data_type(), DataType::Double | DataType::Int32) || output.data_type() == DataType::Double;
     let work = GroupWork { node: index, name: "reduction", locals: Vec::new(), kernels: vec![kernel.finish()] };
-    Ok(Work::Groups(split(work, if is_wide { DataType::Double } else { DataType::Float })))
+    Ok(Work::Groups(split(work, partial_type(node.mode, input.data_type(), output.data_type()))))
+}
+
+/// The type of what parts of a reduction come to: it loses nothing that a reduction in one go would not.
+fn partial_type(mode: ReductionMode, input: DataType, output: DataType) -> DataType {
+    use ReductionMode::*;
+    let is_product = matches!(mode, Mul | MulNoZeros);
+    let is_sum = matches!(mode, Add | Average | Norm1 | Norm2);
+    match input {
+        // Products of parts may be large and small where the whole one is neither.
+        _ if is_product => DataType::Double,
+        DataType::Double | DataType::Int32 => DataType::Double,
+        _ if output == DataType::Double => DataType::Double,
+        DataType::Int8 | DataType::UInt8 if is_sum => DataType::Int64,
+        _ => DataType::Float,
+    }
 }
 
 #[cfg(test)]
@@ -155,6 +168,25 @@ mod tests {
             let work = work(&node(ReductionMode::Add), &tensors);
             assert_eq!(work.kernels.len(), kernels, "{dims:?}");
             assert_eq!(work.kernels[0].groups.iter().product::<usize>(), groups, "{dims:?}");
+        }
+    }
+
+    #[test]
+    fn parts_lose_nothing() {
+        for (mode, from, to, want) in [
+            (ReductionMode::Add, Float, Float, Float),
+            (ReductionMode::Add, Half, Double, Double),
+            (ReductionMode::Add, Int8, Int32, Int64),
+            (ReductionMode::Norm2, UInt8, Float, Int64),
+            (ReductionMode::Norm2, Int32, Float, Double),
+            (ReductionMode::Mul, Float, Float, Double),
+            (ReductionMode::MulNoZeros, Int8, Float, Double),
+            (ReductionMode::Max, Int8, Int8, Float),
+        ] {
+            let tensors = [TensorDef::new(0, from, &[1 << 17]), TensorDef::new(1, to, &[1])];
+            let locals: Vec<DataType> =
+                work(&node(mode), &tensors).locals.iter().map(|local| local.data_type).collect();
+            assert_eq!(locals, [want], "{mode} of {from} to {to}");
         }
     }
 
