@@ -16,12 +16,17 @@ use super::places::is_whole;
 use super::{Chain, Groups, Stage, finish};
 use crate::engine::miopen::formula::Argument;
 use crate::engine::miopen::group::{At, GroupKernel, GroupWork, Input, Line, Operand, Phase};
+use crate::engine::miopen::kernels::Op;
 
 /// Values of all programs of a kernel that stages are joined to, at most: a bound on its size.
 const MAX_VALUES: usize = 256;
 
 /// Elements that its programs read or write, at most: each is described by arguments of the kernel.
 const MAX_ELEMENTS: usize = 32;
+
+/// Scalars of its operations, at most: these are arguments too. With nine loops, the most that nodes have, and numbers of 64
+/// bits an element takes some 90 bytes of the 4096 that all arguments may have.
+const MAX_SCALARS: usize = 96;
 
 /// With fewer groups than this a chain of its own keeps more of a device busy than one behind a work over groups ...
 const FEW_GROUPS: usize = 64;
@@ -356,7 +361,7 @@ fn reads_of(kernel: &GroupKernel, uid: TensorUid) -> impl Iterator<Item = usize>
 
 fn is_small(kernel: &GroupKernel) -> bool {
     let inputs = || kernel.phases.iter().flat_map(Phase::inputs);
-    let operations: usize = kernel.phases.iter().map(|phase| phase.program().len()).sum();
+    let operations = || kernel.phases.iter().flat_map(Phase::program);
     // A dimension that may be left has arguments of its own.
     let is_bent = |line: &&Line| {
         line.offset != 0 || line.divisor != 1 || line.steps.iter().filter(|step| **step != 0).count() > 1
@@ -366,7 +371,9 @@ fn is_small(kernel: &GroupKernel) -> bool {
         Input::Index(_) | Input::Literal(_) | Input::Number(_) => 0,
     });
     let stores: usize = kernel.phases.iter().map(|phase| phase.stores().len()).sum();
-    inputs().count() + operations <= MAX_VALUES && arguments.sum::<usize>() + stores <= MAX_ELEMENTS
+    inputs().count() + operations().count() <= MAX_VALUES
+        && arguments.sum::<usize>() + stores <= MAX_ELEMENTS
+        && operations().map(Op::scalars).sum::<usize>() <= MAX_SCALARS
 }
 
 /// Tensors that a phase reads, and at which places.

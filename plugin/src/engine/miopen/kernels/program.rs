@@ -35,6 +35,16 @@ impl Op {
         Op::Pointwise { mode, parameters: Parameters::default(), operands: operands.to_vec() }
     }
 
+    /// Numbers that it has as arguments of the kernel.
+    pub fn scalars(&self) -> usize {
+        match self {
+            Op::Pointwise { mode, parameters, .. } => {
+                formula(*mode, parameters).map_or(0, |formula| formula.scalars.len())
+            }
+            Op::Round { .. } => 0,
+        }
+    }
+
     /// The slots it reads.
     pub fn operands(&self) -> &[usize] {
         match self {

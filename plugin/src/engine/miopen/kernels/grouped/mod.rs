@@ -337,11 +337,10 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         let bytes: usize = folds().map(|fold| fold.mode.bytes(numbers, wide)).sum();
         if mapping.lanes > 1 { bytes * mapping.threads() as usize } else { 0 }
     };
-    let mapping = if shared(mapping) > MOST_SHARED / 2 { mapping.smaller() } else { mapping };
-    if shared(mapping) > MOST_SHARED {
-        let bytes = shared(mapping);
-        let text = format!("a block shares at most {MOST_SHARED} bytes, what is combined here would take {bytes}");
-        return Err(Error::invalid_value(text));
+    let mut mapping = if shared(mapping) > MOST_SHARED / 2 { mapping.smaller() } else { mapping };
+    // One thread by itself shares nothing.
+    while shared(mapping) > MOST_SHARED {
+        mapping.lanes /= 2;
     }
     let work = Work {
         loops: &loops,

@@ -1,7 +1,12 @@
 //! What is generated or refused, without a device.
 
+use hipdnn_schemas::{DataType, GraphBuilder, Operation, Pointwise, Reduction, ReductionMode, TensorDef};
+
 use super::windows::{Window, pooling};
 use super::*;
+use crate::engine::miopen::arrange::{Task, Wishes, arrange};
+use crate::engine::miopen::fuse::fuse;
+use crate::engine::miopen::lower::lower;
 
 /// The text for some work.
 pub(super) fn text(work: &Grouped, choice: Choice) -> String {
@@ -189,14 +194,6 @@ fn work_that_makes_no_sense_is_refused_with_a_reason() {
         (with(|work| access(work).bounds[0].extent = u64::MAX), "would reach further than addresses do"),
         (
             with(|work| {
-                let sum = fold(work).2[0].clone();
-                *fold(work).2 = vec![sum; 40];
-                work.members = vec![100, 100];
-            }),
-            "a block shares at most 65536 bytes, what is combined here would take 81920",
-        ),
-        (
-            with(|work| {
                 let literal = fold(work).0[7].clone();
                 fold(work).0.extend((0..1000).map(|i| if i % 2 == 0 { Input::Scalar(0.0) } else { literal.clone() }));
                 fold(work).0.extend((0..1000).map(|_| Input::Scalar(0.0)));
@@ -207,5 +204,78 @@ fn work_that_makes_no_sense_is_refused_with_a_reason() {
     ] {
         let error = generate(&work, Choice::default()).err().unwrap_or_else(|| panic!("wanted: {want}"));
         assert!(error.to_string().contains(want), "{error}, wanted: {want}");
+    }
+}
+
+/// `levels` sums of rows, each of the elements times the sum before it.
+fn sums(data_type: DataType, levels: i64) -> GraphBuilder {
+    let mut graph = GraphBuilder::new("sums").compute(DataType::Float);
+    let x = graph.tensor(TensorDef::new(0, data_type, &[256, 4096]));
+    let mut before = None;
+    for level in 0..levels {
+        let mut input = x;
+        if let Some(before) = before {
+            input = graph.tensor(TensorDef::new(100 + level, DataType::Float, &[256, 4096]).intermediate());
+            graph.pointwise(Pointwise::binary(PointwiseMode::Mul, x, before, input));
+        }
+        let sum = TensorDef::new(1000 + level, DataType::Float, &[256, 1]);
+        let output = graph.tensor(if level + 1 < levels { sum.intermediate() } else { sum });
+        let mode = ReductionMode::Add;
+        graph.node("", Operation::Reduction(Reduction { mode, input, output, is_deterministic: true }));
+        before = Some(output);
+    }
+    graph
+}
+
+/// A sum of rows that is added to integers, and many functions with scalars of what comes out.
+fn functions(count: i64) -> GraphBuilder {
+    let mut graph = GraphBuilder::new("functions").compute(DataType::Float);
+    let input = graph.tensor(TensorDef::new(0, DataType::Float, &[64, 16]));
+    let output = graph.tensor(TensorDef::new(1, DataType::Float, &[64, 1]).intermediate());
+    let numbers = graph.tensor(TensorDef::new(2, DataType::Int32, &[64, 16]));
+    let mode = ReductionMode::Add;
+    graph.node("", Operation::Reduction(Reduction { mode, input, output, is_deterministic: true }));
+    let mut last = graph.tensor(TensorDef::new(10, DataType::Float, &[64, 16]).intermediate());
+    graph.pointwise(Pointwise::binary(PointwiseMode::Add, numbers, output, last));
+    for i in 0..count {
+        let next = TensorDef::new(11 + i, DataType::Float, &[64, 16]);
+        let next = graph.tensor(if i + 1 < count { next.intermediate() } else { next });
+        let leaky =
+            Pointwise { relu_lower_clip_slope: Some(0.01), ..Pointwise::unary(PointwiseMode::ReluFwd, last, next) };
+        graph.pointwise(leaky);
+        last = next;
+    }
+    graph
+}
+
+#[test]
+fn whatever_is_joined_fits_into_arguments_and_shared_memory() {
+    for graph in [
+        sums(DataType::Float, 18),
+        sums(DataType::Double, 18),
+        sums(DataType::Int32, 120),
+        functions(20),
+        functions(190),
+    ] {
+        let graph = graph.build().unwrap();
+        let stages = fuse(&graph, lower(&graph).unwrap());
+        let arrangement = arrange(&graph, &stages, Wishes::default(), &|_| Ok(())).unwrap();
+        let grouped: Vec<&Grouped> = arrangement
+            .tasks
+            .iter()
+            .filter_map(|task| match task {
+                Task::Grouped(task) => Some(&task.kernel),
+                _ => None,
+            })
+            .collect();
+        assert!(!grouped.is_empty());
+        for work in grouped {
+            let made = generate(work, Choice::default()).unwrap_or_else(|error| panic!("{}: {error}", graph.name()));
+            let made = made.expect("there are groups");
+            let folds = work.phases.iter().flat_map(|phase| phase.parts().folds);
+            let bytes: usize = folds.map(|fold| fold.mode.bytes(made.numbers, false)).sum();
+            let shared = if made.mapping.lanes > 1 { bytes * made.mapping.threads() as usize } else { 0 };
+            assert!(shared <= MOST_SHARED, "{shared}");
+        }
     }
 }
