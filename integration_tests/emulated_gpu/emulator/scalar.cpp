@@ -5,7 +5,8 @@ namespace gfxemu {
 void scalar_table()
 {
     D("s_mov_b32", ws32(w, i.o[0], rd32(w, i.o[1], 0)););
-    D("s_mov_b64", ws64(w, i.o[0], i.o[1].hex ? (u64)(i64)(i32)i.o[1].c32 : rd64(w, i.o[1], 0)););
+    // A literal is extended by zeros, as those of all 64-bit operations on bits.
+    D("s_mov_b64", ws64(w, i.o[0], rd64(w, i.o[1], 0)););
     D("s_cmov_b32", if(w.scc()) ws32(w, i.o[0], rd32(w, i.o[1], 0)););
     D("s_cmov_b64", if(w.scc()) ws64(w, i.o[0], rd64(w, i.o[1], 0)););
     D("s_cselect_b32", ws32(w, i.o[0], rd32(w, i.o[w.scc() ? 1 : 2], 0)););

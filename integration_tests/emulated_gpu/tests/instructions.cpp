@@ -88,27 +88,30 @@ int main()
         compare(angles);
     });
     check::test("angles that are no number", [] { compare({INFINITY, -INFINITY, NAN}); });
-    // Where a literal is encoded though there is a shorter way: the disassembler says lit(…).
-    check::test("literals that need not be any", [] {
+    // Where one is encoded though there is a shorter way the disassembler says lit(…). 64 bits of 32 have zeros in front.
+    check::test("literals", [] {
         hipModule_t module = load(R"hip(
 extern "C" __global__ void literals(unsigned long* to)
 {
-    unsigned long pair;
+    unsigned long pair, large;
     unsigned one;
     asm volatile("s_mov_b64 %0, lit(0x0)" : "=s"(pair));
     asm volatile("v_mov_b32 %0, lit(0x7)" : "=v"(one));
+    asm volatile("s_mov_b64 %0, 0x80000001" : "=s"(large));
     to[0] = pair;
     to[1] = one;
+    to[2] = large;
 }
 )hip");
         hipFunction_t literals;
         HIP(hipModuleGetFunction(&literals, module, "literals"));
-        unsigned long results[2], *to;
+        unsigned long results[3], *to;
         HIP(hipMalloc((void**)&to, sizeof results));
         void* arguments[] = {&to};
         HIP(hipModuleLaunchKernel(literals, 1, 1, 1, 32, 1, 1, 0, nullptr, arguments, nullptr));
         HIP(hipMemcpy(results, to, sizeof results, hipMemcpyDeviceToHost));
-        if(results[0] != 0 || results[1] != 7) check::fail("the literals are %lu and %lu", results[0], results[1]);
+        if(results[0] != 0 || results[1] != 7 || results[2] != 0x80000001ul)
+            check::fail("the literals are %lx, %lx and %lx", results[0], results[1], results[2]);
         HIP(hipFree(to));
         HIP(hipModuleUnload(module));
     });

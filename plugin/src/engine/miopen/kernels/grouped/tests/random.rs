@@ -83,11 +83,14 @@ impl Random {
 
     fn grouped(&mut self) -> Grouped {
         let mut extents = |most: usize| -> Vec<usize> { (0..self.below(4)).map(|_| 1 + self.below(most)).collect() };
-        let (groups, mut members) = (extents(5), extents(4));
+        let (mut groups, mut members) = (extents(5), extents(4));
         if let Some(inner) = members.last_mut()
             && self.one_in(2)
         {
             *inner = 20 + self.below(20);
+        }
+        while groups.iter().chain(&members).product::<usize>() > 2500 {
+            *groups.iter_mut().chain(&mut members).max().expect("there are loops") /= 2;
         }
         let types = [Element::F32, Element::F16, Element::I8, Element::I32, Element::BF16];
         let reads = (0..1 + self.below(2)).map(|_| self.of(&types)).collect();
