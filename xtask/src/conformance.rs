@@ -87,11 +87,16 @@ pub(crate) fn test_on_emulated_gpu(summary: &mut Summary) -> Result<()> {
     ];
     let mut left = 0;
     for (what, arguments) in runs {
+        let before = summary.passed();
         for case in results(gpu.command(&program), MIOPEN, arguments)? {
             match case.outcome() {
                 Outcome::Skipped(_) => left += 1,
                 outcome => summary.record(format!("{MIOPEN}: {what}{}", case.name), outcome),
             }
+        }
+        if summary.passed() == before {
+            let name = format!("{MIOPEN}: {}", arguments.join(" "));
+            summary.record(name, Outcome::Failed("no case passed".to_owned()));
         }
     }
     if left > 0 {
