@@ -191,10 +191,11 @@ mod tests {
     use super::super::convolution::{DataType, Direction};
     use super::super::gpu::gpu;
     use super::*;
+    use crate::engine::miopen::testing::skip;
 
     #[test]
     fn other_arithmetic_for_fp16_is_forbidden_or_left_to_miopen() {
-        let Ok(gpu) = gpu().inspect_err(|reason| println!("skipped: {reason}")) else { return };
+        let Ok(gpu) = gpu().inspect_err(|reason| skip(reason)) else { return };
         for direction in Direction::ALL {
             let shape = TensorShape::packed(DataType::Half, &[4, 4, 1, 1]);
             let problem = ConvolutionProblem {

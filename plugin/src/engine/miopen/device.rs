@@ -355,10 +355,11 @@ impl Drop for Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::miopen::testing::skip;
 
     #[test]
     fn the_stream_that_was_used_longest_ago_loses_its_handle() {
-        let Ok(gpu) = gpu().inspect_err(|reason| println!("skipped: {reason}")) else { return };
+        let Ok(gpu) = gpu().inspect_err(|reason| skip(reason)) else { return };
         let devices = Devices::default();
         let device = devices.current().expect("a device");
         let streams: Vec<Stream> = (0..MOST_RUNNERS + 3).map(|_| Stream::new(gpu).expect("a stream")).collect();

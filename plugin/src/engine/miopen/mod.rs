@@ -26,6 +26,8 @@ mod search;
 pub mod settings;
 pub mod shared;
 pub mod store;
+#[cfg(test)]
+mod testing;
 mod trial;
 
 use std::ffi::{CStr, c_void};

@@ -10,6 +10,7 @@ use super::*;
 use crate::engine::miopen::convolution::{DataType, Direction, TensorShape};
 use crate::engine::miopen::device::Devices;
 use crate::engine::miopen::gpu::{DeviceMemory, OnDevice, Stream, gpu};
+use crate::engine::miopen::testing::skip;
 
 /// What the emulated HIP tells and does for tests; a real one has none of it.
 struct Emulator(Library);
@@ -98,7 +99,7 @@ fn device() -> Option<Arc<Device>> {
     match gpu() {
         Ok(_) => Some(Devices::get().current().expect("a device that works")),
         Err(reason) => {
-            println!("skipped: {reason}");
+            skip(&reason);
             None
         }
     }

@@ -4,6 +4,7 @@ use super::*;
 use crate::engine::miopen::convolution::DataType;
 use crate::engine::miopen::device::Devices;
 use crate::engine::miopen::gpu::{DeviceMemory, Stream, gpu};
+use crate::engine::miopen::testing::skip;
 
 fn problem() -> ConvolutionProblem {
     let shape = |dims: &[usize]| TensorShape::packed(DataType::Float, dims);
@@ -39,7 +40,7 @@ fn activations_are_miopens() {
 
 #[test]
 fn what_does_not_compile_is_asked_once() {
-    let Ok(_) = gpu().inspect_err(|reason| println!("skipped: {reason}")) else { return };
+    let Ok(_) = gpu().inspect_err(|reason| skip(reason)) else { return };
     let device = Devices::get().current().expect("a device");
     let problem = problem();
     let followers = Followers { bias: true, activation: Some(Activation::Relu) };
@@ -231,7 +232,7 @@ mod stand_in {
 
 #[test]
 fn a_fused_kernel_is_recorded_if_it_is_right() {
-    let Ok(gpu) = stand_in::libraries().inspect_err(|reason| println!("skipped: {reason}")) else { return };
+    let Ok(gpu) = stand_in::libraries().inspect_err(|reason| skip(reason)) else { return };
     let problem = problem();
     let followers = Followers { bias: true, activation: Some(Activation::Relu) };
     let device = || Arc::new(Device::new(gpu, gpu.current_device().unwrap()).unwrap());

@@ -9,6 +9,7 @@ use super::*;
 use crate::engine::host::pointwise::Parameters;
 use crate::engine::miopen::device::Devices;
 use crate::engine::miopen::gpu::{DeviceMemory, Stream};
+use crate::engine::miopen::testing::skip;
 
 /// A device to run on.
 pub(super) struct Bench {
@@ -22,7 +23,7 @@ pub(super) fn bench(test: &str) -> Option<Bench> {
     let device = match Devices::get().current() {
         Ok(device) => device,
         Err(reason) => {
-            println!("{test} skipped: {reason}");
+            skip(&format_args!("{test}: {reason}"));
             return None;
         }
     };

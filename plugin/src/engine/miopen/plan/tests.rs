@@ -14,6 +14,7 @@ use crate::engine::miopen::fuse::{Computed, examples};
 use crate::engine::miopen::gpu::{DeviceMemory, Stream};
 use crate::engine::miopen::kernels::grouped::Grouped;
 use crate::engine::miopen::shared::Shared;
+use crate::engine::miopen::testing::skip;
 
 const F: DataType = DataType::Float;
 
@@ -140,7 +141,7 @@ fn bench(test: &str) -> Option<Bench> {
             Some(Bench { device, stream, _shared: shared })
         }
         Err(reason) => {
-            println!("{test} skipped: {reason}");
+            skip(&format_args!("{test}: {reason}"));
             None
         }
     }
