@@ -255,6 +255,8 @@ impl Kernel {
         // As many sums as elements are read, if those lie closer than the elements of a row.
         let along_columns = extent == 1 || (sums.len() > 1 && step < stride);
         sums.fill(self.fold.start());
+        // Cleared once: rows may be much shorter.
+        let room = &mut ([0f32; ROW], [0f64; ROW]);
         for piece in pieces {
             let start = piece % self.pieces * PIECE;
             let end = extent.min(start + PIECE);
@@ -263,7 +265,8 @@ impl Kernel {
                 for k in start..end {
                     // SAFETY: the elements are those of the block in one place of the reduced dimensions.
                     unsafe {
-                        self.load(addresses, base + k * stride, step, sums.len(), |values| self.columns(sums, values));
+                        let values = self.load(addresses, base + k * stride, step, sums.len(), room);
+                        self.columns(sums, values);
                     }
                 }
                 continue;
@@ -273,37 +276,36 @@ impl Kernel {
                     let from = base + column * step + start * stride;
                     // SAFETY: the elements are those of the row from `start` on.
                     unsafe {
-                        self.load(addresses, from, stride, ROW.min(end - start), |values| {
-                            *sum = self.fold.join(*sum, self.row(values));
-                        });
+                        let values = self.load(addresses, from, stride, ROW.min(end - start), room);
+                        *sum = self.fold.join(*sum, self.row(values));
                     }
                 }
             }
         }
     }
 
-    /// Reads up to [`ROW`] elements for `f`: as `f32` where that has all their values.
+    /// Reads up to [`ROW`] elements: as `f32` where that has all their values.
     ///
     /// # Safety
     /// The elements can be read.
-    unsafe fn load(
+    unsafe fn load<'r>(
         &self,
         addresses: &Addresses,
         offset: usize,
         stride: usize,
         len: usize,
-        f: impl FnOnce(Elements<'_>),
-    ) {
+        room: &'r mut ([f32; ROW], [f64; ROW]),
+    ) -> Elements<'r> {
         if self.from.is_single() {
-            let mut values = [0f32; ROW];
+            let values = &mut room.0[..len];
             // SAFETY: the caller's promise.
-            unsafe { self.from.load(self.isa, addresses.input, offset, stride, &mut values[..len]) };
-            f(Elements::Single(&values[..len]));
+            unsafe { self.from.load(self.isa, addresses.input, offset, stride, values) };
+            Elements::Single(values)
         } else {
-            let mut values = [0f64; ROW];
+            let values = &mut room.1[..len];
             // SAFETY: the caller's promise.
-            unsafe { self.from.load_wide(addresses.input, offset, stride, &mut values[..len]) };
-            f(Elements::Wide(&values[..len]));
+            unsafe { self.from.load_wide(addresses.input, offset, stride, values) };
+            Elements::Wide(values)
         }
     }
 
