@@ -37,7 +37,7 @@ pub(crate) fn tests() -> Vec<Test> {
             Chooses { refused: Some("naive"), wanted: "error", ..Chooses::well("no-naive") }.run()
         }),
         Test::new("our own kernel does not compile", || {
-            Chooses { refused: Some("elementwise"), wanted: "error of chain", ..Chooses::well("no-elementwise") }.run()
+            Chooses { refused: Some("hipdnn_rs.hip"), wanted: "error of chain", ..Chooses::well("no-own") }.run()
         }),
         Test::new("nothing compiles", || {
             Chooses { refused: Some(""), wanted: "error", ..Chooses::well("nothing") }.run()

@@ -127,7 +127,7 @@ pub(super) fn compile(gpu: &Gpu, arch: &str, text: &str) -> Result<Vec<u8>, Erro
         (hiprtc.hiprtcCreateProgram)(
             &mut program.raw,
             source.as_ptr(),
-            c"kernel.hip".as_ptr(),
+            c"hipdnn_rs.hip".as_ptr(),
             0,
             std::ptr::null_mut(),
             std::ptr::null_mut(),

@@ -1098,7 +1098,7 @@ fn what_the_compiler_says_is_passed_on() {
         Kernels::default().get(&bench.device, FUNCTION, "int f( { return undeclared; }", &bench.store).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("hiprtcCompileProgram gave HIPRTC_ERROR_COMPILATION (6) for gfx"), "{text}");
-    assert!(text.contains("kernel.hip:1:"), "{text}");
+    assert!(text.contains("hipdnn_rs.hip:1:"), "{text}");
 }
 
 #[test]
