@@ -285,6 +285,8 @@ impl Subject<'_> {
     fn quiet_capture(&self) -> Result<Recording, CaptureError> {
         let Subject { stream, scratch, workspace, .. } = *self;
         scratch.fill(workspace, 0, UNWRITTEN[1], stream)?;
+        // What runs at once does not wait for the stream: the fill must not come behind it.
+        stream.synchronize()?;
         let recording = self.capture()?;
         let mut piece = vec![0; scratch.output().0.bytes().min(PIECE)];
         scratch.read(0, 0, &mut piece, stream)?;
