@@ -169,6 +169,27 @@ pub struct Batchnorm {
     pub next_running_variance: Option<TensorUid>,
 }
 
+impl Batchnorm {
+    /// A training step with nothing optional.
+    pub fn new(x: TensorUid, scale: TensorUid, bias: TensorUid, epsilon: TensorUid, y: TensorUid) -> Batchnorm {
+        Batchnorm {
+            x,
+            scale,
+            bias,
+            epsilon,
+            peer_stats: Vec::new(),
+            prev_running_mean: None,
+            prev_running_variance: None,
+            momentum: None,
+            y,
+            mean: None,
+            inv_variance: None,
+            next_running_mean: None,
+            next_running_variance: None,
+        }
+    }
+}
+
 /// Layer normalisation over the last `normalized_dim_count` dimensions.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]

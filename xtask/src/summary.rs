@@ -29,6 +29,13 @@ impl Summary {
         }
     }
 
+    /// Fails, by that name, where nothing has passed since there were so many.
+    pub(crate) fn expect_more(&mut self, before: usize, name: impl Into<String>) {
+        if self.passed == before {
+            self.record(name, Outcome::Failed("nothing passed".to_owned()));
+        }
+    }
+
     /// Counts tests that were counted elsewhere already.
     pub(crate) fn record_passed(&mut self, count: usize) {
         self.passed += count;

@@ -304,22 +304,10 @@ fn gradients_of_normalisations() {
     };
     let batch = |x: &[f64], scale: &[f64], bias: &[f64]| {
         let mut e = Example::new();
-        let node = Batchnorm {
-            x: e.input(&[2, 3], x),
-            scale: e.input(&[1, 3], scale),
-            bias: e.input(&[1, 3], bias),
-            // The gradient that computes its own statistics has this epsilon.
-            epsilon: e.net.scalar("", DataType::Float, 1e-5),
-            peer_stats: Vec::new(),
-            prev_running_mean: None,
-            prev_running_variance: None,
-            momentum: None,
-            y: e.output(&[2, 3]),
-            mean: None,
-            inv_variance: None,
-            next_running_mean: None,
-            next_running_variance: None,
-        };
+        let (x, scale, bias) = (e.input(&[2, 3], x), e.input(&[1, 3], scale), e.input(&[1, 3], bias));
+        // The gradient that computes its own statistics has this epsilon.
+        let epsilon = e.net.scalar("", DataType::Float, 1e-5);
+        let node = Batchnorm::new(x, scale, bias, epsilon, e.output(&[2, 3]));
         let y = node.y;
         e.run(Operation::Batchnorm(node))(y)
     };

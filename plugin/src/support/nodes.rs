@@ -60,10 +60,13 @@ impl Tensors {
     fn float(&mut self, role: &'static str, dims: &[i64]) -> TensorUid {
         self.typed(role, DataType::Float, dims)
     }
+}
 
-    fn probe(self, operation: Operation) -> Probe {
-        Probe { note: "", operation, tensors: self.0 }
-    }
+/// A node with the tensors that it asks for.
+fn probe(make: impl FnOnce(&mut Tensors) -> Operation) -> Probe {
+    let mut tensors = Tensors::default();
+    let operation = make(&mut tensors);
+    Probe { note: "", operation, tensors: tensors.0 }
 }
 
 const IMAGE: &[i64] = &[2, 4, 6, 6];
@@ -74,204 +77,220 @@ const STATISTIC: &[i64] = &[4, 1];
 const ONE: &[i64] = &[1];
 
 fn batch_normalisations() -> Vec<Probe> {
-    let mut probes = Vec::new();
-    let mut t = Tensors::default();
-    let node = BatchnormInference {
-        x: t.float("x", IMAGE),
-        mean: t.float("mean", CHANNEL),
-        inv_variance: t.float("inv_variance", CHANNEL),
-        scale: t.float("scale", CHANNEL),
-        bias: t.float("bias", CHANNEL),
-        y: t.float("y", IMAGE),
-    };
-    probes.push(t.probe(Operation::BatchnormInference(node)));
-    let mut t = Tensors::default();
-    let node = BatchnormInferenceVarianceExt {
-        x: t.float("x", IMAGE),
-        mean: t.float("mean", CHANNEL),
-        variance: t.float("variance", CHANNEL),
-        scale: t.float("scale", CHANNEL),
-        bias: t.float("bias", CHANNEL),
-        epsilon: t.float("epsilon", ONE),
-        y: t.float("y", IMAGE),
-    };
-    probes.push(t.probe(Operation::BatchnormInferenceVarianceExt(node)));
-    let mut t = Tensors::default();
-    let node = Batchnorm {
-        x: t.float("x", IMAGE),
-        scale: t.float("scale", CHANNEL),
-        bias: t.float("bias", CHANNEL),
-        epsilon: t.float("epsilon", ONE),
-        peer_stats: Vec::new(),
-        prev_running_mean: Some(t.float("prev_running_mean", CHANNEL)),
-        prev_running_variance: Some(t.float("prev_running_variance", CHANNEL)),
-        momentum: Some(t.float("momentum", ONE)),
-        y: t.float("y", IMAGE),
-        mean: Some(t.float("mean", CHANNEL)),
-        inv_variance: Some(t.float("inv_variance", CHANNEL)),
-        next_running_mean: Some(t.float("next_running_mean", CHANNEL)),
-        next_running_variance: Some(t.float("next_running_variance", CHANNEL)),
-    };
-    probes.push(t.probe(Operation::Batchnorm(node)));
-    let mut t = Tensors::default();
-    let node = BatchnormBackward {
-        dy: t.float("dy", IMAGE),
-        x: t.float("x", IMAGE),
-        mean: Some(t.float("mean", CHANNEL)),
-        inv_variance: Some(t.float("inv_variance", CHANNEL)),
-        scale: t.float("scale", CHANNEL),
-        peer_stats: Vec::new(),
-        dx: t.float("dx", IMAGE),
-        dscale: t.float("dscale", CHANNEL),
-        dbias: t.float("dbias", CHANNEL),
-    };
-    probes.push(t.probe(Operation::BatchnormBackward(node)));
-    probes
+    vec![
+        probe(|t| {
+            let node = BatchnormInference {
+                x: t.float("x", IMAGE),
+                mean: t.float("mean", CHANNEL),
+                inv_variance: t.float("inv_variance", CHANNEL),
+                scale: t.float("scale", CHANNEL),
+                bias: t.float("bias", CHANNEL),
+                y: t.float("y", IMAGE),
+            };
+            Operation::BatchnormInference(node)
+        }),
+        probe(|t| {
+            let node = BatchnormInferenceVarianceExt {
+                x: t.float("x", IMAGE),
+                mean: t.float("mean", CHANNEL),
+                variance: t.float("variance", CHANNEL),
+                scale: t.float("scale", CHANNEL),
+                bias: t.float("bias", CHANNEL),
+                epsilon: t.float("epsilon", ONE),
+                y: t.float("y", IMAGE),
+            };
+            Operation::BatchnormInferenceVarianceExt(node)
+        }),
+        probe(|t| {
+            let node = Batchnorm {
+                x: t.float("x", IMAGE),
+                scale: t.float("scale", CHANNEL),
+                bias: t.float("bias", CHANNEL),
+                epsilon: t.float("epsilon", ONE),
+                peer_stats: Vec::new(),
+                prev_running_mean: Some(t.float("prev_running_mean", CHANNEL)),
+                prev_running_variance: Some(t.float("prev_running_variance", CHANNEL)),
+                momentum: Some(t.float("momentum", ONE)),
+                y: t.float("y", IMAGE),
+                mean: Some(t.float("mean", CHANNEL)),
+                inv_variance: Some(t.float("inv_variance", CHANNEL)),
+                next_running_mean: Some(t.float("next_running_mean", CHANNEL)),
+                next_running_variance: Some(t.float("next_running_variance", CHANNEL)),
+            };
+            Operation::Batchnorm(node)
+        }),
+        probe(|t| {
+            let node = BatchnormBackward {
+                dy: t.float("dy", IMAGE),
+                x: t.float("x", IMAGE),
+                mean: Some(t.float("mean", CHANNEL)),
+                inv_variance: Some(t.float("inv_variance", CHANNEL)),
+                scale: t.float("scale", CHANNEL),
+                peer_stats: Vec::new(),
+                dx: t.float("dx", IMAGE),
+                dscale: t.float("dscale", CHANNEL),
+                dbias: t.float("dbias", CHANNEL),
+            };
+            Operation::BatchnormBackward(node)
+        }),
+    ]
 }
 
 fn row_normalisations() -> Vec<Probe> {
-    let mut probes = Vec::new();
-    let mut t = Tensors::default();
-    let node = Layernorm {
-        x: t.float("x", ROWS),
-        scale: t.float("scale", ROW),
-        bias: t.float("bias", ROW),
-        epsilon: t.float("epsilon", ONE),
-        y: t.float("y", ROWS),
-        normalized_dim_count: 1,
-        mean: Some(t.float("mean", STATISTIC)),
-        inv_variance: Some(t.float("inv_variance", STATISTIC)),
-        forward_phase: NormFwdPhase::Training,
-    };
-    probes.push(t.probe(Operation::Layernorm(node)));
-    let mut t = Tensors::default();
-    let node = LayernormBackward {
-        dy: t.float("dy", ROWS),
-        x: t.float("x", ROWS),
-        scale: t.float("scale", ROW),
-        mean: None,
-        inv_variance: None,
-        epsilon: Some(t.float("epsilon", ONE)),
-        dx: t.float("dx", ROWS),
-        dscale: t.float("dscale", ROW),
-        dbias: Some(t.float("dbias", ROW)),
-        normalized_dim_count: 1,
-    };
-    probes.push(t.probe(Operation::LayernormBackward(node)));
-    let mut t = Tensors::default();
-    let node = RmsNorm {
-        x: t.float("x", ROWS),
-        scale: t.float("scale", ROW),
-        epsilon: t.float("epsilon", ONE),
-        y: t.float("y", ROWS),
-        bias: Some(t.float("bias", ROW)),
-        inv_rms: Some(t.float("inv_rms", STATISTIC)),
-        forward_phase: NormFwdPhase::Training,
-    };
-    probes.push(t.probe(Operation::RmsNorm(node)));
-    let mut t = Tensors::default();
-    let node = RmsNormBackward {
-        dy: t.float("dy", ROWS),
-        x: t.float("x", ROWS),
-        scale: t.float("scale", ROW),
-        inv_rms: t.float("inv_rms", STATISTIC),
-        dx: t.float("dx", ROWS),
-        dscale: t.float("dscale", ROW),
-        dbias: Some(t.float("dbias", ROW)),
-    };
-    probes.push(t.probe(Operation::RmsNormBackward(node)));
-    probes
+    vec![
+        probe(|t| {
+            let node = Layernorm {
+                x: t.float("x", ROWS),
+                scale: t.float("scale", ROW),
+                bias: t.float("bias", ROW),
+                epsilon: t.float("epsilon", ONE),
+                y: t.float("y", ROWS),
+                normalized_dim_count: 1,
+                mean: Some(t.float("mean", STATISTIC)),
+                inv_variance: Some(t.float("inv_variance", STATISTIC)),
+                forward_phase: NormFwdPhase::Training,
+            };
+            Operation::Layernorm(node)
+        }),
+        probe(|t| {
+            let node = LayernormBackward {
+                dy: t.float("dy", ROWS),
+                x: t.float("x", ROWS),
+                scale: t.float("scale", ROW),
+                mean: None,
+                inv_variance: None,
+                epsilon: Some(t.float("epsilon", ONE)),
+                dx: t.float("dx", ROWS),
+                dscale: t.float("dscale", ROW),
+                dbias: Some(t.float("dbias", ROW)),
+                normalized_dim_count: 1,
+            };
+            Operation::LayernormBackward(node)
+        }),
+        probe(|t| {
+            let node = RmsNorm {
+                x: t.float("x", ROWS),
+                scale: t.float("scale", ROW),
+                epsilon: t.float("epsilon", ONE),
+                y: t.float("y", ROWS),
+                bias: Some(t.float("bias", ROW)),
+                inv_rms: Some(t.float("inv_rms", STATISTIC)),
+                forward_phase: NormFwdPhase::Training,
+            };
+            Operation::RmsNorm(node)
+        }),
+        probe(|t| {
+            let node = RmsNormBackward {
+                dy: t.float("dy", ROWS),
+                x: t.float("x", ROWS),
+                scale: t.float("scale", ROW),
+                inv_rms: t.float("inv_rms", STATISTIC),
+                dx: t.float("dx", ROWS),
+                dscale: t.float("dscale", ROW),
+                dbias: Some(t.float("dbias", ROW)),
+            };
+            Operation::RmsNormBackward(node)
+        }),
+    ]
 }
 
 fn reduction(mode: ReductionMode) -> Probe {
-    let mut t = Tensors::default();
-    let (input, output) = (t.float("in", ROWS), t.float("out", STATISTIC));
-    t.probe(Operation::Reduction(Reduction { mode, input, output, is_deterministic: false }))
+    probe(|t| {
+        let (input, output) = (t.float("in", ROWS), t.float("out", STATISTIC));
+        Operation::Reduction(Reduction { mode, input, output, is_deterministic: false })
+    })
 }
 
 /// Places that windows of 2 × 2 have in an image.
 const POOLED: &[i64] = &[2, 4, 3, 3];
 
 fn pooling(resample_mode: ResampleMode, padding_mode: PaddingMode) -> Probe {
-    let mut t = Tensors::default();
-    let has_index = resample_mode == ResampleMode::MaxPool;
-    let node = ResampleFwd {
-        x: t.float("x", IMAGE),
-        y: t.float("y", POOLED),
-        index: has_index.then(|| t.typed("index", DataType::Int32, POOLED)),
-        pre_padding: vec![0; 2],
-        post_padding: vec![0; 2],
-        stride: vec![2; 2],
-        window: vec![2; 2],
-        resample_mode,
-        padding_mode,
-        generate_index: Some(has_index),
-    };
-    t.probe(Operation::ResampleFwd(node))
+    probe(|t| {
+        let has_index = resample_mode == ResampleMode::MaxPool;
+        let node = ResampleFwd {
+            x: t.float("x", IMAGE),
+            y: t.float("y", POOLED),
+            index: has_index.then(|| t.typed("index", DataType::Int32, POOLED)),
+            pre_padding: vec![0; 2],
+            post_padding: vec![0; 2],
+            stride: vec![2; 2],
+            window: vec![2; 2],
+            resample_mode,
+            padding_mode,
+            generate_index: Some(has_index),
+        };
+        Operation::ResampleFwd(node)
+    })
 }
 
 fn pooling_gradient(resample_mode: ResampleMode, padding_mode: PaddingMode) -> Probe {
-    let mut t = Tensors::default();
-    let node = ResampleBwd {
-        dy: t.float("dy", POOLED),
-        dx: t.float("dx", IMAGE),
-        index: (resample_mode == ResampleMode::MaxPool).then(|| t.typed("index", DataType::Int32, POOLED)),
-        pre_padding: vec![0; 2],
-        post_padding: vec![0; 2],
-        stride: vec![2; 2],
-        window: vec![2; 2],
-        resample_mode,
-        padding_mode,
-    };
-    t.probe(Operation::ResampleBwd(node))
+    probe(|t| {
+        let node = ResampleBwd {
+            dy: t.float("dy", POOLED),
+            dx: t.float("dx", IMAGE),
+            index: (resample_mode == ResampleMode::MaxPool).then(|| t.typed("index", DataType::Int32, POOLED)),
+            pre_padding: vec![0; 2],
+            post_padding: vec![0; 2],
+            stride: vec![2; 2],
+            window: vec![2; 2],
+            resample_mode,
+            padding_mode,
+        };
+        Operation::ResampleBwd(node)
+    })
 }
 
 fn products() -> Vec<Probe> {
-    let mut probes = Vec::new();
-    let mut t = Tensors::default();
-    let node = Matmul { a: t.float("a", &[4, 8]), b: t.float("b", &[8, 4]), c: t.float("c", &[4, 4]) };
-    probes.push(t.probe(Operation::Matmul(node)));
     let heads: &[i64] = &[1, 2, 8, 16];
-    let mut t = Tensors::default();
-    let [q, k, v, o] = ["q", "k", "v", "o"].map(|role| t.float(role, heads));
-    let mut node = Sdpa::new(q, k, v, o);
-    node.attn_mask = Some(t.float("attn_mask", &[1, 2, 8, 8]));
-    node.scale = Some(t.float("scale", ONE));
-    (node.generate_stats, node.stats) = (Some(true), Some(t.float("stats", &[1, 2, 8, 1])));
-    probes.push(t.probe(Operation::Sdpa(Box::new(node))));
-    let mut t = Tensors::default();
-    let [q, k, v, o, d_o] = ["q", "k", "v", "o", "do"].map(|role| t.float(role, heads));
-    let stats = t.float("stats", &[1, 2, 8, 1]);
-    let gradients = ["dq", "dk", "dv"].map(|role| t.float(role, heads));
-    let mut node = SdpaBackward::new([q, k, v, o, d_o, stats], gradients);
-    node.scale = Some(t.float("scale", ONE));
-    probes.push(t.probe(Operation::SdpaBackward(Box::new(node))));
-    probes
+    vec![
+        probe(|t| {
+            let node = Matmul { a: t.float("a", &[4, 8]), b: t.float("b", &[8, 4]), c: t.float("c", &[4, 4]) };
+            Operation::Matmul(node)
+        }),
+        probe(|t| {
+            let [q, k, v, o] = ["q", "k", "v", "o"].map(|role| t.float(role, heads));
+            let mut node = Sdpa::new(q, k, v, o);
+            node.attn_mask = Some(t.float("attn_mask", &[1, 2, 8, 8]));
+            node.scale = Some(t.float("scale", ONE));
+            (node.generate_stats, node.stats) = (Some(true), Some(t.float("stats", &[1, 2, 8, 1])));
+            Operation::Sdpa(Box::new(node))
+        }),
+        probe(|t| {
+            let [q, k, v, o, d_o] = ["q", "k", "v", "o", "do"].map(|role| t.float(role, heads));
+            let stats = t.float("stats", &[1, 2, 8, 1]);
+            let gradients = ["dq", "dk", "dv"].map(|role| t.float(role, heads));
+            let mut node = SdpaBackward::new([q, k, v, o, d_o, stats], gradients);
+            node.scale = Some(t.float("scale", ONE));
+            Operation::SdpaBackward(Box::new(node))
+        }),
+    ]
 }
 
 fn block_scales() -> Vec<Probe> {
     let (wide, narrow): (&[i64], &[i64]) = (&[4, 64], &[4, 2]);
-    let mut probes = Vec::new();
-    let mut t = Tensors::default();
-    let node = BlockScaleQuantize {
-        x: t.float("x", wide),
-        y: t.typed("y", DataType::Fp8E4M3, wide),
-        scale: t.typed("scale", DataType::Fp8E8M0, narrow),
-        block_size: 32,
-        axis: None,
-        transpose: false,
-    };
-    probes.push(t.probe(Operation::BlockScaleQuantize(node)));
-    let mut t = Tensors::default();
-    let node = BlockScaleDequantize {
-        x: t.typed("x", DataType::Fp8E4M3, wide),
-        scale: t.typed("scale", DataType::Fp8E8M0, narrow),
-        y: t.float("y", wide),
-        block_size: vec![32],
-        is_negative_scale: false,
-    };
-    probes.push(t.probe(Operation::BlockScaleDequantize(node)));
-    probes
+    vec![
+        probe(|t| {
+            let node = BlockScaleQuantize {
+                x: t.float("x", wide),
+                y: t.typed("y", DataType::Fp8E4M3, wide),
+                scale: t.typed("scale", DataType::Fp8E8M0, narrow),
+                block_size: 32,
+                axis: None,
+                transpose: false,
+            };
+            Operation::BlockScaleQuantize(node)
+        }),
+        probe(|t| {
+            let node = BlockScaleDequantize {
+                x: t.typed("x", DataType::Fp8E4M3, wide),
+                scale: t.typed("scale", DataType::Fp8E8M0, narrow),
+                y: t.float("y", wide),
+                block_size: vec![32],
+                is_negative_scale: false,
+            };
+            Operation::BlockScaleDequantize(node)
+        }),
+    ]
 }
 
 fn probes() -> Vec<Probe> {

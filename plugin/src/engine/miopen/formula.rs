@@ -35,24 +35,12 @@ impl Formula {
     /// slots from `next` on.
     pub fn program_within(&self, before: &[usize], next: usize) -> Vec<Op> {
         let slot = |local: usize| before.get(local).copied().unwrap_or_else(|| next + local - before.len());
-        self.program.iter().map(|op| relocated(op, slot)).collect()
+        self.program.iter().map(|op| op.relocated(slot)).collect()
     }
 
     /// How many kernel inputs it has.
     pub fn starts(&self) -> usize {
         self.inputs.len() + usize::from(self.index.is_some())
-    }
-}
-
-/// An operation with other slots as operands.
-pub(super) fn relocated(op: &Op, slot: impl Fn(usize) -> usize) -> Op {
-    match op {
-        Op::Pointwise { mode, parameters, operands } => Op::Pointwise {
-            mode: *mode,
-            parameters: *parameters,
-            operands: operands.iter().map(|operand| slot(*operand)).collect(),
-        },
-        Op::Round { to, operand } => Op::Round { to: *to, operand: slot(*operand) },
     }
 }
 

@@ -7,5 +7,27 @@ pub mod batchnorm;
 pub mod layernorm;
 pub mod normalization;
 pub mod pooling;
+#[cfg(test)]
+pub(crate) mod pooling_cases;
 pub mod reduction;
 pub mod rmsnorm;
+
+use hipdnn_schemas::DataType;
+
+/// Numbers that are reduced, pooled and multiplied, in any mix: first those that every engine has.
+pub const NUMBERS_AND_FP8: &[DataType] = &[
+    DataType::Float,
+    DataType::Half,
+    DataType::BFloat16,
+    DataType::Double,
+    DataType::Int32,
+    DataType::Int8,
+    DataType::UInt8,
+    DataType::Fp8E4M3,
+    DataType::Fp8E5M2,
+    DataType::Fp8E4M3Fnuz,
+    DataType::Fp8E5M2Fnuz,
+];
+
+/// The ones that every engine has.
+pub const NUMBERS: &[DataType] = NUMBERS_AND_FP8.split_at(7).0;

@@ -8,17 +8,6 @@ use hipdnn_schemas::{DataType, Graph, PaddingMode, ResampleBwd, ResampleFwd, Res
 use crate::engine::checks::{check_compute_type, check_type};
 use crate::engine::{Declined, NodeLabel, TensorLabel};
 
-/// Types of images, in any mix: those that every engine has.
-pub const TYPES: &[DataType] = &[
-    DataType::Float,
-    DataType::Half,
-    DataType::BFloat16,
-    DataType::Double,
-    DataType::Int32,
-    DataType::Int8,
-    DataType::UInt8,
-];
-
 /// Types of indices.
 pub const INDEX_TYPES: &[DataType] = &[DataType::Int32, DataType::Int64];
 

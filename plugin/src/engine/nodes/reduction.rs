@@ -6,17 +6,6 @@ use hipdnn_schemas::{DataType, Graph, Reduction};
 use crate::engine::Declined;
 use crate::engine::checks::{check_compute_type, check_type};
 
-/// Types of a reduction's input and output, in any mix: those that every engine has.
-pub const TYPES: &[DataType] = &[
-    DataType::Float,
-    DataType::Half,
-    DataType::BFloat16,
-    DataType::Double,
-    DataType::Int32,
-    DataType::Int8,
-    DataType::UInt8,
-];
-
 /// Types that a reduction may ask to be computed in.
 pub const COMPUTE: &[DataType] =
     &[DataType::Float, DataType::Half, DataType::BFloat16, DataType::Double, DataType::Int32];

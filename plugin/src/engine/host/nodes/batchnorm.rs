@@ -278,19 +278,8 @@ mod tests {
         let dims = [2, 6, 1, 2];
         for strides in [[12, 2, 2, 1], [12, 1, 12, 6]] {
             let node = Batchnorm {
-                x: TensorUid(0),
-                scale: TensorUid(1),
-                bias: TensorUid(2),
-                epsilon: TensorUid(3),
-                peer_stats: vec![],
-                prev_running_mean: None,
-                prev_running_variance: None,
-                momentum: None,
-                y: TensorUid(4),
                 mean: Some(TensorUid(5)),
-                inv_variance: None,
-                next_running_mean: None,
-                next_running_variance: None,
+                ..Batchnorm::new(TensorUid(0), TensorUid(1), TensorUid(2), TensorUid(3), TensorUid(4))
             };
             let mut bench = Bench::new(
                 Operation::Batchnorm(node),
@@ -316,21 +305,7 @@ mod tests {
     #[test]
     fn what_is_not_served_is_declined_by_name() {
         let dims = [2, 3, 4, 5];
-        let base = || Batchnorm {
-            x: TensorUid(0),
-            scale: TensorUid(1),
-            bias: TensorUid(2),
-            epsilon: TensorUid(3),
-            peer_stats: vec![],
-            prev_running_mean: None,
-            prev_running_variance: None,
-            momentum: None,
-            y: TensorUid(7),
-            mean: None,
-            inv_variance: None,
-            next_running_mean: None,
-            next_running_variance: None,
-        };
+        let base = || Batchnorm::new(TensorUid(0), TensorUid(1), TensorUid(2), TensorUid(3), TensorUid(7));
         let tensors = |x: DataType| {
             vec![
                 TensorDef::new(0, x, &dims),

@@ -16,21 +16,11 @@ use crate::engine::host::blueprint::broadcast;
 use crate::engine::host::isa::{Isa, Kernel as IsaKernel, Simd};
 use crate::engine::host::pointwise::{Compiled, Domain, InputView, SLOTS, Storage, Value, View};
 use crate::engine::host::threads::Pool;
+use crate::engine::nodes::NUMBERS;
 
 /// Types of the factors, in any mix.
 pub const TYPES: &[DataType] =
     &[DataType::Float, DataType::Half, DataType::BFloat16, DataType::Double, DataType::Int8, DataType::UInt8];
-
-/// Types of the product.
-pub const OUTPUT_TYPES: &[DataType] = &[
-    DataType::Float,
-    DataType::Half,
-    DataType::BFloat16,
-    DataType::Double,
-    DataType::Int32,
-    DataType::Int8,
-    DataType::UInt8,
-];
 
 /// Types that a product may ask to be computed in.
 pub const COMPUTE: &[DataType] = &[DataType::Float, DataType::Double, DataType::Int32];
@@ -53,7 +43,7 @@ pub fn lower(graph: &Graph, index: usize, node: &Matmul) -> Result<Work, Decline
     check_compute_type(graph, index, COMPUTE)?;
     check_type(graph, index, "a", node.a, TYPES)?;
     check_type(graph, index, "b", node.b, TYPES)?;
-    check_type(graph, index, "c", node.c, OUTPUT_TYPES)?;
+    check_type(graph, index, "c", node.c, NUMBERS)?;
     let single = |uid| matches!(storage(graph.tensor(uid)), Storage::F32 | Storage::F16 | Storage::BF16);
     let compute = graph.nodes()[index].compute_data_type;
     let domain = match compute == DataType::Float && [node.a, node.b, node.c].into_iter().all(single) {

@@ -5,30 +5,16 @@
 
 use std::sync::Arc;
 
-use hipdnn_schemas::{DataType, Graph, Reduction, ReductionMode};
+use hipdnn_schemas::{Graph, Reduction, ReductionMode};
 
 use super::view::{TensorView, Walk};
 use super::{NodeKernel, NodeWork, Recipe};
+use crate::engine::Declined;
 use crate::engine::host::applicability::Work;
 use crate::engine::host::isa::{Isa, Kernel as IsaKernel, Simd};
 use crate::engine::host::pointwise::Storage;
 use crate::engine::host::threads::Pool;
-use crate::engine::{Declined, nodes::reduction};
-
-/// Types of a reduction's input and output, in any mix.
-pub const TYPES: &[DataType] = &[
-    DataType::Float,
-    DataType::Half,
-    DataType::BFloat16,
-    DataType::Double,
-    DataType::Int32,
-    DataType::Int8,
-    DataType::UInt8,
-    DataType::Fp8E4M3,
-    DataType::Fp8E5M2,
-    DataType::Fp8E4M3Fnuz,
-    DataType::Fp8E5M2Fnuz,
-];
+use crate::engine::nodes::{NUMBERS_AND_FP8, reduction};
 
 /// Outputs that are worked on together.
 const COLUMNS: usize = 256;
@@ -50,7 +36,7 @@ const MAX_PARTS: usize = 64;
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower(graph: &Graph, index: usize, node: &Reduction) -> Result<Work, Declined> {
-    reduction::check(graph, index, node, TYPES)?;
+    reduction::check(graph, index, node, NUMBERS_AND_FP8)?;
     let view = |uid| TensorView::of(graph.tensor(uid)).expect("the types of the table have a storage");
     let recipe = Reduce { mode: node.mode, input: view(node.input), output: view(node.output) };
     Ok(Work::Node(NodeWork {

@@ -9,7 +9,7 @@ mod rows;
 
 use std::sync::Arc;
 
-use hipdnn_schemas::{DataType, Graph, ResampleBwd, ResampleFwd, Tensor};
+use hipdnn_schemas::{Graph, ResampleBwd, ResampleFwd, Tensor};
 
 use super::NodeWork;
 use crate::engine::Declined;
@@ -17,22 +17,8 @@ use crate::engine::host::applicability::Work;
 use crate::engine::host::blueprint::{lift, lift_spatial};
 use crate::engine::host::pointwise::Storage;
 use crate::engine::host::threads::Pool;
+use crate::engine::nodes::NUMBERS_AND_FP8;
 use crate::engine::nodes::pooling::{self, Mode};
-
-/// Types of images, in any mix.
-pub const TYPES: &[DataType] = &[
-    DataType::Float,
-    DataType::Half,
-    DataType::BFloat16,
-    DataType::Double,
-    DataType::Int32,
-    DataType::Int8,
-    DataType::UInt8,
-    DataType::Fp8E4M3,
-    DataType::Fp8E5M2,
-    DataType::Fp8E4M3Fnuz,
-    DataType::Fp8E5M2Fnuz,
-];
 
 /// Places that are worked on together.
 const LANES: usize = 128;
@@ -45,7 +31,7 @@ const PER_UNIT: usize = 16 * 1024;
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, Declined> {
-    let pooling = pooling::forward(graph, index, node, TYPES)?;
+    let pooling = pooling::forward(graph, index, node, NUMBERS_AND_FP8)?;
     Ok(Work::Node(NodeWork {
         name: "pooling",
         inputs: vec![Some(node.x)],
@@ -59,7 +45,7 @@ pub fn lower(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, De
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower_backward(graph: &Graph, index: usize, node: &ResampleBwd) -> Result<Work, Declined> {
-    let pooling = pooling::backward(graph, index, node, TYPES)?;
+    let pooling = pooling::backward(graph, index, node, NUMBERS_AND_FP8)?;
     Ok(Work::Node(NodeWork {
         name: "pooling gradient",
         inputs: vec![Some(node.dy), node.index],

@@ -111,22 +111,10 @@ impl Part {
             places[place] = match value {
                 Value::Left(part, value) => left(other, *part, *value),
                 Value::Input(input) => other.input(input.clone()),
-                Value::Op(op) => other.add(Value::Op(rewired(op, |operand| places[operand]))),
+                Value::Op(op) => other.add(Value::Op(op.relocated(|operand| places[operand]))),
             };
         }
         places
-    }
-}
-
-/// The operation with other operands.
-fn rewired(op: &Op, slot: impl Fn(usize) -> usize) -> Op {
-    match op {
-        Op::Pointwise { mode, parameters, operands } => Op::Pointwise {
-            mode: *mode,
-            parameters: *parameters,
-            operands: operands.iter().map(|operand| slot(*operand)).collect(),
-        },
-        Op::Round { to, operand } => Op::Round { to: *to, operand: slot(*operand) },
     }
 }
 
@@ -207,7 +195,7 @@ impl Draft {
                 slots.push(input(self, &mut part, from)?);
             }
             for op in phase.program() {
-                slots.push(part.add(Value::Op(rewired(op, |slot| slots[slot]))));
+                slots.push(part.add(Value::Op(op.relocated(|slot| slots[slot]))));
             }
             let stores = |stores: &[Store]| {
                 let stores = moved_stores(stores, |slot| slots[slot]).into_iter();
@@ -249,7 +237,7 @@ impl Draft {
                 slots.push(part.input(index(&at[axis], &self.loops_of(once))?));
             }
             for op in &node.program {
-                slots.push(part.add(Value::Op(rewired(op, |slot| slots[slot]))));
+                slots.push(part.add(Value::Op(op.relocated(|slot| slots[slot]))));
             }
             results.insert(node.output, *slots.last().expect("a formula starts from something"));
         }
@@ -498,7 +486,7 @@ impl Part {
                     next_input - 1
                 }
                 Value::Op(op) => {
-                    program.push(rewired(op, |operand| slots[operand]));
+                    program.push(op.relocated(|operand| slots[operand]));
                     next_op += 1;
                     next_op - 1
                 }

@@ -35,6 +35,18 @@ impl Op {
         Op::Pointwise { mode, parameters: Parameters::default(), operands: operands.to_vec() }
     }
 
+    /// The operation with other slots as operands.
+    pub fn relocated(&self, slot: impl Fn(usize) -> usize) -> Op {
+        match self {
+            Op::Pointwise { mode, parameters, operands } => Op::Pointwise {
+                mode: *mode,
+                parameters: *parameters,
+                operands: operands.iter().map(|operand| slot(*operand)).collect(),
+            },
+            Op::Round { to, operand } => Op::Round { to: *to, operand: slot(*operand) },
+        }
+    }
+
     /// Numbers that it has as arguments of the kernel.
     pub fn scalars(&self) -> usize {
         match self {

@@ -201,21 +201,7 @@ mod tests {
 
     #[test]
     fn what_is_not_served_is_declined_by_name() {
-        let training = || Batchnorm {
-            x: TensorUid(0),
-            scale: TensorUid(3),
-            bias: TensorUid(4),
-            epsilon: TensorUid(25),
-            peer_stats: vec![],
-            prev_running_mean: None,
-            prev_running_variance: None,
-            momentum: None,
-            y: TensorUid(2),
-            mean: None,
-            inv_variance: None,
-            next_running_mean: None,
-            next_running_variance: None,
-        };
+        let training = || Batchnorm::new(TensorUid(0), TensorUid(3), TensorUid(4), TensorUid(25), TensorUid(2));
         let backward = || BatchnormBackward {
             dy: TensorUid(1),
             x: TensorUid(0),

@@ -2,7 +2,6 @@
 
 use hipdnn_schemas::{PointwiseMode, TensorUid};
 
-use crate::engine::miopen::formula::relocated;
 use crate::engine::miopen::group::{At, GroupKernel, Input, Line, Operand, Phase, Store};
 use crate::engine::miopen::kernels::Op;
 use crate::engine::miopen::kernels::grouped::{Fold, FoldMode};
@@ -180,7 +179,7 @@ impl Body {
     }
 
     fn program(&self) -> Vec<Op> {
-        self.ops.iter().map(|(op, values)| relocated(op, |slot| self.slot(values[slot]))).collect()
+        self.ops.iter().map(|(op, values)| op.relocated(|slot| self.slot(values[slot]))).collect()
     }
 
     fn stores(&self) -> Vec<Store> {

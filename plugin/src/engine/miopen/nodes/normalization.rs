@@ -376,19 +376,9 @@ mod tests {
     fn a_large_mean_costs_no_digits() {
         let float = DataType::Float;
         let node = Operation::Batchnorm(Batchnorm {
-            x: TensorUid(0),
-            scale: TensorUid(1),
-            bias: TensorUid(2),
-            epsilon: TensorUid(3),
-            peer_stats: vec![],
-            prev_running_mean: None,
-            prev_running_variance: None,
-            momentum: None,
-            y: TensorUid(4),
             mean: Some(TensorUid(5)),
             inv_variance: Some(TensorUid(6)),
-            next_running_mean: None,
-            next_running_variance: None,
+            ..Batchnorm::new(TensorUid(0), TensorUid(1), TensorUid(2), TensorUid(3), TensorUid(4))
         });
         let mut tensors: Vec<TensorDef> = [1, 2, 5, 6].iter().map(|uid| TensorDef::new(*uid, float, &[1, 1])).collect();
         tensors.extend([0, 4].map(|uid| TensorDef::new(uid, float, &[COUNT as i64, 1])));

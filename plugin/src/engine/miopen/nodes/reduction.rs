@@ -5,16 +5,17 @@ use hipdnn_schemas::{DataType, Graph, PointwiseMode, Reduction, ReductionMode};
 use super::build::{Combine, Kernel, Loops};
 use super::check_digits;
 use super::split::split;
+use crate::engine::Declined;
 use crate::engine::miopen::group::{GroupWork, Operand};
 use crate::engine::miopen::lower::Work;
-use crate::engine::{Declined, nodes::reduction};
+use crate::engine::nodes::{NUMBERS, reduction};
 
 /// Looks at a reduction.
 ///
 /// # Errors
 /// Why the engine does not take it.
 pub fn lower(graph: &Graph, index: usize, node: &Reduction) -> Result<Work, Declined> {
-    reduction::check(graph, index, node, reduction::TYPES)?;
+    reduction::check(graph, index, node, NUMBERS)?;
     // One of the elements has no more digits than they have.
     if !matches!(node.mode, ReductionMode::Min | ReductionMode::Max | ReductionMode::AbsMax) {
         check_digits(graph, index, [node.input], node.output)?;

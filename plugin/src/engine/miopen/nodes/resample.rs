@@ -13,6 +13,7 @@ use crate::engine::Declined;
 use crate::engine::checks::check_size;
 use crate::engine::miopen::group::{At, GroupWork, Input, Line, Operand};
 use crate::engine::miopen::lower::Work;
+use crate::engine::nodes::NUMBERS;
 use crate::engine::nodes::pooling::{self, Mode, Pooling};
 
 /// Up to here `f32` has every whole number: numbers of places are computed in it.
@@ -26,7 +27,7 @@ const MOST_TAPS: u128 = 1 << 24;
 /// # Errors
 /// Why the engine does not take it.
 pub fn forward(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, Declined> {
-    let pooling = pooling::forward(graph, index, node, pooling::TYPES)?;
+    let pooling = pooling::forward(graph, index, node, NUMBERS)?;
     // One of the elements has no more digits than they have.
     if !pooling.mode.is_greatest() {
         check_digits(graph, index, [pooling.large], pooling.small)?;
@@ -59,7 +60,7 @@ pub fn forward(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, 
 /// # Errors
 /// Why the engine does not take it.
 pub fn backward(graph: &Graph, index: usize, node: &ResampleBwd) -> Result<Work, Declined> {
-    let pooling = pooling::backward(graph, index, node, pooling::TYPES)?;
+    let pooling = pooling::backward(graph, index, node, NUMBERS)?;
     check_digits(graph, index, [pooling.small].into_iter().chain(pooling.index), pooling.large)?;
     let shape = Shape::new(graph, &pooling);
     let members: Vec<usize> = (0..shape.window.len()).map(|axis| shape.windows_of_place(axis)).collect();

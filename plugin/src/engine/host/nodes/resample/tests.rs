@@ -1,77 +1,24 @@
 //! Pooling and its gradient against loops in f64.
 
-use hipdnn_schemas::{DataType, Operation, PaddingMode, ResampleBwd, ResampleFwd, ResampleMode, TensorDef, TensorUid};
+use hipdnn_schemas::{DataType, Operation, PaddingMode, ResampleBwd, ResampleFwd, ResampleMode};
 
 use crate::engine::host::nodes::testing::{Bench, noise, unit};
+use crate::engine::nodes::pooling_cases::{Case, MODES, case};
 use DataType::{BFloat16, Double, Float, Fp8E4M3, Half, Int8, Int32, Int64};
 
-struct Case {
-    what: &'static str,
-    x: &'static [i64],
-    window: &'static [i64],
-    stride: &'static [i64],
-    pads: [&'static [i64]; 2],
-    /// Whether a window may hang over the end.
-    over: bool,
-}
-
 const CASES: &[Case] = &[
-    Case { what: "2 by 2", x: &[2, 3, 6, 8], window: &[2, 2], stride: &[2, 2], pads: [&[0, 0], &[0, 0]], over: false },
-    Case { what: "padded", x: &[1, 5, 7, 9], window: &[3, 3], stride: &[2, 2], pads: [&[1, 1], &[1, 1]], over: false },
-    Case {
-        what: "overlapping",
-        x: &[2, 2, 5, 6],
-        window: &[3, 2],
-        stride: &[1, 1],
-        pads: [&[0, 1], &[2, 0]],
-        over: false,
-    },
-    Case { what: "gaps", x: &[1, 2, 9, 11], window: &[2, 1], stride: &[3, 4], pads: [&[0, 0], &[0, 0]], over: false },
-    Case { what: "all", x: &[3, 130, 4, 5], window: &[4, 5], stride: &[1, 1], pads: [&[0, 0], &[0, 0]], over: false },
-    Case { what: "a row", x: &[2, 3, 300], window: &[3], stride: &[1], pads: [&[2], &[1]], over: false },
-    Case {
-        what: "over the end",
-        x: &[1, 2, 6, 7],
-        window: &[3, 2],
-        stride: &[2, 2],
-        pads: [&[0, 0], &[0, 1]],
-        over: true,
-    },
-    Case {
-        what: "three dimensions",
-        x: &[1, 3, 4, 5, 6],
-        window: &[2, 3, 2],
-        stride: &[1, 2, 2],
-        pads: [&[1, 0, 1], &[0, 2, 1]],
-        over: false,
-    },
-    Case {
-        what: "mostly padding",
-        x: &[1, 2, 2, 3],
-        window: &[2, 2],
-        stride: &[1, 1],
-        pads: [&[3, 2], &[2, 4]],
-        over: false,
-    },
-];
-
-const MODES: [(ResampleMode, PaddingMode); 4] = [
-    (ResampleMode::MaxPool, PaddingMode::NegInf),
-    (ResampleMode::MaxPool, PaddingMode::Zero),
-    (ResampleMode::AvgPoolExcludePadding, PaddingMode::Zero),
-    (ResampleMode::AvgPoolIncludePadding, PaddingMode::Zero),
+    case("2 by 2", &[2, 3, 6, 8], &[2, 2], &[2, 2], [&[0, 0], &[0, 0]], false),
+    case("padded", &[1, 5, 7, 9], &[3, 3], &[2, 2], [&[1, 1], &[1, 1]], false),
+    case("overlapping", &[2, 2, 5, 6], &[3, 2], &[1, 1], [&[0, 1], &[2, 0]], false),
+    case("gaps", &[1, 2, 9, 11], &[2, 1], &[3, 4], [&[0, 0], &[0, 0]], false),
+    case("all", &[3, 130, 4, 5], &[4, 5], &[1, 1], [&[0, 0], &[0, 0]], false),
+    case("a row", &[2, 3, 300], &[3], &[1], [&[2], &[1]], false),
+    case("over the end", &[1, 2, 6, 7], &[3, 2], &[2, 2], [&[0, 0], &[0, 1]], true),
+    case("three dimensions", &[1, 3, 4, 5, 6], &[2, 3, 2], &[1, 2, 2], [&[1, 0, 1], &[0, 2, 1]], false),
+    case("mostly padding", &[1, 2, 2, 3], &[2, 2], &[1, 1], [&[3, 2], &[2, 4]], false),
 ];
 
 impl Case {
-    fn y(&self) -> Vec<i64> {
-        let extent = |axis: usize| {
-            let room = self.x[2 + axis] + self.pads[0][axis] + self.pads[1][axis] - self.window[axis];
-            let up = if self.over { self.stride[axis] - 1 } else { 0 };
-            (room + up) / self.stride[axis] + 1
-        };
-        self.x[..2].iter().copied().chain((0..self.window.len()).map(extent)).collect()
-    }
-
     /// The places of the image (if inside) of each tap of a window of a channel, in order.
     fn taps(&self, at: &[usize]) -> Vec<Option<usize>> {
         let mut taps = vec![Some(0)];
@@ -102,44 +49,12 @@ impl Case {
     }
 }
 
-fn tensors(case: &Case, types: [DataType; 3], last: bool) -> Vec<TensorDef> {
-    let y = case.y();
-    let tensor = |uid: i64, dims: &[i64]| {
-        let tensor = TensorDef::new(uid, types[uid as usize], dims);
-        if last { tensor.channels_last() } else { tensor }
-    };
-    vec![tensor(0, case.x), tensor(1, &y), tensor(2, &y)]
-}
-
-fn forward(case: &Case, (resample_mode, padding_mode): (ResampleMode, PaddingMode)) -> ResampleFwd {
-    let index = (resample_mode == ResampleMode::MaxPool).then_some(TensorUid(2));
-    ResampleFwd {
-        x: TensorUid(0),
-        y: TensorUid(1),
-        index,
-        pre_padding: case.pads[0].to_vec(),
-        post_padding: case.pads[1].to_vec(),
-        stride: case.stride.to_vec(),
-        window: case.window.to_vec(),
-        resample_mode,
-        padding_mode,
-        generate_index: Some(index.is_some()),
-    }
+fn forward(case: &Case, mode: (ResampleMode, PaddingMode)) -> ResampleFwd {
+    case.forward(mode, mode.0 == ResampleMode::MaxPool)
 }
 
 fn backward(case: &Case, mode: (ResampleMode, PaddingMode)) -> ResampleBwd {
-    let forward = forward(case, mode);
-    ResampleBwd {
-        dy: TensorUid(1),
-        dx: TensorUid(0),
-        index: forward.index,
-        pre_padding: forward.pre_padding,
-        post_padding: forward.post_padding,
-        stride: forward.stride,
-        window: forward.window,
-        resample_mode: forward.resample_mode,
-        padding_mode: forward.padding_mode,
-    }
+    case.backward(mode, mode.0 == ResampleMode::MaxPool)
 }
 
 /// (value, sum of magnitudes, index) of a window of a channel.
@@ -176,7 +91,7 @@ fn windows_are_what_loops_give() {
                     if !indexed {
                         (node.index, node.generate_index) = (None, None);
                     }
-                    let mut bench = Bench::new(Operation::ResampleFwd(node), tensors(case, types, last));
+                    let mut bench = Bench::new(Operation::ResampleFwd(node), case.tensors(types, last));
                     // Few different values, so that there are equal ones.
                     let x = bench.fill(0, |n| (noise(n + i) * 8.0).round() / 8.0);
                     let channels = (case.x[0] * case.x[1]) as usize;
@@ -215,7 +130,7 @@ fn gradients_are_what_loops_give() {
             for types in [[Float, Float, Int32], [Half, BFloat16, Int64]] {
                 for last in [false, true] {
                     let node = Operation::ResampleBwd(backward(case, mode));
-                    let mut bench = Bench::new(node, tensors(case, types, last));
+                    let mut bench = Bench::new(node, case.tensors(types, last));
                     let dy = bench.fill(1, noise);
                     let channels = (case.x[0] * case.x[1]) as usize;
                     let image = case.x[2..].iter().product::<i64>() as usize;
@@ -262,13 +177,13 @@ fn nan_is_the_greatest_and_minus_infinity_has_a_place() {
     let case =
         Case { what: "", x: &[1, 1, 1, 4], window: &[1, 2], stride: &[1, 2], pads: [&[0, 0], &[0, 0]], over: false };
     let node = Operation::ResampleFwd(forward(&case, MODES[0]));
-    let mut bench = Bench::new(node, tensors(&case, [Float, Float, Int32], false));
+    let mut bench = Bench::new(node, case.tensors([Float, Float, Int32], false));
     bench.fill(0, |n| [1.0, f64::NAN, f64::NEG_INFINITY, f64::NEG_INFINITY][n]);
     let got = bench.run(1);
     assert!(got[&1][0].is_nan() && got[&1][1] == f64::NEG_INFINITY, "{got:?}");
     assert_eq!(got[&2], [1.0, 2.0]);
     let node = ResampleFwd { index: None, generate_index: None, ..forward(&case, MODES[1]) };
-    let mut bench = Bench::new(Operation::ResampleFwd(node), tensors(&case, [Half, Float, Int32], false));
+    let mut bench = Bench::new(Operation::ResampleFwd(node), case.tensors([Half, Float, Int32], false));
     for (x, want) in [([1.0, f64::NAN, 2.0, -1.0], 2.0), ([f64::NAN, 1.0, -2.0, -1.0], -1.0)] {
         bench.fill(0, |n| x[n]);
         let got = bench.run(1);
@@ -288,7 +203,7 @@ fn what_is_far_outside_costs_nothing() {
     };
     for last in [false, true] {
         let mut bench =
-            Bench::new(Operation::ResampleFwd(forward(&case, MODES[1])), tensors(&case, [Float, Float, Int32], last));
+            Bench::new(Operation::ResampleFwd(forward(&case, MODES[1])), case.tensors([Float, Float, Int32], last));
         bench.fill(0, |n| n as f64 - 30.0);
         let got = bench.run(1);
         assert_eq!(got[&1], [0.0, 23.0]);
@@ -299,7 +214,7 @@ fn what_is_far_outside_costs_nothing() {
 #[test]
 fn what_is_not_there_is_declined_with_a_reason() {
     let case = &CASES[1];
-    let all = |types| tensors(case, types, false);
+    let all = |types| case.tensors(types, false);
     let with = |change: &dyn Fn(&mut ResampleFwd)| {
         let mut node = forward(case, MODES[0]);
         change(&mut node);

@@ -76,19 +76,9 @@ impl Case {
         let epsilon = TensorDef::new(12, F, &[1]).with_value(TensorValue::Float32(1e-3));
         let channels = [10, 11, 13, 14].iter().fold(self, |case, uid| case.tensor(*uid, &[1, 3, 1, 1]));
         channels.define(epsilon).node(Operation::Batchnorm(Batchnorm {
-            x: TensorUid(0),
-            scale: TensorUid(10),
-            bias: TensorUid(11),
-            epsilon: TensorUid(12),
-            peer_stats: Vec::new(),
-            prev_running_mean: None,
-            prev_running_variance: None,
-            momentum: None,
-            y: TensorUid(y),
             mean: Some(TensorUid(13)),
             inv_variance: Some(TensorUid(14)),
-            next_running_mean: None,
-            next_running_variance: None,
+            ..Batchnorm::new(TensorUid(0), TensorUid(10), TensorUid(11), TensorUid(12), TensorUid(y))
         }))
     }
 

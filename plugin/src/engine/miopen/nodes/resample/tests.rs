@@ -1,32 +1,11 @@
 //! Pooling and its gradient as the host engine computes them.
 
-use hipdnn_schemas::{DataType, Operation, PaddingMode, ResampleBwd, ResampleFwd, ResampleMode, TensorDef, TensorUid};
+use hipdnn_schemas::{DataType, Operation, PaddingMode, ResampleMode};
 
 use crate::engine::host::nodes::testing::noise;
 use crate::engine::miopen::nodes::testing::{compare, declined};
+use crate::engine::nodes::pooling_cases::{Case, MODES, case};
 use DataType::{BFloat16, Double, Float, Half, Int8, Int32, Int64, UInt8};
-
-/// Extents of the image and of windows, strides, paddings in front and behind, whether a window may hang over the end.
-#[derive(Clone, Copy)]
-struct Case {
-    what: &'static str,
-    x: &'static [i64],
-    window: &'static [i64],
-    stride: &'static [i64],
-    pads: [&'static [i64]; 2],
-    over: bool,
-}
-
-const fn case(
-    what: &'static str,
-    x: &'static [i64],
-    window: &'static [i64],
-    stride: &'static [i64],
-    pads: [&'static [i64]; 2],
-    over: bool,
-) -> Case {
-    Case { what, x, window, stride, pads, over }
-}
 
 const CASES: &[Case] = &[
     case("2 by 2", &[2, 3, 6, 8], &[2, 2], &[2, 2], [&[0, 0], &[0, 0]], false),
@@ -42,66 +21,6 @@ const CASES: &[Case] = &[
     case("large windows along one dimension, over the end", &[1, 2, 8, 9], &[7, 2], &[4, 2], [&[1, 0], &[1, 0]], true),
     case("mostly padding", &[1, 2, 2, 3], &[2, 2], &[1, 1], [&[3, 2], &[2, 4]], false),
 ];
-
-const MODES: [(ResampleMode, PaddingMode); 4] = [
-    (ResampleMode::MaxPool, PaddingMode::NegInf),
-    (ResampleMode::MaxPool, PaddingMode::Zero),
-    (ResampleMode::AvgPoolExcludePadding, PaddingMode::Zero),
-    (ResampleMode::AvgPoolIncludePadding, PaddingMode::Zero),
-];
-
-impl Case {
-    fn y(&self) -> Vec<i64> {
-        let extent = |axis: usize| {
-            let room = self.x[2 + axis] + self.pads[0][axis] + self.pads[1][axis] - self.window[axis];
-            let up = if self.over { self.stride[axis] - 1 } else { 0 };
-            (room + up) / self.stride[axis] + 1
-        };
-        self.x[..2].iter().copied().chain((0..self.window.len()).map(extent)).collect()
-    }
-
-    fn forward(&self, (resample_mode, padding_mode): (ResampleMode, PaddingMode), index: bool) -> Operation {
-        Operation::ResampleFwd(ResampleFwd {
-            x: TensorUid(0),
-            y: TensorUid(1),
-            index: index.then_some(TensorUid(2)),
-            pre_padding: self.pads[0].to_vec(),
-            post_padding: self.pads[1].to_vec(),
-            stride: self.stride.to_vec(),
-            window: self.window.to_vec(),
-            resample_mode,
-            padding_mode,
-            generate_index: Some(index),
-        })
-    }
-
-    fn backward(&self, (resample_mode, padding_mode): (ResampleMode, PaddingMode), index: bool) -> Operation {
-        Operation::ResampleBwd(ResampleBwd {
-            dy: TensorUid(1),
-            dx: TensorUid(0),
-            index: index.then_some(TensorUid(2)),
-            pre_padding: self.pads[0].to_vec(),
-            post_padding: self.pads[1].to_vec(),
-            stride: self.stride.to_vec(),
-            window: self.window.to_vec(),
-            resample_mode,
-            padding_mode,
-        })
-    }
-
-    fn tensors(&self, [x, y, index]: [DataType; 3], last: bool) -> Vec<TensorDef> {
-        let tensor = |uid, data_type, dims: &[i64]| {
-            let tensor = TensorDef::new(uid, data_type, dims);
-            if last { tensor.channels_last() } else { tensor }
-        };
-        vec![tensor(0, x, self.x), tensor(1, y, &self.y()), tensor(2, index, &self.y())]
-    }
-
-    /// Places of an image.
-    fn places(&self) -> i64 {
-        self.x[2..].iter().product()
-    }
-}
 
 /// Some are equal, as in images.
 fn image(i: usize) -> f64 {
@@ -120,7 +39,9 @@ fn pooling_is_what_the_host_engine_computes() {
                 ([Double, Double, Int64], false, false),
             ] {
                 let what = format!("{}, {mode:?}, {types:?}", case.what);
-                compare(&what, case.forward(mode, index), case.tensors(types, last), |_, i| image(i));
+                compare(&what, Operation::ResampleFwd(case.forward(mode, index)), case.tensors(types, last), |_, i| {
+                    image(i)
+                });
             }
         }
     }
@@ -130,9 +51,12 @@ fn pooling_is_what_the_host_engine_computes() {
 fn whole_numbers_are_pooled() {
     for (from, to) in [(Int8, Int8), (UInt8, UInt8), (Int32, Int32), (Int8, Float)] {
         for mode in [MODES[0], MODES[1]] {
-            compare(CASES[1].what, CASES[1].forward(mode, true), CASES[1].tensors([from, to, Int32], false), |_, i| {
-                (noise(i) * 60.0 + if from == UInt8 { 61.0 } else { 0.0 }).round()
-            });
+            compare(
+                CASES[1].what,
+                Operation::ResampleFwd(CASES[1].forward(mode, true)),
+                CASES[1].tensors([from, to, Int32], false),
+                |_, i| (noise(i) * 60.0 + if from == UInt8 { 61.0 } else { 0.0 }).round(),
+            );
         }
     }
 }
@@ -149,7 +73,7 @@ fn what_is_no_number_has_a_place() {
         for mode in [MODES[0], MODES[1]] {
             let what = format!("{what}, {}, {mode:?}", case.what);
             let tensors = case.tensors([Float, Float, Int32], false);
-            compare(&what, case.forward(mode, true), tensors, |_, i| value(i));
+            compare(&what, Operation::ResampleFwd(case.forward(mode, true)), tensors, |_, i| value(i));
         }
     }
 }
@@ -165,7 +89,7 @@ fn gradients_are_what_the_host_engine_computes() {
                     if uid == 2 { (i * 5 % (case.places() as usize + 1)) as f64 - 1.0 } else { noise(i) }
                 };
                 let what = format!("{}, {mode:?}, {types:?}", case.what);
-                compare(&what, case.backward(mode, index), case.tensors(types, last), fill);
+                compare(&what, Operation::ResampleBwd(case.backward(mode, index)), case.tensors(types, last), fill);
             }
         }
     }
@@ -184,68 +108,110 @@ fn what_is_not_served_is_declined_by_name() {
     let floats = [Float, Float, Int32];
     let cases = [
         (
-            plain.forward((ResampleMode::Bilinear, PaddingMode::Zero), false),
+            Operation::ResampleFwd(plain.forward((ResampleMode::Bilinear, PaddingMode::Zero), false)),
             plain,
             floats,
             Float,
             "resample_mode is bilinear",
         ),
         (
-            plain.backward((ResampleMode::Nearest, PaddingMode::Zero), false),
+            Operation::ResampleBwd(plain.backward((ResampleMode::Nearest, PaddingMode::Zero), false)),
             plain,
             floats,
             Float,
             "resample_mode is nearest",
         ),
         (
-            padded.forward((ResampleMode::MaxPool, PaddingMode::Unset), false),
+            Operation::ResampleFwd(padded.forward((ResampleMode::MaxPool, PaddingMode::Unset), false)),
             padded,
             floats,
             Float,
             "wanted neg_inf_pad or zero_pad for padded maxpool",
         ),
         (
-            plain.backward(max, false),
+            Operation::ResampleBwd(plain.backward(max, false)),
             plain,
             floats,
             Float,
             "index_tensor_uid is absent, wanted the indices of the forward",
         ),
         (
-            plain.forward(average, true),
+            Operation::ResampleFwd(plain.forward(average, true)),
             plain,
             floats,
             Float,
             "index_tensor_uid is 2, wanted no indices but for maxpool",
         ),
         (
-            plain.forward(max, true),
+            Operation::ResampleFwd(plain.forward(max, true)),
             plain,
             [Float, Float, Float],
             Float,
             "index (tensor 2) is float, wanted int32 or int64",
         ),
-        (plain.forward(max, false), plain, [Int64, Float, Int32], Float, "x (tensor 0) is int64, wanted float"),
-        (plain.backward(average, false), plain, [Float, Int64, Int32], Float, "dy (tensor 1) is int64, wanted float"),
         (
-            plain.forward(average, false),
+            Operation::ResampleFwd(plain.forward(max, false)),
+            plain,
+            [Int64, Float, Int32],
+            Float,
+            "x (tensor 0) is int64, wanted float",
+        ),
+        (
+            Operation::ResampleBwd(plain.backward(average, false)),
+            plain,
+            [Float, Int64, Int32],
+            Float,
+            "dy (tensor 1) is int64, wanted float",
+        ),
+        (
+            Operation::ResampleFwd(plain.forward(average, false)),
             plain,
             floats,
             Double,
             "compute_data_type is double, wanted float for operands",
         ),
-        (plain.forward(average, false), plain, floats, Int64, "compute_data_type is int64, wanted float"),
-        (deep.forward(max, false), deep, floats, Float, "x (tensor 0) has 6 dimensions, wanted 3 to 5"),
-        (far.forward(average, false), far, floats, Float, "taps of a window: wanted at most 16777216, came 16781312"),
         (
-            dense.backward(average, false),
+            Operation::ResampleFwd(plain.forward(average, false)),
+            plain,
+            floats,
+            Int64,
+            "compute_data_type is int64, wanted float",
+        ),
+        (
+            Operation::ResampleFwd(deep.forward(max, false)),
+            deep,
+            floats,
+            Float,
+            "x (tensor 0) has 6 dimensions, wanted 3 to 5",
+        ),
+        (
+            Operation::ResampleFwd(far.forward(average, false)),
+            far,
+            floats,
+            Float,
+            "taps of a window: wanted at most 16777216, came 16781312",
+        ),
+        (
+            Operation::ResampleBwd(dense.backward(average, false)),
             dense,
             floats,
             Float,
             "taps of a window: wanted at most 16777216, came 16781312",
         ),
-        (row.backward(average, false), row, floats, Float, "to be counted: wanted at most 16777216, came 16777217"),
-        (wide.forward(max, true), wide, floats, Float, "to be numbered: wanted at most 16777216"),
+        (
+            Operation::ResampleBwd(row.backward(average, false)),
+            row,
+            floats,
+            Float,
+            "to be counted: wanted at most 16777216, came 16777217",
+        ),
+        (
+            Operation::ResampleFwd(wide.forward(max, true)),
+            wide,
+            floats,
+            Float,
+            "to be numbered: wanted at most 16777216",
+        ),
     ];
     for (operation, case, types, compute, want) in cases {
         let reason = declined(&operation, &case.tensors(types, false), compute);
