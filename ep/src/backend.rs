@@ -49,6 +49,16 @@ pub(crate) struct Lane {
     workspace: Workspace,
 }
 
+impl Lane {
+    /// Memory of at least that size for an arena and workspaces, with any content; null if none is wanted.
+    ///
+    /// # Errors
+    /// If there is not so much memory.
+    pub(crate) fn memory(&mut self, bytes: usize) -> Result<*mut c_void, Error> {
+        self.workspace.get(bytes)
+    }
+}
+
 struct Handle {
     backend: &'static Backend,
     raw: HandlePtr,
@@ -500,25 +510,23 @@ impl Plan {
         self.workspace
     }
 
-    /// Runs the plan on the tensors with these uids at these addresses.
+    /// Runs the plan on a lane, on the tensors with these uids at these addresses.
     ///
     /// # Safety
     /// Every tensor of the graph that is not virtual has its uid here, with an address of memory of the tensor's type and
-    /// extents; nothing else writes to them, or reads the outputs, during the call.
+    /// extents; nothing else writes to them, or reads the outputs, during the call. `workspace` has
+    /// [`Plan::workspace`] bytes.
     ///
     /// # Errors
     /// What the backend says.
-    pub(crate) unsafe fn execute(&self, uids: &[i64], addresses: &[*mut c_void]) -> Result<(), Error> {
+    pub(crate) unsafe fn execute_on(
+        &self,
+        lane: &mut Lane,
+        uids: &[i64],
+        addresses: &[*mut c_void],
+        workspace: *mut c_void,
+    ) -> Result<(), Error> {
         let failed = |error: BackendError| Error::failed(error.to_string());
-        let mut lane = self.context.lane().map_err(failed)?;
-        let result = self.execute_on(&mut lane, uids, addresses);
-        self.context.put_back(lane);
-        result
-    }
-
-    fn execute_on(&self, lane: &mut Lane, uids: &[i64], addresses: &[*mut c_void]) -> Result<(), Error> {
-        let failed = |error: BackendError| Error::failed(error.to_string());
-        let workspace = lane.workspace.get(self.workspace)?;
         let backend = self.context.backend;
         let plan = self.plan.as_ref().expect("a plan is whole until it is dropped");
         let pack = Descriptor::new(backend, DescriptorType::VARIANT_PACK_DESCRIPTOR).map_err(failed)?;
@@ -526,8 +534,8 @@ impl Plan {
         pack.set(AttributeName::VARIANT_PACK_UNIQUE_IDS, uids).map_err(failed)?;
         pack.set(AttributeName::VARIANT_PACK_WORKSPACE, &[workspace]).map_err(failed)?;
         pack.finalize("variant pack").map_err(failed)?;
-        // SAFETY: handle, plan and pack are alive, the workspace has the size that the plan asked for, and the caller of
-        // `execute` vouches for the tensors.
+        // SAFETY: handle, plan and pack are alive, the workspace has the size that the plan asked for, and the caller
+        // vouches for the tensors.
         let status = unsafe { (backend.execute)(lane.handle.raw, plan.as_ptr(), pack.as_ptr()) };
         check(backend, status, || format!("running {}", self.engine)).map_err(failed)
     }

@@ -1,13 +1,14 @@
 //! The runtime's graph, read through its C API. What is here borrows from the runtime and is valid only during the
 //! callback that got the graph.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null};
 
-use hipdnn_sdk_bindings::ort::{self, ElementType, ErrorCode, OpAttrType, Status, ValueType};
+use hipdnn_sdk_bindings::ort::{self, ElementType, OpAttrType, Status, ValueType};
 
 use crate::error::Error;
+use crate::model::Attribute;
 use crate::runtime::{Runtime, text_of};
 
 /// A graph, or a view of some nodes of one.
@@ -39,6 +40,8 @@ pub(crate) struct TensorType {
     pub element: ElementType,
     /// Extents, -1 where unknown; `None` if not even the rank is known.
     pub shape: Option<Vec<i64>>,
+    /// Names of the extents, as many as there are; empty where there is none.
+    pub symbols: Vec<String>,
 }
 
 impl Runtime {
@@ -141,7 +144,7 @@ impl<'a> Graph<'a> {
             && elements(self.outputs()?, 1)? == [Some(ElementType::BOOL)])
     }
 
-    fn inputs(&self) -> Result<Vec<Option<ValueInfo<'a>>>, Error> {
+    pub(crate) fn inputs(&self) -> Result<Vec<Option<ValueInfo<'a>>>, Error> {
         let api = &self.runtime.api;
         // SAFETY: the graph is alive and the answer's place is valid for the call.
         let count = self.runtime.get(0, |out| unsafe { api.graph_get_num_inputs()(self.raw.as_ptr(), out) })?;
@@ -150,7 +153,7 @@ impl<'a> Graph<'a> {
         Ok(list.into_iter().map(|raw| ValueInfo::new(self.runtime, raw)).collect())
     }
 
-    fn outputs(&self) -> Result<Vec<Option<ValueInfo<'a>>>, Error> {
+    pub(crate) fn outputs(&self) -> Result<Vec<Option<ValueInfo<'a>>>, Error> {
         let api = &self.runtime.api;
         // SAFETY: the graph is alive and the answer's place is valid for the call.
         let count = self.runtime.get(0, |out| unsafe { api.graph_get_num_outputs()(self.raw.as_ptr(), out) })?;
@@ -262,47 +265,77 @@ impl<'a> Node<'a> {
         Ok(list.into_iter().map(|raw| ValueInfo::new(self.runtime, raw)).collect())
     }
 
-    fn attribute(&self, name: &CStr, kind: OpAttrType) -> Result<Option<NonNull<ort::OpAttr>>, Error> {
+    /// The values that the node's bodies read from around it.
+    pub(crate) fn implicit_inputs(&self) -> Result<Vec<ValueInfo<'a>>, Error> {
         let api = &self.runtime.api;
-        let asked = self.runtime.get(null(), |out| {
-            // SAFETY: the node is alive, the name ends in a NUL and the answer's place is valid for the call.
-            unsafe { api.node_get_attribute_by_name()(self.raw.as_ptr(), name.as_ptr(), out) }
-        });
-        let attribute = match asked {
-            Ok(attribute) => attribute,
-            // The runtime says so of an attribute that the operator's version does not have.
-            Err(error) if error.code == ErrorCode::NOT_FOUND => return Ok(None),
-            // 1.23 says so of it and of one that is not set alike, with another code.
-            Err(error) if error.message.contains("does not exist") => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let Some(attribute) = NonNull::new(attribute.cast_mut()) else { return Ok(None) };
-        // SAFETY: the attribute is alive and the answer's place is valid for the call.
-        let found = self
-            .runtime
-            .get(OpAttrType::UNDEFINED, |out| unsafe { api.op_attr_get_type()(attribute.as_ptr(), out) })?;
-        if found != kind {
-            let name = name.to_string_lossy();
-            return Err(Error::invalid(format!("attribute {name} is of type {found}, wanted {kind}")));
+        // SAFETY: the node is alive and the answer's place is valid for the call.
+        let count = self.runtime.get(0, |out| unsafe { api.node_get_num_implicit_inputs()(self.raw.as_ptr(), out) })?;
+        // SAFETY: the node is alive and the array has `count` elements.
+        let list =
+            self.runtime.list(count, |out| unsafe { api.node_get_implicit_inputs()(self.raw.as_ptr(), out, count) })?;
+        Ok(list.into_iter().filter_map(|raw| ValueInfo::new(self.runtime, raw)).collect())
+    }
+
+    /// Every attribute that is set, with its name.
+    pub(crate) fn attributes(&self) -> Result<Vec<(String, Attribute)>, Error> {
+        let api = &self.runtime.api;
+        // SAFETY: the node is alive and the answer's place is valid for the call.
+        let count = self.runtime.get(0, |out| unsafe { api.node_get_num_attributes()(self.raw.as_ptr(), out) })?;
+        // SAFETY: the node is alive and the array has `count` elements.
+        let list =
+            self.runtime.list(count, |out| unsafe { api.node_get_attributes()(self.raw.as_ptr(), out, count) })?;
+        let mut attributes = Vec::with_capacity(count);
+        for attribute in list {
+            let Some(attribute) = NonNull::new(attribute.cast_mut()) else { continue };
+            // SAFETY: the attribute is of the node, and the answer's place is valid for the call.
+            let name = self.runtime.text(|out| unsafe { api.op_attr_get_name()(attribute.as_ptr(), out) })?;
+            // SAFETY: the attribute is of the node, and the answer's place is valid for the call.
+            let kind = self
+                .runtime
+                .get(OpAttrType::UNDEFINED, |out| unsafe { api.op_attr_get_type()(attribute.as_ptr(), out) })?;
+            attributes.push((name.to_string(), self.attribute(attribute, kind)?));
         }
-        Ok(Some(attribute))
+        Ok(attributes)
+    }
+
+    fn attribute(&self, attribute: NonNull<ort::OpAttr>, kind: OpAttrType) -> Result<Attribute, Error> {
+        // SAFETY: the runtime stores integers in 64 bits.
+        let ints = || unsafe { self.read::<i64>(attribute, kind) };
+        // SAFETY: the runtime stores numbers in 32 bits.
+        let floats = || unsafe { self.read::<f32>(attribute, kind) };
+        Ok(match kind {
+            OpAttrType::INT => ints()?.first().map_or(Attribute::Other, |value| Attribute::Int(*value)),
+            OpAttrType::INTS => Attribute::Ints(ints()?),
+            OpAttrType::FLOAT => floats()?.first().map_or(Attribute::Other, |value| Attribute::Float(*value)),
+            OpAttrType::FLOATS => Attribute::Floats(floats()?),
+            OpAttrType::STRING => {
+                // SAFETY: the runtime stores texts as bytes.
+                let mut bytes = unsafe { self.read::<u8>(attribute, kind) }?;
+                while bytes.last() == Some(&0) {
+                    bytes.pop();
+                }
+                String::from_utf8(bytes).map_or(Attribute::Other, Attribute::String)
+            }
+            OpAttrType::GRAPH => Attribute::Graph,
+            _ => Attribute::Other,
+        })
     }
 
     /// # Safety
     /// `T` is what the runtime stores for attributes of `kind`, and any bytes are a `T`.
-    unsafe fn read<T: Copy + Default>(&self, name: &CStr, kind: OpAttrType) -> Result<Option<Vec<T>>, Error> {
-        let Some(attribute) = self.attribute(name, kind)? else { return Ok(None) };
+    unsafe fn read<T: Copy + Default>(
+        &self,
+        attribute: NonNull<ort::OpAttr>,
+        kind: OpAttrType,
+    ) -> Result<Vec<T>, Error> {
         let read = self.runtime.api.read_op_attr();
         let mut bytes = 0usize;
-        // SAFETY: a size query: the attribute is alive and `bytes` is valid for the call.
+        // SAFETY: a size query: the attribute is of the node, and `bytes` is valid for the call.
         let status = unsafe { read(attribute.as_ptr(), kind, std::ptr::null_mut(), 0, &mut bytes) };
         // SAFETY: the status is ours. The query itself "fails" for want of room, which is no error.
-        let queried = unsafe { self.runtime.check(status) };
+        let _ = unsafe { self.runtime.check(status) };
         if bytes == 0 {
-            return match kind {
-                OpAttrType::INTS | OpAttrType::FLOATS | OpAttrType::STRING => Ok(Some(Vec::new())),
-                _ => queried.map(|()| None),
-            };
+            return Ok(Vec::new());
         }
         let mut values = vec![T::default(); bytes.div_ceil(size_of::<T>())];
         let room = values.len() * size_of::<T>();
@@ -312,38 +345,7 @@ impl<'a> Node<'a> {
         // SAFETY: the status is ours.
         unsafe { self.runtime.check(status) }?;
         values.truncate(bytes / size_of::<T>());
-        Ok(Some(values))
-    }
-
-    /// An attribute that is an integer.
-    pub(crate) fn int(&self, name: &CStr) -> Result<Option<i64>, Error> {
-        // SAFETY: integers are stored as 64 bits.
-        let values = unsafe { self.read::<i64>(name, OpAttrType::INT) }?;
-        Ok(values.and_then(|values| values.first().copied()))
-    }
-
-    /// An attribute that is a list of integers.
-    pub(crate) fn ints(&self, name: &CStr) -> Result<Option<Vec<i64>>, Error> {
-        // SAFETY: integers are stored as 64 bits.
-        unsafe { self.read::<i64>(name, OpAttrType::INTS) }
-    }
-
-    /// An attribute that is a number.
-    pub(crate) fn float(&self, name: &CStr) -> Result<Option<f32>, Error> {
-        // SAFETY: floats are stored as 32 bits.
-        let values = unsafe { self.read::<f32>(name, OpAttrType::FLOAT) }?;
-        Ok(values.and_then(|values| values.first().copied()))
-    }
-
-    /// An attribute that is a text.
-    pub(crate) fn string(&self, name: &CStr) -> Result<Option<String>, Error> {
-        // SAFETY: texts are stored as bytes.
-        let Some(mut bytes) = (unsafe { self.read::<u8>(name, OpAttrType::STRING) })? else { return Ok(None) };
-        while bytes.last() == Some(&0) {
-            bytes.pop();
-        }
-        let text = String::from_utf8(bytes);
-        text.map(Some).map_err(|_| Error::invalid(format!("attribute {} is not UTF-8", name.to_string_lossy())))
+        Ok(values)
     }
 }
 
@@ -464,14 +466,21 @@ impl Runtime {
             None => rank != 0,
         };
         if !known {
-            return Ok(TensorType { element, shape: None });
+            return Ok(TensorType { element, shape: None, symbols: Vec::new() });
         }
         let mut shape = vec![-1i64; rank];
         // SAFETY: `shape` has `rank` elements.
         let status = unsafe { api.get_dimensions()(info, shape.as_mut_ptr(), rank) };
         // SAFETY: the status is ours.
         unsafe { self.check(status) }?;
-        Ok(TensorType { element, shape: Some(shape) })
+        let mut names = vec![null(); rank];
+        // SAFETY: `names` has `rank` elements.
+        let status = unsafe { api.get_symbolic_dimensions()(info, names.as_mut_ptr(), rank) };
+        // SAFETY: the status is ours.
+        unsafe { self.check(status) }?;
+        // SAFETY: each name is null or a text that lives as long as the description.
+        let symbols = names.into_iter().map(|name| unsafe { text_of(name) }.unwrap_or("").to_string()).collect();
+        Ok(TensorType { element, shape: Some(shape), symbols })
     }
 
     /// The type and extents of a tensor.

@@ -7,7 +7,16 @@
 
 mod backend;
 mod claim;
-mod compute;
+mod import;
+mod ir;
+mod kernel;
+mod memory;
+mod model;
+mod outline;
+mod partition;
+mod program;
+mod read;
+
 mod descriptor;
 mod device;
 mod dump;
@@ -17,11 +26,12 @@ mod graph;
 mod log;
 pub mod options;
 mod plan_cache;
+mod planner;
 mod provider;
 mod report;
 mod runtime;
 mod search;
-mod translate;
+
 mod workspace;
 
 use std::ffi::{CStr, c_char};

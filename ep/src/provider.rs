@@ -1,26 +1,25 @@
 //! The provider of one session: claims nodes and compiles them.
 
-use std::collections::HashMap;
 use std::ffi::c_char;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-use hipdnn_schemas::KnobValue;
 use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, NodeFusionOptions, Status};
 
-use crate::backend::{Context, Plan, Wish};
-use crate::claim::{self, Recognised};
-use crate::compute::{Input, Kernel, MAX_INPUTS};
-use crate::device;
+use crate::backend::Context;
+use crate::claim::{self, Claims};
 use crate::dump::Dump;
 use crate::error::Error;
 use crate::graph::{Graph, Node};
+use crate::kernel::Kernel;
 use crate::log::Logger;
+use crate::model::{self, Model};
 use crate::options::Options;
-use crate::report::{self, Entry, Report};
+use crate::planner::Planner;
+use crate::report::{self, Report};
 use crate::runtime::Runtime;
 use crate::search::{self, Surroundings};
-use crate::translate::{B, RESIDUAL, W, X};
+use crate::{device, import, read};
 
 /// What the runtime holds for a session: its callbacks, then ours.
 #[repr(C)]
@@ -30,43 +29,11 @@ pub(crate) struct Provider {
     logger: Logger,
     options: Options,
     report: Option<Report>,
-    dump: Option<Arc<Dump>>,
-    /// The backend, or why there is none.
-    context: Result<Arc<Context>, String>,
-    host_memory_only: bool,
+    /// Asks the backend, or says why there is none.
+    planner: Result<Arc<Planner>, String>,
     /// The first graph that nodes were claimed in.
     claimed_graph: OnceLock<String>,
-    /// What the backend said to each question of this session: a plan that `Compile` will use, or an engine's name, or why
-    /// there is none.
-    answers: Mutex<HashMap<Question, Result<Answer, String>>>,
 }
-
-/// A question to the backend: the graph and what is wished beyond it.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Question {
-    graph: Vec<u8>,
-    knobs: Vec<(String, String)>,
-}
-
-#[derive(Clone)]
-struct Answer {
-    engine: String,
-    workspace: usize,
-    /// Kept if the extents are those of every run.
-    plan: Option<Arc<Plan>>,
-}
-
-/// The knob by which an engine is told which tensors never change.
-const CONSTANTS_KNOB: &str = "hipdnn_rs.constants";
-/// Threads of the host engine.
-const THREADS_KNOB: &str = "hipdnn_rs.host.threads";
-/// Whether the host engine may use Winograd's algorithm.
-const WINOGRAD_KNOB: &str = "hipdnn_rs.host.winograd";
-
-/// What stands for an unknown batch when the backend is asked about a graph.
-const LIKELY_BATCH: i64 = 1;
-/// What stands for an unknown spatial extent, if the window is not larger.
-const LIKELY_EXTENT: i64 = 32;
 
 impl Provider {
     /// Makes the provider of a session.
@@ -125,20 +92,9 @@ impl Provider {
             ..Ep::default()
         };
         let host_memory_only = device::gpu_usable();
-        let answers = Mutex::new(HashMap::new());
+        let planner = context.map(|context| Arc::new(Planner::new(context, &options, host_memory_only, dump)));
         let claimed_graph = OnceLock::new();
-        Ok(Box::new(Provider {
-            callbacks,
-            runtime,
-            logger,
-            options,
-            report,
-            dump,
-            context,
-            host_memory_only,
-            claimed_graph,
-            answers,
-        }))
+        Ok(Box::new(Provider { callbacks, runtime, logger, options, report, planner, claimed_graph }))
     }
 
     /// # Safety
@@ -148,137 +104,72 @@ impl Provider {
         let graph = unsafe { Graph::new(&self.runtime, graph) }?;
         let path = graph.path()?;
         let nodes = graph.nodes()?;
-        let one_graph_only = self.runtime.confuses_fused_nodes() && self.is_second_graph(&graph, &path)?;
-        let mut entries = Vec::with_capacity(nodes.len());
-        let mut taken: HashMap<usize, (Answer, String)> = HashMap::new();
-        let mut claims = 0;
-        for node in &nodes {
-            let id = node.id()?;
-            let decision = if let Some((answer, _)) = taken.get(&id) {
-                Ok(answer.clone())
-            } else if one_graph_only && claim::begins_group(node)? {
-                Err(format!("ONNX Runtime {} takes fused nodes in one graph of a model only", self.runtime.text))
-            } else {
-                match self.decide(node, |id| taken.contains_key(&id)) {
-                    Err(reason) => Err(reason),
-                    Ok((answer, members)) => {
-                        // SAFETY: `info` is of this call.
-                        unsafe { self.add_claim(info, &members) }?;
-                        claims += 1;
-                        self.claimed_graph.get_or_init(|| path.clone());
-                        let first = node.label()?;
-                        for member in &members {
-                            taken.insert(member.id()?, (answer.clone(), first.to_string()));
-                        }
-                        self.logger.verbose(|| {
-                            let count = members.len();
-                            format!("{}: {} runs {count} nodes from {first} on", crate::NAME_TEXT, answer.engine)
-                        });
-                        Ok(answer)
-                    }
-                }
-            };
-            if self.report.is_some() {
-                let group = taken.get(&id).map(|(_, first)| first.clone());
-                entries.push(entry(node, &path, &decision, group)?);
-            }
+        let model = read::model(&graph)?;
+        let claims = self.decide(&graph, &path, &model)?;
+        for partition in &claims.partitions {
+            let members: Vec<Node<'_>> = partition.nodes.iter().map(|index| nodes[*index]).collect();
+            // SAFETY: `info` is of this call.
+            unsafe { self.add_claim(info, &members) }?;
+            self.claimed_graph.get_or_init(|| path.clone());
         }
         if let Some(report) = &self.report {
-            report.append(&entries)?;
+            report.append(&report::entries(&model, &path, &claims))?;
         }
         self.logger.info(|| {
-            let (taken, all) = (taken.len(), nodes.len());
-            format!("{} takes {taken} of {all} nodes of {path}, in {claims} groups", crate::NAME_TEXT)
+            let taken: usize = claims.partitions.iter().map(|partition| partition.nodes.len()).sum();
+            let (all, programs) = (nodes.len(), claims.partitions.len());
+            format!("{} takes {taken} of {all} nodes of {path}, in {programs} programs", crate::NAME_TEXT)
         });
         Ok(())
+    }
+
+    /// Which nodes of a graph become programs.
+    fn decide(&self, graph: &Graph<'_>, path: &str, model: &Model) -> Result<Claims, Error> {
+        let none = |reason: &str| Claims {
+            partitions: Vec::new(),
+            reasons: vec![Some(reason.to_string()); model.nodes.len()],
+        };
+        if self.options.disable {
+            return Ok(none("the provider is disabled by its option \"disable\""));
+        }
+        let planner = match &self.planner {
+            Ok(planner) => planner,
+            Err(reason) => return Ok(none(reason)),
+        };
+        if self.runtime.confuses_fused_nodes() && self.is_second_graph(graph, path)? {
+            let reason = format!("ONNX Runtime {} takes fused nodes in one graph of a model only", self.runtime.text);
+            return Ok(none(&reason));
+        }
+        let owned = |node: &model::Node| {
+            let stranger = !node.owner.is_empty() && node.owner != crate::NAME_TEXT;
+            stranger.then(|| format!("{} has it already", node.owner))
+        };
+        let reasons = model.nodes.iter().map(owned).collect();
+        let claims = claim::claim(model, reasons, &|model, nodes| self.worthwhile(model, nodes), &mut |question| {
+            planner.plan(&question, |_| None)
+        });
+        Ok(claims)
+    }
+
+    /// Whether a partition pays: one that only moves data does not.
+    fn worthwhile(&self, model: &Model, nodes: &[usize]) -> Result<(), String> {
+        let computes = |node: &usize| import::operator(&model.nodes[*node]).is_some_and(|operator| !operator.moves);
+        if nodes.iter().any(computes) {
+            return Ok(());
+        }
+        Err("nothing is computed between nodes of other providers: data would only be moved".to_string())
+    }
+
+    /// Forgets what was only asked about: programs hold their plans.
+    fn settle(&self) {
+        if let Ok(planner) = &self.planner {
+            planner.settle();
+        }
     }
 
     /// Whether claims in this graph could meet claims in another one: the main graph should have them.
     fn is_second_graph(&self, graph: &Graph<'_>, path: &str) -> Result<bool, Error> {
         Ok(self.claimed_graph.get().is_some_and(|claimed| claimed != path) || graph.is_body()?)
-    }
-
-    /// Whether this provider runs a node and with which others, or why not.
-    fn decide<'a>(&self, node: &Node<'a>, taken: impl Fn(usize) -> bool) -> Result<(Answer, Vec<Node<'a>>), String> {
-        if self.options.disable {
-            return Err("the provider is disabled by its option \"disable\"".to_string());
-        }
-        let owner = node.ep_name().map_err(|error| error.message)?;
-        if !owner.is_empty() && owner != crate::NAME_TEXT {
-            return Err(format!("{owner} has it already"));
-        }
-        claim::recognise(&[*node]).map_err(|declined| declined.0)?;
-        let context = self.context.as_ref().map_err(Clone::clone)?;
-        let mut sizes = if self.options.fuse {
-            claim::grow(*node, taken).map_err(|error| error.message)?
-        } else {
-            vec![vec![*node]]
-        };
-        // The largest group that an engine takes.
-        let mut refusal = String::new();
-        while let Some(members) = sizes.pop() {
-            let recognised = claim::recognise(&members).map_err(|declined| declined.0)?;
-            let (extents, fixed) = likely_extents(&recognised);
-            let wish = self.wish(&recognised).map_err(|error| error.message)?;
-            match self.ask(context, &recognised, &extents, &wish, fixed) {
-                Ok(answer) => return Ok((answer, members)),
-                Err(reason) => refusal = reason,
-            }
-        }
-        Err(refusal)
-    }
-
-    /// Asks the backend about the graph for these extents; keeps the plan if they are those of every run.
-    fn ask(
-        &self,
-        context: &Arc<Context>,
-        recognised: &Recognised<'_>,
-        extents: &[i64],
-        wish: &Wish,
-        fixed: bool,
-    ) -> Result<Answer, String> {
-        let geometry = recognised.group.geometry(extents)?;
-        let graph = recognised.group.graph(&geometry).to_bytes();
-        let knobs = wish.knobs.iter().map(|(name, value)| (name.clone(), format!("{value:?}"))).collect();
-        let question = Question { graph, knobs };
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(answer) = answers.get(&question) {
-            return answer.clone();
-        }
-        let plan = context.plan(&question.graph, wish);
-        let answer = plan.map_err(|error| error.to_string()).map(|plan| {
-            let (engine, workspace) = (plan.engine().to_string(), plan.workspace());
-            Answer { engine, workspace, plan: fixed.then(|| Arc::new(plan)) }
-        });
-        answers.insert(question, answer.clone());
-        answer
-    }
-
-    /// What is wished of the engine: the options, and the promise about constants.
-    fn wish(&self, recognised: &Recognised<'_>) -> Result<Wish, Error> {
-        let mut knobs = Vec::new();
-        let mut constants = Vec::new();
-        for (input, uid) in recognised.inputs.iter().zip(uids(recognised)) {
-            if !input.value.is_constant()? {
-                continue;
-            }
-            if let Some((_, bytes)) = input.value.initializer()?
-                && !bytes.is_empty()
-            {
-                let hash = xxhash_rust::xxh3::xxh3_128(bytes);
-                constants.push(format!("{uid}={hash:032x}-{:x}", bytes.len()));
-            }
-        }
-        if !constants.is_empty() {
-            knobs.push((CONSTANTS_KNOB.to_string(), KnobValue::String(constants.join(","))));
-        }
-        if let Some(threads) = self.options.threads {
-            knobs.push((THREADS_KNOB.to_string(), KnobValue::Int(threads)));
-        }
-        if let Some(winograd) = self.options.winograd {
-            knobs.push((WINOGRAD_KNOB.to_string(), KnobValue::Int(i64::from(winograd))));
-        }
-        Ok(Wish { engine: self.options.engine.clone(), knobs, host_memory_only: self.host_memory_only })
     }
 
     /// # Safety
@@ -295,80 +186,16 @@ impl Provider {
     }
 
     /// # Safety
-    /// `graph` and `fused` are the runtime's, of one call of `Compile`.
-    unsafe fn compile(&self, graph: *const ort::Graph, fused: *const ort::Node) -> Result<Box<Kernel>, Error> {
+    /// `graph` and `node` are the runtime's, of one call of `Compile`.
+    unsafe fn compile(&self, graph: *const ort::Graph, node: *const ort::Node) -> Result<Box<Kernel>, Error> {
         // SAFETY: both live during the call, and nothing below keeps them.
-        let (graph, fused) = unsafe { (Graph::new(&self.runtime, graph)?, Node::new(&self.runtime, fused)?) };
-        let nodes = graph.nodes()?;
-        let recognised = claim::recognise(&nodes).map_err(|declined| {
-            let names: Vec<_> = nodes.iter().filter_map(|node| node.label().ok()).collect();
-            Error::failed(format!("{} cannot compile {}: {}", crate::NAME_TEXT, names.join(", "), declined.0))
-        })?;
-        let name = recognised.group.name.clone();
-        let context = self.context.as_ref().map_err(|reason| Error::failed(reason.clone()))?;
-        let wish = self.wish(&recognised)?;
-        let mut indices = HashMap::new();
-        for (index, value) in fused.inputs()?.into_iter().enumerate() {
-            if let Some(value) = value {
-                indices.entry(value.name()?).or_insert(index);
-            }
-        }
-        let mut inputs = Vec::with_capacity(recognised.inputs.len());
-        for (input, uid) in recognised.inputs.iter().zip(uids(&recognised)) {
-            let name = input.value.name()?;
-            let index = *indices
-                .get(name)
-                .ok_or_else(|| Error::failed(format!("{name:?} is no input of the fused node {:?}", fused.name())))?;
-            let extents = match uid {
-                W => Some(recognised.group.weights.clone()),
-                B => Some(vec![recognised.group.weights[0]]),
-                _ => None,
-            };
-            inputs.push(Input { index, uid, name: name.to_string(), extents, constant: input.value.is_constant()? });
-        }
-        let (extents, fixed) = likely_extents(&recognised);
-        if let Some(dump) = self.dump.as_deref().filter(|_| fixed) {
-            let geometry = recognised.group.geometry(&extents).map_err(Error::failed)?;
-            dump.write(&name, None, &recognised.group.graph(&geometry).to_bytes())?;
-        }
-        let prepared = if fixed {
-            let answer = self.ask(context, &recognised, &extents, &wish, true);
-            answer
-                .map_err(|reason| Error::failed(format!("{} cannot compile {name}: {reason}", crate::NAME_TEXT)))?
-                .plan
-        } else {
-            None
-        };
-        let kernel =
-            Kernel::new(self.runtime, context.clone(), recognised.group, wish, inputs, self.options.plan_cache)?
-                .dumping(self.dump.clone().filter(|_| !fixed));
-        if let Some(plan) = prepared {
-            kernel.prepare(&extents, plan)?;
-        }
+        let (graph, node) = unsafe { (Graph::new(&self.runtime, graph)?, Node::new(&self.runtime, node)?) };
+        let planner = self.planner.as_ref().map_err(|reason| Error::failed(reason.clone()))?;
+        let model = read::fused(&graph, &node)?;
+        let kernel = Kernel::new(self.runtime, planner.clone(), node.name()?, model, self.options.plan_cache);
+        kernel.prepare()?;
         Ok(kernel)
     }
-}
-
-/// The uids of a group's inputs, in their order.
-fn uids(recognised: &Recognised<'_>) -> impl Iterator<Item = i64> {
-    let bias = recognised.group.bias.then_some(B);
-    [X, W].into_iter().chain(bias).chain(RESIDUAL..).take(recognised.inputs.len().min(MAX_INPUTS))
-}
-
-/// The extents of a group's input, and whether they are those of every run. Unknown ones are made up: an engine that
-/// takes a convolution of these takes it of others.
-fn likely_extents(recognised: &Recognised<'_>) -> (Vec<i64>, bool) {
-    let group = &recognised.group;
-    let rank = group.weights.len();
-    let known = recognised.inputs[0].tensor.shape.clone().unwrap_or_else(|| vec![-1; rank]);
-    let fixed = known.iter().all(|extent| *extent >= 0);
-    let extents = known.iter().enumerate().map(|(axis, extent)| match axis {
-        _ if *extent > 0 => *extent,
-        0 => LIKELY_BATCH,
-        1 => group.channels(),
-        _ => LIKELY_EXTENT.max(group.conv.dilations[axis - 2] * (group.weights[axis] - 1) + 1),
-    });
-    (extents.collect(), fixed)
 }
 
 /// Opens the backend. That it is nowhere is an answer: the session runs without this provider's help, unless somebody
@@ -385,32 +212,6 @@ fn open_backend(options: &Options) -> Result<Result<Arc<Context>, String>, Error
         Err(error) if named || options.plugin_dir.is_some() => Err(error.at(crate::NAME_TEXT)),
         Err(error) => Ok(Err(error.message)),
     }
-}
-
-/// A node's line in the report.
-fn entry(
-    node: &Node<'_>,
-    graph: &str,
-    decision: &Result<Answer, String>,
-    group: Option<String>,
-) -> Result<Entry, Error> {
-    let shape = match node.inputs()?.into_iter().next().flatten() {
-        Some(input) => input.tensor()?.and_then(|tensor| tensor.shape),
-        None => None,
-    };
-    Ok(Entry {
-        node: node.label()?.to_string(),
-        op: node.op_type()?.to_string(),
-        domain: node.domain()?.to_string(),
-        since_version: node.since_version()?,
-        graph: graph.to_string(),
-        claimed: decision.is_ok(),
-        engine: decision.as_ref().ok().map(|answer| answer.engine.clone()),
-        workspace: decision.as_ref().ok().map(|answer| answer.workspace),
-        reason: decision.as_ref().err().cloned(),
-        shape: shape.map(|shape| shape.into_iter().map(|extent| (extent >= 0).then_some(extent)).collect()),
-        group,
-    })
 }
 
 /// # Safety
@@ -458,6 +259,7 @@ unsafe extern "system" fn compile(
             // SAFETY: the array has `count` elements; the callbacks are the kernel's first member.
             unsafe { *infos.add(index) = Box::into_raw(kernel).cast() };
         }
+        provider.settle();
         Ok(())
     })
 }
@@ -490,8 +292,7 @@ unsafe extern "system" fn on_session_initialization_end(this: *mut Ep) -> *mut S
     // SAFETY: the runtime calls with what it was given.
     let provider = unsafe { provider(this) };
     provider.runtime.guard(|| {
-        // Kernels have their plans by now; what was only asked about need not stay.
-        provider.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        provider.settle();
         Ok(())
     })
 }

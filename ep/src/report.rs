@@ -7,7 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
+use crate::claim::Claims;
 use crate::error::Error;
+use crate::model::{Extent, Model};
 
 /// A report file; lines are appended.
 pub(crate) struct Report {
@@ -62,6 +64,53 @@ pub(crate) struct Entry {
     /// The first of the nodes that are computed together with this one, which may be this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// Which steps of the group's program compute the node; none where it is a view.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<usize>,
+}
+
+/// The lines of a graph's nodes.
+pub(crate) fn entries(model: &Model, graph: &str, claims: &Claims) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = model
+        .nodes
+        .iter()
+        .zip(&claims.reasons)
+        .map(|(node, reason)| {
+            let input = node.inputs.iter().flatten().next().map(|input| &model.values[*input]);
+            let shape = input.and_then(|input| input.shape.as_ref());
+            Entry {
+                node: node.label.clone(),
+                op: node.op_type.clone(),
+                domain: node.domain.clone(),
+                since_version: node.since_version,
+                graph: graph.to_string(),
+                claimed: reason.is_none(),
+                reason: reason.clone(),
+                shape: shape.map(|shape| {
+                    let known = |extent: &Extent| match extent {
+                        Extent::Known(extent) => Some(*extent),
+                        Extent::Symbol(_) => None,
+                    };
+                    shape.iter().map(known).collect()
+                }),
+                ..Entry::default()
+            }
+        })
+        .collect();
+    for partition in &claims.partitions {
+        let first = model.nodes[partition.nodes[0]].label.clone();
+        for node in &partition.nodes {
+            entries[*node].group = Some(first.clone());
+            entries[*node].workspace = Some(partition.program.arena() + partition.program.workspace());
+        }
+        for (number, step) in partition.program.steps.iter().enumerate() {
+            for node in &step.nodes {
+                entries[*node].engine.get_or_insert_with(|| step.engine().to_string());
+                entries[*node].steps.push(number);
+            }
+        }
+    }
+    entries
 }
 
 impl Report {

@@ -39,6 +39,9 @@ pub(crate) trait Field: Sized {
     /// Appends the tensors named here.
     fn tensors(&self, _uids: &mut Vec<TensorUid>) {}
 
+    /// Replaces the tensors named here.
+    fn rename(&mut self, _rename: &mut dyn FnMut(TensorUid) -> TensorUid) {}
+
     /// For people; `None` where nothing was given.
     fn text(&self) -> Option<String> {
         match self.to_json() {
@@ -169,6 +172,10 @@ impl Field for TensorUid {
     fn tensors(&self, uids: &mut Vec<TensorUid>) {
         uids.push(*self);
     }
+
+    fn rename(&mut self, rename: &mut dyn FnMut(TensorUid) -> TensorUid) {
+        *self = rename(*self);
+    }
 }
 
 impl Field for Option<TensorUid> {
@@ -200,6 +207,10 @@ impl Field for Option<TensorUid> {
     fn tensors(&self, uids: &mut Vec<TensorUid>) {
         uids.extend(*self);
     }
+
+    fn rename(&mut self, rename: &mut dyn FnMut(TensorUid) -> TensorUid) {
+        *self = self.map(rename);
+    }
 }
 
 impl Field for Vec<TensorUid> {
@@ -230,6 +241,12 @@ impl Field for Vec<TensorUid> {
 
     fn tensors(&self, uids: &mut Vec<TensorUid>) {
         uids.extend(self);
+    }
+
+    fn rename(&mut self, rename: &mut dyn FnMut(TensorUid) -> TensorUid) {
+        for uid in self {
+            *uid = rename(*uid);
+        }
     }
 }
 

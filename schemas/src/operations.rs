@@ -63,6 +63,17 @@ macro_rules! operations {
                 uids
             }
 
+            /// The operation with other names for its tensors.
+            pub fn renamed(&self, rename: &mut dyn FnMut(TensorUid) -> TensorUid) -> Operation {
+                let mut renamed = self.clone();
+                match &mut renamed { $(Operation::$variant(_operation) => {
+                    $(_operation.$input.rename(rename);)*
+                    $(_operation.$output.rename(rename);)*
+                    $(_operation.$parameter.rename(rename);)*
+                })* }
+                renamed
+            }
+
             /// The tensors that are read, each with the wire format's name of its field, such as `x_tensor_uid`.
             pub fn named_inputs(&self) -> Vec<(&'static str, TensorUid)> {
                 let mut named = Vec::new();

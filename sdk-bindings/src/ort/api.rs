@@ -142,6 +142,8 @@ table! {
             fn(info: *const TensorTypeAndShapeInfo, count: *mut usize) -> *mut Status;
         63 GetDimensions get_dimensions:
             fn(info: *const TensorTypeAndShapeInfo, dims: *mut i64, count: usize) -> *mut Status;
+        64 GetSymbolicDimensions get_symbolic_dimensions:
+            fn(info: *const TensorTypeAndShapeInfo, names: *mut *const c_char, count: usize) -> *mut Status;
         66 GetTensorTypeAndShape get_tensor_type_and_shape:
             fn(value: *const Value, info: *mut *mut TensorTypeAndShapeInfo) -> *mut Status;
         89 KernelContext_GetInputCount kernel_context_get_input_count:

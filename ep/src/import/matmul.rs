@@ -1,0 +1,108 @@
+//! Matrix products.
+
+use hipdnn_schemas::{Matmul, Operation, PointwiseMode};
+
+use super::{Declined, Importer, Operator, broadcast, computes, declined, microsoft};
+use crate::ir::ValueId;
+
+pub(super) const OPERATORS: &[Operator] =
+    &[computes("Gemm", gemm), computes("MatMul", matmul), microsoft("FusedMatMul", fused_matmul)];
+
+impl Importer<'_> {
+    /// `a · b` over the last two dimensions, the others broadcast.
+    pub(super) fn product(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Declined> {
+        let (a, b) = (self.apart(a), self.apart(b));
+        let rank = self.rank(a).max(self.rank(b));
+        let (a, b) = (self.ranked(a, rank), self.ranked(b, rank));
+        let (left, right) = (self.dims(a), self.dims(b));
+        if left[rank - 1] != right[rank - 2] {
+            return declined(format!("expected {} rows of the second matrix, got {}", left[rank - 1], right[rank - 2]));
+        }
+        let mut dims = broadcast(&left[..rank - 2], &right[..rank - 2])?;
+        dims.extend([left[rank - 2], right[rank - 1]]);
+        let data_type = self.data_type(a);
+        self.emit(data_type, &dims, |c| Operation::Matmul(Matmul { a: a.uid(), b: b.uid(), c: c.uid() }))
+    }
+
+    /// The last two dimensions swapped.
+    fn transposed(&mut self, id: ValueId) -> ValueId {
+        let rank = self.rank(id);
+        let mut order: Vec<usize> = (0..rank).collect();
+        order.swap(rank - 1, rank - 2);
+        self.function.transpose(id, &order)
+    }
+}
+
+fn matmul(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let (a, b) = (n.float_input(0)?, n.float_input(1)?);
+    let (left, right) = (n.dims(a), n.dims(b));
+    if left.is_empty() || right.is_empty() {
+        return declined("a factor is a scalar");
+    }
+    // A vector is a row on the left and a column on the right, and leaves its dimension out of the product.
+    let a = if left.len() == 1 { n.reshape(a, &[1, left[0]]) } else { a };
+    let b = if right.len() == 1 { n.reshape(b, &[right[0], 1]) } else { b };
+    let c = n.product(a, b)?;
+    let mut dims = n.dims(c);
+    if right.len() == 1 {
+        dims.pop();
+    }
+    if left.len() == 1 {
+        dims.remove(dims.len() - if right.len() == 1 { 1 } else { 2 });
+    }
+    let c = n.reshape(c, &dims);
+    n.output(0, c);
+    Ok(())
+}
+
+fn fused_matmul(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let (mut a, mut b) = (n.float_input(0)?, n.float_input(1)?);
+    if n.rank(a) < 2 || n.rank(b) < 2 || n.int("transBatchA", 0) != 0 || n.int("transBatchB", 0) != 0 {
+        return declined("vectors and transposed batches are not imported");
+    }
+    if n.int("transA", 0) != 0 {
+        a = n.transposed(a);
+    }
+    if n.int("transB", 0) != 0 {
+        b = n.transposed(b);
+    }
+    let mut c = n.product(a, b)?;
+    let alpha = n.float("alpha", 1.0);
+    if alpha != 1.0 {
+        c = n.with_number(PointwiseMode::Mul, c, alpha)?;
+    }
+    n.output(0, c);
+    Ok(())
+}
+
+/// `alpha·a·b + beta·c`
+fn gemm(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let (mut a, mut b) = (n.float_input(0)?, n.float_input(1)?);
+    if n.rank(a) != 2 || n.rank(b) != 2 {
+        return declined(format!("expected matrices, got {} and {} dimensions", n.rank(a), n.rank(b)));
+    }
+    if n.int("transA", 0) != 0 {
+        a = n.transposed(a);
+    }
+    if n.int("transB", 0) != 0 {
+        b = n.transposed(b);
+    }
+    let mut y = n.product(a, b)?;
+    let (alpha, beta) = (n.float("alpha", 1.0), n.float("beta", 1.0));
+    if alpha != 1.0 {
+        y = n.with_number(PointwiseMode::Mul, y, alpha)?;
+    }
+    if n.has_input(2) && beta != 0.0 {
+        let mut c = n.operand(2)?;
+        if beta != 1.0 {
+            c = n.with_number(PointwiseMode::Mul, c, beta)?;
+        }
+        let dims = n.dims(y);
+        y = n.binary(PointwiseMode::Add, y, c)?;
+        if n.dims(y) != dims {
+            return declined(format!("expected a C that broadcasts to {dims:?}, got {:?}", n.dims(c)));
+        }
+    }
+    n.output(0, y);
+    Ok(())
+}

@@ -1,0 +1,590 @@
+//! Import of ONNX nodes into the IR, at concrete extents.
+//!
+//! [`OPERATORS`] has a row for each operator: domain, name, and the function that imports it. A family of operators is a
+//! file. What a function declines, it declines with a reason; nothing of a declined node stays in the function.
+
+mod activation;
+mod arithmetic;
+mod cast;
+mod convolution;
+mod fold;
+mod matmul;
+mod movement;
+mod normalization;
+mod pooling;
+mod reduction;
+mod shape;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use hipdnn_schemas::{DataType, Operation, Pointwise, PointwiseMode, TensorValue};
+use hipdnn_sdk_bindings::ort::ElementType;
+
+use crate::ir::{Function, Op, Source, ValueId, compute_type};
+use crate::model::{Attribute, Extent, Model, Node, ValueIndex};
+use fold::Folded;
+
+/// Why a node is left to another provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Declined(pub String);
+
+/// A declined node with its reason.
+pub(crate) fn declined<T>(reason: impl Into<String>) -> Result<T, Declined> {
+    Err(Declined(reason.into()))
+}
+
+/// Imports one node.
+type Import = fn(&mut Importer<'_>) -> Result<(), Declined>;
+
+/// A row of the table of operators.
+#[derive(Clone, Copy)]
+pub(crate) struct Operator {
+    /// Domain; empty for ONNX's own.
+    pub domain: &'static str,
+    /// Operator.
+    pub name: &'static str,
+    import: Import,
+    /// Whether the operator only moves, names or shapes data.
+    pub moves: bool,
+}
+
+/// The families' rows.
+const FAMILIES: &[&[Operator]] = &[
+    activation::OPERATORS,
+    arithmetic::OPERATORS,
+    cast::OPERATORS,
+    convolution::OPERATORS,
+    matmul::OPERATORS,
+    movement::OPERATORS,
+    normalization::OPERATORS,
+    pooling::OPERATORS,
+    reduction::OPERATORS,
+    shape::OPERATORS,
+];
+
+/// A row of an operator that computes.
+const fn computes(name: &'static str, import: Import) -> Operator {
+    Operator { domain: "", name, import, moves: false }
+}
+
+/// A row of an operator that only moves data.
+const fn moves(name: &'static str, import: Import) -> Operator {
+    Operator { domain: "", name, import, moves: true }
+}
+
+/// A row of an operator of ONNX Runtime's own domain.
+const fn microsoft(name: &'static str, import: Import) -> Operator {
+    Operator { domain: "com.microsoft", name, import, moves: false }
+}
+
+/// The row of a node's operator.
+pub(crate) fn operator(node: &Node) -> Option<&'static Operator> {
+    let mut rows = FAMILIES.iter().copied().flatten();
+    rows.find(|row| row.domain == node.domain && row.name == node.op_type)
+}
+
+/// Every row, in the order of the families.
+#[cfg(test)]
+pub(crate) fn operators() -> impl Iterator<Item = &'static Operator> {
+    FAMILIES.iter().copied().flatten()
+}
+
+/// What an ONNX value is in the function.
+#[derive(Clone, Debug)]
+enum Bound {
+    Tensor(ValueId),
+    /// Known when the program is built: shapes and what is computed of them.
+    Folded(Folded),
+}
+
+/// Imports nodes of a model into a function.
+pub(crate) struct Importer<'m> {
+    model: &'m Model,
+    function: Function,
+    bound: HashMap<ValueIndex, Bound>,
+    /// The node in work.
+    current: usize,
+}
+
+/// Element type of hipDNN for one of ONNX.
+pub(crate) fn data_type(element: ElementType) -> Result<DataType, Declined> {
+    Ok(match element {
+        ElementType::FLOAT => DataType::Float,
+        ElementType::FLOAT16 => DataType::Half,
+        ElementType::BFLOAT16 => DataType::BFloat16,
+        ElementType::DOUBLE => DataType::Double,
+        ElementType::INT64 => DataType::Int64,
+        ElementType::INT32 => DataType::Int32,
+        ElementType::INT8 => DataType::Int8,
+        ElementType::UINT8 => DataType::UInt8,
+        ElementType::BOOL => DataType::Boolean,
+        other => return declined(format!("tensors of type {other} have no hipDNN type")),
+    })
+}
+
+/// Whether a type is one of the floating-point types that operators compute in.
+pub(crate) fn is_float(data_type: DataType) -> bool {
+    matches!(data_type, DataType::Float | DataType::Half | DataType::BFloat16)
+}
+
+/// Most dimensions of a tensor of hipDNN.
+pub(crate) const MAX_RANK: usize = 8;
+
+impl<'m> Importer<'m> {
+    /// An importer whose function has the model's name and no inputs yet.
+    pub(crate) fn new(model: &'m Model) -> Importer<'m> {
+        let function = Function { name: model.name.clone(), ..Function::default() };
+        Importer { model, function, bound: HashMap::new(), current: 0 }
+    }
+
+    /// Declares a run-time input.
+    ///
+    /// # Errors
+    /// If the value's type is none that hipDNN has, or it has too many dimensions.
+    pub(crate) fn bind_input(&mut self, value: ValueIndex, number: usize, dims: &[i64]) -> Result<(), Declined> {
+        let element = self.model.values[value].element;
+        let Some(element) = element else { return declined("its input is no tensor") };
+        let data_type = data_type(element)?;
+        if dims.len() > MAX_RANK {
+            return declined(format!("tensors have at most {MAX_RANK} dimensions, got {}", dims.len()));
+        }
+        let id = self.function.source(Source::Input(number), data_type, dims);
+        self.bound.insert(value, Bound::Tensor(id));
+        Ok(())
+    }
+
+    /// Imports a node whose inputs are bound, and binds its outputs.
+    ///
+    /// # Errors
+    /// Why the node is declined; the function is then as it was before.
+    pub(crate) fn import(&mut self, node: usize) -> Result<(), Declined> {
+        self.current = node;
+        let Some(row) = operator(self.node()) else {
+            return declined(format!("the operator {} is not imported", self.qualified_name()));
+        };
+        let (values, buffers, ops) = (self.function.values.len(), self.function.buffers.len(), self.function.ops.len());
+        let imported = match self.fold() {
+            Ok(Some(())) => Ok(()),
+            Ok(None) => (row.import)(self),
+            Err(declined) => Err(declined),
+        };
+        let imported = imported
+            .and_then(|()| self.node().outputs.iter().flatten().try_for_each(|output| self.check_output(*output)));
+        if imported.is_err() {
+            for output in self.model.nodes[node].outputs.iter().flatten() {
+                self.bound.remove(output);
+            }
+            self.function.values.truncate(values);
+            self.function.buffers.truncate(buffers);
+            self.function.ops.truncate(ops);
+        }
+        imported
+    }
+
+    /// Whether an output is there, of the type and extents that the model says.
+    fn check_output(&self, output: ValueIndex) -> Result<(), Declined> {
+        let value = &self.model.values[output];
+        let (found, dims) = match self.bound.get(&output) {
+            Some(Bound::Tensor(id)) => (self.data_type(*id), self.dims(*id)),
+            Some(Bound::Folded(folded)) => (folded.data_type, folded.dims.clone()),
+            None => return declined(format!("its output {} is not computed", value.name)),
+        };
+        if let Some(element) = value.element
+            && data_type(element)? != found
+        {
+            return declined(format!("its output {} is of type {element}, and {found} is computed", value.name));
+        }
+        let fits = |shape: &Vec<Extent>| {
+            shape.len() == dims.len()
+                && shape.iter().zip(&dims).all(|(extent, found)| match extent {
+                    Extent::Known(extent) => extent == found,
+                    Extent::Symbol(_) => true,
+                })
+        };
+        match &value.shape {
+            Some(shape) if !fits(shape) => {
+                declined(format!("its output {} has extents {dims:?}, {shape:?} are declared", value.name))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Extents and type that a bound value has.
+    pub(crate) fn bound_dims(&self, value: ValueIndex) -> Option<Vec<i64>> {
+        Some(match self.bound.get(&value)? {
+            Bound::Tensor(id) => self.function.value(*id).dims.clone(),
+            Bound::Folded(folded) => folded.dims.clone(),
+        })
+    }
+
+    /// The node in work.
+    fn node(&self) -> &'m Node {
+        &self.model.nodes[self.current]
+    }
+
+    fn qualified_name(&self) -> String {
+        let node = self.node();
+        if node.domain.is_empty() { node.op_type.clone() } else { format!("{}.{}", node.domain, node.op_type) }
+    }
+
+    /// Operator set version that the operator's definition dates from.
+    fn since(&self) -> i32 {
+        self.node().since_version
+    }
+
+    // Inputs and outputs.
+
+    /// Whether input `index` is there.
+    fn has_input(&self, index: usize) -> bool {
+        self.node().inputs.get(index).is_some_and(Option::is_some)
+    }
+
+    fn has_output(&self, index: usize) -> bool {
+        self.node().outputs.get(index).is_some_and(Option::is_some)
+    }
+
+    fn input_index(&self, index: usize) -> Result<ValueIndex, Declined> {
+        match self.node().inputs.get(index) {
+            Some(Some(value)) => Ok(*value),
+            _ => declined(format!("its input {index} is missing")),
+        }
+    }
+
+    fn bound(&self, index: usize) -> Result<&Bound, Declined> {
+        let value = self.input_index(index)?;
+        let name = &self.model.values[value].name;
+        self.bound.get(&value).ok_or_else(|| Declined(format!("the extents of its input {name} are not known")))
+    }
+
+    /// Input `index` as a tensor.
+    fn input(&mut self, index: usize) -> Result<ValueId, Declined> {
+        match self.bound(index)? {
+            Bound::Tensor(id) => Ok(*id),
+            Bound::Folded(folded) => {
+                let folded = folded.clone();
+                let source = Source::Constant(folded.bytes().into());
+                Ok(self.function.source(source, folded.data_type, &folded.dims))
+            }
+        }
+    }
+
+    /// Input `index` as a tensor of a floating-point type.
+    fn float_input(&mut self, index: usize) -> Result<ValueId, Declined> {
+        let id = self.input(index)?;
+        let data_type = self.data_type(id);
+        if is_float(data_type) {
+            return Ok(id);
+        }
+        declined(format!("its input {index} is of type {data_type}, expected float, half or bfloat16"))
+    }
+
+    /// Content of input `index`, if it is known when the program is built.
+    fn folded(&self, index: usize) -> Result<Option<Folded>, Declined> {
+        let value = self.input_index(index)?;
+        if let Some(Bound::Folded(folded)) = self.bound.get(&value) {
+            return Ok(Some(folded.clone()));
+        }
+        let value = &self.model.values[value];
+        let (Some(constant), Some(element)) = (&value.constant, value.element) else { return Ok(None) };
+        Ok(constant.bytes.as_ref().and_then(|bytes| Folded::of_bytes(element, &constant.dims, bytes)))
+    }
+
+    /// Integers of input `index`, known when the program is built.
+    fn ints(&self, index: usize) -> Result<Vec<i64>, Declined> {
+        let folded = self.folded(index)?.and_then(|folded| folded.ints());
+        folded.ok_or_else(|| self.not_constant(index))
+    }
+
+    /// Numbers of input `index`, known when the program is built.
+    fn floats(&self, index: usize) -> Result<Vec<f64>, Declined> {
+        let folded = self.folded(index)?.map(|folded| folded.floats());
+        folded.ok_or_else(|| self.not_constant(index))
+    }
+
+    fn not_constant(&self, index: usize) -> Declined {
+        let name = self.input_index(index).map_or("", |value| &self.model.values[value].name);
+        Declined(format!("its input {name} has to be known before the model runs"))
+    }
+
+    /// Binds output `index` to a value of the extents that it has.
+    fn output(&mut self, index: usize, id: ValueId) {
+        if let Some(Some(value)) = self.node().outputs.get(index) {
+            self.bound.insert(*value, Bound::Tensor(id));
+        }
+    }
+
+    fn output_folded(&mut self, index: usize, folded: Folded) {
+        if let Some(Some(value)) = self.node().outputs.get(index) {
+            self.bound.insert(*value, Bound::Folded(folded));
+        }
+    }
+
+    // Attributes.
+
+    fn attribute(&self, name: &str) -> Option<&'m Attribute> {
+        self.node().attributes.get(name)
+    }
+
+    fn int(&self, name: &str, default: i64) -> i64 {
+        match self.attribute(name) {
+            Some(Attribute::Int(value)) => *value,
+            _ => default,
+        }
+    }
+
+    fn ints_of(&self, name: &str) -> Option<Vec<i64>> {
+        match self.attribute(name) {
+            Some(Attribute::Ints(values)) => Some(values.clone()),
+            _ => None,
+        }
+    }
+
+    fn float(&self, name: &str, default: f32) -> f32 {
+        match self.attribute(name) {
+            Some(Attribute::Float(value)) => *value,
+            _ => default,
+        }
+    }
+
+    fn text(&self, name: &str) -> &'m str {
+        match self.attribute(name) {
+            Some(Attribute::String(value)) => value,
+            _ => "",
+        }
+    }
+
+    /// A dimension of a tensor of `rank` dimensions, counted from the end where negative.
+    fn axis(&self, axis: i64, rank: usize) -> Result<usize, Declined> {
+        let from_start = if axis < 0 { axis + rank as i64 } else { axis };
+        match usize::try_from(from_start) {
+            Ok(from_start) if from_start < rank => Ok(from_start),
+            _ => declined(format!("axis {axis} is outside of a tensor of {rank} dimensions")),
+        }
+    }
+
+    // Values.
+
+    fn dims(&self, id: ValueId) -> Vec<i64> {
+        self.function.value(id).dims.clone()
+    }
+
+    fn rank(&self, id: ValueId) -> usize {
+        self.function.value(id).dims.len()
+    }
+
+    fn data_type(&self, id: ValueId) -> DataType {
+        self.function.value(id).data_type
+    }
+
+    /// A scalar of the type that values of `like` are computed in.
+    fn scalar(&mut self, value: f32, rank: usize) -> ValueId {
+        self.function.scalar(TensorValue::Float32(value), DataType::Float, rank)
+    }
+
+    /// Adds an operation with one result of that type and those extents. A result without elements is not computed.
+    fn emit(
+        &mut self,
+        data_type: DataType,
+        dims: &[i64],
+        operation: impl FnOnce(ValueId) -> Operation,
+    ) -> Result<ValueId, Declined> {
+        if dims.len() > MAX_RANK {
+            return declined(format!("tensors have at most {MAX_RANK} dimensions, got {}", dims.len()));
+        }
+        if let Some(extent) = dims.iter().find(|extent| **extent > i64::from(i32::MAX)) {
+            return declined(format!("extents are at most {}, got {extent}", i32::MAX));
+        }
+        let id = self.function.result(data_type, dims);
+        if dims.contains(&0) {
+            return Ok(id);
+        }
+        let operation = operation(id);
+        let mut compute = compute_type(data_type);
+        for operand in operation.inputs() {
+            let operand = self.function.value(ValueId::of(operand));
+            if operand.elements() == 0 {
+                return declined("an operand has no elements, and the result has some");
+            }
+            // Whole numbers and wide floats decide how is computed.
+            match compute_type(operand.data_type) {
+                DataType::Float => {}
+                wider => compute = if compute == DataType::Double { compute } else { wider },
+            }
+        }
+        if !matches!(operation, Operation::Pointwise(_)) {
+            compute = DataType::Float;
+        }
+        self.function.push(Op { operation, compute, node: self.current });
+        Ok(id)
+    }
+
+    /// A function of each element.
+    fn unary(&mut self, pointwise: Pointwise, x: ValueId) -> Result<ValueId, Declined> {
+        let (data_type, dims) = (self.data_type(x), self.dims(x));
+        self.emit(data_type, &dims, |y| Operation::Pointwise(Pointwise { in_0: x.uid(), out_0: y.uid(), ..pointwise }))
+    }
+
+    /// A function of each element, without parameters.
+    fn apply(&mut self, mode: PointwiseMode, x: ValueId) -> Result<ValueId, Declined> {
+        self.unary(Pointwise::unary(mode, x.uid(), x.uid()), x)
+    }
+
+    /// A function of two elements, broadcast as ONNX does; the result has the type of `a`.
+    fn binary(&mut self, mode: PointwiseMode, a: ValueId, b: ValueId) -> Result<ValueId, Declined> {
+        let data_type = self.common_type(a, b)?;
+        self.binary_to(mode, a, b, data_type)
+    }
+
+    /// The type of two operands, scalars fixed in the graph not counted.
+    fn common_type(&self, a: ValueId, b: ValueId) -> Result<DataType, Declined> {
+        match (self.function.value(a).scalar, self.function.value(b).scalar) {
+            (Some(_), Some(_)) => declined("all its operands are constants"),
+            (Some(_), None) => Ok(self.data_type(b)),
+            (None, Some(_)) => Ok(self.data_type(a)),
+            (None, None) if self.data_type(a) == self.data_type(b) => Ok(self.data_type(a)),
+            (None, None) => {
+                declined(format!("its operands are of types {} and {}", self.data_type(a), self.data_type(b)))
+            }
+        }
+    }
+
+    /// A function of two elements, broadcast as ONNX does, to that type.
+    fn binary_to(&mut self, mode: PointwiseMode, a: ValueId, b: ValueId, to: DataType) -> Result<ValueId, Declined> {
+        let dims = broadcast(&self.dims(a), &self.dims(b))?;
+        let (a, b) = (self.ranked(a, dims.len()), self.ranked(b, dims.len()));
+        self.emit(to, &dims, |y| Operation::Pointwise(Pointwise::binary(mode, a.uid(), b.uid(), y.uid())))
+    }
+
+    /// A function of each element and a number.
+    fn with_number(&mut self, mode: PointwiseMode, x: ValueId, number: f32) -> Result<ValueId, Declined> {
+        let rank = self.rank(x);
+        let number = self.scalar(number, rank);
+        let data_type = self.data_type(x);
+        self.binary_to(mode, x, number, data_type)
+    }
+
+    /// The value with dimensions of extent 1 in front, so that there are `rank`.
+    fn ranked(&mut self, id: ValueId, rank: usize) -> ValueId {
+        let dims = self.dims(id);
+        let mut ranked = vec![1; rank - dims.len()];
+        ranked.extend(dims);
+        self.reshape(id, &ranked)
+    }
+
+    fn reshape(&mut self, id: ValueId, dims: &[i64]) -> ValueId {
+        self.function.reshape(id, dims, self.current)
+    }
+
+    /// The value where no two indices name the same element, as engines want operands that they read more than once.
+    fn apart(&mut self, id: ValueId) -> ValueId {
+        if self.function.value(id).overlaps() { self.function.copy(id, self.current) } else { id }
+    }
+
+    /// Input `index` as a scalar fixed in the graph, if its content is one known number; as a tensor otherwise.
+    fn operand(&mut self, index: usize) -> Result<ValueId, Declined> {
+        if let Some(folded) = self.folded(index)?
+            && is_float(folded.data_type)
+            && let [number] = folded.floats()[..]
+        {
+            return Ok(self.scalar(number as f32, folded.dims.len()));
+        }
+        self.input(index)
+    }
+
+    /// Ends the import: hands out `outputs` in their order.
+    ///
+    /// # Errors
+    /// If a value is not bound.
+    pub(crate) fn finish(mut self, outputs: &[ValueIndex]) -> Result<Function, Declined> {
+        for output in outputs {
+            let id = match self.bound.get(output) {
+                Some(Bound::Tensor(id)) => *id,
+                Some(Bound::Folded(folded)) => {
+                    let source = Source::Constant(folded.bytes().into());
+                    let folded = folded.clone();
+                    self.function.source(source, folded.data_type, &folded.dims)
+                }
+                None => return declined(format!("the output {} is not computed", self.model.values[*output].name)),
+            };
+            self.function.output(id, self.current);
+        }
+        Ok(self.function)
+    }
+}
+
+/// The extents that two broadcast to.
+fn broadcast(a: &[i64], b: &[i64]) -> Result<Vec<i64>, Declined> {
+    let rank = a.len().max(b.len());
+    let extent = |dims: &[i64], axis: usize| (axis + dims.len()).checked_sub(rank).map_or(1, |own| dims[own]);
+    (0..rank)
+        .map(|axis| match (extent(a, axis), extent(b, axis)) {
+            (one, other) if one == other => Ok(one),
+            (1, other) => Ok(other),
+            (one, 1) => Ok(one),
+            (one, other) => declined(format!("extents {one} and {other} of dimension {axis} do not broadcast")),
+        })
+        .collect()
+}
+
+/// Extents of the model's free symbols in a run, or assumed ones.
+pub(crate) struct Assumption {
+    known: HashMap<String, i64>,
+    /// What stands for a symbol in the first dimension, and in others.
+    defaults: [i64; 2],
+}
+
+impl Assumption {
+    /// Extents that stand for symbols of the first dimension and of others.
+    pub(crate) fn new(defaults: [i64; 2]) -> Assumption {
+        Assumption { known: HashMap::new(), defaults }
+    }
+
+    /// The extents of a value, assumed where they are free; `None` if not even the rank is known.
+    pub(crate) fn dims(&mut self, value: &crate::model::Value) -> Option<Vec<i64>> {
+        if let Some(constant) = &value.constant {
+            return Some(constant.dims.clone());
+        }
+        let shape = value.shape.as_ref()?;
+        Some(
+            shape
+                .iter()
+                .enumerate()
+                .map(|(axis, extent)| match extent {
+                    Extent::Known(extent) => *extent,
+                    Extent::Symbol(name) => {
+                        *self.known.entry(name.clone()).or_insert(self.defaults[usize::from(axis > 0)])
+                    }
+                })
+                .collect(),
+        )
+    }
+}
+
+/// The values that leave a set of nodes: outputs of the graph, and what nodes outside read.
+pub(crate) fn escaping(model: &Model, nodes: &HashSet<usize>) -> Vec<ValueIndex> {
+    let mut read_outside = HashSet::new();
+    for (index, node) in model.nodes.iter().enumerate() {
+        if !nodes.contains(&index) {
+            read_outside.extend(node.inputs.iter().flatten().copied());
+        }
+    }
+    let mut members: Vec<usize> = nodes.iter().copied().collect();
+    members.sort_unstable();
+    let outputs = members.iter().flat_map(|node| model.nodes[*node].outputs.iter().flatten().copied());
+    outputs.filter(|value| model.values[*value].is_output || read_outside.contains(value)).collect()
+}
+
+/// The values that a set of nodes reads and none of it writes, each once, in order of first use.
+pub(crate) fn entering(model: &Model, nodes: &HashSet<usize>) -> Vec<ValueIndex> {
+    let written: HashSet<ValueIndex> =
+        nodes.iter().flat_map(|node| model.nodes[*node].outputs.iter().flatten().copied()).collect();
+    let mut members: Vec<usize> = nodes.iter().copied().collect();
+    members.sort_unstable();
+    let mut seen = HashSet::new();
+    let reads = members.iter().flat_map(|node| model.nodes[*node].inputs.iter().flatten().copied());
+    reads.filter(|value| !written.contains(value) && seen.insert(*value)).collect()
+}
+
+/// Shared bytes, for constants.
+pub(crate) type Bytes = Arc<[u8]>;

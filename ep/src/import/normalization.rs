@@ -1,0 +1,243 @@
+//! Normalizations.
+
+use hipdnn_schemas::{
+    BatchnormInferenceVarianceExt, DataType, Layernorm, NormFwdPhase, Operation, PointwiseMode, ReductionMode, RmsNorm,
+    TensorValue,
+};
+
+use super::arithmetic::power;
+use super::{Declined, Importer, Operator, computes, declined};
+use crate::ir::{Source, ValueId};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    computes("BatchNormalization", batch_normalization),
+    computes("GroupNormalization", group_normalization),
+    computes("InstanceNormalization", instance_normalization),
+    computes("LRN", local_response_normalization),
+    computes("LayerNormalization", layer_normalization),
+    computes("RMSNormalization", rms_normalization),
+    computes("SimplifiedLayerNormalization", rms_normalization),
+];
+
+fn epsilon(n: &mut Importer<'_>) -> ValueId {
+    let epsilon = n.float("epsilon", 1e-5);
+    n.function.scalar(TensorValue::Float32(epsilon), DataType::Float, 1)
+}
+
+/// Inference: statistics are inputs.
+fn batch_normalization(n: &mut Importer<'_>) -> Result<(), Declined> {
+    if n.int("training_mode", 0) != 0 || (1..5).any(|output| n.has_output(output)) {
+        return declined("batch normalization for training is not imported");
+    }
+    if n.since() < 7 && n.int("is_test", 0) == 0 {
+        return declined("batch normalization for training is not imported");
+    }
+    if n.int("spatial", 1) == 0 {
+        return declined("statistics of single elements, as before operator set 9, are not imported");
+    }
+    let x = n.float_input(0)?;
+    let dims = n.dims(x);
+    if dims.len() < 2 {
+        return declined(format!("expected at least 2 dimensions, got {}", dims.len()));
+    }
+    let mut shape = vec![1; dims.len()];
+    shape[1] = dims[1];
+    let mut parameters = [x; 4];
+    for (index, parameter) in parameters.iter_mut().enumerate() {
+        let id = n.float_input(index + 1)?;
+        if n.function.value(id).elements() != dims[1] {
+            return declined(format!("expected {} elements of input {}, got {:?}", dims[1], index + 1, n.dims(id)));
+        }
+        *parameter = n.reshape(id, &shape);
+    }
+    let [scale, bias, mean, variance] = parameters.map(ValueId::uid);
+    let epsilon = epsilon(n).uid();
+    let (data_type, x) = (n.data_type(x), x.uid());
+    let y = n.emit(data_type, &dims, |y| {
+        let y = y.uid();
+        Operation::BatchnormInferenceVarianceExt(BatchnormInferenceVarianceExt {
+            x,
+            mean,
+            variance,
+            scale,
+            bias,
+            y,
+            epsilon,
+        })
+    })?;
+    n.output(0, y);
+    Ok(())
+}
+
+fn layer_normalization(n: &mut Importer<'_>) -> Result<(), Declined> {
+    if n.has_output(1) || n.has_output(2) {
+        return declined("the statistics of a layer normalization are not imported");
+    }
+    let (x, scale) = (n.float_input(0)?, n.float_input(1)?);
+    let dims = n.dims(x);
+    let axis = n.axis(n.int("axis", -1), dims.len())?;
+    let inner = &dims[axis..];
+    let normalized_dim_count = inner.len() as i64;
+    // As many dimensions as the input, whose extents are 1 where each row has the same parameters.
+    let mut shape = vec![1; axis];
+    shape.extend(inner);
+    let scale = per_element(n, scale, &shape)?;
+    let bias = if n.has_input(2) {
+        let bias = n.float_input(2)?;
+        per_element(n, bias, &shape)?
+    } else {
+        let zeros = vec![0u8; 4 * inner.iter().product::<i64>() as usize];
+        n.function.source(Source::Constant(zeros.into()), DataType::Float, &shape)
+    };
+    let epsilon = epsilon(n).uid();
+    let (data_type, x, scale, bias) = (n.data_type(x), x.uid(), scale.uid(), bias.uid());
+    let y = n.emit(data_type, &dims, |y| {
+        Operation::Layernorm(Layernorm {
+            x,
+            scale,
+            bias,
+            epsilon,
+            y: y.uid(),
+            normalized_dim_count,
+            mean: None,
+            inv_variance: None,
+            forward_phase: NormFwdPhase::Inference,
+        })
+    })?;
+    n.output(0, y);
+    Ok(())
+}
+
+/// A parameter of a normalization, one for each element of a row.
+fn per_element(n: &mut Importer<'_>, id: ValueId, shape: &[i64]) -> Result<ValueId, Declined> {
+    let dims = n.dims(id);
+    if n.function.value(id).elements() != shape.iter().product::<i64>() {
+        return declined(format!("parameters of extents {dims:?} are not one for each of {shape:?}"));
+    }
+    Ok(n.reshape(id, shape))
+}
+
+fn rms_normalization(n: &mut Importer<'_>) -> Result<(), Declined> {
+    if n.has_output(1) {
+        return declined("the statistics of a normalization are not imported");
+    }
+    let (x, scale) = (n.float_input(0)?, n.float_input(1)?);
+    let dims = n.dims(x);
+    let axis = n.axis(n.int("axis", -1), dims.len())?;
+    let mut shape = vec![1; axis];
+    shape.extend(&dims[axis..]);
+    let scale = per_element(n, scale, &shape)?;
+    let epsilon = epsilon(n).uid();
+    let (data_type, x, scale) = (n.data_type(x), x.uid(), scale.uid());
+    let y = n.emit(data_type, &dims, |y| {
+        Operation::RmsNorm(RmsNorm {
+            x,
+            scale,
+            epsilon,
+            y: y.uid(),
+            bias: None,
+            inv_rms: None,
+            forward_phase: NormFwdPhase::Inference,
+        })
+    })?;
+    n.output(0, y);
+    Ok(())
+}
+
+impl Importer<'_> {
+    /// `(x - mean) / sqrt(variance + epsilon)` over `axes`.
+    fn standardized(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId, Declined> {
+        let epsilon = self.float("epsilon", 1e-5);
+        let mean = self.reduce(ReductionMode::Average, x, axes)?;
+        let centered = self.binary(PointwiseMode::Sub, x, mean)?;
+        let square = self.binary(PointwiseMode::Mul, centered, centered)?;
+        let variance = self.reduce(ReductionMode::Average, square, axes)?;
+        let shifted = self.with_number(PointwiseMode::Add, variance, epsilon)?;
+        let inverse = self.apply(PointwiseMode::Rsqrt, shifted)?;
+        self.binary(PointwiseMode::Mul, centered, inverse)
+    }
+
+    /// Multiplies by a scale and adds a bias, inputs 1 and 2, both of these extents.
+    fn scaled_and_shifted(&mut self, x: ValueId, shape: &[i64]) -> Result<ValueId, Declined> {
+        let (scale, bias) = (self.float_input(1)?, self.float_input(2)?);
+        let (scale, bias) = (per_element(self, scale, shape)?, per_element(self, bias, shape)?);
+        let y = self.binary(PointwiseMode::Mul, x, scale)?;
+        self.binary(PointwiseMode::Add, y, bias)
+    }
+}
+
+fn instance_normalization(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let x = n.float_input(0)?;
+    let dims = n.dims(x);
+    if dims.len() < 3 {
+        return declined(format!("expected at least 3 dimensions, got {}", dims.len()));
+    }
+    let y = n.standardized(x, &(2..dims.len()).collect::<Vec<_>>())?;
+    let mut shape = vec![1; dims.len()];
+    shape[1] = dims[1];
+    let y = n.scaled_and_shifted(y, &shape)?;
+    n.output(0, y);
+    Ok(())
+}
+
+/// Groups of channels are a dimension of their own; parameters are one a group at first, one a channel later.
+fn group_normalization(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let x = n.float_input(0)?;
+    let dims = n.dims(x);
+    let groups = n.int("num_groups", 0);
+    if dims.len() < 3 || groups < 1 || dims[1] % groups != 0 {
+        return declined(format!("{dims:?} cannot be split into {groups} groups of channels"));
+    }
+    let mut apart = vec![dims[0], groups, dims[1] / groups];
+    apart.extend(&dims[2..]);
+    let mut shape = vec![1; apart.len()];
+    shape[1] = groups;
+    if n.since() >= 21 {
+        shape[2] = dims[1] / groups;
+    }
+    let x = n.reshape(x, &apart);
+    let y = n.standardized(x, &(2..apart.len()).collect::<Vec<_>>())?;
+    let y = n.scaled_and_shifted(y, &shape)?;
+    let y = n.reshape(y, &dims);
+    n.output(0, y);
+    Ok(())
+}
+
+/// `x / (bias + alpha/size · sum(x²))^beta`, the sum over `size` neighboring channels: average pooling along them.
+fn local_response_normalization(n: &mut Importer<'_>) -> Result<(), Declined> {
+    use hipdnn_schemas::{PaddingMode, ResampleFwd, ResampleMode};
+    let x = n.float_input(0)?;
+    let dims = n.dims(x);
+    let size = n.int("size", 1);
+    if dims.len() < 3 || size < 1 || dims.contains(&0) {
+        return declined(format!("expected at least 3 dimensions and a size of at least 1, got {dims:?} and {size}"));
+    }
+    let (alpha, beta, bias) = (n.float("alpha", 1e-4), n.float("beta", 0.75), n.float("bias", 1.0));
+    // Channels and places of an image are the two dimensions of a picture with one channel.
+    let flat = [dims[0], 1, dims[1], dims[2..].iter().product()];
+    let data_type = n.data_type(x);
+    let pixels = n.reshape(x, &flat);
+    let square = n.binary(PointwiseMode::Mul, pixels, pixels)?;
+    let before = (size - 1) / 2;
+    let mean = n.emit(data_type, &flat, |y| {
+        Operation::ResampleFwd(ResampleFwd {
+            x: square.uid(),
+            y: y.uid(),
+            index: None,
+            pre_padding: vec![before, 0],
+            post_padding: vec![size - 1 - before, 0],
+            stride: vec![1, 1],
+            window: vec![size, 1],
+            resample_mode: ResampleMode::AvgPoolIncludePadding,
+            padding_mode: PaddingMode::Zero,
+            generate_index: None,
+        })
+    })?;
+    let scaled = n.with_number(PointwiseMode::Mul, mean, alpha)?;
+    let shifted = n.with_number(PointwiseMode::Add, scaled, bias)?;
+    let divisor = power(n, shifted, f64::from(beta))?;
+    let y = n.binary(PointwiseMode::Div, pixels, divisor)?;
+    let y = n.reshape(y, &dims);
+    n.output(0, y);
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Pooling.
+
+use hipdnn_schemas::{Operation, PaddingMode, PointwiseMode, ReductionMode, ResampleFwd, ResampleMode};
+
+use super::convolution::{AutoPad, Window};
+use super::{Declined, Importer, Operator, computes, declined};
+use crate::ir::ValueId;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    computes("AveragePool", average_pool),
+    computes("GlobalAveragePool", |n| global(n, ReductionMode::Average)),
+    computes("GlobalLpPool", global_lp_pool),
+    computes("GlobalMaxPool", |n| global(n, ReductionMode::Max)),
+    computes("LpPool", lp_pool),
+    computes("MaxPool", max_pool),
+];
+
+/// Reduces all spatial dimensions of [N, C, ...] to extent 1.
+fn global(n: &mut Importer<'_>, mode: ReductionMode) -> Result<(), Declined> {
+    let x = n.float_input(0)?;
+    let rank = n.rank(x);
+    if rank < 3 {
+        return declined(format!("expected at least 3 dimensions, got {rank}"));
+    }
+    let y = n.reduce(mode, x, &(2..rank).collect::<Vec<_>>())?;
+    n.output(0, y);
+    Ok(())
+}
+
+fn global_lp_pool(n: &mut Importer<'_>) -> Result<(), Declined> {
+    match n.int("p", 2) {
+        1 => global(n, ReductionMode::Norm1),
+        2 => global(n, ReductionMode::Norm2),
+        p => declined(format!("expected p 1 or 2, got {p}")),
+    }
+}
+
+/// The windows of a pooling node.
+fn windows(n: &Importer<'_>, x: ValueId) -> Result<Window, Declined> {
+    let rank = n.rank(x);
+    if !(3..=5).contains(&rank) {
+        return declined(format!("expected 3 to 5 dimensions, got {rank}"));
+    }
+    let Some(kernel) = n.ints_of("kernel_shape").filter(|kernel| kernel.len() == rank - 2) else {
+        return declined(format!("expected kernel_shape of {} values", rank - 2));
+    };
+    if let Some(extent) = kernel.iter().find(|extent| !(1..=i64::from(i32::MAX)).contains(*extent)) {
+        return declined(format!("expected a kernel_shape of 1 to {}, got {extent}", i32::MAX));
+    }
+    let window = Window::read(n, &kernel)?;
+    if window.dilations.iter().zip(&kernel).any(|(dilation, extent)| *dilation != 1 && *extent != 1) {
+        return declined("hipDNN's pooling has no dilation");
+    }
+    Ok(window)
+}
+
+/// Pools windows of [N, C, ...]. With `ceil` the last window may hang over the end, if it begins before the end of the image.
+fn pool(
+    n: &mut Importer<'_>,
+    x: ValueId,
+    window: &Window,
+    mode: ResampleMode,
+    ceil: bool,
+) -> Result<ValueId, Declined> {
+    let dims = n.dims(x);
+    let padding: Vec<_> = (0..window.kernel.len()).map(|axis| window.padding(axis, dims[axis + 2])).collect();
+    let (x, pre_padding, post_padding) = n.cropped(x, &padding)?;
+    let x = n.apart(x);
+    let dims = n.dims(x);
+    let mut y = dims[..2].to_vec();
+    for axis in 0..window.kernel.len() {
+        let (input, stride, kernel) = (dims[axis + 2], window.strides[axis], window.kernel[axis]);
+        let room = input + pre_padding[axis] + post_padding[axis] - kernel;
+        if room < 0 {
+            return declined(format!(
+                "the window of {kernel} along dimension {} is larger than the padded image",
+                axis + 2
+            ));
+        }
+        let mut extent = room / stride + 1;
+        if ceil && room % stride != 0 && extent * stride < input + pre_padding[axis] {
+            extent += 1;
+        }
+        y.push(extent);
+    }
+    let node = ResampleFwd {
+        x: x.uid(),
+        y: x.uid(),
+        index: None,
+        pre_padding,
+        post_padding,
+        stride: window.strides.clone(),
+        window: window.kernel.clone(),
+        resample_mode: mode,
+        padding_mode: if mode == ResampleMode::MaxPool { PaddingMode::NegInf } else { PaddingMode::Zero },
+        generate_index: None,
+    };
+    let data_type = n.data_type(x);
+    n.emit(data_type, &y, |y| Operation::ResampleFwd(ResampleFwd { y: y.uid(), ..node }))
+}
+
+fn max_pool(n: &mut Importer<'_>) -> Result<(), Declined> {
+    if n.has_output(1) {
+        return declined("the indices of maximum pooling count otherwise in hipDNN");
+    }
+    let x = n.float_input(0)?;
+    let window = windows(n, x)?;
+    let ceil = n.int("ceil_mode", 0) != 0;
+    let y = pool(n, x, &window, ResampleMode::MaxPool, ceil)?;
+    n.output(0, y);
+    Ok(())
+}
+
+fn average_pool(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let x = n.float_input(0)?;
+    let window = windows(n, x)?;
+    let ceil = n.int("ceil_mode", 0) != 0;
+    let includes = n.int("count_include_pad", 0) != 0;
+    let mode = if includes { ResampleMode::AvgPoolIncludePadding } else { ResampleMode::AvgPoolExcludePadding };
+    let y = pool(n, x, &window, mode, ceil)?;
+    n.output(0, y);
+    Ok(())
+}
+
+/// Norms of windows: of `p` 1 the mean of magnitudes, of `p` 2 the root of the mean of squares, each times the window's size.
+fn lp_pool(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let x = n.float_input(0)?;
+    let window = windows(n, x)?;
+    if n.int("ceil_mode", 0) != 0 || window.auto_pad != AutoPad::NotSet {
+        return declined("norms of windows that hang over the end are not imported");
+    }
+    let p = n.int("p", 2);
+    let magnitudes = match p {
+        1 => n.apply(PointwiseMode::Abs, x)?,
+        2 => n.binary(PointwiseMode::Mul, x, x)?,
+        p => return declined(format!("expected p 1 or 2, got {p}")),
+    };
+    let mean = pool(n, magnitudes, &window, ResampleMode::AvgPoolIncludePadding, false)?;
+    let mut y = n.with_number(PointwiseMode::Mul, mean, window.kernel.iter().product::<i64>() as f32)?;
+    if p == 2 {
+        y = n.apply(PointwiseMode::Sqrt, y)?;
+    }
+    n.output(0, y);
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! Reductions, and softmax, which is made of them.
+
+use hipdnn_schemas::{Operation, PointwiseMode, Reduction, ReductionMode};
+
+use super::{Declined, Importer, Operator, computes, declined};
+use crate::ir::ValueId;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    computes("LogSoftmax", |n| softmax(n, true)),
+    computes("ReduceL1", |n| plain(n, ReductionMode::Norm1)),
+    computes("ReduceL2", |n| plain(n, ReductionMode::Norm2)),
+    computes("ReduceLogSum", |n| {
+        reduction(n, |n, x, axes| {
+            let sum = n.reduce(ReductionMode::Add, x, axes)?;
+            n.apply(PointwiseMode::Log, sum)
+        })
+    }),
+    computes("ReduceLogSumExp", |n| reduction(n, log_sum_exp)),
+    computes("ReduceMax", |n| plain(n, ReductionMode::Max)),
+    computes("ReduceMean", |n| plain(n, ReductionMode::Average)),
+    computes("ReduceMin", |n| plain(n, ReductionMode::Min)),
+    computes("ReduceProd", |n| plain(n, ReductionMode::Mul)),
+    computes("ReduceSum", |n| plain(n, ReductionMode::Add)),
+    computes("ReduceSumSquare", |n| {
+        reduction(n, |n, x, axes| {
+            let square = n.binary(PointwiseMode::Mul, x, x)?;
+            n.reduce(ReductionMode::Add, square, axes)
+        })
+    }),
+    computes("Softmax", |n| softmax(n, false)),
+];
+
+impl Importer<'_> {
+    /// Combines the elements along `axes`, whose extents become 1.
+    pub(super) fn reduce(&mut self, mode: ReductionMode, x: ValueId, axes: &[usize]) -> Result<ValueId, Declined> {
+        let mut dims = self.dims(x);
+        for axis in axes {
+            dims[*axis] = 1;
+        }
+        let data_type = self.data_type(x);
+        self.emit(data_type, &dims, |y| {
+            Operation::Reduction(Reduction { mode, input: x.uid(), output: y.uid(), is_deterministic: false })
+        })
+    }
+}
+
+fn plain(n: &mut Importer<'_>, mode: ReductionMode) -> Result<(), Declined> {
+    reduction(n, |n, x, axes| n.reduce(mode, x, axes))
+}
+
+/// A reduction by `function` along the node's axes: an attribute at first, an input later; all where none is named.
+fn reduction(
+    n: &mut Importer<'_>,
+    function: impl Fn(&mut Importer<'_>, ValueId, &[usize]) -> Result<ValueId, Declined>,
+) -> Result<(), Declined> {
+    let x = n.float_input(0)?;
+    let dims = n.dims(x);
+    let named = n.axes(1)?.unwrap_or_default();
+    let mut axes = named.iter().map(|axis| n.axis(*axis, dims.len())).collect::<Result<Vec<_>, _>>()?;
+    axes.sort_unstable();
+    axes.dedup();
+    if named.is_empty() {
+        axes = if n.int("noop_with_empty_axes", 0) != 0 { Vec::new() } else { (0..dims.len()).collect() };
+    }
+    if dims.is_empty() {
+        return declined("a scalar is not reduced");
+    }
+    let y = function(n, x, &axes)?;
+    let result: Vec<i64> = if n.int("keepdims", 1) != 0 {
+        n.dims(y)
+    } else {
+        dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, extent)| *extent).collect()
+    };
+    let y = n.reshape(y, &result);
+    n.output(0, y);
+    Ok(())
+}
+
+/// `max + log(sum(exp(x - max)))`
+fn log_sum_exp(n: &mut Importer<'_>, x: ValueId, axes: &[usize]) -> Result<ValueId, Declined> {
+    let max = n.reduce(ReductionMode::Max, x, axes)?;
+    let shifted = n.binary(PointwiseMode::Sub, x, max)?;
+    let exp = n.apply(PointwiseMode::Exp, shifted)?;
+    let sum = n.reduce(ReductionMode::Add, exp, axes)?;
+    let log = n.apply(PointwiseMode::Log, sum)?;
+    n.binary(PointwiseMode::Add, log, max)
+}
+
+fn softmax(n: &mut Importer<'_>, log: bool) -> Result<(), Declined> {
+    let x = n.float_input(0)?;
+    let dims = n.dims(x);
+    if dims.is_empty() {
+        return declined("softmax of a scalar is not imported");
+    }
+    let (x, axis) = if n.since() < 13 {
+        // Everything from the axis on is one dimension.
+        let axis = n.axis(n.int("axis", 1), dims.len().max(2))?.min(dims.len());
+        let (outer, inner) = dims.split_at(axis);
+        (n.reshape(x, &[outer.iter().product(), inner.iter().product()]), 1)
+    } else {
+        (x, n.axis(n.int("axis", -1), dims.len())?)
+    };
+    let y = n.softmax(x, axis, log)?;
+    let y = n.reshape(y, &dims);
+    n.output(0, y);
+    Ok(())
+}
+
+impl Importer<'_> {
+    /// `exp(x - max) / sum(exp(x - max))` along `axis`, or its logarithm.
+    pub(super) fn softmax(&mut self, x: ValueId, axis: usize, log: bool) -> Result<ValueId, Declined> {
+        let max = self.reduce(ReductionMode::Max, x, &[axis])?;
+        let shifted = self.binary(PointwiseMode::Sub, x, max)?;
+        let exp = self.apply(PointwiseMode::Exp, shifted)?;
+        let sum = self.reduce(ReductionMode::Add, exp, &[axis])?;
+        if log {
+            let log = self.apply(PointwiseMode::Log, sum)?;
+            self.binary(PointwiseMode::Sub, shifted, log)
+        } else {
+            self.binary(PointwiseMode::Div, exp, sum)
+        }
+    }
+}

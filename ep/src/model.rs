@@ -1,0 +1,125 @@
+//! The ONNX model as the compiler sees it: nodes, values, attributes and small constants, copied out of the runtime.
+//!
+//! A [`Model`] borrows nothing, so that programs for new shapes can be built from it at any run.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hipdnn_sdk_bindings::ort::ElementType;
+
+/// Index of a value in [`Model::values`].
+pub(crate) type ValueIndex = usize;
+
+/// A graph, or a partition of one, in topological order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    /// Name of the graph.
+    pub name: String,
+    /// Every value that a node reads or writes.
+    pub values: Vec<Value>,
+    /// Nodes in topological order.
+    pub nodes: Vec<Node>,
+    /// Run-time inputs, constant initializers among them, in the runtime's order.
+    pub inputs: Vec<ValueIndex>,
+    /// Values that leave the graph, in the runtime's order.
+    pub outputs: Vec<ValueIndex>,
+}
+
+/// A named value.
+#[derive(Clone, Debug)]
+pub(crate) struct Value {
+    /// Name, unique in the graph.
+    pub name: String,
+    /// Element type; `None` if the value is no tensor.
+    pub element: Option<ElementType>,
+    /// Extents; `None` if not even the rank is known.
+    pub shape: Option<Vec<Extent>>,
+    /// The content, if it is an initializer that no run replaces.
+    pub constant: Option<Constant>,
+    /// Whether the graph hands the value out, or a node outside of the model reads it.
+    pub is_output: bool,
+}
+
+/// An extent of a value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Extent {
+    /// The same in every run.
+    Known(i64),
+    /// Free; equal symbols are equal extents within a run.
+    Symbol(String),
+}
+
+/// A constant initializer.
+#[derive(Clone, Debug)]
+pub(crate) struct Constant {
+    /// Extents.
+    pub dims: Vec<i64>,
+    /// Content in the host's byte order, of constants of at most [`SMALL_CONSTANT`] bytes.
+    pub bytes: Option<Arc<[u8]>>,
+    /// Token of the content, for the promise that it never changes; of floating-point constants.
+    pub token: Option<Arc<str>>,
+}
+
+/// Most bytes of a constant whose content the compiler looks at: bounds, axes, shapes, scales.
+pub(crate) const SMALL_CONSTANT: usize = 16 * 1024;
+
+/// An ONNX node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Node {
+    /// Number in the runtime's graph.
+    pub id: usize,
+    /// Name, or that of the first output.
+    pub label: String,
+    /// Domain; empty for ONNX's own.
+    pub domain: String,
+    /// Operator.
+    pub op_type: String,
+    /// Operator set version that the operator's definition dates from.
+    pub since_version: i32,
+    /// Inputs; `None` for one that is left out.
+    pub inputs: Vec<Option<ValueIndex>>,
+    /// Outputs; `None` for one that is left out.
+    pub outputs: Vec<Option<ValueIndex>>,
+    /// Attributes that are set.
+    pub attributes: HashMap<String, Attribute>,
+    /// Provider that has the node already; empty if none has.
+    pub owner: String,
+    /// Whether the node has bodies, which read values without naming them.
+    pub has_body: bool,
+}
+
+/// An attribute of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Attribute {
+    /// An integer.
+    Int(i64),
+    /// Integers.
+    Ints(Vec<i64>),
+    /// A number.
+    Float(f32),
+    /// Numbers.
+    Floats(Vec<f32>),
+    /// A text.
+    String(String),
+    /// A body.
+    Graph,
+    /// An attribute of a kind that no operator here reads.
+    Other,
+}
+
+impl Value {
+    /// The extents, if every one is known.
+    pub(crate) fn known_dims(&self) -> Option<Vec<i64>> {
+        if let Some(constant) = &self.constant {
+            return Some(constant.dims.clone());
+        }
+        self.shape
+            .as_ref()?
+            .iter()
+            .map(|extent| match extent {
+                Extent::Known(extent) => Some(*extent),
+                Extent::Symbol(_) => None,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,214 @@
+//! Outlining: the operations of a function as regions, each of which becomes one hipDNN graph.
+//!
+//! hipDNN's graphs have no views, so that a view of a result ends a region: whoever reads it belongs to a later level.
+//! Operations of one level that hang together are a region. Regions are convex and listed in an order of execution.
+
+use std::collections::HashMap;
+
+use hipdnn_schemas::{DataType, GraphDef, GraphFeatures, Node, TensorDef, TensorUid};
+
+use crate::ir::{Def, Function, Value, ValueId, element_bytes};
+
+/// Operations that are one hipDNN graph: indices in [`Function::ops`], ascending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub ops: Vec<usize>,
+}
+
+impl Region {
+    /// Two halves, in order of execution; `None` of a single operation.
+    pub(crate) fn split(&self) -> Option<[Region; 2]> {
+        if self.ops.len() < 2 {
+            return None;
+        }
+        let (first, second) = self.ops.split_at(self.ops.len() / 2);
+        Some([Region { ops: first.to_vec() }, Region { ops: second.to_vec() }])
+    }
+}
+
+/// Who reads each value.
+pub(crate) struct Uses {
+    /// Operations that are needed for the outputs.
+    live: Vec<bool>,
+    /// Live operations that read a value as an operand.
+    readers: Vec<Vec<usize>>,
+    /// Whether a value's memory is looked at otherwise: by a view, as a part of another value, or as an output.
+    escapes: Vec<bool>,
+}
+
+impl Uses {
+    /// Walks from the outputs to what they need.
+    pub(crate) fn of(function: &Function) -> Uses {
+        let mut uses = Uses {
+            live: vec![false; function.ops.len()],
+            readers: vec![Vec::new(); function.values.len()],
+            escapes: vec![false; function.values.len()],
+        };
+        let mut seen = vec![false; function.values.len()];
+        let mut open: Vec<ValueId> = function.outputs.clone();
+        for output in &function.outputs {
+            uses.escapes[output.0 as usize] = true;
+        }
+        while let Some(id) = open.pop() {
+            if std::mem::replace(&mut seen[id.0 as usize], true) {
+                continue;
+            }
+            match &function.value(id).def {
+                Def::Source => {}
+                Def::View(base) => {
+                    uses.escapes[base.0 as usize] = true;
+                    open.push(*base);
+                }
+                Def::Assembled(parts) => {
+                    for part in parts {
+                        uses.escapes[part.0 as usize] = true;
+                        open.push(*part);
+                    }
+                }
+                Def::Op(op) => {
+                    if !std::mem::replace(&mut uses.live[*op], true) {
+                        for operand in function.ops[*op].operation.inputs() {
+                            let operand = ValueId::of(operand);
+                            uses.readers[operand.0 as usize].push(*op);
+                            open.push(operand);
+                        }
+                    }
+                }
+            }
+        }
+        for readers in &mut uses.readers {
+            readers.sort_unstable();
+            readers.dedup();
+        }
+        uses
+    }
+
+    /// Whether a value exists only within the region: no memory stands behind it.
+    fn is_virtual(&self, id: ValueId, function: &Function, members: &HashMap<usize, ()>) -> bool {
+        let Def::Op(op) = function.value(id).def else { return false };
+        members.contains_key(&op)
+            && !self.escapes[id.0 as usize]
+            && self.readers[id.0 as usize].iter().all(|reader| members.contains_key(reader))
+    }
+}
+
+/// Regions of a function's live operations, in an order of execution.
+pub(crate) fn outline(function: &Function, uses: &Uses) -> Vec<Region> {
+    let mut levels = vec![0usize; function.ops.len()];
+    for (index, op) in function.ops.iter().enumerate() {
+        let operands = op.operation.inputs();
+        levels[index] = operands.iter().map(|uid| available(function, &levels, ValueId::of(*uid))).max().unwrap_or(0);
+    }
+    // Operations of a level that are connected by a value: the smallest operation names the component.
+    let mut component: Vec<usize> = (0..function.ops.len()).collect();
+    for (index, op) in function.ops.iter().enumerate().filter(|(index, _)| uses.live[*index]) {
+        for uid in op.operation.inputs() {
+            if let Def::Op(producer) = function.value(ValueId::of(uid)).def
+                && levels[producer] == levels[index]
+            {
+                let (one, other) = (root(&mut component, producer), root(&mut component, index));
+                component[one.max(other)] = one.min(other);
+            }
+        }
+    }
+    let mut regions: HashMap<usize, Vec<usize>> = HashMap::new();
+    for index in (0..function.ops.len()).filter(|index| uses.live[*index]) {
+        let root = root(&mut component, index);
+        regions.entry(root).or_default().push(index);
+    }
+    let mut regions: Vec<Region> = regions.into_values().map(|ops| Region { ops }).collect();
+    regions.sort_by_key(|region| (levels[region.ops[0]], region.ops[0]));
+    regions
+}
+
+fn root(component: &mut [usize], mut op: usize) -> usize {
+    while component[op] != op {
+        component[op] = component[component[op]];
+        op = component[op];
+    }
+    op
+}
+
+/// The first level whose operations can read a value.
+fn available(function: &Function, levels: &[usize], id: ValueId) -> usize {
+    match &function.value(id).def {
+        Def::Op(op) => levels[*op],
+        _ => complete(function, levels, id),
+    }
+}
+
+/// The first level that finds a value in memory.
+fn complete(function: &Function, levels: &[usize], id: ValueId) -> usize {
+    match &function.value(id).def {
+        Def::Source => 0,
+        Def::Op(op) => levels[*op] + 1,
+        Def::View(base) => complete(function, levels, *base),
+        Def::Assembled(parts) => parts.iter().map(|part| complete(function, levels, *part)).max().unwrap_or(0),
+    }
+}
+
+/// A region as a hipDNN graph.
+pub(crate) struct Outlined {
+    pub graph: GraphDef,
+    /// Values that the graph reads from or writes to memory, each once, with their uids in the graph.
+    pub arguments: Vec<(i64, ValueId)>,
+}
+
+/// The hipDNN graph of a region. `labels` name the nodes, in messages and dumps.
+pub(crate) fn graph(function: &Function, uses: &Uses, region: &Region, labels: &dyn Fn(usize) -> String) -> Outlined {
+    let members: HashMap<usize, ()> = region.ops.iter().map(|op| (*op, ())).collect();
+    let mut graph = GraphDef {
+        name: function.name.clone(),
+        compute_data_type: DataType::Float,
+        intermediate_data_type: DataType::Float,
+        io_data_type: DataType::Float,
+        ..GraphDef::default()
+    };
+    let mut arguments = Vec::new();
+    // Uids count from 1 in order of appearance, so that regions of equal structure are equal graphs.
+    let mut uids: HashMap<ValueId, i64> = HashMap::new();
+    for op in &region.ops {
+        let op = &function.ops[*op];
+        for uid in op.operation.inputs().into_iter().chain(op.operation.outputs()) {
+            let id = ValueId::of(uid);
+            let next = uids.len() as i64 + 1;
+            if *uids.entry(id).or_insert(next) != next {
+                continue;
+            }
+            let value = function.value(id);
+            let tensor = if value.scalar.is_some() {
+                described(value, next)
+            } else if uses.is_virtual(id, function, &members) {
+                let wide = matches!(value.data_type, DataType::Half | DataType::BFloat16) && !value.rounds;
+                let data_type = if wide { DataType::Float } else { value.data_type };
+                TensorDef::new(next, data_type, &value.dims).intermediate()
+            } else {
+                arguments.push((next, id));
+                described(value, next)
+            };
+            graph.tensors.push(tensor);
+        }
+        graph.nodes.push(Node {
+            name: labels(op.node),
+            compute_data_type: op.compute,
+            operation: op.operation.renamed(&mut |uid| TensorUid(uids[&ValueId::of(uid)])),
+        });
+    }
+    let features = GraphFeatures::from(&graph);
+    graph.min_required_engine_api_version = Some(features.required_api_version());
+    Outlined { graph, arguments }
+}
+
+fn described(value: &Value, uid: i64) -> TensorDef {
+    let mut strides = value.strides.clone();
+    // The stride of a single element is free: that of a packed tensor is what engines look for.
+    for axis in (0..strides.len()).rev().filter(|axis| value.dims[*axis] == 1) {
+        strides[axis] = strides.get(axis + 1).map_or(1, |next| next * value.dims[axis + 1].max(1)).max(1);
+    }
+    let mut tensor = TensorDef::new(uid, value.data_type, &value.dims).strided(&strides);
+    if let Some(scalar) = value.scalar {
+        tensor = tensor.with_value(scalar);
+    }
+    // Memory comes from users' buffers too, which are aligned for their elements and nothing more.
+    TensorDef { alignment: element_bytes(value.data_type) as i64, ..tensor }
+}

@@ -1,0 +1,101 @@
+//! Plans for regions: asks the backend, with the session's options as knobs and the promise about constants.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hipdnn_schemas::{GraphDef, KnobValue};
+
+use crate::backend::{Context, Plan, Wish};
+use crate::dump::Dump;
+use crate::options::Options;
+use crate::program::Question;
+
+/// The knob by which an engine is told which tensors never change.
+const CONSTANTS_KNOB: &str = "hipdnn_rs.constants";
+/// Threads of the host engine.
+const THREADS_KNOB: &str = "hipdnn_rs.host.threads";
+/// Whether the host engine may use Winograd's algorithm.
+const WINOGRAD_KNOB: &str = "hipdnn_rs.host.winograd";
+
+/// Asks one backend for the plans of one session.
+pub(crate) struct Planner {
+    context: Arc<Context>,
+    wish: Wish,
+    dump: Option<Arc<Dump>>,
+    /// Answers while a session is made, so that what `Compile` asks is what the claim was about, and regions of equal
+    /// structure share a plan.
+    answers: Mutex<HashMap<Key, Result<Arc<Plan>, String>>>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    graph: Vec<u8>,
+    constants: String,
+}
+
+impl Planner {
+    /// A planner with the session's options.
+    pub(crate) fn new(
+        context: Arc<Context>,
+        options: &Options,
+        host_memory_only: bool,
+        dump: Option<Arc<Dump>>,
+    ) -> Planner {
+        let mut knobs = Vec::new();
+        if let Some(threads) = options.threads {
+            knobs.push((THREADS_KNOB.to_string(), KnobValue::Int(threads)));
+        }
+        if let Some(winograd) = options.winograd {
+            knobs.push((WINOGRAD_KNOB.to_string(), KnobValue::Int(i64::from(winograd))));
+        }
+        let wish = Wish { engine: options.engine.clone(), knobs, host_memory_only };
+        Planner { context, wish, dump, answers: Mutex::default() }
+    }
+
+    /// The backend in use.
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// A plan for a region's graph. `token` names the content of a run-time input that never changes.
+    ///
+    /// # Errors
+    /// Why no engine takes the graph.
+    pub(crate) fn plan<'a>(
+        &self,
+        question: &Question<'_>,
+        token: impl Fn(usize) -> Option<&'a str>,
+    ) -> Result<Arc<Plan>, String> {
+        let promised =
+            question.whole_inputs.iter().filter_map(|(uid, input)| Some(format!("{uid}={}", token(*input)?)));
+        let constants = promised.collect::<Vec<_>>().join(",");
+        let key = Key { graph: question.graph.to_bytes(), constants };
+        if let Some(answer) = self.answers().get(&key) {
+            return answer.clone();
+        }
+        let mut wish = self.wish.clone();
+        if !key.constants.is_empty() {
+            wish.knobs.push((CONSTANTS_KNOB.to_string(), KnobValue::String(key.constants.clone())));
+        }
+        let answer = self.context.plan(&key.graph, &wish).map(Arc::new).map_err(|error| error.to_string());
+        self.answers().insert(key, answer.clone());
+        answer
+    }
+
+    /// Forgets the answers: programs hold the plans that they need.
+    pub(crate) fn settle(&self) {
+        self.answers().clear();
+    }
+
+    /// Writes a region's graph if that is asked for.
+    pub(crate) fn dump(&self, name: &str, graph: &GraphDef) -> Result<(), crate::error::Error> {
+        match &self.dump {
+            Some(dump) => dump.write(name, None, &graph.to_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    fn answers(&self) -> MutexGuard<'_, HashMap<Key, Result<Arc<Plan>, String>>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,221 @@
+//! Programs: a partition at concrete extents as a flat list of hipDNN plans over inputs, outputs, constants and one arena.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::backend::{Context, Plan};
+use crate::error::Error;
+use crate::import::Bytes;
+use crate::ir::{BufferId, Function, Source, ValueId, element_bytes};
+use crate::memory::{self, ALIGNMENT, Lifetime};
+use crate::outline::{self, Region, Uses};
+
+/// A program that is ready to run, several times at once.
+pub(crate) struct Program {
+    /// Extents of each output.
+    pub outputs: Vec<Vec<i64>>,
+    /// Plans in order of execution.
+    pub steps: Vec<Step>,
+    constants: Vec<Bytes>,
+    arena: usize,
+    workspace: usize,
+}
+
+/// A hipDNN plan and where its tensors are.
+pub(crate) struct Step {
+    plan: Arc<Plan>,
+    uids: Vec<i64>,
+    places: Vec<Place>,
+    /// The ONNX nodes that it computes, each once.
+    pub nodes: Vec<usize>,
+}
+
+impl Step {
+    /// The engine that runs the step.
+    pub(crate) fn engine(&self) -> &str {
+        self.plan.engine()
+    }
+}
+
+/// Memory of a tensor, as an offset in bytes into something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Input(usize, usize),
+    Output(usize, usize),
+    Constant(usize, usize),
+    Arena(usize),
+}
+
+/// A region that is asked about.
+pub(crate) struct Question<'a> {
+    /// The region's graph.
+    pub graph: &'a hipdnn_schemas::GraphDef,
+    /// (uid, run-time input) of tensors that are the whole of an input, in its own order.
+    pub whole_inputs: &'a [(i64, usize)],
+}
+
+/// Gives a plan for a region's graph, or says why there is none.
+pub(crate) type Ask<'a> = &'a mut dyn FnMut(Question<'_>) -> Result<Arc<Plan>, String>;
+
+/// Nodes that no engine takes, with the reasons.
+pub(crate) type Refused = Vec<(usize, String)>;
+
+impl Program {
+    /// Outlines a function, has each region planned, and plans memory. A region that is refused is split until it is taken.
+    ///
+    /// # Errors
+    /// The nodes whose single operations are refused.
+    pub(crate) fn build(
+        function: &Function,
+        labels: &dyn Fn(usize) -> String,
+        ask: Ask<'_>,
+    ) -> Result<Program, Refused> {
+        let uses = Uses::of(function);
+        let mut open: Vec<Region> = outline::outline(function, &uses);
+        open.reverse();
+        let mut taken: Vec<(Region, Arc<Plan>, Vec<(i64, ValueId)>)> = Vec::new();
+        let mut refused = Refused::new();
+        while let Some(region) = open.pop() {
+            let outlined = outline::graph(function, &uses, &region, labels);
+            let whole_inputs = whole_inputs(function, &outlined.arguments);
+            match ask(Question { graph: &outlined.graph, whole_inputs: &whole_inputs }) {
+                Ok(plan) => taken.push((region, plan, outlined.arguments)),
+                Err(reason) => match region.split() {
+                    Some([first, second]) => open.extend([second, first]),
+                    None => {
+                        let node = function.ops[region.ops[0]].node;
+                        if !refused.iter().any(|(other, _)| *other == node) {
+                            refused.push((node, reason));
+                        }
+                    }
+                },
+            }
+        }
+        if refused.is_empty() { Ok(Program::link(function, taken)) } else { Err(refused) }
+    }
+
+    /// Places every buffer and binds the plans' tensors to them.
+    fn link(function: &Function, regions: Vec<(Region, Arc<Plan>, Vec<(i64, ValueId)>)>) -> Program {
+        let mut lifetimes: Vec<Lifetime> = Vec::new();
+        let mut numbers: HashMap<BufferId, usize> = HashMap::new();
+        for (step, (_, _, arguments)) in regions.iter().enumerate() {
+            for (_, id) in arguments {
+                let buffer = function.value(*id).buffer.expect("arguments have memory");
+                if function.buffer(buffer).source != Source::Arena {
+                    continue;
+                }
+                let number = *numbers.entry(buffer).or_insert_with(|| {
+                    lifetimes.push(Lifetime { bytes: function.buffer(buffer).bytes(), first: step, last: step });
+                    lifetimes.len() - 1
+                });
+                lifetimes[number].last = step;
+            }
+        }
+        let layout = memory::plan(&lifetimes);
+        let mut constants: Vec<Bytes> = Vec::new();
+        let mut place = |id: ValueId| {
+            let value = function.value(id);
+            let buffer = value.buffer.expect("arguments have memory");
+            let offset =
+                usize::try_from(value.offset).expect("offsets are not negative") * element_bytes(value.data_type);
+            match &function.buffer(buffer).source {
+                Source::Input(number) => Place::Input(*number, offset),
+                Source::Output(number) => Place::Output(*number, offset),
+                Source::Arena => Place::Arena(layout.offsets[numbers[&buffer]] + offset),
+                Source::Constant(bytes) => {
+                    let known = constants.iter().position(|other| Arc::ptr_eq(other, bytes));
+                    let number = known.unwrap_or_else(|| {
+                        constants.push(bytes.clone());
+                        constants.len() - 1
+                    });
+                    Place::Constant(number, offset)
+                }
+            }
+        };
+        let mut steps = Vec::with_capacity(regions.len());
+        for (region, plan, arguments) in &regions {
+            let mut nodes: Vec<usize> = region.ops.iter().map(|op| function.ops[*op].node).collect();
+            nodes.dedup();
+            steps.push(Step {
+                plan: plan.clone(),
+                uids: arguments.iter().map(|(uid, _)| *uid).collect(),
+                places: arguments.iter().map(|(_, id)| place(*id)).collect(),
+                nodes,
+            });
+        }
+        let workspace = steps.iter().map(|step| step.plan.workspace()).max().unwrap_or(0);
+        let outputs = function.outputs.iter().map(|id| function.value(*id).dims.clone()).collect();
+        Program { outputs, steps, constants, arena: layout.bytes, workspace }
+    }
+
+    /// Bytes of intermediates that are alive between plans, at most at a time.
+    pub(crate) fn arena(&self) -> usize {
+        self.arena
+    }
+
+    /// Bytes that the plans work in, beside the arena.
+    pub(crate) fn workspace(&self) -> usize {
+        self.workspace
+    }
+
+    /// Runs the program on inputs and outputs at these addresses.
+    ///
+    /// # Safety
+    /// `inputs` and `outputs` are the addresses of the tensors that the program was built for, with their types and extents;
+    /// those without elements may be null. Nothing else writes to them, or reads the outputs, during the call.
+    ///
+    /// # Errors
+    /// What the backend says, or that there is no memory.
+    pub(crate) unsafe fn run(
+        &self,
+        context: &Context,
+        inputs: &[*mut c_void],
+        outputs: &[*mut c_void],
+    ) -> Result<(), Error> {
+        if self.steps.is_empty() {
+            return Ok(());
+        }
+        let mut lane = context.lane().map_err(|error| Error::failed(error.to_string()))?;
+        let arena = self.arena.next_multiple_of(ALIGNMENT);
+        let result = lane.memory(arena + self.workspace).and_then(|memory| {
+            let workspace = if self.workspace == 0 { std::ptr::null_mut() } else { memory.wrapping_byte_add(arena) };
+            let mut addresses = Vec::new();
+            for step in &self.steps {
+                addresses.clear();
+                addresses.extend(step.places.iter().map(|place| match *place {
+                    Place::Input(number, offset) => inputs[number].wrapping_byte_add(offset),
+                    Place::Output(number, offset) => outputs[number].wrapping_byte_add(offset),
+                    Place::Constant(number, offset) => {
+                        self.constants[number].as_ptr().cast_mut().cast::<c_void>().wrapping_byte_add(offset)
+                    }
+                    Place::Arena(offset) => memory.wrapping_byte_add(offset),
+                }));
+                // SAFETY: every tensor of the graph that is no intermediate has its place: the caller's for inputs and
+                // outputs, the program's own for constants, which plans only read, and windows of the arena that nothing
+                // else lives in at this step. The workspace behind the arena is as large as the largest that a plan asks for.
+                unsafe { step.plan.execute_on(&mut lane, &step.uids, &addresses, workspace) }?;
+            }
+            Ok(())
+        });
+        context.put_back(lane);
+        result
+    }
+}
+
+/// (uid, input) of arguments that are a whole run-time input in row-major order.
+fn whole_inputs(function: &Function, arguments: &[(i64, ValueId)]) -> Vec<(i64, usize)> {
+    arguments
+        .iter()
+        .filter_map(|(uid, id)| {
+            let value = function.value(*id);
+            let buffer = function.buffer(value.buffer?);
+            match buffer.source {
+                Source::Input(number) if value.is_packed() && value.elements() == buffer.elements => {
+                    Some((*uid, number))
+                }
+                _ => None,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,120 @@
+//! Reading the runtime's graph into a [`Model`].
+
+use std::collections::HashMap;
+
+use crate::error::Error;
+use crate::graph::{Graph, Node, ValueInfo};
+use crate::model::{self, Attribute, Constant, Extent, Model, SMALL_CONSTANT, ValueIndex};
+
+/// Copies a graph out of the runtime, constants above [`SMALL_CONSTANT`] bytes excepted.
+///
+/// # Errors
+/// If the runtime does not answer.
+pub(crate) fn model(graph: &Graph<'_>) -> Result<Model, Error> {
+    let mut reader =
+        Reader { model: Model { name: graph.name()?.to_string(), ..Model::default() }, index: HashMap::new() };
+    for node in graph.nodes()? {
+        let node = reader.node(&node)?;
+        reader.model.nodes.push(node);
+    }
+    Ok(reader.model)
+}
+
+/// As [`model`], of the graph of a fused node, whose inputs and outputs are numbered as that node's.
+///
+/// # Errors
+/// If the runtime does not answer.
+pub(crate) fn fused(graph: &Graph<'_>, node: &Node<'_>) -> Result<Model, Error> {
+    let mut model = model(graph)?;
+    let mut names: HashMap<&str, ValueIndex> = HashMap::new();
+    for (index, value) in model.values.iter().enumerate() {
+        names.insert(&value.name, index);
+    }
+    let numbered = |values: Vec<Option<ValueInfo<'_>>>| {
+        values
+            .into_iter()
+            .flatten()
+            .map(|value| {
+                let name = value.name()?;
+                names.get(name).copied().ok_or_else(|| Error::failed(format!("the fused nodes have no value {name:?}")))
+            })
+            .collect::<Result<Vec<_>, Error>>()
+    };
+    let (inputs, outputs) = (numbered(node.inputs()?)?, numbered(node.outputs()?)?);
+    (model.inputs, model.outputs) = (inputs, outputs);
+    Ok(model)
+}
+
+struct Reader {
+    model: Model,
+    index: HashMap<String, ValueIndex>,
+}
+
+impl Reader {
+    fn node(&mut self, node: &Node<'_>) -> Result<model::Node, Error> {
+        let attributes: HashMap<String, Attribute> = node.attributes()?.into_iter().collect();
+        let has_body = attributes.values().any(|attribute| *attribute == Attribute::Graph);
+        let mut inputs = self.values(node.inputs()?)?;
+        if has_body {
+            inputs.extend(self.values(node.implicit_inputs()?.into_iter().map(Some).collect())?);
+        }
+        Ok(model::Node {
+            id: node.id()?,
+            label: node.label()?.to_string(),
+            domain: node.domain()?.to_string(),
+            op_type: node.op_type()?.to_string(),
+            since_version: node.since_version()?,
+            inputs,
+            outputs: self.values(node.outputs()?)?,
+            attributes,
+            owner: node.ep_name()?.to_string(),
+            has_body,
+        })
+    }
+
+    fn values(&mut self, values: Vec<Option<ValueInfo<'_>>>) -> Result<Vec<Option<ValueIndex>>, Error> {
+        values.into_iter().map(|value| value.map(|value| self.value(&value)).transpose()).collect()
+    }
+
+    fn value(&mut self, value: &ValueInfo<'_>) -> Result<ValueIndex, Error> {
+        let name = value.name()?;
+        if let Some(index) = self.index.get(name) {
+            return Ok(*index);
+        }
+        let tensor = value.tensor()?;
+        let element = tensor.as_ref().map(|tensor| tensor.element);
+        let shape = tensor.and_then(|tensor| {
+            let symbols = tensor.symbols;
+            let extents = tensor.shape?.into_iter().enumerate().map(|(axis, extent)| match extent {
+                0.. => Extent::Known(extent),
+                _ if symbols[axis].is_empty() => Extent::Symbol(format!("{name}.{axis}")),
+                _ => Extent::Symbol(symbols[axis].clone()),
+            });
+            Some(extents.collect())
+        });
+        let constant = if value.is_constant()? { constant(value)? } else { None };
+        self.model.values.push(model::Value {
+            name: name.to_string(),
+            element,
+            shape,
+            constant,
+            is_output: value.is_graph_output()?,
+        });
+        let index = self.model.values.len() - 1;
+        self.index.insert(name.to_string(), index);
+        Ok(index)
+    }
+}
+
+/// Weights are matrices at least: what has fewer dimensions engines do not prepare.
+const LEAST_RANK_OF_WEIGHTS: usize = 2;
+
+fn constant(value: &ValueInfo<'_>) -> Result<Option<Constant>, Error> {
+    let Some((tensor, bytes)) = value.initializer()? else { return Ok(None) };
+    let Some(dims) = tensor.shape else { return Ok(None) };
+    let small = bytes.len() <= SMALL_CONSTANT;
+    let float = crate::import::data_type(tensor.element).is_ok_and(crate::import::is_float);
+    let token = (float && dims.len() >= LEAST_RANK_OF_WEIGHTS && !bytes.is_empty())
+        .then(|| format!("{:032x}-{:x}", xxhash_rust::xxh3::xxh3_128(bytes), bytes.len()).into());
+    Ok(Some(Constant { dims, bytes: small.then(|| bytes.into()), token }))
+}
