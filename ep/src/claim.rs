@@ -9,7 +9,7 @@ use hipdnn_sdk_bindings::ort::ElementType;
 
 use crate::error::Error;
 use crate::graph::{Node, TensorType, ValueInfo};
-use crate::translate::{Activation, AutoPad, ConvAttributes, Group, Step};
+use crate::translate::{Activation, AutoPad, ConvAttributes, Group, Side, Step};
 
 /// A run of nodes that is a group.
 pub(crate) struct Recognised<'a> {
@@ -19,6 +19,18 @@ pub(crate) struct Recognised<'a> {
     pub inputs: Vec<Input<'a>>,
     /// The value that the last node writes.
     pub output: ValueInfo<'a>,
+    /// The constants whose values are in the group itself.
+    pub bounds: Vec<ClipBound<'a>>,
+}
+
+/// A constant that is a bound of a `Clip` of the group.
+pub(crate) struct ClipBound<'a> {
+    /// The value.
+    pub value: ValueInfo<'a>,
+    /// Which step of the group is the `Clip`.
+    pub step: usize,
+    /// Which of its bounds this is.
+    pub side: Side,
 }
 
 /// An input of a group.
@@ -70,6 +82,8 @@ pub(crate) fn recognise<'a>(nodes: &[Node<'a>]) -> Result<Recognised<'a>, Declin
 impl<'a> Recognised<'a> {
     fn take(&mut self, step: NextStep<'a>) {
         self.inputs.extend(step.input);
+        let index = self.group.tail.len();
+        self.bounds.extend(step.bounds.into_iter().map(|(side, value)| ClipBound { value, step: index, side }));
         self.group.tail.push(step.step);
         self.output = step.output;
     }
@@ -132,7 +146,7 @@ fn convolution<'a>(node: &Node<'a>) -> Result<Recognised<'a>, Declined> {
             return declined(format!("the output has extents {:?}: there is nothing to compute", geometry.y));
         }
     }
-    Ok(Recognised { group, inputs, output })
+    Ok(Recognised { group, inputs, output, bounds: Vec::new() })
 }
 
 /// The attributes of a `Conv`, with ONNX's defaults filled in.
@@ -236,6 +250,7 @@ struct NextStep<'a> {
     step: Step,
     input: Option<Input<'a>>,
     output: ValueInfo<'a>,
+    bounds: Vec<(Side, ValueInfo<'a>)>,
     /// How many nodes it takes.
     nodes: usize,
 }
@@ -262,7 +277,8 @@ fn next_step<'a>(recognised: &Recognised<'a>, nodes: &[Node<'a>]) -> Result<Opti
         if !same_extents(recognised, &input) {
             return Ok(None);
         }
-        return Ok(Some(NextStep { step: Step::AddInput, input: Some(input), output, nodes: 1 }));
+        let step = Step::AddInput;
+        return Ok(Some(NextStep { step, input: Some(input), output, bounds: Vec::new(), nodes: 1 }));
     }
     let Some(value) = inputs.first() else { return Ok(None) };
     if !reads(value)? {
@@ -287,10 +303,17 @@ fn next_step<'a>(recognised: &Recognised<'a>, nodes: &[Node<'a>]) -> Result<Opti
                 Activation::HardSigmoid(alpha, beta) => Activation::HardSwish(alpha, beta),
                 _ => Activation::Swish(1.0),
             };
-            return Ok(Some(NextStep { step: Step::Activation(activation), input: None, output: product, nodes: 2 }));
+            let step = Step::Activation(activation);
+            return Ok(Some(NextStep { step, input: None, output: product, bounds: Vec::new(), nodes: 2 }));
         }
     }
-    Ok(Some(NextStep { step: Step::Activation(activation), input: None, output, nodes: 1 }))
+    let bounds = if matches!(activation, Activation::Clip(..)) {
+        let sides = [Side::Low, Side::High].into_iter().zip(inputs.iter().skip(1));
+        sides.filter_map(|(side, input)| Some((side, (*input)?))).collect()
+    } else {
+        Vec::new()
+    };
+    Ok(Some(NextStep { step: Step::Activation(activation), input: None, output, bounds, nodes: 1 }))
 }
 
 /// Whether an input certainly has the extents of the group's output. Only then is adding it no broadcast.
@@ -345,7 +368,8 @@ fn bound(value: Option<&Option<ValueInfo<'_>>>) -> Result<Option<Bound>, Decline
     Ok(scalar(tensor.element, bytes).map(|value| Bound(Some(value))))
 }
 
-fn scalar(element: ElementType, bytes: &[u8]) -> Option<f32> {
+/// The number that a tensor of these bytes is, if it is one of a type that groups have.
+pub(crate) fn scalar(element: ElementType, bytes: &[u8]) -> Option<f32> {
     match element {
         ElementType::FLOAT => Some(f32::from_ne_bytes(bytes.try_into().ok()?)),
         ElementType::FLOAT16 => Some(half::f16::from_ne_bytes(bytes.try_into().ok()?).to_f32()),
@@ -356,6 +380,8 @@ fn scalar(element: ElementType, bytes: &[u8]) -> Option<f32> {
 
 /// The most steps behind a convolution.
 const MOST_STEPS: usize = 4;
+/// The most bounds of `Clip` behind one.
+pub(crate) const MAX_BOUNDS: usize = 2 * MOST_STEPS;
 /// The most inputs that are added.
 const MOST_ADDED: usize = 2;
 

@@ -2,16 +2,19 @@
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use hipdnn_sdk_bindings::ort::{self, ElementType, NodeComputeInfo, Status};
 
 use crate::backend::{Context, Plan, Wish};
+use crate::claim::{MAX_BOUNDS, scalar};
+use crate::constants::{Known, Promise, Token};
 use crate::dump::Dump;
 use crate::error::Error;
+use crate::graph::TensorType;
 use crate::plan_cache::PlanCache;
 use crate::runtime::Runtime;
-use crate::translate::{Group, Y};
+use crate::translate::{Group, Side, Y};
 
 /// The most inputs that a group has.
 pub(crate) const MAX_INPUTS: usize = 15;
@@ -28,14 +31,27 @@ pub(crate) struct Kernel {
     callbacks: NodeComputeInfo,
     runtime: Runtime,
     context: Arc<Context>,
-    group: Group,
+    /// What is wished of the engine beside the promise about constants.
     wish: Wish,
     inputs: Vec<Input>,
+    constants: Vec<Constant>,
     /// Of each input, then of the output.
     uids: Vec<i64>,
-    ready: PlanCache<Ready>,
+    plan_cache: usize,
+    binding: RwLock<Arc<Binding>>,
+    /// Held by the one run that looks at constants.
+    looking: Mutex<()>,
     /// Where the graphs of new shapes go.
     dump: Option<Arc<Dump>>,
+}
+
+/// The group with the constants that a session has for it.
+struct Binding {
+    known: Known,
+    promise: Promise,
+    /// Its bounds are those of the constants.
+    group: Arc<Group>,
+    plans: Arc<PlanCache<Ready>>,
 }
 
 /// An input of a group at run time.
@@ -49,8 +65,30 @@ pub(crate) struct Input {
     pub name: String,
     /// Its extents; `None` if those of the output. That of the first input is not looked at.
     pub extents: Option<Vec<i64>>,
-    /// Whether the extents cannot change.
+    /// Whether it is among the constants, too.
     pub constant: bool,
+}
+
+/// An initializer that the group reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Constant {
+    /// Which of the fused node's inputs it is.
+    pub index: usize,
+    /// For messages.
+    pub name: String,
+    /// Type and extents in the model.
+    pub tensor: TensorType,
+    /// What it is in the group.
+    pub role: Role,
+}
+
+/// What a constant is in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The tensor of that uid.
+    Tensor(i64),
+    /// A number in the group itself: a bound of that step.
+    Bound(usize, Side),
 }
 
 /// What is known once the extents of the input are.
@@ -77,17 +115,17 @@ impl std::ops::Deref for Extents {
 }
 
 impl Kernel {
-    /// A group with these inputs, the convolution's first.
+    /// A group with these inputs, the convolution's first. `promise` has the tokens of the model's constants.
     pub(crate) fn new(
         runtime: Runtime,
         context: Arc<Context>,
         group: Group,
-        wish: Wish,
-        inputs: Vec<Input>,
+        (wish, promise): (Wish, Promise),
+        (inputs, constants): (Vec<Input>, Vec<Constant>),
         plan_cache: usize,
     ) -> Result<Box<Kernel>, Error> {
         if inputs.is_empty() || inputs.len() > MAX_INPUTS {
-            return Err(Error::failed(format!("a group has {} inputs", inputs.len())));
+            return Err(Error::failed(format!("expected 1 to {MAX_INPUTS} inputs of a group, got {}", inputs.len())));
         }
         let callbacks = NodeComputeInfo {
             ort_version_supported: runtime.version(),
@@ -96,8 +134,21 @@ impl Kernel {
             release_state: Some(release_state),
         };
         let uids = inputs.iter().map(|input| input.uid).chain([Y]).collect();
-        let ready = PlanCache::new(plan_cache);
-        Ok(Box::new(Kernel { callbacks, runtime, context, group, wish, inputs, uids, ready, dump: None }))
+        let plans = Arc::new(PlanCache::new(plan_cache));
+        let binding = Binding { known: Known::Model, promise, group: Arc::new(group), plans };
+        Ok(Box::new(Kernel {
+            callbacks,
+            runtime,
+            context,
+            wish,
+            inputs,
+            constants,
+            uids,
+            plan_cache,
+            binding: RwLock::new(Arc::new(binding)),
+            looking: Mutex::new(()),
+            dump: None,
+        }))
     }
 
     /// The same group, which writes the graph of each new shape.
@@ -106,73 +157,137 @@ impl Kernel {
         self
     }
 
-    /// Keeps a plan that was built for these extents of the input.
+    /// Keeps a plan that was built for these extents of the input, with the model's constants.
     pub(crate) fn prepare(&self, x: &[i64], plan: Arc<Plan>) -> Result<(), Error> {
-        let geometry = self.group.geometry(x).map_err(Error::invalid)?;
-        self.ready.insert(x, Arc::new(Ready { y: geometry.y, plan: Some(plan), zeros: None }));
+        let binding = self.current();
+        let geometry = binding.group.geometry(x).map_err(Error::invalid)?;
+        binding.plans.insert(x, Arc::new(Ready { y: geometry.y, plan: Some(plan), zeros: None }));
         Ok(())
     }
 
-    fn make_ready(&self, x: &[i64]) -> Result<Ready, Error> {
-        let geometry = self.group.geometry(x).map_err(Error::invalid)?;
+    fn current(&self) -> Arc<Binding> {
+        self.binding.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The group with the constants of this run.
+    ///
+    /// # Safety
+    /// `context` is the runtime's for one call of this group.
+    unsafe fn bind(&self, context: *const ort::KernelContext) -> Result<Arc<Binding>, Error> {
+        let mut addresses = [0; MAX_INPUTS + MAX_BOUNDS];
+        let Some(addresses) = addresses.get_mut(..self.constants.len()) else {
+            return Err(Error::failed(format!("{} constants are too many", self.constants.len())));
+        };
+        for (constant, address) in self.constants.iter().zip(&mut *addresses) {
+            // SAFETY: the caller's duty.
+            let value = unsafe { self.value(context, constant.index, &constant.name) }?;
+            // SAFETY: `value` is a tensor of this call.
+            *address = unsafe { self.data(value) }?.addr();
+        }
+        let current = self.current();
+        if current.known.fits(addresses) {
+            return Ok(current);
+        }
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current();
+        if current.known.fits(addresses) {
+            return Ok(current);
+        }
+        let (known, promised) = current.known.after(addresses);
+        let (mut promise, mut group) = (Promise::default(), Group::clone(&current.group));
+        for constant in &self.constants {
+            // SAFETY: the caller's duty.
+            let value = unsafe { self.value(context, constant.index, &constant.name) }?;
+            // SAFETY: `value` is a tensor of this call.
+            let bytes = unsafe { self.contents(value, constant) }?;
+            match constant.role {
+                Role::Tensor(uid) if promised && !bytes.is_empty() => promise.add(uid, Token::of(bytes)),
+                Role::Tensor(_) => {}
+                Role::Bound(step, side) => {
+                    let number = scalar(constant.tensor.element, bytes);
+                    let number = number.ok_or_else(|| Error::failed(format!("{:?} is no number", constant.name)))?;
+                    group.set_bound(step, side, number);
+                }
+            }
+        }
+        let (group, plans) = if promise == current.promise && group == *current.group {
+            (current.group.clone(), current.plans.clone())
+        } else {
+            (Arc::new(group), Arc::new(PlanCache::new(self.plan_cache)))
+        };
+        let binding = Arc::new(Binding { known, promise, group, plans });
+        *self.binding.write().unwrap_or_else(PoisonError::into_inner) = binding.clone();
+        Ok(binding)
+    }
+
+    /// The bytes of a constant, if it is of the type and extents that it has in the model: the runtime lets others take its
+    /// place.
+    ///
+    /// # Safety
+    /// `value` is a tensor that lives as long as `'a`, and nobody writes to it.
+    unsafe fn contents<'a>(&self, value: *const ort::Value, constant: &Constant) -> Result<&'a [u8], Error> {
+        // SAFETY: the tensor is alive.
+        let found = unsafe { self.runtime.shape_of(value) }?;
+        if found != constant.tensor {
+            let text = |tensor: &TensorType| {
+                format!("{} of extents {:?}", tensor.element, tensor.shape.as_deref().unwrap_or_default())
+            };
+            let (name, expected, found) = (&constant.name, text(&constant.tensor), text(&found));
+            return Err(Error::invalid(format!("initializer {name:?}: expected {expected}, got {found}")));
+        }
+        // SAFETY: the tensor is alive, and not written to.
+        unsafe { self.runtime.bytes_of(value) }
+    }
+
+    fn make_ready(&self, binding: &Binding, x: &[i64]) -> Result<Ready, Error> {
+        let group = &binding.group;
+        let geometry = group.geometry(x).map_err(Error::invalid)?;
         if geometry.y.contains(&0) {
             return Ok(Ready { y: geometry.y, plan: None, zeros: None });
         }
-        let graph = self.group.graph(&geometry).to_bytes();
+        let graph = group.graph(&geometry).to_bytes();
         if let Some(dump) = &self.dump {
-            dump.write(&self.group.name, Some(x), &graph)?;
+            dump.write(&group.name, Some(x), &graph);
         }
         let plan = self
             .context
-            .plan(&graph, &self.wish)
+            .plan(&graph, &self.wish.promising(&binding.promise))
             .map_err(|error| Error::failed(format!("no plan for an input of extents {x:?}: {error}")))?;
-        let zeros = if geometry.only_padding { Some(self.zeros(&geometry.x)?) } else { None };
+        let zeros = if geometry.only_padding { Some(zeros(group, &geometry.x)?) } else { None };
         Ok(Ready { y: geometry.y, plan: Some(Arc::new(plan)), zeros })
-    }
-
-    /// Zeros for an input of these extents. They come from the model's run, so that they may ask for any size.
-    fn zeros(&self, extents: &[i64]) -> Result<Box<[u64]>, Error> {
-        let elements = extents.iter().fold(1usize, |product, extent| product.saturating_mul(*extent as usize));
-        let bytes = elements.saturating_mul(self.group.data_type.bits().unwrap_or(64) as usize / 8);
-        if bytes > MOST_ZEROS {
-            return Err(Error::failed(format!(
-                "the output is padding alone, and an input of extents {extents:?} in its place would take {bytes} bytes, \
-                 wanted at most {MOST_ZEROS}"
-            )));
-        }
-        Ok(vec![0u64; bytes.div_ceil(8)].into_boxed_slice())
     }
 
     /// # Safety
     /// `context` is the runtime's for one call of this group.
     unsafe fn run(&self, context: *mut ort::KernelContext) -> Result<(), Error> {
+        // SAFETY: the caller's duty.
+        let binding = unsafe { self.bind(context) }?;
         let mut addresses = [null_mut::<c_void>(); MAX_INPUTS + 1];
-        let mut x = None;
-        let mut ready = None;
+        let mut ready: Option<Arc<Ready>> = None;
         for (input, address) in self.inputs.iter().zip(&mut addresses) {
             // SAFETY: the caller's duty.
-            let value = unsafe { self.input(context, input) }?;
-            if x.is_none() {
-                // SAFETY: `value` is a tensor of this call.
-                let extents = unsafe { self.extents(value) }?;
-                ready = Some(self.ready.get_or_build(&extents, || self.make_ready(&extents))?);
-                x = Some(extents);
-            } else if !input.constant {
-                // SAFETY: as above.
-                let extents = unsafe { self.extents(value) }?;
-                let wanted = input.extents.as_ref().or(ready.as_ref().map(|ready| &ready.y));
-                if wanted.is_some_and(|wanted| **wanted != *extents) {
-                    let (found, wanted) = (&*extents, wanted.map_or(&[][..], |wanted| wanted));
-                    let message = format!("input {:?} has extents {found:?}, wanted {wanted:?}", input.name);
-                    return Err(Error::invalid(message));
+            let value = unsafe { self.value(context, input.index, &input.name) }?;
+            match &ready {
+                None => {
+                    // SAFETY: `value` is a tensor of this call.
+                    let extents = unsafe { self.extents(value) }?;
+                    ready = Some(binding.plans.get_or_build(&extents, || self.make_ready(&binding, &extents))?);
+                }
+                // Binding has looked at the constants, and whether a constant has the extents of the output is known before.
+                Some(_) if input.constant => {}
+                Some(ready) => {
+                    // SAFETY: `value` is a tensor of this call.
+                    let found = unsafe { self.extents(value) }?;
+                    let expected = input.extents.as_ref().unwrap_or(&ready.y);
+                    if **expected != *found {
+                        let (name, found) = (&input.name, &*found);
+                        let message = format!("input {name:?}: expected extents {expected:?}, got {found:?}");
+                        return Err(Error::invalid(message));
+                    }
                 }
             }
-            let mut data = null();
-            // SAFETY: `value` is a tensor of this call, and `data` is valid for the call.
-            let status = unsafe { self.runtime.api.get_tensor_data()(value, &mut data) };
-            // SAFETY: the status is ours.
-            unsafe { self.runtime.check(status) }?;
-            *address = data.cast_mut();
+            // SAFETY: `value` is a tensor of this call.
+            *address = unsafe { self.data(value) }?.cast_mut();
         }
         let ready = ready.expect("a group has inputs");
         let mut output = null_mut();
@@ -193,22 +308,42 @@ impl Kernel {
             addresses[0] = zeros.as_ptr().cast_mut().cast();
         }
         // SAFETY: these are all tensors of the graph but the virtual ones, of the extents that the plan was made for:
-        // checked above or fixed by the model; the runtime gives each call an output of its own.
+        // checked above or when they were bound; the runtime gives each call an output of its own.
         unsafe { plan.execute(&self.uids, &addresses[..self.uids.len()]) }
     }
 
+    /// The fused node's input of that number.
+    ///
     /// # Safety
     /// `context` is the runtime's for one call of this group.
-    unsafe fn input(&self, context: *const ort::KernelContext, input: &Input) -> Result<*const ort::Value, Error> {
+    unsafe fn value(
+        &self,
+        context: *const ort::KernelContext,
+        index: usize,
+        name: &str,
+    ) -> Result<*const ort::Value, Error> {
         let mut value = null();
         // SAFETY: the context is of this call, and `value` is valid for it.
-        let status = unsafe { self.runtime.api.kernel_context_get_input()(context, input.index, &mut value) };
+        let status = unsafe { self.runtime.api.kernel_context_get_input()(context, index, &mut value) };
         // SAFETY: the status is ours.
         unsafe { self.runtime.check(status) }?;
         if value.is_null() {
-            return Err(Error::invalid(format!("input {:?} is missing", input.name)));
+            return Err(Error::invalid(format!("input {name:?} is missing")));
         }
         Ok(value)
+    }
+
+    /// Where a tensor's elements are.
+    ///
+    /// # Safety
+    /// `value` is a tensor that is alive.
+    unsafe fn data(&self, value: *const ort::Value) -> Result<*const c_void, Error> {
+        let mut data = null();
+        // SAFETY: the tensor is alive, and `data` is valid for the call.
+        let status = unsafe { self.runtime.api.get_tensor_data()(value, &mut data) };
+        // SAFETY: the status is ours.
+        unsafe { self.runtime.check(status) }?;
+        Ok(data)
     }
 
     /// # Safety
@@ -245,6 +380,19 @@ impl Kernel {
     }
 }
 
+/// Zeros for an input of these extents. They come from the model's run, so that they may ask for any size.
+fn zeros(group: &Group, extents: &[i64]) -> Result<Box<[u64]>, Error> {
+    let elements = extents.iter().fold(1usize, |product, extent| product.saturating_mul(*extent as usize));
+    let bytes = elements.saturating_mul(group.data_type.bits().unwrap_or(64) as usize / 8);
+    if bytes > MOST_ZEROS {
+        return Err(Error::failed(format!(
+            "the output is padding alone, and an input of extents {extents:?} in its place would take {bytes} bytes, \
+             expected at most {MOST_ZEROS}"
+        )));
+    }
+    Ok(vec![0u64; bytes.div_ceil(8)].into_boxed_slice())
+}
+
 /// # Safety
 /// `this` is a kernel's callbacks, as the runtime got them.
 unsafe fn kernel<'a>(this: *mut NodeComputeInfo) -> &'a Kernel {
@@ -273,7 +421,7 @@ unsafe extern "system" fn compute(
     kernel.runtime.guard(|| {
         // SAFETY: the context is the runtime's for this call.
         unsafe { kernel.run(context) }
-            .map_err(|error| error.at(format_args!("{} ({})", kernel.group.name, crate::NAME_TEXT)))
+            .map_err(|error| error.at(format_args!("{} ({})", kernel.current().group.name, crate::NAME_TEXT)))
     })
 }
 

@@ -436,15 +436,8 @@ impl<'a> ValueInfo<'a> {
         }
         // SAFETY: the initializer lives as long as the graph.
         let kind = unsafe { runtime.shape_of(value) }?;
-        // SAFETY: as above.
-        let size = runtime.get(0, |out| unsafe { api.get_tensor_size_in_bytes()(value, out) })?;
-        // SAFETY: as above.
-        let data = runtime.get(null(), |out| unsafe { api.get_tensor_data()(value, out) })?;
-        if data.is_null() || size == 0 {
-            return Ok(Some((kind, &[])));
-        }
-        // SAFETY: the tensor has `size` bytes at `data`, which live and do not change as long as the graph.
-        Ok(Some((kind, unsafe { std::slice::from_raw_parts(data.cast(), size) })))
+        // SAFETY: the initializer lives as long as the graph, and does not change.
+        Ok(Some((kind, unsafe { runtime.bytes_of(value) }?)))
     }
 }
 
@@ -472,6 +465,25 @@ impl Runtime {
         // SAFETY: the status is ours.
         unsafe { self.check(status) }?;
         Ok(TensorType { element, shape: Some(shape) })
+    }
+
+    /// The elements of a tensor in the host's memory.
+    ///
+    /// # Safety
+    /// `value` is a tensor that lives as long as `'a`, and nobody writes to it.
+    ///
+    /// # Errors
+    /// If the runtime says that it is none.
+    pub(crate) unsafe fn bytes_of<'a>(&self, value: *const ort::Value) -> Result<&'a [u8], Error> {
+        // SAFETY: the tensor is alive and the answer's place is valid for the call.
+        let size = self.get(0, |out| unsafe { self.api.get_tensor_size_in_bytes()(value, out) })?;
+        // SAFETY: the tensor is alive and the answer's place is valid for the call.
+        let data = self.get(null(), |out| unsafe { self.api.get_tensor_data()(value, out) })?;
+        if data.is_null() || size == 0 {
+            return Ok(&[]);
+        }
+        // SAFETY: the tensor has `size` bytes at `data`, which live and do not change as long as `'a`.
+        Ok(unsafe { std::slice::from_raw_parts(data.cast(), size) })
     }
 
     /// The type and extents of a tensor.

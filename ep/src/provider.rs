@@ -10,11 +10,12 @@ use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, No
 
 use crate::backend::{Context, Plan, Wish};
 use crate::claim::{self, Recognised};
-use crate::compute::{Input, Kernel, MAX_INPUTS};
+use crate::compute::{Constant, Input, Kernel, MAX_INPUTS, Role};
+use crate::constants::{Guesses, Promise};
 use crate::device;
 use crate::dump::Dump;
 use crate::error::Error;
-use crate::graph::{Graph, Node};
+use crate::graph::{Graph, Node, TensorType, ValueInfo};
 use crate::log::Logger;
 use crate::options::Options;
 use crate::report::{self, Entry, Report};
@@ -39,6 +40,7 @@ pub(crate) struct Provider {
     /// What the backend said to each question of this session: a plan that `Compile` will use, or an engine's name, or why
     /// there is none.
     answers: Mutex<HashMap<Question, Result<Answer, String>>>,
+    guesses: Guesses,
 }
 
 /// A question to the backend: the graph and what is wished beyond it.
@@ -56,8 +58,6 @@ struct Answer {
     plan: Option<Arc<Plan>>,
 }
 
-/// The knob by which an engine is told which tensors never change.
-const CONSTANTS_KNOB: &str = "hipdnn_rs.constants";
 /// Threads of the host engine.
 const THREADS_KNOB: &str = "hipdnn_rs.host.threads";
 /// Whether the host engine may use Winograd's algorithm.
@@ -74,8 +74,8 @@ impl Provider {
     /// # Errors
     /// If the options are wrong, or name what is not there.
     pub(crate) fn new(runtime: Runtime, logger: Logger, options: Options) -> Result<Box<Provider>, Error> {
-        let report = options.report.as_deref().map(Report::open).transpose()?;
-        let dump = options.dump_graphs.as_deref().map(Dump::open).transpose()?.map(Arc::new);
+        let report = options.report.as_deref().map(|path| Report::open(path, logger)).transpose()?;
+        let dump = options.dump_graphs.as_deref().map(|path| Dump::open(path, logger)).transpose()?.map(Arc::new);
         let context = open_backend(&options)?;
         match &context {
             Ok(context) => {
@@ -112,7 +112,7 @@ impl Provider {
                 backend_version: backend.and_then(|context| context.version()),
                 engines: backend.into_iter().flat_map(|c| c.engines()).map(|engine| engine.name.clone()).collect(),
                 reason: context.as_ref().err().cloned(),
-            }])?;
+            }]);
         }
         let callbacks = Ep {
             ort_version_supported: runtime.version(),
@@ -138,6 +138,7 @@ impl Provider {
             host_memory_only,
             claimed_graph,
             answers,
+            guesses: Guesses::default(),
         }))
     }
 
@@ -184,7 +185,7 @@ impl Provider {
             }
         }
         if let Some(report) = &self.report {
-            report.append(&entries)?;
+            report.append(&entries);
         }
         self.logger.info(|| {
             let (taken, all) = (taken.len(), nodes.len());
@@ -219,7 +220,8 @@ impl Provider {
         while let Some(members) = sizes.pop() {
             let recognised = claim::recognise(&members).map_err(|declined| declined.0)?;
             let (extents, fixed) = likely_extents(&recognised);
-            let wish = self.wish(&recognised).map_err(|error| error.message)?;
+            let promise = self.promise(&recognised).map_err(|error| error.message)?;
+            let wish = self.wish().promising(&promise);
             match self.ask(context, &recognised, &extents, &wish, fixed) {
                 Ok(answer) => return Ok((answer, members)),
                 Err(reason) => refusal = reason,
@@ -254,31 +256,37 @@ impl Provider {
         answer
     }
 
-    /// What is wished of the engine: the options, and the promise about constants.
-    fn wish(&self, recognised: &Recognised<'_>) -> Result<Wish, Error> {
-        let mut knobs = Vec::new();
-        let mut constants = Vec::new();
+    /// Drops what was asked before compiling: kernels have their plans by then.
+    fn forget(&self) {
+        let answers = std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner));
+        // Plans may take long to drop: not under the lock.
+        drop(answers);
+        self.guesses.clear();
+    }
+
+    /// The promise about the model's constants.
+    fn promise(&self, recognised: &Recognised<'_>) -> Result<Promise, Error> {
+        let mut promise = Promise::default();
         for (input, uid) in recognised.inputs.iter().zip(uids(recognised)) {
-            if !input.value.is_constant()? {
-                continue;
-            }
-            if let Some((_, bytes)) = input.value.initializer()?
+            if let Some((_, bytes)) = constant(&input.value)?
                 && !bytes.is_empty()
             {
-                let hash = xxhash_rust::xxh3::xxh3_128(bytes);
-                constants.push(format!("{uid}={hash:032x}-{:x}", bytes.len()));
+                promise.add(uid, self.guesses.token(bytes));
             }
         }
-        if !constants.is_empty() {
-            knobs.push((CONSTANTS_KNOB.to_string(), KnobValue::String(constants.join(","))));
-        }
+        Ok(promise)
+    }
+
+    /// What is wished of the engine, by the options.
+    fn wish(&self) -> Wish {
+        let mut knobs = Vec::new();
         if let Some(threads) = self.options.threads {
             knobs.push((THREADS_KNOB.to_string(), KnobValue::Int(threads)));
         }
         if let Some(winograd) = self.options.winograd {
             knobs.push((WINOGRAD_KNOB.to_string(), KnobValue::Int(i64::from(winograd))));
         }
-        Ok(Wish { engine: self.options.engine.clone(), knobs, host_memory_only: self.host_memory_only })
+        Wish { engine: self.options.engine.clone(), knobs, host_memory_only: self.host_memory_only }
     }
 
     /// # Safety
@@ -306,41 +314,56 @@ impl Provider {
         })?;
         let name = recognised.group.name.clone();
         let context = self.context.as_ref().map_err(|reason| Error::failed(reason.clone()))?;
-        let wish = self.wish(&recognised)?;
+        let (wish, promise) = (self.wish(), self.promise(&recognised)?);
         let mut indices = HashMap::new();
         for (index, value) in fused.inputs()?.into_iter().enumerate() {
             if let Some(value) = value {
                 indices.entry(value.name()?).or_insert(index);
             }
         }
+        let index_of = |name: &str| {
+            let missing = || Error::failed(format!("{name:?} is no input of the fused node {:?}", fused.name()));
+            indices.get(name).copied().ok_or_else(missing)
+        };
         let mut inputs = Vec::with_capacity(recognised.inputs.len());
+        let mut constants = Vec::new();
         for (input, uid) in recognised.inputs.iter().zip(uids(&recognised)) {
             let name = input.value.name()?;
-            let index = *indices
-                .get(name)
-                .ok_or_else(|| Error::failed(format!("{name:?} is no input of the fused node {:?}", fused.name())))?;
+            let index = index_of(name)?;
             let extents = match uid {
                 W => Some(recognised.group.weights.clone()),
                 B => Some(vec![recognised.group.weights[0]]),
                 _ => None,
             };
-            inputs.push(Input { index, uid, name: name.to_string(), extents, constant: input.value.is_constant()? });
+            let initializer = constant(&input.value)?;
+            inputs.push(Input { index, uid, name: name.to_string(), extents, constant: initializer.is_some() });
+            if let Some((tensor, _)) = initializer {
+                constants.push(Constant { index, name: name.to_string(), tensor, role: Role::Tensor(uid) });
+            }
+        }
+        for bound in &recognised.bounds {
+            let name = bound.value.name()?;
+            if let Some((tensor, _)) = constant(&bound.value)? {
+                let role = Role::Bound(bound.step, bound.side);
+                constants.push(Constant { index: index_of(name)?, name: name.to_string(), tensor, role });
+            }
         }
         let (extents, fixed) = likely_extents(&recognised);
         if let Some(dump) = self.dump.as_deref().filter(|_| fixed) {
             let geometry = recognised.group.geometry(&extents).map_err(Error::failed)?;
-            dump.write(&name, None, &recognised.group.graph(&geometry).to_bytes())?;
+            dump.write(&name, None, &recognised.group.graph(&geometry).to_bytes());
         }
         let prepared = if fixed {
-            let answer = self.ask(context, &recognised, &extents, &wish, true);
+            let answer = self.ask(context, &recognised, &extents, &wish.promising(&promise), true);
             answer
                 .map_err(|reason| Error::failed(format!("{} cannot compile {name}: {reason}", crate::NAME_TEXT)))?
                 .plan
         } else {
             None
         };
+        let (engine, wired) = ((wish, promise), (inputs, constants));
         let kernel =
-            Kernel::new(self.runtime, context.clone(), recognised.group, wish, inputs, self.options.plan_cache)?
+            Kernel::new(self.runtime, context.clone(), recognised.group, engine, wired, self.options.plan_cache)?
                 .dumping(self.dump.clone().filter(|_| !fixed));
         if let Some(plan) = prepared {
             kernel.prepare(&extents, plan)?;
@@ -349,10 +372,24 @@ impl Provider {
     }
 }
 
+/// Forgets questions when compiling ends, however it does: not every host says that a session is complete.
+struct Forgetting<'a>(&'a Provider);
+
+impl Drop for Forgetting<'_> {
+    fn drop(&mut self) {
+        self.0.forget();
+    }
+}
+
 /// The uids of a group's inputs, in their order.
 fn uids(recognised: &Recognised<'_>) -> impl Iterator<Item = i64> {
     let bias = recognised.group.bias.then_some(B);
     [X, W].into_iter().chain(bias).chain(RESIDUAL..).take(recognised.inputs.len().min(MAX_INPUTS))
+}
+
+/// Type, extents and bytes of a value that is an initializer which nothing can replace at run time.
+fn constant<'a>(value: &ValueInfo<'a>) -> Result<Option<(TensorType, &'a [u8])>, Error> {
+    if value.is_constant()? { value.initializer() } else { Ok(None) }
 }
 
 /// The extents of a group's input, and whether they are those of every run. Unknown ones are made up: an engine that
@@ -448,6 +485,7 @@ unsafe extern "system" fn compile(
     // SAFETY: the runtime calls with what it was given.
     let provider = unsafe { provider(this) };
     provider.runtime.guard(|| {
+        let _forgetting = Forgetting(provider);
         let mut kernels = Vec::with_capacity(count);
         for index in 0..count {
             // SAFETY: the arrays have `count` elements, which are of this call.
@@ -490,8 +528,7 @@ unsafe extern "system" fn on_session_initialization_end(this: *mut Ep) -> *mut S
     // SAFETY: the runtime calls with what it was given.
     let provider = unsafe { provider(this) };
     provider.runtime.guard(|| {
-        // Kernels have their plans by now; what was only asked about need not stay.
-        provider.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        provider.forget();
         Ok(())
     })
 }

@@ -89,6 +89,15 @@ pub(crate) enum Activation {
     HardSwish(f32, f32),
 }
 
+/// A bound of [`Activation::Clip`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The lower one.
+    Low,
+    /// The upper one.
+    High,
+}
+
 /// What a group of nodes computes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Group {
@@ -128,6 +137,13 @@ impl Group {
     /// Channels that the input must have.
     pub(crate) fn channels(&self) -> i64 {
         self.weights[1] * self.conv.group
+    }
+
+    /// Sets a bound of the step `step`, which is a `Clip`.
+    pub(crate) fn set_bound(&mut self, step: usize, side: Side, value: f32) {
+        if let Some(Step::Activation(Activation::Clip(low, high))) = self.tail.get_mut(step) {
+            *(if side == Side::Low { low } else { high }) = Some(value);
+        }
     }
 
     /// The output's extents and the padding for an input of extents `x`, which may be 0.
