@@ -80,6 +80,16 @@ mod tests {
     }
 
     #[test]
+    fn the_last_data_types_have_hipdnns_numbers_on_both_sides() {
+        for (name, c, wire) in
+            [("int64", 14, 15), ("boolean", 15, 16), ("fp8_e4m3_fnuz", 16, 17), ("fp8_e5m2_fnuz", 17, 18)]
+        {
+            let found = data_type(c).unwrap();
+            assert_eq!((found.json_name(), found.wire()), (name, wire), "C number {c}");
+        }
+    }
+
+    #[test]
     fn pointwise_numbers_coincide_by_name() {
         for mode in c::PointwiseMode::ALL {
             let name = mode.name().unwrap().strip_prefix("HIPDNN_POINTWISE_").unwrap().to_lowercase();

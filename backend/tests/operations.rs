@@ -136,7 +136,7 @@ fn a_deserialised_graph_is_read_back() {
     assert_eq!(unset, (OK, 0));
     let operations = graph.get_descs(A::OPERATIONGRAPH_OPS);
     let [conv, relu] = &operations[..] else { panic!("two operations") };
-    assert_eq!(conv.get::<i32>(A::OPERATION_TYPE_EXT, T::OPERATION_TYPE_EXT), OperationType::CONV_FWD.0);
+    assert_eq!(conv.get::<i32>(A::OPERATION_TYPE_EXT, T::OPERATION_TYPE_EXT), OperationType::CONVOLUTION_FORWARD_EXT.0);
     assert_eq!(conv.get_text(A::OPERATION_NAME_EXT), "conv");
     assert_eq!(conv.get_int64s(A::CONVOLUTION_FILTER_STRIDES), [5, 6]);
     assert_eq!(conv.get::<i32>(A::CONVOLUTION_CONV_MODE, T::CONVOLUTION_MODE), 1);
@@ -148,7 +148,7 @@ fn a_deserialised_graph_is_read_back() {
     assert_eq!(x.get_int64s(A::TENSOR_STRIDES), [2048, 256, 16, 1]);
     assert_eq!(x.get::<i32>(A::TENSOR_DATA_TYPE, T::DATA_TYPE), DataType::HALF.0);
     assert_eq!(x.get::<i64>(A::TENSOR_BYTE_ALIGNMENT, T::INT64), 16);
-    assert_eq!(relu.get::<i32>(A::OPERATION_TYPE_EXT, T::OPERATION_TYPE_EXT), OperationType::POINTWISE.0);
+    assert_eq!(relu.get::<i32>(A::OPERATION_TYPE_EXT, T::OPERATION_TYPE_EXT), OperationType::POINTWISE_EXT.0);
     assert_eq!(relu.get::<i32>(A::POINTWISE_MODE, T::POINTWISE_MODE), PointwiseMode::RELU_FWD.0);
     assert_eq!(relu.get::<f32>(A::POINTWISE_RELU_UPPER_CLIP, T::FLOAT), 6.0);
     assert_eq!(relu.try_get(A::POINTWISE_SWISH_BETA, T::FLOAT, &mut [0f32]), (OK, 0), "unset");
@@ -252,16 +252,16 @@ fn every_served_operation_keeps_its_attributes() {
     // Attribute numbers of tensors: those that must be there, and those that may.
     #[rustfmt::skip]
     let cases: &[(D, OperationType, &[i32], &[i32])] = &[
-        (D::OPERATION_MATMUL_DESCRIPTOR, OperationType::MATMUL, &[2500, 2501, 2502], &[]),
-        (D::OPERATION_BATCHNORM_INFERENCE_DESCRIPTOR_EXT, OperationType::BN_INFERENCE,
+        (D::OPERATION_MATMUL_DESCRIPTOR, OperationType::MATMUL_EXT, &[2500, 2501, 2502], &[]),
+        (D::OPERATION_BATCHNORM_INFERENCE_DESCRIPTOR_EXT, OperationType::BATCHNORM_INFERENCE_EXT,
          &[1800, 1801, 1802, 1803, 1804, 1805], &[]),
-        (D::OPERATION_BATCHNORM_INFERENCE_VARIANCE_DESCRIPTOR_EXT, OperationType::BN_INFERENCE_VARIANCE,
+        (D::OPERATION_BATCHNORM_INFERENCE_VARIANCE_DESCRIPTOR_EXT, OperationType::BATCHNORM_INFERENCE_VARIANCE_EXT,
          &[1900, 1901, 1902, 1903, 1904, 1905, 1906], &[]),
-        (D::OPERATION_BATCHNORM_BACKWARD_DESCRIPTOR_EXT, OperationType::BN_BACKWARD,
+        (D::OPERATION_BATCHNORM_BACKWARD_DESCRIPTOR_EXT, OperationType::BATCHNORM_BACKWARD_EXT,
          &[2000, 2001, 2002, 2003, 2004, 2005], &[2006, 2007, 2101]),
-        (D::OPERATION_BATCHNORM_DESCRIPTOR_EXT, OperationType::BATCHNORM,
+        (D::OPERATION_BATCHNORM_DESCRIPTOR_EXT, OperationType::BATCHNORM_EXT,
          &[2900, 2901, 2902, 2903, 2904], &[2905, 2906, 2907, 2908, 2909, 2910, 2911, 2913]),
-        (D::OPERATION_RMSNORM_BACKWARD_DESCRIPTOR_EXT, OperationType::RMSNORM_BACKWARD,
+        (D::OPERATION_RMSNORM_BACKWARD_DESCRIPTOR_EXT, OperationType::RMSNORM_BACKWARD_EXT,
          &[3500, 3501, 3502, 3503, 3504, 3505], &[3506]),
     ];
     for (kind, operation_type, mandatory, optional) in cases {
@@ -286,6 +286,21 @@ fn every_served_operation_keeps_its_attributes() {
             let tensor = back.get_desc(*attribute);
             assert_eq!(tensor.get::<i64>(A::TENSOR_UNIQUE_ID, T::INT64), index as i64, "{kind} {attribute}");
         }
+    }
+}
+
+#[test]
+fn descriptors_that_are_not_served_are_refused_by_name() {
+    for (number, name) in [
+        (36, "HIPDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR"),
+        (37, "HIPDNN_BACKEND_37"),
+        (0, "HIPDNN_INVALID_TYPE_EXT"),
+    ] {
+        let mut descriptor = std::ptr::null_mut();
+        // SAFETY: a place for a descriptor.
+        let status = unsafe { hipdnnBackendCreateDescriptor(D(number), &mut descriptor) };
+        assert_eq!((status, descriptor.is_null()), (Status::NOT_SUPPORTED, true), "{number}");
+        assert!(last_error().contains(&format!("descriptors of type {name} are not served")), "{}", last_error());
     }
 }
 

@@ -12,6 +12,7 @@ use hipdnn_sdk_bindings::hipdnn::backend::{
 };
 use hipdnn_sdk_bindings::library::LibraryError;
 
+use crate::constants::Promise;
 use crate::descriptor::{BackendError, Descriptor, check};
 use crate::error::Error;
 use crate::search::Plugins;
@@ -469,6 +470,13 @@ pub(crate) struct Wish {
 }
 
 impl Wish {
+    /// The same with the promise that tensors have known contents.
+    pub(crate) fn promising(&self, promise: &Promise) -> Wish {
+        let mut wish = self.clone();
+        wish.knobs.extend(promise.knob());
+        wish
+    }
+
     /// Why an engine must not have the provider's tensors, which are in the host's memory.
     fn refuses(&self, engine: &str) -> Option<String> {
         if DEVICE_ENGINES.contains(&engine) {

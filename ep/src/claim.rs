@@ -26,8 +26,6 @@ pub(crate) struct Partition {
     pub nodes: Vec<usize>,
     /// The program for the extents of the model, assumed where they are free.
     pub program: Program,
-    /// Whether no extent is free.
-    pub fixed: bool,
 }
 
 /// Partitions a graph into what engines take.
@@ -107,10 +105,7 @@ fn attempt(
         }
         let labels = |node: usize| model.nodes[node].label.clone();
         let program = Program::build(&functions[0], &labels, ask)?;
-        let members: HashSet<usize> = nodes.iter().copied().collect();
-        let entering = import::entering(model, &members);
-        let fixed = entering.iter().all(|value| model.values[*value].known_dims().is_some());
-        result.push(Partition { nodes, program, fixed });
+        result.push(Partition { nodes, program });
     }
     Ok(result)
 }

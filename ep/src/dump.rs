@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
+use crate::log::Logger;
 
 /// A directory for graphs.
 pub(crate) struct Dump {
     directory: PathBuf,
+    logger: Logger,
     /// The hash of the graph behind each file name of this session: two nodes of one name must not share a file.
     written: Mutex<HashMap<String, u128>>,
 }
@@ -24,20 +26,20 @@ impl Dump {
     ///
     /// # Errors
     /// If that fails.
-    pub(crate) fn open(directory: &Path) -> Result<Dump, Error> {
+    pub(crate) fn open(directory: &Path, logger: Logger) -> Result<Dump, Error> {
         let made = std::fs::create_dir_all(directory);
         made.map_err(|error| Error::invalid(format!("the directory for graphs {}: {error}", directory.display())))?;
-        Ok(Dump { directory: directory.to_path_buf(), written: Mutex::default() })
+        Ok(Dump { directory: directory.to_path_buf(), logger, written: Mutex::default() })
     }
 
-    /// Writes the graph of a node; `extents` are those of its input where the model leaves them open.
-    ///
-    /// # Errors
-    /// If that fails.
-    pub(crate) fn write(&self, node: &str, extents: Option<&[i64]>, graph: &[u8]) -> Result<(), Error> {
+    /// Writes the graph of a node; `extents` are those of its input where the model leaves them open. If that fails, the
+    /// log says so: no run fails for what is only to be looked at.
+    pub(crate) fn write(&self, node: &str, extents: Option<&[i64]>, graph: &[u8]) {
         let path = self.directory.join(self.name(node, extents, graph));
-        let written = std::fs::write(&path, graph);
-        written.map_err(|error| Error::failed(format!("the graph {}: {error}", path.display())))
+        if let Err(error) = std::fs::write(&path, graph) {
+            self.logger
+                .warning(|| format!("{}: the graph {} is not written: {error}", crate::NAME_TEXT, path.display()));
+        }
     }
 
     fn name(&self, node: &str, extents: Option<&[i64]>, graph: &[u8]) -> String {
@@ -89,14 +91,14 @@ mod tests {
     #[test]
     fn every_graph_has_its_file() {
         let directory = std::env::temp_dir().join(format!("hipdnn-rs-dump-{}/below", std::process::id()));
-        let dump = Dump::open(&directory).unwrap();
+        let dump = Dump::open(&directory, Logger::none()).unwrap();
         for (node, extents, graph) in [
             ("conv", None, "one"),
             ("conv", None, "other"),
             ("conv", None, "one"),
             ("conv", Some(&[1, 3, 8][..]), "third"),
         ] {
-            dump.write(node, extents, graph.as_bytes()).unwrap();
+            dump.write(node, extents, graph.as_bytes());
         }
         let mut files: Vec<(String, String)> = directory
             .read_dir()
@@ -112,7 +114,7 @@ mod tests {
         let files: Vec<_> = files.iter().map(|(name, graph)| (name.as_str(), graph.as_str())).collect();
         let want = [("conv-2.hipdnn.bin", "other"), ("conv.1x3x8.hipdnn.bin", "third"), ("conv.hipdnn.bin", "one")];
         assert_eq!(files, want);
-        let error = Dump::open(Path::new("/dev/null/graphs")).map(|_| ()).unwrap_err();
+        let error = Dump::open(Path::new("/dev/null/graphs"), Logger::none()).map(|_| ()).unwrap_err();
         assert!(error.message.starts_with("the directory for graphs /dev/null/graphs: "), "{error}");
     }
 }

@@ -403,29 +403,6 @@ impl<'a> ValueInfo<'a> {
         self.runtime.get(false, |out| unsafe { api.value_info_is_graph_output()(self.raw.as_ptr(), out) })
     }
 
-    /// How many inputs of nodes read this value.
-    pub(crate) fn uses(&self) -> Result<usize, Error> {
-        let api = &self.runtime.api;
-        // SAFETY: as above.
-        self.runtime.get(0, |out| unsafe { api.value_info_get_value_num_consumers()(self.raw.as_ptr(), out) })
-    }
-
-    /// The nodes that read this value, one for each use, with the number of the input; an input of -1 is an implicit one.
-    pub(crate) fn consumers(&self) -> Result<Vec<(Node<'a>, i64)>, Error> {
-        let api = &self.runtime.api;
-        let count = self.uses()?;
-        let mut inputs = vec![0i64; count];
-        // SAFETY: the value is alive and both arrays have `count` elements.
-        let nodes = self.runtime.list(count, |out| unsafe {
-            api.value_info_get_value_consumers()(self.raw.as_ptr(), out, inputs.as_mut_ptr(), count)
-        })?;
-        let nodes = nodes.into_iter().map(|raw| {
-            // SAFETY: the node is of the same graph.
-            unsafe { Node::new(self.runtime, raw) }
-        });
-        Ok(nodes.collect::<Result<Vec<_>, _>>()?.into_iter().zip(inputs).collect())
-    }
-
     /// The type, extents and bytes of an initializer in the host's memory; `None` if the value is not one.
     pub(crate) fn initializer(&self) -> Result<Option<(TensorType, &'a [u8])>, Error> {
         let (runtime, api) = (self.runtime, &self.runtime.api);
@@ -438,15 +415,8 @@ impl<'a> ValueInfo<'a> {
         }
         // SAFETY: the initializer lives as long as the graph.
         let kind = unsafe { runtime.shape_of(value) }?;
-        // SAFETY: as above.
-        let size = runtime.get(0, |out| unsafe { api.get_tensor_size_in_bytes()(value, out) })?;
-        // SAFETY: as above.
-        let data = runtime.get(null(), |out| unsafe { api.get_tensor_data()(value, out) })?;
-        if data.is_null() || size == 0 {
-            return Ok(Some((kind, &[])));
-        }
-        // SAFETY: the tensor has `size` bytes at `data`, which live and do not change as long as the graph.
-        Ok(Some((kind, unsafe { std::slice::from_raw_parts(data.cast(), size) })))
+        // SAFETY: the initializer lives as long as the graph, and does not change.
+        Ok(Some((kind, unsafe { runtime.bytes_of(value) }?)))
     }
 }
 
@@ -481,6 +451,25 @@ impl Runtime {
         // SAFETY: each name is null or a text that lives as long as the description.
         let symbols = names.into_iter().map(|name| unsafe { text_of(name) }.unwrap_or("").to_string()).collect();
         Ok(TensorType { element, shape: Some(shape), symbols })
+    }
+
+    /// The elements of a tensor in the host's memory.
+    ///
+    /// # Safety
+    /// `value` is a tensor that lives as long as `'a`, and nobody writes to it.
+    ///
+    /// # Errors
+    /// If the runtime says that it is none.
+    pub(crate) unsafe fn bytes_of<'a>(&self, value: *const ort::Value) -> Result<&'a [u8], Error> {
+        // SAFETY: the tensor is alive and the answer's place is valid for the call.
+        let size = self.get(0, |out| unsafe { self.api.get_tensor_size_in_bytes()(value, out) })?;
+        // SAFETY: the tensor is alive and the answer's place is valid for the call.
+        let data = self.get(null(), |out| unsafe { self.api.get_tensor_data()(value, out) })?;
+        if data.is_null() || size == 0 {
+            return Ok(&[]);
+        }
+        // SAFETY: the tensor has `size` bytes at `data`, which live and do not change as long as `'a`.
+        Ok(unsafe { std::slice::from_raw_parts(data.cast(), size) })
     }
 
     /// The type and extents of a tensor.

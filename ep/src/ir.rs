@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use crate::constants::Token;
+
 use hipdnn_schemas::{DataType, Operation, Pointwise, PointwiseMode, TensorUid, TensorValue, packed_strides};
 
 /// An SSA value: index in [`Function::values`].
@@ -41,6 +43,8 @@ pub(crate) struct Buffer {
     pub data_type: DataType,
     /// Elements.
     pub elements: i64,
+    /// Token of the content, if it is the same in every run.
+    pub token: Option<Token>,
 }
 
 impl Buffer {
@@ -174,7 +178,7 @@ impl Function {
     }
 
     fn add_buffer(&mut self, source: Source, data_type: DataType, elements: i64) -> BufferId {
-        self.buffers.push(Buffer { source, data_type, elements });
+        self.buffers.push(Buffer { source, data_type, elements, token: None });
         BufferId(u32::try_from(self.buffers.len() - 1).expect("a model has fewer than 2^32 buffers"))
     }
 
@@ -182,6 +186,13 @@ impl Function {
     pub(crate) fn source(&mut self, source: Source, data_type: DataType, dims: &[i64]) -> ValueId {
         let buffer = self.add_buffer(source, data_type, dims.iter().product());
         self.packed(buffer, data_type, dims, Def::Source)
+    }
+
+    /// Notes the token of the content of a value's buffer.
+    pub(crate) fn promise(&mut self, id: ValueId, token: Token) {
+        if let Some(buffer) = self.value(id).buffer {
+            self.buffers[buffer.0 as usize].token = Some(token);
+        }
     }
 
     fn packed(&mut self, buffer: BufferId, data_type: DataType, dims: &[i64], def: Def) -> ValueId {

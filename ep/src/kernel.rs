@@ -2,14 +2,15 @@
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use hipdnn_sdk_bindings::ort::{self, ElementType, NodeComputeInfo, Status};
 
 use crate::claim;
+use crate::constants::{Known, Token};
 use crate::error::Error;
 use crate::import::MAX_RANK;
-use crate::model::Model;
+use crate::model::{self, Constant, Model};
 use crate::plan_cache::PlanCache;
 use crate::planner::Planner;
 use crate::program::Program;
@@ -22,9 +23,19 @@ pub(crate) struct Kernel {
     runtime: Runtime,
     planner: Arc<Planner>,
     name: String,
-    model: Model,
+    /// Most programs that are kept.
+    capacity: usize,
+    binding: RwLock<Arc<Binding>>,
+    /// Held by the one run that looks at constants.
+    looking: Mutex<()>,
+}
+
+/// The partition with the constants that a session has for it.
+struct Binding {
+    known: Known,
+    model: Arc<Model>,
     /// Programs by the extents of the inputs that are no constants.
-    programs: PlanCache<Program>,
+    programs: Arc<PlanCache<Program>>,
 }
 
 impl Kernel {
@@ -42,8 +53,17 @@ impl Kernel {
             compute: Some(compute),
             release_state: Some(release_state),
         };
-        let programs = PlanCache::new(capacity);
-        Box::new(Kernel { callbacks, runtime, planner, name: name.to_string(), model, programs })
+        let programs = Arc::new(PlanCache::new(capacity));
+        let binding = Binding { known: Known::Model, model: Arc::new(model), programs };
+        Box::new(Kernel {
+            callbacks,
+            runtime,
+            planner,
+            name: name.to_string(),
+            capacity,
+            binding: RwLock::new(Arc::new(binding)),
+            looking: Mutex::new(()),
+        })
     }
 
     /// Builds the program now if no extent is free.
@@ -51,37 +71,100 @@ impl Kernel {
     /// # Errors
     /// If that fails.
     pub(crate) fn prepare(&self) -> Result<(), Error> {
-        let dims: Option<Vec<Vec<i64>>> =
-            self.model.inputs.iter().map(|value| self.model.values[*value].known_dims()).collect();
+        let binding = self.current();
+        let model = &binding.model;
+        let dims: Option<Vec<Vec<i64>>> = model.inputs.iter().map(|value| model.values[*value].known_dims()).collect();
         let Some(dims) = dims else { return Ok(()) };
-        let key = self.key(dims.iter().map(Vec::as_slice));
-        self.programs.get_or_build(&key, || self.build(&dims)).map(drop)
+        let free = dims.iter().zip(&model.inputs).filter(|(_, value)| model.values[**value].constant.is_none());
+        let key: Vec<i64> =
+            free.flat_map(|(dims, _)| std::iter::once(dims.len() as i64).chain(dims.iter().copied())).collect();
+        binding.programs.get_or_build(&key, || self.build(model, &dims)).map(drop)
     }
 
-    /// Key of the inputs that are no constants: each one's rank and extents.
-    fn key<'a>(&self, dims: impl Iterator<Item = &'a [i64]>) -> Vec<i64> {
-        let free = dims.zip(&self.model.inputs).filter(|(_, value)| self.model.values[**value].constant.is_none());
-        free.flat_map(|(dims, _)| std::iter::once(dims.len() as i64).chain(dims.iter().copied())).collect()
+    fn current(&self) -> Arc<Binding> {
+        self.binding.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn build(&self, dims: &[Vec<i64>]) -> Result<Program, Error> {
-        let views: Vec<&[i64]> = dims.iter().map(Vec::as_slice).collect();
-        let function = claim::import_model(&self.model, &views).map_err(Error::invalid)?;
-        let token = |input: usize| {
-            let constant = self.model.values[self.model.inputs[input]].constant.as_ref();
-            constant.and_then(|constant| constant.token.as_deref())
+    /// The partition with the constants of this run, which are at these addresses.
+    ///
+    /// # Safety
+    /// `context` is the runtime's for one call of this partition.
+    unsafe fn bind(&self, context: *const ort::KernelContext, addresses: &[usize]) -> Result<Arc<Binding>, Error> {
+        let current = self.current();
+        if current.known.fits(addresses) {
+            return Ok(current);
+        }
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current();
+        if current.known.fits(addresses) {
+            return Ok(current);
+        }
+        let (known, promised) = current.known.after(addresses);
+        let mut changed = Vec::new();
+        for (index, value) in current.model.inputs.iter().enumerate() {
+            let value = &current.model.values[*value];
+            let Some(constant) = &value.constant else { continue };
+            // SAFETY: the caller's duty.
+            let tensor = unsafe { self.input(context, index, &value.name) }?;
+            // SAFETY: the tensor is of this call, during which nobody writes to an initializer.
+            let bytes = unsafe { self.contents(tensor, value) }?;
+            let token = constant.token.filter(|_| promised).map(|_| Token::of(bytes));
+            let small = constant.bytes.as_deref();
+            if token != constant.token || small.is_some_and(|small| small != bytes) {
+                let constant = Constant { dims: constant.dims.clone(), bytes: small.map(|_| bytes.into()), token };
+                changed.push((current.model.inputs[index], constant));
+            }
+        }
+        let (model, programs) = if changed.is_empty() {
+            (current.model.clone(), current.programs.clone())
+        } else {
+            let mut model = Model::clone(&current.model);
+            for (value, constant) in changed {
+                model.values[value].constant = Some(constant);
+            }
+            (Arc::new(model), Arc::new(PlanCache::new(self.capacity)))
         };
-        let labels = |node: usize| self.model.nodes[node].label.clone();
+        let binding = Arc::new(Binding { known, model, programs });
+        *self.binding.write().unwrap_or_else(PoisonError::into_inner) = binding.clone();
+        Ok(binding)
+    }
+
+    /// The bytes of a constant, if it is of the type and extents that it has in the model: the runtime lets others take its
+    /// place.
+    ///
+    /// # Safety
+    /// `tensor` lives as long as `'a`, and nobody writes to it.
+    unsafe fn contents<'a>(&self, tensor: *const ort::Value, value: &model::Value) -> Result<&'a [u8], Error> {
+        // SAFETY: the tensor is alive.
+        let found = unsafe { self.runtime.shape_of(tensor) }?;
+        let (element, dims) = (value.element, value.known_dims());
+        if Some(found.element) != element || found.shape != dims {
+            return Err(Error::invalid(format!(
+                "initializer {:?}: expected {} of extents {:?}, got {} of extents {:?}",
+                value.name,
+                element.unwrap_or(ElementType::UNDEFINED),
+                dims.unwrap_or_default(),
+                found.element,
+                found.shape.unwrap_or_default()
+            )));
+        }
+        // SAFETY: the tensor is alive, and not written to.
+        unsafe { self.runtime.bytes_of(tensor) }
+    }
+
+    fn build(&self, model: &Model, dims: &[Vec<i64>]) -> Result<Program, Error> {
+        let views: Vec<&[i64]> = dims.iter().map(Vec::as_slice).collect();
+        let function = claim::import_model(model, &views).map_err(Error::invalid)?;
+        let labels = |node: usize| model.nodes[node].label.clone();
         let mut number = 0;
         let built = Program::build(&function, &labels, &mut |question| {
-            let plan = self.planner.plan(&question, token)?;
-            let _ = self.planner.dump(&format!("{}.{number}", self.name), question.graph);
+            let plan = self.planner.plan(&question)?;
+            self.planner.dump(&format!("{}.{number}", self.name), question.graph);
             number += 1;
             Ok(plan)
         });
         built.map_err(|refused| {
-            let reasons =
-                refused.into_iter().map(|(node, reason)| format!("{}: {reason}", self.model.nodes[node].label));
+            let reasons = refused.into_iter().map(|(node, reason)| format!("{}: {reason}", model.nodes[node].label));
             Error::failed(format!("no engine takes {}", reasons.collect::<Vec<_>>().join("; ")))
         })
     }
@@ -89,24 +172,32 @@ impl Kernel {
     /// # Safety
     /// `context` is the runtime's for one call of this partition.
     unsafe fn run(&self, context: *mut ort::KernelContext) -> Result<(), Error> {
-        let count = self.model.inputs.len();
-        let mut addresses = Vec::with_capacity(count + self.model.outputs.len());
+        let model = self.current().model.clone();
+        let count = model.inputs.len();
+        let mut addresses = Vec::with_capacity(count + model.outputs.len());
+        let mut constants = Vec::with_capacity(count);
         let mut key = Vec::with_capacity(4 * MAX_RANK);
-        for (index, value) in self.model.inputs.iter().enumerate() {
+        for (index, value) in model.inputs.iter().enumerate() {
+            let value = &model.values[*value];
             // SAFETY: the caller's duty.
-            let tensor = unsafe { self.input(context, index) }?;
-            if self.model.values[*value].constant.is_none() {
-                // SAFETY: the tensor is of this call.
-                unsafe { self.append_extents(tensor, &mut key) }?;
-            }
+            let tensor = unsafe { self.input(context, index, &value.name) }?;
             let mut data = null();
             // SAFETY: the tensor is of this call, and `data` is valid for it.
             let status = unsafe { self.runtime.api.get_tensor_data()(tensor, &mut data) };
             // SAFETY: the status is ours.
             unsafe { self.runtime.check(status) }?;
             addresses.push(data.cast_mut());
+            if value.constant.is_some() {
+                constants.push(data.addr());
+            } else {
+                // SAFETY: the tensor is of this call.
+                unsafe { self.append_extents(tensor, &mut key) }?;
+            }
         }
-        let program = self.programs.get_or_build(&key, || self.build(&self.extents(&key)))?;
+        // SAFETY: the caller's duty.
+        let binding = unsafe { self.bind(context, &constants) }?;
+        let model = &binding.model;
+        let program = binding.programs.get_or_build(&key, || self.build(model, &extents(model, &key)))?;
         for (index, dims) in program.outputs.iter().enumerate() {
             let mut output = null_mut();
             // SAFETY: the context is of this call; the extents and `output` are valid for it.
@@ -128,33 +219,20 @@ impl Kernel {
         unsafe { program.run(self.planner.context(), inputs, outputs) }
     }
 
-    /// The extents of all inputs, by the key of those that are no constants.
-    fn extents(&self, key: &[i64]) -> Vec<Vec<i64>> {
-        let mut rest = key;
-        let values = self.model.inputs.iter().map(|value| &self.model.values[*value]);
-        values
-            .map(|value| match &value.constant {
-                Some(constant) => constant.dims.clone(),
-                None => {
-                    let (rank, after) = rest.split_first().expect("the key has every input");
-                    let (dims, after) = after.split_at(*rank as usize);
-                    rest = after;
-                    dims.to_vec()
-                }
-            })
-            .collect()
-    }
-
     /// # Safety
     /// `context` is the runtime's for one call of this partition.
-    unsafe fn input(&self, context: *const ort::KernelContext, index: usize) -> Result<*const ort::Value, Error> {
+    unsafe fn input(
+        &self,
+        context: *const ort::KernelContext,
+        index: usize,
+        name: &str,
+    ) -> Result<*const ort::Value, Error> {
         let mut value = null();
         // SAFETY: the context is of this call, and `value` is valid for it.
         let status = unsafe { self.runtime.api.kernel_context_get_input()(context, index, &mut value) };
         // SAFETY: the status is ours.
         unsafe { self.runtime.check(status) }?;
         if value.is_null() {
-            let name = &self.model.values[self.model.inputs[index]].name;
             return Err(Error::invalid(format!("expected a tensor for the input {name:?}, got none")));
         }
         Ok(value)
@@ -188,6 +266,23 @@ impl Kernel {
         }
         Ok(())
     }
+}
+
+/// The extents of all inputs, by the key of those that are no constants.
+fn extents(model: &Model, key: &[i64]) -> Vec<Vec<i64>> {
+    let mut rest = key;
+    let values = model.inputs.iter().map(|value| &model.values[*value]);
+    values
+        .map(|value| match &value.constant {
+            Some(constant) => constant.dims.clone(),
+            None => {
+                let (rank, after) = rest.split_first().expect("the key has every input");
+                let (dims, after) = after.split_at(*rank as usize);
+                rest = after;
+                dims.to_vec()
+            }
+        })
+        .collect()
 }
 
 /// # Safety

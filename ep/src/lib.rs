@@ -2,11 +2,13 @@
 //!
 //! The runtime loads this library and calls [`CreateEpFactories`]. `factory` offers the provider on a device and reads
 //! `options`; `provider` claims the nodes that `claim` recognises, `translate` can write as a hipDNN graph and
-//! `backend` has an engine for; `compute` runs them. `graph` is the runtime's graph, `descriptor` hipDNN's
+//! `backend` has an engine for; `compute` runs them, with what
+//! `constants` knows of their weights. `graph` is the runtime's graph, `descriptor` hipDNN's
 //! objects; `runtime` is the border to the runtime that no panic crosses.
 
 mod backend;
 mod claim;
+mod constants;
 mod import;
 mod ir;
 mod kernel;

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use hipdnn_sdk_bindings::ort::ElementType;
 
+use crate::constants::Token;
+
 /// Index of a value in [`Model::values`].
 pub(crate) type ValueIndex = usize;
 
@@ -56,8 +58,8 @@ pub(crate) struct Constant {
     pub dims: Vec<i64>,
     /// Content in the host's byte order, of constants of at most [`SMALL_CONSTANT`] bytes.
     pub bytes: Option<Arc<[u8]>>,
-    /// Token of the content, for the promise that it never changes; of floating-point constants.
-    pub token: Option<Arc<str>>,
+    /// Token of the content, for the promise that it never changes; of weights.
+    pub token: Option<Token>,
 }
 
 /// Most bytes of a constant whose content the compiler looks at: bounds, axes, shapes, scales.
@@ -66,8 +68,6 @@ pub(crate) const SMALL_CONSTANT: usize = 16 * 1024;
 /// An ONNX node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
-    /// Number in the runtime's graph.
-    pub id: usize,
     /// Name, or that of the first output.
     pub label: String,
     /// Domain; empty for ONNX's own.
@@ -76,7 +76,7 @@ pub(crate) struct Node {
     pub op_type: String,
     /// Operator set version that the operator's definition dates from.
     pub since_version: i32,
-    /// Inputs; `None` for one that is left out.
+    /// Inputs, then what bodies read of the values around them; `None` for one that is left out.
     pub inputs: Vec<Option<ValueIndex>>,
     /// Outputs; `None` for one that is left out.
     pub outputs: Vec<Option<ValueIndex>>,
@@ -84,8 +84,6 @@ pub(crate) struct Node {
     pub attributes: HashMap<String, Attribute>,
     /// Provider that has the node already; empty if none has.
     pub owner: String,
-    /// Whether the node has bodies, which read values without naming them.
-    pub has_body: bool,
 }
 
 /// An attribute of a node.

@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hipdnn_schemas::{GraphDef, KnobValue};
 
 use crate::backend::{Context, Plan, Wish};
+use crate::constants::{Guesses, Promise, Token};
 use crate::dump::Dump;
 use crate::options::Options;
 use crate::program::Question;
 
-/// The knob by which an engine is told which tensors never change.
-const CONSTANTS_KNOB: &str = "hipdnn_rs.constants";
 /// Threads of the host engine.
 const THREADS_KNOB: &str = "hipdnn_rs.host.threads";
 /// Whether the host engine may use Winograd's algorithm.
@@ -25,12 +24,13 @@ pub(crate) struct Planner {
     /// Answers while a session is made, so that what `Compile` asks is what the claim was about, and regions of equal
     /// structure share a plan.
     answers: Mutex<HashMap<Key, Result<Arc<Plan>, String>>>,
+    guesses: Guesses,
 }
 
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     graph: Vec<u8>,
-    constants: String,
+    promise: Promise,
 }
 
 impl Planner {
@@ -49,7 +49,7 @@ impl Planner {
             knobs.push((WINOGRAD_KNOB.to_string(), KnobValue::Int(i64::from(winograd))));
         }
         let wish = Wish { engine: options.engine.clone(), knobs, host_memory_only };
-        Planner { context, wish, dump, answers: Mutex::default() }
+        Planner { context, wish, dump, answers: Mutex::default(), guesses: Guesses::default() }
     }
 
     /// The backend in use.
@@ -57,41 +57,38 @@ impl Planner {
         &self.context
     }
 
-    /// A plan for a region's graph. `token` names the content of a run-time input that never changes.
+    /// A plan for a region's graph.
     ///
     /// # Errors
     /// Why no engine takes the graph.
-    pub(crate) fn plan<'a>(
-        &self,
-        question: &Question<'_>,
-        token: impl Fn(usize) -> Option<&'a str>,
-    ) -> Result<Arc<Plan>, String> {
-        let promised =
-            question.whole_inputs.iter().filter_map(|(uid, input)| Some(format!("{uid}={}", token(*input)?)));
-        let constants = promised.collect::<Vec<_>>().join(",");
-        let key = Key { graph: question.graph.to_bytes(), constants };
+    pub(crate) fn plan(&self, question: &Question<'_>) -> Result<Arc<Plan>, String> {
+        let key = Key { graph: question.graph.to_bytes(), promise: question.promise.clone() };
         if let Some(answer) = self.answers().get(&key) {
             return answer.clone();
         }
-        let mut wish = self.wish.clone();
-        if !key.constants.is_empty() {
-            wish.knobs.push((CONSTANTS_KNOB.to_string(), KnobValue::String(key.constants.clone())));
-        }
+        let wish = self.wish.promising(&key.promise);
         let answer = self.context.plan(&key.graph, &wish).map(Arc::new).map_err(|error| error.to_string());
         self.answers().insert(key, answer.clone());
         answer
     }
 
+    /// The token of an initializer's bytes while a session is made.
+    pub(crate) fn token(&self, bytes: &[u8]) -> Token {
+        self.guesses.token(bytes)
+    }
+
     /// Forgets the answers: programs hold the plans that they need.
     pub(crate) fn settle(&self) {
-        self.answers().clear();
+        let answers = std::mem::take(&mut *self.answers());
+        // Plans may take long to drop: not under the lock.
+        drop(answers);
+        self.guesses.clear();
     }
 
     /// Writes a region's graph if that is asked for.
-    pub(crate) fn dump(&self, name: &str, graph: &GraphDef) -> Result<(), crate::error::Error> {
-        match &self.dump {
-            Some(dump) => dump.write(name, None, &graph.to_bytes()),
-            None => Ok(()),
+    pub(crate) fn dump(&self, name: &str, graph: &GraphDef) {
+        if let Some(dump) = &self.dump {
+            dump.write(name, None, &graph.to_bytes());
         }
     }
 

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::backend::{Context, Plan};
+use crate::constants::Promise;
 use crate::error::Error;
 use crate::import::Bytes;
 use crate::ir::{BufferId, Function, Source, ValueId, element_bytes};
@@ -51,8 +52,8 @@ enum Place {
 pub(crate) struct Question<'a> {
     /// The region's graph.
     pub graph: &'a hipdnn_schemas::GraphDef,
-    /// (uid, run-time input) of tensors that are the whole of an input, in its own order.
-    pub whole_inputs: &'a [(i64, usize)],
+    /// Tensors whose contents never change.
+    pub promise: &'a Promise,
 }
 
 /// Gives a plan for a region's graph, or says why there is none.
@@ -78,8 +79,8 @@ impl Program {
         let mut refused = Refused::new();
         while let Some(region) = open.pop() {
             let outlined = outline::graph(function, &uses, &region, labels);
-            let whole_inputs = whole_inputs(function, &outlined.arguments);
-            match ask(Question { graph: &outlined.graph, whole_inputs: &whole_inputs }) {
+            let promise = promise(function, &outlined.arguments);
+            match ask(Question { graph: &outlined.graph, promise: &promise }) {
                 Ok(plan) => taken.push((region, plan, outlined.arguments)),
                 Err(reason) => match region.split() {
                     Some([first, second]) => open.extend([second, first]),
@@ -203,19 +204,18 @@ impl Program {
     }
 }
 
-/// (uid, input) of arguments that are a whole run-time input in row-major order.
-fn whole_inputs(function: &Function, arguments: &[(i64, ValueId)]) -> Vec<(i64, usize)> {
-    arguments
-        .iter()
-        .filter_map(|(uid, id)| {
-            let value = function.value(*id);
-            let buffer = function.buffer(value.buffer?);
-            match buffer.source {
-                Source::Input(number) if value.is_packed() && value.elements() == buffer.elements => {
-                    Some((*uid, number))
-                }
-                _ => None,
-            }
-        })
-        .collect()
+/// What can be promised of arguments: those that are a whole buffer of known content, in row-major order.
+fn promise(function: &Function, arguments: &[(i64, ValueId)]) -> Promise {
+    let mut promise = Promise::default();
+    for (uid, id) in arguments {
+        let value = function.value(*id);
+        let buffer = function.buffer(value.buffer.expect("arguments have memory"));
+        if let Some(token) = buffer.token
+            && value.is_packed()
+            && value.elements() == buffer.elements
+        {
+            promise.add(*uid, token);
+        }
+    }
+    promise
 }

@@ -8,6 +8,7 @@ use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, No
 
 use crate::backend::Context;
 use crate::claim::{self, Claims};
+use crate::constants::Token;
 use crate::dump::Dump;
 use crate::error::Error;
 use crate::graph::{Graph, Node};
@@ -41,8 +42,8 @@ impl Provider {
     /// # Errors
     /// If the options are wrong, or name what is not there.
     pub(crate) fn new(runtime: Runtime, logger: Logger, options: Options) -> Result<Box<Provider>, Error> {
-        let report = options.report.as_deref().map(Report::open).transpose()?;
-        let dump = options.dump_graphs.as_deref().map(Dump::open).transpose()?.map(Arc::new);
+        let report = options.report.as_deref().map(|path| Report::open(path, logger)).transpose()?;
+        let dump = options.dump_graphs.as_deref().map(|path| Dump::open(path, logger)).transpose()?.map(Arc::new);
         let context = open_backend(&options)?;
         match &context {
             Ok(context) => {
@@ -79,7 +80,7 @@ impl Provider {
                 backend_version: backend.and_then(|context| context.version()),
                 engines: backend.into_iter().flat_map(|c| c.engines()).map(|engine| engine.name.clone()).collect(),
                 reason: context.as_ref().err().cloned(),
-            }])?;
+            }]);
         }
         let callbacks = Ep {
             ort_version_supported: runtime.version(),
@@ -104,7 +105,7 @@ impl Provider {
         let graph = unsafe { Graph::new(&self.runtime, graph) }?;
         let path = graph.path()?;
         let nodes = graph.nodes()?;
-        let model = read::model(&graph)?;
+        let model = read::model(&graph, &|bytes| self.token(bytes))?;
         let claims = self.decide(&graph, &path, &model)?;
         for partition in &claims.partitions {
             let members: Vec<Node<'_>> = partition.nodes.iter().map(|index| nodes[*index]).collect();
@@ -113,7 +114,7 @@ impl Provider {
             self.claimed_graph.get_or_init(|| path.clone());
         }
         if let Some(report) = &self.report {
-            report.append(&report::entries(&model, &path, &claims))?;
+            report.append(&report::entries(&model, &path, &claims));
         }
         self.logger.info(|| {
             let taken: usize = claims.partitions.iter().map(|partition| partition.nodes.len()).sum();
@@ -146,7 +147,7 @@ impl Provider {
         };
         let reasons = model.nodes.iter().map(owned).collect();
         let claims = claim::claim(model, reasons, &|model, nodes| self.worthwhile(model, nodes), &mut |question| {
-            planner.plan(&question, |_| None)
+            planner.plan(&question)
         });
         Ok(claims)
     }
@@ -158,6 +159,11 @@ impl Provider {
             return Ok(());
         }
         Err("nothing is computed between nodes of other providers: data would only be moved".to_string())
+    }
+
+    /// The token of an initializer's bytes.
+    fn token(&self, bytes: &[u8]) -> Token {
+        self.planner.as_ref().map_or_else(|_| Token::of(bytes), |planner| planner.token(bytes))
     }
 
     /// Forgets what was only asked about: programs hold their plans.
@@ -191,10 +197,19 @@ impl Provider {
         // SAFETY: both live during the call, and nothing below keeps them.
         let (graph, node) = unsafe { (Graph::new(&self.runtime, graph)?, Node::new(&self.runtime, node)?) };
         let planner = self.planner.as_ref().map_err(|reason| Error::failed(reason.clone()))?;
-        let model = read::fused(&graph, &node)?;
+        let model = read::fused(&graph, &node, &|bytes| self.token(bytes))?;
         let kernel = Kernel::new(self.runtime, planner.clone(), node.name()?, model, self.options.plan_cache);
         kernel.prepare()?;
         Ok(kernel)
+    }
+}
+
+/// Forgets questions when compiling ends, however it does: not every host says that a session is complete.
+struct Forgetting<'a>(&'a Provider);
+
+impl Drop for Forgetting<'_> {
+    fn drop(&mut self) {
+        self.0.settle();
     }
 }
 
@@ -249,6 +264,7 @@ unsafe extern "system" fn compile(
     // SAFETY: the runtime calls with what it was given.
     let provider = unsafe { provider(this) };
     provider.runtime.guard(|| {
+        let _forgetting = Forgetting(provider);
         let mut kernels = Vec::with_capacity(count);
         for index in 0..count {
             // SAFETY: the arrays have `count` elements, which are of this call.
@@ -259,7 +275,6 @@ unsafe extern "system" fn compile(
             // SAFETY: the array has `count` elements; the callbacks are the kernel's first member.
             unsafe { *infos.add(index) = Box::into_raw(kernel).cast() };
         }
-        provider.settle();
         Ok(())
     })
 }

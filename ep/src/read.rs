@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 
+use crate::constants::Token;
 use crate::error::Error;
 use crate::graph::{Graph, Node, ValueInfo};
 use crate::model::{self, Attribute, Constant, Extent, Model, SMALL_CONSTANT, ValueIndex};
 
-/// Copies a graph out of the runtime, constants above [`SMALL_CONSTANT`] bytes excepted.
+/// Copies a graph out of the runtime, constants above [`SMALL_CONSTANT`] bytes excepted; `token` names their contents.
 ///
 /// # Errors
 /// If the runtime does not answer.
-pub(crate) fn model(graph: &Graph<'_>) -> Result<Model, Error> {
-    let mut reader =
-        Reader { model: Model { name: graph.name()?.to_string(), ..Model::default() }, index: HashMap::new() };
+pub(crate) fn model(graph: &Graph<'_>, token: &dyn Fn(&[u8]) -> Token) -> Result<Model, Error> {
+    let model = Model { name: graph.name()?.to_string(), ..Model::default() };
+    let mut reader = Reader { model, token, index: HashMap::new() };
     for node in graph.nodes()? {
         let node = reader.node(&node)?;
         reader.model.nodes.push(node);
@@ -24,8 +25,8 @@ pub(crate) fn model(graph: &Graph<'_>) -> Result<Model, Error> {
 ///
 /// # Errors
 /// If the runtime does not answer.
-pub(crate) fn fused(graph: &Graph<'_>, node: &Node<'_>) -> Result<Model, Error> {
-    let mut model = model(graph)?;
+pub(crate) fn fused(graph: &Graph<'_>, node: &Node<'_>, token: &dyn Fn(&[u8]) -> Token) -> Result<Model, Error> {
+    let mut model = model(graph, token)?;
     let mut names: HashMap<&str, ValueIndex> = HashMap::new();
     for (index, value) in model.values.iter().enumerate() {
         names.insert(&value.name, index);
@@ -45,12 +46,13 @@ pub(crate) fn fused(graph: &Graph<'_>, node: &Node<'_>) -> Result<Model, Error> 
     Ok(model)
 }
 
-struct Reader {
+struct Reader<'t> {
     model: Model,
+    token: &'t dyn Fn(&[u8]) -> Token,
     index: HashMap<String, ValueIndex>,
 }
 
-impl Reader {
+impl Reader<'_> {
     fn node(&mut self, node: &Node<'_>) -> Result<model::Node, Error> {
         let attributes: HashMap<String, Attribute> = node.attributes()?.into_iter().collect();
         let has_body = attributes.values().any(|attribute| *attribute == Attribute::Graph);
@@ -59,7 +61,6 @@ impl Reader {
             inputs.extend(self.values(node.implicit_inputs()?.into_iter().map(Some).collect())?);
         }
         Ok(model::Node {
-            id: node.id()?,
             label: node.label()?.to_string(),
             domain: node.domain()?.to_string(),
             op_type: node.op_type()?.to_string(),
@@ -68,7 +69,6 @@ impl Reader {
             outputs: self.values(node.outputs()?)?,
             attributes,
             owner: node.ep_name()?.to_string(),
-            has_body,
         })
     }
 
@@ -92,7 +92,7 @@ impl Reader {
             });
             Some(extents.collect())
         });
-        let constant = if value.is_constant()? { constant(value)? } else { None };
+        let constant = if value.is_constant()? { constant(value, self.token)? } else { None };
         self.model.values.push(model::Value {
             name: name.to_string(),
             element,
@@ -109,12 +109,11 @@ impl Reader {
 /// Weights are matrices at least: what has fewer dimensions engines do not prepare.
 const LEAST_RANK_OF_WEIGHTS: usize = 2;
 
-fn constant(value: &ValueInfo<'_>) -> Result<Option<Constant>, Error> {
+fn constant(value: &ValueInfo<'_>, token: &dyn Fn(&[u8]) -> Token) -> Result<Option<Constant>, Error> {
     let Some((tensor, bytes)) = value.initializer()? else { return Ok(None) };
     let Some(dims) = tensor.shape else { return Ok(None) };
     let small = bytes.len() <= SMALL_CONSTANT;
     let float = crate::import::data_type(tensor.element).is_ok_and(crate::import::is_float);
-    let token = (float && dims.len() >= LEAST_RANK_OF_WEIGHTS && !bytes.is_empty())
-        .then(|| format!("{:032x}-{:x}", xxhash_rust::xxh3::xxh3_128(bytes), bytes.len()).into());
+    let token = (float && dims.len() >= LEAST_RANK_OF_WEIGHTS && !bytes.is_empty()).then(|| token(bytes));
     Ok(Some(Constant { dims, bytes: small.then(|| bytes.into()), token }))
 }

@@ -9,12 +9,14 @@ use serde::Serialize;
 
 use crate::claim::Claims;
 use crate::error::Error;
+use crate::log::Logger;
 use crate::model::{Extent, Model};
 
 /// A report file; lines are appended.
 pub(crate) struct Report {
     file: Mutex<File>,
     path: String,
+    logger: Logger,
 }
 
 /// The first line of a session: with what it works.
@@ -118,25 +120,28 @@ impl Report {
     ///
     /// # Errors
     /// If that fails.
-    pub(crate) fn open(path: &Path) -> Result<Report, Error> {
+    pub(crate) fn open(path: &Path, logger: Logger) -> Result<Report, Error> {
         let file = OpenOptions::new().append(true).create(true).open(path);
         let file = file.map_err(|error| Error::invalid(format!("the report {}: {error}", path.display())))?;
-        Ok(Report { file: Mutex::new(file), path: path.display().to_string() })
+        Ok(Report { file: Mutex::new(file), path: path.display().to_string(), logger })
     }
 
-    /// Appends lines, in one piece.
-    ///
-    /// # Errors
-    /// If that fails.
-    pub(crate) fn append<T: Serialize>(&self, lines: &[T]) -> Result<(), Error> {
+    /// Appends lines, in one piece. If that fails, the log says so: no session fails for what is only to be looked at.
+    pub(crate) fn append<T: Serialize>(&self, lines: &[T]) {
+        if let Err(error) = self.try_append(lines) {
+            self.logger.warning(|| format!("{}: the report {} is not written: {error}", crate::NAME_TEXT, self.path));
+        }
+    }
+
+    fn try_append<T: Serialize>(&self, lines: &[T]) -> std::io::Result<()> {
         let mut text = Vec::new();
         for line in lines {
-            serde_json::to_writer(&mut text, line).map_err(|error| Error::failed(error.to_string()))?;
+            serde_json::to_writer(&mut text, line)?;
             text.push(b'\n');
         }
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = file.write_all(&text).and_then(|()| file.flush());
-        written.map_err(|error| Error::failed(format!("the report {}: {error}", self.path)))
+        file.write_all(&text)?;
+        file.flush()
     }
 }
 
@@ -168,14 +173,14 @@ mod tests {
         let path = std::env::temp_dir().join(format!("hipdnn-rs-report-{}.jsonl", std::process::id()));
         for node in ["a", "b"] {
             let entry = Entry { node: node.into(), ..Entry::default() };
-            Report::open(&path).unwrap().append(&[entry]).unwrap();
+            Report::open(&path, Logger::none()).unwrap().append(&[entry]);
         }
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let nodes: Vec<_> =
             text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["node"].clone()).collect();
         assert_eq!(nodes, ["a", "b"]);
-        let error = Report::open(Path::new("/nonexistent/report")).map(|_| ()).unwrap_err();
+        let error = Report::open(Path::new("/nonexistent/report"), Logger::none()).map(|_| ()).unwrap_err();
         assert!(error.message.starts_with("the report /nonexistent/report: "), "{error}");
     }
 }

@@ -34,6 +34,9 @@ def body(runner: Runner) -> None:
     runner.case("the graphs of claimed nodes are written, those of dynamic shapes as they turn up", dumped_graphs)
     runner.case("the program reads, explains, runs and times them", dumped_graphs_are_of_use)
     runner.case("a directory for graphs that can't be made is an error", no_directory_for_graphs)
+    for what in OBSTACLES:
+        runner.case(f"a directory for graphs that {what} after the session was made fails no run", lambda: lost_directory(what))
+    runner.case("a report on a full disk fails no session", full_disk)
     runner.case("a missing backend library is an error that says where it was looked for", missing_backend)
     runner.case("a backend without an engine leaves everything to the CPU provider", no_engine)
     runner.case("the host engine switched off leaves everything to the CPU provider", engine_off)
@@ -190,6 +193,40 @@ def names_in(directory: Path) -> list[str]:
 def no_directory_for_graphs() -> None:
     message = refusal({"dump_graphs": "/dev/null/graphs"})
     check("/dev/null/graphs" in message, f"the message is: {message}")
+
+
+OBSTACLES = {"vanishes": "shutil.rmtree(graphs)", "becomes a file": "shutil.rmtree(graphs); open(graphs, 'w').close()"}
+
+
+def lost_directory(what: str) -> None:
+    """Runs with new shapes go on, and the log says what is missing."""
+    with tempfile.TemporaryDirectory() as directory:
+        graphs = str(Path(directory) / "graphs")
+        outcome = child("import shutil\n"
+                        "model, graphs = suite_options.conv_model(dynamic=True), sys.argv[2]\n"
+                        "options = provider.options()\n"
+                        "options.log_severity_level = 2\n"
+                        "session = provider.Session(model, {'dump_graphs': graphs}, session_options=options)\n"
+                        f"{OBSTACLES[what]}\n"
+                        "cpu = provider.cpu_session(model)\n"
+                        "for extent in (8, 5, 8):\n"
+                        "    feeds = {'x': np.ones((1, 3, extent, 6), np.float32)}\n"
+                        "    assert provider.relative_difference(session.run(feeds), cpu.run(None, feeds)) < 1e-5\n", graphs)
+        succeeds(outcome)
+        for shape in ("1x3x8x6", "1x3x5x6"):
+            line = f"the graph {graphs}/the_conv.{shape}.hipdnn.bin is not written: "
+            check(line in outcome.stderr, f"wanted in the log: {line!r}, got: {outcome.stderr}")
+
+
+def full_disk() -> None:
+    if not Path("/dev/full").exists():
+        raise Skip("there is no /dev/full")
+    outcome = child("options = provider.options()\n"
+                    "options.log_severity_level = 2\n"
+                    "options.add_provider_for_devices(provider.devices(), {'report': '/dev/full'})\n"
+                    "ort.InferenceSession(suite_options.conv_model(), options, enable_fallback=0).run(None, suite_options.FEEDS)\n")
+    succeeds(outcome)
+    check("the report /dev/full is not written: " in outcome.stderr, f"the log does not say so: {outcome.stderr}")
 
 
 def missing_backend() -> None:

@@ -84,12 +84,12 @@ wire_enum! {
         Int4 = 14, "int4";
         /// Signed 64-bit integer.
         Int64 = 15, "int64";
-        /// 8-bit float, 4 exponent bits, finite with one zero.
-        Fp8E4M3Fnuz = 16, "fp8_e4m3_fnuz";
-        /// 8-bit float, 5 exponent bits, finite with one zero.
-        Fp8E5M2Fnuz = 17, "fp8_e5m2_fnuz";
         /// One byte, zero or one.
-        Boolean = 18, "boolean";
+        Boolean = 16, "boolean";
+        /// 8-bit float, 4 exponent bits, finite with one zero.
+        Fp8E4M3Fnuz = 17, "fp8_e4m3_fnuz";
+        /// 8-bit float, 5 exponent bits, finite with one zero.
+        Fp8E5M2Fnuz = 18, "fp8_e5m2_fnuz";
     }
 }
 

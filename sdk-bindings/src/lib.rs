@@ -6,7 +6,11 @@
 /// Declares a C enumeration as a transparent newtype over `int`: the other side may send numbers that this list does
 /// not have, which a Rust enum must never hold.
 macro_rules! c_enum {
-    ($(#[$meta:meta])* $name:ident, $prefix:literal { $($(#[$vmeta:meta])* $variant:ident = $value:literal,)* }) => {
+    (@name $prefix:literal, $variant:ident) => { concat!($prefix, stringify!($variant), "\0") };
+    (@name $prefix:literal, $variant:ident, $c_name:literal) => { concat!($c_name, "\0") };
+    ($(#[$meta:meta])* $name:ident, $prefix:literal {
+        $($(#[$vmeta:meta])* $variant:ident = $value:literal $(=> $c_name:literal)?,)*
+    }) => {
         $(#[$meta])*
         #[repr(transparent)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,7 +38,7 @@ macro_rules! c_enum {
             pub const fn c_name(self) -> Option<&'static std::ffi::CStr> {
                 match self.0 {
                     $($value => {
-                        const NAME: &std::ffi::CStr = $crate::terminated(concat!($prefix, stringify!($variant), "\0"));
+                        const NAME: &std::ffi::CStr = $crate::terminated(c_enum!(@name $prefix, $variant $(, $c_name)?));
                         Some(NAME)
                     })*
                     _ => None,

@@ -1,7 +1,7 @@
 //! Operation descriptors. They all have the same shape, so there is one table of what each is made of.
 //!
-//! Operations are left out whose attributes hold C enumerations of unpublished numbers (reductions, resampling, forward
-//! normalisations, attention): a graph with one of those comes serialised.
+//! Reductions, resampling, forward normalizations, attention and block scales are left out: a graph with one of those
+//! comes serialized.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -307,7 +307,7 @@ macro_rules! operations {
 }
 
 operations! {
-    ConvolutionFwd: OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CONV_FWD,
+    ConvolutionFwd: OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CONVOLUTION_FORWARD_EXT,
     compute(Some((AttributeName::CONVOLUTION_COMP_TYPE, true))) {
         x: TensorUid = OPERATION_CONVOLUTION_FORWARD_X,
         w: TensorUid = OPERATION_CONVOLUTION_FORWARD_W,
@@ -320,7 +320,7 @@ operations! {
             mode: ConvMode = CONVOLUTION_CONV_MODE,
         }
     }
-    ConvolutionBwd: OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, CONV_BWD_DATA,
+    ConvolutionBwd: OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, CONVOLUTION_BACKWARD_DATA_EXT,
     compute(Some((AttributeName::CONVOLUTION_COMP_TYPE, true))) {
         dy: TensorUid = OPERATION_CONVOLUTION_BWD_DATA_DY,
         w: TensorUid = OPERATION_CONVOLUTION_BWD_DATA_W,
@@ -333,7 +333,7 @@ operations! {
             mode: ConvMode = CONVOLUTION_CONV_MODE,
         }
     }
-    ConvolutionWrw: OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, CONV_BWD_WEIGHTS,
+    ConvolutionWrw: OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, CONVOLUTION_BACKWARD_WEIGHTS_EXT,
     compute(Some((AttributeName::CONVOLUTION_COMP_TYPE, true))) {
         x: TensorUid = OPERATION_CONVOLUTION_BWD_FILTER_X,
         dy: TensorUid = OPERATION_CONVOLUTION_BWD_FILTER_DY,
@@ -346,7 +346,7 @@ operations! {
             mode: ConvMode = CONVOLUTION_CONV_MODE,
         }
     }
-    Pointwise: OPERATION_POINTWISE_DESCRIPTOR, POINTWISE,
+    Pointwise: OPERATION_POINTWISE_DESCRIPTOR, POINTWISE_EXT,
     compute(Some((AttributeName::POINTWISE_MATH_PREC, false))) {
         mode: PointwiseMode = POINTWISE_MODE,
         in_0: TensorUid = OPERATION_POINTWISE_IN_0_EXT,
@@ -361,12 +361,12 @@ operations! {
         elu_alpha: Option<f32> = POINTWISE_ELU_ALPHA,
         softplus_beta: Option<f32> = POINTWISE_SOFTPLUS_BETA,
     }
-    Matmul: OPERATION_MATMUL_DESCRIPTOR, MATMUL, compute(Some((AttributeName::MATMUL_COMP_TYPE, false))) {
+    Matmul: OPERATION_MATMUL_DESCRIPTOR, MATMUL_EXT, compute(Some((AttributeName::MATMUL_COMP_TYPE, false))) {
         a: TensorUid = OPERATION_MATMUL_ADESC,
         b: TensorUid = OPERATION_MATMUL_BDESC,
         c: TensorUid = OPERATION_MATMUL_CDESC,
     }
-    BatchnormInference: OPERATION_BATCHNORM_INFERENCE_DESCRIPTOR_EXT, BN_INFERENCE,
+    BatchnormInference: OPERATION_BATCHNORM_INFERENCE_DESCRIPTOR_EXT, BATCHNORM_INFERENCE_EXT,
     compute(Some((AttributeName::BATCHNORM_INF_COMP_TYPE_EXT, false))) {
         x: TensorUid = OPERATION_BATCHNORM_INFERENCE_X_EXT,
         mean: TensorUid = OPERATION_BATCHNORM_INFERENCE_MEAN_EXT,
@@ -375,7 +375,7 @@ operations! {
         bias: TensorUid = OPERATION_BATCHNORM_INFERENCE_BIAS_EXT,
         y: TensorUid = OPERATION_BATCHNORM_INFERENCE_Y_EXT,
     }
-    BatchnormInferenceVarianceExt: OPERATION_BATCHNORM_INFERENCE_VARIANCE_DESCRIPTOR_EXT, BN_INFERENCE_VARIANCE,
+    BatchnormInferenceVarianceExt: OPERATION_BATCHNORM_INFERENCE_VARIANCE_DESCRIPTOR_EXT, BATCHNORM_INFERENCE_VARIANCE_EXT,
     compute(Some((AttributeName::BATCHNORM_INF_VAR_COMP_TYPE_EXT, false))) {
         x: TensorUid = OPERATION_BATCHNORM_INFERENCE_VARIANCE_X_EXT,
         mean: TensorUid = OPERATION_BATCHNORM_INFERENCE_VARIANCE_MEAN_EXT,
@@ -385,20 +385,20 @@ operations! {
         y: TensorUid = OPERATION_BATCHNORM_INFERENCE_VARIANCE_Y_EXT,
         epsilon: TensorUid = OPERATION_BATCHNORM_INFERENCE_VARIANCE_EPSILON_EXT,
     }
-    BatchnormBackward: OPERATION_BATCHNORM_BACKWARD_DESCRIPTOR_EXT, BN_BACKWARD,
+    BatchnormBackward: OPERATION_BATCHNORM_BACKWARD_DESCRIPTOR_EXT, BATCHNORM_BACKWARD_EXT,
     compute(Some((AttributeName::BATCHNORM_BACKWARD_COMP_TYPE_EXT, false))) {
         dy: TensorUid = OPERATION_BATCHNORM_BACKWARD_DY_EXT,
         x: TensorUid = OPERATION_BATCHNORM_BACKWARD_X_EXT,
         mean: Option<TensorUid> = OPERATION_BATCHNORM_BACKWARD_MEAN_EXT,
         inv_variance: Option<TensorUid> = OPERATION_BATCHNORM_BACKWARD_INV_VARIANCE_EXT,
         scale: TensorUid = OPERATION_BATCHNORM_BACKWARD_SCALE_EXT,
-        peer_stats: Vec<TensorUid> = BATCHNORM_BACKWARD_PEER_STATS_EXT,
+        peer_stats: Vec<TensorUid> = OPERATION_BATCHNORM_BACKWARD_PEER_STATS_EXT,
         dx: TensorUid = OPERATION_BATCHNORM_BACKWARD_DX_EXT,
         dscale: TensorUid = OPERATION_BATCHNORM_BACKWARD_DSCALE_EXT,
         dbias: TensorUid = OPERATION_BATCHNORM_BACKWARD_DBIAS_EXT,
     }
-    Batchnorm: OPERATION_BATCHNORM_DESCRIPTOR_EXT, BATCHNORM,
-    compute(Some((AttributeName::OPERATION_BATCHNORM_COMP_TYPE_EXT, false))) {
+    Batchnorm: OPERATION_BATCHNORM_DESCRIPTOR_EXT, BATCHNORM_EXT,
+    compute(Some((AttributeName::BATCHNORM_COMP_TYPE_EXT, false))) {
         x: TensorUid = OPERATION_BATCHNORM_X_EXT,
         scale: TensorUid = OPERATION_BATCHNORM_SCALE_EXT,
         bias: TensorUid = OPERATION_BATCHNORM_BIAS_EXT,
@@ -413,8 +413,8 @@ operations! {
         next_running_mean: Option<TensorUid> = OPERATION_BATCHNORM_NEXT_RUNNING_MEAN_EXT,
         next_running_variance: Option<TensorUid> = OPERATION_BATCHNORM_NEXT_RUNNING_VARIANCE_EXT,
     }
-    RmsNormBackward: OPERATION_RMSNORM_BACKWARD_DESCRIPTOR_EXT, RMSNORM_BACKWARD,
-    compute(Some((AttributeName::OPERATION_RMSNORM_BACKWARD_COMP_TYPE_EXT, false))) {
+    RmsNormBackward: OPERATION_RMSNORM_BACKWARD_DESCRIPTOR_EXT, RMSNORM_BACKWARD_EXT,
+    compute(Some((AttributeName::RMSNORM_BACKWARD_COMP_TYPE_EXT, false))) {
         dy: TensorUid = OPERATION_RMSNORM_BACKWARD_DY_EXT,
         x: TensorUid = OPERATION_RMSNORM_BACKWARD_X_EXT,
         scale: TensorUid = OPERATION_RMSNORM_BACKWARD_SCALE_EXT,
@@ -423,8 +423,8 @@ operations! {
         dscale: TensorUid = OPERATION_RMSNORM_BACKWARD_DSCALE_EXT,
         dbias: Option<TensorUid> = OPERATION_RMSNORM_BACKWARD_DBIAS_EXT,
     }
-    LayernormBackward: OPERATION_LAYERNORM_BACKWARD_DESCRIPTOR_EXT, LAYERNORM_BACKWARD,
-    compute(Some((AttributeName::OPERATION_LAYERNORM_BACKWARD_COMP_TYPE_EXT, false))) {
+    LayernormBackward: OPERATION_LAYERNORM_BACKWARD_DESCRIPTOR_EXT, LAYERNORM_BACKWARD_EXT,
+    compute(Some((AttributeName::LAYERNORM_BACKWARD_COMP_TYPE_EXT, false))) {
         dy: TensorUid = OPERATION_LAYERNORM_BACKWARD_DY_EXT,
         x: TensorUid = OPERATION_LAYERNORM_BACKWARD_X_EXT,
         scale: TensorUid = OPERATION_LAYERNORM_BACKWARD_SCALE_EXT,
@@ -434,10 +434,10 @@ operations! {
         dx: TensorUid = OPERATION_LAYERNORM_BACKWARD_DX_EXT,
         dscale: TensorUid = OPERATION_LAYERNORM_BACKWARD_DSCALE_EXT,
         dbias: Option<TensorUid> = OPERATION_LAYERNORM_BACKWARD_DBIAS_EXT,
-        normalized_dim_count: i64 = OPERATION_LAYERNORM_BACKWARD_NORMALIZED_DIM_COUNT_EXT,
+        normalized_dim_count: i64 = LAYERNORM_BACKWARD_NORMALIZED_DIM_COUNT_EXT,
     }
-    CustomOp: OPERATION_CUSTOM_OP_DESCRIPTOR_EXT, CUSTOM_OP,
-    compute(Some((AttributeName::OPERATION_CUSTOM_OP_COMP_TYPE_EXT, false))) {
+    CustomOp: OPERATION_CUSTOM_OP_DESCRIPTOR_EXT, CUSTOM_OP_EXT,
+    compute(Some((AttributeName::CUSTOM_OP_COMP_TYPE_EXT, false))) {
         custom_op_id: String = OPERATION_CUSTOM_OP_ID_EXT,
         inputs: Vec<TensorUid> = OPERATION_CUSTOM_OP_INPUTS_EXT,
         outputs: Vec<TensorUid> = OPERATION_CUSTOM_OP_OUTPUTS_EXT,

@@ -150,6 +150,9 @@ impl<'m> Importer<'m> {
             return declined(format!("tensors have at most {MAX_RANK} dimensions, got {}", dims.len()));
         }
         let id = self.function.source(Source::Input(number), data_type, dims);
+        if let Some(token) = self.model.values[value].constant.as_ref().and_then(|constant| constant.token) {
+            self.function.promise(id, token);
+        }
         self.bound.insert(value, Bound::Tensor(id));
         Ok(())
     }

@@ -33,9 +33,9 @@ pub const ENUM_VALUES_DATA_TYPE: [DataType; 19] = [
   DataType::FP6_E3M2,
   DataType::INT4,
   DataType::INT64,
+  DataType::BOOLEAN,
   DataType::FP8_E4M3_FNUZ,
   DataType::FP8_E5M2_FNUZ,
-  DataType::BOOLEAN,
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -59,9 +59,9 @@ impl DataType {
   pub const FP6_E3M2: Self = Self(13);
   pub const INT4: Self = Self(14);
   pub const INT64: Self = Self(15);
-  pub const FP8_E4M3_FNUZ: Self = Self(16);
-  pub const FP8_E5M2_FNUZ: Self = Self(17);
-  pub const BOOLEAN: Self = Self(18);
+  pub const BOOLEAN: Self = Self(16);
+  pub const FP8_E4M3_FNUZ: Self = Self(17);
+  pub const FP8_E5M2_FNUZ: Self = Self(18);
 
   pub const ENUM_MIN: i8 = 0;
   pub const ENUM_MAX: i8 = 18;
@@ -82,9 +82,9 @@ impl DataType {
     Self::FP6_E3M2,
     Self::INT4,
     Self::INT64,
+    Self::BOOLEAN,
     Self::FP8_E4M3_FNUZ,
     Self::FP8_E5M2_FNUZ,
-    Self::BOOLEAN,
   ];
   /// Returns the variant's name or "" if unknown.
   pub fn variant_name(self) -> Option<&'static str> {
@@ -105,9 +105,9 @@ impl DataType {
       Self::FP6_E3M2 => Some("FP6_E3M2"),
       Self::INT4 => Some("INT4"),
       Self::INT64 => Some("INT64"),
+      Self::BOOLEAN => Some("BOOLEAN"),
       Self::FP8_E4M3_FNUZ => Some("FP8_E4M3_FNUZ"),
       Self::FP8_E5M2_FNUZ => Some("FP8_E5M2_FNUZ"),
-      Self::BOOLEAN => Some("BOOLEAN"),
       _ => None,
     }
   }

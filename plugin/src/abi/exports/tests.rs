@@ -139,6 +139,64 @@ fn a_graph_goes_all_the_way() {
     }
 }
 
+/// The numbers of element types are hipDNN's, whatever this project calls them: a plugin and the backend that loads it
+/// come from different builds.
+#[test]
+fn element_types_16_to_18_are_boolean_and_the_two_fnuz() {
+    let handle = create();
+    let wire = |number| DataType::from_wire(number).unwrap();
+    let run = |graph: GraphBuilder, pack: &[DeviceBuffer]| {
+        let context = context(handle, &graph.def().to_bytes());
+        // SAFETY: memory for every tensor of the graph; no graph here needs a workspace.
+        unsafe {
+            let status =
+                hipdnnEnginePluginExecuteOpGraph(handle, context, null_mut(), pack.as_ptr(), pack.len() as u32);
+            assert_eq!(status, OK, "{}", last());
+            assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, context), OK);
+        }
+    };
+    // Eight, so that rows of vectors are taken too.
+    let numbers = [1.5f32, -1.5, 2.0, 0.0, -0.25, 0.5, 1.0, -4.0];
+    for (name, number, codes) in [
+        // 1.5 is 0x44 where 1.0 is 0x40: a bias of 8 and three bits of fraction; with a bias of 16 and two it is 0x42.
+        ("E4M3 FNUZ", 17, [0x44u8, 0xC4, 0x48, 0x00, 0xB0, 0x38, 0x40, 0xD0]),
+        ("E5M2 FNUZ", 18, [0x42, 0xC2, 0x44, 0x00, 0xB8, 0x3C, 0x40, 0xC8]),
+    ] {
+        for to_codes in [true, false] {
+            let (mut floats, mut bytes) = if to_codes { (numbers, [0xFFu8; 8]) } else { ([f32::NAN; 8], codes) };
+            let mut graph = GraphBuilder::new(name).compute(DataType::Float);
+            let float = graph.tensor(TensorDef::new(1, DataType::Float, &[2, 4]));
+            let code = graph.tensor(TensorDef::new(2, wire(number), &[2, 4]));
+            let (x, y) = if to_codes { (float, code) } else { (code, float) };
+            graph.pointwise(Pointwise::unary(PointwiseMode::Identity, x, y));
+            run(
+                graph,
+                &[
+                    DeviceBuffer { uid: 1, ptr: floats.as_mut_ptr().cast() },
+                    DeviceBuffer { uid: 2, ptr: bytes.as_mut_ptr().cast() },
+                ],
+            );
+            assert_eq!((floats, bytes), (numbers, codes), "{name}, to codes: {to_codes}");
+        }
+    }
+    let (mut a, mut b, mut y) = (numbers, [0.5f32; 8], [0xFFu8; 8]);
+    let mut graph = GraphBuilder::new("boolean").compute(DataType::Float);
+    let left = graph.tensor(TensorDef::new(1, DataType::Float, &[2, 4]));
+    let right = graph.tensor(TensorDef::new(2, DataType::Float, &[2, 4]));
+    let greater = graph.tensor(TensorDef::new(3, wire(16), &[2, 4]));
+    graph.pointwise(Pointwise::binary(PointwiseMode::CmpGt, left, right, greater));
+    run(
+        graph,
+        &[
+            DeviceBuffer { uid: 1, ptr: a.as_mut_ptr().cast() },
+            DeviceBuffer { uid: 2, ptr: b.as_mut_ptr().cast() },
+            DeviceBuffer { uid: 3, ptr: y.as_mut_ptr().cast() },
+        ],
+    );
+    assert_eq!(y, [1, 0, 1, 0, 0, 0, 1, 0]);
+    assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
+}
+
 #[test]
 fn texts_are_given_and_null_is_refused() {
     type GetText = unsafe extern "C" fn(*mut *const c_char) -> PluginStatus;

@@ -19,8 +19,12 @@ pub const DIRECTORY_VARIABLE: &str = "HIPDNN_RS_CACHE_DIR";
 /// First bytes of an entry.
 const MAGIC: &[u8; 8] = b"HDNNRSC\n";
 
-/// What an entry must have been written by: the layout below, and this version of the library.
-const STAMP: &str = concat!("1 ", env!("CARGO_PKG_VERSION"));
+/// Version of the library: entries of different ones live side by side.
+const LIBRARY: &str = env!("CARGO_PKG_VERSION");
+
+/// What an entry must have been written by: the version of entries, and this version of the library. Version 2 has the
+/// wire format's numbers of element types as hipDNN assigns them; version 1 had 16 to 18 in another order.
+const STAMP: &str = concat!("2 ", env!("CARGO_PKG_VERSION"));
 
 /// Bytes of all entries together, past which the oldest are removed.
 const DEFAULT_LIMIT: u64 = 256 << 20;
@@ -171,7 +175,8 @@ fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 
 /// The name of an entry's file; two keys may share one, so an entry holds its key.
 fn file_name(kind: &str, key: &str) -> String {
-    let hash = fnv128([STAMP.as_bytes(), b"\0", kind.as_bytes(), b"\0", key.as_bytes()]);
+    // The version of entries is left out, so that an older entry is met, passed over with its reason and replaced.
+    let hash = fnv128([LIBRARY.as_bytes(), b"\0", kind.as_bytes(), b"\0", key.as_bytes()]);
     format!("{hash:032x}.{ENTRY}")
 }
 
@@ -197,7 +202,7 @@ fn encode(kind: &str, key: &str, value: &[u8]) -> Vec<u8> {
 }
 
 /// The value of an entry, or why it is none of that key.
-fn decode<'a>(entry: &'a [u8], kind: &str, key: &str) -> Result<&'a [u8], &'static str> {
+fn decode<'a>(entry: &'a [u8], kind: &str, key: &str) -> Result<&'a [u8], String> {
     const CUT: &str = "it is cut short";
     let mut rest = entry.strip_prefix(MAGIC).ok_or("it is no cache entry")?;
     let mut field = || {
@@ -205,18 +210,20 @@ fn decode<'a>(entry: &'a [u8], kind: &str, key: &str) -> Result<&'a [u8], &'stat
         let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| CUT)?;
         let (field, after) = after.split_at_checked(length).ok_or(CUT)?;
         rest = after;
-        Ok(field)
+        Ok::<_, &str>(field)
     };
-    if field()? != STAMP.as_bytes() {
-        return Err("it was written by another version");
+    let stamp = field()?;
+    if stamp != STAMP.as_bytes() {
+        let stamp = String::from_utf8_lossy(&stamp[..stamp.len().min(40)]);
+        return Err(format!("expected an entry of version {STAMP:?}, got {stamp:?}"));
     }
     let (its_kind, its_key, value) = (field()?, field()?, field()?);
     let checksum: [u8; 16] = rest.try_into().map_err(|_| "its length is wrong")?;
     if fnv128([&entry[..entry.len() - checksum.len()]]) != u128::from_le_bytes(checksum) {
-        return Err("its checksum is wrong");
+        return Err("its checksum is wrong".into());
     }
     if its_kind != kind.as_bytes() || its_key != key.as_bytes() {
-        return Err("it is of another key");
+        return Err("it is of another key".into());
     }
     Ok(value)
 }
@@ -383,16 +390,32 @@ mod tests {
     }
 
     #[test]
-    fn another_versions_entry_is_named_as_such() {
-        let mut entry = MAGIC.to_vec();
-        for field in [b"0 0.0.1", &b"choice"[..], b"key", b"value"] {
-            entry.extend((field.len() as u64).to_le_bytes());
-            entry.extend(field);
+    fn entries_of_other_versions_are_passed_over_with_the_reason() {
+        let written_by = |stamp: &str| {
+            let mut entry = MAGIC.to_vec();
+            for field in [stamp, "choice", "key", "value"] {
+                entry.extend((field.len() as u64).to_le_bytes());
+                entry.extend(field.as_bytes());
+            }
+            let checksum = fnv128([&entry[..]]);
+            entry.extend(checksum.to_le_bytes());
+            entry
+        };
+        let scratch = Scratch::new("versions");
+        let store = scratch.store();
+        store.put("choice", "key", b"value");
+        let path = scratch.files().pop().unwrap();
+        let long = "9".repeat(100);
+        // The first is what the version before this one wrote: its key may hold numbers that mean other element types.
+        for stamp in [concat!("1 ", env!("CARGO_PKG_VERSION")), "2 0.0.1", "3", "", &long] {
+            let entry = written_by(stamp);
+            let shown = &stamp[..stamp.len().min(40)];
+            let reason = format!("expected an entry of version {STAMP:?}, got {shown:?}");
+            assert_eq!(decode(&entry, "choice", "key"), Err(reason));
+            fs::write(&path, &entry).unwrap();
+            assert_eq!(store.get("choice", "key"), None, "{stamp}");
         }
-        let checksum = fnv128([&entry[..]]);
-        entry.extend(checksum.to_le_bytes());
-        assert_eq!(decode(&entry, "choice", "key"), Err("it was written by another version"));
-        assert_eq!(decode(&encode("choice", "key", b"value"), "choice", "key"), Ok(&b"value"[..]));
+        assert_eq!(decode(&written_by(STAMP), "choice", "key"), Ok(&b"value"[..]));
     }
 
     #[test]

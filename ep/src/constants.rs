@@ -1,0 +1,150 @@
+//! Constant inputs: what an engine is promised about them, and whether a run keeps the promise.
+//!
+//! An engine packs weights once for each token that names their contents, whichever session they are of. The model's
+//! bytes are there when nodes are claimed, and tokens are made of them; but a run may get others, since
+//! `SessionOptions.add_initializer` replaces initializers without the provider seeing it. So no plan is executed before
+//! the bytes of a run have been looked at: what is promised then are the tokens of those.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use hipdnn_schemas::KnobValue;
+
+/// The knob by which an engine is told which tensors never change.
+const KNOB: &str = "hipdnn_rs.constants";
+
+/// A name for contents: who finds two of one token has broken BLAKE3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Token(blake3::Hash);
+
+impl Token {
+    /// The token of these bytes and their number.
+    pub(crate) fn of(bytes: &[u8]) -> Token {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(bytes).update(&(bytes.len() as u64).to_le_bytes());
+        Token(hasher.finalize())
+    }
+}
+
+/// 64 lower-case hexadecimal digits, the most that engines take.
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.to_hex())
+    }
+}
+
+/// The tokens of the tensors of a graph, by uid.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Promise(Vec<(i64, Token)>);
+
+impl Promise {
+    /// Adds a tensor that has the contents of that token in every execution.
+    pub(crate) fn add(&mut self, uid: i64, token: Token) {
+        self.0.push((uid, token));
+    }
+
+    /// The knob that says so to an engine; `None` if nothing is promised.
+    pub(crate) fn knob(&self) -> Option<(String, KnobValue)> {
+        let tokens: Vec<_> = self.0.iter().map(|(uid, token)| format!("{uid}={token}")).collect();
+        (!tokens.is_empty()).then(|| (KNOB.to_string(), KnobValue::String(tokens.join(","))))
+    }
+}
+
+/// Tokens of the initializers of a graph that is being claimed and compiled, so that each is hashed once.
+///
+/// They are found by address, which the runtime may use for something else meanwhile: a token from here is a guess that
+/// a plan may be built with, and executed after a run's own bytes agreed.
+#[derive(Debug, Default)]
+pub(crate) struct Guesses(Mutex<HashMap<(usize, usize), Token>>);
+
+impl Guesses {
+    /// The token of these bytes, or of what was at their address before.
+    pub(crate) fn token(&self, bytes: &[u8]) -> Token {
+        let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *tokens.entry((bytes.as_ptr().addr(), bytes.len())).or_insert_with(|| Token::of(bytes))
+    }
+
+    /// Drops them all.
+    pub(crate) fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = HashMap::new();
+    }
+}
+
+/// How far the contents of a group's constants are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// From the model: no run has been seen.
+    Model,
+    /// From a run that had them at these addresses. They are a session's initializers, which neither move nor change
+    /// while it lives, so that the same addresses are the same bytes.
+    At(Box<[usize]>),
+    /// They have moved, against what is said above: nothing is promised any more, and every run is looked at.
+    Moving,
+}
+
+impl Known {
+    /// Whether constants at these addresses are those that are known.
+    pub(crate) fn fits(&self, addresses: &[usize]) -> bool {
+        matches!(self, Known::At(known) if **known == *addresses)
+    }
+
+    /// What is known after a run that did not fit, and whether its bytes may be promised.
+    pub(crate) fn after(&self, addresses: &[usize]) -> (Known, bool) {
+        match self {
+            Known::Model => (Known::At(addresses.into()), true),
+            Known::At(_) | Known::Moving => (Known::Moving, false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_equal_where_bytes_are() {
+        let contents: [&[u8]; 6] = [b"", b"\0", b"\0\0", b"a", b"b", &[0; 8]];
+        for one in contents {
+            for other in contents {
+                assert_eq!(Token::of(one) == Token::of(other), one == other, "{one:?}, {other:?}");
+            }
+            let text = Token::of(one).to_string();
+            assert_eq!(text.len(), 64);
+            assert!(text.bytes().all(|byte| byte.is_ascii_hexdigit()), "{text}");
+        }
+    }
+
+    /// The tokens before were XXH3's, for which two contents of one token can be computed.
+    #[test]
+    fn tokens_are_blake3_of_the_bytes_and_their_number() {
+        let want = blake3::hash(b"weights\x07\0\0\0\0\0\0\0").to_string();
+        assert_eq!(Token::of(b"weights").to_string(), want);
+    }
+
+    #[test]
+    fn a_promise_is_a_knob() {
+        let mut promise = Promise::default();
+        assert_eq!(promise.knob(), None);
+        let (one, other) = (Token::of(b"one"), Token::of(b"other"));
+        promise.add(2, one);
+        promise.add(3, other);
+        let text = format!("2={one},3={other}");
+        assert_eq!(promise.knob(), Some((KNOB.to_string(), KnobValue::String(text))));
+    }
+
+    #[test]
+    fn what_is_known_of_constants() {
+        let model = Known::Model;
+        assert!(!model.fits(&[]) && !model.fits(&[1, 2]));
+        let (at, promised) = model.after(&[1, 2]);
+        assert!(promised && at.fits(&[1, 2]));
+        for addresses in [&[1][..], &[2, 1], &[1, 3], &[1, 2, 3]] {
+            assert!(!at.fits(addresses), "{addresses:?}");
+        }
+        // Back at the first address may be something else.
+        let (moving, promised) = at.after(&[1, 3]);
+        assert!(!promised && !moving.fits(&[1, 3]) && !moving.fits(&[1, 2]));
+        assert_eq!(moving.after(&[1, 2]), (Known::Moving, false));
+    }
+}

@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Initializers that `SessionOptions.add_initializer` replaces: every run is computed with the bytes that its own session has."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+import provider
+from reference import Geometry, convolve
+from runner import Failure, Runner, check, run_suite
+
+LEVELS = {
+    "disable": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
+THREADS = 4
+RUNS = 3
+
+PADS = Geometry(pads=[1, 1, 1, 1])
+
+
+def main() -> int:
+    return run_suite(body, "constants", __doc__ or "")
+
+
+def body(runner: Runner) -> None:
+    for level in LEVELS:
+        for dynamic in (False, True):
+            extents = "dynamic" if dynamic else "static"
+            for order in ("replaced first", "plain first"):
+                runner.case(f"{extents} extents at level {level}: sessions alive at once, {order}",
+                            lambda: alive_at_once(level, dynamic, order == "plain first"))
+            runner.case(f"{extents} extents at level {level}: sessions one after another", lambda: one_after_another(level, dynamic))
+            runner.case(f"{extents} extents at level {level}: {THREADS} threads of three sessions, first runs at once",
+                        lambda: threads_at_once(level, dynamic))
+        runner.case(f"level {level}: a replaced bias", lambda: replaced_bias(level))
+        runner.case(f"level {level}: replaced weights of a body", lambda: replaced_in_body(level))
+        runner.case(f"level {level}: replaced bounds of a Clip that is computed with its convolution", lambda: replaced_bounds(level))
+    runner.case("weights that differ in one bit", one_bit)
+    for what, w in [("extents", random(1, 8, 4, 1, 1)), ("type", random(1, 8, 4, 3, 3).astype(np.float64))]:
+        runner.case(f"a replacement of another {what} is an error", lambda: misfit(w))
+
+
+@dataclass
+class Layer:
+    """Conv, then Relu or Clip, on weights of `filters` × 4 × 3 × 3."""
+
+    w: np.ndarray
+    b: np.ndarray
+    low: float = 0.0
+    high: float | None = None
+
+    def wanted(self, x: np.ndarray) -> np.ndarray:
+        return np.clip(convolve(x, self.w, self.b, PADS)[0], self.low, self.high)
+
+    def model(self, dynamic: bool = False) -> bytes:
+        initializers = [constant("w", self.w), constant("b", self.b)]
+        nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=PADS.pads)]
+        if self.high is None:
+            nodes.append(helper.make_node("Relu", ["c"], ["y"]))
+        else:
+            initializers += [constant("low", np.float32(self.low)), constant("high", np.float32(self.high))]
+            nodes.append(helper.make_node("Clip", ["c", "low", "high"], ["y"]))
+        shape = ["n", 4, "h", "w"] if dynamic else [1, 4, 9, 9]
+        graph = helper.make_graph(nodes, "layer", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)], initializers)
+        return finished(graph)
+
+
+def constant(name: str, value: np.ndarray) -> TensorProto:
+    return helper.make_tensor(name, TensorProto.FLOAT, value.shape, value.tobytes(), raw=True)
+
+
+def finished(graph: object) -> bytes:
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def random(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def layer(seed: int, **bounds: float) -> Layer:
+    return Layer(random(seed, 8, 4, 3, 3), random(seed + 1, 8), **bounds)
+
+
+class Replaced:
+    """A session on a model some of whose initializers are replaced; the replacements live as long."""
+
+    def __init__(self, model: bytes, level: str, replacements: dict[str, np.ndarray], **settings: str) -> None:
+        options = provider.options()
+        options.graph_optimization_level = LEVELS[level]
+        self._values = {name: ort.OrtValue.ortvalue_from_numpy(value) for name, value in replacements.items()}
+        for name, value in self._values.items():
+            options.add_initializer(name, value)
+        self._session = provider.Session(model, settings, session_options=options)
+        check(self._session.nodes().get(provider.NAME, {}).get("Conv", 0) > 0, f"no Conv on the provider: {self._session.claims}")
+
+    def run(self, **feeds: np.ndarray) -> np.ndarray:
+        return self._session.run(feeds)[0]
+
+
+def close(got: np.ndarray, wanted: np.ndarray, what: str) -> None:
+    difference = provider.relative_difference([got], [wanted.astype(np.float32)])
+    check(difference < 1e-5, f"{what}: off by {difference:.3g} of the range")
+
+
+def variants(level: str, dynamic: bool, plain_first: bool = False) -> list[tuple[str, Layer, Replaced]]:
+    """Sessions of one model: with the weights doubled, as they are, and trebled."""
+    own = layer(1)
+    model = own.model(dynamic)
+
+    def session(factor: int) -> tuple[str, Layer, Replaced]:
+        w = own.w * np.float32(factor)
+        return f"weights × {factor}", Layer(w, own.b), Replaced(model, level, {} if factor == 1 else {"w": w})
+
+    return [session(factor) for factor in ((1, 2, 3) if plain_first else (2, 1, 3))]
+
+
+def inputs(dynamic: bool, seed: int = 5) -> list[np.ndarray]:
+    shapes = [(1, 4, 9, 9), (2, 4, 6, 11)] if dynamic else [(1, 4, 9, 9)]
+    return [random(seed + turn, *shape) for turn in range(RUNS) for shape in shapes]
+
+
+def alive_at_once(level: str, dynamic: bool, plain_first: bool) -> None:
+    sessions = variants(level, dynamic, plain_first)
+    for turn, x in enumerate(inputs(dynamic)):
+        for what, computed, session in sessions:
+            close(session.run(x=x), computed.wanted(x), f"{what}, run {turn}")
+
+
+def one_after_another(level: str, dynamic: bool) -> None:
+    own = layer(1)
+    for factor in (2, 1, 3, 1, 2):
+        w = own.w * np.float32(factor)
+        session = Replaced(own.model(dynamic), level, {} if factor == 1 else {"w": w})
+        for turn, x in enumerate(inputs(dynamic)):
+            close(session.run(x=x), Layer(w, own.b).wanted(x), f"weights × {factor}, run {turn}")
+        # The next one's weights may come to lie where this one's are.
+        del session, w
+        gc.collect()
+
+
+def threads_at_once(level: str, dynamic: bool) -> None:
+    sessions = variants(level, dynamic)
+    xs = inputs(dynamic)
+    problems: list[BaseException] = []
+    start = threading.Barrier(THREADS * len(sessions))
+
+    def work(what: str, computed: Layer, session: Replaced) -> None:
+        try:
+            start.wait()
+            for turn, x in enumerate(xs):
+                close(session.run(x=x), computed.wanted(x), f"{what}, run {turn}")
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=work, args=session) for session in sessions for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if problems:
+        raise Failure(f"{len(problems)} of {len(threads)} threads: {problems[0]}")
+
+
+def replaced_bias(level: str) -> None:
+    own = layer(1)
+    other = Layer(own.w, own.b + np.float32(7))
+    sessions = [Replaced(own.model(), level, {"b": other.b}, fuse=fuse) for fuse in "01"] + [Replaced(own.model(), level, {})]
+    for x in inputs(dynamic=False):
+        for computed, session in zip((other, other, own), sessions):
+            close(session.run(x=x), computed.wanted(x), "the bias")
+
+
+def replaced_in_body(level: str) -> None:
+    own = layer(1)
+    output = [helper.make_tensor_value_info("branch", TensorProto.FLOAT, [None] * 4)]
+    branches = {}
+    for name, op in (("then_branch", "Relu"), ("else_branch", "Neg")):
+        nodes = [helper.make_node("Conv", ["x", "w", "b"], ["h"], pads=PADS.pads), helper.make_node(op, ["h"], ["branch"])]
+        branches[name] = helper.make_graph(nodes, name, [], output)
+    graph = helper.make_graph([helper.make_node("If", ["condition"], ["y"], **branches)], "outer",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 9, 9]),
+                               helper.make_tensor_value_info("condition", TensorProto.BOOL, [])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)], [constant("w", own.w), constant("b", own.b)])
+    model = finished(graph)
+    sessions = [(factor, Replaced(model, level, {} if factor == 1 else {"w": own.w * np.float32(factor)})) for factor in (2, 1, 3)]
+    for x in inputs(dynamic=False):
+        for factor, session in sessions:
+            total = convolve(x, own.w * np.float32(factor), own.b, PADS)[0]
+            close(session.run(x=x, condition=np.array(True)), np.maximum(total, 0), f"then, weights × {factor}")
+            close(session.run(x=x, condition=np.array(False)), -total, f"else, weights × {factor}")
+
+
+def replaced_bounds(level: str) -> None:
+    own = layer(1, low=-1.0, high=1.0)
+    replaced = Layer(own.w, own.b, low=-3.0, high=5.0)
+    settings = {"fuse": "1"}
+    bounds = {"low": np.array(replaced.low, np.float32), "high": np.array(replaced.high, np.float32)}
+    sessions = [(replaced, Replaced(own.model(), level, bounds, **settings)), (own, Replaced(own.model(), level, {}, **settings))]
+    for x in inputs(dynamic=False):
+        for computed, session in sessions:
+            close(session.run(x=x), computed.wanted(x), f"clipped to {computed.low} … {computed.high}")
+
+
+def one_bit() -> None:
+    """Contents that almost agree are not the same: the last bit of the exponent, in the last weight."""
+    own = layer(1)
+    w = own.w.copy()
+    w.reshape(-1).view(np.uint32)[-1] ^= 1 << 23
+    sessions = [(Layer(weights, own.b), Replaced(own.model(), "all", {"w": weights})) for weights in (own.w, w)]
+    for x in inputs(dynamic=False):
+        for computed, session in sessions:
+            close(session.run(x=x), computed.wanted(x), "the last weight")
+
+
+def misfit(w: np.ndarray) -> None:
+    """ONNX Runtime takes the session; it is a run that finds out."""
+    session = Replaced(layer(1).model(), "all", {"w": w})
+    for x in inputs(dynamic=False):
+        try:
+            session.run(x=x)
+        except Exception as problem:
+            check("initializer \"w\": expected ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT of extents [8, 4, 3, 3], got" in str(problem), f"the message is: {problem}")
+        else:
+            raise Failure("the weights were taken for what they are not")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
