@@ -9,8 +9,8 @@ use crate::partition;
 use crate::program::{Ask, Program};
 
 /// What stands for free extents when nodes are tried: of the first dimension, and of others. A node is claimed if it can be
-/// imported for both.
-const ASSUMED_EXTENTS: [[i64; 2]; 2] = [[1, 64], [2, 96]];
+/// imported for both of a row. Large windows need the second row, which is taken where the first one leaves more nodes out.
+const ASSUMED_EXTENTS: [[[i64; 2]; 2]; 2] = [[[1, 64], [2, 96]], [[1, 640], [2, 704]]];
 
 /// The outcome for a graph.
 pub(crate) struct Claims {
@@ -41,8 +41,21 @@ pub(crate) fn claim(
         let extents = value.shape.iter().flatten();
         value.constant.is_none() && extents.into_iter().any(|extent| matches!(extent, Extent::Symbol(_)))
     });
-    let assumptions = if symbolic { &ASSUMED_EXTENTS[..] } else { &ASSUMED_EXTENTS[..1] };
-    let extents: Vec<Extents> = assumptions.iter().map(|assumed| analyze(model, *assumed, &mut reasons)).collect();
+    let mut extents = Vec::new();
+    let mut best: Option<Vec<Option<String>>> = None;
+    for row in ASSUMED_EXTENTS {
+        let row = if symbolic { &row[..] } else { &row[..1] };
+        let mut found = reasons.clone();
+        let assumed: Vec<Extents> = row.iter().map(|assumed| analyze(model, *assumed, &mut found)).collect();
+        let left = |reasons: &[Option<String>]| reasons.iter().flatten().count();
+        if best.as_ref().is_none_or(|best| left(&found) < left(best)) {
+            (best, extents) = (Some(found), assumed);
+        }
+        if !symbolic || best.as_ref().is_some_and(|best| left(best) == left(&reasons)) {
+            break;
+        }
+    }
+    reasons = best.expect("at least one row was tried");
     loop {
         let taken: Vec<bool> = reasons.iter().map(Option::is_none).collect();
         let attempt = attempt(model, &taken, &extents, worthwhile, ask);
@@ -62,7 +75,7 @@ type Extents = HashMap<ValueIndex, Vec<i64>>;
 
 /// Imports every node that nothing is known against, one by one, and notes the extents of all values.
 fn analyze(model: &Model, assumed: [i64; 2], reasons: &mut [Option<String>]) -> Extents {
-    let mut assumption = Assumption::new(assumed);
+    let mut assumption = Assumption::new(assumed, model);
     let mut importer = Importer::new(model);
     let mut extents = Extents::new();
     for (index, node) in model.nodes.iter().enumerate() {

@@ -186,15 +186,9 @@ impl<'a> Node<'a> {
         self.raw.as_ptr()
     }
 
-    /// The node's number, unique in its graph.
-    pub(crate) fn id(&self) -> Result<usize, Error> {
-        // SAFETY: the node is alive and the answer's place is valid for the call.
-        self.runtime.get(0, |out| unsafe { self.runtime.api.node_get_id()(self.raw.as_ptr(), out) })
-    }
-
     /// The node's name, which may be empty.
     pub(crate) fn name(&self) -> Result<&'a str, Error> {
-        // SAFETY: as above.
+        // SAFETY: the node is alive and the answer's place is valid for the call.
         self.runtime.text(|out| unsafe { self.runtime.api.node_get_name()(self.raw.as_ptr(), out) })
     }
 

@@ -156,11 +156,11 @@ impl Kernel {
         let views: Vec<&[i64]> = dims.iter().map(Vec::as_slice).collect();
         let function = claim::import_model(model, &views).map_err(Error::invalid)?;
         let labels = |node: usize| model.nodes[node].label.clone();
-        let mut number = 0;
+        let mut inputs = model.inputs.iter().map(|value| &model.values[*value]).zip(dims);
+        let free = inputs.find(|(value, _)| value.known_dims().is_none()).map(|(_, dims)| dims.as_slice());
         let built = Program::build(&function, &labels, &mut |question| {
             let plan = self.planner.plan(&question)?;
-            self.planner.dump(&format!("{}.{number}", self.name), question.graph);
-            number += 1;
+            self.planner.dump(free, question.graph);
             Ok(plan)
         });
         built.map_err(|refused| {

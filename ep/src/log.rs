@@ -66,9 +66,4 @@ impl Logger {
     pub(crate) fn info(&self, message: impl FnOnce() -> String) {
         self.log(LoggingLevel::INFO, message);
     }
-
-    /// Details for debugging.
-    pub(crate) fn verbose(&self, message: impl FnOnce() -> String) {
-        self.log(LoggingLevel::VERBOSE, message);
-    }
 }

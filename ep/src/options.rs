@@ -18,16 +18,16 @@ pub(crate) struct Options {
     pub engine: Option<String>,
     /// `report`: where the claim report is appended, as JSON lines.
     pub report: Option<PathBuf>,
-    /// `dump_graphs`: the directory that the graphs of claimed nodes are written to.
+    /// `dump_graphs`: the directory that hipDNN graphs are written to.
     pub dump_graphs: Option<PathBuf>,
     /// `threads`: how many threads the host engine uses; 0 is one per core.
     pub threads: Option<i64>,
     /// `winograd`: whether the host engine may use Winograd's algorithm.
     pub winograd: Option<bool>,
-    /// `plan_cache`: how many shapes of a node keep their plan.
+    /// `plan_cache`: how many programs of a partition are kept.
     pub plan_cache: usize,
-    /// `fuse`: whether what follows a convolution is computed with it.
-    pub fuse: bool,
+    /// `cost_rule`: whether partitions that would not pay stay with other providers.
+    pub cost_rule: bool,
     /// `disable`: claim nothing.
     pub disable: bool,
 }
@@ -43,7 +43,7 @@ impl Default for Options {
             threads: None,
             winograd: None,
             plan_cache: 16,
-            fuse: false,
+            cost_rule: true,
             disable: false,
         }
     }
@@ -57,13 +57,17 @@ pub const KEYS: &[(&str, &str)] = &[
     ("report", "file to which the claim report is appended, as JSON lines"),
     (
         "dump_graphs",
-        "directory to which the hipDNN graph of each claimed node is written, as `<node>.hipdnn.bin`; \
-         for nodes of dynamic shape when it runs, with the extents of its input in the name",
+        "directory to which each hipDNN graph is written, as `<its first node>.hipdnn.bin`; of programs for \
+         free extents when they run, with the extents of the first such input in the name",
     ),
     ("threads", "threads of the host engine; 0 is one per core (default: `HIPDNN_RS_HOST_THREADS`, or 0)"),
     ("winograd", "0 or 1: whether the host engine may use Winograd's algorithm (default: 1)"),
-    ("plan_cache", "shapes of a node whose plans are kept, at least 1 (default: 16)"),
-    ("fuse", "0 or 1: whether what follows a convolution is computed with it (default: 0)"),
+    ("plan_cache", "programs of a partition that are kept, one for each set of extents, at least 1 (default: 16)"),
+    (
+        "cost_rule",
+        "0 or 1: whether partitions without a convolution, matrix product, pooling or normalization stay with other \
+         providers (default: 1)",
+    ),
     ("disable", "0 or 1: claim nothing (default: 0)"),
 ];
 
@@ -85,7 +89,7 @@ impl Options {
                 "threads" => options.threads = Some(number(key, value, 0, 1024)?),
                 "winograd" => options.winograd = Some(switch(key, value)?),
                 "plan_cache" => options.plan_cache = number(key, value, 1, 1 << 20)? as usize,
-                "fuse" => options.fuse = switch(key, value)?,
+                "cost_rule" => options.cost_rule = switch(key, value)?,
                 "disable" => options.disable = switch(key, value)?,
                 _ => {
                     let valid: Vec<_> = KEYS.iter().map(|(key, _)| *key).collect();
@@ -142,7 +146,7 @@ mod tests {
             ("threads", "3"),
             ("winograd", "0"),
             ("plan_cache", "2"),
-            ("fuse", "1"),
+            ("cost_rule", "0"),
             ("disable", "0"),
         ]);
         let want = Options {
@@ -154,7 +158,7 @@ mod tests {
             threads: Some(3),
             winograd: Some(false),
             plan_cache: 2,
-            fuse: true,
+            cost_rule: false,
             disable: false,
         };
         assert_eq!(read, Ok(want));
@@ -185,7 +189,7 @@ mod tests {
                 "thread",
                 "1",
                 "HipDnnRsExecutionProvider has no option \"thread\"; it has backend, plugin_dir, engine, \
-                             report, dump_graphs, threads, winograd, plan_cache, fuse, disable",
+                             report, dump_graphs, threads, winograd, plan_cache, cost_rule, disable",
             ),
             ("Threads", "1", "has no option \"Threads\""),
             (

@@ -85,10 +85,11 @@ impl Planner {
         self.guesses.clear();
     }
 
-    /// Writes a region's graph if that is asked for.
-    pub(crate) fn dump(&self, name: &str, graph: &GraphDef) {
-        if let Some(dump) = &self.dump {
-            dump.write(name, None, &graph.to_bytes());
+    /// Writes a region's graph if that is asked for, under the label of its first node. `extents` are those of the program's
+    /// first input where the model leaves them open.
+    pub(crate) fn dump(&self, extents: Option<&[i64]>, graph: &GraphDef) {
+        if let (Some(dump), Some(first)) = (&self.dump, graph.nodes.first()) {
+            dump.write(&first.name, extents, &graph.to_bytes());
         }
     }
 

@@ -50,7 +50,7 @@ enum Place {
 
 /// A region that is asked about.
 pub(crate) struct Question<'a> {
-    /// The region's graph.
+    /// The region's graph, whose nodes have the labels of ONNX's.
     pub graph: &'a hipdnn_schemas::GraphDef,
     /// Tensors whose contents never change.
     pub promise: &'a Promise,

@@ -12,6 +12,7 @@ use crate::constants::Token;
 use crate::dump::Dump;
 use crate::error::Error;
 use crate::graph::{Graph, Node};
+use crate::import::{self, Work};
 use crate::kernel::Kernel;
 use crate::log::Logger;
 use crate::model::{self, Model};
@@ -20,7 +21,7 @@ use crate::planner::Planner;
 use crate::report::{self, Report};
 use crate::runtime::Runtime;
 use crate::search::{self, Surroundings};
-use crate::{device, import, read};
+use crate::{device, read};
 
 /// What the runtime holds for a session: its callbacks, then ours.
 #[repr(C)]
@@ -152,13 +153,19 @@ impl Provider {
         Ok(claims)
     }
 
-    /// Whether a partition pays: one that only moves data does not.
+    /// Whether a partition pays: not where data is only moved between nodes of other providers, nor, by the cost rule, where
+    /// every element is touched but a few times.
     fn worthwhile(&self, model: &Model, nodes: &[usize]) -> Result<(), String> {
-        let computes = |node: &usize| import::operator(&model.nodes[*node]).is_some_and(|operator| !operator.moves);
-        if nodes.iter().any(computes) {
-            return Ok(());
+        let work =
+            nodes.iter().filter_map(|node| import::operator(&model.nodes[*node])).map(|operator| operator.work).max();
+        match work {
+            Some(Work::Heavy) => Ok(()),
+            Some(Work::Light) if !self.options.cost_rule => Ok(()),
+            Some(Work::Light) => {
+                Err("by the cost rule: a partition of element-wise operators is not faster here".to_string())
+            }
+            _ => Err("nothing is computed between nodes of other providers: data would only be moved".to_string()),
         }
-        Err("nothing is computed between nodes of other providers: data would only be moved".to_string())
     }
 
     /// The token of an initializer's bytes.

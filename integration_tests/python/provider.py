@@ -65,6 +65,7 @@ class Claim:
     op: str
     engine: str | None
     reason: str | None
+    group: str | None = None
 
 
 class Session:
@@ -120,7 +121,7 @@ def read_report(path: Path) -> list[Claim]:
         entry = json.loads(line)
         if "node" not in entry:
             continue
-        claim = Claim(entry["node"], entry.get("op", ""), entry.get("engine"), entry.get("reason"))
+        claim = Claim(entry["node"], entry.get("op", ""), entry.get("engine"), entry.get("reason"), entry.get("group"))
         latest[claim.node, claim.op] = claim
     return list(latest.values())
 

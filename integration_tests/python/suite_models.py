@@ -30,6 +30,8 @@ class Network:
     # Convolutions in bodies of If or Loop are offered to the provider too, but only those of the main graph are promised.
     subgraphs: bool = False
     options: dict[str, str] = field(default_factory=dict)
+    # Most programs that the model's nodes become on the provider; 0 where none is promised.
+    programs: int = 0
 
 
 def fetched(name: str) -> Callable[[Path], Path]:
@@ -61,18 +63,15 @@ def first_input(*shapes: list[int]) -> Callable[..., list[dict[str, np.ndarray]]
 SILERO = {"input": [1, 576], "state": [2, 1, 128], "sr": []}
 
 NETWORKS = [
-    Network("detector", fetched("detector"), page),
-    Network("recogniser", fetched("recogniser"), first_input([1, 3, 48, 320], [4, 3, 48, 200], [1, 3, 48, 96])),
-    Network("classifier", fetched("classifier"), first_input([1, 3, 48, 192], [3, 3, 48, 192])),
-    Network("detector, fused", fetched("detector"), page, options={"fuse": "1"}),
-    Network("recogniser, fused", fetched("recogniser"), first_input([1, 3, 48, 320], [2, 3, 48, 200]), options={"fuse": "1"}),
-    Network("ResNet-50, fused", models.random_resnet50, first_input([1, 3, 224, 224]), options={"fuse": "1"}),
-    Network("CenterFace, fused, one plan kept", models.dynamic_centerface, first_input([1, 3, 128, 160], [1, 3, 96, 64]),
-            options={"fuse": "1", "plan_cache": "1"}),
-    Network("CenterFace", fetched("centerface"), first_input([10, 3, 32, 32])),
-    Network("CenterFace of any size", models.dynamic_centerface, first_input([1, 3, 480, 640], [1, 3, 256, 320])),
-    Network("orientation", fetched("orientation"), first_input([1, 3, 224, 224])),
-    Network("ResNet-50, seeded", models.random_resnet50, first_input([1, 3, 224, 224])),
+    Network("detector", fetched("detector"), page, programs=1),
+    Network("recogniser", fetched("recogniser"), first_input([1, 3, 48, 320], [4, 3, 48, 200], [1, 3, 48, 96]), programs=5),
+    Network("classifier", fetched("classifier"), first_input([1, 3, 48, 192], [3, 3, 48, 192]), programs=1),
+    Network("CenterFace", fetched("centerface"), first_input([10, 3, 32, 32]), programs=1),
+    Network("CenterFace of any size", models.dynamic_centerface, first_input([1, 3, 480, 640], [1, 3, 256, 320]), programs=1),
+    Network("CenterFace, one program kept", models.dynamic_centerface, first_input([1, 3, 128, 160], [1, 3, 96, 64]),
+            options={"plan_cache": "1"}, programs=1),
+    Network("orientation", fetched("orientation"), first_input([1, 3, 224, 224]), programs=1),
+    Network("ResNet-50, seeded", models.random_resnet50, first_input([1, 3, 224, 224]), programs=1),
     Network("Silero VAD", fetched("silero"), generated(SILERO, SILERO, values={"sr": 16000}), subgraphs=True),
     Network("Silero VAD without If", fetched("silero-ifless"), generated(SILERO, values={"sr": 16000})),
     Network("Silero VAD 16 kHz", fetched("silero-16k"), generated(SILERO, values={"sr": 16000})),
@@ -103,8 +102,8 @@ def body(runner: Runner) -> None:
             return prepared["all"]
 
         runner.case(f"{network.name}: every Conv on the provider", lambda: convolutions(*prepare()))
-        if network.options.get("fuse") == "1":
-            runner.case(f"{network.name}: what follows a Conv is computed with it", lambda: fused(*prepare()))
+        if network.programs:
+            runner.case(f"{network.name}: at most {network.programs} programs", lambda: programs(network.programs, *prepare()))
         runner.case(f"{network.name}: same outputs", lambda: same_outputs(*prepare()))
         runner.case(f"{network.name}: same outputs from {THREADS} threads at once", lambda: concurrent(*prepare()))
     runner.case("detector: same boxes", lambda: same_boxes(runner.cache))
@@ -130,9 +129,10 @@ def convolutions(path: Path, session: provider.Session, cpu: ort.InferenceSessio
     check(mine >= wanted_count, f"{mine} Conv on the provider, the main graph has {wanted_count}; elsewhere {elsewhere}; {declined[:3]}")
 
 
-def fused(path: Path, session: provider.Session, cpu: ort.InferenceSession, feeds: Any, wanted: Any) -> None:
-    mine = session.nodes().get(provider.NAME, {})
-    check(any(kind != "Conv" for kind in mine), f"only {dict(mine)} on the provider; {session.claims[:5]}")
+def programs(most: int, path: Path, session: provider.Session, cpu: ort.InferenceSession, feeds: Any, wanted: Any) -> None:
+    groups = {claim.group for claim in session.claims if claim.engine}
+    declined = [claim for claim in session.claims if claim.reason]
+    check(0 < len(groups) <= most, f"expected 1 to {most} programs, got {len(groups)}; declined: {declined[:5]}")
 
 
 def same_outputs(path: Path, session: provider.Session, cpu: ort.InferenceSession, feeds: Any, wanted: Any) -> None:

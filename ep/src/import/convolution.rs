@@ -2,11 +2,10 @@
 
 use hipdnn_schemas::{Convolution, ConvolutionBwd, ConvolutionFwd, Operation, PointwiseMode};
 
-use super::{Declined, Importer, Operator, computes, declined};
+use super::{Declined, Importer, Operator, declined, sums};
 use crate::ir::ValueId;
 
-pub(super) const OPERATORS: &[Operator] =
-    &[computes("Conv", convolution), computes("ConvTranspose", transposed_convolution)];
+pub(super) const OPERATORS: &[Operator] = &[sums("Conv", convolution), sums("ConvTranspose", transposed_convolution)];
 
 /// ONNX's `auto_pad`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use hipdnn_schemas::{Matmul, Operation, PointwiseMode};
 
-use super::{Declined, Importer, Operator, broadcast, computes, declined, microsoft};
+use super::{Declined, Importer, Operator, broadcast, declined, microsoft, sums};
 use crate::ir::ValueId;
 
 pub(super) const OPERATORS: &[Operator] =
-    &[computes("Gemm", gemm), computes("MatMul", matmul), microsoft("FusedMatMul", fused_matmul)];
+    &[sums("Gemm", gemm), sums("MatMul", matmul), microsoft("FusedMatMul", fused_matmul)];
 
 impl Importer<'_> {
     /// `a · b` over the last two dimensions, the others broadcast.

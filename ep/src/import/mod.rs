@@ -45,8 +45,19 @@ pub(crate) struct Operator {
     /// Operator.
     pub name: &'static str,
     import: Import,
-    /// Whether the operator only moves, names or shapes data.
-    pub moves: bool,
+    /// How much there is to compute.
+    pub work: Work,
+}
+
+/// How much an operator computes for each element that it reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Work {
+    /// Nothing: data is moved, named or shaped.
+    None,
+    /// A few operations, as element-wise functions.
+    Light,
+    /// Sums over many elements: convolutions, products, pooling, normalizations, reductions.
+    Heavy,
 }
 
 /// The families' rows.
@@ -63,19 +74,24 @@ const FAMILIES: &[&[Operator]] = &[
     shape::OPERATORS,
 ];
 
-/// A row of an operator that computes.
+/// A row of an element-wise operator.
 const fn computes(name: &'static str, import: Import) -> Operator {
-    Operator { domain: "", name, import, moves: false }
+    Operator { domain: "", name, import, work: Work::Light }
+}
+
+/// A row of an operator that sums over many elements.
+const fn sums(name: &'static str, import: Import) -> Operator {
+    Operator { domain: "", name, import, work: Work::Heavy }
 }
 
 /// A row of an operator that only moves data.
 const fn moves(name: &'static str, import: Import) -> Operator {
-    Operator { domain: "", name, import, moves: true }
+    Operator { domain: "", name, import, work: Work::None }
 }
 
 /// A row of an operator of ONNX Runtime's own domain.
 const fn microsoft(name: &'static str, import: Import) -> Operator {
-    Operator { domain: "com.microsoft", name, import, moves: false }
+    Operator { domain: "com.microsoft", name, import, work: Work::Light }
 }
 
 /// The row of a node's operator.
@@ -539,8 +555,31 @@ pub(crate) struct Assumption {
 
 impl Assumption {
     /// Extents that stand for symbols of the first dimension and of others.
-    pub(crate) fn new(defaults: [i64; 2]) -> Assumption {
-        Assumption { known: HashMap::new(), defaults }
+    ///
+    /// Channels and columns that constant weights are for are those of the weights.
+    pub(crate) fn new(defaults: [i64; 2], model: &Model) -> Assumption {
+        let mut known = HashMap::new();
+        for node in &model.nodes {
+            let operand = |index: usize| Some(&model.values[(*node.inputs.get(index)?)?]);
+            let (Some(input), Some(weights)) = (operand(0), operand(1)) else { continue };
+            let (Some(shape), Some(constant)) = (&input.shape, &weights.constant) else { continue };
+            let group = match node.attributes.get("group") {
+                Some(Attribute::Int(group)) => *group,
+                _ => 1,
+            };
+            let wanted = match (node.op_type.as_str(), constant.dims.as_slice()) {
+                ("Conv", [_, channels, ..]) => channels.checked_mul(group).map(|channels| (1, channels)),
+                ("ConvTranspose", [channels, ..]) | ("BatchNormalization", [channels]) => Some((1, *channels)),
+                ("MatMul", [.., rows, _]) => shape.len().checked_sub(1).map(|last| (last, *rows)),
+                _ => None,
+            };
+            if let Some((axis, extent)) = wanted
+                && let Some(Extent::Symbol(name)) = shape.get(axis)
+            {
+                known.insert(name.clone(), extent);
+            }
+        }
+        Assumption { known, defaults }
     }
 
     /// The extents of a value, assumed where they are free; `None` if not even the rank is known.

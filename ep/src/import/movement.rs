@@ -3,7 +3,7 @@
 use hipdnn_schemas::{DataType, Operation, Pointwise, PointwiseMode, TensorValue, packed_strides};
 
 use super::fold::{Folded, MOST_ELEMENTS};
-use super::{Declined, Importer, MAX_RANK, Operator, computes, declined, moves};
+use super::{Declined, Importer, MAX_RANK, Operator, declined, moves};
 use crate::ir::{Op, ValueId, compute_type};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -16,7 +16,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     moves("Identity", identity),
     moves("Pad", pad),
     moves("Reshape", reshape),
-    computes("Resize", resize),
+    moves("Resize", resize),
     moves("Slice", slice),
     moves("SpaceToDepth", space_to_depth),
     moves("Split", split),
@@ -24,7 +24,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     moves("Tile", tile),
     moves("Transpose", transpose),
     moves("Unsqueeze", unsqueeze),
-    computes("Upsample", resize),
+    moves("Upsample", resize),
 ];
 
 impl Importer<'_> {

@@ -6,17 +6,17 @@ use hipdnn_schemas::{
 };
 
 use super::arithmetic::power;
-use super::{Declined, Importer, Operator, computes, declined};
+use super::{Declined, Importer, Operator, declined, sums};
 use crate::ir::{Source, ValueId};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    computes("BatchNormalization", batch_normalization),
-    computes("GroupNormalization", group_normalization),
-    computes("InstanceNormalization", instance_normalization),
-    computes("LRN", local_response_normalization),
-    computes("LayerNormalization", layer_normalization),
-    computes("RMSNormalization", rms_normalization),
-    computes("SimplifiedLayerNormalization", rms_normalization),
+    sums("BatchNormalization", batch_normalization),
+    sums("GroupNormalization", group_normalization),
+    sums("InstanceNormalization", instance_normalization),
+    sums("LRN", local_response_normalization),
+    sums("LayerNormalization", layer_normalization),
+    sums("RMSNormalization", rms_normalization),
+    sums("SimplifiedLayerNormalization", rms_normalization),
 ];
 
 fn epsilon(n: &mut Importer<'_>) -> ValueId {

@@ -3,16 +3,16 @@
 use hipdnn_schemas::{Operation, PaddingMode, PointwiseMode, ReductionMode, ResampleFwd, ResampleMode};
 
 use super::convolution::{AutoPad, Window};
-use super::{Declined, Importer, Operator, computes, declined};
+use super::{Declined, Importer, Operator, declined, sums};
 use crate::ir::ValueId;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    computes("AveragePool", average_pool),
-    computes("GlobalAveragePool", |n| global(n, ReductionMode::Average)),
-    computes("GlobalLpPool", global_lp_pool),
-    computes("GlobalMaxPool", |n| global(n, ReductionMode::Max)),
-    computes("LpPool", lp_pool),
-    computes("MaxPool", max_pool),
+    sums("AveragePool", average_pool),
+    sums("GlobalAveragePool", |n| global(n, ReductionMode::Average)),
+    sums("GlobalLpPool", global_lp_pool),
+    sums("GlobalMaxPool", |n| global(n, ReductionMode::Max)),
+    sums("LpPool", lp_pool),
+    sums("MaxPool", max_pool),
 ];
 
 /// Reduces all spatial dimensions of [N, C, ...] to extent 1.

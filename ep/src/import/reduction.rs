@@ -2,32 +2,32 @@
 
 use hipdnn_schemas::{Operation, PointwiseMode, Reduction, ReductionMode};
 
-use super::{Declined, Importer, Operator, computes, declined};
+use super::{Declined, Importer, Operator, declined, sums};
 use crate::ir::ValueId;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    computes("LogSoftmax", |n| softmax(n, true)),
-    computes("ReduceL1", |n| plain(n, ReductionMode::Norm1)),
-    computes("ReduceL2", |n| plain(n, ReductionMode::Norm2)),
-    computes("ReduceLogSum", |n| {
+    sums("LogSoftmax", |n| softmax(n, true)),
+    sums("ReduceL1", |n| plain(n, ReductionMode::Norm1)),
+    sums("ReduceL2", |n| plain(n, ReductionMode::Norm2)),
+    sums("ReduceLogSum", |n| {
         reduction(n, |n, x, axes| {
             let sum = n.reduce(ReductionMode::Add, x, axes)?;
             n.apply(PointwiseMode::Log, sum)
         })
     }),
-    computes("ReduceLogSumExp", |n| reduction(n, log_sum_exp)),
-    computes("ReduceMax", |n| plain(n, ReductionMode::Max)),
-    computes("ReduceMean", |n| plain(n, ReductionMode::Average)),
-    computes("ReduceMin", |n| plain(n, ReductionMode::Min)),
-    computes("ReduceProd", |n| plain(n, ReductionMode::Mul)),
-    computes("ReduceSum", |n| plain(n, ReductionMode::Add)),
-    computes("ReduceSumSquare", |n| {
+    sums("ReduceLogSumExp", |n| reduction(n, log_sum_exp)),
+    sums("ReduceMax", |n| plain(n, ReductionMode::Max)),
+    sums("ReduceMean", |n| plain(n, ReductionMode::Average)),
+    sums("ReduceMin", |n| plain(n, ReductionMode::Min)),
+    sums("ReduceProd", |n| plain(n, ReductionMode::Mul)),
+    sums("ReduceSum", |n| plain(n, ReductionMode::Add)),
+    sums("ReduceSumSquare", |n| {
         reduction(n, |n, x, axes| {
             let square = n.binary(PointwiseMode::Mul, x, x)?;
             n.reduce(ReductionMode::Add, square, axes)
         })
     }),
-    computes("Softmax", |n| softmax(n, false)),
+    sums("Softmax", |n| softmax(n, false)),
 ];
 
 impl Importer<'_> {
