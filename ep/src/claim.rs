@@ -201,12 +201,23 @@ impl RawAttributes {
                 None => Ok(list),
             }
         };
-        // `pads` has no meaning beside another `auto_pad`.
-        let pads = if auto_pad == AutoPad::NotSet { self.pads } else { None };
-        let mut pre_padding = list("pads", pads, 2 * spatial, 0, 0)?;
+        if auto_pad != AutoPad::NotSet && self.pads.is_some() {
+            return declined(format!("auto_pad is {auto_pad} beside pads, which ONNX Runtime refuses"));
+        }
+        let mut pre_padding = list("pads", self.pads, 2 * spatial, 0, 0)?;
         let post_padding = pre_padding.split_off(spatial);
         let strides = list("strides", self.strides, spatial, 1, 1)?;
         let dilations = list("dilations", self.dilations, spatial, 1, 1)?;
+        for (axis, (stride, dilation)) in strides.iter().zip(&dilations).enumerate() {
+            let window = dilation.saturating_mul(filter[axis] - 1).saturating_add(1);
+            if auto_pad.begins_inside(*stride, window) {
+                return declined(format!(
+                    "auto_pad is {auto_pad} with a stride of {stride} and a window of {window} along dimension {}: ONNX \
+                     Runtime's own begins behind the first element",
+                    axis + 2
+                ));
+            }
+        }
         let group = self.group.unwrap_or(1);
         if group < 1 || weights[0] % group != 0 {
             return declined(format!("{} filters cannot be split into {group} groups", weights[0]));
@@ -482,15 +493,37 @@ mod tests {
 
     #[test]
     fn auto_pad_rules_out_pads() {
-        for (name, want) in
-            [("SAME_UPPER", AutoPad::SameUpper), ("SAME_LOWER", AutoPad::SameLower), ("VALID", AutoPad::Valid)]
-        {
-            let conv = check(&[4, 3, 3], |raw| {
+        for name in ["SAME_UPPER", "SAME_LOWER", "VALID"] {
+            for pads in [vec![0, 0], vec![7, 7]] {
+                let conv = check(&[4, 3, 3], |raw| {
+                    raw.auto_pad = Some(name.to_string());
+                    raw.pads = Some(pads);
+                });
+                assert_eq!(conv, Err(format!("auto_pad is {name} beside pads, which ONNX Runtime refuses")));
+            }
+        }
+    }
+
+    #[test]
+    fn windows_that_may_begin_behind_the_first_element() {
+        for (name, stride, dilation, window, taken) in [
+            ("SAME_UPPER", 3, 1, 1, true),
+            ("SAME_UPPER", 4, 1, 1, false),
+            ("SAME_UPPER", 4, 1, 2, true),
+            ("SAME_UPPER", 5, 1, 2, false),
+            ("SAME_UPPER", 5, 2, 3, true),
+            ("SAME_UPPER", i64::MAX, 1, 3, false),
+            ("SAME_LOWER", 4, 1, 1, true),
+            ("SAME_LOWER", 5, 1, 1, false),
+            ("VALID", 9, 1, 1, true),
+            ("NOTSET", 9, 1, 1, true),
+        ] {
+            let conv = check(&[4, 3, (window - 1) / dilation + 1], |raw| {
                 raw.auto_pad = Some(name.to_string());
-                raw.pads = Some(vec![7, 7]);
+                raw.strides = Some(vec![stride]);
+                raw.dilations = Some(vec![dilation]);
             });
-            let conv = conv.unwrap();
-            assert_eq!((conv.auto_pad, conv.pre_padding, conv.post_padding), (want, vec![0], vec![0]));
+            assert_eq!(conv.is_ok(), taken, "{name}, stride {stride}, window {window}: {conv:?}");
         }
     }
 

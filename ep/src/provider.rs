@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use hipdnn_schemas::KnobValue;
 use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, NodeFusionOptions, Status};
 
-use crate::backend::{Context, Plan, Wish};
+use crate::backend::{Context, NoPlan, Plan, Wish};
 use crate::claim::{self, Recognised};
 use crate::compute::{Constant, Input, Kernel, MAX_INPUTS, Role};
 use crate::constants::{Guesses, Promise};
@@ -248,7 +248,11 @@ impl Provider {
             return answer.clone();
         }
         let plan = context.plan(&question.graph, wish);
-        let answer = plan.map_err(|error| error.to_string()).map(|plan| {
+        let refusal = |error: NoPlan| match geometry.beyond_32_bits() {
+            Some(beyond) => format!("{error}: {beyond}"),
+            None => error.to_string(),
+        };
+        let answer = plan.map_err(refusal).map(|plan| {
             let (engine, workspace) = (plan.engine().to_string(), plan.workspace());
             Answer { engine, workspace, plan: fixed.then(|| Arc::new(plan)) }
         });
@@ -403,7 +407,10 @@ fn likely_extents(recognised: &Recognised<'_>) -> (Vec<i64>, bool) {
         _ if *extent > 0 => *extent,
         0 => LIKELY_BATCH,
         1 => group.channels(),
-        _ => LIKELY_EXTENT.max(group.conv.dilations[axis - 2] * (group.weights[axis] - 1) + 1),
+        _ => {
+            let window = group.conv.dilations[axis - 2].saturating_mul(group.weights[axis] - 1).saturating_add(1);
+            LIKELY_EXTENT.max(window)
+        }
     });
     (extents.collect(), fixed)
 }

@@ -34,6 +34,30 @@ pub(crate) enum AutoPad {
     Valid,
 }
 
+impl AutoPad {
+    /// Whether ONNX Runtime may let the first window begin behind the first element, since its padding is negative where
+    /// windows leave gaps. How much depends on the extent of the input; engines have no such padding.
+    pub(crate) fn begins_inside(self, stride: i64, window: i64) -> bool {
+        match self {
+            AutoPad::NotSet | AutoPad::Valid => false,
+            // Padding of -1 and -2 is none.
+            AutoPad::SameUpper => stride.saturating_sub(window) >= 3,
+            AutoPad::SameLower => stride.saturating_sub(window) >= 4,
+        }
+    }
+}
+
+impl std::fmt::Display for AutoPad {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            AutoPad::NotSet => "NOTSET",
+            AutoPad::SameUpper => "SAME_UPPER",
+            AutoPad::SameLower => "SAME_LOWER",
+            AutoPad::Valid => "VALID",
+        })
+    }
+}
+
 /// A convolution's attributes, filled in and checked against its weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConvAttributes {
@@ -128,6 +152,25 @@ pub(crate) struct Geometry {
     pub convolution: Convolution,
 }
 
+impl Geometry {
+    /// The first number of the convolution that 32 bits do not hold, in words: what engines count with.
+    pub(crate) fn beyond_32_bits(&self) -> Option<String> {
+        let convolution = &self.convolution;
+        let lists: [(&str, usize, &[i64]); 6] = [
+            ("input's extent", 0, &self.x),
+            ("output's extent", 0, &self.y),
+            ("padding", 2, &convolution.pre_padding),
+            ("padding", 2, &convolution.post_padding),
+            ("stride", 2, &convolution.stride),
+            ("dilation", 2, &convolution.dilation),
+        ];
+        lists.into_iter().find_map(|(what, first, values)| {
+            let axis = values.iter().position(|value| *value > i64::from(i32::MAX))?;
+            Some(format!("the {what} of {} along dimension {} is beyond {}", values[axis], first + axis, i32::MAX))
+        })
+    }
+}
+
 impl Group {
     /// How many dimensions are spatial.
     pub(crate) fn spatial(&self) -> usize {
@@ -178,17 +221,21 @@ impl Group {
         for axis in 0..self.spatial() {
             let (input, filter) = (x[axis + 2], self.weights[axis + 2]);
             let (stride, dilation) = (self.conv.strides[axis], self.conv.dilations[axis]);
-            if let Some((pre, post)) = auto_padding(self.conv.auto_pad, input, filter, stride, dilation) {
-                (convolution.pre_padding[axis], convolution.post_padding[axis]) = (pre, post);
+            let window = i128::from(dilation) * i128::from(filter - 1) + 1;
+            if let Some((pre, post)) = auto_padding(self.conv.auto_pad, input, stride, window) {
+                let beyond = || format!("the padding of {} along dimension {} is beyond 64 bits", pre + post, axis + 2);
+                convolution.pre_padding[axis] = i64::try_from(pre).map_err(|_| beyond())?;
+                convolution.post_padding[axis] = i64::try_from(post).map_err(|_| beyond())?;
             }
             let extent = convolution.output_extent(axis, input, filter).ok_or_else(|| {
-                format!(
-                    "the window of {} along dimension {} is larger than the input of {input} with its padding of {} and {}",
-                    dilation * (filter - 1) + 1,
-                    axis + 2,
-                    convolution.pre_padding[axis],
-                    convolution.post_padding[axis]
-                )
+                let (pre, post) = (convolution.pre_padding[axis], convolution.post_padding[axis]);
+                let padded = i128::from(input) + i128::from(pre) + i128::from(post);
+                let (axis, image) = (axis + 2, format!("the input of {input} with its padding of {pre} and {post}"));
+                if window > padded {
+                    format!("the window of {window} along dimension {axis} is larger than {image}")
+                } else {
+                    format!("{image} along dimension {axis} is beyond 64 bits")
+                }
             })?;
             y.push(extent);
         }
@@ -379,15 +426,16 @@ impl Writer {
     }
 }
 
-/// The padding that `auto_pad` asks for; `None` if it is given.
-fn auto_padding(auto_pad: AutoPad, input: i64, filter: i64, stride: i64, dilation: i64) -> Option<(i64, i64)> {
+/// The padding that `auto_pad` asks for, before and after; `None` if it is given.
+fn auto_padding(auto_pad: AutoPad, input: i64, stride: i64, window: i128) -> Option<(i128, i128)> {
     match auto_pad {
         AutoPad::NotSet => None,
         AutoPad::Valid => Some((0, 0)),
         AutoPad::SameUpper | AutoPad::SameLower => {
+            let (input, stride) = (i128::from(input), i128::from(stride));
             let output = (input + stride - 1) / stride;
             // A stride larger than the window leaves more than it needs: no padding, not less than none.
-            let padding = ((output - 1) * stride + dilation * (filter - 1) + 1 - input).max(0);
+            let padding = ((output - 1) * stride + window - input).max(0);
             let small = padding / 2;
             Some(if auto_pad == AutoPad::SameUpper { (small, padding - small) } else { (padding - small, small) })
         }
@@ -440,7 +488,7 @@ mod tests {
             (SameUpper, 5, 1, 3, 1, Some((0, 0))),
             (SameLower, 7, 1, 2, 1, Some((0, 0))),
         ] {
-            let got = auto_padding(auto_pad, input, filter, stride, dilation);
+            let got = auto_padding(auto_pad, input, stride, i128::from(dilation * (filter - 1) + 1));
             assert_eq!(got, want, "{auto_pad:?} {input} {filter} {stride} {dilation}");
         }
     }
@@ -479,6 +527,50 @@ mod tests {
             assert_eq!(group.geometry(x), Err(want.to_string()));
         }
         assert_eq!(group.geometry(&[0, 6, 8, 8]).unwrap().y, [0, 4, 6, 6]);
+    }
+
+    #[test]
+    fn numbers_of_many_bits() {
+        let large = 1i64 << 62;
+        for (conv, taps, want) in [
+            (
+                ConvAttributes { dilations: vec![large], ..attributes(1) },
+                3,
+                "the window of 9223372036854775809 along dimension 2 is larger than the input of 12 with its padding of 0 \
+                 and 0",
+            ),
+            (
+                ConvAttributes { pre_padding: vec![large], post_padding: vec![large], ..attributes(1) },
+                3,
+                "the input of 12 with its padding of 4611686018427387904 and 4611686018427387904 along dimension 2 is \
+                 beyond 64 bits",
+            ),
+            (
+                ConvAttributes { auto_pad: AutoPad::SameUpper, dilations: vec![i64::MAX], ..attributes(1) },
+                5,
+                "the padding of 36893488147419103228 along dimension 2 is beyond 64 bits",
+            ),
+        ] {
+            assert_eq!(group(&[4, 3, taps], conv).geometry(&[1, 3, 12]), Err(want.to_string()));
+        }
+        for (conv, want) in [
+            (
+                ConvAttributes { strides: vec![1 << 31], ..attributes(1) },
+                Some("the stride of 2147483648 along dimension 2"),
+            ),
+            (ConvAttributes { strides: vec![(1 << 31) - 1], ..attributes(1) }, None),
+            (
+                ConvAttributes { pre_padding: vec![1 << 31], ..attributes(1) },
+                Some("the output's extent of 2147483656 along dimension 2"),
+            ),
+            (
+                ConvAttributes { post_padding: vec![1 << 31], strides: vec![9], ..attributes(1) },
+                Some("the padding of 2147483648 along dimension 2"),
+            ),
+        ] {
+            let beyond = group(&[4, 3, 3], conv).geometry(&[1, 3, 10]).unwrap().beyond_32_bits();
+            assert_eq!(beyond, want.map(|want| format!("{want} is beyond 2147483647")));
+        }
     }
 
     #[test]
