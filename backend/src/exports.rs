@@ -11,7 +11,7 @@ use hipdnn_sdk_bindings::hipdnn::backend::{
     UserLogCallback,
 };
 
-use crate::abi::pointer::{self, Elements, Output, place, write_sized};
+use crate::abi::pointer::{self, Elements, Output, Place, Text, Token, token, write_sized};
 use crate::abi::unwind::{enter, enter_infallible, enter_quietly, log_from};
 use crate::buffer::Buffer;
 use crate::descriptor::{Graph, Object, Plan};
@@ -27,8 +27,8 @@ const VERSION: &CStr = c"1.3.0.0";
 pub unsafe extern "C" fn hipdnnCreate(handle: *mut HandlePtr) -> Status {
     enter("hipdnnCreate", format_args!("{handle:p}"), || {
         // SAFETY: null or valid, by the header.
-        let place = unsafe { place(handle, "the place for the handle") }?;
-        *place = handle::create()? as HandlePtr;
+        let place = unsafe { Place::new(handle, "the place for the handle") }?;
+        place.set(handle::create()? as HandlePtr);
         Ok(())
     })
 }
@@ -36,14 +36,14 @@ pub unsafe extern "C" fn hipdnnCreate(handle: *mut HandlePtr) -> Status {
 /// `hipdnnDestroy`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnDestroy(handle: HandlePtr) -> Status {
-    enter("hipdnnDestroy", format_args!("{handle:p}"), || handle::destroy(handle as usize))
+    enter("hipdnnDestroy", format_args!("{handle:p}"), || handle::destroy(token(handle, "the handle")?))
 }
 
 /// `hipdnnSetStream`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnSetStream(handle: HandlePtr, stream: StreamPtr) -> Status {
     enter("hipdnnSetStream", format_args!("{handle:p}, {stream:p}"), || {
-        handle::find(handle as usize)?.set_stream(stream)
+        handle::find(token(handle, "the handle")?)?.set_stream(stream)
     })
 }
 
@@ -51,9 +51,10 @@ pub unsafe extern "C" fn hipdnnSetStream(handle: HandlePtr, stream: StreamPtr) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnGetStream(handle: HandlePtr, stream: *mut StreamPtr) -> Status {
     enter("hipdnnGetStream", format_args!("{handle:p}, {stream:p}"), || {
-        let handle = handle::find(handle as usize)?;
+        let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
-        *unsafe { place(stream, "the place for the stream") }? = handle.stream();
+        let place = unsafe { Place::new(stream, "the place for the stream") }?;
+        place.set(handle::find(handle)?.stream());
         Ok(())
     })
 }
@@ -63,8 +64,8 @@ pub unsafe extern "C" fn hipdnnGetStream(handle: HandlePtr, stream: *mut StreamP
 pub unsafe extern "C" fn hipdnnBackendCreateDescriptor(kind: DescriptorType, descriptor: *mut DescriptorPtr) -> Status {
     enter("hipdnnBackendCreateDescriptor", format_args!("{kind}, {descriptor:p}"), || {
         // SAFETY: null or valid, by the header.
-        let place = unsafe { place(descriptor, "the place for the descriptor") }?;
-        *place = Object::new(kind)?.wrap() as DescriptorPtr;
+        let place = unsafe { Place::new(descriptor, "the place for the descriptor") }?;
+        place.set(Object::new(kind)?.wrap() as DescriptorPtr);
         Ok(())
     })
 }
@@ -72,13 +73,17 @@ pub unsafe extern "C" fn hipdnnBackendCreateDescriptor(kind: DescriptorType, des
 /// `hipdnnBackendDestroyDescriptor`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnBackendDestroyDescriptor(descriptor: DescriptorPtr) -> Status {
-    enter("hipdnnBackendDestroyDescriptor", format_args!("{descriptor:p}"), || Object::destroy(descriptor as usize))
+    enter("hipdnnBackendDestroyDescriptor", format_args!("{descriptor:p}"), || {
+        Object::destroy(token(descriptor, "the descriptor")?)
+    })
 }
 
 /// `hipdnnBackendFinalize`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnBackendFinalize(descriptor: DescriptorPtr) -> Status {
-    enter("hipdnnBackendFinalize", format_args!("{descriptor:p}"), || Object::find(descriptor as usize)?.finalize())
+    enter("hipdnnBackendFinalize", format_args!("{descriptor:p}"), || {
+        Object::find(token(descriptor, "the descriptor")?)?.finalize()
+    })
 }
 
 /// `hipdnnBackendSetAttribute`
@@ -94,7 +99,7 @@ pub unsafe extern "C" fn hipdnnBackendSetAttribute(
     enter("hipdnnBackendSetAttribute", arguments, || {
         // SAFETY: null or that many elements of that type, by the header.
         let elements = unsafe { Elements::new(kind, count, elements) };
-        Object::find(descriptor as usize)?.set(name, elements)
+        Object::find(token(descriptor, "the descriptor")?)?.set(name, elements)
     })
 }
 
@@ -112,7 +117,7 @@ pub unsafe extern "C" fn hipdnnBackendGetAttribute(
     enter("hipdnnBackendGetAttribute", arguments, || {
         // SAFETY: null or room for that many elements of that type, by the header.
         let output = unsafe { Output::new(kind, requested, count, elements) };
-        Object::find(descriptor as usize)?.get(name, output)
+        Object::find(token(descriptor, "the descriptor")?)?.get(name, output)
     })
 }
 
@@ -120,9 +125,11 @@ pub unsafe extern "C" fn hipdnnBackendGetAttribute(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnBackendExecute(handle: HandlePtr, plan: DescriptorPtr, pack: DescriptorPtr) -> Status {
     enter("hipdnnBackendExecute", format_args!("{handle:p}, {plan:p}, {pack:p}"), || {
-        let handle = handle::find(handle as usize)?;
-        let plan = Object::find(plan as usize)?.plan()?;
-        let pack = Object::find(pack as usize)?.variant_pack()?;
+        let handle = token(handle, "the handle")?;
+        let (plan, pack) = (token(plan, "the execution plan")?, token(pack, "the variant pack")?);
+        let handle = handle::find(handle)?;
+        let plan = Object::find(plan)?.plan()?;
+        let pack = Object::find(pack)?.variant_pack()?;
         // SAFETY: the pack's addresses are what the plan's engine expects, by the header.
         unsafe { plan.execute(&handle.resources, &pack) }
     })
@@ -181,10 +188,10 @@ pub unsafe extern "C" fn hipdnnBackendCreateAndDeserializeGraph_ext(
     let arguments = format_args!("{descriptor:p}, {graph:p}, {size}");
     enter("hipdnnBackendCreateAndDeserializeGraph_ext", arguments, || {
         // SAFETY: null or valid, by the header.
-        let place = unsafe { place(descriptor, "the place for the descriptor") }?;
+        let place = unsafe { Place::new(descriptor, "the place for the descriptor") }?;
         // SAFETY: null or that many bytes, by the header.
         let bytes = unsafe { pointer::bytes(graph, size, "the serialised graph") }?;
-        *place = Object::Graph(Graph::from_bytes(bytes)?.into()).wrap() as DescriptorPtr;
+        place.set(Object::Graph(Graph::from_bytes(bytes)?.into()).wrap() as DescriptorPtr);
         Ok(())
     })
 }
@@ -199,7 +206,10 @@ pub unsafe extern "C" fn hipdnnBackendGetSerializedBinaryGraph_ext(
 ) -> Status {
     let arguments = format_args!("{descriptor:p}, {requested}, {size:p}, {graph:p}");
     enter("hipdnnBackendGetSerializedBinaryGraph_ext", arguments, || {
-        let bytes = Object::find(descriptor as usize)?.graph()?.bytes()?;
+        let descriptor = token(descriptor, "the descriptor")?;
+        // SAFETY: null or valid, by the header.
+        let size = unsafe { Place::new(size, "the size") }?;
+        let bytes = Object::find(descriptor)?.graph()?.bytes()?;
         // SAFETY: null or room for that many bytes, by the header.
         unsafe { write_sized(&bytes, requested, size, graph) }
     })
@@ -215,7 +225,10 @@ pub unsafe extern "C" fn hipdnnBackendGetSerializedJsonGraph_ext(
 ) -> Status {
     let arguments = format_args!("{descriptor:p}, {requested}, {size:p}, {json:p}");
     enter("hipdnnBackendGetSerializedJsonGraph_ext", arguments, || {
-        let mut text = Object::find(descriptor as usize)?.graph()?.json()?.into_bytes();
+        let descriptor = token(descriptor, "the descriptor")?;
+        // SAFETY: null or valid, by the header.
+        let size = unsafe { Place::new(size, "the size") }?;
+        let mut text = Object::find(descriptor)?.graph()?.json()?.into_bytes();
         text.push(0);
         // SAFETY: null or room for that many bytes, by the header.
         unsafe { write_sized(&text, requested, size, json.cast()) }
@@ -232,12 +245,12 @@ pub unsafe extern "C" fn hipdnnBackendCreateAndDeserializeJsonGraph_ext(
     let arguments = format_args!("{descriptor:p}, {json:p}, {size}");
     enter("hipdnnBackendCreateAndDeserializeJsonGraph_ext", arguments, || {
         // SAFETY: null or valid, by the header.
-        let place = unsafe { place(descriptor, "the place for the descriptor") }?;
+        let place = unsafe { Place::new(descriptor, "the place for the descriptor") }?;
         // SAFETY: null or that many bytes, by the header.
         let bytes = unsafe { pointer::bytes(json.cast(), size, "the JSON graph") }?;
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         let text = std::str::from_utf8(text).map_err(|_| Error::bad_param("the JSON graph is not UTF-8"))?;
-        *place = Object::Graph(Graph::from_json(text)?.into()).wrap() as DescriptorPtr;
+        place.set(Object::Graph(Graph::from_json(text)?.into()).wrap() as DescriptorPtr);
         Ok(())
     })
 }
@@ -252,7 +265,10 @@ pub unsafe extern "C" fn hipdnnBackendGetSerializedExecutionPlan_ext(
 ) -> Status {
     let arguments = format_args!("{descriptor:p}, {requested}, {size:p}, {plan:p}");
     enter("hipdnnBackendGetSerializedExecutionPlan_ext", arguments, || {
-        let bytes = Object::find(descriptor as usize)?.plan()?.serialized()?;
+        let descriptor = token(descriptor, "the descriptor")?;
+        // SAFETY: null or valid, by the header.
+        let size = unsafe { Place::new(size, "the size") }?;
+        let bytes = Object::find(descriptor)?.plan()?.serialized()?;
         // SAFETY: null or room for that many bytes, by the header.
         unsafe { write_sized(&bytes, requested, size, plan) }
     })
@@ -268,11 +284,12 @@ pub unsafe extern "C" fn hipdnnBackendCreateAndDeserializeExecutionPlan_ext(
 ) -> Status {
     let arguments = format_args!("{handle:p}, {descriptor:p}, {plan:p}, {size}");
     enter("hipdnnBackendCreateAndDeserializeExecutionPlan_ext", arguments, || {
-        let handle = handle::find(handle as usize)?;
+        let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
-        let place = unsafe { place(descriptor, "the place for the descriptor") }?;
+        let place = unsafe { Place::new(descriptor, "the place for the descriptor") }?;
         // SAFETY: null or that many bytes, by the header.
         let bytes = unsafe { pointer::bytes(plan, size, "the serialised plan") }?;
+        let handle = handle::find(handle)?;
         let plan = match content_kind(bytes) {
             ContentKind::Bare => Plan::restored(&handle.resources, bytes)?,
             ContentKind::GraphAndPlan => {
@@ -281,7 +298,7 @@ pub unsafe extern "C" fn hipdnnBackendCreateAndDeserializeExecutionPlan_ext(
                 Plan::restored(&handle.resources, &plan)?
             }
         };
-        *place = Object::Plan(plan.into()).wrap() as DescriptorPtr;
+        place.set(Object::Plan(plan.into()).wrap() as DescriptorPtr);
         Ok(())
     })
 }
@@ -297,8 +314,11 @@ pub unsafe extern "C" fn hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(
 ) -> Status {
     let arguments = format_args!("{graph:p}, {plan:p}, {requested}, {size:p}, {blob:p}");
     enter("hipdnnBackendGetSerializedBinaryGraphAndPlan_ext", arguments, || {
-        let graph = Object::find(graph as usize)?.graph()?.bytes()?;
-        let plan = if plan.is_null() { None } else { Some(Object::find(plan as usize)?.plan()?.serialized()?) };
+        let graph = token(graph, "the graph")?;
+        // SAFETY: null or valid, by the header.
+        let size = unsafe { Place::new(size, "the size") }?;
+        let graph = Object::find(graph)?.graph()?.bytes()?;
+        let plan = Token::new(plan as usize).map(|plan| Object::find(plan)?.plan()?.serialized()).transpose()?;
         let bytes = SerializedGraphAndPlan { graph, plan }.to_bytes();
         // SAFETY: null or room for that many bytes, by the header.
         unsafe { write_sized(&bytes, requested, size, blob) }
@@ -314,17 +334,17 @@ pub unsafe extern "C" fn hipdnnBackendGetSerializedBinaryContents_ext(
 ) -> Status {
     enter("hipdnnBackendGetSerializedBinaryContents_ext", format_args!("{blob:p}, {size}, {flags:p}"), || {
         // SAFETY: null or valid, by the header.
-        let place = unsafe { place(flags, "the place for the flags") }?;
+        let place = unsafe { Place::new(flags, "the place for the flags") }?;
         // SAFETY: null or that many bytes, by the header.
         let bytes = unsafe { pointer::bytes(blob, size, "the blob") }?;
-        *place = match content_kind(bytes) {
+        place.set(match content_kind(bytes) {
             ContentKind::Bare => SERIALIZED_CONTENT_GRAPH,
             ContentKind::GraphAndPlan => {
                 let container = SerializedGraphAndPlan::from_bytes(Buffer::new(bytes).bytes())?;
                 let graph = if container.graph.is_empty() { 0 } else { SERIALIZED_CONTENT_GRAPH };
                 graph | container.plan.map_or(0, |_| SERIALIZED_CONTENT_EXECUTION_PLAN)
             }
-        };
+        });
         Ok(())
     })
 }
@@ -379,26 +399,28 @@ pub unsafe extern "C" fn hipdnnGetLoadedEnginePluginPaths_ext(
 ) -> Status {
     let arguments = format_args!("{handle:p}, {count:p}, {paths:p}, {max_length:p}");
     enter("hipdnnGetLoadedEnginePluginPaths_ext", arguments, || {
-        let handle = handle::find(handle as usize)?;
+        let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
-        let (count, max_length) = unsafe { (place(count, "the count")?, place(max_length, "the longest length")?) };
-        let loaded = engines::paths(&handle.resources);
+        let (count, max_length) =
+            unsafe { (Place::new(count, "the count")?, Place::new(max_length, "the longest length")?) };
+        let loaded = engines::paths(&handle::find(handle)?.resources);
         let longest = loaded.iter().map(|path| path.len() + 1).max().unwrap_or(0);
         if paths.is_null() {
-            (*count, *max_length) = (loaded.len(), longest);
+            count.set(loaded.len());
+            max_length.set(longest);
             return Ok(());
         }
-        if *count < loaded.len() || *max_length < longest {
+        if count.get() < loaded.len() || max_length.get() < longest {
             return Err(Error::bad_param(format!(
                 "wanted room for {} paths of {longest} bytes, came {} of {}",
                 loaded.len(),
-                *count,
-                *max_length
+                count.get(),
+                max_length.get()
             )));
         }
         let places: Vec<*mut c_char> = (0..loaded.len())
             // SAFETY: there are at least `count` entries, by the header.
-            .map(|index| unsafe { *paths.add(index) })
+            .map(|index| unsafe { paths.add(index).read_unaligned() })
             .collect();
         if places.iter().any(|place| place.is_null()) {
             return Err(Error::bad_param("a place for a path is null"));
@@ -407,7 +429,7 @@ pub unsafe extern "C" fn hipdnnGetLoadedEnginePluginPaths_ext(
             // SAFETY: each place has `max_length` bytes, by the header; the path and its NUL are no longer.
             unsafe { pointer::write_text(path, place) };
         }
-        *count = loaded.len();
+        count.set(loaded.len());
         Ok(())
     })
 }
@@ -416,45 +438,46 @@ pub unsafe extern "C" fn hipdnnGetLoadedEnginePluginPaths_ext(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnGetEngineCount_ext(handle: HandlePtr, count: *mut usize) -> Status {
     enter("hipdnnGetEngineCount_ext", format_args!("{handle:p}, {count:p}"), || {
-        let handle = handle::find(handle as usize)?;
+        let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
-        *unsafe { place(count, "the count") }? = engines::list(&handle.resources).len();
+        let place = unsafe { Place::new(count, "the count") }?;
+        place.set(engines::list(&handle::find(handle)?.resources).len());
         Ok(())
     })
+}
+
+/// The places of texts' lengths.
+///
+/// # Safety
+/// Each is null or valid.
+unsafe fn places<'a, const N: usize>(lengths: [*mut usize; N]) -> Result<Vec<Place<'a, usize>>> {
+    // SAFETY: the caller's duty.
+    lengths.into_iter().map(|length| unsafe { Place::new(length, "a text's length") }).collect()
 }
 
 /// Texts for a caller's buffers: all lengths, NULs included, if any buffer is null; else all texts, if all fit.
 ///
 /// # Safety
-/// Each length is null or valid; each buffer is null or has as many bytes as its length says.
+/// Each buffer is null or has as many bytes as its length says.
 unsafe fn write_texts<const N: usize>(
     texts: [&str; N],
     buffers: [*mut c_char; N],
-    lengths: [*mut usize; N],
+    lengths: &[Place<'_, usize>],
 ) -> Result<()> {
-    if lengths.iter().any(|length| length.is_null()) {
-        return Err(Error::null("a text's length is null"));
-    }
-    if buffers.iter().any(|buffer| buffer.is_null()) {
+    if buffers.iter().all(|buffer| !buffer.is_null()) {
         for (text, length) in texts.iter().zip(lengths) {
-            // SAFETY: not null, so valid.
-            unsafe { length.write(text.len() + 1) };
+            let room = length.get();
+            if room < text.len() + 1 {
+                return Err(Error::bad_param(format!("wanted room for {} bytes, came {room}", text.len() + 1)));
+            }
         }
-        return Ok(());
+        for (text, buffer) in texts.iter().zip(buffers) {
+            // SAFETY: the buffer has room, as checked.
+            unsafe { pointer::write_text(text, buffer) };
+        }
     }
     for (text, length) in texts.iter().zip(lengths) {
-        // SAFETY: not null, so valid.
-        let room = unsafe { length.read() };
-        if room < text.len() + 1 {
-            return Err(Error::bad_param(format!("wanted room for {} bytes, came {room}", text.len() + 1)));
-        }
-    }
-    for ((text, buffer), length) in texts.iter().zip(buffers).zip(lengths) {
-        // SAFETY: the buffer has room, as checked; the length is not null, so valid.
-        unsafe {
-            pointer::write_text(text, buffer);
-            length.write(text.len() + 1);
-        }
+        length.set(text.len() + 1);
     }
     Ok(())
 }
@@ -475,20 +498,19 @@ pub unsafe extern "C" fn hipdnnGetEngineInfo_ext(
     kind_length: *mut usize,
 ) -> Status {
     enter("hipdnnGetEngineInfo_ext", format_args!("{handle:p}, {index}"), || {
-        let handle = handle::find(handle as usize)?;
+        let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
-        let id = unsafe { place(id, "the engine id") }?;
-        let lengths = [name_length, plugin_length, version_length, kind_length];
-        if lengths.iter().any(|length| length.is_null()) {
-            return Err(Error::null("a text's length is null"));
-        }
-        let engines = engines::list(&handle.resources);
+        let lengths = unsafe { places([name_length, plugin_length, version_length, kind_length]) }?;
+        let engines = engines::list(&handle::find(handle)?.resources);
         let outside = || Error::bad_param(format!("wanted an engine index below {}, came {index}", engines.len()));
         let engine = engines.get(index).ok_or_else(outside)?;
-        *id = engine.id;
+        // SAFETY: null, for a caller who does not ask, or valid, by the header.
+        if let Ok(place) = unsafe { Place::new(id, "the engine id") } {
+            place.set(engine.id);
+        }
         let texts = [engine.name.as_str(), &engine.plugin, &engine.version, "ENGINE"];
         // SAFETY: null or as large as the lengths say, by the header.
-        unsafe { write_texts(texts, [name, plugin, version, kind], lengths) }
+        unsafe { write_texts(texts, [name, plugin, version, kind], &lengths) }
     })
 }
 
@@ -496,12 +518,12 @@ pub unsafe extern "C" fn hipdnnGetEngineInfo_ext(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnGetEngineIdByName_ext(handle: HandlePtr, name: *const c_char, id: *mut i64) -> Status {
     enter("hipdnnGetEngineIdByName_ext", format_args!("{handle:p}, {name:p}, {id:p}"), || {
-        let handle = handle::find(handle as usize)?;
+        let handle = token(handle, "the handle")?;
         // SAFETY: null or a text, by the header.
-        let name = unsafe { pointer::text(name, "the engine name") }?;
+        let name = unsafe { Text::new(name, "the engine name") }?;
         // SAFETY: null or valid, by the header.
-        let place = unsafe { place(id, "the engine id") }?;
-        *place = engines::id_of(&handle.resources, &name)?;
+        let place = unsafe { Place::new(id, "the engine id") }?;
+        place.set(engines::id_of(&handle::find(handle)?.resources, name.get()?)?);
         Ok(())
     })
 }
@@ -515,10 +537,12 @@ pub unsafe extern "C" fn hipdnnGetEngineNameById_ext(
     name_length: *mut usize,
 ) -> Status {
     enter("hipdnnGetEngineNameById_ext", format_args!("{handle:p}, {id}, {name:p}, {name_length:p}"), || {
-        let handle = handle::find(handle as usize)?;
-        let found = engines::name_of(&handle.resources, id)?;
+        let handle = token(handle, "the handle")?;
+        // SAFETY: null or valid, by the header.
+        let lengths = unsafe { places([name_length]) }?;
+        let found = engines::name_of(&handle::find(handle)?.resources, id)?;
         // SAFETY: null or as large as the length says, by the header.
-        unsafe { write_texts([found.as_str()], [name], [name_length]) }
+        unsafe { write_texts([found.as_str()], [name], &lengths) }
     })
 }
 
@@ -526,9 +550,11 @@ pub unsafe extern "C" fn hipdnnGetEngineNameById_ext(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnGetHeuristicPolicyCount_ext(handle: HandlePtr, count: *mut usize) -> Status {
     enter("hipdnnGetHeuristicPolicyCount_ext", format_args!("{handle:p}, {count:p}"), || {
-        handle::find(handle as usize)?;
+        let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
-        *unsafe { place(count, "the count") }? = 1;
+        let place = unsafe { Place::new(count, "the count") }?;
+        handle::find(handle)?;
+        place.set(1);
         Ok(())
     })
 }
@@ -549,20 +575,20 @@ pub unsafe extern "C" fn hipdnnGetHeuristicPolicyInfo_ext(
     api_version_length: *mut usize,
 ) -> Status {
     enter("hipdnnGetHeuristicPolicyInfo_ext", format_args!("{handle:p}, {index}"), || {
-        handle::find(handle as usize)?;
+        let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
-        let id = unsafe { place(id, "the policy id") }?;
-        let lengths = [name_length, plugin_length, version_length, api_version_length];
-        if lengths.iter().any(|length| length.is_null()) {
-            return Err(Error::null("a text's length is null"));
-        }
+        let lengths = unsafe { places([name_length, plugin_length, version_length, api_version_length]) }?;
+        handle::find(handle)?;
         if index != 0 {
             return Err(Error::bad_param(format!("wanted policy index 0, came {index}")));
         }
-        *id = policy::static_ordering_id();
+        // SAFETY: null, for a caller who does not ask, or valid, by the header.
+        if let Ok(place) = unsafe { Place::new(id, "the policy id") } {
+            place.set(policy::static_ordering_id());
+        }
         let texts = [policy::STATIC_ORDERING, "built-in", env!("CARGO_PKG_VERSION"), "1.0.0"];
         // SAFETY: null or as large as the lengths say, by the header.
-        unsafe { write_texts(texts, [name, plugin, version, api_version], lengths) }
+        unsafe { write_texts(texts, [name, plugin, version, api_version], &lengths) }
     })
 }
 
@@ -577,7 +603,7 @@ pub unsafe extern "C" fn hipdnnBackendWriteEngineRankingResults_ext(
 ) -> Status {
     let arguments = format_args!("{handle:p}, {graph:p}, {ids:p}, {count}, {outcome:p}");
     enter("hipdnnBackendWriteEngineRankingResults_ext", arguments, || {
-        handle::find(handle as usize)?;
+        handle::find(token(handle, "the handle")?)?;
         Err(Error::not_supported("this library keeps no cache of engine rankings"))
     })
 }
@@ -616,7 +642,9 @@ pub extern "C" fn hipdnnBackendSetGlobalLogLevel_ext(level: Severity) -> Status 
 pub unsafe extern "C" fn hipdnnBackendGetGlobalLogLevel_ext(level: *mut Severity) -> Status {
     enter_quietly(|| {
         // SAFETY: null or valid, by the header.
-        *unsafe { place(level, "the level") }? = log::level();
+        let place = unsafe { Place::new(level, "the level") };
+        // hipDNN's answer here is not the one of other null pointers.
+        place.map_err(|error| Error::bad_param(error.message))?.set(log::level());
         Ok(())
     })
 }
@@ -626,7 +654,7 @@ pub unsafe extern "C" fn hipdnnBackendGetGlobalLogLevel_ext(level: *mut Severity
 pub unsafe extern "C" fn hipdnnGetVersion_ext(version: *mut *const c_char) -> Status {
     enter("hipdnnGetVersion_ext", format_args!("{version:p}"), || {
         // SAFETY: null or valid, by the header.
-        *unsafe { place(version, "the place for the version") }? = VERSION.as_ptr();
+        unsafe { Place::new(version, "the place for the version") }?.set(VERSION.as_ptr());
         Ok(())
     })
 }

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::abi::pointer::Token;
 use crate::error::{Error, Result};
 use crate::plugins::{Resources, manager};
 use crate::registry::Registry;
@@ -23,20 +24,17 @@ pub(crate) fn create() -> Result<usize> {
 }
 
 /// The handle of a client's pointer.
-pub(crate) fn find(token: usize) -> Result<Arc<Handle>> {
-    if token == 0 {
-        return Err(Error::null("the handle is null"));
-    }
-    HANDLES.get(token).ok_or_else(|| Error::bad_param(format!("{token:#x} is no handle, or a destroyed one")))
+pub(crate) fn find(token: Token) -> Result<Arc<Handle>> {
+    HANDLES.get(token.get()).ok_or_else(|| unknown(token))
 }
 
 /// Takes a client's handle back. Plugin handles go with the last graph or plan that uses them.
-pub(crate) fn destroy(token: usize) -> Result<()> {
-    if token == 0 {
-        return Err(Error::null("the handle is null"));
-    }
-    let handle = HANDLES.remove(token);
-    handle.map(drop).ok_or_else(|| Error::bad_param(format!("{token:#x} is no handle, or a destroyed one")))
+pub(crate) fn destroy(token: Token) -> Result<()> {
+    HANDLES.remove(token.get()).map(drop).ok_or_else(|| unknown(token))
+}
+
+fn unknown(token: Token) -> Error {
+    Error::bad_param(format!("{token:#x} is no handle, or a destroyed one"))
 }
 
 /// Whether any handle exists.

@@ -20,8 +20,13 @@ const LAST: &str = "MIOPEN_ENGINE_DETERMINISTIC";
 pub(crate) fn fallback_name(id: i64) -> String {
     match KNOWN.iter().chain([&LAST]).find(|name| id_of(name) == id) {
         Some(name) => (*name).to_string(),
-        None => format!("0x{id:016X}"),
+        None => hexadecimal(id),
     }
+}
+
+/// An id as hipDNN writes ids.
+pub(crate) fn hexadecimal(id: i64) -> String {
+    format!("0x{id:016X}")
 }
 
 /// Sorts engines by preference: the known ones in their order, then those nobody ranks, then the slow one.

@@ -1,35 +1,58 @@
-//! How engines are ranked. There is one policy, a static order; hipDNN's others decline here, as they do there when
-//! they have nothing to go by.
+//! How engines are ranked. Of hipDNN's policies there is the static order; the one that reads a configuration file
+//! declines here, as it does there without one. Policies that nobody knows are passed over, as by hipDNN: its frontend
+//! names newer ones before the static order.
 
 use crate::error::{Error, Result};
 use crate::log;
 use crate::names;
 use crate::plugins::Resources;
 
-/// The policy's name.
+/// The name of the policy that ranks.
 pub(crate) const STATIC_ORDERING: &str = "SelectionHeuristic::StaticOrdering";
+
+/// The name of the policy that declines.
+const CONFIG: &str = "SelectionHeuristic::Config";
 
 /// The policy's id: ids of policies are hashes of names, as those of engines.
 pub(crate) fn static_ordering_id() -> i64 {
     names::id_of(STATIC_ORDERING)
 }
 
-/// Ranks engines: `HIPDNN_HEUR_POLICY_ORDER`, or the client's order of policies, or the built-in one, decides which
-/// policy is asked; `HIPDNN_HEUR_FALLBACK_ENGINE_ORDER` drops engines that it does not list; the engine that the graph
-/// prefers comes first.
+/// The ids of the policies in the order in which they are asked: those of `HIPDNN_HEUR_POLICY_ORDER`, or the client's,
+/// or the built-in ones.
+pub(crate) fn order(chosen: Option<&[i64]>) -> Vec<i64> {
+    let id = |text: &String| names::parse_id(text).unwrap_or_else(|| names::id_of(text));
+    match (list_of("HIPDNN_HEUR_POLICY_ORDER"), chosen) {
+        (Some(listed), _) => listed.iter().map(id).collect(),
+        (None, Some(chosen)) => chosen.to_vec(),
+        (None, None) => vec![names::id_of(CONFIG), static_ordering_id()],
+    }
+}
+
+/// Ranks engines by the first of the policies that can; `HIPDNN_HEUR_FALLBACK_ENGINE_ORDER` drops engines that it does
+/// not list; the engine that the graph prefers comes first.
+///
+/// # Errors
+/// If no policy ranks.
 pub(crate) fn rank(
     engines: Vec<i64>,
     preferred: Option<i64>,
-    policies: Option<&[i64]>,
+    policies: &[i64],
     resources: &Resources,
 ) -> Result<Vec<i64>> {
-    let environment = list_of("HIPDNN_HEUR_POLICY_ORDER")
-        .map(|order| order.iter().map(|text| names::parse_id(text).unwrap_or_else(|| names::id_of(text))).collect());
-    let order: Option<Vec<i64>> = environment.or_else(|| policies.filter(|ids| !ids.is_empty()).map(<[i64]>::to_vec));
-    if let Some(order) = order
-        && !order.contains(&static_ordering_id())
-    {
-        return Err(Error::internal(format!("none of the heuristic policies {order:?} ranks engines here")));
+    let ranking = static_ordering_id();
+    for &policy in policies.iter().take_while(|policy| **policy != ranking) {
+        if policy != names::id_of(CONFIG) {
+            log::warning!("heuristic policy {} is passed over: there is none", names::hexadecimal(policy));
+        }
+    }
+    if !policies.contains(&ranking) {
+        let got: Vec<String> = policies.iter().map(|&policy| names::hexadecimal(policy)).collect();
+        return Err(Error::internal(format!(
+            "expected {STATIC_ORDERING} ({}) among the heuristic policies, got [{}], of which none ranks engines",
+            names::hexadecimal(ranking),
+            got.join(", ")
+        )));
     }
     let listed: Option<Vec<i64>> = list_of("HIPDNN_HEUR_FALLBACK_ENGINE_ORDER")
         .map(|order| order.iter().map(|text| engine(text, resources)).collect());

@@ -102,7 +102,8 @@ fn null_and_strange_pointers() {
         ("Ranking(h)", hipdnnBackendWriteEngineRankingResults_ext(h, none, null(), 0, null_mut()), UNKNOWN),
         ("UserLog(null)", hipdnnSetUserLogCallback_ext(None, Severity::INFO, LogCallbackMode::SYNC, null_mut()), BAD),
         ("SetLevel(5)", hipdnnBackendSetGlobalLogLevel_ext(Severity(5)), BAD),
-        ("GetLevel(null)", hipdnnBackendGetGlobalLogLevel_ext(null_mut()), NULL),
+        // hipDNN's own answer to this one.
+        ("GetLevel(null)", hipdnnBackendGetGlobalLogLevel_ext(null_mut()), BAD),
         ("GetLevel", hipdnnBackendGetGlobalLogLevel_ext(&mut level), OK),
         ("GetVersion(null)", hipdnnGetVersion_ext(null_mut()), NULL),
         ("GetVersion", hipdnnGetVersion_ext(&mut version), OK),
@@ -290,6 +291,7 @@ fn heuristics_engines_configurations_plans() {
     engine.set_desc(A::ENGINE_OPERATION_GRAPH, &graph);
     engine.set_int64s(A::ENGINE_GLOBAL_INDEX, &[4711]);
     assert_eq!(engine.try_finalize(), BAD, "no such engine");
+    assert!(last_error().contains("Engine id is not in a valid range of engine IDs"));
     engine.set_int64s(A::ENGINE_GLOBAL_INDEX, &[engine_id("ECHO_ENGINE")]);
 
     let config = Desc::new(D::ENGINECFG_DESCRIPTOR);
@@ -345,12 +347,77 @@ fn heuristics_engines_configurations_plans() {
         hipdnnBackendGetAttribute(pack.0, A::VARIANT_PACK_DATA_POINTERS, T::VOID_PTR, 0, &mut count, null_mut())
     };
     assert_eq!(status, NULL, "no count query here");
+    let get = |name, requested, count, data| {
+        // SAFETY: there is room for three addresses, or none is wanted.
+        unsafe { hipdnnBackendGetAttribute(pack.0, name, T::VOID_PTR, requested, count, data) }
+    };
+    let places = addresses.as_mut_ptr().cast::<c_void>();
+    let workspace = A::VARIANT_PACK_WORKSPACE;
+    for (what, status, want) in [
+        ("addresses without a place for the count", get(A::VARIANT_PACK_DATA_POINTERS, 3, null_mut(), places), NULL),
+        ("fewer than no addresses", get(A::VARIANT_PACK_DATA_POINTERS, -1, &mut count, places), BAD),
+        ("two workspaces", get(workspace, 2, &mut count, places), BAD),
+        ("no workspace", get(workspace, 0, &mut count, places), BAD),
+        ("a workspace nowhere", get(workspace, 1, &mut count, null_mut()), NULL),
+        ("a workspace", get(workspace, 1, null_mut(), places), OK),
+    ] {
+        assert_eq!(status, want, "{what}: {}", last_error());
+    }
     for (uids, addresses) in [(vec![1i64, 2], vec![data.address()]), (vec![], vec![])] {
         let pack = Desc::new(D::VARIANT_PACK_DESCRIPTOR);
         assert_eq!(pack.try_set(A::VARIANT_PACK_UNIQUE_IDS, T::INT64, &uids), OK);
         assert_eq!(pack.try_set(A::VARIANT_PACK_DATA_POINTERS, T::VOID_PTR, &addresses), OK);
         assert_eq!(pack.try_finalize(), BAD, "{uids:?}");
     }
+}
+
+/// What hipDNN has beyond this library is absent, and the text names it and says why.
+#[test]
+fn absent_features_say_why() {
+    let _turn = turn();
+    let directory = scratch("misuse-absent");
+    let plugin = compile(&directory, "echo.so", &[]);
+    use_plugins(&[&plugin]);
+    let handle = OwnedHandle::new();
+    let graph = finished_graph(&handle, &add_graph());
+    let fresh = [D::ENGINEHEUR_DESCRIPTOR, D::ENGINE_DESCRIPTOR, D::ENGINECFG_DESCRIPTOR].map(Desc::new);
+    let [new_heuristic, new_engine, new_config] = &fresh;
+    let heuristic = heuristic(&graph);
+    heuristic.finalize();
+    let config = results(&heuristic).remove(0);
+    let engine = {
+        config.finalize();
+        config.get_desc(A::ENGINECFG_ENGINE)
+    };
+    let set = |descriptor: &Desc, name: A| (name, descriptor.try_set(name, T::INT64, &[1i64]), last_error());
+    let get = |descriptor: &Desc, name: A| (name, descriptor.try_get(name, T::INT64, &mut [0i64]).0, last_error());
+    for ((name, status, text), why) in [
+        (set(new_heuristic, A::ENGINEHEUR_RANKING_METRIC_EXT), "by no metric"),
+        (set(new_engine, A::ENGINE_PREDICTION_EVALUATE_EXT), "predict no speed"),
+        (set(new_engine, A::ENGINE_PREDICTION_METRIC_EXT), "predict no speed"),
+        (get(&engine, A::ENGINE_PREDICTION_EXT), "predict no speed"),
+        (set(new_engine, A::ENGINE_CANDIDATE_OFFSET_EXT), "enumerate no candidate configurations"),
+        (set(new_engine, A::ENGINE_CANDIDATE_LIMIT_EXT), "enumerate no candidate configurations"),
+        (set(new_engine, A::ENGINE_CANDIDATE_SCOPE_EXT), "enumerate no candidate configurations"),
+        (get(&engine, A::ENGINE_CANDIDATES_EXT), "enumerate no candidate configurations"),
+        (get(&engine, A::ENGINE_CU_COUNT_TARGET_EXT), "compute units"),
+        (get(&engine, A::ENGINE_NUMERICAL_NOTE), "no numerical ones"),
+        (get(&engine, A::ENGINE_LAYOUT_INFO), "no such attribute"),
+        (set(new_config, A::ENGINECFG_PREDICTION_EVALUATE_EXT), "predict no speed"),
+        (set(new_config, A::ENGINECFG_RANKING_METRIC_EXT), "predict no speed"),
+        (get(&config, A::ENGINECFG_PREDICTION_EXT), "predict no speed"),
+        (get(new_config, A::ENGINECFG_PREDICTION_EXT), "predict no speed"),
+        (get(&config, A::ENGINECFG_INTERMEDIATE_INFO), "no such attribute"),
+    ] {
+        assert_eq!(status, UNKNOWN, "{name}: {text}");
+        assert!(text.starts_with(&name.to_string()) && text.contains(why), "{name}: {text}");
+    }
+    for config in [new_config, &config] {
+        assert_eq!(config.get_text(A::ENGINECFG_RANKING_METRIC_EXT), "tflops");
+    }
+    // SAFETY: the rankings are not looked at.
+    let status = unsafe { hipdnnBackendWriteEngineRankingResults_ext(handle.0, graph.0, null(), 0, null_mut()) };
+    assert_eq!((status, last_error().contains("no cache of engine rankings")), (UNKNOWN, true));
 }
 
 #[test]

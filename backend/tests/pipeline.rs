@@ -239,6 +239,63 @@ fn knobs_are_told_and_chosen() {
     assert_eq!(calls(&plugin).unwrap().config_bytes, expected.to_bytes().len() as i64);
 }
 
+/// hipDNN's two ways to set knobs, as descriptors and as FlatBuffers, add to each other and to themselves.
+#[test]
+fn repeated_sets_of_knobs_append() {
+    use hipdnn_schemas::{KnobValue, knob_setting_to_bytes};
+    let _turn = turn();
+    let directory = scratch("pipeline-append");
+    let plugin = compile(&directory, "echo.so", &[]);
+    use_plugins(&[&plugin]);
+    let handle = OwnedHandle::new();
+    let heuristic = heuristic(&finished_graph(&handle, &add_graph()));
+    heuristic.finalize();
+    let config = results(&heuristic).remove(0);
+
+    let choice = Desc::new(DescriptorType::KNOB_CHOICE_DESCRIPTOR);
+    choice.set_text(AttributeName::KNOB_CHOICE_KNOB_TYPE, "first");
+    choice.set_int64s(AttributeName::KNOB_CHOICE_KNOB_VALUE, &[1]);
+    choice.finalize();
+    let unfinished = Desc::new(DescriptorType::KNOB_CHOICE_DESCRIPTOR);
+    let descriptors = AttributeType::BACKEND_DESCRIPTOR;
+    config.set(AttributeName::ENGINECFG_KNOB_CHOICES, descriptors, &[choice.0]);
+    config.set(AttributeName::ENGINECFG_KNOB_CHOICES, descriptors, &[choice.0]);
+    let status = config.try_set(AttributeName::ENGINECFG_KNOB_CHOICES, descriptors, &[choice.0, unfinished.0]);
+    assert_eq!(status, Status::BAD_PARAM_NOT_FINALIZED, "and nothing of it is taken");
+    let status = config.try_set(AttributeName::ENGINECFG_KNOB_CHOICES, descriptors, &[choice.0; 1025]);
+    assert_eq!((status, last_error().contains("at most 1024")), (Status::BAD_PARAM, true));
+
+    let values = [KnobValue::Float(0.5), KnobValue::String("text".into())];
+    let [float, text] = values.each_ref().map(|value| knob_setting_to_bytes("serialised", value));
+    let data = |bytes: &[u8]| FlatbufferData { ptr: bytes.as_ptr().cast(), size: bytes.len() };
+    let (name, kind) = (AttributeName::KNOB_CHOICE_SERIALIZED_VALUE, AttributeType::FLATBUFFER_DATA_STRUCT_EXT);
+    config.set(name, kind, &[data(&float), data(&text)]);
+    // From an odd address too.
+    let shifted: Vec<u8> = [&[0][..], &float].concat();
+    config.set(name, kind, &[data(&shifted[1..])]);
+    let null_data = FlatbufferData { ptr: null(), size: 8 };
+    let empty = FlatbufferData { ptr: float.as_ptr().cast(), size: 0 };
+    let noise = [0xffu8; 32];
+    for (what, elements, kind, want) in [
+        ("none", &[][..], kind, Status::BAD_PARAM),
+        ("another type", &[data(&float)], AttributeType::VOID_PTR, Status::BAD_PARAM),
+        ("null bytes", &[data(&float), null_data], kind, Status::BAD_PARAM_NULL_POINTER),
+        ("no bytes", &[empty], kind, Status::BAD_PARAM),
+        ("noise", &[data(&float), data(&noise)], kind, Status::BAD_PARAM),
+    ] {
+        assert_eq!(config.try_set(name, kind, elements), want, "{what}: {}", last_error());
+    }
+    // SAFETY: the array is null, which is refused.
+    let status = unsafe { hipdnnBackendSetAttribute(config.0, name, kind, 1, null()) };
+    assert_eq!(status, Status::BAD_PARAM_NULL_POINTER);
+
+    config.finalize();
+    assert_eq!(config.try_set(name, kind, &[data(&float)]), Status::NOT_INITIALIZED);
+    let first = ("first".to_string(), KnobValue::Int(1));
+    let [float, text] = values.map(|value| ("serialised".to_string(), value));
+    assert_eq!(config_of(&plugin).knobs, [first.clone(), first, float.clone(), text, float]);
+}
+
 #[test]
 fn plans_are_stored_where_the_plugin_can() {
     let _turn = turn();
@@ -313,6 +370,7 @@ fn plans_are_stored_where_the_plugin_can() {
     // SAFETY: only the size is asked for.
     let status = unsafe { hipdnnBackendGetSerializedExecutionPlan_ext(plan.0, 0, &mut size, std::ptr::null_mut()) };
     assert_eq!(status, Status::NOT_SUPPORTED);
+    assert_eq!(last_error(), "plugin echo cannot serialise plans");
 }
 
 #[test]

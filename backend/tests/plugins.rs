@@ -310,7 +310,8 @@ fn order_of_engines() {
     };
     assert_eq!(order(&plain, &find_first), names(&["MIOPEN_ENGINE_DETERMINISTIC"]), "the first plugin's");
     for (policies, want) in [
-        (vec![], names(&["MIOPEN_ENGINE", "OTHER", "MIOPEN_ENGINE_DETERMINISTIC"])),
+        (vec![], Err(Status::INTERNAL_ERROR)),
+        (vec![7], Err(Status::INTERNAL_ERROR)),
         (
             vec![7, engine_id("SelectionHeuristic::StaticOrdering")],
             names(&["MIOPEN_ENGINE", "OTHER", "MIOPEN_ENGINE_DETERMINISTIC"]),
@@ -322,6 +323,107 @@ fn order_of_engines() {
         };
         assert_eq!(order(&plain, &set), want, "{policies:?}");
     }
+}
+
+/// hipDNN passes over policies that it does not know, and fails where no other one ranks.
+#[test]
+fn unknown_heuristic_policies_are_named() {
+    let _turn = turn();
+    let directory = scratch("plugins-policies");
+    let plugin = compile(&directory, "echo.so", &[]);
+    use_plugins(&[&plugin]);
+    let handle = OwnedHandle::new();
+    let graph = finished_graph(&handle, &add_graph());
+    let [config, ordering, newer] =
+        ["Config", "StaticOrdering", "ModeA"].map(|name| engine_id(&format!("SelectionHeuristic::{name}")));
+    let (name, kind) = (AttributeName::ENGINEHEUR_POLICY_ORDER_EXT, AttributeType::INT64);
+    for (chosen, resolved) in [
+        (None, vec![config, ordering]),
+        (Some(vec![ordering]), vec![ordering]),
+        // What the frontend sends for its mode A.
+        (Some(vec![config, newer, ordering]), vec![config, newer, ordering]),
+    ] {
+        let heuristic = heuristic(&graph);
+        if let Some(chosen) = &chosen {
+            heuristic.set_int64s(name, chosen);
+        }
+        heuristic.finalize();
+        assert_eq!(heuristic.get_int64s(name), resolved, "{chosen:?}");
+    }
+    let heuristic = heuristic(&graph);
+    heuristic.set_int64s(name, &[newer, config]);
+    assert_eq!(heuristic.try_finalize(), Status::INTERNAL_ERROR);
+    let text = last_error();
+    assert!(text.contains(&format!("0x{newer:016X}")) && text.contains("SelectionHeuristic::StaticOrdering"), "{text}");
+    // SAFETY: the array is null, which is refused.
+    let status = unsafe { hipdnnBackendSetAttribute(heuristic.0, name, kind, 1, std::ptr::null()) };
+    assert_eq!(status, Status::BAD_PARAM_NULL_POINTER);
+}
+
+/// A handle is made without the plugins that do not load; its maker's last error tells why.
+#[test]
+fn creating_keeps_why_a_plugin_was_not_loaded() {
+    let _turn = turn();
+    let directory = scratch("plugins-reasons");
+    std::fs::write(directory.join("text.so"), "not a library").unwrap();
+    let no_plugin = directory.join("empty.so");
+    let mut cc = std::process::Command::new("cc");
+    assert!(cc.args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(&no_plugin).status().unwrap().success());
+    for (plugin, wanted) in [
+        (directory.join("text.so"), "text.so"),
+        (no_plugin, "Failed to get symbol"),
+        (compile(&directory, "major.so", &["ECHO_API=\"2.0.0\""]), "does not match expected engine API major version"),
+        (compile(&directory, "version.so", &["ECHO_API=\"1.2\""]), "MAJOR.MINOR.PATCH"),
+        (compile(&directory, "none.so", &["ECHO_NONE"]), "engines"),
+    ] {
+        use_plugins(&[&plugin]);
+        assert_eq!(last_error(), "");
+        let handle = OwnedHandle::new();
+        let text = last_error();
+        assert!(text.contains(wanted) && text.contains(plugin.to_str().unwrap()), "{plugin:?}: {text}");
+        assert_eq!(loaded(&handle), [] as [PathBuf; 0]);
+        drop(OwnedHandle::new());
+        assert_eq!(last_error(), "", "said when the plugins are loaded, which the second handle does not");
+    }
+    use_plugins(&[&compile(&directory, "echo.so", &[])]);
+    drop(OwnedHandle::new());
+    assert_eq!(last_error(), "");
+}
+
+/// What [`collect`] was told.
+static LINES: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+
+unsafe extern "C" fn collect(_: *mut std::ffi::c_void, _: Severity, message: *const c_char) {
+    // SAFETY: the text ends in a NUL.
+    let message = unsafe { CStr::from_ptr(message) };
+    LINES.lock().unwrap().push(message.to_str().unwrap().to_string());
+}
+
+#[test]
+fn engines_that_are_left_out_are_logged() {
+    let _turn = turn();
+    let directory = scratch("plugins-left-out");
+    let id = engine_id("ECHO_ENGINE");
+    let duplicate = [compile(&directory, "a.so", &[]), compile(&directory, "b.so", &[])];
+    let misnamed = [compile(&directory, "c.so", &["ECHO_ID=5"])];
+    let user = (&raw const LINES).cast_mut().cast();
+    let register = |level| {
+        // SAFETY: the callback may be called at any time.
+        unsafe { hipdnnSetUserLogCallback_ext(Some(collect), level, LogCallbackMode::SYNC, user) }
+    };
+    assert_eq!(register(Severity::ERROR), OK);
+    assert_eq!(hipdnnBackendSetGlobalLogLevel_ext(Severity::ERROR), OK);
+    for (plugins, wanted) in [
+        (&duplicate[..], format!("declares engine 0x{id:016X}, which plugin echo")),
+        (&misnamed[..], "reports engine name 'ECHO_ENGINE' for engine 0x0000000000000005".to_string()),
+    ] {
+        use_plugins(&plugins.iter().map(PathBuf::as_path).collect::<Vec<_>>());
+        drop(OwnedHandle::new());
+        let lines = std::mem::take(&mut *LINES.lock().unwrap());
+        assert!(lines.iter().any(|line| line.contains(&wanted)), "wanted {wanted:?}, came {lines:#?}");
+    }
+    assert_eq!(hipdnnBackendSetGlobalLogLevel_ext(Severity::OFF), OK);
+    assert_eq!(register(Severity::OFF), OK);
 }
 
 /// Comes back into the library whenever something is logged.

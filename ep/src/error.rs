@@ -23,6 +23,11 @@ impl Error {
         Error { code: ErrorCode::EP_FAIL, message: message.into() }
     }
 
+    /// What was asked for is not served.
+    pub(crate) fn not_implemented(message: impl Into<String>) -> Error {
+        Error { code: ErrorCode::NOT_IMPLEMENTED, message: message.into() }
+    }
+
     /// The same error, saying first where it happened.
     pub(crate) fn at(self, place: impl std::fmt::Display) -> Error {
         Error { message: format!("{place}: {}", self.message), ..self }

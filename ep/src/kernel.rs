@@ -13,8 +13,9 @@ use crate::import::MAX_RANK;
 use crate::model::{self, Constant, Model};
 use crate::plan_cache::PlanCache;
 use crate::planner::Planner;
+use crate::pointer::{Handles, Place};
 use crate::program::Program;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, status_of};
 
 /// What the runtime holds for a compiled partition: its callbacks, then ours.
 #[repr(C)]
@@ -64,6 +65,26 @@ impl Kernel {
             binding: RwLock::new(Arc::new(binding)),
             looking: Mutex::new(()),
         })
+    }
+
+    /// The callbacks, as the runtime holds them; [`Kernel::take_back`] undoes it.
+    pub(crate) fn into_raw(self: Box<Self>) -> *mut NodeComputeInfo {
+        debug_assert!(self.callbacks.compute.is_some());
+        let raw = Box::into_raw(self).cast();
+        KERNELS.add(raw);
+        raw
+    }
+
+    /// # Safety
+    /// Nobody uses the kernel any more.
+    ///
+    /// # Errors
+    /// If it did not come from [`Kernel::into_raw`], or was taken back.
+    pub(crate) unsafe fn take_back(raw: *mut NodeComputeInfo) -> Result<(), Error> {
+        KERNELS.remove(raw)?;
+        // SAFETY: the callbacks are the first member of a kernel, which was boxed and is known no more.
+        drop(unsafe { Box::from_raw(raw.cast::<Kernel>()) });
+        Ok(())
     }
 
     /// Builds the program now if no extent is free.
@@ -285,11 +306,17 @@ fn extents(model: &Model, key: &[i64]) -> Vec<Vec<i64>> {
         .collect()
 }
 
-/// # Safety
-/// `this` is a kernel's callbacks, as the runtime got them.
-unsafe fn kernel<'a>(this: *mut NodeComputeInfo) -> &'a Kernel {
-    // SAFETY: the callbacks are the first member of a kernel, which lives until it is released.
-    unsafe { &*this.cast::<Kernel>() }
+/// The kernels of this process.
+static KERNELS: Handles = Handles::new("compute function");
+
+/// Runs a callback's body with the kernel that its callbacks belong to.
+fn with_kernel(this: *const NodeComputeInfo, body: impl FnOnce(&Kernel) -> Result<(), Error>) -> *mut Status {
+    if let Err(stranger) = KERNELS.check(this) {
+        return status_of(Err(stranger));
+    }
+    // SAFETY: the callbacks are the first member of a kernel, which lives until the runtime releases it.
+    let kernel = unsafe { &*this.cast::<Kernel>() };
+    kernel.runtime.guard(|| body(kernel))
 }
 
 unsafe extern "system" fn create_state(
@@ -297,10 +324,12 @@ unsafe extern "system" fn create_state(
     _context: *mut ort::NodeComputeContext,
     state: *mut *mut c_void,
 ) -> *mut Status {
-    // The kernel holds all there is; the state only must not look like none.
-    // SAFETY: the runtime gives a place for the state.
-    unsafe { *state = this.cast() };
-    null_mut()
+    with_kernel(this, |_| {
+        // The kernel holds all there is; the state only must not look like none.
+        // SAFETY: the place is the runtime's, if it is one.
+        unsafe { Place::new(state, "the place for the state") }?.set(this.cast());
+        Ok(())
+    })
 }
 
 unsafe extern "system" fn compute(
@@ -308,9 +337,10 @@ unsafe extern "system" fn compute(
     _state: *mut c_void,
     context: *mut ort::KernelContext,
 ) -> *mut Status {
-    // SAFETY: the runtime calls with what it was given.
-    let kernel = unsafe { kernel(this) };
-    kernel.runtime.guard(|| {
+    with_kernel(this, |kernel| {
+        if context.is_null() {
+            return Err(Error::invalid(format!("{}: the kernel context is null", crate::NAME_TEXT)));
+        }
         // SAFETY: the context is the runtime's for this call.
         unsafe { kernel.run(context) }.map_err(|error| error.at(format_args!("{} ({})", kernel.name, crate::NAME_TEXT)))
     })

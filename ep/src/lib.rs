@@ -29,6 +29,7 @@ mod log;
 pub mod options;
 mod plan_cache;
 mod planner;
+mod pointer;
 mod provider;
 mod report;
 mod runtime;
@@ -43,7 +44,8 @@ use hipdnn_sdk_bindings::ort::{ApiBase, EpFactory, Logger, Status};
 
 use error::Error;
 use factory::Factory;
-use runtime::{Runtime, caught, status_without_runtime};
+use pointer::Place;
+use runtime::{Runtime, caught, status_of, status_without_runtime};
 
 /// The provider's name.
 pub const NAME: &CStr = c"HipDnnRsExecutionProvider";
@@ -59,7 +61,7 @@ const VERSION_TEXT: &str = env!("CARGO_PKG_VERSION");
 /// Makes the provider's factory.
 ///
 /// # Safety
-/// The runtime calls this, with its own objects; `factories` has room for `max_factories`.
+/// Each pointer is null or the runtime's own; `factories` has room for `max_factories`.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn CreateEpFactories(
     _registered_name: *const c_char,
@@ -69,19 +71,25 @@ pub unsafe extern "system" fn CreateEpFactories(
     max_factories: usize,
     num_factories: *mut usize,
 ) -> *mut Status {
-    // SAFETY: the runtime gives its base, or there is nothing that could be answered.
-    let Some(base) = (unsafe { base.as_ref() }) else { return null_mut() };
+    // SAFETY: the place is the caller's, if it is one.
+    let count = unsafe { Place::new(num_factories, "the place for the number of factories") };
+    if let Ok(count) = &count {
+        count.set(0);
+    }
+    // SAFETY: the base is the runtime's, if it is one. Without it there is nothing that could be answered but that there
+    // are no factories.
+    let Some(base) = (unsafe { base_of(base) }) else { return null_mut() };
     let made = caught(|| {
         // SAFETY: the base is the runtime's.
         let runtime = unsafe { Runtime::negotiate(base) }?;
-        if max_factories == 0 || factories.is_null() || num_factories.is_null() {
+        let count = count?;
+        if max_factories == 0 {
             return Err(Error::invalid("there is no room for a factory"));
         }
-        // SAFETY: there is room for one factory and for the number.
-        unsafe {
-            *factories = Factory::new(runtime).into_raw();
-            *num_factories = 1;
-        }
+        // SAFETY: there is room for one factory, if for any.
+        let place = unsafe { Place::new(factories, "the array of factories") }?;
+        place.set(Factory::new(runtime).into_raw());
+        count.set(1);
         Ok(())
     });
     match made {
@@ -91,17 +99,27 @@ pub unsafe extern "system" fn CreateEpFactories(
     }
 }
 
+/// The runtime's base, if there is one with both of its functions.
+///
+/// # Safety
+/// A pointer that is not null and aligned refers to as many bytes as a base has, alive for `'a`.
+unsafe fn base_of<'a>(base: *const ApiBase) -> Option<&'a ApiBase> {
+    const WORDS: usize = size_of::<ApiBase>() / size_of::<usize>();
+    // SAFETY: the caller's duty; a base is as long as its functions' addresses.
+    let functions = unsafe { pointer::array(base.cast::<usize>(), WORDS, "the base") }.ok()?;
+    // SAFETY: no function is null, so that this is what the caller says.
+    functions.iter().all(|function| *function != 0).then(|| unsafe { &*base })
+}
+
 /// Takes a factory back.
 ///
 /// # Safety
-/// `factory` is null or one that [`CreateEpFactories`] gave, and is not used again.
+/// Nobody uses the factory any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn ReleaseEpFactory(factory: *mut EpFactory) -> *mut Status {
-    // A panic while dropping has nowhere to go.
-    let _ = caught(|| {
-        // SAFETY: the caller's duty.
-        unsafe { Factory::take_back(factory) };
-        Ok(())
-    });
-    null_mut()
+    if factory.is_null() {
+        return null_mut();
+    }
+    // SAFETY: what is not ours is told by its address.
+    status_of(caught(|| unsafe { Factory::take_back(factory) }))
 }

@@ -1,7 +1,6 @@
 //! The provider of one session: claims nodes and compiles them.
 
 use std::ffi::c_char;
-use std::ptr::null_mut;
 use std::sync::{Arc, OnceLock};
 
 use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, NodeFusionOptions, Status};
@@ -18,8 +17,9 @@ use crate::log::Logger;
 use crate::model::{self, Model};
 use crate::options::Options;
 use crate::planner::Planner;
+use crate::pointer::{Handles, Place, array};
 use crate::report::{self, Report};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, caught, status_of};
 use crate::search::{self, Surroundings};
 use crate::{device, read};
 
@@ -97,6 +97,26 @@ impl Provider {
         let planner = context.map(|context| Arc::new(Planner::new(context, &options, host_memory_only, dump)));
         let claimed_graph = OnceLock::new();
         Ok(Box::new(Provider { callbacks, runtime, logger, options, report, planner, claimed_graph }))
+    }
+
+    /// The callbacks, as the runtime holds them; [`Provider::take_back`] undoes it.
+    pub(crate) fn into_raw(self: Box<Self>) -> *mut Ep {
+        debug_assert!(self.callbacks.get_name.is_some());
+        let raw = Box::into_raw(self).cast();
+        PROVIDERS.add(raw);
+        raw
+    }
+
+    /// # Safety
+    /// Nobody uses the provider any more.
+    ///
+    /// # Errors
+    /// If it did not come from [`Provider::into_raw`], or was taken back.
+    pub(crate) unsafe fn take_back(raw: *mut Ep) -> Result<(), Error> {
+        PROVIDERS.remove(raw)?;
+        // SAFETY: the callbacks are the first member of a provider, which was boxed and is known no more.
+        drop(unsafe { Box::from_raw(raw.cast::<Provider>()) });
+        Ok(())
     }
 
     /// # Safety
@@ -236,11 +256,17 @@ fn open_backend(options: &Options) -> Result<Result<Arc<Context>, String>, Error
     }
 }
 
-/// # Safety
-/// `this` is a provider's callbacks, as the runtime got them.
-unsafe fn provider<'a>(this: *const Ep) -> &'a Provider {
-    // SAFETY: the callbacks are the first member of a provider, which lives until it is released.
-    unsafe { &*this.cast::<Provider>() }
+/// The providers of this process.
+static PROVIDERS: Handles = Handles::new("provider");
+
+/// Runs a callback's body with the provider that its callbacks belong to.
+fn with_provider(this: *const Ep, body: impl FnOnce(&Provider) -> Result<(), Error>) -> *mut Status {
+    if let Err(stranger) = PROVIDERS.check(this) {
+        return status_of(Err(stranger));
+    }
+    // SAFETY: the callbacks are the first member of a provider, which lives until the runtime releases it.
+    let provider = unsafe { &*this.cast::<Provider>() };
+    provider.runtime.guard(|| body(provider))
 }
 
 unsafe extern "system" fn get_name(_this: *const Ep) -> *const c_char {
@@ -252,9 +278,10 @@ unsafe extern "system" fn get_capability(
     graph: *const ort::Graph,
     info: *mut EpGraphSupportInfo,
 ) -> *mut Status {
-    // SAFETY: the runtime calls with what it was given.
-    let provider = unsafe { provider(this) };
-    provider.runtime.guard(|| {
+    with_provider(this, |provider| {
+        if info.is_null() {
+            return Err(Error::invalid(format!("{}: the place for claims is null", crate::NAME_TEXT)));
+        }
         // SAFETY: graph and info are of this call.
         unsafe { provider.claim(graph, info) }
     })
@@ -268,52 +295,52 @@ unsafe extern "system" fn compile(
     infos: *mut *mut NodeComputeInfo,
     _ep_context_nodes: *mut *mut ort::Node,
 ) -> *mut Status {
-    // SAFETY: the runtime calls with what it was given.
-    let provider = unsafe { provider(this) };
-    provider.runtime.guard(|| {
+    with_provider(this, |provider| {
         let _forgetting = Forgetting(provider);
+        // SAFETY: the arrays have `count` elements, if they are there.
+        let (graphs, fused_nodes) = unsafe {
+            (array(graphs, count, "the array of graphs")?, array(fused_nodes, count, "the array of fused nodes")?)
+        };
+        let places = (0..count).map(|index| {
+            // SAFETY: the array has `count` elements for us to write, if it is there.
+            unsafe { Place::new(infos.wrapping_add(index), "the array of compute functions") }
+        });
+        let places = places.collect::<Result<Vec<_>, _>>()?;
         let mut kernels = Vec::with_capacity(count);
-        for index in 0..count {
-            // SAFETY: the arrays have `count` elements, which are of this call.
-            kernels.push(unsafe { provider.compile(*graphs.add(index), *fused_nodes.add(index)) }?);
+        for (graph, fused) in graphs.iter().zip(fused_nodes) {
+            // SAFETY: graph and node are of this call.
+            kernels.push(unsafe { provider.compile(*graph, *fused) }?);
         }
         // Only now, when nothing can fail any more, does the runtime get them.
-        for (index, kernel) in kernels.into_iter().enumerate() {
-            // SAFETY: the array has `count` elements; the callbacks are the kernel's first member.
-            unsafe { *infos.add(index) = Box::into_raw(kernel).cast() };
+        for (place, kernel) in places.iter().zip(kernels) {
+            place.set(kernel.into_raw());
         }
         Ok(())
     })
 }
 
 unsafe extern "system" fn release_node_compute_infos(_this: *mut Ep, infos: *mut *mut NodeComputeInfo, count: usize) {
-    if infos.is_null() {
-        return;
-    }
-    for index in 0..count {
-        // SAFETY: the array has `count` elements, each null or a kernel that `compile` gave away.
-        let info = unsafe { *infos.add(index) };
-        if !info.is_null() {
-            // A panic while dropping has nowhere to go.
-            let _ = crate::runtime::caught(|| {
-                // SAFETY: the runtime gives the kernel back and does not use it again.
-                drop(unsafe { Box::from_raw(info.cast::<Kernel>()) });
-                Ok(())
-            });
+    // Neither a panic while dropping nor a stranger can be told.
+    let _ = caught(|| {
+        // SAFETY: the array has `count` elements, if it is there.
+        for info in unsafe { array(infos, count, "the array of compute functions") }? {
+            // SAFETY: the runtime does not use the kernel again; what is none is told by its address.
+            let _ = caught(|| unsafe { Kernel::take_back(*info) });
         }
-    }
+        Ok(())
+    });
 }
 
-unsafe extern "system" fn is_concurrent_run_supported(_this: *mut Ep, supported: *mut bool) -> *mut Status {
-    // SAFETY: the runtime gives a place for the answer.
-    unsafe { *supported = true };
-    null_mut()
+unsafe extern "system" fn is_concurrent_run_supported(this: *mut Ep, supported: *mut bool) -> *mut Status {
+    with_provider(this, |_| {
+        // SAFETY: the place is the runtime's, if it is one.
+        unsafe { Place::new(supported, "the place for the answer") }?.set(true);
+        Ok(())
+    })
 }
 
 unsafe extern "system" fn on_session_initialization_end(this: *mut Ep) -> *mut Status {
-    // SAFETY: the runtime calls with what it was given.
-    let provider = unsafe { provider(this) };
-    provider.runtime.guard(|| {
+    with_provider(this, |provider| {
         provider.settle();
         Ok(())
     })

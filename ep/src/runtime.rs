@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
+use std::sync::{PoisonError, RwLock};
 
 use hipdnn_sdk_bindings::ort::{Api, ApiBase, EpApi, ErrorCode, MAXIMUM_VERSION, MINIMUM_VERSION, Status};
 
@@ -43,7 +44,9 @@ impl Runtime {
             .ok_or_else(|| Error::failed(format!("this build of ONNX Runtime {text} has no API for providers")))?;
         // SAFETY: this is the same runtime's `OrtEpApi`.
         let ep = unsafe { EpApi::new(table, version) }?;
-        Ok(Runtime { api, ep, text })
+        let runtime = Runtime { api, ep, text };
+        *LATEST.write().unwrap_or_else(PoisonError::into_inner) = Some(runtime);
+        Ok(runtime)
     }
 
     /// The version word for structs that are handed to the runtime.
@@ -90,6 +93,15 @@ impl Runtime {
     pub(crate) fn guard(&self, body: impl FnOnce() -> Result<(), Error>) -> *mut Status {
         self.status(caught(body))
     }
+}
+
+/// The runtime that opened this library last: it makes the statuses of calls that name no object of ours.
+static LATEST: RwLock<Option<Runtime>> = RwLock::new(None);
+
+/// A result as the runtime takes it, where it is not known which one calls.
+pub(crate) fn status_of(result: Result<(), Error>) -> *mut Status {
+    let latest = *LATEST.read().unwrap_or_else(PoisonError::into_inner);
+    latest.map_or(null_mut(), |runtime| runtime.status(result))
 }
 
 /// Runs `body`; a panic becomes an error.

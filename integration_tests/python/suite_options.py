@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -28,6 +30,7 @@ def body(runner: Runner) -> None:
     runner.case("the device tells the provider's version", device)
     runner.case("an unknown option is an error that lists the known ones", unknown_option)
     runner.case("a bad value is an error that names the option", bad_value)
+    runner.case("ONNX Runtime's Python package falls back in silence unless told not to, as the README says", fallback)
     runner.case("the report has a line for each node", report)
     runner.case("ONNX Runtime's own profile agrees with the report", profile)
     runner.case("a report that can't be written is an error", unwritable_report)
@@ -115,6 +118,27 @@ def unknown_option() -> None:
 def bad_value() -> None:
     message = refusal({"threads": "many"})
     check("threads" in message and "many" in message, f"the message is: {message}")
+
+
+def fallback() -> None:
+    def session(**arguments: int) -> ort.InferenceSession:
+        options = provider.options()
+        options.log_severity_level = 4
+        options.add_provider_for_devices(provider.devices(), {"no_such_option": "1"})
+        return ort.InferenceSession(conv_model(), options, **arguments)
+
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        fallen = session()
+    check(fallen.get_providers() == [provider.CPU], f"the session has {fallen.get_providers()}")
+    check("Falling back" in output.getvalue(), f"the line is: {output.getvalue()}")
+    try:
+        session(enable_fallback=0)
+    except Exception as problem:
+        check("no_such_option" in str(problem), f"the message is: {problem}")
+    else:
+        raise provider.Failure("no error with enable_fallback=0")
+    readme = Path(__file__).resolve().parents[2] / "README.md"
+    check("enable_fallback=0" in readme.read_text(encoding="utf-8"), "README.md does not say how to get the error")
 
 
 def report() -> None:

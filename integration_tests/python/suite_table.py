@@ -132,6 +132,15 @@ def body(runner: Runner) -> None:
     runner.case("float64 is not claimed", double_is_not_claimed)
     runner.case("other operators stay on the CPU provider", other_operators_are_left)
     runner.case("an empty optional bias", empty_bias_name)
+    for auto_pad in ("SAME_UPPER", "SAME_LOWER", "VALID"):
+        for pads in ([0, 0, 0, 0], [1, 1, 1, 1]):
+            runner.case(f"{auto_pad} beside pads {pads} is the CPU provider's error", lambda: pads_beside(auto_pad, pads))
+    for auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        for dynamic in (False, True):
+            runner.case(f"{auto_pad} with gaps between the windows{', dynamic size' if dynamic else ''}", lambda: gaps(auto_pad, dynamic))
+    for name, attributes, wanted in EXTREMES:
+        runner.case(f"the report has the true numbers of {name}", lambda: extreme(attributes, wanted))
+    runner.case("minus infinity before an activation that is computed with its convolution", minus_infinity)
     runner.case("a thread setting gives the same values", threads_agree)
 
 
@@ -329,6 +338,65 @@ def empty_bias_name() -> None:
     session = provider.Session(finish(graph))
     wholly_on_the_provider(session)
     close(session.run({"x": x})[0], x, w, None, Geometry(), "float32")
+
+
+def pads_beside(auto_pad: str, pads: list[int]) -> None:
+    model = build(Case("", (1, 4, 9, 9), (6, 4, 3, 3), Geometry(auto_pad=auto_pad, extra={"pads": pads}), bias=False),
+                  random(np.random.default_rng(17), (6, 4, 3, 3), "float32"), None)
+    errors = []
+    for make in (provider.cpu_session, provider.Session):
+        try:
+            make(model)
+        except Exception as problem:
+            errors.append(str(problem))
+        else:
+            raise Failure(f"{make.__name__} took the model")
+    check("both 'auto_pad' and 'pads' attributes" in errors[1] and errors[0].split("Name:")[0] == errors[1].split("Name:")[0], f"wanted {errors[0]}, got {errors[1]}")
+
+
+def gaps(auto_pad: str, dynamic: bool) -> None:
+    """The CPU provider lets the first window begin behind the first element where there is more stride than window."""
+    rng = np.random.default_rng(18)
+    for kernel, stride in [(1, 2), (1, 3), (1, 4), (1, 5), (1, 8), (2, 5), (2, 9), (3, 6), (3, 7)]:
+        w = random(rng, (5, 4, kernel, kernel), "float32")
+        model = build(Case("", (1, 4, 12, 13), w.shape, same(auto_pad, strides=[stride, stride]), bias=False,
+                           declared=(1, 4, "h", "w") if dynamic else None), w, None)
+        session, cpu = provider.Session(model), provider.cpu_session(model)
+        for shape in [(1, 4, 12, 13)] + ([(1, 4, 16, 9), (1, 4, 1, 20)] if dynamic else []):
+            feeds = {"x": random(rng, shape, "float32")}
+            difference = provider.relative_difference(session.run(feeds), cpu.run(None, feeds))
+            check(difference < 1e-5, f"kernel {kernel}, stride {stride}, {shape}: off by {difference:.3g} of the range from the CPU provider")
+
+
+EXTREMES: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("a dilation of 2^62", {"dilations": [1 << 62]}, [str((1 << 63) + 1), "window"]),
+    ("a dilation of 2^31", {"dilations": [1 << 31], "pads": [1 << 32, 0]}, [str(1 << 32), "padding"]),
+    ("a stride of 2^31", {"strides": [1 << 31]}, [str(1 << 31), "stride"]),
+    ("a stride of 2^62", {"strides": [1 << 62]}, [str(1 << 62), "stride"]),
+    ("a padding of 2^62 on both sides", {"pads": [1 << 62, 1 << 62]}, [str(1 << 62), "padding"]),
+    ("a padding of 2^31", {"pads": [1 << 31, 0], "strides": [1 << 30]}, [str(1 << 31), "padding"]),
+]
+
+
+def extreme(attributes: dict[str, Any], wanted: list[str]) -> None:
+    w = random(np.random.default_rng(19), (1, 1, 3), "float32")
+    session = provider.Session(build(Case("", (1, 1, 12), w.shape, Geometry(extra=attributes), bias=False), w, None))
+    reasons = [claim.reason or "" for claim in session.claims]
+    check(len(reasons) == 1 and all(part in reasons[0] for part in wanted) and " -" not in reasons[0], f"wanted {wanted} in the reason, got {session.claims}")
+
+
+def minus_infinity() -> None:
+    """Zero, the limit, where the CPU provider multiplies zero by infinity: README.md says so."""
+    x = np.full((1, 1, 1, 8), -np.inf, np.float32)
+    for op, opset in [("HardSwish", 17), ("Gelu", 20), ("Swish", 24)]:
+        if op == "Swish" and provider.VERSION < (1, 24):
+            continue
+        nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node(op, ["c"], ["y"])]
+        graph = helper.make_graph(nodes, "infinite", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)], [unknown("y")],
+                                  [tensor("w", np.ones((1, 1, 1, 1), np.float32), "float32")])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10).SerializeToString()
+        got = provider.Session(model, {"fuse": "1"}).run({"x": x})[0]
+        check(not got.any(), f"{op} of minus infinity is {got.ravel()}, wanted zeros")
 
 
 def threads_agree() -> None:

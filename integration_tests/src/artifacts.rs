@@ -1,8 +1,11 @@
 //! The built libraries, and C programs built against the installed headers.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+
+use object::{Object, ObjectSymbol};
 
 /// A library that this project ships.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +68,17 @@ fn build(artifact: Artifact) -> PathBuf {
     let path = target.join("release").join(artifact.file_name());
     assert!(path.is_file(), "the build left no {}", path.display());
     path
+}
+
+/// The symbols that a built library exports, weak ones included.
+///
+/// # Panics
+/// If the library cannot be read, or is no ELF file.
+pub fn exported(artifact: Artifact) -> BTreeSet<String> {
+    let bytes = std::fs::read(library_path(artifact)).expect("the library can be read");
+    let file = object::File::parse(&*bytes).expect("the library is an ELF file");
+    let symbols = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
+    symbols.map(|symbol| symbol.name().expect("names are UTF-8").to_string()).collect()
 }
 
 /// The root of the work tree.

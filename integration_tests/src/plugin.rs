@@ -100,6 +100,11 @@ impl Plugin {
         &self.functions
     }
 
+    /// `hipdnnPluginGetLastErrorString`, for tests that misuse it.
+    pub fn last_error_function(&self) -> unsafe extern "C" fn(*mut *const c_char) {
+        self.last_error
+    }
+
     /// The calling thread's last-error text.
     ///
     /// # Panics

@@ -2,18 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use hipdnn_rs_integration_tests::artifacts::{Artifact, library_path};
+use hipdnn_rs_integration_tests::artifacts::{Artifact, exported, library_path};
 use hipdnn_rs_integration_tests::plugin::Functions;
 use hipdnn_sdk_bindings::hipdnn::backend::Backend;
-use object::{Object, ObjectSymbol};
-
-/// The defined dynamic symbols of a library, weak ones included.
-fn exported(artifact: Artifact) -> BTreeSet<String> {
-    let bytes = std::fs::read(library_path(artifact)).expect("the library can be read");
-    let file = object::File::parse(&*bytes).expect("the library is an ELF file");
-    let symbols = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
-    symbols.map(|symbol| symbol.name().expect("names are UTF-8").to_string()).collect()
-}
 
 fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
     names.into_iter().map(str::to_string).collect()

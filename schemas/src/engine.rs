@@ -75,33 +75,34 @@ impl EngineConfig {
     pub fn from_bytes(bytes: &[u8]) -> Result<EngineConfig, GraphError> {
         // `ranking_metric` of some hosts steers the host's own choice among engines: an engine has no use for it.
         let config = root::<fb::EngineConfig>(bytes)?;
-        let knobs = config.knobs().into_iter().flatten().map(|setting| {
-            let id = setting.knob_id().unwrap_or_default().to_string();
-            let (int, float, text) =
-                (setting.value_as_int_value(), setting.value_as_float_value(), setting.value_as_string_value());
-            let value = knob_value(&id, setting.value_type(), int, float, text)?;
-            Ok((id, value))
-        });
+        let knobs = config.knobs().into_iter().flatten().map(setting);
         Ok(EngineConfig { engine_id: config.engine_id(), knobs: knobs.collect::<Result<_, GraphError>>()? })
     }
 
     /// As a FlatBuffer.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut fbb = FlatBufferBuilder::new();
-        let settings: Vec<_> = self
-            .knobs
-            .iter()
-            .map(|(id, value)| {
-                let knob_id = id.write(&mut fbb);
-                let (value_type, value) = write_knob_value(&mut fbb, value);
-                fb::KnobSetting::create(&mut fbb, &fb::KnobSettingArgs { knob_id, value_type, value: Some(value) })
-            })
-            .collect();
+        let settings: Vec<_> = self.knobs.iter().map(|(id, value)| write_setting(&mut fbb, id, value)).collect();
         let knobs = tables(&mut fbb, &settings);
         let args = fb::EngineConfigArgs { engine_id: self.engine_id, knobs, ranking_metric: None };
         let config = fb::EngineConfig::create(&mut fbb, &args);
         finish(fbb, config, None)
     }
+}
+
+/// Verifies and decodes one knob setting alone: the knob's id and value.
+///
+/// # Errors
+/// If the bytes are not a knob setting.
+pub fn knob_setting_from_bytes(bytes: &[u8]) -> Result<(String, KnobValue), GraphError> {
+    setting(root::<fb::KnobSetting>(bytes)?)
+}
+
+/// One knob setting alone, as a FlatBuffer.
+pub fn knob_setting_to_bytes(id: &str, value: &KnobValue) -> Vec<u8> {
+    let mut fbb = FlatBufferBuilder::new();
+    let setting = write_setting(&mut fbb, id, value);
+    finish(fbb, setting, None)
 }
 
 /// What an engine says of itself for a graph.
@@ -145,6 +146,24 @@ impl EngineDetails {
         let details = fb::EngineDetails::create(&mut fbb, &args);
         finish(fbb, details, None)
     }
+}
+
+fn setting(setting: fb::KnobSetting<'_>) -> Result<(String, KnobValue), GraphError> {
+    let id = setting.knob_id().unwrap_or_default().to_string();
+    let (int, float, text) =
+        (setting.value_as_int_value(), setting.value_as_float_value(), setting.value_as_string_value());
+    let value = knob_value(&id, setting.value_type(), int, float, text)?;
+    Ok((id, value))
+}
+
+fn write_setting<'fbb>(
+    fbb: &mut FlatBufferBuilder<'fbb>,
+    id: &str,
+    value: &KnobValue,
+) -> WIPOffset<fb::KnobSetting<'fbb>> {
+    let knob_id = id.to_string().write(fbb);
+    let (value_type, value) = write_knob_value(fbb, value);
+    fb::KnobSetting::create(fbb, &fb::KnobSettingArgs { knob_id, value_type, value: Some(value) })
 }
 
 fn knob_value(

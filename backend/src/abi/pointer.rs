@@ -1,11 +1,15 @@
 //! Raw pointers of callers, as typed values: lengths, nulls and element types are looked at here and nowhere else.
+//! An exported function makes all of its typed values first, which follows nothing, then looks its tokens up, and only
+//! then reads and writes. Callers owe no alignment.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::marker::PhantomData;
+use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::ptr::NonNull;
 
-use hipdnn_sdk_bindings::hipdnn::backend::AttributeType;
+use hipdnn_sdk_bindings::hipdnn::backend::{AttributeType, FlatbufferData};
 
 use crate::descriptor::Object;
 use crate::error::{Error, Result};
@@ -31,7 +35,7 @@ unsafe impl Plain for f32 {}
 // SAFETY: as above.
 unsafe impl Plain for f64 {}
 // SAFETY: as above: a pointer and a number.
-unsafe impl Plain for hipdnn_sdk_bindings::hipdnn::backend::FlatbufferData {}
+unsafe impl Plain for FlatbufferData {}
 
 /// The elements that a caller sets an attribute to.
 #[derive(Clone, Copy)]
@@ -142,22 +146,29 @@ impl Elements<'_> {
         self.one(AttributeType::VOID_PTR)
     }
 
-    /// The token of a handle; not null.
-    pub(crate) fn handle(&self) -> Result<usize> {
-        match self.one(AttributeType::HANDLE)? {
-            0 => Err(Error::null("the handle is null")),
-            token => Ok(token),
-        }
+    /// The token of a handle.
+    pub(crate) fn handle(&self) -> Result<Token> {
+        present(self.one(AttributeType::HANDLE)?, "the handle")
     }
 
     /// At least one descriptor.
     pub(crate) fn descriptors(&self) -> Result<Vec<Object>> {
-        self.some::<usize>(AttributeType::BACKEND_DESCRIPTOR)?.into_iter().map(Object::find).collect()
+        self.some(AttributeType::BACKEND_DESCRIPTOR)?.into_iter().map(object).collect()
     }
 
     /// One descriptor.
     pub(crate) fn descriptor(&self) -> Result<Object> {
-        Object::find(self.one(AttributeType::BACKEND_DESCRIPTOR)?)
+        object(self.one(AttributeType::BACKEND_DESCRIPTOR)?)
+    }
+
+    /// At least one buffer, none of them null or empty.
+    pub(crate) fn flatbuffers(&self) -> Result<Vec<&[u8]>> {
+        let buffers = self.some::<FlatbufferData>(AttributeType::FLATBUFFER_DATA_STRUCT_EXT)?;
+        buffers
+            .into_iter()
+            // SAFETY: by `new` the elements are what their type says, and that is buffers of this size.
+            .map(|buffer| unsafe { bytes(buffer.ptr.cast(), buffer.size, "a buffer") })
+            .collect()
     }
 }
 
@@ -284,9 +295,12 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Elements whose array may not be null, not even to ask for the count.
+    /// Elements whose array may not be null, not even to ask for the count, nor may the place of the count.
     pub(crate) fn vector_without_query<T: Plain>(&self, kind: AttributeType, values: &[T]) -> Result<()> {
         self.expect(kind)?;
+        if self.count.is_null() {
+            return Err(Error::null("the place for the count is null"));
+        }
         if self.data.is_null() {
             return Err(Error::null("the array of elements is null"));
         }
@@ -362,20 +376,53 @@ impl Output<'_> {
         for index in 0..count {
             // SAFETY: `requested` descriptors are there, by `new`.
             let token = unsafe { self.data.cast::<usize>().add(index).read_unaligned() };
-            fill(index, Object::find(token)?)?;
+            fill(index, object(token)?)?;
         }
         self.write_count(count);
         Ok(())
     }
 }
 
-/// The place that `pointer` leads to.
-///
-/// # Safety
-/// `pointer` is null or valid for writes, and nobody else uses it, for the lifetime.
-pub(crate) unsafe fn place<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut T> {
-    // SAFETY: the caller's duty.
-    unsafe { pointer.as_mut() }.ok_or_else(|| Error::null(format!("{what} is null")))
+/// What a handle or a descriptor is to a caller: never null, and never followed.
+pub(crate) type Token = NonZeroUsize;
+
+/// The token that `pointer` is.
+pub(crate) fn token<T>(pointer: *mut T, what: &str) -> Result<Token> {
+    present(pointer as usize, what)
+}
+
+fn present(token: usize, what: &str) -> Result<Token> {
+    Token::new(token).ok_or_else(|| Error::null(format!("{what} is null")))
+}
+
+fn object(token: usize) -> Result<Object> {
+    Object::find(present(token, "the descriptor")?)
+}
+
+/// A place of a caller, to read from and write to. It may be misaligned.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a, T> {
+    pointer: NonNull<T>,
+    caller: PhantomData<&'a mut T>,
+}
+
+impl<T: Copy> Place<'_, T> {
+    /// # Safety
+    /// `pointer` is null or valid for reads and writes of a `T`, and nobody else writes there, for the lifetime.
+    pub(crate) unsafe fn new(pointer: *mut T, what: &str) -> Result<Self> {
+        let pointer = NonNull::new(pointer).ok_or_else(|| Error::null(format!("{what} is null")))?;
+        Ok(Place { pointer, caller: PhantomData })
+    }
+
+    pub(crate) fn get(self) -> T {
+        // SAFETY: valid for reads, by `new`.
+        unsafe { self.pointer.read_unaligned() }
+    }
+
+    pub(crate) fn set(self, value: T) {
+        // SAFETY: valid for writes, by `new`.
+        unsafe { self.pointer.write_unaligned(value) }
+    }
 }
 
 /// `length` bytes of a caller.
@@ -399,10 +446,9 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const u8, length: usize, what: &str) ->
 /// A caller's buffer for a text or blob, and where its size goes: the rule that a null buffer asks for the size.
 ///
 /// # Safety
-/// `size` is null or valid for a write; `buffer` is null or has room for `room` bytes.
-pub(crate) unsafe fn write_sized(bytes: &[u8], room: usize, size: *mut usize, buffer: *mut u8) -> Result<()> {
-    // SAFETY: the caller's duty.
-    *unsafe { place(size, "the size") }? = bytes.len();
+/// `buffer` is null or has room for `room` bytes.
+pub(crate) unsafe fn write_sized(bytes: &[u8], room: usize, size: Place<'_, usize>, buffer: *mut u8) -> Result<()> {
+    size.set(bytes.len());
     if buffer.is_null() {
         return Ok(());
     }
@@ -426,17 +472,26 @@ pub(crate) unsafe fn write_text(text: &str, buffer: *mut c_char) {
     }
 }
 
-/// A caller's text.
-///
-/// # Safety
-/// `text` is null or a text that ends in a NUL.
-pub(crate) unsafe fn text(text: *const c_char, what: &str) -> Result<String> {
-    if text.is_null() {
-        return Err(Error::null(format!("{what} is null")));
+/// A caller's text, not looked into yet.
+#[derive(Clone, Copy)]
+pub(crate) struct Text<'a> {
+    text: NonNull<c_char>,
+    what: &'a str,
+}
+
+impl<'a> Text<'a> {
+    /// # Safety
+    /// `text` is null or a text that ends in a NUL, for the lifetime.
+    pub(crate) unsafe fn new(text: *const c_char, what: &'a str) -> Result<Text<'a>> {
+        let text = NonNull::new(text.cast_mut()).ok_or_else(|| Error::null(format!("{what} is null")))?;
+        Ok(Text { text, what })
     }
-    // SAFETY: the caller's duty.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map(str::to_string).map_err(|_| Error::bad_param(format!("{what} is not UTF-8")))
+
+    pub(crate) fn get(self) -> Result<&'a str> {
+        // SAFETY: a text, by `new`.
+        let text = unsafe { CStr::from_ptr(self.text.as_ptr()) };
+        text.to_str().map_err(|_| Error::bad_param(format!("{} is not UTF-8", self.what)))
+    }
 }
 
 /// A caller's paths.
@@ -453,7 +508,7 @@ pub(crate) unsafe fn paths(count: usize, paths: *const *const c_char) -> Result<
     (0..count)
         .map(|index| {
             // SAFETY: there are `count` entries.
-            let path = unsafe { *paths.add(index) };
+            let path = unsafe { paths.add(index).read_unaligned() };
             if path.is_null() {
                 return Err(Error::null(format!("path {index} is null")));
             }

@@ -11,6 +11,7 @@ use super::{Graph, KnobInfo, Object, required, unhandled};
 use crate::abi::pointer::{Elements, Output};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
+use crate::names;
 
 #[derive(Clone, Default)]
 struct Draft {
@@ -49,6 +50,30 @@ impl FinishedEngine {
     }
 }
 
+/// Why an attribute is not served, where hipDNN serves it.
+fn refused(name: AttributeName) -> Error {
+    match name {
+        AttributeName::ENGINE_PREDICTION_EVALUATE_EXT
+        | AttributeName::ENGINE_PREDICTION_EXT
+        | AttributeName::ENGINE_PREDICTION_METRIC_EXT => {
+            Error::not_supported("engines of this library predict no speed")
+        }
+        AttributeName::ENGINE_CANDIDATE_OFFSET_EXT
+        | AttributeName::ENGINE_CANDIDATE_LIMIT_EXT
+        | AttributeName::ENGINE_CANDIDATE_SCOPE_EXT
+        | AttributeName::ENGINE_CANDIDATES_EXT => {
+            Error::not_supported("engines of this library enumerate no candidate configurations")
+        }
+        AttributeName::ENGINE_CU_COUNT_TARGET_EXT => {
+            Error::not_supported("engines of this library are not limited to a number of compute units")
+        }
+        AttributeName::ENGINE_NUMERICAL_NOTE => {
+            Error::not_supported("the plugin ABI has behavior notes, but no numerical ones")
+        }
+        _ => unhandled(name),
+    }
+}
+
 /// `HIPDNN_BACKEND_ENGINE_DESCRIPTOR`.
 #[derive(Default)]
 pub(crate) struct Engine(Staged<Draft, FinishedEngine>);
@@ -73,7 +98,7 @@ impl Engine {
                 draft.graph = Some(graph);
             }
             AttributeName::ENGINE_GLOBAL_INDEX => draft.id = Some(elements.int64()?),
-            _ => return Err(unhandled(name)),
+            _ => return Err(refused(name)),
         }
         Ok(())
     }
@@ -103,7 +128,7 @@ impl Engine {
                 let engine = plugin.engines.iter().find(|engine| engine.id == finished.id);
                 output.text(&engine.ok_or_else(|| Error::internal("the engine left its plugin"))?.name)
             }
-            _ => Err(unhandled(name)),
+            _ => Err(refused(name)),
         }
     }
 
@@ -114,7 +139,10 @@ impl Engine {
         let id = required(id, AttributeName::ENGINE_GLOBAL_INDEX)?;
         let finished = graph.referred()?;
         if !finished.resources.is_applicable(id, &finished.bytes, finished.needs)? {
-            return Err(Error::bad_param(format!("engine {id} does not take this graph")));
+            return Err(Error::bad_param(format!(
+                "Engine id is not in a valid range of engine IDs: {} does not take this graph",
+                names::fallback_name(id)
+            )));
         }
         self.0.finish(FinishedEngine { graph, id, details: OnceLock::new() })
     }

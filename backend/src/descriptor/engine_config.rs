@@ -10,12 +10,32 @@ use super::staged::Staged;
 use super::{Engine, Object, required, unhandled};
 use crate::abi::pointer::{Elements, Output};
 use crate::buffer::Buffer;
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+/// No call sets more knobs.
+const MAX_CHOICES: usize = 1024;
+
+/// What hipDNN predicts in where nobody has chosen.
+const RANKING_METRIC: &str = "tflops";
 
 #[derive(Clone, Default)]
 struct Draft {
     engine: Option<Arc<Engine>>,
+    /// In the order of the calls: a later one adds to what earlier ones set.
     knobs: Vec<(String, wire::KnobValue)>,
+}
+
+/// Adds all knobs, or none if one is wrong.
+fn append(
+    knobs: &mut Vec<(String, wire::KnobValue)>,
+    more: impl Iterator<Item = Result<(String, wire::KnobValue)>>,
+) -> Result<()> {
+    knobs.extend(more.collect::<Result<Vec<_>>>()?);
+    Ok(())
+}
+
+fn no_predictions() -> Error {
+    Error::not_supported("engines of this library predict no speed of a configuration")
 }
 
 /// What a configuration is once finalised.
@@ -56,11 +76,26 @@ impl EngineConfig {
                 draft.engine = Some(engine);
             }
             AttributeName::ENGINECFG_KNOB_CHOICES => {
-                let mut knobs = Vec::new();
-                for object in elements.descriptors()? {
-                    knobs.push(object.knob_choice()?.referred()?.clone());
+                let choices = elements.descriptors()?;
+                if choices.len() > MAX_CHOICES {
+                    return Err(Error::bad_param(format!(
+                        "expected at most {MAX_CHOICES} knob choices, got {}",
+                        choices.len()
+                    )));
                 }
-                draft.knobs = knobs;
+                let knobs = choices.into_iter().map(|choice| choice.knob_choice()?.referred().cloned());
+                append(&mut draft.knobs, knobs)?;
+            }
+            AttributeName::KNOB_CHOICE_SERIALIZED_VALUE => {
+                let knobs = elements.flatbuffers()?.into_iter().map(|bytes| {
+                    // The caller's bytes may lie anywhere, and a FlatBuffer is read from an aligned place.
+                    wire::knob_setting_from_bytes(Buffer::new(bytes).bytes())
+                        .map_err(|error| Error::bad_param(format!("expected a knob setting: {error}")))
+                });
+                append(&mut draft.knobs, knobs)?;
+            }
+            AttributeName::ENGINECFG_PREDICTION_EVALUATE_EXT | AttributeName::ENGINECFG_RANKING_METRIC_EXT => {
+                return Err(no_predictions());
             }
             _ => return Err(unhandled(name)),
         }
@@ -68,6 +103,12 @@ impl EngineConfig {
     }
 
     pub(super) fn get(&self, name: AttributeName, output: Output<'_>) -> Result<()> {
+        match name {
+            // Both may be asked for before finalising.
+            AttributeName::ENGINECFG_RANKING_METRIC_EXT => return output.text(RANKING_METRIC),
+            AttributeName::ENGINECFG_PREDICTION_EXT => return Err(no_predictions()),
+            _ => {}
+        }
         let finished = self.0.read()?;
         match name {
             AttributeName::ENGINECFG_ENGINE => output.descriptor(Object::Engine(Arc::clone(&finished.engine))),

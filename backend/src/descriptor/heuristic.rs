@@ -20,6 +20,8 @@ struct Draft {
 
 pub(crate) struct FinishedHeuristic {
     draft: Draft,
+    /// The order in which policies were asked; empty where none was.
+    policies: Vec<i64>,
     engines: Vec<Arc<Engine>>,
 }
 
@@ -45,6 +47,9 @@ impl Heuristic {
             }
             AttributeName::ENGINEHEUR_FIND_FIRST_EXT => draft.find_first = Some(elements.boolean()?),
             AttributeName::ENGINEHEUR_POLICY_ORDER_EXT => draft.policies = Some(elements.int64s_or_none()?),
+            AttributeName::ENGINEHEUR_RANKING_METRIC_EXT => {
+                return Err(Error::not_supported("engines are ranked by a static order, and by no metric"));
+            }
             _ => return Err(unhandled(name)),
         }
         Ok(())
@@ -68,9 +73,7 @@ impl Heuristic {
             AttributeName::ENGINEHEUR_FIND_FIRST_EXT => {
                 output.scalar(AttributeType::BOOLEAN, u8::from(draft.find_first.unwrap_or_default()))
             }
-            AttributeName::ENGINEHEUR_POLICY_ORDER_EXT => {
-                output.vector(AttributeType::INT64, draft.policies.as_deref().unwrap_or_default())
-            }
+            AttributeName::ENGINEHEUR_POLICY_ORDER_EXT => output.vector(AttributeType::INT64, &finished.policies),
             _ => Err(unhandled(name)),
         }
     }
@@ -83,12 +86,14 @@ impl Heuristic {
         let finished = graph.referred()?;
         let first = draft.find_first.unwrap_or_default();
         let found = finished.resources.applicable(&finished.bytes, finished.needs, first)?;
-        let ranked = if first || found.is_empty() {
-            found
+        let (policies, ranked) = if first || found.is_empty() {
+            (Vec::new(), found)
         } else {
-            policy::rank(found, finished.def.preferred_engine_id, draft.policies.as_deref(), &finished.resources)?
+            let policies = policy::order(draft.policies.as_deref());
+            let ranked = policy::rank(found, finished.def.preferred_engine_id, &policies, &finished.resources)?;
+            (policies, ranked)
         };
         let engines = ranked.into_iter().map(|id| Engine::applicable(Arc::clone(graph), id)).collect::<Result<_>>()?;
-        self.0.finish(FinishedHeuristic { draft, engines })
+        self.0.finish(FinishedHeuristic { draft, policies, engines })
     }
 }

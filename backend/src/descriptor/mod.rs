@@ -28,7 +28,7 @@ pub(crate) use plan::Plan;
 pub(crate) use tensor::Tensor;
 pub(crate) use variant_pack::VariantPack;
 
-use crate::abi::pointer::{Elements, Output};
+use crate::abi::pointer::{Elements, Output, Token};
 use crate::error::{Error, Result};
 use crate::registry::Registry;
 
@@ -106,13 +106,8 @@ impl Object {
     }
 
     /// The object behind a client's pointer.
-    pub(crate) fn find(token: usize) -> Result<Object> {
-        if token == 0 {
-            return Err(Error::null("the descriptor is null"));
-        }
-        DESCRIPTORS
-            .get(token)
-            .ok_or_else(|| Error::bad_param(format!("{token:#x} is no descriptor, or a destroyed one")))
+    pub(crate) fn find(token: Token) -> Result<Object> {
+        DESCRIPTORS.get(token.get()).ok_or_else(|| unknown(token))
     }
 
     /// A new pointer for a client, who owns it.
@@ -121,17 +116,8 @@ impl Object {
     }
 
     /// Takes a client's pointer back.
-    pub(crate) fn destroy(token: usize) -> Result<()> {
-        if token == 0 {
-            return Err(Error::null("the descriptor is null"));
-        }
-        match DESCRIPTORS.remove(token) {
-            Some(object) => {
-                drop(object);
-                Ok(())
-            }
-            None => Err(Error::bad_param(format!("{token:#x} is no descriptor, or a destroyed one"))),
-        }
+    pub(crate) fn destroy(token: Token) -> Result<()> {
+        DESCRIPTORS.remove(token.get()).map(drop).ok_or_else(|| unknown(token))
     }
 
     pub(crate) fn finalize(&self) -> Result<()> {
@@ -162,7 +148,7 @@ impl Object {
             Object::Plan(plan) => plan.set(name, elements),
             Object::VariantPack(pack) => pack.set(name, elements),
         }
-        .map_err(|error| named(name, error))
+        .map_err(|error| self.named(name, error))
     }
 
     pub(crate) fn get(&self, name: AttributeName, output: Output<'_>) -> Result<()> {
@@ -178,17 +164,21 @@ impl Object {
             Object::Plan(plan) => plan.get(name, output),
             Object::VariantPack(pack) => pack.get(name, output),
         }
-        .map_err(|error| named(name, error))
+        .map_err(|error| self.named(name, error))
     }
+
+    fn named(&self, name: AttributeName, error: Error) -> Error {
+        Error { status: error.status, message: format!("{name} of {}: {}", self.what(), error.message) }
+    }
+}
+
+fn unknown(token: Token) -> Error {
+    Error::bad_param(format!("{token:#x} is no descriptor, or a destroyed one"))
 }
 
 /// An attribute that a descriptor does not have. Clients take this status for "absent".
 fn unhandled(_: AttributeName) -> Error {
     Error::not_supported("the descriptor has no such attribute")
-}
-
-fn named(name: AttributeName, error: Error) -> Error {
-    Error { status: error.status, message: format!("{name}: {}", error.message) }
 }
 
 /// An optional part that finalising needs.

@@ -82,7 +82,7 @@ impl VariantPack {
             AttributeName::VARIANT_PACK_DATA_POINTERS => {
                 output.vector_without_query(AttributeType::VOID_PTR, &draft.addresses)
             }
-            AttributeName::VARIANT_PACK_WORKSPACE => output.scalar(AttributeType::VOID_PTR, draft.workspace),
+            AttributeName::VARIANT_PACK_WORKSPACE => output.strict_scalar(AttributeType::VOID_PTR, draft.workspace),
             AttributeName::VARIANT_PACK_OVERRIDE_UNIQUE_IDS_EXT => {
                 output.vector(AttributeType::INT64, &draft.override_uids)
             }

@@ -1,6 +1,6 @@
 //! One loaded plugin.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::path::{Path, PathBuf};
 
@@ -40,11 +40,12 @@ pub(crate) struct Plugin {
 }
 
 impl Plugin {
-    /// Loads a plugin and admits its engines but those whose ids are in `taken`, which it adds to.
-    pub(crate) fn load(path: &Path, taken: &mut HashSet<i64>) -> std::result::Result<Plugin, String> {
+    /// Loads a plugin and admits its engines but those whose ids are in `taken`, which it adds to: engine id to the name
+    /// of its plugin.
+    pub(crate) fn load(path: &Path, taken: &mut HashMap<i64, String>) -> std::result::Result<Plugin, String> {
         // SAFETY: plugins are code that the user installed or named for loading into this process.
         let library = unsafe { Library::open("engine plugin", [path]) }.map_err(|error| error.to_string())?;
-        let api = EngineApi::resolve(&library).map_err(|error| error.to_string())?;
+        let api = EngineApi::resolve(&library).map_err(|error| format!("Failed to get symbol: {error}"))?;
         let name = text(&api, "hipdnnPluginGetName", api.get_name)?;
         let mut kind = PluginType::UNSPECIFIED;
         // SAFETY: the pointer is valid for the call.
@@ -71,11 +72,14 @@ impl Plugin {
         };
         // Major 0 is what plugins reported before the ABI was numbered.
         if api_version.major > 1 {
-            return Err(format!("wanted API version 1.x, came {}", shown(api_version)));
+            return Err(format!(
+                "its API version {} does not match expected engine API major version 1",
+                shown(api_version)
+            ));
         }
         let ids = engine_ids(&api)?;
         let offered = ids.len() as u32;
-        let engines = admit(&api, path, &ids, taken);
+        let engines = admit(&api, &name, &ids, taken);
         Ok(Plugin { path: path.to_path_buf(), name, version, api_version, engines, offered, api, _library: library })
     }
 
@@ -186,26 +190,38 @@ fn engine_ids(api: &EngineApi) -> std::result::Result<Vec<i64>, String> {
     }
 }
 
-fn admit(api: &EngineApi, path: &Path, ids: &[i64], taken: &mut HashSet<i64>) -> Vec<Engine> {
+fn admit(api: &EngineApi, plugin: &str, ids: &[i64], taken: &mut HashMap<i64, String>) -> Vec<Engine> {
     let mut engines = Vec::new();
     let mut named = 0;
     for &id in ids {
+        let shown = names::hexadecimal(id);
         let name = match engine_name(api, id) {
             Ok(name) => name,
             Err(reason) => {
-                log::error!("plugin {}: engine {id} is left out: {reason}", path.display());
+                log::error!("plugin {plugin}: engine {shown} is left out: {reason}");
                 continue;
             }
         };
-        if !taken.insert(id) {
-            log::error!("plugin {}: engine {id} is left out: an earlier plugin has that id", path.display());
+        if let Some(name) = name.as_ref().filter(|name| names::id_of(name) != id) {
+            log::error!(
+                "plugin {plugin} reports engine name '{name}' for engine {shown}, but the name stands for {}: the engine \
+                 is left out",
+                names::hexadecimal(names::id_of(name))
+            );
             continue;
         }
+        if let Some(owner) = taken.get(&id) {
+            log::error!(
+                "plugin {plugin} declares engine {shown}, which plugin {owner} has already: the engine is left out"
+            );
+            continue;
+        }
+        taken.insert(id, plugin.to_string());
         named += usize::from(name.is_some());
         engines.push(Engine { id, name: name.unwrap_or_else(|| names::fallback_name(id)) });
     }
     if named == 0 && !engines.is_empty() {
-        log::warning!("plugin {} names none of its engines", path.display());
+        log::warning!("plugin {plugin} names none of its engines");
     }
     engines
 }
@@ -225,11 +241,7 @@ fn engine_name(api: &EngineApi, id: i64) -> std::result::Result<Option<String>, 
     }
     // SAFETY: the plugin's texts end in a NUL and live as long as it is loaded.
     let name = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
-    if name.is_empty() {
-        return Ok(None);
-    }
-    let hash = names::id_of(&name);
-    if hash == id { Ok(Some(name)) } else { Err(format!("its name {name:?} stands for id {hash}")) }
+    Ok(Some(name).filter(|name| !name.is_empty()))
 }
 
 #[cfg(test)]

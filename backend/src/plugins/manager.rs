@@ -1,7 +1,7 @@
 //! Which plugins this process has loaded.
 
 use std::cell::Cell;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,7 +11,7 @@ use hipdnn_sdk_bindings::hipdnn::plugin::Severity;
 use super::loaded::Plugin;
 use super::search::{SearchPaths, library_directory};
 use crate::error::{Error, Result};
-use crate::log;
+use crate::{last_error, log};
 
 /// The plugins that one search found, in the order of their paths.
 pub(crate) struct PluginSet {
@@ -76,7 +76,7 @@ fn load(paths: &SearchPaths) -> PluginSet {
     let directory = library_directory();
     let environment = std::env::var_os("HIPDNN_PLUGIN_DIR");
     let files = paths.files(environment.as_deref(), &directory);
-    let mut taken = HashSet::new();
+    let mut taken = HashMap::new();
     let mut plugins = Vec::new();
     let mut failures = 0;
     for file in &files {
@@ -94,7 +94,10 @@ fn load(paths: &SearchPaths) -> PluginSet {
             }
             Err(reason) => {
                 failures += 1;
-                log::error!("plugin {} not loaded: {reason}", file.display());
+                let message = format!("plugin {} not loaded: {reason}", file.display());
+                log::error!("{message}");
+                // The call succeeds all the same: its last error is what tells a client why an engine is absent.
+                last_error::set(&message);
             }
         }
     }

@@ -9,7 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use hipdnn_backend::exports::*;
 use hipdnn_schemas as wire;
-use hipdnn_schemas::{EngineDetails, GraphBuilder, GraphDef, Knob, KnobConstraint, KnobValue, Operation, TensorDef};
+use hipdnn_schemas::{
+    EngineConfig, EngineDetails, GraphBuilder, GraphDef, Knob, KnobConstraint, KnobValue, Operation, TensorDef,
+};
 pub use hipdnn_sdk_bindings::hipdnn::backend::*;
 pub use hipdnn_sdk_bindings::hipdnn::plugin::engine_id;
 
@@ -102,20 +104,37 @@ pub struct Calls {
     pub log_level: i64,
 }
 
-/// The counters of a plugin, if it is loaded.
-pub fn calls(plugin: &Path) -> Option<Calls> {
+/// A global of a plugin, if it is loaded.
+///
+/// # Safety
+/// The symbol is a `T`.
+unsafe fn global<T>(plugin: &Path, symbol: &std::ffi::CStr) -> Option<T> {
     let path = CString::new(plugin.to_str().unwrap()).unwrap();
     // SAFETY: the path ends in a NUL; nothing is loaded that is not already.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
     if library.is_null() {
         return None;
     }
-    // SAFETY: the library is open, and the symbol is a `struct calls`.
+    // SAFETY: the library is open, and the symbol is a `T`, by the caller.
     unsafe {
-        let calls = libc::dlsym(library, c"echo_calls".as_ptr()).cast::<Calls>().read();
+        let value = libc::dlsym(library, symbol.as_ptr()).cast::<T>().read();
         libc::dlclose(library);
-        Some(calls)
+        Some(value)
     }
+}
+
+/// The counters of a plugin, if it is loaded.
+pub fn calls(plugin: &Path) -> Option<Calls> {
+    // SAFETY: the symbol is a `struct calls`.
+    unsafe { global(plugin, c"echo_calls") }
+}
+
+/// The configuration that a loaded plugin was given last.
+pub fn config_of(plugin: &Path) -> EngineConfig {
+    // SAFETY: the symbol is an array of so many bytes.
+    let bytes: [u8; 4096] = unsafe { global(plugin, c"echo_config") }.unwrap();
+    let size = calls(plugin).unwrap().config_bytes as usize;
+    EngineConfig::from_bytes(&bytes[..size]).unwrap()
 }
 
 /// Uses these plugins and no others. No handle may be alive.

@@ -56,7 +56,7 @@ impl Window {
             }
         };
         let pads = list("pads", 2 * spatial, 0, 0)?;
-        if auto_pad != AutoPad::NotSet && n.attribute("pads").is_some() && pads.iter().any(|pad| *pad != 0) {
+        if auto_pad != AutoPad::NotSet && n.attribute("pads").is_some() {
             return declined("pads beside auto_pad is refused by ONNX Runtime");
         }
         Ok(Window {

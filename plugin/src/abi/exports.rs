@@ -15,7 +15,7 @@ use hipdnn_sdk_bindings::hipdnn::plugin::{
     StreamPtr,
 };
 
-use super::pointer::{IdList, Out, bytes, key, memory, opaque, variant_pack};
+use super::pointer::{Data, IdList, Out, key, memory, opaque, variant_pack};
 use super::slots::{Slot, Slots};
 use super::status::last_error;
 use super::unwind::guard;
@@ -89,12 +89,12 @@ static CONTEXT_SLOTS: [Slot<Context>; 65536] = [const { Slot::empty() }; 65536];
 static CONTEXTS: Slots<Context> = Slots::new("an execution context", 0x52, &CONTEXT_SLOTS);
 
 /// Reads a graph that the host should have checked already.
-fn graph(bytes: &[u8]) -> Result<Graph, Error> {
-    Graph::from_bytes(bytes).map_err(|error| Error::bad_param(format!("op_graph: {error}")))
+fn graph(data: Data<'_>) -> Result<Graph, Error> {
+    Graph::from_bytes(data.bytes()?).map_err(|error| Error::bad_param(format!("op_graph: {error}")))
 }
 
-fn config(bytes: &[u8]) -> Result<EngineConfig, Error> {
-    EngineConfig::from_bytes(bytes).map_err(|error| Error::bad_param(format!("engine_config: {error}")))
+fn config(data: Data<'_>) -> Result<EngineConfig, Error> {
+    EngineConfig::from_bytes(data.bytes()?).map_err(|error| Error::bad_param(format!("engine_config: {error}")))
 }
 
 /// Gives the plugin's name.
@@ -262,10 +262,10 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetApplicableEngineIds(
         // SAFETY: the caller's promise.
         let out = unsafe { IdList::new(engine_ids, max_engines, num_engines) }?;
         // SAFETY: the caller's promise.
-        let bytes = unsafe { bytes(op_graph, "op_graph") }?;
+        let graph = unsafe { Data::new(op_graph, "op_graph") }?;
         HANDLES.with(key(handle), |handle| {
             let mut ids = Vec::new();
-            match Graph::from_bytes(bytes) {
+            match Graph::from_bytes(graph.bytes()?) {
                 Err(error) => ::log::info!("no engine for what is no graph: {error}"),
                 Ok(graph) => {
                     for engine in handle.engines {
@@ -301,9 +301,9 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetEngineDetails(
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(engine_details, "engine_details") }?;
         // SAFETY: the caller's promise.
-        let bytes = unsafe { bytes(op_graph, "op_graph") }?;
+        let data = unsafe { Data::new(op_graph, "op_graph") }?;
         HANDLES.with(key(handle), |handle| {
-            let graph = graph(bytes)?;
+            let graph = graph(data)?;
             let details = handle.applicable(engine_id, &graph)?.details();
             let (address, size) = handle.lent().lend(DetailsBuffer::new(&details)?);
             out.set(ConstData { ptr: address.cast(), size });
@@ -348,10 +348,10 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetWorkspaceSize(
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(workspace_size, "workspace_size") }?;
         // SAFETY: the caller's promise.
-        let (config_bytes, graph_bytes) =
-            unsafe { (bytes(engine_config, "engine_config")?, bytes(op_graph, "op_graph")?) };
+        let (config_data, graph_data) =
+            unsafe { (Data::new(engine_config, "engine_config")?, Data::new(op_graph, "op_graph")?) };
         HANDLES.with(key(handle), |handle| {
-            let (config, graph) = (config(config_bytes)?, graph(graph_bytes)?);
+            let (config, graph) = (config(config_data)?, graph(graph_data)?);
             out.set(handle.applicable(config.engine_id, &graph)?.workspace_bytes(&config)?);
             Ok(())
         })
@@ -373,10 +373,10 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContext(
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(execution_context, "execution_context") }?;
         // SAFETY: the caller's promise.
-        let (config_bytes, graph_bytes) =
-            unsafe { (bytes(engine_config, "engine_config")?, bytes(op_graph, "op_graph")?) };
+        let (config_data, graph_data) =
+            unsafe { (Data::new(engine_config, "engine_config")?, Data::new(op_graph, "op_graph")?) };
         let plan = HANDLES.with(key(handle), |handle| {
-            let (config, graph) = (config(config_bytes)?, graph(graph_bytes)?);
+            let (config, graph) = (config(config_data)?, graph(graph_data)?);
             let plan = handle.applicable(config.engine_id, &graph)?.plan(&config)?;
             // The stream that the handle has is most likely the one that it executes on.
             plan.make_ready(handle.stream());
@@ -434,11 +434,11 @@ pub unsafe extern "C" fn hipdnnEnginePluginExecuteOpGraph(
     num_device_buffers: u32,
 ) -> PluginStatus {
     guard("hipdnnEnginePluginExecuteOpGraph", || {
-        // SAFETY: the caller's promise.
-        let buffers = unsafe { variant_pack(device_buffers, num_device_buffers) }?;
         let stream = HANDLES.with(key(handle), |handle| Ok(handle.stream()))?;
         CONTEXTS.with(key(execution_context), |context| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's promise: null, or that many entries.
+            let buffers = unsafe { variant_pack(device_buffers, num_device_buffers) }?;
+            // SAFETY: the caller's promise: workspace and buffers are as the plan wants them.
             unsafe { context.plan.execute(stream, memory(workspace), buffers) }
         })
     })

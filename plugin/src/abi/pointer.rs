@@ -1,4 +1,5 @@
-//! Raw pointers in: null, length and alignment are looked at here, and what comes out is safe to use for the call.
+//! Raw pointers in: null, length and alignment are looked at here, and what comes out is safe to use for the call. All of
+//! a call's pointers are looked at, and its handles looked up, before any is followed.
 //!
 //! What cannot be seen from here is whether memory behind a pointer that is not null is really there: the ABI hands out
 //! addresses without sizes, so a wild out-pointer or a buffer shorter than it says is undefined, as in any C library.
@@ -6,6 +7,7 @@
 //! invented ones are all refused ([`super::slots`]).
 
 use std::ffi::{CStr, c_char, c_void};
+use std::marker::PhantomData;
 
 use hipdnn_sdk_bindings::hipdnn::plugin::{ConstData, DeviceBuffer};
 
@@ -57,23 +59,38 @@ impl Out<*const c_char> {
     }
 }
 
-/// The bytes of a buffer that the host owns.
-///
-/// # Safety
-/// A pointer that is not null and aligned refers to a `ConstData` whose `size` bytes at `ptr`, if not null, stay as they
-/// are for `'a`.
-///
-/// # Errors
-/// If the struct or its bytes are null, or there are more than an address space holds.
-pub(super) unsafe fn bytes<'a>(data: *const ConstData, what: &str) -> Result<&'a [u8], Error> {
-    checked(data, what)?;
-    // SAFETY: checked above as far as can be, for the rest the caller answers.
-    let ConstData { ptr, size } = unsafe { *data };
-    if ptr.is_null() || size > isize::MAX as usize {
-        return Err(Error::bad_param(format!("{what}: wanted bytes, came {size} at {ptr:p}")));
+/// A buffer that the host owns, not looked into yet: that waits until the call's other arguments are known to be right.
+#[derive(Clone, Copy)]
+pub(super) struct Data<'a> {
+    data: *const ConstData,
+    what: &'static str,
+    host: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Data<'a> {
+    /// # Safety
+    /// A pointer that is not null and aligned refers to a `ConstData` whose `size` bytes at `ptr`, if not null, stay as
+    /// they are for `'a`.
+    ///
+    /// # Errors
+    /// If it is null or misaligned.
+    pub(super) unsafe fn new(data: *const ConstData, what: &'static str) -> Result<Data<'a>, Error> {
+        checked(data, what).map(|()| Data { data, what, host: PhantomData })
     }
-    // SAFETY: not null, not too long, and the caller answers for what is there.
-    Ok(unsafe { std::slice::from_raw_parts(ptr.cast(), size) })
+
+    /// The buffer's bytes.
+    ///
+    /// # Errors
+    /// If they are null, or more than an address space holds.
+    pub(super) fn bytes(self) -> Result<&'a [u8], Error> {
+        // SAFETY: by `Data::new` the struct is there.
+        let ConstData { ptr, size } = unsafe { *self.data };
+        if ptr.is_null() || size > isize::MAX as usize {
+            return Err(Error::bad_param(format!("{}: wanted bytes, came {size} at {ptr:p}", self.what)));
+        }
+        // SAFETY: not null, not too long, and by `Data::new` the bytes are there and stay.
+        Ok(unsafe { std::slice::from_raw_parts(ptr.cast(), size) })
+    }
 }
 
 /// A variant pack.
@@ -82,17 +99,14 @@ pub(super) unsafe fn bytes<'a>(data: *const ConstData, what: &str) -> Result<&'a
 /// `buffers`, if not null and aligned, refers to `count` entries that stay as they are for `'a`.
 ///
 /// # Errors
-/// If there is none, though `count` says otherwise.
+/// If it is null or misaligned, whatever the count.
 pub(super) unsafe fn variant_pack<'a>(buffers: *const DeviceBuffer, count: u32) -> Result<&'a [DeviceBuffer], Error> {
-    if count == 0 {
-        return Ok(&[]);
-    }
     checked(buffers, "device_buffers")?;
     // SAFETY: not null, aligned, and the caller answers for the entries.
     Ok(unsafe { std::slice::from_raw_parts(buffers, count as usize) })
 }
 
-/// The place for a list of engine ids, with room for `max`. Null with a `max` of 0 asks for the number alone.
+/// The place for a list of engine ids, with room for `max`; null where `max` is 0.
 pub(super) struct IdList {
     ids: *mut i64,
     max: u32,
@@ -114,15 +128,13 @@ impl IdList {
         Ok(IdList { ids, max, count })
     }
 
-    /// Writes as many ids as there is room for, and their number; if only the number was asked for, that of all.
+    /// Writes as many ids as there is room for, and the number of all, which may be more.
     pub(super) fn set(&self, all: &[i64]) {
-        let room = if self.ids.is_null() { 0 } else { self.max as usize };
-        for (i, id) in all.iter().take(room).enumerate() {
+        for (i, id) in all.iter().take(self.max as usize).enumerate() {
             // SAFETY: `i` is below `max`, for which the caller of `new` answers.
             unsafe { self.ids.add(i).write(*id) };
         }
-        let number = if room == 0 { all.len() } else { all.len().min(room) };
-        self.count.set(number as u32);
+        self.count.set(all.len() as u32);
     }
 }
 

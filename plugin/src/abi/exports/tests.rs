@@ -117,8 +117,9 @@ fn a_graph_goes_all_the_way() {
         assert_eq!(status, PluginStatus::INVALID_VALUE);
         assert_eq!(last(), "tensor 5 \"y\": wanted a buffer, came null");
         assert_eq!(hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, null(), 3), BAD);
+        assert_eq!(hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, null(), 0), BAD);
         assert_eq!(
-            hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, null(), 0),
+            hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, pack.as_ptr(), 0),
             PluginStatus::INVALID_VALUE
         );
         if built > 0 {
@@ -242,6 +243,10 @@ fn engine_ids_are_listed_as_asked() {
         assert_eq!(count as usize, registry::ENGINES.len());
         assert_eq!(hipdnnEnginePluginGetAllEngineIds(ids.as_mut_ptr(), count, &mut count), OK);
         assert_eq!(ids[..count as usize], registry::ids(registry::ENGINES));
+        // With room for fewer, the number is still that of all.
+        let mut few = [0i64; 2];
+        assert_eq!(hipdnnEnginePluginGetAllEngineIds(few.as_mut_ptr(), 1, &mut count), OK);
+        assert_eq!((count as usize, few), (registry::ENGINES.len(), [ids[0], 0]));
         assert_eq!(hipdnnEnginePluginGetAllEngineIds(null_mut(), 2, &mut count), BAD);
         assert_eq!(hipdnnEnginePluginGetAllEngineIds(ids.as_mut_ptr(), 1, null_mut()), BAD);
     }
@@ -395,6 +400,22 @@ impl Plan for DefectivePlan {
     }
 }
 
+/// With room for fewer engines than there are, hosts still learn how many there are.
+#[test]
+fn more_applicable_engines_than_room_are_counted() {
+    let handle: PluginHandlePtr = opaque(HANDLES.insert(Handle::new(&[&Defective, &Defective])).unwrap());
+    let graph = conv_bias_relu();
+    for (max, want) in [(1, [engine_id(&Defective), 0]), (2, [engine_id(&Defective); 2])] {
+        let (mut ids, mut count) = ([0i64; 2], 0);
+        // SAFETY: a buffer of that size, and places for the results.
+        let status = unsafe {
+            hipdnnEnginePluginGetApplicableEngineIds(handle, &data(&graph), ids.as_mut_ptr(), max, &mut count)
+        };
+        assert_eq!((status, count, ids), (OK, 2, want), "room for {max}");
+    }
+    assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
+}
+
 #[test]
 fn panics_of_an_engine_are_internal_errors_with_a_message() {
     let handle: PluginHandlePtr = opaque(HANDLES.insert(Handle::new(&[&Defective])).unwrap());
@@ -422,7 +443,8 @@ fn panics_of_an_engine_are_internal_errors_with_a_message() {
         check(status, "plan");
         assert_eq!(context, null_mut());
         assert_eq!(hipdnnEnginePluginCreateExecutionContext(handle, &data(&plain), &data(&fine), &mut context), OK);
-        check(hipdnnEnginePluginExecuteOpGraph(handle, context, null_mut(), null(), 0), "execute");
+        let pack = DeviceBuffer { uid: 0, ptr: null_mut() };
+        check(hipdnnEnginePluginExecuteOpGraph(handle, context, null_mut(), &pack, 1), "execute");
         assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, context), OK);
     }
     assert_eq!(hipdnnEnginePluginDestroy(handle), OK);

@@ -1,6 +1,8 @@
 //! Every exported function called wrongly: null, what was destroyed, what is something else, out of order. Each answers
 //! with its documented status and a text.
 
+mod table;
+
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
@@ -243,7 +245,7 @@ fn plugin_functions() {
             ("Execute: null context", S::BAD_PARAM, (f.execute_op_graph)(h, null_mut(), memory, pack.as_ptr(), 3)),
             ("Execute: destroyed", S::BAD_PARAM, (f.execute_op_graph)(h, destroyed_context, memory, pack.as_ptr(), 3)),
             ("Execute: no pack", S::BAD_PARAM, (f.execute_op_graph)(h, x, memory, null(), 3)),
-            ("Execute: empty pack", S::INVALID_VALUE, (f.execute_op_graph)(h, x, memory, null(), 0)),
+            ("Execute: empty pack", S::INVALID_VALUE, (f.execute_op_graph)(h, x, memory, pack.as_ptr(), 0)),
             ("Execute: tensor missing", S::INVALID_VALUE, (f.execute_op_graph)(h, x, memory, pack.as_ptr(), 2)),
             ("Execute: memory missing", S::INVALID_VALUE, (f.execute_op_graph)(h, x, memory, null_pack.as_ptr(), 3)),
             // A plan may be run through any handle of its plugin, so nothing is left to refuse here.
@@ -264,6 +266,12 @@ fn plugin_functions() {
     assert!(lent.ptr.is_null() && lent.size == 0, "destroyed details are cleared");
     assert!(!plugin.last_error().is_empty());
     plugin.ask_last_error_with_null();
+
+    // The number of engines is that of all, whatever the room.
+    let (mut few, mut number) = ([0i64; 2], 0);
+    // SAFETY: there is room for one id, and a place for the number.
+    assert_eq!(unsafe { (f.get_all_engine_ids)(few.as_mut_ptr(), 1, &mut number) }, S::SUCCESS);
+    assert_eq!((number, few[0] != 0, few[1]), (2, true, 0));
 }
 
 /// The backend and one descriptor of each kind and state.
@@ -725,7 +733,7 @@ fn backend_extensions() {
             ("UserLogCallback: level", BAD, set_callback(None, Severity(9), LogCallbackMode::SYNC, null_mut())),
             ("SetLogLevel: below", BAD, set_level(Severity(-1))),
             ("SetLogLevel: above", BAD, set_level(Severity(5))),
-            ("GetLogLevel: null", NULL, get_level(null_mut())),
+            ("GetLogLevel: null", BAD, get_level(null_mut())),
             ("GetLogLevel: right", OK, get_level(&mut level)),
             ("GetVersion: null", NULL, version(null_mut())),
             ("Destroy the unfinished plan", OK, (b.destroy_descriptor)(unfinished_plan)),
