@@ -11,6 +11,7 @@ mod fuzz;
 mod gpu;
 mod gpu_check;
 mod installed;
+mod ort_conformance;
 mod process;
 mod python;
 mod summary;
@@ -42,6 +43,10 @@ const USAGE: &str = "usage: cargo xtask <command>
              --claims [--check]                  rewrite CONFORMANCE.md, what the engines take (--check: only compare)
              --junit FILE | --json FILE          reports for programs
              --real | --emulated                 the GPU for an engine that needs one
+  ort-conformance
+           onnx's backend tests and light models on the provider and on the CPU provider; rewrites ORT-CONFORMANCE.md
+             --only REGEX | --sample N           fewer cases, and no page
+             --run coverage | defaults           one of the two runs, and no page
   dist     target/dist: the libraries in their installed places, headers, pkg-config file and Python wheel
   bench    time per convolution layer and per model beside ONNX Runtime's CPU provider
              --quick                   fewer repetitions
@@ -76,6 +81,7 @@ fn main() -> ExitCode {
         "codegen" => codegen::run(&arguments),
         "conformance" => conformance::run(&arguments),
         "fuzz" => fuzz::run(&arguments),
+        "ort-conformance" => ort_conformance::run(&arguments),
         "gpu-check" => gpu_check::run(&arguments),
         "support" => support::run(&arguments),
         _ => Err(format!("there is no command {command:?}\n\n{USAGE}").into()),
