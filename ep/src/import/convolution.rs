@@ -49,9 +49,9 @@ impl Window {
         };
         let list = |name: &str, count: usize, least: i64, default: i64| {
             let list = n.ints_of(name).filter(|list| !list.is_empty()).unwrap_or_else(|| vec![default; count]);
-            match list.iter().find(|value| !(least..=i64::from(i32::MAX)).contains(value)) {
+            match list.iter().find(|value| **value < least) {
                 _ if list.len() != count => declined(format!("expected {count} values of {name}, got {}", list.len())),
-                Some(value) => declined(format!("expected {name} of {least} to {}, got {value}", i32::MAX)),
+                Some(value) => declined(format!("expected {name} of at least {least}, got {value}")),
                 None => Ok(list),
             }
         };
@@ -69,24 +69,72 @@ impl Window {
     }
 
     /// Extent of the dilated window along `axis`.
-    pub(super) fn extent(&self, axis: usize) -> i64 {
-        self.dilations[axis] * (self.kernel[axis] - 1) + 1
+    pub(super) fn extent(&self, axis: usize) -> i128 {
+        i128::from(self.dilations[axis]) * i128::from(self.kernel[axis] - 1) + 1
     }
 
-    /// Padding before and after along `axis` for an image of `input`. Where a stride is larger than the window needs, ONNX
-    /// Runtime leaves rows of the image out on both sides: the padding is negative.
-    pub(super) fn padding(&self, axis: usize, input: i64) -> (i64, i64) {
-        let stride = self.strides[axis];
+    /// Padding before and after along `axis` for an image of `input`. Where strides are larger than windows, ONNX Runtime
+    /// leaves rows of the image out on both sides: the padding is negative, and one less than half of it goes before.
+    ///
+    /// # Errors
+    /// If it is larger than an extent can be.
+    pub(super) fn padding(&self, axis: usize, input: i64) -> Result<(i64, i64), Declined> {
         match self.auto_pad {
-            AutoPad::NotSet => (self.pads[axis], self.pads[axis + self.kernel.len()]),
-            AutoPad::Valid => (0, 0),
+            AutoPad::NotSet => Ok((self.pads[axis], self.pads[axis + self.kernel.len()])),
+            AutoPad::Valid => Ok((0, 0)),
             AutoPad::SameUpper | AutoPad::SameLower => {
+                let (input, stride) = (i128::from(input), i128::from(self.strides[axis]));
                 let output = (input + stride - 1) / stride;
                 let needed = (output - 1) * stride + self.extent(axis) - input;
-                let before = if self.auto_pad == AutoPad::SameLower { (needed + 1) / 2 } else { needed / 2 };
-                (before, needed - before)
+                let more = i128::from(needed < 0) + i128::from(self.auto_pad == AutoPad::SameLower);
+                let before = (needed + more) / 2;
+                match (i64::try_from(before), i64::try_from(needed - before)) {
+                    (Ok(before), Ok(after)) => Ok((before, after)),
+                    _ => declined(format!("the padding of {needed} along dimension {} is beyond 64 bits", axis + 2)),
+                }
             }
         }
+    }
+
+    /// Padding along all dimensions of an image of extents [N, C, ...].
+    pub(super) fn paddings(&self, dims: &[i64]) -> Result<Vec<(i64, i64)>, Declined> {
+        (0..self.kernel.len()).map(|axis| self.padding(axis, dims[axis + 2])).collect()
+    }
+
+    /// Windows that fit into a padded image of extents [N, C, ...] along each dimension; with `ceil` also one that hangs over
+    /// the end, if it begins in the image or the padding before it.
+    ///
+    /// # Errors
+    /// If none fits, or a number is beyond what engines count with.
+    pub(super) fn outputs(&self, dims: &[i64], pre: &[i64], post: &[i64], ceil: bool) -> Result<Vec<i64>, Declined> {
+        let most = i128::from(i32::MAX);
+        (0..self.kernel.len())
+            .map(|axis| {
+                let (input, stride) = (i128::from(dims[axis + 2]), i128::from(self.strides[axis]));
+                let (before, after) = (i128::from(pre[axis]), i128::from(post[axis]));
+                let (window, padded) = (self.extent(axis), input + before + after);
+                let at = axis + 2;
+                if window > padded {
+                    return declined(format!(
+                        "the window of {window} along dimension {at} is larger than the input of {input} with its padding \
+                         of {before} and {after}"
+                    ));
+                }
+                let room = padded - window;
+                let mut extent = room / stride + 1;
+                if ceil && room % stride != 0 && extent * stride < input + before {
+                    extent += 1;
+                }
+                let numbers = [("padding", before), ("padding", after), ("stride", stride), ("output's extent", extent)];
+                let dilation = ("dilation", i128::from(self.dilations[axis]));
+                match numbers.into_iter().chain([dilation]).find(|(_, number)| *number > most) {
+                    Some((what, number)) => {
+                        declined(format!("the {what} of {number} along dimension {at} is beyond {most}"))
+                    }
+                    None => Ok(extent as i64),
+                }
+            })
+            .collect()
     }
 }
 
@@ -167,9 +215,11 @@ fn convolution(n: &mut Importer<'_>) -> Result<(), Declined> {
             dims[1], weights[1]
         ));
     }
-    let padding: Vec<_> = (0..window.kernel.len()).map(|axis| window.padding(axis, dims[axis + 2])).collect();
+    let padding = window.paddings(&dims)?;
     let (x, pre_padding, post_padding) = n.cropped(x, &padding)?;
     let dims = n.dims(x);
+    let mut y = vec![dims[0], weights[0]];
+    y.extend(window.outputs(&dims, &pre_padding, &post_padding, false)?);
     let convolution = Convolution {
         pre_padding,
         post_padding,
@@ -177,22 +227,6 @@ fn convolution(n: &mut Importer<'_>) -> Result<(), Declined> {
         dilation: window.dilations.clone(),
         ..Convolution::new(window.kernel.len())
     };
-    let mut y = vec![dims[0], weights[0]];
-    for axis in 0..window.kernel.len() {
-        let (input, kernel) = (dims[axis + 2], window.kernel[axis]);
-        match convolution.output_extent(axis, input, kernel) {
-            Some(extent) => y.push(extent),
-            None => {
-                return declined(format!(
-                    "the window of {} along dimension {} is larger than the image of {input} with its padding of {} and {}",
-                    window.extent(axis),
-                    axis + 2,
-                    convolution.pre_padding[axis],
-                    convolution.post_padding[axis]
-                ));
-            }
-        }
-    }
     let data_type = n.data_type(x);
     let mut result = n.emit(data_type, &y, |y| {
         Operation::ConvolutionFwd(ConvolutionFwd { x: x.uid(), w: w.uid(), y: y.uid(), convolution })
@@ -231,21 +265,24 @@ fn transposed_convolution(n: &mut Importer<'_>) -> Result<(), Declined> {
     let mut y = vec![dims[0], filters];
     for axis in 0..spatial {
         let (input, stride) = (dims[axis + 2], window.strides[axis]);
-        let natural = stride * (input - 1) + more[axis] + window.extent(axis);
+        let natural = i128::from(stride) * i128::from(input - 1) + i128::from(more[axis]) + window.extent(axis);
+        let Ok(natural) = i64::try_from(natural) else {
+            return declined(format!("an output of {natural} along dimension {} is beyond 64 bits", axis + 2));
+        };
         let (pre, post, output) = match (&shape, window.auto_pad) {
             (Some(shape), _) => {
-                let total = (natural - shape[axis]).max(0);
+                let total = natural.saturating_sub(shape[axis]).max(0);
                 let (pre, post) = split(total, window.auto_pad);
                 (pre, post, shape[axis])
             }
             (None, AutoPad::SameUpper | AutoPad::SameLower) => {
-                let total = (natural - input * stride).max(0);
+                let total = natural.saturating_sub(input.saturating_mul(stride)).max(0);
                 let (pre, post) = split(total, window.auto_pad);
                 (pre, post, natural - total)
             }
             (None, _) => {
-                let (pre, post) = window.padding(axis, input);
-                (pre, post, natural - pre - post)
+                let (pre, post) = window.padding(axis, input)?;
+                (pre, post, natural.saturating_sub(pre).saturating_sub(post))
             }
         };
         (convolution.pre_padding[axis], convolution.post_padding[axis]) = (pre, post);

@@ -63,26 +63,12 @@ fn pool(
     ceil: bool,
 ) -> Result<ValueId, Declined> {
     let dims = n.dims(x);
-    let padding: Vec<_> = (0..window.kernel.len()).map(|axis| window.padding(axis, dims[axis + 2])).collect();
+    let padding = window.paddings(&dims)?;
     let (x, pre_padding, post_padding) = n.cropped(x, &padding)?;
     let x = n.apart(x);
     let dims = n.dims(x);
     let mut y = dims[..2].to_vec();
-    for axis in 0..window.kernel.len() {
-        let (input, stride, kernel) = (dims[axis + 2], window.strides[axis], window.kernel[axis]);
-        let room = input + pre_padding[axis] + post_padding[axis] - kernel;
-        if room < 0 {
-            return declined(format!(
-                "the window of {kernel} along dimension {} is larger than the padded image",
-                axis + 2
-            ));
-        }
-        let mut extent = room / stride + 1;
-        if ceil && room % stride != 0 && extent * stride < input + pre_padding[axis] {
-            extent += 1;
-        }
-        y.push(extent);
-    }
+    y.extend(window.outputs(&dims, &pre_padding, &post_padding, ceil)?);
     let node = ResampleFwd {
         x: x.uid(),
         y: x.uid(),
