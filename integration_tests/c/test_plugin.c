@@ -1,5 +1,6 @@
 /* A complete hipDNN engine plugin in C, as somebody else would write one: it proves that the backend loads plugins that
  * are not ours. Its one engine runs y = relu(conv(x, w) + b) in fp32 with plain loops and declines everything else. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,11 @@
 
 #define ENGINE_NAME "TEST_C_ENGINE"
 #define MAX_RANK 4
+
+/* Clients that say how tensors are aligned want 1.3.0. */
+#ifndef API_VERSION
+#define API_VERSION "1.0.0"
+#endif
 
 struct HipdnnEnginePluginHandle {
     hipStream_t stream;
@@ -23,6 +29,13 @@ struct HipdnnEnginePluginExecutionContext {
     struct tensor x, w, b, y;
     int64_t pad[2], stride[2], dilation[2];
 };
+
+/* Execution contexts that were made and not destroyed: how many plans a client holds. */
+static atomic_int living;
+
+int test_plugin_living_contexts(void) {
+    return living;
+}
 
 static _Thread_local char last_error[256];
 static hipdnnCallback_t log_callback;
@@ -164,7 +177,7 @@ hipdnnPluginStatus_t hipdnnPluginGetVersion(const char** version) {
 
 hipdnnPluginStatus_t hipdnnPluginGetApiVersion(const char** version) {
     if (!version) return fail(HIPDNN_PLUGIN_STATUS_BAD_PARAM, "version is null");
-    *version = "1.0.0";
+    *version = API_VERSION;
     return HIPDNN_PLUGIN_STATUS_SUCCESS;
 }
 
@@ -277,6 +290,7 @@ hipdnnPluginStatus_t hipdnnEnginePluginCreateExecutionContext(hipdnnEnginePlugin
         return fail(HIPDNN_PLUGIN_STATUS_INVALID_VALUE, "the graph is not conv, add, relu in fp32");
     }
     *context = made;
+    living++;
     return HIPDNN_PLUGIN_STATUS_SUCCESS;
 }
 
@@ -284,6 +298,7 @@ hipdnnPluginStatus_t hipdnnEnginePluginDestroyExecutionContext(hipdnnEnginePlugi
                                                                hipdnnEnginePluginExecutionContext_t context) {
     if (!handle || !context) return fail(HIPDNN_PLUGIN_STATUS_BAD_PARAM, "null argument");
     free(context);
+    living--;
     return HIPDNN_PLUGIN_STATUS_SUCCESS;
 }
 

@@ -96,14 +96,14 @@ def layer(seed: int, **bounds: float) -> Layer:
 class Replaced:
     """A session on a model some of whose initializers are replaced; the replacements live as long."""
 
-    def __init__(self, model: bytes, level: str, replacements: dict[str, np.ndarray], **settings: str) -> None:
+    def __init__(self, model: bytes, level: str, replacements: dict[str, np.ndarray], claimed: bool = True, **settings: str) -> None:
         options = provider.options()
         options.graph_optimization_level = LEVELS[level]
         self._values = {name: ort.OrtValue.ortvalue_from_numpy(value) for name, value in replacements.items()}
         for name, value in self._values.items():
             options.add_initializer(name, value)
         self._session = provider.Session(model, settings, session_options=options)
-        check(self._session.nodes().get(provider.NAME, {}).get("Conv", 0) > 0, f"no Conv on the provider: {self._session.claims}")
+        check(not claimed or self._session.nodes().get(provider.NAME, {}).get("Conv", 0) > 0, f"no Conv on the provider: {self._session.claims}")
 
     def run(self, **feeds: np.ndarray) -> np.ndarray:
         return self._session.run(feeds)[0]
@@ -194,7 +194,9 @@ def replaced_in_body(level: str) -> None:
                                helper.make_tensor_value_info("condition", TensorProto.BOOL, [])],
                               [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)], [constant("w", own.w), constant("b", own.b)])
     model = finished(graph)
-    sessions = [(factor, Replaced(model, level, {} if factor == 1 else {"w": own.w * np.float32(factor)})) for factor in (2, 1, 3)]
+    # Before 1.24.4 ONNX Runtime takes fused nodes in one graph of a model only.
+    claimed = provider.VERSION > (1, 24)
+    sessions = [(factor, Replaced(model, level, {} if factor == 1 else {"w": own.w * np.float32(factor)}, claimed)) for factor in (2, 1, 3)]
     for x in inputs(dynamic=False):
         for factor, session in sessions:
             total = convolve(x, own.w * np.float32(factor), own.b, PADS)[0]

@@ -18,8 +18,14 @@ use crate::{Result, claims, codegen, conformance, dist, emulated_gpu, fuzz, inst
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
 
 /// The scripts of `integration_tests/python` that are suites.
-const SUITES: [&str; 5] =
-    ["suite_table.py", "suite_onnx_cases.py", "suite_models.py", "suite_options.py", "suite_constants.py"];
+const SUITES: [&str; 6] = [
+    "suite_table.py",
+    "suite_onnx_cases.py",
+    "suite_models.py",
+    "suite_options.py",
+    "suite_constants.py",
+    "suite_umbrella.py",
+];
 
 /// Mutated inputs through the libraries with an address sanitizer: about a minute on two cores.
 const SANITIZED_INPUTS: u64 = 20_000;

@@ -1,0 +1,334 @@
+/* An execution provider that has another one do its work, in the order in which AMD's umbrella provider calls those that it
+ * opens: the inner factory gets no devices and no metadata, its allocators are asked for without a look whether it has
+ * any, the end of a session's initialisation is not forwarded, and neither devices nor names are asked for.
+ *
+ * UMBRELLA_BACKEND    the inner provider's library
+ * UMBRELLA_MEMORY     "device": declare device memory, for which the inner factory's allocators are wanted
+ * UMBRELLA_PLUGIN     a test_plugin.c whose living plans are counted once compiled nodes are released
+ * UMBRELLA_PROBE      call the functions of compiled nodes with what is none
+ *
+ * umbrella_log() gives what happened, a line each. Layouts and numbers are those of ONNX Runtime's C API. */
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Status Status;
+struct Ep;
+typedef void (*Function)(void);
+
+struct ApiBase {
+    const Function* (*get_api)(uint32_t version);
+    const char* (*get_version_string)(void);
+};
+
+struct Allocator {
+    uint32_t version;
+    void* (*alloc)(struct Allocator*, size_t);
+    void (*free)(struct Allocator*, void*);
+    const void* (*info)(const struct Allocator*);
+    Function unserved[4];
+    const void* memory_info;
+};
+
+struct Factory {
+    uint32_t version;
+    const char* (*get_name)(const struct Factory*);
+    const char* (*get_vendor)(const struct Factory*);
+    Status* (*get_supported_devices)(struct Factory*, const void* const*, size_t, void**, size_t, size_t*);
+    Status* (*create_ep)(struct Factory*, const void* const*, const void* const*, size_t, const void*, const void*,
+                         struct Ep**);
+    void (*release_ep)(struct Factory*, struct Ep*);
+    uint32_t (*get_vendor_id)(const struct Factory*);
+    const char* (*get_version)(const struct Factory*);
+    Function validate;
+    Status* (*create_allocator)(struct Factory*, const void*, const void*, struct Allocator**);
+    void (*release_allocator)(struct Factory*, struct Allocator*);
+    Status* (*create_data_transfer)(struct Factory*, void**);
+    _Bool (*is_stream_aware)(const struct Factory*);
+    Function unserved[8];
+};
+
+struct NodeComputeInfo {
+    uint32_t version;
+    Status* (*create_state)(struct NodeComputeInfo*, void*, void**);
+    Status* (*compute)(struct NodeComputeInfo*, void*, void*);
+    void (*release_state)(struct NodeComputeInfo*, void*);
+};
+
+struct Ep {
+    uint32_t version;
+    const char* (*get_name)(const struct Ep*);
+    Status* (*get_capability)(struct Ep*, const void*, void*);
+    Status* (*compile)(struct Ep*, const void**, const void**, size_t, struct NodeComputeInfo**, void**);
+    void (*release_node_compute_infos)(struct Ep*, struct NodeComputeInfo**, size_t);
+    Function unserved_layout[5];
+    Status* (*create_allocator)(struct Ep*, const void*, struct Allocator**);
+    Function unserved[16];
+    /* Not of the interface: whom this stands for. */
+    struct Ep* inner;
+};
+
+_Static_assert(sizeof(struct Factory) == 168, "OrtEpFactory of API 28");
+_Static_assert(offsetof(struct Factory, create_allocator) == 72, "OrtEpFactory::CreateAllocator");
+_Static_assert(offsetof(struct Ep, create_allocator) == 80, "OrtEp::CreateAllocator");
+_Static_assert(offsetof(struct Ep, inner) == 216, "OrtEp of API 31");
+
+/* Entries of the runtime's tables, by their numbers from 0. */
+#define CREATE_STATUS(message) ((Status * (*)(int, const char*)) api[0])(11, message)
+#define ERROR_CODE(status) ((int (*)(const Status*))api[1])(status)
+#define ERROR_MESSAGE(status) ((const char* (*)(const Status*))api[2])(status)
+#define RELEASE_STATUS(status) ((void (*)(Status*))api[93])(status)
+#define DEVICE_TYPE(device) ((int (*)(const void*))api[307])(device)
+#define GET_EP_API() ((const Function* (*)(void))api[317])()
+#define CREATE_MEMORY_INFO(name, device, kind, out) \
+    ((Status * (*)(const char*, int, uint32_t, int32_t, int, size_t, int, void**)) api[320])(name, device, 0x1002, 0, kind, 0, 0, out)
+#define CREATE_EP_DEVICE(factory, device, out) \
+    ((Status * (*)(struct Factory*, const void*, const void*, const void*, void**)) ep_api[0])(factory, device, NULL, NULL, out)
+#define ADD_ALLOCATOR_INFO(device, info) ((Status * (*)(void*, const void*)) ep_api[5])(device, info)
+
+static const Function* api;
+static const Function* ep_api;
+static void* library;
+static struct Factory* inner;
+static char log_text[1 << 16];
+
+const char* umbrella_log(void) {
+    return log_text;
+}
+
+static void note(const char* format, ...) {
+    size_t used = strlen(log_text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(log_text + used, sizeof log_text - used, format, arguments);
+    va_end(arguments);
+}
+
+static int wanted(const char* name, const char* value) {
+    const char* found = getenv(name);
+    return found && (!value || strcmp(found, value) == 0);
+}
+
+static const char* get_name(const struct Factory* this) {
+    (void)this;
+    return "umbrella";
+}
+
+static uint32_t get_vendor_id(const struct Factory* this) {
+    (void)this;
+    return 0x1002;
+}
+
+static const char* get_version(const struct Factory* this) {
+    (void)this;
+    return "0.1.0";
+}
+
+static Status* get_supported_devices(struct Factory* this, const void* const* devices, size_t count, void** offers,
+                                     size_t room, size_t* offered) {
+    *offered = 0;
+    for (size_t i = 0; i < count && *offered < room; i++) {
+        if (DEVICE_TYPE(devices[i]) != 0) continue;
+        Status* status = CREATE_EP_DEVICE(this, devices[i], &offers[*offered]);
+        for (int kind = 0; !status && kind < 2 && wanted("UMBRELLA_MEMORY", "device"); kind++) {
+            void* info;
+            /* Default memory of a GPU, then memory that the host can access, too. */
+            status = CREATE_MEMORY_INFO(kind ? "pinned" : "default", 1, kind ? 5 : 0, &info);
+            if (!status) status = ADD_ALLOCATOR_INFO(offers[*offered], info);
+        }
+        if (status) return status;
+        ++*offered;
+    }
+    return NULL;
+}
+
+static void* host_alloc(struct Allocator* this, size_t size) {
+    (void)this;
+    return malloc(size ? size : 1);
+}
+
+static void host_free(struct Allocator* this, void* memory) {
+    (void)this;
+    free(memory);
+}
+
+static const void* host_info(const struct Allocator* this) {
+    return this->memory_info;
+}
+
+/* For the runtime's own use while it registers the library. */
+static Status* create_shared_allocator(struct Factory* this, const void* info, const void* options,
+                                       struct Allocator** allocator) {
+    (void)this, (void)options;
+    struct Allocator* made = calloc(1, sizeof *made);
+    if (!made) return CREATE_STATUS("out of memory");
+    made->version = 23;
+    made->alloc = host_alloc;
+    made->free = host_free;
+    made->info = host_info;
+    made->memory_info = info;
+    *allocator = made;
+    return NULL;
+}
+
+static void release_shared_allocator(struct Factory* this, struct Allocator* allocator) {
+    (void)this;
+    free(allocator);
+}
+
+static Status* create_data_transfer(struct Factory* this, void** transfer) {
+    (void)this;
+    Status* status = inner->create_data_transfer(inner, transfer);
+    note("data transfer: %s\n", status ? ERROR_MESSAGE(status) : *transfer ? "given" : "null");
+    return status;
+}
+
+static _Bool is_stream_aware(const struct Factory* this) {
+    (void)this;
+    return inner->is_stream_aware(inner);
+}
+
+/* ---- the provider of a session ---- */
+
+static const char* ep_name(const struct Ep* this) {
+    (void)this;
+    return "umbrella";
+}
+
+static Status* ep_get_capability(struct Ep* this, const void* graph, void* info) {
+    return this->inner->get_capability(this->inner, graph, info);
+}
+
+/* Says how a call with what is none ended. */
+static void refused(const char* what, Status* status) {
+    if (!status) {
+        note("probe: %s: success\n", what);
+        return;
+    }
+    note("probe: %s: error %d\n", what, ERROR_CODE(status));
+    RELEASE_STATUS(status);
+}
+
+static void probe(const struct NodeComputeInfo* functions, struct NodeComputeInfo* this) {
+    void* state = NULL;
+    struct NodeComputeInfo* strangers[] = {NULL, (void*)0x1000, (void*)0x1001, (void*)log_text};
+    for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++) {
+        refused("state of a stranger", functions->create_state(strangers[i], NULL, &state));
+        refused("run of a stranger", functions->compute(strangers[i], NULL, NULL));
+        functions->release_state(strangers[i], NULL);
+    }
+    if (!this) return;
+    refused("no place for the state", functions->create_state(this, NULL, NULL));
+    refused("misaligned place for the state", functions->create_state(this, NULL, (void**)(log_text + 1)));
+    refused("no context", functions->compute(this, NULL, NULL));
+    functions->release_state(this, NULL);
+}
+
+static Status* ep_compile(struct Ep* this, const void** graphs, const void** nodes, size_t count,
+                          struct NodeComputeInfo** infos, void** contexts) {
+    Status* status = this->inner->compile(this->inner, graphs, nodes, count, infos, contexts);
+    if (!status && count > 0 && wanted("UMBRELLA_PROBE", NULL)) probe(infos[0], infos[0]);
+    return status;
+}
+
+static void ep_release_node_compute_infos(struct Ep* this, struct NodeComputeInfo** infos, size_t count) {
+    struct NodeComputeInfo functions = {0}, *stale = count > 0 ? infos[0] : NULL;
+    if (stale) functions = *stale;
+    this->inner->release_node_compute_infos(this->inner, infos, count);
+    if (stale && wanted("UMBRELLA_PROBE", NULL)) {
+        refused("run of a released one", functions.compute(stale, stale, stale));
+        refused("state of a released one", functions.create_state(stale, NULL, (void**)&stale));
+        this->inner->release_node_compute_infos(this->inner, infos, count);
+        this->inner->release_node_compute_infos(this->inner, NULL, count);
+        probe(&functions, NULL);
+    }
+    const char* path = getenv("UMBRELLA_PLUGIN");
+    void* plugin = path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    if (plugin) {
+        int (*living)(void) = (int (*)(void))(size_t)dlsym(plugin, "test_plugin_living_contexts");
+        note("%d plans live after %zu compiled nodes were released\n", living ? living() : -1, count);
+        dlclose(plugin);
+    }
+}
+
+static Status* ep_create_allocator(struct Ep* this, const void* info, struct Allocator** allocator) {
+    (void)this;
+    note("allocator asked for\n");
+    Status* status = inner->create_allocator(inner, info, NULL, allocator);
+    note("allocator: %s\n", status ? ERROR_MESSAGE(status) : "given");
+    return status;
+}
+
+static Status* create_ep(struct Factory* this, const void* const* devices, const void* const* metadata, size_t count,
+                         const void* options, const void* logger, struct Ep** ep) {
+    (void)devices, (void)metadata, (void)count;
+    struct Ep* made = calloc(1, sizeof *made);
+    if (!made) return CREATE_STATUS("out of memory");
+    Status* status = inner->create_ep(inner, NULL, NULL, 0, options, logger, &made->inner);
+    if (status) {
+        free(made);
+        return status;
+    }
+    made->version = this->version;
+    made->get_name = ep_name;
+    made->get_capability = ep_get_capability;
+    made->compile = ep_compile;
+    made->release_node_compute_infos = ep_release_node_compute_infos;
+    if (wanted("UMBRELLA_MEMORY", "device")) made->create_allocator = ep_create_allocator;
+    *ep = made;
+    return NULL;
+}
+
+static void release_ep(struct Factory* this, struct Ep* ep) {
+    (void)this;
+    inner->release_ep(inner, ep->inner);
+    free(ep);
+}
+
+static struct Factory factory = {
+    .get_name = get_name,
+    .get_vendor = get_name,
+    .get_supported_devices = get_supported_devices,
+    .create_ep = create_ep,
+    .release_ep = release_ep,
+    .get_vendor_id = get_vendor_id,
+    .get_version = get_version,
+    .create_allocator = create_shared_allocator,
+    .release_allocator = release_shared_allocator,
+    .create_data_transfer = create_data_transfer,
+    .is_stream_aware = is_stream_aware,
+};
+
+typedef Status* (*CreateEpFactoriesFunction)(const char*, const struct ApiBase*, const void*, struct Factory**, size_t,
+                                             size_t*);
+
+Status* CreateEpFactories(const char* name, const struct ApiBase* base, const void* logger, struct Factory** factories,
+                          size_t room, size_t* count) {
+    unsigned minor = 0;
+    sscanf(base->get_version_string(), "1.%u", &minor);
+    api = base->get_api(minor);
+    ep_api = GET_EP_API();
+    const char* path = getenv("UMBRELLA_BACKEND");
+    library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!library || room == 0) return CREATE_STATUS("UMBRELLA_BACKEND names no provider");
+    CreateEpFactoriesFunction create = (CreateEpFactoriesFunction)(size_t)dlsym(library, "CreateEpFactories");
+    size_t inner_count = 0;
+    Status* status = create(name, base, logger, &inner, 1, &inner_count);
+    if (status) return status;
+    factory.version = minor < 28 ? minor : 28;
+    factories[0] = &factory;
+    *count = 1;
+    return NULL;
+}
+
+Status* ReleaseEpFactory(struct Factory* this) {
+    (void)this;
+    Status* (*release)(struct Factory*) = (Status * (*)(struct Factory*))(size_t) dlsym(library, "ReleaseEpFactory");
+    Status* status = release(inner);
+    dlclose(library);
+    return status;
+}
