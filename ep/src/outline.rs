@@ -212,3 +212,116 @@ fn described(value: &Value, uid: i64) -> TensorDef {
     // Memory comes from users' buffers too, which are aligned for their elements and nothing more.
     TensorDef { alignment: element_bytes(value.data_type) as i64, ..tensor }
 }
+
+#[cfg(test)]
+mod tests {
+    use hipdnn_schemas::{Graph, Operation, Pointwise, PointwiseMode};
+
+    use super::*;
+    use crate::ir::{Op, Source};
+
+    fn unary(f: &mut Function, mode: PointwiseMode, x: ValueId) -> ValueId {
+        let (data_type, dims) = (f.value(x).data_type, f.value(x).dims.clone());
+        let y = f.result(data_type, &dims);
+        let operation = Operation::Pointwise(Pointwise::unary(mode, x.uid(), y.uid()));
+        f.push(Op { operation, compute: DataType::Float, node: 0 });
+        y
+    }
+
+    fn add(f: &mut Function, a: ValueId, b: ValueId) -> ValueId {
+        let (data_type, dims) = (f.value(a).data_type, f.value(a).dims.clone());
+        let y = f.result(data_type, &dims);
+        let operation = Operation::Pointwise(Pointwise::binary(PointwiseMode::Add, a.uid(), b.uid(), y.uid()));
+        f.push(Op { operation, compute: DataType::Float, node: 0 });
+        y
+    }
+
+    fn input(f: &mut Function, number: usize, dims: &[i64]) -> ValueId {
+        f.source(Source::Input(number), DataType::Float, dims)
+    }
+
+    fn regions(f: &Function) -> Vec<Vec<usize>> {
+        outline(f, &Uses::of(f)).into_iter().map(|region| region.ops).collect()
+    }
+
+    /// The graph of region `index`, checked, with the number of its arguments.
+    fn checked(f: &Function, index: usize) -> (Graph, usize) {
+        let uses = Uses::of(f);
+        let outlined = graph(f, &uses, &outline(f, &uses)[index], &|node| format!("n{node}"));
+        (Graph::new(outlined.graph).expect("a region is a graph"), outlined.arguments.len())
+    }
+
+    #[test]
+    fn a_view_of_a_result_ends_a_region() {
+        let mut f = Function::default();
+        let x = input(&mut f, 0, &[2, 6]);
+        let view = f.reshape(x, &[3, 4], 0);
+        let y = unary(&mut f, PointwiseMode::Exp, view);
+        let z = unary(&mut f, PointwiseMode::Neg, y);
+        let turned = f.transpose(z, &[1, 0]);
+        let w = unary(&mut f, PointwiseMode::Abs, turned);
+        f.output(w, 0);
+        assert_eq!(regions(&f), [vec![0, 1], vec![2]], "a view of an input does not end one");
+        let (first, arguments) = checked(&f, 0);
+        assert_eq!((arguments, first.tensors().iter().filter(|tensor| tensor.is_virtual()).count()), (2, 1));
+        let (second, _) = checked(&f, 1);
+        assert_eq!(second.tensors()[0].strides(), [1, 4], "the second region reads the view");
+    }
+
+    #[test]
+    fn what_does_not_hang_together_is_apart_and_what_nobody_needs_is_gone() {
+        let mut f = Function::default();
+        let (a, b) = (input(&mut f, 0, &[4]), input(&mut f, 1, &[4]));
+        let y = unary(&mut f, PointwiseMode::Exp, a);
+        let _dead = unary(&mut f, PointwiseMode::Exp, y);
+        let z = unary(&mut f, PointwiseMode::Exp, b);
+        f.output(y, 0);
+        f.output(z, 0);
+        assert_eq!(regions(&f), [vec![0], vec![2]]);
+        let mut f = Function::default();
+        let (a, b) = (input(&mut f, 0, &[4]), input(&mut f, 1, &[4]));
+        let (y, z) = (unary(&mut f, PointwiseMode::Exp, a), unary(&mut f, PointwiseMode::Exp, b));
+        let sum = add(&mut f, y, z);
+        f.output(sum, 0);
+        assert_eq!(regions(&f), [vec![0, 1, 2]]);
+    }
+
+    #[test]
+    fn parts_of_a_buffer_are_written_before_the_whole_is_read() {
+        let mut f = Function::default();
+        let (a, b) = (input(&mut f, 0, &[4]), input(&mut f, 1, &[2]));
+        let y = unary(&mut f, PointwiseMode::Exp, a);
+        let whole = f.result(DataType::Float, &[6]);
+        let (first, second) = (f.part(whole, &[4], 0), f.part(whole, &[2], 4));
+        assert!(f.place(y, first), "a result goes to its part");
+        f.push_copy(b, second, 0);
+        f.assemble(whole, vec![y, second]);
+        let z = unary(&mut f, PointwiseMode::Neg, whole);
+        f.output(z, 0);
+        assert_eq!(regions(&f), [vec![0], vec![1], vec![2]]);
+    }
+
+    #[test]
+    fn intermediates_of_sixteen_bits_are_float_unless_rounding_is_meant() {
+        for (rounds, want) in [(false, DataType::Float), (true, DataType::Half)] {
+            let mut f = Function::default();
+            let x = f.source(Source::Input(0), DataType::Half, &[3]);
+            let y = unary(&mut f, PointwiseMode::Exp, x);
+            if rounds {
+                f.rounds(y);
+            }
+            let z = unary(&mut f, PointwiseMode::Neg, y);
+            f.output(z, 0);
+            let (graph, _) = checked(&f, 0);
+            let middle = graph.tensors().iter().find(|tensor| tensor.is_virtual()).expect("y is virtual");
+            assert_eq!(middle.data_type(), want);
+        }
+    }
+
+    #[test]
+    fn a_split_keeps_the_order() {
+        let region = Region { ops: vec![2, 5, 7] };
+        assert_eq!(region.split(), Some([Region { ops: vec![2] }, Region { ops: vec![5, 7] }]));
+        assert_eq!(Region { ops: vec![2] }.split(), None);
+    }
+}

@@ -19,6 +19,12 @@ use super::threads::Pool;
 /// Elements of a row that are worked on together: the rows of a program fit the first cache.
 const ROW: usize = 512;
 
+/// Extent of the last dimension below which it forms rows together with the one before it.
+const SHORT: usize = 64;
+
+/// Slots that most programs do with.
+const FEW_SLOTS: usize = 3;
+
 /// Elements below which waking another thread costs more than it saves.
 const PER_UNIT: usize = 16 * 1024;
 
@@ -65,6 +71,8 @@ pub struct PointwiseKernel {
     dims: Vec<usize>,
     inputs: Vec<InputView>,
     output: View,
+    /// Dimensions that form a row: 2 where the last one is short and the output goes from one to the other without a gap.
+    row_dims: usize,
 }
 
 impl PointwiseKernel {
@@ -83,6 +91,7 @@ impl PointwiseKernel {
             dims: Vec::new(),
             inputs: inputs.to_vec(),
             output: View { storage: output.storage, strides: Vec::new() },
+            row_dims: 1,
         };
         kernel.inputs.iter_mut().for_each(|input| input.strides_mut().clear());
         // Dimensions in the order in which the output lies in memory, as no element depends on another one.
@@ -93,6 +102,14 @@ impl PointwiseKernel {
         }
         if kernel.dims.is_empty() {
             kernel.push(1, vec![1; inputs.len()], 1);
+        }
+        if let ([.., before, last], [.., outer, inner]) = (&kernel.dims[..], &kernel.output.strides[..])
+            && *last < SHORT
+            && *outer == inner * last
+            && before * last > *last
+            && kernel.inputs.iter().all(|input| matches!(input, InputView::Memory(_)))
+        {
+            kernel.row_dims = 2;
         }
         kernel
     }
@@ -134,26 +151,31 @@ impl PointwiseKernel {
     /// As [`PointwiseKernel::run`].
     unsafe fn run_in<T: Value>(&self, isa: Isa, pool: &Pool, inputs: &[*const u8], output: *mut u8) {
         assert_eq!(inputs.len(), self.inputs.len(), "as many addresses as inputs");
-        let (inner, outer) = self.dims.split_last().expect("there is at least one dimension");
-        let rows: usize = outer.iter().product();
+        let (outer, row) = self.dims.split_at(self.dims.len() - self.row_dims);
+        let (rows, inner): (usize, usize) = (outer.iter().product(), row.iter().product());
         let chunks_of_row = inner.div_ceil(ROW);
         let chunks = rows * chunks_of_row;
         let chunks_per_unit = match self.output.storage.shares_bytes() {
             true => chunks,
-            false => (PER_UNIT / inner.min(&ROW)).max(1),
+            false => (PER_UNIT / inner.min(ROW)).max(1),
         };
         let addresses = Addresses { inputs, output };
         // The whole value moves into the closure, so that its promise about threads is what is checked.
         let addresses = &addresses;
         pool.run(chunks.div_ceil(chunks_per_unit), &|unit| {
-            let mut slots = [T::default(); SLOTS * ROW];
-            let slots = &mut slots[..self.program.slots() * ROW];
             let first = unit * chunks_per_unit;
-            for chunk in first..(first + chunks_per_unit).min(chunks) {
-                let start = chunk % chunks_of_row * ROW;
-                let len = ROW.min(inner - start);
-                // SAFETY: the row and the part of it lie within `dims`, for which the caller answers.
-                unsafe { self.chunk(isa, addresses, chunk / chunks_of_row, start, len, slots) };
+            let work = |slots: &mut [T]| {
+                for chunk in first..(first + chunks_per_unit).min(chunks) {
+                    let start = chunk % chunks_of_row * ROW;
+                    let len = ROW.min(inner - start);
+                    // SAFETY: the row and the part of it lie within `dims`, for which the caller answers.
+                    unsafe { self.chunk(isa, addresses, chunk / chunks_of_row, start, len, slots) };
+                }
+            };
+            // Clearing rows that no step uses would cost as much as a step.
+            match self.program.slots() {
+                0..=FEW_SLOTS => work(&mut [T::default(); FEW_SLOTS * ROW]),
+                _ => work(&mut [T::default(); SLOTS * ROW]),
             }
         });
     }
@@ -171,36 +193,91 @@ impl PointwiseKernel {
         len: usize,
         slots: &mut [T],
     ) {
+        // Where the row begins, and the strides within it.
         let place = |strides: &[usize]| {
-            let (inner, outer) = strides.split_last().expect("there is at least one dimension");
-            let (mut offset, mut rest) = (start * inner, row);
+            let (outer, within) = strides.split_at(strides.len() - self.row_dims);
+            let (mut offset, mut rest) = (0, row);
             for (extent, stride) in self.dims[..outer.len()].iter().zip(outer).rev() {
                 offset += rest % extent * stride;
                 rest /= extent;
             }
-            (offset, *inner)
+            let inner = within[self.row_dims - 1];
+            (offset, if self.row_dims == 2 { within[0] } else { inner * self.dims[outer.len()] }, inner)
         };
+        let last = *self.dims.last().expect("there is at least one dimension");
         let values = self.program.run(isa, slots, ROW, len, |input, values| {
-            let (offset, stride) = place(self.inputs[input].strides());
+            let (offset, outer, inner) = place(self.inputs[input].strides());
             match &self.inputs[input] {
-                // SAFETY: `offset + (len - 1) * stride` is within the view, which the caller says is readable.
-                InputView::Memory(view) => unsafe {
-                    T::load(view.storage, isa, addresses.inputs[input], offset, stride, values);
-                },
+                InputView::Memory(view) => {
+                    let row = Row { base: addresses.inputs[input], offset, outer, inner, last };
+                    // SAFETY: elements `start` to `start + len` of the row are within the view, which the caller says is
+                    // readable and aligned.
+                    unsafe { row.load(view.storage, isa, start, values) };
+                }
                 InputView::Count(_) => {
-                    values.iter_mut().enumerate().for_each(|(i, value)| *value = T::of(offset + i * stride));
+                    let first = offset + start * inner;
+                    values.iter_mut().enumerate().for_each(|(i, value)| *value = T::of(first + i * inner));
                 }
             }
         });
-        let (offset, stride) = place(&self.output.strides);
-        // SAFETY: as above, for the output.
-        unsafe { T::store(self.output.storage, isa, values, addresses.output, offset, stride) };
+        let (offset, _, stride) = place(&self.output.strides);
+        // SAFETY: a row of the output has one stride throughout, and elements `start` to `start + len` of it are within the
+        // view, which the caller says is writable and aligned.
+        unsafe { T::store(self.output.storage, isa, values, addresses.output, offset + start * stride, stride) };
     }
 }
 
 impl std::fmt::Display for PointwiseKernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.program.fmt(f)
+    }
+}
+
+/// A row of an operand: as many runs of `last` elements as the row has.
+struct Row {
+    base: *const u8,
+    /// The first element.
+    offset: usize,
+    /// Distance of runs.
+    outer: usize,
+    /// Distance of elements within a run.
+    inner: usize,
+    last: usize,
+}
+
+impl Row {
+    /// Reads elements of the row from its element `start` on.
+    ///
+    /// # Safety
+    /// As [`Storage::load`], for each of them.
+    unsafe fn load<T: Value>(&self, storage: Storage, isa: Isa, start: usize, values: &mut [T]) {
+        let Row { base, offset, outer, inner, last } = *self;
+        if outer == inner * last {
+            // SAFETY: one stride leads to each element, and the caller answers for them.
+            return unsafe { T::load(storage, isa, base, offset + start * inner, inner, values) };
+        }
+        let first = start / last;
+        if inner == 0 {
+            // Each run repeats one element: these are loaded, and then spread from the last to the first.
+            let runs = (start + values.len() - 1) / last - first + 1;
+            // SAFETY: the first element of each run is one of those that the caller answers for.
+            unsafe { T::load(storage, isa, base, offset + first * outer, outer, &mut values[..runs]) };
+            let skipped = start - first * last;
+            for run in (0..runs).rev() {
+                let (value, end) = (values[run], ((run + 1) * last - skipped).min(values.len()));
+                values[(run * last).saturating_sub(skipped)..end].fill(value);
+            }
+            return;
+        }
+        let mut done = 0;
+        while done < values.len() {
+            let (run, at) = ((start + done) / last, (start + done) % last);
+            let count = (last - at).min(values.len() - done);
+            let part = &mut values[done..done + count];
+            // SAFETY: these elements of the run are among those that the caller answers for.
+            unsafe { T::load(storage, isa, base, offset + run * outer + at * inner, inner, part) };
+            done += count;
+        }
     }
 }
 
@@ -255,7 +332,10 @@ mod tests {
     fn strides_broadcasts_and_threads_give_the_same_as_plain_loops() {
         // (extents, strides of x, strides of y, strides of the output)
         type Case = (&'static str, [usize; 4], [usize; 4], [usize; 4], [usize; 4]);
-        let cases: [Case; 5] = [
+        let cases: [Case; 8] = [
+            ("repeated twice", [5, 40, 30, 2], [1200, 30, 1, 0], [0, 1, 0, 0], [2400, 60, 2, 1]),
+            ("rows of three", [2, 7, 500, 3], [10_500, 1500, 3, 1], [0, 2000, 4, 1], [10_500, 1500, 3, 1]),
+            ("turned, short", [2, 3, 300, 8], [7200, 2400, 1, 300], [7200, 2400, 8, 1], [7200, 2400, 8, 1]),
             ("packed", [2, 3, 40, 50], [6000, 2000, 50, 1], [6000, 2000, 50, 1], [6000, 2000, 50, 1]),
             ("per channel", [2, 3, 40, 50], [6000, 2000, 50, 1], [0, 1, 0, 0], [6000, 2000, 50, 1]),
             ("channels last", [2, 3, 40, 50], [6000, 1, 150, 3], [0, 1, 0, 0], [6000, 2000, 50, 1]),
