@@ -9,6 +9,7 @@ use hipdnn_sdk_bindings::ort::{self, ElementType, NodeComputeInfo, Status};
 use crate::claim;
 use crate::constants::{Known, Token};
 use crate::error::Error;
+use crate::extension::RuntimeThreads;
 use crate::import::MAX_RANK;
 use crate::model::{self, Constant, Model};
 use crate::plan_cache::PlanCache;
@@ -235,6 +236,9 @@ impl Kernel {
             addresses.push(data);
         }
         let (inputs, outputs) = addresses.split_at(count);
+        // SAFETY: the context is of this call.
+        let threads = unsafe { RuntimeThreads::new(self.runtime, context) };
+        let _lent = self.planner.context().extension().map(|extension| extension.lend(&threads));
         // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the runtime gives
         // each call outputs of its own of the program's extents.
         unsafe { program.run(self.planner.context(), inputs, outputs) }

@@ -1,10 +1,10 @@
 //! An ONNX Runtime plugin execution provider that runs nodes through hipDNN.
 //!
 //! The runtime loads this library and calls [`CreateEpFactories`]. `factory` offers the provider on a device and reads
-//! `options`; `provider` claims the nodes that `claim` recognises, `translate` can write as a hipDNN graph and
-//! `backend` has an engine for; `compute` runs them, with what
-//! `constants` knows of their weights. `graph` is the runtime's graph, `descriptor` hipDNN's
-//! objects; `runtime` is the border to the runtime that no panic crosses.
+//! `options`; `provider` is a session's. `read` copies the runtime's `graph` into a `model`; `claim` forms partitions of what
+//! `import` can turn into the `ir` and `backend` has engines for; `outline`, `planner` and `program` make programs of them,
+//! with `memory` planned and what `constants` knows of weights; `kernel` runs them. `descriptor` has hipDNN's objects,
+//! `extension` what our engine plugin has beyond them; `runtime` is the border to the runtime that no panic crosses.
 
 mod backend;
 mod claim;
@@ -23,6 +23,7 @@ mod descriptor;
 mod device;
 mod dump;
 mod error;
+mod extension;
 mod factory;
 mod graph;
 mod log;

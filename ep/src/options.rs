@@ -60,7 +60,11 @@ pub const KEYS: &[(&str, &str)] = &[
         "directory to which each hipDNN graph is written, as `<its first node>.hipdnn.bin`; of programs for \
          free extents when they run, with the extents of the first such input in the name",
     ),
-    ("threads", "threads of the host engine; 0 is one per core (default: `HIPDNN_RS_HOST_THREADS`, or 0)"),
+    (
+        "threads",
+        "how many threads of the session's intra-op pool (`intra_op_num_threads`) the host engine has work for at a time; \
+         0 is one per core (default: `HIPDNN_RS_HOST_THREADS`, or 0)",
+    ),
     ("winograd", "0 or 1: whether the host engine may use Winograd's algorithm (default: 1)"),
     ("plan_cache", "programs of a partition that are kept, one for each set of extents, at least 1 (default: 16)"),
     (
