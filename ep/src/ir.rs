@@ -300,7 +300,7 @@ impl Function {
             return;
         }
         let operation = Operation::Pointwise(Pointwise::unary(PointwiseMode::Identity, from.uid(), to.uid()));
-        let compute = compute_type(self.value(from).data_type);
+        let compute = copy_type(self.value(from).data_type);
         self.push(Op { operation, compute, node });
     }
 
@@ -308,6 +308,13 @@ impl Function {
     pub(crate) fn part(&mut self, whole: ValueId, dims: &[i64], offset: i64) -> ValueId {
         let value = self.value(whole).clone();
         self.add(Value { dims: dims.to_vec(), offset: value.offset + offset, def: Def::Source, rounds: false, ..value })
+    }
+
+    /// As [`Function::part`], with strides of its own.
+    pub(crate) fn strided_part(&mut self, whole: ValueId, dims: &[i64], strides: &[i64], offset: i64) -> ValueId {
+        let part = self.part(whole, dims, offset);
+        self.values[part.index()].strides = strides.to_vec();
+        part
     }
 
     /// Declares that a value consists of parts that were written one by one.
@@ -366,12 +373,12 @@ impl Function {
     }
 }
 
-/// Type that an operation on values of that type computes in.
-pub(crate) fn compute_type(data_type: DataType) -> DataType {
+/// Type that copies of values of that type are computed in.
+pub(crate) fn copy_type(data_type: DataType) -> DataType {
     match data_type {
         DataType::Double => DataType::Double,
         DataType::Int64 => DataType::Int64,
-        DataType::Int32 => DataType::Int32,
+        DataType::Int32 | DataType::Int8 | DataType::UInt8 => DataType::Int32,
         _ => DataType::Float,
     }
 }

@@ -2,11 +2,11 @@
 
 use hipdnn_schemas::{DataType, Pointwise, PointwiseMode};
 
-use super::{Declined, Importer, Operator, computes, declined, microsoft};
+use super::{Declined, Importer, Operator, computes, declined, is_float, microsoft};
 use crate::ir::ValueId;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    computes("Abs", |n| function(n, PointwiseMode::Abs)),
+    computes("Abs", |n| exact(n, PointwiseMode::Abs)),
     computes("Ceil", |n| function(n, PointwiseMode::Ceil)),
     computes("Celu", celu),
     computes("Clip", clip),
@@ -18,14 +18,18 @@ pub(super) const OPERATORS: &[Operator] = &[
     computes("Gelu", gelu),
     computes("HardSigmoid", hard_sigmoid),
     computes("HardSwish", hard_swish),
+    computes("IsInf", is_inf),
+    computes("IsNaN", is_nan),
     computes("LeakyRelu", leaky_relu),
     computes("Log", |n| function(n, PointwiseMode::Log)),
     computes("Mish", mish),
-    computes("Neg", |n| function(n, PointwiseMode::Neg)),
+    computes("Neg", |n| exact(n, PointwiseMode::Neg)),
     computes("PRelu", prelu),
     computes("Reciprocal", |n| function(n, PointwiseMode::Reciprocal)),
-    computes("Relu", |n| function(n, PointwiseMode::ReluFwd)),
+    computes("Relu", relu),
+    computes("Round", round),
     computes("Selu", selu),
+    computes("Shrink", shrink),
     computes("Sigmoid", |n| function(n, PointwiseMode::SigmoidFwd)),
     computes("Sign", sign),
     computes("Sin", |n| function(n, PointwiseMode::Sin)),
@@ -44,6 +48,83 @@ pub(super) const OPERATORS: &[Operator] = &[
 fn function(n: &mut Importer<'_>, mode: PointwiseMode) -> Result<(), Declined> {
     let x = n.float_input(0)?;
     let y = n.apply(mode, x)?;
+    n.output(0, y);
+    Ok(())
+}
+
+/// A function that is exact of whole numbers too.
+fn exact(n: &mut Importer<'_>, mode: PointwiseMode) -> Result<(), Declined> {
+    let x = n.number_input(0)?;
+    if matches!(n.data_type(x), DataType::Int8 | DataType::UInt8) {
+        return declined(format!("{mode} of numbers of 8 bits wraps in ONNX Runtime and saturates in hipDNN"));
+    }
+    let y = n.apply(mode, x)?;
+    n.output(0, y);
+    Ok(())
+}
+
+fn relu(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let x = n.number_input(0)?;
+    let y = if is_float(n.data_type(x)) {
+        n.apply(PointwiseMode::ReluFwd, x)?
+    } else {
+        n.with_number(PointwiseMode::Max, x, 0.0)?
+    };
+    n.output(0, y);
+    Ok(())
+}
+
+/// To the nearest whole number, halves to even: what a conversion to 32 bits does. Above 2^23 there are no fractions.
+fn round(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let x = n.float_input(0)?;
+    let data_type = n.data_type(x);
+    if data_type == DataType::Double {
+        return declined("rounding of double is not imported");
+    }
+    let dims = n.dims(x);
+    let near = n.converted(x, DataType::Int32)?;
+    let size = n.apply(PointwiseMode::Abs, x)?;
+    let limit = n.scalar(8_388_608.0, dims.len());
+    let fractional = n.binary_to(PointwiseMode::CmpLt, size, limit, DataType::Boolean)?;
+    let y = n.select_to(fractional, near, x, data_type)?;
+    n.output(0, y);
+    Ok(())
+}
+
+fn is_nan(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let x = n.float_input(0)?;
+    let y = n.binary_to(PointwiseMode::CmpNeq, x, x, DataType::Boolean)?;
+    n.output(0, y);
+    Ok(())
+}
+
+fn is_inf(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let x = n.float_input(0)?;
+    let (data_type, rank) = (n.data_type(x), n.rank(x));
+    let (below, above) = (n.int("detect_negative", 1) != 0, n.int("detect_positive", 1) != 0);
+    let (x, bound) = match (below, above) {
+        (true, true) => (n.apply(PointwiseMode::Abs, x)?, f64::INFINITY),
+        (true, false) => (x, f64::NEG_INFINITY),
+        (false, true) => (x, f64::INFINITY),
+        (false, false) => return declined("neither infinity is looked for"),
+    };
+    let bound = n.number(bound, data_type, rank);
+    let y = n.binary_to(PointwiseMode::CmpEq, x, bound, DataType::Boolean)?;
+    n.output(0, y);
+    Ok(())
+}
+
+/// `x < -lambd ? x + bias : x > lambd ? x - bias : 0`
+fn shrink(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let x = n.float_input(0)?;
+    let (bias, bound, rank) = (n.float("bias", 0.0), n.float("lambd", 0.5), n.rank(x));
+    let (low, high, zero) = (n.scalar(-bound, rank), n.scalar(bound, rank), n.scalar(0.0, rank));
+    let below = n.binary_to(PointwiseMode::CmpLt, x, low, DataType::Boolean)?;
+    let above = n.binary_to(PointwiseMode::CmpGt, x, high, DataType::Boolean)?;
+    let raised = n.with_number(PointwiseMode::Add, x, bias)?;
+    let lowered = n.with_number(PointwiseMode::Sub, x, bias)?;
+    let inner = n.select(above, lowered, zero)?;
+    let y = n.select(below, raised, inner)?;
     n.output(0, y);
     Ok(())
 }
@@ -135,7 +216,7 @@ fn celu(n: &mut Importer<'_>) -> Result<(), Declined> {
 
 /// `x < low ? low : x > high ? high : x`; bounds in the wrong order make the upper one the result.
 fn clip(n: &mut Importer<'_>) -> Result<(), Declined> {
-    let x = n.float_input(0)?;
+    let x = n.number_input(0)?;
     // Bounds were attributes before they were inputs.
     if n.since() < 11 {
         let low = n.float("min", f32::MIN);
@@ -155,7 +236,7 @@ fn clip(n: &mut Importer<'_>) -> Result<(), Declined> {
             _ => known = false,
         }
     }
-    if known {
+    if known && is_float(n.data_type(x)) && n.data_type(x) != DataType::Double {
         let y = clamp(n, x, bounds[0], bounds[1])?;
         n.output(0, y);
         return Ok(());
@@ -271,13 +352,16 @@ fn thresholded_relu(n: &mut Importer<'_>) -> Result<(), Declined> {
 
 /// `(x > 0) - (x < 0)`
 fn sign(n: &mut Importer<'_>) -> Result<(), Declined> {
-    let x = n.float_input(0)?;
+    let x = n.number_input(0)?;
     let data_type = n.data_type(x);
     let rank = n.rank(x);
-    let zero = n.scalar(0.0, rank);
-    let above = n.binary_to(PointwiseMode::CmpGt, x, zero, data_type)?;
-    let below = n.binary_to(PointwiseMode::CmpLt, x, zero, data_type)?;
-    let y = n.binary(PointwiseMode::Sub, above, below)?;
+    let zero = n.number(0.0, data_type, rank);
+    let [one, minus] = [1.0, -1.0].map(|number| n.number(number, data_type, rank));
+    let above = n.binary_to(PointwiseMode::CmpGt, x, zero, DataType::Boolean)?;
+    let below = n.binary_to(PointwiseMode::CmpLt, x, zero, DataType::Boolean)?;
+    // Whatever is neither is 0, or not a number.
+    let rest = n.select_to(below, minus, x, data_type)?;
+    let y = n.select_to(above, one, rest, data_type)?;
     n.output(0, y);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use hipdnn_schemas::{DataType, Operation, Pointwise, PointwiseMode};
 
-use super::{Declined, Importer, Operator, broadcast, computes, declined, is_float};
+use super::{Declined, Importer, Operator, broadcast, computes, declined, is_float, is_whole};
 use crate::ir::ValueId;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -17,6 +17,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     computes("Max", |n| variadic(n, PointwiseMode::Max, false)),
     computes("Mean", |n| variadic(n, PointwiseMode::Add, true)),
     computes("Min", |n| variadic(n, PointwiseMode::Min, false)),
+    computes("Mod", modulo),
     computes("Mul", |n| arithmetic(n, PointwiseMode::Mul)),
     computes("Not", not),
     computes("Or", |n| logic(n, PointwiseMode::LogicalOr)),
@@ -27,35 +28,88 @@ pub(super) const OPERATORS: &[Operator] = &[
     computes("Xor", xor),
 ];
 
-/// Both operands, of one floating-point type.
-fn floats(n: &mut Importer<'_>) -> Result<(ValueId, ValueId), Declined> {
-    // Before the seventh operator set broadcasting had an axis of its own.
-    if n.since() < 7 && n.int("broadcast", 0) != 0 {
-        return declined("broadcasting along an axis, as before operator set 7, is not imported");
+/// Two operands of one type, as tensors that broadcast.
+fn pair(n: &mut Importer<'_>, accepts: fn(DataType) -> bool) -> Result<([ValueId; 2], DataType), Declined> {
+    let ([a, mut b], data_type) = n.operands([0, 1], accepts)?;
+    // Before the seventh operator set broadcasting was asked for, and had an axis.
+    if n.since() < 7 && n.int("broadcast", 0) != 0 && n.attribute("axis").is_some() {
+        let (dims, mut own) = (n.dims(a), n.dims(b));
+        let axis = n.axis(n.int("axis", 0), dims.len())?;
+        let Some(after) = dims.len().checked_sub(axis + own.len()) else {
+            return declined(format!("{own:?} does not broadcast to {dims:?} from dimension {axis} on"));
+        };
+        own.extend(vec![1; after]);
+        b = n.reshape(b, &own);
     }
-    let (a, b) = (n.operand(0)?, n.operand(1)?);
-    for (index, id) in [a, b].into_iter().enumerate() {
-        let data_type = n.data_type(id);
-        if !is_float(data_type) {
-            return declined(format!("its input {index} is of type {data_type}, expected float, half or bfloat16"));
-        }
-    }
-    Ok((a, b))
+    Ok(([a, b], data_type))
+}
+
+fn is_number(data_type: DataType) -> bool {
+    is_float(data_type) || is_whole(data_type)
 }
 
 fn arithmetic(n: &mut Importer<'_>, mode: PointwiseMode) -> Result<(), Declined> {
-    let (a, b) = floats(n)?;
-    let y = n.binary(mode, a, b)?;
+    let ([a, b], data_type) = pair(n, is_number)?;
+    let y = n.combined(mode, a, b, data_type)?;
     n.output(0, y);
     Ok(())
 }
 
-fn comparison(n: &mut Importer<'_>, mode: PointwiseMode) -> Result<(), Declined> {
-    if n.since() < 7 && n.int("broadcast", 0) != 0 {
-        return declined("broadcasting along an axis, as before operator set 7, is not imported");
+impl Importer<'_> {
+    /// Sum, difference, product or quotient in a type. hipDNN saturates where ONNX Runtime wraps: numbers of 8 bits are
+    /// computed in 32 and wrapped; of more bits what overflows is undefined in ONNX.
+    fn combined(
+        &mut self,
+        mode: PointwiseMode,
+        a: ValueId,
+        b: ValueId,
+        data_type: DataType,
+    ) -> Result<ValueId, Declined> {
+        let least = match data_type {
+            DataType::Int8 => -128,
+            DataType::UInt8 => 0,
+            _ => return self.binary_to(mode, a, b, data_type),
+        };
+        let wide = self.binary_to(mode, a, b, DataType::Int32)?;
+        // Above 0, where quotients are cut to what is below them: |wide| < 2^17.
+        let above = self.with_number(PointwiseMode::Add, wide, ((1 << 17) - least) as f32)?;
+        let times = self.with_number(PointwiseMode::Div, above, 256.0)?;
+        let whole = self.with_number(PointwiseMode::Mul, times, 256.0)?;
+        let rest = self.binary(PointwiseMode::Sub, above, whole)?;
+        let (rank, least) = (self.rank(rest), f64::from(least));
+        let least = self.number(least, DataType::Int32, rank);
+        self.binary_to(PointwiseMode::Add, rest, least, data_type)
     }
-    let (a, b) = (n.operand(0)?, n.operand(1)?);
+}
+
+fn comparison(n: &mut Importer<'_>, mode: PointwiseMode) -> Result<(), Declined> {
+    let ([a, b], _) = pair(n, |data_type| is_number(data_type) || data_type == DataType::Boolean)?;
     let y = n.binary_to(mode, a, b, DataType::Boolean)?;
+    n.output(0, y);
+    Ok(())
+}
+
+/// Remainders of whole numbers: of the divisor's sign, or with `fmod` of the dividend's.
+fn modulo(n: &mut Importer<'_>) -> Result<(), Declined> {
+    let ([a, b], data_type) = pair(n, is_whole)?;
+    let wide = if data_type == DataType::Int64 { DataType::Int64 } else { DataType::Int32 };
+    let quotient = n.binary_to(PointwiseMode::Div, a, b, wide)?;
+    let whole = n.binary_to(PointwiseMode::Mul, quotient, b, wide)?;
+    if n.int("fmod", 0) != 0 {
+        let y = n.binary_to(PointwiseMode::Sub, a, whole, data_type)?;
+        n.output(0, y);
+        return Ok(());
+    }
+    let rest = n.binary_to(PointwiseMode::Sub, a, whole, wide)?;
+    // Where the rest is not 0 and of the other sign, one divisor more.
+    let rank = n.rank(rest);
+    let zero = n.number(0.0, wide, rank);
+    let opposed = {
+        let product = n.binary_to(PointwiseMode::Mul, rest, b, DataType::Int64)?;
+        n.binary_to(PointwiseMode::CmpLt, product, zero, DataType::Boolean)?
+    };
+    let more = n.binary_to(PointwiseMode::Add, rest, b, wide)?;
+    let y = n.select_to(opposed, more, rest, data_type)?;
     n.output(0, y);
     Ok(())
 }
@@ -94,9 +148,11 @@ fn not(n: &mut Importer<'_>) -> Result<(), Declined> {
 /// A function of any number of operands, from the first to the last; divided by their number for a mean.
 fn variadic(n: &mut Importer<'_>, mode: PointwiseMode, mean: bool) -> Result<(), Declined> {
     let count = n.node().inputs.len();
-    let mut y = n.float_input(0)?;
+    // The extremes of whole numbers are exact; ONNX has no sums of them here.
+    let extreme = matches!(mode, PointwiseMode::Max | PointwiseMode::Min);
+    let mut y = if extreme { n.number_input(0)? } else { n.float_input(0)? };
     for index in 1..count {
-        let operand = n.float_input(index)?;
+        let operand = if extreme { n.number_input(index)? } else { n.float_input(index)? };
         y = n.binary(mode, y, operand)?;
     }
     if mean {
@@ -108,11 +164,15 @@ fn variadic(n: &mut Importer<'_>, mode: PointwiseMode, mean: bool) -> Result<(),
 
 /// Powers by the exponents that hipDNN has operations for.
 fn pow(n: &mut Importer<'_>) -> Result<(), Declined> {
-    let x = n.float_input(0)?;
+    let x = n.number_input(0)?;
     let exponent = n.floats(1)?;
     let [exponent] = exponent[..] else {
         return declined(format!("expected one exponent, got {}", exponent.len()));
     };
+    let data_type = n.data_type(x);
+    if !is_float(data_type) && !(matches!(data_type, DataType::Int32 | DataType::Int64) && [1.0, 2.0, 3.0, 4.0].contains(&exponent)) {
+        return declined(format!("{data_type} to the exponent {exponent} is not imported"));
+    }
     let y = power(n, x, exponent)?;
     let dims = broadcast(&n.dims(x), &n.folded(1)?.map_or(Vec::new(), |folded| folded.dims))?;
     let y = n.reshape(y, &dims);
@@ -153,6 +213,17 @@ impl Importer<'_> {
     /// `predicate ? a : b`, broadcast as ONNX does.
     pub(super) fn select(&mut self, predicate: ValueId, a: ValueId, b: ValueId) -> Result<ValueId, Declined> {
         let data_type = self.common_type(a, b)?;
+        self.select_to(predicate, a, b, data_type)
+    }
+
+    /// As [`Importer::select`], to that type.
+    pub(super) fn select_to(
+        &mut self,
+        predicate: ValueId,
+        a: ValueId,
+        b: ValueId,
+        data_type: DataType,
+    ) -> Result<ValueId, Declined> {
         let dims = broadcast(&self.dims(predicate), &broadcast(&self.dims(a), &self.dims(b))?)?;
         let [predicate, a, b] = [predicate, a, b].map(|id| self.ranked(id, dims.len()));
         self.emit(data_type, &dims, |y| {
@@ -164,14 +235,8 @@ impl Importer<'_> {
 
 fn select(n: &mut Importer<'_>) -> Result<(), Declined> {
     let predicate = n.input(0)?;
-    let (a, b) = (n.operand(1)?, n.operand(2)?);
-    for id in [a, b] {
-        let data_type = n.data_type(id);
-        if !is_float(data_type) {
-            return declined(format!("its choices are of type {data_type}, expected float, half or bfloat16"));
-        }
-    }
-    let y = n.select(predicate, a, b)?;
+    let ([a, b], data_type) = n.operands([1, 2], |data_type| is_number(data_type) || data_type == DataType::Boolean)?;
+    let y = n.select_to(predicate, a, b, data_type)?;
     n.output(0, y);
     Ok(())
 }

@@ -37,14 +37,14 @@ fn whole_bits(data_type: DataType) -> Option<(u32, bool)> {
     })
 }
 
-fn convert(n: &mut Importer<'_>, x: ValueId, to: DataType) -> Result<ValueId, Declined> {
+pub(super) fn convert(n: &mut Importer<'_>, x: ValueId, to: DataType) -> Result<ValueId, Declined> {
     let from = n.data_type(x);
     if from == to {
         return Ok(x);
     }
     let dims = n.dims(x);
     if to == DataType::Boolean {
-        let zero = n.scalar(0.0, dims.len());
+        let zero = n.number(0.0, from, dims.len());
         return n.binary_to(PointwiseMode::CmpNeq, x, zero, to);
     }
     let x = match (whole_bits(from), whole_bits(to)) {
@@ -64,9 +64,17 @@ fn convert(n: &mut Importer<'_>, x: ValueId, to: DataType) -> Result<ValueId, De
         }
         _ => x,
     };
-    let y = n.emit(to, &dims, |y| {
-        hipdnn_schemas::Operation::Pointwise(Pointwise::unary(PointwiseMode::Identity, x.uid(), y.uid()))
-    })?;
-    n.function.rounds(y);
-    Ok(y)
+    n.converted(x, to)
+}
+
+impl Importer<'_> {
+    /// The value in another type, rounded to nearest, halves to even, and saturated.
+    pub(super) fn converted(&mut self, x: ValueId, to: DataType) -> Result<ValueId, Declined> {
+        let dims = self.dims(x);
+        let y = self.emit(to, &dims, |y| {
+            hipdnn_schemas::Operation::Pointwise(Pointwise::unary(PointwiseMode::Identity, x.uid(), y.uid()))
+        })?;
+        self.function.rounds(y);
+        Ok(y)
+    }
 }

@@ -5,13 +5,17 @@
 
 mod activation;
 mod arithmetic;
+mod attention;
 mod cast;
 mod convolution;
 mod fold;
+mod indexing;
+mod loss;
 mod matmul;
 mod movement;
 mod normalization;
 mod pooling;
+mod quantization;
 mod reduction;
 mod shape;
 
@@ -21,7 +25,7 @@ use std::sync::Arc;
 use hipdnn_schemas::{DataType, Operation, Pointwise, PointwiseMode, TensorValue};
 use hipdnn_sdk_bindings::ort::ElementType;
 
-use crate::ir::{Function, Op, Source, ValueId, compute_type};
+use crate::ir::{Function, Op, Source, ValueId};
 use crate::model::{Attribute, Extent, Model, Node, ValueIndex};
 use fold::Folded;
 
@@ -64,12 +68,16 @@ pub(crate) enum Work {
 const FAMILIES: &[&[Operator]] = &[
     activation::OPERATORS,
     arithmetic::OPERATORS,
+    attention::OPERATORS,
     cast::OPERATORS,
     convolution::OPERATORS,
+    indexing::OPERATORS,
+    loss::OPERATORS,
     matmul::OPERATORS,
     movement::OPERATORS,
     normalization::OPERATORS,
     pooling::OPERATORS,
+    quantization::OPERATORS,
     reduction::OPERATORS,
     shape::OPERATORS,
 ];
@@ -141,7 +149,12 @@ pub(crate) fn data_type(element: ElementType) -> Result<DataType, Declined> {
 
 /// Whether a type is one of the floating-point types that operators compute in.
 pub(crate) fn is_float(data_type: DataType) -> bool {
-    matches!(data_type, DataType::Float | DataType::Half | DataType::BFloat16)
+    matches!(data_type, DataType::Float | DataType::Half | DataType::BFloat16 | DataType::Double)
+}
+
+/// Whether a type is one of numbers without a fraction.
+pub(crate) fn is_whole(data_type: DataType) -> bool {
+    matches!(data_type, DataType::Int64 | DataType::Int32 | DataType::Int8 | DataType::UInt8)
 }
 
 /// Most dimensions of a tensor of hipDNN.
@@ -295,7 +308,17 @@ impl<'m> Importer<'m> {
         if is_float(data_type) {
             return Ok(id);
         }
-        declined(format!("its input {index} is of type {data_type}, expected float, half or bfloat16"))
+        declined(format!("its input {index} is of type {data_type}, expected a floating-point type"))
+    }
+
+    /// Input `index` as a tensor of numbers, whole or not.
+    fn number_input(&mut self, index: usize) -> Result<ValueId, Declined> {
+        let id = self.input(index)?;
+        let data_type = self.data_type(id);
+        if is_float(data_type) || is_whole(data_type) {
+            return Ok(id);
+        }
+        declined(format!("its input {index} is of type {data_type}, expected numbers"))
     }
 
     /// Content of input `index`, if it is known when the program is built.
@@ -396,9 +419,33 @@ impl<'m> Importer<'m> {
         self.function.value(id).data_type
     }
 
-    /// A scalar of the type that values of `like` are computed in.
+    /// A scalar fixed in the graph, in `f32`.
     fn scalar(&mut self, value: f32, rank: usize) -> ValueId {
         self.function.scalar(TensorValue::Float32(value), DataType::Float, rank)
+    }
+
+    /// A scalar fixed in the graph, in a type that holds the numbers of `data_type`.
+    fn number(&mut self, value: f64, data_type: DataType, rank: usize) -> ValueId {
+        match data_type {
+            DataType::Double => self.function.scalar(TensorValue::Float64(value), DataType::Double, rank),
+            DataType::Int64 => self.function.scalar(TensorValue::Int64(value as i64), DataType::Int64, rank),
+            DataType::Int32 | DataType::Int8 | DataType::UInt8 => {
+                self.function.scalar(TensorValue::Int32(value as i32), DataType::Int32, rank)
+            }
+            _ => self.scalar(value as f32, rank),
+        }
+    }
+
+    /// A constant tensor.
+    fn constant(&mut self, folded: &Folded) -> ValueId {
+        self.function.source(Source::Constant(folded.bytes().into()), folded.data_type, &folded.dims)
+    }
+
+    /// The numbers from 0 to `extent - 1` along `axis` of a constant of `rank` dimensions.
+    fn indices(&mut self, axis: usize, extent: i64, rank: usize, data_type: DataType) -> ValueId {
+        let mut dims = vec![1; rank];
+        dims[axis] = extent;
+        self.constant(&Folded::whole(data_type, dims, (0..extent).collect()))
     }
 
     /// Adds an operation with one result of that type and those extents. A result without elements is not computed.
@@ -419,23 +466,32 @@ impl<'m> Importer<'m> {
             return Ok(id);
         }
         let operation = operation(id);
-        let mut compute = compute_type(data_type);
+        let compute = self.compute_type(&operation)?;
+        self.function.push(Op { operation, compute, node: self.current });
+        Ok(id)
+    }
+
+    /// The type to compute an operation in: whole numbers among themselves, `f64` where anything is, else `f32`.
+    fn compute_type(&self, operation: &Operation) -> Result<DataType, Declined> {
+        let mut types = Vec::new();
         for operand in operation.inputs() {
             let operand = self.function.value(ValueId::of(operand));
             if operand.elements() == 0 {
                 return declined("an operand has no elements, and the result has some");
             }
-            // Whole numbers and wide floats decide how is computed.
-            match compute_type(operand.data_type) {
-                DataType::Float => {}
-                wider => compute = if compute == DataType::Double { compute } else { wider },
-            }
+            types.push(operand.data_type);
         }
-        if !matches!(operation, Operation::Pointwise(_)) {
-            compute = DataType::Float;
-        }
-        self.function.push(Op { operation, compute, node: self.current });
-        Ok(id)
+        types.extend(operation.outputs().into_iter().map(|uid| self.data_type(ValueId::of(uid))));
+        let pointwise = matches!(operation, Operation::Pointwise(_));
+        let all = |accepts: fn(DataType) -> bool| types.iter().all(|data_type| accepts(*data_type));
+        Ok(if types.contains(&DataType::Double) {
+            DataType::Double
+        } else if all(|data_type| is_whole(data_type) || data_type == DataType::Boolean) && types.iter().any(|t| is_whole(*t))
+        {
+            if types.contains(&DataType::Int64) && pointwise { DataType::Int64 } else { DataType::Int32 }
+        } else {
+            DataType::Float
+        })
     }
 
     /// A function of each element.
@@ -458,7 +514,7 @@ impl<'m> Importer<'m> {
     /// The type of two operands, scalars fixed in the graph not counted.
     fn common_type(&self, a: ValueId, b: ValueId) -> Result<DataType, Declined> {
         match (self.function.value(a).scalar, self.function.value(b).scalar) {
-            (Some(_), Some(_)) => declined("all its operands are constants"),
+            (Some(_), Some(_)) => Ok(self.data_type(a)),
             (Some(_), None) => Ok(self.data_type(b)),
             (None, Some(_)) => Ok(self.data_type(a)),
             (None, None) if self.data_type(a) == self.data_type(b) => Ok(self.data_type(a)),
@@ -477,9 +533,8 @@ impl<'m> Importer<'m> {
 
     /// A function of each element and a number.
     fn with_number(&mut self, mode: PointwiseMode, x: ValueId, number: f32) -> Result<ValueId, Declined> {
-        let rank = self.rank(x);
-        let number = self.scalar(number, rank);
-        let data_type = self.data_type(x);
+        let (rank, data_type) = (self.rank(x), self.data_type(x));
+        let number = self.number(f64::from(number), data_type, rank);
         self.binary_to(mode, x, number, data_type)
     }
 
@@ -503,12 +558,41 @@ impl<'m> Importer<'m> {
     /// Input `index` as a scalar fixed in the graph, if its content is one known number; as a tensor otherwise.
     fn operand(&mut self, index: usize) -> Result<ValueId, Declined> {
         if let Some(folded) = self.folded(index)?
-            && is_float(folded.data_type)
+            && (is_float(folded.data_type) || is_whole(folded.data_type))
             && let [number] = folded.floats()[..]
+            // f64 does not hold every whole number of 64 bits.
+            && number.abs() < 9e15
         {
-            return Ok(self.scalar(number as f32, folded.dims.len()));
+            return Ok(self.number(number, folded.data_type, folded.dims.len()));
         }
         self.input(index)
+    }
+
+    /// Inputs as [`Importer::operand`] gives them, the first one as a tensor if all would be scalars; all of one type.
+    fn operands<const COUNT: usize>(
+        &mut self,
+        indices: [usize; COUNT],
+        accepts: fn(DataType) -> bool,
+    ) -> Result<([ValueId; COUNT], DataType), Declined> {
+        let mut ids = [ValueId(0); COUNT];
+        let mut data_type = None;
+        for (id, index) in ids.iter_mut().zip(indices) {
+            *id = self.operand(index)?;
+            let own = match self.folded(index)? {
+                Some(folded) => folded.data_type,
+                None => self.data_type(*id),
+            };
+            if !accepts(own) {
+                return declined(format!("its input {index} is of type {own}, which the operator is not imported for"));
+            }
+            if *data_type.get_or_insert(own) != own {
+                return declined(format!("its inputs are of types {own} and {}", data_type.unwrap_or(own)));
+            }
+        }
+        if ids.iter().all(|id| self.function.value(*id).scalar.is_some()) {
+            ids[0] = self.input(indices[0])?;
+        }
+        Ok((ids, data_type.expect("an operator has operands")))
     }
 
     /// Ends the import: hands out `outputs` in their order.

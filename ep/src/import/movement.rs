@@ -1,10 +1,10 @@
 //! Data movement: views where strides say it, identity operations where memory has to be written.
 
-use hipdnn_schemas::{DataType, Operation, Pointwise, PointwiseMode, TensorValue, packed_strides};
+use hipdnn_schemas::{DataType, Operation, Pointwise, PointwiseMode, packed_strides};
 
 use super::fold::{Folded, MOST_ELEMENTS};
 use super::{Declined, Importer, MAX_RANK, Operator, declined, moves};
-use crate::ir::{Op, ValueId, compute_type};
+use crate::ir::{Op, ValueId};
 
 pub(super) const OPERATORS: &[Operator] = &[
     moves("Concat", concat),
@@ -72,10 +72,16 @@ fn identity(n: &mut Importer<'_>) -> Result<(), Declined> {
 /// Inference: the input. Its mask would be all true.
 fn dropout(n: &mut Importer<'_>) -> Result<(), Declined> {
     let trains = if n.has_input(2) { n.ints(2)? != [0] } else { false };
-    if trains || n.has_output(1) {
-        return declined("dropout for training, or with its mask, is not imported");
+    if trains {
+        return declined("dropout for training is not imported");
     }
     let dims = n.data_dims()?;
+    if n.has_output(1) {
+        // The mask keeps everything.
+        let one = n.constant(&Folded::whole(DataType::Boolean, vec![1; dims.len()], vec![1]));
+        let mask = n.function.expand(one, &dims);
+        n.output(1, mask);
+    }
     n.output_reshaped(&dims)
 }
 
@@ -240,22 +246,47 @@ fn slice(n: &mut Importer<'_>) -> Result<(), Declined> {
         return declined("starts, ends, axes and steps are of different lengths");
     }
     let mut ranges: Vec<(i64, i64, i64)> = dims.iter().map(|extent| (0, *extent, 1)).collect();
+    let mut backwards = Vec::new();
     for (((start, end), axis), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
-        if *step < 1 {
-            return declined(format!("hipDNN has no negative strides, and the step is {step}"));
-        }
         let axis = n.axis(*axis, dims.len())?;
+        if *step == 0 {
+            return declined("a step is 0");
+        }
+        if *step < 0 {
+            let extent = dims[axis];
+            let from = |place: i64| if place < 0 { place.saturating_add(extent) } else { place };
+            let (start, end) = (from(*start).clamp(-1, extent - 1), from(*end).clamp(-1, extent));
+            let count = if start > end { (start - end - 1) / step.saturating_neg().max(1) + 1 } else { 0 };
+            if count < 2 {
+                ranges[axis] = (start.max(0), count, 1);
+            } else {
+                // Upwards first, then turned round.
+                ranges[axis] = (start + (count - 1) * step, count, -step);
+                backwards.push(axis);
+            }
+            continue;
+        }
         let (start, count) = clamped(*start, *end, *step, dims[axis]);
         ranges[axis] = (start, count, *step);
     }
     let result: Vec<i64> = ranges.iter().map(|(_, count, _)| *count).collect();
     if let Some(folded) = n.folded_data()? {
+        for axis in backwards {
+            let (start, count, step) = ranges[axis];
+            ranges[axis] = (start + (count - 1) * step, count, -step);
+        }
         let places = places(&dims, &ranges);
         n.output_folded(0, folded.picked(&places, result));
         return Ok(());
     }
     let x = n.input(0)?;
-    let y = n.window(x, &ranges);
+    let mut y = n.window(x, &ranges);
+    if !result.contains(&0) {
+        for axis in backwards {
+            let places: Vec<i64> = (0..result[axis]).rev().collect();
+            y = n.picked(y, axis, &places)?;
+        }
+    }
     n.output(0, y);
     Ok(())
 }
@@ -272,7 +303,7 @@ fn places(dims: &[i64], ranges: &[(i64, i64, i64)]) -> Vec<usize> {
 
 impl Importer<'_> {
     /// A view of (start, count, step) of each dimension.
-    fn window(&mut self, x: ValueId, ranges: &[(i64, i64, i64)]) -> ValueId {
+    pub(super) fn window(&mut self, x: ValueId, ranges: &[(i64, i64, i64)]) -> ValueId {
         let value = self.function.value(x);
         let dims: Vec<i64> = ranges.iter().map(|(_, count, _)| *count).collect();
         let strides: Vec<i64> = ranges.iter().zip(&value.strides).map(|((_, _, step), stride)| step * stride).collect();
@@ -313,11 +344,15 @@ fn split(n: &mut Importer<'_>) -> Result<(), Declined> {
     Ok(())
 }
 
-/// A constant index, or constant indices at equal distances: a slice. Of a folded value any constant indices.
+/// Slices at constant indices, or elements that are looked for where indices are not known.
 fn gather(n: &mut Importer<'_>) -> Result<(), Declined> {
     let dims = n.data_dims()?;
     let axis = n.axis(n.int("axis", 0), dims.len())?;
-    let Some(indices) = n.folded(1)? else { return Err(n.not_constant(1)) };
+    let Some(indices) = n.folded(1)? else {
+        let y = n.gathered(axis)?;
+        n.output(0, y);
+        return Ok(());
+    };
     let shape = indices.dims.clone();
     let extent = dims[axis];
     let indices = indices.ints().unwrap_or_default();
@@ -340,70 +375,117 @@ fn gather(n: &mut Importer<'_>) -> Result<(), Declined> {
         n.output_folded(0, folded.picked(&places, result));
         return Ok(());
     }
-    let step = match indices.as_slice() {
-        [] => return declined("there are no indices"),
-        [_] => 1,
-        [first, second, ..] => second - first,
-    };
-    if step < 1 || indices.windows(2).any(|pair| pair[1] - pair[0] != step) {
-        return declined("the indices are no slice: not one, and not at equal distances upwards");
-    }
     let x = n.input(0)?;
-    let mut ranges: Vec<(i64, i64, i64)> = dims.iter().map(|extent| (0, *extent, 1)).collect();
-    ranges[axis] = (indices[0], indices.len() as i64, step);
-    let y = n.window(x, &ranges);
+    let y = if result.contains(&0) {
+        let data_type = n.data_type(x);
+        n.function.result(data_type, &result)
+    } else {
+        n.picked(x, axis, &indices)?
+    };
     let y = n.reshape(y, &result);
     n.output(0, y);
     Ok(())
 }
 
-/// Each input goes to its part of the result: written there by its own operation where it is one piece, copied otherwise.
 fn concat(n: &mut Importer<'_>) -> Result<(), Declined> {
     let count = n.node().inputs.len();
-    if n.has_folded_input() {
+    if n.has_folded_input() && (0..count).all(|index| matches!(n.folded(index), Ok(Some(_)))) {
         return concat_folded(n);
     }
     let inputs = (0..count).map(|index| n.input(index)).collect::<Result<Vec<_>, _>>()?;
-    let first = n.dims(inputs[0]);
-    let axis = n.axis(n.int("axis", if n.since() < 4 { 1 } else { 0 }), first.len())?;
-    let mut result = first.clone();
-    result[axis] = 0;
-    for input in &inputs {
-        let dims = n.dims(*input);
-        let others =
-            |dims: &[i64]| dims.iter().enumerate().filter(|(at, _)| *at != axis).map(|(_, d)| *d).collect::<Vec<_>>();
-        if dims.len() != first.len() || others(&dims) != others(&first) {
-            return declined(format!("{first:?} and {dims:?} differ beside dimension {axis}"));
-        }
-        if n.data_type(*input) != n.data_type(inputs[0]) {
-            return declined("its inputs are of different types");
-        }
-        result[axis] += dims[axis];
-    }
-    let data_type = n.data_type(inputs[0]);
-    let whole = n.function.result(data_type, &result);
-    let stride = n.function.value(whole).strides[axis];
-    let mut parts = Vec::new();
-    let mut start = 0;
-    for input in inputs {
-        let dims = n.dims(input);
-        let part = n.function.part(whole, &dims, start * stride);
-        start += dims[axis];
-        if dims.contains(&0) {
-            continue;
-        }
-        if n.function.place(input, part) {
-            parts.push(input);
-        } else {
-            let node = n.current;
-            n.function.push_copy(input, part, node);
-            parts.push(part);
-        }
-    }
-    n.function.assemble(whole, parts);
-    n.output(0, whole);
+    let rank = n.rank(inputs[0]);
+    let axis = n.axis(n.int("axis", if n.since() < 4 { 1 } else { 0 }), rank)?;
+    let y = n.joined(&inputs, axis)?;
+    n.output(0, y);
     Ok(())
 }
+
+impl Importer<'_> {
+    /// Values side by side along `axis`: each one is written to its part of the result by its own operation where it is
+    /// one piece, copied otherwise.
+    pub(super) fn joined(&mut self, inputs: &[ValueId], axis: usize) -> Result<ValueId, Declined> {
+        let first = self.dims(inputs[0]);
+        let mut result = first.clone();
+        result[axis] = 0;
+        for input in inputs {
+            let dims = self.dims(*input);
+            let others = |dims: &[i64]| {
+                dims.iter().enumerate().filter(|(at, _)| *at != axis).map(|(_, d)| *d).collect::<Vec<_>>()
+            };
+            if dims.len() != first.len() || others(&dims) != others(&first) {
+                return declined(format!("{first:?} and {dims:?} differ beside dimension {axis}"));
+            }
+            if self.data_type(*input) != self.data_type(inputs[0]) {
+                return declined("its inputs are of different types");
+            }
+            result[axis] += dims[axis];
+        }
+        let data_type = self.data_type(inputs[0]);
+        let whole = self.function.result(data_type, &result);
+        let stride = self.function.value(whole).strides[axis];
+        let mut parts = Vec::new();
+        let mut start = 0;
+        for input in inputs {
+            let dims = self.dims(*input);
+            let part = self.function.part(whole, &dims, start * stride);
+            start += dims[axis];
+            if dims.contains(&0) {
+                continue;
+            }
+            if self.function.place(*input, part) {
+                parts.push(*input);
+            } else {
+                let node = self.current;
+                self.function.push_copy(*input, part, node);
+                parts.push(part);
+            }
+        }
+        self.function.assemble(whole, parts);
+        Ok(whole)
+    }
+
+    /// The slices at these places along `axis`, in this order: one view if they are at equal distances upwards, a copy of
+    /// each otherwise.
+    pub(super) fn picked(&mut self, x: ValueId, axis: usize, places: &[i64]) -> Result<ValueId, Declined> {
+        let dims = self.dims(x);
+        let mut ranges: Vec<(i64, i64, i64)> = dims.iter().map(|extent| (0, *extent, 1)).collect();
+        let step = match places {
+            [] => return declined("there are no places to take slices from"),
+            [_] => 1,
+            [first, second, ..] => second - first,
+        };
+        if step > 0 && places.windows(2).all(|pair| pair[1] - pair[0] == step) {
+            ranges[axis] = (places[0], places.len() as i64, step);
+            return Ok(self.window(x, &ranges));
+        }
+        if places.len() > MOST_SLICES {
+            return declined(format!(
+                "{} places that are not at equal distances upwards are no slice, and at most {MOST_SLICES} are copied",
+                places.len()
+            ));
+        }
+        let slices: Vec<ValueId> = places
+            .iter()
+            .map(|place| {
+                ranges[axis] = (*place, 1, 1);
+                self.window(x, &ranges)
+            })
+            .collect();
+        self.joined(&slices, axis)
+    }
+
+    /// A place in (start, count, step) of each dimension of `whole`, for an operation to define.
+    pub(super) fn strided_part(&mut self, whole: ValueId, ranges: &[(i64, i64, i64)]) -> ValueId {
+        let value = self.function.value(whole);
+        let dims: Vec<i64> = ranges.iter().map(|(_, count, _)| *count).collect();
+        let strides: Vec<i64> = ranges.iter().zip(&value.strides).map(|((_, _, step), stride)| step * stride).collect();
+        let offset = ranges.iter().zip(&value.strides).map(|((start, _, _), stride)| start * stride).sum();
+        self.function.strided_part(whole, &dims, &strides, offset)
+    }
+}
+
+/// Most slices that are copied one by one.
+const MOST_SLICES: usize = 64;
 
 fn concat_folded(n: &mut Importer<'_>) -> Result<(), Declined> {
     let mut values = Vec::new();
@@ -463,7 +545,7 @@ fn space_to_depth(n: &mut Importer<'_>) -> Result<(), Declined> {
     Ok(())
 }
 
-/// Padding with a constant: the border's slabs and the inside are written one by one.
+/// Padding with a constant.
 fn pad(n: &mut Importer<'_>) -> Result<(), Declined> {
     let x = n.input(0)?;
     let dims = n.dims(x);
@@ -506,32 +588,43 @@ fn pad(n: &mut Importer<'_>) -> Result<(), Declined> {
         return Ok(());
     }
     let data_type = n.data_type(x);
-    let kept = n.dims(x);
-    let result: Vec<i64> = kept.iter().zip(&pads).map(|(extent, (pre, post))| extent + pre + post).collect();
-    let value = match data_type {
-        DataType::Float | DataType::Half | DataType::BFloat16 => TensorValue::Float32(number as f32),
+    let fill = match data_type {
+        data_type if super::is_float(data_type) || super::is_whole(data_type) => n.number(number, data_type, dims.len()),
         _ => return declined(format!("padding of {data_type} is not imported")),
     };
-    let fill = n.function.scalar(value, DataType::Float, result.len());
-    let whole = n.function.result(data_type, &result);
-    let mut parts = Vec::new();
-    // What is left of the result as dimension after dimension loses its border: (start, count).
-    let mut rest: Vec<(i64, i64)> = result.iter().map(|extent| (0, *extent)).collect();
-    for axis in 0..result.len() {
-        let (pre, post) = pads[axis];
-        for (start, count) in [(0, pre), (result[axis] - post, post)] {
-            if count > 0 {
-                let mut slab = rest.clone();
-                slab[axis] = (start, count);
-                parts.extend(write_part(n, whole, &slab, fill));
-            }
-        }
-        rest[axis] = (pre, kept[axis]);
-    }
-    parts.extend(write_part(n, whole, &rest, x));
-    n.function.assemble(whole, parts);
-    n.output(0, whole);
+    let y = n.padded(x, &pads, fill);
+    n.output(0, y);
     Ok(())
+}
+
+impl Importer<'_> {
+    /// The value with (before, after) more places along each dimension, filled with a scalar: the slabs of the border and
+    /// the inside are written one by one.
+    pub(super) fn padded(&mut self, x: ValueId, pads: &[(i64, i64)], fill: ValueId) -> ValueId {
+        if pads.iter().all(|pad| *pad == (0, 0)) {
+            return x;
+        }
+        let (data_type, kept) = (self.data_type(x), self.dims(x));
+        let result: Vec<i64> = kept.iter().zip(pads).map(|(extent, (pre, post))| extent + pre + post).collect();
+        let whole = self.function.result(data_type, &result);
+        let mut parts = Vec::new();
+        // What is left of the result as dimension after dimension loses its border: (start, count).
+        let mut rest: Vec<(i64, i64)> = result.iter().map(|extent| (0, *extent)).collect();
+        for axis in 0..result.len() {
+            let (pre, post) = pads[axis];
+            for (start, count) in [(0, pre), (result[axis] - post, post)] {
+                if count > 0 {
+                    let mut slab = rest.clone();
+                    slab[axis] = (start, count);
+                    parts.extend(write_part(self, whole, &slab, fill));
+                }
+            }
+            rest[axis] = (pre, kept[axis]);
+        }
+        parts.extend(write_part(self, whole, &rest, x));
+        self.function.assemble(whole, parts);
+        whole
+    }
 }
 
 /// Copies a value to (start, count) of each dimension of `whole`.
@@ -544,7 +637,7 @@ fn write_part(n: &mut Importer<'_>, whole: ValueId, ranges: &[(i64, i64)], from:
     let offset = ranges.iter().zip(&value.strides).map(|((start, _), stride)| start * stride).sum();
     let part = n.function.part(whole, &dims, offset);
     let operation = Operation::Pointwise(Pointwise::unary(PointwiseMode::Identity, from.uid(), part.uid()));
-    let compute = compute_type(n.data_type(from));
+    let compute = crate::ir::copy_type(n.data_type(part));
     let node = n.current;
     n.function.push(Op { operation, compute, node });
     Some(part)

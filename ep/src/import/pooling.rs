@@ -2,7 +2,8 @@
 
 use hipdnn_schemas::{Operation, PaddingMode, PointwiseMode, ReductionMode, ResampleFwd, ResampleMode};
 
-use super::convolution::{AutoPad, Window};
+use super::convolution::Window;
+use super::fold::Folded;
 use super::{Declined, Importer, Operator, declined, sums};
 use crate::ir::ValueId;
 
@@ -47,11 +48,66 @@ fn windows(n: &Importer<'_>, x: ValueId) -> Result<Window, Declined> {
     if let Some(extent) = kernel.iter().find(|extent| !(1..=i64::from(i32::MAX)).contains(*extent)) {
         return declined(format!("expected a kernel_shape of 1 to {}, got {extent}", i32::MAX));
     }
-    let window = Window::read(n, &kernel)?;
-    if window.dilations.iter().zip(&kernel).any(|(dilation, extent)| *dilation != 1 && *extent != 1) {
-        return declined("hipDNN's pooling has no dilation");
+    Window::read(n, &kernel)
+}
+
+/// Pools windows with holes: the elements of each window are dimensions of a view, which are reduced.
+fn dilated_pool(
+    n: &mut Importer<'_>,
+    x: ValueId,
+    window: &Window,
+    mode: ResampleMode,
+    ceil: bool,
+) -> Result<ValueId, Declined> {
+    let dims = n.dims(x);
+    let spatial = window.kernel.len();
+    let (x, pre, post) = n.cropped(x, &window.paddings(&dims)?)?;
+    let dims = n.dims(x);
+    let outputs = window.outputs(&dims, &pre, &post, ceil)?;
+    let max = mode == ResampleMode::MaxPool;
+    let mut y = dims[..2].to_vec();
+    let mut pads = vec![(0, 0); 2];
+    // How many elements of each window count, along each dimension.
+    let mut counts = Vec::new();
+    for axis in 0..spatial {
+        let (input, stride, dilation) = (dims[axis + 2], window.strides[axis], window.dilations[axis]);
+        let extent = outputs[axis];
+        y.push(extent);
+        // A window that fits is no larger than the padded image, and hangs over by less than a stride.
+        let needed = (extent - 1) * stride + window.extent(axis) as i64;
+        pads.push((pre[axis], (needed - input - pre[axis]).max(post[axis])));
+        let counted = if mode == ResampleMode::AvgPoolIncludePadding {
+            (0, input + pre[axis] + post[axis])
+        } else {
+            (pre[axis], pre[axis] + input)
+        };
+        let count = |place: i64| {
+            let taps = (0..window.kernel[axis]).map(|tap| place * stride + tap * dilation);
+            taps.filter(|at| (counted.0..counted.1).contains(at)).count() as f64
+        };
+        counts.push((0..extent).map(count).collect::<Vec<f64>>());
     }
-    Ok(window)
+    let data_type = n.data_type(x);
+    let fill = n.number(if max { f64::NEG_INFINITY } else { 0.0 }, data_type, dims.len());
+    let x = n.padded(x, &pads, fill);
+    let value = n.function.value(x);
+    let (mut shape, mut strides) = (y.clone(), value.strides[..2].to_vec());
+    strides.extend((0..spatial).map(|axis| value.strides[axis + 2] * window.strides[axis]));
+    shape.extend(&window.kernel);
+    strides.extend((0..spatial).map(|axis| value.strides[axis + 2] * window.dilations[axis]));
+    let windows = n.function.view(x, &shape, &strides, 0);
+    let taps: Vec<usize> = (2 + spatial..2 + 2 * spatial).collect();
+    let reduced = n.reduce(if max { ReductionMode::Max } else { ReductionMode::Add }, windows, &taps)?;
+    let mut reduced = n.reshape(reduced, &y);
+    if !max {
+        for (axis, counts) in counts.into_iter().enumerate() {
+            let mut row = vec![1; y.len()];
+            row[axis + 2] = y[axis + 2];
+            let counts = n.constant(&Folded::real(data_type, row, counts));
+            reduced = n.binary(PointwiseMode::Div, reduced, counts)?;
+        }
+    }
+    Ok(reduced)
 }
 
 /// Pools windows of [N, C, ...]. With `ceil` the last window may hang over the end, if it begins before the end of the image.
@@ -62,6 +118,9 @@ fn pool(
     mode: ResampleMode,
     ceil: bool,
 ) -> Result<ValueId, Declined> {
+    if window.dilations.iter().zip(&window.kernel).any(|(dilation, extent)| *dilation != 1 && *extent != 1) {
+        return dilated_pool(n, x, window, mode, ceil);
+    }
     let dims = n.dims(x);
     let padding = window.paddings(&dims)?;
     let (x, pre_padding, post_padding) = n.cropped(x, &padding)?;
@@ -89,7 +148,7 @@ fn max_pool(n: &mut Importer<'_>) -> Result<(), Declined> {
     if n.has_output(1) {
         return declined("the indices of maximum pooling count otherwise in hipDNN");
     }
-    let x = n.float_input(0)?;
+    let x = n.number_input(0)?;
     let window = windows(n, x)?;
     let ceil = n.int("ceil_mode", 0) != 0;
     let y = pool(n, x, &window, ResampleMode::MaxPool, ceil)?;
@@ -112,8 +171,8 @@ fn average_pool(n: &mut Importer<'_>) -> Result<(), Declined> {
 fn lp_pool(n: &mut Importer<'_>) -> Result<(), Declined> {
     let x = n.float_input(0)?;
     let window = windows(n, x)?;
-    if n.int("ceil_mode", 0) != 0 || window.auto_pad != AutoPad::NotSet {
-        return declined("norms of windows that hang over the end are not imported");
+    if n.int("ceil_mode", 0) != 0 || window.dilations.iter().any(|dilation| *dilation != 1) {
+        return declined("norms of windows with holes, or that hang over the end, are not imported");
     }
     let p = n.int("p", 2);
     let magnitudes = match p {

@@ -34,6 +34,9 @@ impl Importer<'_> {
     /// Combines the elements along `axes`, whose extents become 1.
     pub(super) fn reduce(&mut self, mode: ReductionMode, x: ValueId, axes: &[usize]) -> Result<ValueId, Declined> {
         let mut dims = self.dims(x);
+        if axes.is_empty() {
+            return self.reduced_element(mode, x);
+        }
         for axis in axes {
             dims[*axis] = 1;
         }
@@ -44,7 +47,21 @@ impl Importer<'_> {
     }
 }
 
+impl Importer<'_> {
+    /// What a reduction along no dimension makes of each element.
+    fn reduced_element(&mut self, mode: ReductionMode, x: ValueId) -> Result<ValueId, Declined> {
+        match mode {
+            ReductionMode::Norm1 | ReductionMode::Norm2 => self.apply(PointwiseMode::Abs, x),
+            _ => Ok(x),
+        }
+    }
+}
+
 fn plain(n: &mut Importer<'_>, mode: ReductionMode) -> Result<(), Declined> {
+    let exact = matches!(mode, ReductionMode::Add | ReductionMode::Mul | ReductionMode::Min | ReductionMode::Max);
+    if !exact {
+        n.float_input(0)?;
+    }
     reduction(n, |n, x, axes| n.reduce(mode, x, axes))
 }
 
@@ -53,7 +70,7 @@ fn reduction(
     n: &mut Importer<'_>,
     function: impl Fn(&mut Importer<'_>, ValueId, &[usize]) -> Result<ValueId, Declined>,
 ) -> Result<(), Declined> {
-    let x = n.float_input(0)?;
+    let x = n.number_input(0)?;
     let dims = n.dims(x);
     let named = n.axes(1)?.unwrap_or_default();
     let mut axes = named.iter().map(|axis| n.axis(*axis, dims.len())).collect::<Result<Vec<_>, _>>()?;
@@ -61,9 +78,6 @@ fn reduction(
     axes.dedup();
     if named.is_empty() {
         axes = if n.int("noop_with_empty_axes", 0) != 0 { Vec::new() } else { (0..dims.len()).collect() };
-    }
-    if dims.is_empty() {
-        return declined("a scalar is not reduced");
     }
     let y = function(n, x, &axes)?;
     let result: Vec<i64> = if n.int("keepdims", 1) != 0 {
@@ -89,17 +103,7 @@ fn log_sum_exp(n: &mut Importer<'_>, x: ValueId, axes: &[usize]) -> Result<Value
 fn softmax(n: &mut Importer<'_>, log: bool) -> Result<(), Declined> {
     let x = n.float_input(0)?;
     let dims = n.dims(x);
-    if dims.is_empty() {
-        return declined("softmax of a scalar is not imported");
-    }
-    let (x, axis) = if n.since() < 13 {
-        // Everything from the axis on is one dimension.
-        let axis = n.axis(n.int("axis", 1), dims.len().max(2))?.min(dims.len());
-        let (outer, inner) = dims.split_at(axis);
-        (n.reshape(x, &[outer.iter().product(), inner.iter().product()]), 1)
-    } else {
-        (x, n.axis(n.int("axis", -1), dims.len())?)
-    };
+    let (x, axis) = n.softmax_operand(x)?;
     let y = n.softmax(x, axis, log)?;
     let y = n.reshape(y, &dims);
     n.output(0, y);
@@ -107,6 +111,22 @@ fn softmax(n: &mut Importer<'_>, log: bool) -> Result<(), Declined> {
 }
 
 impl Importer<'_> {
+    /// The operand of softmax and its like, and the dimension that they go along.
+    pub(super) fn softmax_operand(&mut self, x: ValueId) -> Result<(ValueId, usize), Declined> {
+        let dims = self.dims(x);
+        if dims.is_empty() {
+            return declined("softmax of a scalar is not imported");
+        }
+        if self.since() >= 13 {
+            return Ok((x, self.axis(self.int("axis", -1), dims.len())?));
+        }
+        // Everything from the axis on is one dimension.
+        let axis = self.axis(self.int("axis", 1), dims.len().max(2))?.min(dims.len());
+        let (outer, inner) = dims.split_at(axis);
+        let (outer, inner) = (outer.iter().product(), inner.iter().product());
+        Ok((self.reshape(x, &[outer, inner]), 1))
+    }
+
     /// `exp(x - max) / sum(exp(x - max))` along `axis`, or its logarithm.
     pub(super) fn softmax(&mut self, x: ValueId, axis: usize, log: bool) -> Result<ValueId, Declined> {
         let max = self.reduce(ReductionMode::Max, x, &[axis])?;
