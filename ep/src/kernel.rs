@@ -15,7 +15,7 @@ use crate::model::{self, Constant, Model};
 use crate::plan_cache::PlanCache;
 use crate::planner::Planner;
 use crate::pointer::{Handles, Place};
-use crate::program::Program;
+use crate::program::{Program, Question};
 use crate::runtime::{Runtime, status_of};
 
 /// What the runtime holds for a compiled partition: its callbacks, then ours.
@@ -180,10 +180,15 @@ impl Kernel {
         let labels = |node: usize| model.nodes[node].label.clone();
         let mut inputs = model.inputs.iter().map(|value| &model.values[*value]).zip(dims);
         let free = inputs.find(|(value, _)| value.known_dims().is_none()).map(|(_, dims)| dims.as_slice());
-        let built = Program::build(&function, &labels, &mut |question| {
+        let ask = &mut |question: Question<'_>| {
             let plan = self.planner.plan(&question)?;
             self.planner.dump(free, question.graph);
             Ok(plan)
+        };
+        let built = Program::build_showing(&function, &labels, ask, |linked| {
+            let free = dims.iter().zip(&model.inputs).filter(|(_, value)| model.values[**value].known_dims().is_none());
+            let extents: Vec<i64> = free.flat_map(|(dims, _)| dims.iter().copied()).collect();
+            self.planner.dump_stages(&extents, model, linked);
         });
         built.map_err(|refused| {
             let reasons = refused.into_iter().map(|(node, reason)| format!("{}: {reason}", model.nodes[node].label));

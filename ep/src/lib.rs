@@ -16,6 +16,7 @@ mod memory;
 mod model;
 mod outline;
 mod partition;
+mod print;
 mod program;
 mod read;
 

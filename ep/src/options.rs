@@ -20,6 +20,8 @@ pub(crate) struct Options {
     pub report: Option<PathBuf>,
     /// `dump_graphs`: the directory that hipDNN graphs are written to.
     pub dump_graphs: Option<PathBuf>,
+    /// `dump_ir`: the directory that the stages of programs are written to.
+    pub dump_ir: Option<PathBuf>,
     /// `threads`: how many threads the host engine uses; 0 is one per core.
     pub threads: Option<i64>,
     /// `winograd`: whether the host engine may use Winograd's algorithm.
@@ -40,6 +42,7 @@ impl Default for Options {
             engine: None,
             report: None,
             dump_graphs: None,
+            dump_ir: None,
             threads: None,
             winograd: None,
             plan_cache: 16,
@@ -59,6 +62,11 @@ pub const KEYS: &[(&str, &str)] = &[
         "dump_graphs",
         "directory to which each hipDNN graph is written, as `<its first node>.hipdnn.bin`; of programs for \
          free extents when they run, with the extents of the first such input in the name",
+    ),
+    (
+        "dump_ir",
+        "directory to which every stage of each program is written as MLIR text, as `<its first node>.<stage>.mlir`; \
+         of programs for free extents when they run, with the extents of such inputs in the name",
     ),
     (
         "threads",
@@ -90,23 +98,35 @@ impl Options {
                 "engine" => options.engine = (!value.is_empty()).then(|| value.to_string()),
                 "report" => options.report = path(value),
                 "dump_graphs" => options.dump_graphs = path(value),
+                "dump_ir" => options.dump_ir = path(value),
                 "threads" => options.threads = Some(number(key, value, 0, 1024)?),
                 "winograd" => options.winograd = Some(switch(key, value)?),
                 "plan_cache" => options.plan_cache = number(key, value, 1, 1 << 20)? as usize,
                 "cost_rule" => options.cost_rule = switch(key, value)?,
                 "disable" => options.disable = switch(key, value)?,
-                _ => {
-                    let valid: Vec<_> = KEYS.iter().map(|(key, _)| *key).collect();
-                    return Err(Error::invalid(format!(
-                        "{} has no option {key:?}; it has {}",
-                        crate::NAME_TEXT,
-                        valid.join(", ")
-                    )));
-                }
+                _ => return Err(unknown(key)),
             }
         }
         Ok(options)
     }
+}
+
+/// The error for a key that there is not, with the nearest one that there is.
+fn unknown(key: &str) -> Error {
+    let advice = nearest(key).map_or("it has".to_string(), |near| format!("did you mean {near:?}? It has"));
+    let valid: Vec<_> = KEYS.iter().map(|(key, _)| *key).collect();
+    Error::invalid(format!("{} has no option {key:?}; {advice} {}", crate::NAME_TEXT, valid.join(", ")))
+}
+
+/// Least likeness, from 0 to 1, of a key that is meant.
+const LIKELY: f64 = 0.6;
+
+/// The key that was probably meant.
+fn nearest(key: &str) -> Option<&'static str> {
+    let key = key.to_lowercase().replace('-', "_");
+    let likeness = |known: &str| strsim::normalized_damerau_levenshtein(&key, known);
+    let known = KEYS.iter().map(|(known, _)| (*known, likeness(known)));
+    known.filter(|(_, likeness)| *likeness >= LIKELY).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(known, _)| known)
 }
 
 fn path(value: &str) -> Option<PathBuf> {
@@ -147,6 +167,7 @@ mod tests {
             ("engine", "HOST_RS_ENGINE"),
             ("report", "r.jsonl"),
             ("dump_graphs", "graphs"),
+            ("dump_ir", "ir"),
             ("threads", "3"),
             ("winograd", "0"),
             ("plan_cache", "2"),
@@ -159,6 +180,7 @@ mod tests {
             engine: Some("HOST_RS_ENGINE".into()),
             report: Some("r.jsonl".into()),
             dump_graphs: Some("graphs".into()),
+            dump_ir: Some("ir".into()),
             threads: Some(3),
             winograd: Some(false),
             plan_cache: 2,
@@ -192,10 +214,13 @@ mod tests {
             (
                 "thread",
                 "1",
-                "HipDnnRsExecutionProvider has no option \"thread\"; it has backend, plugin_dir, engine, \
-                             report, dump_graphs, threads, winograd, plan_cache, cost_rule, disable",
+                "HipDnnRsExecutionProvider has no option \"thread\"; did you mean \"threads\"? It has backend, plugin_dir, \
+                 engine, report, dump_graphs, dump_ir, threads, winograd, plan_cache, cost_rule, disable",
             ),
-            ("Threads", "1", "has no option \"Threads\""),
+            ("Threads", "1", "has no option \"Threads\"; did you mean \"threads\"? It has backend, "),
+            ("dump-ir", "x", "has no option \"dump-ir\"; did you mean \"dump_ir\"? It has backend, "),
+            ("plugins_dir", "x", "; did you mean \"plugin_dir\"?"),
+            ("precision", "x", "has no option \"precision\"; it has backend, "),
             (
                 "threads",
                 "-1",

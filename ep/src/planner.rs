@@ -8,8 +8,11 @@ use hipdnn_schemas::{GraphDef, KnobValue};
 use crate::backend::{Context, Plan, Wish};
 use crate::constants::{Guesses, Promise, Token};
 use crate::dump::Dump;
+use crate::model::Model;
 use crate::options::Options;
+use crate::print::{self, Linked};
 use crate::program::Question;
+use crate::runtime::caught;
 
 /// Threads of the host engine.
 const THREADS_KNOB: &str = "hipdnn_rs.host.threads";
@@ -22,11 +25,18 @@ const WINOGRAD_KNOB: &str = "hipdnn_rs.host.winograd";
 pub(crate) struct Planner {
     context: Arc<Context>,
     wish: Wish,
-    dump: Option<Arc<Dump>>,
+    dumps: Dumps,
     /// Answers while a session is made, so that what `Compile` asks is what the claim was about, and regions of equal
     /// structure share a plan.
     answers: Mutex<HashMap<Key, Result<Arc<Plan>, String>>>,
     guesses: Guesses,
+}
+
+/// Where a session's graphs and stages are written.
+#[derive(Default)]
+pub(crate) struct Dumps {
+    pub graphs: Option<Dump>,
+    pub stages: Option<Dump>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -37,12 +47,7 @@ struct Key {
 
 impl Planner {
     /// A planner with the session's options.
-    pub(crate) fn new(
-        context: Arc<Context>,
-        options: &Options,
-        host_memory_only: bool,
-        dump: Option<Arc<Dump>>,
-    ) -> Planner {
+    pub(crate) fn new(context: Arc<Context>, options: &Options, host_memory_only: bool, dumps: Dumps) -> Planner {
         let mut knobs = Vec::new();
         if let Some(threads) = options.threads {
             knobs.push((THREADS_KNOB.to_string(), KnobValue::Int(threads)));
@@ -55,7 +60,7 @@ impl Planner {
             knobs.push((WINOGRAD_KNOB.to_string(), KnobValue::Int(i64::from(winograd))));
         }
         let wish = Wish { engine: options.engine.clone(), knobs, host_memory_only };
-        Planner { context, wish, dump, answers: Mutex::default(), guesses: Guesses::default() }
+        Planner { context, wish, dumps, answers: Mutex::default(), guesses: Guesses::default() }
     }
 
     /// The backend in use.
@@ -94,8 +99,25 @@ impl Planner {
     /// Writes a region's graph if that is asked for, under the label of its first node. `extents` are those of the program's
     /// first input where the model leaves them open.
     pub(crate) fn dump(&self, extents: Option<&[i64]>, graph: &GraphDef) {
-        if let (Some(dump), Some(first)) = (&self.dump, graph.nodes.first()) {
-            dump.write(&first.name, extents, &graph.to_bytes());
+        if let (Some(dump), Some(first)) = (&self.dumps.graphs, graph.nodes.first()) {
+            dump.write(&first.name, extents, None, &graph.to_bytes());
+        }
+    }
+
+    /// Writes the stages of a program if that is asked for, under the label of its first node. `extents` are those of inputs
+    /// where the model leaves them open.
+    pub(crate) fn dump_stages(&self, extents: &[i64], model: &Model, linked: &Linked<'_>) {
+        let (Some(dump), Some(first)) = (&self.dumps.stages, model.nodes.first()) else { return };
+        let extents = (!extents.is_empty()).then_some(extents);
+        // What is only to be looked at must not fail a run, whatever it meets.
+        let written = caught(|| {
+            for (stage, text) in print::stages(model, linked) {
+                dump.write(&first.label, extents, Some(stage), text.as_bytes());
+            }
+            Ok(())
+        });
+        if let Err(error) = written {
+            dump.warning(&format!("of {} is not printed: {error}", first.label));
         }
     }
 

@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::import::Bytes;
 use crate::ir::{BufferId, Function, Source, ValueId, element_bytes};
 use crate::memory::{self, ALIGNMENT, Lifetime};
-use crate::outline::{self, Region, Uses};
+use crate::outline::{self, Outlined, Region, Uses};
+use crate::print::{self, Linked};
 
 /// A program that is ready to run, several times at once.
 pub(crate) struct Program {
@@ -72,16 +73,29 @@ impl Program {
         labels: &dyn Fn(usize) -> String,
         ask: Ask<'_>,
     ) -> Result<Program, Refused> {
+        Program::build_showing(function, labels, ask, |_| {})
+    }
+
+    /// As [`Program::build`], and shows the program as it was linked.
+    ///
+    /// # Errors
+    /// The nodes whose single operations are refused.
+    pub(crate) fn build_showing(
+        function: &Function,
+        labels: &dyn Fn(usize) -> String,
+        ask: Ask<'_>,
+        show: impl FnOnce(&Linked<'_>),
+    ) -> Result<Program, Refused> {
         let uses = Uses::of(function);
         let mut open: Vec<Region> = outline::outline(function, &uses);
         open.reverse();
-        let mut taken: Vec<(Region, Arc<Plan>, Vec<(i64, ValueId)>)> = Vec::new();
+        let mut taken: Vec<Taken> = Vec::new();
         let mut refused = Refused::new();
         while let Some(region) = open.pop() {
             let outlined = outline::graph(function, &uses, &region, labels);
             let promise = promise(function, &outlined.arguments);
             match ask(Question { graph: &outlined.graph, promise: &promise }) {
-                Ok(plan) => taken.push((region, plan, outlined.arguments)),
+                Ok(plan) => taken.push(Taken { region, plan, outlined }),
                 Err(reason) => match region.split() {
                     Some([first, second]) => open.extend([second, first]),
                     None => {
@@ -93,27 +107,30 @@ impl Program {
                 },
             }
         }
-        if refused.is_empty() { Ok(Program::link(function, taken)) } else { Err(refused) }
+        if !refused.is_empty() {
+            return Err(refused);
+        }
+        let places = Places::of(function, taken.iter().map(|taken| &taken.outlined.arguments[..]));
+        let program = Program::link(function, &taken, &places);
+        let steps = taken.iter().map(|taken| print::Step {
+            graph: &taken.outlined.graph,
+            arguments: &taken.outlined.arguments,
+            engine: taken.plan.engine(),
+            workspace: taken.plan.workspace(),
+        });
+        let Places { arena, offsets } = &places;
+        show(&Linked {
+            function,
+            steps: steps.collect(),
+            places: offsets,
+            arena: *arena,
+            workspace: program.workspace,
+        });
+        Ok(program)
     }
 
-    /// Places every buffer and binds the plans' tensors to them.
-    fn link(function: &Function, regions: Vec<(Region, Arc<Plan>, Vec<(i64, ValueId)>)>) -> Program {
-        let mut lifetimes: Vec<Lifetime> = Vec::new();
-        let mut numbers: HashMap<BufferId, usize> = HashMap::new();
-        for (step, (_, _, arguments)) in regions.iter().enumerate() {
-            for (_, id) in arguments {
-                let buffer = function.value(*id).buffer.expect("arguments have memory");
-                if function.buffer(buffer).source != Source::Arena {
-                    continue;
-                }
-                let number = *numbers.entry(buffer).or_insert_with(|| {
-                    lifetimes.push(Lifetime { bytes: function.buffer(buffer).bytes(), first: step, last: step });
-                    lifetimes.len() - 1
-                });
-                lifetimes[number].last = step;
-            }
-        }
-        let layout = memory::plan(&lifetimes);
+    /// Binds the plans' tensors to their places.
+    fn link(function: &Function, regions: &[Taken], places: &Places) -> Program {
         let mut constants: Vec<Bytes> = Vec::new();
         let mut place = |id: ValueId| {
             let value = function.value(id);
@@ -123,7 +140,7 @@ impl Program {
             match &function.buffer(buffer).source {
                 Source::Input(number) => Place::Input(*number, offset),
                 Source::Output(number) => Place::Output(*number, offset),
-                Source::Arena => Place::Arena(layout.offsets[numbers[&buffer]] + offset),
+                Source::Arena => Place::Arena(places.offsets[&buffer] + offset),
                 Source::Constant(bytes) => {
                     let known = constants.iter().position(|other| Arc::ptr_eq(other, bytes));
                     let number = known.unwrap_or_else(|| {
@@ -135,7 +152,8 @@ impl Program {
             }
         };
         let mut steps = Vec::with_capacity(regions.len());
-        for (region, plan, arguments) in &regions {
+        for Taken { region, plan, outlined } in regions {
+            let arguments = &outlined.arguments;
             let mut nodes: Vec<usize> = region.ops.iter().map(|op| function.ops[*op].node).collect();
             nodes.dedup();
             steps.push(Step {
@@ -147,7 +165,7 @@ impl Program {
         }
         let workspace = steps.iter().map(|step| step.plan.workspace()).max().unwrap_or(0);
         let outputs = function.outputs.iter().map(|id| function.value(*id).dims.clone()).collect();
-        Program { outputs, steps, constants, arena: layout.bytes, workspace }
+        Program { outputs, steps, constants, arena: places.arena, workspace }
     }
 
     /// Bytes of intermediates that are alive between plans, at most at a time.
@@ -201,6 +219,45 @@ impl Program {
         });
         context.put_back(lane);
         result
+    }
+}
+
+/// A region with its graph and its plan.
+struct Taken {
+    region: Region,
+    plan: Arc<Plan>,
+    outlined: Outlined,
+}
+
+/// Where the buffers of intermediates are, in one arena.
+pub(crate) struct Places {
+    /// Size of the arena in bytes.
+    pub arena: usize,
+    /// First byte of each buffer that a step uses.
+    pub offsets: HashMap<BufferId, usize>,
+}
+
+impl Places {
+    /// Places every buffer of the arena for the steps that use it; `steps` are their arguments.
+    pub(crate) fn of<'a>(function: &Function, steps: impl Iterator<Item = &'a [(i64, ValueId)]>) -> Places {
+        let mut lifetimes: Vec<Lifetime> = Vec::new();
+        let mut numbers: HashMap<BufferId, usize> = HashMap::new();
+        for (step, arguments) in steps.enumerate() {
+            for (_, id) in arguments {
+                let buffer = function.value(*id).buffer.expect("arguments have memory");
+                if function.buffer(buffer).source != Source::Arena {
+                    continue;
+                }
+                let number = *numbers.entry(buffer).or_insert_with(|| {
+                    lifetimes.push(Lifetime { bytes: function.buffer(buffer).bytes(), first: step, last: step });
+                    lifetimes.len() - 1
+                });
+                lifetimes[number].last = step;
+            }
+        }
+        let layout = memory::plan(&lifetimes);
+        let offsets = numbers.into_iter().map(|(buffer, number)| (buffer, layout.offsets[number])).collect();
+        Places { arena: layout.bytes, offsets }
     }
 }
 

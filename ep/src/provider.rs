@@ -1,6 +1,7 @@
 //! The provider of one session: claims nodes and compiles them.
 
 use std::ffi::c_char;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, NodeFusionOptions, Status};
@@ -8,7 +9,7 @@ use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, No
 use crate::backend::Context;
 use crate::claim::{self, Claims};
 use crate::constants::Token;
-use crate::dump::Dump;
+use crate::dump::{Content, Dump};
 use crate::error::Error;
 use crate::graph::{Graph, Node};
 use crate::import::{self, Work};
@@ -16,7 +17,7 @@ use crate::kernel::Kernel;
 use crate::log::Logger;
 use crate::model::{self, Model};
 use crate::options::Options;
-use crate::planner::Planner;
+use crate::planner::{Dumps, Planner};
 use crate::pointer::{Handles, Place, array};
 use crate::report::{self, Report};
 use crate::runtime::{Runtime, caught, status_of};
@@ -44,7 +45,12 @@ impl Provider {
     /// If the options are wrong, or name what is not there.
     pub(crate) fn new(runtime: Runtime, logger: Logger, options: Options) -> Result<Box<Provider>, Error> {
         let report = options.report.as_deref().map(|path| Report::open(path, logger)).transpose()?;
-        let dump = options.dump_graphs.as_deref().map(|path| Dump::open(path, logger)).transpose()?.map(Arc::new);
+        let dump =
+            |path: &Option<PathBuf>, content| path.as_deref().map(|path| Dump::open(path, content, logger)).transpose();
+        let dumps = Dumps {
+            graphs: dump(&options.dump_graphs, Content::Graphs)?,
+            stages: dump(&options.dump_ir, Content::Stages)?,
+        };
         let context = open_backend(&options)?;
         match &context {
             Ok(context) => {
@@ -94,7 +100,7 @@ impl Provider {
             ..Ep::default()
         };
         let host_memory_only = device::gpu_usable();
-        let planner = context.map(|context| Arc::new(Planner::new(context, &options, host_memory_only, dump)));
+        let planner = context.map(|context| Arc::new(Planner::new(context, &options, host_memory_only, dumps)));
         let claimed_graph = OnceLock::new();
         Ok(Box::new(Provider { callbacks, runtime, logger, options, report, planner, claimed_graph }))
     }

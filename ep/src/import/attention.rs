@@ -50,7 +50,10 @@ impl Importer<'_> {
 }
 
 fn attention(n: &mut Importer<'_>) -> Result<(), Declined> {
-    let flat = { let x = n.float_input(0)?; n.rank(x) == 3 };
+    let flat = {
+        let x = n.float_input(0)?;
+        n.rank(x) == 3
+    };
     let (q, mut k, mut v) = (n.heads(0, "q_num_heads")?, n.heads(1, "kv_num_heads")?, n.heads(2, "kv_num_heads")?);
     let mut past = 0;
     if n.has_input(4) && n.has_input(5) {
@@ -188,7 +191,10 @@ fn rotary_embedding(n: &mut Importer<'_>) -> Result<(), Declined> {
             table
         };
         if n.function.value(table).elements() != batch * rows * half {
-            return declined(format!("expected {half} angles for each of {batch} × {rows} rows, got {:?}", n.dims(table)));
+            return declined(format!(
+                "expected {half} angles for each of {batch} × {rows} rows, got {:?}",
+                n.dims(table)
+            ));
         }
         *angle = n.reshape(table, &[batch, 1, rows, half]);
     }

@@ -38,8 +38,7 @@ impl Importer<'_> {
         let hit = self.binary_to(PointwiseMode::CmpEq, x, extreme, DataType::Boolean)?;
         let places = self.indices(axis, dims[axis], rank, DataType::Int32);
         // What is no hit must not win, and stay a place where nothing is a hit, as among numbers that are none.
-        let (other, mode) =
-            if last { (0, ReductionMode::Max) } else { (dims[axis] - 1, ReductionMode::Min) };
+        let (other, mode) = if last { (0, ReductionMode::Max) } else { (dims[axis] - 1, ReductionMode::Min) };
         let other = self.number(other as f64, DataType::Int32, rank);
         let places = self.select_to(hit, places, other, DataType::Int32)?;
         self.reduce(mode, places, &[axis])
@@ -81,7 +80,9 @@ impl Importer<'_> {
     /// Elements at places that are not known before the model runs; `data` is input 0, places input 1.
     pub(super) fn gathered(&mut self, axis: usize) -> Result<ValueId, Declined> {
         if !self.is_fixed(0) || !self.is_fixed(1) {
-            return declined("places that are not known before the model runs, in extents that are not, are not imported");
+            return declined(
+                "places that are not known before the model runs, in extents that are not, are not imported",
+            );
         }
         let (data, places) = (self.number_input(0)?, self.input(1)?);
         let (dims, shape) = (self.dims(data), self.dims(places));

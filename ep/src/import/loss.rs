@@ -5,8 +5,10 @@ use hipdnn_schemas::{DataType, PointwiseMode, ReductionMode};
 use super::{Attribute, Declined, Importer, Operator, computes, declined};
 use crate::ir::ValueId;
 
-pub(super) const OPERATORS: &[Operator] =
-    &[computes("NegativeLogLikelihoodLoss", negative_log_likelihood), computes("SoftmaxCrossEntropyLoss", cross_entropy)];
+pub(super) const OPERATORS: &[Operator] = &[
+    computes("NegativeLogLikelihoodLoss", negative_log_likelihood),
+    computes("SoftmaxCrossEntropyLoss", cross_entropy),
+];
 
 fn negative_log_likelihood(n: &mut Importer<'_>) -> Result<(), Declined> {
     let x = n.float_input(0)?;

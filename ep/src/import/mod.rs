@@ -486,7 +486,8 @@ impl<'m> Importer<'m> {
         let all = |accepts: fn(DataType) -> bool| types.iter().all(|data_type| accepts(*data_type));
         Ok(if types.contains(&DataType::Double) {
             DataType::Double
-        } else if all(|data_type| is_whole(data_type) || data_type == DataType::Boolean) && types.iter().any(|t| is_whole(*t))
+        } else if all(|data_type| is_whole(data_type) || data_type == DataType::Boolean)
+            && types.iter().any(|t| is_whole(*t))
         {
             if types.contains(&DataType::Int64) && pointwise { DataType::Int64 } else { DataType::Int32 }
         } else {

@@ -589,7 +589,9 @@ fn pad(n: &mut Importer<'_>) -> Result<(), Declined> {
     }
     let data_type = n.data_type(x);
     let fill = match data_type {
-        data_type if super::is_float(data_type) || super::is_whole(data_type) => n.number(number, data_type, dims.len()),
+        data_type if super::is_float(data_type) || super::is_whole(data_type) => {
+            n.number(number, data_type, dims.len())
+        }
         _ => return declined(format!("padding of {data_type} is not imported")),
     };
     let y = n.padded(x, &pads, fill);

@@ -48,7 +48,11 @@ fn quantize(n: &mut Importer<'_>) -> Result<(), Declined> {
     let dims = n.dims(x);
     let scale = n.granular(1, &dims)?;
     if n.data_type(x) != n.data_type(scale) || n.data_type(x) != DataType::Float {
-        return declined(format!("expected float and a scale of float, got {} and {}", n.data_type(x), n.data_type(scale)));
+        return declined(format!(
+            "expected float and a scale of float, got {} and {}",
+            n.data_type(x),
+            n.data_type(scale)
+        ));
     }
     let point = if n.has_input(2) { Some(n.granular(2, &dims)?) } else { None };
     let to = match (point, n.int("output_dtype", 0)) {
