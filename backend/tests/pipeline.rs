@@ -266,7 +266,7 @@ fn repeated_sets_of_knobs_append() {
     assert_eq!((status, last_error().contains("at most 1024")), (Status::BAD_PARAM, true));
 
     let values = [KnobValue::Float(0.5), KnobValue::String("text".into())];
-    let [float, text] = values.each_ref().map(|value| knob_setting_to_bytes("serialised", value));
+    let [float, text] = values.each_ref().map(|value| knob_setting_to_bytes("serialized", value));
     let data = |bytes: &[u8]| FlatbufferData { ptr: bytes.as_ptr().cast(), size: bytes.len() };
     let (name, kind) = (AttributeName::KNOB_CHOICE_SERIALIZED_VALUE, AttributeType::FLATBUFFER_DATA_STRUCT_EXT);
     config.set(name, kind, &[data(&float), data(&text)]);
@@ -292,7 +292,7 @@ fn repeated_sets_of_knobs_append() {
     config.finalize();
     assert_eq!(config.try_set(name, kind, &[data(&float)]), Status::NOT_INITIALIZED);
     let first = ("first".to_string(), KnobValue::Int(1));
-    let [float, text] = values.map(|value| ("serialised".to_string(), value));
+    let [float, text] = values.map(|value| ("serialized".to_string(), value));
     assert_eq!(config_of(&plugin).knobs, [first.clone(), first, float.clone(), text, float]);
 }
 
@@ -370,7 +370,7 @@ fn plans_are_stored_where_the_plugin_can() {
     // SAFETY: only the size is asked for.
     let status = unsafe { hipdnnBackendGetSerializedExecutionPlan_ext(plan.0, 0, &mut size, std::ptr::null_mut()) };
     assert_eq!(status, Status::NOT_SUPPORTED);
-    assert_eq!(last_error(), "plugin echo cannot serialise plans");
+    assert_eq!(last_error(), "plugin echo cannot serialize plans");
 }
 
 #[test]
