@@ -75,6 +75,8 @@ pub(crate) struct Input {
 pub(crate) struct Constant {
     /// Which of the fused node's inputs it is.
     pub index: usize,
+    /// Which of the group's inputs it is; a bound is none.
+    pub input: Option<usize>,
     /// For messages.
     pub name: String,
     /// Type and extents in the model.
@@ -190,20 +192,29 @@ impl Kernel {
         self.binding.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The group with the constants of this run.
+    /// The group with the constants of this run, whose inputs are at these addresses.
     ///
     /// # Safety
     /// `context` is the runtime's for one call of this group.
-    unsafe fn bind(&self, context: *const ort::KernelContext) -> Result<Arc<Binding>, Error> {
+    unsafe fn bind(
+        &self,
+        context: *const ort::KernelContext,
+        inputs: &[*mut c_void; MAX_INPUTS + 1],
+    ) -> Result<Arc<Binding>, Error> {
         let mut addresses = [0; MAX_INPUTS + MAX_BOUNDS];
         let Some(addresses) = addresses.get_mut(..self.constants.len()) else {
             return Err(Error::failed(format!("{} constants are too many", self.constants.len())));
         };
         for (constant, address) in self.constants.iter().zip(&mut *addresses) {
-            // SAFETY: the caller's duty.
-            let value = unsafe { self.value(context, constant.index, &constant.name) }?;
-            // SAFETY: `value` is a tensor of this call.
-            *address = unsafe { self.data(value) }?.addr();
+            *address = match constant.input {
+                Some(position) => inputs[position].addr(),
+                None => {
+                    // SAFETY: the caller's duty.
+                    let value = unsafe { self.value(context, constant.index, &constant.name) }?;
+                    // SAFETY: `value` is a tensor of this call.
+                    unsafe { self.data(value) }?.addr()
+                }
+            };
         }
         let current = self.current();
         if current.known.fits(addresses) {
@@ -281,36 +292,31 @@ impl Kernel {
     /// # Safety
     /// `context` is the runtime's for one call of this group.
     unsafe fn run(&self, context: *mut ort::KernelContext) -> Result<(), Error> {
-        // SAFETY: the caller's duty.
-        let binding = unsafe { self.bind(context) }?;
-        let mut addresses = [null_mut::<c_void>(); MAX_INPUTS + 1];
-        let mut ready: Option<Arc<Ready>> = None;
-        for (input, address) in self.inputs.iter().zip(&mut addresses) {
+        let (mut values, mut addresses) = ([null(); MAX_INPUTS], [null_mut::<c_void>(); MAX_INPUTS + 1]);
+        for ((input, value), address) in self.inputs.iter().zip(&mut values).zip(&mut addresses) {
             // SAFETY: the caller's duty.
-            let value = unsafe { self.value(context, input.index, &input.name) }?;
-            match &ready {
-                None => {
-                    // SAFETY: `value` is a tensor of this call.
-                    let extents = unsafe { self.extents(value) }?;
-                    ready = Some(binding.plans.get_or_build(&extents, || self.make_ready(&binding, &extents))?);
-                }
-                // Binding has looked at the constants, and whether a constant has the extents of the output is known before.
-                Some(_) if input.constant => {}
-                Some(ready) => {
-                    // SAFETY: `value` is a tensor of this call.
-                    let found = unsafe { self.extents(value) }?;
-                    let expected = input.extents.as_ref().unwrap_or(&ready.y);
-                    if **expected != *found {
-                        let (name, found) = (&input.name, &*found);
-                        let message = format!("input {name:?}: expected extents {expected:?}, got {found:?}");
-                        return Err(Error::invalid(message));
-                    }
-                }
-            }
-            // SAFETY: `value` is a tensor of this call.
-            *address = unsafe { self.data(value) }?.cast_mut();
+            *value = unsafe { self.value(context, input.index, &input.name) }?;
+            // SAFETY: the value is a tensor of this call.
+            *address = unsafe { self.data(*value) }?.cast_mut();
         }
-        let ready = ready.expect("a group has inputs");
+        // SAFETY: the caller's duty.
+        let binding = unsafe { self.bind(context, &addresses) }?;
+        // SAFETY: the first value is a tensor of this call: a group has inputs.
+        let x = unsafe { self.extents(values[0]) }?;
+        let ready = binding.plans.get_or_build(&x, || self.make_ready(&binding, &x))?;
+        for (input, value) in self.inputs.iter().zip(values).skip(1) {
+            // Constants were looked at when they were bound.
+            if input.constant {
+                continue;
+            }
+            // SAFETY: the value is a tensor of this call.
+            let found = unsafe { self.extents(value) }?;
+            let expected = input.extents.as_ref().unwrap_or(&ready.y);
+            if **expected != *found {
+                let (name, found) = (&input.name, &*found);
+                return Err(Error::invalid(format!("input {name:?}: expected extents {expected:?}, got {found:?}")));
+            }
+        }
         let mut output = null_mut();
         // SAFETY: the context is of this call; the extents and `output` are valid for it.
         let status = unsafe {

@@ -362,14 +362,15 @@ impl Provider {
             let initializer = constant(&input.value)?;
             inputs.push(Input { index, uid, name: name.to_string(), extents, constant: initializer.is_some() });
             if let Some((tensor, _)) = initializer {
-                constants.push(Constant { index, name: name.to_string(), tensor, role: Role::Tensor(uid) });
+                let (input, name, role) = (Some(inputs.len() - 1), name.to_string(), Role::Tensor(uid));
+                constants.push(Constant { index, input, name, tensor, role });
             }
         }
         for bound in &recognised.bounds {
             let name = bound.value.name()?;
             if let Some((tensor, _)) = constant(&bound.value)? {
                 let role = Role::Bound(bound.step, bound.side);
-                constants.push(Constant { index: index_of(name)?, name: name.to_string(), tensor, role });
+                constants.push(Constant { index: index_of(name)?, input: None, name: name.to_string(), tensor, role });
             }
         }
         let (extents, fixed) = likely_extents(&recognised);
