@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use hipdnn_schemas::GraphDef;
+use hipdnn_schemas::{GraphDef, SerializedExecutionPlan};
 use std::ffi::c_void;
 use std::ptr::null;
 
@@ -350,6 +350,48 @@ fn plans_are_stored_where_the_plugin_can() {
                 &mut [0usize],
             );
             assert_eq!(config.0, Status::BAD_PARAM_NULL_POINTER);
+        }
+        let whole = SerializedExecutionPlan::from_bytes(&stored).unwrap();
+        assert_eq!((whole.version, whole.tensor_alignments.as_slice()), (1, &[16, 16, 16][..]));
+        let changed: [(&str, fn(&mut SerializedExecutionPlan), Status, Status); 7] = [
+            ("as it is", |_| (), OK, OK),
+            ("wider alignment", |plan| plan.tensor_alignments[0] = 1 << 40, OK, Status::BAD_PARAM),
+            ("no alignment", |plan| plan.tensor_alignments.clear(), OK, OK),
+            ("no payload", |plan| plan.plugin_payload.clear(), Status::BAD_PARAM, OK),
+            (
+                "no tensors",
+                |plan| (plan.tensor_uids, plan.tensor_alignments) = Default::default(),
+                Status::BAD_PARAM,
+                OK,
+            ),
+            ("negative workspace", |plan| plan.workspace_size = -1, Status::BAD_PARAM, OK),
+            ("version 2", |plan| plan.version = 2, Status::NOT_SUPPORTED, OK),
+        ];
+        for (name, change, restores, runs) in changed {
+            let mut plan = whole.clone();
+            change(&mut plan);
+            let blob = plan.to_bytes();
+            let mut restored = std::ptr::null_mut();
+            // SAFETY: as above.
+            let status = unsafe {
+                hipdnnBackendCreateAndDeserializeExecutionPlan_ext(handle.0, &mut restored, blob.as_ptr(), blob.len())
+            };
+            assert_eq!(status, restores, "{name}: {}", last_error());
+            if status == OK {
+                assert_eq!(run(&handle, &Desc(restored), |_| ()).0, runs, "{name}: {}", last_error());
+            }
+        }
+        for is_override_shape_enabled in [false, true] {
+            let blob = SerializedExecutionPlan { is_override_shape_enabled, ..whole.clone() }.to_bytes();
+            let mut restored = std::ptr::null_mut();
+            // SAFETY: as above.
+            let status = unsafe {
+                hipdnnBackendCreateAndDeserializeExecutionPlan_ext(handle.0, &mut restored, blob.as_ptr(), blob.len())
+            };
+            assert_eq!(status, OK, "{}", last_error());
+            let told: u8 =
+                Desc(restored).get(AttributeName::EXECUTION_PLAN_IS_OVERRIDE_SHAPE_ENABLED_EXT, AttributeType::BOOLEAN);
+            assert_eq!(told, u8::from(is_override_shape_enabled));
         }
         let mut none = std::ptr::null_mut();
         // SAFETY: as above.

@@ -310,8 +310,10 @@ fn configurations_details_and_plans_round_trip() {
         engine_id: 9,
         workspace_size: 4096,
         tensor_uids: vec![TensorUid(0), TensorUid(-1)],
-        engine_config: config.to_bytes(),
         plugin_payload: vec![1, 2, 3],
+        is_override_shape_enabled: true,
+        tensor_alignments: vec![16, 1],
+        ..SerializedExecutionPlan::default()
     };
     assert_eq!(SerializedExecutionPlan::from_bytes(&plan.to_bytes()), Ok(plan.clone()));
     let graph = samples::conv_bias_relu().to_bytes();
