@@ -353,7 +353,8 @@ fn plans_are_stored_where_the_plugin_can() {
         }
         let whole = SerializedExecutionPlan::from_bytes(&stored).unwrap();
         assert_eq!((whole.version, whole.tensor_alignments.as_slice()), (1, &[16, 16, 16][..]));
-        let changed: [(&str, fn(&mut SerializedExecutionPlan), Status, Status); 7] = [
+        type Change = fn(&mut SerializedExecutionPlan);
+        let changed: [(&str, Change, Status, Status); 7] = [
             ("as it is", |_| (), OK, OK),
             ("wider alignment", |plan| plan.tensor_alignments[0] = 1 << 40, OK, Status::BAD_PARAM),
             ("no alignment", |plan| plan.tensor_alignments.clear(), OK, OK),

@@ -226,12 +226,12 @@ fn errors_name_the_place() {
         ),
         (
             ("\"operation\": \"add\"", "\"operation\": \"plus\""),
-            "nodes[1]: inputs.operation: wanted a pointwise mode, came \"plus\"",
+            "nodes[1]: inputs.operation: expected a pointwise mode (unset, abs, add, ",
         ),
         (("\"uid\": 6", "\"uid\": 5"), "tensor 5: its uid is taken by another tensor"),
         (
             ("\"data_type\": \"float\", \"dims\": [1, 8", "\"data_type\": \"flaot\", \"dims\": [1, 8"),
-            "tensors[0]: data_type: wanted a data type, came \"flaot\"",
+            "tensors[0]: data_type: expected a data type (unset, float, half, ",
         ),
         (("\"name\": \"conv_bias_relu\",", "\"name\": \"conv_bias_relu\""), "not a hipDNN JSON graph: expected"),
     ] {

@@ -41,6 +41,9 @@ fn table(slots: &[(u16, Slot)]) -> Vec<u8> {
     fbb.finished_data().to_vec()
 }
 
+/// Slots by number.
+type Slots = Vec<(u16, Slot)>;
+
 const ENGINE: i64 = -77;
 
 fn config(engine_id: i64) -> Vec<u8> {
@@ -48,11 +51,11 @@ fn config(engine_id: i64) -> Vec<u8> {
 }
 
 /// What every plan here begins with.
-fn head() -> Vec<(u16, Slot)> {
+fn head() -> Slots {
     vec![(0, Slot::UInt(1)), (1, Slot::Long(ENGINE)), (2, Slot::Long(64)), (3, Slot::Longs(vec![5, -6]))]
 }
 
-fn with(slots: &[(u16, Slot)]) -> Vec<(u16, Slot)> {
+fn with(slots: &[(u16, Slot)]) -> Slots {
     [head(), slots.to_vec()].concat()
 }
 
@@ -67,7 +70,7 @@ fn plan() -> SerializedExecutionPlan {
 }
 
 /// Every order of the fields that moves some field to every place.
-fn rotations(slots: &[(u16, Slot)]) -> impl Iterator<Item = Vec<(u16, Slot)>> {
+fn rotations(slots: &[(u16, Slot)]) -> impl Iterator<Item = Slots> {
     (0..slots.len()).map(|by| {
         let mut rotated = slots.to_vec();
         rotated.rotate_left(by);
@@ -163,7 +166,7 @@ fn what_is_neither_form_is_refused_with_the_reason() {
     let payload = Slot::Bytes(vec![1, 2, 3]);
     let slot_5 =
         "slot 5 of a plan: expected a flag, or a list of bytes beside a configuration of the plan's engine, got";
-    let cases: [(&str, Vec<(u16, Slot)>, String); 6] = [
+    let cases: [(&str, Slots, String); 6] = [
         ("a flag of 2", vec![(4, payload.clone()), (5, Slot::Byte(2))], format!("{slot_5} 2")),
         ("a flag of 255", vec![(4, payload.clone()), (5, Slot::Byte(255))], format!("{slot_5} 255")),
         (
