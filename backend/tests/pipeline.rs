@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use hipdnn_schemas::GraphDef;
+use hipdnn_schemas::{GraphDef, SerializedExecutionPlan};
 use std::ffi::c_void;
 use std::ptr::null;
 
@@ -266,7 +266,7 @@ fn repeated_sets_of_knobs_append() {
     assert_eq!((status, last_error().contains("at most 1024")), (Status::BAD_PARAM, true));
 
     let values = [KnobValue::Float(0.5), KnobValue::String("text".into())];
-    let [float, text] = values.each_ref().map(|value| knob_setting_to_bytes("serialised", value));
+    let [float, text] = values.each_ref().map(|value| knob_setting_to_bytes("serialized", value));
     let data = |bytes: &[u8]| FlatbufferData { ptr: bytes.as_ptr().cast(), size: bytes.len() };
     let (name, kind) = (AttributeName::KNOB_CHOICE_SERIALIZED_VALUE, AttributeType::FLATBUFFER_DATA_STRUCT_EXT);
     config.set(name, kind, &[data(&float), data(&text)]);
@@ -292,7 +292,7 @@ fn repeated_sets_of_knobs_append() {
     config.finalize();
     assert_eq!(config.try_set(name, kind, &[data(&float)]), Status::NOT_INITIALIZED);
     let first = ("first".to_string(), KnobValue::Int(1));
-    let [float, text] = values.map(|value| ("serialised".to_string(), value));
+    let [float, text] = values.map(|value| ("serialized".to_string(), value));
     assert_eq!(config_of(&plugin).knobs, [first.clone(), first, float.clone(), text, float]);
 }
 
@@ -351,6 +351,49 @@ fn plans_are_stored_where_the_plugin_can() {
             );
             assert_eq!(config.0, Status::BAD_PARAM_NULL_POINTER);
         }
+        let whole = SerializedExecutionPlan::from_bytes(&stored).unwrap();
+        assert_eq!((whole.version, whole.tensor_alignments.as_slice()), (1, &[16, 16, 16][..]));
+        type Change = fn(&mut SerializedExecutionPlan);
+        let changed: [(&str, Change, Status, Status); 7] = [
+            ("as it is", |_| (), OK, OK),
+            ("wider alignment", |plan| plan.tensor_alignments[0] = 1 << 40, OK, Status::BAD_PARAM),
+            ("no alignment", |plan| plan.tensor_alignments.clear(), OK, OK),
+            ("no payload", |plan| plan.plugin_payload.clear(), Status::BAD_PARAM, OK),
+            (
+                "no tensors",
+                |plan| (plan.tensor_uids, plan.tensor_alignments) = Default::default(),
+                Status::BAD_PARAM,
+                OK,
+            ),
+            ("negative workspace", |plan| plan.workspace_size = -1, Status::BAD_PARAM, OK),
+            ("version 2", |plan| plan.version = 2, Status::NOT_SUPPORTED, OK),
+        ];
+        for (name, change, restores, runs) in changed {
+            let mut plan = whole.clone();
+            change(&mut plan);
+            let blob = plan.to_bytes();
+            let mut restored = std::ptr::null_mut();
+            // SAFETY: as above.
+            let status = unsafe {
+                hipdnnBackendCreateAndDeserializeExecutionPlan_ext(handle.0, &mut restored, blob.as_ptr(), blob.len())
+            };
+            assert_eq!(status, restores, "{name}: {}", last_error());
+            if status == OK {
+                assert_eq!(run(&handle, &Desc(restored), |_| ()).0, runs, "{name}: {}", last_error());
+            }
+        }
+        for is_override_shape_enabled in [false, true] {
+            let blob = SerializedExecutionPlan { is_override_shape_enabled, ..whole.clone() }.to_bytes();
+            let mut restored = std::ptr::null_mut();
+            // SAFETY: as above.
+            let status = unsafe {
+                hipdnnBackendCreateAndDeserializeExecutionPlan_ext(handle.0, &mut restored, blob.as_ptr(), blob.len())
+            };
+            assert_eq!(status, OK, "{}", last_error());
+            let told: u8 =
+                Desc(restored).get(AttributeName::EXECUTION_PLAN_IS_OVERRIDE_SHAPE_ENABLED_EXT, AttributeType::BOOLEAN);
+            assert_eq!(told, u8::from(is_override_shape_enabled));
+        }
         let mut none = std::ptr::null_mut();
         // SAFETY: as above.
         let status = unsafe {
@@ -370,7 +413,7 @@ fn plans_are_stored_where_the_plugin_can() {
     // SAFETY: only the size is asked for.
     let status = unsafe { hipdnnBackendGetSerializedExecutionPlan_ext(plan.0, 0, &mut size, std::ptr::null_mut()) };
     assert_eq!(status, Status::NOT_SUPPORTED);
-    assert_eq!(last_error(), "plugin echo cannot serialise plans");
+    assert_eq!(last_error(), "plugin echo cannot serialize plans");
 }
 
 #[test]

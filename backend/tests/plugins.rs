@@ -420,7 +420,7 @@ fn engines_that_are_left_out_are_logged() {
         use_plugins(&plugins.iter().map(PathBuf::as_path).collect::<Vec<_>>());
         drop(OwnedHandle::new());
         let lines = std::mem::take(&mut *LINES.lock().unwrap());
-        assert!(lines.iter().any(|line| line.contains(&wanted)), "wanted {wanted:?}, came {lines:#?}");
+        assert!(lines.iter().any(|line| line.contains(&wanted)), "expected {wanted:?}, got {lines:#?}");
     }
     assert_eq!(hipdnnBackendSetGlobalLogLevel_ext(Severity::OFF), OK);
     assert_eq!(register(Severity::OFF), OK);

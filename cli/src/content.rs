@@ -129,10 +129,10 @@ fn guess(bytes: &[u8]) -> Kind {
 
 /// The kind of a bare FlatBuffer that is no graph.
 fn binary_kind(bytes: &[u8]) -> Option<Kind> {
-    let has_config = |plan: SerializedExecutionPlan| {
-        !plan.engine_config.is_empty() && EngineConfig::from_bytes(&plan.engine_config).is_ok()
-    };
-    if SerializedExecutionPlan::from_bytes(bytes).is_ok_and(has_config) {
+    // Version 1 is the only one so far, and no plan is without tensors or payload.
+    if SerializedExecutionPlan::from_bytes(bytes)
+        .is_ok_and(|plan| plan.version == 1 && !plan.tensor_uids.is_empty() && !plan.plugin_payload.is_empty())
+    {
         return Some(Kind::Plan);
     }
     let is_named = |id: &str| !id.is_empty() && !id.contains(char::is_control);
@@ -203,8 +203,8 @@ mod tests {
             engine_id,
             workspace_size: 77,
             tensor_uids: vec![TensorUid(1), TensorUid(2)],
-            engine_config: config.to_bytes(),
             plugin_payload: vec![1, 2, 3],
+            ..SerializedExecutionPlan::default()
         };
         let both = SerializedGraphAndPlan { graph: relu().to_bytes(), plan: Some(plan.to_bytes()) };
         let empty = EngineConfig { engine_id, knobs: vec![] };

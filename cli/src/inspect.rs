@@ -44,6 +44,10 @@ fn plan(plan: &SerializedExecutionPlan) -> Result<String, String> {
     let _ = writeln!(text, "  version    {}", plan.version);
     let _ = writeln!(text, "  workspace  {workspace}");
     let _ = writeln!(text, "  tensors    {}", text::list(&plan.tensor_uids));
+    if !plan.tensor_alignments.is_empty() {
+        let _ = writeln!(text, "  alignment  {}", text::list(&plan.tensor_alignments));
+    }
+    let _ = writeln!(text, "  overrides  {}", if plan.is_override_shape_enabled { "allowed" } else { "no" });
     let _ = writeln!(text, "  payload    {}, for the plugin only", text::bytes(plan.plugin_payload.len() as u128));
     if !plan.engine_config.is_empty() {
         let config = EngineConfig::from_bytes(&plan.engine_config)

@@ -174,17 +174,19 @@ fn what_is_no_graph_is_listed_too() {
         engine_id: engine,
         workspace_size: 1 << 20,
         tensor_uids: vec![TensorUid(1), TensorUid(6)],
-        engine_config: config.to_bytes(),
         plugin_payload: vec![7; 33],
+        is_override_shape_enabled: true,
+        tensor_alignments: vec![16, 1],
+        ..SerializedExecutionPlan::default()
     };
     let both = SerializedGraphAndPlan { graph: def().to_bytes(), plan: Some(plan.to_bytes()) };
     let configured =
         "configuration of engine HOST_RS_ENGINE (0x675cb3c7774e99e2)\n  global.deterministic = 1\n  a = \"b\\u{1b}\"\n";
     let planned = "plan of engine HOST_RS_ENGINE (0x675cb3c7774e99e2)\n  version    1\n  workspace  1.0 MiB\n  \
-                   tensors    [1,6]\n  payload    33 B, for the plugin only\n";
+                   tensors    [1,6]\n  alignment  [16,1]\n  overrides  allowed\n  payload    33 B, for the plugin only\n";
     for (name, bytes, wanted) in [
         ("config", config.to_bytes(), configured.to_string()),
-        ("plan", plan.to_bytes(), format!("{planned}{configured}")),
+        ("plan", plan.to_bytes(), planned.into()),
         (
             "details",
             details.to_bytes(),
@@ -206,7 +208,7 @@ fn what_is_no_graph_is_listed_too() {
     }
     let container = file("listed.hdgp", &both.to_bytes());
     let listing = succeeds(&["inspect", &container]);
-    has(&listing, &["graph \"conv_bias_relu\": 3 nodes", planned, configured]);
+    has(&listing, &["graph \"conv_bias_relu\": 3 nodes", planned]);
     let graph = file("listed.json", JSON.as_bytes());
     has(&fails(&["inspect", "--as", "plan", &graph]), &["not a hipDNN FlatBuffer"]);
 }
@@ -224,12 +226,12 @@ fn errors_name_the_place() {
         ),
         (
             ("\"operation\": \"add\"", "\"operation\": \"plus\""),
-            "nodes[1]: inputs.operation: wanted a pointwise mode, came \"plus\"",
+            "nodes[1]: inputs.operation: expected a pointwise mode (unset, abs, add, ",
         ),
         (("\"uid\": 6", "\"uid\": 5"), "tensor 5: its uid is taken by another tensor"),
         (
             ("\"data_type\": \"float\", \"dims\": [1, 8", "\"data_type\": \"flaot\", \"dims\": [1, 8"),
-            "tensors[0]: data_type: wanted a data type, came \"flaot\"",
+            "tensors[0]: data_type: expected a data type (unset, float, half, ",
         ),
         (("\"name\": \"conv_bias_relu\",", "\"name\": \"conv_bias_relu\""), "not a hipDNN JSON graph: expected"),
     ] {

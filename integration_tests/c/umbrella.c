@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct Status Status;
 struct Ep;
@@ -106,6 +107,13 @@ static void note(const char* format, ...) {
     va_start(arguments, format);
     vsnprintf(log_text + used, sizeof log_text - used, format, arguments);
     va_end(arguments);
+}
+
+/* Time that this thread has worked, in nanoseconds. */
+static long long worked(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
 
 static int wanted(const char* name, const char* value) {
@@ -200,7 +208,10 @@ static const char* ep_name(const struct Ep* this) {
 }
 
 static Status* ep_get_capability(struct Ep* this, const void* graph, void* info) {
-    return this->inner->get_capability(this->inner, graph, info);
+    long long start = worked();
+    Status* status = this->inner->get_capability(this->inner, graph, info);
+    note("claiming took %lld ns\n", worked() - start);
+    return status;
 }
 
 /* Says how a call with what is none ended. */
@@ -230,7 +241,9 @@ static void probe(const struct NodeComputeInfo* functions, struct NodeComputeInf
 
 static Status* ep_compile(struct Ep* this, const void** graphs, const void** nodes, size_t count,
                           struct NodeComputeInfo** infos, void** contexts) {
+    long long start = worked();
     Status* status = this->inner->compile(this->inner, graphs, nodes, count, infos, contexts);
+    note("compiling took %lld ns\n", worked() - start);
     if (!status && count > 0 && wanted("UMBRELLA_PROBE", NULL)) probe(infos[0], infos[0]);
     return status;
 }

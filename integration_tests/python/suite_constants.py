@@ -9,6 +9,7 @@ import threading
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
@@ -44,6 +45,7 @@ def body(runner: Runner) -> None:
             runner.case(f"{extents} extents at level {level}: {THREADS} threads of three sessions, first runs at once",
                         lambda: threads_at_once(level, dynamic))
         runner.case(f"level {level}: a replaced bias", lambda: replaced_bias(level))
+        runner.case(f"level {level}: external weights given in memory", lambda: external(level))
         runner.case(f"level {level}: replaced weights of a body", lambda: replaced_in_body(level))
         runner.case(f"level {level}: replaced bounds of a Clip that is computed with its convolution", lambda: replaced_bounds(level))
     runner.case("weights that differ in one bit", one_bit)
@@ -180,6 +182,27 @@ def replaced_bias(level: str) -> None:
     for x in inputs(dynamic=False):
         for computed, session in zip((other, own), sessions):
             close(session.run(x=x), computed.wanted(x), "the bias")
+
+
+def external(level: str) -> None:
+    """`add_external_initializers` takes the place of a file that the model names."""
+    own = layer(1)
+    proto = onnx.load_from_string(own.model())
+    w = proto.graph.initializer[0]
+    w.ClearField("raw_data")
+    w.data_location = TensorProto.EXTERNAL
+    w.external_data.add(key="location", value="none.bin")
+    sessions = []
+    for factor in (2, 1, 3):
+        weights = own.w * np.float32(factor)
+        options = provider.options()
+        options.graph_optimization_level = LEVELS[level]
+        values = [ort.OrtValue.ortvalue_from_numpy(weights)]
+        options.add_external_initializers(["w"], values)
+        sessions.append((Layer(weights, own.b), provider.Session(proto.SerializeToString(), session_options=options), values))
+    for x in inputs(dynamic=False):
+        for computed, session, _ in sessions:
+            close(session.run({"x": x})[0], computed.wanted(x), "external weights")
 
 
 def replaced_in_body(level: str) -> None:

@@ -142,6 +142,7 @@ impl EngineDetails {
             knobs: tables(&mut fbb, &knobs),
             behavior_notes: self.behavior_notes.write(&mut fbb),
             name: self.name.as_ref().map(|name| fbb.create_string(name)),
+            candidate_page: None,
         };
         let details = fb::EngineDetails::create(&mut fbb, &args);
         finish(fbb, details, None)

@@ -28,8 +28,13 @@ pub(crate) trait Field: Sized {
     /// Decodes; the error is the reason only.
     fn from_json(value: &Value) -> Result<Self, String>;
 
-    /// Encodes.
+    /// Encodes; enumerations by their names.
     fn to_json(&self) -> Value;
+
+    /// Encodes; enumerations by their numbers.
+    fn to_json_by_number(&self) -> Value {
+        self.to_json()
+    }
 
     /// What a missing JSON key stands for; `None` makes the key mandatory.
     fn absent() -> Option<Self> {
@@ -52,27 +57,27 @@ pub(crate) trait Field: Sized {
     }
 }
 
-/// The reason that `value` is not a `wanted`. Long values are cut: the text may be hostile.
-pub(crate) fn wanted(wanted: &str, value: &Value) -> String {
+/// The reason that `value` is not what is expected. Long values are cut: the text may be hostile.
+pub(crate) fn expected(expected: &str, value: &Value) -> String {
     let text = match value {
         Value::Array(_) => "a list".to_string(),
         Value::Object(_) => "an object".to_string(),
         Value::String(s) if s.chars().count() > 40 => format!("{:?}...", s.chars().take(40).collect::<String>()),
         other => other.to_string(),
     };
-    format!("wanted {wanted}, came {text}")
+    format!("expected {expected}, got {text}")
 }
 
 fn integer(value: &Value) -> Result<i64, String> {
-    value.as_i64().ok_or_else(|| wanted("an integer of 64 bits", value))
+    value.as_i64().ok_or_else(|| expected("an integer of 64 bits", value))
 }
 
 fn number(value: &Value) -> Result<f32, String> {
-    value.as_f64().map(|v| v as f32).ok_or_else(|| wanted("a number", value))
+    value.as_f64().map(|v| v as f32).ok_or_else(|| expected("a number", value))
 }
 
 fn list<T>(value: &Value, what: &str, element: impl Fn(&Value) -> Result<T, String>) -> Result<Vec<T>, String> {
-    value.as_array().ok_or_else(|| wanted(what, value))?.iter().map(element).collect()
+    value.as_array().ok_or_else(|| expected(what, value))?.iter().map(element).collect()
 }
 
 /// The object API leaves empty lists out, and so do we.
@@ -143,9 +148,9 @@ macro_rules! scalar {
 }
 
 scalar!(i64, value => integer(value));
-scalar!(i32, value => i32::try_from(integer(value)?).map_err(|_| wanted("an integer of 32 bits", value)));
+scalar!(i32, value => i32::try_from(integer(value)?).map_err(|_| expected("an integer of 32 bits", value)));
 scalar!(f32, value => number(value));
-scalar!(bool, value => value.as_bool().ok_or_else(|| wanted("true or false", value)));
+scalar!(bool, value => value.as_bool().ok_or_else(|| expected("true or false", value)));
 
 impl Field for TensorUid {
     type Wire<'a> = i64;
@@ -266,7 +271,9 @@ macro_rules! number_list {
 
             fn from_json(value: &Value) -> Result<Self, String> {
                 list(value, $what, |item| {
-                    integer(item)?.try_into().map_err(|_| wanted(concat!("a number of type ", stringify!($type)), item))
+                    integer(item)?
+                        .try_into()
+                        .map_err(|_| expected(concat!("a number of type ", stringify!($type)), item))
                 })
             }
 
@@ -294,7 +301,7 @@ impl Field for String {
     }
 
     fn from_json(value: &Value) -> Result<Self, String> {
-        value.as_str().map(str::to_string).ok_or_else(|| wanted("a string", value))
+        value.as_str().map(str::to_string).ok_or_else(|| expected("a string", value))
     }
 
     fn to_json(&self) -> Value {
@@ -324,8 +331,9 @@ impl Field for Vec<String> {
     }
 }
 
+/// `numbered` enumerations may stand in JSON as their numbers.
 macro_rules! enumeration {
-    ($($type:ident: $what:literal;)*) => { $(
+    ($($type:ident: $what:literal $(, $numbered:ident)?;)*) => { $(
         impl Field for $type {
             type Wire<'a> = fb::$type;
             type Slot<'b> = fb::$type;
@@ -339,11 +347,24 @@ macro_rules! enumeration {
             }
 
             fn from_json(value: &Value) -> Result<Self, String> {
-                value.as_str().and_then($type::from_json_name).ok_or_else(|| wanted($what, value))
+                let named = value.as_str().and_then($type::from_json_name);
+                $(
+                    stringify!($numbered);
+                    let number = value.as_i64().and_then(|number| i8::try_from(number).ok());
+                    let named = named.or_else(|| number.and_then($type::from_wire));
+                )?
+                named.ok_or_else(|| {
+                    let names = $type::ALL.iter().map(|variant| variant.json_name()).collect::<Vec<_>>().join(", ");
+                    expected(&format!("{} ({names})", $what), value)
+                })
             }
 
             fn to_json(&self) -> Value {
                 Value::from(self.json_name())
+            }
+
+            fn to_json_by_number(&self) -> Value {
+                Value::from(self.wire())
             }
         }
     )* };
@@ -354,9 +375,9 @@ enumeration! {
     ConvMode: "a convolution mode";
     PointwiseMode: "a pointwise mode";
     ReductionMode: "a reduction mode";
-    ResampleMode: "a resample mode";
-    PaddingMode: "a padding mode";
-    NormFwdPhase: "a normalisation phase";
+    ResampleMode: "a resample mode", numbered;
+    PaddingMode: "a padding mode", numbered;
+    NormFwdPhase: "a normalization phase", numbered;
     DiagonalAlignment: "a diagonal alignment";
     AttentionImplementation: "an attention implementation";
     MoeGroupedMatmulMode: "a mixture-of-experts mode";

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::field::{Field, wanted};
+use crate::field::{Field, expected};
 use crate::read::{MAX_NODES, MAX_TENSORS, limit};
 use crate::{
     DEFAULT_ALIGNMENT, EngineApiVersion, GraphDef, GraphError, Node, Operation, Ragged, TensorDef, TensorUid,
@@ -12,7 +12,8 @@ use crate::{
 type Object = Map<String, Value>;
 
 impl GraphDef {
-    /// Decodes hipDNN's JSON form. Unlike hipDNN's reader, it takes no unknown type names, and it does not insist on
+    /// Decodes hipDNN's JSON form, and the one that this project wrote before, which had all fields of nodes in `inputs`,
+    /// `outputs` and `parameters`. Unlike hipDNN's reader, it takes no unknown type names, and it does not insist on
     /// `is_runtime_pass_by_value`, which older files lack.
     ///
     /// # Errors
@@ -47,7 +48,7 @@ impl GraphDef {
 }
 
 fn object<'a>(value: &'a Value, what: &str) -> Result<&'a Object, String> {
-    value.as_object().ok_or_else(|| wanted(what, value))
+    value.as_object().ok_or_else(|| expected(what, value))
 }
 
 fn mandatory<T: Field>(object: &Object, key: &str) -> Result<T, String> {
@@ -60,7 +61,7 @@ fn optional<T: Field>(object: &Object, key: &str) -> Result<Option<T>, String> {
 
 fn items<'a>(object: &'a Object, key: &str) -> Result<&'a [Value], String> {
     let value = object.get(key).ok_or_else(|| format!("{key} is missing"))?;
-    value.as_array().map(Vec::as_slice).ok_or_else(|| format!("{key}: {}", wanted("a list", value)))
+    value.as_array().map(Vec::as_slice).ok_or_else(|| format!("{key}: {}", expected("a list", value)))
 }
 
 fn graph(value: &Value) -> Result<GraphDef, String> {
@@ -95,7 +96,7 @@ fn graph(value: &Value) -> Result<GraphDef, String> {
         id: graph
             .get("id")
             .filter(|value| !value.is_null())
-            .map(|value| value.as_str().and_then(uuid).ok_or_else(|| format!("id: {}", wanted("a UUID", value))))
+            .map(|value| value.as_str().and_then(uuid).ok_or_else(|| format!("id: {}", expected("a UUID", value))))
             .transpose()?,
     })
 }
@@ -105,7 +106,7 @@ fn version(value: &Value) -> Result<EngineApiVersion, String> {
     let part = |key: &str| {
         let value = version.get(key).ok_or_else(|| format!("{key} is missing"))?;
         let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-        number.ok_or_else(|| format!("{key}: {}", wanted("a number of 32 bits", value)))
+        number.ok_or_else(|| format!("{key}: {}", expected("a number of 32 bits", value)))
     };
     Ok(EngineApiVersion { major: part("major")?, minor: part("minor")?, patch: part("patch")? })
 }
@@ -205,13 +206,13 @@ fn tensor_value(tensor: &Object) -> Result<Option<TensorValue>, String> {
         "BFloat16Value" => f32::from_json(value).map(TensorValue::BFloat16),
         "Float8Value" => {
             let byte = value.as_u64().and_then(|number| u8::try_from(number).ok());
-            byte.map(TensorValue::Float8).ok_or_else(|| wanted("a byte", value))
+            byte.map(TensorValue::Float8).ok_or_else(|| expected("a byte", value))
         }
         "Int32Value" => i32::from_json(value).map(TensorValue::Int32),
-        "Float64Value" => value.as_f64().map(TensorValue::Float64).ok_or_else(|| wanted("a number", value)),
+        "Float64Value" => value.as_f64().map(TensorValue::Float64).ok_or_else(|| expected("a number", value)),
         "Int64Value" => i64::from_json(value).map(TensorValue::Int64),
         "BoolValue" => bool::from_json(value).map(TensorValue::Bool),
-        other => return Err(format!("value_type: {}", wanted("the name of a value struct", &Value::from(other)))),
+        other => return Err(format!("value_type: {}", expected("the name of a value struct", &Value::from(other)))),
     };
     decoded.map(Some).map_err(|reason| format!("value: {reason}"))
 }

@@ -8,6 +8,7 @@ mod engine;
 mod error;
 mod features;
 mod field;
+mod form;
 mod generated;
 mod graph;
 mod json;

@@ -1,26 +1,17 @@
-//! The table of operations: which Rust field is which field on the wire, and in which group of the JSON form it stands.
+//! The table of operations: which Rust field is which field on the wire, and which [`Form`] its JSON has.
 //!
-//! Operands are the fields that name tensors; those in the group `inputs` are read and those in `outputs` written.
-//! Reading, writing, JSON and the operand lists all come from this one table.
+//! Operands are the fields that name tensors; those under `inputs` are read and those under `outputs` written. Reading,
+//! writing, JSON and the operand lists all come from this one table. A parameter that is `[optional]` has its type's
+//! default where JSON lacks it; one that is `[omitted]` is also left out of JSON where it has that default.
 
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 use serde_json::{Map, Value};
 
 use crate::field::Field;
+use crate::form::{Form, INPUTS, OUTPUTS, PARAMETERS, Writer};
 use crate::generated as fb;
 use crate::node::*;
 use crate::{GraphError, TensorUid};
-
-fn json_field<T: Field>(group: Option<&Map<String, Value>>, key: &str) -> Result<T, String> {
-    match group.and_then(|fields| fields.get(key)) {
-        Some(value) => T::from_json(value).map_err(|reason| format!("{key}: {reason}")),
-        None => T::absent().ok_or_else(|| format!("{key} is missing")),
-    }
-}
-
-fn json_group<'a>(node: &'a Map<String, Value>, key: &str) -> Result<Option<&'a Map<String, Value>>, String> {
-    node.get(key).map(|v| v.as_object().ok_or_else(|| crate::field::wanted(&format!("an object {key}"), v))).transpose()
-}
 
 fn tensors_of(field: &impl Field) -> impl Iterator<Item = TensorUid> {
     let mut uids = Vec::new();
@@ -33,11 +24,29 @@ fn attribute<T: Field>(name: &'static str, field: &T) -> Option<(&'static str, S
     if T::IS_OPERAND { None } else { field.text().map(|text| (name, text)) }
 }
 
+macro_rules! present {
+    ($group:expr, $key:expr) => {
+        $group.field($key)
+    };
+    ($group:expr, $key:expr, $presence:ident) => {
+        $group.field_or_default($key)
+    };
+}
+
+macro_rules! put {
+    ($writer:expr, $key:expr, $field:expr, omitted) => {
+        $writer.put_unless_default(PARAMETERS, $key, $field)
+    };
+    ($writer:expr, $key:expr, $field:expr $(, optional)?) => {
+        $writer.put(PARAMETERS, $key, $field)
+    };
+}
+
 macro_rules! operations {
-    ($($variant:ident($table:ident, $args:ident, $accessor:ident) {
+    ($($variant:ident($table:ident, $args:ident, $accessor:ident) as $form:ident {
         inputs { $($input:ident: $input_wire:ident),* }
         outputs { $($output:ident: $output_wire:ident),* }
-        parameters { $($parameter:ident: $parameter_wire:ident),* }
+        parameters { $($parameter:ident: $parameter_wire:ident $([$presence:ident])?),* }
         $(geometry $nested:ident: $Nested:ident { $($member:ident: $member_wire:ident),* })?
     })*) => {
         impl Operation {
@@ -146,45 +155,35 @@ macro_rules! operations {
             }
 
             pub(crate) fn from_json(kind: &str, node: &Map<String, Value>) -> Result<Operation, String> {
-                let inputs = json_group(node, "inputs")?;
-                let outputs = json_group(node, "outputs")?;
-                let parameters = json_group(node, "parameters")?;
-                let _unused_by_some_operations = parameters;
                 match kind {
-                    $(stringify!($table) => Ok(Operation::$variant($variant {
-                        $($input: json_field(inputs, stringify!($input_wire))
-                            .map_err(|r| format!("inputs.{r}"))?,)*
-                        $($output: json_field(outputs, stringify!($output_wire))
-                            .map_err(|r| format!("outputs.{r}"))?,)*
-                        $($parameter: json_field(parameters, stringify!($parameter_wire))
-                            .map_err(|r| format!("parameters.{r}"))?,)*
-                        $($nested: $Nested {
-                            $($member: json_field(parameters, stringify!($member_wire))
-                                .map_err(|r| format!("parameters.{r}"))?,)*
-                        },)?
-                    }.into())),)*
-                    other => Err(crate::field::wanted("the name of an attributes table", &Value::from(other))),
+                    $(stringify!($table) => {
+                        let [_inputs, _outputs, _parameters] = Form::$form.groups(node)?;
+                        Ok(Operation::$variant($variant {
+                            $($input: _inputs.field(stringify!($input_wire))?,)*
+                            $($output: _outputs.field(stringify!($output_wire))?,)*
+                            $($parameter: present!(_parameters, stringify!($parameter_wire) $(, $presence)?)?,)*
+                            $($nested: $Nested {
+                                $($member: _parameters.field(stringify!($member_wire))?,)*
+                            },)?
+                        }.into()))
+                    })*
+                    other => Err(crate::field::expected("the name of an attributes table", &Value::from(other))),
                 }
             }
 
-            /// Adds `type` and the groups to a JSON node.
+            /// Adds `type` and the fields to a JSON node.
             pub(crate) fn to_json(&self, node: &mut Map<String, Value>) {
-                let mut inputs = Map::new();
-                let mut outputs = Map::new();
-                let mut parameters = Map::new();
+                node.insert("type".into(), Value::from(self.kind()));
                 match self {
                     $(Operation::$variant(operation) => {
-                        $(inputs.insert(stringify!($input_wire).into(), operation.$input.to_json());)*
-                        $(outputs.insert(stringify!($output_wire).into(), operation.$output.to_json());)*
-                        $(parameters.insert(stringify!($parameter_wire).into(), operation.$parameter.to_json());)*
-                        $($(parameters.insert(stringify!($member_wire).into(), operation.$nested.$member.to_json());)*)?
+                        let form = Form::$form;
+                        let mut writer = Writer::new(form);
+                        $(writer.put(INPUTS, stringify!($input_wire), &operation.$input);)*
+                        $(writer.put(OUTPUTS, stringify!($output_wire), &operation.$output);)*
+                        $(put!(writer, stringify!($parameter_wire), &operation.$parameter $(, $presence)?);)*
+                        $($(writer.put(PARAMETERS, stringify!($member_wire), &operation.$nested.$member);)*)?
+                        writer.finish(node);
                     })*
-                }
-                node.insert("type".into(), Value::from(self.kind()));
-                node.insert("inputs".into(), Value::Object(inputs));
-                node.insert("outputs".into(), Value::Object(outputs));
-                if !parameters.is_empty() {
-                    node.insert("parameters".into(), Value::Object(parameters));
                 }
             }
         }
@@ -203,7 +202,7 @@ macro_rules! operations {
 }
 
 operations! {
-    BatchnormInference(BatchnormInferenceAttributes, BatchnormInferenceAttributesArgs, attributes_as_batchnorm_inference_attributes) {
+    BatchnormInference(BatchnormInferenceAttributes, BatchnormInferenceAttributesArgs, attributes_as_batchnorm_inference_attributes) as GROUPED {
         inputs {
             x: x_tensor_uid, mean: mean_tensor_uid, inv_variance: inv_variance_tensor_uid,
             scale: scale_tensor_uid, bias: bias_tensor_uid
@@ -211,7 +210,7 @@ operations! {
         outputs { y: y_tensor_uid }
         parameters { }
     }
-    Pointwise(PointwiseAttributes, PointwiseAttributesArgs, attributes_as_pointwise_attributes) {
+    Pointwise(PointwiseAttributes, PointwiseAttributesArgs, attributes_as_pointwise_attributes) as GROUPED {
         inputs {
             mode: operation, relu_lower_clip: relu_lower_clip, relu_upper_clip: relu_upper_clip,
             relu_lower_clip_slope: relu_lower_clip_slope, axis: axis_tensor_uid, in_0: in_0_tensor_uid,
@@ -221,7 +220,7 @@ operations! {
         outputs { out_0: out_0_tensor_uid }
         parameters { }
     }
-    BatchnormBackward(BatchnormBackwardAttributes, BatchnormBackwardAttributesArgs, attributes_as_batchnorm_backward_attributes) {
+    BatchnormBackward(BatchnormBackwardAttributes, BatchnormBackwardAttributesArgs, attributes_as_batchnorm_backward_attributes) as GROUPED {
         inputs {
             dy: dy_tensor_uid, x: x_tensor_uid, mean: mean_tensor_uid, inv_variance: inv_variance_tensor_uid,
             scale: scale_tensor_uid, peer_stats: peer_stats_tensor_uid
@@ -229,7 +228,7 @@ operations! {
         outputs { dx: dx_tensor_uid, dscale: dscale_tensor_uid, dbias: dbias_tensor_uid }
         parameters { }
     }
-    Batchnorm(BatchnormAttributes, BatchnormAttributesArgs, attributes_as_batchnorm_attributes) {
+    Batchnorm(BatchnormAttributes, BatchnormAttributesArgs, attributes_as_batchnorm_attributes) as GROUPED {
         inputs {
             x: x_tensor_uid, scale: scale_tensor_uid, bias: bias_tensor_uid, epsilon: epsilon_tensor_uid,
             peer_stats: peer_stats_tensor_uid, prev_running_mean: prev_running_mean_tensor_uid,
@@ -242,7 +241,7 @@ operations! {
         }
         parameters { }
     }
-    ConvolutionFwd(ConvolutionFwdAttributes, ConvolutionFwdAttributesArgs, attributes_as_convolution_fwd_attributes) {
+    ConvolutionFwd(ConvolutionFwdAttributes, ConvolutionFwdAttributesArgs, attributes_as_convolution_fwd_attributes) as GROUPED {
         inputs { x: x_tensor_uid, w: w_tensor_uid }
         outputs { y: y_tensor_uid }
         parameters { }
@@ -251,7 +250,7 @@ operations! {
             mode: conv_mode
         }
     }
-    ConvolutionBwd(ConvolutionBwdAttributes, ConvolutionBwdAttributesArgs, attributes_as_convolution_bwd_attributes) {
+    ConvolutionBwd(ConvolutionBwdAttributes, ConvolutionBwdAttributesArgs, attributes_as_convolution_bwd_attributes) as GROUPED {
         inputs { dy: dy_tensor_uid, w: w_tensor_uid }
         outputs { dx: dx_tensor_uid }
         parameters { }
@@ -260,7 +259,7 @@ operations! {
             mode: conv_mode
         }
     }
-    ConvolutionWrw(ConvolutionWrwAttributes, ConvolutionWrwAttributesArgs, attributes_as_convolution_wrw_attributes) {
+    ConvolutionWrw(ConvolutionWrwAttributes, ConvolutionWrwAttributesArgs, attributes_as_convolution_wrw_attributes) as GROUPED {
         inputs { x: x_tensor_uid, dy: dy_tensor_uid }
         outputs { dw: dw_tensor_uid }
         parameters { }
@@ -269,7 +268,7 @@ operations! {
             mode: conv_mode
         }
     }
-    BatchnormInferenceVarianceExt(BatchnormInferenceAttributesVarianceExt, BatchnormInferenceAttributesVarianceExtArgs, attributes_as_batchnorm_inference_attributes_variance_ext) {
+    BatchnormInferenceVarianceExt(BatchnormInferenceAttributesVarianceExt, BatchnormInferenceAttributesVarianceExtArgs, attributes_as_batchnorm_inference_attributes_variance_ext) as GROUPED {
         inputs {
             x: x_tensor_uid, mean: mean_tensor_uid, variance: variance_tensor_uid, scale: scale_tensor_uid,
             bias: bias_tensor_uid, epsilon: epsilon_tensor_uid
@@ -277,22 +276,22 @@ operations! {
         outputs { y: y_tensor_uid }
         parameters { }
     }
-    Matmul(MatmulAttributes, MatmulAttributesArgs, attributes_as_matmul_attributes) {
+    Matmul(MatmulAttributes, MatmulAttributesArgs, attributes_as_matmul_attributes) as GROUPED {
         inputs { a: a_tensor_uid, b: b_tensor_uid }
         outputs { c: c_tensor_uid }
         parameters { }
     }
-    RmsNorm(RMSNormAttributes, RMSNormAttributesArgs, attributes_as_rmsnorm_attributes) {
+    RmsNorm(RMSNormAttributes, RMSNormAttributesArgs, attributes_as_rmsnorm_attributes) as SPARSE {
         inputs { x: x_tensor_uid, scale: scale_tensor_uid, epsilon: epsilon_tensor_uid, bias: bias_tensor_uid }
         outputs { y: y_tensor_uid, inv_rms: inv_rms_tensor_uid }
-        parameters { forward_phase: forward_phase }
+        parameters { forward_phase: forward_phase [omitted] }
     }
-    Layernorm(LayernormAttributes, LayernormAttributesArgs, attributes_as_layernorm_attributes) {
+    Layernorm(LayernormAttributes, LayernormAttributesArgs, attributes_as_layernorm_attributes) as NUMBERED {
         inputs { x: x_tensor_uid, scale: scale_tensor_uid, bias: bias_tensor_uid, epsilon: epsilon_tensor_uid }
         outputs { y: y_tensor_uid, mean: mean_tensor_uid, inv_variance: inv_variance_tensor_uid }
-        parameters { normalized_dim_count: normalized_dim_count, forward_phase: forward_phase }
+        parameters { normalized_dim_count: normalized_dim_count, forward_phase: forward_phase [optional] }
     }
-    Sdpa(SdpaAttributes, SdpaAttributesArgs, attributes_as_sdpa_attributes) {
+    Sdpa(SdpaAttributes, SdpaAttributesArgs, attributes_as_sdpa_attributes) as ATTRIBUTES {
         inputs {
             q: q_tensor_uid, k: k_tensor_uid, v: v_tensor_uid, attn_mask: attn_mask_tensor_uid,
             scale: scale_tensor_uid, seq_len_q: seq_len_q_tensor_uid, seq_len_kv: seq_len_kv_tensor_uid,
@@ -315,17 +314,17 @@ operations! {
             mma_core_mode: mma_core_mode, implementation: implementation
         }
     }
-    BlockScaleDequantize(BlockScaleDequantizeAttributes, BlockScaleDequantizeAttributesArgs, attributes_as_block_scale_dequantize_attributes) {
+    BlockScaleDequantize(BlockScaleDequantizeAttributes, BlockScaleDequantizeAttributesArgs, attributes_as_block_scale_dequantize_attributes) as SPARSE {
         inputs { x: x_tensor_uid, scale: scale_tensor_uid }
         outputs { y: y_tensor_uid }
-        parameters { block_size: block_size, is_negative_scale: is_negative_scale }
+        parameters { block_size: block_size [optional], is_negative_scale: is_negative_scale [optional] }
     }
-    BlockScaleQuantize(BlockScaleQuantizeAttributes, BlockScaleQuantizeAttributesArgs, attributes_as_block_scale_quantize_attributes) {
+    BlockScaleQuantize(BlockScaleQuantizeAttributes, BlockScaleQuantizeAttributesArgs, attributes_as_block_scale_quantize_attributes) as SPARSE {
         inputs { x: x_tensor_uid }
         outputs { y: y_tensor_uid, scale: scale_tensor_uid }
-        parameters { block_size: block_size, axis: axis, transpose: transpose }
+        parameters { block_size: block_size [omitted], axis: axis, transpose: transpose [optional] }
     }
-    SdpaBackward(SdpaBackwardAttributes, SdpaBackwardAttributesArgs, attributes_as_sdpa_backward_attributes) {
+    SdpaBackward(SdpaBackwardAttributes, SdpaBackwardAttributesArgs, attributes_as_sdpa_backward_attributes) as GROUPED {
         inputs {
             q: q_tensor_uid, k: k_tensor_uid, v: v_tensor_uid, o: o_tensor_uid, d_o: do_tensor_uid,
             stats: stats_tensor_uid, attn_mask: attn_mask_tensor_uid, scale: scale_tensor_uid,
@@ -341,22 +340,22 @@ operations! {
             diagonal_alignment: diagonal_alignment
         }
     }
-    CustomOp(CustomOpAttributes, CustomOpAttributesArgs, attributes_as_custom_op_attributes) {
+    CustomOp(CustomOpAttributes, CustomOpAttributesArgs, attributes_as_custom_op_attributes) as FLAT {
         inputs { inputs: input_tensor_uids }
         outputs { outputs: output_tensor_uids }
         parameters { custom_op_id: custom_op_id, data: data }
     }
-    RmsNormBackward(RMSNormBackwardAttributes, RMSNormBackwardAttributesArgs, attributes_as_rmsnorm_backward_attributes) {
+    RmsNormBackward(RMSNormBackwardAttributes, RMSNormBackwardAttributesArgs, attributes_as_rmsnorm_backward_attributes) as SPARSE {
         inputs { dy: dy_tensor_uid, x: x_tensor_uid, scale: scale_tensor_uid, inv_rms: inv_rms_tensor_uid }
         outputs { dx: dx_tensor_uid, dscale: dscale_tensor_uid, dbias: dbias_tensor_uid }
         parameters { }
     }
-    Reduction(ReductionAttributes, ReductionAttributesArgs, attributes_as_reduction_attributes) {
+    Reduction(ReductionAttributes, ReductionAttributesArgs, attributes_as_reduction_attributes) as FLAT {
         inputs { input: in_tensor_uid }
         outputs { output: out_tensor_uid }
-        parameters { mode: mode, is_deterministic: is_deterministic }
+        parameters { mode: mode, is_deterministic: is_deterministic [optional] }
     }
-    ResampleFwd(ResampleFwdAttributes, ResampleFwdAttributesArgs, attributes_as_resample_fwd_attributes) {
+    ResampleFwd(ResampleFwdAttributes, ResampleFwdAttributesArgs, attributes_as_resample_fwd_attributes) as FLAT_NUMBERED {
         inputs { x: x_tensor_uid }
         outputs { y: y_tensor_uid, index: index_tensor_uid }
         parameters {
@@ -364,7 +363,7 @@ operations! {
             resample_mode: resample_mode, padding_mode: padding_mode, generate_index: generate_index
         }
     }
-    LayernormBackward(LayernormBackwardAttributes, LayernormBackwardAttributesArgs, attributes_as_layernorm_backward_attributes) {
+    LayernormBackward(LayernormBackwardAttributes, LayernormBackwardAttributesArgs, attributes_as_layernorm_backward_attributes) as NUMBERED {
         inputs {
             dy: dy_tensor_uid, x: x_tensor_uid, scale: scale_tensor_uid, mean: mean_tensor_uid,
             inv_variance: inv_variance_tensor_uid, epsilon: epsilon_tensor_uid
@@ -372,7 +371,7 @@ operations! {
         outputs { dx: dx_tensor_uid, dscale: dscale_tensor_uid, dbias: dbias_tensor_uid }
         parameters { normalized_dim_count: normalized_dim_count }
     }
-    ResampleBwd(ResampleBwdAttributes, ResampleBwdAttributesArgs, attributes_as_resample_bwd_attributes) {
+    ResampleBwd(ResampleBwdAttributes, ResampleBwdAttributesArgs, attributes_as_resample_bwd_attributes) as FLAT_NUMBERED {
         inputs { dy: dy_tensor_uid, index: index_tensor_uid }
         outputs { dx: dx_tensor_uid }
         parameters {
@@ -380,7 +379,7 @@ operations! {
             resample_mode: resample_mode, padding_mode: padding_mode
         }
     }
-    MoeGroupedMatmul(MoeGroupedMatmulAttributes, MoeGroupedMatmulAttributesArgs, attributes_as_moe_grouped_matmul_attributes) {
+    MoeGroupedMatmul(MoeGroupedMatmulAttributes, MoeGroupedMatmulAttributesArgs, attributes_as_moe_grouped_matmul_attributes) as SPARSE {
         inputs {
             token: token_tensor_uid, weight: weight_tensor_uid, first_token_offset: first_token_offset_tensor_uid,
             token_index: token_index_tensor_uid, token_ks: token_ks_tensor_uid
@@ -388,7 +387,7 @@ operations! {
         outputs { output: output_tensor_uid }
         parameters { mode: mode, top_k: top_k }
     }
-    MoeGroupedMatmulBwd(MoeGroupedMatmulBwdAttributes, MoeGroupedMatmulBwdAttributesArgs, attributes_as_moe_grouped_matmul_bwd_attributes) {
+    MoeGroupedMatmulBwd(MoeGroupedMatmulBwdAttributes, MoeGroupedMatmulBwdAttributesArgs, attributes_as_moe_grouped_matmul_bwd_attributes) as SPARSE {
         inputs {
             doutput: doutput_tensor_uid, token: token_tensor_uid,
             first_token_offset: first_token_offset_tensor_uid

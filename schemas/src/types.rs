@@ -1,8 +1,10 @@
 //! The enumerations of the wire format, with their wire numbers and their spelling in hipDNN's JSON.
 
-/// Declares an enumeration whose variants carry a wire number and a JSON name.
+/// Declares an enumeration whose variants carry a wire number, a JSON name, and other JSON names that are read.
 macro_rules! wire_enum {
-    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $number:literal, $json:literal;)* }) => {
+    ($(#[$meta:meta])* $name:ident {
+        $($(#[$vmeta:meta])* $variant:ident = $number:literal, $json:literal $(| $other:literal)*;)*
+    }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(i8)]
@@ -30,10 +32,10 @@ macro_rules! wire_enum {
                 match self { $($name::$variant => $json),* }
             }
 
-            /// The variant with this JSON spelling.
+            /// The variant with this JSON spelling, or with another one that hipDNN or this project has written.
             pub fn from_json_name(name: &str) -> Option<Self> {
                 match name {
-                    $($json => Some($name::$variant),)*
+                    $($json $(| $other)* => Some($name::$variant),)*
                     _ => None,
                 }
             }
@@ -204,8 +206,8 @@ wire_enum! {
         Unset = 0, "not_set";
         Add = 1, "add";
         Mul = 2, "mul";
-        Min = 3, "min_op";
-        Max = 4, "max_op";
+        Min = 3, "min" | "min_op";
+        Max = 4, "max" | "max_op";
         AbsMax = 5, "amax";
         Average = 6, "avg";
         Norm1 = 7, "norm1";
@@ -231,7 +233,7 @@ wire_enum! {
     /// What lies outside the image of a resample node.
     PaddingMode {
         /// Not given.
-        Unset = 0, "not_set";
+        Unset = 0, "not_set" | "padding_not_set";
         /// Minus infinity.
         NegInf = 1, "neg_inf_pad";
         /// Zero.
@@ -241,13 +243,15 @@ wire_enum! {
 
 wire_enum! {
     /// Whether a normalisation also hands out its statistics.
+    #[derive(Default)]
     NormFwdPhase {
         /// Not given.
-        Unset = 0, "not_set";
+        #[default]
+        Unset = 0, "NOT_SET" | "not_set";
         /// Only the result.
-        Inference = 1, "inference";
+        Inference = 1, "INFERENCE" | "inference";
         /// The result and the statistics the backward pass needs.
-        Training = 2, "training";
+        Training = 2, "TRAINING" | "training";
     }
 }
 
@@ -255,9 +259,9 @@ wire_enum! {
     /// Which corner of the attention matrix its diagonal starts from.
     DiagonalAlignment {
         /// Query 0 is aligned with key 0.
-        TopLeft = 0, "top_left";
+        TopLeft = 0, "TOP_LEFT" | "top_left";
         /// The last query is aligned with the last key.
-        BottomRight = 1, "bottom_right";
+        BottomRight = 1, "BOTTOM_RIGHT" | "bottom_right";
     }
 }
 
@@ -265,11 +269,11 @@ wire_enum! {
     /// How attention is asked to be computed.
     AttentionImplementation {
         /// The engine decides.
-        Auto = 0, "auto";
+        Auto = 0, "AUTO" | "auto";
         /// As separate operations.
-        Composite = 1, "composite";
+        Composite = 1, "COMPOSITE" | "composite";
         /// As one kernel.
-        Unified = 2, "unified";
+        Unified = 2, "UNIFIED" | "unified";
     }
 }
 

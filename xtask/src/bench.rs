@@ -13,20 +13,23 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if let Some(("dispatch", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         return dispatch::run(rest);
     }
+    if arguments == ["claims"] {
+        return process::run(&mut environment()?.script("bench_claims.py"), "the measurement");
+    }
     let (mut runs, mut skip) = ("31", None);
     for argument in arguments {
         match argument.as_str() {
             "--quick" => runs = "11",
             "--layers" => skip = Some("models"),
             "--models" => skip = Some("layers"),
-            other => return Err(format!("bench takes dispatch, --quick, --layers and --models, got {other:?}").into()),
+            other => {
+                return Err(
+                    format!("bench takes dispatch, claims, --quick, --layers and --models, got {other:?}").into()
+                );
+            }
         }
     }
-    let wheel = dist::build()?.wheel;
-    let runtime = format!("onnxruntime=={ONNXRUNTIME}");
-    let environment = Environment::ensure("bench", &[&runtime, "onnx==1.21.0", "numpy>=2,<3", "pillow>=11"])?;
-    environment.install_wheel(&wheel)?;
-
+    let environment = environment()?;
     let mut command = environment.script("bench.py");
     command.arg("--cache").arg(workspace::cache().join("models")).args(["--runs", runs]);
     if let Some(table) = skip {
@@ -45,4 +48,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         command.arg("--direct").arg(csv);
     }
     process::run(&mut command, "the comparison")
+}
+
+/// The environment of the comparisons, with the wheel of this tree.
+fn environment() -> Result<Environment> {
+    let wheel = dist::build()?.wheel;
+    let runtime = format!("onnxruntime=={ONNXRUNTIME}");
+    let environment = Environment::ensure("bench", &[&runtime, "onnx==1.21.0", "numpy>=2,<3", "pillow>=11"])?;
+    environment.install_wheel(&wheel)?;
+    Ok(environment)
 }

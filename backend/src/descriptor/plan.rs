@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hipdnn_schemas::{GraphDef, SerializedExecutionPlan, TensorUid};
+use hipdnn_schemas::{SerializedExecutionPlan, TensorDef, TensorUid};
 use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, AttributeType};
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
@@ -24,8 +24,6 @@ struct Draft {
 pub(crate) struct FinishedPlan {
     /// A restored plan has none.
     config: Option<Arc<EngineConfig>>,
-    /// What the plan was configured with, serialised.
-    config_bytes: Vec<u8>,
     context: Context,
     workspace_size: i64,
     uids: Vec<i64>,
@@ -51,17 +49,28 @@ impl Plan {
                 stored.version
             )));
         }
+        if stored.plugin_payload.is_empty() {
+            return Err(Error::bad_param("the stored plan has no payload for the plugin"));
+        }
+        if stored.tensor_uids.is_empty() {
+            return Err(Error::bad_param("the stored plan has no tensors"));
+        }
+        if stored.workspace_size < 0 {
+            return Err(Error::bad_param(format!(
+                "expected a workspace of at least 0 bytes, got {}",
+                stored.workspace_size
+            )));
+        }
         let context = resources.restore_context(stored.engine_id, &Buffer::new(&stored.plugin_payload))?;
         let workspace_size = context.workspace_size()?;
         Ok(Plan(Staged::finished_from(FinishedPlan {
             config: None,
-            config_bytes: stored.engine_config,
             context,
             workspace_size,
+            // hipDNN's earlier container does not say, and nothing is held to what is not known.
+            alignments: alignments(stored.tensor_uids.iter().copied().zip(stored.tensor_alignments)),
             uids: stored.tensor_uids.into_iter().map(|uid| uid.0).collect(),
-            // The container does not say.
-            alignments: Vec::new(),
-            is_override_shape_enabled: false,
+            is_override_shape_enabled: stored.is_override_shape_enabled,
         })))
     }
 
@@ -73,8 +82,14 @@ impl Plan {
             engine_id: finished.context.engine,
             workspace_size: finished.workspace_size,
             tensor_uids: finished.uids.iter().map(|&uid| TensorUid(uid)).collect(),
-            engine_config: finished.config_bytes.clone(),
             plugin_payload: finished.context.serialize()?,
+            is_override_shape_enabled: finished.is_override_shape_enabled,
+            tensor_alignments: finished
+                .uids
+                .iter()
+                .map(|&uid| alignment_of(&finished.alignments, uid) as i64)
+                .collect(),
+            ..SerializedExecutionPlan::default()
         };
         Ok(stored.to_bytes())
     }
@@ -130,9 +145,8 @@ impl Plan {
             workspace_size: context.workspace_size()?,
             context,
             uids: graph.def.tensors.iter().map(|tensor| tensor.uid.0).collect(),
-            alignments: alignments(&graph.def),
+            alignments: alignments(graph.def.tensors.iter().map(|tensor| (tensor.uid, owed_alignment(tensor)))),
             is_override_shape_enabled: graph.def.is_override_shape_enabled,
-            config_bytes: configured.bytes.bytes().to_vec(),
             config: Some(config),
         };
         self.0.finish(finished)
@@ -154,22 +168,27 @@ impl Plan {
     }
 }
 
-/// Tensors whose address must be aligned; scalars are read from the host and owe nothing.
-fn alignments(def: &GraphDef) -> Vec<(i64, usize)> {
-    let mut alignments: Vec<(i64, usize)> = def
-        .tensors
-        .iter()
-        .filter(|tensor| tensor.alignment > 1 && tensor.value.is_none() && !tensor.is_runtime_pass_by_value)
-        .map(|tensor| (tensor.uid.0, tensor.alignment as usize))
-        .collect();
+/// Bytes that a tensor's address must be a multiple of; scalars are read from the host and owe nothing.
+fn owed_alignment(tensor: &TensorDef) -> i64 {
+    if tensor.value.is_some() || tensor.is_runtime_pass_by_value { 1 } else { tensor.alignment }
+}
+
+/// The tensors that owe an alignment, ascending by uid.
+fn alignments(tensors: impl Iterator<Item = (TensorUid, i64)>) -> Vec<(i64, usize)> {
+    let mut alignments: Vec<(i64, usize)> =
+        tensors.filter(|(_, alignment)| *alignment > 1).map(|(uid, alignment)| (uid.0, alignment as usize)).collect();
     alignments.sort_unstable();
     alignments
 }
 
+/// Bytes that a tensor's address must be a multiple of.
+fn alignment_of(alignments: &[(i64, usize)], uid: i64) -> usize {
+    alignments.binary_search_by_key(&uid, |(uid, _)| *uid).map_or(1, |index| alignments[index].1)
+}
+
 fn check_alignment(buffers: &[DeviceBuffer], alignments: &[(i64, usize)]) -> Result<()> {
     for buffer in buffers {
-        let Ok(index) = alignments.binary_search_by_key(&buffer.uid, |(uid, _)| *uid) else { continue };
-        let alignment = alignments[index].1;
+        let alignment = alignment_of(alignments, buffer.uid);
         if !(buffer.ptr as usize).is_multiple_of(alignment) {
             return Err(Error::bad_param(format!(
                 "tensor {}: wanted an address aligned to {alignment} bytes, came {:p}",
@@ -183,7 +202,7 @@ fn check_alignment(buffers: &[DeviceBuffer], alignments: &[(i64, usize)]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hipdnn_schemas::{DataType, TensorDef, TensorValue};
+    use hipdnn_schemas::{DataType, TensorValue};
 
     #[test]
     fn addresses_are_held_to_the_recorded_alignment() {
@@ -195,8 +214,8 @@ mod tests {
         runtime.is_runtime_pass_by_value = true;
         let fixed = TensorDef::new(9, DataType::Float, &[1]).with_value(TensorValue::Float32(1.0));
         let default = TensorDef::new(2, DataType::Float, &[4]);
-        let def = GraphDef { tensors: vec![wide, loose, runtime, fixed, default], ..GraphDef::default() };
-        let alignments = alignments(&def);
+        let tensors = [wide, loose, runtime, fixed, default];
+        let alignments = alignments(tensors.iter().map(|tensor| (tensor.uid, owed_alignment(tensor))));
         for (uid, address, fits) in [
             (5, 64usize, true),
             (5, 48, false),

@@ -357,7 +357,7 @@ impl Context {
         let (Some(serialize), Some(destroy), true) =
             (plugin.api.serialize_context, plugin.api.destroy_serialized_context, plugin.has_serialization())
         else {
-            return Err(Error::not_supported(format!("plugin {} cannot serialise plans", plugin.name)));
+            return Err(Error::not_supported(format!("plugin {} cannot serialize plans", plugin.name)));
         };
         let mut out = ConstData { ptr: std::ptr::null(), size: 0 };
         // SAFETY: handle and context are the plugin's; the result is valid for the call.

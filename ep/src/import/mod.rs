@@ -108,12 +108,6 @@ pub(crate) fn operator(node: &Node) -> Option<&'static Operator> {
     rows.find(|row| row.domain == node.domain && row.name == node.op_type)
 }
 
-/// Every row, in the order of the families.
-#[cfg(test)]
-pub(crate) fn operators() -> impl Iterator<Item = &'static Operator> {
-    FAMILIES.iter().copied().flatten()
-}
-
 /// What an ONNX value is in the function.
 #[derive(Clone, Debug)]
 enum Bound {

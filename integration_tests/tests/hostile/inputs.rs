@@ -68,13 +68,16 @@ impl Corpus {
     /// A stored plan or a container, of which some bytes were changed.
     fn changed_store(&self, random: &mut Random, engine_id: i64) -> Vec<u8> {
         let graph = &self.bytes[random.below(self.bytes.len())];
+        let tensors = random.range(0, 4);
         let plan = SerializedExecutionPlan {
             version: 1,
             engine_id,
             workspace_size: random.range(0, 4096),
-            tensor_uids: (0..random.range(0, 4)).map(TensorUid).collect(),
-            engine_config: mutate::config(random, engine_id, &self.graphs[0]).to_bytes(),
+            tensor_uids: (0..tensors).map(TensorUid).collect(),
             plugin_payload: graph.clone(),
+            is_override_shape_enabled: random.once_in(2),
+            tensor_alignments: (0..tensors).map(|_| random.range(1, 64)).collect(),
+            ..SerializedExecutionPlan::default()
         };
         let plan = plan.to_bytes();
         let mut store = match random.below(4) {

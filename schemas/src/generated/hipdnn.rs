@@ -9980,6 +9980,392 @@ impl ::core::fmt::Debug for EngineConfig<'_> {
       ds.finish()
   }
 }
+pub enum EngineCandidateOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct EngineCandidate<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for EngineCandidate<'a> {
+  type Inner = EngineCandidate<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> EngineCandidate<'a> {
+  pub const VT_ID: ::flatbuffers::VOffsetT = 4;
+  pub const VT_KNOB_SETTINGS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_KERNEL_FEATURES: ::flatbuffers::VOffsetT = 8;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    EngineCandidate { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args EngineCandidateArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<EngineCandidate<'bldr>> {
+    let mut builder = EngineCandidateBuilder::new(_fbb);
+    if let Some(x) = args.kernel_features { builder.add_kernel_features(x); }
+    if let Some(x) = args.knob_settings { builder.add_knob_settings(x); }
+    if let Some(x) = args.id { builder.add_id(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn id(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EngineCandidate::VT_ID, None).unwrap()}
+  }
+  #[inline]
+  pub fn knob_settings(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<KnobSetting<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<KnobSetting>>>>(EngineCandidate::VT_KNOB_SETTINGS, None)}
+  }
+  #[inline]
+  pub fn kernel_features(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EngineCandidate::VT_KERNEL_FEATURES, None).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for EngineCandidate<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("id", Self::VT_ID, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<KnobSetting>>>>("knob_settings", Self::VT_KNOB_SETTINGS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("kernel_features", Self::VT_KERNEL_FEATURES, true)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct EngineCandidateArgs<'a> {
+    pub id: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub knob_settings: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<KnobSetting<'a>>>>>,
+    pub kernel_features: Option<::flatbuffers::WIPOffset<&'a str>>,
+}
+impl<'a> Default for EngineCandidateArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    EngineCandidateArgs {
+      id: None, // required field
+      knob_settings: None,
+      kernel_features: None, // required field
+    }
+  }
+}
+
+pub struct EngineCandidateBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> EngineCandidateBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_id(&mut self, id: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EngineCandidate::VT_ID, id);
+  }
+  #[inline]
+  pub fn add_knob_settings(&mut self, knob_settings: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<KnobSetting<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EngineCandidate::VT_KNOB_SETTINGS, knob_settings);
+  }
+  #[inline]
+  pub fn add_kernel_features(&mut self, kernel_features: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EngineCandidate::VT_KERNEL_FEATURES, kernel_features);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> EngineCandidateBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    EngineCandidateBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<EngineCandidate<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, EngineCandidate::VT_ID,"id");
+    self.fbb_.required(o, EngineCandidate::VT_KERNEL_FEATURES,"kernel_features");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for EngineCandidate<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("EngineCandidate");
+      ds.field("id", &self.id());
+      ds.field("knob_settings", &self.knob_settings());
+      ds.field("kernel_features", &self.kernel_features());
+      ds.finish()
+  }
+}
+pub enum EngineCandidatePageOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct EngineCandidatePage<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for EngineCandidatePage<'a> {
+  type Inner = EngineCandidatePage<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> EngineCandidatePage<'a> {
+  pub const VT_GRAPH_ID: ::flatbuffers::VOffsetT = 4;
+  pub const VT_DEVICE_ID: ::flatbuffers::VOffsetT = 6;
+  pub const VT_DEVICE_ARCH: ::flatbuffers::VOffsetT = 8;
+  pub const VT_PROBLEM_FEATURES: ::flatbuffers::VOffsetT = 10;
+  pub const VT_DEVICE_FEATURES: ::flatbuffers::VOffsetT = 12;
+  pub const VT_TOTAL_COUNT: ::flatbuffers::VOffsetT = 14;
+  pub const VT_OFFSET: ::flatbuffers::VOffsetT = 16;
+  pub const VT_CANDIDATES: ::flatbuffers::VOffsetT = 18;
+  pub const VT_ENGINE_NAME: ::flatbuffers::VOffsetT = 20;
+  pub const VT_ENGINE_DESCRIPTOR_ID: ::flatbuffers::VOffsetT = 22;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    EngineCandidatePage { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args EngineCandidatePageArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<EngineCandidatePage<'bldr>> {
+    let mut builder = EngineCandidatePageBuilder::new(_fbb);
+    builder.add_offset(args.offset);
+    builder.add_total_count(args.total_count);
+    if let Some(x) = args.engine_descriptor_id { builder.add_engine_descriptor_id(x); }
+    if let Some(x) = args.engine_name { builder.add_engine_name(x); }
+    if let Some(x) = args.candidates { builder.add_candidates(x); }
+    if let Some(x) = args.device_features { builder.add_device_features(x); }
+    if let Some(x) = args.problem_features { builder.add_problem_features(x); }
+    if let Some(x) = args.device_arch { builder.add_device_arch(x); }
+    if let Some(x) = args.device_id { builder.add_device_id(x); }
+    if let Some(x) = args.graph_id { builder.add_graph_id(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn graph_id(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EngineCandidatePage::VT_GRAPH_ID, None).unwrap()}
+  }
+  #[inline]
+  pub fn device_id(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EngineCandidatePage::VT_DEVICE_ID, None).unwrap()}
+  }
+  #[inline]
+  pub fn device_arch(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EngineCandidatePage::VT_DEVICE_ARCH, None).unwrap()}
+  }
+  #[inline]
+  pub fn problem_features(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EngineCandidatePage::VT_PROBLEM_FEATURES, None).unwrap()}
+  }
+  #[inline]
+  pub fn device_features(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EngineCandidatePage::VT_DEVICE_FEATURES, None).unwrap()}
+  }
+  #[inline]
+  pub fn total_count(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(EngineCandidatePage::VT_TOTAL_COUNT, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn offset(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(EngineCandidatePage::VT_OFFSET, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn candidates(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<EngineCandidate<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<EngineCandidate>>>>(EngineCandidatePage::VT_CANDIDATES, None)}
+  }
+  #[inline]
+  pub fn engine_name(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EngineCandidatePage::VT_ENGINE_NAME, None)}
+  }
+  #[inline]
+  pub fn engine_descriptor_id(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EngineCandidatePage::VT_ENGINE_DESCRIPTOR_ID, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for EngineCandidatePage<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("graph_id", Self::VT_GRAPH_ID, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("device_id", Self::VT_DEVICE_ID, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("device_arch", Self::VT_DEVICE_ARCH, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("problem_features", Self::VT_PROBLEM_FEATURES, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("device_features", Self::VT_DEVICE_FEATURES, true)?
+     .visit_field::<u64>("total_count", Self::VT_TOTAL_COUNT, false)?
+     .visit_field::<u64>("offset", Self::VT_OFFSET, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<EngineCandidate>>>>("candidates", Self::VT_CANDIDATES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("engine_name", Self::VT_ENGINE_NAME, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("engine_descriptor_id", Self::VT_ENGINE_DESCRIPTOR_ID, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct EngineCandidatePageArgs<'a> {
+    pub graph_id: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub device_id: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub device_arch: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub problem_features: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub device_features: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub total_count: u64,
+    pub offset: u64,
+    pub candidates: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<EngineCandidate<'a>>>>>,
+    pub engine_name: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub engine_descriptor_id: Option<::flatbuffers::WIPOffset<&'a str>>,
+}
+impl<'a> Default for EngineCandidatePageArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    EngineCandidatePageArgs {
+      graph_id: None, // required field
+      device_id: None, // required field
+      device_arch: None, // required field
+      problem_features: None, // required field
+      device_features: None, // required field
+      total_count: 0,
+      offset: 0,
+      candidates: None,
+      engine_name: None,
+      engine_descriptor_id: None,
+    }
+  }
+}
+
+pub struct EngineCandidatePageBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> EngineCandidatePageBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_graph_id(&mut self, graph_id: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EngineCandidatePage::VT_GRAPH_ID, graph_id);
+  }
+  #[inline]
+  pub fn add_device_id(&mut self, device_id: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EngineCandidatePage::VT_DEVICE_ID, device_id);
+  }
+  #[inline]
+  pub fn add_device_arch(&mut self, device_arch: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EngineCandidatePage::VT_DEVICE_ARCH, device_arch);
+  }
+  #[inline]
+  pub fn add_problem_features(&mut self, problem_features: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EngineCandidatePage::VT_PROBLEM_FEATURES, problem_features);
+  }
+  #[inline]
+  pub fn add_device_features(&mut self, device_features: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EngineCandidatePage::VT_DEVICE_FEATURES, device_features);
+  }
+  #[inline]
+  pub fn add_total_count(&mut self, total_count: u64) {
+    self.fbb_.push_slot::<u64>(EngineCandidatePage::VT_TOTAL_COUNT, total_count, 0);
+  }
+  #[inline]
+  pub fn add_offset(&mut self, offset: u64) {
+    self.fbb_.push_slot::<u64>(EngineCandidatePage::VT_OFFSET, offset, 0);
+  }
+  #[inline]
+  pub fn add_candidates(&mut self, candidates: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<EngineCandidate<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EngineCandidatePage::VT_CANDIDATES, candidates);
+  }
+  #[inline]
+  pub fn add_engine_name(&mut self, engine_name: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EngineCandidatePage::VT_ENGINE_NAME, engine_name);
+  }
+  #[inline]
+  pub fn add_engine_descriptor_id(&mut self, engine_descriptor_id: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EngineCandidatePage::VT_ENGINE_DESCRIPTOR_ID, engine_descriptor_id);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> EngineCandidatePageBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    EngineCandidatePageBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<EngineCandidatePage<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, EngineCandidatePage::VT_GRAPH_ID,"graph_id");
+    self.fbb_.required(o, EngineCandidatePage::VT_DEVICE_ID,"device_id");
+    self.fbb_.required(o, EngineCandidatePage::VT_DEVICE_ARCH,"device_arch");
+    self.fbb_.required(o, EngineCandidatePage::VT_PROBLEM_FEATURES,"problem_features");
+    self.fbb_.required(o, EngineCandidatePage::VT_DEVICE_FEATURES,"device_features");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for EngineCandidatePage<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("EngineCandidatePage");
+      ds.field("graph_id", &self.graph_id());
+      ds.field("device_id", &self.device_id());
+      ds.field("device_arch", &self.device_arch());
+      ds.field("problem_features", &self.problem_features());
+      ds.field("device_features", &self.device_features());
+      ds.field("total_count", &self.total_count());
+      ds.field("offset", &self.offset());
+      ds.field("candidates", &self.candidates());
+      ds.field("engine_name", &self.engine_name());
+      ds.field("engine_descriptor_id", &self.engine_descriptor_id());
+      ds.finish()
+  }
+}
 pub enum EngineDetailsOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
@@ -10000,6 +10386,7 @@ impl<'a> EngineDetails<'a> {
   pub const VT_KNOBS: ::flatbuffers::VOffsetT = 6;
   pub const VT_BEHAVIOR_NOTES: ::flatbuffers::VOffsetT = 8;
   pub const VT_NAME: ::flatbuffers::VOffsetT = 10;
+  pub const VT_CANDIDATE_PAGE: ::flatbuffers::VOffsetT = 12;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -10012,6 +10399,7 @@ impl<'a> EngineDetails<'a> {
   ) -> ::flatbuffers::WIPOffset<EngineDetails<'bldr>> {
     let mut builder = EngineDetailsBuilder::new(_fbb);
     builder.add_engine_id(args.engine_id);
+    if let Some(x) = args.candidate_page { builder.add_candidate_page(x); }
     if let Some(x) = args.name { builder.add_name(x); }
     if let Some(x) = args.behavior_notes { builder.add_behavior_notes(x); }
     if let Some(x) = args.knobs { builder.add_knobs(x); }
@@ -10047,6 +10435,13 @@ impl<'a> EngineDetails<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EngineDetails::VT_NAME, None)}
   }
+  #[inline]
+  pub fn candidate_page(&self) -> Option<EngineCandidatePage<'a>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<EngineCandidatePage>>(EngineDetails::VT_CANDIDATE_PAGE, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for EngineDetails<'_> {
@@ -10059,6 +10454,7 @@ impl ::flatbuffers::Verifiable for EngineDetails<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Knob>>>>("knobs", Self::VT_KNOBS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, i32>>>("behavior_notes", Self::VT_BEHAVIOR_NOTES, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("name", Self::VT_NAME, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<EngineCandidatePage>>("candidate_page", Self::VT_CANDIDATE_PAGE, false)?
      .finish();
     Ok(())
   }
@@ -10068,6 +10464,7 @@ pub struct EngineDetailsArgs<'a> {
     pub knobs: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Knob<'a>>>>>,
     pub behavior_notes: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, i32>>>,
     pub name: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub candidate_page: Option<::flatbuffers::WIPOffset<EngineCandidatePage<'a>>>,
 }
 impl<'a> Default for EngineDetailsArgs<'a> {
   #[inline]
@@ -10077,6 +10474,7 @@ impl<'a> Default for EngineDetailsArgs<'a> {
       knobs: None,
       behavior_notes: None,
       name: None,
+      candidate_page: None,
     }
   }
 }
@@ -10103,6 +10501,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> EngineDetailsBuilder<'a, 'b, 
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EngineDetails::VT_NAME, name);
   }
   #[inline]
+  pub fn add_candidate_page(&mut self, candidate_page: ::flatbuffers::WIPOffset<EngineCandidatePage<'b >>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<EngineCandidatePage>>(EngineDetails::VT_CANDIDATE_PAGE, candidate_page);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> EngineDetailsBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     EngineDetailsBuilder {
@@ -10124,6 +10526,7 @@ impl ::core::fmt::Debug for EngineDetails<'_> {
       ds.field("knobs", &self.knobs());
       ds.field("behavior_notes", &self.behavior_notes());
       ds.field("name", &self.name());
+      ds.field("candidate_page", &self.candidate_page());
       ds.finish()
   }
 }
@@ -10147,8 +10550,9 @@ impl<'a> SerializedExecutionPlan<'a> {
   pub const VT_ENGINE_ID: ::flatbuffers::VOffsetT = 6;
   pub const VT_WORKSPACE_SIZE: ::flatbuffers::VOffsetT = 8;
   pub const VT_TENSOR_UIDS: ::flatbuffers::VOffsetT = 10;
-  pub const VT_ENGINE_CONFIG: ::flatbuffers::VOffsetT = 12;
-  pub const VT_PLUGIN_PAYLOAD: ::flatbuffers::VOffsetT = 14;
+  pub const VT_PLUGIN_PAYLOAD: ::flatbuffers::VOffsetT = 12;
+  pub const VT_IS_OVERRIDE_SHAPE_ENABLED: ::flatbuffers::VOffsetT = 14;
+  pub const VT_TENSOR_ALIGNMENTS: ::flatbuffers::VOffsetT = 16;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -10162,10 +10566,11 @@ impl<'a> SerializedExecutionPlan<'a> {
     let mut builder = SerializedExecutionPlanBuilder::new(_fbb);
     builder.add_workspace_size(args.workspace_size);
     builder.add_engine_id(args.engine_id);
+    if let Some(x) = args.tensor_alignments { builder.add_tensor_alignments(x); }
     if let Some(x) = args.plugin_payload { builder.add_plugin_payload(x); }
-    if let Some(x) = args.engine_config { builder.add_engine_config(x); }
     if let Some(x) = args.tensor_uids { builder.add_tensor_uids(x); }
     builder.add_version(args.version);
+    builder.add_is_override_shape_enabled(args.is_override_shape_enabled);
     builder.finish()
   }
 
@@ -10199,18 +10604,25 @@ impl<'a> SerializedExecutionPlan<'a> {
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, i64>>>(SerializedExecutionPlan::VT_TENSOR_UIDS, None)}
   }
   #[inline]
-  pub fn engine_config(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
-    // Safety:
-    // Created from valid Table for this object
-    // which contains a valid value in this slot
-    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(SerializedExecutionPlan::VT_ENGINE_CONFIG, None)}
-  }
-  #[inline]
   pub fn plugin_payload(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
     // Safety:
     // Created from valid Table for this object
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(SerializedExecutionPlan::VT_PLUGIN_PAYLOAD, None)}
+  }
+  #[inline]
+  pub fn is_override_shape_enabled(&self) -> bool {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<bool>(SerializedExecutionPlan::VT_IS_OVERRIDE_SHAPE_ENABLED, Some(false)).unwrap()}
+  }
+  #[inline]
+  pub fn tensor_alignments(&self) -> Option<::flatbuffers::Vector<'a, i64>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, i64>>>(SerializedExecutionPlan::VT_TENSOR_ALIGNMENTS, None)}
   }
 }
 
@@ -10224,8 +10636,9 @@ impl ::flatbuffers::Verifiable for SerializedExecutionPlan<'_> {
      .visit_field::<i64>("engine_id", Self::VT_ENGINE_ID, false)?
      .visit_field::<i64>("workspace_size", Self::VT_WORKSPACE_SIZE, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, i64>>>("tensor_uids", Self::VT_TENSOR_UIDS, false)?
-     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("engine_config", Self::VT_ENGINE_CONFIG, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("plugin_payload", Self::VT_PLUGIN_PAYLOAD, false)?
+     .visit_field::<bool>("is_override_shape_enabled", Self::VT_IS_OVERRIDE_SHAPE_ENABLED, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, i64>>>("tensor_alignments", Self::VT_TENSOR_ALIGNMENTS, false)?
      .finish();
     Ok(())
   }
@@ -10235,8 +10648,9 @@ pub struct SerializedExecutionPlanArgs<'a> {
     pub engine_id: i64,
     pub workspace_size: i64,
     pub tensor_uids: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, i64>>>,
-    pub engine_config: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
     pub plugin_payload: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub is_override_shape_enabled: bool,
+    pub tensor_alignments: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, i64>>>,
 }
 impl<'a> Default for SerializedExecutionPlanArgs<'a> {
   #[inline]
@@ -10246,8 +10660,9 @@ impl<'a> Default for SerializedExecutionPlanArgs<'a> {
       engine_id: 0,
       workspace_size: 0,
       tensor_uids: None,
-      engine_config: None,
       plugin_payload: None,
+      is_override_shape_enabled: false,
+      tensor_alignments: None,
     }
   }
 }
@@ -10274,12 +10689,16 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SerializedExecutionPlanBuilde
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SerializedExecutionPlan::VT_TENSOR_UIDS, tensor_uids);
   }
   #[inline]
-  pub fn add_engine_config(&mut self, engine_config: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
-    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SerializedExecutionPlan::VT_ENGINE_CONFIG, engine_config);
-  }
-  #[inline]
   pub fn add_plugin_payload(&mut self, plugin_payload: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SerializedExecutionPlan::VT_PLUGIN_PAYLOAD, plugin_payload);
+  }
+  #[inline]
+  pub fn add_is_override_shape_enabled(&mut self, is_override_shape_enabled: bool) {
+    self.fbb_.push_slot::<bool>(SerializedExecutionPlan::VT_IS_OVERRIDE_SHAPE_ENABLED, is_override_shape_enabled, false);
+  }
+  #[inline]
+  pub fn add_tensor_alignments(&mut self, tensor_alignments: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , i64>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SerializedExecutionPlan::VT_TENSOR_ALIGNMENTS, tensor_alignments);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> SerializedExecutionPlanBuilder<'a, 'b, A> {
@@ -10299,6 +10718,188 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SerializedExecutionPlanBuilde
 impl ::core::fmt::Debug for SerializedExecutionPlan<'_> {
   fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
     let mut ds = f.debug_struct("SerializedExecutionPlan");
+      ds.field("version", &self.version());
+      ds.field("engine_id", &self.engine_id());
+      ds.field("workspace_size", &self.workspace_size());
+      ds.field("tensor_uids", &self.tensor_uids());
+      ds.field("plugin_payload", &self.plugin_payload());
+      ds.field("is_override_shape_enabled", &self.is_override_shape_enabled());
+      ds.field("tensor_alignments", &self.tensor_alignments());
+      ds.finish()
+  }
+}
+pub enum EarlierExecutionPlanOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct EarlierExecutionPlan<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for EarlierExecutionPlan<'a> {
+  type Inner = EarlierExecutionPlan<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> EarlierExecutionPlan<'a> {
+  pub const VT_VERSION: ::flatbuffers::VOffsetT = 4;
+  pub const VT_ENGINE_ID: ::flatbuffers::VOffsetT = 6;
+  pub const VT_WORKSPACE_SIZE: ::flatbuffers::VOffsetT = 8;
+  pub const VT_TENSOR_UIDS: ::flatbuffers::VOffsetT = 10;
+  pub const VT_ENGINE_CONFIG: ::flatbuffers::VOffsetT = 12;
+  pub const VT_PLUGIN_PAYLOAD: ::flatbuffers::VOffsetT = 14;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    EarlierExecutionPlan { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args EarlierExecutionPlanArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<EarlierExecutionPlan<'bldr>> {
+    let mut builder = EarlierExecutionPlanBuilder::new(_fbb);
+    builder.add_workspace_size(args.workspace_size);
+    builder.add_engine_id(args.engine_id);
+    if let Some(x) = args.plugin_payload { builder.add_plugin_payload(x); }
+    if let Some(x) = args.engine_config { builder.add_engine_config(x); }
+    if let Some(x) = args.tensor_uids { builder.add_tensor_uids(x); }
+    builder.add_version(args.version);
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn version(&self) -> u32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u32>(EarlierExecutionPlan::VT_VERSION, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn engine_id(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(EarlierExecutionPlan::VT_ENGINE_ID, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn workspace_size(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(EarlierExecutionPlan::VT_WORKSPACE_SIZE, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn tensor_uids(&self) -> Option<::flatbuffers::Vector<'a, i64>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, i64>>>(EarlierExecutionPlan::VT_TENSOR_UIDS, None)}
+  }
+  #[inline]
+  pub fn engine_config(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(EarlierExecutionPlan::VT_ENGINE_CONFIG, None)}
+  }
+  #[inline]
+  pub fn plugin_payload(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(EarlierExecutionPlan::VT_PLUGIN_PAYLOAD, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for EarlierExecutionPlan<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<u32>("version", Self::VT_VERSION, false)?
+     .visit_field::<i64>("engine_id", Self::VT_ENGINE_ID, false)?
+     .visit_field::<i64>("workspace_size", Self::VT_WORKSPACE_SIZE, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, i64>>>("tensor_uids", Self::VT_TENSOR_UIDS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("engine_config", Self::VT_ENGINE_CONFIG, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("plugin_payload", Self::VT_PLUGIN_PAYLOAD, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct EarlierExecutionPlanArgs<'a> {
+    pub version: u32,
+    pub engine_id: i64,
+    pub workspace_size: i64,
+    pub tensor_uids: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, i64>>>,
+    pub engine_config: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub plugin_payload: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+}
+impl<'a> Default for EarlierExecutionPlanArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    EarlierExecutionPlanArgs {
+      version: 0,
+      engine_id: 0,
+      workspace_size: 0,
+      tensor_uids: None,
+      engine_config: None,
+      plugin_payload: None,
+    }
+  }
+}
+
+pub struct EarlierExecutionPlanBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> EarlierExecutionPlanBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_version(&mut self, version: u32) {
+    self.fbb_.push_slot::<u32>(EarlierExecutionPlan::VT_VERSION, version, 0);
+  }
+  #[inline]
+  pub fn add_engine_id(&mut self, engine_id: i64) {
+    self.fbb_.push_slot::<i64>(EarlierExecutionPlan::VT_ENGINE_ID, engine_id, 0);
+  }
+  #[inline]
+  pub fn add_workspace_size(&mut self, workspace_size: i64) {
+    self.fbb_.push_slot::<i64>(EarlierExecutionPlan::VT_WORKSPACE_SIZE, workspace_size, 0);
+  }
+  #[inline]
+  pub fn add_tensor_uids(&mut self, tensor_uids: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , i64>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EarlierExecutionPlan::VT_TENSOR_UIDS, tensor_uids);
+  }
+  #[inline]
+  pub fn add_engine_config(&mut self, engine_config: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EarlierExecutionPlan::VT_ENGINE_CONFIG, engine_config);
+  }
+  #[inline]
+  pub fn add_plugin_payload(&mut self, plugin_payload: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EarlierExecutionPlan::VT_PLUGIN_PAYLOAD, plugin_payload);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> EarlierExecutionPlanBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    EarlierExecutionPlanBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<EarlierExecutionPlan<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for EarlierExecutionPlan<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("EarlierExecutionPlan");
       ds.field("version", &self.version());
       ds.field("engine_id", &self.engine_id());
       ds.field("workspace_size", &self.workspace_size());

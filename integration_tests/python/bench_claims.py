@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""How long a session on a chain of small convolutions takes to make, and how much of that the provider's callbacks are.
+
+The times are those that the thread worked, in milliseconds, behind `c/umbrella.c`, which takes the callbacks' time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+import onnxruntime_ep_hipdnn_rs as wheel
+import provider
+from suite_umbrella import compiled
+
+LENGTHS = [125, 250, 500, 1000]
+
+
+def chain(length: int) -> bytes:
+    rng = np.random.default_rng(1)
+    weights = [helper.make_tensor(f"w{index}", TensorProto.FLOAT, (8, 8, 3, 3), rng.standard_normal((8, 8, 3, 3)).astype(np.float32).tobytes(), raw=True)
+               for index in range(length)]
+    nodes = [helper.make_node("Conv", [f"t{index}", f"w{index}"], [f"t{index + 1}"], name=f"conv{index}", pads=[1, 1, 1, 1]) for index in range(length)]
+    graph = helper.make_graph(nodes, "chain", [helper.make_tensor_value_info("t0", TensorProto.FLOAT, (1, 8, 8, 8))],
+                              [helper.make_tensor_value_info(f"t{length}", TensorProto.FLOAT, [None] * 4)], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as directory:
+        library = compiled("umbrella.c", Path(directory) / "libumbrella.so")
+        os.environ["UMBRELLA_BACKEND"] = wheel.get_library_path()
+        ort.register_execution_provider_library("umbrella", str(library))
+        log = ctypes.CDLL(str(library)).umbrella_log
+        log.restype = ctypes.c_char_p
+        devices = [device for device in ort.get_ep_devices() if device.ep_name == "umbrella"]
+        print("| Conv in a chain | CPU provider | session | claiming | compiling | the rest: ONNX Runtime |\n|---|---|---|---|---|---|")
+        for length in LENGTHS:
+            model, start = chain(length), time.thread_time()
+            provider.cpu_session(model)
+            cpu, seen = time.thread_time() - start, len(log())
+            options = provider.options()
+            options.add_provider_for_devices(devices, {})
+            start = time.thread_time()
+            session = ort.InferenceSession(model, options, enable_fallback=0)
+            whole = time.thread_time() - start
+            lines = log()[seen:].decode()
+            claiming, compiling = (sum(map(int, re.findall(rf"{what} took (\d+) ns", lines))) / 1e6 for what in ("claiming", "compiling"))
+            print(f"| {length} | {1e3 * cpu:.0f} | {1e3 * whole:.0f} | {claiming:.0f} | {compiling:.0f} | {1e3 * whole - claiming - compiling:.0f} |", flush=True)
+            del session
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
