@@ -18,14 +18,22 @@ use crate::{Result, claims, codegen, conformance, dist, emulated_gpu, fuzz, inst
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
 
 /// The scripts of `integration_tests/python` that are suites.
-const SUITES: [&str; 6] = [
+const SUITES: [&str; 7] = [
     "suite_table.py",
     "suite_onnx_cases.py",
     "suite_models.py",
     "suite_options.py",
     "suite_constants.py",
     "suite_umbrella.py",
+    MLIR_SUITE,
 ];
+
+/// The suite that holds texts against `torch-mlir-opt`. The release of ONNX Runtime makes no difference to it: the newest is
+/// enough.
+const MLIR_SUITE: &str = "suite_mlir.py";
+
+/// The package with `torch-mlir-opt`.
+const TORCH_MLIR: &str = "torch-mlir==20261001";
 
 /// Mutated inputs through the libraries with an address sanitizer: about a minute on two cores.
 const SANITIZED_INPUTS: u64 = 20_000;
@@ -270,7 +278,8 @@ struct Reported {
 
 /// The Python suites with one release of ONNX Runtime.
 fn python_suites(version: &str, built: &Distribution, choice: &Choice, summary: &mut Summary) {
-    let suites: Vec<&str> = SUITES.into_iter().filter(|suite| choice.takes(suite)).collect();
+    let here = |suite: &&str| choice.takes(suite) && (*suite != MLIR_SUITE || version == ONNXRUNTIMES[0]);
+    let suites: Vec<&str> = SUITES.into_iter().filter(here).collect();
     if suites.is_empty() {
         return;
     }
@@ -314,6 +323,13 @@ fn python_suite(
     command.arg("--cache").arg(workspace::cache().join(MODELS));
     remove_settings(&mut command);
     command.env("DIST_PREFIX", prefix);
+    if suite == MLIR_SUITE {
+        // Beside ONNX Runtime's packages it might want other versions of theirs.
+        match Environment::ensure("torch-mlir", &[TORCH_MLIR]) {
+            Ok(tools) => command.env("TORCH_MLIR_OPT", tools.program().with_file_name("torch-mlir-opt")),
+            Err(problem) => command.env("TORCH_MLIR_MISSING", format!("no {TORCH_MLIR}: {problem}")),
+        };
+    }
     let status = command.stdin(Stdio::null()).status()?;
     let text = fs::read_to_string(&results).unwrap_or_default();
     let mut finished = false;
