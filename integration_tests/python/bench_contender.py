@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""One contender of bench.py, in a process of its own: sessions of one provider with one setting, opened and timed on request.
+
+Requests are lines of JSON on standard input, answers lines of JSON on standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import onnxruntime as ort
+
+import provider
+
+
+def main() -> int:
+    setting = json.loads(sys.argv[1])
+    answers = sys.stdout
+    # What libraries print must not get between the answers.
+    sys.stdout = sys.stderr
+    run: Callable[[], Any] = lambda: None
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "open" in request:
+            run = open_session(setting, Path(request["open"]), Path(request["feeds"]), Path(request["outputs"]))
+            answer: Any = None
+        else:
+            answer = timed(run, request["seconds"])
+        print(json.dumps(answer), file=answers, flush=True)
+    return 0
+
+
+def open_session(setting: dict[str, Any], model: Path, feeds: Path, outputs: Path) -> Callable[[], Any]:
+    """A session whose inputs and outputs are bound to memory that stays; writes what it computes to `outputs`."""
+    chosen = provider.options(setting["threads"], **{
+        "session.set_denormal_as_zero": "1",
+        "session.intra_op.allow_spinning": "1" if setting["spinning"] else "0",
+    })
+    if setting["provider"] == provider.CPU:
+        session = ort.InferenceSession(str(model), chosen, providers=[provider.CPU])
+    else:
+        options = {"threads": str(setting["threads"]), **setting["options"]}
+        session = provider.Session(model, options, chosen, report=False).session
+    with np.load(feeds) as arrays:
+        given = {name: arrays[name] for name in arrays.files}
+    results = session.run(None, given)
+    np.savez(outputs, *results)
+    binding = session.io_binding()
+    for name, value in given.items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(value))
+    for output, value in zip(session.get_outputs(), results):
+        binding.bind_ortvalue_output(output.name, ort.OrtValue.ortvalue_from_numpy(np.zeros_like(value)))
+    return lambda: session.run_with_iobinding(binding)
+
+
+def timed(run: Callable[[], Any], seconds: float) -> float:
+    """The median time of a run in milliseconds, of as many as begin within `seconds` after one that is not counted."""
+    run()
+    times, end = [], time.perf_counter() + seconds
+    while not times or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        times.append(1e3 * (time.perf_counter() - start))
+    return float(np.median(times))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
