@@ -43,7 +43,7 @@ class Setting:
 
     def __str__(self) -> str:
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-        return threads if self.threads == 1 else f"{threads}, ONNX Runtime's own {'spin' if self.spinning else 'do not spin'} between runs"
+        return f"{threads}, its own time" if self.threads == 1 else f"{threads}, ONNX Runtime's {'spin' if self.spinning else 'do not spin'} between runs"
 
 
 def settings() -> list[Setting]:
@@ -90,7 +90,7 @@ def main() -> int:
     parser.add_argument("--skip", choices=["layers", "models"])
     arguments = parser.parse_args()
     print(f"ONNX Runtime {ort.__version__}, {os.cpu_count()} CPUs; each contender in a process of its own, in {arguments.turns} turns.")
-    print("Times: medians of sessions' runs, outputs bound, denormals flushed, in ms; ratios: medians of the turns' ratios.")
+    print("Times of sessions' runs, outputs bound, denormals flushed: medians of the turns' fastest, in ms; ratios: medians of the turns'.")
     with tempfile.TemporaryDirectory() as directory:
         if arguments.skip != "layers":
             layers(read_direct(arguments.direct), arguments.turns, Path(directory))
@@ -129,7 +129,7 @@ def layers(direct: dict[tuple[str, int], float], turns: int, directory: Path) ->
 
 def compare(contenders: list[Contender], model: Path, feeds: dict[str, np.ndarray], turns: int, seconds: float,
             directory: Path) -> tuple[list[float], list[float]]:
-    """Median times of the contenders, and of the times divided by the last one's in the same turn."""
+    """Medians of the contenders' times, and of these divided by the last one's in the same turn."""
     given = directory / "feeds.npz"
     np.savez(given, **feeds)
     outputs = []
