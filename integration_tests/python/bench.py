@@ -1,13 +1,23 @@
 #!/usr/bin/env python3
-"""Times single convolutions and whole networks on the provider and on ONNX Runtime's CPU provider, taking turns."""
+"""Times single convolutions and whole networks in sessions on the provider and on ONNX Runtime's CPU provider.
+
+Each contender has a process of its own. All are measured between the same two points, a session's run with its inputs and
+outputs bound, with denormals flushed; they take turns, so that a slow spell of the machine meets all of them.
+"""
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import math
 import os
+import statistics
+import subprocess
 import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,52 +28,127 @@ from onnx import TensorProto, helper
 import detector
 import models
 import provider
-from demo import interleaved
 
 # Square images and windows: batch n, c channels of h × h, k filters of r × r.
 LAYERS = Path(__file__).parent / "layers.csv"
+OURS = "EP"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What holds for all contenders of a table."""
+
+    threads: int
+    spinning: bool
+
+    def __str__(self) -> str:
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        return f"{threads}, its own time" if self.threads == 1 else f"{threads}, ONNX Runtime's {'spin' if self.spinning else 'do not spin'} between runs"
+
+
+def settings() -> list[Setting]:
+    """One thread, which does not wait for others; then two, with and without ONNX Runtime's busy waiting."""
+    two = [Setting(2, True), Setting(2, False)] if (os.cpu_count() or 1) > 1 else []
+    return [Setting(1, True), *two]
+
+
+@dataclass
+class Contender:
+    """A process with sessions of one provider."""
+
+    name: str
+    provider: str
+    setting: Setting
+    options: dict[str, str] = field(default_factory=dict)
+
+    def __enter__(self) -> Contender:
+        setting = {"provider": self.provider, "options": self.options, "threads": self.setting.threads, "spinning": self.setting.spinning}
+        command = [sys.executable, str(Path(__file__).with_name("bench_contender.py")), json.dumps(setting)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+    def ask(self, **request: Any) -> Any:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"{self.name} ended with status {self.process.wait()}")
+        return json.loads(answer)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--direct", type=Path, help="lines layer,threads,weights,seconds of the engine without ONNX Runtime")
-    parser.add_argument("--runs", type=int, default=31)
+    parser.add_argument("--direct", type=Path, help="lines layer,threads,weights,seconds of the engine's kernels without a session")
+    parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--skip", choices=["layers", "models"])
     arguments = parser.parse_args()
-    print(f"ONNX Runtime {ort.__version__}, {os.cpu_count()} CPUs, medians of {arguments.runs} runs in turn, milliseconds")
-    if arguments.skip != "layers":
-        layers(read_direct(arguments.direct), arguments.runs)
-    if arguments.skip != "models":
-        networks(arguments.cache, max(11, arguments.runs // 2))
+    print(f"ONNX Runtime {ort.__version__}, {os.cpu_count()} CPUs; each contender in a process of its own, in {arguments.turns} turns.")
+    print("Times of sessions' runs, outputs bound, denormals flushed: medians of the turns' fastest, in ms; ratios: medians of the turns'.")
+    with tempfile.TemporaryDirectory() as directory:
+        if arguments.skip != "layers":
+            layers(read_direct(arguments.direct), arguments.turns, Path(directory))
+        if arguments.skip != "models":
+            networks(arguments.cache, arguments.turns, Path(directory))
     return 0
 
 
-def read_direct(path: Path | None) -> dict[str, float]:
+def read_direct(path: Path | None) -> dict[tuple[str, int], float]:
     if path is None:
         return {}
     with path.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["weights"] == "constant"]
-    return {row["layer"]: 1e3 * float(row["seconds"]) for row in rows}
+    return {(row["layer"], int(row["threads"])): 1e3 * float(row["seconds"]) for row in rows}
 
 
-def layers(direct: dict[str, float], runs: int) -> None:
-    print(f"\n{'layer':22} {'engine':>9} {'EP':>9} {'CPU EP':>9} {'engine/CPU EP':>14} {'EP/CPU EP':>10}")
-    ratios: dict[str, list[float]] = {"engine": [], "EP": []}
+def layers(direct: dict[tuple[str, int], float], turns: int, directory: Path) -> None:
     with LAYERS.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    for row in rows:
-        model, feeds = layer_model({key: int(value) for key, value in row.items() if key not in ("name", "class")})
-        ours, cpu = provider.Session(model, report=False), provider.cpu_session(model)
-        if (difference := provider.relative_difference(ours.run(feeds), cpu.run(None, feeds))) > 1e-4:
-            raise SystemExit(f"{row['name']}: off by {difference:.3g} of the output's range")
-        ep_time, cpu_time = interleaved([lambda: ours.run(feeds), lambda: cpu.run(None, feeds)], runs)
-        alone = direct.get(row["name"], math.nan)
-        ratios["engine"].append(alone / cpu_time)
-        ratios["EP"].append(ep_time / cpu_time)
-        print(f"{row['name']:22} {alone:9.3f} {ep_time:9.3f} {cpu_time:9.3f} {alone / cpu_time:14.2f} {ep_time / cpu_time:10.2f}", flush=True)
-    engine, ep = (geometric_mean(ratios[name]) for name in ("engine", "EP"))
-    print(f"{'geometric mean':22} {'':9} {'':9} {'':9} {engine:14.2f} {ep:10.2f}")
+    for setting in settings():
+        print(f"\nlayers, {setting}; kernels: the engine alone, without a session, to be compared with the provider's session only")
+        print(f"{'':22} {'session':>9} {'session':>9} {'':>8} {'kernels':>9} {'session /':>9}")
+        print(f"{'layer':22} {'EP':>9} {'CPU EP':>9} {'EP/CPU':>8} {'alone':>9} {'kernels':>9}")
+        ratios = []
+        with Contender(OURS, provider.NAME, setting) as ours, Contender("CPU EP", provider.CPU, setting) as cpu:
+            for row in rows:
+                model, feeds = layer_model({key: int(value) for key, value in row.items() if key not in ("name", "class")})
+                path = directory / "layer.onnx"
+                path.write_bytes(model)
+                (ep_time, cpu_time), (ratio, _) = compare([ours, cpu], path, feeds, turns, 0.03, directory)
+                ratios.append(ratio)
+                alone = direct.get((row["name"], setting.threads), math.nan)
+                print(f"{row['name']:22} {ep_time:9.3f} {cpu_time:9.3f} {ratio:8.2f} {alone:9.3f} {ep_time / alone:9.2f}", flush=True)
+        print(f"{'geometric mean':22} {'':9} {'':9} {geometric_mean(ratios):8.2f}")
+
+
+def compare(contenders: list[Contender], model: Path, feeds: dict[str, np.ndarray], turns: int, seconds: float,
+            directory: Path) -> tuple[list[float], list[float]]:
+    """Medians of the contenders' times, and of these divided by the last one's in the same turn."""
+    given = directory / "feeds.npz"
+    np.savez(given, **feeds)
+    outputs = []
+    for contender in contenders:
+        to = directory / "outputs.npz"
+        contender.ask(open=str(model), feeds=str(given), outputs=str(to))
+        with np.load(to) as arrays:
+            outputs.append([arrays[name] for name in arrays.files])
+    for contender, ours in zip(contenders, outputs[:-1]):
+        if (difference := provider.relative_difference(ours, outputs[-1])) > 1e-3:
+            raise SystemExit(f"{contender.name} on {model.name}: off by {difference:.3g} of the output's range, expected at most 1e-3")
+    times: list[list[float]] = [[] for _ in contenders]
+    for _ in range(turns):
+        for contender, record in zip(contenders, times):
+            # Threads of the one before may still be busy waiting.
+            time.sleep(0.01)
+            record.append(contender.ask(seconds=seconds))
+    ratios = [statistics.median(a / b for a, b in zip(record, times[-1])) for record in times]
+    return [statistics.median(record) for record in times], ratios
 
 
 def layer_model(row: dict[str, int]) -> tuple[bytes, dict[str, np.ndarray]]:
@@ -79,7 +164,7 @@ def layer_model(row: dict[str, int]) -> tuple[bytes, dict[str, np.ndarray]]:
     return model.SerializeToString(), {"x": x}
 
 
-def networks(cache: Path, runs: int) -> None:
+def networks(cache: Path, turns: int, directory: Path) -> None:
     page = detector.preprocess(detector.load(models.fetch("page", cache)))
     cases: list[tuple[str, Path, Any]] = [
         ("text detector", models.fetch("detector", cache), page),
@@ -88,18 +173,23 @@ def networks(cache: Path, runs: int) -> None:
         ("page orientation", models.fetch("orientation", cache), [1, 3, 224, 224]),
         ("ResNet-50", models.random_resnet50(cache), [1, 3, 224, 224]),
     ]
-    print(f"\n{'model':18} {'input':>16} {'EP':>9} {'EP fused':>9} {'CPU EP':>9} {'EP/CPU EP':>10} {'fused/CPU EP':>13}")
-    ratios: list[list[float]] = [[], []]
-    for name, path, given in cases:
-        cpu = provider.cpu_session(path)
-        feeds = {cpu.get_inputs()[0].name: given} if isinstance(given, np.ndarray) else provider.generated_inputs(cpu, {cpu.get_inputs()[0].name: given})
-        plain, fused = provider.Session(path, report=False), provider.Session(path, {"fuse": "1"}, report=False)
-        times = interleaved([lambda: plain.run(feeds), lambda: fused.run(feeds), lambda: cpu.run(None, feeds)], runs)
-        for record, time in zip(ratios, times):
-            record.append(time / times[2])
-        shape = "x".join(map(str, next(iter(feeds.values())).shape))
-        print(f"{name:18} {shape:>16} {times[0]:9.2f} {times[1]:9.2f} {times[2]:9.2f} {times[0] / times[2]:10.2f} {times[1] / times[2]:13.2f}", flush=True)
-    print(f"{'geometric mean':18} {'':16} {'':9} {'':9} {'':9} {geometric_mean(ratios[0]):10.2f} {geometric_mean(ratios[1]):13.2f}")
+    for setting in settings():
+        print(f"\nnetworks, {setting}")
+        print(f"{'model':18} {'input':>16} {'EP':>9} {'EP fused':>9} {'CPU EP':>9} {'EP/CPU':>8} {'fused/CPU':>10}")
+        ratios: list[list[float]] = [[], []]
+        fuse = {"fuse": "1"}
+        with (Contender(OURS, provider.NAME, setting) as plain, Contender("EP fused", provider.NAME, setting, fuse) as fused,
+              Contender("CPU EP", provider.CPU, setting) as cpu):
+            for name, path, given in cases:
+                session = provider.cpu_session(path)
+                first = session.get_inputs()[0].name
+                feeds = {first: given} if isinstance(given, np.ndarray) else provider.generated_inputs(session, {first: given})
+                times, found = compare([plain, fused, cpu], path, feeds, turns, 0.3, directory)
+                for record, ratio in zip(ratios, found):
+                    record.append(ratio)
+                shape = "x".join(map(str, next(iter(feeds.values())).shape))
+                print(f"{name:18} {shape:>16} {times[0]:9.2f} {times[1]:9.2f} {times[2]:9.2f} {found[0]:8.2f} {found[1]:10.2f}", flush=True)
+        print(f"{'geometric mean':18} {'':16} {'':9} {'':9} {'':9} {geometric_mean(ratios[0]):8.2f} {geometric_mean(ratios[1]):10.2f}")
 
 
 def geometric_mean(values: list[float]) -> float:

@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run.
+//! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run; `bench epilogues`:
+//! convolutions with what follows on them, fused and apart; `bench dispatch`: what an execution costs the host on a GPU.
 
 pub(crate) mod dispatch;
 
@@ -10,36 +11,36 @@ use crate::{Result, dist, process, workspace};
 
 /// Runs the engine's own benchmark, then the script that compares.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    if let Some(("dispatch", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return dispatch::run(rest);
+    match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some(("dispatch", rest)) => return dispatch::run(rest),
+        Some(("epilogues", rest)) => return epilogues(rest),
+        _ => {}
     }
     if arguments == ["claims"] {
         return process::run(&mut environment()?.script("bench_claims.py"), "the measurement");
     }
-    let (mut runs, mut skip) = ("31", None);
+    let (mut turns, mut skip) = ("9", None);
     for argument in arguments {
         match argument.as_str() {
-            "--quick" => runs = "11",
+            "--quick" => turns = "3",
             "--layers" => skip = Some("models"),
             "--models" => skip = Some("layers"),
             other => {
-                return Err(
-                    format!("bench takes dispatch, claims, --quick, --layers and --models, got {other:?}").into()
-                );
+                let wanted = "dispatch, epilogues, claims, --quick, --layers and --models";
+                return Err(format!("bench: expected {wanted}, got {other:?}").into());
             }
         }
     }
     let environment = environment()?;
     let mut command = environment.script("bench.py");
-    command.arg("--cache").arg(workspace::cache().join("models")).args(["--runs", runs]);
+    command.arg("--cache").arg(workspace::cache().join("models")).args(["--turns", turns]);
     if let Some(table) = skip {
         command.args(["--skip", table]);
     }
     if skip != Some("layers") {
-        let threads = std::thread::available_parallelism()?.to_string();
         let mut engine = workspace::cargo();
         engine.args(["bench", "--quiet", "--package", "hipdnn-rs-plugin", "--bench", "host"]);
-        let output = process::capture(engine.args(["--", "--csv", "--threads", &threads]))?;
+        let output = process::capture(engine.args(["--", "--csv", "--threads", "1,2"]))?;
         if !output.status.success() {
             return Err(format!("the engine's benchmark failed: {}", process::tail(&output.stderr, 5)).into());
         }
@@ -57,4 +58,11 @@ fn environment() -> Result<Environment> {
     let environment = Environment::ensure("bench", &[&runtime, "onnx==1.21.0", "numpy>=2,<3", "pillow>=11"])?;
     environment.install_wheel(&wheel)?;
     Ok(environment)
+}
+
+/// Convolutions with what follows on them, fused and apart, by the engine alone.
+fn epilogues(arguments: &[String]) -> Result<()> {
+    let mut command = workspace::cargo();
+    command.args(["bench", "--quiet", "--package", "hipdnn-rs-plugin", "--bench", "epilogues", "--"]);
+    process::run(command.args(arguments), "the benchmark of epilogues")
 }

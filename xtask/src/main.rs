@@ -51,6 +51,10 @@ const USAGE: &str = "usage: cargo xtask <command>
   bench    time per convolution layer and per model beside ONNX Runtime's CPU provider
              --quick                   fewer repetitions
              --layers | --models       only one of the two tables
+  bench epilogues
+           time of convolutions with what follows on them, fused and as a pass of its own, by the host engine alone
+             --threads N               1 unless given
+             [LAYER [TAIL]]            only names that contain these
   bench dispatch
            host time of an execution on a GPU, beside MIOpen's own calls and AMD's provider
              --real | --emulated       this machine's GPU (the default if there is one) or the emulated one

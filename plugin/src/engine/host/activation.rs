@@ -3,7 +3,7 @@
 //! Every one keeps NaN and has its limits at the infinities. Stated errors are in units in the last place of the exact
 //! result (tested against f64); results below the smallest normal number may be zero.
 
-use super::isa::{Isa, Kernel, MAX_LANES, Simd};
+use super::isa::{Isa, Kernel, Simd, first};
 
 /// An activation with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -244,18 +244,20 @@ impl Kernel for Exponential<'_> {
 /// `f` of every value, whole vectors at a time.
 #[inline(always)]
 fn map<S: Simd>(s: S, values: &mut [f32], f: impl Fn(S::V) -> S::V) {
-    let mut chunks = values.chunks_exact_mut(S::LANES);
-    for chunk in &mut chunks {
-        // SAFETY: a chunk has `LANES` values.
-        unsafe { s.store(chunk.as_mut_ptr(), f(s.load(chunk.as_ptr()))) };
-    }
-    let rest = chunks.into_remainder();
-    if !rest.is_empty() {
-        let mut lanes = [0f32; MAX_LANES];
-        lanes[..rest.len()].copy_from_slice(rest);
-        // SAFETY: the array has as many values as the widest vector.
-        unsafe { s.store(lanes.as_mut_ptr(), f(s.load(lanes.as_ptr()))) };
-        rest.copy_from_slice(&lanes[..rest.len()]);
+    let mut at = 0;
+    while at < values.len() {
+        let lanes = (values.len() - at).min(S::LANES);
+        let p = values.as_mut_ptr().wrapping_add(at);
+        // SAFETY: so many lanes are left in the slice.
+        unsafe {
+            if lanes == S::LANES {
+                s.store(p, f(s.load(p)));
+            } else {
+                let mask = s.mask(first(lanes));
+                s.store_masked(mask, p, f(s.load_masked(mask, p)));
+            }
+        }
+        at += S::LANES;
     }
 }
 

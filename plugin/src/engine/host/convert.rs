@@ -36,7 +36,7 @@ fn widen_bf16(value: bf16) -> f32 {
 
 /// Adds half a unit of the kept part, less one where it is even, and cuts; a NaN is cut with its quiet bit set.
 #[inline(always)]
-fn round_bf16(value: f32) -> bf16 {
+pub(super) fn round_bf16(value: f32) -> bf16 {
     let bits = value.to_bits();
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     let nan = bits >> 16 | 0x40;

@@ -2,7 +2,7 @@
 //! registers, every loaded input row serving all of them. Borders are masked loads, so nothing is copied or padded.
 
 use super::band::copy;
-use super::finish::Finish;
+use super::finish::{BLOCK, Block, Finish};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::{Args, Send2};
 use crate::engine::host::isa::{Isa, Kernel, Simd, first};
@@ -27,6 +27,8 @@ pub(super) struct Direct {
     /// Blocks of output channels of a group, and of rows.
     channel_blocks: usize,
     row_blocks: usize,
+    /// Output planes that are finished together; 0 where a block of rows is finished by itself.
+    planes: usize,
     units: usize,
 }
 
@@ -79,14 +81,21 @@ impl Direct {
         let pieces = shape.batch * shape.groups * channel_blocks * row_blocks;
         // Planes that are copied first should serve all of their rows.
         let native_x = problem.x.element == Element::F32 && (problem.x.strides[4] == 1 || shape.input[2] == 1);
-        let whole = if native_x { pieces } else { shape.batch * shape.groups };
+        let native_y = finish.in_registers() && (problem.y.strides[4] == 1 || ow == 1);
+        let planes = if native_y { 0 } else { BLOCK / (oh * ow) / channels * channels };
+        let whole = match (native_x, planes) {
+            (true, 0) => pieces,
+            (true, _) => pieces / row_blocks,
+            (false, _) => shape.batch * shape.groups,
+        };
         Direct {
             x: problem.x,
             y: problem.y,
             isa,
             native_x,
-            native_y: finish.in_registers() && (problem.y.strides[4] == 1 || ow == 1),
+            native_y,
             finish,
+            planes,
             block: (channels, rows),
             masks,
             channel_blocks,
@@ -101,15 +110,15 @@ impl Direct {
         if self.native_x { 0 } else { (self.shape.group_in() * h * w).next_multiple_of(16) }
     }
 
-    /// Values of a row of the scratch output.
-    fn scratch_row(&self) -> usize {
-        self.shape.output[2].next_multiple_of(16)
-    }
-
     /// `f32` values of scratch a worker needs.
     pub(super) fn slot(&self) -> usize {
-        let rows = if self.native_y { 0 } else { self.block.0 * self.block.1 * self.scratch_row() };
-        self.planes_len() + rows + 16
+        let [_, oh, ow] = self.shape.output;
+        let results = match self.planes {
+            _ if self.native_y => 0,
+            0 => self.block.0 * self.block.1 * ow,
+            planes => planes * oh * ow,
+        };
+        self.planes_len() + results.next_multiple_of(16) + 16
     }
 
     /// # Safety
@@ -159,7 +168,11 @@ impl Kernel for Unit<'_> {
         let shape = &plan.shape;
         let per_group = plan.channel_blocks * plan.row_blocks;
         let pieces = shape.batch * shape.groups * per_group;
-        let granule = if plan.native_x { 1 } else { per_group };
+        let granule = match (plan.native_x, plan.planes) {
+            (true, 0) => 1,
+            (true, _) => plan.row_blocks,
+            (false, _) => per_group,
+        };
         let share = |unit: usize| pieces / granule * unit / plan.units * granule;
         let (channels, rows) = plan.block;
         let (kh, kw) = (shape.kernel[1], shape.kernel[2]);
@@ -172,7 +185,11 @@ impl Kernel for Unit<'_> {
         let (cg, kg) = (shape.group_in(), shape.group_out());
         let mut bias = [0f32; 4];
         let scratch = self.slot.wrapping_add(plan.planes_len());
-        for piece in share(self.unit)..share(self.unit + 1) {
+        let [_, oh, ow] = shape.output;
+        // Results that wait to be finished.
+        let mut block = Block { at: [0; 5], values: scratch, channels: 0, pitch: 0, count: 0 };
+        let last = share(self.unit + 1);
+        for piece in share(self.unit)..last {
             let (row_block, rest) = (piece % plan.row_blocks, piece / plan.row_blocks);
             let (channel_block, rest) = (rest % plan.channel_blocks, rest / plan.channel_blocks);
             let (group, image) = (rest % shape.groups, rest / shape.groups);
@@ -190,13 +207,22 @@ impl Kernel for Unit<'_> {
                     }
                     (self.slot.cast_const(), shape.input[1] * shape.input[2], shape.input[2])
                 };
+                let count = rows.min(oh - row);
                 let (to, to_channel, to_row) = if plan.native_y {
                     let first = super::finish::offset(&plan.y, [image, k, 0, row, 0]);
                     (self.y.cast::<f32>().wrapping_add(first), plan.y.strides[1], plan.y.strides[3])
+                } else if plan.planes == 0 {
+                    block = Block { at: [image, k, 0, row, 0], channels, pitch: rows * ow, count: count * ow, ..block };
+                    (scratch, rows * ow, ow)
                 } else {
-                    (scratch, rows * plan.scratch_row(), plan.scratch_row())
+                    if row_block == 0 {
+                        if block.channels == 0 {
+                            block = Block { at: [image, k, 0, 0, 0], pitch: oh * ow, count: oh * ow, ..block };
+                        }
+                        block.channels += channels;
+                    }
+                    (scratch.wrapping_add((block.channels - channels) * oh * ow + row * ow), oh * ow, ow)
                 };
-                let count = rows.min(shape.output[1] - row);
                 function(
                     s,
                     &Rows {
@@ -213,14 +239,19 @@ impl Kernel for Unit<'_> {
                         count,
                     },
                 );
-                if !plan.native_y {
-                    for i in 0..channels {
-                        for r in 0..count {
-                            let values = to.wrapping_add(i * to_channel + r * to_row);
-                            let at = [image, k + i, 0, row + r, 0];
-                            plan.finish.run(s, self.operands, self.y, at, values, shape.output[2]);
-                        }
+                let full = match plan.planes {
+                    _ if plan.native_y => false,
+                    0 => true,
+                    // Planes of the same image follow each other.
+                    planes => {
+                        row_block + 1 == plan.row_blocks
+                            && (block.channels + channels > planes
+                                || piece + 1 == last
+                                || k + channels == shape.out_channels)
                     }
+                };
+                if full {
+                    plan.finish.run(s, self.operands, self.y, block.take());
                 }
             }
         }

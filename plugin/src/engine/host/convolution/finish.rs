@@ -1,9 +1,17 @@
 //! What happens to sums on their way to the output: the epilogue's steps, the output's type and its layout.
+//!
+//! Kernels add a bias and keep bounds in registers. What is left is done with whole blocks of their results, a tile or some
+//! planes in scratch memory: a call for each row of an image costs more than most steps themselves.
 
-use super::naive::{read, write};
+use super::naive::read;
 use super::problem::{Element, EpilogueStep, Layout, Problem};
 use crate::engine::host::activation::Activation;
-use crate::engine::host::isa::{Kernel, MAX_LANES, Simd};
+use crate::engine::host::convert::round_bf16;
+use crate::engine::host::isa::{Kernel, MAX_LANES, Simd, first};
+use half::bf16;
+
+/// Values of a block that stay in the first-level cache beside what they are computed from.
+pub(super) const BLOCK: usize = 4096;
 
 /// The epilogue, split into what the kernels do in registers and the rest.
 #[derive(Clone, Debug)]
@@ -12,9 +20,56 @@ pub(super) struct Finish {
     pub(super) bias: Option<(usize, Element, usize)>,
     /// Bounds that follow it.
     pub(super) clamp: (f32, f32),
-    /// What is left.
-    rest: Vec<EpilogueStep>,
+    /// What is done with blocks in place.
+    steps: Vec<Step>,
+    /// What is done while blocks are stored: a tensor to add or multiply with, then bounds.
+    last: Option<Combine>,
+    last_clamp: (f32, f32),
     y: Layout,
+    /// Rows and columns of the output.
+    plane: [usize; 2],
+    /// Places of an output plane have one distance, within a row and from row to row, in the output and every operand: a
+    /// block may be worked on across rows.
+    flat: bool,
+    /// Output planes have one place: blocks are rows of channels.
+    single: bool,
+}
+
+/// A step on a block.
+#[derive(Clone, Debug)]
+enum Step {
+    Combine(Combine),
+    Activation(Activation),
+}
+
+/// A tensor that is added to sums, or that they are multiplied with.
+#[derive(Clone, Copy, Debug)]
+struct Combine {
+    operand: usize,
+    layout: Layout,
+    product: bool,
+}
+
+/// Results that a kernel left in scratch memory: of neighbouring channels, the same places of each, which follow each other
+/// in an output plane.
+pub(super) struct Block {
+    /// The first one's place in the output.
+    pub(super) at: [usize; 5],
+    /// The values.
+    pub(super) values: *mut f32,
+    /// How many channels.
+    pub(super) channels: usize,
+    /// Distance of two channels' values.
+    pub(super) pitch: usize,
+    /// Places of a channel.
+    pub(super) count: usize,
+}
+
+impl Block {
+    /// The block; it is left without channels.
+    pub(super) fn take(&mut self) -> Block {
+        Block { channels: std::mem::take(&mut self.channels), ..*self }
+    }
 }
 
 const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
@@ -23,23 +78,47 @@ impl Finish {
     pub(super) fn new(problem: &Problem) -> Finish {
         let mut rest = problem.epilogue.clone();
         rest.retain(|step| *step != EpilogueStep::Activation(Activation::Identity));
-        let mut finish = Finish { bias: None, clamp: NO_CLAMP, rest, y: problem.y };
-        if let Some(EpilogueStep::Bias { operand, element, channel_stride }) = finish.rest.first() {
-            finish.bias = Some((*operand, *element, *channel_stride));
-            finish.rest.remove(0);
+        let (mut bias, mut clamp) = (None, NO_CLAMP);
+        if let Some(EpilogueStep::Bias { operand, element, channel_stride }) = rest.first() {
+            bias = Some((*operand, *element, *channel_stride));
+            rest.remove(0);
         }
-        if let Some(EpilogueStep::Activation(activation)) = finish.rest.first()
-            && let Some(clamp) = activation.as_clamp()
-        {
-            finish.clamp = clamp;
-            finish.rest.remove(0);
+        let as_clamp = |step: Option<&EpilogueStep>| match step {
+            Some(EpilogueStep::Activation(activation)) => activation.as_clamp(),
+            _ => None,
+        };
+        if let Some(bounds) = as_clamp(rest.first()) {
+            clamp = bounds;
+            rest.remove(0);
         }
-        finish
+        let mut last_clamp = NO_CLAMP;
+        if let Some(bounds) = as_clamp(rest.last()) {
+            last_clamp = bounds;
+            rest.pop();
+        }
+        let mut steps: Vec<Step> = rest.iter().map(Step::new).collect();
+        let last = match steps.last() {
+            Some(Step::Combine(combine)) => Some(*combine),
+            _ => None,
+        };
+        if last.is_some() {
+            steps.pop();
+        }
+        let [_, height, width] = problem.shape.output;
+        let even = |layout: &Layout| height == 1 || width == 1 || layout.strides[3] == width * layout.strides[4];
+        let flat = even(&problem.y)
+            && last.is_none_or(|combine| even(&combine.layout))
+            && steps.iter().all(|step| match step {
+                Step::Combine(combine) => even(&combine.layout),
+                Step::Activation(_) => true,
+            });
+        let single = height == 1 && width == 1;
+        Finish { bias, clamp, steps, last, last_clamp, y: problem.y, plane: [height, width], flat, single }
     }
 
     /// True if the kernels' results are the output's values.
     pub(super) fn in_registers(&self) -> bool {
-        self.rest.is_empty() && self.y.element == Element::F32
+        self.steps.is_empty() && self.last.is_none() && self.last_clamp == NO_CLAMP && self.y.element == Element::F32
     }
 
     /// The biases of `count` channels from `channel` on as `f32`, then zeros up to `len`; false if there are none.
@@ -66,21 +145,57 @@ impl Finish {
         true
     }
 
-    /// Finishes `count` sums, of output places that follow each other in the last dimension from `at` on, and stores them.
-    ///
-    /// # Safety
-    /// The places are the output's, `values` can be read and written, and the operands are those of the problem.
+    /// Asks for the memory that a block is going to be finished with, so that it comes while the block is computed.
     #[inline(always)]
-    pub(super) unsafe fn run<S: Simd>(
+    pub(super) fn prefetch<S: Simd>(
         &self,
         s: S,
         operands: *const *const u8,
         y: *mut u8,
         at: [usize; 5],
-        values: *mut f32,
+        channels: usize,
         count: usize,
     ) {
-        s.call(Run { finish: self, operands, y, at, values, count });
+        prefetch(s, &self.y, self.distance(&self.y), y, at, [channels, count], true);
+        if let Some(Combine { operand, layout, .. }) = &self.last {
+            // SAFETY: the operand's address is there; what is asked for need not be.
+            let p = unsafe { *operands.add(*operand) };
+            prefetch(s, layout, self.distance(layout), p, at, [channels, count], false);
+        }
+    }
+
+    /// Finishes a block and stores it in the output.
+    ///
+    /// # Safety
+    /// The places are the output's and the values the block's to read and write, up to whole vectors where rows have them;
+    /// the operands are those of the problem. An operand may be the output itself in the same layout.
+    #[inline(always)]
+    pub(super) unsafe fn run<S: Simd>(&self, s: S, operands: *const *const u8, y: *mut u8, block: Block) {
+        s.call(Run { finish: self, operands, y, block });
+    }
+
+    /// Distance of neighbouring places of a block.
+    #[inline(always)]
+    fn distance(&self, layout: &Layout) -> usize {
+        match self.plane {
+            [1, 1] => layout.strides[1],
+            [_, 1] => layout.strides[3],
+            _ => layout.strides[4],
+        }
+    }
+}
+
+impl Step {
+    fn new(step: &EpilogueStep) -> Step {
+        match *step {
+            EpilogueStep::Bias { operand, element, channel_stride } => {
+                let layout = Layout { element, strides: [0, channel_stride, 0, 0, 0] };
+                Step::Combine(Combine { operand, layout, product: false })
+            }
+            EpilogueStep::Add { operand, layout } => Step::Combine(Combine { operand, layout, product: false }),
+            EpilogueStep::Mul { operand, layout } => Step::Combine(Combine { operand, layout, product: true }),
+            EpilogueStep::Activation(activation) => Step::Activation(activation),
+        }
     }
 }
 
@@ -89,9 +204,7 @@ struct Run<'a> {
     finish: &'a Finish,
     operands: *const *const u8,
     y: *mut u8,
-    at: [usize; 5],
-    values: *mut f32,
-    count: usize,
+    block: Block,
 }
 
 impl Kernel for Run<'_> {
@@ -99,30 +212,247 @@ impl Kernel for Run<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Run { finish, operands, y, at, values, count } = self;
-        // SAFETY: the duty of the caller of `Finish::run`.
-        let values = unsafe { std::slice::from_raw_parts_mut(values, count) };
-        for step in &finish.rest {
-            // SAFETY: operands have the output's places.
+        let Block { mut at, values, channels, pitch, count } = self.block;
+        let width = self.finish.plane[1];
+        let mut done = 0;
+        while done < count {
+            let part = if self.finish.flat { count } else { (width - at[4]).min(count - done) };
+            let mut block = Block { at, values: values.wrapping_add(done), channels, pitch, count: part };
+            // SAFETY: the duty of the caller of `Finish::run`; the part is of one row, or rows are as good as one.
             unsafe {
-                match step {
-                    EpilogueStep::Bias { operand, element, channel_stride } => {
-                        let bias = read(*element, *operands.add(*operand), at[1] * channel_stride);
-                        values.iter_mut().for_each(|value| *value += bias);
+                // Functions would else be computed of mostly nothing. Where other parts lie between the channels' values, they
+                // have to stay where they are.
+                let waste = part.next_multiple_of(S::LANES) - part;
+                let wasteful = part == count && waste >= S::LANES / 2 && !self.finish.steps.is_empty();
+                if self.finish.single || wasteful {
+                    compact(s, &mut block);
+                }
+                if self.finish.single {
+                    block = Block { channels: 1, pitch: channels, count: channels, ..block };
+                }
+                self.part(s, &block, part == count);
+            }
+            done += part;
+            at[3] += 1;
+            at[4] = 0;
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Finishes places that have one distance; if they are the whole block, nothing of worth lies between the channels' values.
+    #[inline(always)]
+    unsafe fn part<S: Simd>(&self, s: S, block: &Block, whole: bool) {
+        let finish = self.finish;
+        let Block { values, channels, pitch, count, .. } = *block;
+        let mut step = 0;
+        while step < finish.steps.len() {
+            // SAFETY: the caller's duty.
+            unsafe {
+                match &finish.steps[step] {
+                    Step::Combine(combine) => self.combine(s, block, combine),
+                    Step::Activation(activation) => {
+                        // Where little lies between the channels' values, it is computed with them and dropped.
+                        let dense = whole && count.next_multiple_of(S::LANES) >= pitch;
+                        let (rows, len) = if dense { (1, (channels - 1) * pitch + count) } else { (channels, count) };
+                        let mut row = 0;
+                        while row < rows {
+                            activation.apply_with(s, std::slice::from_raw_parts_mut(values.add(row * pitch), len));
+                            row += 1;
+                        }
                     }
-                    EpilogueStep::Add { operand, layout } => {
-                        combine(*operands.add(*operand), layout, at, values, |value, other| value + other);
+                }
+            }
+            step += 1;
+        }
+        // SAFETY: the caller's duty.
+        unsafe {
+            match &finish.last {
+                None => self.store(s, block, &Keep),
+                Some(last) => {
+                    let other = Other::new(self, last, block.at);
+                    match (last.product, other.layout.element, other.distance) {
+                        (false, Element::F32, 1) => self.store(s, block, &With::<false, BESIDE>(&other)),
+                        (true, Element::F32, 1) => self.store(s, block, &With::<true, BESIDE>(&other)),
+                        (false, _, 0) => self.store(s, block, &With::<false, REPEATED>(&other)),
+                        (true, _, 0) => self.store(s, block, &With::<true, REPEATED>(&other)),
+                        (false, ..) => self.store(s, block, &With::<false, ANY>(&other)),
+                        (true, ..) => self.store(s, block, &With::<true, ANY>(&other)),
                     }
-                    EpilogueStep::Mul { operand, layout } => {
-                        combine(*operands.add(*operand), layout, at, values, |value, other| value * other);
-                    }
-                    EpilogueStep::Activation(activation) => activation.apply_with(s, values),
                 }
             }
         }
-        let (from, stride) = (offset(&finish.y, at), finish.y.strides[4]);
-        // SAFETY: the output's places.
-        unsafe { store(s, finish.y.element, y, from, stride, values) };
+    }
+
+    /// Adds a tensor to the block in place, or multiplies.
+    #[inline(always)]
+    unsafe fn combine<S: Simd>(&self, s: S, block: &Block, combine: &Combine) {
+        // SAFETY: the caller's duty; lanes end with the block's places.
+        unsafe {
+            let other = Other::new(self, combine, block.at);
+            let mut channel = 0;
+            while channel < block.channels {
+                let mut place = 0;
+                while place < block.count {
+                    let lanes = (block.count - place).min(S::LANES);
+                    let at = block.values.add(channel * block.pitch + place);
+                    let value = load(s, Element::F32, at.cast(), 0, 1, lanes);
+                    let from = other.from + channel * other.layout.strides[1] + place * other.distance;
+                    let operand = load(s, other.layout.element, other.p, from, other.distance, lanes);
+                    let value = if combine.product { s.mul(value, operand) } else { s.add(value, operand) };
+                    store(s, Element::F32, at.cast(), 0, 1, value, lanes);
+                    place += S::LANES;
+                }
+                channel += 1;
+            }
+        }
+    }
+
+    /// Stores what `change` makes of the block's values, within the last bounds.
+    #[inline(always)]
+    unsafe fn store<S: Simd, C: Change>(&self, s: S, block: &Block, change: &C) {
+        let finish = self.finish;
+        let (low, high) = (s.splat(finish.last_clamp.0), s.splat(finish.last_clamp.1));
+        let (from, distance) = (offset(&finish.y, block.at), finish.distance(&finish.y));
+        let element = finish.y.element;
+        let count = block.count;
+        let mut channel = 0;
+        while channel < block.channels {
+            let values = block.values.wrapping_add(channel * block.pitch);
+            let to = from + channel * finish.y.strides[1];
+            let mut place = 0;
+            // SAFETY: the caller's duty; lanes end with the block's places.
+            unsafe {
+                let row = change.row(s, channel);
+                if element == Element::F32 && distance == 1 {
+                    let to = self.y.cast::<f32>().add(to);
+                    while place + S::LANES <= count {
+                        let value = change.apply(s, row, s.load(values.add(place)), place, S::LANES);
+                        s.store(to.add(place), s.min(high, s.max(low, value)));
+                        place += S::LANES;
+                    }
+                }
+                while place < count {
+                    let lanes = (count - place).min(S::LANES);
+                    let value = load(s, Element::F32, values.add(place).cast(), 0, 1, lanes);
+                    let value = s.min(high, s.max(low, change.apply(s, row, value, place, lanes)));
+                    store(s, element, self.y, to + place * distance, distance, value, lanes);
+                    place += S::LANES;
+                }
+            }
+            channel += 1;
+        }
+    }
+}
+
+/// Moves the values of a block's channels together.
+///
+/// # Safety
+/// The values can be read and written up to whole vectors where a channel's places end.
+#[inline(always)]
+unsafe fn compact<S: Simd>(s: S, block: &mut Block) {
+    let Block { values, channels, pitch, count, .. } = *block;
+    if pitch < count.next_multiple_of(S::LANES) {
+        return;
+    }
+    let mut channel = 1;
+    while channel < channels {
+        let mut place = 0;
+        while place < count {
+            // SAFETY: whole vectors end before the next channel's values, which have not moved yet; what they write behind
+            // the channel's end is overwritten by the next one.
+            unsafe { s.store(values.add(channel * count + place), s.load(values.add(channel * pitch + place))) };
+            place += S::LANES;
+        }
+        channel += 1;
+    }
+    block.pitch = count;
+}
+
+/// What is done with values while they are stored.
+trait Change {
+    /// What stays the same within a channel: an offset, and a value in all lanes.
+    ///
+    /// # Safety
+    /// The block has that channel.
+    unsafe fn row<S: Simd>(&self, s: S, channel: usize) -> (usize, S::V);
+
+    /// The new values of the first `lanes` places from `place` on.
+    ///
+    /// # Safety
+    /// The block has those places; `row` is of their channel.
+    unsafe fn apply<S: Simd>(&self, s: S, row: (usize, S::V), value: S::V, place: usize, lanes: usize) -> S::V;
+}
+
+/// Nothing.
+struct Keep;
+
+impl Change for Keep {
+    #[inline(always)]
+    unsafe fn row<S: Simd>(&self, s: S, _: usize) -> (usize, S::V) {
+        (0, s.splat(0.0))
+    }
+
+    #[inline(always)]
+    unsafe fn apply<S: Simd>(&self, _: S, _: (usize, S::V), value: S::V, _: usize, _: usize) -> S::V {
+        value
+    }
+}
+
+/// A product or sum with another tensor, whose places are [`BESIDE`] each other, [`REPEATED`] or lie in [`ANY`] way.
+struct With<'a, const PRODUCT: bool, const PLACES: u8>(&'a Other);
+
+/// `f32` values side by side.
+const BESIDE: u8 = 0;
+/// One value for a channel.
+const REPEATED: u8 = 1;
+/// Of any type and distance.
+const ANY: u8 = 2;
+
+impl<const PRODUCT: bool, const PLACES: u8> Change for With<'_, PRODUCT, PLACES> {
+    #[inline(always)]
+    unsafe fn row<S: Simd>(&self, s: S, channel: usize) -> (usize, S::V) {
+        let Other { layout, p, from, .. } = self.0;
+        let from = from + channel * layout.strides[1];
+        // SAFETY: the channel's one value.
+        let value = if PLACES == REPEATED { unsafe { read(layout.element, *p, from) } } else { 0.0 };
+        (from, s.splat(value))
+    }
+
+    #[inline(always)]
+    unsafe fn apply<S: Simd>(&self, s: S, row: (usize, S::V), value: S::V, place: usize, lanes: usize) -> S::V {
+        let Other { layout, p, distance, .. } = self.0;
+        let (from, repeated) = row;
+        // SAFETY: the caller's duty.
+        let other = unsafe {
+            match PLACES {
+                BESIDE if lanes == S::LANES => s.load(p.cast::<f32>().add(from + place)),
+                BESIDE => s.load_masked(s.mask(first(lanes)), p.cast::<f32>().add(from + place)),
+                REPEATED => repeated,
+                _ => load(s, layout.element, *p, from + place * distance, *distance, lanes),
+            }
+        };
+        if PRODUCT { s.mul(value, other) } else { s.add(value, other) }
+    }
+}
+
+/// The places of an operand that belong to a block.
+struct Other {
+    layout: Layout,
+    p: *const u8,
+    from: usize,
+    distance: usize,
+}
+
+impl Other {
+    /// # Safety
+    /// The run's operands are the problem's.
+    #[inline(always)]
+    unsafe fn new(run: &Run<'_>, combine: &Combine, at: [usize; 5]) -> Other {
+        let layout = combine.layout;
+        // SAFETY: the caller's duty.
+        let p = unsafe { *run.operands.add(combine.operand) };
+        Other { layout, p, from: offset(&layout, at), distance: run.finish.distance(&layout) }
     }
 }
 
@@ -130,56 +460,125 @@ pub(super) fn offset(layout: &Layout, at: [usize; 5]) -> usize {
     (0..5).map(|i| at[i] * layout.strides[i]).sum()
 }
 
+/// Asks for `count` places of `channels` channels from `at` on if they lie side by side.
 #[inline(always)]
-unsafe fn combine(p: *const u8, layout: &Layout, at: [usize; 5], values: &mut [f32], f: impl Fn(f32, f32) -> f32) {
-    let (from, stride) = (offset(layout, at), layout.strides[4]);
-    // SAFETY: the operand's places.
-    unsafe {
-        if layout.element == Element::F32 && stride == 1 {
-            let p = p.cast::<f32>().add(from);
-            for (i, value) in values.iter_mut().enumerate() {
-                *value = f(*value, *p.add(i));
+fn prefetch<S: Simd>(
+    s: S,
+    layout: &Layout,
+    distance: usize,
+    p: *const u8,
+    at: [usize; 5],
+    [channels, count]: [usize; 2],
+    write: bool,
+) {
+    /// Bytes of a cache line.
+    const LINE: usize = 64;
+    if distance != 1 {
+        return;
+    }
+    let bytes = layout.element.bytes();
+    let mut begin = p.wrapping_add(offset(layout, at) * bytes);
+    let mut channel = 0;
+    while channel < channels {
+        let end = begin.wrapping_add(count * bytes - 1);
+        let mut line = begin;
+        while line < end {
+            if write {
+                s.prefetch_write(line.cast())
+            } else {
+                s.prefetch(line.cast())
             }
-        } else if stride == 0 {
-            let other = read(layout.element, p, from);
-            values.iter_mut().for_each(|value| *value = f(*value, other));
+            line = line.wrapping_add(LINE);
+        }
+        // The last line may begin behind a multiple of lines.
+        if write {
+            s.prefetch_write(end.cast())
         } else {
-            for (i, value) in values.iter_mut().enumerate() {
-                *value = f(*value, read(layout.element, p, from + i * stride));
+            s.prefetch(end.cast())
+        }
+        begin = begin.wrapping_add(layout.strides[1] * bytes);
+        channel += 1;
+    }
+}
+
+/// The first `lanes` values at every `distance`th element from `from` on.
+///
+/// # Safety
+/// Those elements can be read at `p`.
+#[inline(always)]
+unsafe fn load<S: Simd>(s: S, element: Element, p: *const u8, from: usize, distance: usize, lanes: usize) -> S::V {
+    // SAFETY: the caller's duty; arrays take the widest vector.
+    unsafe {
+        match (element, distance) {
+            (Element::F32, 1) if lanes == S::LANES => s.load(p.cast::<f32>().add(from)),
+            (Element::F32, 1) => s.load_masked(s.mask(first(lanes)), p.cast::<f32>().add(from)),
+            (Element::F16, 1) if lanes == S::LANES => s.load_f16(p.cast::<u16>().add(from)),
+            (Element::BF16, 1) if lanes == S::LANES => {
+                let p = p.cast::<u16>().add(from);
+                let mut values = [0f32; MAX_LANES];
+                let mut lane = 0;
+                while lane < S::LANES {
+                    values[lane] = f32::from_bits(u32::from(p.add(lane).read_unaligned()) << 16);
+                    lane += 1;
+                }
+                s.load(values.as_ptr())
+            }
+            (_, 0) => s.splat(read(element, p, from)),
+            _ => {
+                let mut values = [0f32; MAX_LANES];
+                let mut lane = 0;
+                while lane < lanes {
+                    values[lane] = read(element, p, from + lane * distance);
+                    lane += 1;
+                }
+                s.load(values.as_ptr())
             }
         }
     }
 }
 
-/// Stores values at every `stride`th element from `from` on.
+/// Stores the first `lanes` values at every `distance`th element from `from` on.
 ///
 /// # Safety
-/// Those elements can be written at `y`.
+/// Those elements can be written at `p`.
 #[inline(always)]
-unsafe fn store<S: Simd>(s: S, element: Element, y: *mut u8, from: usize, stride: usize, values: &[f32]) {
-    // SAFETY: the caller's duty.
+unsafe fn store<S: Simd>(s: S, element: Element, p: *mut u8, from: usize, distance: usize, value: S::V, lanes: usize) {
+    // SAFETY: the caller's duty; arrays take the widest vector.
     unsafe {
-        match (element, stride) {
-            (Element::F32, 1) => {
-                std::ptr::copy_nonoverlapping(values.as_ptr(), y.cast::<f32>().add(from), values.len());
-            }
-            (Element::F16, 1) => {
-                let to = y.cast::<u16>().add(from);
-                let mut i = 0;
-                while i + S::LANES <= values.len() {
-                    s.store_f16(to.add(i), s.load(values.as_ptr().add(i)));
-                    i += S::LANES;
-                }
-                if i < values.len() {
-                    let (mut lanes, mut bits) = ([0f32; MAX_LANES], [0u16; MAX_LANES]);
-                    lanes[..values.len() - i].copy_from_slice(&values[i..]);
-                    s.store_f16(bits.as_mut_ptr(), s.load(lanes.as_ptr()));
-                    std::ptr::copy_nonoverlapping(bits.as_ptr(), to.add(i), values.len() - i);
+        match (element, distance) {
+            (Element::F32, 1) if lanes == S::LANES => s.store(p.cast::<f32>().add(from), value),
+            (Element::F32, 1) => s.store_masked(s.mask(first(lanes)), p.cast::<f32>().add(from), value),
+            (Element::F16, 1) if lanes == S::LANES => s.store_f16(p.cast::<u16>().add(from), value),
+            (Element::F32, _) => {
+                let mut values = [0f32; MAX_LANES];
+                s.store(values.as_mut_ptr(), value);
+                let mut lane = 0;
+                while lane < lanes {
+                    p.cast::<f32>().add(from + lane * distance).write(values[lane]);
+                    lane += 1;
                 }
             }
-            _ => {
-                for (i, value) in values.iter().enumerate() {
-                    write(element, y, from + i * stride, *value);
+            (Element::F16, _) => {
+                let mut bits = [0u16; MAX_LANES];
+                s.store_f16(bits.as_mut_ptr(), value);
+                let mut lane = 0;
+                while lane < lanes {
+                    p.cast::<u16>().add(from + lane * distance).write(bits[lane]);
+                    lane += 1;
+                }
+            }
+            (Element::BF16, _) => {
+                let (mut values, mut bits) = ([0f32; MAX_LANES], [bf16::ZERO; MAX_LANES]);
+                s.store(values.as_mut_ptr(), value);
+                let mut lane = 0;
+                while lane < S::LANES {
+                    bits[lane] = round_bf16(values[lane]);
+                    lane += 1;
+                }
+                let mut lane = 0;
+                while lane < lanes {
+                    p.cast::<bf16>().add(from + lane * distance).write(bits[lane]);
+                    lane += 1;
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! finished on the way out, so nothing is accumulated in memory.
 
 use super::band::{Band, copy};
-use super::finish::Finish;
+use super::finish::{Block, Finish};
 use super::problem::{Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile, TileFn};
 use super::{Args, Send2};
@@ -425,28 +425,25 @@ impl<S: Simd> Job<'_, S> {
             return;
         }
         let width = plan.tile_places();
+        // Output places up to a lane: those between rows are dropped on the way to the scratch tile.
+        let flat = |lane: usize| lane / pitch * ow + (lane % pitch).min(ow);
+        let (from, end) = (flat(begin), flat((begin + width).min(places)));
+        if from == end {
+            return;
+        }
         job.row = width;
         for v in 0..vectors {
-            job.to[v] = self.scratch.wrapping_add(v * S::LANES);
-            job.keep[v] = first(S::LANES);
+            let lane = begin + v * S::LANES;
+            job.to[v] = self.scratch.wrapping_add(flat(lane) - from);
+            job.keep[v] = if pitch == ow { first(S::LANES) } else { keep(lane, S::LANES, places, pitch, ow) };
         }
-        // SAFETY: the scratch tile takes all rows; each segment is a run of output places.
+        let place = [at.image, channel, at.z, at.row + from / ow, at.column + from % ow];
+        // SAFETY: the scratch tile takes all rows; kept lanes are output places of the band.
         unsafe {
+            plan.finish.prefetch(s, self.unit.operands, self.unit.y, place, count, end - from);
             (self.function)(s, &job);
-            let end = (begin + width).min(places);
-            let mut place = begin;
-            while place < end {
-                let (i, q) = (place / pitch, place % pitch);
-                let run = ow.saturating_sub(q).min(end - place);
-                if run > 0 {
-                    for row in 0..count {
-                        let values = self.scratch.wrapping_add(row * width + place - begin);
-                        let out = [at.image, channel + row, at.z, at.row + i, at.column + q];
-                        plan.finish.run(s, self.unit.operands, self.unit.y, out, values, run);
-                    }
-                }
-                place += pitch - q;
-            }
+            let block = Block { at: place, values: self.scratch, channels: count, pitch: width, count: end - from };
+            plan.finish.run(s, self.unit.operands, self.unit.y, block);
         }
     }
 

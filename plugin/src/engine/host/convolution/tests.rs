@@ -574,6 +574,11 @@ fn shapes() -> Vec<Shape> {
         shape((1, 3, 3, 12), [1, 10, 10], [1, 3, 3], [1, 2, 2], [0, 0, 0], [0, 1, 1], ONE),
         shape((1, 4, 4, 4), [1, 9, 9], [1, 3, 3], ONE, [0, 2, 2], even, [1, 2, 2]),
         shape((1, 4, 4, 4), [1, 9, 40], [1, 3, 3], [1, 3, 3], [0, 1, 1], even, ONE),
+        // more small planes than are finished together, of two images; planes of one place
+        shape((2, 100, 100, 100), [1, 7, 7], [1, 5, 5], ONE, [0, 2, 2], even, ONE),
+        shape((1, 30, 30, 120), [1, 6, 7], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
+        shape((2, 9, 9, 9), [1, 3, 3], [1, 3, 3], ONE, NO, even, ONE),
+        shape((1, 1, 20, 37), [1, 1, 1], ONE, ONE, NO, even, ONE),
         // one and three dimensions
         shape((1, 1, 6, 7), [1, 1, 50], [1, 1, 3], ONE, [0, 0, 1], even, ONE),
         shape((1, 1, 6, 7), [1, 1, 50], [1, 1, 5], [1, 1, 2], [0, 0, 4], [0, 0, -3], [1, 1, 2]),

@@ -7,7 +7,7 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::band::Band;
-use super::finish::Finish;
+use super::finish::{Block, Finish};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile};
 use super::{Args, Send2};
@@ -285,21 +285,18 @@ impl Unit<'_> {
     unsafe fn store<S: Simd>(&self, s: S, at: [usize; 5], channels: usize, from: *mut f32) {
         let plan = self.plan;
         let [_, oh, ow] = plan.shape.output;
-        for i in 0..channels {
-            let values = from.wrapping_add(i * plan.row());
+        // SAFETY: the channels' places.
+        unsafe {
+            if !plan.native_y {
+                let block = Block { at, values: from, channels, pitch: plan.row(), count: oh * ow };
+                plan.finish.run(s, self.operands, self.y, block);
+                return;
+            }
             let [image, channel, z, ..] = at;
-            // SAFETY: the channel's places.
-            unsafe {
-                if plan.native_y {
-                    let to = super::finish::offset(&plan.y, [image, channel + i, z, 0, 0]);
-                    let to = self.y.cast::<f32>().add(to);
-                    super::band::copy(s, Element::F32, values.cast_const().cast(), 0, 1, to, oh * ow);
-                } else {
-                    for row in 0..oh {
-                        let at = [image, channel + i, z, row, 0];
-                        plan.finish.run(s, self.operands, self.y, at, values.wrapping_add(row * ow), ow);
-                    }
-                }
+            for i in 0..channels {
+                let values = from.wrapping_add(i * plan.row()).cast_const().cast();
+                let to = super::finish::offset(&plan.y, [image, channel + i, z, 0, 0]);
+                super::band::copy(s, Element::F32, values, 0, 1, self.y.cast::<f32>().add(to), oh * ow);
             }
         }
     }

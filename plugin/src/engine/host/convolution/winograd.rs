@@ -9,7 +9,7 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::band::{copy, inside, zero};
-use super::finish::Finish;
+use super::finish::{Block, Finish};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile, TileFn};
 use super::{Args, Send2};
@@ -229,6 +229,12 @@ impl Winograd {
             + self.plane().next_multiple_of(16)
             + FREQUENCIES * (self.frequency() + self.product())
             + OUT * OUT * MAX_LANES
+            + self.rows_len()
+    }
+
+    /// Values of a channel's output rows of a band, where these are finished before they are stored.
+    fn rows_len(&self) -> usize {
+        if self.native_y { 0 } else { (self.height * OUT * self.shape.output[2]).next_multiple_of(16) }
     }
 
     /// # Safety
@@ -281,6 +287,7 @@ struct Place {
     input: *mut f32,
     product: *mut f32,
     out: *mut f32,
+    rows: *mut f32,
 }
 
 impl Kernel for Unit<'_> {
@@ -308,6 +315,7 @@ impl Kernel for Unit<'_> {
             input,
             product,
             out: product.wrapping_add(FREQUENCIES * plan.product()),
+            rows: product.wrapping_add(FREQUENCIES * plan.product() + OUT * OUT * MAX_LANES),
         };
         let (cg, kg) = (shape.group_in(), shape.group_out());
         let rows = plan.size.0;
@@ -528,17 +536,25 @@ impl Unit<'_> {
                             break;
                         }
                         let values = at.out.add(row * OUT * S::LANES + (tile - begin) * OUT);
-                        let place = [at.image, channel, 0, line, column];
-                        if plan.native_y {
-                            let to = self.y.cast::<f32>().add(super::finish::offset(&plan.y, place));
-                            copy(s, Element::F32, values.cast_const().cast(), 0, 1, to, columns);
+                        let to = if plan.native_y {
+                            let place = [at.image, channel, 0, line, column];
+                            self.y.cast::<f32>().add(super::finish::offset(&plan.y, place))
                         } else {
-                            plan.finish.run(s, self.operands, self.y, place, values, columns);
-                        }
+                            at.rows.add((line - at.row * OUT) * ow + column)
+                        };
+                        copy(s, Element::F32, values.cast_const().cast(), 0, 1, to, columns);
                     }
                     tile += run;
                 }
             }
+        }
+        if !plan.native_y {
+            let first_row = at.row * OUT;
+            let count = (at.height * OUT).min(oh - first_row) * ow;
+            let place = [at.image, channel, 0, first_row, 0];
+            let block = Block { at: place, values: at.rows, channels: 1, pitch: count, count };
+            // SAFETY: the loop above wrote all of the band's rows of the channel.
+            unsafe { plan.finish.run(s, self.operands, self.y, block) };
         }
     }
 }

@@ -9,6 +9,7 @@ use hipdnn_schemas::{Graph, PointwiseMode, Tensor, TensorUid, TensorValue};
 use super::{MAX_OPERANDS, Note, Readers, Rule, fold};
 use crate::engine::host::activation::Activation;
 use crate::engine::host::applicability::{Convolution, Elementwise, Follow, Input, Operand, Work, element};
+use crate::engine::host::blueprint::broadcast;
 use crate::engine::host::pointwise::Function;
 
 /// Lets the convolution at `index` take in what follows on it.
@@ -99,7 +100,20 @@ fn follower(
     if operands > MAX_OPERANDS {
         return Err("the epilogue has no room for more operands");
     }
+    if !steps.iter().filter_map(Follow::summand).all(|uid| neighbors(graph.tensor(uid), graph.tensor(output))) {
+        return Err("the places of its other operand are no neighbors in memory: a pass of its own is faster");
+    }
     Ok(Follower { nodes, steps, output })
+}
+
+/// True if an operand's places for a plane of the result follow each other in memory, or are one. Those of a tensor with its
+/// channels innermost are as far apart as it has channels, and a tile of sums would gather them one by one, where a pass
+/// over the whole result reads everything in order.
+fn neighbors(operand: &Tensor, result: &Tensor) -> bool {
+    let strides = broadcast(operand, result);
+    let mut inner = result.dims().iter().zip(strides).skip(2).rev().take(2).filter(|(extent, _)| **extent != 1);
+    let Some((width, column)) = inner.next() else { return true };
+    column <= 1 && inner.next().is_none_or(|(_, row)| row == width * column)
 }
 
 /// x · gate(x), where the gate is a sigmoid, hard or not.

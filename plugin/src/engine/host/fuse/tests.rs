@@ -508,6 +508,41 @@ fn a_convolution_takes_what_follows() {
             "not virtual",
         ),
         (
+            "a residual with its channels innermost",
+            u(2),
+            (
+                vec![tensor(3, Float, CHANNELS), u(4), y(5).channels_last(), u(6), y(7)],
+                vec![
+                    conv(0, 1, 2, 1),
+                    binary(Mode::Add, 2, 3, 4),
+                    binary(Mode::Add, 5, 4, 6),
+                    unary(Mode::ReluFwd, 6, 7),
+                ],
+            ),
+            vec![Rule::Epilogue, Rule::Chain],
+            2,
+            "no neighbors in memory",
+        ),
+        (
+            "a factor for each channel and image, a value for each place of a plane",
+            u(2),
+            (
+                vec![tensor(3, Float, &[2, 6, 1, 1]), u(4), tensor(5, Float, &[1, 1, 9, 11]), y(6)],
+                vec![conv(0, 1, 2, 1), binary(Mode::Mul, 2, 3, 4), binary(Mode::Add, 5, 4, 6)],
+            ),
+            vec![Rule::Epilogue; 2],
+            1,
+            "",
+        ),
+        (
+            "a value for each column",
+            u(2),
+            (vec![tensor(3, Float, &[1, 1, 1, 11]), y(4)], vec![conv(0, 1, 2, 1), binary(Mode::Mul, 2, 3, 4)]),
+            vec![],
+            2,
+            "no neighbors in memory",
+        ),
+        (
             "a residual that nobody reads afterwards",
             u(2),
             (
