@@ -12,6 +12,8 @@ use std::path::Path;
 
 use crate::Result;
 
+pub(crate) use schemas::flatbuffers;
+
 /// Exit status of a task none of whose parts could be done, as test harnesses know it.
 const SKIPPED: i32 = 77;
 

@@ -11,6 +11,7 @@ mod fuzz;
 mod gpu;
 mod gpu_check;
 mod installed;
+mod interop;
 mod ort_conformance;
 mod process;
 mod python;
@@ -69,6 +70,10 @@ const USAGE: &str = "usage: cargo xtask <command>
              --real | --emulated       this machine's GPU (the default if there is one) or the emulated one
              --quick                   fewer cases and repetitions
              --report FILE             where to (gpu-check.md)
+  interop  C++ programs that call the libraries as hipDNN's own backend and frontend do
+             --device                  on the emulated GPU
+             --sample | --only TEXT    fewer cases
+             --large                   cases of millions of elements too
   fuzz     bounded, seeded mutation run over graphs, configurations and JSON";
 
 fn main() -> ExitCode {
@@ -89,6 +94,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(&arguments),
         "ort-conformance" => ort_conformance::run(&arguments),
         "gpu-check" => gpu_check::run(&arguments),
+        "interop" => interop::run(&arguments),
         "support" => support::run(&arguments),
         _ => Err(format!("there is no command {command:?}\n\n{USAGE}").into()),
     };

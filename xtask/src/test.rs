@@ -12,7 +12,9 @@ use crate::dist::Distribution;
 use crate::emulated_gpu::Prepared;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
-use crate::{Result, claims, codegen, conformance, dist, emulated_gpu, fuzz, installed, process, support, workspace};
+use crate::{
+    Result, claims, codegen, conformance, dist, emulated_gpu, fuzz, installed, interop, process, support, workspace,
+};
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
@@ -76,6 +78,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if choice.takes("conformance") {
         step("conformance of the host engine", &mut summary, |summary| conformance::test(choice.fast, summary));
     }
+    if choice.takes("interop") {
+        step("interop on host memory", &mut summary, interop::test_on_host);
+    }
     if choice.takes("emulated-gpu") && !choice.fast {
         step("emulated GPU", &mut summary, emulated_gpu::test_all);
     }
@@ -88,6 +93,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if choice.takes("conformance-miopen") && !choice.fast {
         step("conformance of the MIOpen engine on the emulated GPU", &mut summary, conformance::test_on_emulated_gpu);
         step("conformance --claims --check", &mut summary, claims::test);
+    }
+    if choice.takes("interop-device") && !choice.fast {
+        step("interop on the emulated GPU", &mut summary, interop::test_on_emulated_gpu);
     }
     if choice.takes("codegen") {
         // After the emulated GPU, whose packages bring the headers.

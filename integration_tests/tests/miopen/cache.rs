@@ -260,6 +260,12 @@ pub(crate) fn builds_and_runs() -> Result<(), String> {
 
 /// The role, without root's right to write where permissions forbid it.
 pub(crate) fn reading_only() -> Result<(), String> {
+    give_up_capabilities()?;
+    builds_and_runs()
+}
+
+/// Takes root's right from this process to do what permissions forbid.
+pub(crate) fn give_up_capabilities() -> Result<(), String> {
     #[repr(C)]
     struct Header {
         version: u32,
@@ -280,5 +286,5 @@ pub(crate) fn reading_only() -> Result<(), String> {
     if result != 0 {
         return Err(format!("giving up capabilities: {}", std::io::Error::last_os_error()));
     }
-    builds_and_runs()
+    Ok(())
 }

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
-use crate::harness::this_program;
+use crate::harness::{self, this_program};
 
 /// Tells a process its role.
 const ROLE: &str = "HIPDNN_RS_TEST_ROLE";
@@ -75,6 +75,31 @@ impl Child {
     pub(crate) fn without(mut self, name: &str) -> Child {
         self.command.env_remove(name);
         self
+    }
+
+    /// The same with a small file system at that place, without a byte to spare: in a namespace of its own, or the test is
+    /// skipped.
+    pub(crate) fn on_a_full_disk(self, place: &Path) -> Result<Child, harness::Ended> {
+        const NAMESPACE: [&str; 4] = ["-r", "-m", "sh", "-c"];
+        const FILL: &str = "mount -t tmpfs -o size=64k none \"$0\" || exit\n\
+                            dd if=/dev/zero of=\"$0/full\" bs=4k 2>/dev/null\n\
+                            exec \"$@\"";
+        let possible = Command::new("unshare").args(NAMESPACE).arg("mount -t tmpfs none /tmp").output();
+        if !possible.is_ok_and(|output| output.status.success()) {
+            return Err(harness::Ended::Skipped(
+                "this process may not mount a file system, even one of its own".into(),
+            ));
+        }
+        let mut command = Command::new("unshare");
+        command.args(NAMESPACE).arg(FILL).arg(place).arg(self.command.get_program()).args(self.command.get_args());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.stdin(Stdio::null());
+        Ok(Child { command, role: self.role })
     }
 
     /// Starts it; it runs beside this process until it is waited for.

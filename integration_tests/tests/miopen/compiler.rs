@@ -14,15 +14,29 @@ pub(crate) const COMPILATIONS: &str = "HIPDNN_RS_TEST_COMPILATIONS";
 /// A part of the names of programs that are not compiled.
 pub(crate) const REFUSED: &str = "HIPDNN_RS_TEST_REFUSED";
 
+/// A library to be.
+#[derive(Clone, Copy)]
+pub(crate) enum Hiprtc {
+    /// With all functions of the real one.
+    Counting,
+    /// The same but for this one.
+    Lacking(&'static str),
+}
+
 /// This program in a role, with such a library, which is made in the directory.
 pub(crate) fn child(role: &str, directory: &Path) -> Result<Child, Ended> {
-    let shim = shim(directory)?;
+    child_with(role, directory, Hiprtc::Counting)
+}
+
+/// The same with a library of that kind.
+pub(crate) fn child_with(role: &str, directory: &Path, hiprtc: Hiprtc) -> Result<Child, Ended> {
+    let shim = shim(directory, hiprtc)?;
     let usual = library_directories()?;
     let all: Vec<&Path> = [shim.as_path()].into_iter().chain(usual.iter().map(PathBuf::as_path)).collect();
     Ok(Child::with_libraries(role, Some(&all)))
 }
 
-fn shim(directory: &Path) -> Result<PathBuf, Ended> {
+fn shim(directory: &Path, hiprtc: Hiprtc) -> Result<PathBuf, Ended> {
     const NAME: &str = "libhiprtc.so.7";
     let directories = library_directories()?;
     let real = directories.iter().map(|directory| directory.join(NAME)).find(|path| path.exists());
@@ -33,7 +47,8 @@ fn shim(directory: &Path) -> Result<PathBuf, Ended> {
     source = source.replace("COMPILATIONS", COMPILATIONS).replace("REFUSED", REFUSED);
     for symbol in file.dynamic_symbols().filter(|symbol| symbol.is_definition()) {
         let Ok(name) = symbol.name() else { continue };
-        if name.starts_with("hiprtc") {
+        let lacks = matches!(hiprtc, Hiprtc::Lacking(lacking) if lacking == name);
+        if name.starts_with("hiprtc") && !lacks {
             let before = match name {
                 "hiprtcCreateProgram" => "named((const char *)c);",
                 "hiprtcCompileProgram" => "if (compiled()) return 6; /* HIPRTC_ERROR_COMPILATION */",

@@ -9,6 +9,7 @@ mod case;
 mod cases;
 mod child;
 mod choice;
+mod claims;
 mod compiler;
 mod convolution;
 mod faults;
@@ -37,6 +38,7 @@ const MODULES: &[Module] = &[
     Module { name: "cases", tests: cases::tests, processes: 4, emulated: false },
     Module { name: "graphs", tests: graphs::tests, processes: 1, emulated: false },
     Module { name: "trace", tests: trace::tests, processes: 2, emulated: true },
+    Module { name: "claims", tests: claims::tests, processes: 2, emulated: true },
     Module { name: "choice", tests: choice::tests, processes: 1, emulated: true },
     Module { name: "knobs", tests: knobs::tests, processes: 1, emulated: true },
     Module { name: "streams", tests: streams::tests, processes: 2, emulated: true },
@@ -59,6 +61,7 @@ fn play(role: &str) -> Result<(), String> {
         cache::ROLE_READ_ONLY => cache::reading_only(),
         quiet::ROLE => quiet::ask(),
         choice::ROLE => choice::plans(),
+        claims::ROLE => claims::does(),
         knobs::ROLE_FORCED => knobs::forced(),
         other => Err(format!("there is no role {other:?}")),
     }

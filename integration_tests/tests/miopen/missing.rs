@@ -1,5 +1,5 @@
-//! Processes without MIOpen, without HIP, without a device, or with libraries that are not what they are called: the plugin
-//! loads, the host engine works, and one line says why there is no GPU.
+//! Processes without MIOpen, without what it is linked to, without a device, or with libraries that are not what they are
+//! called: the plugin loads, the host engine works, and one line says why there is no GPU.
 
 use std::path::{Path, PathBuf};
 
@@ -28,6 +28,20 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::new("no MIOpen", || {
             let libraries = libraries_without("no-miopen", "libMIOpen")?;
             says(with_device(Child::with_libraries(ROLE, Some(&[&libraries]))), &["libMIOpen.so"])
+        }),
+        Test::new("no hiprtc", || {
+            let libraries = libraries_without("no-hiprtc", "libhiprtc.so")?;
+            says(with_device(Child::with_libraries(ROLE, Some(&[&libraries]))), &["libMIOpen.so", "libhiprtc.so"])
+        }),
+        Test::new("no comgr", || {
+            let libraries = libraries_without("no-comgr", "libamd_comgr")?;
+            says(with_device(Child::with_libraries(ROLE, Some(&[&libraries]))), &["libMIOpen.so", "libamd_comgr.so"])
+        }),
+        Test::new("a MIOpen that is too old", || {
+            const SOURCE: &str = "#include <stddef.h>\n\
+                int miopenGetVersion(size_t *a, size_t *b, size_t *c) { *a = 2; *b = 19; *c = 0; return 0; }";
+            let old = library("old-miopen", "libMIOpen.so.1", SOURCE)?;
+            says(with_device(beside_the_real(&old)?), &["libMIOpen.so.1", "2.19.0", "3.x"])
         }),
         Test::new("no device", || says(Child::of(ROLE).env("HIPEMU_DEVICES", "0"), &["hipErrorNoDevice"])),
         Test::new("a MIOpen without functions", || {

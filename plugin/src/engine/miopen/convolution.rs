@@ -9,6 +9,7 @@ use std::fmt;
 use hipdnn_sdk_bindings::miopen::{miopenConvSolution_t, miopenDataType_t, miopenHandle_t, miopenProblemDirection_t};
 
 use super::descriptor::{ConvolutionDescriptor, TensorDescriptor};
+use super::folders;
 use super::gpu::Gpu;
 use super::record::{Addresses, operand};
 use crate::error::Error;
@@ -364,6 +365,7 @@ impl Calls {
 
     /// Makes a solver ready to run on that handle.
     pub(super) fn compile(&self, handle: miopenHandle_t, solver: u64) -> Result<(), Error> {
+        folders::room()?;
         directed!(
             self,
             handle,

@@ -16,6 +16,7 @@ use super::choose::{Choice, Policy, Verdict};
 use super::convolution::{Calls, ConvolutionProblem, Direction, Solution, TensorShape};
 use super::descriptor::{FusionPlan, OperatorArguments, TensorDescriptor};
 use super::device::{Builder, Device};
+use super::folders;
 use super::gpu::Gpu;
 use super::prepared::{Path, PreparedConvolution};
 use super::record::{Addresses, Recording, operand};
@@ -209,6 +210,7 @@ impl Fused<'_> {
         let (gpu, handle) = (self.device.gpu(), self.builder.handle());
         let refuse = |error: Error| Refusal::new(&error, 0);
         let plan = Plan::new(gpu, self.problem, self.followers, self.policy.fp16_alternative).map_err(refuse)?;
+        folders::room().map_err(refuse)?;
         // SAFETY: both are alive.
         let status = unsafe { (gpu.miopen.miopenCompileFusionPlan)(handle, plan.plan.raw()) };
         gpu.check_miopen(status, "miopenCompileFusionPlan").map_err(refuse)?;

@@ -9,6 +9,7 @@ pub mod choose;
 pub mod convolution;
 pub mod descriptor;
 pub mod device;
+mod folders;
 pub mod follow;
 pub mod formula;
 pub mod fuse;
@@ -36,11 +37,12 @@ use std::sync::Arc;
 use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
 use hipdnn_sdk_bindings::hipdnn::plugin::BehaviorNote;
 
-use self::arrange::{Arrangement, Wishes};
+use self::arrange::Arrangement;
 use self::choose::supported;
+use self::convolution::ConvolutionProblem;
 use self::device::Device;
 use self::lower::Work;
-use self::plan::{Choices, MiopenPlan};
+use self::plan::{Choices, MiopenPlan, kernels_can_be_had};
 use self::settings::Settings;
 use self::shared::Shared;
 use self::store::Store;
@@ -79,21 +81,27 @@ impl Engine for Miopen {
         let shared = Shared::get();
         let device = shared.devices().of(stream.cast()).map_err(|error| Declined::Unavailable(error.to_string()))?;
         let mut graph = MiopenGraph { graph, works: lower::lower(graph)?, copies: false, device, shared };
-        graph.copies = graph.arrange(true, Wishes::default())?.copies();
+        let settings = Settings::new(&EngineConfig::default());
+        let settings = settings.map_err(|error| Declined::Unavailable(error.to_string()))?;
+        graph.copies = graph.arrange(&settings, &Store::open_default())?.copies();
         Ok(Box::new(graph))
     }
 }
 
 impl MiopenGraph<'_> {
-    fn arrange(&self, fused: bool, wishes: Wishes) -> Result<Arrangement, Declined> {
-        let fuse = if fused { fuse::fuse } else { fuse::separate };
+    fn arrange(&self, settings: &Settings, store: &Store) -> Result<Arrangement, Declined> {
+        let fuse = if settings.fuse { fuse::fuse } else { fuse::separate };
         let stages = fuse(self.graph, self.works.clone());
-        arrange::arrange(self.graph, &stages, wishes, &|problem| supported(&self.device, problem))
+        let policy = settings.policy();
+        let ask = |problem: &ConvolutionProblem| supported(&self.device, problem, &policy, store);
+        let arrangement = arrange::arrange(self.graph, &stages, settings.wishes(), &ask)?;
+        kernels_can_be_had(&arrangement, &self.device, store)?;
+        Ok(arrangement)
     }
 
     fn choose(&self, settings: &Settings, store: &Store, to_plan: bool) -> Result<Arc<Choices>, Error> {
         self.shared.choices(self.graph, settings, &self.device, to_plan, || {
-            let arrangement = self.arrange(settings.fuse, settings.wishes()).map_err(|declined| {
+            let arrangement = self.arrange(settings, store).map_err(|declined| {
                 Error::not_applicable(format!("with these knobs graph {:?} is declined: {declined}", self.graph.name()))
             })?;
             Choices::new(self.graph, arrangement, &self.device, settings, store)

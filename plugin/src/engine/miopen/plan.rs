@@ -25,7 +25,7 @@ use super::kernels::{self, Element, Elementwise, MOST_INPUTS, Output, PreparedKe
 use super::settings::Settings;
 use super::store::Store;
 use crate::engine::checks::element_bytes;
-use crate::engine::{Plan, TensorLabel};
+use crate::engine::{Declined, Plan, TensorLabel};
 use crate::error::Error;
 use crate::exec::buffers::{Buffer, BufferTable, Place};
 
@@ -255,6 +255,25 @@ impl MiopenPlan {
         log::debug!("plan for graph {:?}:\n{plan}", graph.name());
         Ok(plan)
     }
+}
+
+/// Whether the kernels around the convolutions can be had.
+///
+/// # Errors
+/// With the first one that can't.
+pub fn kernels_can_be_had(arrangement: &Arrangement, device: &Device, store: &Store) -> Result<(), Declined> {
+    if kernels::is_compiler_known() {
+        return Ok(());
+    }
+    for task in &arrangement.tasks {
+        let (purpose, answer) = match task {
+            Task::Convolution(_) => continue,
+            Task::Map(task) => (&task.purpose, kernels::can_prepare(device, &elementwise(task), store)),
+            Task::Grouped(task) => (&task.purpose, kernels::grouped::can_prepare(device, &task.kernel, store)),
+        };
+        answer.map_err(|error| Declined::Kernel { purpose: purpose.clone(), reason: error.to_string() })?;
+    }
+    Ok(())
 }
 
 /// The tensors that the caller gives memory for.

@@ -166,19 +166,30 @@ impl PreparedConvolution {
 /// A solver's number and algorithm, for messages.
 pub(super) struct Solver(pub &'static Gpu, pub u64);
 
-impl fmt::Display for Solver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Solver {
+    fn algorithm(&self) -> Option<miopenConvAlgorithm_t> {
         let Solver(gpu, solver) = *self;
-        if solver == 0 {
-            return write!(f, "fused kernel");
-        }
         let mut algorithm = miopenConvAlgorithm_t::miopenConvolutionAlgoGEMM;
         // SAFETY: a place for one number; MIOpen takes any solver's number.
         let status = unsafe { (gpu.miopen.miopenGetSolverIdConvAlgorithm)(solver, &mut algorithm) };
-        write!(f, "solver {solver}")?;
-        match gpu.check_miopen(status, "miopenGetSolverIdConvAlgorithm") {
-            Ok(()) => write!(f, " ({})", algorithm.to_string().trim_start_matches("miopenConvolutionAlgo")),
-            Err(_) => Ok(()),
+        gpu.check_miopen(status, "miopenGetSolverIdConvAlgorithm").ok().map(|()| algorithm)
+    }
+
+    /// Whether it is a matrix product with kernels around it.
+    pub(super) fn is_product(&self) -> bool {
+        self.algorithm() == Some(miopenConvAlgorithm_t::miopenConvolutionAlgoGEMM)
+    }
+}
+
+impl fmt::Display for Solver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.1 == 0 {
+            return write!(f, "fused kernel");
+        }
+        write!(f, "solver {}", self.1)?;
+        match self.algorithm() {
+            Some(algorithm) => write!(f, " ({})", algorithm.to_string().trim_start_matches("miopenConvolutionAlgo")),
+            None => Ok(()),
         }
     }
 }

@@ -367,7 +367,8 @@ fn convolutions_of_all_kinds_are_recorded_and_right() {
             let mut case = Case { direction, data_type: types[(row + column) % types.len()], ..PLAIN };
             change(&mut case);
             let problem = case.problem();
-            supported(&device, &problem).unwrap_or_else(|reason| panic!("{name}: {problem}: {reason}"));
+            supported(&device, &problem, &Policy::default(), &Store::disabled())
+                .unwrap_or_else(|reason| panic!("{name}: {problem}: {reason}"));
             let prepared = check(&device, &problem, &Policy::default(), &Store::disabled());
             assert!(prepared.is_recorded(), "{name}: {problem}: {}", prepared.describe());
         }
@@ -414,7 +415,7 @@ fn unusual_convolutions_are_right_too() {
     for (name, problem) in problems {
         for direction in Direction::ALL {
             let problem = ConvolutionProblem { direction, ..problem.clone() };
-            if let Err(reason) = supported(&device, &problem) {
+            if let Err(reason) = supported(&device, &problem, &Policy::default(), &Store::disabled()) {
                 println!("not supported: {name}: {problem}: {reason}");
                 continue;
             }
@@ -1044,10 +1045,17 @@ fn what_miopen_has_no_solution_for_is_not_supported() {
     let _alone = alone();
     let problem = PLAIN.problem();
     for _ in 0..2 {
-        assert_eq!(supported(&device, &problem), Err("MIOpen has no solution".to_string()));
+        assert_eq!(
+            supported(&device, &problem, &Policy::default(), &Store::disabled()),
+            Err("MIOpen has no solution".to_string())
+        );
     }
     let odd = ConvolutionProblem { groups: 3, ..problem };
-    assert!(supported(&device, &odd).expect_err("three groups").contains("3 groups do not fit"));
+    assert!(
+        supported(&device, &odd, &Policy::default(), &Store::disabled())
+            .expect_err("three groups")
+            .contains("3 groups do not fit")
+    );
 }
 
 #[test]
@@ -1058,7 +1066,8 @@ fn only_what_miopen_refuses_is_remembered() {
     for (device, status, times) in [(failing, "UnknownError", 2), (refusing, "NotImplemented", 1)] {
         let before = stand_in::ASKED.load(std::sync::atomic::Ordering::Relaxed);
         for _ in 0..2 {
-            let refusal = supported(&device, &problem).expect_err("no solution");
+            let refusal =
+                supported(&device, &problem, &Policy::default(), &Store::disabled()).expect_err("no solution");
             assert!(refusal.contains(status), "{refusal}");
         }
         assert_eq!(stand_in::ASKED.load(std::sync::atomic::Ordering::Relaxed) - before, times, "{status}");

@@ -20,8 +20,9 @@ pub struct Gpu {
     pub hip: hip::Functions,
     /// MIOpen's.
     pub miopen: miopen::Functions,
-    /// hiprtc's, where it is there.
-    pub hiprtc: Option<hiprtc::Functions>,
+    /// hiprtc's, or why they can't be used.
+    pub hiprtc: Result<hiprtc::Functions, Text>,
+    miopen_has_hiprtc: bool,
     miopen_version: [usize; 3],
     miopen_bytes: u64,
     hip_version: c_int,
@@ -36,12 +37,7 @@ pub fn gpu() -> Result<&'static Gpu, &'static str> {
     static ANSWER: OnceLock<Answer> = OnceLock::new();
     let answer = ANSWER.get_or_init(|| match open() {
         Ok(gpu) => Answer::Ready(gpu),
-        Err(reason) => {
-            let mut text = Text::default();
-            // What does not fit is cut.
-            let _ = text.write_str(&reason);
-            Answer::Missing(text)
-        }
+        Err(reason) => Answer::Missing(Text::new(&reason)),
     });
     match answer {
         Answer::Ready(gpu) => Ok(gpu),
@@ -61,12 +57,13 @@ fn open() -> Result<Gpu, String> {
     // SAFETY: these are MIOpen's own names and places; loading it is what every user of it does.
     let rocm = unsafe { Rocm::open(candidates(root.as_deref())) }.map_err(|error| error.to_string())?;
     let hiprtc = match &rocm.hiprtc {
-        Ok(hiprtc) => Some(hiprtc.functions),
+        Ok(hiprtc) => Ok(hiprtc.functions),
         Err(error) => {
             log::info!("kernels can't be compiled: {error}");
-            None
+            Err(Text::new(&error.to_string()))
         }
     };
+    let miopen_has_hiprtc = rocm.miopen.lookup().address(c"hiprtcCompileProgram").is_some();
     let (hip, miopen_version) = (rocm.hip.functions, rocm.miopen.version());
     let (hip_path, miopen_path) = (rocm.hip.library.path(), rocm.miopen.lookup().path());
     let mut devices = 0;
@@ -87,7 +84,7 @@ fn open() -> Result<Gpu, String> {
         let miopen_file = rocm.miopen.lookup().address(c"miopenGetVersion").and_then(file_of);
         let miopen_bytes = miopen_file.and_then(|file| std::fs::metadata(file).ok()).map_or(0, |about| about.len());
         let miopen = rocm.miopen.functions;
-        Ok(Gpu { hip, miopen, hiprtc, miopen_version, miopen_bytes, hip_version, devices })
+        Ok(Gpu { hip, miopen, hiprtc, miopen_has_hiprtc, miopen_version, miopen_bytes, hip_version, devices })
     };
     // HIP does not take being unloaded after use: it keeps threads and handlers of its own.
     std::mem::forget(rocm);
@@ -103,6 +100,11 @@ impl Gpu {
     /// The size of MIOpen's file: builds of one version differ in the solvers that they have.
     pub fn miopen_bytes(&self) -> u64 {
         self.miopen_bytes
+    }
+
+    /// Whether MIOpen is linked to hiprtc, and so compiles its kernels by it.
+    pub fn miopen_has_hiprtc(&self) -> bool {
+        self.miopen_has_hiprtc
     }
 
     /// HIP's version as one number, 0 if it doesn't tell.
@@ -150,8 +152,8 @@ impl Gpu {
 }
 
 /// A text that needs no memory of its own: what this library's statics own is lost when it is unloaded.
-#[derive(Debug)]
-struct Text {
+#[derive(Clone, Debug)]
+pub struct Text {
     bytes: [u8; 1024],
     len: usize,
 }
@@ -163,8 +165,22 @@ impl Default for Text {
 }
 
 impl Text {
+    /// As much of a text as fits.
+    fn new(from: &str) -> Text {
+        let mut text = Text::default();
+        // Writing cuts and does not fail.
+        let _ = text.write_str(from);
+        text
+    }
+
     fn as_str(&self) -> &str {
         std::str::from_utf8(&self.bytes[..self.len]).expect("cut between characters")
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -189,9 +205,7 @@ mod tests {
         for (given, want) in
             [("plain".to_string(), 5), ("é".repeat(600), 1024), (format!("a{}", "é".repeat(600)), 1023)]
         {
-            let mut text = Text::default();
-            text.write_str(&given).unwrap();
-            assert_eq!(text.as_str(), &given[..want]);
+            assert_eq!(Text::new(&given).as_str(), &given[..want]);
         }
     }
 

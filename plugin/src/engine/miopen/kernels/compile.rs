@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hipdnn_sdk_bindings::hiprtc::{Functions, hiprtcProgram, hiprtcResult};
 
 use crate::engine::miopen::device::Device;
+use crate::engine::miopen::folders;
 use crate::engine::miopen::gpu::{Function, Gpu, Module};
 use crate::engine::miopen::store::Store;
 use crate::error::{Error, ErrorKind};
@@ -62,6 +64,39 @@ impl Kernels {
         loaded.insert(text.to_owned(), compiled.clone());
         Ok(compiled)
     }
+
+    /// Whether the kernel of that text is loaded or can be: the store has it, or kernels compile.
+    ///
+    /// # Errors
+    /// If there is no compiler that works.
+    pub(super) fn can_get(&self, device: &Device, text: &str, store: &Store) -> Result<(), Error> {
+        let is_there = || {
+            let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).contains_key(text);
+            loaded || store.get(KIND, &key(device, text)).is_some()
+        };
+        if is_compiler_known() || is_there() { Ok(()) } else { compiler(device) }
+    }
+}
+
+/// Whether this process has compiled something.
+static COMPILES: AtomicBool = AtomicBool::new(false);
+
+/// Whether kernels compile here: tried with the smallest one, until one has compiled in this process.
+///
+/// # Errors
+/// If none does; the message says what is missing.
+pub fn compiler(device: &Device) -> Result<(), Error> {
+    const SMALLEST: &str = "extern \"C\" __global__ void hipdnn_rs_smallest() {}";
+    if is_compiler_known() {
+        return Ok(());
+    }
+    let _entered = device.enter()?;
+    compile(device.gpu(), device.arch(), SMALLEST).map(|_| ())
+}
+
+/// Whether [`compiler`] has its answer already: kernels compile.
+pub fn is_compiler_known() -> bool {
+    COMPILES.load(Ordering::Relaxed)
 }
 
 /// Under what the store has the code object: all that it depends on.
@@ -116,9 +151,10 @@ fn check(status: hiprtcResult, call: &str) -> Result<(), Error> {
 
 /// The code object of that text for an architecture.
 pub(super) fn compile(gpu: &Gpu, arch: &str, text: &str) -> Result<Vec<u8>, Error> {
-    let hiprtc = gpu.hiprtc.as_ref().ok_or_else(|| {
-        Error::new(ErrorKind::Device, "kernels can't be compiled: libhiprtc was not found beside HIP")
+    let hiprtc = gpu.hiprtc.as_ref().map_err(|reason| {
+        Error::new(ErrorKind::Device, format!("kernels can't be compiled, hiprtc can't be used: {reason}"))
     })?;
+    folders::room()?;
     let source = CString::new(text).expect("generated text has no NUL");
     let architecture = CString::new(format!("--offload-arch={arch}")).expect("architectures have no NUL");
     let mut program = Program { hiprtc, raw: std::ptr::null_mut() };
@@ -151,6 +187,7 @@ pub(super) fn compile(gpu: &Gpu, arch: &str, text: &str) -> Result<Vec<u8>, Erro
     let mut code = vec![0u8; bytes];
     // SAFETY: as many bytes as it said.
     check(unsafe { (hiprtc.hiprtcGetCode)(program.raw, code.as_mut_ptr().cast()) }, "hiprtcGetCode")?;
+    COMPILES.store(true, Ordering::Relaxed);
     Ok(code)
 }
 

@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use hipdnn_schemas::PointwiseMode;
 
-pub use compile::{Compiled, Kernels};
+pub use compile::{Compiled, Kernels, compiler, is_compiler_known};
 pub use element::Element;
 pub use layout::Window;
 pub use program::Op;
@@ -151,6 +151,17 @@ fn prepare_with(device: &Arc<Device>, work: &Elementwise, store: &Store, wide: b
     let grid = Grid { blocks, threads: BLOCK };
     let launch = Launch::new(compiled, arguments, generated.offsets, generated.numbers, grid);
     Ok(PreparedKernel { kernel: Some(launch), device: device.clone(), tensors: tensors(work), scalars: scalars(work) })
+}
+
+/// Whether [`prepare`] has what it needs: the kernel in the store, or a compiler.
+///
+/// # Errors
+/// As [`prepare`], without compiling or loading the kernel.
+pub fn can_prepare(device: &Device, work: &Elementwise, store: &Store) -> Result<(), Error> {
+    match generate(work, false)? {
+        Some(generated) => device.kernels().can_get(device, &generated.source.text, store),
+        None => Ok(()),
+    }
 }
 
 fn tensors(work: &Elementwise) -> usize {

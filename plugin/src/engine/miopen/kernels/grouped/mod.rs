@@ -200,6 +200,17 @@ pub fn prepare(device: &Arc<Device>, work: &Grouped, store: &store::Store) -> Re
     prepare_as(device, work, store, Choice::default())
 }
 
+/// Whether [`prepare`] has what it needs: the kernel in the store, or a compiler.
+///
+/// # Errors
+/// As [`prepare`], without compiling or loading the kernel.
+pub fn can_prepare(device: &Device, work: &Grouped, store: &store::Store) -> Result<(), Error> {
+    match generate(work, Choice::default())? {
+        Some(generated) => device.kernels().can_get(device, &generated.source.text, store),
+        None => Ok(()),
+    }
+}
+
 /// What [`generate`] otherwise chooses by the work.
 #[derive(Clone, Copy, Debug, Default)]
 struct Choice {
