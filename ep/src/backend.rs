@@ -15,6 +15,7 @@ use hipdnn_sdk_bindings::library::LibraryError;
 use crate::constants::Promise;
 use crate::descriptor::{BackendError, Descriptor, check};
 use crate::error::Error;
+use crate::extension::Extension;
 use crate::search::Plugins;
 use crate::workspace::Workspace;
 
@@ -29,6 +30,7 @@ pub(crate) struct Context {
     backend: &'static Backend,
     plugins: Plugins,
     engines: Vec<EngineInfo>,
+    extension: Option<Extension>,
     /// Plans are made with this handle: it outlives them all, because they hold the context.
     builder: Mutex<Handle>,
     idle: Mutex<Vec<Lane>>,
@@ -195,9 +197,11 @@ impl Context {
                 backend.path().display()
             )));
         }
+        // SAFETY: the handle is this backend's.
+        let extension = unsafe { Extension::find(backend, builder.raw) };
         let most_idle = std::thread::available_parallelism().map_or(4, |cores| cores.get().clamp(4, 64));
         let (builder, idle) = (Mutex::new(builder), Mutex::new(Vec::with_capacity(most_idle)));
-        Ok(Context { backend, plugins, engines, builder, idle, most_idle })
+        Ok(Context { backend, plugins, engines, extension, builder, idle, most_idle })
     }
 
     /// The library's file.
@@ -213,6 +217,11 @@ impl Context {
     /// The engines that the backend lists; empty if it cannot say.
     pub(crate) fn engines(&self) -> &[EngineInfo] {
         &self.engines
+    }
+
+    /// What the engine plugin of this project has beyond hipDNN, if it is loaded.
+    pub(crate) fn extension(&self) -> Option<&Extension> {
+        self.extension.as_ref()
     }
 
     /// Takes a lane, which [`Context::put_back`] takes back.

@@ -11,6 +11,7 @@ use crate::claim::{MAX_BOUNDS, scalar};
 use crate::constants::{Known, Promise, Token};
 use crate::dump::Dump;
 use crate::error::Error;
+use crate::extension::RuntimeThreads;
 use crate::graph::TensorType;
 use crate::plan_cache::PlanCache;
 use crate::pointer::{Handles, Place};
@@ -334,6 +335,9 @@ impl Kernel {
         if let Some(zeros) = &ready.zeros {
             addresses[0] = zeros.as_ptr().cast_mut().cast();
         }
+        // SAFETY: the context is of this call.
+        let threads = unsafe { RuntimeThreads::new(self.runtime, context) };
+        let _lent = self.context.extension().map(|extension| extension.lend(&threads));
         // SAFETY: these are all tensors of the graph but the virtual ones, of the extents that the plan was made for:
         // checked above or when they were bound; the runtime gives each call an output of its own.
         unsafe { plan.execute(&self.uids, &addresses[..self.uids.len()]) }

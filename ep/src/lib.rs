@@ -3,8 +3,8 @@
 //! The runtime loads this library and calls [`CreateEpFactories`]. `factory` offers the provider on a device and reads
 //! `options`; `provider` claims the nodes that `claim` recognises, `translate` can write as a hipDNN graph and
 //! `backend` has an engine for; `compute` runs them, with what `constants` knows of their weights. `graph` is the
-//! runtime's graph, `descriptor` hipDNN's objects; `runtime` is the border to the runtime that no panic crosses, and
-//! `pointer` looks at what comes over it.
+//! runtime's graph, `descriptor` hipDNN's objects, `extension` what our engine plugin has beyond them; `runtime` is the
+//! border to the runtime that no panic crosses, and `pointer` looks at what comes over it.
 
 mod backend;
 mod claim;
@@ -14,6 +14,7 @@ mod descriptor;
 mod device;
 mod dump;
 mod error;
+mod extension;
 mod factory;
 mod graph;
 mod log;

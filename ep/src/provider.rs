@@ -60,6 +60,8 @@ struct Answer {
 
 /// Threads of the host engine.
 const THREADS_KNOB: &str = "hipdnn_rs.host.threads";
+/// Whether the host engine keeps threads of its own.
+const POOL_KNOB: &str = "hipdnn_rs.host.pool";
 /// Whether the host engine may use Winograd's algorithm.
 const WINOGRAD_KNOB: &str = "hipdnn_rs.host.winograd";
 
@@ -306,6 +308,10 @@ impl Provider {
         let mut knobs = Vec::new();
         if let Some(threads) = self.options.threads {
             knobs.push((THREADS_KNOB.to_string(), KnobValue::Int(threads)));
+        }
+        // Runs lend it the runtime's threads.
+        if self.context.as_ref().is_ok_and(|context| context.extension().is_some()) {
+            knobs.push((POOL_KNOB.to_string(), KnobValue::Int(0)));
         }
         if let Some(winograd) = self.options.winograd {
             knobs.push((WINOGRAD_KNOB.to_string(), KnobValue::Int(i64::from(winograd))));

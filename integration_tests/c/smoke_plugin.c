@@ -1,7 +1,7 @@
 /* smoke_plugin PLUGIN GRAPH CONFIG: drives an engine plugin's ABI directly, in the order in which a hipDNN backend
  * does. GRAPH is a file with the serialized graph of conv_case.h, CONFIG one with an engine configuration. */
 #include "conv_case.h"
-#include "hipdnn_rs/hipdnn_plugin.h"
+#include "hipdnn_rs/hipdnn_rs_extension.h"
 #include "library.h"
 
 static void* library;
@@ -43,6 +43,13 @@ static void want(int holds, const char* what) {
     exit(1);
 }
 
+/* A pool of one thread, which takes the items from the last to the first. */
+static int run_backwards(void* context, size_t items, void (*body)(void* data, size_t item), void* data) {
+    ++*(int*)context;
+    while (items > 0) body(data, --items);
+    return 0;
+}
+
 int main(int argc, char** argv) {
     if (argc != 4) {
         fprintf(stderr, "usage: %s PLUGIN GRAPH CONFIG\n", argv[0]);
@@ -68,6 +75,7 @@ int main(int argc, char** argv) {
     FUNCTION(library, hipdnnEnginePluginDestroyExecutionContext);
     FUNCTION(library, hipdnnEnginePluginGetWorkspaceSizeFromExecutionContext);
     FUNCTION(library, hipdnnEnginePluginExecuteOpGraph);
+    FUNCTION(library, hipdnnRsGetExtension);
 
     const char *name = NULL, *version = NULL, *api = NULL, *engine_name = NULL;
     hipdnnPluginType_t type = HIPDNN_PLUGIN_TYPE_UNSPECIFIED;
@@ -116,13 +124,26 @@ int main(int argc, char** argv) {
     fill(b, FILTERS, 3);
     /* In no particular order, with a stranger among them. */
     hipdnnPluginDeviceBuffer_t buffers[] = {{UID_B, b}, {UID_Y, y}, {4711, NULL}, {UID_X, x}, {UID_W, w}};
-    for (int round = 1; round <= 2; round++) {
+    const hipdnnRsExtension_t* extension = NULL;
+    check(p_hipdnnRsGetExtension(HIPDNN_RS_EXTENSION_VERSION, &extension), "extension");
+    want(extension->version >= HIPDNN_RS_EXTENSION_VERSION, "the extension is of the version that was asked for");
+    int calls = 0;
+    hipdnnRsParallelFor_t mine = {run_backwards, &calls}, before;
+    for (int round = 1; round <= 3; round++) {
         memset(y, 0xff, Y_LEN * sizeof *y);
+        if (round == 2) check(extension->lend_parallel_for(&mine, &before), "lend");
         check(p_hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, buffers, 5), "execute");
+        if (round == 2) check(extension->lend_parallel_for(&before, &mine), "lend what was lent before");
         double error = worst_error(x, w, b, y);
         printf("execution %d: largest error is %.3f of its bound\n", round, error);
         want(error <= 1.0, "the result is right within rounding");
+        want((calls > 0) == (round > 1), "the parallel-for was called while it was lent");
     }
+    want(before.run == NULL, "nothing was lent before");
+    want(mine.run == run_backwards && mine.context == &calls, "the loan ended as it began");
+    int calls_lent = calls;
+    check(p_hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, buffers, 5), "execute");
+    want(calls == calls_lent, "the parallel-for is not called any more");
     want(p_hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, buffers, 2) != HIPDNN_PLUGIN_STATUS_SUCCESS,
          "missing buffers are refused");
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,8 @@ def body(runner: Runner) -> None:
     runner.case("a session without the provider's claims still runs", nothing_to_claim)
     runner.case("fallback forbidden, and not needed", no_fallback)
     runner.case("the libraries in their installed places work as in the wheel", installed_places)
+    runner.case("runs work on the session's threads, and no others are started", session_threads)
+    runner.case("sessions of different threads give the same bits, also at once", sessions_at_once)
     runner.case("unregistering after the sessions are gone", unregister)
     runner.case("a process that just exits, exits cleanly", clean_exit)
 
@@ -303,6 +306,33 @@ def installed_places() -> None:
                    "session = provider.Session(suite_options.conv_model())\n"
                    "assert session.nodes()[provider.NAME]['Conv'] == 1, session.nodes()\n"
                    "suite_options.same_as_cpu(session)\n", f"{prefix}/lib/libonnxruntime_providers_hipdnn_rs.so"))
+
+
+def session_threads() -> None:
+    code = """
+from pathlib import Path
+before = len(list(Path("/proc/self/task").iterdir()))
+chosen = ort.SessionOptions()
+chosen.intra_op_num_threads = int(sys.argv[2])
+session = provider.Session(suite_options.conv_model(), {"threads": "4"}, chosen)
+for _ in range(3):
+    suite_options.same_as_cpu(session)
+names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+print(sum(name.startswith("hipdnn-rs") for name in names))
+"""
+    for threads in ("1", "3"):
+        own = succeeds(child(code, threads)).split()[-1]
+        check(own == "0", f"{own} threads of the engine in a session of {threads}")
+
+
+def sessions_at_once() -> None:
+    model = conv_model()
+    sessions = [provider.Session(model, {"threads": "4"}, provider.options(threads)) for threads in (1, 2, 3, 5)]
+    wanted = sessions[0].run(FEEDS)[0]
+    with ThreadPoolExecutor(2 * len(sessions)) as pool:
+        results = pool.map(lambda index: sessions[index % len(sessions)].run(FEEDS)[0], range(200))
+        different = sum(not np.array_equal(result, wanted) for result in results)
+    check(different == 0, f"{different} of 200 runs differ")
 
 
 def unregister() -> None:

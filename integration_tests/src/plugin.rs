@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
 use std::sync::Arc;
 
+use hipdnn_sdk_bindings::hipdnn::extension::{self, GetExtension};
 use hipdnn_sdk_bindings::hipdnn::plugin::{
     ConstData, DeviceBuffer, ExecutionContextPtr, LogCallback, PluginHandlePtr, PluginStatus, PluginType, Severity,
 };
@@ -77,6 +78,7 @@ functions! {
 pub struct Plugin {
     functions: Functions,
     last_error: unsafe extern "C" fn(*mut *const c_char),
+    get_extension: Option<GetExtension>,
     // Last: the function pointers above must not outlive it.
     _library: Library,
 }
@@ -92,7 +94,9 @@ impl Plugin {
         // SAFETY: this is the signature in the plugin ABI; `Plugin` keeps the library open.
         let last_error = unsafe { library.symbol(c"hipdnnPluginGetLastErrorString") };
         let last_error = last_error.unwrap_or_else(|problem| panic!("{problem}"));
-        Arc::new(Plugin { functions: Functions::resolve(&library), last_error, _library: library })
+        // SAFETY: whoever exports the symbol means this function by it; `Plugin` keeps the library open.
+        let get_extension = unsafe { library.optional(extension::SYMBOL) };
+        Arc::new(Plugin { functions: Functions::resolve(&library), last_error, get_extension, _library: library })
     }
 
     /// The raw functions, for tests that misuse them.
@@ -103,6 +107,14 @@ impl Plugin {
     /// `hipdnnPluginGetLastErrorString`, for tests that misuse it.
     pub fn last_error_function(&self) -> unsafe extern "C" fn(*mut *const c_char) {
         self.last_error
+    }
+
+    /// `hipdnnRsGetExtension`.
+    ///
+    /// # Panics
+    /// If it is another project's plugin.
+    pub fn get_extension(&self) -> GetExtension {
+        self.get_extension.expect("a plugin of this project")
     }
 
     /// The calling thread's last-error text.

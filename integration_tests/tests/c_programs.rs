@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hipdnn_rs_integration_tests::artifacts::{Artifact, compile, library_path, plugin_directory};
-use hipdnn_schemas::{EngineConfig, Graph};
+use hipdnn_schemas::{EngineConfig, Graph, KnobValue};
 use hipdnn_sdk_bindings::hipdnn::plugin::engine_id;
 
 fn scratch(name: &str) -> PathBuf {
@@ -66,10 +66,12 @@ fn a_c_program_drives_the_plugin_directly() {
     let (graph, config) = (directory.join("graph.bin"), directory.join("config.bin"));
     std::fs::write(&graph, c_graph().def().to_bytes()).expect("the scratch directory is writable");
     let engine_id = engine_id("HOST_RS_ENGINE");
-    std::fs::write(&config, EngineConfig { engine_id, knobs: Vec::new() }.to_bytes()).expect("as above");
+    // On two threads whatever the machine has: one lends none.
+    let knobs = vec![("hipdnn_rs.host.threads".to_owned(), KnobValue::Int(2))];
+    std::fs::write(&config, EngineConfig { engine_id, knobs }.to_bytes()).expect("as above");
     let output = run(&program, &[&library_path(Artifact::Plugin), &graph, &config], &[]);
     assert!(output.contains("API 1.4.0, engine HOST_RS_ENGINE"), "{output}");
-    assert_eq!(output.matches("of its bound").count(), 2, "{output}");
+    assert_eq!(output.matches("of its bound").count(), 3, "{output}");
 }
 
 /// The graph that the C programs carry as JSON, taken from their own source.

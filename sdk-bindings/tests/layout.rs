@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
-use hipdnn_sdk_bindings::hipdnn::{backend, plugin};
+use hipdnn_sdk_bindings::hipdnn::{backend, extension, plugin};
 use hipdnn_sdk_bindings::ort;
 
 /// Every enumerator that the bindings name, by its C name.
@@ -50,7 +50,7 @@ fn printed_by_c(name: &str, lines: &str) -> String {
     let program = source.with_extension("");
     let text = format!(
         "#include <stdio.h>\n#include \"hipdnn_rs/hipdnn_backend.h\"\n#include \"hipdnn_rs/hipdnn_plugin.h\"\n\
-         int main(void) {{\n{lines}return 0;\n}}\n"
+         #include \"hipdnn_rs/hipdnn_rs_extension.h\"\nint main(void) {{\n{lines}return 0;\n}}\n"
     );
     std::fs::write(&source, text).unwrap();
     let output = Command::new("cc").arg("-I").arg(include).arg(&source).arg("-o").arg(&program).output();
@@ -95,6 +95,9 @@ fn structs_are_laid_out_as_in_c() {
         printf(\"%zu %zu\\n\", sizeof(hipdnnHandle_t), sizeof(hipdnnEnginePluginExecutionContext_t));
         printf(\"%zu %zu\\n\", sizeof(hipdnnStatus_t), sizeof(hipdnnBackendAttributeName_t));
         printf(\"%zu %zu\\n\", sizeof(hipdnnCallback_t), sizeof(bool));
+        printf(\"%zu %zu\\n\", sizeof(hipdnnRsParallelFor_t), offsetof(hipdnnRsParallelFor_t, context));
+        printf(\"%zu %zu\\n\", sizeof(hipdnnRsExtension_t), offsetof(hipdnnRsExtension_t, lend_parallel_for));
+        printf(\"%zu %d\\n\", sizeof HIPDNN_RS_EXTENSION_VERSION, HIPDNN_RS_EXTENSION_VERSION);
     ";
     let ours = [
         (size_of::<plugin::ConstData>(), offset_of!(plugin::ConstData, size)),
@@ -102,6 +105,9 @@ fn structs_are_laid_out_as_in_c() {
         (size_of::<backend::HandlePtr>(), size_of::<plugin::ExecutionContextPtr>()),
         (size_of::<backend::Status>(), size_of::<backend::AttributeName>()),
         (size_of::<plugin::LogCallback>(), size_of::<bool>()),
+        (size_of::<extension::ParallelFor>(), offset_of!(extension::ParallelFor, context)),
+        (size_of::<extension::Extension>(), offset_of!(extension::Extension, lend_parallel_for)),
+        (size_of_val(&extension::VERSION), extension::VERSION as usize),
     ];
     let ours: String = ours.iter().map(|(a, b)| format!("{a} {b}\n")).collect();
     assert_eq!(printed_by_c("structs", lines), ours);

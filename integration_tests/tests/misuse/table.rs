@@ -267,6 +267,8 @@ fn every_function_of_the_plugin() {
             ok
         }
     );
+    let version = Argument::Value { right: 1, wrong: &[(0, 5), (1 << 31, 5)] };
+    row!(rows, "hipdnnRsGetExtension", plugin.get_extension(), [0 1], [version, out(8)], ok);
     let callback = plugin_log as *const () as usize;
     row!(rows, "hipdnnPluginSetLoggingCallback", [address(callback, 0)], ok, |a| {
         // SAFETY: null, or a function that may be called at any time.

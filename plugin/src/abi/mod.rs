@@ -1,9 +1,10 @@
 //! The C ABI: the only code that sees raw pointers of the host, and the only code that stops a panic.
 //!
-//! An exported function ([`exports`]) enters ([`unwind`]), converts ([`pointer`]), calls safe code and answers
+//! An exported function ([`exports`], [`extension`]) enters ([`unwind`]), converts ([`pointer`]), calls safe code and answers
 //! ([`status`]). The opaque pointers that the host holds are keys of tables ([`slots`]), not addresses.
 
 pub mod exports;
+pub mod extension;
 mod pointer;
 mod slots;
 mod status;

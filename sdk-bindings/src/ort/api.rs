@@ -178,6 +178,10 @@ table! {
         273 ReadOpAttr read_op_attr: fn(
             attribute: *const OpAttr, kind: OpAttrType, data: *mut c_void, size: usize, needed: *mut usize
         ) -> *mut Status;
+        275 KernelContext_ParallelFor kernel_context_parallel_for: fn(
+            context: *const KernelContext, body: unsafe extern "C" fn(data: *mut c_void, item: usize), items: usize,
+            batches: usize, data: *mut c_void
+        ) -> *mut Status;
         290 GetValueInfoName get_value_info_name: fn(info: *const ValueInfo, name: *mut *const c_char) -> *mut Status;
         291 GetValueInfoTypeInfo get_value_info_type_info:
             fn(info: *const ValueInfo, kind: *mut *const TypeInfo) -> *mut Status;

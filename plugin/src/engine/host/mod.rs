@@ -11,6 +11,7 @@ pub mod convert;
 pub mod convolution;
 pub mod fuse;
 pub mod isa;
+pub mod lent;
 pub mod nodes;
 mod os_thread;
 pub mod plan;
@@ -87,6 +88,8 @@ impl Applicable for HostGraph<'_> {
 
     fn plan(&self, config: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
         let settings = Settings::new(config, self.graph)?;
-        Ok(Box::new(HostPlan::new(self.blueprint(&settings)?, settings.threads, Resources::get())?))
+        let (blueprint, resources) = (self.blueprint(&settings)?, Resources::get());
+        let pool = if settings.pool { resources.pool(settings.threads) } else { resources.lent_pool(settings.threads) };
+        Ok(Box::new(HostPlan::with_pool(blueprint, pool, resources)?))
     }
 }

@@ -9,9 +9,9 @@ use super::blueprint::{ADDRESSES_ON_STACK, Blueprint, Constant, ConvolutionStep,
 use super::convolution::{Args, Weights};
 use super::fuse::MAX_OPERANDS;
 use super::isa::Isa;
-use super::nodes;
 use super::resources::{PreparedWeights, Resources};
 use super::threads::Pool;
+use super::{lent, nodes};
 use crate::engine::Plan;
 use crate::error::Error;
 use crate::exec::buffers::{Place, missing};
@@ -32,11 +32,18 @@ pub struct HostPlan {
 }
 
 impl HostPlan {
-    /// Gets memory and threads for a blueprint.
+    /// A plan that runs on so many threads of the engine's.
+    #[cfg(test)]
+    pub(super) fn new(blueprint: Blueprint, threads: usize, resources: Resources) -> Result<HostPlan, Error> {
+        let pool = resources.pool(threads);
+        HostPlan::with_pool(blueprint, pool, resources)
+    }
+
+    /// Gets memory for a blueprint.
     ///
     /// # Errors
     /// If memory could not be had.
-    pub fn new(blueprint: Blueprint, threads: usize, resources: Resources) -> Result<HostPlan, Error> {
+    pub fn with_pool(blueprint: Blueprint, pool: Arc<Pool>, resources: Resources) -> Result<HostPlan, Error> {
         log::debug!("host engine: {blueprint}");
         let weights = blueprint.steps.iter().map(|step| match step {
             Step::Convolution(step) => {
@@ -46,7 +53,7 @@ impl HostPlan {
             Step::Pointwise(_) | Step::Node(_) => Ok(None),
         });
         let weights = weights.collect::<Result<_, _>>()?;
-        Ok(HostPlan { weights, pool: resources.pool(threads), isa: Isa::best(), blueprint, _resources: resources })
+        Ok(HostPlan { weights, pool, isa: Isa::best(), blueprint, _resources: resources })
     }
 
     #[cfg(test)]
@@ -69,8 +76,10 @@ impl HostPlan {
             Some(prepared) => Weights::Prepared(match prepared.get() {
                 Some(weights) => weights,
                 None if raw.is_null() => return Err(memory.missing(self, step.w)),
-                // SAFETY: the caller answers for the filter's memory, which has the problem's sizes and layout.
-                None => prepared.get_or_prepare(|out| unsafe { step.plan.prepare(raw, out, &self.pool) }),
+                None => lent::aside(|| {
+                    // SAFETY: the caller answers for the filter's memory, which has the problem's sizes and layout.
+                    prepared.get_or_prepare(|out| unsafe { step.plan.prepare(raw, out, &self.pool) })
+                }),
             }),
         };
         let mut operands = [std::ptr::null(); MAX_OPERANDS];

@@ -25,6 +25,7 @@ pub struct Resources {
 /// Worker threads and prepared weights of the process.
 pub struct Shared {
     pools: Mutex<HashMap<usize, Arc<Pool>>>,
+    lent_pools: Mutex<HashMap<usize, Arc<Pool>>>,
     weights: Mutex<HashMap<(Token, Packing), Weak<PreparedWeights>>>,
 }
 
@@ -35,7 +36,8 @@ impl Resources {
     pub fn get() -> Resources {
         let mut current = lock(&SHARED);
         let shared = current.upgrade().unwrap_or_else(|| {
-            let shared = Arc::new(Shared { pools: Mutex::default(), weights: Mutex::default() });
+            let shared =
+                Arc::new(Shared { pools: Mutex::default(), lent_pools: Mutex::default(), weights: Mutex::default() });
             *current = Arc::downgrade(&shared);
             shared
         });
@@ -69,6 +71,12 @@ impl Shared {
     /// The pool of so many threads.
     pub fn pool(&self, threads: usize) -> Arc<Pool> {
         Arc::clone(lock(&self.pools).entry(threads).or_insert_with(|| Arc::new(Pool::new(threads))))
+    }
+
+    /// The pool of so many workers that has no threads but those that callers lend.
+    pub fn lent_pool(&self, workers: usize) -> Arc<Pool> {
+        let mut pools = lock(&self.lent_pools);
+        Arc::clone(pools.entry(workers).or_insert_with(|| Arc::new(Pool::without_threads(workers))))
     }
 
     /// Room for `len` prepared weights of these contents in that form: the one that plans share already, or a new one.

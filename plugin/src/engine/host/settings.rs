@@ -16,6 +16,14 @@ const THREADS: IntKnob = IntKnob {
     max: 1024,
 };
 
+const POOL: IntKnob = IntKnob {
+    id: "hipdnn_rs.host.pool",
+    description: "1 if the engine keeps threads for executions; 0 if those have the calling thread and what it lends",
+    default: 1,
+    min: 0,
+    max: 1,
+};
+
 const WINOGRAD: IntKnob = IntKnob {
     id: "hipdnn_rs.host.winograd",
     description: "1 if Winograd's algorithm may be used, whose rounding errors are larger; 0 if not",
@@ -64,6 +72,8 @@ pub type Token = Box<str>;
 pub struct Settings {
     /// Threads that work on an execution.
     pub threads: usize,
+    /// Whether the engine keeps threads for executions by threads that lend none.
+    pub pool: bool,
     /// Whether Winograd's algorithm may be used.
     pub winograd: bool,
     /// Whether several nodes may be computed in one step.
@@ -77,7 +87,7 @@ pub struct Settings {
 impl Settings {
     /// The knobs, as offered for every graph.
     pub fn describe() -> Vec<Knob> {
-        let ints = [THREADS, WINOGRAD, FUSE, DETERMINISTIC, WORKSPACE_LIMIT];
+        let ints = [THREADS, POOL, WINOGRAD, FUSE, DETERMINISTIC, WORKSPACE_LIMIT];
         ints.iter().map(IntKnob::describe).chain([CONSTANTS.describe()]).collect()
     }
 
@@ -91,6 +101,7 @@ impl Settings {
         let threads = THREADS.read(config)?.unwrap_or_else(default_threads);
         Ok(Settings {
             threads: if threads == 0 { cores() } else { threads as usize },
+            pool: int(POOL)? == 1,
             winograd: int(WINOGRAD)? == 1,
             fuse: int(FUSE)? == 1,
             workspace_limit: usize::try_from(int(WORKSPACE_LIMIT)?).unwrap_or(usize::MAX),

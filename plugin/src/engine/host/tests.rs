@@ -322,7 +322,7 @@ pub(super) fn binary(mode: Mode, a: i64, b: i64, y: i64) -> Operation {
 }
 
 pub(super) fn settings(threads: usize) -> Settings {
-    Settings { threads, winograd: true, fuse: true, workspace_limit: usize::MAX, constants: Vec::new() }
+    Settings { threads, pool: true, winograd: true, fuse: true, workspace_limit: usize::MAX, constants: Vec::new() }
 }
 
 pub(super) fn blueprint(graph: &Graph, settings: &Settings) -> Blueprint {

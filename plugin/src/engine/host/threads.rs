@@ -8,6 +8,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use super::lent;
 use super::os_thread::OsThread;
 
 /// How often an idle thread looks for work, or a waiting one for its helpers, before it goes to sleep.
@@ -16,10 +17,59 @@ const SPINS: u32 = 4_000;
 /// Work shared by all threads of a call: `f(worker, unit)`.
 type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
+/// The units of a job, which workers take one after the other.
+pub(super) struct Units {
+    next: AtomicUsize,
+    count: AtomicUsize,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Units {
+    /// So many units, none of them taken.
+    pub(super) const fn new(count: usize) -> Units {
+        Units { next: AtomicUsize::new(0), count: AtomicUsize::new(count), panic: Mutex::new(None) }
+    }
+
+    /// Begins anew; no worker is at work.
+    fn restart(&self, count: usize) {
+        self.next.store(0, Ordering::Relaxed);
+        self.count.store(count, Ordering::Relaxed);
+    }
+
+    /// Takes units until none is left; a panic is kept for [`Units::end`] and ends the job.
+    pub(super) fn work(&self, task: &Task<'_>, worker: usize) {
+        let count = self.count.load(Ordering::Relaxed);
+        let result = panic::catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let unit = self.next.fetch_add(1, Ordering::Relaxed);
+                if unit >= count {
+                    break;
+                }
+                task(worker, unit);
+            }
+        }));
+        if let Err(payload) = result {
+            self.next.store(count, Ordering::Relaxed);
+            self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(payload);
+        }
+    }
+
+    /// The panic of a unit, if there was one.
+    fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    }
+
+    /// Ends the job: raises the panic of a unit again.
+    pub(super) fn end(&self) {
+        if let Some(payload) = self.take_panic() {
+            panic::resume_unwind(payload);
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Job {
     task: *const Task<'static>,
-    units: usize,
     /// Workers with a higher index stay out.
     workers: usize,
 }
@@ -32,7 +82,7 @@ const INSIDE: u64 = CLOSED - 1;
 struct Shared {
     state: AtomicU64,
     job: UnsafeCell<Option<Job>>,
-    next: AtomicUsize,
+    units: Units,
     /// Set while a caller owns `job`.
     busy: AtomicBool,
     quit: AtomicBool,
@@ -40,7 +90,6 @@ struct Shared {
     sleep: Mutex<()>,
     wake: Condvar,
     done: Condvar,
-    panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 // SAFETY: `job` is written only by the caller that holds `busy`, while the job is closed and no helper is inside;
@@ -49,10 +98,13 @@ unsafe impl Sync for Shared {}
 // SAFETY: the task pointer in `job` refers to a `Sync` closure and is used only while its caller waits for the helpers.
 unsafe impl Send for Shared {}
 
-/// Threads that run the units of one job at a time; dropping it joins them.
+/// Threads that run the units of one job at a time; dropping it joins them. A caller that lent a parallel-for
+/// ([`lent`]) has its units run on that instead.
 pub struct Pool {
     shared: Arc<Shared>,
     helpers: Vec<OsThread>,
+    /// The most workers of a job.
+    width: usize,
 }
 
 impl Pool {
@@ -60,19 +112,27 @@ impl Pool {
     ///
     /// Should the system refuse a thread the pool has fewer; see [`Pool::threads`].
     pub fn new(threads: usize) -> Pool {
+        Pool::with_helpers(threads, threads.saturating_sub(1))
+    }
+
+    /// A pool without threads of its own: `threads` workers where the caller lends a parallel-for, else the caller alone.
+    pub fn without_threads(threads: usize) -> Pool {
+        Pool::with_helpers(threads, 0)
+    }
+
+    fn with_helpers(threads: usize, helpers: usize) -> Pool {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(CLOSED),
             job: UnsafeCell::new(None),
-            next: AtomicUsize::new(0),
+            units: Units::new(0),
             busy: AtomicBool::new(false),
             quit: AtomicBool::new(false),
             asleep: AtomicUsize::new(0),
             sleep: Mutex::new(()),
             wake: Condvar::new(),
             done: Condvar::new(),
-            panic: Mutex::new(None),
         });
-        let helpers = (1..threads)
+        let helpers = (1..=helpers)
             .map_while(|worker| {
                 let shared = Arc::clone(&shared);
                 let name = CString::new(format!("hipdnn-rs-{worker}")).unwrap_or_default();
@@ -83,10 +143,10 @@ impl Pool {
                     .ok()
             })
             .collect();
-        Pool { shared, helpers }
+        Pool { shared, helpers, width: threads.max(1) }
     }
 
-    /// Threads that work on a job, the caller included.
+    /// Threads that work on a job if nothing is lent, the caller included.
     pub fn threads(&self) -> usize {
         self.helpers.len() + 1
     }
@@ -100,9 +160,13 @@ impl Pool {
     }
 
     /// Like [`Pool::run`] with `f(worker, unit)`, where no two calls at a time have the same `worker` and all are below
-    /// `workers` and [`Pool::threads`].
+    /// `workers` and the number of threads that the pool was made for.
     pub fn run_indexed(&self, units: usize, workers: usize, f: &(dyn Fn(usize, usize) + Sync)) {
-        let workers = workers.min(self.threads()).min(units);
+        let workers = workers.min(self.width).min(units);
+        if workers > 1 && lent::run(units, workers, f) {
+            return;
+        }
+        let workers = workers.min(self.threads());
         if workers <= 1 || self.shared.busy.swap(true, Ordering::Acquire) {
             (0..units).for_each(|unit| f(0, unit));
             return;
@@ -134,8 +198,8 @@ impl Shared {
         // SAFETY: only the lifetime changes; helpers use the task while `lead` waits for them.
         let task_ptr = unsafe { std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task) };
         // SAFETY: this caller holds `busy`; the last job is closed and its helpers have left.
-        unsafe { *self.job.get() = Some(Job { task: task_ptr, units, workers }) };
-        self.next.store(0, Ordering::Relaxed);
+        unsafe { *self.job.get() = Some(Job { task: task_ptr, workers }) };
+        self.units.restart(units);
         let number = (self.state.load(Ordering::Relaxed) >> 32).wrapping_add(1);
         // Ordered before the look at `asleep`, as a helper's entry there is before its last look at `state`.
         self.state.store(number << 32, Ordering::SeqCst);
@@ -143,7 +207,7 @@ impl Shared {
             drop(self.lock());
             self.wake.notify_all();
         }
-        self.work(task, 0, units);
+        self.units.work(task, 0);
         let mut inside = self.state.fetch_or(CLOSED, Ordering::AcqRel) & INSIDE;
         for _ in 0..SPINS {
             if inside == 0 {
@@ -158,27 +222,10 @@ impl Shared {
                 guard = self.done.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
             }
         }
-        let panic = self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let panic = self.units.take_panic();
         self.busy.store(false, Ordering::Release);
         if let Some(payload) = panic {
             panic::resume_unwind(payload);
-        }
-    }
-
-    /// Takes units until none is left; a panic is kept for the caller and ends the job.
-    fn work(&self, task: &Task<'_>, worker: usize, units: usize) {
-        let result = panic::catch_unwind(AssertUnwindSafe(|| {
-            loop {
-                let unit = self.next.fetch_add(1, Ordering::Relaxed);
-                if unit >= units {
-                    break;
-                }
-                task(worker, unit);
-            }
-        }));
-        if let Err(payload) = result {
-            self.next.store(units, Ordering::Relaxed);
-            self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(payload);
         }
     }
 
@@ -202,7 +249,7 @@ impl Shared {
                 && worker < job.workers
             {
                 // SAFETY: the caller keeps the task alive until every helper has left.
-                self.work(unsafe { &*job.task }, worker, job.units);
+                self.units.work(unsafe { &*job.task }, worker);
             }
             let before = self.state.fetch_sub(1, Ordering::AcqRel);
             if before & INSIDE == 1 && before & CLOSED != 0 {

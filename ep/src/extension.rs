@@ -1,0 +1,131 @@
+//! What this project's engine plugin has beyond hipDNN, whatever backend loaded it.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::path::Path;
+use std::ptr::{NonNull, null};
+
+use hipdnn_sdk_bindings::hipdnn::backend::{Backend, HandlePtr, Status};
+use hipdnn_sdk_bindings::hipdnn::extension::{self, Body, GetExtension, ParallelFor, SYMBOL};
+use hipdnn_sdk_bindings::hipdnn::plugin::PluginStatus;
+use hipdnn_sdk_bindings::library::Library;
+use hipdnn_sdk_bindings::ort::KernelContext;
+
+use crate::runtime::Runtime;
+
+/// The version whose functions are used.
+const VERSION: u32 = 1;
+
+/// The plugin's table, and the plugin that it is part of.
+pub(crate) struct Extension {
+    table: NonNull<extension::Extension>,
+    _library: Library,
+}
+
+// SAFETY: the table is a constant of the plugin, whose functions may be called from any thread.
+unsafe impl Send for Extension {}
+// SAFETY: nothing is written through the pointer.
+unsafe impl Sync for Extension {}
+
+impl Extension {
+    /// The extension of the plugin among those that the backend has loaded for this handle.
+    ///
+    /// # Safety
+    /// `handle` is one of `backend`'s.
+    pub(crate) unsafe fn find(backend: &Backend, handle: HandlePtr) -> Option<Extension> {
+        // SAFETY: the caller's promise.
+        let paths = unsafe { loaded_plugins(backend, handle) }?;
+        paths.iter().filter_map(|path| path.to_str().ok()).find_map(|path| Extension::of(Path::new(path)))
+    }
+
+    fn of(path: &Path) -> Option<Extension> {
+        let library = Library::loaded(path)?;
+        // SAFETY: whoever exports the symbol means this function by it; the library outlives its use.
+        let get = unsafe { library.optional::<GetExtension>(SYMBOL) }?;
+        let mut table = null();
+        // SAFETY: a place for a table.
+        let status = unsafe { get(VERSION, &mut table) };
+        if status != PluginStatus::SUCCESS {
+            return None;
+        }
+        Some(Extension { table: NonNull::new(table.cast_mut())?, _library: library })
+    }
+
+    fn table(&self) -> &extension::Extension {
+        // SAFETY: the table is valid as long as the library is loaded, which is held here.
+        unsafe { self.table.as_ref() }
+    }
+
+    /// Lends executions by the calling thread the runtime's threads, until what is returned is dropped.
+    pub(crate) fn lend<'a>(&'a self, threads: &'a RuntimeThreads) -> Lent<'a> {
+        let lent = ParallelFor { run: Some(run), context: (&raw const *threads).cast_mut().cast() };
+        let mut before = ParallelFor::NONE;
+        // SAFETY: both are valid for the call; `threads` outlives the loan, which the result ends.
+        unsafe { (self.table().lend_parallel_for)(&lent, &mut before) };
+        Lent { extension: self, before, _threads: threads }
+    }
+}
+
+/// The paths of the engine plugins that a backend has loaded, if it can say.
+///
+/// # Safety
+/// `handle` is one of `backend`'s.
+unsafe fn loaded_plugins(backend: &Backend, handle: HandlePtr) -> Option<Vec<std::ffi::CString>> {
+    let paths_of = backend.get_loaded_engine_plugin_paths?;
+    let (mut count, mut longest) = (0, 0);
+    // SAFETY: the handle is the backend's; a size query, whose answers' places are valid for the call.
+    if unsafe { paths_of(handle, &mut count, std::ptr::null_mut(), &mut longest) } != Status::SUCCESS {
+        return None;
+    }
+    let mut texts = vec![vec![0u8; longest + 1]; count];
+    let mut places: Vec<_> = texts.iter_mut().map(|text| text.as_mut_ptr().cast()).collect();
+    // SAFETY: there are `count` places of more than `longest` bytes each.
+    if unsafe { paths_of(handle, &mut count, places.as_mut_ptr(), &mut longest) } != Status::SUCCESS {
+        return None;
+    }
+    Some(texts.iter().filter_map(|text| CStr::from_bytes_until_nul(text).ok().map(CStr::to_owned)).collect())
+}
+
+/// The threads that the runtime runs an operator on, during one call of it.
+pub(crate) struct RuntimeThreads {
+    runtime: Runtime,
+    context: *const KernelContext,
+}
+
+impl RuntimeThreads {
+    /// Those of a call.
+    ///
+    /// # Safety
+    /// `context` is the runtime's for a call that lasts as long as the value.
+    pub(crate) unsafe fn new(runtime: Runtime, context: *const KernelContext) -> RuntimeThreads {
+        RuntimeThreads { runtime, context }
+    }
+}
+
+/// Runs items on the runtime's threads; -1 if the runtime could not.
+unsafe extern "C" fn run(context: *mut c_void, items: usize, body: Body, data: *mut c_void) -> c_int {
+    // SAFETY: `lend` passes threads that live until the loan ends.
+    let threads = unsafe { &*context.cast::<RuntimeThreads>() };
+    // One batch for each item: the runtime spreads them as it sees fit.
+    // SAFETY: the context is of the running call; body and data come together.
+    let status = unsafe { threads.runtime.api.kernel_context_parallel_for()(threads.context, body, items, 0, data) };
+    if status.is_null() {
+        return 0;
+    }
+    // SAFETY: the status is ours, and not used again.
+    unsafe { threads.runtime.api.release_status()(status) };
+    -1
+}
+
+/// A loan; dropping it lends again what was lent before.
+pub(crate) struct Lent<'a> {
+    extension: &'a Extension,
+    before: ParallelFor,
+    _threads: &'a RuntimeThreads,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        // SAFETY: what was lent before is lent by somebody up the call stack, who ends that loan later.
+        unsafe { (self.extension.table().lend_parallel_for)(&self.before, std::ptr::null_mut()) };
+    }
+}

@@ -1,0 +1,61 @@
+/* What hipdnn-rs's engine plugin has beyond hipDNN's plugin ABI, for clients of any backend.
+ *
+ * A client finds the plugin's file with hipdnnGetLoadedEnginePluginPaths_ext, opens it once more with
+ * dlopen(path, RTLD_NOW | RTLD_NOLOAD), and looks up the one exported function. Plugins without it are others'. The table
+ * is valid as long as the plugin is loaded, which the client's own dlopen sees to. */
+#ifndef HIPDNN_RS_EXTENSION_H
+#define HIPDNN_RS_EXTENSION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hipdnn_plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A client's parallel-for.
+ *
+ * `run` calls body(data, item) once for every item from 0 to items - 1, and returns when all calls have returned: 0, or
+ * anything else if it left items out; the engine then does what is left on the calling thread.
+ *
+ * - Items may run in any order, on any threads, all of them on the calling thread as well: no item waits for another.
+ * - `items` is at most the number of threads that the plan was built for (knob hipdnn_rs.host.threads). It says how many
+ *   threads are of use and asks for none; results do not depend on how many there are.
+ * - `body` never unwinds. `run` must not throw. Neither may call body after run has returned.
+ * - An item neither calls the lender nor holds a lock that an execution waits for: run may do other work of the client,
+ *   other executions included, while it waits. */
+typedef struct {
+    int (*run)(void* context, size_t items, void (*body)(void* data, size_t item), void* data); /* NULL lends nothing */
+    void* context;
+} hipdnnRsParallelFor_t;
+
+typedef struct {
+    /* The version that the plugin has; a version has what older ones have, at the same places. */
+    uint32_t version;
+
+    /* Since version 1. Lends `lent` to executions on HOST_RS_ENGINE by the calling thread, until something else is lent;
+     * NULL lends nothing. Such an execution works on the calling thread and in what `run` calls, and nowhere else; it
+     * allocates nothing. `*before`, if not NULL, gets what was lent before, for the client to lend again:
+     *
+     *     hipdnnRsParallelFor_t mine = {run, pool}, before;
+     *     extension->lend_parallel_for(&mine, &before);
+     *     status = hipdnnBackendExecute(handle, plan, pack);
+     *     extension->lend_parallel_for(&before, NULL);
+     *
+     * The last line must be reached on every way out: the engine calls `run` as long as it is lent. Where nothing is
+     * lent, the engine works on threads of its own; with the knob hipdnn_rs.host.pool of 0 a plan starts none. */
+    hipdnnPluginStatus_t (*lend_parallel_for)(const hipdnnRsParallelFor_t* lent, hipdnnRsParallelFor_t* before);
+} hipdnnRsExtension_t;
+
+/* The newest version that this header knows. */
+#define HIPDNN_RS_EXTENSION_VERSION 1
+
+/* Gives the table, of at least this version: HIPDNN_PLUGIN_STATUS_NOT_APPLICABLE where the plugin is older. */
+hipdnnPluginStatus_t hipdnnRsGetExtension(uint32_t version, const hipdnnRsExtension_t** extension);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,108 @@
+//! What the plugin has beyond hipDNN's plugin ABI: one exported function, which gives a table of others.
+
+use hipdnn_sdk_bindings::hipdnn::extension::{Extension, ParallelFor, VERSION};
+use hipdnn_sdk_bindings::hipdnn::plugin::PluginStatus;
+
+use super::pointer::Out;
+use super::unwind::guard;
+use crate::engine::host::lent;
+use crate::error::Error;
+
+static EXTENSION: Extension = Extension { version: VERSION, lend_parallel_for };
+
+/// Gives the table of extensions, of at least `version`.
+///
+/// # Safety
+/// `extension` is null or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipdnnRsGetExtension(version: u32, extension: *mut *const Extension) -> PluginStatus {
+    guard("hipdnnRsGetExtension", || {
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(extension, "extension") }?;
+        if !(1..=VERSION).contains(&version) {
+            return Err(Error::not_applicable(format!("version: expected 1 to {VERSION}, got {version}")));
+        }
+        out.set(&EXTENSION);
+        Ok(())
+    })
+}
+
+/// Lends executions by the calling thread a parallel-for until something else is lent; null lends nothing.
+///
+/// # Safety
+/// `lent` is null or readable, and what it says may be called until something else is lent; `before` is null or good for
+/// writing.
+unsafe extern "C" fn lend_parallel_for(lent: *const ParallelFor, before: *mut ParallelFor) -> PluginStatus {
+    guard("lend_parallel_for", || {
+        // SAFETY: the caller's promise, for addresses that are not null.
+        let (lent, before) = unsafe { (optional(lent.cast_mut(), "lent")?, optional(before, "before")?) };
+        let lent = lent.map_or(ParallelFor::NONE, Out::get);
+        let replaced = lent::replace(lent);
+        if let Some(before) = before {
+            before.set(replaced);
+        }
+        Ok(())
+    })
+}
+
+/// A place that may be null.
+///
+/// # Safety
+/// As [`Out::new`].
+unsafe fn optional<T: Copy>(pointer: *mut T, what: &str) -> Result<Option<Out<T>>, Error> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { Out::new(pointer, what) }.map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::{null, null_mut};
+
+    #[test]
+    fn the_table_is_given_by_version() {
+        for (version, want) in [
+            (0, PluginStatus::NOT_APPLICABLE),
+            (1, PluginStatus::SUCCESS),
+            (VERSION, PluginStatus::SUCCESS),
+            (VERSION + 1, PluginStatus::NOT_APPLICABLE),
+            (u32::MAX, PluginStatus::NOT_APPLICABLE),
+        ] {
+            let mut extension = null();
+            // SAFETY: a place for a table.
+            assert_eq!(unsafe { hipdnnRsGetExtension(version, &mut extension) }, want, "version {version}");
+            // SAFETY: the table is static.
+            let got = unsafe { extension.as_ref() }.map(|extension| extension.version);
+            assert_eq!(got, (want == PluginStatus::SUCCESS).then_some(VERSION), "version {version}");
+        }
+    }
+
+    #[test]
+    fn wrong_places_are_refused_and_change_nothing() {
+        unsafe extern "C" fn run(
+            _: *mut std::ffi::c_void,
+            _: usize,
+            _: hipdnn_sdk_bindings::hipdnn::extension::Body,
+            _: *mut std::ffi::c_void,
+        ) -> i32 {
+            0
+        }
+        let lent = ParallelFor { run: Some(run), context: std::ptr::without_provenance_mut(0x10) };
+        let mut places = [ParallelFor::NONE; 2];
+        let askew = |place: *mut ParallelFor| place.cast::<u8>().wrapping_add(1).cast::<ParallelFor>();
+        // SAFETY: every address is null, misaligned, or good for reading and writing.
+        unsafe {
+            assert_eq!(hipdnnRsGetExtension(1, null_mut()), PluginStatus::BAD_PARAM);
+            assert_eq!(lend_parallel_for(&lent, null_mut()), PluginStatus::SUCCESS);
+            assert_eq!(lend_parallel_for(askew(&mut places[0]), &mut places[1]), PluginStatus::BAD_PARAM);
+            assert_eq!(lend_parallel_for(null(), askew(&mut places[0])), PluginStatus::BAD_PARAM);
+            assert_eq!(lend_parallel_for(null(), &mut places[1]), PluginStatus::SUCCESS);
+            assert_eq!(places[1].context, lent.context, "what was refused changed nothing");
+            assert_eq!(lend_parallel_for(null(), &mut places[1]), PluginStatus::SUCCESS);
+            assert!(places[1].run.is_none());
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What this project's engine plugin has beyond hipDNN's plugin ABI: a table of functions behind one exported symbol.
+//!
+//! A client of any backend finds the plugin's file by `hipdnnGetLoadedEnginePluginPaths_ext`, opens it once more without
+//! loading it, and looks [`SYMBOL`] up. `hipdnn_rs_extension.h` is the same for C, with the contract in full.
+
+use std::ffi::{CStr, c_int, c_void};
+
+use super::plugin::PluginStatus;
+
+/// The exported function: a [`GetExtension`].
+pub const SYMBOL: &CStr = c"hipdnnRsGetExtension";
+
+/// The newest version of [`Extension`]. A version has what older ones have, at the same places.
+pub const VERSION: u32 = 1;
+
+/// Gives the table of at least this version; `NOT_APPLICABLE` where the plugin is older.
+pub type GetExtension = unsafe extern "C" fn(version: u32, extension: *mut *const Extension) -> PluginStatus;
+
+/// `hipdnnRsExtension_t`: valid as long as the plugin is loaded.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Extension {
+    /// The version that the plugin has.
+    pub version: u32,
+    /// Since version 1: lends executions by the calling thread a parallel-for, until something else is lent.
+    pub lend_parallel_for: unsafe extern "C" fn(lent: *const ParallelFor, before: *mut ParallelFor) -> PluginStatus,
+}
+
+/// One item of a parallel-for: `item` is below the number of items.
+pub type Body = unsafe extern "C" fn(data: *mut c_void, item: usize);
+
+/// Calls `body(data, item)` once for every `item` below `items`, in any order, on any threads, and returns when all are
+/// done: 0, or anything else if some were left out.
+pub type RunItems = unsafe extern "C" fn(context: *mut c_void, items: usize, body: Body, data: *mut c_void) -> c_int;
+
+/// `hipdnnRsParallelFor_t`: a client's parallel-for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ParallelFor {
+    /// `None` lends nothing.
+    pub run: Option<RunItems>,
+    /// What `run` is called with.
+    pub context: *mut c_void,
+}
+
+impl ParallelFor {
+    /// Nothing lent: the engine works on its own threads.
+    pub const NONE: ParallelFor = ParallelFor { run: None, context: std::ptr::null_mut() };
+}
