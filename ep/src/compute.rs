@@ -8,7 +8,7 @@ use hipdnn_sdk_bindings::ort::{self, ElementType, NodeComputeInfo, Status};
 
 use crate::backend::{Context, Plan, Wish};
 use crate::claim::{MAX_BOUNDS, scalar};
-use crate::constants::{Known, Promise, Token};
+use crate::constants::{Contents, Known, Promise, Token};
 use crate::dump::Dump;
 use crate::error::Error;
 use crate::extension::RuntimeThreads;
@@ -272,7 +272,30 @@ impl Kernel {
         unsafe { self.runtime.bytes_of(value) }
     }
 
-    fn make_ready(&self, binding: &Binding, x: &[i64]) -> Result<Ready, Error> {
+    /// The bytes of what is promised, for plans that are built in a run that was bound.
+    ///
+    /// # Safety
+    /// `context` is the runtime's for one call of this group, as long as `'a`, and `binding` is bound to it.
+    unsafe fn promised<'a>(
+        &self,
+        context: *const ort::KernelContext,
+        binding: &Binding,
+    ) -> Result<Contents<'a>, Error> {
+        let mut contents = Contents::new();
+        for constant in &self.constants {
+            if let Role::Tensor(uid) = constant.role
+                && let Some(token) = binding.promise.token(uid)
+            {
+                // SAFETY: the caller's duty.
+                let value = unsafe { self.value(context, constant.index, &constant.name) }?;
+                // SAFETY: `value` is a tensor of this call, which nobody writes to.
+                contents.push((token, unsafe { self.contents(value, constant) }?));
+            }
+        }
+        Ok(contents)
+    }
+
+    fn make_ready(&self, binding: &Binding, contents: &[(Token, &[u8])], x: &[i64]) -> Result<Ready, Error> {
         let group = &binding.group;
         let geometry = group.geometry(x).map_err(Error::invalid)?;
         if geometry.y.contains(&0) {
@@ -284,7 +307,7 @@ impl Kernel {
         }
         let plan = self
             .context
-            .plan(&graph, &self.wish.promising(&binding.promise))
+            .plan_with_constants(&graph, &self.wish.promising(&binding.promise), contents)
             .map_err(|error| Error::failed(format!("no plan for an input of extents {x:?}: {error}")))?;
         let zeros = if geometry.only_padding { Some(zeros(group, &geometry.x)?) } else { None };
         Ok(Ready { y: geometry.y, plan: Some(Arc::new(plan)), zeros })
@@ -304,7 +327,11 @@ impl Kernel {
         let binding = unsafe { self.bind(context, &addresses) }?;
         // SAFETY: the first value is a tensor of this call: a group has inputs.
         let x = unsafe { self.extents(values[0]) }?;
-        let ready = binding.plans.get_or_build(&x, || self.make_ready(&binding, &x))?;
+        let ready = binding.plans.get_or_build(&x, || {
+            // SAFETY: the context is of this call, which was bound above.
+            let contents = unsafe { self.promised(context, &binding) }?;
+            self.make_ready(&binding, &contents, &x)
+        })?;
         for (input, value) in self.inputs.iter().zip(values).skip(1) {
             // Constants were looked at when they were bound.
             if input.constant {

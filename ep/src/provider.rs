@@ -10,7 +10,7 @@ use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, No
 use crate::backend::{Context, NoPlan, Plan, Wish};
 use crate::claim::{self, Recognised};
 use crate::compute::{Constant, Input, Kernel, MAX_INPUTS, Role};
-use crate::constants::{Guesses, Promise};
+use crate::constants::{Contents, Guesses, Promise, Token};
 use crate::device;
 use crate::dump::Dump;
 use crate::error::Error;
@@ -242,9 +242,11 @@ impl Provider {
         while let Some(members) = sizes.pop() {
             let recognised = claim::recognise(&members).map_err(|declined| declined.0)?;
             let (extents, fixed) = likely_extents(&recognised);
-            let promise = self.promise(&recognised).map_err(|error| error.message)?;
+            let (promise, contents) = self.promise(&recognised).map_err(|error| error.message)?;
             let wish = self.wish().promising(&promise);
-            match self.ask(context, &recognised, &extents, &wish, fixed) {
+            // A plan that is not kept would prepare weights in vain.
+            let contents = if fixed { &contents[..] } else { &[] };
+            match self.ask(context, &recognised, &extents, (&wish, contents), fixed) {
                 Ok(answer) => return Ok((answer, members)),
                 Err(reason) => refusal = reason,
             }
@@ -258,7 +260,7 @@ impl Provider {
         context: &Arc<Context>,
         recognised: &Recognised<'_>,
         extents: &[i64],
-        wish: &Wish,
+        (wish, contents): (&Wish, &[(Token, &[u8])]),
         fixed: bool,
     ) -> Result<Answer, String> {
         let geometry = recognised.group.geometry(extents)?;
@@ -269,7 +271,7 @@ impl Provider {
         if let Some(answer) = answers.get(&question) {
             return answer.clone();
         }
-        let plan = context.plan(&question.graph, wish);
+        let plan = context.plan_with_constants(&question.graph, wish, contents);
         let refusal = |error: NoPlan| match geometry.beyond_32_bits() {
             Some(beyond) => format!("{error}: {beyond}"),
             None => error.to_string(),
@@ -290,17 +292,21 @@ impl Provider {
         self.guesses.clear();
     }
 
-    /// The promise about the model's constants.
-    fn promise(&self, recognised: &Recognised<'_>) -> Result<Promise, Error> {
-        let mut promise = Promise::default();
+    /// The promise about the model's constants, and the bytes of those whose tokens are no guess.
+    fn promise<'a>(&self, recognised: &Recognised<'a>) -> Result<(Promise, Contents<'a>), Error> {
+        let (mut promise, mut contents) = (Promise::default(), Contents::new());
         for (input, uid) in recognised.inputs.iter().zip(uids(recognised)) {
             if let Some((_, bytes)) = constant(&input.value)?
                 && !bytes.is_empty()
             {
-                promise.add(uid, self.guesses.token(bytes));
+                let (token, known) = self.guesses.token(bytes);
+                promise.add(uid, token);
+                if known {
+                    contents.push((token, bytes));
+                }
             }
         }
-        Ok(promise)
+        Ok((promise, contents))
     }
 
     /// What is wished of the engine, by the options.
@@ -344,7 +350,7 @@ impl Provider {
         })?;
         let name = recognised.group.name.clone();
         let context = self.context.as_ref().map_err(|reason| Error::failed(reason.clone()))?;
-        let (wish, promise) = (self.wish(), self.promise(&recognised)?);
+        let (wish, (promise, contents)) = (self.wish(), self.promise(&recognised)?);
         let mut indices = HashMap::new();
         for (index, value) in fused.inputs()?.into_iter().enumerate() {
             if let Some(value) = value {
@@ -385,7 +391,7 @@ impl Provider {
             dump.write(&name, None, &recognised.group.graph(&geometry).to_bytes());
         }
         let prepared = if fixed {
-            let answer = self.ask(context, &recognised, &extents, &wish.promising(&promise), true);
+            let answer = self.ask(context, &recognised, &extents, (&wish.promising(&promise), &contents), true);
             answer
                 .map_err(|reason| Error::failed(format!("{} cannot compile {name}: {reason}", crate::NAME_TEXT)))?
                 .plan
