@@ -12,7 +12,7 @@ use hipdnn_sdk_bindings::hipdnn::backend::{
 };
 use hipdnn_sdk_bindings::library::LibraryError;
 
-use crate::constants::Promise;
+use crate::constants::{Promise, Token};
 use crate::descriptor::{BackendError, Descriptor, check};
 use crate::error::Error;
 use crate::extension::Extension;
@@ -254,6 +254,22 @@ impl Context {
             // Destroying a handle may take long: not under the lock.
             drop(idle);
             drop(lane);
+        }
+    }
+
+    /// [`Context::plan`] with the contents of constants at hand, for an engine that prepares them when it builds the plan.
+    ///
+    /// # Errors
+    /// Why no engine makes one.
+    pub(crate) fn plan_with_constants(
+        self: &Arc<Self>,
+        graph: &[u8],
+        wish: &Wish,
+        contents: &[(Token, &[u8])],
+    ) -> Result<Plan, NoPlan> {
+        match self.extension() {
+            Some(extension) => extension.with_constants(contents, || self.plan(graph, wish)),
+            None => self.plan(graph, wish),
         }
     }
 

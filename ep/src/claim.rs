@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::import::{self, Assumption, Declined, Importer};
 use crate::ir::Function;
-use crate::model::{Extent, Model, ValueIndex};
+use crate::model::{Model, ValueIndex};
 use crate::partition;
 use crate::program::{Ask, Program};
 
@@ -37,10 +37,7 @@ pub(crate) fn claim(
     worthwhile: &dyn Fn(&Model, &[usize]) -> Result<(), String>,
     ask: Ask<'_>,
 ) -> Claims {
-    let symbolic = model.values.iter().any(|value| {
-        let extents = value.shape.iter().flatten();
-        value.constant.is_none() && extents.into_iter().any(|extent| matches!(extent, Extent::Symbol(_)))
-    });
+    let symbolic = model.is_symbolic();
     let mut extents = Vec::new();
     let mut best: Option<Vec<Option<String>>> = None;
     for row in ASSUMED_EXTENTS {

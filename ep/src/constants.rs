@@ -6,6 +6,7 @@
 //! the bytes of a run have been looked at: what is promised then are the tokens of those.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
@@ -34,6 +35,9 @@ impl fmt::Display for Token {
     }
 }
 
+/// Bytes and the token that was made of them.
+pub(crate) type Contents<'a> = Vec<(Token, &'a [u8])>;
+
 /// The tokens of the tensors of a graph, by uid.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Promise(Vec<(i64, Token)>);
@@ -42,6 +46,11 @@ impl Promise {
     /// Adds a tensor that has the contents of that token in every execution.
     pub(crate) fn add(&mut self, uid: i64, token: Token) {
         self.0.push((uid, token));
+    }
+
+    /// Whether some tensor has the contents of that token.
+    pub(crate) fn has(&self, token: Token) -> bool {
+        self.0.iter().any(|(_, other)| *other == token)
     }
 
     /// The knob that says so to an engine; `None` if nothing is promised.
@@ -59,10 +68,13 @@ impl Promise {
 pub(crate) struct Guesses(Mutex<HashMap<(usize, usize), Token>>);
 
 impl Guesses {
-    /// The token of these bytes, or of what was at their address before.
-    pub(crate) fn token(&self, bytes: &[u8]) -> Token {
+    /// The token of these bytes and true, or that of what was at their address before and false.
+    pub(crate) fn token(&self, bytes: &[u8]) -> (Token, bool) {
         let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *tokens.entry((bytes.as_ptr().addr(), bytes.len())).or_insert_with(|| Token::of(bytes))
+        match tokens.entry((bytes.as_ptr().addr(), bytes.len())) {
+            Entry::Occupied(token) => (*token.get(), false),
+            Entry::Vacant(place) => (*place.insert(Token::of(bytes)), true),
+        }
     }
 
     /// Drops them all.
@@ -122,6 +134,18 @@ mod tests {
         assert_eq!(Token::of(b"weights").to_string(), want);
     }
 
+    /// Packed weights are every session's that promises their token: bytes that may be others than the token's are not lent.
+    #[test]
+    fn a_guess_is_no_knowledge() {
+        let guesses = Guesses::default();
+        let mut bytes = *b"one";
+        assert_eq!(guesses.token(&bytes), (Token::of(b"one"), true));
+        bytes.copy_from_slice(b"two");
+        assert_eq!(guesses.token(&bytes), (Token::of(b"one"), false));
+        guesses.clear();
+        assert_eq!(guesses.token(&bytes), (Token::of(b"two"), true));
+    }
+
     #[test]
     fn a_promise_is_a_knob() {
         let mut promise = Promise::default();
@@ -131,6 +155,7 @@ mod tests {
         promise.add(3, other);
         let text = format!("2={one},3={other}");
         assert_eq!(promise.knob(), Some((KNOB.to_string(), KnobValue::String(text))));
+        assert_eq!([one, other, Token::of(b"none")].map(|token| promise.has(token)), [true, true, false]);
     }
 
     #[test]

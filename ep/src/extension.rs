@@ -1,15 +1,16 @@
 //! What this project's engine plugin has beyond hipDNN, whatever backend loaded it.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::Path;
 use std::ptr::{NonNull, null};
 
 use hipdnn_sdk_bindings::hipdnn::backend::{Backend, HandlePtr, Status};
-use hipdnn_sdk_bindings::hipdnn::extension::{self, Body, GetExtension, ParallelFor, SYMBOL};
+use hipdnn_sdk_bindings::hipdnn::extension::{self, Body, Constant, Constants, GetExtension, ParallelFor, SYMBOL};
 use hipdnn_sdk_bindings::hipdnn::plugin::PluginStatus;
 use hipdnn_sdk_bindings::library::Library;
 use hipdnn_sdk_bindings::ort::KernelContext;
 
+use crate::constants::Token;
 use crate::runtime::Runtime;
 
 /// The version whose functions are used.
@@ -65,11 +66,47 @@ impl Extension {
     }
 }
 
+impl Extension {
+    /// What `build` gives, with these contents of constants lent to the plans that it builds.
+    pub(crate) fn with_constants<R>(&self, contents: &[(Token, &[u8])], build: impl FnOnce() -> R) -> R {
+        let tokens: Vec<_> =
+            contents.iter().map(|(token, _)| CString::new(token.to_string()).expect("digits alone")).collect();
+        let constants: Vec<_> = tokens
+            .iter()
+            .zip(contents)
+            .map(|(token, (_, bytes))| Constant {
+                token: token.as_ptr(),
+                data: bytes.as_ptr().cast(),
+                size: bytes.len(),
+            })
+            .collect();
+        let lent = Constants { constants: constants.as_ptr(), count: constants.len() };
+        let mut before = Constants::NONE;
+        // SAFETY: both are valid for the call; the constants and what they point to outlive the loan, which ends below.
+        unsafe { (self.table().lend_constants)(&lent, &mut before) };
+        let _loan = ConstantsLoan { extension: self, before };
+        build()
+    }
+}
+
+/// A loan of constants; dropping it lends again what was lent before.
+struct ConstantsLoan<'a> {
+    extension: &'a Extension,
+    before: Constants,
+}
+
+impl Drop for ConstantsLoan<'_> {
+    fn drop(&mut self) {
+        // SAFETY: what was lent before is lent by somebody up the call stack, who ends that loan later.
+        unsafe { (self.extension.table().lend_constants)(&self.before, std::ptr::null_mut()) };
+    }
+}
+
 /// The paths of the engine plugins that a backend has loaded, if it can say.
 ///
 /// # Safety
 /// `handle` is one of `backend`'s.
-unsafe fn loaded_plugins(backend: &Backend, handle: HandlePtr) -> Option<Vec<std::ffi::CString>> {
+unsafe fn loaded_plugins(backend: &Backend, handle: HandlePtr) -> Option<Vec<CString>> {
     let paths_of = backend.get_loaded_engine_plugin_paths?;
     let (mut count, mut longest) = (0, 0);
     // SAFETY: the handle is the backend's; a size query, whose answers' places are valid for the call.

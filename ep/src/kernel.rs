@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use hipdnn_sdk_bindings::ort::{self, ElementType, NodeComputeInfo, Status};
 
 use crate::claim;
-use crate::constants::{Known, Token};
+use crate::constants::{Contents, Known, Token};
 use crate::error::Error;
 use crate::extension::RuntimeThreads;
 use crate::import::MAX_RANK;
@@ -92,7 +92,7 @@ impl Kernel {
     ///
     /// # Errors
     /// If that fails.
-    pub(crate) fn prepare(&self) -> Result<(), Error> {
+    pub(crate) fn prepare(&self, contents: &[(Token, &[u8])]) -> Result<(), Error> {
         let binding = self.current();
         let model = &binding.model;
         let dims: Option<Vec<Vec<i64>>> = model.inputs.iter().map(|value| model.values[*value].known_dims()).collect();
@@ -100,7 +100,7 @@ impl Kernel {
         let free = dims.iter().zip(&model.inputs).filter(|(_, value)| model.values[**value].constant.is_none());
         let key: Vec<i64> =
             free.flat_map(|(dims, _)| std::iter::once(dims.len() as i64).chain(dims.iter().copied())).collect();
-        binding.programs.get_or_build(&key, || self.build(model, &dims)).map(drop)
+        binding.programs.get_or_build(&key, || self.build(model, &dims, contents)).map(drop)
     }
 
     fn current(&self) -> Arc<Binding> {
@@ -174,14 +174,32 @@ impl Kernel {
         unsafe { self.runtime.bytes_of(tensor) }
     }
 
-    fn build(&self, model: &Model, dims: &[Vec<i64>]) -> Result<Program, Error> {
+    /// The bytes of what is promised, for programs that are built in a run that was bound.
+    ///
+    /// # Safety
+    /// `context` is the runtime's for one call of this partition, as long as `'a`, and `model` has its constants.
+    unsafe fn promised<'a>(&self, context: *const ort::KernelContext, model: &Model) -> Result<Contents<'a>, Error> {
+        let mut contents = Contents::new();
+        for (index, value) in model.inputs.iter().enumerate() {
+            let value = &model.values[*value];
+            if let Some(token) = value.constant.as_ref().and_then(|constant| constant.token) {
+                // SAFETY: the caller's duty.
+                let tensor = unsafe { self.input(context, index, &value.name) }?;
+                // SAFETY: the tensor is of this call, during which nobody writes to an initializer.
+                contents.push((token, unsafe { self.contents(tensor, value) }?));
+            }
+        }
+        Ok(contents)
+    }
+
+    fn build(&self, model: &Model, dims: &[Vec<i64>], contents: &[(Token, &[u8])]) -> Result<Program, Error> {
         let views: Vec<&[i64]> = dims.iter().map(Vec::as_slice).collect();
         let function = claim::import_model(model, &views).map_err(Error::invalid)?;
         let labels = |node: usize| model.nodes[node].label.clone();
         let mut inputs = model.inputs.iter().map(|value| &model.values[*value]).zip(dims);
         let free = inputs.find(|(value, _)| value.known_dims().is_none()).map(|(_, dims)| dims.as_slice());
         let ask = &mut |question: Question<'_>| {
-            let plan = self.planner.plan(&question)?;
+            let plan = self.planner.plan(&question, contents)?;
             self.planner.dump(free, question.graph);
             Ok(plan)
         };
@@ -224,7 +242,11 @@ impl Kernel {
         // SAFETY: the caller's duty.
         let binding = unsafe { self.bind(context, &constants) }?;
         let model = &binding.model;
-        let program = binding.programs.get_or_build(&key, || self.build(model, &extents(model, &key)))?;
+        let program = binding.programs.get_or_build(&key, || {
+            // SAFETY: the context is of this call, which was bound above.
+            let contents = unsafe { self.promised(context, model) }?;
+            self.build(model, &extents(model, &key), &contents)
+        })?;
         for (index, dims) in program.outputs.iter().enumerate() {
             let mut output = null_mut();
             // SAFETY: the context is of this call; the extents and `output` are valid for it.

@@ -105,6 +105,14 @@ pub(crate) enum Attribute {
     Other,
 }
 
+impl Model {
+    /// Whether an extent of a value that is no constant is free.
+    pub(crate) fn is_symbolic(&self) -> bool {
+        let values = self.values.iter().filter(|value| value.constant.is_none());
+        values.flat_map(|value| value.shape.iter().flatten()).any(|extent| matches!(extent, Extent::Symbol(_)))
+    }
+}
+
 impl Value {
     /// The extents, if every one is known.
     pub(crate) fn known_dims(&self) -> Option<Vec<i64>> {

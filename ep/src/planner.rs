@@ -68,23 +68,25 @@ impl Planner {
         &self.context
     }
 
-    /// A plan for a region's graph.
+    /// A plan for a region's graph, with the contents of constants at hand for an engine that prepares them.
     ///
     /// # Errors
     /// Why no engine takes the graph.
-    pub(crate) fn plan(&self, question: &Question<'_>) -> Result<Arc<Plan>, String> {
+    pub(crate) fn plan(&self, question: &Question<'_>, contents: &[(Token, &[u8])]) -> Result<Arc<Plan>, String> {
         let key = Key { graph: question.graph.to_bytes(), promise: question.promise.clone() };
         if let Some(answer) = self.answers().get(&key) {
             return answer.clone();
         }
         let wish = self.wish.promising(&key.promise);
-        let answer = self.context.plan(&key.graph, &wish).map(Arc::new).map_err(|error| error.to_string());
+        let promised: Vec<_> = contents.iter().filter(|(token, _)| key.promise.has(*token)).copied().collect();
+        let plan = self.context.plan_with_constants(&key.graph, &wish, &promised);
+        let answer = plan.map(Arc::new).map_err(|error| error.to_string());
         self.answers().insert(key, answer.clone());
         answer
     }
 
-    /// The token of an initializer's bytes while a session is made.
-    pub(crate) fn token(&self, bytes: &[u8]) -> Token {
+    /// The token of an initializer's bytes while a session is made, and whether it is certain.
+    pub(crate) fn token(&self, bytes: &[u8]) -> (Token, bool) {
         self.guesses.token(bytes)
     }
 

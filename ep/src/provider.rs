@@ -1,5 +1,6 @@
 //! The provider of one session: claims nodes and compiles them.
 
+use std::cell::RefCell;
 use std::ffi::c_char;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +9,7 @@ use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, No
 
 use crate::backend::Context;
 use crate::claim::{self, Claims};
-use crate::constants::Token;
+use crate::constants::{Contents, Token};
 use crate::dump::{Content, Dump};
 use crate::error::Error;
 use crate::graph::{Graph, Node};
@@ -132,8 +133,9 @@ impl Provider {
         let graph = unsafe { Graph::new(&self.runtime, graph) }?;
         let path = graph.path()?;
         let nodes = graph.nodes()?;
-        let model = read::model(&graph, &|bytes| self.token(bytes))?;
-        let claims = self.decide(&graph, &path, &model)?;
+        let contents = RefCell::new(Contents::new());
+        let model = read::model(&graph, &|bytes| self.token(bytes, &contents))?;
+        let claims = self.decide(&graph, &path, &model, &contents.into_inner())?;
         for partition in &claims.partitions {
             let members: Vec<Node<'_>> = partition.nodes.iter().map(|index| nodes[*index]).collect();
             // SAFETY: `info` is of this call.
@@ -152,7 +154,13 @@ impl Provider {
     }
 
     /// Which nodes of a graph become programs.
-    fn decide(&self, graph: &Graph<'_>, path: &str, model: &Model) -> Result<Claims, Error> {
+    fn decide(
+        &self,
+        graph: &Graph<'_>,
+        path: &str,
+        model: &Model,
+        contents: &[(Token, &[u8])],
+    ) -> Result<Claims, Error> {
         let none = |reason: &str| Claims {
             partitions: Vec::new(),
             reasons: vec![Some(reason.to_string()); model.nodes.len()],
@@ -173,8 +181,10 @@ impl Provider {
             stranger.then(|| format!("{} has it already", node.owner))
         };
         let reasons = model.nodes.iter().map(owned).collect();
+        // A plan that is not kept would prepare weights in vain.
+        let contents = if model.is_symbolic() { &[] } else { contents };
         let claims = claim::claim(model, reasons, &|model, nodes| self.worthwhile(model, nodes), &mut |question| {
-            planner.plan(&question)
+            planner.plan(&question, contents)
         });
         Ok(claims)
     }
@@ -194,9 +204,14 @@ impl Provider {
         }
     }
 
-    /// The token of an initializer's bytes.
-    fn token(&self, bytes: &[u8]) -> Token {
-        self.planner.as_ref().map_or_else(|_| Token::of(bytes), |planner| planner.token(bytes))
+    /// The token of an initializer's bytes; those that it certainly is of are added to `contents`.
+    fn token<'a>(&self, bytes: &'a [u8], contents: &RefCell<Contents<'a>>) -> Token {
+        let Ok(planner) = &self.planner else { return Token::of(bytes) };
+        let (token, certain) = planner.token(bytes);
+        if certain {
+            contents.borrow_mut().push((token, bytes));
+        }
+        token
     }
 
     /// Forgets what was only asked about: programs hold their plans.
@@ -230,9 +245,10 @@ impl Provider {
         // SAFETY: both live during the call, and nothing below keeps them.
         let (graph, node) = unsafe { (Graph::new(&self.runtime, graph)?, Node::new(&self.runtime, node)?) };
         let planner = self.planner.as_ref().map_err(|reason| Error::failed(reason.clone()))?;
-        let model = read::fused(&graph, &node, &|bytes| self.token(bytes))?;
+        let contents = RefCell::new(Contents::new());
+        let model = read::fused(&graph, &node, &|bytes| self.token(bytes, &contents))?;
         let kernel = Kernel::new(self.runtime, planner.clone(), node.name()?, model, self.options.plan_cache);
-        kernel.prepare()?;
+        kernel.prepare(&contents.into_inner())?;
         Ok(kernel)
     }
 }

@@ -11,7 +11,7 @@ use crate::model::{self, Attribute, Constant, Extent, Model, SMALL_CONSTANT, Val
 ///
 /// # Errors
 /// If the runtime does not answer.
-pub(crate) fn model(graph: &Graph<'_>, token: &dyn Fn(&[u8]) -> Token) -> Result<Model, Error> {
+pub(crate) fn model<'a>(graph: &Graph<'a>, token: &dyn Fn(&'a [u8]) -> Token) -> Result<Model, Error> {
     let model = Model { name: graph.name()?.to_string(), ..Model::default() };
     let mut reader = Reader { model, token, index: HashMap::new() };
     for node in graph.nodes()? {
@@ -25,7 +25,7 @@ pub(crate) fn model(graph: &Graph<'_>, token: &dyn Fn(&[u8]) -> Token) -> Result
 ///
 /// # Errors
 /// If the runtime does not answer.
-pub(crate) fn fused(graph: &Graph<'_>, node: &Node<'_>, token: &dyn Fn(&[u8]) -> Token) -> Result<Model, Error> {
+pub(crate) fn fused<'a>(graph: &Graph<'a>, node: &Node<'a>, token: &dyn Fn(&'a [u8]) -> Token) -> Result<Model, Error> {
     let mut model = model(graph, token)?;
     let mut names: HashMap<&str, ValueIndex> = HashMap::new();
     for (index, value) in model.values.iter().enumerate() {
@@ -46,14 +46,14 @@ pub(crate) fn fused(graph: &Graph<'_>, node: &Node<'_>, token: &dyn Fn(&[u8]) ->
     Ok(model)
 }
 
-struct Reader<'t> {
+struct Reader<'t, 'a> {
     model: Model,
-    token: &'t dyn Fn(&[u8]) -> Token,
+    token: &'t dyn Fn(&'a [u8]) -> Token,
     index: HashMap<String, ValueIndex>,
 }
 
-impl Reader<'_> {
-    fn node(&mut self, node: &Node<'_>) -> Result<model::Node, Error> {
+impl<'a> Reader<'_, 'a> {
+    fn node(&mut self, node: &Node<'a>) -> Result<model::Node, Error> {
         let attributes: HashMap<String, Attribute> = node.attributes()?.into_iter().collect();
         let has_body = attributes.values().any(|attribute| *attribute == Attribute::Graph);
         let mut inputs = self.values(node.inputs()?)?;
@@ -72,11 +72,11 @@ impl Reader<'_> {
         })
     }
 
-    fn values(&mut self, values: Vec<Option<ValueInfo<'_>>>) -> Result<Vec<Option<ValueIndex>>, Error> {
+    fn values(&mut self, values: Vec<Option<ValueInfo<'a>>>) -> Result<Vec<Option<ValueIndex>>, Error> {
         values.into_iter().map(|value| value.map(|value| self.value(&value)).transpose()).collect()
     }
 
-    fn value(&mut self, value: &ValueInfo<'_>) -> Result<ValueIndex, Error> {
+    fn value(&mut self, value: &ValueInfo<'a>) -> Result<ValueIndex, Error> {
         let name = value.name()?;
         if let Some(index) = self.index.get(name) {
             return Ok(*index);
@@ -109,7 +109,7 @@ impl Reader<'_> {
 /// Weights are matrices at least: what has fewer dimensions engines do not prepare.
 const LEAST_RANK_OF_WEIGHTS: usize = 2;
 
-fn constant(value: &ValueInfo<'_>, token: &dyn Fn(&[u8]) -> Token) -> Result<Option<Constant>, Error> {
+fn constant<'a>(value: &ValueInfo<'a>, token: &dyn Fn(&'a [u8]) -> Token) -> Result<Option<Constant>, Error> {
     let Some((tensor, bytes)) = value.initializer()? else { return Ok(None) };
     let Some(dims) = tensor.shape else { return Ok(None) };
     let small = bytes.len() <= SMALL_CONSTANT;

@@ -97,6 +97,9 @@ fn structs_are_laid_out_as_in_c() {
         printf(\"%zu %zu\\n\", sizeof(hipdnnCallback_t), sizeof(bool));
         printf(\"%zu %zu\\n\", sizeof(hipdnnRsParallelFor_t), offsetof(hipdnnRsParallelFor_t, context));
         printf(\"%zu %zu\\n\", sizeof(hipdnnRsExtension_t), offsetof(hipdnnRsExtension_t, lend_parallel_for));
+        printf(\"%zu %zu\\n\", sizeof(hipdnnRsConstant_t), offsetof(hipdnnRsConstant_t, size));
+        printf(\"%zu %zu\\n\", sizeof(hipdnnRsConstants_t), offsetof(hipdnnRsConstants_t, count));
+        printf(\"%zu %zu\\n\", sizeof(hipdnnRsExtension_t), offsetof(hipdnnRsExtension_t, lend_constants));
         printf(\"%zu %d\\n\", sizeof HIPDNN_RS_EXTENSION_VERSION, HIPDNN_RS_EXTENSION_VERSION);
     ";
     let ours = [
@@ -107,6 +110,9 @@ fn structs_are_laid_out_as_in_c() {
         (size_of::<plugin::LogCallback>(), size_of::<bool>()),
         (size_of::<extension::ParallelFor>(), offset_of!(extension::ParallelFor, context)),
         (size_of::<extension::Extension>(), offset_of!(extension::Extension, lend_parallel_for)),
+        (size_of::<extension::Constant>(), offset_of!(extension::Constant, size)),
+        (size_of::<extension::Constants>(), offset_of!(extension::Constants, count)),
+        (size_of::<extension::Extension>(), offset_of!(extension::Extension, lend_constants)),
         (size_of_val(&extension::VERSION), extension::VERSION as usize),
     ];
     let ours: String = ours.iter().map(|(a, b)| format!("{a} {b}\n")).collect();

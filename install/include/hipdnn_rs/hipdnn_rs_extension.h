@@ -31,6 +31,18 @@ typedef struct {
     void* context;
 } hipdnnRsParallelFor_t;
 
+/* The contents behind a token of the knob hipdnn_rs.constants: the tensor as it lies in memory, aligned for its elements. */
+typedef struct {
+    const char* token;
+    const void* data;
+    size_t size; /* in bytes */
+} hipdnnRsConstant_t;
+
+typedef struct {
+    const hipdnnRsConstant_t* constants;
+    size_t count;
+} hipdnnRsConstants_t;
+
 typedef struct {
     /* The version that the plugin has; a version has what older ones have, at the same places. */
     uint32_t version;
@@ -47,6 +59,16 @@ typedef struct {
      * The last line must be reached on every way out: the engine calls `run` as long as it is lent. Where nothing is
      * lent, the engine works on threads of its own; with the knob hipdnn_rs.host.pool of 0 a plan starts none. */
     hipdnnPluginStatus_t (*lend_parallel_for)(const hipdnnRsParallelFor_t* lent, hipdnnRsParallelFor_t* before);
+
+    /* Since version 1. Lends plan builds on HOST_RS_ENGINE by the calling thread the contents of constants, until others are
+     * lent; NULL lends none. A plan whose knob hipdnn_rs.constants names their tokens is built with these tensors in the
+     * form that its kernels read, made on threads that end before the build does; executions find them there. The engine
+     * keeps no address: `lent` and what it points to stay as they are only until the plans are built and others are lent.
+     * What is not lent, or is smaller than its tensor, is prepared at the first execution. `*before` as above.
+     *
+     * A token stands for these bytes in the whole process from then on: who lends bytes of another token spoils the
+     * results of every plan that names it. */
+    hipdnnPluginStatus_t (*lend_constants)(const hipdnnRsConstants_t* lent, hipdnnRsConstants_t* before);
 } hipdnnRsExtension_t;
 
 /* The newest version that this header knows. */

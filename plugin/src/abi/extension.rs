@@ -1,6 +1,6 @@
 //! What the plugin has beyond hipDNN's plugin ABI: one exported function, which gives a table of others.
 
-use hipdnn_sdk_bindings::hipdnn::extension::{Extension, ParallelFor, VERSION};
+use hipdnn_sdk_bindings::hipdnn::extension::{Constants, Extension, ParallelFor, VERSION};
 use hipdnn_sdk_bindings::hipdnn::plugin::PluginStatus;
 
 use super::pointer::Out;
@@ -8,7 +8,7 @@ use super::unwind::guard;
 use crate::engine::host::lent;
 use crate::error::Error;
 
-static EXTENSION: Extension = Extension { version: VERSION, lend_parallel_for };
+static EXTENSION: Extension = Extension { version: VERSION, lend_parallel_for, lend_constants };
 
 /// Gives the table of extensions, of at least `version`.
 ///
@@ -38,6 +38,29 @@ unsafe extern "C" fn lend_parallel_for(lent: *const ParallelFor, before: *mut Pa
         let (lent, before) = unsafe { (optional(lent.cast_mut(), "lent")?, optional(before, "before")?) };
         let lent = lent.map_or(ParallelFor::NONE, Out::get);
         let replaced = lent::replace(lent);
+        if let Some(before) = before {
+            before.set(replaced);
+        }
+        Ok(())
+    })
+}
+
+/// Lends plan builds by the calling thread the contents of constants until others are lent; null lends none.
+///
+/// # Safety
+/// `lent` is null or readable, and its constants, their tokens and their bytes stay as they are until others are lent;
+/// `before` is null or good for writing.
+unsafe extern "C" fn lend_constants(lent: *const Constants, before: *mut Constants) -> PluginStatus {
+    guard("lend_constants", || {
+        // SAFETY: the caller's promise, for addresses that are not null.
+        let (lent, before) = unsafe { (optional(lent.cast_mut(), "lent")?, optional(before, "before")?) };
+        let lent = lent.map_or(Constants::NONE, Out::get);
+        if lent.count > 0 {
+            // SAFETY: the caller's promise, for addresses that are not null.
+            unsafe { Out::new(lent.constants.cast_mut(), "lent.constants") }?;
+        }
+        // SAFETY: the caller's promise.
+        let replaced = unsafe { lent::replace_constants(lent) };
         if let Some(before) = before {
             before.set(replaced);
         }
@@ -96,6 +119,9 @@ mod tests {
         // SAFETY: every address is null, misaligned, or good for reading and writing.
         unsafe {
             assert_eq!(hipdnnRsGetExtension(1, null_mut()), PluginStatus::BAD_PARAM);
+            let nowhere = Constants { constants: null(), count: 1 };
+            assert_eq!(lend_constants(&nowhere, null_mut()), PluginStatus::BAD_PARAM);
+            assert_eq!(lend_constants(null(), null_mut()), PluginStatus::SUCCESS);
             assert_eq!(lend_parallel_for(&lent, null_mut()), PluginStatus::SUCCESS);
             assert_eq!(lend_parallel_for(askew(&mut places[0]), &mut places[1]), PluginStatus::BAD_PARAM);
             assert_eq!(lend_parallel_for(null(), askew(&mut places[0])), PluginStatus::BAD_PARAM);

@@ -3,7 +3,7 @@
 //! A client of any backend finds the plugin's file by `hipdnnGetLoadedEnginePluginPaths_ext`, opens it once more without
 //! loading it, and looks [`SYMBOL`] up. `hipdnn_rs_extension.h` is the same for C, with the contract in full.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::plugin::PluginStatus;
 
@@ -24,6 +24,35 @@ pub struct Extension {
     pub version: u32,
     /// Since version 1: lends executions by the calling thread a parallel-for, until something else is lent.
     pub lend_parallel_for: unsafe extern "C" fn(lent: *const ParallelFor, before: *mut ParallelFor) -> PluginStatus,
+    /// Since version 1: lends plan builds by the calling thread the contents of constants, until others are lent.
+    pub lend_constants: unsafe extern "C" fn(lent: *const Constants, before: *mut Constants) -> PluginStatus,
+}
+
+/// `hipdnnRsConstant_t`: the contents behind a token of the knob `hipdnn_rs.constants`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Constant {
+    /// Ends in NUL.
+    pub token: *const c_char,
+    /// The first byte of the tensor.
+    pub data: *const c_void,
+    /// Its bytes.
+    pub size: usize,
+}
+
+/// `hipdnnRsConstants_t`: several constants.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Constants {
+    /// The first; may be null if there are none.
+    pub constants: *const Constant,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Constants {
+    /// Nothing lent: constants are prepared at the first execution.
+    pub const NONE: Constants = Constants { constants: std::ptr::null(), count: 0 };
 }
 
 /// One item of a parallel-for: `item` is below the number of items.

@@ -1,19 +1,51 @@
-//! Parallel-fors that clients lend: executions by a thread work on what it lent, and on nothing else.
+//! What clients lend by the calling thread: executions a parallel-for, to work on that and on nothing else; plan builds the
+//! contents of constants.
 //!
 //! Nothing in a body waits for another one, and a thread that holds a lock runs no lent parallel-for: a lender may run all
 //! bodies one after the other, and one that waits may run other work of its client on the waiting thread.
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hipdnn_sdk_bindings::hipdnn::extension::{Body, ParallelFor, RunItems};
+use hipdnn_sdk_bindings::hipdnn::extension::{Body, Constants, ParallelFor, RunItems};
 
 use super::threads::Units;
 
 thread_local! {
     // Without a destructor: the library may be unloaded before the thread ends.
     static LENT: Cell<ParallelFor> = const { Cell::new(ParallelFor::NONE) };
+    static CONSTANTS: Cell<Constants> = const { Cell::new(Constants::NONE) };
+}
+
+/// Lends by the calling thread the contents of these constants, and gives what it lent before.
+///
+/// # Safety
+/// If there are any, they, their tokens and their bytes stay as they are until others are lent. Tokens and bytes are null
+/// or valid.
+pub unsafe fn replace_constants(lent: Constants) -> Constants {
+    CONSTANTS.replace(lent)
+}
+
+/// Calls `f` with the contents that the calling thread lent for a token, if it did.
+pub(super) fn with_contents(token: &str, f: impl FnOnce(&[u8])) {
+    let Constants { constants, count } = CONSTANTS.get();
+    if count == 0 {
+        return;
+    }
+    // SAFETY: by `replace_constants` so many are there as long as they are lent, and nobody can end that here.
+    let constants = unsafe { std::slice::from_raw_parts(constants, count) };
+    let is_it = |constant: &&hipdnn_sdk_bindings::hipdnn::extension::Constant| {
+        // SAFETY: by `replace_constants` a token that is not null ends in NUL, and stays as long as it is lent.
+        !constant.token.is_null() && unsafe { CStr::from_ptr(constant.token) }.to_bytes() == token.as_bytes()
+    };
+    if let Some(constant) = constants.iter().find(is_it)
+        && !constant.data.is_null()
+        && constant.size <= isize::MAX as usize
+    {
+        // SAFETY: by `replace_constants` the bytes stay as they are as long as they are lent.
+        f(unsafe { std::slice::from_raw_parts(constant.data.cast(), constant.size) });
+    }
 }
 
 /// Lends by the calling thread what `lent` says, and gives what it lent before.

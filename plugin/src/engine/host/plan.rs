@@ -20,6 +20,9 @@ use crate::exec::workspace::ALIGNMENT;
 /// The most operands of a normalisation that is folded into a convolution.
 const MAX_FOLDED: usize = 5;
 
+/// Weights whose preparation is worth starting threads for, in values: these take about a millisecond.
+const WORTH_THREADS: usize = 1 << 18;
+
 /// Steps, and what they work with.
 pub struct HostPlan {
     blueprint: Blueprint,
@@ -54,6 +57,35 @@ impl HostPlan {
         });
         let weights = weights.collect::<Result<_, _>>()?;
         Ok(HostPlan { weights, pool, isa: Isa::best(), blueprint, _resources: resources })
+    }
+
+    /// Prepares weights whose contents the calling thread lent, on threads that end here.
+    fn prepare_weights(&self) {
+        let missing = || {
+            let steps = self.blueprint.steps.iter().zip(&self.weights);
+            steps.filter_map(|(step, weights)| match (step, weights) {
+                (Step::Convolution(step), Some(weights)) if weights.get().is_none() => Some((step, weights)),
+                _ => None,
+            })
+        };
+        let mut values = 0;
+        for (step, _) in missing() {
+            lent::with_contents(step.token.as_deref().unwrap_or_default(), |_| values += step.plan.prepared_len());
+        }
+        if values == 0 {
+            return;
+        }
+        let pool = Pool::new(if values < WORTH_THREADS { 1 } else { self.pool.width() });
+        for (step, weights) in missing() {
+            lent::with_contents(step.token.as_deref().unwrap_or_default(), |bytes| {
+                if step.plan.holds_weights(bytes) {
+                    // SAFETY: there are as many bytes as the filter has, aligned for its elements; the client answers for
+                    // their layout, and for their not changing while they are lent.
+                    let prepare = |out: &mut [f32]| unsafe { step.plan.prepare(bytes.as_ptr(), out, &pool) };
+                    lent::aside(|| weights.get_or_prepare(prepare));
+                }
+            });
+        }
     }
 
     #[cfg(test)]
@@ -164,6 +196,10 @@ impl Memory<'_> {
 impl Plan for HostPlan {
     fn workspace_bytes(&self) -> usize {
         self.blueprint.workspace_bytes()
+    }
+
+    fn make_ready(&self, _stream: *mut c_void) {
+        self.prepare_weights();
     }
 
     unsafe fn execute(&self, _stream: *mut c_void, workspace: *mut u8, pack: &[DeviceBuffer]) -> Result<(), Error> {

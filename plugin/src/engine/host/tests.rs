@@ -9,6 +9,7 @@ use hipdnn_schemas::{
     ConvMode, Convolution, ConvolutionFwd, DataType, EngineConfig, Graph, GraphBuilder, KnobValue, Operation,
     Pointwise, PointwiseMode, Tensor, TensorDef, TensorUid, TensorValue,
 };
+use hipdnn_sdk_bindings::hipdnn::extension::{Constant, Constants};
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
 use super::blueprint::{Blueprint, Step};
@@ -722,6 +723,47 @@ fn constant_filters_are_prepared_once_and_shared() {
     let (_, late) = plan(1, "shared-1");
     assert!(prepared(&late).get().is_none());
     drop(resources);
+}
+
+#[test]
+fn filters_are_prepared_with_the_plan_if_their_contents_are_lent() {
+    let graph = conv_graph(1);
+    let memory = memory(&graph, 9);
+    let filter = memory[&TensorUid(1)].bytes.as_ptr().cast::<c_void>();
+    let bytes = 24 * 16 * 3 * 3 * size_of::<f32>();
+    for (what, token, data, size, winograd, want) in [
+        ("the filter", c"lent", filter, bytes, false, true),
+        ("the filter for Winograd", c"lent", filter, bytes, true, true),
+        ("more than the filter", c"lent", filter, bytes + 4, false, true),
+        ("less than the filter", c"lent", filter, bytes - 1, false, false),
+        ("a misaligned filter", c"lent", filter.wrapping_byte_add(1), bytes, false, false),
+        ("null", c"lent", std::ptr::null(), bytes, false, false),
+        ("another token", c"lent-2", filter, bytes, false, false),
+        ("a longer token", c"lent.", filter, bytes, false, false),
+    ] {
+        let plan = HostPlan::new(blueprint(&graph, &constant("lent", winograd)), 2, Resources::get()).unwrap();
+        let ready = || plan.weights()[0].as_ref().expect("a prepared filter").get().is_some();
+        let constants = [
+            Constant { token: std::ptr::null(), data: filter, size: bytes },
+            Constant { token: c"stranger".as_ptr(), data: std::ptr::null(), size: 0 },
+            Constant { token: token.as_ptr(), data, size },
+        ];
+        // SAFETY: none are lent, then tokens and bytes that outlive the loan; plans do not read what is too short.
+        unsafe {
+            let before = lent::replace_constants(Constants::NONE);
+            plan.make_ready(std::ptr::null_mut());
+            assert!(!ready(), "{what}: nothing is lent");
+            lent::replace_constants(Constants { constants: constants.as_ptr(), count: constants.len() });
+            plan.make_ready(std::ptr::null_mut());
+            lent::replace_constants(before);
+        }
+        assert_eq!(ready(), want, "{what}");
+        if want && !winograd {
+            let without: Vec<_> = pack(&memory).into_iter().filter(|buffer| buffer.uid != 1).collect();
+            execute(&plan, &without).unwrap();
+            check(&graph, &memory, what);
+        }
+    }
 }
 
 #[test]

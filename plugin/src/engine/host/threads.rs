@@ -146,6 +146,11 @@ impl Pool {
         Pool { shared, helpers, width: threads.max(1) }
     }
 
+    /// The most workers of a job.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
     /// Threads that work on a job if nothing is lent, the caller included.
     pub fn threads(&self) -> usize {
         self.helpers.len() + 1

@@ -237,6 +237,12 @@ impl ConvolutionPlan {
         }
     }
 
+    /// Whether these bytes are a tensor of the weights' sizes and layout, as far as their number and address tell.
+    pub fn holds_weights(&self, bytes: &[u8]) -> bool {
+        let source = &self.packing.source;
+        bytes.len() >= source.bytes() && bytes.as_ptr().addr().is_multiple_of(source.element_bytes())
+    }
+
     /// Writes the prepared weights to `out`, which has [`ConvolutionPlan::prepared_len`] values and best begins on a cache
     /// line ([`super::scratch::AlignedBuffer`]).
     ///

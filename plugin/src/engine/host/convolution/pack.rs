@@ -28,6 +28,16 @@ impl Source {
         Source { layout, sizes: problem.w_sizes(), groups: problem.shape.groups, flip: problem.shape.flip }
     }
 
+    /// Bytes from the first weight to behind the last.
+    pub(super) fn bytes(&self) -> usize {
+        self.layout.span(self.sizes) * self.layout.element.bytes()
+    }
+
+    /// Bytes of a weight.
+    pub(super) fn element_bytes(&self) -> usize {
+        self.layout.element.bytes()
+    }
+
     fn group_out(&self) -> usize {
         self.sizes[0] / self.groups
     }
