@@ -28,13 +28,16 @@ pub(crate) struct Partition {
     pub program: Program,
 }
 
+/// Says why taking some nodes of a model as a partition would not pay.
+pub(crate) type Worthwhile<'a> = &'a dyn Fn(&Model, &[usize]) -> Result<(), String>;
+
 /// Partitions a graph into what engines take.
 ///
 /// `reasons` has what is known already against a node. `worthwhile` says why taking a partition would not pay.
 pub(crate) fn claim(
     model: &Model,
     mut reasons: Vec<Option<String>>,
-    worthwhile: &dyn Fn(&Model, &[usize]) -> Result<(), String>,
+    worthwhile: Worthwhile<'_>,
     ask: Ask<'_>,
 ) -> Claims {
     let symbolic = model.is_symbolic();
@@ -101,7 +104,7 @@ fn attempt(
     model: &Model,
     taken: &[bool],
     extents: &[Extents],
-    worthwhile: &dyn Fn(&Model, &[usize]) -> Result<(), String>,
+    worthwhile: Worthwhile<'_>,
     ask: Ask<'_>,
 ) -> Result<Vec<Partition>, Vec<(usize, String)>> {
     let mut result = Vec::new();

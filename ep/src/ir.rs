@@ -111,7 +111,7 @@ impl Value {
             if stride < span {
                 return true;
             }
-            span = stride * (dim - 1) + span;
+            span += stride * (dim - 1);
         }
         false
     }

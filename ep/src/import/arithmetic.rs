@@ -170,9 +170,8 @@ fn pow(n: &mut Importer<'_>) -> Result<(), Declined> {
         return declined(format!("expected one exponent, got {}", exponent.len()));
     };
     let data_type = n.data_type(x);
-    if !is_float(data_type)
-        && !(matches!(data_type, DataType::Int32 | DataType::Int64) && [1.0, 2.0, 3.0, 4.0].contains(&exponent))
-    {
+    let whole = matches!(data_type, DataType::Int32 | DataType::Int64) && [1.0, 2.0, 3.0, 4.0].contains(&exponent);
+    if !is_float(data_type) && !whole {
         return declined(format!("{data_type} to the exponent {exponent} is not imported"));
     }
     let y = power(n, x, exponent)?;
