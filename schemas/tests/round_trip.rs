@@ -53,9 +53,13 @@ const ONE_TENSOR: &str = "14000000 10001400 08000700 00000000 0c001000 10000000 
     07000000 00000000 0000c03f 01000000 01000000 00000000 00000000 01000000
     01000000 00000000 03000000 65707300 01000000 67000000";
 
-fn one_tensor() -> Vec<u8> {
-    let digits: String = ONE_TENSOR.split_whitespace().collect();
+fn bytes_of(hexadecimal: &str) -> Vec<u8> {
+    let digits: String = hexadecimal.split_whitespace().collect();
     (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap()).collect()
+}
+
+fn one_tensor() -> Vec<u8> {
+    bytes_of(ONE_TENSOR)
 }
 
 #[test]
@@ -68,6 +72,78 @@ fn bytes_of_flatc_are_read() {
     );
     // Our own bytes need not be the same, but mean the same.
     assert_eq!(GraphDef::from_bytes(&def.to_bytes()), Ok(def));
+}
+
+/// A graph with tensors of uids 1 to 8, written by flatc where the value is a union of structs, as hipDNN declares it:
+/// one of each struct.
+const VALUES: &str =
+    "14000000 00000e00 08000000 00000000 00000400 0e000000 04000000 08000000 34010000 00010000 e4000000 b0000000
+    7c000000 58000000 34000000 18000000 14001700 0c000000 00000000 00000000 07000800 14000000 00000008 0f000000
+    08000000 00000000 00000001 74ffffff 00000007 0c000000 07000000 00000000 00000000 00000080 00000000 94ffffff
+    00000006 0c000000 06000000 00000000 9a999999 9999b93f 00000000 6cffffff 00000005 10000000 05000000 00000000
+    00000000 f9ffffff 14001b00 0c000000 00000000 00000000 07000800 14000000 00000004 13000000 04000000 00000000
+    00000000 000000c8 14001400 0c000000 00000000 00000000 07000800 14000000 00000003 0c000000 03000000 00000000
+    00004040 e4ffffff 00000002 10000000 02000000 00000000 00000000 000080be 14001800 0c000000 00000000 00000000
+    07000800 14000000 00000001 10000000 01000000 00000000 00000000 0000c03f";
+
+#[test]
+fn values_of_hipdnns_union_are_read() {
+    let def = GraphDef::from_bytes(&bytes_of(VALUES)).unwrap();
+    let values: Vec<_> = def.tensors.iter().map(|tensor| (tensor.uid.0, tensor.value.unwrap())).collect();
+    assert_eq!(
+        values,
+        [
+            (1, TensorValue::Float32(1.5)),
+            (2, TensorValue::Float16(-0.25)),
+            (3, TensorValue::BFloat16(3.0)),
+            (4, TensorValue::Float8(200)),
+            (5, TensorValue::Int32(-7)),
+            (6, TensorValue::Float64(0.1)),
+            (7, TensorValue::Int64(i64::MIN)),
+            (8, TensorValue::Bool(true)),
+        ]
+    );
+    assert_eq!(GraphDef::from_bytes(&def.to_bytes()), Ok(def));
+}
+
+/// Engine details with a page of candidates in their last slot, written by flatc.
+const DETAILS: &str =
+    "18000000 00000000 00000e00 18001000 00000400 08000c00 0e000000 f4000000 e8000000 20000000 09000000 00000000
+    14002800 04000800 0c001000 14001c00 00001800 14000000 b8000000 ac000000 a0000000 94000000 88000000 10000000
+    01000000 00000000 00000000 01000000 10000000 00000a00 10000400 08000c00 0a000000 54000000 08000000 44000000
+    01000000 10000000 00000a00 12000800 07000c00 0a000000 00000001 1c000000 0c000000 00000600 0c000400 06000000
+    03000000 00000000 01000000 6b000000 02000000 7b7d0000 01000000 63000000 02000000 7b7d0000 02000000 7b7d0000
+    01000000 61000000 01000000 64000000 01000000 67000000 01000000 45000000 01000000 02000000";
+
+#[test]
+fn details_with_a_page_of_candidates_are_read() {
+    let bytes = bytes_of(DETAILS);
+    let details = EngineDetails::from_bytes(&bytes).unwrap();
+    let want =
+        EngineDetails { engine_id: 9, behavior_notes: vec![2], name: Some("E".into()), ..EngineDetails::default() };
+    assert_eq!(details, want);
+    // The page is verified, though not decoded: its candidate's id may not reach past the end.
+    let id = bytes.windows(5).position(|window| window == [1, 0, 0, 0, b'c']).unwrap();
+    let mut wrong = bytes;
+    wrong[id + 3] = 0x7F;
+    assert!(EngineDetails::from_bytes(&wrong).is_err());
+}
+
+#[test]
+fn a_pooling_that_says_nothing_of_its_index_generates_none() {
+    let pooling =
+        samples::one_of_each().into_iter().find(|def| def.nodes[0].operation.kind() == "ResampleFwdAttributes");
+    let Some(Operation::ResampleFwd(node)) = pooling.as_ref().map(|def| def.nodes[0].operation.clone()) else {
+        panic!("no sample")
+    };
+    // hipDNN's schemas have had "not given" and "no" as the slot's default; both are no bytes at all.
+    for (given, index) in [(None, None), (Some(false), None), (Some(true), node.index)] {
+        let mut def = pooling.clone().unwrap();
+        def.nodes[0].operation = Operation::ResampleFwd(ResampleFwd { generate_index: given, index, ..node.clone() });
+        let read = GraphDef::from_bytes(&def.to_bytes()).unwrap();
+        assert_eq!(read, def);
+        Graph::new(read).unwrap_or_else(|error| panic!("{given:?}: {error}"));
+    }
 }
 
 #[test]
