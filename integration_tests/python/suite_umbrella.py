@@ -122,7 +122,7 @@ def probed(scratch: Path) -> None:
 
 def living_plans(scratch: Path) -> None:
     plugin = compiled("test_plugin.c", scratch / "plugins" / "libtest_c_plugin.so")
-    settings = {"plugin_dir": str(plugin.parent), "engine": "TEST_C_ENGINE", "fuse": "1"}
+    settings = {"plugin_dir": str(plugin.parent), "engine": "TEST_C_ENGINE"}
     outcome = behind(scratch, settings, UMBRELLA_PLUGIN=str(plugin))
     runs(outcome)
     check("0 plans live after 1 compiled nodes were released" in outcome["log"], f"{outcome['log']}")
