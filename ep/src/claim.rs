@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::import::fold::Folded;
 use crate::import::{self, Assumption, Declined, Importer};
 use crate::ir::Function;
 use crate::model::{Model, ValueIndex};
@@ -41,12 +42,13 @@ pub(crate) fn claim(
     ask: Ask<'_>,
 ) -> Claims {
     let symbolic = model.is_symbolic();
+    let deciding = import::content::deciding(model);
     let mut extents = Vec::new();
     let mut best: Option<Vec<Option<String>>> = None;
     for row in ASSUMED_EXTENTS {
         let row = if symbolic { &row[..] } else { &row[..1] };
         let mut found = reasons.clone();
-        let assumed: Vec<Extents> = row.iter().map(|assumed| analyze(model, *assumed, &mut found)).collect();
+        let assumed: Vec<Known> = row.iter().map(|assumed| analyze(model, *assumed, &deciding, &mut found)).collect();
         let left = |reasons: &[Option<String>]| reasons.iter().flatten().count();
         if best.as_ref().is_none_or(|best| left(&found) < left(best)) {
             (best, extents) = (Some(found), assumed);
@@ -71,13 +73,18 @@ pub(crate) fn claim(
     }
 }
 
-type Extents = HashMap<ValueIndex, Vec<i64>>;
+/// What is known or assumed of values.
+#[derive(Default)]
+struct Known {
+    extents: HashMap<ValueIndex, Vec<i64>>,
+    contents: HashMap<ValueIndex, Folded>,
+}
 
 /// Imports every node that nothing is known against, one by one, and notes the extents of all values.
-fn analyze(model: &Model, assumed: [i64; 2], reasons: &mut [Option<String>]) -> Extents {
+fn analyze(model: &Model, assumed: [i64; 2], deciding: &[ValueIndex], reasons: &mut [Option<String>]) -> Known {
     let mut assumption = Assumption::new(assumed, model);
     let mut importer = Importer::new(model);
-    let mut extents = Extents::new();
+    let mut known = Known::default();
     for (index, node) in model.nodes.iter().enumerate() {
         for input in node.inputs.iter().flatten() {
             if importer.bound_dims(*input).is_none()
@@ -87,8 +94,11 @@ fn analyze(model: &Model, assumed: [i64; 2], reasons: &mut [Option<String>]) -> 
                 let _ = importer.bind_input(*input, 0, &dims);
             }
             if let Some(dims) = importer.bound_dims(*input) {
-                extents.insert(*input, dims);
+                known.extents.insert(*input, dims);
             }
+        }
+        if reasons[index].is_none() && !deciding.is_empty() {
+            known.contents.extend(importer.assume_contents(index, deciding));
         }
         if reasons[index].is_none()
             && let Err(Declined(reason)) = importer.import(index)
@@ -96,14 +106,14 @@ fn analyze(model: &Model, assumed: [i64; 2], reasons: &mut [Option<String>]) -> 
             reasons[index] = Some(reason);
         }
     }
-    extents
+    known
 }
 
 /// Programs for all partitions of the taken nodes, or nodes that cannot be taken.
 fn attempt(
     model: &Model,
     taken: &[bool],
-    extents: &[Extents],
+    extents: &[Known],
     worthwhile: Worthwhile<'_>,
     ask: Ask<'_>,
 ) -> Result<Vec<Partition>, Vec<(usize, String)>> {
@@ -124,11 +134,13 @@ fn attempt(
 }
 
 /// The function of some nodes, whose inputs have these extents and are numbered in order of first use.
-fn import_partition(model: &Model, nodes: &[usize], extents: &Extents) -> Result<Function, Vec<(usize, String)>> {
+fn import_partition(model: &Model, nodes: &[usize], known: &Known) -> Result<Function, Vec<(usize, String)>> {
     let members: HashSet<usize> = nodes.iter().copied().collect();
     let mut importer = Importer::new(model);
     for (number, value) in import::entering(model, &members).into_iter().enumerate() {
-        if let Some(dims) = extents.get(&value) {
+        if let Some(content) = known.contents.get(&value) {
+            importer.bind_content(value, content);
+        } else if let Some(dims) = known.extents.get(&value) {
             // What cannot be bound is missing where it is read.
             let _ = importer.bind_input(value, number, dims);
         }

@@ -10,8 +10,9 @@ use crate::claim;
 use crate::constants::{Contents, Known, Token};
 use crate::error::Error;
 use crate::extension::RuntimeThreads;
-use crate::import::MAX_RANK;
-use crate::model::{self, Constant, Model};
+use crate::import::{self, MAX_RANK};
+use crate::ir::element_bytes;
+use crate::model::{self, Constant, Model, ValueIndex};
 use crate::plan_cache::PlanCache;
 use crate::planner::Planner;
 use crate::pointer::{Handles, Place};
@@ -27,6 +28,8 @@ pub(crate) struct Kernel {
     name: String,
     /// Most programs that are kept.
     capacity: usize,
+    /// Of each input, whether its content decides what the program is.
+    deciding: Vec<bool>,
     binding: RwLock<Arc<Binding>>,
     /// Held by the one run that looks at constants.
     looking: Mutex<()>,
@@ -36,7 +39,7 @@ pub(crate) struct Kernel {
 struct Binding {
     known: Known,
     model: Arc<Model>,
-    /// Programs by the extents of the inputs that are no constants.
+    /// Programs by the extents of the inputs that are no constants, and the content of those that decide.
     programs: Arc<PlanCache<Program>>,
 }
 
@@ -56,6 +59,8 @@ impl Kernel {
             release_state: Some(release_state),
         };
         let programs = Arc::new(PlanCache::new(capacity));
+        let decide = import::content::deciding(&model);
+        let deciding = model.inputs.iter().map(|value| decide.contains(value)).collect();
         let binding = Binding { known: Known::Model, model: Arc::new(model), programs };
         Box::new(Kernel {
             callbacks,
@@ -63,6 +68,7 @@ impl Kernel {
             planner,
             name: name.to_string(),
             capacity,
+            deciding,
             binding: RwLock::new(Arc::new(binding)),
             looking: Mutex::new(()),
         })
@@ -93,6 +99,9 @@ impl Kernel {
     /// # Errors
     /// If that fails.
     pub(crate) fn prepare(&self, contents: &[(Token, &[u8])]) -> Result<(), Error> {
+        if self.deciding.contains(&true) {
+            return Ok(());
+        }
         let binding = self.current();
         let model = &binding.model;
         let dims: Option<Vec<Vec<i64>>> = model.inputs.iter().map(|value| model.values[*value].known_dims()).collect();
@@ -237,6 +246,11 @@ impl Kernel {
             } else {
                 // SAFETY: the tensor is of this call.
                 unsafe { self.append_extents(tensor, &mut key) }?;
+                if self.deciding[index] {
+                    // SAFETY: the tensor is of this call, during which nobody writes to it.
+                    let bytes = unsafe { self.contents(tensor, value) }?;
+                    key.extend(bytes.iter().map(|byte| i64::from(*byte)));
+                }
             }
         }
         // SAFETY: the caller's duty.
@@ -244,8 +258,16 @@ impl Kernel {
         let model = &binding.model;
         let program = binding.programs.get_or_build(&key, || {
             // SAFETY: the context is of this call, which was bound above.
-            let contents = unsafe { self.promised(context, model) }?;
-            self.build(model, &extents(model, &key), &contents)
+            let promised = unsafe { self.promised(context, model) }?;
+            let (dims, deciding) = decoded(model, &self.deciding, &key);
+            if deciding.is_empty() {
+                return self.build(model, &dims, &promised);
+            }
+            let mut model = Model::clone(model);
+            for (value, constant) in deciding {
+                model.values[value].constant = Some(constant);
+            }
+            self.build(&model, &dims, &promised)
         })?;
         for (index, dims) in program.outputs.iter().enumerate() {
             let mut output = null_mut();
@@ -320,21 +342,30 @@ impl Kernel {
     }
 }
 
-/// The extents of all inputs, by the key of those that are no constants.
-fn extents(model: &Model, key: &[i64]) -> Vec<Vec<i64>> {
+/// The extents of all inputs, and the content of those that decide, by the key of those that are no constants.
+fn decoded(model: &Model, deciding: &[bool], key: &[i64]) -> (Vec<Vec<i64>>, Vec<(ValueIndex, Constant)>) {
     let mut rest = key;
-    let values = model.inputs.iter().map(|value| &model.values[*value]);
-    values
-        .map(|value| match &value.constant {
-            Some(constant) => constant.dims.clone(),
-            None => {
-                let (rank, after) = rest.split_first().expect("the key has every input");
-                let (dims, after) = after.split_at(*rank as usize);
-                rest = after;
-                dims.to_vec()
-            }
-        })
-        .collect()
+    let mut contents = Vec::new();
+    let mut extents = Vec::new();
+    for (index, decides) in model.inputs.iter().zip(deciding) {
+        let value = &model.values[*index];
+        if let Some(constant) = &value.constant {
+            extents.push(constant.dims.clone());
+            continue;
+        }
+        let (rank, after) = rest.split_first().expect("the key has every input");
+        let (dims, after) = after.split_at(*rank as usize);
+        rest = after;
+        if *decides {
+            let size = value.element.and_then(|element| import::data_type(element).ok()).map_or(0, element_bytes);
+            let (bytes, after) = rest.split_at(dims.iter().product::<i64>() as usize * size);
+            rest = after;
+            let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
+            contents.push((*index, Constant { dims: dims.to_vec(), bytes: Some(bytes.into()), token: None }));
+        }
+        extents.push(dims.to_vec());
+    }
+    (extents, contents)
 }
 
 /// The kernels of this process.

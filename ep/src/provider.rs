@@ -25,6 +25,9 @@ use crate::runtime::{Runtime, caught, status_of};
 use crate::search::{self, Surroundings};
 use crate::{device, read};
 
+/// How ONNX Runtime names what it inlines from functions.
+const INLINED: &str = "_inlfunc_";
+
 /// What the runtime holds for a session: its callbacks, then ours.
 #[repr(C)]
 pub(crate) struct Provider {
@@ -176,6 +179,10 @@ impl Provider {
             let reason = format!("ONNX Runtime {} takes fused nodes in one graph of a model only", self.runtime.text);
             return Ok(none(&reason));
         }
+        // ONNX Runtime forgets the domains of fused nodes when it inlines a function that has a body.
+        if model.values.iter().any(|value| value.name.starts_with(INLINED)) && graph.is_body()? {
+            return Ok(none("ONNX Runtime takes no fused nodes in bodies of functions that it inlines"));
+        }
         let owned = |node: &model::Node| {
             let stranger = !node.owner.is_empty() && node.owner != crate::NAME_TEXT;
             stranger.then(|| format!("{} has it already", node.owner))
@@ -195,8 +202,8 @@ impl Provider {
         let work =
             nodes.iter().filter_map(|node| import::operator(&model.nodes[*node])).map(|operator| operator.work).max();
         match work {
+            _ if !self.options.cost_rule => Ok(()),
             Some(Work::Heavy) => Ok(()),
-            Some(Work::Light) if !self.options.cost_rule => Ok(()),
             Some(Work::Light) => {
                 Err("by the cost rule: a partition of element-wise operators is not faster here".to_string())
             }

@@ -65,20 +65,11 @@ impl Importer<'_> {
         b: ValueId,
         data_type: DataType,
     ) -> Result<ValueId, Declined> {
-        let least = match data_type {
-            DataType::Int8 => -128,
-            DataType::UInt8 => 0,
-            _ => return self.binary_to(mode, a, b, data_type),
-        };
+        if !matches!(data_type, DataType::Int8 | DataType::UInt8) {
+            return self.binary_to(mode, a, b, data_type);
+        }
         let wide = self.binary_to(mode, a, b, DataType::Int32)?;
-        // Above 0, where quotients are cut to what is below them: |wide| < 2^17.
-        let above = self.with_number(PointwiseMode::Add, wide, ((1 << 17) - least) as f32)?;
-        let times = self.with_number(PointwiseMode::Div, above, 256.0)?;
-        let whole = self.with_number(PointwiseMode::Mul, times, 256.0)?;
-        let rest = self.binary(PointwiseMode::Sub, above, whole)?;
-        let (rank, least) = (self.rank(rest), f64::from(least));
-        let least = self.number(least, DataType::Int32, rank);
-        self.binary_to(PointwiseMode::Add, rest, least, data_type)
+        self.wrapped(wide, data_type)
     }
 }
 
@@ -225,6 +216,8 @@ impl Importer<'_> {
         b: ValueId,
         data_type: DataType,
     ) -> Result<ValueId, Declined> {
+        let exact = data_type == DataType::Int64 && self.data_type(predicate) == DataType::Boolean;
+        let predicate = if exact { self.converted(predicate, DataType::Int32)? } else { predicate };
         let dims = broadcast(&self.dims(predicate), &broadcast(&self.dims(a), &self.dims(b))?)?;
         let [predicate, a, b] = [predicate, a, b].map(|id| self.ranked(id, dims.len()));
         self.emit(data_type, &dims, |y| {

@@ -102,6 +102,16 @@ fn attention(n: &mut Importer<'_>) -> Result<(), Declined> {
         }
     };
     hand_out(n, 0, weights);
+    // ONNX Runtime limits what is compared before it masks it; ONNX' own reference does it the other way round.
+    let cap = n.float("softcap", 0.0);
+    if cap > 0.0 {
+        if n.has_output(3) && (1..3).contains(&stages) {
+            return declined("products between the limit and the mask are not imported");
+        }
+        weights = n.with_number(PointwiseMode::Div, weights, cap)?;
+        weights = n.apply(PointwiseMode::TanhFwd, weights)?;
+        weights = n.with_number(PointwiseMode::Mul, weights, cap)?;
+    }
     if n.has_input(3) {
         let mask = n.input(3)?;
         let mut dims = n.dims(mask);
@@ -138,12 +148,6 @@ fn attention(n: &mut Importer<'_>) -> Result<(), Declined> {
         weights = n.binary(PointwiseMode::Add, weights, bias)?;
     }
     hand_out(n, 1, weights);
-    let cap = n.float("softcap", 0.0);
-    if cap > 0.0 {
-        weights = n.with_number(PointwiseMode::Div, weights, cap)?;
-        weights = n.apply(PointwiseMode::TanhFwd, weights)?;
-        weights = n.with_number(PointwiseMode::Mul, weights, cap)?;
-    }
     hand_out(n, 2, weights);
     let weights = n.softmax(weights, 4, false)?;
     hand_out(n, 3, weights);

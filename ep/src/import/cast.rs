@@ -48,19 +48,21 @@ pub(super) fn convert(n: &mut Importer<'_>, x: ValueId, to: DataType) -> Result<
         return n.binary_to(PointwiseMode::CmpNeq, x, zero, to);
     }
     let x = match (whole_bits(from), whole_bits(to)) {
-        // hipDNN saturates where ONNX Runtime wraps.
         (Some((bits, signed)), Some((room, sign))) if bits > room || (signed && !sign) => {
-            return declined(format!(
-                "{from} to {to} does not hold every number: hipDNN saturates, ONNX Runtime wraps"
-            ));
+            return n.wrapped(x, to);
         }
         // hipDNN rounds to nearest where ONNX truncates.
         (None, Some(_)) => {
-            let zero = n.scalar(0.0, dims.len());
+            let zero = n.number(0.0, from, dims.len());
             let below = n.apply(PointwiseMode::Floor, x)?;
             let above = n.apply(PointwiseMode::Ceil, x)?;
             let positive = n.binary_to(PointwiseMode::CmpGe, x, zero, DataType::Boolean)?;
-            n.select(positive, below, above)?
+            let whole = n.select(positive, below, above)?;
+            if matches!(to, DataType::Int8 | DataType::UInt8) {
+                let whole = n.converted(whole, DataType::Int32)?;
+                return n.wrapped(whole, to);
+            }
+            whole
         }
         _ => x,
     };
@@ -68,6 +70,30 @@ pub(super) fn convert(n: &mut Importer<'_>, x: ValueId, to: DataType) -> Result<
 }
 
 impl Importer<'_> {
+    /// Whole numbers in a type of fewer bits, of which ONNX Runtime keeps the lowest ones where hipDNN saturates.
+    pub(super) fn wrapped(&mut self, x: ValueId, to: DataType) -> Result<ValueId, Declined> {
+        let (least, bits) = match to {
+            DataType::UInt8 => (0, 8),
+            DataType::Int8 => (-128, 8),
+            DataType::Int32 => (i64::from(i32::MIN), 32),
+            other => return declined(format!("whole numbers are not wrapped to {other}")),
+        };
+        let (rank, wide, modulus) = (self.rank(x), DataType::Int64, 1i64 << bits);
+        let modulus_value = self.number(modulus as f64, wide, rank);
+        // Quotients are cut to 0: what is left has the sign of the number, and is brought above the least one.
+        let rest = |n: &mut Self, x| {
+            let quotient = n.binary_to(PointwiseMode::Div, x, modulus_value, wide)?;
+            let whole = n.binary_to(PointwiseMode::Mul, quotient, modulus_value, wide)?;
+            n.binary_to(PointwiseMode::Sub, x, whole, wide)
+        };
+        let small = rest(self, x)?;
+        let up = self.number((modulus - least) as f64, wide, rank);
+        let above = self.binary_to(PointwiseMode::Add, small, up, wide)?;
+        let within = rest(self, above)?;
+        let least = self.number(least as f64, wide, rank);
+        self.binary_to(PointwiseMode::Add, within, least, to)
+    }
+
     /// The value in another type, rounded to nearest, halves to even, and saturated.
     pub(super) fn converted(&mut self, x: ValueId, to: DataType) -> Result<ValueId, Declined> {
         let dims = self.dims(x);

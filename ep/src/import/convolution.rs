@@ -101,8 +101,19 @@ impl Window {
         (0..self.kernel.len()).map(|axis| self.padding(axis, dims[axis + 2])).collect()
     }
 
-    /// Windows that fit into a padded image of extents [N, C, ...] along each dimension; with `ceil` also one that hangs over
-    /// the end, if it begins in the image or the padding before it.
+    /// Whether the only window along a dimension hangs over the end of the padded image, by less than a stride: ONNX Runtime
+    /// has one there.
+    pub(super) fn hangs(&self, dims: &[i64], pre: &[i64], post: &[i64]) -> bool {
+        (0..self.kernel.len()).any(|axis| {
+            let padded = i128::from(dims[axis + 2]) + i128::from(pre[axis]) + i128::from(post[axis]);
+            let over = self.extent(axis) - padded;
+            over > 0 && over < i128::from(self.strides[axis])
+        })
+    }
+
+    /// Windows that fit into a padded image of extents [N, C, ...] along each dimension, or the only one where it hangs over
+    /// the end of the image; with `ceil` also one that hangs over the end, if it begins in the image or the padding before
+    /// it.
     ///
     /// # Errors
     /// If none fits, or a number is beyond what engines count with.
@@ -114,13 +125,13 @@ impl Window {
                 let (before, after) = (i128::from(pre[axis]), i128::from(post[axis]));
                 let (window, padded) = (self.extent(axis), input + before + after);
                 let at = axis + 2;
-                if window > padded {
+                if window > padded && (window - padded >= stride || padded < 1) {
                     return declined(format!(
                         "the window of {window} along dimension {at} is larger than the input of {input} with its padding \
                          of {before} and {after}"
                     ));
                 }
-                let room = padded - window;
+                let room = (padded - window).max(0);
                 let mut extent = room / stride + 1;
                 if ceil && room % stride != 0 && extent * stride < input + before {
                     extent += 1;
@@ -218,6 +229,9 @@ fn convolution(n: &mut Importer<'_>) -> Result<(), Declined> {
     let padding = window.paddings(&dims)?;
     let (x, pre_padding, post_padding) = n.cropped(x, &padding)?;
     let dims = n.dims(x);
+    if window.hangs(&dims, &pre_padding, &post_padding) {
+        return declined("the window is larger than the input with its padding");
+    }
     let mut y = vec![dims[0], weights[0]];
     y.extend(window.outputs(&dims, &pre_padding, &post_padding, false)?);
     let convolution = Convolution {

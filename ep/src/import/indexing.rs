@@ -45,7 +45,7 @@ impl Importer<'_> {
     }
 
     /// Whether the extents of input `index` are the same in every run.
-    fn is_fixed(&self, index: usize) -> bool {
+    pub(super) fn is_fixed(&self, index: usize) -> bool {
         let value = self.input_index(index).map(|value| &self.model.values[value]);
         value.is_ok_and(|value| {
             value.constant.is_some()

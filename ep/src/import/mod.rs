@@ -7,8 +7,9 @@ mod activation;
 mod arithmetic;
 mod attention;
 mod cast;
+pub(crate) mod content;
 mod convolution;
-mod fold;
+pub(crate) mod fold;
 mod indexing;
 mod loss;
 mod matmul;
@@ -18,6 +19,8 @@ mod pooling;
 mod quantization;
 mod reduction;
 mod shape;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -480,9 +483,7 @@ impl<'m> Importer<'m> {
         let all = |accepts: fn(DataType) -> bool| types.iter().all(|data_type| accepts(*data_type));
         Ok(if types.contains(&DataType::Double) {
             DataType::Double
-        } else if all(|data_type| is_whole(data_type) || data_type == DataType::Boolean)
-            && types.iter().any(|t| is_whole(*t))
-        {
+        } else if all(is_whole) {
             if types.contains(&DataType::Int64) && pointwise { DataType::Int64 } else { DataType::Int32 }
         } else {
             DataType::Float
@@ -521,6 +522,11 @@ impl<'m> Importer<'m> {
 
     /// A function of two elements, broadcast as ONNX does, to that type.
     fn binary_to(&mut self, mode: PointwiseMode, a: ValueId, b: ValueId, to: DataType) -> Result<ValueId, Declined> {
+        // Truth is a number of few digits to hipDNN: of whole numbers of 64 bits it is found among those.
+        if to == DataType::Boolean && [a, b].iter().any(|id| self.data_type(*id) == DataType::Int64) {
+            let truth = self.binary_to(mode, a, b, DataType::Int32)?;
+            return self.converted(truth, to);
+        }
         let dims = broadcast(&self.dims(a), &self.dims(b))?;
         let (a, b) = (self.ranked(a, dims.len()), self.ranked(b, dims.len()));
         self.emit(to, &dims, |y| Operation::Pointwise(Pointwise::binary(mode, a.uid(), b.uid(), y.uid())))

@@ -2,7 +2,7 @@
 
 use hipdnn_schemas::{Operation, PaddingMode, PointwiseMode, ReductionMode, ResampleFwd, ResampleMode};
 
-use super::convolution::Window;
+use super::convolution::{AutoPad, Window};
 use super::fold::Folded;
 use super::{Declined, Importer, Operator, declined, sums};
 use crate::ir::ValueId;
@@ -51,12 +51,13 @@ fn windows(n: &Importer<'_>, x: ValueId) -> Result<Window, Declined> {
     Window::read(n, &kernel)
 }
 
-/// Pools windows with holes: the elements of each window are dimensions of a view, which are reduced.
+/// Pools windows with holes, or that hang over the end: the elements of each window are dimensions of a view, which are
+/// reduced. Without a mode they are summed.
 fn dilated_pool(
     n: &mut Importer<'_>,
     x: ValueId,
     window: &Window,
-    mode: ResampleMode,
+    mode: Option<ResampleMode>,
     ceil: bool,
 ) -> Result<ValueId, Declined> {
     let dims = n.dims(x);
@@ -64,7 +65,7 @@ fn dilated_pool(
     let (x, pre, post) = n.cropped(x, &window.paddings(&dims)?)?;
     let dims = n.dims(x);
     let outputs = window.outputs(&dims, &pre, &post, ceil)?;
-    let max = mode == ResampleMode::MaxPool;
+    let max = mode == Some(ResampleMode::MaxPool);
     let mut y = dims[..2].to_vec();
     let mut pads = vec![(0, 0); 2];
     // How many elements of each window count, along each dimension.
@@ -76,7 +77,7 @@ fn dilated_pool(
         // A window that fits is no larger than the padded image, and hangs over by less than a stride.
         let needed = (extent - 1) * stride + window.extent(axis) as i64;
         pads.push((pre[axis], (needed - input - pre[axis]).max(post[axis])));
-        let counted = if mode == ResampleMode::AvgPoolIncludePadding {
+        let counted = if mode == Some(ResampleMode::AvgPoolIncludePadding) {
             (0, input + pre[axis] + post[axis])
         } else {
             (pre[axis], pre[axis] + input)
@@ -99,7 +100,7 @@ fn dilated_pool(
     let taps: Vec<usize> = (2 + spatial..2 + 2 * spatial).collect();
     let reduced = n.reduce(if max { ReductionMode::Max } else { ReductionMode::Add }, windows, &taps)?;
     let mut reduced = n.reshape(reduced, &y);
-    if !max {
+    if mode.is_some() && !max {
         for (axis, counts) in counts.into_iter().enumerate() {
             let mut row = vec![1; y.len()];
             row[axis + 2] = y[axis + 2];
@@ -118,12 +119,14 @@ fn pool(
     mode: ResampleMode,
     ceil: bool,
 ) -> Result<ValueId, Declined> {
-    if window.dilations.iter().zip(&window.kernel).any(|(dilation, extent)| *dilation != 1 && *extent != 1) {
-        return dilated_pool(n, x, window, mode, ceil);
-    }
     let dims = n.dims(x);
     let padding = window.paddings(&dims)?;
+    let whole = x;
     let (x, pre_padding, post_padding) = n.cropped(x, &padding)?;
+    let holes = window.dilations.iter().zip(&window.kernel).any(|(dilation, extent)| *dilation != 1 && *extent != 1);
+    if holes || window.hangs(&n.dims(x), &pre_padding, &post_padding) {
+        return dilated_pool(n, whole, window, Some(mode), ceil);
+    }
     let x = n.apart(x);
     let dims = n.dims(x);
     let mut y = dims[..2].to_vec();
@@ -150,6 +153,10 @@ fn max_pool(n: &mut Importer<'_>) -> Result<(), Declined> {
     }
     let x = n.number_input(0)?;
     let window = windows(n, x)?;
+    let wide = (0..window.kernel.len()).any(|axis| i128::from(window.strides[axis]) > window.extent(axis));
+    if wide && !super::is_float(n.data_type(x)) && !matches!(window.auto_pad, AutoPad::NotSet | AutoPad::Valid) {
+        return declined("ONNX Runtime reads beyond images of 8 bits where padding is negative");
+    }
     let ceil = n.int("ceil_mode", 0) != 0;
     let y = pool(n, x, &window, ResampleMode::MaxPool, ceil)?;
     n.output(0, y);
@@ -167,21 +174,17 @@ fn average_pool(n: &mut Importer<'_>) -> Result<(), Declined> {
     Ok(())
 }
 
-/// Norms of windows: of `p` 1 the mean of magnitudes, of `p` 2 the root of the mean of squares, each times the window's size.
+/// Norms of windows: of `p` 1 the sum of magnitudes, of `p` 2 the root of the sum of squares.
 fn lp_pool(n: &mut Importer<'_>) -> Result<(), Declined> {
     let x = n.float_input(0)?;
     let window = windows(n, x)?;
-    if n.int("ceil_mode", 0) != 0 || window.dilations.iter().any(|dilation| *dilation != 1) {
-        return declined("norms of windows with holes, or that hang over the end, are not imported");
-    }
     let p = n.int("p", 2);
     let magnitudes = match p {
         1 => n.apply(PointwiseMode::Abs, x)?,
         2 => n.binary(PointwiseMode::Mul, x, x)?,
         p => return declined(format!("expected p 1 or 2, got {p}")),
     };
-    let mean = pool(n, magnitudes, &window, ResampleMode::AvgPoolIncludePadding, false)?;
-    let mut y = n.with_number(PointwiseMode::Mul, mean, window.kernel.iter().product::<i64>() as f32)?;
+    let mut y = dilated_pool(n, magnitudes, &window, None, n.int("ceil_mode", 0) != 0)?;
     if p == 2 {
         y = n.apply(PointwiseMode::Sqrt, y)?;
     }
