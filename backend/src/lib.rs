@@ -22,6 +22,8 @@ mod plugins;
 mod policy;
 mod registry;
 
+hipdnn_sdk_bindings::glibc_2_28!();
+
 /// What runs when the library is unloaded, and at the end of the process. While handles live nothing is touched: their
 /// owner may still be using them on another thread.
 extern "C" fn unload() {

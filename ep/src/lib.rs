@@ -39,6 +39,8 @@ mod search;
 
 mod workspace;
 
+hipdnn_sdk_bindings::glibc_2_28!();
+
 use std::ffi::{CStr, c_char};
 use std::ptr::null_mut;
 

@@ -181,7 +181,7 @@ pub(crate) fn graph(function: &Function, uses: &Uses, region: &Region, labels: &
             } else if uses.is_virtual(id, function, &members) {
                 let wide = matches!(value.data_type, DataType::Half | DataType::BFloat16) && !value.rounds;
                 let data_type = if wide { DataType::Float } else { value.data_type };
-                TensorDef::new(next, data_type, &value.dims).intermediate()
+                TensorDef::new(next, data_type, dims(value)).intermediate()
             } else {
                 arguments.push((next, id));
                 described(value, next)
@@ -199,13 +199,19 @@ pub(crate) fn graph(function: &Function, uses: &Uses, region: &Region, labels: &
     Outlined { graph, arguments }
 }
 
+/// A value's extents in a graph: hipDNN's tensors have one dimension at least.
+fn dims(value: &Value) -> &[i64] {
+    if value.dims.is_empty() { &[1] } else { &value.dims }
+}
+
 fn described(value: &Value, uid: i64) -> TensorDef {
-    let mut strides = value.strides.clone();
+    let dims = dims(value);
+    let mut strides = if value.dims.is_empty() { vec![1] } else { value.strides.clone() };
     // The stride of a single element is free: that of a packed tensor is what engines look for.
-    for axis in (0..strides.len()).rev().filter(|axis| value.dims[*axis] == 1) {
-        strides[axis] = strides.get(axis + 1).map_or(1, |next| next * value.dims[axis + 1].max(1)).max(1);
+    for axis in (0..strides.len()).rev().filter(|axis| dims[*axis] == 1) {
+        strides[axis] = strides.get(axis + 1).map_or(1, |next| next * dims[axis + 1].max(1)).max(1);
     }
-    let mut tensor = TensorDef::new(uid, value.data_type, &value.dims).strided(&strides);
+    let mut tensor = TensorDef::new(uid, value.data_type, dims).strided(&strides);
     if let Some(scalar) = value.scalar {
         tensor = tensor.with_value(scalar);
     }
@@ -316,6 +322,18 @@ mod tests {
             let middle = graph.tensors().iter().find(|tensor| tensor.is_virtual()).expect("y is virtual");
             assert_eq!(middle.data_type(), want);
         }
+    }
+
+    #[test]
+    fn scalars_are_tensors_of_one_dimension() {
+        let mut f = Function::default();
+        let x = input(&mut f, 0, &[]);
+        let y = unary(&mut f, PointwiseMode::Exp, x);
+        let z = unary(&mut f, PointwiseMode::Neg, y);
+        f.output(z, 0);
+        let (graph, arguments) = checked(&f, 0);
+        assert_eq!(arguments, 2);
+        assert!(graph.tensors().iter().all(|tensor| tensor.dims() == [1]));
     }
 
     #[test]

@@ -51,14 +51,14 @@ def main() -> int:
     package = arguments.package.name
 
     entries: dict[str, bytes] = {}
-    for source in arguments.package.rglob("*.py"):
+    for source in (path for pattern in ("*.py", "py.typed") for path in arguments.package.rglob(pattern)):
         entries[f"{package}/{source.relative_to(arguments.package).as_posix()}"] = source.read_bytes()
     for library in arguments.libraries:
         entries[f"{package}/{library.name}"] = library.read_bytes()
     for text in arguments.license:
         entries[f"{info}/licenses/{text.name}"] = text.read_bytes()
     metadata = ["Metadata-Version: 2.4", f"Name: {arguments.distribution}", f"Version: {arguments.version}",
-                f"Summary: {arguments.summary}", "License-Expression: MIT OR Apache-2.0", "Requires-Python: >=3.10"]
+                f"Summary: {arguments.summary}", "License-Expression: MIT OR Apache-2.0", "Requires-Python: >=3.10", "Classifier: Typing :: Typed"]
     metadata += [f"License-File: {text.name}" for text in arguments.license]
     entries[f"{info}/METADATA"] = ("\n".join(metadata) + "\n").encode()
     entries[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: hipdnn-rs ({arguments.version})\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()

@@ -25,3 +25,5 @@ pub mod error;
 pub mod exec;
 pub mod log;
 pub mod support;
+
+hipdnn_sdk_bindings::glibc_2_28!();

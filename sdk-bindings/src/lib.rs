@@ -65,6 +65,7 @@ const fn terminated(text: &'static str) -> &'static std::ffi::CStr {
 }
 
 mod generated;
+mod glibc;
 pub mod hip;
 pub mod hipdnn;
 pub mod hiprtc;

@@ -18,6 +18,7 @@ mod python;
 mod summary;
 mod support;
 mod test;
+mod wheel;
 mod workspace;
 
 use std::process::ExitCode;

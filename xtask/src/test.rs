@@ -13,20 +13,22 @@ use crate::emulated_gpu::Prepared;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{
-    Result, claims, codegen, conformance, dist, emulated_gpu, fuzz, installed, interop, process, support, workspace,
+    Result, claims, codegen, conformance, dist, emulated_gpu, fuzz, installed, interop, process, support, wheel,
+    workspace,
 };
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
 
 /// The scripts of `integration_tests/python` that are suites.
-const SUITES: [&str; 7] = [
+const SUITES: [&str; 8] = [
     "suite_table.py",
     "suite_onnx_cases.py",
     "suite_models.py",
     "suite_options.py",
     "suite_constants.py",
     "suite_umbrella.py",
+    "suite_doctor.py",
     MLIR_SUITE,
 ];
 
@@ -114,6 +116,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if let Ok(built) = &built {
         if choice.takes("installed") {
             step("installed layout", &mut summary, |summary| installed::test(&built.prefix, summary));
+        }
+        if choice.takes("wheel") {
+            step("wheel", &mut summary, |summary| wheel::test(&built.wheel, summary));
         }
         let versions = if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES[..] };
         for version in versions {

@@ -118,7 +118,8 @@ fn words(function: &Function) -> Vec<String> {
 #[test]
 fn nodes_become_operations() {
     let image = || Tensor(FLOAT, &[2, 4, 8, 8]);
-    let table: Vec<(&str, Vec<Input>, Vec<(String, Attribute)>, &[&str], &[i64])> = vec![
+    type Row<'a> = (&'a str, Vec<Input>, Vec<(String, Attribute)>, &'a [&'a str], &'a [i64]);
+    let table: Vec<Row<'_>> = vec![
         ("Relu", vec![image()], vec![], &["relu_fwd"], &[2, 4, 8, 8]),
         ("Add", vec![Tensor(FLOAT, &[2, 3]), Tensor(FLOAT, &[3])], vec![], &["add"], &[2, 3]),
         ("Add", vec![Tensor(FLOAT, &[0, 3]), Tensor(FLOAT, &[3])], vec![], &[], &[0, 3]),
@@ -195,7 +196,8 @@ fn nodes_become_operations() {
 #[test]
 fn nodes_are_declined_with_reasons() {
     let image = || Tensor(FLOAT, &[2, 4, 8, 8]);
-    let table: Vec<(&str, Vec<Input>, Vec<(String, Attribute)>, &str)> = vec![
+    type Row<'a> = (&'a str, Vec<Input>, Vec<(String, Attribute)>, &'a str);
+    let table: Vec<Row<'_>> = vec![
         ("NonZero", vec![image()], vec![], "the operator NonZero is not imported"),
         ("Add", vec![Tensor(FLOAT, &[2]), Tensor(HALF, &[2])], vec![], "its inputs are of types half and float"),
         ("Add", vec![Tensor(FLOAT, &[2]), Tensor(FLOAT, &[3])], vec![], "do not broadcast"),
@@ -247,7 +249,8 @@ fn what_is_declined_leaves_nothing() {
 /// Contents that decide are assumed so that the outputs have their declared extents.
 #[test]
 fn contents_are_assumed_for_declared_extents() {
-    let table: Vec<(&str, Vec<Input>, Vec<(String, Attribute)>, &[i64], &[&[i64]])> = vec![
+    type Row<'a> = (&'a str, Vec<Input>, Vec<(String, Attribute)>, &'a [i64], &'a [&'a [i64]]);
+    let table: Vec<Row<'_>> = vec![
         ("ReduceSum", vec![Tensor(FLOAT, &[2, 3, 4]), Tensor(INT64, &[1])], vec![], &[2, 1, 4], &[&[1]]),
         ("ReduceSum", vec![Tensor(FLOAT, &[2, 3, 4]), Tensor(INT64, &[2])], vec![int("keepdims", 0)], &[3], &[&[0, 2]]),
         ("Reshape", vec![Tensor(FLOAT, &[2, 3, 4]), Tensor(INT64, &[2])], vec![], &[6, 4], &[&[6, 4]]),
