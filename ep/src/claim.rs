@@ -88,7 +88,7 @@ fn analyze(model: &Model, assumed: [i64; 2], deciding: &[ValueIndex], reasons: &
     for (index, node) in model.nodes.iter().enumerate() {
         for input in node.inputs.iter().flatten() {
             if importer.bound_dims(*input).is_none()
-                && let Some(dims) = assumption.dims(&model.values[*input])
+                && let Some(dims) = assumption.dims(model, *input)
             {
                 // What cannot be bound is missing where it is read, which is the better reason.
                 let _ = importer.bind_input(*input, 0, &dims);

@@ -634,6 +634,8 @@ fn broadcast(a: &[i64], b: &[i64]) -> Result<Vec<i64>, Declined> {
 /// Extents of the model's free symbols in a run, or assumed ones.
 pub(crate) struct Assumption {
     known: HashMap<String, i64>,
+    /// Extents of values whose rank only the weights tell that they meet.
+    images: HashMap<ValueIndex, Vec<i64>>,
     /// What stands for a symbol in the first dimension, and in others.
     defaults: [i64; 2],
 }
@@ -643,11 +645,12 @@ impl Assumption {
     ///
     /// Channels and columns that constant weights are for are those of the weights.
     pub(crate) fn new(defaults: [i64; 2], model: &Model) -> Assumption {
-        let mut known = HashMap::new();
+        let (mut known, mut images) = (HashMap::new(), HashMap::new());
         for node in &model.nodes {
-            let operand = |index: usize| Some(&model.values[(*node.inputs.get(index)?)?]);
+            let operand = |index: usize| node.inputs.get(index).copied().flatten();
             let (Some(input), Some(weights)) = (operand(0), operand(1)) else { continue };
-            let (Some(shape), Some(constant)) = (&input.shape, &weights.constant) else { continue };
+            let Some(constant) = &model.values[weights].constant else { continue };
+            let shape = &model.values[input].shape;
             let group = match node.attributes.get("group") {
                 Some(Attribute::Int(group)) => *group,
                 _ => 1,
@@ -655,24 +658,36 @@ impl Assumption {
             let wanted = match (node.op_type.as_str(), constant.dims.as_slice()) {
                 ("Conv", [_, channels, ..]) => channels.checked_mul(group).map(|channels| (1, channels)),
                 ("ConvTranspose", [channels, ..]) | ("BatchNormalization", [channels]) => Some((1, *channels)),
-                ("MatMul", [.., rows, _]) => shape.len().checked_sub(1).map(|last| (last, *rows)),
+                ("MatMul", [.., rows, _]) => {
+                    shape.as_ref().and_then(|shape| shape.len().checked_sub(1)).map(|last| (last, *rows))
+                }
                 _ => None,
             };
-            if let Some((axis, extent)) = wanted
-                && let Some(Extent::Symbol(name)) = shape.get(axis)
-            {
-                known.insert(name.clone(), extent);
+            match (wanted, shape) {
+                (Some((axis, extent)), Some(shape)) => {
+                    if let Some(Extent::Symbol(name)) = shape.get(axis) {
+                        known.insert(name.clone(), extent);
+                    }
+                }
+                (Some((1, channels)), None) if constant.dims.len() >= 3 => {
+                    let mut dims = vec![defaults[1]; constant.dims.len()];
+                    dims[..2].copy_from_slice(&[defaults[0], channels]);
+                    images.insert(input, dims);
+                }
+                _ => {}
             }
         }
-        Assumption { known, defaults }
+        Assumption { known, images, defaults }
     }
 
     /// The extents of a value, assumed where they are free; `None` if not even the rank is known.
-    pub(crate) fn dims(&mut self, value: &crate::model::Value) -> Option<Vec<i64>> {
+    pub(crate) fn dims(&mut self, model: &Model, value: ValueIndex) -> Option<Vec<i64>> {
+        let image = self.images.get(&value);
+        let value = &model.values[value];
         if let Some(constant) = &value.constant {
             return Some(constant.dims.clone());
         }
-        let shape = value.shape.as_ref()?;
+        let Some(shape) = value.shape.as_ref() else { return image.cloned() };
         Some(
             shape
                 .iter()
