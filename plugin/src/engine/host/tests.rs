@@ -400,7 +400,7 @@ fn fused_and_plain_graphs_compute_the_same() {
         ("bias", (vec![tensor(3, Float, PER_CHANNEL), y(4)], vec![binary(Mode::Add, 2, 3, 4)]), "c"),
         ("bias first", (vec![tensor(3, Float, PER_CHANNEL), y(4)], vec![binary(Mode::Add, 3, 2, 4)]), "c"),
         ("residual", (vec![y(3), y(4)], vec![binary(Mode::Add, 3, 2, 4)]), "c"),
-        ("channels-last residual", (vec![y(3).channels_last(), y(4)], vec![binary(Mode::Add, 3, 2, 4)]), "c"),
+        ("channels-last residual", (vec![y(3).channels_last(), y(4)], vec![binary(Mode::Add, 3, 2, 4)]), "cp"),
         (
             "bias, residual, ReLU",
             (
