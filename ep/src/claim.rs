@@ -157,7 +157,7 @@ fn import_partition(model: &Model, nodes: &[usize], known: &Known) -> Result<Fun
 /// # Errors
 /// Which node cannot be imported, and why.
 pub(crate) fn import_model(model: &Model, dims: &[&[i64]]) -> Result<Function, String> {
-    let mut importer = Importer::new(model);
+    let mut importer = Importer::of_run(model);
     let at = |place: &str, Declined(reason)| format!("{place}: {reason}");
     for (number, value) in model.inputs.iter().enumerate() {
         importer

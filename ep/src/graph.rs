@@ -123,6 +123,22 @@ impl<'a> Graph<'a> {
         Ok(path.join("/"))
     }
 
+    /// Whether the graph is in a body of a node that the runtime replaces by a function later, as `SequenceMap`: it forgets the
+    /// domains of nodes in there.
+    pub(crate) fn is_inlined(&self) -> Result<bool, Error> {
+        let mut parent = self.parent()?;
+        // As in `path`.
+        for _ in 0..64 {
+            let Some(node) = parent else { break };
+            if !matches!(node.op_type()?, "If" | "Loop" | "Scan") {
+                return Ok(true);
+            }
+            let Some(graph) = node.graph()? else { break };
+            parent = graph.parent()?;
+        }
+        Ok(false)
+    }
+
     /// Whether the graph is the body of a node, as far as can be told: before 1.24.4 the runtime does not name the parent.
     /// What reads values of another graph is a body; so is what looks like the body of a loop.
     pub(crate) fn is_body(&self) -> Result<bool, Error> {

@@ -25,9 +25,6 @@ use crate::runtime::{Runtime, caught, status_of};
 use crate::search::{self, Surroundings};
 use crate::{device, read};
 
-/// How ONNX Runtime names what it inlines from functions.
-const INLINED: &str = "_inlfunc_";
-
 /// What the runtime holds for a session: its callbacks, then ours.
 #[repr(C)]
 pub(crate) struct Provider {
@@ -179,8 +176,7 @@ impl Provider {
             let reason = format!("ONNX Runtime {} takes fused nodes in one graph of a model only", self.runtime.text);
             return Ok(none(&reason));
         }
-        // ONNX Runtime forgets the domains of fused nodes when it inlines a function that has a body.
-        if model.values.iter().any(|value| value.name.starts_with(INLINED)) && graph.is_body()? {
+        if graph.is_inlined()? {
             return Ok(none("ONNX Runtime takes no fused nodes in bodies of functions that it inlines"));
         }
         let owned = |node: &model::Node| {

@@ -666,11 +666,13 @@ def options() -> ort.SessionOptions:
     return chosen
 
 
-# How far results may be apart, relative to the largest magnitude of the output, by element type.
+# How far results may be apart, relative to the largest magnitude of the output, by element type. What cancels in a graph
+# leaves the rounding of larger numbers.
 TOLERANCE = {"float32": 2e-5, "float16": 8e-3, "float64": 2e-5}
+CANCELLATION = 10
 
 
-def differs(ours: np.ndarray, theirs: np.ndarray) -> str | None:
+def differs(ours: np.ndarray, theirs: np.ndarray, slack: int) -> str | None:
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"{ours.dtype}{list(ours.shape)}, wanted {theirs.dtype}{list(theirs.shape)}"
     if theirs.dtype.kind != "f":
@@ -683,7 +685,7 @@ def differs(ours: np.ndarray, theirs: np.ndarray) -> str | None:
         return None
     scale = max(1.0, float(np.abs(wanted[finite]).max()))
     worst = float(np.abs(wide[finite] - wanted[finite]).max()) / scale
-    return f"off by {worst:.2e}: {first(ours, theirs)}" if worst > TOLERANCE[theirs.dtype.name] else None
+    return f"off by {worst:.2e}: {first(ours, theirs)}" if worst > slack * TOLERANCE[theirs.dtype.name] else None
 
 
 def first(ours: np.ndarray, theirs: np.ndarray) -> str:
@@ -730,7 +732,7 @@ def one_case(kind: str, seed: int, devices: list[Any]) -> dict[str, Any]:
                 break
             return entry | {"outcome": "failed", "detail": f"run {number}: {str(problem)[:500]}"}
         for name, ours, theirs in zip(b.outputs, got, wanted):
-            problem = differs(ours, theirs)
+            problem = differs(ours, theirs, CANCELLATION if kind == "graph" else 1)
             if problem:
                 return entry | {"outcome": "failed", "detail": f"run {number}, {name}: {problem}"}
     return entry | {"outcome": "passed"}

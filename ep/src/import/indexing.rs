@@ -102,6 +102,9 @@ fn extreme_place(n: &mut Importer<'_>, mode: ReductionMode) -> Result<(), Declin
     let x = n.number_input(0)?;
     let mut dims = n.dims(x);
     let axis = n.axis(n.int("axis", 0), dims.len())?;
+    if dims.contains(&0) {
+        return declined("places in tensors without elements are not imported");
+    }
     let place = n.place_of_extreme(x, axis, mode, n.int("select_last_index", 0) != 0)?;
     let place = n.converted(place, DataType::Int64)?;
     if n.int("keepdims", 1) == 0 {
@@ -118,6 +121,12 @@ fn extreme_place(n: &mut Importer<'_>, mode: ReductionMode) -> Result<(), Declin
 fn hardmax(n: &mut Importer<'_>) -> Result<(), Declined> {
     let x = n.float_input(0)?;
     let dims = n.dims(x);
+    if dims.contains(&0) {
+        let data_type = n.data_type(x);
+        let y = n.function.result(data_type, &dims);
+        n.output(0, y);
+        return Ok(());
+    }
     let (x, axis) = n.softmax_operand(x)?;
     let place = n.place_of_extreme(x, axis, ReductionMode::Max, false)?;
     let (data_type, own) = (n.data_type(x), n.dims(x));

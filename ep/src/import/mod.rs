@@ -126,6 +126,8 @@ pub(crate) struct Importer<'m> {
     bound: HashMap<ValueIndex, Bound>,
     /// The node in work.
     current: usize,
+    /// Whether results have the extents that the model declares. In runs ONNX Runtime's own may have others.
+    declared: bool,
 }
 
 /// Element type of hipDNN for one of ONNX.
@@ -161,7 +163,12 @@ impl<'m> Importer<'m> {
     /// An importer whose function has the model's name and no inputs yet.
     pub(crate) fn new(model: &'m Model) -> Importer<'m> {
         let function = Function { name: model.name.clone(), ..Function::default() };
-        Importer { model, function, bound: HashMap::new(), current: 0 }
+        Importer { model, function, bound: HashMap::new(), current: 0, declared: true }
+    }
+
+    /// An importer that goes by the extents of a run, whatever is declared.
+    pub(crate) fn of_run(model: &'m Model) -> Importer<'m> {
+        Importer { declared: false, ..Importer::new(model) }
     }
 
     /// Declares a run-time input.
@@ -232,7 +239,7 @@ impl<'m> Importer<'m> {
                 })
         };
         match &value.shape {
-            Some(shape) if !fits(shape) => {
+            Some(shape) if self.declared && !fits(shape) => {
                 declined(format!("its output {} has extents {dims:?}, {shape:?} are declared", value.name))
             }
             _ => Ok(()),

@@ -124,13 +124,23 @@ fn pool(
     let whole = x;
     let (x, pre_padding, post_padding) = n.cropped(x, &padding)?;
     let holes = window.dilations.iter().zip(&window.kernel).any(|(dilation, extent)| *dilation != 1 && *extent != 1);
-    if holes || window.hangs(&n.dims(x), &pre_padding, &post_padding) {
+    let cropped = n.dims(x);
+    // Padding counts, and what lies beyond it does not: hipDNN divides by the whole window.
+    let outputs = window.outputs(&cropped, &pre_padding, &post_padding, ceil)?;
+    let over = (0..window.kernel.len()).any(|axis| {
+        let end = (outputs[axis] - 1) * window.strides[axis] + window.kernel[axis];
+        end > cropped[axis + 2] + pre_padding[axis] + post_padding[axis]
+    });
+    if holes
+        || window.hangs(&cropped, &pre_padding, &post_padding)
+        || (over && mode == ResampleMode::AvgPoolIncludePadding)
+    {
         return dilated_pool(n, whole, window, Some(mode), ceil);
     }
     let x = n.apart(x);
     let dims = n.dims(x);
     let mut y = dims[..2].to_vec();
-    y.extend(window.outputs(&dims, &pre_padding, &post_padding, ceil)?);
+    y.extend(outputs);
     let node = ResampleFwd {
         x: x.uid(),
         y: x.uid(),

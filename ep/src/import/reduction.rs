@@ -121,7 +121,10 @@ impl Importer<'_> {
             return Ok((x, self.axis(self.int("axis", -1), dims.len())?));
         }
         // Everything from the axis on is one dimension.
-        let axis = self.axis(self.int("axis", 1), dims.len().max(2))?.min(dims.len());
+        let axis = match self.int("axis", 1) {
+            axis if axis == dims.len() as i64 => dims.len(),
+            axis => self.axis(axis, dims.len())?,
+        };
         let (outer, inner) = dims.split_at(axis);
         let (outer, inner) = (outer.iter().product(), inner.iter().product());
         Ok((self.reshape(x, &[outer, inner]), 1))
