@@ -229,7 +229,7 @@ impl Context {
         &self.engines
     }
 
-    /// What the engine plugin of this project has beyond hipDNN, if it is loaded.
+    /// The engine plugin's extension, if the plugin is loaded and has one.
     pub(crate) fn extension(&self) -> Option<&Extension> {
         self.extension.as_ref()
     }
@@ -397,7 +397,7 @@ impl std::fmt::Display for Plugins {
     }
 }
 
-/// Whether a session of this process has chosen the plugins.
+/// True if a session of this process has chosen the plugins.
 static CHOSEN: AtomicBool = AtomicBool::new(false);
 
 /// Where a backend looks for engine plugins when nothing is chosen.
@@ -490,7 +490,7 @@ pub(crate) struct Wish {
     pub engine: Option<String>,
     /// Knobs to set on an engine that has them.
     pub knobs: Vec<(String, KnobValue)>,
-    /// Whether tensors are in the host's memory though engines for devices may be there.
+    /// True if tensors are in the host's memory though engines for devices may be there.
     pub host_memory_only: bool,
 }
 

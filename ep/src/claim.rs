@@ -9,7 +9,7 @@ use crate::model::{Model, ValueIndex};
 use crate::partition;
 use crate::program::{Ask, Program};
 
-/// What stands for free extents when nodes are tried: of the first dimension, and of others. A node is claimed if it can be
+/// Assumed extents of free dimensions when nodes are tried: of the first dimension, and of others. A node is claimed if it can be
 /// imported for both of a row. Large windows need the second row, which is taken where the first one leaves more nodes out.
 const ASSUMED_EXTENTS: [[[i64; 2]; 2]; 2] = [[[1, 64], [2, 96]], [[1, 640], [2, 704]]];
 
@@ -73,7 +73,7 @@ pub(crate) fn claim(
     }
 }
 
-/// What is known or assumed of values.
+/// Extents and contents of values, known or assumed.
 #[derive(Default)]
 struct Known {
     extents: HashMap<ValueIndex, Vec<i64>>,
@@ -155,7 +155,7 @@ fn import_partition(model: &Model, nodes: &[usize], known: &Known) -> Result<Fun
 /// The function of a whole model for run-time inputs of these extents, in the model's order.
 ///
 /// # Errors
-/// Which node cannot be imported, and why.
+/// The node that cannot be imported, with the reason.
 pub(crate) fn import_model(model: &Model, dims: &[&[i64]]) -> Result<Function, String> {
     let mut importer = Importer::of_run(model);
     let at = |place: &str, Declined(reason)| format!("{place}: {reason}");

@@ -48,7 +48,7 @@ impl Promise {
         self.0.push((uid, token));
     }
 
-    /// Whether some tensor has the contents of that token.
+    /// True if some tensor has the contents of that token.
     pub(crate) fn has(&self, token: Token) -> bool {
         self.0.iter().any(|(_, other)| *other == token)
     }
@@ -83,7 +83,7 @@ impl Guesses {
     }
 }
 
-/// How far the contents of a group's constants are known.
+/// Knowledge of the contents of a partition's constants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// From the model: no run has been seen.
@@ -96,12 +96,12 @@ pub(crate) enum Known {
 }
 
 impl Known {
-    /// Whether constants at these addresses are those that are known.
+    /// True if constants at these addresses are those that are known.
     pub(crate) fn fits(&self, addresses: &[usize]) -> bool {
         matches!(self, Known::At(known) if **known == *addresses)
     }
 
-    /// What is known after a run that did not fit, and whether its bytes may be promised.
+    /// Knowledge after a run that did not fit, and whether its bytes may be promised.
     pub(crate) fn after(&self, addresses: &[usize]) -> (Known, bool) {
         match self {
             Known::Model => (Known::At(addresses.into()), true),

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use hipdnn_sdk_bindings::library::Library;
 
-/// Whether this process can use an AMD GPU: HIP's library loads and counts at least one device.
+/// True if this process can use an AMD GPU: HIP's library loads and counts at least one device.
 ///
 /// The provider's tensors are in the host's memory so far. Where a GPU is usable, engines for it may be loaded, and
 /// must not be given such tensors.

@@ -1,4 +1,4 @@
-//! What nodes become, as files.
+//! Dumps: graphs and stages of programs, as files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::error::Error;
 use crate::log::Logger;
 
-/// What a directory is for.
+/// Content of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// hipDNN graphs in their wire format.
@@ -25,7 +25,7 @@ impl Content {
         }
     }
 
-    /// What every file name ends with.
+    /// Suffix of file names.
     const fn suffix(self) -> &'static str {
         match self {
             Content::Graphs => ".hipdnn.bin",

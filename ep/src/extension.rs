@@ -1,4 +1,4 @@
-//! What this project's engine plugin has beyond hipDNN, whatever backend loaded it.
+//! The engine plugin's extension of hipDNN's ABI, whatever backend loaded it.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::Path;
@@ -67,7 +67,7 @@ impl Extension {
 }
 
 impl Extension {
-    /// What `build` gives, with these contents of constants lent to the plans that it builds.
+    /// Result of `build`, with these contents of constants lent to the plans that it builds.
     pub(crate) fn with_constants<R>(&self, contents: &[(Token, &[u8])], build: impl FnOnce() -> R) -> R {
         let tokens: Vec<_> =
             contents.iter().map(|(token, _)| CString::new(token.to_string()).expect("digits alone")).collect();

@@ -123,7 +123,7 @@ impl<'a> Graph<'a> {
         Ok(path.join("/"))
     }
 
-    /// Whether the graph is in a body of a node that the runtime replaces by a function later, as `SequenceMap`: it forgets the
+    /// True if the graph is in a body of a node that the runtime replaces by a function later, as `SequenceMap`: it forgets the
     /// domains of nodes in there.
     pub(crate) fn is_inlined(&self) -> Result<bool, Error> {
         let mut parent = self.parent()?;
@@ -139,7 +139,7 @@ impl<'a> Graph<'a> {
         Ok(false)
     }
 
-    /// Whether the graph is the body of a node, as far as can be told: before 1.24.4 the runtime does not name the parent.
+    /// True if the graph is the body of a node, as far as can be told: before 1.24.4 the runtime does not name the parent.
     /// What reads values of another graph is a body; so is what looks like the body of a loop.
     pub(crate) fn is_body(&self) -> Result<bool, Error> {
         if self.parent()?.is_some() {
@@ -392,21 +392,21 @@ impl<'a> ValueInfo<'a> {
         unsafe { runtime.describe(tensor) }.map(Some)
     }
 
-    /// Whether this is an initializer that nothing can replace at run time.
+    /// True if this is an initializer that nothing can replace at run time.
     pub(crate) fn is_constant(&self) -> Result<bool, Error> {
         let api = &self.runtime.api;
         // SAFETY: the value is alive and the answer's place is valid for the call.
         self.runtime.get(false, |out| unsafe { api.value_info_is_constant_initializer()(self.raw.as_ptr(), out) })
     }
 
-    /// Whether the value is of a graph that this one is inside of.
+    /// True if the value is of a graph that this one is inside of.
     pub(crate) fn is_from_outer_scope(&self) -> Result<bool, Error> {
         let api = &self.runtime.api;
         // SAFETY: as above.
         self.runtime.get(false, |out| unsafe { api.value_info_is_from_outer_scope()(self.raw.as_ptr(), out) })
     }
 
-    /// Whether the graph hands this value out.
+    /// True if the graph hands this value out.
     pub(crate) fn is_graph_output(&self) -> Result<bool, Error> {
         let api = &self.runtime.api;
         // SAFETY: as above.

@@ -37,7 +37,7 @@ pub(crate) struct BufferId(pub u32);
 /// Memory that values lie in.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
-    /// Where the memory comes from.
+    /// Origin of the memory.
     pub source: Source,
     /// Element type.
     pub data_type: DataType,
@@ -54,7 +54,7 @@ impl Buffer {
     }
 }
 
-/// Where a buffer's memory comes from.
+/// Origin of a buffer's memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Source {
     /// Run-time input of that number.
@@ -84,7 +84,7 @@ pub(crate) struct Value {
     pub scalar: Option<TensorValue>,
     /// Definition.
     pub def: Def,
-    /// Whether rounding to a 16-bit type is the value's meaning (a cast), not only its storage.
+    /// True if rounding to a 16-bit type is the value's meaning (a cast), not only its storage.
     pub rounds: bool,
 }
 
@@ -94,14 +94,14 @@ impl Value {
         self.dims.iter().product()
     }
 
-    /// Whether the elements lie one after the other in row-major order.
+    /// True if the elements lie one after the other in row-major order.
     pub(crate) fn is_packed(&self) -> bool {
         let packed = packed_strides(&self.dims);
         let same = |axis: usize| self.dims[axis] <= 1 || self.strides[axis] == packed[axis];
         (0..self.dims.len()).all(same)
     }
 
-    /// Whether two indices name the same element.
+    /// True if two indices name the same element.
     pub(crate) fn overlaps(&self) -> bool {
         let mut axes: Vec<(i64, i64)> =
             self.dims.iter().zip(&self.strides).filter(|(dim, _)| **dim > 1).map(|(d, s)| (*s, *d)).collect();
@@ -117,7 +117,7 @@ impl Value {
     }
 }
 
-/// How a value comes about.
+/// Definition of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Def {
     /// An input, a constant or a scalar.

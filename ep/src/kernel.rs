@@ -19,7 +19,7 @@ use crate::pointer::{Handles, Place};
 use crate::program::{Program, Question};
 use crate::runtime::{Runtime, status_of};
 
-/// What the runtime holds for a compiled partition: its callbacks, then ours.
+/// Compute info of a partition, as the runtime holds it: its callbacks, then ours.
 #[repr(C)]
 pub(crate) struct Kernel {
     callbacks: NodeComputeInfo,

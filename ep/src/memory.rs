@@ -1,6 +1,6 @@
 //! Memory planning: places in one arena for buffers that live for a while.
 
-/// What every place is a multiple of, in bytes: a cache line, and a vector of any instruction set.
+/// Alignment of places, in bytes: a cache line, and a vector of any instruction set.
 pub(crate) const ALIGNMENT: usize = 64;
 
 /// A buffer's size and the first and last step that it lives in.

@@ -38,7 +38,7 @@ pub(crate) struct Value {
     pub shape: Option<Vec<Extent>>,
     /// The content, if it is an initializer that no run replaces.
     pub constant: Option<Constant>,
-    /// Whether the graph hands the value out, or a node outside of the model reads it.
+    /// True if the graph hands the value out, or a node outside of the model reads it.
     pub is_output: bool,
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum Attribute {
 }
 
 impl Model {
-    /// Whether an extent of a value that is no constant is free.
+    /// True if an extent of a value that is no constant is free.
     pub(crate) fn is_symbolic(&self) -> bool {
         let values = self.values.iter().filter(|value| value.constant.is_none());
         values.flat_map(|value| value.shape.iter().flatten()).any(|extent| matches!(extent, Extent::Symbol(_)))

@@ -26,13 +26,13 @@ impl Region {
     }
 }
 
-/// Who reads each value.
+/// Readers of values.
 pub(crate) struct Uses {
     /// Operations that are needed for the outputs.
     live: Vec<bool>,
     /// Live operations that read a value as an operand.
     readers: Vec<Vec<usize>>,
-    /// Whether a value's memory is looked at otherwise: by a view, as a part of another value, or as an output.
+    /// True if a value's memory is looked at otherwise: by a view, as a part of another value, or as an output.
     escapes: Vec<bool>,
 }
 
@@ -83,7 +83,7 @@ impl Uses {
         uses
     }
 
-    /// Whether a value exists only within the region: no memory stands behind it.
+    /// True if a value exists only within the region: no memory stands behind it.
     fn is_virtual(&self, id: ValueId, function: &Function, members: &HashMap<usize, ()>) -> bool {
         let Def::Op(op) = function.value(id).def else { return false };
         members.contains_key(&op)

@@ -16,9 +16,9 @@ use crate::runtime::caught;
 
 /// Threads of the host engine.
 const THREADS_KNOB: &str = "hipdnn_rs.host.threads";
-/// Whether the host engine keeps threads of its own.
+/// True if the host engine keeps threads of its own.
 const POOL_KNOB: &str = "hipdnn_rs.host.pool";
-/// Whether the host engine may use Winograd's algorithm.
+/// True if the host engine may use Winograd's algorithm.
 const WINOGRAD_KNOB: &str = "hipdnn_rs.host.winograd";
 
 /// Asks one backend for the plans of one session.

@@ -77,7 +77,7 @@ impl Handles {
         living.get_or_insert_default().insert(object.addr());
     }
 
-    /// Whether that is one of them.
+    /// True if that is one of them.
     ///
     /// # Errors
     /// If it is not.

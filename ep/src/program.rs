@@ -229,7 +229,7 @@ struct Taken {
     outlined: Outlined,
 }
 
-/// Where the buffers of intermediates are, in one arena.
+/// Places of intermediates' buffers in one arena.
 pub(crate) struct Places {
     /// Size of the arena in bytes.
     pub arena: usize,
@@ -261,7 +261,7 @@ impl Places {
     }
 }
 
-/// What can be promised of arguments: those that are a whole buffer of known content, in row-major order.
+/// Promise about arguments: those that are a whole buffer of known content, in row-major order.
 fn promise(function: &Function, arguments: &[(i64, ValueId)]) -> Promise {
     let mut promise = Promise::default();
     for (uid, id) in arguments {

@@ -153,7 +153,7 @@ impl Provider {
         Ok(())
     }
 
-    /// Which nodes of a graph become programs.
+    /// The nodes of a graph that become programs.
     fn decide(
         &self,
         graph: &Graph<'_>,
@@ -192,7 +192,7 @@ impl Provider {
         Ok(claims)
     }
 
-    /// Whether a partition pays: not where data is only moved between nodes of other providers, nor, by the cost rule, where
+    /// True if a partition pays: not where data is only moved between nodes of other providers, nor, by the cost rule, where
     /// every element is touched but a few times.
     fn worthwhile(&self, model: &Model, nodes: &[usize]) -> Result<(), String> {
         let work =
@@ -224,7 +224,7 @@ impl Provider {
         }
     }
 
-    /// Whether claims in this graph could meet claims in another one: the main graph should have them.
+    /// True if claims in this graph could meet claims in another one: the main graph should have them.
     fn is_second_graph(&self, graph: &Graph<'_>, path: &str) -> Result<bool, Error> {
         Ok(self.claimed_graph.get().is_some_and(|claimed| claimed != path) || graph.is_body()?)
     }

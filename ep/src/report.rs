@@ -51,11 +51,11 @@ pub(crate) struct Entry {
     pub since_version: i32,
     /// Where the node is: names of graphs, and of nodes that have graphs, from the outermost.
     pub graph: String,
-    /// Whether this provider runs the node.
+    /// True if this provider runs the node.
     pub claimed: bool,
     /// The engine that does.
     pub engine: Option<String>,
-    /// How many bytes that works in; where extents are unknown, for likely ones.
+    /// Bytes of arena and workspace; where extents are free, for assumed ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workspace: Option<usize>,
     /// Why this provider does not.
@@ -66,7 +66,7 @@ pub(crate) struct Entry {
     /// The first of the nodes that are computed together with this one, which may be this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Which steps of the group's program compute the node; none where it is a view.
+    /// Steps of the group's program that compute the node; none where it is a view.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<usize>,
 }

@@ -54,7 +54,7 @@ impl Runtime {
         self.api.version()
     }
 
-    /// Whether the runtime gives fused nodes of different graphs of a model the same name, and then fails to load the
+    /// True if the runtime gives fused nodes of different graphs of a model the same name, and then fails to load the
     /// model: mended in 1.24.4.
     pub(crate) fn confuses_fused_nodes(&self) -> bool {
         confuses_fused_nodes(self.text)

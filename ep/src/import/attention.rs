@@ -38,7 +38,7 @@ impl Importer<'_> {
         self.reshape(x, &dims)
     }
 
-    /// What is added to the products of queries and keys: minus infinity where a mask is false.
+    /// Addend of the products of queries and keys: minus infinity where a mask is false.
     fn bias(&mut self, mask: ValueId, data_type: DataType) -> Result<ValueId, Declined> {
         if self.data_type(mask) != DataType::Boolean {
             return Ok(mask);

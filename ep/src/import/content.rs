@@ -32,7 +32,7 @@ fn places(node: &Node) -> &'static [usize] {
     }
 }
 
-/// Whether a value can decide: a small tensor that no node of the model writes.
+/// True if a value can decide: a small tensor that no node of the model writes.
 fn can_decide(model: &Model, written: &HashMap<ValueIndex, ()>, value: ValueIndex) -> bool {
     let declared = &model.values[value];
     let known = declared.known_dims().is_some_and(|dims| dims.iter().product::<i64>() <= MOST_ELEMENTS);

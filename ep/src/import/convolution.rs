@@ -35,7 +35,7 @@ impl Window {
     /// Reads the attributes of a node whose windows have these extents.
     ///
     /// # Errors
-    /// Which attribute does not fit.
+    /// The attribute that does not fit.
     pub(super) fn read(n: &Importer<'_>, kernel: &[i64]) -> Result<Window, Declined> {
         let spatial = kernel.len();
         let auto_pad = match n.text("auto_pad") {
@@ -101,7 +101,7 @@ impl Window {
         (0..self.kernel.len()).map(|axis| self.padding(axis, dims[axis + 2])).collect()
     }
 
-    /// Whether the only window along a dimension hangs over the end of the padded image, by less than a stride: ONNX Runtime
+    /// True if the only window along a dimension hangs over the end of the padded image, by less than a stride: ONNX Runtime
     /// has one there.
     pub(super) fn hangs(&self, dims: &[i64], pre: &[i64], post: &[i64]) -> bool {
         (0..self.kernel.len()).any(|axis| {

@@ -44,7 +44,7 @@ impl Importer<'_> {
         self.reduce(mode, places, &[axis])
     }
 
-    /// Whether the extents of input `index` are the same in every run.
+    /// True if the extents of input `index` are the same in every run.
     pub(super) fn is_fixed(&self, index: usize) -> bool {
         let value = self.input_index(index).map(|value| &self.model.values[value]);
         value.is_ok_and(|value| {

@@ -52,11 +52,11 @@ pub(crate) struct Operator {
     /// Operator.
     pub name: &'static str,
     import: Import,
-    /// How much there is to compute.
+    /// Arithmetic intensity.
     pub work: Work,
 }
 
-/// How much an operator computes for each element that it reads.
+/// Arithmetic intensity of an operator: work for each element that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
     /// Nothing: data is moved, named or shaped.
@@ -111,7 +111,7 @@ pub(crate) fn operator(node: &Node) -> Option<&'static Operator> {
     rows.find(|row| row.domain == node.domain && row.name == node.op_type)
 }
 
-/// What an ONNX value is in the function.
+/// An ONNX value's counterpart in the function.
 #[derive(Clone, Debug)]
 enum Bound {
     Tensor(ValueId),
@@ -126,7 +126,7 @@ pub(crate) struct Importer<'m> {
     bound: HashMap<ValueIndex, Bound>,
     /// The node in work.
     current: usize,
-    /// Whether results have the extents that the model declares. In runs ONNX Runtime's own may have others.
+    /// True if results have the extents that the model declares. In runs ONNX Runtime's own may have others.
     declared: bool,
 }
 
@@ -146,12 +146,12 @@ pub(crate) fn data_type(element: ElementType) -> Result<DataType, Declined> {
     })
 }
 
-/// Whether a type is one of the floating-point types that operators compute in.
+/// True if a type is one of the floating-point types that operators compute in.
 pub(crate) fn is_float(data_type: DataType) -> bool {
     matches!(data_type, DataType::Float | DataType::Half | DataType::BFloat16 | DataType::Double)
 }
 
-/// Whether a type is one of numbers without a fraction.
+/// True if a type is one of numbers without a fraction.
 pub(crate) fn is_whole(data_type: DataType) -> bool {
     matches!(data_type, DataType::Int64 | DataType::Int32 | DataType::Int8 | DataType::UInt8)
 }
@@ -218,7 +218,7 @@ impl<'m> Importer<'m> {
         imported
     }
 
-    /// Whether an output is there, of the type and extents that the model says.
+    /// True if an output is there, of the type and extents that the model says.
     fn check_output(&self, output: ValueIndex) -> Result<(), Declined> {
         let value = &self.model.values[output];
         let (found, dims) = match self.bound.get(&output) {
@@ -271,7 +271,7 @@ impl<'m> Importer<'m> {
 
     // Inputs and outputs.
 
-    /// Whether input `index` is there.
+    /// True if input `index` is there.
     fn has_input(&self, index: usize) -> bool {
         self.node().inputs.get(index).is_some_and(Option::is_some)
     }
@@ -643,7 +643,7 @@ pub(crate) struct Assumption {
     known: HashMap<String, i64>,
     /// Extents of values whose rank only the weights tell that they meet.
     images: HashMap<ValueIndex, Vec<i64>>,
-    /// What stands for a symbol in the first dimension, and in others.
+    /// Extents assumed for a symbol of the first dimension, and of others.
     defaults: [i64; 2],
 }
 

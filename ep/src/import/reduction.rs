@@ -48,7 +48,7 @@ impl Importer<'_> {
 }
 
 impl Importer<'_> {
-    /// What a reduction along no dimension makes of each element.
+    /// The value of each element after a reduction along no dimension.
     fn reduced_element(&mut self, mode: ReductionMode, x: ValueId) -> Result<ValueId, Declined> {
         match mode {
             ReductionMode::Norm1 | ReductionMode::Norm2 => self.apply(PointwiseMode::Abs, x),

@@ -27,7 +27,7 @@ fn size(n: &mut Importer<'_>) -> Result<(), Declined> {
 }
 
 impl Importer<'_> {
-    /// Whether an input was folded: constants of the model alone are the runtime's to fold.
+    /// True if an input was folded: constants of the model alone are the runtime's to fold.
     pub(super) fn has_folded_input(&self) -> bool {
         let mut inputs = self.node().inputs.iter().flatten();
         inputs.any(|value| matches!(self.bound.get(value), Some(Bound::Folded(_))))

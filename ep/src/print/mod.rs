@@ -54,7 +54,7 @@ pub(crate) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Whether a node of the graph writes the tensor.
+    /// True if a node of the graph writes the tensor.
     fn writes(&self, uid: i64) -> bool {
         self.graph.nodes.iter().any(|node| node.operation.outputs().iter().any(|output| output.0 == uid))
     }
