@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use hipdnn_rs_integration_tests::artifacts::exported;
-use hipdnn_schemas::SerializedExecutionPlan;
+use hipdnn_schemas::{SerializedExecutionPlan, TensorUid};
 
 use super::*;
 
@@ -381,7 +381,13 @@ fn every_function_of_the_backend() {
         text.truncate(size);
         text
     };
-    let plan = SerializedExecutionPlan { version: 1, engine_id: engine_id(HOST), ..SerializedExecutionPlan::default() };
+    let plan = SerializedExecutionPlan {
+        version: 1,
+        engine_id: engine_id(HOST),
+        tensor_uids: vec![TensorUid(1)],
+        plugin_payload: vec![1],
+        ..SerializedExecutionPlan::default()
+    };
     let plan = plan.to_bytes();
     let mut own = null_mut();
     // SAFETY: the place is valid.
