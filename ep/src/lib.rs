@@ -34,6 +34,7 @@ mod planner;
 mod pointer;
 mod provider;
 mod report;
+mod rewrite;
 mod runtime;
 mod search;
 

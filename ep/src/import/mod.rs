@@ -30,6 +30,7 @@ use hipdnn_sdk_bindings::ort::ElementType;
 
 use crate::ir::{Function, Op, Source, ValueId};
 use crate::model::{Attribute, Extent, Model, Node, ValueIndex};
+use crate::rewrite;
 use fold::Folded;
 
 /// Why a node is left to another provider.
@@ -603,7 +604,7 @@ impl<'m> Importer<'m> {
         Ok((ids, data_type.expect("an operator has operands")))
     }
 
-    /// Ends the import: hands out `outputs` in their order.
+    /// Ends the import: hands out `outputs` in their order, and rewrites operations into their canonical forms.
     ///
     /// # Errors
     /// If a value is not bound.
@@ -620,6 +621,7 @@ impl<'m> Importer<'m> {
             };
             self.function.output(id, self.current);
         }
+        rewrite::canonicalize(&mut self.function);
         Ok(self.function)
     }
 }
