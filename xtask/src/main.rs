@@ -49,6 +49,7 @@ const USAGE: &str = "usage: cargo xtask <command>
            onnx's backend tests and light models on the provider and on the CPU provider; rewrites ORT-CONFORMANCE.md
              --only REGEX | --sample N           fewer cases, and no page
              --run coverage | defaults           one of the two runs, and no page
+             --random [--nodes N --graphs N --seed S]   random nodes (20000) and graphs (5000) instead
   dist     target/dist: the libraries in their installed places, headers, pkg-config file and Python wheel
   bench    time per convolution layer and per model beside ONNX Runtime's CPU provider
              --quick                   fewer repetitions

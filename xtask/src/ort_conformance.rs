@@ -10,9 +10,20 @@ use crate::{Result, dist, process, workspace};
 /// The release of onnx whose cases are run.
 const ONNX: &str = "onnx==1.21.0";
 
+/// Random nodes and graphs of `--random` without numbers of its own.
+const RANDOM: [&str; 4] = ["--nodes", "20000", "--graphs", "5000"];
+
 /// Builds, installs into a Python environment, runs the script and writes `ORT-CONFORMANCE.md`. With arguments they are the
 /// script's, and the page stays as it is.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if let [random, rest @ ..] = arguments
+        && random == "--random"
+    {
+        let mut command = environment("building the libraries and the wheel (release) …")?.script("suite_random.py");
+        remove_settings(&mut command);
+        command.args(if rest.is_empty() { RANDOM.map(str::to_string).to_vec() } else { rest.to_vec() });
+        return process::run(&mut command, "the random suite");
+    }
     let mut command = environment("building the libraries and the wheel (release) …")?.script("ort_conformance.py");
     command.arg("--json").arg(workspace::target().join("ort-conformance.json"));
     if arguments.is_empty() {

@@ -255,8 +255,10 @@ fn slice(n: &mut Importer<'_>) -> Result<(), Declined> {
         if *step < 0 {
             let extent = dims[axis];
             let from = |place: i64| if place < 0 { place.saturating_add(extent) } else { place };
-            let (start, end) = (from(*start).clamp(-1, extent - 1), from(*end).clamp(-1, extent));
-            let count = if start > end { (start - end - 1) / step.saturating_neg().max(1) + 1 } else { 0 };
+            // Backwards ONNX begins in the tensor, even where a start lies before it.
+            let (start, end) = (from(*start).clamp(0, (extent - 1).max(0)), from(*end).clamp(-1, extent));
+            let count =
+                if start > end && extent > 0 { (start - end - 1) / step.saturating_neg().max(1) + 1 } else { 0 };
             if count < 2 {
                 ranges[axis] = (start.max(0), count, 1);
             } else {

@@ -48,7 +48,14 @@ fn windows(n: &Importer<'_>, x: ValueId) -> Result<Window, Declined> {
     if let Some(extent) = kernel.iter().find(|extent| !(1..=i64::from(i32::MAX)).contains(*extent)) {
         return declined(format!("expected a kernel_shape of 1 to {}, got {extent}", i32::MAX));
     }
-    Window::read(n, &kernel)
+    let window = Window::read(n, &kernel)?;
+    let same = matches!(window.auto_pad, AutoPad::SameUpper | AutoPad::SameLower);
+    if same && (0..kernel.len()).any(|axis| i128::from(window.strides[axis]) > window.extent(axis)) {
+        return declined(
+            "strides beyond the window make negative padding, which ONNX Runtime refuses or reads beyond the image",
+        );
+    }
+    Ok(window)
 }
 
 /// Pools windows with holes, or that hang over the end: the elements of each window are dimensions of a view, which are
@@ -163,10 +170,6 @@ fn max_pool(n: &mut Importer<'_>) -> Result<(), Declined> {
     }
     let x = n.number_input(0)?;
     let window = windows(n, x)?;
-    let wide = (0..window.kernel.len()).any(|axis| i128::from(window.strides[axis]) > window.extent(axis));
-    if wide && !super::is_float(n.data_type(x)) && !matches!(window.auto_pad, AutoPad::NotSet | AutoPad::Valid) {
-        return declined("ONNX Runtime reads beyond images of 8 bits where padding is negative");
-    }
     let ceil = n.int("ceil_mode", 0) != 0;
     let y = pool(n, x, &window, ResampleMode::MaxPool, ceil)?;
     n.output(0, y);

@@ -214,6 +214,12 @@ fn nodes_are_declined_with_reasons() {
             "expected 3 rows of the second matrix, got 4",
         ),
         ("MaxPool", vec![image()], vec![], "expected kernel_shape of 2 values"),
+        (
+            "AveragePool",
+            vec![image()],
+            vec![ints("kernel_shape", &[1, 1]), ints("strides", &[2, 2]), text("auto_pad", "SAME_UPPER")],
+            "negative padding",
+        ),
         ("Pad", vec![image(), Ints(&[0; 8])], vec![text("mode", "reflect")], "padding of mode reflect is not imported"),
         ("Reshape", vec![image(), Ints(&[7, -1])], vec![], "cannot be reshaped"),
         ("Reshape", vec![image(), Tensor(INT64, &[2])], vec![], "has to be known before the model runs"),
