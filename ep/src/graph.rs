@@ -494,7 +494,10 @@ impl Runtime {
         // SAFETY: the tensor is alive and the answer's place is valid for the call.
         let info = self.get(std::ptr::null_mut(), |out| unsafe { api.get_tensor_type_and_shape()(value, out) })?;
         // SAFETY: the description was made for us and is alive until it is released below.
-        let described = unsafe { self.describe(info) };
+        let described = unsafe { self.describe(info) }.map(|tensor| {
+            // A tensor that is there has a rank, also where a description of none could be one of rank 0.
+            TensorType { shape: Some(tensor.shape.unwrap_or_default()), ..tensor }
+        });
         // SAFETY: it is ours and not used again.
         unsafe { api.release_tensor_type_and_shape_info()(info) };
         described
