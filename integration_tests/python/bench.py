@@ -120,7 +120,7 @@ def layers(direct: dict[tuple[str, int], float], turns: int, directory: Path) ->
                 model, feeds = layer_model({key: int(value) for key, value in row.items() if key not in ("name", "class")})
                 path = directory / "layer.onnx"
                 path.write_bytes(model)
-                (ep_time, cpu_time), (ratio, _) = compare([ours, cpu], path, feeds, turns, 0.03, directory)
+                (ep_time, cpu_time), (ratio, _), _ = compare([ours, cpu], path, feeds, turns, 0.03, directory)
                 ratios.append(ratio)
                 alone = direct.get((row["name"], setting.threads), math.nan)
                 print(f"{row['name']:22} {ep_time:9.3f} {cpu_time:9.3f} {ratio:8.2f} {alone:9.3f} {ep_time / alone:9.2f}", flush=True)
@@ -128,14 +128,14 @@ def layers(direct: dict[tuple[str, int], float], turns: int, directory: Path) ->
 
 
 def compare(contenders: list[Contender], model: Path, feeds: dict[str, np.ndarray], turns: int, seconds: float,
-            directory: Path) -> tuple[list[float], list[float]]:
-    """Medians of the contenders' times, and of these divided by the last one's in the same turn."""
+            directory: Path) -> tuple[list[float], list[float], list[dict[str, float]]]:
+    """Medians of the contenders' times, and of these divided by the last one's in the same turn; and what opening took."""
     given = directory / "feeds.npz"
     np.savez(given, **feeds)
-    outputs = []
+    outputs, openings = [], []
     for contender in contenders:
         to = directory / "outputs.npz"
-        contender.ask(open=str(model), feeds=str(given), outputs=str(to))
+        openings.append(contender.ask(open=str(model), feeds=str(given), outputs=str(to)))
         with np.load(to) as arrays:
             outputs.append([arrays[name] for name in arrays.files])
     for contender, ours in zip(contenders, outputs[:-1]):
@@ -148,7 +148,7 @@ def compare(contenders: list[Contender], model: Path, feeds: dict[str, np.ndarra
             time.sleep(0.01)
             record.append(contender.ask(seconds=seconds))
     ratios = [statistics.median(a / b for a, b in zip(record, times[-1])) for record in times]
-    return [statistics.median(record) for record in times], ratios
+    return [statistics.median(record) for record in times], ratios, openings
 
 
 def layer_model(row: dict[str, int]) -> tuple[bytes, dict[str, np.ndarray]]:
@@ -174,22 +174,21 @@ def networks(cache: Path, turns: int, directory: Path) -> None:
         ("ResNet-50", models.random_resnet50(cache), [1, 3, 224, 224]),
     ]
     for setting in settings():
-        print(f"\nnetworks, {setting}")
-        print(f"{'model':18} {'input':>16} {'EP':>9} {'EP fused':>9} {'CPU EP':>9} {'EP/CPU':>8} {'fused/CPU':>10}")
-        ratios: list[list[float]] = [[], []]
-        fuse = {"fuse": "1"}
-        with (Contender(OURS, provider.NAME, setting) as plain, Contender("EP fused", provider.NAME, setting, fuse) as fused,
-              Contender("CPU EP", provider.CPU, setting) as cpu):
+        print(f"\nnetworks, {setting}; session and first run: the first of the process")
+        print(f"{'':18} {'':>16} {'':>9} {'':>9} {'':>8} {'session':>9} {'':>9} {'first run':>9} {'':>9}")
+        print(f"{'model':18} {'input':>16} {'EP':>9} {'CPU EP':>9} {'EP/CPU':>8} {'EP':>9} {'CPU EP':>9} {'EP':>9} {'CPU EP':>9}")
+        ratios: list[float] = []
+        with Contender(OURS, provider.NAME, setting) as ours, Contender("CPU EP", provider.CPU, setting) as cpu:
             for name, path, given in cases:
                 session = provider.cpu_session(path)
                 first = session.get_inputs()[0].name
                 feeds = {first: given} if isinstance(given, np.ndarray) else provider.generated_inputs(session, {first: given})
-                times, found = compare([plain, fused, cpu], path, feeds, turns, 0.3, directory)
-                for record, ratio in zip(ratios, found):
-                    record.append(ratio)
+                times, (ratio, _), openings = compare([ours, cpu], path, feeds, turns, 0.3, directory)
+                ratios.append(ratio)
                 shape = "x".join(map(str, next(iter(feeds.values())).shape))
-                print(f"{name:18} {shape:>16} {times[0]:9.2f} {times[1]:9.2f} {times[2]:9.2f} {found[0]:8.2f} {found[1]:10.2f}", flush=True)
-        print(f"{'geometric mean':18} {'':16} {'':9} {'':9} {'':9} {geometric_mean(ratios[0]):8.2f} {geometric_mean(ratios[1]):10.2f}")
+                opened = " ".join(f"{opening[what]:9.1f}" for what in ("session", "first run") for opening in openings)
+                print(f"{name:18} {shape:>16} {times[0]:9.2f} {times[1]:9.2f} {ratio:8.2f} {opened}", flush=True)
+        print(f"{'geometric mean':18} {'':16} {'':9} {'':9} {geometric_mean(ratios):8.2f}")
 
 
 def geometric_mean(values: list[float]) -> float:

@@ -21,7 +21,7 @@ use crate::{
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
 
 /// The scripts of `integration_tests/python` that are suites.
-const SUITES: [&str; 8] = [
+const SUITES: [&str; 9] = [
     "suite_table.py",
     "suite_onnx_cases.py",
     "suite_models.py",
@@ -30,11 +30,17 @@ const SUITES: [&str; 8] = [
     "suite_umbrella.py",
     "suite_doctor.py",
     MLIR_SUITE,
+    RANDOM_SUITE,
 ];
 
-/// The suite that holds texts against `torch-mlir-opt`. The release of ONNX Runtime makes no difference to it: the newest is
-/// enough.
+/// The suite that holds texts against `torch-mlir-opt`.
 const MLIR_SUITE: &str = "suite_mlir.py";
+
+/// Random models: a sample of what `ort-conformance --random` runs.
+const RANDOM_SUITE: &str = "suite_random.py";
+
+/// Suites to which the release of ONNX Runtime makes no difference, or whose reference changes with it: the newest is enough.
+const NEWEST_ONLY: [&str; 2] = [MLIR_SUITE, RANDOM_SUITE];
 
 /// The package with `torch-mlir-opt`.
 const TORCH_MLIR: &str = "torch-mlir==20261001";
@@ -291,7 +297,7 @@ struct Reported {
 
 /// The Python suites with one release of ONNX Runtime.
 fn python_suites(version: &str, built: &Distribution, choice: &Choice, summary: &mut Summary) {
-    let here = |suite: &&str| choice.takes(suite) && (*suite != MLIR_SUITE || version == ONNXRUNTIMES[0]);
+    let here = |suite: &&str| choice.takes(suite) && (!NEWEST_ONLY.contains(suite) || version == ONNXRUNTIMES[0]);
     let suites: Vec<&str> = SUITES.into_iter().filter(here).collect();
     if suites.is_empty() {
         return;
