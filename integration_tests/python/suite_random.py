@@ -361,7 +361,7 @@ def reduction(operator: str) -> Any:
     def make(b: Build, x: Value | None = None) -> list[str]:
         b.fixed = b.fixed or x is None
         kinds = (FLOAT, FLOAT, DOUBLE, INT32, INT64) if operator in ("ReduceMax", "ReduceMin", "ReduceSum") else (FLOAT, FLOAT, DOUBLE)
-        x = x or b.input(b.choice(*kinds), b.dims(0, 5), operator in ("ReduceLogSum", "ReduceProd"))
+        x = x or b.input(b.choice(*kinds), b.dims(0, 2 if operator == "ReduceProd" else 5), operator in ("ReduceLogSum", "ReduceProd"))
         axes = sorted(b.random.sample(range(len(x.dims)), b.random.randint(0, len(x.dims))))
         axes = [axis - len(x.dims) if b.chance(0.3) else axis for axis in axes]
         inputs = [x.name]

@@ -101,19 +101,15 @@ impl Window {
         (0..self.kernel.len()).map(|axis| self.padding(axis, dims[axis + 2])).collect()
     }
 
-    /// True if the only window along a dimension hangs over the end of the padded image, by less than a stride: ONNX Runtime
-    /// has one there.
+    /// True if the window is larger than the padded image along a dimension.
     pub(super) fn hangs(&self, dims: &[i64], pre: &[i64], post: &[i64]) -> bool {
-        (0..self.kernel.len()).any(|axis| {
-            let padded = i128::from(dims[axis + 2]) + i128::from(pre[axis]) + i128::from(post[axis]);
-            let over = self.extent(axis) - padded;
-            over > 0 && over < i128::from(self.strides[axis])
-        })
+        (0..self.kernel.len())
+            .any(|axis| self.extent(axis) > i128::from(dims[axis + 2]) + i128::from(pre[axis]) + i128::from(post[axis]))
     }
 
-    /// Windows that fit into a padded image of extents [N, C, ...] along each dimension, or the only one where it hangs over
-    /// the end of the image; with `ceil` also one that hangs over the end, if it begins in the image or the padding before
-    /// it.
+    /// Windows that fit into a padded image of extents [N, C, ...] along each dimension. ONNX Runtime also has one that is
+    /// larger than the image by less than a stride, and an empty result where it is larger by less than two. With `ceil`
+    /// there is one more that hangs over the end, if it begins in the image or the padding before it.
     ///
     /// # Errors
     /// If none fits, or a number is beyond what engines count with.
@@ -125,15 +121,16 @@ impl Window {
                 let (before, after) = (i128::from(pre[axis]), i128::from(post[axis]));
                 let (window, padded) = (self.extent(axis), input + before + after);
                 let at = axis + 2;
-                if window > padded && (window - padded >= stride || padded < 1) {
+                if window > padded && (window - padded >= 2 * stride || padded < 1) {
                     return declined(format!(
                         "the window of {window} along dimension {at} is larger than the input of {input} with its padding \
                          of {before} and {after}"
                     ));
                 }
-                let room = (padded - window).max(0);
+                let room = padded - window;
+                // Quotients are cut to 0.
                 let mut extent = room / stride + 1;
-                if ceil && room % stride != 0 && extent * stride < input + before {
+                if ceil && room > 0 && room % stride != 0 && extent * stride < input + before {
                     extent += 1;
                 }
                 let numbers = [("padding", before), ("padding", after), ("stride", stride), ("output's extent", extent)];

@@ -31,6 +31,11 @@ impl Importer<'_> {
         last: bool,
     ) -> Result<ValueId, Declined> {
         let (dims, rank) = (self.dims(x), self.rank(x));
+        let mut result = dims.clone();
+        result[axis] = 1;
+        if result.contains(&0) {
+            return Ok(self.function.result(DataType::Int32, &result));
+        }
         if dims[axis] < 1 {
             return declined("nothing is there to look for an extreme in");
         }
@@ -102,8 +107,14 @@ fn extreme_place(n: &mut Importer<'_>, mode: ReductionMode) -> Result<(), Declin
     let x = n.number_input(0)?;
     let mut dims = n.dims(x);
     let axis = n.axis(n.int("axis", 0), dims.len())?;
-    if dims.contains(&0) {
+    if dims.contains(&0) && n.declared {
         return declined("places in tensors without elements are not imported");
+    }
+    if dims.iter().enumerate().any(|(at, extent)| at != axis && *extent == 0) {
+        // As reductions do.
+        let y = n.function.result(DataType::Int64, &dims);
+        n.output(0, y);
+        return Ok(());
     }
     let place = n.place_of_extreme(x, axis, mode, n.int("select_last_index", 0) != 0)?;
     let place = n.converted(place, DataType::Int64)?;

@@ -72,6 +72,10 @@ fn dilated_pool(
     let (x, pre, post) = n.cropped(x, &window.paddings(&dims)?)?;
     let dims = n.dims(x);
     let outputs = window.outputs(&dims, &pre, &post, ceil)?;
+    if outputs.contains(&0) {
+        let data_type = n.data_type(x);
+        return Ok(n.function.result(data_type, &[&dims[..2], &outputs].concat()));
+    }
     let max = mode == Some(ResampleMode::MaxPool);
     let mut y = dims[..2].to_vec();
     let mut pads = vec![(0, 0); 2];
@@ -134,6 +138,10 @@ fn pool(
     let cropped = n.dims(x);
     // Padding counts, and what lies beyond it does not: hipDNN divides by the whole window.
     let outputs = window.outputs(&cropped, &pre_padding, &post_padding, ceil)?;
+    if outputs.contains(&0) {
+        let data_type = n.data_type(x);
+        return Ok(n.function.result(data_type, &[&cropped[..2], &outputs].concat()));
+    }
     let over = (0..window.kernel.len()).any(|axis| {
         let end = (outputs[axis] - 1) * window.strides[axis] + window.kernel[axis];
         end > cropped[axis + 2] + pre_padding[axis] + post_padding[axis]

@@ -72,12 +72,23 @@ fn reduction(
 ) -> Result<(), Declined> {
     let x = n.number_input(0)?;
     let dims = n.dims(x);
+    if dims.contains(&0) && n.declared {
+        return declined("ONNX Runtime keeps the extents of tensors without elements");
+    }
     let named = n.axes(1)?.unwrap_or_default();
     let mut axes = named.iter().map(|axis| n.axis(*axis, dims.len())).collect::<Result<Vec<_>, _>>()?;
     axes.sort_unstable();
     axes.dedup();
     if named.is_empty() {
         axes = if n.int("noop_with_empty_axes", 0) != 0 { Vec::new() } else { (0..dims.len()).collect() };
+    }
+    let left = |axis: &usize| !axes.contains(axis) && dims[*axis] == 0;
+    if (0..dims.len()).any(|axis| left(&axis)) {
+        // ONNX Runtime's kernels hand out the extents of what has no elements.
+        let data_type = n.data_type(x);
+        let y = n.function.result(data_type, &dims);
+        n.output(0, y);
+        return Ok(());
     }
     let y = function(n, x, &axes)?;
     let result: Vec<i64> = if n.int("keepdims", 1) != 0 {
@@ -103,6 +114,12 @@ fn log_sum_exp(n: &mut Importer<'_>, x: ValueId, axes: &[usize]) -> Result<Value
 fn softmax(n: &mut Importer<'_>, log: bool) -> Result<(), Declined> {
     let x = n.float_input(0)?;
     let dims = n.dims(x);
+    if dims.contains(&0) {
+        let data_type = n.data_type(x);
+        let y = n.function.result(data_type, &dims);
+        n.output(0, y);
+        return Ok(());
+    }
     let (x, axis) = n.softmax_operand(x)?;
     let y = n.softmax(x, axis, log)?;
     let y = n.reshape(y, &dims);
