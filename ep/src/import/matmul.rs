@@ -21,6 +21,9 @@ impl Importer<'_> {
         let mut dims = broadcast(&left[..rank - 2], &right[..rank - 2])?;
         dims.extend([left[rank - 2], right[rank - 1]]);
         let data_type = self.data_type(a);
+        if left[rank - 1] == 0 && !dims.contains(&0) {
+            return self.filled(data_type, &dims, 0.0);
+        }
         self.emit(data_type, &dims, |c| Operation::Matmul(Matmul { a: a.uid(), b: b.uid(), c: c.uid() }))
     }
 

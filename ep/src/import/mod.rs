@@ -498,6 +498,14 @@ impl<'m> Importer<'m> {
         })
     }
 
+    /// A tensor of one number: what sums and products without terms come to.
+    fn filled(&mut self, data_type: DataType, dims: &[i64], number: f32) -> Result<ValueId, Declined> {
+        let number = self.scalar(number, dims.len());
+        self.emit(data_type, dims, |y| {
+            Operation::Pointwise(Pointwise::unary(PointwiseMode::Identity, number.uid(), y.uid()))
+        })
+    }
+
     /// A function of each element.
     fn unary(&mut self, pointwise: Pointwise, x: ValueId) -> Result<ValueId, Declined> {
         let (data_type, dims) = (self.data_type(x), self.dims(x));

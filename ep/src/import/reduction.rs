@@ -41,6 +41,16 @@ impl Importer<'_> {
             dims[*axis] = 1;
         }
         let data_type = self.data_type(x);
+        if self.function.value(x).elements() == 0 && !dims.contains(&0) {
+            // The mean of nothing is 0 to ONNX Runtime.
+            let number = match mode {
+                ReductionMode::Mul => 1.0,
+                ReductionMode::Max => f32::NEG_INFINITY,
+                ReductionMode::Min => f32::INFINITY,
+                _ => 0.0,
+            };
+            return self.filled(data_type, &dims, number);
+        }
         self.emit(data_type, &dims, |y| {
             Operation::Reduction(Reduction { mode, input: x.uid(), output: y.uid(), is_deterministic: false })
         })
