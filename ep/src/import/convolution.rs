@@ -170,8 +170,18 @@ impl Importer<'_> {
         Ok((self.function.view(x, &dims, &strides, offset), pre, post))
     }
 
+    /// The node's output: [N, C, ...], with the bias added if the node has one as its third input.
+    fn output_with_bias(&mut self, mut y: ValueId) -> Result<(), Declined> {
+        if self.has_input(2) {
+            let bias = self.float_input(2)?;
+            y = self.add_bias(y, bias)?;
+        }
+        self.output(0, y);
+        Ok(())
+    }
+
     /// Adds one number a channel to [N, C, ...].
-    pub(super) fn add_bias(&mut self, y: ValueId, bias: ValueId) -> Result<ValueId, Declined> {
+    fn add_bias(&mut self, y: ValueId, bias: ValueId) -> Result<ValueId, Declined> {
         let dims = self.dims(y);
         let mut shape = vec![1; dims.len()];
         shape[1] = dims[1];
@@ -241,15 +251,10 @@ fn convolution(n: &mut Importer<'_>) -> Result<(), Declined> {
         ..Convolution::new(window.kernel.len())
     };
     let data_type = n.data_type(x);
-    let mut result = n.emit(data_type, &y, |y| {
+    let result = n.emit(data_type, &y, |y| {
         Operation::ConvolutionFwd(ConvolutionFwd { x: x.uid(), w: w.uid(), y: y.uid(), convolution })
     })?;
-    if n.has_input(2) {
-        let bias = n.float_input(2)?;
-        result = n.add_bias(result, bias)?;
-    }
-    n.output(0, result);
-    Ok(())
+    n.output_with_bias(result)
 }
 
 /// The gradient of a convolution with respect to its image: weights are [C, K/groups, ...] for C channels in and K out.
@@ -309,15 +314,10 @@ fn transposed_convolution(n: &mut Importer<'_>) -> Result<(), Declined> {
         y.push(output);
     }
     let data_type = n.data_type(x);
-    let mut result = n.emit(data_type, &y, |y| {
+    let result = n.emit(data_type, &y, |y| {
         Operation::ConvolutionBwd(ConvolutionBwd { dy: x.uid(), w: w.uid(), dx: y.uid(), convolution })
     })?;
-    if n.has_input(2) {
-        let bias = n.float_input(2)?;
-        result = n.add_bias(result, bias)?;
-    }
-    n.output(0, result);
-    Ok(())
+    n.output_with_bias(result)
 }
 
 /// Splits padding; the odd one goes before the image unless `auto_pad` is `SAME_UPPER`.

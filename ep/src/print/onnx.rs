@@ -21,13 +21,12 @@ pub(super) fn print(model: &Model) -> String {
         format!("%in{number}: {}{}", value_type(value), text::dictionary(&attributes))
     });
     let arguments = text::joined(arguments, ", ");
-    let results: Vec<String> = model.outputs.iter().map(|index| value_type(&model.values[*index])).collect();
+    let results = text::joined(model.outputs.iter().map(|index| value_type(&model.values[*index])), ", ");
     text.line(0, format_args!("module attributes {{hipdnn.name = {}}} {{", text::quoted(&model.name)));
     text.line(
         1,
         format_args!(
-            "func.func @main({arguments}) -> ({}) attributes {{torch.onnx_meta.opset_version = {} : si64}} {{",
-            results.join(", "),
+            "func.func @main({arguments}) -> ({results}) attributes {{torch.onnx_meta.opset_version = {} : si64}} {{",
             opset_version(model)
         ),
     );
@@ -40,15 +39,7 @@ pub(super) fn print(model: &Model) -> String {
     for node in &model.nodes {
         operator(model, node, &mut names, &mut text);
     }
-    let values = text::joined(model.outputs.iter().map(|index| &names[index]), ", ");
-    if model.outputs.is_empty() {
-        text.line(2, "return");
-    } else {
-        text.line(2, format_args!("return {values} : {}", results.join(", ")));
-    }
-    text.line(1, "}");
-    text.line(0, "}");
-    text.finish()
+    text.finish_module(model.outputs.iter().map(|index| &names[index]), &results)
 }
 
 /// The operator set in which every operator has the definition that it has here.

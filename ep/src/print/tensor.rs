@@ -37,14 +37,7 @@ pub(super) fn print(linked: &Linked<'_>) -> String {
     let results = text::joined(results, ", ");
     text.line(1, format_args!("func.func @main({arguments}) -> ({results}) {{"));
     text.append(body);
-    if outputs.is_empty() {
-        text.line(2, "return");
-    } else {
-        text.line(2, format_args!("return {} : {results}", text::joined(outputs, ", ")));
-    }
-    text.line(1, "}");
-    text.line(0, "}");
-    text.finish()
+    text.finish_module(outputs, &results)
 }
 
 fn value_type(value: &Value) -> String {

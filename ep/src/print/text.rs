@@ -29,6 +29,19 @@ impl Text {
         self.text.push_str(&other.text);
     }
 
+    /// Ends the function and its module: `outputs` are returned, of the types that `results` lists.
+    pub(super) fn finish_module(mut self, outputs: impl IntoIterator<Item = impl Display>, results: &str) -> String {
+        let outputs = joined(outputs, ", ");
+        if outputs.is_empty() {
+            self.line(2, "return");
+        } else {
+            self.line(2, format_args!("return {outputs} : {results}"));
+        }
+        self.line(1, "}");
+        self.line(0, "}");
+        self.finish()
+    }
+
     /// All lines.
     pub(super) fn finish(self) -> String {
         self.text

@@ -38,15 +38,7 @@ pub(super) fn print(linked: &Linked<'_>, form: Form) -> String {
     text.line(1, format_args!("func.func @main({arguments}) -> ({results}) {{"));
     let mut notation = Torch { text, form, executables, integers: HashMap::new() };
     let outputs = values::walk(linked, &mut notation);
-    let mut text = notation.text;
-    if outputs.is_empty() {
-        text.line(2, "return");
-    } else {
-        text.line(2, format_args!("return {} : {results}", text::joined(outputs, ", ")));
-    }
-    text.line(1, "}");
-    text.line(0, "}");
-    text.finish()
+    notation.text.finish_module(outputs, &results)
 }
 
 fn value_type(value: &Value) -> String {
