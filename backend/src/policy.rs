@@ -1,4 +1,4 @@
-//! How engines are ranked. Of hipDNN's policies there is the static order; the one that reads a configuration file
+//! Heuristic policies, which rank engines. Of hipDNN's policies there is the static order; the one that reads a configuration file
 //! declines here, as it does there without one. Policies that nobody knows are passed over, as by hipDNN: its frontend
 //! names newer ones before the static order.
 

@@ -371,7 +371,7 @@ fn heuristics_engines_configurations_plans() {
     }
 }
 
-/// What hipDNN has beyond this library is absent, and the text names it and says why.
+/// hipDNN's features that this library lacks are declined; the error's text names them and says why.
 #[test]
 fn absent_features_say_why() {
     let _turn = turn();

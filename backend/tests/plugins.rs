@@ -390,7 +390,7 @@ fn creating_keeps_why_a_plugin_was_not_loaded() {
     assert_eq!(last_error(), "");
 }
 
-/// What [`collect`] was told.
+/// Messages that [`collect`] received.
 static LINES: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
 
 unsafe extern "C" fn collect(_: *mut std::ffi::c_void, _: Severity, message: *const c_char) {

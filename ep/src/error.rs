@@ -23,7 +23,7 @@ impl Error {
         Error { code: ErrorCode::EP_FAIL, message: message.into() }
     }
 
-    /// What was asked for is not served.
+    /// The error of a request that the provider does not serve.
     pub(crate) fn not_implemented(message: impl Into<String>) -> Error {
         Error { code: ErrorCode::NOT_IMPLEMENTED, message: message.into() }
     }

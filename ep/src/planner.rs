@@ -32,7 +32,7 @@ pub(crate) struct Planner {
     guesses: Guesses,
 }
 
-/// Where a session's graphs and stages are written.
+/// Destinations of a session's dumps: its graphs and its compilation stages.
 #[derive(Default)]
 pub(crate) struct Dumps {
     pub graphs: Option<Dump>,

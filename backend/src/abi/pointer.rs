@@ -383,7 +383,7 @@ impl Output<'_> {
     }
 }
 
-/// What a handle or a descriptor is to a caller: never null, and never followed.
+/// The opaque value of a handle or a descriptor at the C ABI: never null, and never dereferenced.
 pub(crate) type Token = NonZeroUsize;
 
 /// The token that `pointer` is.

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// No call sets more knobs.
 const MAX_CHOICES: usize = 1024;
 
-/// What hipDNN predicts in where nobody has chosen.
+/// The default ranking metric, hipDNN's.
 const RANKING_METRIC: &str = "tflops";
 
 #[derive(Clone, Default)]

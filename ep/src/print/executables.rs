@@ -10,7 +10,7 @@ use super::{Linked, Step, text};
 pub(super) struct Executables<'a> {
     /// The first step of each.
     distinct: Vec<&'a Step<'a>>,
-    /// Which one each step is.
+    /// Executables by step.
     numbers: Vec<usize>,
 }
 
