@@ -10,12 +10,16 @@ use hipdnn_schemas::KnobValue;
 use hipdnn_sdk_bindings::hipdnn::backend::{
     AttributeName, Backend, DescriptorPtr, DescriptorType, HandlePtr, HeurMode, PluginLoadingMode, Status,
 };
+use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 use hipdnn_sdk_bindings::library::LibraryError;
 
 use crate::constants::{Promise, Token};
 use crate::descriptor::{BackendError, Descriptor, check};
 use crate::error::Error;
 use crate::extension::Extension;
+use crate::gpu::hip::{Entered, HipError};
+use crate::gpu::stream::Stream;
+use crate::gpu::{self, Gpu};
 use crate::search::Plugins;
 use crate::workspace::Workspace;
 
@@ -25,16 +29,54 @@ pub(crate) const HOST_ENGINE: &str = "HOST_RS_ENGINE";
 /// Engines that are known to want tensors in a GPU's memory, which the provider has not, even if a user asks for them.
 const DEVICE_ENGINES: [&str; 3] = ["MIOPEN_RS_ENGINE", "MIOPEN_ENGINE", "MIOPEN_ENGINE_DETERMINISTIC"];
 
-/// A backend library with the plugins it was told to load. Sessions of a process that want the same share one.
+/// The memory that the tensors of a context's plans are in.
+#[derive(Clone, Copy)]
+pub(crate) enum Site {
+    /// The host's.
+    Host,
+    /// A GPU's.
+    Device(&'static Gpu),
+}
+
+impl Site {
+    fn same(&self, other: &Site) -> bool {
+        match (self, other) {
+            (Site::Host, Site::Host) => true,
+            (Site::Device(one), Site::Device(other)) => one.ordinal() == other.ordinal(),
+            _ => false,
+        }
+    }
+
+    fn memory(&self) -> MemoryKind {
+        match self {
+            Site::Host => MemoryKind::HOST,
+            Site::Device(_) => MemoryKind::DEVICE,
+        }
+    }
+
+    /// Makes the site's device the calling thread's, if it has one.
+    fn enter(&self) -> Result<Option<Entered>, HipError> {
+        match self {
+            Site::Host => Ok(None),
+            Site::Device(gpu) => gpu.enter().map(Some),
+        }
+    }
+}
+
+/// A backend library with the plugins it was told to load, for tensors in one memory. Sessions of a process that want the
+/// same share one.
 pub(crate) struct Context {
     backend: &'static Backend,
     plugins: Plugins,
+    site: Site,
     engines: Vec<EngineInfo>,
     extension: Option<Extension>,
     /// Plans are made with this handle: it outlives them all, because they hold the context.
     builder: Mutex<Handle>,
     idle: Mutex<Vec<Lane>>,
     most_idle: usize,
+    /// Of a device, what plans are built on: it outlives the handle.
+    _stream: Option<Arc<Stream>>,
 }
 
 /// An engine that the backend has.
@@ -49,8 +91,13 @@ pub(crate) struct EngineInfo {
 /// What one execution needs for itself: a handle, which serves one caller at a time, and memory to work in.
 pub(crate) struct Lane {
     handle: Handle,
+    /// What executions are enqueued on.
+    stream: *mut c_void,
     workspace: Workspace,
 }
+
+// SAFETY: streams of HIP may be used from any thread; a lane has one user at a time.
+unsafe impl Send for Lane {}
 
 impl Lane {
     /// Memory of at least that size for an arena and workspaces, with any content; null if none is wanted.
@@ -59,6 +106,18 @@ impl Lane {
     /// If there is not so much memory.
     pub(crate) fn memory(&mut self, bytes: usize) -> Result<*mut c_void, Error> {
         self.workspace.get(bytes)
+    }
+
+    /// Enqueues further executions on a stream of HIP.
+    ///
+    /// # Errors
+    /// What the backend says.
+    pub(crate) fn on(&mut self, stream: *mut c_void) -> Result<(), BackendError> {
+        if self.stream != stream {
+            self.handle.set_stream(stream)?;
+            self.stream = stream;
+        }
+        Ok(())
     }
 }
 
@@ -71,6 +130,20 @@ struct Handle {
 unsafe impl Send for Handle {}
 
 impl Handle {
+    /// A handle for tensors in one memory, as far as an engine plugin can be told.
+    fn at(backend: &'static Backend, extension: Option<&Extension>, site: &Site) -> Result<Handle, BackendError> {
+        match extension {
+            Some(extension) => extension.with_handle_memory(site.memory(), || Handle::new(backend)),
+            None => Handle::new(backend),
+        }
+    }
+
+    fn set_stream(&self, stream: *mut c_void) -> Result<(), BackendError> {
+        // SAFETY: the handle is alive, and who passes the stream keeps it so while it is used.
+        let status = unsafe { (self.backend.set_stream)(self.raw, stream) };
+        check(self.backend, status, || "setting the stream".to_string())
+    }
+
     fn new(backend: &'static Backend) -> Result<Handle, BackendError> {
         let mut raw = null_mut();
         // SAFETY: `raw` is valid for the call.
@@ -143,32 +216,37 @@ impl Context {
     ///
     /// # Errors
     /// If no candidate is a usable backend, or the plugins cannot be changed because of another session.
-    pub(crate) fn open(candidates: &[PathBuf], plugins: &Plugins) -> Result<Arc<Context>, Error> {
+    pub(crate) fn open(candidates: &[PathBuf], plugins: &Plugins, site: &Site) -> Result<Arc<Context>, Error> {
         let mut registry = lock(&REGISTRY);
         let backend = registry.open(candidates).map_err(|error| Error::failed(error.to_string()))?;
         registry.contexts.retain(|context| context.strong_count() > 0);
-        let living = registry.contexts.iter().filter_map(Weak::upgrade).find(|c| std::ptr::eq(c.backend, backend));
-        if let Some(context) = living {
-            // Plugins are the process's: they can be chosen only while the backend has no handles.
-            return if context.plugins == *plugins {
-                Ok(context)
-            } else {
-                Err(Error::invalid(format!(
-                    "{} already has its plugins in this process ({}), a session cannot have others ({})",
-                    backend.path().display(),
-                    context.plugins,
-                    plugins
-                )))
-            };
+        let living: Vec<Arc<Context>> = registry.contexts.iter().filter_map(Weak::upgrade).collect();
+        let mut living = living.into_iter().filter(|context| std::ptr::eq(context.backend, backend)).peekable();
+        let chosen = living.peek().is_some();
+        // Plugins are the process's: they can be chosen only while the backend has no handles.
+        if let Some(context) = living.peek()
+            && context.plugins != *plugins
+        {
+            return Err(Error::invalid(format!(
+                "{} already has its plugins in this process ({}), a session cannot have others ({})",
+                backend.path().display(),
+                context.plugins,
+                plugins
+            )));
         }
-        let context = Arc::new(Context::new(backend, plugins.clone())?);
+        if let Some(context) = living.find(|context| context.site.same(site)) {
+            return Ok(context);
+        }
+        let context = Arc::new(Context::new(backend, plugins.clone(), site.clone(), chosen)?);
         registry.contexts.push(Arc::downgrade(&context));
         Ok(context)
     }
 
-    fn new(backend: &'static Backend, plugins: Plugins) -> Result<Context, Error> {
+    /// A context of a backend whose plugins another one has `chosen` already, or not.
+    fn new(backend: &'static Backend, plugins: Plugins, site: Site, chosen: bool) -> Result<Context, Error> {
         let failed = |error: BackendError| Error::failed(format!("{}: {error}", backend.path().display()));
         let (first, extra) = match &plugins {
+            _ if chosen => (Ok(()), None),
             Plugins::Only(path) => (set_plugins(backend, &[path], PluginLoadingMode::ABSOLUTE), None),
             // The backend keeps what an earlier session of this process chose, unless something else is named.
             Plugins::Default(extra) if CHOSEN.load(Ordering::Acquire) => {
@@ -209,9 +287,17 @@ impl Context {
         }
         // SAFETY: the handle is this backend's.
         let extension = unsafe { Extension::find(backend, builder.raw) };
+        let builder = Handle::at(backend, extension.as_ref(), &site).map_err(failed)?;
+        let stream = match site {
+            Site::Host => None,
+            Site::Device(gpu) => Some(Stream::new(gpu).map_err(|error| Error::failed(error.to_string()))?),
+        };
+        if let Some(stream) = &stream {
+            builder.set_stream(stream.raw().cast()).map_err(failed)?;
+        }
         let most_idle = std::thread::available_parallelism().map_or(4, |cores| cores.get().clamp(4, 64));
         let (builder, idle) = (Mutex::new(builder), Mutex::new(Vec::with_capacity(most_idle)));
-        Ok(Context { backend, plugins, engines, extension, builder, idle, most_idle })
+        Ok(Context { backend, plugins, site, engines, extension, builder, idle, most_idle, _stream: stream })
     }
 
     /// The library's file.
@@ -242,7 +328,8 @@ impl Context {
         if let Some(lane) = lock(&self.idle).pop() {
             return Ok(lane);
         }
-        Ok(Lane { handle: Handle::new(self.backend)?, workspace: Workspace::default() })
+        let handle = Handle::at(self.backend, self.extension.as_ref(), &self.site)?;
+        Ok(Lane { handle, stream: null_mut(), workspace: Workspace::default() })
     }
 
     /// Keeps a lane for the next caller, or drops it if enough are kept.
@@ -278,6 +365,7 @@ impl Context {
     /// # Errors
     /// Why no engine does.
     pub(crate) fn plan(self: &Arc<Self>, graph: &[u8], wish: &Wish) -> Result<Plan, NoPlan> {
+        let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
         let builder = lock(&self.builder);
         let descriptor = Descriptor::graph(self.backend, graph)?;
         descriptor.set(AttributeName::OPERATIONGRAPH_HANDLE, &[builder.raw])?;
@@ -304,7 +392,7 @@ impl Context {
             let engine = config.child(AttributeName::ENGINECFG_ENGINE)?;
             let id = engine.get::<i64>(AttributeName::ENGINE_GLOBAL_INDEX)?;
             let name = self.engine_name(id, &engine);
-            if let Some(refusal) = wish.refuses(&name) {
+            if let Some(refusal) = wish.refuses(&name, &self.site) {
                 refusals.push(refusal);
                 continue;
             }
@@ -490,8 +578,6 @@ pub(crate) struct Wish {
     pub engine: Option<String>,
     /// Knobs to set on an engine that has them.
     pub knobs: Vec<(String, KnobValue)>,
-    /// True if tensors are in the host's memory though engines for devices may be there.
-    pub host_memory_only: bool,
 }
 
 impl Wish {
@@ -502,13 +588,17 @@ impl Wish {
         wish
     }
 
-    /// Why an engine must not have the provider's tensors, which are in the host's memory.
-    fn refuses(&self, engine: &str) -> Option<String> {
-        if DEVICE_ENGINES.contains(&engine) {
-            return Some(format!("{engine} wants tensors in a GPU's memory"));
+    /// Why an engine must not have tensors in that memory.
+    fn refuses(&self, engine: &str, site: &Site) -> Option<String> {
+        match site {
+            Site::Host if DEVICE_ENGINES.contains(&engine) => Some(format!("{engine} wants tensors in a GPU's memory")),
+            Site::Host => {
+                let known = engine == HOST_ENGINE || self.engine.as_deref() == Some(engine);
+                let is_stranger = !known && gpu::all().is_ok();
+                is_stranger.then(|| format!("{engine} is not known to take tensors in the host's memory"))
+            }
+            Site::Device(_) => (engine == HOST_ENGINE).then(|| format!("{engine} wants tensors in the host's memory")),
         }
-        let is_stranger = self.host_memory_only && engine != HOST_ENGINE && self.engine.as_deref() != Some(engine);
-        is_stranger.then(|| format!("{engine} is not known to take tensors in the host's memory"))
     }
 }
 
@@ -576,6 +666,8 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
+        // A device that can't be entered is lost, and what was on it with it.
+        let _entered = self.context.site.enter();
         // The engine destroys it by the handle that it was built with, which serves one caller at a time.
         let _builder = lock(&self.context.builder);
         self.plan = None;
@@ -588,19 +680,15 @@ mod tests {
 
     #[test]
     fn engines_of_devices_never_get_host_memory() {
-        for (host_memory_only, wished, engine, taken) in [
-            (false, None, HOST_ENGINE, true),
-            (true, None, HOST_ENGINE, true),
-            (false, None, "SOME_ENGINE", true),
-            (true, None, "SOME_ENGINE", false),
-            (true, Some("SOME_ENGINE"), "SOME_ENGINE", true),
-            (true, Some("SOME_ENGINE"), "ANOTHER_ENGINE", false),
-            (false, None, "MIOPEN_RS_ENGINE", false),
-            (true, Some("MIOPEN_RS_ENGINE"), "MIOPEN_RS_ENGINE", false),
-            (false, Some("MIOPEN_ENGINE"), "MIOPEN_ENGINE", false),
+        for (wished, engine, taken) in [
+            (None, HOST_ENGINE, true),
+            (Some("SOME_ENGINE"), "SOME_ENGINE", true),
+            (None, "MIOPEN_RS_ENGINE", false),
+            (Some("MIOPEN_RS_ENGINE"), "MIOPEN_RS_ENGINE", false),
+            (Some("MIOPEN_ENGINE"), "MIOPEN_ENGINE", false),
         ] {
-            let wish = Wish { engine: wished.map(str::to_string), knobs: Vec::new(), host_memory_only };
-            assert_eq!(wish.refuses(engine).is_none(), taken, "{engine}, wished {wished:?}, {host_memory_only}");
+            let wish = Wish { engine: wished.map(str::to_string), knobs: Vec::new() };
+            assert_eq!(wish.refuses(engine, &Site::Host).is_none(), taken, "{engine}, wished {wished:?}");
         }
     }
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::ptr::{NonNull, null};
 
 use hipdnn_sdk_bindings::hipdnn::backend::{Backend, HandlePtr, Status};
-use hipdnn_sdk_bindings::hipdnn::extension::{self, Body, Constant, Constants, GetExtension, ParallelFor, SYMBOL};
+use hipdnn_sdk_bindings::hipdnn::extension::{
+    self, Body, Constant, Constants, GetExtension, MemoryKind, ParallelFor, SYMBOL,
+};
 use hipdnn_sdk_bindings::hipdnn::plugin::PluginStatus;
 use hipdnn_sdk_bindings::library::Library;
 use hipdnn_sdk_bindings::ort::KernelContext;
@@ -13,8 +15,8 @@ use hipdnn_sdk_bindings::ort::KernelContext;
 use crate::constants::Token;
 use crate::runtime::Runtime;
 
-/// The version whose functions are used.
-const VERSION: u32 = 1;
+/// The oldest version that is of use; a newer table begins with what this one has.
+const LEAST_VERSION: u32 = 1;
 
 /// The plugin's table, and the plugin that it is part of.
 pub(crate) struct Extension {
@@ -44,16 +46,29 @@ impl Extension {
         let get = unsafe { library.optional::<GetExtension>(SYMBOL) }?;
         let mut table = null();
         // SAFETY: a place for a table.
-        let status = unsafe { get(VERSION, &mut table) };
+        let status = unsafe { get(LEAST_VERSION, &mut table) };
         if status != PluginStatus::SUCCESS {
             return None;
         }
         Some(Extension { table: NonNull::new(table.cast_mut())?, _library: library })
     }
 
-    fn table(&self) -> &extension::Extension {
-        // SAFETY: the table is valid as long as the library is loaded, which is held here.
-        unsafe { self.table.as_ref() }
+    /// The table's version. The table of an older plugin ends where its version does: no reference to all of it is made.
+    fn version(&self) -> u32 {
+        // SAFETY: every table has its version, and is valid as long as the library is loaded, which is held here.
+        unsafe { (&raw const (*self.table.as_ptr()).version).read() }
+    }
+
+    /// Since version 1.
+    fn lend_parallel_for(&self) -> unsafe extern "C" fn(*const ParallelFor, *mut ParallelFor) -> PluginStatus {
+        // SAFETY: every table has the function, and is valid as long as the library is loaded, which is held here.
+        unsafe { (&raw const (*self.table.as_ptr()).lend_parallel_for).read() }
+    }
+
+    /// Since version 1.
+    fn lend_constants(&self) -> unsafe extern "C" fn(*const Constants, *mut Constants) -> PluginStatus {
+        // SAFETY: every table has the function, and is valid as long as the library is loaded, which is held here.
+        unsafe { (&raw const (*self.table.as_ptr()).lend_constants).read() }
     }
 
     /// Lends executions by the calling thread the runtime's threads, until what is returned is dropped.
@@ -61,12 +76,28 @@ impl Extension {
         let lent = ParallelFor { run: Some(run), context: (&raw const *threads).cast_mut().cast() };
         let mut before = ParallelFor::NONE;
         // SAFETY: both are valid for the call; `threads` outlives the loan, which the result ends.
-        unsafe { (self.table().lend_parallel_for)(&lent, &mut before) };
+        unsafe { self.lend_parallel_for()(&lent, &mut before) };
         Lent { extension: self, before, _threads: threads }
     }
 }
 
 impl Extension {
+    /// Result of `make`, with the handles that it makes told where their tensors are, if the plugin can be told.
+    pub(crate) fn with_handle_memory<R>(&self, memory: MemoryKind, make: impl FnOnce() -> R) -> R {
+        if self.version() < 2 {
+            return make();
+        }
+        // SAFETY: a table of version 2 has the function, and is valid as long as the library is loaded, which is held here.
+        let set = unsafe { (&raw const (*self.table.as_ptr()).set_handle_memory).read() };
+        let mut before = MemoryKind::UNSPECIFIED;
+        // SAFETY: a place for the answer.
+        unsafe { set(memory, &mut before) };
+        let made = make();
+        // SAFETY: no answer is wanted.
+        unsafe { set(before, std::ptr::null_mut()) };
+        made
+    }
+
     /// Result of `build`, with these contents of constants lent to the plans that it builds.
     pub(crate) fn with_constants<R>(&self, contents: &[(Token, &[u8])], build: impl FnOnce() -> R) -> R {
         let tokens: Vec<_> =
@@ -83,7 +114,7 @@ impl Extension {
         let lent = Constants { constants: constants.as_ptr(), count: constants.len() };
         let mut before = Constants::NONE;
         // SAFETY: both are valid for the call; the constants and what they point to outlive the loan, which ends below.
-        unsafe { (self.table().lend_constants)(&lent, &mut before) };
+        unsafe { self.lend_constants()(&lent, &mut before) };
         let _loan = ConstantsLoan { extension: self, before };
         build()
     }
@@ -98,7 +129,7 @@ struct ConstantsLoan<'a> {
 impl Drop for ConstantsLoan<'_> {
     fn drop(&mut self) {
         // SAFETY: what was lent before is lent by somebody up the call stack, who ends that loan later.
-        unsafe { (self.extension.table().lend_constants)(&self.before, std::ptr::null_mut()) };
+        unsafe { self.extension.lend_constants()(&self.before, std::ptr::null_mut()) };
     }
 }
 
@@ -163,6 +194,6 @@ pub(crate) struct Lent<'a> {
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         // SAFETY: what was lent before is lent by somebody up the call stack, who ends that loan later.
-        unsafe { (self.extension.table().lend_parallel_for)(&self.before, std::ptr::null_mut()) };
+        unsafe { self.extension.lend_parallel_for()(&self.before, std::ptr::null_mut()) };
     }
 }

@@ -1,14 +1,22 @@
 //! The provider's factory: offers devices and makes a provider for each session.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::ptr::{null, null_mut};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use hipdnn_sdk_bindings::ort::{
-    self, Allocator, DataTransferImpl, Ep, EpDevice, EpFactory, HardwareDevice, HardwareDeviceType, KeyValuePairs,
-    MemoryInfo, SessionOptions, Status,
+    self, Allocator, DataTransferImpl, DeviceEpIncompatibilityDetails, Ep, EpDevice, EpFactory, HardwareDevice,
+    HardwareDeviceType, IncompatibilityReason, KeyValuePairs, MemoryDevice, MemoryInfo, SessionOptions, Status,
+    SyncStreamImpl,
 };
 
 use crate::error::Error;
+use crate::gpu::memory::{Account, Terms};
+use crate::gpu::offer::{self, Offers};
+use crate::gpu::stream::Stream;
+use crate::gpu::sync::SyncStream;
+use crate::gpu::transfer::{self, DataTransfer};
+use crate::gpu::{self, Gpu};
 use crate::log::Logger;
 use crate::options::Options;
 use crate::pointer::{Handles, Place, array};
@@ -16,7 +24,7 @@ use crate::provider::Provider;
 use crate::runtime::{Runtime, caught, status_of, text_of};
 
 /// AMD's PCI vendor number: hipDNN is AMD's.
-const VENDOR_ID: u32 = 0x1002;
+pub(crate) const VENDOR_ID: u32 = 0x1002;
 
 const VENDOR: &CStr = c"hipdnn-rs";
 
@@ -25,11 +33,43 @@ const VENDOR: &CStr = c"hipdnn-rs";
 pub(crate) struct Factory {
     callbacks: EpFactory,
     runtime: Runtime,
+    logger: Logger,
+    /// The name that the library was registered under.
+    registered_name: String,
+    offers: Mutex<Offers>,
+    /// Copies tensors for as long as the factory lives; made where there is a GPU.
+    transfer: OnceLock<Callback<DataTransferImpl>>,
+    /// Allocators of no session, by what describes their memory. Not every host gives them back.
+    allocators: Mutex<Vec<(usize, Callback<Allocator>)>>,
+}
+
+/// Callbacks of ours that the runtime has.
+struct Callback<T>(*mut T);
+
+// SAFETY: what callbacks belong to may be used from any thread.
+unsafe impl<T> Send for Callback<T> {}
+// SAFETY: what callbacks belong to may be used from any thread.
+unsafe impl<T> Sync for Callback<T> {}
+
+impl Drop for Factory {
+    fn drop(&mut self) {
+        for (_, allocator) in self.allocators.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // SAFETY: with its factory nobody uses it any more.
+            let _ = unsafe { gpu::allocator::Allocator::take_back(allocator.0, true) };
+        }
+        if let Some(transfer) = self.transfer.take() {
+            // SAFETY: with its factory nobody uses it any more.
+            let _ = unsafe { DataTransfer::take_back(transfer.0) };
+        }
+        for gpu in self.gpus().unwrap_or_default() {
+            gpu.shrink();
+        }
+    }
 }
 
 impl Factory {
-    /// A factory for that runtime.
-    pub(crate) fn new(runtime: Runtime) -> Box<Factory> {
+    /// A factory for that runtime, in a library that was registered under that name.
+    pub(crate) fn new(runtime: Runtime, logger: Logger, registered_name: &str) -> Box<Factory> {
         let callbacks = EpFactory {
             ort_version_supported: runtime.version(),
             get_name: Some(get_name),
@@ -43,9 +83,19 @@ impl Factory {
             release_allocator: Some(release_allocator),
             create_data_transfer: Some(create_data_transfer),
             is_stream_aware: Some(is_stream_aware),
+            create_sync_stream_for_device: Some(create_sync_stream_for_device),
+            get_hardware_device_incompatibility_details: Some(get_hardware_device_incompatibility_details),
             ..EpFactory::default()
         };
-        Box::new(Factory { callbacks, runtime })
+        Box::new(Factory {
+            callbacks,
+            runtime,
+            logger,
+            registered_name: registered_name.to_string(),
+            offers: Mutex::new(Offers::new(runtime)),
+            transfer: OnceLock::new(),
+            allocators: Mutex::default(),
+        })
     }
 
     /// The callbacks, as the runtime holds them; [`Factory::take_back`] undoes it.
@@ -68,8 +118,21 @@ impl Factory {
         Ok(())
     }
 
-    /// Offers the provider on the CPU, whose memory the host engine's tensors are in. No memory is declared: they are in
-    /// the runtime's own. Devices with memory of their own will be offered here, too.
+    /// GPUs that sessions of this runtime can have.
+    ///
+    /// # Errors
+    /// Why there are none.
+    fn gpus(&self) -> Result<&'static [&'static Gpu], String> {
+        let gpus = gpu::all()?;
+        if self.runtime.version() < offer::OLDEST {
+            let (oldest, text) = (offer::OLDEST, self.runtime.text);
+            return Err(format!("GPUs need ONNX Runtime 1.{oldest} or newer, this is {text}"));
+        }
+        Ok(gpus)
+    }
+
+    /// Offers the provider on each GPU, and on the CPU where there is none, or where that is asked for. Of the CPU no memory is
+    /// declared: tensors are in the runtime's own.
     ///
     /// # Safety
     /// The devices are the runtime's, `offers` has room for `room` answers.
@@ -81,6 +144,23 @@ impl Factory {
         room: usize,
     ) -> Result<usize, Error> {
         let mut offered = 0;
+        let gpus = self.gpus();
+        match &gpus {
+            Ok(gpus) => {
+                let mut made = lock(&self.offers);
+                let gpus = &gpus[..gpus.len().min(room)];
+                // SAFETY: the caller's promise.
+                for offer in unsafe { made.offer(this, devices, gpus) }? {
+                    // SAFETY: there is room for another one. The runtime takes the offer over.
+                    unsafe { Place::new(offers.wrapping_add(offered), "the array of offers") }?.set(offer);
+                    offered += 1;
+                }
+            }
+            Err(reason) => self.logger.info(|| format!("{} offers no GPU: {reason}", crate::NAME_TEXT)),
+        }
+        if gpus.is_ok() && !host_is_wanted() {
+            return Ok(offered);
+        }
         for device in devices {
             if offered == room {
                 break;
@@ -104,6 +184,46 @@ impl Factory {
             offered += 1;
         }
         Ok(offered)
+    }
+
+    /// The GPU whose memory a session's tensors are in; `None` for the host's.
+    ///
+    /// # Safety
+    /// Devices and metadata are null or the runtime's, valid for the call.
+    unsafe fn gpu(
+        &self,
+        devices: &[*const HardwareDevice],
+        metadata: &[*const KeyValuePairs],
+        options: &Options,
+    ) -> Result<Option<&'static Gpu>, Error> {
+        let Ok(gpus) = self.gpus() else {
+            return match options.device_id {
+                Some(id) => Err(Error::invalid(format!(
+                    "{}: expected no \"device_id\" without a GPU, got {id}",
+                    crate::NAME_TEXT
+                ))),
+                None => Ok(None),
+            };
+        };
+        let named = metadata.iter().find_map(|pairs| {
+            // SAFETY: the caller's promise.
+            let ordinal = unsafe { offer::value_of(&self.runtime, *pairs, offer::ORDINAL) }?;
+            gpus.get(ordinal.parse::<usize>().ok()?).copied()
+        });
+        // SAFETY: the caller's promise.
+        let found = || devices.iter().find_map(|device| unsafe { offer::gpu_of(&self.runtime, *device, gpus) });
+        match (named.or_else(found), options.device_id) {
+            (Some(gpu), Some(id)) if gpu.ordinal() as usize != id => Err(Error::invalid(format!(
+                "{}: the session's device is {}, \"device_id\" is {id}",
+                crate::NAME_TEXT,
+                gpu.ordinal()
+            ))),
+            (Some(gpu), _) => Ok(Some(gpu)),
+            (None, Some(id)) => gpu::of(id).map(Some),
+            // A host that names no device lends a session what is there.
+            (None, None) if devices.is_empty() => gpu::current().map(Some),
+            (None, None) => Ok(None),
+        }
     }
 
     /// # Safety
@@ -131,6 +251,17 @@ impl Factory {
         unsafe { api.release_key_value_pairs()(pairs) };
         options
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Environment variable by which the CPU is offered beside a GPU, too: `on`.
+const HOST_SWITCH: &str = "HIPDNN_RS_HOST_ENGINE";
+
+fn host_is_wanted() -> bool {
+    std::env::var_os(HOST_SWITCH).is_some_and(|value| value == "on")
 }
 
 /// The factories of this process.
@@ -184,9 +315,9 @@ unsafe extern "system" fn get_supported_devices(
 
 unsafe extern "system" fn create_ep(
     this: *mut EpFactory,
-    _devices: *const *const HardwareDevice,
-    _metadata: *const *const KeyValuePairs,
-    _count: usize,
+    devices: *const *const HardwareDevice,
+    metadata: *const *const KeyValuePairs,
+    count: usize,
     options: *const SessionOptions,
     logger: *const ort::Logger,
     ep: *mut *mut Ep,
@@ -198,7 +329,18 @@ unsafe extern "system" fn create_ep(
         let logger = unsafe { Logger::new(factory.runtime, logger) };
         // SAFETY: the options are of this call.
         let options = unsafe { factory.options(options) }?;
-        place.set(Provider::new(factory.runtime, logger, options)?.into_raw());
+        let metadata = if metadata.is_null() {
+            &[]
+        } else {
+            // SAFETY: the array has that length.
+            unsafe { array(metadata, count, "the array of metadata") }?
+        };
+        // SAFETY: the array has that length, if it is one.
+        let devices = unsafe { array(devices, count, "the array of devices") }?;
+        // SAFETY: devices and metadata are of this call.
+        let gpu = unsafe { factory.gpu(devices, metadata, &options) }?;
+        let provider = Provider::new(factory.runtime, logger, options, gpu, &factory.registered_name)?;
+        place.set(provider.into_raw());
         Ok(())
     })
 }
@@ -209,39 +351,168 @@ unsafe extern "system" fn release_ep(_this: *mut EpFactory, ep: *mut Ep) {
     let _ = caught(|| unsafe { Provider::take_back(ep) });
 }
 
-/// Hosts ask for allocators of device memory that they declared themselves; tensors are in the runtime's own memory.
+/// Allocators of no session: the environment's, and those of hosts that ask at each session and give nothing back. Without
+/// options they are the factory's, one for each description.
 unsafe extern "system" fn create_allocator(
     this: *mut EpFactory,
-    _info: *const MemoryInfo,
-    _options: *const KeyValuePairs,
+    info: *const MemoryInfo,
+    options: *const KeyValuePairs,
     allocator: *mut *mut Allocator,
 ) -> *mut Status {
-    with_factory(this, |_| {
+    with_factory(this, |factory| {
         // SAFETY: the place is the runtime's, if it is one.
         let place = unsafe { Place::new(allocator, "the place for the allocator") }?;
         place.set(null_mut());
-        Err(Error::not_implemented(format!(
-            "{} has no allocators: its tensors are in the host's memory",
-            crate::NAME_TEXT
-        )))
-    })
-}
-
-/// No allocator was ever given.
-unsafe extern "system" fn release_allocator(_this: *mut EpFactory, _allocator: *mut Allocator) {}
-
-/// All tensors are in the runtime's own memory, so there is nothing to give; an error would make registration fail.
-unsafe extern "system" fn create_data_transfer(
-    this: *mut EpFactory,
-    data_transfer: *mut *mut DataTransferImpl,
-) -> *mut Status {
-    with_factory(this, |_| {
-        // SAFETY: the place is the runtime's, if it is one.
-        unsafe { Place::new(data_transfer, "the place for the data transfer") }?.set(null_mut());
+        factory.gpus().map_err(|reason| {
+            Error::not_implemented(format!("{} has allocators for GPUs only: {reason}", crate::NAME_TEXT))
+        })?;
+        // SAFETY: the description is the runtime's, alive as long as the allocator.
+        let memory = unsafe { transfer::memory_of(&factory.runtime, info) }?;
+        let make = |account: Account, shared| {
+            let (runtime, logger) = (factory.runtime, factory.logger);
+            gpu::allocator::Allocator::of(runtime, logger, memory, info, Arc::new(account), shared)
+        };
+        if !options.is_null() {
+            // SAFETY: the options are of this call.
+            let terms = unsafe { factory.terms(options) }?;
+            place.set(make(Account::new(terms), false));
+            return Ok(());
+        }
+        let mut allocators = lock(&factory.allocators);
+        if let Some((_, known)) = allocators.iter().find(|(address, _)| *address == info.addr()) {
+            place.set(known.0);
+            return Ok(());
+        }
+        let made = make(Account::default(), true);
+        allocators.push((info.addr(), Callback(made)));
+        place.set(made);
         Ok(())
     })
 }
 
-unsafe extern "system" fn is_stream_aware(_this: *const EpFactory) -> bool {
-    false
+/// The factory's own stay.
+unsafe extern "system" fn release_allocator(_this: *mut EpFactory, allocator: *mut Allocator) {
+    // Neither a panic while dropping nor a stranger can be told.
+    // SAFETY: the runtime does not use it again; what is none is told by its address.
+    let _ = caught(|| unsafe { gpu::allocator::Allocator::take_back(allocator, false) });
+}
+
+/// Without a GPU all tensors are in the runtime's own memory, and there is nothing to give; an error would make registration
+/// fail.
+unsafe extern "system" fn create_data_transfer(
+    this: *mut EpFactory,
+    data_transfer: *mut *mut DataTransferImpl,
+) -> *mut Status {
+    with_factory(this, |factory| {
+        // SAFETY: the place is the runtime's, if it is one.
+        let place = unsafe { Place::new(data_transfer, "the place for the data transfer") }?;
+        let made = factory
+            .gpus()
+            .is_ok()
+            .then(|| factory.transfer.get_or_init(|| Callback(DataTransfer::of(factory.runtime))).0);
+        place.set(made.unwrap_or(null_mut()));
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn is_stream_aware(this: *const EpFactory) -> bool {
+    let mut aware = false;
+    // Neither a panic nor a stranger can be told: no streams are asked for then.
+    let _ = caught(|| {
+        FACTORIES.check(this)?;
+        // SAFETY: the callbacks are the first member of a factory, which lives until the runtime releases it.
+        aware = unsafe { &*this.cast::<Factory>() }.gpus().is_ok();
+        Ok(())
+    });
+    aware
+}
+
+/// A stream of no session, for applications that order runs themselves.
+unsafe extern "system" fn create_sync_stream_for_device(
+    this: *mut EpFactory,
+    device: *const MemoryDevice,
+    _options: *const KeyValuePairs,
+    stream: *mut *mut SyncStreamImpl,
+) -> *mut Status {
+    with_factory(this, |factory| {
+        // SAFETY: the place is the runtime's, if it is one.
+        let place = unsafe { Place::new(stream, "the place for the stream") }?;
+        place.set(null_mut());
+        factory.gpus().map_err(Error::not_implemented)?;
+        // SAFETY: the device is the runtime's, alive during the call.
+        let gpu = unsafe { transfer::gpu_of(&factory.runtime, device) }?;
+        place.set(SyncStream::of(factory.runtime, Stream::new(gpu)?));
+        Ok(())
+    })
+}
+
+/// Why a hardware device is not offered; nothing is said of one that is.
+unsafe extern "system" fn get_hardware_device_incompatibility_details(
+    this: *mut EpFactory,
+    device: *const HardwareDevice,
+    details: *mut DeviceEpIncompatibilityDetails,
+) -> *mut Status {
+    with_factory(this, |factory| {
+        let set = factory.runtime.ep.device_ep_incompatibility_details_set_details();
+        let set = set.ok_or_else(|| Error::not_implemented("ONNX Runtime is too old for it"))?;
+        if device.is_null() || details.is_null() {
+            return Err(Error::invalid(format!("{}: the device or the place for details is null", crate::NAME_TEXT)));
+        }
+        // SAFETY: the device is the runtime's, alive during the call.
+        let Some((reason, text)) = (unsafe { factory.incompatibility(device) }) else { return Ok(()) };
+        let text = CString::new(text.replace('\0', " ")).expect("NULs were replaced");
+        // SAFETY: the details are the runtime's; the text is copied.
+        unsafe { factory.runtime.check(set(details, reason.0 as u32, 0, text.as_ptr())) }
+    })
+}
+
+impl Factory {
+    /// Why a hardware device can't be used.
+    ///
+    /// # Safety
+    /// `device` is a living device of the runtime.
+    unsafe fn incompatibility(&self, device: *const HardwareDevice) -> Option<(IncompatibilityReason, String)> {
+        // SAFETY: the caller's promise.
+        let kind = unsafe { self.runtime.api.hardware_device_type()(device) };
+        // SAFETY: the caller's promise.
+        let vendor = unsafe { self.runtime.api.hardware_device_vendor_id()(device) };
+        match (kind, self.gpus()) {
+            (HardwareDeviceType::CPU, Ok(_)) if !host_is_wanted() => Some((
+                IncompatibilityReason::DEVICE_INCOMPATIBLE,
+                format!("beside a GPU the CPU is offered with {HOST_SWITCH}=on only"),
+            )),
+            (HardwareDeviceType::CPU, _) => None,
+            (HardwareDeviceType::GPU, _) if vendor != VENDOR_ID => {
+                let text = format!("expected an AMD GPU (PCI vendor {VENDOR_ID:#x}), got vendor {vendor:#x}");
+                Some((IncompatibilityReason::DEVICE_INCOMPATIBLE, text))
+            }
+            (HardwareDeviceType::GPU, Err(reason)) => Some((IncompatibilityReason::MISSING_DEPENDENCY, reason)),
+            (HardwareDeviceType::GPU, Ok(gpus)) => {
+                // SAFETY: the caller's promise.
+                let found = unsafe { offer::gpu_of(&self.runtime, device, gpus) };
+                let text = "HIP has no device of this bus id: its driver does not serve it, or it is hidden";
+                found.is_none().then(|| (IncompatibilityReason::DRIVER_INCOMPATIBLE, text.to_string()))
+            }
+            _ => Some((IncompatibilityReason::DEVICE_INCOMPATIBLE, "expected a GPU or a CPU".to_string())),
+        }
+    }
+
+    /// The terms of an allocator that the application asks for, with the names that the provider's options have.
+    ///
+    /// # Safety
+    /// `options` are the runtime's, alive during the call.
+    unsafe fn terms(&self, options: *const KeyValuePairs) -> Result<Terms, Error> {
+        let (mut keys, mut values, mut count) = (null(), null(), 0);
+        // SAFETY: the pairs are alive, the answers' places are valid for the call.
+        unsafe { self.runtime.api.get_key_value_pairs()(options, &mut keys, &mut values, &mut count) };
+        let mut prefixed = Vec::new();
+        for index in 0..count {
+            // SAFETY: there are `count` keys and values, texts that live as long as the pairs.
+            if let (Some(key), Some(value)) = unsafe { (text_of(*keys.add(index)), text_of(*values.add(index))) } {
+                prefixed.push((format!("{}{key}", crate::options::PREFIX), value));
+            }
+        }
+        let options = Options::parse(prefixed.iter().map(|(key, value)| (key.as_str(), *value)))?;
+        Ok(options.terms())
+    }
 }

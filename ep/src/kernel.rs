@@ -1,15 +1,20 @@
 //! A compiled partition, and how the runtime calls it.
 
+use std::borrow::Cow;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use hipdnn_sdk_bindings::ort::{self, ElementType, NodeComputeInfo, Status};
 
+use crate::backend::Lane;
 use crate::claim;
 use crate::constants::{Contents, Known, Token};
 use crate::error::Error;
 use crate::extension::RuntimeThreads;
+use crate::gpu::Gpu;
+use crate::gpu::memory::{Account, Block};
+use crate::gpu::stream::Stream;
 use crate::import::{self, MAX_RANK};
 use crate::ir::element_bytes;
 use crate::model::{self, Constant, Model, ValueIndex};
@@ -25,6 +30,8 @@ pub(crate) struct Kernel {
     callbacks: NodeComputeInfo,
     runtime: Runtime,
     planner: Arc<Planner>,
+    /// Where its tensors are, if that is no host memory.
+    device: Option<Device>,
     name: String,
     /// Most programs that are kept.
     capacity: usize,
@@ -33,6 +40,15 @@ pub(crate) struct Kernel {
     binding: RwLock<Arc<Binding>>,
     /// Held by the one run that looks at constants.
     looking: Mutex<()>,
+}
+
+/// A GPU whose memory a session's tensors are in.
+#[derive(Clone)]
+pub(crate) struct Device {
+    /// The GPU.
+    pub gpu: &'static Gpu,
+    /// Who answers for memory of the session's.
+    pub account: Arc<Account>,
 }
 
 /// The partition with the constants that a session has for it.
@@ -48,6 +64,7 @@ impl Kernel {
     pub(crate) fn new(
         runtime: Runtime,
         planner: Arc<Planner>,
+        device: Option<Device>,
         name: &str,
         model: Model,
         capacity: usize,
@@ -59,13 +76,15 @@ impl Kernel {
             release_state: Some(release_state),
         };
         let programs = Arc::new(PlanCache::new(capacity));
-        let decide = import::content::deciding(&model);
+        // Contents in a GPU's memory can't be looked at without waiting for it.
+        let decide = if device.is_some() { Vec::new() } else { import::content::deciding(&model) };
         let deciding = model.inputs.iter().map(|value| decide.contains(value)).collect();
         let binding = Binding { known: Known::Model, model: Arc::new(model), programs };
         Box::new(Kernel {
             callbacks,
             runtime,
             planner,
+            device,
             name: name.to_string(),
             capacity,
             deciding,
@@ -120,7 +139,12 @@ impl Kernel {
     ///
     /// # Safety
     /// `context` is the runtime's for one call of this partition.
-    unsafe fn bind(&self, context: *const ort::KernelContext, addresses: &[usize]) -> Result<Arc<Binding>, Error> {
+    unsafe fn bind(
+        &self,
+        context: *const ort::KernelContext,
+        addresses: &[usize],
+        stream: Option<&Stream>,
+    ) -> Result<Arc<Binding>, Error> {
         let current = self.current();
         if current.known.fits(addresses) {
             return Ok(current);
@@ -135,14 +159,18 @@ impl Kernel {
         for (index, value) in current.model.inputs.iter().enumerate() {
             let value = &current.model.values[*value];
             let Some(constant) = &value.constant else { continue };
+            let small = constant.bytes.as_deref();
+            if small.is_none() && constant.token.is_none() {
+                continue;
+            }
             // SAFETY: the caller's duty.
             let tensor = unsafe { self.input(context, index, &value.name) }?;
             // SAFETY: the tensor is of this call, during which nobody writes to an initializer.
-            let bytes = unsafe { self.contents(tensor, value) }?;
-            let token = constant.token.filter(|_| promised).map(|_| Token::of(bytes));
-            let small = constant.bytes.as_deref();
-            if token != constant.token || small.is_some_and(|small| small != bytes) {
-                let constant = Constant { dims: constant.dims.clone(), bytes: small.map(|_| bytes.into()), token };
+            let bytes = unsafe { self.contents(tensor, value, stream) }?;
+            let token = constant.token.filter(|_| promised).map(|_| Token::of(&bytes));
+            if token != constant.token || small.is_some_and(|small| *small != *bytes) {
+                let bytes = small.map(|_| Arc::from(&*bytes));
+                let constant = Constant { dims: constant.dims.clone(), bytes, token };
                 changed.push((current.model.inputs[index], constant));
             }
         }
@@ -161,11 +189,16 @@ impl Kernel {
     }
 
     /// The bytes of a constant, if it is of the type and extents that it has in the model: the runtime lets others take its
-    /// place.
+    /// place. Those of one in a GPU's memory are copied behind what `stream` has enqueued.
     ///
     /// # Safety
     /// `tensor` lives as long as `'a`, and nobody writes to it.
-    unsafe fn contents<'a>(&self, tensor: *const ort::Value, value: &model::Value) -> Result<&'a [u8], Error> {
+    unsafe fn contents<'a>(
+        &self,
+        tensor: *const ort::Value,
+        value: &model::Value,
+        stream: Option<&Stream>,
+    ) -> Result<Cow<'a, [u8]>, Error> {
         // SAFETY: the tensor is alive.
         let found = unsafe { self.runtime.shape_of(tensor) }?;
         let (element, dims) = (value.element, value.known_dims());
@@ -179,8 +212,20 @@ impl Kernel {
                 found.shape.unwrap_or_default()
             )));
         }
-        // SAFETY: the tensor is alive, and not written to.
-        unsafe { self.runtime.bytes_of(tensor) }
+        let Some(stream) = stream else {
+            // SAFETY: the tensor is alive, and not written to.
+            return unsafe { self.runtime.bytes_of(tensor) }.map(Cow::Borrowed);
+        };
+        let (mut size, mut data) = (0, null());
+        // SAFETY: the tensor is alive, and the answers' places are valid for the calls.
+        unsafe {
+            self.runtime.check(self.runtime.api.get_tensor_size_in_bytes()(tensor, &mut size))?;
+            self.runtime.check(self.runtime.api.get_tensor_data()(tensor, &mut data))?;
+        }
+        let mut bytes = vec![0; size];
+        // SAFETY: the tensor has so many bytes on the session's device.
+        unsafe { stream.gpu().read(data, &mut bytes, stream) }?;
+        Ok(Cow::Owned(bytes))
     }
 
     /// The bytes of what is promised, for programs that are built in a run that was bound.
@@ -195,7 +240,11 @@ impl Kernel {
                 // SAFETY: the caller's duty.
                 let tensor = unsafe { self.input(context, index, &value.name) }?;
                 // SAFETY: the tensor is of this call, during which nobody writes to an initializer.
-                contents.push((token, unsafe { self.contents(tensor, value) }?));
+                let bytes = unsafe { self.contents(tensor, value, None) }?;
+                // What is in a GPU's memory has no token.
+                if let Cow::Borrowed(bytes) = bytes {
+                    contents.push((token, bytes));
+                }
             }
         }
         Ok(contents)
@@ -217,15 +266,40 @@ impl Kernel {
             let extents: Vec<i64> = free.flat_map(|(dims, _)| dims.iter().copied()).collect();
             self.planner.dump_stages(&extents, model, linked);
         });
-        built.map_err(|refused| {
+        let mut program = built.map_err(|refused| {
             let reasons = refused.into_iter().map(|(node, reason)| format!("{}: {reason}", model.nodes[node].label));
             Error::failed(format!("no engine takes {}", reasons.collect::<Vec<_>>().join("; ")))
-        })
+        })?;
+        if let Some(device) = &self.device {
+            program.upload(device.gpu, &device.account)?;
+        }
+        Ok(program)
+    }
+
+    /// The stream that a run is enqueued on, and whether the runtime waits for it.
+    ///
+    /// # Safety
+    /// `context` is the runtime's for one call of this partition.
+    unsafe fn stream(&self, context: *const ort::KernelContext) -> Result<Option<(Arc<Stream>, bool)>, Error> {
+        let Some(device) = &self.device else { return Ok(None) };
+        device.gpu.check_process()?;
+        let mut raw = null_mut();
+        // SAFETY: the context is of this call, and there is a place for the answer.
+        let status = unsafe { self.runtime.api.kernel_context_get_gpu_compute_stream()(context, &mut raw) };
+        // SAFETY: the status is ours.
+        unsafe { self.runtime.check(status) }?;
+        if raw.is_null() {
+            return Ok(Some((device.gpu.transfers()?, false)));
+        }
+        Ok(Some((device.gpu.stream_of(raw)?, true)))
     }
 
     /// # Safety
     /// `context` is the runtime's for one call of this partition.
     unsafe fn run(&self, context: *mut ort::KernelContext) -> Result<(), Error> {
+        // SAFETY: the caller's duty.
+        let stream = unsafe { self.stream(context) }?;
+        let on = stream.as_ref().map(|(stream, _)| &**stream);
         let model = self.current().model.clone();
         let count = model.inputs.len();
         let mut addresses = Vec::with_capacity(count + model.outputs.len());
@@ -248,13 +322,13 @@ impl Kernel {
                 unsafe { self.append_extents(tensor, &mut key) }?;
                 if self.deciding[index] {
                     // SAFETY: the tensor is of this call, during which nobody writes to it.
-                    let bytes = unsafe { self.contents(tensor, value) }?;
+                    let bytes = unsafe { self.contents(tensor, value, on) }?;
                     key.extend(bytes.iter().map(|byte| i64::from(*byte)));
                 }
             }
         }
         // SAFETY: the caller's duty.
-        let binding = unsafe { self.bind(context, &constants) }?;
+        let binding = unsafe { self.bind(context, &constants, on) }?;
         let model = &binding.model;
         let program = binding.programs.get_or_build(&key, || {
             // SAFETY: the context is of this call, which was bound above.
@@ -284,13 +358,62 @@ impl Kernel {
             unsafe { self.runtime.check(status) }?;
             addresses.push(data);
         }
+        if program.steps.is_empty() {
+            return Ok(());
+        }
         let (inputs, outputs) = addresses.split_at(count);
-        // SAFETY: the context is of this call.
-        let threads = unsafe { RuntimeThreads::new(self.runtime, context) };
-        let _lent = self.planner.context().extension().map(|extension| extension.lend(&threads));
-        // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the runtime gives
-        // each call outputs of its own of the program's extents.
-        unsafe { program.run(self.planner.context(), inputs, outputs) }
+        let context_of_plans = self.planner.context();
+        let mut lane = context_of_plans.lane().map_err(|error| Error::failed(error.to_string()))?;
+        let result = match &stream {
+            None => {
+                // SAFETY: the context is of this call.
+                let threads = unsafe { RuntimeThreads::new(self.runtime, context) };
+                let _lent = context_of_plans.extension().map(|extension| extension.lend(&threads));
+                lane.memory(program.memory()).and_then(|memory| {
+                    // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the
+                    // runtime gives each call outputs of its own of the program's extents.
+                    unsafe { program.run(&mut lane, inputs, outputs, memory) }
+                })
+            }
+            // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the runtime
+            // gives each call outputs of its own of the program's extents, which stay until the stream has passed.
+            Some((stream, _)) => unsafe { self.enqueue(&program, &mut lane, inputs, outputs, stream) },
+        };
+        context_of_plans.put_back(lane);
+        match stream {
+            Some((stream, false)) if result.is_ok() => Ok(stream.synchronize()?),
+            _ => result,
+        }
+    }
+
+    /// Enqueues a program on a stream of the session's device.
+    ///
+    /// # Safety
+    /// As for [`Program::run`]; inputs and outputs are in the device's memory.
+    unsafe fn enqueue(
+        &self,
+        program: &Program,
+        lane: &mut Lane,
+        inputs: &[*mut c_void],
+        outputs: &[*mut c_void],
+        stream: &Arc<Stream>,
+    ) -> Result<(), Error> {
+        let device = self.device.as_ref().expect("streams are a device's");
+        let _entered = device.gpu.enter()?;
+        let empty = program.outputs.iter().map(|dims| dims.contains(&0));
+        if outputs.iter().zip(empty).any(|(output, empty)| output.is_null() && !empty) {
+            // An allocator has no other way to say that there was no memory.
+            let why = device.gpu.memory().failure();
+            return Err(Error::failed(why.unwrap_or_else(|| "an output has no memory".to_string())));
+        }
+        let block = match program.memory() {
+            0 => None,
+            bytes => Some(Block::take(device.gpu, bytes, Some(stream), &device.account)?),
+        };
+        lane.on(stream.raw().cast()).map_err(|error| Error::failed(error.to_string()))?;
+        let memory = block.as_ref().map_or(null_mut(), Block::address);
+        // SAFETY: the caller's duty; the block is the stream's, so that whoever gets it next comes after this work.
+        unsafe { program.run(lane, inputs, outputs, memory) }
     }
 
     /// # Safety

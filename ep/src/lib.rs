@@ -21,11 +21,11 @@ mod program;
 mod read;
 
 mod descriptor;
-mod device;
 mod dump;
 mod error;
 mod extension;
 mod factory;
+mod gpu;
 mod graph;
 mod log;
 pub mod options;
@@ -50,7 +50,7 @@ use hipdnn_sdk_bindings::ort::{ApiBase, EpFactory, Logger, Status};
 use error::Error;
 use factory::Factory;
 use pointer::Place;
-use runtime::{Runtime, caught, status_of, status_without_runtime};
+use runtime::{Runtime, caught, status_of, status_without_runtime, text_of};
 
 /// The provider's name.
 pub const NAME: &CStr = c"HipDnnRsExecutionProvider";
@@ -69,9 +69,9 @@ const VERSION_TEXT: &str = env!("CARGO_PKG_VERSION");
 /// Each pointer is null or the runtime's own; `factories` has room for `max_factories`.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn CreateEpFactories(
-    _registered_name: *const c_char,
+    registered_name: *const c_char,
     base: *const ApiBase,
-    _default_logger: *const Logger,
+    default_logger: *const Logger,
     factories: *mut *mut EpFactory,
     max_factories: usize,
     num_factories: *mut usize,
@@ -93,7 +93,9 @@ pub unsafe extern "system" fn CreateEpFactories(
         }
         // SAFETY: there is room for one factory, if for any.
         let place = unsafe { Place::new(factories, "the array of factories") }?;
-        place.set(Factory::new(runtime).into_raw());
+        // SAFETY: the name is the runtime's text, if it is one, and its logger lives as long as the library is registered.
+        let (name, logger) = unsafe { (text_of(registered_name), log::Logger::new(runtime, default_logger)) };
+        place.set(Factory::new(runtime, logger, name.unwrap_or_default()).into_raw());
         count.set(1);
         Ok(())
     });

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::Error;
+use crate::gpu::memory::{Growth, Terms};
 
 /// What every key begins with: the runtime lower-cases the provider's name, and leaves the rest as it is.
 pub const PREFIX: &str = "ep.hipdnnrsexecutionprovider.";
@@ -30,6 +31,14 @@ pub(crate) struct Options {
     pub plan_cache: usize,
     /// `cost_rule`: whether partitions that would not pay stay with other providers.
     pub cost_rule: bool,
+    /// `device_id`: HIP's number of the GPU.
+    pub device_id: Option<usize>,
+    /// `memory_limit`: most bytes of the GPU's memory.
+    pub memory_limit: Option<usize>,
+    /// `arena_extend_strategy`: how the arena of the GPU's memory grows.
+    pub growth: Growth,
+    /// `user_compute_stream`: the application's stream of HIP.
+    pub user_compute_stream: Option<usize>,
     /// `disable`: claim nothing.
     pub disable: bool,
 }
@@ -47,6 +56,10 @@ impl Default for Options {
             winograd: None,
             plan_cache: 16,
             cost_rule: true,
+            device_id: None,
+            memory_limit: None,
+            growth: Growth::default(),
+            user_compute_stream: None,
             disable: false,
         }
     }
@@ -80,6 +93,17 @@ pub const KEYS: &[(&str, &str)] = &[
         "0 or 1: whether partitions without a convolution, matrix product, pooling or normalization stay with other \
          providers (default: 1)",
     ),
+    ("device_id", "HIP's number of the GPU, where the device that the session was given does not say it"),
+    ("memory_limit", "most bytes of the GPU's memory that the session has in use at a time (default: all)"),
+    (
+        "arena_extend_strategy",
+        "`kNextPowerOfTwo` or `kSameAsRequested`: whether the arena of the GPU's memory grows by as much as it holds, or \
+         by what is asked for (default: `kNextPowerOfTwo`)",
+    ),
+    (
+        "user_compute_stream",
+        "address of the application's `hipStream_t`, which outlives the session: all runs are enqueued on it",
+    ),
     ("disable", "0 or 1: claim nothing (default: 0)"),
 ];
 
@@ -103,11 +127,33 @@ impl Options {
                 "winograd" => options.winograd = Some(switch(key, value)?),
                 "plan_cache" => options.plan_cache = number(key, value, 1, 1 << 20)? as usize,
                 "cost_rule" => options.cost_rule = switch(key, value)?,
+                "device_id" => options.device_id = Some(number(key, value, 0, i64::from(i32::MAX))? as usize),
+                "memory_limit" => options.memory_limit = Some(number(key, value, 1, i64::MAX)? as usize),
+                "arena_extend_strategy" => options.growth = growth(key, value)?,
+                "user_compute_stream" => {
+                    let address = number(key, value, 0, i64::MAX)? as usize;
+                    options.user_compute_stream = (address != 0).then_some(address);
+                }
                 "disable" => options.disable = switch(key, value)?,
                 _ => return Err(unknown(key)),
             }
         }
         Ok(options)
+    }
+}
+
+impl Options {
+    /// What the session may have of a GPU's memory.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms { limit: self.memory_limit.unwrap_or(usize::MAX), growth: self.growth }
+    }
+}
+
+fn growth(key: &str, value: &str) -> Result<Growth, Error> {
+    match value.trim() {
+        "kNextPowerOfTwo" => Ok(Growth::Doubling),
+        "kSameAsRequested" => Ok(Growth::Exact),
+        _ => Err(wrong(key, "kNextPowerOfTwo or kSameAsRequested", value)),
     }
 }
 
@@ -172,6 +218,10 @@ mod tests {
             ("winograd", "0"),
             ("plan_cache", "2"),
             ("cost_rule", "0"),
+            ("device_id", "1"),
+            ("memory_limit", "1000000"),
+            ("arena_extend_strategy", "kSameAsRequested"),
+            ("user_compute_stream", "4096"),
             ("disable", "0"),
         ]);
         let want = Options {
@@ -185,6 +235,10 @@ mod tests {
             winograd: Some(false),
             plan_cache: 2,
             cost_rule: false,
+            device_id: Some(1),
+            memory_limit: Some(1_000_000),
+            growth: Growth::Exact,
+            user_compute_stream: Some(4096),
             disable: false,
         };
         assert_eq!(read, Ok(want));
@@ -198,7 +252,11 @@ mod tests {
     #[test]
     fn every_key_is_listed() {
         for (key, _) in KEYS {
-            let value = if *key == "threads" || *key == "plan_cache" { "5" } else { "1" };
+            let value = match *key {
+                "threads" | "plan_cache" => "5",
+                "arena_extend_strategy" => "kSameAsRequested",
+                _ => "1",
+            };
             assert_ne!(
                 parse(&[(key, value)]).map(|options| options == Options::default()),
                 Err(String::new()),
@@ -215,7 +273,8 @@ mod tests {
                 "thread",
                 "1",
                 "HipDnnRsExecutionProvider has no option \"thread\"; did you mean \"threads\"? It has backend, plugin_dir, \
-                 engine, report, dump_graphs, dump_ir, threads, winograd, plan_cache, cost_rule, disable",
+                 engine, report, dump_graphs, dump_ir, threads, winograd, plan_cache, cost_rule, device_id, memory_limit, \
+                 arena_extend_strategy, user_compute_stream, disable",
             ),
             ("Threads", "1", "has no option \"Threads\"; did you mean \"threads\"? It has backend, "),
             ("dump-ir", "x", "has no option \"dump-ir\"; did you mean \"dump_ir\"? It has backend, "),
@@ -228,6 +287,8 @@ mod tests {
             ),
             ("threads", "many", "wants a number from 0 to 1024, got \"many\""),
             ("plan_cache", "0", "wants a number from 1 to 1048576, got \"0\""),
+            ("arena_extend_strategy", "2", "wants kNextPowerOfTwo or kSameAsRequested, got \"2\""),
+            ("memory_limit", "0", "wants a number from 1 to 9223372036854775807, got \"0\""),
             ("winograd", "yes", "option \"winograd\" of HipDnnRsExecutionProvider wants 0 or 1, got \"yes\""),
         ] {
             let error = parse(&[(key, value)]).unwrap_err();

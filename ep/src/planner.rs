@@ -47,7 +47,7 @@ struct Key {
 
 impl Planner {
     /// A planner with the session's options.
-    pub(crate) fn new(context: Arc<Context>, options: &Options, host_memory_only: bool, dumps: Dumps) -> Planner {
+    pub(crate) fn new(context: Arc<Context>, options: &Options, dumps: Dumps) -> Planner {
         let mut knobs = Vec::new();
         if let Some(threads) = options.threads {
             knobs.push((THREADS_KNOB.to_string(), KnobValue::Int(threads)));
@@ -59,7 +59,7 @@ impl Planner {
         if let Some(winograd) = options.winograd {
             knobs.push((WINOGRAD_KNOB.to_string(), KnobValue::Int(i64::from(winograd))));
         }
-        let wish = Wish { engine: options.engine.clone(), knobs, host_memory_only };
+        let wish = Wish { engine: options.engine.clone(), knobs };
         Planner { context, wish, dumps, answers: Mutex::default(), guesses: Guesses::default() }
     }
 

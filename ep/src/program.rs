@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::backend::{Context, Plan};
+use crate::backend::{Lane, Plan};
 use crate::constants::Promise;
 use crate::error::Error;
+use crate::gpu::Gpu;
+use crate::gpu::memory::{Account, Block};
 use crate::import::Bytes;
 use crate::ir::{BufferId, Function, Source, ValueId, element_bytes};
 use crate::memory::{self, ALIGNMENT, Lifetime};
@@ -19,9 +21,24 @@ pub(crate) struct Program {
     pub outputs: Vec<Vec<i64>>,
     /// Plans in order of execution.
     pub steps: Vec<Step>,
-    constants: Vec<Bytes>,
+    constants: Vec<Resident>,
     arena: usize,
     workspace: usize,
+}
+
+/// A constant that the program itself holds, in the memory of its tensors.
+enum Resident {
+    Host(Bytes),
+    Device(Arc<Block>),
+}
+
+impl Resident {
+    fn address(&self) -> *mut c_void {
+        match self {
+            Resident::Host(bytes) => bytes.as_ptr().cast_mut().cast(),
+            Resident::Device(block) => block.address(),
+        }
+    }
 }
 
 /// A hipDNN plan and where its tensors are.
@@ -165,6 +182,7 @@ impl Program {
         }
         let workspace = steps.iter().map(|step| step.plan.workspace()).max().unwrap_or(0);
         let outputs = function.outputs.iter().map(|id| function.value(*id).dims.clone()).collect();
+        let constants = constants.into_iter().map(Resident::Host).collect();
         Program { outputs, steps, constants, arena: places.arena, workspace }
     }
 
@@ -178,47 +196,57 @@ impl Program {
         self.workspace
     }
 
-    /// Runs the program on inputs and outputs at these addresses.
+    /// Moves the program's own constants to a GPU, where its tensors are.
+    ///
+    /// # Errors
+    /// That there is no memory, or HIP's status.
+    pub(crate) fn upload(&mut self, gpu: &'static Gpu, account: &Arc<Account>) -> Result<(), Error> {
+        for constant in &mut self.constants {
+            if let Resident::Host(bytes) = constant {
+                *constant = Resident::Device(gpu.constant(bytes, account)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory that a run needs for itself.
+    pub(crate) fn memory(&self) -> usize {
+        self.arena.next_multiple_of(ALIGNMENT).saturating_add(self.workspace)
+    }
+
+    /// Runs the program on inputs and outputs at these addresses, or enqueues it on the lane's stream.
     ///
     /// # Safety
     /// `inputs` and `outputs` are the addresses of the tensors that the program was built for, with their types and extents;
-    /// those without elements may be null. Nothing else writes to them, or reads the outputs, during the call.
+    /// those without elements may be null. `memory` has [`Program::memory`] bytes. Nothing else writes to them, or reads
+    /// the outputs, during the call, or until the stream has passed.
     ///
     /// # Errors
-    /// What the backend says, or that there is no memory.
+    /// What the backend says.
     pub(crate) unsafe fn run(
         &self,
-        context: &Context,
+        lane: &mut Lane,
         inputs: &[*mut c_void],
         outputs: &[*mut c_void],
+        memory: *mut c_void,
     ) -> Result<(), Error> {
-        if self.steps.is_empty() {
-            return Ok(());
-        }
-        let mut lane = context.lane().map_err(|error| Error::failed(error.to_string()))?;
         let arena = self.arena.next_multiple_of(ALIGNMENT);
-        let result = lane.memory(arena + self.workspace).and_then(|memory| {
-            let workspace = if self.workspace == 0 { std::ptr::null_mut() } else { memory.wrapping_byte_add(arena) };
-            let mut addresses = Vec::new();
-            for step in &self.steps {
-                addresses.clear();
-                addresses.extend(step.places.iter().map(|place| match *place {
-                    Place::Input(number, offset) => inputs[number].wrapping_byte_add(offset),
-                    Place::Output(number, offset) => outputs[number].wrapping_byte_add(offset),
-                    Place::Constant(number, offset) => {
-                        self.constants[number].as_ptr().cast_mut().cast::<c_void>().wrapping_byte_add(offset)
-                    }
-                    Place::Arena(offset) => memory.wrapping_byte_add(offset),
-                }));
-                // SAFETY: every tensor of the graph that is no intermediate has its place: the caller's for inputs and
-                // outputs, the program's own for constants, which plans only read, and windows of the arena that nothing
-                // else lives in at this step. The workspace behind the arena is as large as the largest that a plan asks for.
-                unsafe { step.plan.execute_on(&mut lane, &step.uids, &addresses, workspace) }?;
-            }
-            Ok(())
-        });
-        context.put_back(lane);
-        result
+        let workspace = if self.workspace == 0 { std::ptr::null_mut() } else { memory.wrapping_byte_add(arena) };
+        let mut addresses = Vec::new();
+        for step in &self.steps {
+            addresses.clear();
+            addresses.extend(step.places.iter().map(|place| match *place {
+                Place::Input(number, offset) => inputs[number].wrapping_byte_add(offset),
+                Place::Output(number, offset) => outputs[number].wrapping_byte_add(offset),
+                Place::Constant(number, offset) => self.constants[number].address().wrapping_byte_add(offset),
+                Place::Arena(offset) => memory.wrapping_byte_add(offset),
+            }));
+            // SAFETY: every tensor of the graph that is no intermediate has its place: the caller's for inputs and outputs,
+            // the program's own for constants, which plans only read, and windows of the arena that nothing else lives in
+            // at this step. The workspace behind the arena is as large as the largest that a plan asks for.
+            unsafe { step.plan.execute_on(lane, &step.uids, &addresses, workspace) }?;
+        }
+        Ok(())
     }
 }
 

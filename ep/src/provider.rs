@@ -1,29 +1,40 @@
 //! The provider of one session: claims nodes and compiles them.
 
 use std::cell::RefCell;
-use std::ffi::c_char;
+use std::ffi::{CString, c_char};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, NodeFusionOptions, Status};
+use hipdnn_sdk_bindings::ort::{
+    self, Ep, EpGraphSupportInfo, KernelRegistry, MemoryDevice, MemoryInfo, NodeComputeInfo, NodeFusionOptions,
+    ResourceCount, Status, SyncStreamImpl,
+};
 
-use crate::backend::Context;
+use crate::backend::{Context, Site};
 use crate::claim::{self, Claims};
 use crate::constants::{Contents, Token};
 use crate::dump::{Content, Dump};
 use crate::error::Error;
+use crate::gpu::Gpu;
+use crate::gpu::allocator::Allocator;
+use crate::gpu::memcpy::Registry;
+use crate::gpu::memory::Account;
+use crate::gpu::offer::Infos;
+use crate::gpu::stream::Stream;
+use crate::gpu::sync::{SyncStream, failure};
+use crate::gpu::transfer;
 use crate::graph::{Graph, Node};
 use crate::import::{self, Work};
-use crate::kernel::Kernel;
+use crate::kernel::{Device, Kernel};
 use crate::log::Logger;
 use crate::model::{self, Model};
 use crate::options::Options;
 use crate::planner::{Dumps, Planner};
 use crate::pointer::{Handles, Place, array};
+use crate::read;
 use crate::report::{self, Report};
 use crate::runtime::{Runtime, caught, status_of};
 use crate::search::{self, Surroundings};
-use crate::{device, read};
 
 /// What the runtime holds for a session: its callbacks, then ours.
 #[repr(C)]
@@ -37,14 +48,57 @@ pub(crate) struct Provider {
     planner: Result<Arc<Planner>, String>,
     /// The first graph that nodes were claimed in.
     claimed_graph: OnceLock<String>,
+    device: Option<OnDevice>,
+    /// The name that the library was registered under, by which some hosts know the provider's nodes.
+    registered_name: String,
+}
+
+/// What a session has on a GPU.
+struct OnDevice {
+    device: Device,
+    infos: Infos,
+    /// Kernels of the nodes that move tensors to and from it.
+    registry: Option<Registry>,
+    /// The stream that all runs are enqueued on, if the application lends one.
+    lent: Option<Arc<Stream>>,
+}
+
+impl OnDevice {
+    fn new(runtime: Runtime, gpu: &'static Gpu, options: &Options, registered_name: &str) -> Result<OnDevice, Error> {
+        let mut names = vec![crate::NAME.to_owned()];
+        names.extend(CString::new(registered_name).ok().filter(|name| !name.is_empty() && **name != *crate::NAME));
+        let lent = options.user_compute_stream.map(|address| {
+            let raw = std::ptr::without_provenance_mut(address);
+            // SAFETY: the application says that this is a stream that outlives its sessions.
+            unsafe { Stream::lent(gpu, raw) }.map_err(|error| {
+                let name = crate::NAME_TEXT;
+                Error::invalid(format!(
+                    "{name}: expected a stream of HIP in \"user_compute_stream\", got {address}: {error}"
+                ))
+            })
+        });
+        let account = Arc::new(Account::new(options.terms()));
+        Ok(OnDevice {
+            device: Device { gpu, account },
+            infos: Infos::new(runtime, gpu)?,
+            registry: Registry::new(runtime, gpu, &names)?,
+            lent: lent.transpose()?,
+        })
+    }
 }
 
 impl Provider {
-    /// Makes the provider of a session.
+    /// Makes the provider of a session, whose tensors are in a GPU's memory or the host's.
     ///
     /// # Errors
     /// If the options are wrong, or name what is not there.
-    pub(crate) fn new(runtime: Runtime, logger: Logger, options: Options) -> Result<Box<Provider>, Error> {
+    pub(crate) fn new(
+        runtime: Runtime,
+        logger: Logger,
+        options: Options,
+        gpu: Option<&'static Gpu>,
+        registered_name: &str,
+    ) -> Result<Box<Provider>, Error> {
         let report = options.report.as_deref().map(|path| Report::open(path, logger)).transpose()?;
         let dump =
             |path: &Option<PathBuf>, content| path.as_deref().map(|path| Dump::open(path, content, logger)).transpose();
@@ -52,7 +106,8 @@ impl Provider {
             graphs: dump(&options.dump_graphs, Content::Graphs)?,
             stages: dump(&options.dump_ir, Content::Stages)?,
         };
-        let context = open_backend(&options)?;
+        let device = gpu.map(|gpu| OnDevice::new(runtime, gpu, &options, registered_name)).transpose()?;
+        let context = open_backend(&options, gpu.map_or(Site::Host, Site::Device))?;
         match &context {
             Ok(context) => {
                 if let Some(wanted) = &options.engine
@@ -86,10 +141,12 @@ impl Provider {
                 onnxruntime: runtime.text,
                 backend: backend.map(|context| context.path().display().to_string()),
                 backend_version: backend.and_then(|context| context.version()),
+                device: gpu.map(|gpu| format!("{} ({})", gpu.ordinal(), gpu.name)),
                 engines: backend.into_iter().flat_map(|c| c.engines()).map(|engine| engine.name.clone()).collect(),
                 reason: context.as_ref().err().cloned(),
             }]);
         }
+        let on_device = gpu.is_some();
         let callbacks = Ep {
             ort_version_supported: runtime.version(),
             get_name: Some(get_name),
@@ -98,12 +155,28 @@ impl Provider {
             release_node_compute_infos: Some(release_node_compute_infos),
             is_concurrent_run_supported: Some(is_concurrent_run_supported),
             on_session_initialization_end: Some(on_session_initialization_end),
+            create_allocator: on_device.then_some(create_allocator),
+            create_sync_stream_for_device: on_device.then_some(create_sync_stream_for_device),
+            get_kernel_registry: on_device.then_some(get_kernel_registry),
+            get_default_memory_device: on_device.then_some(get_default_memory_device),
+            sync: on_device.then_some(sync),
+            get_available_resource: on_device.then_some(get_available_resource),
             ..Ep::default()
         };
-        let host_memory_only = device::gpu_usable();
-        let planner = context.map(|context| Arc::new(Planner::new(context, &options, host_memory_only, dumps)));
+        let planner = context.map(|context| Arc::new(Planner::new(context, &options, dumps)));
         let claimed_graph = OnceLock::new();
-        Ok(Box::new(Provider { callbacks, runtime, logger, options, report, planner, claimed_graph }))
+        let registered_name = registered_name.to_string();
+        Ok(Box::new(Provider {
+            callbacks,
+            runtime,
+            logger,
+            options,
+            report,
+            planner,
+            claimed_graph,
+            device,
+            registered_name,
+        }))
     }
 
     /// The callbacks, as the runtime holds them; [`Provider::take_back`] undoes it.
@@ -122,7 +195,13 @@ impl Provider {
     pub(crate) unsafe fn take_back(raw: *mut Ep) -> Result<(), Error> {
         PROVIDERS.remove(raw)?;
         // SAFETY: the callbacks are the first member of a provider, which was boxed and is known no more.
-        drop(unsafe { Box::from_raw(raw.cast::<Provider>()) });
+        let provider = unsafe { Box::from_raw(raw.cast::<Provider>()) };
+        let gpu = provider.device.as_ref().map(|device| device.device.gpu);
+        drop(provider);
+        // Memory that a session leaves is not kept for one that may never come.
+        if let Some(gpu) = gpu {
+            gpu.shrink();
+        }
         Ok(())
     }
 
@@ -180,15 +259,19 @@ impl Provider {
             return Ok(none("ONNX Runtime takes no fused nodes in bodies of functions that it inlines"));
         }
         let owned = |node: &model::Node| {
-            let stranger = !node.owner.is_empty() && node.owner != crate::NAME_TEXT;
+            let names = ["", crate::NAME_TEXT, &self.registered_name];
+            let stranger = !names.contains(&node.owner.as_str());
             stranger.then(|| format!("{} has it already", node.owner))
         };
         let reasons = model.nodes.iter().map(owned).collect();
         // A plan that is not kept would prepare weights in vain.
         let contents = if model.is_symbolic() { &[] } else { contents };
-        let claims = claim::claim(model, reasons, &|model, nodes| self.worthwhile(model, nodes), &mut |question| {
-            planner.plan(&question, contents)
-        });
+        // Contents in a GPU's memory can't be looked at without waiting for it.
+        let deciding = if self.device.is_some() { Vec::new() } else { import::content::deciding(model) };
+        let claims =
+            claim::claim(model, reasons, &deciding, &|model, nodes| self.worthwhile(model, nodes), &mut |question| {
+                planner.plan(&question, contents)
+            });
         Ok(claims)
     }
 
@@ -208,13 +291,17 @@ impl Provider {
     }
 
     /// The token of an initializer's bytes; those that it certainly is of are added to `contents`.
-    fn token<'a>(&self, bytes: &'a [u8], contents: &RefCell<Contents<'a>>) -> Token {
-        let Ok(planner) = &self.planner else { return Token::of(bytes) };
+    /// Nothing is promised of what is in a GPU's memory: engines prepare no weights there.
+    fn token<'a>(&self, bytes: &'a [u8], contents: &RefCell<Contents<'a>>) -> Option<Token> {
+        if self.device.is_some() {
+            return None;
+        }
+        let Ok(planner) = &self.planner else { return Some(Token::of(bytes)) };
         let (token, certain) = planner.token(bytes);
         if certain {
             contents.borrow_mut().push((token, bytes));
         }
-        token
+        Some(token)
     }
 
     /// Forgets what was only asked about: programs hold their plans.
@@ -250,7 +337,9 @@ impl Provider {
         let planner = self.planner.as_ref().map_err(|reason| Error::failed(reason.clone()))?;
         let contents = RefCell::new(Contents::new());
         let model = read::fused(&graph, &node, &|bytes| self.token(bytes, &contents))?;
-        let kernel = Kernel::new(self.runtime, planner.clone(), node.name()?, model, self.options.plan_cache);
+        let device = self.device.as_ref().map(|device| device.device.clone());
+        let (name, capacity) = (node.name()?, self.options.plan_cache);
+        let kernel = Kernel::new(self.runtime, planner.clone(), device, name, model, capacity);
         kernel.prepare(&contents.into_inner())?;
         Ok(kernel)
     }
@@ -267,14 +356,14 @@ impl Drop for Forgetting<'_> {
 
 /// Opens the backend. That it is nowhere is an answer: the session runs without this provider's help, unless somebody
 /// named a library or plugins.
-fn open_backend(options: &Options) -> Result<Result<Arc<Context>, String>, Error> {
+fn open_backend(options: &Options, site: Site) -> Result<Result<Arc<Context>, String>, Error> {
     if options.disable {
         return Ok(Err("the provider is disabled by its option \"disable\"".to_string()));
     }
     let surroundings = Surroundings::current();
     let (candidates, named) = search::backend_candidates(options, &surroundings);
     let plugins = search::plugins(options, &surroundings);
-    match Context::open(&candidates, &plugins) {
+    match Context::open(&candidates, &plugins, &site) {
         Ok(context) => Ok(Ok(context)),
         Err(error) if named || options.plugin_dir.is_some() => Err(error.at(crate::NAME_TEXT)),
         Err(error) => Ok(Err(error.message)),
@@ -367,6 +456,86 @@ unsafe extern "system" fn is_concurrent_run_supported(this: *mut Ep, supported: 
 unsafe extern "system" fn on_session_initialization_end(this: *mut Ep) -> *mut Status {
     with_provider(this, |provider| {
         provider.settle();
+        Ok(())
+    })
+}
+
+/// Runs a callback's body with what the session has on its GPU.
+fn with_device(this: *const Ep, body: impl FnOnce(&Provider, &OnDevice) -> Result<(), Error>) -> *mut Status {
+    with_provider(this, |provider| match &provider.device {
+        Some(device) => body(provider, device),
+        None => Err(Error::invalid(format!("{}: the session's tensors are in the host's memory", crate::NAME_TEXT))),
+    })
+}
+
+unsafe extern "system" fn create_allocator(
+    this: *mut Ep,
+    info: *const MemoryInfo,
+    allocator: *mut *mut ort::Allocator,
+) -> *mut Status {
+    with_device(this, |provider, on| {
+        // SAFETY: the place is the runtime's, if it is one.
+        let place = unsafe { Place::new(allocator, "the place for the allocator") }?;
+        // SAFETY: the description is the runtime's, alive as long as the session.
+        let (gpu, pinned) = unsafe { transfer::memory_of(&provider.runtime, info) }?;
+        // The session's limit is one of its device memory.
+        let account = if pinned { Arc::default() } else { on.device.account.clone() };
+        place.set(Allocator::of(provider.runtime, provider.logger, (gpu, pinned), info, account, false));
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn create_sync_stream_for_device(
+    this: *mut Ep,
+    device: *const MemoryDevice,
+    stream: *mut *mut SyncStreamImpl,
+) -> *mut Status {
+    with_device(this, |provider, on| {
+        // SAFETY: the place is the runtime's, if it is one.
+        let place = unsafe { Place::new(stream, "the place for the stream") }?;
+        // SAFETY: the device is the runtime's, alive during the call.
+        let gpu = unsafe { transfer::gpu_of(&provider.runtime, device) }?;
+        let made = match &on.lent {
+            Some(lent) => lent.clone(),
+            None => Stream::new(gpu)?,
+        };
+        place.set(SyncStream::of(provider.runtime, made));
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn get_kernel_registry(this: *mut Ep, registry: *mut *const KernelRegistry) -> *mut Status {
+    with_device(this, |_, on| {
+        // SAFETY: the place is the runtime's, if it is one.
+        let place = unsafe { Place::new(registry, "the place for the registry") }?;
+        place.set(on.registry.as_ref().map_or(std::ptr::null(), Registry::raw));
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn get_default_memory_device(this: *const Ep, device: *mut *const MemoryDevice) -> *mut Status {
+    with_device(this, |provider, on| {
+        // SAFETY: the place is the runtime's, if it is one.
+        let place = unsafe { Place::new(device, "the place for the memory device") }?;
+        // SAFETY: the description is ours, and lives as long as the provider.
+        place.set(unsafe { provider.runtime.ep.memory_info_get_memory_device()(on.infos.memory) });
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn sync(this: *mut Ep) -> *mut Status {
+    with_device(this, |_, on| on.device.gpu.synchronize().map_err(|error| failure(on.device.gpu, &error)))
+}
+
+/// Kind of a resource: bytes, in the first word.
+const TOTAL_BYTES: u32 = 0;
+
+unsafe extern "system" fn get_available_resource(this: *const Ep, resource: *mut ResourceCount) -> *mut Status {
+    with_device(this, |_, on| {
+        // SAFETY: the place is the runtime's, if it is one.
+        let place = unsafe { Place::new(resource, "the place for the resource") }?;
+        let (free, _) = on.device.gpu.free_memory().unwrap_or_default();
+        place.set(ResourceCount { kind: TOTAL_BYTES, reserved: 0, value: [free as u64, 0, 0, 0, 0, 0] });
         Ok(())
     })
 }

@@ -7,11 +7,14 @@ use crate::error::Error;
 use crate::graph::{Graph, Node, ValueInfo};
 use crate::model::{self, Attribute, Constant, Extent, Model, SMALL_CONSTANT, ValueIndex};
 
+/// Names the content of weights; `None` where nothing is promised of them.
+pub(crate) type Naming<'t, 'a> = &'t dyn Fn(&'a [u8]) -> Option<Token>;
+
 /// Copies a graph out of the runtime, constants above [`SMALL_CONSTANT`] bytes excepted; `token` names their contents.
 ///
 /// # Errors
 /// If the runtime does not answer.
-pub(crate) fn model<'a>(graph: &Graph<'a>, token: &dyn Fn(&'a [u8]) -> Token) -> Result<Model, Error> {
+pub(crate) fn model<'a>(graph: &Graph<'a>, token: Naming<'_, 'a>) -> Result<Model, Error> {
     let model = Model { name: graph.name()?.to_string(), ..Model::default() };
     let mut reader = Reader { model, token, index: HashMap::new() };
     for node in graph.nodes()? {
@@ -25,7 +28,7 @@ pub(crate) fn model<'a>(graph: &Graph<'a>, token: &dyn Fn(&'a [u8]) -> Token) ->
 ///
 /// # Errors
 /// If the runtime does not answer.
-pub(crate) fn fused<'a>(graph: &Graph<'a>, node: &Node<'a>, token: &dyn Fn(&'a [u8]) -> Token) -> Result<Model, Error> {
+pub(crate) fn fused<'a>(graph: &Graph<'a>, node: &Node<'a>, token: Naming<'_, 'a>) -> Result<Model, Error> {
     let mut model = model(graph, token)?;
     let mut names: HashMap<&str, ValueIndex> = HashMap::new();
     for (index, value) in model.values.iter().enumerate() {
@@ -48,7 +51,7 @@ pub(crate) fn fused<'a>(graph: &Graph<'a>, node: &Node<'a>, token: &dyn Fn(&'a [
 
 struct Reader<'t, 'a> {
     model: Model,
-    token: &'t dyn Fn(&'a [u8]) -> Token,
+    token: Naming<'t, 'a>,
     index: HashMap<String, ValueIndex>,
 }
 
@@ -109,11 +112,12 @@ impl<'a> Reader<'_, 'a> {
 /// Weights are matrices at least: what has fewer dimensions engines do not prepare.
 const LEAST_RANK_OF_WEIGHTS: usize = 2;
 
-fn constant<'a>(value: &ValueInfo<'a>, token: &dyn Fn(&'a [u8]) -> Token) -> Result<Option<Constant>, Error> {
+fn constant<'a>(value: &ValueInfo<'a>, token: Naming<'_, 'a>) -> Result<Option<Constant>, Error> {
     let Some((tensor, bytes)) = value.initializer()? else { return Ok(None) };
     let Some(dims) = tensor.shape else { return Ok(None) };
     let small = bytes.len() <= SMALL_CONSTANT;
     let float = crate::import::data_type(tensor.element).is_ok_and(crate::import::is_float);
-    let token = (float && dims.len() >= LEAST_RANK_OF_WEIGHTS && !bytes.is_empty()).then(|| token(bytes));
+    let weights = float && dims.len() >= LEAST_RANK_OF_WEIGHTS && !bytes.is_empty();
+    let token = if weights { token(bytes) } else { None };
     Ok(Some(Constant { dims, bytes: small.then(|| bytes.into()), token }))
 }

@@ -34,6 +34,9 @@ pub(crate) struct Session<'a> {
     pub backend_version: Option<String>,
     /// The backend's engines.
     pub engines: Vec<String>,
+    /// The GPU whose memory tensors are in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Why there is no backend.
     pub reason: Option<String>,
 }

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use hipdnn_rs_plugin::engine::host::HOST;
-use hipdnn_rs_plugin::engine::{Engine, Plan};
+use hipdnn_rs_plugin::engine::{Engine, Plan, Site};
 use hipdnn_schemas::{
     Convolution, ConvolutionFwd, DataType, EngineConfig, Graph, GraphBuilder, KnobValue, Operation, Pointwise,
     PointwiseMode, TensorDef, TensorUid, TensorValue,
@@ -195,7 +195,7 @@ impl Contender {
             ],
             ..EngineConfig::default()
         };
-        let applicable = HOST.applicable(graph, std::ptr::null_mut()).unwrap_or_else(|reason| panic!("{reason}"));
+        let applicable = HOST.applicable(graph, Site::UNSPECIFIED).unwrap_or_else(|reason| panic!("{reason}"));
         let plan = applicable.plan(&config).expect("the plan is made");
         let (mut memory, mut pack) = (Vec::new(), Vec::new());
         for tensor in graph.tensors().iter().filter(|tensor| !tensor.is_virtual() && tensor.value().is_none()) {

@@ -8,8 +8,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use hipdnn_rs_plugin::engine::Engine;
 use hipdnn_rs_plugin::engine::host::HOST;
+use hipdnn_rs_plugin::engine::{Engine, Site};
 use hipdnn_schemas::{
     Convolution, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, DataType, EngineConfig, Graph, GraphBuilder,
     KnobValue, Matmul, Operation, PaddingMode, Pointwise, PointwiseMode, Reduction, ReductionMode, ResampleBwd,
@@ -195,7 +195,7 @@ fn time(case: &Case, threads: i64, fastest: bool) -> Duration {
         ..EngineConfig::default()
     };
     let applicable =
-        HOST.applicable(&case.graph, std::ptr::null_mut()).unwrap_or_else(|reason| panic!("{}: {reason}", case.name));
+        HOST.applicable(&case.graph, Site::UNSPECIFIED).unwrap_or_else(|reason| panic!("{}: {reason}", case.name));
     let plan = applicable.plan(&config).expect("the plan is made");
     let mut workspace = vec![0u64; plan.workspace_bytes().div_ceil(8)];
     let memory = memory(&case.graph);

@@ -2,10 +2,9 @@
 
 use std::ffi::c_int;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use hipdnn_sdk_bindings::hip::{self, Hip, LIBRARY_NAMES, hipError_t};
+use hipdnn_sdk_bindings::hip::{self, Hip, hipError_t};
 
 use crate::engine::Declined;
 use crate::engine::miopen::gpu::{Gpu, gpu};
@@ -86,22 +85,13 @@ fn decide(switch: &str, gpus: impl FnOnce() -> c_int) -> HostEngine {
 /// How many devices HIP has, where there is no MIOpen: other engines may use them, and tensors are in their memory.
 fn hip_devices() -> c_int {
     // SAFETY: these are HIP's own names and places; loading it is what every user of it does.
-    let Ok(hip) = (unsafe { Hip::open(candidates()) }) else { return 0 };
+    let Ok(hip) = (unsafe { Hip::open(hip::candidates()) }) else { return 0 };
     let mut count = 0;
     // SAFETY: a place for one number.
     let status = unsafe { (hip.functions.hipGetDeviceCount)(&mut count) };
     // HIP does not take being unloaded after use: it keeps threads and handlers of its own.
     std::mem::forget(hip);
     if status == hipError_t::hipSuccess { count } else { 0 }
-}
-
-/// Where HIP may be. The one that the process has loaded comes first: two of them do not know each other's memory.
-fn candidates() -> Vec<PathBuf> {
-    let root = std::env::var_os("ROCM_PATH").filter(|root| !root.is_empty());
-    let places = root.into_iter().map(PathBuf::from).chain([PathBuf::from("/opt/rocm")]);
-    let names = || LIBRARY_NAMES.iter().map(PathBuf::from);
-    let installed = places.flat_map(|place| names().map(move |name| place.join("lib").join(name)));
-    hip::loaded().into_iter().chain(names()).chain(installed).collect()
 }
 
 #[cfg(test)]

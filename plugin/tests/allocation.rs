@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hipdnn_rs_plugin::engine::host::{HOST, lent};
-use hipdnn_rs_plugin::engine::{Engine, Plan, engine_id};
+use hipdnn_rs_plugin::engine::{Engine, Plan, Site, engine_id};
 use hipdnn_schemas::{
     Convolution, DataType, EngineConfig, GraphBuilder, KnobValue, Pointwise, PointwiseMode, TensorDef,
 };
@@ -61,7 +61,7 @@ fn plan(knobs: &[(&str, KnobValue)]) -> Box<dyn Plan> {
     let graph = graph.build().unwrap();
     let knobs = knobs.iter().map(|(id, value)| (id.to_string(), value.clone())).collect();
     let config = EngineConfig { engine_id: engine_id(&HOST), knobs };
-    let applicable = HOST.applicable(&graph, null_mut()).unwrap_or_else(|declined| panic!("{declined}"));
+    let applicable = HOST.applicable(&graph, Site::UNSPECIFIED).unwrap_or_else(|declined| panic!("{declined}"));
     applicable.plan(&config).unwrap()
 }
 

@@ -135,6 +135,16 @@ impl Functions {
     }
 }
 
+/// Where HIP may be: what the process has loaded, since two of them do not know each other's memory; where the dynamic
+/// loader looks; `ROCM_PATH`; ROCm's usual place.
+pub fn candidates() -> Vec<PathBuf> {
+    let root = std::env::var_os("ROCM_PATH").filter(|root| !root.is_empty());
+    let places = root.into_iter().map(PathBuf::from).chain([PathBuf::from("/opt/rocm")]);
+    let names = || LIBRARY_NAMES.iter().map(PathBuf::from);
+    let installed = places.flat_map(|place| names().map(move |name| place.join("lib").join(name)));
+    loaded().into_iter().chain(names()).chain(installed).collect()
+}
+
 /// Files of HIP libraries that the process has loaded.
 pub fn loaded() -> Vec<PathBuf> {
     library::mapped("libamdhip64.so")

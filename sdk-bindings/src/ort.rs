@@ -63,6 +63,14 @@ opaque! {
     KernelRegistry;
     /// `OrtKernelDef`
     KernelDef;
+    /// `OrtKernelDefBuilder`
+    KernelDefBuilder;
+    /// `OrtKernelInfo`: the node that a kernel is made for.
+    KernelInfo;
+    /// `OrtDataType`: a type of values, for constraints of kernels.
+    DataType;
+    /// `OrtSharedPrePackedWeightCache`
+    SharedPrePackedWeightCache;
     /// `OrtHardwareDevice`
     HardwareDevice;
     /// `OrtEpDevice`: a hardware device as one provider serves it.
@@ -219,6 +227,26 @@ c_enum! {
         DEVICE = 0,
         ARENA = 1,
         READ_ONLY = 2,
+    }
+}
+
+c_enum! {
+    /// `OrtMemType`: the memory of a kernel's input or output.
+    MemType, "OrtMemType" {
+        CPUInput = -2,
+        CPUOutput = -1,
+        Default = 0,
+    }
+}
+
+c_enum! {
+    /// `OrtDeviceEpIncompatibilityReason`: bits.
+    IncompatibilityReason, "OrtDeviceEpIncompatibility_" {
+        NONE = 0,
+        DRIVER_INCOMPATIBLE = 1,
+        DEVICE_INCOMPATIBLE = 2,
+        MISSING_DEPENDENCY = 4,
+        UNKNOWN = -2147483648,
     }
 }
 

@@ -43,6 +43,13 @@ typedef struct {
     size_t count;
 } hipdnnRsConstants_t;
 
+/* The memory that the tensors of a handle are in. */
+typedef enum {
+    HIPDNN_RS_MEMORY_UNSPECIFIED = 0, /* engines go by whether the process has a GPU, and HIPDNN_RS_HOST_ENGINE */
+    HIPDNN_RS_MEMORY_HOST = 1,        /* memory of the CPU: HOST_RS_ENGINE alone takes graphs */
+    HIPDNN_RS_MEMORY_DEVICE = 2       /* memory of the GPU of the handle's stream: engines for GPUs alone take graphs */
+} hipdnnRsMemoryKind_t;
+
 typedef struct {
     /* The version that the plugin has; a version has what older ones have, at the same places. */
     uint32_t version;
@@ -69,10 +76,15 @@ typedef struct {
      * A token stands for these bytes in the whole process from then on: who lends bytes of another token spoils the
      * results of every plan that names it. */
     hipdnnPluginStatus_t (*lend_constants)(const hipdnnRsConstants_t* lent, hipdnnRsConstants_t* before);
+
+    /* Since version 2. Says in which memory the tensors of handles are that the calling thread makes from now on; it is
+     * HIPDNN_RS_MEMORY_UNSPECIFIED until then. A handle keeps what it was made with. `*before`, if not NULL, gets what was
+     * said before, for the client to say again when it has made its handles. */
+    hipdnnPluginStatus_t (*set_handle_memory)(hipdnnRsMemoryKind_t memory, hipdnnRsMemoryKind_t* before);
 } hipdnnRsExtension_t;
 
 /* The newest version that this header knows. */
-#define HIPDNN_RS_EXTENSION_VERSION 1
+#define HIPDNN_RS_EXTENSION_VERSION 2
 
 /* Gives the table, of at least this version: HIPDNN_PLUGIN_STATUS_NOT_APPLICABLE where the plugin is older. */
 hipdnnPluginStatus_t hipdnnRsGetExtension(uint32_t version, const hipdnnRsExtension_t** extension);

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hipdnn_schemas::{EngineConfig, Graph};
+use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 use hipdnn_sdk_bindings::hipdnn::plugin::{
     ConstData, DeviceBuffer, ExecutionContextPtr, LogCallback, PluginHandlePtr, PluginStatus, PluginType, Severity,
     StreamPtr,
@@ -21,7 +22,7 @@ use super::status::last_error;
 use super::unwind::guard;
 use crate::engine::details::{DetailsBuffer, Lent};
 use crate::engine::registry::{self, Engines};
-use crate::engine::{Applicable, Plan, engine_id};
+use crate::engine::{Applicable, Plan, Site, engine_id, site};
 use crate::error::Error;
 use crate::log;
 
@@ -40,6 +41,7 @@ const API_VERSION: &CStr = c"1.4.0";
 struct Handle {
     engines: Engines,
     stream: AtomicPtr<c_void>,
+    memory: MemoryKind,
     lent: Mutex<Lent>,
     /// What the engines share among plans, such as worker threads: kept from the first handle to the last.
     _attachments: Vec<Box<dyn Send + Sync>>,
@@ -50,6 +52,7 @@ impl Handle {
         Handle {
             engines,
             stream: AtomicPtr::default(),
+            memory: site::memory(),
             lent: Mutex::default(),
             _attachments: engines.iter().map(|engine| engine.attach()).collect(),
         }
@@ -64,13 +67,18 @@ impl Handle {
         self.stream.load(Ordering::Relaxed)
     }
 
+    /// Where the handle's tensors are and work is enqueued.
+    fn site(&self) -> Site {
+        Site { stream: self.stream(), memory: self.memory }
+    }
+
     /// What the engine says to the graph.
     fn applicable<'g>(&self, id: i64, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Error> {
         let engine = registry::find(self.engines, id).ok_or_else(|| {
             let known = registry::ids(self.engines);
             Error::bad_param(format!("engine {id} is not of this plugin; it has {known:?}"))
         })?;
-        engine.applicable(graph, self.stream()).map_err(|declined| {
+        engine.applicable(graph, self.site()).map_err(|declined| {
             let name = engine.name().to_string_lossy();
             Error::not_applicable(format!("{name} does not compute graph {:?}: {declined}", graph.name()))
         })
@@ -269,7 +277,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetApplicableEngineIds(
                 Err(error) => ::log::info!("no engine for what is no graph: {error}"),
                 Ok(graph) => {
                     for engine in handle.engines {
-                        match engine.applicable(&graph, handle.stream()) {
+                        match engine.applicable(&graph, handle.site()) {
                             Ok(_) => ids.push(engine_id(*engine)),
                             Err(declined) => ::log::info!(
                                 "{} does not compute graph {:?}: {declined}",

@@ -1,14 +1,15 @@
 //! What the plugin has beyond hipDNN's plugin ABI: one exported function, which gives a table of others.
 
-use hipdnn_sdk_bindings::hipdnn::extension::{Constants, Extension, ParallelFor, VERSION};
+use hipdnn_sdk_bindings::hipdnn::extension::{Constants, Extension, MemoryKind, ParallelFor, VERSION};
 use hipdnn_sdk_bindings::hipdnn::plugin::PluginStatus;
 
 use super::pointer::Out;
 use super::unwind::guard;
 use crate::engine::host::lent;
+use crate::engine::site;
 use crate::error::Error;
 
-static EXTENSION: Extension = Extension { version: VERSION, lend_parallel_for, lend_constants };
+static EXTENSION: Extension = Extension { version: VERSION, lend_parallel_for, lend_constants, set_handle_memory };
 
 /// Gives the table of extensions, of at least `version`.
 ///
@@ -61,6 +62,25 @@ unsafe extern "C" fn lend_constants(lent: *const Constants, before: *mut Constan
         }
         // SAFETY: the caller's promise.
         let replaced = unsafe { lent::replace_constants(lent) };
+        if let Some(before) = before {
+            before.set(replaced);
+        }
+        Ok(())
+    })
+}
+
+/// Says where the tensors of handles are that the calling thread makes from now on.
+///
+/// # Safety
+/// `before` is null or good for writing.
+unsafe extern "C" fn set_handle_memory(memory: MemoryKind, before: *mut MemoryKind) -> PluginStatus {
+    guard("set_handle_memory", || {
+        // SAFETY: the caller's promise, for an address that is not null.
+        let before = unsafe { optional(before, "before") }?;
+        if ![MemoryKind::UNSPECIFIED, MemoryKind::HOST, MemoryKind::DEVICE].contains(&memory) {
+            return Err(Error::bad_param(format!("memory: expected 0 to 2, got {}", memory.0)));
+        }
+        let replaced = site::replace_memory(memory);
         if let Some(before) = before {
             before.set(replaced);
         }
@@ -130,5 +150,21 @@ mod tests {
             assert_eq!(lend_parallel_for(null(), &mut places[1]), PluginStatus::SUCCESS);
             assert!(places[1].run.is_none());
         }
+    }
+
+    #[test]
+    fn memory_is_said_until_another_is() {
+        let mut before = MemoryKind(77);
+        // SAFETY: places are null, misaligned, or good for writing.
+        unsafe {
+            assert_eq!(set_handle_memory(MemoryKind::DEVICE, &mut before), PluginStatus::SUCCESS);
+            assert_eq!((before, site::memory()), (MemoryKind::UNSPECIFIED, MemoryKind::DEVICE));
+            assert_eq!(set_handle_memory(MemoryKind(3), null_mut()), PluginStatus::BAD_PARAM);
+            let askew = (&raw mut before).cast::<u8>().wrapping_add(1).cast();
+            assert_eq!(set_handle_memory(MemoryKind::HOST, askew), PluginStatus::BAD_PARAM);
+            assert_eq!(site::memory(), MemoryKind::DEVICE, "what was refused changed nothing");
+            assert_eq!(set_handle_memory(MemoryKind::UNSPECIFIED, &mut before), PluginStatus::SUCCESS);
+        }
+        assert_eq!((before, site::memory()), (MemoryKind::DEVICE, MemoryKind::UNSPECIFIED));
     }
 }

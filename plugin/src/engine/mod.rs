@@ -11,6 +11,7 @@ pub mod knobs;
 pub mod miopen;
 pub mod nodes;
 pub mod registry;
+pub mod site;
 
 use std::ffi::{CStr, c_void};
 
@@ -18,6 +19,7 @@ use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
 pub use declined::{Declined, NodeLabel, TensorLabel};
+pub use site::Site;
 
 use crate::error::Error;
 
@@ -30,11 +32,11 @@ pub trait Engine: Send + Sync {
     fn attach(&self) -> Box<dyn Send + Sync>;
 
     /// Whether the engine computes this graph in this process, without building anything: hosts ask often. Plans are for
-    /// the device of `stream`, the handle's; null is the default stream.
+    /// the site of the handle.
     ///
     /// # Errors
     /// The reason why not.
-    fn applicable<'g>(&self, graph: &'g Graph, stream: *mut c_void) -> Result<Box<dyn Applicable + 'g>, Declined>;
+    fn applicable<'g>(&self, graph: &'g Graph, site: Site) -> Result<Box<dyn Applicable + 'g>, Declined>;
 }
 
 /// The id of the engine: hipDNN's hash of its name.

@@ -4,6 +4,7 @@
 //! loading it, and looks [`SYMBOL`] up. `hipdnn_rs_extension.h` is the same for C, with the contract in full.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt;
 
 use super::plugin::PluginStatus;
 
@@ -11,7 +12,7 @@ use super::plugin::PluginStatus;
 pub const SYMBOL: &CStr = c"hipdnnRsGetExtension";
 
 /// The newest version of [`Extension`]. A version has what older ones have, at the same places.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Gives the table of at least this version; `NOT_APPLICABLE` where the plugin is older.
 pub type GetExtension = unsafe extern "C" fn(version: u32, extension: *mut *const Extension) -> PluginStatus;
@@ -26,6 +27,32 @@ pub struct Extension {
     pub lend_parallel_for: unsafe extern "C" fn(lent: *const ParallelFor, before: *mut ParallelFor) -> PluginStatus,
     /// Since version 1: lends plan builds by the calling thread the contents of constants, until others are lent.
     pub lend_constants: unsafe extern "C" fn(lent: *const Constants, before: *mut Constants) -> PluginStatus,
+    /// Since version 2: says where the tensors of handles are that the calling thread makes from now on.
+    pub set_handle_memory: unsafe extern "C" fn(memory: MemoryKind, before: *mut MemoryKind) -> PluginStatus,
+}
+
+/// `hipdnnRsMemoryKind_t`: the memory that the tensors of a handle are in.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryKind(pub c_int);
+
+impl MemoryKind {
+    /// The client says nothing: engines go by whether the process has a GPU.
+    pub const UNSPECIFIED: MemoryKind = MemoryKind(0);
+    /// Memory that the CPU reads and writes.
+    pub const HOST: MemoryKind = MemoryKind(1);
+    /// Memory of the GPU of the handle's stream.
+    pub const DEVICE: MemoryKind = MemoryKind(2);
+}
+
+impl fmt::Display for MemoryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            MemoryKind::HOST => "host memory",
+            MemoryKind::DEVICE => "device memory",
+            _ => "memory of any kind",
+        })
+    }
 }
 
 /// `hipdnnRsConstant_t`: the contents behind a token of the knob `hipdnn_rs.constants`.

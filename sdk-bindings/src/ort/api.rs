@@ -4,9 +4,10 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
 use super::{
-    Allocator, AllocatorType, DeviceMemoryType, ElementType, EpDevice, EpFactory, EpGraphSupportInfo, ErrorCode,
-    ExternalInitializerInfo, Graph, HardwareDevice, HardwareDeviceType, KernelContext, KeyValuePairs, Logger,
-    LoggingLevel, MINIMUM_VERSION, MemoryDevice, MemoryInfo, MemoryInfoDeviceType, Node, NodeComputeContext,
+    Allocator, AllocatorType, DataType, DeviceEpIncompatibilityDetails, DeviceMemoryType, ElementType, EpDevice,
+    EpFactory, EpGraphSupportInfo, ErrorCode, ExternalInitializerInfo, Graph, HardwareDevice, HardwareDeviceType,
+    KernelContext, KernelCreate, KernelDef, KernelDefBuilder, KernelRegistry, KeyValuePairs, Logger, LoggingLevel,
+    MINIMUM_VERSION, MemType, MemoryDevice, MemoryInfo, MemoryInfoDeviceType, Node, NodeComputeContext,
     NodeFusionOptions, OpAttr, OpAttrType, PathChar, RunOptions, SessionOptions, Status, SyncStream, SyncStreamImpl,
     TensorTypeAndShapeInfo, TypeInfo, Value, ValueInfo, ValueType,
 };
@@ -334,6 +335,37 @@ table! {
             metadata: *const KeyValuePairs, device: *mut *mut HardwareDevice
         ) -> *mut Status;
         18 24 ReleaseHardwareDevice release_hardware_device: fn(device: *mut HardwareDevice);
+        19 24 CreateKernelRegistry create_kernel_registry: fn(registry: *mut *mut KernelRegistry) -> *mut Status;
+        20 24 ReleaseKernelRegistry release_kernel_registry: fn(registry: *mut KernelRegistry);
+        21 24 KernelRegistry_AddKernel kernel_registry_add_kernel: fn(
+            registry: *mut KernelRegistry, definition: *const KernelDef, create: KernelCreate, state: *mut c_void
+        ) -> *mut Status;
+        22 24 CreateKernelDefBuilder create_kernel_def_builder:
+            fn(builder: *mut *mut KernelDefBuilder) -> *mut Status;
+        23 24 ReleaseKernelDefBuilder release_kernel_def_builder: fn(builder: *mut KernelDefBuilder);
+        24 24 KernelDefBuilder_SetOperatorType kernel_def_builder_set_operator_type:
+            fn(builder: *mut KernelDefBuilder, operator: *const c_char) -> *mut Status;
+        25 24 KernelDefBuilder_SetDomain kernel_def_builder_set_domain:
+            fn(builder: *mut KernelDefBuilder, domain: *const c_char) -> *mut Status;
+        26 24 KernelDefBuilder_SetSinceVersion kernel_def_builder_set_since_version:
+            fn(builder: *mut KernelDefBuilder, first: c_int, last: c_int) -> *mut Status;
+        27 24 KernelDefBuilder_SetExecutionProvider kernel_def_builder_set_execution_provider:
+            fn(builder: *mut KernelDefBuilder, name: *const c_char) -> *mut Status;
+        28 24 KernelDefBuilder_SetInputMemType kernel_def_builder_set_input_mem_type:
+            fn(builder: *mut KernelDefBuilder, input: usize, memory: MemType) -> *mut Status;
+        29 24 KernelDefBuilder_SetOutputMemType kernel_def_builder_set_output_mem_type:
+            fn(builder: *mut KernelDefBuilder, output: usize, memory: MemType) -> *mut Status;
+        30 24 KernelDefBuilder_AddTypeConstraint kernel_def_builder_add_type_constraint: fn(
+            builder: *mut KernelDefBuilder, name: *const c_char, types: *const *const DataType, count: usize
+        ) -> *mut Status;
+        33 24 KernelDefBuilder_Build kernel_def_builder_build:
+            fn(builder: *mut KernelDefBuilder, definition: *mut *mut KernelDef) -> *mut Status;
+        34 24 ReleaseKernelDef release_kernel_def: fn(definition: *mut KernelDef);
+        41 24 GetTensorDataType get_tensor_data_type:
+            fn(element: ElementType, kind: *mut *const DataType) -> *mut Status;
+        45 24 DeviceEpIncompatibilityDetails_SetDetails device_ep_incompatibility_details_set_details: fn(
+            details: *mut DeviceEpIncompatibilityDetails, reasons: u32, code: i32, notes: *const c_char
+        ) -> *mut Status;
         50 24 GetEnvConfigEntries get_env_config_entries: fn(pairs: *mut *mut KeyValuePairs) -> *mut Status;
     }
 }

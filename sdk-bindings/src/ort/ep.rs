@@ -8,9 +8,9 @@ use std::ffi::{c_char, c_int, c_void};
 use super::{
     ApiBase, CompiledModelCompatibility, CustomOpDomain, DeviceEpIncompatibilityDetails, EpApi, EpDataLayout, EpDevice,
     EpGraphSupportInfo, ExternalResourceImporterImpl, Graph, GraphCaptureNodeAssignmentPolicy, GraphicsInteropConfig,
-    HardwareDevice, KernelContext, KernelRegistry, KeyValuePairs, Logger, MemoryDevice, MemoryInfo, Node,
-    NodeComputeContext, ProfilingEvent, ProfilingEventsContainer, RunOptions, SessionOptions, Status, SyncStream,
-    Value, WeightlessSupport,
+    HardwareDevice, KernelContext, KernelInfo, KernelRegistry, KeyValuePairs, Logger, MemoryDevice, MemoryInfo, Node,
+    NodeComputeContext, ProfilingEvent, ProfilingEventsContainer, RunOptions, SessionOptions,
+    SharedPrePackedWeightCache, Status, SyncStream, Value, WeightlessSupport,
 };
 
 /// `CreateEpFactories`, exported by every provider library.
@@ -288,6 +288,52 @@ callbacks! {
         32 wait_on_host: fn(this: *mut SyncNotificationImpl) -> *mut Status;
     }
 }
+
+/// `OrtKernelImpl`: a node's kernel. 1.24
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KernelImpl {
+    /// The API version of the layout that the provider was built with.
+    pub ort_version_supported: u32,
+    /// Zero.
+    pub flags: u32,
+    /// Runs the node. Required.
+    pub compute: Option<unsafe extern "system" fn(this: *mut KernelImpl, context: *mut KernelContext) -> *mut Status>,
+    /// Destroys this. Required.
+    pub release: Option<unsafe extern "system" fn(this: *mut KernelImpl)>,
+    /// Takes a constant input in a form of its own.
+    pub pre_pack_weight: Option<
+        unsafe extern "system" fn(
+            this: *mut KernelImpl,
+            tensor: *const Value,
+            input: c_int,
+            allocator: *mut Allocator,
+            cache: *mut SharedPrePackedWeightCache,
+            is_packed: *mut bool,
+        ) -> *mut Status,
+    >,
+    /// Gives a constant input in the form that another session made.
+    pub set_shared_pre_packed_weight: Option<
+        unsafe extern "system" fn(
+            this: *mut KernelImpl,
+            buffers: *const *const c_void,
+            sizes: *const usize,
+            count: usize,
+            input: c_int,
+        ) -> *mut Status,
+    >,
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(size_of::<KernelImpl>() == 40);
+    assert!(std::mem::offset_of!(KernelImpl, compute) == 8);
+    assert!(std::mem::offset_of!(KernelImpl, set_shared_pre_packed_weight) == 32);
+};
+
+/// `OrtKernelCreateFunc`: makes the kernel of a node; the runtime owns it then. 1.24
+pub type KernelCreate =
+    unsafe extern "system" fn(state: *mut c_void, info: *const KernelInfo, kernel: *mut *mut KernelImpl) -> *mut Status;
 
 callbacks! {
     /// `OrtEpProfilerImpl`. 1.25

@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::{Applicable, Declined, Engine};
+use crate::engine::{Applicable, Declined, Engine, Site};
 use hipdnn_schemas::{Convolution, DataType, EngineDetails, GraphBuilder, Pointwise, PointwiseMode, TensorDef};
 use std::ptr::{null, null_mut};
 
@@ -371,7 +371,7 @@ impl Engine for Defective {
         Box::new(())
     }
 
-    fn applicable<'g>(&self, graph: &'g Graph, _stream: *mut c_void) -> Result<Box<dyn Applicable + 'g>, Declined> {
+    fn applicable<'g>(&self, graph: &'g Graph, _site: Site) -> Result<Box<dyn Applicable + 'g>, Declined> {
         if graph.name() == "applicable" { panic!("defect in applicable") } else { Ok(Box::new(DefectivePlan)) }
     }
 }

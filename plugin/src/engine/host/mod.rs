@@ -23,16 +23,17 @@ pub mod settings;
 mod tests;
 pub mod threads;
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 
 use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
+use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 
 use self::applicability::Work;
 use self::blueprint::Blueprint;
 use self::plan::HostPlan;
 use self::resources::Resources;
 use self::settings::Settings;
-use super::{Applicable, Declined, Engine, Plan, engine_id};
+use super::{Applicable, Declined, Engine, Plan, Site, engine_id};
 use crate::device::{self, HostEngine};
 use crate::error::Error;
 
@@ -58,9 +59,14 @@ impl Engine for Host {
         Box::new(Resources::get())
     }
 
-    fn applicable<'g>(&self, graph: &'g Graph, _stream: *mut c_void) -> Result<Box<dyn Applicable + 'g>, Declined> {
+    fn applicable<'g>(&self, graph: &'g Graph, site: Site) -> Result<Box<dyn Applicable + 'g>, Declined> {
+        site.check(MemoryKind::HOST)?;
         match device::host_engine() {
             HostEngine::On => Ok(Box::new(HostGraph { graph, works: applicability::lower(graph)? })),
+            // Tensors that no engine for GPUs could have are not kept for one.
+            HostEngine::Gpus(_) if site.memory == MemoryKind::HOST => {
+                Ok(Box::new(HostGraph { graph, works: applicability::lower(graph)? }))
+            }
             off => Err(Declined::Unavailable(off.to_string())),
         }
     }

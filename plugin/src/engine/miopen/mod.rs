@@ -31,10 +31,11 @@ pub mod store;
 mod testing;
 mod trial;
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::sync::Arc;
 
 use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
+use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 use hipdnn_sdk_bindings::hipdnn::plugin::BehaviorNote;
 
 use self::arrange::Arrangement;
@@ -46,7 +47,7 @@ use self::plan::{Choices, MiopenPlan, kernels_can_be_had};
 use self::settings::Settings;
 use self::shared::Shared;
 use self::store::Store;
-use super::{Applicable, Declined, Engine, Plan, engine_id};
+use super::{Applicable, Declined, Engine, Plan, Site, engine_id};
 use crate::device::miopen_engine;
 use crate::error::Error;
 
@@ -76,10 +77,12 @@ impl Engine for Miopen {
         Box::new(Shared::get())
     }
 
-    fn applicable<'g>(&self, graph: &'g Graph, stream: *mut c_void) -> Result<Box<dyn Applicable + 'g>, Declined> {
+    fn applicable<'g>(&self, graph: &'g Graph, site: Site) -> Result<Box<dyn Applicable + 'g>, Declined> {
+        site.check(MemoryKind::DEVICE)?;
         miopen_engine()?;
         let shared = Shared::get();
-        let device = shared.devices().of(stream.cast()).map_err(|error| Declined::Unavailable(error.to_string()))?;
+        let device =
+            shared.devices().of(site.stream.cast()).map_err(|error| Declined::Unavailable(error.to_string()))?;
         let mut graph = MiopenGraph { graph, works: lower::lower(graph)?, copies: false, device, shared };
         let settings = Settings::new(&EngineConfig::default());
         let settings = settings.map_err(|error| Declined::Unavailable(error.to_string()))?;

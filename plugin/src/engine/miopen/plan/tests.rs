@@ -7,7 +7,6 @@ use hipdnn_schemas::{
 
 use super::scalar::read;
 use super::*;
-use crate::engine::Engine;
 use crate::engine::miopen::MIOPEN;
 use crate::engine::miopen::arrange::{GroupedTask, MemoryInput, View as ArrangedView};
 use crate::engine::miopen::fuse::{Computed, examples};
@@ -15,6 +14,7 @@ use crate::engine::miopen::gpu::{DeviceMemory, Stream};
 use crate::engine::miopen::kernels::grouped::Grouped;
 use crate::engine::miopen::shared::Shared;
 use crate::engine::miopen::testing::skip;
+use crate::engine::{Engine, Site};
 
 const F: DataType = DataType::Float;
 
@@ -151,7 +151,7 @@ fn plan(graph: GraphBuilder, knobs: &[(&str, KnobValue)]) -> Result<Box<dyn Plan
     let graph = graph.build().unwrap();
     let knobs = knobs.iter().map(|(id, value)| (id.to_string(), value.clone())).collect();
     let config = EngineConfig { engine_id: 0, knobs };
-    let applicable = MIOPEN.applicable(&graph, std::ptr::null_mut()).unwrap_or_else(|declined| panic!("{declined}"));
+    let applicable = MIOPEN.applicable(&graph, Site::UNSPECIFIED).unwrap_or_else(|declined| panic!("{declined}"));
     let bytes = applicable.workspace_bytes(&config)?;
     let plan = applicable.plan(&config)?;
     assert_eq!(plan.workspace_bytes(), bytes, "the workspace is known before the plan");
@@ -280,7 +280,7 @@ fn a_softmax_is_one_step() {
 fn joined_graphs_compute_what_their_nodes_do() {
     let Some(bench) = bench("joined graphs") else { return };
     for Computed { what, graph, read, written } in examples() {
-        let applicable = MIOPEN.applicable(&graph, std::ptr::null_mut()).unwrap_or_else(|d| panic!("{what}: {d}"));
+        let applicable = MIOPEN.applicable(&graph, Site::UNSPECIFIED).unwrap_or_else(|d| panic!("{what}: {d}"));
         let plan = applicable.plan(&EngineConfig::default()).unwrap();
         let memory = |(uid, values): (&TensorUid, &Vec<f64>)| {
             let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();

@@ -1,0 +1,287 @@
+//! Memory of a GPU, and host memory that it reaches: an arena whose regions come from HIP.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hipdnn_sdk_bindings::hip::hipError_t;
+
+use super::Gpu;
+use super::arena::{Arena, Consumer, GRANULE, Nobody, SHARED, Stats};
+use super::hip::HipError;
+use super::stream::Stream;
+use crate::error::Error;
+
+/// Regions are at least so large where they grow, in bytes.
+const LEAST_REGION: usize = 2 << 20;
+
+/// Regions do not grow beyond this but for what is asked for, in bytes.
+const MOST_REGION: usize = 512 << 20;
+
+/// How an arena's regions grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Growth {
+    /// As much again as is held: few calls of HIP.
+    #[default]
+    Doubling,
+    /// What is asked for, and no more.
+    Exact,
+}
+
+/// What a user of the memory may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// Most bytes in use at a time.
+    pub limit: usize,
+    /// How regions grow for it.
+    pub growth: Growth,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms { limit: usize::MAX, growth: Growth::default() }
+    }
+}
+
+/// A user's account: a session, or the environment.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    terms: Terms,
+    used: AtomicUsize,
+}
+
+impl Account {
+    /// An account on these terms.
+    pub(crate) fn new(terms: Terms) -> Account {
+        Account { terms, used: AtomicUsize::new(0) }
+    }
+
+    /// Most bytes in use at a time.
+    pub(crate) fn limit(&self) -> usize {
+        self.terms.limit
+    }
+}
+
+/// Memory of one kind.
+pub(crate) struct Memory {
+    pinned: bool,
+    arena: Mutex<Arena>,
+    /// What the last request said that could not be met: allocators can't say it themselves.
+    failure: Mutex<Option<String>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Memory {
+    pub(super) fn new(pinned: bool) -> Memory {
+        Memory { pinned, arena: Mutex::default(), failure: Mutex::default() }
+    }
+
+    /// Its kind, for messages.
+    fn kind(&self) -> &'static str {
+        if self.pinned { "pinned host memory" } else { "device memory" }
+    }
+
+    /// The arena's numbers.
+    pub(crate) fn stats(&self) -> Stats {
+        lock(&self.arena).stats()
+    }
+
+    /// Why the last request that was not met was not.
+    pub(crate) fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
+    }
+
+    /// A block for work on a stream, or for anything if that is `None`.
+    ///
+    /// # Errors
+    /// That there is none, with what was wanted, is held and is free.
+    pub(crate) fn take(
+        &self,
+        gpu: &'static Gpu,
+        bytes: usize,
+        stream: Option<&Stream>,
+        account: &Account,
+    ) -> Result<*mut c_void, Error> {
+        let taken = self.try_take(gpu, bytes, stream, account);
+        if let Err(error) = &taken {
+            *lock(&self.failure) = Some(error.message.clone());
+        }
+        taken
+    }
+
+    fn try_take(
+        &self,
+        gpu: &'static Gpu,
+        bytes: usize,
+        stream: Option<&Stream>,
+        account: &Account,
+    ) -> Result<*mut c_void, Error> {
+        gpu.hip().check_process()?;
+        let Some(wanted) = Arena::rounded(bytes) else { return Err(self.refusal(gpu, bytes, "it is too much")) };
+        let before = account.used.fetch_add(wanted, Ordering::AcqRel);
+        let found = if before.checked_add(wanted).is_none_or(|used| used > account.terms.limit) {
+            let limit = account.terms.limit;
+            Err(self.refusal(gpu, bytes, &format!("its user has {before} of at most {limit} bytes")))
+        } else {
+            self.find(gpu, bytes, wanted, stream, account.terms.growth)
+        };
+        found.inspect_err(|_| {
+            account.used.fetch_sub(wanted, Ordering::AcqRel);
+        })
+    }
+
+    fn find(
+        &self,
+        gpu: &'static Gpu,
+        bytes: usize,
+        wanted: usize,
+        stream: Option<&Stream>,
+        growth: Growth,
+    ) -> Result<*mut c_void, Error> {
+        let pool = stream.map_or(SHARED, Stream::capture);
+        let consumer: &dyn Consumer = match stream {
+            Some(stream) => stream,
+            None => &Nobody,
+        };
+        let mut arena = lock(&self.arena);
+        let retry = |arena: &mut Arena| arena.take(bytes, pool, consumer).map(std::ptr::without_provenance_mut);
+        if let Some(block) = retry(&mut arena) {
+            return Ok(block);
+        }
+        if arena.has_waiting(bytes) {
+            gpu.each_stream(|stream| stream.look());
+            arena.settle();
+            if let Some(block) = retry(&mut arena) {
+                return Ok(block);
+            }
+        }
+        let held = arena.stats().held;
+        let region = match growth {
+            Growth::Exact => wanted,
+            Growth::Doubling => wanted.max(held.clamp(LEAST_REGION, MOST_REGION)).next_multiple_of(GRANULE),
+        };
+        let mut refused = match self.extend(gpu, &mut arena, region) {
+            Ok(()) => return Ok(retry(&mut arena).expect("the region is free")),
+            Err(error) => error,
+        };
+        // What is kept in vain may be what is missing; if not, what streams still work on.
+        for wait in [false, true] {
+            if wait {
+                gpu.each_stream(|stream| {
+                    if stream.capture() == SHARED {
+                        // A stream that failed says so to who uses it.
+                        let _ = stream.synchronize();
+                    }
+                });
+                arena.settle();
+                if let Some(block) = retry(&mut arena) {
+                    return Ok(block);
+                }
+            }
+            self.give_back_idle(gpu, &mut arena);
+            match self.extend(gpu, &mut arena, wanted) {
+                Ok(()) => return Ok(retry(&mut arena).expect("the region is free")),
+                Err(error) => refused = error,
+            }
+        }
+        let stats = arena.stats();
+        drop(arena);
+        let free =
+            gpu.free_memory().map_or_else(String::new, |(free, total)| format!("; {free} of {total} bytes are free"));
+        let why = format!("{refused}; {} bytes are held, {} of them in use{free}", stats.held, stats.used);
+        Err(self.refusal(gpu, bytes, &why))
+    }
+
+    fn refusal(&self, gpu: &Gpu, bytes: usize, why: &str) -> Error {
+        let (name, kind, device) = (crate::NAME_TEXT, self.kind(), gpu.ordinal());
+        Error::failed(format!("{name}: expected {bytes} bytes of {kind} on device {device}, got none: {why}"))
+    }
+
+    fn extend(&self, gpu: &'static Gpu, arena: &mut Arena, bytes: usize) -> Result<(), HipError> {
+        let _entered = gpu.enter()?;
+        let region = gpu.hip().take(bytes, self.pinned)?;
+        if region.is_null() || !region.addr().is_multiple_of(GRANULE) {
+            // SAFETY: it was taken just now.
+            let _ = unsafe { gpu.hip().give_back(region, self.pinned) };
+            return Err(HipError { call: "hipMalloc", status: hipError_t::hipErrorInvalidValue });
+        }
+        arena.extend(region.addr(), bytes);
+        Ok(())
+    }
+
+    fn give_back_idle(&self, gpu: &'static Gpu, arena: &mut Arena) {
+        for region in arena.shrink() {
+            // SAFETY: the region came from HIP, and the arena has given it up: nothing in it is used or waited for. That it
+            // can't be given back, which a lost device says, can't be helped.
+            let _ = unsafe { gpu.hip().give_back(std::ptr::without_provenance_mut(region), self.pinned) };
+        }
+    }
+
+    /// Takes a block back, which may be used by work that is enqueued. What is none is left alone.
+    pub(crate) fn put_back(&self, gpu: &'static Gpu, block: *mut c_void, account: &Account) {
+        if block.is_null() {
+            return;
+        }
+        let all = gpu.timelines();
+        if let Some(bytes) = lock(&self.arena).put_back(block.addr(), &all) {
+            account.used.fetch_sub(bytes, Ordering::AcqRel);
+        }
+    }
+
+    /// Gives regions back to HIP that nobody uses.
+    pub(crate) fn shrink(&self, gpu: &'static Gpu) {
+        if gpu.hip().check_process().is_err() {
+            return;
+        }
+        gpu.each_stream(|stream| stream.look());
+        let Ok(_entered) = gpu.enter() else { return };
+        self.give_back_idle(gpu, &mut lock(&self.arena));
+    }
+
+    /// Gives the blocks of a capture that was replayed on a stream to everybody.
+    pub(crate) fn release(&self, number: u32, stream: &Stream) {
+        lock(&self.arena).release(number, stream.progress());
+    }
+}
+
+/// A block of a GPU's memory, in use as long as it lives.
+pub(crate) struct Block {
+    gpu: &'static Gpu,
+    account: Arc<Account>,
+    address: *mut c_void,
+}
+
+// SAFETY: the memory is plain and owned.
+unsafe impl Send for Block {}
+// SAFETY: the host never follows the address.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Takes a block of device memory for work on a stream, or for anything.
+    ///
+    /// # Errors
+    /// As [`Memory::take`].
+    pub(crate) fn take(
+        gpu: &'static Gpu,
+        bytes: usize,
+        stream: Option<&Stream>,
+        account: &Arc<Account>,
+    ) -> Result<Block, Error> {
+        let address = gpu.memory().take(gpu, bytes, stream, account)?;
+        Ok(Block { gpu, account: account.clone(), address })
+    }
+
+    /// Where it is.
+    pub(crate) fn address(&self) -> *mut c_void {
+        self.address
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.gpu.memory().put_back(self.gpu, self.address, &self.account);
+    }
+}
