@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""The provider on a GPU: the emulated one, with the real MIOpen. `cargo xtask test --only suite_gpu` runs it there.
+
+Groups that the provider can't pass yet are skipped, and counted so: `READY` names the others. GPU_GROUPS=name,… (or `all`)
+chooses groups whatever is ready.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import emulated_gpu
+from gpu import process
+from runner import Runner, Skip, run_suite
+
+GROUPS = {"process": process.cases}
+
+# What the provider can do today.
+READY = ("process",)
+
+
+def main() -> int:
+    return run_suite(body, "gpu", __doc__ or "")
+
+
+def body(runner: Runner) -> None:
+    if reason := emulated_gpu.missing():
+        raise SystemExit(f"suite_gpu.py wants the emulated GPU (cargo xtask emulated-gpu python): {reason}")
+    chosen = os.environ.get("GPU_GROUPS", ",".join(READY)).split(",")
+    forced = "GPU_GROUPS" in os.environ
+    if unknown := set(chosen) - {*GROUPS, "all"}:
+        raise SystemExit(f"GPU_GROUPS: expected names of {', '.join(GROUPS)}, got {', '.join(unknown)}")
+    for group, cases in GROUPS.items():
+        run = group in chosen or "all" in chosen
+        for name, case in cases():
+            if run:
+                runner.case(f"{group}: {name}", case)
+            elif not forced:
+                runner.case(f"{group}: {name}", skipped)
+
+
+def skipped() -> None:
+    raise Skip("the provider offers no GPU device yet")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
