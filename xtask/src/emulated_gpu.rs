@@ -242,9 +242,7 @@ fn run_program(arguments: &[String]) -> Result<()> {
         return Err("run wants a program and its arguments".into());
     };
     match ensure()? {
-        Prepared::Ready(installation) => {
-            finish(installation.command(program).args(rest), program)
-        }
+        Prepared::Ready(installation) => finish(installation.command(program).args(rest), program),
         Prepared::Unavailable(reason) => Err(reason.0.into()),
     }
 }

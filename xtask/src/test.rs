@@ -360,13 +360,7 @@ fn device_suites(built: &Distribution, summary: &mut Summary) {
     }
 }
 
-fn python_suite(
-    mut command: Command,
-    suite: &str,
-    version: &str,
-    prefix: &Path,
-    summary: &mut Summary,
-) -> Result<()> {
+fn python_suite(mut command: Command, suite: &str, version: &str, prefix: &Path, summary: &mut Summary) -> Result<()> {
     let results = workspace::target().join(format!("{}-{version}.jsonl", suite.trim_end_matches(".py")));
     // The results of an earlier run must not pass for this one's.
     let _ = fs::remove_file(&results);
