@@ -11,10 +11,11 @@ import os
 import sys
 
 import emulated_gpu
-from gpu import process
+from gpu import binding, device, faults, offered, process, several, small, steady, threads
 from runner import Runner, Skip, run_suite
 
-GROUPS = {"process": process.cases}
+GROUPS = {"process": process.cases, "offered": offered.cases, "small": small.cases, "binding": binding.cases, "threads": threads.cases,
+          "steady": steady.cases, "faults": faults.cases, "several": several.cases}
 
 # What the provider can do today.
 READY = ("process",)
@@ -27,16 +28,16 @@ def main() -> int:
 def body(runner: Runner) -> None:
     if reason := emulated_gpu.missing():
         raise SystemExit(f"suite_gpu.py wants the emulated GPU (cargo xtask emulated-gpu python): {reason}")
-    chosen = os.environ.get("GPU_GROUPS", ",".join(READY)).split(",")
-    forced = "GPU_GROUPS" in os.environ
+    device.switch_on()
+    wanted = os.environ.get("GPU_GROUPS")
+    chosen = wanted.split(",") if wanted else list(READY)
     if unknown := set(chosen) - {*GROUPS, "all"}:
         raise SystemExit(f"GPU_GROUPS: expected names of {', '.join(GROUPS)}, got {', '.join(unknown)}")
     for group, cases in GROUPS.items():
-        run = group in chosen or "all" in chosen
         for name, case in cases():
-            if run:
+            if group in chosen or "all" in chosen:
                 runner.case(f"{group}: {name}", case)
-            elif not forced:
+            elif not wanted:
                 runner.case(f"{group}: {name}", skipped)
 
 
