@@ -34,7 +34,7 @@ def body(runner: Runner) -> None:
     if unknown := set(chosen) - {*GROUPS, "all"}:
         raise SystemExit(f"GPU_GROUPS: expected names of {', '.join(GROUPS)}, got {', '.join(unknown)}")
     for group, cases in GROUPS.items():
-        for name, case in cases():
+        for name, case in cases(runner.cache):
             if group in chosen or "all" in chosen:
                 runner.case(f"{group}: {name}", case)
             elif not wanted:

@@ -1,1 +1,1 @@
-"""The groups of `suite_gpu.py`: each module has `cases()`, which gives names and functions."""
+"""The groups of `suite_gpu.py`: each module has `cases(cache)`, which gives names and functions; `cache` is the directory of models."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -14,7 +15,7 @@ SHAPE = [1, 3, 8, 8]
 TYPES = (np.float32, np.float16, np.float64, np.int8, np.uint8, np.int16, np.int32, np.int64, np.bool_)
 
 
-def cases() -> Iterator[tuple[str, Callable[[], None]]]:
+def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "values of every type go to the device and back", round_trips
     yield "a value without elements", empty_value
     yield "copy_tensors in both directions and on the device", copies

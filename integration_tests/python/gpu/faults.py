@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 from typing import Callable, Iterator
 
 import emulated_gpu
@@ -16,7 +17,7 @@ SHAPE = [1, 3, 10, 10]
 STRIDE = 7
 
 
-def cases() -> Iterator[tuple[str, Callable[[], None]]]:
+def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "every call of a run", lambda: children.run(sweep_runs, "single")
     yield "every call of a run with a node of the CPU provider between", lambda: children.run(sweep_runs, "interrupted")
     yield "calls while a session is made and first run", lambda: children.run(sweep_sessions)

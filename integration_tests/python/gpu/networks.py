@@ -8,6 +8,7 @@ the same network in double precision is the measure, and a result may be `FACTOR
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import models
 import provider
 from runner import Failure
 
@@ -118,6 +120,15 @@ def interrupted(shape: list[Any]) -> bytes:
 def single(shape: list[Any]) -> bytes:
     b = Build(35)
     return b.model({"x": shape}, [b.conv("x", 3, 6, 3)])
+
+
+def orientation(cache: Path) -> bytes:
+    """A classifier of pages, of any size instead of 224 × 224."""
+    model = onnx.load(str(models.fetch("orientation", cache)))
+    for axis, name in [(2, "h"), (3, "w")]:
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    del model.graph.value_info[:]
+    return model.SerializeToString()
 
 
 def images(shape: list[int], seed: int = 1) -> dict[str, np.ndarray]:

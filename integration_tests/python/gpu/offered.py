@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Callable, Iterator
 
 import onnxruntime as ort
@@ -12,7 +13,7 @@ from gpu import children, device
 from runner import check
 
 
-def cases() -> Iterator[tuple[str, Callable[[], None]]]:
+def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "one GPU of AMD with its memory", one_gpu
     yield "a GPU for each of HIP's devices", lambda: children.run(count_gpus, "3", HIPEMU_DEVICES="3")
     yield "without a GPU the CPU device, as on a machine without HIP", lambda: children.run(only_cpu, HIPEMU_DEVICES="0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import signal
+from pathlib import Path
 from typing import Callable, Iterator
 
 import numpy as np
@@ -20,7 +21,7 @@ SOURCE = 'extern "C" __global__ void twice(float* p, int n) { int i = blockIdx.x
 LATE_US = 20_000
 
 
-def cases() -> Iterator[tuple[str, Callable[[], None]]]:
+def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "a kernel is compiled and runs late, on memory that copies reach", late_kernel
     yield "an access by the host ends the process with a report", stray_access
     yield "a process that a test starts has the device", lambda: children.run(device_is_there)

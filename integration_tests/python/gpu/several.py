@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Callable, Iterator
 
 import numpy as np
@@ -15,7 +16,7 @@ from runner import check
 SHAPE = [1, 3, 32, 32]
 
 
-def cases() -> Iterator[tuple[str, Callable[[], None]]]:
+def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     for name in (two_sessions, values_on_each, between_devices):
         yield (name.__doc__ or "").rstrip("."), lambda name=name: children.run(name, HIPEMU_DEVICES="2")
 

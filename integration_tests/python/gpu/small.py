@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import numpy as np
 
 import emulated_gpu
+import models
 import provider
 from gpu import children, device, networks
-from runner import Failure, check
+from runner import Failure, Skip, check
 
 LATE_US = 300
 
 
-def cases() -> Iterator[tuple[str, Callable[[], None]]]:
+def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "Conv", lambda: whole(networks.single([1, 3, 8, 8]), [1, 3, 8, 8])
     yield "Conv, Asinh on the CPU provider, Conv", lambda: interrupted()
     yield "the same, registered as foo", lambda: children.run(registered_as_foo)
@@ -24,6 +26,7 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
     yield "an empty batch", empty_batch
     yield "a ResNet-like network", lambda: whole(networks.resnet_like([1, 3, 32, 32]), [1, 3, 32, 32])
     yield "a MobileNet-like network", lambda: whole(networks.mobilenet_like([1, 3, 32, 32]), [1, 3, 32, 32])
+    yield "the orientation model at 64 × 64", lambda: orientation(cache)
     yield "a ResNet-like network, another batch and size at each run", resnet_sizes
     yield "the same with streams that run late", late_streams
 
@@ -85,6 +88,14 @@ def empty_batch() -> None:
         got = session.run(networks.images([count, 3, 8, 8]))
         check(got[0].shape == (count, 6, 8, 8), f"{got[0].shape}")
     agree(session, model, [1, 3, 8, 8])
+
+
+def orientation(cache: Path) -> None:
+    try:
+        model = networks.orientation(cache)
+    except models.FetchError as problem:
+        raise Skip(str(problem)) from None
+    whole(model, [1, 3, 64, 64])
 
 
 def resnet_sizes() -> None:

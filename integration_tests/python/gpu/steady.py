@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import Callable, Iterator
 
 import numpy as np
@@ -24,7 +25,7 @@ RUNS = 1000
 GROWTH_BYTES = 2 << 20
 
 
-def cases() -> Iterator[tuple[str, Callable[[], None]]]:
+def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     for name, make in (("Conv", networks.single), ("a ResNet-like network", networks.resnet_like), ("a MobileNet-like network", networks.mobilenet_like)):
         yield f"{name}: a run with bound memory waits once, at its end", lambda make=make: waits(make([1, 3, 32, 32]))
         yield f"{name}: a run on host memory allocates nothing and waits for its copies alone", lambda make=make: host_memory(make([1, 3, 32, 32]))

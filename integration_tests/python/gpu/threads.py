@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import emulated_gpu
@@ -15,7 +16,7 @@ RUNS = 4
 LATE_US = 500
 
 
-def cases() -> Iterator[tuple[str, Callable[[], None]]]:
+def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     for name, make in (("ResNet-like", networks.resnet_like), ("MobileNet-like", networks.mobilenet_like)):
         yield f"a {name} network from {THREADS} threads", lambda make=make: one_session(make([1, 3, 32, 32]), [[1, 3, 32, 32]])
     yield f"free extents from {THREADS} threads", lambda: one_session(networks.single(["n", 3, "h", "w"]), [[1, 3, 8, 8], [2, 3, 5, 9], [1, 3, 4, 4]])
