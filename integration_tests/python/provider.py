@@ -69,10 +69,10 @@ class Claim:
 
 
 class Session:
-    """A session with the provider first and the CPU provider behind it."""
+    """A session with the provider first and the CPU provider behind it; `on` some of the provider's devices, or all."""
 
     def __init__(self, model: Path | bytes, provider_options: dict[str, str] | None = None,
-                 session_options: ort.SessionOptions | None = None, report: bool = True) -> None:
+                 session_options: ort.SessionOptions | None = None, report: bool = True, on: list[Any] | None = None) -> None:
         chosen = session_options or options()
         if HAS_ASSIGNMENT:
             chosen.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -86,7 +86,7 @@ class Session:
         elif "report" in settings:
             self._report = Path(settings["report"])
         try:
-            chosen.add_provider_for_devices(devices(), settings)
+            chosen.add_provider_for_devices(on or devices(), settings)
             # Without this the Python package answers a provider's error with a session on the CPU provider.
             self.session = ort.InferenceSession(model if isinstance(model, bytes) else str(model), chosen, enable_fallback=0)
             self.claims = read_report(self._report) if self._report else []

@@ -8,8 +8,10 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::demo::ONNXRUNTIME;
+use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
-use crate::{Result, process, workspace};
+use crate::{Result, dist, process, workspace};
 
 const USAGE: &str = "usage: cargo xtask emulated-gpu <command>
 
@@ -20,6 +22,9 @@ const USAGE: &str = "usage: cargo xtask emulated-gpu <command>
   test     build, then run the tests; what can't be had is counted as skipped
   run PROGRAM [ARGUMENT …]
            build, then run a program with the emulated GPU's libraries
+  python [--ort VERSION] SCRIPT [ARGUMENT …]
+           build, then run Python with ONNX Runtime, the provider's wheel of this tree and the emulated GPU; SCRIPT is what
+           python takes: a file, -c or -m
   runner   build, then print the path of a script that does what run does, for cargo's test runner";
 
 /// Names the home directory that programs see, where MIOpen and the kernel compiler keep their caches.
@@ -141,6 +146,11 @@ pub(crate) fn fetched() -> Option<Installation> {
     packages::present(packages::Wanted::default())
 }
 
+/// Settings of the user's shell must not decide what a test sees.
+pub(crate) fn remove_settings(command: &mut Command) {
+    suite::remove_settings(command);
+}
+
 /// Everything fetched and built, ready to run programs.
 pub(crate) fn ensure() -> Result<Prepared<Installation>> {
     prepare(packages::Wanted::default())
@@ -179,6 +189,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         "build" => build(rest),
         "test" => test_command(rest),
         "run" => run_program(rest),
+        "python" => run_python(rest),
         "runner" => runner(rest),
         other => Err(format!("emulated-gpu has no command {other:?}\n\n{USAGE}").into()),
     }
@@ -231,14 +242,34 @@ fn run_program(arguments: &[String]) -> Result<()> {
         return Err("run wants a program and its arguments".into());
     };
     match ensure()? {
-        Prepared::Ready(installation) => {
-            let status = installation.command(program).args(rest).status()?;
-            match status.code() {
-                Some(code) => std::process::exit(code),
-                None => Err(format!("{program} was {}", process::describe(status)).into()),
-            }
-        }
+        Prepared::Ready(installation) => finish(installation.command(program).args(rest), program),
         Prepared::Unavailable(reason) => Err(reason.0.into()),
+    }
+}
+
+fn run_python(arguments: &[String]) -> Result<()> {
+    let (version, rest) = match arguments {
+        [option, version, rest @ ..] if option == "--ort" => (version.as_str(), rest),
+        rest => (ONNXRUNTIME, rest),
+    };
+    if rest.is_empty() {
+        return Err("python wants what the interpreter is to run".into());
+    }
+    let installation = match ensure()? {
+        Prepared::Ready(installation) => installation,
+        Prepared::Unavailable(reason) => return Err(reason.0.into()),
+    };
+    let environment = Environment::with_onnxruntime(version)?;
+    environment.install_wheel(&dist::build()?.wheel)?;
+    finish(environment.python(Some(&installation)).args(rest), "python")
+}
+
+/// Runs to the end, and ends this program as that ended.
+fn finish(command: &mut Command, name: &str) -> Result<()> {
+    let status = command.status()?;
+    match status.code() {
+        Some(code) => std::process::exit(code),
+        None => Err(format!("{name} was {}", process::describe(status)).into()),
     }
 }
 

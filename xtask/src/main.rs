@@ -65,7 +65,7 @@ const USAGE: &str = "usage: cargo xtask <command>
            what making a session costs with many claims, and whose it is
   support  rewrite SUPPORT.md from the plugin's tables (--check: only compare)
   codegen  regenerate the committed code: FlatBuffers, HIP, hiprtc, MIOpen (--check: only compare)
-  emulated-gpu setup | build | test | run PROGRAM … | runner
+  emulated-gpu setup | build | test | run PROGRAM … | python SCRIPT … | runner
            the real MIOpen on an emulated GPU, from Debian packages and without root
   gpu-check
            run convolutions, conformance cases and the dispatch benchmark on a GPU and write one report file

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::emulated_gpu::Installation;
 use crate::{Result, process, workspace};
 
 /// The oldest Python that the scripts are written for.
@@ -74,6 +75,12 @@ impl Environment {
         Ok(environment)
     }
 
+    /// The environment of the suites with this release of ONNX Runtime.
+    pub(crate) fn with_onnxruntime(version: &str) -> Result<Environment> {
+        let runtime = format!("onnxruntime=={version}");
+        Environment::ensure(&format!("ort-{version}"), &[&runtime, "onnx==1.21.0", "numpy>=2,<3", "pillow>=11"])
+    }
+
     /// The interpreter of the environment.
     pub(crate) fn program(&self) -> PathBuf {
         self.directory.join("bin/python")
@@ -106,9 +113,33 @@ impl Environment {
 
     /// A command that runs one of the project's scripts.
     pub(crate) fn script(&self, name: &str) -> Command {
-        let mut command = Command::new(self.program());
+        let mut command = self.python(None);
         command.arg(workspace::root().join("integration_tests/python").join(name));
         command.current_dir(workspace::root());
+        command
+    }
+
+    /// The same, in a process that has the emulated GPU.
+    pub(crate) fn script_on_emulated_gpu(&self, name: &str, installation: &Installation) -> Command {
+        let mut command = self.python(Some(installation));
+        command.arg(workspace::root().join("integration_tests/python").join(name));
+        command.current_dir(workspace::root());
+        command
+    }
+
+    /// A command that is the interpreter without arguments, on the emulated GPU where one is given.
+    pub(crate) fn python(&self, device: Option<&Installation>) -> Command {
+        let mut command = match device {
+            None => Command::new(self.program()),
+            Some(installation) => {
+                let mut command = installation.command(self.program());
+                // For the interpreters that a script starts: each one has to be started this way.
+                command.env("HIPEMU_RUNNER", installation.runner());
+                // Debian's MIOpen lacks the sources of these kernels.
+                command.env("MIOPEN_DEBUG_CONV_WINOGRAD", "0");
+                command
+            }
+        };
         // Cargo shows the programs it runs its own build directories. Scripts are to find what a user's loader finds.
         if let Some(path) = library_path(std::env::var_os("LD_LIBRARY_PATH"), &workspace::target()) {
             command.env("LD_LIBRARY_PATH", path);

@@ -20,6 +20,12 @@ use crate::{
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
 
+/// Those that the provider's device is tested with: 1.24 is the first that has it.
+const DEVICE_ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.24.1"];
+
+/// The suite of the provider on the emulated GPU.
+const DEVICE_SUITE: &str = "suite_gpu.py";
+
 /// The scripts of `integration_tests/python` that are suites.
 const SUITES: [&str; 9] = [
     "suite_table.py",
@@ -129,6 +135,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         let versions = if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES[..] };
         for version in versions {
             python_suites(version, built, &choice, &mut summary);
+        }
+        if choice.takes(DEVICE_SUITE) && !choice.fast {
+            device_suites(built, &mut summary);
         }
     }
     println!("\n{summary}");
@@ -302,9 +311,7 @@ fn python_suites(version: &str, built: &Distribution, choice: &Choice, summary: 
     if suites.is_empty() {
         return;
     }
-    let runtime = format!("onnxruntime=={version}");
-    let requirements = [runtime.as_str(), "onnx==1.21.0", "numpy>=2,<3", "pillow>=11"];
-    let environment = match Environment::ensure(&format!("ort-{version}"), &requirements) {
+    let environment = match Environment::with_onnxruntime(version) {
         Ok(environment) => environment,
         Err(problem) => {
             for suite in suites {
@@ -323,21 +330,40 @@ fn python_suites(version: &str, built: &Distribution, choice: &Choice, summary: 
     }
     for suite in suites {
         let title = format!("{suite} with ONNX Runtime {version}");
-        step(&title, summary, |summary| python_suite(&environment, suite, version, &built.prefix, summary));
+        step(&title, summary, |summary| {
+            python_suite(environment.script(suite), suite, version, &built.prefix, summary)
+        });
     }
 }
 
-fn python_suite(
-    environment: &Environment,
-    suite: &str,
-    version: &str,
-    prefix: &Path,
-    summary: &mut Summary,
-) -> Result<()> {
+/// The provider on the emulated GPU, with each release of ONNX Runtime.
+fn device_suites(built: &Distribution, summary: &mut Summary) {
+    for version in DEVICE_ONNXRUNTIMES {
+        step(&format!("{DEVICE_SUITE} with ONNX Runtime {version}"), summary, |summary| {
+            let skipped = |reason: String, summary: &mut Summary| {
+                summary.record(format!("{DEVICE_SUITE} with ONNX Runtime {version}"), Outcome::Skipped(reason));
+                Ok(())
+            };
+            let installation = match emulated_gpu::ensure_with_kernels()? {
+                Prepared::Ready(installation) => installation,
+                Prepared::Unavailable(reason) => return skipped(reason.0, summary),
+            };
+            let environment = match Environment::with_onnxruntime(version) {
+                Ok(environment) => environment,
+                Err(problem) => return skipped(format!("no Python environment: {problem}"), summary),
+            };
+            environment.install_wheel(&built.wheel)?;
+            let mut command = environment.script_on_emulated_gpu(DEVICE_SUITE, &installation);
+            emulated_gpu::remove_settings(&mut command);
+            python_suite(command, DEVICE_SUITE, version, &built.prefix, summary)
+        });
+    }
+}
+
+fn python_suite(mut command: Command, suite: &str, version: &str, prefix: &Path, summary: &mut Summary) -> Result<()> {
     let results = workspace::target().join(format!("{}-{version}.jsonl", suite.trim_end_matches(".py")));
     // The results of an earlier run must not pass for this one's.
     let _ = fs::remove_file(&results);
-    let mut command = environment.script(suite);
     command.arg("--results").arg(&results);
     command.arg("--cache").arg(workspace::cache().join(MODELS));
     remove_settings(&mut command);

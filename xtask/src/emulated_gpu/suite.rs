@@ -1,5 +1,6 @@
 //! The emulated GPU's own tests.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -85,12 +86,12 @@ pub(super) fn run(installation: &Installation, summary: &mut Summary) -> Result<
     Ok(())
 }
 
-/// Settings of the user's shell must not decide what a test sees.
-fn remove_settings(command: &mut Command) {
+/// Settings of the user's shell must not decide what a test sees; those that the command has of its own stay.
+pub(super) fn remove_settings(command: &mut Command) {
+    let own: Vec<OsString> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
     for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        let of_device = text.starts_with("HIPEMU_") && text != "HIPEMU_EMULATOR";
-        if of_device || text.starts_with("GFXEMU_") || text.starts_with("MIOPEN_") {
+        let of_device = ["HIPEMU_", "GFXEMU_", "MIOPEN_"].iter().any(|start| name.to_string_lossy().starts_with(start));
+        if of_device && !own.contains(&name) {
             command.env_remove(name);
         }
     }

@@ -1,0 +1,75 @@
+"""The provider's GPU devices, and sessions on one of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+import emulated_gpu
+import provider
+from runner import check
+
+# ONNX Runtime finds no PCI device here, so that the provider is asked for a virtual one.
+SWITCH = "HIPDNN_RS_VIRTUAL_DEVICE"
+AMD = 0x1002
+
+
+def switch_on() -> None:
+    """Has the provider offer its devices; before it is registered."""
+    os.environ.setdefault(SWITCH, "1")
+
+
+def devices() -> list[Any]:
+    """The GPUs on which the provider offers itself."""
+    return [device for device in provider.devices() if device.device.type == ort.OrtHardwareDeviceType.GPU]
+
+
+def device(index: int = 0) -> Any:
+    found = devices()
+    check(len(found) > index, f"{len(found)} GPU devices are offered, number {index} is wanted")
+    return found[index]
+
+
+def session(model: Path | bytes, index: int = 0, **options: str) -> provider.Session:
+    """A session on one GPU with the CPU provider behind it; keywords are the provider's options."""
+    return provider.Session(model, options, on=[device(index)])
+
+
+def claimed(session: provider.Session, left: tuple[str, ...] = ()) -> None:
+    """Every node is the provider's, but for those of the operators in `left`, which are not."""
+    shares = session.nodes()
+    mine = shares.pop(provider.NAME, {})
+    elsewhere = sorted({name for counts in shares.values() for name in counts} - {"Constant"})
+    check(bool(mine) and elsewhere == sorted(left), f"expected all but {list(left)} on the provider, got {elsewhere} elsewhere: {session.claims}")
+
+
+def programs(session: provider.Session) -> int:
+    """How many programs the session's nodes became."""
+    return len({claim.group for claim in session.claims if claim.engine})
+
+
+def device_id(index: int = 0) -> int:
+    """The number of a device in its memory's description, which OrtValues are made with."""
+    return device(index).memory_info(ort.OrtDeviceMemoryType.DEFAULT).device_id
+
+
+def on_device(content: np.ndarray, index: int = 0) -> ort.OrtValue:
+    """A copy of an array in device memory."""
+    return ort.OrtValue.ortvalue_from_numpy(content, "gpu", device_id(index), AMD)
+
+
+def empty_on_device(shape: tuple[int, ...], kind: Any = np.float32, index: int = 0) -> ort.OrtValue:
+    """Device memory without content."""
+    return ort.OrtValue.ortvalue_from_shape_and_type(list(shape), kind, "gpu", device_id(index), AMD)
+
+
+def used(body: Any) -> dict[str, int]:
+    """How many kernels, copies and host waits a function makes on the device."""
+    before = emulated_gpu.counters()
+    body()
+    after = emulated_gpu.counters()
+    return {name: getattr(after, name) - getattr(before, name) for name in ("launches", "copies", "fills", "waits")}
