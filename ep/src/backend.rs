@@ -237,7 +237,7 @@ impl Context {
         if let Some(context) = living.find(|context| context.site.same(site)) {
             return Ok(context);
         }
-        let context = Arc::new(Context::new(backend, plugins.clone(), site.clone(), chosen)?);
+        let context = Arc::new(Context::new(backend, plugins.clone(), *site, chosen)?);
         registry.contexts.push(Arc::downgrade(&context));
         Ok(context)
     }

@@ -39,6 +39,8 @@ pub(crate) struct Options {
     pub growth: Growth,
     /// `user_compute_stream`: the application's stream of HIP.
     pub user_compute_stream: Option<usize>,
+    /// `graph_capture`: whether runs are captured and replayed.
+    pub graph_capture: bool,
     /// `disable`: claim nothing.
     pub disable: bool,
 }
@@ -60,6 +62,7 @@ impl Default for Options {
             memory_limit: None,
             growth: Growth::default(),
             user_compute_stream: None,
+            graph_capture: false,
             disable: false,
         }
     }
@@ -104,6 +107,11 @@ pub const KEYS: &[(&str, &str)] = &[
         "user_compute_stream",
         "address of the application's `hipStream_t`, which outlives the session: all runs are enqueued on it",
     ),
+    (
+        "graph_capture",
+        "0 or 1: whether a GPU session's runs are captured as graphs of HIP and replayed; wants ONNX Runtime 1.26, all nodes \
+         on the provider, and inputs and outputs bound to fixed addresses (default: 0)",
+    ),
     ("disable", "0 or 1: claim nothing (default: 0)"),
 ];
 
@@ -134,6 +142,7 @@ impl Options {
                     let address = number(key, value, 0, i64::MAX)? as usize;
                     options.user_compute_stream = (address != 0).then_some(address);
                 }
+                "graph_capture" => options.graph_capture = switch(key, value)?,
                 "disable" => options.disable = switch(key, value)?,
                 _ => return Err(unknown(key)),
             }
@@ -222,6 +231,7 @@ mod tests {
             ("memory_limit", "1000000"),
             ("arena_extend_strategy", "kSameAsRequested"),
             ("user_compute_stream", "4096"),
+            ("graph_capture", "1"),
             ("disable", "0"),
         ]);
         let want = Options {
@@ -239,6 +249,7 @@ mod tests {
             memory_limit: Some(1_000_000),
             growth: Growth::Exact,
             user_compute_stream: Some(4096),
+            graph_capture: true,
             disable: false,
         };
         assert_eq!(read, Ok(want));
@@ -274,7 +285,7 @@ mod tests {
                 "1",
                 "HipDnnRsExecutionProvider has no option \"thread\"; did you mean \"threads\"? It has backend, plugin_dir, \
                  engine, report, dump_graphs, dump_ir, threads, winograd, plan_cache, cost_rule, device_id, memory_limit, \
-                 arena_extend_strategy, user_compute_stream, disable",
+                 arena_extend_strategy, user_compute_stream, graph_capture, disable",
             ),
             ("Threads", "1", "has no option \"Threads\"; did you mean \"threads\"? It has backend, "),
             ("dump-ir", "x", "has no option \"dump-ir\"; did you mean \"dump_ir\"? It has backend, "),

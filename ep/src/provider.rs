@@ -1,13 +1,13 @@
 //! The provider of one session: claims nodes and compiles them.
 
 use std::cell::RefCell;
-use std::ffi::{CString, c_char};
+use std::ffi::{CString, c_char, c_int};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use hipdnn_sdk_bindings::ort::{
-    self, Ep, EpGraphSupportInfo, KernelRegistry, MemoryDevice, MemoryInfo, NodeComputeInfo, NodeFusionOptions,
-    ResourceCount, Status, SyncStreamImpl,
+    self, Ep, EpGraphSupportInfo, GraphCaptureNodeAssignmentPolicy, KernelRegistry, MemoryDevice, MemoryInfo,
+    NodeComputeInfo, NodeFusionOptions, ResourceCount, RunOptions, Status, SyncStreamImpl,
 };
 
 use crate::backend::{Context, Site};
@@ -17,6 +17,7 @@ use crate::dump::{Content, Dump};
 use crate::error::Error;
 use crate::gpu::Gpu;
 use crate::gpu::allocator::Allocator;
+use crate::gpu::capture::Captures;
 use crate::gpu::memcpy::Registry;
 use crate::gpu::memory::Account;
 use crate::gpu::offer::Infos;
@@ -33,7 +34,7 @@ use crate::planner::{Dumps, Planner};
 use crate::pointer::{Handles, Place, array};
 use crate::read;
 use crate::report::{self, Report};
-use crate::runtime::{Runtime, caught, status_of};
+use crate::runtime::{Runtime, caught, status_of, text_of};
 use crate::search::{self, Surroundings};
 
 /// What the runtime holds for a session: its callbacks, then ours.
@@ -61,6 +62,8 @@ struct OnDevice {
     registry: Option<Registry>,
     /// The stream that all runs are enqueued on, if the application lends one.
     lent: Option<Arc<Stream>>,
+    /// Where runs are captured.
+    captures: Option<Captures>,
 }
 
 impl OnDevice {
@@ -77,12 +80,15 @@ impl OnDevice {
                 ))
             })
         });
+        let lent = lent.transpose()?;
+        let captures = options.graph_capture.then(|| Captures::new(gpu, lent.clone())).transpose()?;
         let account = Arc::new(Account::new(options.terms()));
         Ok(OnDevice {
             device: Device { gpu, account },
             infos: Infos::new(runtime, gpu)?,
             registry: Registry::new(runtime, gpu, &names)?,
-            lent: lent.transpose()?,
+            lent,
+            captures,
         })
     }
 }
@@ -147,6 +153,7 @@ impl Provider {
             }]);
         }
         let on_device = gpu.is_some();
+        let captures = device.as_ref().is_some_and(|device| device.captures.is_some());
         let callbacks = Ep {
             ort_version_supported: runtime.version(),
             get_name: Some(get_name),
@@ -161,6 +168,13 @@ impl Provider {
             get_default_memory_device: on_device.then_some(get_default_memory_device),
             sync: on_device.then_some(sync),
             get_available_resource: on_device.then_some(get_available_resource),
+            on_run_start: captures.then_some(on_run_start),
+            on_run_end: captures.then_some(on_run_end),
+            is_graph_capture_enabled: captures.then_some(is_graph_capture_enabled),
+            is_graph_captured: captures.then_some(is_graph_captured),
+            replay_graph: captures.then_some(replay_graph),
+            release_captured_graph: captures.then_some(release_captured_graph),
+            get_graph_capture_node_assignment_policy: captures.then_some(get_graph_capture_node_assignment_policy),
             ..Ep::default()
         };
         let planner = context.map(|context| Arc::new(Planner::new(context, &options, dumps)));
@@ -446,9 +460,11 @@ unsafe extern "system" fn release_node_compute_infos(_this: *mut Ep, infos: *mut
 }
 
 unsafe extern "system" fn is_concurrent_run_supported(this: *mut Ep, supported: *mut bool) -> *mut Status {
-    with_provider(this, |_| {
+    with_provider(this, |provider| {
+        // Captured runs share one stream.
+        let captures = provider.device.as_ref().is_some_and(|device| device.captures.is_some());
         // SAFETY: the place is the runtime's, if it is one.
-        unsafe { Place::new(supported, "the place for the answer") }?.set(true);
+        unsafe { Place::new(supported, "the place for the answer") }?.set(!captures);
         Ok(())
     })
 }
@@ -495,9 +511,10 @@ unsafe extern "system" fn create_sync_stream_for_device(
         let place = unsafe { Place::new(stream, "the place for the stream") }?;
         // SAFETY: the device is the runtime's, alive during the call.
         let gpu = unsafe { transfer::gpu_of(&provider.runtime, device) }?;
-        let made = match &on.lent {
-            Some(lent) => lent.clone(),
-            None => Stream::new(gpu)?,
+        let made = match (&on.captures, &on.lent) {
+            (Some(captures), _) => captures.stream().clone(),
+            (None, Some(lent)) => lent.clone(),
+            (None, None) => Stream::new(gpu)?,
         };
         place.set(SyncStream::of(provider.runtime, made));
         Ok(())
@@ -538,4 +555,72 @@ unsafe extern "system" fn get_available_resource(this: *const Ep, resource: *mut
         place.set(ResourceCount { kind: TOTAL_BYTES, reserved: 0, value: [free as u64, 0, 0, 0, 0, 0] });
         Ok(())
     })
+}
+
+/// Runs a callback's body with the session's captures.
+fn with_captures(this: *const Ep, body: impl FnOnce(&Provider, &Captures) -> Result<(), Error>) -> *mut Status {
+    with_device(this, |provider, on| match &on.captures {
+        Some(captures) => body(provider, captures),
+        None => Err(Error::invalid(format!("{}: the session captures no runs", crate::NAME_TEXT))),
+    })
+}
+
+impl Provider {
+    /// Id of the graph that a run is captured as; -1 for none.
+    ///
+    /// # Safety
+    /// `options` are null or the runtime's, alive during the call.
+    unsafe fn graph_id(&self, options: *const RunOptions) -> Result<i32, Error> {
+        if options.is_null() {
+            return Ok(0);
+        }
+        let entry = self.runtime.api.get_run_config_entry();
+        // SAFETY: the options are alive, and so is their text.
+        let Some(text) = (unsafe { text_of(entry(options, c"gpu_graph_id".as_ptr())) }) else { return Ok(0) };
+        text.trim().parse().map_err(|_| {
+            Error::invalid(format!("{}: expected a number in \"gpu_graph_id\", got {text:?}", crate::NAME_TEXT))
+        })
+    }
+}
+
+unsafe extern "system" fn on_run_start(this: *mut Ep, options: *const RunOptions) -> *mut Status {
+    // SAFETY: the options are of this call.
+    with_captures(this, |provider, captures| captures.begin(unsafe { provider.graph_id(options) }?))
+}
+
+unsafe extern "system" fn on_run_end(this: *mut Ep, options: *const RunOptions, _sync_stream: bool) -> *mut Status {
+    // SAFETY: the options are of this call.
+    with_captures(this, |provider, captures| captures.end(unsafe { provider.graph_id(options) }?))
+}
+
+unsafe extern "system" fn is_graph_capture_enabled(_this: *const Ep) -> bool {
+    true
+}
+
+unsafe extern "system" fn is_graph_captured(this: *const Ep, id: c_int) -> bool {
+    let mut captured = false;
+    // Neither a panic nor a stranger can be told: nothing is replayed then.
+    let status = with_captures(this, |_, captures| {
+        captured = captures.is_captured(id);
+        Ok(())
+    });
+    status.is_null() && captured
+}
+
+unsafe extern "system" fn replay_graph(this: *mut Ep, id: c_int) -> *mut Status {
+    with_captures(this, |_, captures| captures.replay(id))
+}
+
+unsafe extern "system" fn release_captured_graph(this: *mut Ep, id: c_int) -> *mut Status {
+    with_captures(this, |_, captures| {
+        captures.release(id);
+        Ok(())
+    })
+}
+
+/// What is left to the CPU would copy at addresses of one run.
+unsafe extern "system" fn get_graph_capture_node_assignment_policy(
+    _this: *const Ep,
+) -> GraphCaptureNodeAssignmentPolicy {
+    GraphCaptureNodeAssignmentPolicy::ALL_NODES_ON_EP
 }

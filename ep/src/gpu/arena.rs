@@ -154,13 +154,13 @@ impl Arena {
         let block = self.blocks.get_mut(&address).expect("free blocks are blocks");
         self.free.remove(&(block.bytes, address));
         block.used = Some(bytes);
-        block.pool = pool;
+        let pool_of_rest = std::mem::replace(&mut block.pool, pool);
         block.timeline = consumer.timeline().cloned();
         let rest = block.bytes - wanted;
         let fences = std::mem::take(&mut block.fences);
         if rest >= GRANULE {
             block.bytes = wanted;
-            self.blocks.insert(address + wanted, Block::free(rest, pool, fences));
+            self.blocks.insert(address + wanted, Block::free(rest, pool_of_rest, fences));
             self.free.insert((rest, address + wanted));
         }
         self.stats.allocations += 1;
@@ -361,7 +361,7 @@ mod tests {
         arena.settle();
         assert_eq!(arena.take(1024, SHARED, &Nobody), Some(blocks[0]));
         assert_eq!(arena.shrink(), [] as [usize; 0], "it is in use");
-        arena.put_back(blocks[0], &[own.0.clone()]);
+        arena.put_back(blocks[0], std::slice::from_ref(&own.0));
         assert_eq!(arena.shrink(), [] as [usize; 0], "a stream may have used it");
         own.0.pass(own.0.reached());
         assert_eq!(arena.shrink(), [0x10000]);
@@ -388,6 +388,8 @@ mod tests {
         arena.put_back(block, &[]);
         arena.release(7, &own.0);
         assert_eq!(arena.take(1024, SHARED, &Nobody), None, "a replay may be under way");
+        own.0.pass(own.0.reached());
+        arena.settle();
         assert_eq!(arena.take(1024, SHARED, &own), Some(block));
     }
 

@@ -1,11 +1,12 @@
 //! AMD GPUs: what HIP has of them, and the memory and streams that the runtime's tensors and runs get there.
 //!
 //! A [`Gpu`] is the process's: its arenas and streams serve every session. `hip` is the border to HIP; `arena` decides
-//! which block is reused when, and knows nothing of HIP; `memory` and `stream` join the two. `allocator`, `transfer`,
+//! which block is reused when, and knows nothing of HIP; `memory`, `stream` and `capture` join the two. `allocator`, `transfer`,
 //! `sync` and `memcpy` are the runtime's callbacks over them; `offer` makes devices of the runtime out of GPUs.
 
 pub(crate) mod allocator;
 mod arena;
+pub(crate) mod capture;
 pub(crate) mod hip;
 pub(crate) mod memcpy;
 pub(crate) mod memory;

@@ -1,0 +1,206 @@
+//! Captured runs: what a run enqueues is recorded as one graph of HIP, which later runs launch.
+//!
+//! All runs of a session that captures are on one stream. The first run with an id is an ordinary one, so that programs,
+//! plans and memory are there; the second is recorded, and launched when it ends. Blocks that it took stay the capture's
+//! until it is released: replays write where the recorded run did.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hipdnn_sdk_bindings::hip::{hipGraphExec_t, hipStreamCaptureMode};
+
+use super::Gpu;
+use super::arena::SHARED;
+use super::hip::{HipError, call, checked};
+use super::stream::Stream;
+use crate::error::Error;
+
+/// The captures of a session.
+pub(crate) struct Captures {
+    stream: Arc<Stream>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The id of the run that is being recorded.
+    recording: Option<i32>,
+    graphs: HashMap<i32, Stage>,
+}
+
+/// How far the runs with an id are.
+enum Stage {
+    /// One was run.
+    Warm,
+    Captured(Captured),
+}
+
+/// A graph that can be launched.
+struct Captured {
+    graph: hipGraphExec_t,
+    /// Number of the blocks that it owns.
+    pool: u32,
+}
+
+// SAFETY: HIP's graphs may be launched from any thread.
+unsafe impl Send for Captured {}
+
+impl Captures {
+    /// None yet.
+    ///
+    /// # Errors
+    /// HIP's status, or that its release has no graphs.
+    pub(crate) fn new(gpu: &'static Gpu, lent: Option<Arc<Stream>>) -> Result<Captures, Error> {
+        let functions = gpu.hip().functions();
+        if functions.hipGraphInstantiate.is_none()
+            || functions.hipGraphLaunch.is_none()
+            || functions.hipGraphExecDestroy.is_none()
+        {
+            let name = crate::NAME_TEXT;
+            return Err(Error::not_implemented(format!(
+                "{name}: this release of HIP has no graphs to capture runs in"
+            )));
+        }
+        let stream = match lent {
+            Some(lent) => lent,
+            None => Stream::new(gpu)?,
+        };
+        Ok(Captures { stream, state: Mutex::default() })
+    }
+
+    /// The stream that all runs of the session are on.
+    pub(crate) fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if runs with that id are replayed.
+    pub(crate) fn is_captured(&self, id: i32) -> bool {
+        matches!(self.state().graphs.get(&id), Some(Stage::Captured(_)))
+    }
+
+    /// A run with that id begins; a negative one is none to be captured.
+    ///
+    /// # Errors
+    /// HIP's status.
+    pub(crate) fn begin(&self, id: i32) -> Result<(), Error> {
+        let mut state = self.state();
+        if id < 0 || state.recording.is_some() || !matches!(state.graphs.get(&id), Some(Stage::Warm)) {
+            return Ok(());
+        }
+        static NUMBERS: AtomicU32 = AtomicU32::new(SHARED + 1);
+        let hip = self.stream.gpu().hip();
+        // What the stream did before is no part of the graph, and blocks that it used are free for it.
+        self.stream.synchronize()?;
+        let mode = hipStreamCaptureMode::hipStreamCaptureModeThreadLocal;
+        // SAFETY: the stream is alive.
+        unsafe { call!(hip, hipStreamBeginCapture(self.stream.raw(), mode)) }?;
+        self.stream.set_capture(NUMBERS.fetch_add(1, Ordering::Relaxed));
+        state.recording = Some(id);
+        Ok(())
+    }
+
+    /// A run with that id ends: one that was recorded is launched.
+    ///
+    /// # Errors
+    /// HIP's status: work that can't be captured was enqueued, or the launch failed.
+    pub(crate) fn end(&self, id: i32) -> Result<(), Error> {
+        let mut state = self.state();
+        if state.recording.is_none() {
+            if id >= 0 {
+                state.graphs.entry(id).or_insert(Stage::Warm);
+            }
+            return Ok(());
+        }
+        let id = state.recording.take().expect("it was looked at above");
+        let pool = self.stream.capture();
+        let graph = self.instantiate();
+        self.stream.set_capture(SHARED);
+        match graph {
+            Ok(graph) => {
+                let captured = Captured { graph, pool };
+                let launched = self.launch(&captured);
+                state.graphs.insert(id, Stage::Captured(captured));
+                launched.map_err(Error::from)
+            }
+            Err(error) => {
+                self.stream.gpu().memory().release(pool, &self.stream);
+                // The next run is an ordinary one.
+                state.graphs.remove(&id);
+                Err(Error::failed(format!(
+                    "{}: the run with the graph id {id} can't be captured: {error}",
+                    crate::NAME_TEXT
+                )))
+            }
+        }
+    }
+
+    fn instantiate(&self) -> Result<hipGraphExec_t, HipError> {
+        let hip = self.stream.gpu().hip();
+        let _entered = self.stream.gpu().enter()?;
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the stream is alive, and there is a place for the graph.
+        unsafe { call!(hip, hipStreamEndCapture(self.stream.raw(), &mut graph)) }?;
+        let instantiate = hip.functions().hipGraphInstantiate.expect("it was looked for");
+        let mut executable = std::ptr::null_mut();
+        let (node, log) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the graph is ours, and there is a place for the answer; no log is wanted.
+        let status = unsafe { instantiate(&mut executable, graph, node, log, 0) };
+        // SAFETY: the graph is ours; what was instantiated does not need it.
+        let _ = unsafe { call!(hip, hipGraphDestroy(graph)) };
+        checked("hipGraphInstantiate", status)?;
+        Ok(executable)
+    }
+
+    fn launch(&self, captured: &Captured) -> Result<(), HipError> {
+        let gpu = self.stream.gpu();
+        let _entered = gpu.enter()?;
+        let launch = gpu.hip().functions().hipGraphLaunch.expect("it was looked for");
+        // SAFETY: graph and stream are alive.
+        checked("hipGraphLaunch", unsafe { launch(captured.graph, self.stream.raw()) })
+    }
+
+    /// Launches what was captured under that id.
+    ///
+    /// # Errors
+    /// That nothing was, or HIP's status.
+    pub(crate) fn replay(&self, id: i32) -> Result<(), Error> {
+        match self.state().graphs.get(&id) {
+            Some(Stage::Captured(captured)) => Ok(self.launch(captured)?),
+            _ => Err(Error::invalid(format!("{}: no run with the graph id {id} was captured", crate::NAME_TEXT))),
+        }
+    }
+
+    /// Drops what was captured under that id, if anything was.
+    pub(crate) fn release(&self, id: i32) {
+        let removed = self.state().graphs.remove(&id);
+        if let Some(Stage::Captured(captured)) = removed {
+            self.destroy(&captured);
+        }
+    }
+
+    fn destroy(&self, captured: &Captured) {
+        let gpu = self.stream.gpu();
+        // A replay may be under way. One that failed says so to who launched it.
+        let _ = self.stream.synchronize();
+        let destroy = gpu.hip().functions().hipGraphExecDestroy.expect("it was looked for");
+        // SAFETY: the graph is ours, and runs no more.
+        let _ = unsafe { destroy(captured.graph) };
+        gpu.memory().release(captured.pool, &self.stream);
+    }
+}
+
+impl Drop for Captures {
+    fn drop(&mut self) {
+        let graphs = std::mem::take(&mut self.state().graphs);
+        for stage in graphs.into_values() {
+            if let Stage::Captured(captured) = stage {
+                self.destroy(&captured);
+            }
+        }
+    }
+}
