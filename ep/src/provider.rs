@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::ffi::c_char;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, NodeFusionOptions, Status};
 
@@ -18,7 +19,7 @@ use crate::kernel::Kernel;
 use crate::log::Logger;
 use crate::model::{self, Model};
 use crate::options::Options;
-use crate::planner::{Dumps, Planner};
+use crate::planner::{Dumps, Planner, Purpose};
 use crate::pointer::{Handles, Place, array};
 use crate::report::{self, Report};
 use crate::runtime::{Runtime, caught, status_of};
@@ -35,8 +36,8 @@ pub(crate) struct Provider {
     report: Option<Report>,
     /// Asks the backend, or says why there is none.
     planner: Result<Arc<Planner>, String>,
-    /// The first graph that nodes were claimed in.
-    claimed_graph: OnceLock<String>,
+    /// True once nodes were claimed.
+    has_claimed: AtomicBool,
 }
 
 impl Provider {
@@ -102,8 +103,8 @@ impl Provider {
         };
         let host_memory_only = device::gpu_usable();
         let planner = context.map(|context| Arc::new(Planner::new(context, &options, host_memory_only, dumps)));
-        let claimed_graph = OnceLock::new();
-        Ok(Box::new(Provider { callbacks, runtime, logger, options, report, planner, claimed_graph }))
+        let has_claimed = AtomicBool::new(false);
+        Ok(Box::new(Provider { callbacks, runtime, logger, options, report, planner, has_claimed }))
     }
 
     /// The callbacks, as the runtime holds them; [`Provider::take_back`] undoes it.
@@ -135,12 +136,12 @@ impl Provider {
         let nodes = graph.nodes()?;
         let contents = RefCell::new(Contents::new());
         let model = read::model(&graph, &|bytes| self.token(bytes, &contents))?;
-        let claims = self.decide(&graph, &path, &model, &contents.into_inner())?;
+        let claims = self.decide(&graph, &model, &contents.into_inner())?;
         for partition in &claims.partitions {
             let members: Vec<Node<'_>> = partition.nodes.iter().map(|index| nodes[*index]).collect();
             // SAFETY: `info` is of this call.
             unsafe { self.add_claim(info, &members) }?;
-            self.claimed_graph.get_or_init(|| path.clone());
+            self.has_claimed.store(true, Ordering::Relaxed);
         }
         if let Some(report) = &self.report {
             report.append(&report::entries(&model, &path, &claims));
@@ -154,13 +155,7 @@ impl Provider {
     }
 
     /// The nodes of a graph that become programs.
-    fn decide(
-        &self,
-        graph: &Graph<'_>,
-        path: &str,
-        model: &Model,
-        contents: &[(Token, &[u8])],
-    ) -> Result<Claims, Error> {
+    fn decide(&self, graph: &Graph<'_>, model: &Model, contents: &[(Token, &[u8])]) -> Result<Claims, Error> {
         let none = |reason: &str| Claims {
             partitions: Vec::new(),
             reasons: vec![Some(reason.to_string()); model.nodes.len()],
@@ -172,7 +167,8 @@ impl Provider {
             Ok(planner) => planner,
             Err(reason) => return Ok(none(reason)),
         };
-        if self.runtime.confuses_fused_nodes() && self.is_second_graph(graph, path)? {
+        if self.runtime.confuses_fused_nodes() && (self.has_claimed.load(Ordering::Relaxed) || graph.is_body()?) {
+            // It names those of a body, and of a graph that it offers again once it has inlined functions, like the first ones.
             let reason = format!("ONNX Runtime {} takes fused nodes in one graph of a model only", self.runtime.text);
             return Ok(none(&reason));
         }
@@ -187,7 +183,7 @@ impl Provider {
         // A plan that is not kept would prepare weights in vain.
         let contents = if model.is_symbolic() { &[] } else { contents };
         let claims = claim::claim(model, reasons, &|model, nodes| self.worthwhile(model, nodes), &mut |question| {
-            planner.plan(&question, contents)
+            planner.plan(&question, contents, Purpose::Claim)
         });
         Ok(claims)
     }
@@ -222,11 +218,6 @@ impl Provider {
         if let Ok(planner) = &self.planner {
             planner.settle();
         }
-    }
-
-    /// True if claims in this graph could meet claims in another one: the main graph should have them.
-    fn is_second_graph(&self, graph: &Graph<'_>, path: &str) -> Result<bool, Error> {
-        Ok(self.claimed_graph.get().is_some_and(|claimed| claimed != path) || graph.is_body()?)
     }
 
     /// # Safety
