@@ -407,7 +407,22 @@ impl Context {
                 Err(error) => refusals.push(format!("{name}: {error}")),
             }
         }
+        if refusals.is_empty() {
+            refusals.extend(self.refusals(&descriptor, wish));
+        }
         Err(NoPlan(if refusals.is_empty() { "no engine takes it".to_string() } else { refusals.join("; ") }))
+    }
+
+    /// What the backend says of each engine that could serve the provider, none of which takes the graph.
+    fn refusals(&self, graph: &Descriptor, wish: &Wish) -> Vec<String> {
+        let engines = self.engines.iter().filter(|engine| wish.refuses(&engine.name).is_none());
+        let refusal = |engine: &EngineInfo| {
+            let descriptor = Descriptor::new(self.backend, DescriptorType::ENGINE_DESCRIPTOR)?;
+            descriptor.set(AttributeName::ENGINE_OPERATION_GRAPH, &[graph.as_ptr()])?;
+            descriptor.set(AttributeName::ENGINE_GLOBAL_INDEX, &[engine.id])?;
+            descriptor.finalize("engine")
+        };
+        engines.filter_map(|engine| refusal(engine).err()).map(|error| error.to_string()).collect()
     }
 
     fn plan_with(

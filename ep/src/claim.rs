@@ -110,7 +110,7 @@ fn analyze(model: &Model, assumed: [i64; 2], deciding: &[ValueIndex], reasons: &
     known
 }
 
-/// Programs for all partitions of the taken nodes, or nodes that cannot be taken.
+/// Programs for all partitions of the taken nodes, or the nodes that cannot be taken.
 fn attempt(
     model: &Model,
     taken: &[bool],
@@ -119,19 +119,26 @@ fn attempt(
     ask: Ask<'_>,
 ) -> Result<Vec<Partition>, Vec<(usize, String)>> {
     let mut result = Vec::new();
+    let mut declined = Vec::new();
     for nodes in partition::partitions(model, taken) {
         if let Err(reason) = worthwhile(model, &nodes) {
-            return Err(nodes.into_iter().map(|node| (node, reason.clone())).collect());
+            declined.extend(nodes.into_iter().map(|node| (node, reason.clone())));
+            continue;
         }
-        let mut functions = Vec::new();
-        for extents in extents {
-            functions.push(import_partition(model, &nodes, extents)?);
+        match build(model, &nodes, extents, ask) {
+            Ok(program) => result.push(Partition { nodes, program }),
+            Err(refused) => declined.extend(refused),
         }
-        let labels = |node: usize| model.nodes[node].label.clone();
-        let program = Program::build(&functions[0], &labels, ask)?;
-        result.push(Partition { nodes, program });
     }
-    Ok(result)
+    if declined.is_empty() { Ok(result) } else { Err(declined) }
+}
+
+/// The program of a partition for the first of some extents, if it can be imported for all of them.
+fn build(model: &Model, nodes: &[usize], extents: &[Known], ask: Ask<'_>) -> Result<Program, Vec<(usize, String)>> {
+    let functions = extents.iter().map(|extents| import_partition(model, nodes, extents));
+    let functions = functions.collect::<Result<Vec<_>, _>>()?;
+    let labels = |node: usize| model.nodes[node].label.clone();
+    Program::build(&functions[0], &labels, ask)
 }
 
 /// The function of some nodes, whose inputs have these extents and are numbered in order of first use.

@@ -19,7 +19,7 @@ use crate::import::{self, MAX_RANK};
 use crate::ir::element_bytes;
 use crate::model::{self, Constant, Model, ValueIndex};
 use crate::plan_cache::PlanCache;
-use crate::planner::Planner;
+use crate::planner::{Planner, Purpose};
 use crate::pointer::{Handles, Place};
 use crate::program::{Program, Question};
 use crate::runtime::{Runtime, status_of};
@@ -257,7 +257,7 @@ impl Kernel {
         let mut inputs = model.inputs.iter().map(|value| &model.values[*value]).zip(dims);
         let free = inputs.find(|(value, _)| value.known_dims().is_none()).map(|(_, dims)| dims.as_slice());
         let ask = &mut |question: Question<'_>| {
-            let plan = self.planner.plan(&question, contents)?;
+            let plan = self.planner.plan(&question, contents, Purpose::Program)?;
             self.planner.dump(free, question.graph);
             Ok(plan)
         };

@@ -199,6 +199,19 @@ pub(crate) fn graph(function: &Function, uses: &Uses, region: &Region, labels: &
     Outlined { graph, arguments }
 }
 
+/// The graph without what is for people: regions of equal structure are equal then.
+pub(crate) fn nameless(graph: &GraphDef) -> GraphDef {
+    let mut graph = graph.clone();
+    graph.name.clear();
+    for node in &mut graph.nodes {
+        node.name.clear();
+    }
+    for tensor in &mut graph.tensors {
+        tensor.name.clear();
+    }
+    graph
+}
+
 /// A value's extents in a graph: hipDNN's tensors have one dimension at least.
 fn dims(value: &Value) -> &[i64] {
     if value.dims.is_empty() { &[1] } else { &value.dims }

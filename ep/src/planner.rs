@@ -1,7 +1,7 @@
 //! Plans for regions: asks the backend, with the session's options as knobs and the promise about constants.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hipdnn_schemas::{GraphDef, KnobValue};
 
@@ -10,6 +10,7 @@ use crate::constants::{Guesses, Promise, Token};
 use crate::dump::Dump;
 use crate::model::Model;
 use crate::options::Options;
+use crate::outline;
 use crate::print::{self, Linked};
 use crate::program::Question;
 use crate::runtime::caught;
@@ -26,10 +27,44 @@ pub(crate) struct Planner {
     context: Arc<Context>,
     wish: Wish,
     dumps: Dumps,
-    /// Answers while a session is made, so that what `Compile` asks is what the claim was about, and regions of equal
-    /// structure share a plan.
-    answers: Mutex<HashMap<Key, Result<Arc<Plan>, String>>>,
+    answers: Mutex<Answers>,
     guesses: Guesses,
+}
+
+/// What the backend answered.
+#[derive(Default)]
+struct Answers {
+    /// Plans that some program holds, by the graph without names: regions of equal structure share one, whichever program,
+    /// partition or extents they are of.
+    plans: HashMap<Key, Weak<Plan>>,
+    /// Entries of `plans` at which those of dropped plans are swept out.
+    sweep: usize,
+    /// Plans of claims, so that what `Compile` asks is what the claim was about. Its programs are dropped before.
+    kept: Vec<Arc<Plan>>,
+    /// Reasons of refusals while a session is made, by the graph with its names: a reason may have them.
+    refusals: HashMap<Key, String>,
+}
+
+/// Fewest entries of plans that are swept.
+const LEAST_SWEPT: usize = 64;
+
+impl Answers {
+    fn share(&mut self, key: Key, plan: &Arc<Plan>) {
+        if self.plans.len() >= self.sweep.max(LEAST_SWEPT) {
+            self.plans.retain(|_, plan| plan.strong_count() > 0);
+            self.sweep = 2 * self.plans.len();
+        }
+        self.plans.insert(key, Arc::downgrade(plan));
+    }
+}
+
+/// Purpose of a question about a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A claim: `Compile` asks the same once more.
+    Claim,
+    /// A program that keeps its plans.
+    Program,
 }
 
 /// Destinations of a session's dumps: its graphs and its compilation stages.
@@ -72,17 +107,47 @@ impl Planner {
     ///
     /// # Errors
     /// Why no engine takes the graph.
-    pub(crate) fn plan(&self, question: &Question<'_>, contents: &[(Token, &[u8])]) -> Result<Arc<Plan>, String> {
-        let key = Key { graph: question.graph.to_bytes(), promise: question.promise.clone() };
-        if let Some(answer) = self.answers().get(&key) {
-            return answer.clone();
+    pub(crate) fn plan(
+        &self,
+        question: &Question<'_>,
+        contents: &[(Token, &[u8])],
+        purpose: Purpose,
+    ) -> Result<Arc<Plan>, String> {
+        let key = |graph: Vec<u8>| Key { graph, promise: question.promise.clone() };
+        let nameless = key(outline::nameless(question.graph).to_bytes());
+        let named = key(question.graph.to_bytes());
+        {
+            let mut answers = self.answers();
+            if let Some(plan) = answers.plans.get(&nameless).and_then(Weak::upgrade) {
+                if purpose == Purpose::Claim {
+                    answers.kept.push(plan.clone());
+                }
+                return Ok(plan);
+            }
+            if let Some(reason) = answers.refusals.get(&named) {
+                return Err(reason.clone());
+            }
         }
-        let wish = self.wish.promising(&key.promise);
-        let promised: Vec<_> = contents.iter().filter(|(token, _)| key.promise.has(*token)).copied().collect();
-        let plan = self.context.plan_with_constants(&key.graph, &wish, &promised);
-        let answer = plan.map(Arc::new).map_err(|error| error.to_string());
-        self.answers().insert(key, answer.clone());
-        answer
+        let wish = self.wish.promising(question.promise);
+        let promised: Vec<_> = contents.iter().filter(|(token, _)| question.promise.has(*token)).copied().collect();
+        match self.context.plan_with_constants(&named.graph, &wish, &promised) {
+            Ok(plan) => {
+                let plan = Arc::new(plan);
+                let mut answers = self.answers();
+                answers.share(nameless, &plan);
+                if purpose == Purpose::Claim {
+                    answers.kept.push(plan.clone());
+                }
+                Ok(plan)
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                if purpose == Purpose::Claim {
+                    self.answers().refusals.insert(named, reason.clone());
+                }
+                Err(reason)
+            }
+        }
     }
 
     /// The token of an initializer's bytes while a session is made, and whether it is certain.
@@ -90,11 +155,13 @@ impl Planner {
         self.guesses.token(bytes)
     }
 
-    /// Forgets the answers: programs hold the plans that they need.
+    /// Forgets what claims were about: programs hold the plans that they need.
     pub(crate) fn settle(&self) {
-        let answers = std::mem::take(&mut *self.answers());
-        // Plans may take long to drop: not under the lock.
+        let mut answers = self.answers();
+        let forgotten = (std::mem::take(&mut answers.kept), std::mem::take(&mut answers.refusals));
         drop(answers);
+        // Plans may take long to drop: not under the lock.
+        drop(forgotten);
         self.guesses.clear();
     }
 
@@ -123,7 +190,7 @@ impl Planner {
         }
     }
 
-    fn answers(&self) -> MutexGuard<'_, HashMap<Key, Result<Arc<Plan>, String>>> {
+    fn answers(&self) -> MutexGuard<'_, Answers> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

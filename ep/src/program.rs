@@ -48,6 +48,8 @@ pub(crate) struct Step {
     places: Vec<Place>,
     /// The ONNX nodes that it computes, each once.
     pub nodes: Vec<usize>,
+    /// Their names, for messages and profiles.
+    label: String,
 }
 
 impl Step {
@@ -128,7 +130,7 @@ impl Program {
             return Err(refused);
         }
         let places = Places::of(function, taken.iter().map(|taken| &taken.outlined.arguments[..]));
-        let program = Program::link(function, &taken, &places);
+        let program = Program::link(function, &taken, &places, labels);
         let steps = taken.iter().map(|taken| print::Step {
             graph: &taken.outlined.graph,
             arguments: &taken.outlined.arguments,
@@ -147,7 +149,7 @@ impl Program {
     }
 
     /// Binds the plans' tensors to their places.
-    fn link(function: &Function, regions: &[Taken], places: &Places) -> Program {
+    fn link(function: &Function, regions: &[Taken], places: &Places, labels: &dyn Fn(usize) -> String) -> Program {
         let mut constants: Vec<Bytes> = Vec::new();
         let mut place = |id: ValueId| {
             let value = function.value(id);
@@ -172,8 +174,10 @@ impl Program {
         for Taken { region, plan, outlined } in regions {
             let arguments = &outlined.arguments;
             let mut nodes: Vec<usize> = region.ops.iter().map(|op| function.ops[*op].node).collect();
+            nodes.sort_unstable();
             nodes.dedup();
             steps.push(Step {
+                label: nodes.iter().map(|node| labels(*node)).collect::<Vec<_>>().join(", "),
                 plan: plan.clone(),
                 uids: arguments.iter().map(|(uid, _)| *uid).collect(),
                 places: arguments.iter().map(|(_, id)| place(*id)).collect(),
@@ -244,7 +248,8 @@ impl Program {
             // SAFETY: every tensor of the graph that is no intermediate has its place: the caller's for inputs and outputs,
             // the program's own for constants, which plans only read, and windows of the arena that nothing else lives in
             // at this step. The workspace behind the arena is as large as the largest that a plan asks for.
-            unsafe { step.plan.execute_on(lane, &step.uids, &addresses, workspace) }?;
+            let executed = unsafe { step.plan.execute_on(lane, &step.uids, &addresses, workspace) };
+            executed.map_err(|error| error.at(&step.label))?;
         }
         Ok(())
     }

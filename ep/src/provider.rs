@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hipdnn_sdk_bindings::ort::{
     self, Ep, EpGraphSupportInfo, GraphCaptureNodeAssignmentPolicy, KernelRegistry, MemoryDevice, MemoryInfo,
@@ -30,7 +31,7 @@ use crate::kernel::{Device, Kernel};
 use crate::log::Logger;
 use crate::model::{self, Model};
 use crate::options::Options;
-use crate::planner::{Dumps, Planner};
+use crate::planner::{Dumps, Planner, Purpose};
 use crate::pointer::{Handles, Place, array};
 use crate::read;
 use crate::report::{self, Report};
@@ -47,8 +48,8 @@ pub(crate) struct Provider {
     report: Option<Report>,
     /// Asks the backend, or says why there is none.
     planner: Result<Arc<Planner>, String>,
-    /// The first graph that nodes were claimed in.
-    claimed_graph: OnceLock<String>,
+    /// True once nodes were claimed.
+    has_claimed: AtomicBool,
     device: Option<OnDevice>,
     /// The name that the library was registered under, by which some hosts know the provider's nodes.
     registered_name: String,
@@ -178,7 +179,7 @@ impl Provider {
             ..Ep::default()
         };
         let planner = context.map(|context| Arc::new(Planner::new(context, &options, dumps)));
-        let claimed_graph = OnceLock::new();
+        let has_claimed = AtomicBool::new(false);
         let registered_name = registered_name.to_string();
         Ok(Box::new(Provider {
             callbacks,
@@ -187,7 +188,7 @@ impl Provider {
             options,
             report,
             planner,
-            claimed_graph,
+            has_claimed,
             device,
             registered_name,
         }))
@@ -228,12 +229,12 @@ impl Provider {
         let nodes = graph.nodes()?;
         let contents = RefCell::new(Contents::new());
         let model = read::model(&graph, &|bytes| self.token(bytes, &contents))?;
-        let claims = self.decide(&graph, &path, &model, &contents.into_inner())?;
+        let claims = self.decide(&graph, &model, &contents.into_inner())?;
         for partition in &claims.partitions {
             let members: Vec<Node<'_>> = partition.nodes.iter().map(|index| nodes[*index]).collect();
             // SAFETY: `info` is of this call.
             unsafe { self.add_claim(info, &members) }?;
-            self.claimed_graph.get_or_init(|| path.clone());
+            self.has_claimed.store(true, Ordering::Relaxed);
         }
         if let Some(report) = &self.report {
             report.append(&report::entries(&model, &path, &claims));
@@ -247,13 +248,7 @@ impl Provider {
     }
 
     /// The nodes of a graph that become programs.
-    fn decide(
-        &self,
-        graph: &Graph<'_>,
-        path: &str,
-        model: &Model,
-        contents: &[(Token, &[u8])],
-    ) -> Result<Claims, Error> {
+    fn decide(&self, graph: &Graph<'_>, model: &Model, contents: &[(Token, &[u8])]) -> Result<Claims, Error> {
         let none = |reason: &str| Claims {
             partitions: Vec::new(),
             reasons: vec![Some(reason.to_string()); model.nodes.len()],
@@ -265,7 +260,8 @@ impl Provider {
             Ok(planner) => planner,
             Err(reason) => return Ok(none(reason)),
         };
-        if self.runtime.confuses_fused_nodes() && self.is_second_graph(graph, path)? {
+        if self.runtime.confuses_fused_nodes() && (self.has_claimed.load(Ordering::Relaxed) || graph.is_body()?) {
+            // It names those of a body, and of a graph that it offers again once it has inlined functions, like the first ones.
             let reason = format!("ONNX Runtime {} takes fused nodes in one graph of a model only", self.runtime.text);
             return Ok(none(&reason));
         }
@@ -284,7 +280,7 @@ impl Provider {
         let deciding = if self.device.is_some() { Vec::new() } else { import::content::deciding(model) };
         let claims =
             claim::claim(model, reasons, &deciding, &|model, nodes| self.worthwhile(model, nodes), &mut |question| {
-                planner.plan(&question, contents)
+                planner.plan(&question, contents, Purpose::Claim)
             });
         Ok(claims)
     }
@@ -323,11 +319,6 @@ impl Provider {
         if let Ok(planner) = &self.planner {
             planner.settle();
         }
-    }
-
-    /// True if claims in this graph could meet claims in another one: the main graph should have them.
-    fn is_second_graph(&self, graph: &Graph<'_>, path: &str) -> Result<bool, Error> {
-        Ok(self.claimed_graph.get().is_some_and(|claimed| claimed != path) || graph.is_body()?)
     }
 
     /// # Safety

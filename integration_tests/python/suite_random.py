@@ -694,7 +694,9 @@ def first(ours: np.ndarray, theirs: np.ndarray) -> str:
     return f"{ours.reshape(-1)[at]} for {theirs.reshape(-1)[at]} at {at}" if ours.size else ""
 
 
-def one_case(kind: str, seed: int, devices: list[Any]) -> dict[str, Any]:
+def one_case(kind: str, seed: int, devices: list[Any], settings: dict[str, str] | None = None,
+             made: Callable[[], Any] = lambda: None) -> dict[str, Any]:
+    """The outcome of a case on a session with these options of the provider; `made` is called once the session is made."""
     b = make_node(seed) if kind == "node" else make_graph(seed)
     model = b.model(b.outputs)
     data = model.SerializeToString()
@@ -708,11 +710,12 @@ def one_case(kind: str, seed: int, devices: list[Any]) -> dict[str, Any]:
     told = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
     if told:
         chosen.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    chosen.add_provider_for_devices(devices, {"cost_rule": "0"})
+    chosen.add_provider_for_devices(devices, settings or {"cost_rule": "0"})
     try:
         session = ort.InferenceSession(data, chosen, enable_fallback=0)
     except Exception as problem:
         return entry | {"outcome": "failed", "detail": f"no session: {str(problem)[:500]}"}
+    made()
     shares = {share.ep_name: len(share.get_nodes()) for share in session.get_provider_graph_assignment_info()} if told else {}
     entry["mine"] = shares.get(PROVIDER, 0) if told else 1
     free = any(dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim)

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ const DEVICE_ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.24.1"];
 const DEVICE_SUITE: &str = "suite_gpu.py";
 
 /// The scripts of `integration_tests/python` that are suites.
-const SUITES: [&str; 9] = [
+const SUITES: [&str; 10] = [
     "suite_table.py",
     "suite_onnx_cases.py",
     "suite_models.py",
@@ -35,9 +35,16 @@ const SUITES: [&str; 9] = [
     "suite_constants.py",
     "suite_umbrella.py",
     "suite_doctor.py",
+    SPLITTING_SUITE,
     MLIR_SUITE,
     RANDOM_SUITE,
 ];
+
+/// The suite whose engine declines by rule.
+const SPLITTING_SUITE: &str = "suite_splitting.py";
+
+/// The package with the plugin of that engine, and the plugin: an example of the package.
+const DECLINING_PLUGIN: [&str; 2] = ["hipdnn-rs-integration-tests", "declining_plugin"];
 
 /// The suite that holds texts against `torch-mlir-opt`.
 const MLIR_SUITE: &str = "suite_mlir.py";
@@ -368,6 +375,9 @@ fn python_suite(mut command: Command, suite: &str, version: &str, prefix: &Path,
     command.arg("--cache").arg(workspace::cache().join(MODELS));
     remove_settings(&mut command);
     command.env("DIST_PREFIX", prefix);
+    if suite == SPLITTING_SUITE {
+        command.env("DECLINING_PLUGIN", declining_plugin()?);
+    }
     if suite == MLIR_SUITE {
         // Beside ONNX Runtime's packages it might want other versions of theirs.
         match Environment::ensure("torch-mlir", &[TORCH_MLIR]) {
@@ -397,6 +407,15 @@ fn python_suite(mut command: Command, suite: &str, version: &str, prefix: &Path,
         return Ok(());
     }
     Err(format!("the suite did not come to its end ({})", process::describe(status)).into())
+}
+
+/// Builds the plugin that declines by rule.
+fn declining_plugin() -> Result<PathBuf> {
+    let [package, example] = DECLINING_PLUGIN;
+    let mut command = workspace::cargo();
+    command.args(["build", "--release", "--quiet", "--package", package, "--example", example]);
+    process::run(&mut command, "the build of the plugin that declines")?;
+    Ok(workspace::release().join("examples").join(format!("lib{example}.so")))
 }
 
 /// Settings of the user's shell must not decide what a test sees.

@@ -139,8 +139,11 @@ impl Engine {
         let id = required(id, AttributeName::ENGINE_GLOBAL_INDEX)?;
         let finished = graph.referred()?;
         if !finished.resources.is_applicable(id, &finished.bytes, finished.needs)? {
+            // The engine says why where it is asked for more.
+            let reason = finished.resources.details(id, &finished.bytes).err();
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
             return Err(Error::bad_param(format!(
-                "Engine id is not in a valid range of engine IDs: {} does not take this graph",
+                "Engine id is not in a valid range of engine IDs: {} does not take this graph{reason}",
                 names::fallback_name(id)
             )));
         }

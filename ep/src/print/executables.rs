@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
-use hipdnn_schemas::GraphDef;
-
 use super::{Linked, Step, text};
+use crate::outline;
 
 /// The executables of a program.
 pub(super) struct Executables<'a> {
@@ -20,7 +19,7 @@ impl<'a> Executables<'a> {
         let mut executables = Executables { distinct: Vec::new(), numbers: Vec::new() };
         for step in &linked.steps {
             let next = executables.distinct.len();
-            let number = *known.entry((nameless(step.graph).to_bytes(), step.engine)).or_insert(next);
+            let number = *known.entry((outline::nameless(step.graph).to_bytes(), step.engine)).or_insert(next);
             if number == next {
                 executables.distinct.push(step);
             }
@@ -44,19 +43,6 @@ impl<'a> Executables<'a> {
     pub(super) fn name(&self, step: usize) -> String {
         format!("@graph_{}", self.numbers[step])
     }
-}
-
-/// The graph without what is for people.
-fn nameless(graph: &GraphDef) -> GraphDef {
-    let mut graph = graph.clone();
-    graph.name.clear();
-    for node in &mut graph.nodes {
-        node.name.clear();
-    }
-    for tensor in &mut graph.tensors {
-        tensor.name.clear();
-    }
-    graph
 }
 
 /// Attributes of a call: which step it is, and the ONNX nodes that it computes.
