@@ -5,11 +5,11 @@
 
 mod checks;
 mod declined;
-pub mod details;
 pub mod host;
 pub mod knobs;
 pub mod miopen;
 pub mod nodes;
+pub mod payload;
 pub mod registry;
 
 use std::ffi::{CStr, c_void};
@@ -19,6 +19,7 @@ use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
 pub use declined::{Declined, NodeLabel, TensorLabel};
 
+use self::payload::{Payload, Portrait};
 use crate::error::Error;
 
 /// Something that computes graphs.
@@ -35,6 +36,12 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// The reason why not.
     fn applicable<'g>(&self, graph: &'g Graph, stream: *mut c_void) -> Result<Box<dyn Applicable + 'g>, Declined>;
+
+    /// Makes a stored plan of this engine again, for the device of `stream`: nothing is searched, timed or compiled.
+    ///
+    /// # Errors
+    /// If the plan is of another machine or does not come out as it was stored, with what differs.
+    fn restore(&self, payload: &Payload, stream: *mut c_void) -> Result<Box<dyn Plan>, Error>;
 }
 
 /// The id of the engine: hipDNN's hash of its name.
@@ -46,6 +53,12 @@ pub fn engine_id(engine: &dyn Engine) -> i64 {
 pub trait Applicable {
     /// What the engine offers for this graph.
     fn details(&self) -> EngineDetails;
+
+    /// The configuration with everything set that the environment or the machine decides otherwise.
+    ///
+    /// # Errors
+    /// If settings are wrong.
+    fn settled(&self, config: &EngineConfig) -> Result<EngineConfig, Error>;
 
     /// Bytes of workspace of the plan that [`Applicable::plan`] makes for the same settings.
     ///
@@ -64,6 +77,12 @@ pub trait Applicable {
 pub trait Plan: Send + Sync {
     /// Bytes of workspace that an execution needs.
     fn workspace_bytes(&self) -> usize;
+
+    /// What the plan is stored with, so that [`Engine::restore`] makes it again.
+    ///
+    /// # Errors
+    /// If it can't be stored.
+    fn portrait(&self) -> Result<Portrait, Error>;
 
     /// Does ahead what the first execution on a stream would have to do. Failing costs nothing but that time.
     fn make_ready(&self, _stream: *mut c_void) {}
