@@ -415,7 +415,7 @@ impl Context {
 
     /// What the backend says of each engine that could serve the provider, none of which takes the graph.
     fn refusals(&self, graph: &Descriptor, wish: &Wish) -> Vec<String> {
-        let engines = self.engines.iter().filter(|engine| wish.refuses(&engine.name).is_none());
+        let engines = self.engines.iter().filter(|engine| wish.refuses(&engine.name, &self.site).is_none());
         let refusal = |engine: &EngineInfo| {
             let descriptor = Descriptor::new(self.backend, DescriptorType::ENGINE_DESCRIPTOR)?;
             descriptor.set(AttributeName::ENGINE_OPERATION_GRAPH, &[graph.as_ptr()])?;

@@ -184,6 +184,21 @@ impl Handle {
         Ok(configurations)
     }
 
+    /// A finalized plan from its stored form.
+    ///
+    /// # Errors
+    /// The backend's.
+    ///
+    /// # Panics
+    /// If the backend lacks the function.
+    pub fn restored(&self, stored: &[u8]) -> Result<Descriptor, BackendError> {
+        let mut raw = std::ptr::null_mut();
+        let function = self.client.table.create_and_deserialize_execution_plan.expect("this backend restores plans");
+        // SAFETY: the handle is live, `raw` is valid for the call, and so are the bytes.
+        self.client.check(unsafe { function(self.raw, &mut raw, stored.as_ptr(), stored.len()) })?;
+        Ok(Descriptor { raw, client: Arc::clone(&self.client) })
+    }
+
     /// Executes a finalized plan.
     ///
     /// # Errors
@@ -296,6 +311,25 @@ impl Descriptor {
         let mut raw = [std::ptr::null_mut()];
         self.get_into(name, AttributeType::BACKEND_DESCRIPTOR, &mut raw)?;
         Ok(Descriptor { raw: raw[0], client: Arc::clone(&self.client) })
+    }
+
+    /// A finalized plan's stored form.
+    ///
+    /// # Errors
+    /// The backend's.
+    ///
+    /// # Panics
+    /// If the backend lacks the function.
+    pub fn stored_plan(&self) -> Result<Vec<u8>, BackendError> {
+        let function = self.client.table.get_serialized_execution_plan.expect("this backend stores plans");
+        let mut size = 0;
+        // SAFETY: the descriptor is live; without a place the size is asked for.
+        self.client.check(unsafe { function(self.raw, 0, &mut size, std::ptr::null_mut()) })?;
+        let mut bytes = vec![0; size];
+        // SAFETY: the descriptor is live, and there is room for `size` bytes.
+        self.client.check(unsafe { function(self.raw, size, &mut size, bytes.as_mut_ptr()) })?;
+        assert_eq!(size, bytes.len(), "a plan is stored in the same way twice");
+        Ok(bytes)
     }
 
     /// Finalizes.

@@ -72,6 +72,12 @@ functions! {
         (PluginHandlePtr, ExecutionContextPtr, *mut usize);
     execute_op_graph "hipdnnEnginePluginExecuteOpGraph"
         (PluginHandlePtr, ExecutionContextPtr, *mut c_void, *const DeviceBuffer, u32);
+    serialize_execution_context "hipdnnEnginePluginSerializeExecutionContext"
+        (PluginHandlePtr, ExecutionContextPtr, *mut ConstData);
+    destroy_serialized_execution_context "hipdnnEnginePluginDestroySerializedExecutionContext"
+        (PluginHandlePtr, *mut ConstData);
+    create_execution_context_from_serialized "hipdnnEnginePluginCreateExecutionContextFromSerialized"
+        (PluginHandlePtr, *const ConstData, *mut ExecutionContextPtr);
 }
 
 /// An open plugin.
@@ -277,14 +283,35 @@ impl Handle {
     /// # Errors
     /// The plugin's.
     pub fn plan(&self, config: &[u8], graph: &[u8]) -> Result<Plan<'_>, PluginError> {
-        let (mut raw, mut workspace_bytes) = (std::ptr::null_mut(), usize::MAX);
+        let mut raw = std::ptr::null_mut();
         // SAFETY: the handle is live and both buffers are readable for the call.
         let status = unsafe {
             let function = self.plugin.functions.create_execution_context;
             function(self.raw, &const_data(config), &const_data(graph), &mut raw)
         };
+        self.own(status, raw)
+    }
+
+    /// Makes a plan again from what [`Plan::serialized`] gave.
+    ///
+    /// # Errors
+    /// The plugin's.
+    pub fn restored(&self, stored: &[u8]) -> Result<Plan<'_>, PluginError> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the handle is live and the buffer is readable for the call.
+        let status = unsafe {
+            let function = self.plugin.functions.create_execution_context_from_serialized;
+            function(self.raw, &const_data(stored), &mut raw)
+        };
+        assert!(status == PluginStatus::SUCCESS || raw.is_null(), "a refused plan leaves its place alone");
+        self.own(status, raw)
+    }
+
+    /// The plan of a context that a call with that status has made.
+    fn own(&self, status: PluginStatus, raw: ExecutionContextPtr) -> Result<Plan<'_>, PluginError> {
         self.plugin.check(status)?;
         assert!(!raw.is_null(), "a successful call gives a context");
+        let mut workspace_bytes = usize::MAX;
         let mut plan = Plan { raw, workspace_bytes: 0, handle: self };
         // SAFETY: handle and context are live.
         let status = unsafe {
@@ -323,6 +350,23 @@ impl Plan<'_> {
     /// How many bytes of workspace the plan needs.
     pub fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
+    }
+
+    /// What the plan is stored as.
+    ///
+    /// # Errors
+    /// The plugin's.
+    pub fn serialized(&self) -> Result<Vec<u8>, PluginError> {
+        let Handle { raw, plugin } = self.handle;
+        let mut data = ConstData { ptr: std::ptr::null(), size: 0 };
+        // SAFETY: handle and context are live, and `data` is valid for the call.
+        plugin.check(unsafe { (plugin.functions.serialize_execution_context)(*raw, self.raw, &mut data) })?;
+        assert!(!data.ptr.is_null() && data.size > 0, "a stored plan is not empty");
+        // SAFETY: the plugin has just given `size` bytes at `ptr`, which live until they are destroyed below.
+        let bytes = unsafe { std::slice::from_raw_parts(data.ptr.cast::<u8>(), data.size) }.to_vec();
+        // SAFETY: this is the pair that the plugin gave, destroyed once.
+        plugin.check(unsafe { (plugin.functions.destroy_serialized_execution_context)(*raw, &mut data) })?;
+        Ok(bytes)
     }
 
     /// Executes with a fresh workspace.

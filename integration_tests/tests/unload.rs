@@ -103,7 +103,10 @@ fn plugin_cycle(path: &Path, work: &mut Work) {
         unsafe { plan.execute(&buffers) }.expect("an execution");
         work.check();
     }
+    let stored = plan.serialized().expect("a stored plan");
     drop(plan);
+    drop(handle.restored(&stored).expect("the plan again"));
+    handle.restored(&stored[1..]).err().expect("a part is no stored plan");
     // An error leaves a text in the thread.
     handle.plan(&[], &[]).err().expect("nothing is no graph");
     drop(handle);

@@ -10,6 +10,7 @@
 //! | [`engine`] | the engines and what they have in common: the traits, the registry, knobs, details |
 //! | [`engine::host`] | the CPU engine: which graphs it takes, its plans, its kernels |
 //! | [`exec`] | what plans of any engine are made of: the table of the caller's buffers, the planned workspace |
+//! | [`framed`] | bytes that outlive the process: cache entries, stored plans |
 //! | [`device`] | whether this process has a GPU |
 //! | [`support`] | the tables behind `SUPPORT.md` |
 //! | [`log`] | the host's log callback as a logger |
@@ -23,6 +24,7 @@ pub mod device;
 pub mod engine;
 pub mod error;
 pub mod exec;
+pub mod framed;
 pub mod log;
 pub mod support;
 

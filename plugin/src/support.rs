@@ -103,7 +103,10 @@ fn operations(page: &mut String) {
     }
     page.push_str(
         "\nNo engine takes ragged tensors, graphs with override shapes, or tensors whose promised alignment is not a \
-         multiple of their element. Scalars may be fixed in the graph, have a default, or come from the host.\n\n",
+         multiple of their element. Scalars may be fixed in the graph, have a default, or come from the host.\n\n\
+         Plans of either engine can be stored and made again in another process, for the same version of this plugin and the \
+         same instruction set, or GPU with its libraries. For a plan of `MIOPEN_RS_ENGINE` MIOpen has to have the kernels of its \
+         convolutions in its cache.\n\n",
     );
 }
 

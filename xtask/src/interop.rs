@@ -79,8 +79,6 @@ const DRIVERS: [Driver; 4] = [
             "engine: PREDICTION_EVALUATE_EXT",
             "engine: PREDICTION_EXT",
             "configuration: PREDICTION_EXT",
-            "GetSerializedExecutionPlan_ext",
-            "GetSerializedBinaryGraphAndPlan_ext",
             "WriteEngineRankingResults_ext",
             "a graph with override shapes",
         ],

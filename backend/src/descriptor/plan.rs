@@ -45,7 +45,7 @@ impl Plan {
         let stored = SerializedExecutionPlan::from_bytes(Buffer::new(bytes).bytes())?;
         if stored.version != CONTAINER_VERSION {
             return Err(Error::not_supported(format!(
-                "wanted a stored plan of version {CONTAINER_VERSION}, came {}",
+                "expected a stored plan of version {CONTAINER_VERSION}, got {}",
                 stored.version
             )));
         }

@@ -135,6 +135,12 @@ hipdnnStatus_t hipdnnBackendGetSerializedJsonGraph_ext(hipdnnBackendDescriptor_t
                                                        size_t* graphByteSize, char* serializedJsonGraph);
 hipdnnStatus_t hipdnnBackendCreateAndDeserializeJsonGraph_ext(hipdnnBackendDescriptor_t* descriptor,
                                                               const char* jsonGraph, size_t jsonByteSize);
+hipdnnStatus_t hipdnnBackendGetSerializedExecutionPlan_ext(hipdnnBackendDescriptor_t descriptor,
+                                                           size_t requestedByteSize, size_t* planByteSize,
+                                                           uint8_t* serializedPlan);
+hipdnnStatus_t hipdnnBackendCreateAndDeserializeExecutionPlan_ext(hipdnnHandle_t handle,
+                                                                  hipdnnBackendDescriptor_t* descriptor,
+                                                                  const uint8_t* serializedPlan, size_t planByteSize);
 
 hipdnnStatus_t hipdnnSetEnginePluginPaths_ext(size_t numPaths, const char* const* pluginPaths,
                                               hipdnnPluginLoadingMode_ext_t loadingMode);

@@ -101,6 +101,16 @@ hipdnnPluginStatus_t hipdnnEnginePluginExecuteOpGraph(hipdnnEnginePluginHandle_t
                                                       const hipdnnPluginDeviceBuffer_t* device_buffers,
                                                       uint32_t num_device_buffers);
 
+/* Optional: plans that travel. What Serialize gives is the plugin's until it is destroyed. */
+hipdnnPluginStatus_t hipdnnEnginePluginSerializeExecutionContext(hipdnnEnginePluginHandle_t handle,
+                                                                 hipdnnEnginePluginExecutionContext_t execution_context,
+                                                                 hipdnnPluginConstData_t* serialized_context);
+hipdnnPluginStatus_t hipdnnEnginePluginDestroySerializedExecutionContext(hipdnnEnginePluginHandle_t handle,
+                                                                         hipdnnPluginConstData_t* serialized_context);
+hipdnnPluginStatus_t hipdnnEnginePluginCreateExecutionContextFromSerialized(
+    hipdnnEnginePluginHandle_t handle, const hipdnnPluginConstData_t* serialized_context,
+    hipdnnEnginePluginExecutionContext_t* execution_context);
+
 #ifdef __cplusplus
 }
 #endif

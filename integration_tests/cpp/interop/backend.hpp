@@ -32,6 +32,8 @@ extern "C"
     hipdnnStatus_t hipdnnBackendGetSerializedJsonGraph_ext(hipdnnBackendDescriptor_t, size_t, size_t*, char*);
     hipdnnStatus_t hipdnnBackendCreateAndDeserializeJsonGraph_ext(hipdnnBackendDescriptor_t*, const char*, size_t);
     hipdnnStatus_t hipdnnBackendGetSerializedExecutionPlan_ext(hipdnnBackendDescriptor_t, size_t, size_t*, uint8_t*);
+    hipdnnStatus_t hipdnnBackendCreateAndDeserializeExecutionPlan_ext(hipdnnHandle_t, hipdnnBackendDescriptor_t*,
+                                                                      const uint8_t*, size_t);
     hipdnnStatus_t hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(hipdnnBackendDescriptor_t graph,
                                                                     hipdnnBackendDescriptor_t plan, size_t, size_t*,
                                                                     uint8_t*);

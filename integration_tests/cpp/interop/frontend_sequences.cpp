@@ -305,6 +305,26 @@ static void engines();
 static void around_a_graph();
 static void of_heuristics(const Descriptor& graph);
 static void of_engine(const Descriptor& graph, const Descriptor& configuration);
+// A plan from what holds the graph too, as the frontend keeps them.
+static void stored_and_read(Graph& b, const Descriptor& graph, const Descriptor& plan)
+{
+    size_t size = 0;
+    must(hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(graph.d, plan.d, 0, &size, nullptr), "size");
+    std::vector<uint8_t> bytes(size);
+    must(hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(graph.d, plan.d, size, &size, bytes.data()), "bytes");
+    int contents = 0;
+    auto s = hipdnnBackendGetSerializedBinaryContents_ext(bytes.data(), size, &contents);
+    report::check("a graph with a plan has both", !s && contents == 3, std::to_string(contents));
+    D raw = nullptr;
+    s = hipdnnBackendCreateAndDeserializeExecutionPlan_ext(handle, &raw, bytes.data(), size);
+    answer("CreateAndDeserializeExecutionPlan_ext", s);
+    if(s) return;
+    Descriptor again(raw, "plan");
+    double worst = 0;
+    s = execute(again, b, &worst);
+    report::check("a plan that was stored", !s && worst <= b.tolerance, "largest difference " + std::to_string(worst));
+}
+
 static void of_plan(Graph& b, const Descriptor& graph, const Descriptor& configuration);
 static void written_and_read(const Descriptor& graph);
 static void deserialized(const Case& c);
@@ -674,6 +694,7 @@ static void of_plan(Graph& b, const Descriptor& graph, const Descriptor& configu
     answer("GetSerializedExecutionPlan_ext", hipdnnBackendGetSerializedExecutionPlan_ext(plan->d, 0, &bytes, nullptr));
     answer("GetSerializedBinaryGraphAndPlan_ext",
            hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(graph.d, plan->d, 0, &bytes, nullptr));
+    stored_and_read(b, graph, *plan);
     int64_t fastest[1] = {index};
     int written = 0;
     answer("WriteEngineRankingResults_ext",

@@ -39,7 +39,10 @@ static void log_line(hipdnnSeverity_t, const char* text)
     X(CreateExecutionContext)                                                                                          \
     X(DestroyExecutionContext)                                                                                         \
     X(GetWorkspaceSizeFromExecutionContext)                                                                            \
-    X(ExecuteOpGraph)
+    X(ExecuteOpGraph)                                                                                                  \
+    X(SerializeExecutionContext)                                                                                       \
+    X(DestroySerializedExecutionContext)                                                                               \
+    X(CreateExecutionContextFromSerialized)
 
 struct Plugin
 {
@@ -222,6 +225,43 @@ static void mistakes(const std::string& name, const Case& c, const hipdnnPluginC
                   std::to_string(count) + " engines, status " + std::to_string(status));
 }
 
+// Stores a context, destroys it and makes it again, as the loader does for a client that keeps a plan; what went wrong.
+static std::string travel(Context& context)
+{
+    hipdnnPluginConstData_t lent{};
+    if(auto status = plugin.SerializeExecutionContext(handle, context.raw, &lent))
+        return plugin.told("SerializeExecutionContext", status);
+    if(!lent.ptr || !lent.size) return "SerializeExecutionContext gives nothing";
+    auto* bytes = static_cast<const uint8_t*>(lent.ptr);
+    std::vector<uint8_t> stored(bytes, bytes + lent.size);
+    if(auto status = plugin.DestroySerializedExecutionContext(handle, &lent))
+        return plugin.told("DestroySerializedExecutionContext", status);
+    if(lent.ptr) return "DestroySerializedExecutionContext leaves the pointer";
+    if(auto status = plugin.DestroyExecutionContext(handle, context.raw))
+        return plugin.told("DestroyExecutionContext", status);
+    context.raw = nullptr;
+    hipdnnPluginConstData_t half{stored.data(), stored.size() / 2}, whole{stored.data(), stored.size()};
+    if(!plugin.CreateExecutionContextFromSerialized(handle, &half, &context.raw)) return "half a context is taken";
+    if(auto status = plugin.CreateExecutionContextFromSerialized(handle, &whole, &context.raw))
+        return plugin.told("CreateExecutionContextFromSerialized", status);
+    size_t wanted = 0;
+    if(auto status = plugin.GetWorkspaceSizeFromExecutionContext(handle, context.raw, &wanted))
+        return plugin.told("GetWorkspaceSizeFromExecutionContext", status);
+    return wanted == context.wanted ? "" : "the context wants another workspace after it was stored";
+}
+
+// Executes a context; what went wrong.
+static std::string execute(const Case& c, const Context& context, const Memory& memory)
+{
+    for(size_t i = 0; i < c.buffers.size(); i++)
+        memory.write(context.buffers[i].ptr, c.buffers[i].bytes.data(), c.buffers[i].bytes.size());
+    if(auto status = plugin.ExecuteOpGraph(handle, context.raw, context.workspace, context.buffers.data(),
+                                           uint32_t(context.buffers.size())))
+        return plugin.told("ExecuteOpGraph", status);
+    double worst = difference(c, context.buffers, memory);
+    return worst <= c.tolerance ? "" : "largest difference " + std::to_string(worst);
+}
+
 // Builds and runs a case on an engine; what went wrong.
 static std::string run(const std::string& name, const Case& c, int64_t id, bool with_mistakes, const Memory& memory)
 {
@@ -241,24 +281,19 @@ static std::string run(const std::string& name, const Case& c, int64_t id, bool 
     for(auto& buffer : c.buffers)
     {
         void* address = memory.get(buffer.bytes.size());
-        memory.write(address, buffer.bytes.data(), buffer.bytes.size());
         context.buffers.push_back({buffer.uid, address});
     }
     if(context.wanted > 0) context.workspace = memory.get(context.wanted);
+    if(wrong.empty()) wrong = execute(c, context, memory);
+    if(with_mistakes && wrong.empty()) mistakes(name, c, graph, context);
     if(wrong.empty())
     {
-        if(auto status = plugin.ExecuteOpGraph(handle, context.raw, context.workspace, context.buffers.data(),
-                                               uint32_t(context.buffers.size())))
-            wrong = plugin.told("ExecuteOpGraph", status);
-        else
-        {
-            double worst = difference(c, context.buffers, memory);
-            if(!(worst <= c.tolerance)) wrong = "largest difference " + std::to_string(worst);
-        }
+        wrong = travel(context);
+        if(wrong.empty()) wrong = execute(c, context, memory);
+        if(!wrong.empty()) wrong = "after it was stored: " + wrong;
     }
-    if(with_mistakes && wrong.empty()) mistakes(name, c, graph, context);
-    if(auto status = plugin.DestroyExecutionContext(handle, context.raw))
-        wrong = plugin.told("DestroyExecutionContext", status);
+    auto status = context.raw ? plugin.DestroyExecutionContext(handle, context.raw) : 0;
+    if(status) wrong = plugin.told("DestroyExecutionContext", status);
     for(auto& buffer : context.buffers) memory.put(buffer.ptr);
     if(context.workspace) memory.put(context.workspace);
     return wrong;

@@ -21,6 +21,7 @@ mod logged;
 mod missing;
 mod mixed;
 mod quiet;
+mod stored;
 mod streams;
 mod table;
 mod tail;
@@ -44,6 +45,7 @@ const MODULES: &[Module] = &[
     Module { name: "streams", tests: streams::tests, processes: 2, emulated: true },
     Module { name: "faults", tests: faults::tests, processes: 4, emulated: true },
     Module { name: "cache", tests: cache::tests, processes: 2, emulated: true },
+    Module { name: "stored", tests: stored::tests, processes: 2, emulated: true },
 ];
 
 fn main() -> ExitCode {
@@ -63,6 +65,10 @@ fn play(role: &str) -> Result<(), String> {
         choice::ROLE => choice::plans(),
         claims::ROLE => claims::does(),
         knobs::ROLE_FORCED => knobs::forced(),
+        stored::ROLE_STORES => stored::stores(),
+        stored::ROLE_RUNS => stored::runs(),
+        stored::ROLE_REFUSED => stored::is_refused(),
+        stored::ROLE_DAMAGED => stored::damaged(),
         other => Err(format!("there is no role {other:?}")),
     }
 }

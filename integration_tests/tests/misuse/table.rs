@@ -6,10 +6,8 @@
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use hipdnn_rs_integration_tests::artifacts::exported;
-use hipdnn_schemas::{SerializedExecutionPlan, TensorUid};
-
 use super::*;
+use hipdnn_rs_integration_tests::artifacts::exported;
 
 /// An address that nothing is mapped at.
 const UNMAPPED: usize = 0x5678;
@@ -225,7 +223,9 @@ fn every_function_of_the_plugin() {
     let (mut own, mut stale) = (null_mut(), null_mut());
     let (mut own_context, mut stale_context) = (null_mut(), null_mut());
     let (graph, config) = (const_data(&graph), const_data(&config));
-    let mut lent = ConstData { ptr: null(), size: 0 };
+    let stored = plan.serialized().expect("a stored plan");
+    let stored = const_data(&stored);
+    let (mut lent, mut lent_plan) = (ConstData { ptr: null(), size: 0 }, ConstData { ptr: null(), size: 0 });
     // SAFETY: pointers are valid for their calls.
     let made = unsafe {
         [
@@ -236,9 +236,10 @@ fn every_function_of_the_plugin() {
             (f.create_execution_context)(handle.raw(), &config, &graph, &mut stale_context),
             (f.destroy_execution_context)(handle.raw(), stale_context),
             (f.get_engine_details)(handle.raw(), id, &graph, &mut lent),
+            (f.serialize_execution_context)(handle.raw(), plan.raw(), &mut lent_plan),
         ]
     };
-    assert_eq!(made, [S::SUCCESS; 7], "{}", plugin.last_error());
+    assert_eq!(made, [S::SUCCESS; 8], "{}", plugin.last_error());
     let memory = vec![0u128; 4096];
     let pack = [1, 2, 3].map(|uid| DeviceBuffer { uid, ptr: memory.as_ptr().cast_mut().cast() });
 
@@ -359,6 +360,38 @@ fn every_function_of_the_plugin() {
         [handle_of(h), context_of(x), value(memory.as_ptr() as usize), buffers, value(3)],
         ok
     );
+    row!(rows, "hipdnnEnginePluginSerializeExecutionContext", [handle_of(h), context_of(x), out(16)], ok, |a| {
+        // SAFETY: addresses are valid, or a right plugin does not look at them; a success leaves a stored plan.
+        unsafe {
+            let status = (f.serialize_execution_context)(a[0] as _, a[1] as _, a[2] as _);
+            if status == S::SUCCESS {
+                (f.destroy_serialized_execution_context)(a[0] as _, a[2] as _).0
+            } else {
+                status.0
+            }
+        }
+    });
+    row!(
+        rows,
+        "hipdnnEnginePluginDestroySerializedExecutionContext",
+        f.destroy_serialized_execution_context,
+        [0 1],
+        [handle_of(h), data(&lent_plan)],
+        ok
+    );
+    row!(
+        rows,
+        "hipdnnEnginePluginCreateExecutionContextFromSerialized",
+        [handle_of(h), data(&stored), out(8)],
+        ok,
+        |a| {
+            // SAFETY: addresses are valid, or a right plugin does not look at them; a success leaves a context.
+            unsafe {
+                let status = (f.create_execution_context_from_serialized)(a[0] as _, a[1] as _, a[2] as _);
+                if status == S::SUCCESS { (f.destroy_execution_context)(a[0] as _, at(a[2])).0 } else { status.0 }
+            }
+        }
+    );
 
     let wrong = vec![("an address", memory.as_ptr() as usize), ("garbage", UNMAPPED), ("all bits", usize::MAX)];
     let table = Table { null: bad, bad, misaligned: Some(bad), wrong, rows };
@@ -381,14 +414,15 @@ fn every_function_of_the_backend() {
         text.truncate(size);
         text
     };
-    let plan = SerializedExecutionPlan {
-        version: 1,
-        engine_id: engine_id(HOST),
-        tensor_uids: vec![TensorUid(1)],
-        plugin_payload: vec![1],
-        ..SerializedExecutionPlan::default()
+    let plan = {
+        let mut size = 0;
+        let mut bytes = vec![0u8; 1 << 16];
+        let serialize = b.get_serialized_execution_plan.expect("our backend has it");
+        // SAFETY: there is as much room as we say.
+        w.ok(unsafe { serialize(w.plan, bytes.len(), &mut size, bytes.as_mut_ptr()) });
+        bytes.truncate(size);
+        bytes
     };
-    let plan = plan.to_bytes();
     let mut own = null_mut();
     // SAFETY: the place is valid.
     w.ok(unsafe { (b.create)(&mut own) });
@@ -519,22 +553,22 @@ fn every_function_of_the_backend() {
         [kind(graph), value(room.len()), out(8), buffer(ok)],
         ok
     );
-    // The plugin stores no plans.
     row!(
         rows,
         "hipdnnBackendGetSerializedExecutionPlan_ext",
         extension!(get_serialized_execution_plan),
         [0 1 2 3],
-        [kind(w.plan as usize), value(room.len()), out(8), buffer(unsupported)],
-        unsupported
+        [kind(w.plan as usize), value(room.len()), out(8), buffer(ok)],
+        ok
     );
+    let deserialize_plan = extension!(create_and_deserialize_execution_plan);
     row!(
         rows,
         "hipdnnBackendCreateAndDeserializeExecutionPlan_ext",
-        extension!(create_and_deserialize_execution_plan),
-        [0 1 2 3],
         [handle_of(h), out(8), bytes_of(&plan), value(plan.len())],
-        unsupported
+        ok,
+        // SAFETY: addresses are valid, or a right backend does not look at them.
+        |a| destroyed(unsafe { deserialize_plan(a[0] as _, a[1] as _, a[2] as _, a[3]) }, a[1])
     );
     row!(
         rows,

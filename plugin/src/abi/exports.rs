@@ -3,11 +3,12 @@
 //! # What is detected
 //! Handles and execution contexts are keys ([`super::slots`]): null, destroyed and foreign ones answer
 //! `HIPDNN_PLUGIN_STATUS_BAD_PARAM` in every function, and destroying one waits for calls that use it. Engine details
-//! are real memory, known to their handle by address: freeing them twice or through another handle answers the same.
+//! and stored plans are real memory, known to their handle by address: freeing them twice or through another handle answers
+//! the same.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hipdnn_schemas::{EngineConfig, Graph};
 use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
@@ -16,13 +17,14 @@ use hipdnn_sdk_bindings::hipdnn::plugin::{
     StreamPtr,
 };
 
+use super::lent::{Lent, LentBytes};
 use super::pointer::{Data, IdList, Out, key, memory, opaque, variant_pack};
 use super::slots::{Slot, Slots};
 use super::status::last_error;
 use super::unwind::guard;
-use crate::engine::details::{DetailsBuffer, Lent};
+use crate::engine::payload::Payload;
 use crate::engine::registry::{self, Engines};
-use crate::engine::{Applicable, Plan, Site, engine_id, site};
+use crate::engine::{Applicable, Engine, Plan, Site, engine_id, site};
 use crate::error::Error;
 use crate::log;
 
@@ -42,7 +44,8 @@ struct Handle {
     engines: Engines,
     stream: AtomicPtr<c_void>,
     memory: MemoryKind,
-    lent: Mutex<Lent>,
+    details: Mutex<Lent>,
+    stored: Mutex<Lent>,
     /// What the engines share among plans, such as worker threads: kept from the first handle to the last.
     _attachments: Vec<Box<dyn Send + Sync>>,
 }
@@ -53,13 +56,10 @@ impl Handle {
             engines,
             stream: AtomicPtr::default(),
             memory: site::memory(),
-            lent: Mutex::default(),
+            details: Mutex::default(),
+            stored: Mutex::default(),
             _attachments: engines.iter().map(|engine| engine.attach()).collect(),
         }
-    }
-
-    fn lent(&self) -> std::sync::MutexGuard<'_, Lent> {
-        self.lent.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// What executions through the handle are enqueued on; null is the default stream.
@@ -72,12 +72,16 @@ impl Handle {
         Site { stream: self.stream(), memory: self.memory }
     }
 
-    /// What the engine says to the graph.
-    fn applicable<'g>(&self, id: i64, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Error> {
-        let engine = registry::find(self.engines, id).ok_or_else(|| {
+    fn engine(&self, id: i64) -> Result<&'static dyn Engine, Error> {
+        registry::find(self.engines, id).ok_or_else(|| {
             let known = registry::ids(self.engines);
             Error::bad_param(format!("engine {id} is not of this plugin; it has {known:?}"))
-        })?;
+        })
+    }
+
+    /// What the engine says to the graph.
+    fn applicable<'g>(&self, id: i64, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Error> {
+        let engine = self.engine(id)?;
         engine.applicable(graph, self.site()).map_err(|declined| {
             let name = engine.name().to_string_lossy();
             Error::not_applicable(format!("{name} does not compute graph {:?}: {declined}", graph.name()))
@@ -85,9 +89,43 @@ impl Handle {
     }
 }
 
-/// A built plan.
+/// A built plan, and what it was built from.
 struct Context {
     plan: Box<dyn Plan>,
+    engine: &'static CStr,
+    /// Serialised.
+    graph: Box<[u8]>,
+    /// Settled and serialised.
+    config: Box<[u8]>,
+}
+
+impl Context {
+    fn payload(&self) -> Result<Payload, Error> {
+        Ok(Payload {
+            engine: self.engine.to_string_lossy().into_owned(),
+            graph: self.graph.to_vec(),
+            config: self.config.to_vec(),
+            portrait: self.plan.portrait()?,
+        })
+    }
+}
+
+fn lock(lent: &Mutex<Lent>) -> MutexGuard<'_, Lent> {
+    lent.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lends the host a copy of the bytes.
+fn lend(lent: &Mutex<Lent>, bytes: &[u8]) -> Result<ConstData, Error> {
+    let (address, size) = lock(lent).lend(LentBytes::new(bytes)?);
+    Ok(ConstData { ptr: address.cast(), size })
+}
+
+/// Frees what was lent, and clears the struct that says where it is.
+fn take_back(lent: &Mutex<Lent>, data: Out<ConstData>, what: &str) -> Result<(), Error> {
+    let ConstData { ptr, size } = data.get();
+    lock(lent).take_back(ptr.cast(), size, what)?;
+    data.set(ConstData { ptr: std::ptr::null(), size: 0 });
+    Ok(())
 }
 
 static HANDLE_SLOTS: [Slot<Handle>; 4096] = [const { Slot::empty() }; 4096];
@@ -313,8 +351,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetEngineDetails(
         HANDLES.with(key(handle), |handle| {
             let graph = graph(data)?;
             let details = handle.applicable(engine_id, &graph)?.details();
-            let (address, size) = handle.lent().lend(DetailsBuffer::new(&details)?);
-            out.set(ConstData { ptr: address.cast(), size });
+            out.set(lend(&handle.details, &details.to_bytes())?);
             Ok(())
         })
     })
@@ -332,12 +369,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginDestroyEngineDetails(
     guard("hipdnnEnginePluginDestroyEngineDetails", || {
         // SAFETY: the caller's promise.
         let details = unsafe { Out::new(engine_details, "engine_details") }?;
-        HANDLES.with(key(handle), |handle| {
-            let ConstData { ptr, size } = details.get();
-            handle.lent().take_back(ptr.cast(), size)?;
-            details.set(ConstData { ptr: std::ptr::null(), size: 0 });
-            Ok(())
-        })
+        HANDLES.with(key(handle), |handle| take_back(&handle.details, details, "engine_details"))
     })
 }
 
@@ -383,14 +415,98 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContext(
         // SAFETY: the caller's promise.
         let (config_data, graph_data) =
             unsafe { (Data::new(engine_config, "engine_config")?, Data::new(op_graph, "op_graph")?) };
-        let plan = HANDLES.with(key(handle), |handle| {
+        let context = HANDLES.with(key(handle), |handle| {
             let (config, graph) = (config(config_data)?, graph(graph_data)?);
-            let plan = handle.applicable(config.engine_id, &graph)?.plan(&config)?;
+            let applicable = handle.applicable(config.engine_id, &graph)?;
+            let config = applicable.settled(&config)?;
+            let context = Context {
+                plan: applicable.plan(&config)?,
+                engine: handle.engine(config.engine_id)?.name(),
+                graph: graph_data.bytes()?.into(),
+                config: config.to_bytes().into(),
+            };
             // The stream that the handle has is most likely the one that it executes on.
-            plan.make_ready(handle.stream());
-            Ok(plan)
+            context.plan.make_ready(handle.stream());
+            Ok(context)
         })?;
-        out.set(opaque(CONTEXTS.insert(Context { plan })?));
+        out.set(opaque(CONTEXTS.insert(context)?));
+        Ok(())
+    })
+}
+
+/// Stores a plan: the bytes make it again in another process, for the same device and by the same version of this plugin.
+/// They are the plugin's until [`hipdnnEnginePluginDestroySerializedExecutionContext`].
+///
+/// # Safety
+/// `serialized_context` is null or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipdnnEnginePluginSerializeExecutionContext(
+    handle: PluginHandlePtr,
+    execution_context: ExecutionContextPtr,
+    serialized_context: *mut ConstData,
+) -> PluginStatus {
+    guard("hipdnnEnginePluginSerializeExecutionContext", || {
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(serialized_context, "serialized_context") }?;
+        HANDLES.with(key(handle), |handle| {
+            CONTEXTS.with(key(execution_context), |context| {
+                out.set(lend(&handle.stored, &context.payload()?.to_bytes())?);
+                Ok(())
+            })
+        })
+    })
+}
+
+/// Frees a stored plan and clears the struct.
+///
+/// # Safety
+/// `serialized_context` is null or good for reading and writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipdnnEnginePluginDestroySerializedExecutionContext(
+    handle: PluginHandlePtr,
+    serialized_context: *mut ConstData,
+) -> PluginStatus {
+    guard("hipdnnEnginePluginDestroySerializedExecutionContext", || {
+        // SAFETY: the caller's promise.
+        let stored = unsafe { Out::new(serialized_context, "serialized_context") }?;
+        HANDLES.with(key(handle), |handle| take_back(&handle.stored, stored, "serialized_context"))
+    })
+}
+
+/// Makes a stored plan again. Nothing is searched, timed or compiled for it; one that is damaged, of another version, for
+/// another device or of a graph that is planned otherwise here is refused with the reason.
+///
+/// Hosts of an earlier state of this ABI pass a configuration in the second place and the plan in the third, where this
+/// function has its result: they are refused before anything is written, since no configuration is a stored plan.
+///
+/// # Safety
+/// `serialized_context` is null or has readable bytes, which come from this plugin: a stored plan is code, and a checksum
+/// tells damage, not malice. `execution_context` is null or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContextFromSerialized(
+    handle: PluginHandlePtr,
+    serialized_context: *const ConstData,
+    execution_context: *mut ExecutionContextPtr,
+) -> PluginStatus {
+    guard("hipdnnEnginePluginCreateExecutionContextFromSerialized", || {
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(execution_context, "execution_context") }?;
+        // SAFETY: the caller's promise.
+        let stored = unsafe { Data::new(serialized_context, "serialized_context") }?;
+        let context = HANDLES.with(key(handle), |handle| {
+            let payload = Payload::from_bytes(stored.bytes()?)?;
+            let engine = handle.engines.iter().find(|engine| engine.name().to_bytes() == payload.engine.as_bytes());
+            let engine = engine.ok_or_else(|| {
+                let known: Vec<_> = handle.engines.iter().map(|engine| engine.name().to_string_lossy()).collect();
+                let (known, got) = (known.join(", "), &payload.engine);
+                Error::bad_param(format!("serialized_context: expected a plan of {known}, got one of {got:?}"))
+            })?;
+            let plan = engine.restore(&payload, handle.site())?;
+            plan.make_ready(handle.stream());
+            let Payload { graph, config, .. } = payload;
+            Ok(Context { plan, engine: engine.name(), graph: graph.into(), config: config.into() })
+        })?;
+        out.set(opaque(CONTEXTS.insert(context)?));
         Ok(())
     })
 }

@@ -5,11 +5,11 @@
 
 mod checks;
 mod declined;
-pub mod details;
 pub mod host;
 pub mod knobs;
 pub mod miopen;
 pub mod nodes;
+pub mod payload;
 pub mod registry;
 pub mod site;
 
@@ -21,6 +21,7 @@ use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 pub use declined::{Declined, NodeLabel, TensorLabel};
 pub use site::Site;
 
+use self::payload::{Payload, Portrait};
 use crate::error::Error;
 
 /// Something that computes graphs.
@@ -37,6 +38,12 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// The reason why not.
     fn applicable<'g>(&self, graph: &'g Graph, site: Site) -> Result<Box<dyn Applicable + 'g>, Declined>;
+
+    /// Makes a stored plan of this engine again, for the site of the handle: nothing is searched, timed or compiled.
+    ///
+    /// # Errors
+    /// If the plan is of another machine or does not come out as it was stored, with what differs.
+    fn restore(&self, payload: &Payload, site: Site) -> Result<Box<dyn Plan>, Error>;
 }
 
 /// The id of the engine: hipDNN's hash of its name.
@@ -48,6 +55,12 @@ pub fn engine_id(engine: &dyn Engine) -> i64 {
 pub trait Applicable {
     /// What the engine offers for this graph.
     fn details(&self) -> EngineDetails;
+
+    /// The configuration with everything set that the environment or the machine decides otherwise.
+    ///
+    /// # Errors
+    /// If settings are wrong.
+    fn settled(&self, config: &EngineConfig) -> Result<EngineConfig, Error>;
 
     /// Bytes of workspace of the plan that [`Applicable::plan`] makes for the same settings.
     ///
@@ -66,6 +79,12 @@ pub trait Applicable {
 pub trait Plan: Send + Sync {
     /// Bytes of workspace that an execution needs.
     fn workspace_bytes(&self) -> usize;
+
+    /// What the plan is stored with, so that [`Engine::restore`] makes it again.
+    ///
+    /// # Errors
+    /// If it can't be stored.
+    fn portrait(&self) -> Result<Portrait, Error>;
 
     /// Does ahead what the first execution on a stream would have to do. Failing costs nothing but that time.
     fn make_ready(&self, _stream: *mut c_void) {}

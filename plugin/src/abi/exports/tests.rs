@@ -1,4 +1,5 @@
 use super::*;
+use crate::engine::payload::{Entry, Portrait};
 use crate::engine::{Applicable, Declined, Engine, Site};
 use hipdnn_schemas::{Convolution, DataType, EngineDetails, GraphBuilder, Pointwise, PointwiseMode, TensorDef};
 use std::ptr::{null, null_mut};
@@ -357,6 +358,192 @@ fn stale_null_and_foreign_handles_are_refused_everywhere() {
     assert_eq!(hipdnnEnginePluginDestroy(live), OK);
 }
 
+/// What the plugin stores of a context.
+fn serialize(handle: PluginHandlePtr, context: ExecutionContextPtr) -> Vec<u8> {
+    let mut out = ConstData { ptr: null(), size: 0 };
+    // SAFETY: a place for the bytes, which are read before they are given back.
+    unsafe {
+        assert_eq!(hipdnnEnginePluginSerializeExecutionContext(handle, context, &mut out), OK, "{}", last());
+        let bytes = std::slice::from_raw_parts(out.ptr.cast::<u8>(), out.size).to_vec();
+        assert_eq!(hipdnnEnginePluginDestroySerializedExecutionContext(handle, &mut out), OK);
+        assert_eq!((out.ptr, out.size), (null(), 0));
+        bytes
+    }
+}
+
+/// A context made of stored bytes, or the message.
+fn restore(handle: PluginHandlePtr, bytes: &[u8]) -> Result<ExecutionContextPtr, String> {
+    let untouched: ExecutionContextPtr = opaque(0x77);
+    let mut context = untouched;
+    // SAFETY: a buffer of that size, and a place for a context.
+    let status = unsafe { hipdnnEnginePluginCreateExecutionContextFromSerialized(handle, &data(bytes), &mut context) };
+    assert_eq!(status == OK, context != untouched, "a refused plan writes nothing");
+    if status == OK { Ok(context) } else { Err(last()) }
+}
+
+/// The bits of y that a context of [`conv_bias_relu`] computes.
+fn results(handle: PluginHandlePtr, context: ExecutionContextPtr) -> Vec<u32> {
+    let mut size = 0;
+    // SAFETY: a place for a number.
+    assert_eq!(unsafe { hipdnnEnginePluginGetWorkspaceSizeFromExecutionContext(handle, context, &mut size) }, OK);
+    let mut x: Vec<f32> = (0..18).map(|i| (i as f32 * 0.37).sin()).collect();
+    let mut w: Vec<f32> = (0..16).map(|i| (i as f32 * 0.91).cos()).collect();
+    let (mut b, mut y, mut workspace) = ([0.3f32, -0.2], [f32::NAN; 8], vec![0u8; size]);
+    let entry = |uid, memory: &mut [f32]| DeviceBuffer { uid, ptr: memory.as_mut_ptr().cast() };
+    let pack = [entry(0, &mut x), entry(1, &mut w), entry(2, &mut b), entry(5, &mut y)];
+    let workspace = workspace.as_mut_ptr().cast();
+    // SAFETY: buffers of the graph's sizes, and a workspace of the context's.
+    let status = unsafe { hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, pack.as_ptr(), 4) };
+    assert_eq!(status, OK, "{}", last());
+    y.map(f32::to_bits).to_vec()
+}
+
+#[test]
+fn stored_plans_come_back() {
+    let handle = create();
+    let first = context(handle, &conv_bias_relu());
+    let bytes = serialize(handle, first);
+    let wanted = results(handle, first);
+    assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, first), OK);
+    // Wherever the bytes lie.
+    let shifted = [&[0u8][..], &bytes].concat();
+    for stored in [&bytes[..], &shifted[1..]] {
+        let again = restore(handle, stored).expect("it was just stored");
+        assert_eq!(results(handle, again), wanted);
+        assert_eq!(serialize(handle, again), bytes, "a plan that was made again is stored as it was");
+        assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, again), OK);
+    }
+    assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
+}
+
+#[test]
+fn every_damage_to_a_stored_plan_is_refused() {
+    let handle = create();
+    let first = context(handle, &conv_bias_relu());
+    let bytes = serialize(handle, first);
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        for change in [0x01, 0x80, 0xff] {
+            damaged[at] = bytes[at] ^ change;
+            let error = restore(handle, &damaged).expect_err("damaged");
+            assert!(error.contains("expected") && error.contains("got"), "byte {at} by {change:#x}: {error}");
+        }
+        let error = restore(handle, &bytes[..at]).expect_err("cut");
+        assert!(error.contains("expected") && error.contains("got"), "cut at {at}: {error}");
+    }
+    let error = restore(handle, &[&bytes[..], b"x"].concat()).expect_err("longer");
+    assert!(error.contains("expected a whole stored plan"), "{error}");
+    assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, first), OK);
+    assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
+}
+
+/// With the right checksum: what is refused is what the payload says.
+#[test]
+fn stored_plans_of_something_else_are_refused_with_their_reason() {
+    type Change = fn(&mut Payload);
+    let cases: [(&str, Change, &str); 8] = [
+        ("another engine", |p| p.engine = "OTHER_ENGINE".into(), "got one of \"OTHER_ENGINE\""),
+        ("another machine", |p| p.portrait.platform = "sparc vis".into(), "got one for \"sparc vis\""),
+        ("no graph", |p| p.graph = vec![1, 2, 3], "the graph: "),
+        ("an empty graph", |p| p.graph.clear(), "the graph: "),
+        ("no configuration", |p| p.config = b"configuration".to_vec(), "the configuration: "),
+        (
+            "other knobs",
+            |p| {
+                let knobs = vec![("hipdnn_rs.host.threads".to_string(), hipdnn_schemas::KnobValue::Int(-1))];
+                p.config = EngineConfig { engine_id: 0, knobs }.to_bytes();
+            },
+            "knob hipdnn_rs.host.threads",
+        ),
+        ("another plan", |p| p.portrait.description.push_str("\n  9: a step"), "as its graph is planned here"),
+        (
+            "the other engine's",
+            |p| p.engine = crate::engine::miopen::MIOPEN.name().to_string_lossy().into_owned(),
+            "expected",
+        ),
+    ];
+    let handle = create();
+    let first = context(handle, &conv_bias_relu());
+    let payload = Payload::from_bytes(&serialize(handle, first)).unwrap();
+    for (what, change, want) in cases {
+        let mut changed = payload.clone();
+        change(&mut changed);
+        let Err(error) = restore(handle, &changed.to_bytes()) else { panic!("{what} is taken") };
+        // Where there is no GPU, the other engine says that instead.
+        let declined = error.contains("does not compute the stored plan's graph");
+        assert!(error.starts_with("serialized_context: ") || error.starts_with("knob "), "{what}: {error}");
+        assert!(error.contains(want) || (want == "expected" && declined), "{what}: {error}");
+    }
+    let mut more = payload;
+    more.portrait.entries.push(Entry { kind: "x".into(), key: "y".into(), value: vec![] });
+    let again = restore(handle, &more.to_bytes()).expect("entries that nothing asks for do no harm");
+    assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, again), OK);
+    assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, first), OK);
+    assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
+}
+
+/// Graphs and configurations that are damaged behind a right checksum are looked at like those of any host.
+#[test]
+fn forged_plans_are_made_or_refused_and_nothing_else() {
+    let handle = create();
+    let first = context(handle, &conv_bias_relu());
+    let payload = Payload::from_bytes(&serialize(handle, first)).unwrap();
+    let mut made = 0;
+    for at in 0..payload.graph.len().max(payload.config.len()) {
+        for change in [0x01, 0x40, 0xff] {
+            let mut forged = payload.clone();
+            forged.graph.get_mut(at).map(|byte| *byte ^= change);
+            if let Ok(context) = restore(handle, &forged.to_bytes()) {
+                made += 1;
+                assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, context), OK);
+            }
+            let mut forged = payload.clone();
+            forged.config.get_mut(at).map(|byte| *byte ^= change);
+            if let Ok(context) = restore(handle, &forged.to_bytes()) {
+                made += 1;
+                assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, context), OK);
+            }
+        }
+    }
+    assert!(made > 0, "names and padding don't matter");
+    assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, first), OK);
+    assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
+}
+
+#[test]
+fn stored_plans_are_freed_once_and_by_their_handle() {
+    let (handle, other) = (create(), create());
+    let first = context(handle, &conv_bias_relu());
+    let mut out = ConstData { ptr: null(), size: 0 };
+    // SAFETY: places for the bytes and buffers of these sizes; a handle's own bytes are given back once.
+    unsafe {
+        assert_eq!(hipdnnEnginePluginSerializeExecutionContext(handle, first, null_mut()), BAD);
+        assert_eq!(hipdnnEnginePluginSerializeExecutionContext(handle, null_mut(), &mut out), BAD);
+        assert_eq!(hipdnnEnginePluginSerializeExecutionContext(null_mut(), first, &mut out), BAD);
+        assert_eq!((out.ptr, out.size), (null(), 0));
+        assert_eq!(hipdnnEnginePluginSerializeExecutionContext(handle, first, &mut out), OK);
+        let mut copy = out;
+        assert_eq!(hipdnnEnginePluginDestroySerializedExecutionContext(other, &mut copy), BAD);
+        assert_eq!(hipdnnEnginePluginDestroyEngineDetails(handle, &mut copy), BAD, "they are no details");
+        assert_eq!(hipdnnEnginePluginDestroySerializedExecutionContext(handle, null_mut()), BAD);
+        assert_eq!(hipdnnEnginePluginDestroySerializedExecutionContext(handle, &mut out), OK);
+        assert_eq!(hipdnnEnginePluginDestroySerializedExecutionContext(handle, &mut copy), BAD);
+        let mut context = null_mut();
+        let none = ConstData { ptr: null(), size: 8 };
+        assert_eq!(hipdnnEnginePluginCreateExecutionContextFromSerialized(handle, null(), &mut context), BAD);
+        assert_eq!(hipdnnEnginePluginCreateExecutionContextFromSerialized(handle, &none, &mut context), BAD);
+        assert_eq!(hipdnnEnginePluginCreateExecutionContextFromSerialized(handle, &data(b"x"), null_mut()), BAD);
+        // An earlier state of the ABI has the configuration before the plan.
+        let config = config();
+        assert_eq!(hipdnnEnginePluginCreateExecutionContextFromSerialized(handle, &data(&config), &mut context), BAD);
+        assert!(last().contains("expected a plan that this plugin stored"), "{}", last());
+        assert_eq!(context, null_mut());
+    }
+    assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, first), OK);
+    assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
+    assert_eq!(hipdnnEnginePluginDestroy(other), OK);
+}
+
 /// An engine with a defect: it panics where its name says.
 struct Defective;
 
@@ -374,11 +561,19 @@ impl Engine for Defective {
     fn applicable<'g>(&self, graph: &'g Graph, _site: Site) -> Result<Box<dyn Applicable + 'g>, Declined> {
         if graph.name() == "applicable" { panic!("defect in applicable") } else { Ok(Box::new(DefectivePlan)) }
     }
+
+    fn restore(&self, _: &Payload, _: Site) -> Result<Box<dyn Plan>, Error> {
+        panic!("defect in restore")
+    }
 }
 
 impl Applicable for DefectivePlan {
     fn details(&self) -> EngineDetails {
         panic!("defect in details")
+    }
+
+    fn settled(&self, config: &EngineConfig) -> Result<EngineConfig, Error> {
+        Ok(config.clone())
     }
 
     fn workspace_bytes(&self, _: &EngineConfig) -> Result<usize, Error> {
@@ -393,6 +588,10 @@ impl Applicable for DefectivePlan {
 impl Plan for DefectivePlan {
     fn workspace_bytes(&self) -> usize {
         0
+    }
+
+    fn portrait(&self) -> Result<Portrait, Error> {
+        panic!("defect in portrait")
     }
 
     unsafe fn execute(&self, _: *mut c_void, _: *mut u8, _: &[DeviceBuffer]) -> Result<(), Error> {
@@ -445,6 +644,11 @@ fn panics_of_an_engine_are_internal_errors_with_a_message() {
         assert_eq!(hipdnnEnginePluginCreateExecutionContext(handle, &data(&plain), &data(&fine), &mut context), OK);
         let pack = DeviceBuffer { uid: 0, ptr: null_mut() };
         check(hipdnnEnginePluginExecuteOpGraph(handle, context, null_mut(), &pack, 1), "execute");
+        check(hipdnnEnginePluginSerializeExecutionContext(handle, context, &mut details), "portrait");
+        let engine = Defective.name().to_string_lossy().into_owned();
+        let stored = Payload { engine, graph: vec![], config: vec![], portrait: Portrait::default() }.to_bytes();
+        let status = hipdnnEnginePluginCreateExecutionContextFromSerialized(handle, &data(&stored), &mut context);
+        check(status, "restore");
         assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, context), OK);
     }
     assert_eq!(hipdnnEnginePluginDestroy(handle), OK);

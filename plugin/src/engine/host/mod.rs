@@ -27,12 +27,15 @@ use std::ffi::CStr;
 
 use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
 use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
+use hipdnn_sdk_bindings::hipdnn::plugin::BehaviorNote;
 
 use self::applicability::Work;
 use self::blueprint::Blueprint;
+use self::isa::Isa;
 use self::plan::HostPlan;
 use self::resources::Resources;
 use self::settings::Settings;
+use super::payload::{self, Payload};
 use super::{Applicable, Declined, Engine, Plan, Site, engine_id};
 use crate::device::{self, HostEngine};
 use crate::error::Error;
@@ -60,19 +63,40 @@ impl Engine for Host {
     }
 
     fn applicable<'g>(&self, graph: &'g Graph, site: Site) -> Result<Box<dyn Applicable + 'g>, Declined> {
+        Ok(Box::new(HostGraph::new(graph, site)?))
+    }
+
+    fn restore(&self, payload: &Payload, site: Site) -> Result<Box<dyn Plan>, Error> {
+        payload.expect_platform(&plan::platform(Isa::best()))?;
+        let (graph, config) = (payload.graph()?, payload.config()?);
+        let host = HostGraph::new(&graph, site).map_err(|reason| payload::declined(self, &reason))?;
+        let settings = Settings::new(&config, &graph)?;
+        let blueprint = host.blueprint(&settings)?;
+        payload.expect_description(&blueprint.to_string())?;
+        Ok(Box::new(build(blueprint, &settings)?))
+    }
+}
+
+/// A plan on the engine's threads, or on those that are lent.
+fn build(blueprint: Blueprint, settings: &Settings) -> Result<HostPlan, Error> {
+    let resources = Resources::get();
+    let pool = if settings.pool { resources.pool(settings.threads) } else { resources.lent_pool(settings.threads) };
+    HostPlan::with_pool(blueprint, pool, resources)
+}
+
+impl<'g> HostGraph<'g> {
+    fn new(graph: &'g Graph, site: Site) -> Result<HostGraph<'g>, Declined> {
         site.check(MemoryKind::HOST)?;
         match device::host_engine() {
-            HostEngine::On => Ok(Box::new(HostGraph { graph, works: applicability::lower(graph)? })),
+            HostEngine::On => Ok(HostGraph { graph, works: applicability::lower(graph)? }),
             // Tensors that no engine for GPUs could have are not kept for one.
             HostEngine::Gpus(_) if site.memory == MemoryKind::HOST => {
-                Ok(Box::new(HostGraph { graph, works: applicability::lower(graph)? }))
+                Ok(HostGraph { graph, works: applicability::lower(graph)? })
             }
             off => Err(Declined::Unavailable(off.to_string())),
         }
     }
-}
 
-impl HostGraph<'_> {
     fn blueprint(&self, settings: &Settings) -> Result<Blueprint, Error> {
         Blueprint::new(self.graph, &fuse::fuse(self.graph, self.works.clone(), settings.fuse), settings)
     }
@@ -83,9 +107,13 @@ impl Applicable for HostGraph<'_> {
         EngineDetails {
             engine_id: engine_id(&HOST),
             knobs: Settings::describe(),
-            behavior_notes: Vec::new(),
+            behavior_notes: vec![BehaviorNote::SUPPORTS_EXECUTION_PLAN_SERIALIZATION.0],
             name: Some(HOST.name().to_string_lossy().into_owned()),
         }
+    }
+
+    fn settled(&self, config: &EngineConfig) -> Result<EngineConfig, Error> {
+        Ok(Settings::new(config, self.graph)?.settled(config))
     }
 
     fn workspace_bytes(&self, config: &EngineConfig) -> Result<usize, Error> {
@@ -94,8 +122,6 @@ impl Applicable for HostGraph<'_> {
 
     fn plan(&self, config: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
         let settings = Settings::new(config, self.graph)?;
-        let (blueprint, resources) = (self.blueprint(&settings)?, Resources::get());
-        let pool = if settings.pool { resources.pool(settings.threads) } else { resources.lent_pool(settings.threads) };
-        Ok(Box::new(HostPlan::with_pool(blueprint, pool, resources)?))
+        Ok(Box::new(build(self.blueprint(&settings)?, &settings)?))
     }
 }

@@ -13,6 +13,7 @@ use super::resources::{PreparedWeights, Resources};
 use super::threads::Pool;
 use super::{lent, nodes};
 use crate::engine::Plan;
+use crate::engine::payload::Portrait;
 use crate::error::Error;
 use crate::exec::buffers::{Place, missing};
 use crate::exec::workspace::ALIGNMENT;
@@ -22,6 +23,11 @@ const MAX_FOLDED: usize = 5;
 
 /// Weights whose preparation is worth starting threads for, in values: these take about a millisecond.
 const WORTH_THREADS: usize = 1 << 18;
+
+/// What a stored plan is for: results depend on the width of vectors.
+pub(super) fn platform(isa: Isa) -> String {
+    format!("{} {isa}", std::env::consts::ARCH)
+}
 
 /// Steps, and what they work with.
 pub struct HostPlan {
@@ -196,6 +202,12 @@ impl Memory<'_> {
 impl Plan for HostPlan {
     fn workspace_bytes(&self) -> usize {
         self.blueprint.workspace_bytes()
+    }
+
+    fn portrait(&self) -> Result<Portrait, Error> {
+        // Kernels are chosen by rules, and packed weights are named by their tokens: there is nothing else to store.
+        let (platform, description) = (platform(self.isa), self.blueprint.to_string());
+        Ok(Portrait { platform, description, entries: Vec::new() })
     }
 
     fn make_ready(&self, _stream: *mut c_void) {

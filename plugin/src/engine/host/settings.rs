@@ -1,6 +1,6 @@
 //! The knobs of the host engine.
 
-use hipdnn_schemas::{EngineConfig, Graph, Knob, TensorUid};
+use hipdnn_schemas::{EngineConfig, Graph, Knob, KnobValue, TensorUid};
 
 use crate::engine::knobs::{IntKnob, TextKnob};
 use crate::error::Error;
@@ -107,6 +107,14 @@ impl Settings {
             workspace_limit: usize::try_from(int(WORKSPACE_LIMIT)?).unwrap_or(usize::MAX),
             constants: constants(CONSTANTS.read(config)?.unwrap_or_default(), graph)?,
         })
+    }
+
+    /// The configuration with the number of threads that these settings have, whatever it came from.
+    pub fn settled(&self, config: &EngineConfig) -> EngineConfig {
+        let mut settled = config.clone();
+        let threads = i64::try_from(self.threads).map_or(THREADS.max, |threads| threads.min(THREADS.max));
+        settled.knobs.push((THREADS.id.to_string(), KnobValue::Int(threads)));
+        settled
     }
 }
 

@@ -11,8 +11,10 @@ pub use super::prepared::PreparedConvolution;
 use super::prepared::{Path, Solver};
 use super::record::{Addresses, operand};
 use super::store::Store;
+use super::stored::{missing, uncompiled};
 use super::trial::{Outcome, Scratch, Subject};
 use super::{folders, kernels, search, trial};
+use crate::engine::payload::Entry;
 use crate::error::{Error, ErrorKind};
 
 /// How much is done to find a fast solver.
@@ -27,7 +29,8 @@ pub enum Effort {
 }
 
 impl Effort {
-    fn name(self) -> &'static str {
+    /// The knob's word for it.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Effort::Immediate => "immediate",
             Effort::Benchmark => "benchmark",
@@ -125,7 +128,17 @@ pub struct Choice {
 const KIND: &str = "convolution";
 
 impl Choice {
-    fn encode(&self) -> Vec<u8> {
+    /// The choice that a convolution came from, with what came of recording it.
+    pub(super) fn of(prepared: &PreparedConvolution) -> Choice {
+        let PreparedConvolution { solver, workspace, milliseconds, .. } = *prepared;
+        let verdict = match &prepared.path {
+            Path::Recorded { .. } => Verdict::Same,
+            Path::Called { reason, .. } => Verdict::Refused(reason.clone()),
+        };
+        Choice { solution: Solution { solver, workspace }, verdict, milliseconds }
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
         let Choice { solution: Solution { solver, workspace }, verdict, milliseconds } = self;
         let (recorded, refused) = match verdict {
             Verdict::Untried => (None, None),
@@ -158,9 +171,20 @@ impl Choice {
     }
 }
 
+impl Policy {
+    /// What [`prepare`] leaves behind for a stored plan, so that it repeats the choice.
+    pub(super) fn entry(&self, prepared: &PreparedConvolution) -> Entry {
+        let key = self.key(&prepared.device, &prepared.problem, self.effort);
+        Entry { kind: KIND.to_string(), key, value: Choice::of(prepared).encode() }
+    }
+}
+
 impl Device {
-    /// The choice that was made under that key, by this process or another.
+    /// The choice that was made under that key, by this process or another; from a stored plan only that plan's.
     pub(super) fn recall(&self, kind: &str, key: &str, store: &Store) -> Option<Choice> {
+        if store.is_sealed() {
+            return Choice::decode(&store.get(kind, key)?);
+        }
         let own = format!("{kind} {key}");
         if let Some(choice) = self.choices.lock().ok().and_then(|choices| choices.get(&own).cloned()) {
             return Some(choice);
@@ -175,8 +199,11 @@ impl Device {
         Some(choice)
     }
 
-    /// Keeps a choice for this process and the next.
+    /// Keeps a choice for this process and the next; not one that came with a stored plan.
     pub(super) fn remember(&self, kind: &str, key: String, choice: Choice, store: &Store) {
+        if store.is_sealed() {
+            return;
+        }
         store.put(kind, &key, &choice.encode());
         if let Ok(mut choices) = self.choices.lock() {
             bounded(&mut choices).insert(format!("{kind} {key}"), choice);
@@ -295,16 +322,21 @@ pub fn prepare(
         keys.filter_map(|key| device.recall(KIND, &key, store).filter(usable).map(|choice| (key, choice)))
     };
     let found = match policy.effort {
-        Effort::Tune if known().next().is_none() && folders::room().is_ok() => search::search(device, problem, policy)
-            .unwrap_or_else(|error| {
+        Effort::Tune if !store.is_sealed() && known().next().is_none() && folders::room().is_ok() => {
+            search::search(device, problem, policy).unwrap_or_else(|error| {
                 log::warn!("{problem}: MIOpen's search failed: {error}");
                 Vec::new()
-            }),
+            })
+        }
         _ => Vec::new(),
     };
     let prepared = device.build(|builder| {
         let work = Work { device, builder, problem, policy, found };
         // Asked with the builder in hand: what another thread has chosen meanwhile is not chosen again.
+        if store.is_sealed() {
+            let (_, choice) = known().next().ok_or_else(|| missing("choice of a solver"))?;
+            return uncompiled(|| work.repeat(&choice)).map(|(prepared, _)| prepared);
+        }
         for (key, choice) in known() {
             match work.repeat(&choice) {
                 Ok((prepared, again)) => {

@@ -28,6 +28,9 @@ enum Otherwise {
     At(&'static str),
 }
 
+/// The index of MIOpen's kernels.
+const KERNELS: usize = 1;
+
 const FOLDERS: [Folder; 4] = [
     Folder {
         what: "MIOpen's records",
@@ -70,6 +73,11 @@ pub(super) fn writable() -> Result<(), Error> {
 pub(super) fn room() -> Result<(), Error> {
     check_room(|name| std::env::var_os(name), ROOM, file_limit())
         .map_err(|reason| Error::new(ErrorKind::Device, format!("kernels can't be compiled: {reason}")))
+}
+
+/// The folder that MIOpen keeps compiled kernels in.
+pub(super) fn kernels() -> Option<PathBuf> {
+    FOLDERS[KERNELS].path(&|name| std::env::var_os(name))
 }
 
 type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;

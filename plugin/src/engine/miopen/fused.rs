@@ -21,7 +21,9 @@ use super::gpu::Gpu;
 use super::prepared::{Path, PreparedConvolution};
 use super::record::{Addresses, Recording, operand};
 use super::store::Store;
+use super::stored::uncompiled;
 use super::trial::{self, Outcome, Scratch, Subject};
+use crate::engine::payload::Entry;
 use crate::error::{Error, ErrorKind};
 
 /// A function of each element, as MIOpen's fused kernels know it.
@@ -129,8 +131,7 @@ pub fn prepare_fused(
     if plain || !free || !policy.recorded || problem.direction != Direction::Forward {
         return Ok(None);
     }
-    let alternative = policy.fp16_alternative;
-    let key = format!("{problem}{followers}; {}; fp16 alternative {alternative}", device.fingerprint());
+    let key = key(device, problem, followers, policy);
     let fits = |bytes: usize| policy.workspace_limit.is_none_or(|limit| bytes <= limit);
     let known = device.recall(KIND, &key, store);
     if let Some(Choice { verdict, solution, .. }) = &known
@@ -141,6 +142,11 @@ pub fn prepare_fused(
     let tried = known.is_some_and(|choice| choice.verdict == Verdict::Same);
     device.build(|builder| {
         let fused = Fused { device, builder, problem, followers, policy };
+        if store.is_sealed() {
+            // A stored plan without this kernel has its parts.
+            let make = || fused.make(true, &fits).map_err(|refusal| Error::new(ErrorKind::Device, refusal.reason));
+            return tried.then(|| uncompiled(make)).transpose();
+        }
         let made = match fused.make(tried, &fits) {
             Ok(made) => made,
             Err(refusal) => {
@@ -167,6 +173,18 @@ pub fn prepare_fused(
         log::info!("{problem}{followers}: {}", made.describe());
         Ok(Some(made))
     })
+}
+
+/// Under what the cache has the answer: all that it depends on.
+fn key(device: &Device, problem: &ConvolutionProblem, followers: &Followers, policy: &Policy) -> String {
+    let alternative = policy.fp16_alternative;
+    format!("{problem}{followers}; {}; fp16 alternative {alternative}", device.fingerprint())
+}
+
+/// What [`prepare_fused`] leaves behind for a stored plan, so that it repeats the choice.
+pub(super) fn entry(prepared: &PreparedConvolution, followers: &Followers, policy: &Policy) -> Entry {
+    let key = key(&prepared.device, &prepared.problem, followers, policy);
+    Entry { kind: KIND.to_string(), key, value: Choice::of(prepared).encode() }
 }
 
 /// Why there is no fused kernel.

@@ -27,6 +27,7 @@ mod search;
 pub mod settings;
 pub mod shared;
 pub mod store;
+mod stored;
 #[cfg(test)]
 mod testing;
 mod trial;
@@ -47,6 +48,7 @@ use self::plan::{Choices, MiopenPlan, kernels_can_be_had};
 use self::settings::Settings;
 use self::shared::Shared;
 use self::store::Store;
+use super::payload::{self, Payload};
 use super::{Applicable, Declined, Engine, Plan, Site, engine_id};
 use crate::device::miopen_engine;
 use crate::error::Error;
@@ -89,15 +91,32 @@ impl Engine for Miopen {
         graph.copies = graph.arrange(&settings, &Store::open_default())?.copies();
         Ok(Box::new(graph))
     }
+
+    fn restore(&self, payload: &Payload, site: Site) -> Result<Box<dyn Plan>, Error> {
+        site.check(MemoryKind::DEVICE).map_err(|reason| payload::declined(self, &reason))?;
+        miopen_engine().map_err(|reason| payload::declined(self, &reason))?;
+        let shared = Shared::get();
+        let device = shared.devices().of(site.stream.cast())?;
+        Ok(Box::new(stored::restore(payload, &device, &shared)?))
+    }
+}
+
+/// The works' tasks, where MIOpen takes what is `supported`.
+fn arranged(
+    graph: &Graph,
+    works: Vec<Work>,
+    settings: &Settings,
+    supported: arrange::Supported<'_>,
+) -> Result<Arrangement, Declined> {
+    let fuse = if settings.fuse { fuse::fuse } else { fuse::separate };
+    arrange::arrange(graph, &fuse(graph, works), settings.wishes(), supported)
 }
 
 impl MiopenGraph<'_> {
     fn arrange(&self, settings: &Settings, store: &Store) -> Result<Arrangement, Declined> {
-        let fuse = if settings.fuse { fuse::fuse } else { fuse::separate };
-        let stages = fuse(self.graph, self.works.clone());
         let policy = settings.policy();
         let ask = |problem: &ConvolutionProblem| supported(&self.device, problem, &policy, store);
-        let arrangement = arrange::arrange(self.graph, &stages, settings.wishes(), &ask)?;
+        let arrangement = arranged(self.graph, self.works.clone(), settings, &ask)?;
         kernels_can_be_had(&arrangement, &self.device, store)?;
         Ok(arrangement)
     }
@@ -118,6 +137,7 @@ impl Applicable for MiopenGraph<'_> {
             BehaviorNote::RUNTIME_COMPILATION,
             BehaviorNote::SUPPORTS_GRAPH_CAPTURE,
             BehaviorNote::EXTERNAL_LIBRARY_DEPENDENCY,
+            BehaviorNote::SUPPORTS_EXECUTION_PLAN_SERIALIZATION,
         ];
         if self.copies {
             notes.push(BehaviorNote::REQUIRES_LAYOUT_TRANSFORM);
@@ -128,6 +148,10 @@ impl Applicable for MiopenGraph<'_> {
             behavior_notes: notes.into_iter().map(|note| note.0).collect(),
             name: Some(MIOPEN.name().to_string_lossy().into_owned()),
         }
+    }
+
+    fn settled(&self, config: &EngineConfig) -> Result<EngineConfig, Error> {
+        Ok(Settings::new(config)?.settled(config))
     }
 
     fn workspace_bytes(&self, config: &EngineConfig) -> Result<usize, Error> {

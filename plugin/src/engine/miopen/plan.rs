@@ -17,14 +17,16 @@ use self::grouped::GroupedStep;
 pub use self::layout::Layout;
 use self::scalar::{Scalar, scalars};
 use super::arrange::{Arrangement, CONVOLUTION_ALIGNMENT, ConvolutionTask, Input, MapTask, Number, Task, Value};
-use super::choose::{self, PreparedConvolution};
+use super::choose::{self, Policy, PreparedConvolution};
 use super::device::{Device, Devices};
 use super::follow::{Followed, followed};
 use super::fused::prepare_fused;
 use super::kernels::{self, Element, Elementwise, MOST_INPUTS, Output, PreparedKernel, View, Window};
 use super::settings::Settings;
 use super::store::Store;
+use super::stored;
 use crate::engine::checks::element_bytes;
+use crate::engine::payload::{Entry, Portrait};
 use crate::engine::{Declined, Plan, TensorLabel};
 use crate::error::Error;
 use crate::exec::buffers::{Buffer, BufferTable, Place};
@@ -63,14 +65,15 @@ pub struct Choices {
     /// For each task that is a convolution, in order.
     convolutions: Vec<Chosen>,
     bytes: usize,
+    settings: Settings,
 }
 
 /// A convolution that is ready.
 #[derive(Debug)]
-struct Chosen {
-    prepared: PreparedConvolution,
+pub(super) struct Chosen {
+    pub(super) prepared: PreparedConvolution,
     /// What is one kernel with it.
-    followed: Option<Followed>,
+    pub(super) followed: Option<Followed>,
 }
 
 impl Choices {
@@ -119,9 +122,7 @@ impl Choices {
             let chosen = match ready.next().flatten() {
                 Some(chosen) => chosen,
                 None => {
-                    let mut policy = settings.policy();
-                    policy.workspace_limit = policy.workspace_limit.map(|limit| limit.saturating_sub(*end));
-                    let prepared = choose::prepare(device, &task.problem, &policy, store)
+                    let prepared = choose::prepare(device, &task.problem, &policy(settings, *end), store)
                         .map_err(|error| error.within(format!("node {}", task.node)))?;
                     Chosen { prepared, followed: None }
                 }
@@ -131,13 +132,39 @@ impl Choices {
             }
             convolutions.push(chosen);
         }
-        Ok((bytes <= settings.workspace_limit).then_some(Choices { arrangement, layout, convolutions, bytes }))
+        Ok((bytes <= settings.workspace_limit).then(|| {
+            let settings = settings.clone();
+            Choices { arrangement, layout, convolutions, bytes, settings }
+        }))
     }
 
     /// Bytes of workspace.
     pub fn workspace_bytes(&self) -> usize {
         self.bytes
     }
+
+    /// The convolutions, what was asked of each one's solver, and what was chosen.
+    pub(super) fn convolutions(&self) -> impl Iterator<Item = (&ConvolutionTask, Policy, &Chosen)> {
+        let tasks = self.arrangement.tasks.iter().zip(&self.layout.ends);
+        let tasks = tasks.filter_map(|(task, end)| match task {
+            Task::Convolution(task) => Some((task, *end)),
+            Task::Map(_) | Task::Grouped(_) => None,
+        });
+        tasks.zip(&self.convolutions).map(|((task, end), chosen)| {
+            let policy = match chosen.followed {
+                Some(_) => self.settings.policy(),
+                None => policy(&self.settings, end),
+            };
+            (task, policy, chosen)
+        })
+    }
+}
+
+/// What is asked of the solver of a convolution, where temporaries have the workspace up to `end`.
+fn policy(settings: &Settings, end: usize) -> Policy {
+    let mut policy = settings.policy();
+    policy.workspace_limit = policy.workspace_limit.map(|limit| limit.saturating_sub(end));
+    policy
 }
 
 /// Asks MIOpen for kernels that do what follows a convolution with it. Takes those tasks out; gives for each convolution
@@ -177,6 +204,7 @@ pub struct MiopenPlan {
     steps: Vec<Step>,
     buffers: BufferTable,
     choices: Arc<Choices>,
+    device: Arc<Device>,
     /// Keeps what plans share; behind what came out of it.
     _devices: Arc<Devices>,
 }
@@ -251,9 +279,28 @@ impl MiopenPlan {
             });
         }
         let buffers = places.buffers;
-        let plan = MiopenPlan { steps, buffers, choices, _devices: devices };
+        let plan = MiopenPlan { steps, buffers, choices, device: Arc::clone(device), _devices: devices };
         log::debug!("plan for graph {:?}:\n{plan}", graph.name());
         Ok(plan)
+    }
+
+    /// The device that it is for.
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What was chosen.
+    pub(super) fn choices(&self) -> &Choices {
+        &self.choices
+    }
+
+    /// Its kernels, as they are stored; some of them several times.
+    pub(super) fn kernels(&self) -> impl Iterator<Item = Entry> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Convolution(_) => None,
+            Step::Kernel(step) => step.kernel.entry(),
+            Step::Grouped(step) => step.kernel.entry(),
+        })
     }
 }
 
@@ -454,6 +501,10 @@ impl Plan for MiopenPlan {
         self.choices.workspace_bytes()
     }
 
+    fn portrait(&self) -> Result<Portrait, Error> {
+        Ok(stored::portrait(self))
+    }
+
     fn make_ready(&self, stream: *mut c_void) {
         for Chosen { prepared, .. } in &self.choices.convolutions {
             if let Err(error) = prepared.make_ready(stream) {
@@ -481,6 +532,7 @@ impl Plan for MiopenPlan {
 }
 
 impl fmt::Display for MiopenPlan {
+    /// The alternate form leaves out what says how a convolution's solver was found and is launched.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = |place: Place| match place {
             Place::Buffer(index) => format!("tensor {}", self.buffers.get(index).uid),
@@ -501,7 +553,10 @@ impl fmt::Display for MiopenPlan {
                     if let Some(followed) = followed {
                         write!(f, ", with{}", followed.followers)?;
                     }
-                    writeln!(f, ": {}", prepared.describe())?;
+                    match f.alternate() {
+                        true => writeln!(f, ": {}", prepared.outline())?,
+                        false => writeln!(f, ": {}", prepared.describe())?,
+                    }
                 }
                 Step::Kernel(step) => {
                     let inputs: Vec<String> = step.inputs.iter().map(|at| place(*at)).collect();

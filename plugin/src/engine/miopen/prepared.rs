@@ -54,9 +54,14 @@ impl PreparedConvolution {
         matches!(self.path, Path::Recorded { .. })
     }
 
+    /// The solver and its workspace, in words.
+    pub fn outline(&self) -> String {
+        format!("{}, workspace {} bytes", Solver(self.device.gpu(), self.solver), self.workspace)
+    }
+
     /// What was chosen, in words.
     pub fn describe(&self) -> String {
-        let mut text = format!("{}, workspace {} bytes", Solver(self.device.gpu(), self.solver), self.workspace);
+        let mut text = self.outline();
         match &self.path {
             Path::Recorded { recording, .. } => text += &format!(", recorded in {} piece(s)", recording.len()),
             Path::Called { reason, .. } => text += &format!(", called through MIOpen ({reason})"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hipdnn_schemas::{EngineConfig, Knob};
+use hipdnn_schemas::{EngineConfig, Knob, KnobValue};
 
 use super::arrange::Wishes;
 use super::choose::{Effort, Policy};
@@ -153,6 +153,22 @@ impl Settings {
         Ok(settings.recording(variable(RECORD_VARIABLE).as_deref()))
     }
 
+    /// Reads the configuration of a stored plan, which [`Settings::settled`] gave: only the process's own switch counts.
+    ///
+    /// # Errors
+    /// As [`Settings::new`].
+    pub fn stored(config: &EngineConfig) -> Result<Settings, Error> {
+        Ok(Settings::read(config, None)?.recording(std::env::var(RECORD_VARIABLE).ok().as_deref()))
+    }
+
+    /// The configuration with the search that these settings have, whatever it came from.
+    pub fn settled(&self, config: &EngineConfig) -> EngineConfig {
+        let mut settled = config.clone();
+        settled.knobs.push((BENCHMARKING.id.to_string(), KnobValue::Int(0)));
+        settled.knobs.push((SEARCH.id.to_string(), KnobValue::String(self.search.name().to_string())));
+        settled
+    }
+
     fn read(config: &EngineConfig, forced: Option<&str>) -> Result<Settings, Error> {
         let int = |knob: IntKnob| Ok::<i64, Error>(knob.read(config)?.unwrap_or(knob.default));
         let least = if int(BENCHMARKING)? == 1 { Effort::Benchmark } else { Effort::Immediate };
@@ -239,7 +255,7 @@ fn ids(knob: TextKnob, config: &EngineConfig) -> Result<Vec<u64>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hipdnn_schemas::{KnobConstraint, KnobValue};
+    use hipdnn_schemas::KnobConstraint;
 
     fn config(knobs: &[(&str, KnobValue)]) -> EngineConfig {
         let knobs = knobs.iter().map(|(id, value)| (id.to_string(), value.clone())).collect();
@@ -299,7 +315,11 @@ mod tests {
             (vec![one()], Some("yes"), Effort::Benchmark),
         ];
         for (knobs, forced, want) in cases {
-            assert_eq!(Settings::read(&config(&knobs), forced).unwrap().search, want, "{knobs:?} {forced:?}");
+            let settings = Settings::read(&config(&knobs), forced).unwrap();
+            assert_eq!(settings.search, want, "{knobs:?} {forced:?}");
+            // What the environment decided is in the configuration of a stored plan.
+            let settled = Settings::read(&settings.settled(&config(&knobs)), None).unwrap();
+            assert_eq!(settled, settings, "{knobs:?} {forced:?}");
         }
     }
 

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use crate::engine::payload::Entry;
+use crate::framed::{Reader, Writer, fnv128};
+
 /// Names the directory; `off` keeps nothing.
 pub const DIRECTORY_VARIABLE: &str = "HIPDNN_RS_CACHE_DIR";
 
@@ -39,15 +42,17 @@ const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
 const ABANDONED: Duration = Duration::from_secs(60 * 60);
 
 /// Extension of entries.
-const ENTRY: &str = "entry";
+const EXTENSION: &str = "entry";
 
 /// Extension of files that are being written.
 const UNFINISHED: &str = "tmp";
 
-/// The persistent cache.
+/// The persistent cache, or what came with a stored plan.
 #[derive(Debug)]
 pub struct Store {
     directory: Option<PathBuf>,
+    /// Of a stored plan: there is nothing else, and nothing is added.
+    sealed: Option<Vec<Entry>>,
     limit: u64,
     /// A failure to write was logged: the next one says nothing new.
     complained: AtomicBool,
@@ -72,8 +77,18 @@ impl Store {
         Store::new(None)
     }
 
+    /// What came with a stored plan: what is not among it must not be looked for or compiled.
+    pub fn sealed(entries: Vec<Entry>) -> Store {
+        Store { sealed: Some(entries), ..Store::disabled() }
+    }
+
+    /// Whether it came with a stored plan.
+    pub fn is_sealed(&self) -> bool {
+        self.sealed.is_some()
+    }
+
     fn new(directory: Option<PathBuf>) -> Store {
-        Store { directory, limit: DEFAULT_LIMIT, complained: AtomicBool::new(false) }
+        Store { directory, sealed: None, limit: DEFAULT_LIMIT, complained: AtomicBool::new(false) }
     }
 
     /// The same cache with another bound of its size in bytes.
@@ -88,6 +103,10 @@ impl Store {
 
     /// The value put under that key, by this process or another.
     pub fn get(&self, kind: &str, key: &str) -> Option<Vec<u8>> {
+        if let Some(entries) = &self.sealed {
+            let found = entries.iter().find(|entry| entry.kind == kind && entry.key == key);
+            return found.map(|entry| entry.value.clone());
+        }
         let path = self.directory.as_ref()?.join(file_name(kind, key));
         let bytes = match read(&path) {
             Ok(bytes) => bytes,
@@ -135,7 +154,7 @@ impl Store {
             let Ok(metadata) = file.metadata() else { continue };
             let Ok(modified) = metadata.modified() else { continue };
             match path.extension().and_then(|e| e.to_str()) {
-                Some(ENTRY) => entries.push((modified, metadata.len(), path)),
+                Some(EXTENSION) => entries.push((modified, metadata.len(), path)),
                 Some(UNFINISHED) if now.duration_since(modified).is_ok_and(|age| age > ABANDONED) => {
                     // Whoever removes it first is right.
                     let _ = fs::remove_file(path);
@@ -177,51 +196,28 @@ fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 fn file_name(kind: &str, key: &str) -> String {
     // The version of entries is left out, so that an older entry is met, passed over with its reason and replaced.
     let hash = fnv128([LIBRARY.as_bytes(), b"\0", kind.as_bytes(), b"\0", key.as_bytes()]);
-    format!("{hash:032x}.{ENTRY}")
+    format!("{hash:032x}.{EXTENSION}")
 }
 
-/// FNV-1a with 128 bits.
-fn fnv128<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u128 {
-    let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
-    for byte in parts.into_iter().flatten() {
-        hash = (hash ^ u128::from(*byte)).wrapping_mul((1 << 88) + 0x13b);
-    }
-    hash
-}
-
-/// Magic, then stamp, kind, key and value, each after its length in eight bytes, then the checksum of all that.
+/// Stamp, kind, key and value.
 fn encode(kind: &str, key: &str, value: &[u8]) -> Vec<u8> {
-    let mut entry = MAGIC.to_vec();
+    let mut entry = Writer::new(MAGIC);
     for field in [STAMP.as_bytes(), kind.as_bytes(), key.as_bytes(), value] {
-        entry.extend((field.len() as u64).to_le_bytes());
-        entry.extend(field);
+        entry.field(field);
     }
-    let checksum = fnv128([&entry[..]]);
-    entry.extend(checksum.to_le_bytes());
-    entry
+    entry.finish()
 }
 
 /// The value of an entry, or why it is none of that key.
 fn decode<'a>(entry: &'a [u8], kind: &str, key: &str) -> Result<&'a [u8], String> {
-    const CUT: &str = "it is cut short";
-    let mut rest = entry.strip_prefix(MAGIC).ok_or("it is no cache entry")?;
-    let mut field = || {
-        let (length, after) = rest.split_first_chunk::<8>().ok_or(CUT)?;
-        let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| CUT)?;
-        let (field, after) = after.split_at_checked(length).ok_or(CUT)?;
-        rest = after;
-        Ok::<_, &str>(field)
-    };
-    let stamp = field()?;
+    let mut fields = Reader::new(entry, MAGIC).ok_or("it is no cache entry")?;
+    let stamp = fields.field()?;
     if stamp != STAMP.as_bytes() {
         let stamp = String::from_utf8_lossy(&stamp[..stamp.len().min(40)]);
         return Err(format!("expected an entry of version {STAMP:?}, got {stamp:?}"));
     }
-    let (its_kind, its_key, value) = (field()?, field()?, field()?);
-    let checksum: [u8; 16] = rest.try_into().map_err(|_| "its length is wrong")?;
-    if fnv128([&entry[..entry.len() - checksum.len()]]) != u128::from_le_bytes(checksum) {
-        return Err("its checksum is wrong".into());
-    }
+    let (its_kind, its_key, value) = (fields.field()?, fields.field()?, fields.field()?);
+    fields.finish()?;
     if its_kind != kind.as_bytes() || its_key != key.as_bytes() {
         return Err("it is of another key".into());
     }
@@ -550,7 +546,7 @@ mod tests {
                 scope.spawn(move || hammer(cache, writer, 60));
             }
         });
-        assert!(scratch.files().iter().all(|path| path.extension().is_some_and(|e| e == ENTRY)));
+        assert!(scratch.files().iter().all(|path| path.extension().is_some_and(|e| e == EXTENSION)));
     }
 
     const CHILD: &str = "HIPDNN_RS_STORE_TEST_CHILD";
@@ -575,6 +571,6 @@ mod tests {
         let found = (0..5).filter_map(|i| store.get("code", &format!("key {i}")));
         let found: Vec<_> = found.inspect(|got| assert!(is_a_value(got))).collect();
         assert!(!found.is_empty());
-        assert!(scratch.files().iter().all(|path| path.extension().is_some_and(|e| e == ENTRY)));
+        assert!(scratch.files().iter().all(|path| path.extension().is_some_and(|e| e == EXTENSION)));
     }
 }

@@ -11,6 +11,8 @@ use crate::engine::miopen::device::Device;
 use crate::engine::miopen::folders;
 use crate::engine::miopen::gpu::{Function, Gpu, Module};
 use crate::engine::miopen::store::Store;
+use crate::engine::miopen::stored::missing;
+use crate::engine::payload::Entry;
 use crate::error::{Error, ErrorKind};
 
 /// Options beside the architecture. A product and a sum are rounded each, as on the host; nothing else that changes
@@ -30,6 +32,9 @@ pub struct Compiled {
     function: Function,
     /// Keeps the function.
     _module: Module,
+    text: Arc<str>,
+    /// The code object, for plans that are stored.
+    code: Box<[u8]>,
 }
 
 impl Compiled {
@@ -37,13 +42,18 @@ impl Compiled {
     pub fn function(&self) -> Function {
         self.function
     }
+
+    /// What is stored with a plan that has the kernel, so that it is not compiled again.
+    pub(super) fn entry(&self, device: &Device) -> Entry {
+        Entry { kind: KIND.to_string(), key: key(device, &self.text), value: self.code.to_vec() }
+    }
 }
 
 /// The kernels of one device in this process.
 #[derive(Debug, Default)]
 pub struct Kernels {
     /// By text. Held while a kernel is compiled: two plans that want the same one compile it once.
-    loaded: Mutex<HashMap<String, Arc<Compiled>>>,
+    loaded: Mutex<HashMap<Arc<str>, Arc<Compiled>>>,
 }
 
 impl Kernels {
@@ -61,7 +71,7 @@ impl Kernels {
         if loaded.len() >= REMEMBERED {
             loaded.retain(|_, compiled| Arc::strong_count(compiled) > 1);
         }
-        loaded.insert(text.to_owned(), compiled.clone());
+        loaded.insert(Arc::clone(&compiled.text), compiled.clone());
         Ok(compiled)
     }
 
@@ -109,21 +119,25 @@ pub(super) fn key(device: &Device, text: &str) -> String {
 fn found(device: &Device, name: &CStr, text: &str, store: &Store) -> Result<Compiled, Error> {
     let key = key(device, text);
     if let Some(code) = store.get(KIND, &key) {
-        match load(device, name, &code) {
+        match load(device, name, text, code) {
             Ok(compiled) => return Ok(compiled),
+            Err(error) if store.is_sealed() => return Err(error),
             Err(error) => log::info!("a cached kernel does not load and is compiled again: {error}"),
         }
     }
+    if store.is_sealed() {
+        return Err(missing("kernel"));
+    }
     let code = compile(device.gpu(), device.arch(), text)?;
-    let compiled = load(device, name, &code)?;
-    store.put(KIND, &key, &code);
+    let compiled = load(device, name, text, code)?;
+    store.put(KIND, &key, &compiled.code);
     Ok(compiled)
 }
 
-fn load(device: &Device, name: &CStr, code: &[u8]) -> Result<Compiled, Error> {
-    // SAFETY: hiprtc made the code; the store gives back what was put, by its checksum.
-    let module = unsafe { Module::load(device.gpu(), code) }?;
-    Ok(Compiled { function: module.function(name)?, _module: module })
+fn load(device: &Device, name: &CStr, text: &str, code: Vec<u8>) -> Result<Compiled, Error> {
+    // SAFETY: hiprtc made the code; the store and stored plans give back what was put, by its checksum.
+    let module = unsafe { Module::load(device.gpu(), &code) }?;
+    Ok(Compiled { function: module.function(name)?, _module: module, text: text.into(), code: code.into() })
 }
 
 /// A program of hiprtc.

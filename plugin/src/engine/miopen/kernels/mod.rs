@@ -40,6 +40,7 @@ pub use program::Op;
 
 use super::device::Device;
 use super::store::Store;
+use crate::engine::payload::Entry;
 use crate::error::Error;
 use launch::{Grid, Launch};
 use layout::{Axis, Loops, Place};
@@ -333,6 +334,11 @@ fn values(work: &Elementwise) -> Values {
 }
 
 impl PreparedKernel {
+    /// What is stored with a plan that launches it.
+    pub(super) fn entry(&self) -> Option<Entry> {
+        self.kernel.as_ref().map(|launch| launch.compiled.entry(&self.device))
+    }
+
     /// Launches it: `output` is written when the stream gets there. Nothing is allocated and nothing waited for.
     ///
     /// # Safety

@@ -29,6 +29,7 @@ use super::launch::{self, Grid, Launch};
 use super::program::{Numbers, Op, Text, fits_single, is_whole};
 use crate::engine::miopen::device::Device;
 use crate::engine::miopen::store;
+use crate::engine::payload::Entry;
 use crate::error::Error;
 use layout::Loops;
 use mapping::Mapping;
@@ -421,6 +422,11 @@ fn numbers(work: &Grouped) -> Numbers {
 }
 
 impl PreparedGrouped {
+    /// What is stored with a plan that launches it.
+    pub(in crate::engine::miopen) fn entry(&self) -> Option<Entry> {
+        self.kernel.as_ref().map(|launch| launch.compiled.entry(&self.device))
+    }
+
     /// How its threads share the work, in words.
     pub fn describe(&self) -> &str {
         &self.plan

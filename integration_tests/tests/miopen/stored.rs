@@ -1,0 +1,288 @@
+//! Plans that one process stores and another runs, without a search or a compilation; and plans that are refused.
+
+use std::path::{Path, PathBuf};
+
+use hipdnn_rs_integration_tests::plugin::Plan;
+
+use crate::bench::{Bench, Memory, config, control, plugin, told};
+use crate::case::Case;
+use crate::child::{self, Child};
+use crate::compiler::{self, Hiprtc};
+use crate::harness::{Outcome, Test};
+use crate::table::sample;
+use crate::trace::{self, scratch};
+
+/// The role: builds plans, runs them and stores them.
+pub(crate) const ROLE_STORES: &str = "stores plans";
+
+/// The role: runs plans that were stored.
+pub(crate) const ROLE_RUNS: &str = "runs stored plans";
+
+/// The role: tries to, and tells why it can't.
+pub(crate) const ROLE_REFUSED: &str = "is refused stored plans";
+
+/// The role: tries to run plans that are damaged.
+pub(crate) const ROLE_DAMAGED: &str = "is refused damaged plans";
+
+/// Where the processes leave plans and results.
+const PLACE: &str = "HIPDNN_RS_TEST_PLACE";
+
+const CACHE: &str = "HIPDNN_RS_CACHE_DIR";
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test::new("another process runs them without a search or a compiler", travel),
+        Test::new("those that need kernels that MIOpen lost are refused", lost),
+        Test::new("other devices refuse them", elsewhere),
+        Test::new("damaged ones are refused", || {
+            let place = Place::new("damaged")?;
+            place.stored()?;
+            place.child(ROLE_DAMAGED).succeeds()?;
+            Ok(())
+        }),
+    ]
+}
+
+/// A fresh home, plans and the engine's cache beside it.
+struct Place {
+    directory: PathBuf,
+}
+
+impl Place {
+    fn new(name: &str) -> Result<Place, String> {
+        let directory = scratch(&format!("stored-{name}"));
+        let _ = std::fs::remove_dir_all(&directory);
+        for part in ["home", "other-home"] {
+            std::fs::create_dir_all(directory.join(part)).map_err(|error| error.to_string())?;
+        }
+        Ok(Place { directory })
+    }
+
+    fn with(&self, child: Child) -> Child {
+        child.env(PLACE, &self.directory).env("HOME", self.directory.join("home")).env(CACHE, "off")
+    }
+
+    fn child(&self, role: &str) -> Child {
+        self.with(Child::of(role))
+    }
+
+    /// Has a process store the plans; what it wrote while it built them.
+    fn stored(&self) -> Result<child::Ended, String> {
+        self.child(ROLE_STORES).succeeds()
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.directory.join("trace.jsonl")
+    }
+
+    fn compilations(&self) -> PathBuf {
+        self.directory.join("compilations")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn travel() -> Outcome {
+    let place = Place::new("travel")?;
+    place.stored()?;
+    // Nothing compiles, and everything that is tried is counted.
+    let child = compiler::child_with(ROLE_RUNS, &place.directory, Hiprtc::Counting)?;
+    let child = place.with(child).env(compiler::REFUSED, "").env(compiler::COMPILATIONS, place.compilations());
+    // What the environment says of a search counts when a plan is built.
+    child.env("HIPEMU_TRACE", place.trace()).env("HIPDNN_FORCE_BENCHMARKING", "1").succeeds()?;
+    let compilations = std::fs::read_to_string(place.compilations()).unwrap_or_default();
+    if !compilations.is_empty() {
+        return Err(format!("{} programs were compiled", compilations.lines().count()).into());
+    }
+    let lines = trace::read(&place.trace());
+    let at = |text: &str| {
+        let found = lines.iter().position(|line| line.mark.as_deref() == Some(text));
+        found.ok_or_else(|| format!("the trace has no mark {text}"))
+    };
+    let built = &lines[at("build")?..at("built")?];
+    let kernels = built.iter().filter(|line| line.kernel.is_some()).count();
+    let calls = |name: &str| built.iter().filter(|line| line.call.as_deref() == Some(name)).count();
+    if kernels != 0 || calls("hipEventElapsedTime") != 0 {
+        return Err(format!(
+            "{kernels} kernels ran while plans were made, {} were timed",
+            calls("hipEventElapsedTime")
+        )
+        .into());
+    }
+    if calls("hipModuleLoadData") == 0 {
+        return Err("no code was loaded while plans were made".into());
+    }
+    Ok(())
+}
+
+/// The reasons that a process gives, one for each case; those that it runs have none.
+fn reasons(child: Child) -> Result<Vec<Option<String>>, String> {
+    let ended = child.succeeds()?;
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    let of = |case: &Case| {
+        let prefix = format!("{}: ", case.name());
+        let line = lines.iter().find_map(|line| line.strip_prefix(&prefix));
+        line.ok_or_else(|| format!("nothing was said of {}", case.name()))
+            .map(|line| line.strip_prefix("refused: ").map(str::to_owned))
+    };
+    sample().iter().map(of).collect()
+}
+
+/// Whether the case has a convolution, for which MIOpen has the kernels.
+fn needs_miopen(stored: &[u8]) -> bool {
+    stored.windows(11).any(|window| window == b"convolution")
+}
+
+/// MIOpen's cache is a fresh one. Kernels of ours are in the plan.
+fn lost() -> Outcome {
+    let place = Place::new("lost")?;
+    place.stored()?;
+    for compiles in [false, true] {
+        let home = place.directory.join("other-home");
+        let _ = std::fs::remove_dir_all(&home);
+        std::fs::create_dir_all(&home).map_err(|error| error.to_string())?;
+        let child =
+            place.with(compiler::child_with(ROLE_REFUSED, &place.directory, Hiprtc::Counting)?).env("HOME", &home);
+        let child = if compiles { child } else { child.env(compiler::REFUSED, "") };
+        let mut seen = [0; 2];
+        for (case, reason) in sample().iter().zip(reasons(child)?) {
+            let stored = std::fs::read(plan_file(&place.directory, case)).map_err(|error| error.to_string())?;
+            let name = case.name();
+            match (&reason, needs_miopen(&stored)) {
+                (None, false) => seen[0] += 1,
+                (Some(text), true) if !compiles || text.contains("expected the plan's kernels in MIOpen's cache") => {
+                    seen[1] += 1;
+                }
+                // A kernel that was compiled for another case before.
+                (None, true) if compiles && seen[1] > 0 => {}
+                (reason, needs) => {
+                    return Err(format!("{name}: compiles {compiles}, needs MIOpen {needs}: {reason:?}").into());
+                }
+            }
+        }
+        if seen.contains(&0) {
+            return Err(format!("{seen:?} cases run without MIOpen, and are refused").into());
+        }
+    }
+    Ok(())
+}
+
+/// A device that differs from the one that plans were stored for.
+fn elsewhere() -> Outcome {
+    let place = Place::new("elsewhere")?;
+    place.stored()?;
+    for (variable, value, want) in [
+        ("HIPEMU_ARCH", "gfx1030", "expected a plan for \"gfx1030"),
+        ("HIPEMU_CUS", "6", "6 units"),
+        ("HIPEMU_DEVICES", "0", "does not compute the stored plan's graph"),
+    ] {
+        for reason in reasons(place.child(ROLE_REFUSED).env(variable, value))? {
+            if !reason.as_ref().is_some_and(|reason| reason.contains(want)) {
+                return Err(format!("{variable}={value}: expected {want:?}, got {reason:?}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn place() -> Result<PathBuf, String> {
+    std::env::var_os(PLACE).map(PathBuf::from).ok_or_else(|| format!("{PLACE} is not set"))
+}
+
+fn plan_file(place: &Path, case: &Case) -> PathBuf {
+    place.join(format!("{}.plan", case.name().replace('/', " of ")))
+}
+
+fn result_file(place: &Path, case: &Case) -> PathBuf {
+    plan_file(place, case).with_extension("result")
+}
+
+/// Runs a plan, which has to compute what is right; the bits.
+fn bits(bench: &Bench, plan: &Plan<'_>, case: &Case) -> Result<Vec<u8>, String> {
+    let mut memory = Memory::new(case, plan.workspace_bytes())?;
+    bench.execute(plan, &memory).map_err(|error| told(&error))?;
+    bench.stream.synchronize().map_err(|error| error.to_string())?;
+    memory.check(&case.wanted(&case.values(), false))?;
+    Ok(memory.results())
+}
+
+/// The role.
+pub(crate) fn stores() -> Result<(), String> {
+    let (place, bench) = (place()?, Bench::new(&plugin())?);
+    for case in sample() {
+        let within = |problem: String| format!("{}: {problem}", case.name());
+        let plan = bench.handle.plan(&config(&[]), &case.graph()).map_err(|error| within(told(&error)))?;
+        let result = bits(&bench, &plan, &case).map_err(within)?;
+        let stored = plan.serialized().map_err(|error| within(told(&error)))?;
+        let written = std::fs::write(plan_file(&place, &case), stored);
+        written.and_then(|()| std::fs::write(result_file(&place, &case), result)).map_err(|e| within(e.to_string()))?;
+    }
+    Ok(())
+}
+
+/// The role.
+pub(crate) fn runs() -> Result<(), String> {
+    let (place, bench) = (place()?, Bench::new(&plugin())?);
+    let cases = sample();
+    let read = |path: PathBuf| std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()));
+    control().mark(c"build");
+    let plans = cases.iter().map(|case| {
+        let stored = read(plan_file(&place, case))?;
+        bench.handle.restored(&stored).map_err(|error| format!("{}: {}", case.name(), told(&error)))
+    });
+    let plans = plans.collect::<Result<Vec<_>, _>>()?;
+    control().mark(c"built");
+    for (case, plan) in cases.iter().zip(&plans) {
+        let within = |problem: String| format!("{}: {problem}", case.name());
+        if bits(&bench, plan, case).map_err(within)? != read(result_file(&place, case))? {
+            return Err(within("the plan gives other bits than where it was stored".to_owned()));
+        }
+        if plan.serialized().map_err(|error| within(told(&error)))? != read(plan_file(&place, case))? {
+            return Err(within("the plan is stored otherwise than it was".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// The role.
+pub(crate) fn is_refused() -> Result<(), String> {
+    let (place, plugin) = (place()?, plugin());
+    // Without a device there is no stream either.
+    let handle = plugin.handle().map_err(|error| told(&error))?;
+    for case in sample() {
+        let stored = std::fs::read(plan_file(&place, &case)).map_err(|error| error.to_string())?;
+        match handle.restored(&stored) {
+            Ok(_) => println!("{}: taken", case.name()),
+            Err(error) => println!("{}: refused: {}", case.name(), error.message.replace('\n', " ")),
+        }
+    }
+    Ok(())
+}
+
+/// The role: bytes that are flipped, cut off or added, of a plan with code of ours and of MIOpen's.
+pub(crate) fn damaged() -> Result<(), String> {
+    let (place, bench) = (place()?, Bench::new(&plugin())?);
+    let cases = sample();
+    let named = cases.iter().find(|case| case.name().contains("bias relu")).ok_or("a case with an epilogue")?;
+    let stored = std::fs::read(plan_file(&place, named)).map_err(|error| error.to_string())?;
+    let refused = |what: String, bytes: &[u8]| match bench.handle.restored(bytes).err() {
+        Some(error) if error.message.contains("expected") && error.message.contains("got") => Ok(()),
+        Some(error) => Err(format!("{what}: {}", told(&error))),
+        None => Err(format!("{what}: taken")),
+    };
+    // Every byte of what is looked at first, and some of the code.
+    let places = || (0..stored.len()).filter(|at| *at < 2048 || at % 61 == 0 || *at + 64 > stored.len());
+    for at in places() {
+        let mut damaged = stored.clone();
+        damaged[at] ^= 1 << (at % 8);
+        refused(format!("byte {at}"), &damaged)?;
+        refused(format!("cut at {at}"), &stored[..at])?;
+    }
+    refused("longer".to_owned(), &[&stored[..], &[0]].concat())?;
+    bench.handle.restored(&stored).map_err(|error| told(&error))?;
+    Ok(())
+}
