@@ -1,9 +1,12 @@
 /* An execution provider that has another one do its work, in the order in which AMD's umbrella provider calls those that it
- * opens: the inner factory gets no devices and no metadata, its allocators are asked for without a look whether it has
- * any, the end of a session's initialisation is not forwarded, and neither devices nor names are asked for.
+ * opens: the inner factory gets no devices and no metadata, its allocators and its data transfer are asked for at each
+ * session and never released, the allocators without a look whether it has any; the end of a session's initialisation and
+ * the memory that it reads by default are not forwarded, and neither devices nor names are asked for.
  *
  * UMBRELLA_BACKEND    the inner provider's library
- * UMBRELLA_MEMORY     "device": declare device memory, for which the inner factory's allocators are wanted
+ * UMBRELLA_NAME       this provider's name, which the inner library is told ("umbrella")
+ * UMBRELLA_MEMORY     "device": offer a GPU that ONNX Runtime need not have found, with its memory and pinned host memory
+ * UMBRELLA_DEVICE     the number of that memory's device (0)
  * UMBRELLA_PLUGIN     a test_plugin.c whose living plans are counted once compiled nodes are released
  * UMBRELLA_PROBE      call the functions of compiled nodes with what is none
  *
@@ -35,6 +38,15 @@ struct Allocator {
     const void* memory_info;
 };
 
+struct DataTransfer {
+    uint32_t version;
+    void (*release)(struct DataTransfer*);
+    _Bool (*can_copy)(const struct DataTransfer*, const void*, const void*);
+    Status* (*copy_tensors)(struct DataTransfer*, const void**, void**, void**, size_t);
+    /* Not of the interface: whom this stands for. */
+    struct DataTransfer* inner;
+};
+
 struct Factory {
     uint32_t version;
     const char* (*get_name)(const struct Factory*);
@@ -48,9 +60,10 @@ struct Factory {
     Function validate;
     Status* (*create_allocator)(struct Factory*, const void*, const void*, struct Allocator**);
     void (*release_allocator)(struct Factory*, struct Allocator*);
-    Status* (*create_data_transfer)(struct Factory*, void**);
+    Status* (*create_data_transfer)(struct Factory*, struct DataTransfer**);
     _Bool (*is_stream_aware)(const struct Factory*);
-    Function unserved[8];
+    Status* (*create_sync_stream)(struct Factory*, const void*, const void*, void**);
+    Function unserved[7];
 };
 
 struct NodeComputeInfo {
@@ -66,15 +79,22 @@ struct Ep {
     Status* (*get_capability)(struct Ep*, const void*, void*);
     Status* (*compile)(struct Ep*, const void**, const void**, size_t, struct NodeComputeInfo**, void**);
     void (*release_node_compute_infos)(struct Ep*, struct NodeComputeInfo**, size_t);
-    Function unserved_layout[5];
+    Function unserved_layout[3];
+    Status* (*on_run_start)(struct Ep*, const void*);
+    Status* (*on_run_end)(struct Ep*, const void*, _Bool);
     Status* (*create_allocator)(struct Ep*, const void*, struct Allocator**);
-    Function unserved[16];
+    Function unserved_stream[2];
+    Status* (*get_kernel_registry)(struct Ep*, const void**);
+    Function unserved[13];
     /* Not of the interface: whom this stands for. */
     struct Ep* inner;
 };
 
 _Static_assert(sizeof(struct Factory) == 168, "OrtEpFactory of API 28");
 _Static_assert(offsetof(struct Factory, create_allocator) == 72, "OrtEpFactory::CreateAllocator");
+_Static_assert(offsetof(struct Factory, create_sync_stream) == 104, "OrtEpFactory::CreateSyncStreamForDevice");
+_Static_assert(offsetof(struct DataTransfer, inner) == 32, "OrtDataTransferImpl");
+_Static_assert(offsetof(struct Ep, get_kernel_registry) == 104, "OrtEp::GetKernelRegistry");
 _Static_assert(offsetof(struct Ep, create_allocator) == 80, "OrtEp::CreateAllocator");
 _Static_assert(offsetof(struct Ep, inner) == 216, "OrtEp of API 31");
 
@@ -86,15 +106,26 @@ _Static_assert(offsetof(struct Ep, inner) == 216, "OrtEp of API 31");
 #define DEVICE_TYPE(device) ((int (*)(const void*))api[307])(device)
 #define GET_EP_API() ((const Function* (*)(void))api[317])()
 #define CREATE_MEMORY_INFO(name, device, kind, out) \
-    ((Status * (*)(const char*, int, uint32_t, int32_t, int, size_t, int, void**)) api[320])(name, device, 0x1002, 0, kind, 0, 0, out)
+    ((Status * (*)(const char*, int, uint32_t, int32_t, int, size_t, int, void**)) api[320])(name, device, AMD, device_number(), kind, 0, 0, out)
+#define RELEASE_MEMORY_INFO(info) ((void (*)(void*))api[94])(info)
+#define MEMORY_INFO_NAME(info, out) ((Status * (*)(const void*, const char**)) api[71])(info, out)
 #define CREATE_EP_DEVICE(factory, device, out) \
     ((Status * (*)(struct Factory*, const void*, const void*, const void*, void**)) ep_api[0])(factory, device, NULL, NULL, out)
 #define ADD_ALLOCATOR_INFO(device, info) ((Status * (*)(void*, const void*)) ep_api[5])(device, info)
+#define CREATE_HARDWARE_DEVICE(kind, out) \
+    ((Status * (*)(int, uint32_t, uint32_t, const char*, const void*, void**)) ep_api[16])(kind, AMD, 0, "AMD", NULL, out)
+#define RELEASE_HARDWARE_DEVICE(device) ((void (*)(void*))ep_api[17])(device)
+
+enum { AMD = 0x1002, KINDS = 2 };
 
 static const Function* api;
 static const Function* ep_api;
 static void* library;
 static struct Factory* inner;
+static unsigned minor;
+/* What the runtime refers to until the factory is released. */
+static void* hardware;
+static void* memory_infos[KINDS];
 static char log_text[1 << 16];
 
 const char* umbrella_log(void) {
@@ -121,14 +152,24 @@ static int wanted(const char* name, const char* value) {
     return found && (!value || strcmp(found, value) == 0);
 }
 
+static int device_number(void) {
+    const char* number = getenv("UMBRELLA_DEVICE");
+    return number ? atoi(number) : 0;
+}
+
+static const char* own_name(void) {
+    const char* name = getenv("UMBRELLA_NAME");
+    return name ? name : "umbrella";
+}
+
 static const char* get_name(const struct Factory* this) {
     (void)this;
-    return "umbrella";
+    return own_name();
 }
 
 static uint32_t get_vendor_id(const struct Factory* this) {
     (void)this;
-    return 0x1002;
+    return AMD;
 }
 
 static const char* get_version(const struct Factory* this) {
@@ -136,18 +177,31 @@ static const char* get_version(const struct Factory* this) {
     return "0.1.0";
 }
 
+/* Offers this provider on a device of the runtime's. */
+static Status* offer(struct Factory* this, const void* device, int with_memory, void** out) {
+    Status* status = CREATE_EP_DEVICE(this, device, out);
+    for (int kind = 0; !status && with_memory && kind < KINDS; kind++) {
+        /* Default memory of a GPU, then memory that the host can access, too. */
+        if (!memory_infos[kind]) status = CREATE_MEMORY_INFO(kind ? "pinned" : "default", 1, kind ? 5 : 0, &memory_infos[kind]);
+        if (!status) status = ADD_ALLOCATOR_INFO(*out, memory_infos[kind]);
+    }
+    return status;
+}
+
 static Status* get_supported_devices(struct Factory* this, const void* const* devices, size_t count, void** offers,
                                      size_t room, size_t* offered) {
+    int with_memory = wanted("UMBRELLA_MEMORY", "device");
     *offered = 0;
+    /* Before 1.24 a provider can't make devices. */
+    if (with_memory && minor >= 24) {
+        Status* status = hardware ? NULL : CREATE_HARDWARE_DEVICE(1, &hardware);
+        if (!status) status = offer(this, hardware, 1, &offers[0]);
+        *offered = !status;
+        return status;
+    }
     for (size_t i = 0; i < count && *offered < room; i++) {
         if (DEVICE_TYPE(devices[i]) != 0) continue;
-        Status* status = CREATE_EP_DEVICE(this, devices[i], &offers[*offered]);
-        for (int kind = 0; !status && kind < 2 && wanted("UMBRELLA_MEMORY", "device"); kind++) {
-            void* info;
-            /* Default memory of a GPU, then memory that the host can access, too. */
-            status = CREATE_MEMORY_INFO(kind ? "pinned" : "default", 1, kind ? 5 : 0, &info);
-            if (!status) status = ADD_ALLOCATOR_INFO(offers[*offered], info);
-        }
+        Status* status = offer(this, devices[i], with_memory, &offers[*offered]);
         if (status) return status;
         ++*offered;
     }
@@ -172,6 +226,7 @@ static const void* host_info(const struct Allocator* this) {
 static Status* create_shared_allocator(struct Factory* this, const void* info, const void* options,
                                        struct Allocator** allocator) {
     (void)this, (void)options;
+    note("allocator of the environment\n");
     struct Allocator* made = calloc(1, sizeof *made);
     if (!made) return CREATE_STATUS("out of memory");
     made->version = 23;
@@ -183,15 +238,51 @@ static Status* create_shared_allocator(struct Factory* this, const void* info, c
     return NULL;
 }
 
-static void release_shared_allocator(struct Factory* this, struct Allocator* allocator) {
+/* Those of the inner factory are not given back. */
+static void release_allocator(struct Factory* this, struct Allocator* allocator) {
     (void)this;
-    free(allocator);
+    if (allocator->alloc == host_alloc) free(allocator);
 }
 
-static Status* create_data_transfer(struct Factory* this, void** transfer) {
+/* The inner one is not given back. */
+static void transfer_release(struct DataTransfer* this) {
+    free(this);
+}
+
+static _Bool transfer_can_copy(const struct DataTransfer* this, const void* source, const void* destination) {
+    return this->inner->can_copy(this->inner, source, destination);
+}
+
+static Status* transfer_copy_tensors(struct DataTransfer* this, const void** sources, void** destinations, void** streams,
+                                     size_t count) {
+    return this->inner->copy_tensors(this->inner, sources, destinations, streams, count);
+}
+
+static Status* create_data_transfer(struct Factory* this, struct DataTransfer** transfer) {
+    static const struct DataTransfer* before;
     (void)this;
-    Status* status = inner->create_data_transfer(inner, transfer);
-    note("data transfer: %s\n", status ? ERROR_MESSAGE(status) : *transfer ? "given" : "null");
+    struct DataTransfer* given = NULL;
+    *transfer = NULL;
+    Status* status = inner->create_data_transfer(inner, &given);
+    note("data transfer: %s\n", status ? ERROR_MESSAGE(status) : !given ? "null" : given == before ? "given again" : "given");
+    if (status || !given) return status;
+    before = given;
+    struct DataTransfer* made = calloc(1, sizeof *made);
+    if (!made) return CREATE_STATUS("out of memory");
+    made->version = minor;
+    made->release = transfer_release;
+    made->can_copy = transfer_can_copy;
+    made->copy_tensors = transfer_copy_tensors;
+    made->inner = given;
+    *transfer = made;
+    return NULL;
+}
+
+static Status* create_sync_stream(struct Factory* this, const void* device, const void* options, void** stream) {
+    (void)this;
+    if (!inner->create_sync_stream) return CREATE_STATUS("the inner provider has no streams");
+    Status* status = inner->create_sync_stream(inner, device, options, stream);
+    note("stream: %s\n", status ? ERROR_MESSAGE(status) : "given");
     return status;
 }
 
@@ -204,7 +295,7 @@ static _Bool is_stream_aware(const struct Factory* this) {
 
 static const char* ep_name(const struct Ep* this) {
     (void)this;
-    return "umbrella";
+    return own_name();
 }
 
 static Status* ep_get_capability(struct Ep* this, const void* graph, void* info) {
@@ -268,11 +359,32 @@ static void ep_release_node_compute_infos(struct Ep* this, struct NodeComputeInf
     }
 }
 
+static Status* ep_on_run_start(struct Ep* this, const void* options) {
+    return this->inner->on_run_start ? this->inner->on_run_start(this->inner, options) : NULL;
+}
+
+static Status* ep_on_run_end(struct Ep* this, const void* options, _Bool sync) {
+    return this->inner->on_run_end ? this->inner->on_run_end(this->inner, options, sync) : NULL;
+}
+
+static Status* ep_get_kernel_registry(struct Ep* this, const void** registry) {
+    *registry = NULL;
+    Status* status = this->inner->get_kernel_registry ? this->inner->get_kernel_registry(this->inner, registry) : NULL;
+    note("kernels: %s\n", status ? ERROR_MESSAGE(status) : *registry ? "given" : "none");
+    return status;
+}
+
 static Status* ep_create_allocator(struct Ep* this, const void* info, struct Allocator** allocator) {
+    static const struct Allocator* before[KINDS];
     (void)this;
-    note("allocator asked for\n");
-    Status* status = inner->create_allocator(inner, info, NULL, allocator);
-    note("allocator: %s\n", status ? ERROR_MESSAGE(status) : "given");
+    const char* name = "";
+    Status* status = MEMORY_INFO_NAME(info, &name);
+    if (status) return status;
+    note("allocator %s asked for\n", name);
+    status = inner->create_allocator(inner, info, NULL, allocator);
+    const struct Allocator** known = &before[strcmp(name, "pinned") == 0];
+    note("allocator %s: %s\n", name, status ? ERROR_MESSAGE(status) : *allocator == *known ? "given again" : "given");
+    if (!status) *known = *allocator;
     return status;
 }
 
@@ -291,7 +403,10 @@ static Status* create_ep(struct Factory* this, const void* const* devices, const
     made->get_capability = ep_get_capability;
     made->compile = ep_compile;
     made->release_node_compute_infos = ep_release_node_compute_infos;
+    made->on_run_start = ep_on_run_start;
+    made->on_run_end = ep_on_run_end;
     if (wanted("UMBRELLA_MEMORY", "device")) made->create_allocator = ep_create_allocator;
+    if (minor >= 24) made->get_kernel_registry = ep_get_kernel_registry;
     *ep = made;
     return NULL;
 }
@@ -311,9 +426,10 @@ static struct Factory factory = {
     .get_vendor_id = get_vendor_id,
     .get_version = get_version,
     .create_allocator = create_shared_allocator,
-    .release_allocator = release_shared_allocator,
+    .release_allocator = release_allocator,
     .create_data_transfer = create_data_transfer,
     .is_stream_aware = is_stream_aware,
+    .create_sync_stream = create_sync_stream,
 };
 
 typedef Status* (*CreateEpFactoriesFunction)(const char*, const struct ApiBase*, const void*, struct Factory**, size_t,
@@ -321,7 +437,7 @@ typedef Status* (*CreateEpFactoriesFunction)(const char*, const struct ApiBase*,
 
 Status* CreateEpFactories(const char* name, const struct ApiBase* base, const void* logger, struct Factory** factories,
                           size_t room, size_t* count) {
-    unsigned minor = 0;
+    (void)name;
     sscanf(base->get_version_string(), "1.%u", &minor);
     api = base->get_api(minor);
     ep_api = GET_EP_API();
@@ -330,7 +446,7 @@ Status* CreateEpFactories(const char* name, const struct ApiBase* base, const vo
     if (!library || room == 0) return CREATE_STATUS("UMBRELLA_BACKEND names no provider");
     CreateEpFactoriesFunction create = (CreateEpFactoriesFunction)(size_t)dlsym(library, "CreateEpFactories");
     size_t inner_count = 0;
-    Status* status = create(name, base, logger, &inner, 1, &inner_count);
+    Status* status = create(own_name(), base, logger, &inner, 1, &inner_count);
     if (status) return status;
     factory.version = minor < 28 ? minor : 28;
     factories[0] = &factory;
@@ -343,5 +459,11 @@ Status* ReleaseEpFactory(struct Factory* this) {
     Status* (*release)(struct Factory*) = (Status * (*)(struct Factory*))(size_t) dlsym(library, "ReleaseEpFactory");
     Status* status = release(inner);
     dlclose(library);
+    for (int kind = 0; kind < KINDS; kind++) {
+        if (memory_infos[kind]) RELEASE_MEMORY_INFO(memory_infos[kind]);
+        memory_infos[kind] = NULL;
+    }
+    if (hardware) RELEASE_HARDWARE_DEVICE(hardware);
+    hardware = NULL;
     return status;
 }

@@ -26,6 +26,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, numpy_helper
 
+import emulated_gpu
+
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 PROVIDER = "HipDnnRsExecutionProvider"
 CPU = "CPUExecutionProvider"
@@ -335,7 +337,7 @@ class Pool:
     """Workers that share a list of cases."""
 
     def __init__(self, library: str, settings: dict[str, str], numbers: list[int], names: list[str], jobs: int) -> None:
-        self._command = [sys.executable, __file__, "--worker", "--library", library, "--settings", json.dumps(settings)]
+        self._command = [*emulated_gpu.interpreter(), __file__, "--worker", "--library", library, "--settings", json.dumps(settings)]
         self._open = list(reversed(numbers))
         self._names = names
         self._lock = threading.Lock()

@@ -11,11 +11,11 @@ import os
 import sys
 
 import emulated_gpu
-from gpu import binding, device, faults, offered, process, several, small, steady, threads
+from gpu import binding, device, faults, offered, process, several, small, steady, threads, umbrella
 from runner import Runner, Skip, run_suite
 
 GROUPS = {"process": process.cases, "offered": offered.cases, "small": small.cases, "binding": binding.cases, "threads": threads.cases,
-          "steady": steady.cases, "faults": faults.cases, "several": several.cases}
+          "steady": steady.cases, "faults": faults.cases, "several": several.cases, "umbrella": umbrella.cases}
 
 # What the provider can do today.
 READY = ("process",)

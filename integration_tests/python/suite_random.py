@@ -24,6 +24,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
+import emulated_gpu
 from ort_conformance import CPU, PROVIDER, register
 
 SAMPLE = (400, 120)
@@ -752,7 +753,7 @@ def worker(library: str) -> None:
 
 
 def run(library: str, cases: list[tuple[str, int]], jobs: int, report: Callable[[dict[str, Any]], None]) -> None:
-    command = [sys.executable, __file__, "--worker", "--library", library]
+    command = [*emulated_gpu.interpreter(), __file__, "--worker", "--library", library]
     queue, lock = list(reversed(cases)), threading.Lock()
 
     def serve() -> None:

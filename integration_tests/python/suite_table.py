@@ -86,6 +86,9 @@ SHAPES = [
 TYPED = [replace(case, name=f"{case.name}, {element_type}", element_type=element_type)
          for element_type in ("float16", "bfloat16") for case in SHAPES if "operator set" not in case.name]
 
+# Where the engine on a device need not have every node, so that results alone are asked for.
+MAY_DECLINE = False
+
 # Conv takes bfloat16 from this operator set on.
 BFLOAT16_OPSET = 22
 
@@ -195,6 +198,8 @@ def run_case(case: Case) -> None:
 
 
 def wholly_on_the_provider(session: provider.Session, convolutions: int = 1) -> None:
+    if MAY_DECLINE:
+        return
     shares = session.nodes()
     mine = shares.pop(provider.NAME, {})
     left = [name for counts in shares.values() for name in counts if name != "Constant"]

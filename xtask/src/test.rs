@@ -23,8 +23,10 @@ const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
 /// Those that the provider's device is tested with: 1.24 is the first that has it.
 const DEVICE_ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.24.1"];
 
-/// The suite of the provider on the emulated GPU.
-const DEVICE_SUITE: &str = "suite_gpu.py";
+/// The suites of the provider on the emulated GPU, and with how many of those releases each one runs: operators' results
+/// don't depend on it.
+const DEVICE_SUITES: [(&str, usize); 2] =
+    [("suite_gpu.py", DEVICE_ONNXRUNTIMES.len()), ("suite_gpu_conformance.py", 1)];
 
 /// The scripts of `integration_tests/python` that are suites.
 const SUITES: [&str; 10] = [
@@ -143,8 +145,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         for version in versions {
             python_suites(version, built, &choice, &mut summary);
         }
-        if choice.takes(DEVICE_SUITE) && !choice.fast {
-            device_suites(built, &mut summary);
+        for (suite, versions) in DEVICE_SUITES {
+            if choice.takes(suite) && !choice.fast {
+                device_suite(suite, &DEVICE_ONNXRUNTIMES[..versions], built, &mut summary);
+            }
         }
     }
     println!("\n{summary}");
@@ -343,12 +347,13 @@ fn python_suites(version: &str, built: &Distribution, choice: &Choice, summary: 
     }
 }
 
-/// The provider on the emulated GPU, with each release of ONNX Runtime.
-fn device_suites(built: &Distribution, summary: &mut Summary) {
-    for version in DEVICE_ONNXRUNTIMES {
-        step(&format!("{DEVICE_SUITE} with ONNX Runtime {version}"), summary, |summary| {
+/// A suite of the provider on the emulated GPU, with releases of ONNX Runtime.
+fn device_suite(suite: &str, versions: &[&str], built: &Distribution, summary: &mut Summary) {
+    for version in versions {
+        let title = format!("{suite} with ONNX Runtime {version}");
+        step(&title, summary, |summary| {
             let skipped = |reason: String, summary: &mut Summary| {
-                summary.record(format!("{DEVICE_SUITE} with ONNX Runtime {version}"), Outcome::Skipped(reason));
+                summary.record(title.as_str(), Outcome::Skipped(reason));
                 Ok(())
             };
             let installation = match emulated_gpu::ensure_with_kernels()? {
@@ -360,9 +365,9 @@ fn device_suites(built: &Distribution, summary: &mut Summary) {
                 Err(problem) => return skipped(format!("no Python environment: {problem}"), summary),
             };
             environment.install_wheel(&built.wheel)?;
-            let mut command = environment.script_on_emulated_gpu(DEVICE_SUITE, &installation);
+            let mut command = environment.script_on_emulated_gpu(suite, &installation);
             emulated_gpu::remove_settings(&mut command);
-            python_suite(command, DEVICE_SUITE, version, &built.prefix, summary)
+            python_suite(command, suite, version, &built.prefix, summary)
         });
     }
 }

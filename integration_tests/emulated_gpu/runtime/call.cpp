@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 #include <vector>
 
@@ -116,6 +117,21 @@ void write_line(const char* kind, const std::string& name, double start, double 
     (void)!write(trace_file, line.data(), line.size());
 }
 
+// A device doesn't follow a fork: the child has neither the threads of its streams nor memory of its own.
+std::atomic<bool> forked{false};
+void watch_forks()
+{
+    static const int watched = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+    (void)watched;
+}
+bool refuse_forked()
+{
+    if(!forked.load(std::memory_order_relaxed)) return false;
+    static std::atomic<bool> told{false};
+    if(!told.exchange(true)) message(0, "%s in process %d, which was forked from one that uses the device", last_call(), (int)getpid());
+    return true;
+}
+
 thread_local hipError_t thread_error  = hipSuccess;
 thread_local const char* thread_call = "none";
 } // namespace
@@ -143,7 +159,9 @@ Call::Call(Site& site, unsigned flags) : site_(site), flags_(flags)
     if(site.counted) total_calls.fetch_add(1, std::memory_order_relaxed);
     if(tracing()) start_ = now_us();
     if(Settings::get().log >= 2) message(2, "%s", site.name);
+    if(flags & Device) watch_forks();
     if((flags & Device) && Settings::get().devices == 0) refused = hipErrorNoDevice;
+    else if((flags & Device) && refuse_forked()) refused = hipErrorNotInitialized;
     else if(!(flags & Quiet)) refused = take_rule(site.name, site.counted), injected = refused != hipSuccess;
     if(refused == hipSuccess && (flags & Unsafe)) refused = refuse_while_capturing(site.name);
 }

@@ -13,6 +13,9 @@ namespace hipemu {
 void set_current_device(int device);
 
 namespace {
+// Each device has a bus of its own.
+constexpr int FIRST_BUS = 3;
+
 bool is_device(int device) { return device >= 0 && device < Settings::get().devices; }
 
 void fill_properties(hipDeviceProp_tR0600* p, int device)
@@ -53,7 +56,7 @@ void fill_properties(hipDeviceProp_tR0600* p, int device)
     p->textureAlignment            = 256;
     p->surfaceAlignment            = 256;
     p->texturePitchAlignment       = 256;
-    p->pciBusID                    = 3 + device;
+    p->pciBusID                    = FIRST_BUS + device;
     p->arch.hasGlobalInt32Atomics = p->arch.hasSharedInt32Atomics = p->arch.hasGlobalInt64Atomics = 1;
     p->arch.hasSharedInt64Atomics = p->arch.hasDoubles = p->arch.hasWarpVote = p->arch.hasWarpBallot = 1;
     p->arch.hasWarpShuffle = p->arch.hasSyncThreadsExt = p->arch.has3dGrid = 1;
@@ -86,6 +89,8 @@ int attribute(const hipDeviceProp_tR0600& p, hipDeviceAttribute_t which)
     case hipDeviceAttributeComputeCapabilityMinor: return p.minor;
     case hipDeviceAttributeTotalConstantMemory: return 2147483647;
     case hipDeviceAttributePciBusId: return p.pciBusID;
+    case hipDeviceAttributePciDeviceId:
+    case hipDeviceAttributePciDomainId: return 0;
     case hipDeviceAttributeConcurrentKernels:
     case hipDeviceAttributeCooperativeLaunch:
     case hipDeviceAttributeManagedMemory:
@@ -153,7 +158,18 @@ API hipError_t hipDeviceGetPCIBusId(char* id, int length, int device)
     ENTER(Device)
         if(!id || length <= 0) return hipErrorInvalidValue;
         if(!is_device(device)) return hipErrorInvalidDevice;
-        snprintf(id, length, "0000:%02x:00.0", 3 + device);
+        snprintf(id, length, "0000:%02x:00.0", FIRST_BUS + device);
+        return hipSuccess;
+    LEAVE
+}
+API hipError_t hipDeviceGetByPCIBusId(int* device, const char* id)
+{
+    ENTER(Device)
+        if(!device || !id) return hipErrorInvalidValue;
+        unsigned domain, bus, slot, function;
+        if(sscanf(id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4) return hipErrorInvalidValue;
+        if(domain || slot || function || !is_device((int)bus - FIRST_BUS)) return hipErrorInvalidDevice;
+        *device = (int)bus - FIRST_BUS;
         return hipSuccess;
     LEAVE
 }

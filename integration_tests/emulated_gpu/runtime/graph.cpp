@@ -70,7 +70,7 @@ bool all_joined(const Capture& capture)
 }
 
 // Runs the nodes one by one; those without an order between them in one taken at random.
-hipError_t run_graph(const Graph& graph, int device, std::mt19937_64& random)
+hipError_t run_graph(const Graph& graph, std::mt19937_64& random)
 {
     std::vector<size_t> missing(graph.nodes.size()), ready;
     std::vector<std::vector<size_t>> followers(graph.nodes.size());
@@ -87,7 +87,7 @@ hipError_t run_graph(const Graph& graph, int device, std::mt19937_64& random)
         ready.pop_back();
         double start     = now_us();
         auto& work       = graph.nodes[node].work;
-        hipError_t error = work.run(device);
+        hipError_t error = work.run(graph.nodes[node].device);
         trace_work(work.kind, work.name, 0, start, error);
         if(error != hipSuccess) return error;
         for(size_t next : followers[node])
@@ -211,7 +211,7 @@ hipError_t add_to_capture(const StreamRef& stream, Work work)
     auto& capture = *stream->capture;
     if(capture.invalid) return hipErrorStreamCaptureInvalidated;
     auto& nodes = capture.graph->nodes;
-    nodes.push_back({std::move(work), stream->frontier});
+    nodes.push_back({std::move(work), stream->frontier, stream->device});
     stream->frontier = {nodes.size() - 1};
     return hipSuccess;
 }
@@ -458,7 +458,7 @@ API hipError_t hipGraphLaunch(hipGraphExec_t handle, hipStream_t stream_handle)
         auto random = std::make_shared<std::mt19937_64>(stream->random());
         auto exec   = found->second;
         call.detail("stream=%llu nodes=%zu", (unsigned long long)stream->id, exec->graph->nodes.size());
-        return submit(stream, {"graph", "", hipGraphNodeTypeGraph, [exec, random](int device) { return run_graph(*exec->graph, device, *random); }});
+        return submit(stream, {"graph", "", hipGraphNodeTypeGraph, [exec, random](int) { return run_graph(*exec->graph, *random); }});
     LEAVE
 }
 API hipError_t hipGraphUpload(hipGraphExec_t exec, hipStream_t)

@@ -25,6 +25,7 @@ struct Node
 {
     Work work;
     std::vector<size_t> after; // earlier nodes
+    int device; // of the stream that it was captured from
 };
 struct Graph
 {

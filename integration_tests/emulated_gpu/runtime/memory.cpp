@@ -213,7 +213,7 @@ size_t used_bytes(int device)
     return m.pools[device].used;
 }
 
-void* allocate(int device, size_t bytes, Kind kind)
+void* allocate(int device, size_t bytes, Kind kind, unsigned flags)
 {
     uint64_t single = switches().single_limit;
     if(single && bytes > single) return nullptr;
@@ -223,7 +223,7 @@ void* allocate(int device, size_t bytes, Kind kind)
     {
         void* place = mmap(nullptr, round_up(std::max<size_t>(bytes, 1)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if(place == MAP_FAILED) return nullptr;
-        m.allocations[(uintptr_t)place] = {(uintptr_t)place, bytes, kind, device, ++m.made};
+        m.allocations[(uintptr_t)place] = {(uintptr_t)place, bytes, kind, device, ++m.made, flags};
         m.epoch++;
         counts().live_host_allocations++;
         return place;
@@ -235,7 +235,7 @@ void* allocate(int device, size_t bytes, Kind kind)
     uintptr_t address = pool.view + offset;
     // All ones are not-a-number in every floating type: memory that nobody wrote shows in the result.
     if(Settings::get().poison) memset(pool.store + offset, 0xff, std::min(bytes, POISON_LIMIT));
-    m.allocations[address] = {address, bytes, kind, device, ++m.made};
+    m.allocations[address] = {address, bytes, kind, device, ++m.made, flags};
     pool.used += bytes;
     m.epoch++;
     counts().live_allocations++;
@@ -243,12 +243,12 @@ void* allocate(int device, size_t bytes, Kind kind)
     return (void*)address;
 }
 
-bool adopt(void* address, size_t bytes, Kind kind, int device)
+bool adopt(void* address, size_t bytes, Kind kind, int device, unsigned flags)
 {
     auto& m = memory();
     std::unique_lock<std::shared_mutex> guard(m.mutex);
     if(overlaps(m, (uintptr_t)address, bytes)) return false;
-    m.allocations[(uintptr_t)address] = {(uintptr_t)address, bytes, kind, device, ++m.made};
+    m.allocations[(uintptr_t)address] = {(uintptr_t)address, bytes, kind, device, ++m.made, flags};
     m.epoch++;
     if(kind == Kind::Registered) counts().live_host_allocations++;
     return true;

@@ -16,6 +16,7 @@ struct Allocation
     Kind kind;
     int device;
     uint64_t number; // counts allocations, for messages
+    unsigned flags; // of pinned and registered memory
 };
 
 // What [address, address + bytes) is, as a place that the runtime itself can read and write.
@@ -28,9 +29,9 @@ struct Place
 };
 
 // Null when there is not enough, or more than a limit set.
-void* allocate(int device, size_t bytes, Kind kind);
+void* allocate(int device, size_t bytes, Kind kind, unsigned flags = 0);
 // Makes host memory or a code object known; `forget` takes it back. False when the address is taken or unknown.
-bool adopt(void* address, size_t bytes, Kind kind, int device);
+bool adopt(void* address, size_t bytes, Kind kind, int device, unsigned flags = 0);
 bool forget(void* address, Kind kind);
 // Gives memory of `allocate` back; false for any other address.
 bool release(void* address, bool pinned);

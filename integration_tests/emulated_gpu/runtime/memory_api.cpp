@@ -100,6 +100,20 @@ std::shared_ptr<const NodeParams> describe_fill(void* to, unsigned value, size_t
     return node;
 }
 
+// A copy between devices names the one that each address is on.
+hipError_t check_peers(const void* to, int to_device, const void* from, int from_device)
+{
+    for(int device : {to_device, from_device})
+        if(device < 0 || device >= Settings::get().devices) return hipErrorInvalidDevice;
+    Allocation a;
+    auto is_on = [&](const void* address, int device) { return find_allocation(address, a) && a.kind == Kind::Device && a.device == device; };
+    if(is_on(to, to_device) && is_on(from, from_device)) return hipSuccess;
+    counts().violations++;
+    message(0, "%s to device %d from device %d: to %s, from %s", last_call(), to_device, from_device, describe_address((uintptr_t)to).c_str(),
+            describe_address((uintptr_t)from).c_str());
+    return hipErrorInvalidValue;
+}
+
 enum class Wait { Never, Always, UnlessDeviceToDevice };
 
 hipError_t copy(Call& call, Copy c, hipStream_t handle, Wait wait)
@@ -152,12 +166,12 @@ hipError_t fill(Call& call, void* to, unsigned value, size_t value_bytes, size_t
     return submit(stream, {"fill", name, hipGraphNodeTypeMemset, run, node});
 }
 
-hipError_t device_memory(Call& call, void** out, size_t bytes)
+hipError_t device_memory(Call& call, void** out, size_t bytes, int device)
 {
     if(!out) return hipErrorInvalidValue;
     *out = nullptr;
     if(!bytes) return hipSuccess;
-    *out = allocate(current_device(), bytes, Kind::Device);
+    *out = allocate(device, bytes, Kind::Device);
     call.detail("bytes=%zu address=%p", bytes, *out);
     return *out ? hipSuccess : hipErrorOutOfMemory;
 }
@@ -180,12 +194,23 @@ hipError_t free_memory(Call& call, void* address, bool pinned)
     return release(address, pinned) ? hipSuccess : hipErrorInvalidValue;
 }
 
-hipError_t pinned_memory(Call& call, void** out, size_t bytes)
+#ifdef hipHostMallocUncached
+constexpr unsigned UNCACHED = hipHostMallocUncached;
+#else
+constexpr unsigned UNCACHED = 0; // these releases have none
+#endif
+// What hipHostMalloc takes; other bits are refused, and memory can't be coherent and not.
+constexpr unsigned HOST_FLAGS = hipHostMallocPortable | hipHostMallocMapped | hipHostMallocWriteCombined | hipHostMallocNumaUser |
+                                hipHostMallocCoherent | hipHostMallocNonCoherent | UNCACHED;
+constexpr unsigned REGISTER_FLAGS = hipHostRegisterPortable | hipHostRegisterMapped | hipHostRegisterIoMemory | hipHostRegisterReadOnly;
+
+hipError_t pinned_memory(Call& call, void** out, size_t bytes, unsigned flags = 0)
 {
-    if(!out) return hipErrorInvalidValue;
+    constexpr unsigned both = hipHostMallocCoherent | hipHostMallocNonCoherent;
+    if(!out || (flags & ~HOST_FLAGS) || (flags & both) == both) return hipErrorInvalidValue;
     *out = nullptr;
     if(!bytes) return hipSuccess;
-    *out = allocate(current_device(), bytes, Kind::Pinned);
+    *out = allocate(current_device(), bytes, Kind::Pinned, flags);
     call.detail("bytes=%zu address=%p", bytes, *out);
     return *out ? hipSuccess : hipErrorOutOfMemory;
 }
@@ -196,11 +221,11 @@ using namespace hipemu;
 
 API hipError_t hipMalloc(void** out, size_t bytes)
 {
-    ENTER(Device | Unsafe) return device_memory(call, out, bytes); LEAVE
+    ENTER(Device | Unsafe) return device_memory(call, out, bytes, current_device()); LEAVE
 }
 API hipError_t hipExtMallocWithFlags(void** out, size_t bytes, unsigned)
 {
-    ENTER(Device | Unsafe) return device_memory(call, out, bytes); LEAVE
+    ENTER(Device | Unsafe) return device_memory(call, out, bytes, current_device()); LEAVE
 }
 API hipError_t hipFree(void* address)
 {
@@ -211,13 +236,13 @@ API hipError_t hipFree(void* address)
         return free_memory(call, address, managed);
     LEAVE
 }
-API hipError_t hipHostMalloc(void** out, size_t bytes, unsigned)
+API hipError_t hipHostMalloc(void** out, size_t bytes, unsigned flags)
 {
-    ENTER(Device | Unsafe) return pinned_memory(call, out, bytes); LEAVE
+    ENTER(Device | Unsafe) return pinned_memory(call, out, bytes, flags); LEAVE
 }
-API hipError_t hipHostAlloc(void** out, size_t bytes, unsigned)
+API hipError_t hipHostAlloc(void** out, size_t bytes, unsigned flags)
 {
-    ENTER(Device | Unsafe) return pinned_memory(call, out, bytes); LEAVE
+    ENTER(Device | Unsafe) return pinned_memory(call, out, bytes, flags); LEAVE
 }
 API hipError_t hipMallocManaged(void** out, size_t bytes, unsigned)
 {
@@ -241,7 +266,7 @@ API hipError_t hipMallocAsync(void** out, size_t bytes, hipStream_t handle)
         // Real graphs can have nodes that allocate; these can't.
         if(stream->capture) return hipErrorStreamCaptureUnsupported;
         guard.unlock();
-        return device_memory(call, out, bytes);
+        return device_memory(call, out, bytes, stream->device);
     LEAVE
 }
 API hipError_t hipFreeAsync(void* address, hipStream_t handle)
@@ -258,22 +283,31 @@ API hipError_t hipFreeAsync(void* address, hipStream_t handle)
         return submit(stream, {"free", "", hipGraphNodeTypeMemFree, [address](int) { return release(address, false) ? hipSuccess : hipErrorInvalidValue; }});
     LEAVE
 }
-API hipError_t hipHostRegister(void* address, size_t bytes, unsigned)
+API hipError_t hipHostRegister(void* address, size_t bytes, unsigned flags)
 {
     ENTER(Device | Unsafe)
-        if(!address || !bytes) return hipErrorInvalidValue;
-        return adopt(address, bytes, Kind::Registered, current_device()) ? hipSuccess : hipErrorHostMemoryAlreadyRegistered;
+        if(!address || !bytes || (flags & ~REGISTER_FLAGS)) return hipErrorInvalidValue;
+        return adopt(address, bytes, Kind::Registered, current_device(), flags) ? hipSuccess : hipErrorHostMemoryAlreadyRegistered;
     LEAVE
 }
 API hipError_t hipHostUnregister(void* address)
 {
     ENTER(Device | Unsafe | Release) return forget(address, Kind::Registered) ? hipSuccess : hipErrorHostMemoryNotRegistered; LEAVE
 }
-API hipError_t hipHostGetDevicePointer(void** out, void* address, unsigned)
+API hipError_t hipHostGetFlags(unsigned* flags, void* address)
 {
     ENTER(Device)
         Allocation a;
-        if(!out || !find_allocation(address, a) || a.kind == Kind::Device || a.kind == Kind::Code) return hipErrorInvalidValue;
+        if(!flags || !find_allocation(address, a) || a.kind == Kind::Device || a.kind == Kind::Code) return hipErrorInvalidValue;
+        *flags = a.flags;
+        return hipSuccess;
+    LEAVE
+}
+API hipError_t hipHostGetDevicePointer(void** out, void* address, unsigned flags)
+{
+    ENTER(Device)
+        Allocation a;
+        if(!out || flags || !find_allocation(address, a) || a.kind == Kind::Device || a.kind == Kind::Code) return hipErrorInvalidValue;
         *out = address;
         return hipSuccess;
     LEAVE
@@ -333,13 +367,19 @@ API hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t to, hipDeviceptr_t from, size_t
 {
     ENTER(Device) return copy(call, line((void*)to, (void*)from, bytes, hipMemcpyDeviceToDevice), stream, Wait::Never); LEAVE
 }
-API hipError_t hipMemcpyPeer(void* to, int, const void* from, int, size_t bytes)
+API hipError_t hipMemcpyPeer(void* to, int to_device, const void* from, int from_device, size_t bytes)
 {
-    ENTER(Device | Unsafe) return copy(call, line(to, from, bytes, hipMemcpyDeviceToDevice), nullptr, Wait::Always); LEAVE
+    ENTER(Device | Unsafe)
+        if(auto error = check_peers(to, to_device, from, from_device)) return error;
+        return copy(call, line(to, from, bytes, hipMemcpyDeviceToDevice), nullptr, Wait::Always);
+    LEAVE
 }
-API hipError_t hipMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, hipStream_t stream)
+API hipError_t hipMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes, hipStream_t stream)
 {
-    ENTER(Device) return copy(call, line(to, from, bytes, hipMemcpyDeviceToDevice), stream, Wait::Never); LEAVE
+    ENTER(Device)
+        if(auto error = check_peers(to, to_device, from, from_device)) return error;
+        return copy(call, line(to, from, bytes, hipMemcpyDeviceToDevice), stream, Wait::Never);
+    LEAVE
 }
 API hipError_t hipMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows, hipMemcpyKind kind)
 {

@@ -246,7 +246,7 @@ API hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t first, hipEve
         if(!milliseconds) return hipErrorInvalidValue;
         Guard guard(lock());
         auto a = find_event(first), b = find_event(second);
-        if(!a || !b || !a->record || !b->record || ((a->flags | b->flags) & hipEventDisableTiming)) return hipErrorInvalidHandle;
+        if(!a || !b || !a->record || !b->record || a->device != b->device || ((a->flags | b->flags) & hipEventDisableTiming)) return hipErrorInvalidHandle;
         if(!a->record->happened || !b->record->happened) return hipErrorNotReady;
         *milliseconds = (float)((b->record->time_us - a->record->time_us) * 1e-3);
         // Programs divide by it.

@@ -52,6 +52,11 @@ def programs(session: provider.Session) -> int:
     return len({claim.group for claim in session.claims if claim.engine})
 
 
+def is_error_of_runtime(problem: Exception) -> bool:
+    """Whether an exception is ONNX Runtime's: its own, or the plain one that its Python package makes of an error of making a provider."""
+    return type(problem).__module__.startswith("onnxruntime") or (type(problem) is RuntimeError and "onnxruntime" in str(problem))
+
+
 def device_id(index: int = 0) -> int:
     """The number of a device in its memory's description, which OrtValues are made with."""
     return device(index).memory_info(ort.OrtDeviceMemoryType.DEFAULT).device_id

@@ -33,7 +33,7 @@ def model(name: str) -> bytes:
 def clear(problem: Exception) -> None:
     """The error of a provider: ONNX Runtime's own exception, with a text of ours that names what failed."""
     text = str(problem)
-    check(type(problem).__module__.startswith("onnxruntime"), f"{type(problem).__module__}.{type(problem).__name__}: {text}")
+    check(device.is_error_of_runtime(problem), f"{type(problem).__module__}.{type(problem).__name__}: {text}")
     check("hip" in text.lower() or "miopen" in text.lower() or "hipDNN" in text, f"the error does not say what failed: {text}")
 
 
@@ -137,7 +137,7 @@ def out_of_memory() -> None:
         try:
             device.session(networks.resnet_like([1, 3, 32, 32])).run(networks.images([1, 3, 32, 32]))
         except Exception as problem:
-            check(type(problem).__module__.startswith("onnxruntime"), f"{type(problem)}: {problem}")
+            check(device.is_error_of_runtime(problem), f"{type(problem)}: {problem}")
             check("memory" in str(problem) and any(character.isdigit() for character in str(problem)), f"{problem}")
             return
     raise Failure("a network ran in 4 KiB")

@@ -12,10 +12,11 @@ use crate::{Result, process};
 
 /// Programs whose every line `PASS name`, `FAIL name: reason` or `SKIP name: reason` is a test, and whether they
 /// need kernels of MIOpen.
-const PROGRAMS: [(&str, bool); 7] = [
+const PROGRAMS: [(&str, bool); 8] = [
     ("streams", false),
     ("capture", false),
     ("memory", false),
+    ("devices", false),
     ("faults", false),
     ("instructions", false),
     ("convolutions", true),
