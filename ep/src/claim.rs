@@ -34,22 +34,21 @@ pub(crate) type Worthwhile<'a> = &'a dyn Fn(&Model, &[usize]) -> Result<(), Stri
 
 /// Partitions a graph into what engines take.
 ///
-/// `reasons` has what is known already against a node; `deciding` are inputs whose content a run can look at. `worthwhile`
-/// says why taking a partition would not pay.
+/// `reasons` has what is known already against a node. `worthwhile` says why taking a partition would not pay.
 pub(crate) fn claim(
     model: &Model,
     mut reasons: Vec<Option<String>>,
-    deciding: &[ValueIndex],
     worthwhile: Worthwhile<'_>,
     ask: Ask<'_>,
 ) -> Claims {
     let symbolic = model.is_symbolic();
+    let deciding = import::content::deciding(model);
     let mut extents = Vec::new();
     let mut best: Option<Vec<Option<String>>> = None;
     for row in ASSUMED_EXTENTS {
         let row = if symbolic { &row[..] } else { &row[..1] };
         let mut found = reasons.clone();
-        let assumed: Vec<Known> = row.iter().map(|assumed| analyze(model, *assumed, deciding, &mut found)).collect();
+        let assumed: Vec<Known> = row.iter().map(|assumed| analyze(model, *assumed, &deciding, &mut found)).collect();
         let left = |reasons: &[Option<String>]| reasons.iter().flatten().count();
         if best.as_ref().is_none_or(|best| left(&found) < left(best)) {
             (best, extents) = (Some(found), assumed);

@@ -76,8 +76,7 @@ impl Kernel {
             release_state: Some(release_state),
         };
         let programs = Arc::new(PlanCache::new(capacity));
-        // Contents in a GPU's memory can't be looked at without waiting for it.
-        let decide = if device.is_some() { Vec::new() } else { import::content::deciding(&model) };
+        let decide = import::content::deciding(&model);
         let deciding = model.inputs.iter().map(|value| decide.contains(value)).collect();
         let binding = Binding { known: Known::Model, model: Arc::new(model), programs };
         Box::new(Kernel {

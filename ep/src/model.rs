@@ -25,6 +25,18 @@ pub(crate) struct Model {
     pub inputs: Vec<ValueIndex>,
     /// Values that leave the graph, in the runtime's order.
     pub outputs: Vec<ValueIndex>,
+    /// Kind of processor that programs are for.
+    pub target: Target,
+}
+
+/// Kind of processor that programs are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Tensors are in the host's memory: their content can be looked at.
+    #[default]
+    Cpu,
+    /// Tensors are in a GPU's memory; its engines have no matrix products.
+    Gpu,
 }
 
 /// A named value.

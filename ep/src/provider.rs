@@ -29,7 +29,7 @@ use crate::graph::{Graph, Node};
 use crate::import::{self, Work};
 use crate::kernel::{Device, Kernel};
 use crate::log::Logger;
-use crate::model::{self, Model};
+use crate::model::{self, Model, Target};
 use crate::options::Options;
 use crate::planner::{Dumps, Planner, Purpose};
 use crate::pointer::{Handles, Place, array};
@@ -228,7 +228,8 @@ impl Provider {
         let path = graph.path()?;
         let nodes = graph.nodes()?;
         let contents = RefCell::new(Contents::new());
-        let model = read::model(&graph, &|bytes| self.token(bytes, &contents))?;
+        let mut model = read::model(&graph, &|bytes| self.token(bytes, &contents))?;
+        model.target = self.target();
         let claims = self.decide(&graph, &model, &contents.into_inner())?;
         for partition in &claims.partitions {
             let members: Vec<Node<'_>> = partition.nodes.iter().map(|index| nodes[*index]).collect();
@@ -276,12 +277,9 @@ impl Provider {
         let reasons = model.nodes.iter().map(owned).collect();
         // A plan that is not kept would prepare weights in vain.
         let contents = if model.is_symbolic() { &[] } else { contents };
-        // Contents in a GPU's memory can't be looked at without waiting for it.
-        let deciding = if self.device.is_some() { Vec::new() } else { import::content::deciding(model) };
-        let claims =
-            claim::claim(model, reasons, &deciding, &|model, nodes| self.worthwhile(model, nodes), &mut |question| {
-                planner.plan(&question, contents, Purpose::Claim)
-            });
+        let claims = claim::claim(model, reasons, &|model, nodes| self.worthwhile(model, nodes), &mut |question| {
+            planner.plan(&question, contents, Purpose::Claim)
+        });
         Ok(claims)
     }
 
@@ -298,6 +296,11 @@ impl Provider {
             }
             _ => Err("nothing is computed between nodes of other providers: data would only be moved".to_string()),
         }
+    }
+
+    /// Kind of processor that the session's programs are for.
+    fn target(&self) -> Target {
+        if self.device.is_some() { Target::Gpu } else { Target::Cpu }
     }
 
     /// The token of an initializer's bytes; those that it certainly is of are added to `contents`.
@@ -341,7 +344,8 @@ impl Provider {
         let (graph, node) = unsafe { (Graph::new(&self.runtime, graph)?, Node::new(&self.runtime, node)?) };
         let planner = self.planner.as_ref().map_err(|reason| Error::failed(reason.clone()))?;
         let contents = RefCell::new(Contents::new());
-        let model = read::fused(&graph, &node, &|bytes| self.token(bytes, &contents))?;
+        let mut model = read::fused(&graph, &node, &|bytes| self.token(bytes, &contents))?;
+        model.target = self.target();
         let device = self.device.as_ref().map(|device| device.device.clone());
         let (name, capacity) = (node.name()?, self.options.plan_cache);
         let kernel = Kernel::new(self.runtime, planner.clone(), device, name, model, capacity);

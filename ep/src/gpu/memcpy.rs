@@ -4,9 +4,7 @@
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::{null, null_mut};
 
-use hipdnn_sdk_bindings::ort::{
-    ElementType, KernelContext, KernelCreate, KernelImpl, KernelInfo, KernelRegistry, MemType, Status,
-};
+use hipdnn_sdk_bindings::ort::{ElementType, KernelContext, KernelImpl, KernelInfo, KernelRegistry, MemType, Status};
 
 use super::Gpu;
 use super::transfer;
@@ -116,7 +114,6 @@ impl Registry {
         // SAFETY: the builder is ours, and not used again.
         unsafe { api.release_kernel_def_builder().expect(newer)(builder) };
         built?;
-        let create: KernelCreate = if from_host { create_from_host } else { create_to_host };
         let state: *const State = &*self._state;
         let add = api.kernel_registry_add_kernel().expect(newer);
         // SAFETY: registry, definition and state are ours; the state lives as long as the registry.
@@ -147,36 +144,20 @@ struct Memcpy {
     callbacks: KernelImpl,
     runtime: Runtime,
     gpu: &'static Gpu,
-    from_host: bool,
 }
 
 static KERNELS: Handles = Handles::new("kernel");
 
-unsafe extern "system" fn create_from_host(
+/// Makes the kernel of a node.
+unsafe extern "system" fn create(
     state: *mut c_void,
     _info: *const KernelInfo,
     kernel: *mut *mut KernelImpl,
 ) -> *mut Status {
-    // SAFETY: the caller's duties are passed on.
-    unsafe { create(state, kernel, true) }
-}
-
-unsafe extern "system" fn create_to_host(
-    state: *mut c_void,
-    _info: *const KernelInfo,
-    kernel: *mut *mut KernelImpl,
-) -> *mut Status {
-    // SAFETY: the caller's duties are passed on.
-    unsafe { create(state, kernel, false) }
-}
-
-/// # Safety
-/// `state` is that of a living registry; `kernel` is null or good for writing.
-unsafe fn create(state: *mut c_void, kernel: *mut *mut KernelImpl, from_host: bool) -> *mut Status {
     status_of(caught(|| {
         // SAFETY: the place is the runtime's, if it is one.
         let place = unsafe { Place::new(kernel, "the place for the kernel") }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the registry passes its own state, which lives as long as its kernels are made.
         let State { runtime, gpu } = unsafe { &*state.cast::<State>() };
         let callbacks = KernelImpl {
             ort_version_supported: runtime.version(),
@@ -184,7 +165,7 @@ unsafe fn create(state: *mut c_void, kernel: *mut *mut KernelImpl, from_host: bo
             release: Some(release),
             ..KernelImpl::default()
         };
-        let raw = Box::into_raw(Box::new(Memcpy { callbacks, runtime: *runtime, gpu, from_host })).cast();
+        let raw = Box::into_raw(Box::new(Memcpy { callbacks, runtime: *runtime, gpu })).cast();
         KERNELS.add(raw);
         place.set(raw);
         Ok(())
@@ -238,12 +219,8 @@ impl Memcpy {
         // SAFETY: the status is ours.
         unsafe { self.runtime.check(status) }?;
         let stream = if raw.is_null() { None } else { Some(self.gpu.stream_of(raw)?) };
+        // Nodes on the host that read the result are held by a notification of the stream.
         // SAFETY: the tensors are the runtime's, and stay until the stream has passed.
-        unsafe { transfer::copy(&self.runtime, input, output, stream.clone()) }?;
-        match stream {
-            // Who reads it on the host looks at no stream.
-            Some(stream) if !self.from_host => Ok(stream.synchronize()?),
-            _ => Ok(()),
-        }
+        unsafe { transfer::copy(&self.runtime, input, output, stream) }
     }
 }

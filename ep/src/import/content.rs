@@ -9,7 +9,7 @@ use hipdnn_schemas::DataType;
 
 use super::fold::Folded;
 use super::{Bound, Importer, data_type, is_whole};
-use crate::model::{Model, Node, ValueIndex};
+use crate::model::{Model, Node, Target, ValueIndex};
 
 /// Most elements of an input whose content decides.
 const MOST_ELEMENTS: i64 = 64;
@@ -40,8 +40,11 @@ fn can_decide(model: &Model, written: &HashMap<ValueIndex, ()>, value: ValueInde
     known && declared.constant.is_none() && !written.contains_key(&value) && numbers.is_some()
 }
 
-/// The inputs of a model whose content decides.
+/// The inputs of a model whose content decides: none in a GPU's memory, where a look would wait for all that was enqueued.
 pub(crate) fn deciding(model: &Model) -> Vec<ValueIndex> {
+    if model.target == Target::Gpu {
+        return Vec::new();
+    }
     let written: HashMap<ValueIndex, ()> =
         model.nodes.iter().flat_map(|node| node.outputs.iter().flatten().map(|value| (*value, ()))).collect();
     let mut found: Vec<ValueIndex> = Vec::new();

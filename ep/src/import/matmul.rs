@@ -1,9 +1,10 @@
 //! Matrix products.
 
-use hipdnn_schemas::{Matmul, Operation, PointwiseMode};
+use hipdnn_schemas::{Convolution, ConvolutionFwd, Matmul, Operation, PointwiseMode};
 
 use super::{Declined, Importer, Operator, broadcast, declined, microsoft, sums};
 use crate::ir::ValueId;
+use crate::model::Target;
 
 pub(super) const OPERATORS: &[Operator] =
     &[sums("Gemm", gemm), sums("MatMul", matmul), microsoft("FusedMatMul", fused_matmul)];
@@ -24,7 +25,51 @@ impl Importer<'_> {
         if left[rank - 1] == 0 && !dims.contains(&0) {
             return self.filled(data_type, &dims, 0.0);
         }
+        if self.model.target == Target::Gpu {
+            return self.product_as_convolution(a, b, &dims);
+        }
         self.emit(data_type, &dims, |c| Operation::Matmul(Matmul { a: a.uid(), b: b.uid(), c: c.uid() }))
+    }
+
+    /// `a · b`, of as many dimensions, as a convolution with a filter of one tap, which engines for GPUs have instead.
+    ///
+    /// Rows of `a` are filters over the image that the rows of `b` are the channels of; where `b` is stored by columns, these
+    /// are the filters, and the rows of `a` images of one pixel. So nothing is transposed. Filters are the same for all images:
+    /// one of the factors is no batch.
+    fn product_as_convolution(&mut self, a: ValueId, b: ValueId, dims: &[i64]) -> Result<ValueId, Declined> {
+        let (left, right) = (self.dims(a), self.dims(b));
+        let rank = left.len();
+        let (rows, depth, columns) = (left[rank - 2], left[rank - 1], right[rank - 1]);
+        let batch = |dims: &[i64]| dims[..rank - 2].iter().product::<i64>();
+        let strides = self.function.value(b).strides.clone();
+        let by_columns = strides[rank - 2] == 1 && strides[rank - 1] == depth && columns > 1 && depth > 1;
+        let (x, w, y) = match (batch(&left), batch(&right)) {
+            (images, 1) if by_columns => {
+                let filters = self.transposed(b);
+                let w = self.reshape(filters, &[columns, depth, 1, 1]);
+                let x = self.reshape(a, &[images * rows, depth, 1, 1]);
+                (x, w, [images * rows, columns, 1, 1])
+            }
+            (images, 1) => {
+                let w = self.reshape(a, &[images * rows, depth, 1, 1]);
+                (self.reshape(b, &[1, depth, 1, columns]), w, [1, images * rows, 1, columns])
+            }
+            (1, images) => {
+                let w = self.reshape(a, &[rows, depth, 1, 1]);
+                (self.reshape(b, &[images, depth, 1, columns]), w, [images, rows, 1, columns])
+            }
+            (images, others) => {
+                return declined(format!(
+                    "engines for GPUs have no products of two batches of matrices, got {images} and {others}"
+                ));
+            }
+        };
+        let data_type = self.data_type(a);
+        let convolution = Convolution::new(2);
+        let y = self.emit(data_type, &y, |y| {
+            Operation::ConvolutionFwd(ConvolutionFwd { x: x.uid(), w: w.uid(), y: y.uid(), convolution })
+        })?;
+        Ok(self.reshape(y, dims))
     }
 
     /// The last two dimensions swapped.
