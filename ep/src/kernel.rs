@@ -409,6 +409,7 @@ impl Kernel {
             0 => None,
             bytes => Some(Block::take(device.gpu, bytes, Some(stream), &device.account)?),
         };
+        stream.touch();
         lane.on(stream.raw().cast()).map_err(|error| Error::failed(error.to_string()))?;
         let memory = block.as_ref().map_or(null_mut(), Block::address);
         // SAFETY: the caller's duty; the block is the stream's, so that whoever gets it next comes after this work.

@@ -169,8 +169,8 @@ impl Provider {
             get_default_memory_device: on_device.then_some(get_default_memory_device),
             sync: on_device.then_some(sync),
             get_available_resource: on_device.then_some(get_available_resource),
-            on_run_start: captures.then_some(on_run_start),
-            on_run_end: captures.then_some(on_run_end),
+            on_run_start: on_device.then_some(on_run_start),
+            on_run_end: on_device.then_some(on_run_end),
             is_graph_capture_enabled: captures.then_some(is_graph_capture_enabled),
             is_graph_captured: captures.then_some(is_graph_captured),
             replay_graph: captures.then_some(replay_graph),
@@ -579,13 +579,27 @@ impl Provider {
 }
 
 unsafe extern "system" fn on_run_start(this: *mut Ep, options: *const RunOptions) -> *mut Status {
-    // SAFETY: the options are of this call.
-    with_captures(this, |provider, captures| captures.begin(unsafe { provider.graph_id(options) }?))
+    with_device(this, |provider, on| {
+        on.device.gpu.begin_run();
+        match &on.captures {
+            // SAFETY: the options are of this call.
+            Some(captures) => captures.begin(unsafe { provider.graph_id(options) }?),
+            None => Ok(()),
+        }
+    })
 }
 
-unsafe extern "system" fn on_run_end(this: *mut Ep, options: *const RunOptions, _sync_stream: bool) -> *mut Status {
-    // SAFETY: the options are of this call.
-    with_captures(this, |provider, captures| captures.end(unsafe { provider.graph_id(options) }?))
+/// The runtime hears of work that failed here: it passes over what streams say.
+unsafe extern "system" fn on_run_end(this: *mut Ep, options: *const RunOptions, sync_stream: bool) -> *mut Status {
+    with_device(this, |provider, on| {
+        let captured = match &on.captures {
+            // SAFETY: the options are of this call.
+            Some(captures) => unsafe { provider.graph_id(options) }.and_then(|id| captures.end(id)),
+            None => Ok(()),
+        };
+        let waited = on.device.gpu.end_run(sync_stream).map_err(|error| failure(on.device.gpu, &error));
+        captured.and(waited)
+    })
 }
 
 unsafe extern "system" fn is_graph_capture_enabled(_this: *const Ep) -> bool {

@@ -11,11 +11,12 @@ import os
 import sys
 
 import emulated_gpu
-from gpu import binding, device, faults, offered, process, several, small, steady, threads, umbrella
+from gpu import binding, capture, device, faults, offered, process, several, small, steady, threads, umbrella
 from runner import Runner, Skip, run_suite
 
 GROUPS = {"process": process.cases, "offered": offered.cases, "small": small.cases, "binding": binding.cases, "threads": threads.cases,
-          "steady": steady.cases, "faults": faults.cases, "several": several.cases, "umbrella": umbrella.cases}
+          "steady": steady.cases, "faults": faults.cases, "several": several.cases, "umbrella": umbrella.cases,
+          "capture": capture.cases}
 
 # What the provider can do today.
 READY = ("process",)

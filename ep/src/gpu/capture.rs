@@ -159,6 +159,7 @@ impl Captures {
     fn launch(&self, captured: &Captured) -> Result<(), HipError> {
         let gpu = self.stream.gpu();
         let _entered = gpu.enter()?;
+        self.stream.touch();
         let launch = gpu.hip().functions().hipGraphLaunch.expect("it was looked for");
         // SAFETY: graph and stream are alive.
         checked("hipGraphLaunch", unsafe { launch(captured.graph, self.stream.raw()) })

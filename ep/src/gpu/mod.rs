@@ -18,6 +18,7 @@ pub(crate) mod transfer;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::thread::ThreadId;
 
 use hipdnn_sdk_bindings::hip::{self as sdk, hipEvent_t, hipMemcpyKind};
 
@@ -43,6 +44,8 @@ pub(crate) struct Gpu {
     pinned: Memory,
     /// Streams that live, by HIP's own object.
     streams: RwLock<Vec<(usize, Weak<Stream>)>>,
+    /// Streams that the runs of threads have enqueued work on.
+    runs: Mutex<HashMap<ThreadId, Vec<Arc<Stream>>>>,
     /// Events that nobody uses.
     events: Mutex<Vec<usize>>,
     /// The stream of copies that no other stream is named for.
@@ -53,6 +56,18 @@ pub(crate) struct Gpu {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits on the host for streams that have work, but for those that capture.
+fn wait_for(streams: &[Arc<Stream>]) -> Result<(), HipError> {
+    let mut result = Ok(());
+    for stream in streams.iter().filter(|stream| stream.is_busy() && stream.capture() == arena::SHARED) {
+        let waited = stream.synchronize();
+        if result.is_ok() {
+            result = waited;
+        }
+    }
+    result
 }
 
 /// The GPUs of this process, in HIP's order.
@@ -67,7 +82,7 @@ pub(crate) fn all() -> Result<&'static [&'static Gpu], String> {
     }
     let hip = Hip::get()?;
     hip.check_process().map_err(|error| error.message)?;
-    let count = hip.devices().map_err(|error| error.to_string())?;
+    let count = hip.devices().map_err(|error| format!("HIP has no device: {error}"))?;
     let gpus = (0..count).map(|ordinal| Gpu::new(hip, ordinal)).collect::<Result<Vec<_>, _>>();
     let gpus: Vec<&'static Gpu> =
         gpus.map_err(|error| error.to_string())?.into_iter().map(|gpu| &*Box::leak(Box::new(gpu))).collect();
@@ -114,6 +129,7 @@ impl Gpu {
             memory: Memory::new(false),
             pinned: Memory::new(true),
             streams: RwLock::default(),
+            runs: Mutex::default(),
             events: Mutex::default(),
             transfers: Mutex::default(),
             constants: Mutex::default(),
@@ -213,16 +229,35 @@ impl Gpu {
     /// # Errors
     /// The first status that is none of success.
     pub(crate) fn synchronize(&self) -> Result<(), HipError> {
-        let mut result = Ok(());
-        self.each_stream(|stream| {
-            if stream.capture() == arena::SHARED {
-                let waited = stream.synchronize();
-                if result.is_ok() {
-                    result = waited;
-                }
-            }
-        });
-        result
+        wait_for(&self.living())
+    }
+
+    /// A run of the calling thread begins.
+    pub(crate) fn begin_run(&self) {
+        lock(&self.runs).insert(std::thread::current().id(), Vec::new());
+    }
+
+    /// Takes note that the calling thread's run enqueues work on a stream.
+    fn note(&self, stream: &Arc<Stream>) {
+        if let Some(streams) = lock(&self.runs).get_mut(&std::thread::current().id())
+            && !streams.iter().any(|known| Arc::ptr_eq(known, stream))
+        {
+            streams.push(stream.clone());
+        }
+    }
+
+    /// The calling thread's run ends; waits for its work, where that is asked for. Work of a run on several threads is not
+    /// known: all of the device's is waited for then.
+    ///
+    /// # Errors
+    /// The first status that is none of success: that of a kernel that failed, say.
+    pub(crate) fn end_run(&self, wait: bool) -> Result<(), HipError> {
+        let streams = lock(&self.runs).remove(&std::thread::current().id());
+        match streams {
+            _ if !wait => Ok(()),
+            Some(streams) if !streams.is_empty() => wait_for(&streams),
+            _ => self.synchronize(),
+        }
     }
 
     /// The stream of copies that no other stream is named for.

@@ -1,7 +1,7 @@
 //! Streams of a GPU: how far they are, what they wait for, and the events between them.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hipdnn_sdk_bindings::hip::{self, hipError_t, hipEvent_t, hipStream_t};
@@ -20,6 +20,9 @@ pub(crate) struct Stream {
     waits: Mutex<Vec<(Arc<Timeline>, u64)>>,
     /// Number of the capture in which it is, or [`SHARED`].
     capture: AtomicU32,
+    /// How often work was enqueued, and how much of that is known to be done.
+    work: AtomicU64,
+    done: AtomicU64,
 }
 
 // SAFETY: HIP's streams may be used from any thread.
@@ -55,8 +58,16 @@ impl Stream {
     }
 
     fn known(gpu: &'static Gpu, raw: hipStream_t, owned: bool) -> Arc<Stream> {
-        let (timeline, capture) = (Arc::default(), AtomicU32::new(SHARED));
-        let stream = Arc::new(Stream { gpu, raw, owned, timeline, waits: Mutex::default(), capture });
+        let stream = Arc::new(Stream {
+            gpu,
+            raw,
+            owned,
+            timeline: Arc::default(),
+            waits: Mutex::default(),
+            capture: AtomicU32::new(SHARED),
+            work: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+        });
         gpu.know(&stream);
         stream
     }
@@ -86,15 +97,27 @@ impl Stream {
         self.capture.store(number, Ordering::Release);
     }
 
+    /// Takes note that work is being enqueued, for the calling thread's run to wait for.
+    pub(crate) fn touch(self: &Arc<Self>) {
+        self.work.fetch_add(1, Ordering::AcqRel);
+        self.gpu.note(self);
+    }
+
+    /// True if there is work that nobody has waited for.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.work.load(Ordering::Acquire) != self.done.load(Ordering::Acquire)
+    }
+
     /// Waits on the host for all that was enqueued.
     ///
     /// # Errors
     /// HIP's status, which may be that of a kernel that failed.
     pub(crate) fn synchronize(&self) -> Result<(), HipError> {
-        let reached = self.timeline.reached();
+        let (reached, work) = (self.timeline.reached(), self.work.load(Ordering::Acquire));
         // SAFETY: the stream is alive.
         unsafe { call!(self.gpu.hip(), hipStreamSynchronize(self.raw)) }?;
         self.timeline.pass(reached);
+        self.done.fetch_max(work, Ordering::AcqRel);
         Ok(())
     }
 
@@ -144,6 +167,8 @@ pub(crate) struct Event {
     raw: hipEvent_t,
     /// The stream's last fence when it was recorded.
     reached: AtomicU64,
+    /// True if the last point could not be marked: whoever waits for it waits for the stream.
+    lost: AtomicBool,
 }
 
 // SAFETY: HIP's events may be used from any thread.
@@ -158,7 +183,7 @@ impl Event {
     /// HIP's status.
     pub(crate) fn new(stream: Arc<Stream>) -> Result<Event, HipError> {
         let raw = stream.gpu.take_event()?;
-        Ok(Event { stream, raw, reached: AtomicU64::new(0) })
+        Ok(Event { stream, raw, reached: AtomicU64::new(0), lost: AtomicBool::new(false) })
     }
 
     /// Its stream.
@@ -166,25 +191,25 @@ impl Event {
         &self.stream
     }
 
-    /// Marks the point that the stream has come to.
-    ///
-    /// # Errors
-    /// HIP's status.
-    pub(crate) fn record(&self) -> Result<(), HipError> {
-        let reached = self.stream.timeline.reached();
+    /// Marks the point that the stream has come to. Where that fails the stream is waited for instead: the runtime goes on
+    /// whatever it is told.
+    pub(crate) fn record(&self) {
+        self.reached.store(self.stream.timeline.reached(), Ordering::Release);
         // SAFETY: event and stream are alive.
-        unsafe { call!(self.stream.gpu.hip(), hipEventRecord(self.raw, self.stream.raw)) }?;
-        self.reached.store(reached, Ordering::Release);
-        Ok(())
+        let recorded = unsafe { call!(self.stream.gpu.hip(), hipEventRecord(self.raw, self.stream.raw)) };
+        self.lost.store(recorded.is_err(), Ordering::Release);
     }
 
     /// Makes another stream's further work wait for the point.
     ///
     /// # Errors
-    /// HIP's status.
+    /// HIP's status, where the host can't wait either.
     pub(crate) fn hold(&self, other: &Stream) -> Result<(), HipError> {
         // SAFETY: event and stream are alive.
-        unsafe { call!(self.stream.gpu.hip(), hipStreamWaitEvent(other.raw, self.raw, 0)) }?;
+        let held = unsafe { call!(self.stream.gpu.hip(), hipStreamWaitEvent(other.raw, self.raw, 0)) };
+        if held.is_err() || self.lost.load(Ordering::Acquire) {
+            return self.stream.synchronize();
+        }
         let (timeline, reached) = (&self.stream.timeline, self.reached.load(Ordering::Acquire));
         let mut waits = other.waits.lock().unwrap_or_else(PoisonError::into_inner);
         // Timelines of streams that are gone are in no block's fences any more.
@@ -202,7 +227,10 @@ impl Event {
     /// HIP's status, which may be that of a kernel that failed.
     pub(crate) fn synchronize(&self) -> Result<(), HipError> {
         // SAFETY: the event is alive.
-        unsafe { call!(self.stream.gpu.hip(), hipEventSynchronize(self.raw)) }?;
+        let waited = unsafe { call!(self.stream.gpu.hip(), hipEventSynchronize(self.raw)) };
+        if waited.is_err() || self.lost.load(Ordering::Acquire) {
+            return self.stream.synchronize();
+        }
         self.stream.timeline.pass(self.reached.load(Ordering::Acquire));
         Ok(())
     }

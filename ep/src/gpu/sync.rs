@@ -93,8 +93,8 @@ unsafe extern "system" fn create_notification(
 /// The runtime ends a run so: what it enqueued is done when this returns.
 unsafe extern "system" fn flush(this: *mut SyncStreamImpl) -> *mut Status {
     with_stream(this, |stream| {
-        // A capture ends when the provider's run does, and is not waited for before.
-        if stream.stream.capture() != super::arena::SHARED {
+        // The end of the run has waited already, unless it was told not to; a capture is not waited for before it ends.
+        if !stream.stream.is_busy() || stream.stream.capture() != super::arena::SHARED {
             return Ok(());
         }
         stream.stream.synchronize().map_err(|error| failure(stream.stream.gpu(), &error))
@@ -160,8 +160,8 @@ unsafe extern "system" fn release_notification(this: *mut SyncNotificationImpl) 
 
 unsafe extern "system" fn activate(this: *mut SyncNotificationImpl) -> *mut Status {
     with_notification(this, |notification| {
-        let event = &notification.event;
-        event.record().map_err(|error| failure(event.stream().gpu(), &error))
+        notification.event.record();
+        Ok(())
     })
 }
 

@@ -261,6 +261,7 @@ pub(crate) unsafe fn enqueue(
 ) -> Result<(), Error> {
     let _entered = gpu.enter()?;
     if let Some(stream) = stream {
+        stream.touch();
         // SAFETY: the caller's promise.
         return Ok(unsafe { gpu.hip().copy(to, from, bytes, kind, stream.raw()) }?);
     }
@@ -269,6 +270,7 @@ pub(crate) unsafe fn enqueue(
         gpu.synchronize().map_err(|error| failure(gpu, &error))?;
     }
     let stream = gpu.transfers()?;
+    stream.touch();
     // SAFETY: the caller's promise.
     unsafe { gpu.hip().copy(to, from, bytes, kind, stream.raw()) }?;
     stream.synchronize().map_err(|error| failure(gpu, &error))

@@ -26,7 +26,7 @@ LATE_US = 300
 REGISTRATION, NAME = "foo", "amdgpu"
 SESSIONS = 5
 # Calls that are made to fail once, each when it is first made.
-FIRST_CALLS = ("hipGetDeviceCount", "hipStreamCreateWithFlags", "hipMalloc", "hipHostMalloc", "hipModuleLoadData")
+FIRST_CALLS = ("hipGetDeviceCount", "hipStreamCreateWithFlags", "hipMalloc", "hipModuleLoadData")
 
 
 def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:

@@ -1,0 +1,156 @@
+"""Captured runs, streams of the application, and limits of memory."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import numpy as np
+import onnxruntime as ort
+
+import emulated_gpu
+from gpu import device, networks
+from runner import Skip, check
+
+SHAPE = [1, 3, 16, 16]
+
+
+def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    for name, make in (("Conv", networks.single), ("a ResNet-like network", networks.resnet_like)):
+        yield f"{name}: a captured run is replayed with new inputs", lambda make=make: replayed(make(SHAPE))
+    yield "two graphs of one session, one of them released", two_graphs
+    yield "a node of the CPU provider refuses the capture", refused
+    yield "runs are enqueued on the application's stream", user_stream
+    yield "an address that is no stream is refused", no_stream
+    yield "a session's limit of device memory", limited
+    yield "regions grow by what is asked for, or double", growth
+
+
+def version() -> tuple[int, ...]:
+    return tuple(int(part) for part in ort.__version__.split(".")[:2])
+
+
+class Bound:
+    """A session with its input and output bound in device memory."""
+
+    def __init__(self, model: bytes, shape: list[int] = SHAPE, **options: str) -> None:
+        self.model, self.shape = model, shape
+        self.session = device.session(model, **options)
+        self.x = device.on_device(networks.images(shape)["x"])
+        wanted = networks.expected(model, networks.images(shape))
+        self.y = device.empty_on_device(wanted.exact[0].shape)
+        self.binding = self.session.session.io_binding()
+        self.binding.bind_ortvalue_input("x", self.x)
+        self.binding.bind_ortvalue_output(self.session.session.get_outputs()[0].name, self.y)
+
+    def run(self, seed: int, graph: int | None = None) -> None:
+        """Runs on other content at the same address, and compares."""
+        feeds = networks.images(self.shape, seed=seed)
+        self.x.update_inplace(feeds["x"])
+        options: Any = None
+        if graph is not None:
+            options = ort.RunOptions()
+            options.add_run_config_entry("gpu_graph_id", str(graph))
+        self.session.session.run_with_iobinding(self.binding, options)
+        networks.expected(self.model, feeds).meets([self.y.numpy()])
+
+
+def captured(model: bytes) -> Bound:
+    if version() < (1, 26):
+        raise Skip(f"ONNX Runtime {ort.__version__} captures no runs of plugins")
+    return Bound(model, graph_capture="1")
+
+
+def calls_of_a_run(bound: Bound, seed: int) -> list[str]:
+    feeds = networks.images(bound.shape, seed=seed)
+    bound.x.update_inplace(feeds["x"])
+    with emulated_gpu.traced() as trace:
+        bound.session.session.run_with_iobinding(bound.binding)
+    networks.expected(bound.model, feeds).meets([bound.y.numpy()])
+    return [line["call"] for line in trace.lines if "call" in line]
+
+
+def replayed(model: bytes) -> None:
+    bound = captured(model)
+    for seed in range(4):
+        bound.run(seed)
+    calls = calls_of_a_run(bound, 9)
+    check("hipGraphLaunch" in calls, f"a run after the first calls {sorted(set(calls))}")
+    launches = [name for name in calls if name.startswith(("hipModuleLaunch", "hipExtModuleLaunch"))]
+    check(not launches, f"a replay launches {len(launches)} kernels by themselves")
+
+
+def two_graphs() -> None:
+    bound = captured(networks.resnet_like(SHAPE))
+    for seed in range(3):
+        bound.run(seed, graph=1)
+        bound.run(seed + 10, graph=2)
+    # A run that is not captured in between uses other memory.
+    bound.run(20, graph=-1)
+    if hasattr(bound.session.session, "release_captured_graph"):
+        bound.session.session.release_captured_graph(1)
+    for seed in range(3):
+        bound.run(seed + 30, graph=2)
+        bound.run(seed + 40, graph=1)
+
+
+def refused() -> None:
+    if version() < (1, 26):
+        raise Skip(f"ONNX Runtime {ort.__version__} captures no runs of plugins")
+    try:
+        device.session(networks.interrupted(SHAPE), graph_capture="1")
+    except Exception as problem:
+        check(device.is_error_of_runtime(problem), f"{type(problem).__name__}: {problem}")
+    else:
+        check(False, "a session with a node of the CPU provider was made, though its runs are captured")
+
+
+def user_stream() -> None:
+    hip = emulated_gpu.hip()
+    stream = ctypes.c_void_p()
+    check(hip.hipStreamCreateWithFlags(ctypes.byref(stream), 1) == 0, "no stream could be made")
+    try:
+        bound = Bound(networks.single(SHAPE), user_compute_stream=str(stream.value))
+        bound.run(1)
+        with emulated_gpu.traced() as trace:
+            bound.run(2)
+        launched = {line["stream"] for line in trace.work("kernel")}
+        check(len(launched) == 1, f"kernels ran on the streams {sorted(launched)}")
+        del bound
+    finally:
+        check(hip.hipStreamSynchronize(stream) == 0, "the application's stream was destroyed")
+        hip.hipStreamDestroy(stream)
+
+
+def no_stream() -> None:
+    try:
+        device.session(networks.single(SHAPE), user_compute_stream="12345")
+    except Exception as problem:
+        check("expected a stream of HIP" in str(problem), str(problem))
+    else:
+        check(False, "a session took an address that is no stream")
+
+
+def limited() -> None:
+    model = networks.single([1, 3, 64, 64])
+    feeds = networks.images([1, 3, 64, 64])
+    networks.expected(model, feeds).meets(device.session(model, memory_limit=str(8 << 20)).run(feeds))
+    try:
+        device.session(model, memory_limit="4096").run(feeds)
+    except Exception as problem:
+        check("of at most 4096 bytes" in str(problem) and "device memory" in str(problem), str(problem))
+    else:
+        check(False, "a session had more than its limit")
+
+
+def growth() -> None:
+    model, feeds = networks.single(SHAPE), networks.images(SHAPE)
+    taken = {}
+    for strategy in ("kSameAsRequested", "kNextPowerOfTwo"):
+        before = emulated_gpu.call_count("hipMalloc")
+        session = device.session(model, arena_extend_strategy=strategy)
+        networks.expected(model, feeds).meets(session.run(feeds))
+        taken[strategy] = emulated_gpu.call_count("hipMalloc") - before
+        del session
+    check(taken["kSameAsRequested"] >= taken["kNextPowerOfTwo"], f"{taken}")
