@@ -16,6 +16,7 @@ use crate::model::{self, Constant, Model, ValueIndex};
 use crate::plan_cache::PlanCache;
 use crate::planner::{Planner, Purpose};
 use crate::pointer::{Handles, Place};
+use crate::profile::Recording;
 use crate::program::{Program, Question};
 use crate::runtime::{Runtime, status_of};
 
@@ -288,9 +289,15 @@ impl Kernel {
         // SAFETY: the context is of this call.
         let threads = unsafe { RuntimeThreads::new(self.runtime, context) };
         let _lent = self.planner.context().extension().map(|extension| extension.lend(&threads));
+        let mut recording = Recording::start();
+        let clock = recording.as_mut().map(Recording::clock);
         // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the runtime gives
         // each call outputs of its own of the program's extents.
-        unsafe { program.run(self.planner.context(), inputs, outputs) }
+        unsafe { program.run(self.planner.context(), inputs, outputs, clock) }?;
+        if let Some(recording) = recording {
+            recording.finish(&self.name, &program);
+        }
+        Ok(())
     }
 
     /// # Safety

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hipdnn_sdk_bindings::ort::{self, Ep, EpGraphSupportInfo, NodeComputeInfo, NodeFusionOptions, Status};
+use hipdnn_sdk_bindings::ort::{
+    self, Ep, EpGraphSupportInfo, EpProfilerImpl, NodeComputeInfo, NodeFusionOptions, Status,
+};
 
 use crate::backend::Context;
 use crate::claim::{self, Claims};
@@ -21,6 +23,7 @@ use crate::model::{self, Model};
 use crate::options::Options;
 use crate::planner::{Dumps, Planner, Purpose};
 use crate::pointer::{Handles, Place, array};
+use crate::profile::Profiler;
 use crate::report::{self, Report};
 use crate::runtime::{Runtime, caught, status_of};
 use crate::search::{self, Surroundings};
@@ -99,6 +102,7 @@ impl Provider {
             release_node_compute_infos: Some(release_node_compute_infos),
             is_concurrent_run_supported: Some(is_concurrent_run_supported),
             on_session_initialization_end: Some(on_session_initialization_end),
+            create_profiler: runtime.ep.create_profiling_event().map(|_| create_profiler as _),
             ..Ep::default()
         };
         let host_memory_only = device::gpu_usable();
@@ -358,6 +362,15 @@ unsafe extern "system" fn is_concurrent_run_supported(this: *mut Ep, supported: 
 unsafe extern "system" fn on_session_initialization_end(this: *mut Ep) -> *mut Status {
     with_provider(this, |provider| {
         provider.settle();
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn create_profiler(this: *mut Ep, profiler: *mut *mut EpProfilerImpl) -> *mut Status {
+    with_provider(this, |provider| {
+        // SAFETY: the place is the runtime's, if it is one.
+        let place = unsafe { Place::new(profiler, "the place for the profiler") }?;
+        place.set(Profiler::create(provider.runtime).unwrap_or(std::ptr::null_mut()));
         Ok(())
     })
 }
