@@ -21,6 +21,7 @@ use crate::model::{self, Constant, Model, ValueIndex};
 use crate::plan_cache::PlanCache;
 use crate::planner::{Planner, Purpose};
 use crate::pointer::{Handles, Place};
+use crate::profile::{Clock, Recording};
 use crate::program::{Program, Question};
 use crate::runtime::{Runtime, status_of};
 
@@ -361,6 +362,8 @@ impl Kernel {
             return Ok(());
         }
         let (inputs, outputs) = addresses.split_at(count);
+        let mut recording = Recording::start();
+        let clock = recording.as_mut().map(Recording::clock);
         let context_of_plans = self.planner.context();
         let mut lane = context_of_plans.lane().map_err(|error| Error::failed(error.to_string()))?;
         let result = match &stream {
@@ -371,17 +374,21 @@ impl Kernel {
                 lane.memory(program.memory()).and_then(|memory| {
                     // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the
                     // runtime gives each call outputs of its own of the program's extents.
-                    unsafe { program.run(&mut lane, inputs, outputs, memory) }
+                    unsafe { program.run(&mut lane, inputs, outputs, memory, clock) }
                 })
             }
             // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the runtime
             // gives each call outputs of its own of the program's extents, which stay until the stream has passed.
-            Some((stream, _)) => unsafe { self.enqueue(&program, &mut lane, inputs, outputs, stream) },
+            Some((stream, _)) => unsafe { self.enqueue(&program, &mut lane, inputs, outputs, stream, clock) },
         };
         context_of_plans.put_back(lane);
+        result?;
+        if let Some(recording) = recording {
+            recording.finish(&self.name, &program);
+        }
         match stream {
-            Some((stream, false)) if result.is_ok() => Ok(stream.synchronize()?),
-            _ => result,
+            Some((stream, false)) => Ok(stream.synchronize()?),
+            _ => Ok(()),
         }
     }
 
@@ -396,6 +403,7 @@ impl Kernel {
         inputs: &[*mut c_void],
         outputs: &[*mut c_void],
         stream: &Arc<Stream>,
+        clock: Option<&mut dyn Clock>,
     ) -> Result<(), Error> {
         let device = self.device.as_ref().expect("streams are a device's");
         let _entered = device.gpu.enter()?;
@@ -413,7 +421,7 @@ impl Kernel {
         lane.on(stream.raw().cast()).map_err(|error| Error::failed(error.to_string()))?;
         let memory = block.as_ref().map_or(null_mut(), Block::address);
         // SAFETY: the caller's duty; the block is the stream's, so that whoever gets it next comes after this work.
-        unsafe { program.run(lane, inputs, outputs, memory) }
+        unsafe { program.run(lane, inputs, outputs, memory, clock) }
     }
 
     /// # Safety

@@ -17,6 +17,7 @@ mod model;
 mod outline;
 mod partition;
 mod print;
+mod profile;
 mod program;
 mod read;
 

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use hipdnn_schemas::{GraphDef, Operation};
+
 use crate::backend::{Lane, Plan};
 use crate::constants::Promise;
 use crate::error::Error;
@@ -14,6 +16,7 @@ use crate::ir::{BufferId, Function, Source, ValueId, element_bytes};
 use crate::memory::{self, ALIGNMENT, Lifetime};
 use crate::outline::{self, Outlined, Region, Uses};
 use crate::print::{self, Linked};
+use crate::profile::Clock;
 
 /// A program that is ready to run, several times at once.
 pub(crate) struct Program {
@@ -50,12 +53,39 @@ pub(crate) struct Step {
     pub nodes: Vec<usize>,
     /// Their names, for messages and profiles.
     label: String,
+    /// The name of the graph's first node, by which dumps name the graph.
+    graph: String,
+    /// The kinds of the graph's operations.
+    operations: String,
 }
 
 impl Step {
     /// The engine that runs the step.
     pub(crate) fn engine(&self) -> &str {
         self.plan.engine()
+    }
+
+    /// The names of the nodes.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The graph, as dumps name it.
+    pub(crate) fn graph(&self) -> &str {
+        &self.graph
+    }
+
+    /// The kinds of the graph's operations, in their order.
+    pub(crate) fn operations(&self) -> &str {
+        &self.operations
+    }
+
+    /// A short name: the graph's, and how many further nodes it computes.
+    pub(crate) fn title(&self) -> String {
+        match self.nodes.len() {
+            0 | 1 => self.graph.clone(),
+            nodes => format!("{} and {} more", self.graph, nodes - 1),
+        }
     }
 }
 
@@ -71,7 +101,7 @@ enum Place {
 /// A region that is asked about.
 pub(crate) struct Question<'a> {
     /// The region's graph, whose nodes have the labels of ONNX's.
-    pub graph: &'a hipdnn_schemas::GraphDef,
+    pub graph: &'a GraphDef,
     /// Tensors whose contents never change.
     pub promise: &'a Promise,
 }
@@ -177,6 +207,8 @@ impl Program {
             nodes.sort_unstable();
             nodes.dedup();
             steps.push(Step {
+                graph: outlined.graph.nodes.first().map(|node| node.name.clone()).unwrap_or_default(),
+                operations: operations(&outlined.graph),
                 label: nodes.iter().map(|node| labels(*node)).collect::<Vec<_>>().join(", "),
                 plan: plan.clone(),
                 uids: arguments.iter().map(|(uid, _)| *uid).collect(),
@@ -218,7 +250,7 @@ impl Program {
         self.arena.next_multiple_of(ALIGNMENT).saturating_add(self.workspace)
     }
 
-    /// Runs the program on inputs and outputs at these addresses, or enqueues it on the lane's stream.
+    /// Runs the program on inputs and outputs at these addresses, or enqueues it on the lane's stream. A clock is told of each step.
     ///
     /// # Safety
     /// `inputs` and `outputs` are the addresses of the tensors that the program was built for, with their types and extents;
@@ -233,11 +265,12 @@ impl Program {
         inputs: &[*mut c_void],
         outputs: &[*mut c_void],
         memory: *mut c_void,
+        mut clock: Option<&mut dyn Clock>,
     ) -> Result<(), Error> {
         let arena = self.arena.next_multiple_of(ALIGNMENT);
         let workspace = if self.workspace == 0 { std::ptr::null_mut() } else { memory.wrapping_byte_add(arena) };
         let mut addresses = Vec::new();
-        for step in &self.steps {
+        for (number, step) in self.steps.iter().enumerate() {
             addresses.clear();
             addresses.extend(step.places.iter().map(|place| match *place {
                 Place::Input(number, offset) => inputs[number].wrapping_byte_add(offset),
@@ -245,14 +278,37 @@ impl Program {
                 Place::Constant(number, offset) => self.constants[number].address().wrapping_byte_add(offset),
                 Place::Arena(offset) => memory.wrapping_byte_add(offset),
             }));
+            if let Some(clock) = &mut clock {
+                clock.begin(number);
+            }
             // SAFETY: every tensor of the graph that is no intermediate has its place: the caller's for inputs and outputs,
             // the program's own for constants, which plans only read, and windows of the arena that nothing else lives in
             // at this step. The workspace behind the arena is as large as the largest that a plan asks for.
             let executed = unsafe { step.plan.execute_on(lane, &step.uids, &addresses, workspace) };
             executed.map_err(|error| error.at(&step.label))?;
+            if let Some(clock) = &mut clock {
+                clock.end(number);
+            }
         }
         Ok(())
     }
+}
+
+/// The kinds of a graph's operations, of a run of equal ones once with their number.
+fn operations(graph: &GraphDef) -> String {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for node in &graph.nodes {
+        let kind = match &node.operation {
+            Operation::Pointwise(pointwise) => format!("{:?}", pointwise.mode),
+            operation => operation.kind().trim_end_matches("Attributes").to_string(),
+        };
+        match kinds.last_mut() {
+            Some((last, count)) if *last == kind => *count += 1,
+            _ => kinds.push((kind, 1)),
+        }
+    }
+    let counted = |(kind, count)| if count == 1 { kind } else { format!("{count} {kind}") };
+    kinds.into_iter().map(counted).collect::<Vec<_>>().join(", ")
 }
 
 /// A region with its graph and its plan.

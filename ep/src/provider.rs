@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hipdnn_sdk_bindings::ort::{
-    self, Ep, EpGraphSupportInfo, GraphCaptureNodeAssignmentPolicy, KernelRegistry, MemoryDevice, MemoryInfo,
-    NodeComputeInfo, NodeFusionOptions, ResourceCount, RunOptions, Status, SyncStreamImpl,
+    self, Ep, EpGraphSupportInfo, EpProfilerImpl, GraphCaptureNodeAssignmentPolicy, KernelRegistry, MemoryDevice,
+    MemoryInfo, NodeComputeInfo, NodeFusionOptions, ResourceCount, RunOptions, Status, SyncStreamImpl,
 };
 
 use crate::backend::{Context, Site};
@@ -33,6 +33,7 @@ use crate::model::{self, Model, Target};
 use crate::options::Options;
 use crate::planner::{Dumps, Planner, Purpose};
 use crate::pointer::{Handles, Place, array};
+use crate::profile::Profiler;
 use crate::read;
 use crate::report::{self, Report};
 use crate::runtime::{Runtime, caught, status_of, text_of};
@@ -176,6 +177,7 @@ impl Provider {
             replay_graph: captures.then_some(replay_graph),
             release_captured_graph: captures.then_some(release_captured_graph),
             get_graph_capture_node_assignment_policy: captures.then_some(get_graph_capture_node_assignment_policy),
+            create_profiler: runtime.ep.create_profiling_event().map(|_| create_profiler as _),
             ..Ep::default()
         };
         let planner = context.map(|context| Arc::new(Planner::new(context, &options, dumps)));
@@ -632,4 +634,12 @@ unsafe extern "system" fn get_graph_capture_node_assignment_policy(
     _this: *const Ep,
 ) -> GraphCaptureNodeAssignmentPolicy {
     GraphCaptureNodeAssignmentPolicy::ALL_NODES_ON_EP
+}
+unsafe extern "system" fn create_profiler(this: *mut Ep, profiler: *mut *mut EpProfilerImpl) -> *mut Status {
+    with_provider(this, |provider| {
+        // SAFETY: the place is the runtime's, if it is one.
+        let place = unsafe { Place::new(profiler, "the place for the profiler") }?;
+        place.set(Profiler::create(provider.runtime).unwrap_or(std::ptr::null_mut()));
+        Ok(())
+    })
 }

@@ -43,7 +43,7 @@ PICKS = ("operations=2", "operations=3", "operations=7 nodes=2", "operations=3 a
          "kinds=ConvolutionFwd", "kinds=Pointwise", "kinds=Pointwise.ReluFwd+Reduction", "kinds=Matmul+ResampleFwd", "elements=100",
          "elements=600 nodes=3", "elements=600 at=plan")
 # Reasons of nodes that an engine could take: the rule's, and the runtime's when it asks once more.
-REASONS = ("declining_plugin: ", "CPUExecutionProvider has it already")
+REASONS = ("declining_plugin: ", "CPUExecutionProvider has it already", "takes fused nodes in one graph of a model only")
 EVERYTHING = ("graphs=1", "graphs=1 at=plan")
 
 

@@ -122,6 +122,16 @@ c_enum! {
 }
 
 c_enum! {
+    /// `OrtProfilingEventCategory`: which of the runtime's events one is like.
+    ProfilingEventCategory, "OrtProfilingEventCategory_" {
+        SESSION = 0,
+        NODE = 1,
+        KERNEL = 2,
+        API = 3,
+    }
+}
+
+c_enum! {
     /// `ONNXTensorElementDataType`
     ElementType, "ONNX_TENSOR_ELEMENT_DATA_TYPE_" {
         UNDEFINED = 0,

@@ -29,7 +29,7 @@ const DEVICE_SUITES: [(&str, usize); 2] =
     [("suite_gpu.py", DEVICE_ONNXRUNTIMES.len()), ("suite_gpu_conformance.py", 1)];
 
 /// The scripts of `integration_tests/python` that are suites.
-const SUITES: [&str; 10] = [
+const SUITES: [&str; 11] = [
     "suite_table.py",
     "suite_onnx_cases.py",
     "suite_models.py",
@@ -38,6 +38,7 @@ const SUITES: [&str; 10] = [
     "suite_umbrella.py",
     "suite_doctor.py",
     SPLITTING_SUITE,
+    "suite_profile.py",
     MLIR_SUITE,
     RANDOM_SUITE,
 ];

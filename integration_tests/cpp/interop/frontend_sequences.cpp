@@ -250,19 +250,24 @@ static void graph_case(const std::string& name, const std::function<void(Graph&)
     }
 }
 
-static void conv(Graph& g, int64_t x, int64_t w, int64_t y)
+// What every convolution here has: 3x3 windows on images padded by one, and its type of computation.
+static void geometry(Descriptor& o)
 {
     Dims one{1, 1};
-    auto& o = g.op(HIPDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, "conv_fwd");
-    o.ref(A(OPERATION_CONVOLUTION_FORWARD_X), g.at(x));
-    o.ref(A(OPERATION_CONVOLUTION_FORWARD_W), g.at(w));
-    o.ref(A(OPERATION_CONVOLUTION_FORWARD_Y), g.at(y));
     o.i64s(A(CONVOLUTION_PRE_PADDINGS), one);
     o.i64s(A(CONVOLUTION_POST_PADDINGS), one);
     o.i64s(A(CONVOLUTION_FILTER_STRIDES), one);
     o.i64s(A(CONVOLUTION_DILATIONS), one);
     o.choice(A(CONVOLUTION_CONV_MODE), TY(CONVOLUTION_MODE), HIPDNN_CROSS_CORRELATION);
     o.type(A(CONVOLUTION_COMP_TYPE));
+}
+static void conv(Graph& g, int64_t x, int64_t w, int64_t y)
+{
+    auto& o = g.op(HIPDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, "conv_fwd");
+    o.ref(A(OPERATION_CONVOLUTION_FORWARD_X), g.at(x));
+    o.ref(A(OPERATION_CONVOLUTION_FORWARD_W), g.at(w));
+    o.ref(A(OPERATION_CONVOLUTION_FORWARD_Y), g.at(y));
+    geometry(o);
 }
 static Descriptor& pointwise(Graph& g, int mode, int64_t x, int64_t b, int64_t y)
 {
@@ -388,7 +393,6 @@ static void operations()
     graph_case("conv_bwd data",
                [](Graph& g)
                {
-                   Dims one{1, 1};
                    auto dy = g.input(1, YD, 1), w = g.input(2, WD, 2);
                    Floats t(w.size());
                    for(int k = 0; k < 4; k++)
@@ -399,29 +403,18 @@ static void operations()
                    o.ref(A(OPERATION_CONVOLUTION_BWD_DATA_DY), g.at(1));
                    o.ref(A(OPERATION_CONVOLUTION_BWD_DATA_W), g.at(2));
                    o.ref(A(OPERATION_CONVOLUTION_BWD_DATA_DX), g.at(3));
-                   o.i64s(A(CONVOLUTION_PRE_PADDINGS), one);
-                   o.i64s(A(CONVOLUTION_POST_PADDINGS), one);
-                   o.i64s(A(CONVOLUTION_FILTER_STRIDES), one);
-                   o.i64s(A(CONVOLUTION_DILATIONS), one);
-                   o.choice(A(CONVOLUTION_CONV_MODE), TY(CONVOLUTION_MODE), HIPDNN_CROSS_CORRELATION);
-                   o.type(A(CONVOLUTION_COMP_TYPE));
+                   geometry(o);
                });
     graph_case("conv_bwd filter",
                [](Graph& g)
                {
-                   Dims one{1, 1};
                    auto x = g.input(1, XD, 1), dy = g.input(2, YD, 2);
                    g.output(3, WD, filter_gradient(x, dy));
                    auto& o = g.op(HIPDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, "wgrad");
                    o.ref(A(OPERATION_CONVOLUTION_BWD_FILTER_X), g.at(1));
                    o.ref(A(OPERATION_CONVOLUTION_BWD_FILTER_DY), g.at(2));
                    o.ref(A(OPERATION_CONVOLUTION_BWD_FILTER_DW), g.at(3));
-                   o.i64s(A(CONVOLUTION_PRE_PADDINGS), one);
-                   o.i64s(A(CONVOLUTION_POST_PADDINGS), one);
-                   o.i64s(A(CONVOLUTION_FILTER_STRIDES), one);
-                   o.i64s(A(CONVOLUTION_DILATIONS), one);
-                   o.choice(A(CONVOLUTION_CONV_MODE), TY(CONVOLUTION_MODE), HIPDNN_CROSS_CORRELATION);
-                   o.type(A(CONVOLUTION_COMP_TYPE));
+                   geometry(o);
                });
     graph_case("pointwise ADD",
                [](Graph& g)

@@ -8,8 +8,9 @@ use super::{
     EpFactory, EpGraphSupportInfo, ErrorCode, ExternalInitializerInfo, Graph, HardwareDevice, HardwareDeviceType,
     KernelContext, KernelCreate, KernelDef, KernelDefBuilder, KernelRegistry, KeyValuePairs, Logger, LoggingLevel,
     MINIMUM_VERSION, MemType, MemoryDevice, MemoryInfo, MemoryInfoDeviceType, Node, NodeComputeContext,
-    NodeFusionOptions, OpAttr, OpAttrType, PathChar, RunOptions, SessionOptions, Status, SyncStream, SyncStreamImpl,
-    TensorTypeAndShapeInfo, TypeInfo, Value, ValueInfo, ValueType,
+    NodeFusionOptions, OpAttr, OpAttrType, PathChar, ProfilingEvent, ProfilingEventCategory, ProfilingEventsContainer,
+    RunOptions, SessionOptions, Status, SyncStream, SyncStreamImpl, TensorTypeAndShapeInfo, TypeInfo, Value, ValueInfo,
+    ValueType,
 };
 
 /// `OrtApiBase`: where a provider library starts from.
@@ -367,6 +368,15 @@ table! {
             details: *mut DeviceEpIncompatibilityDetails, reasons: u32, code: i32, notes: *const c_char
         ) -> *mut Status;
         50 24 GetEnvConfigEntries get_env_config_entries: fn(pairs: *mut *mut KeyValuePairs) -> *mut Status;
+        66 25 CreateProfilingEvent create_profiling_event: fn(
+            category: ProfilingEventCategory, process_id: i32, thread_id: i32, name: *const c_char, timestamp_us: i64,
+            duration_us: i64, argument_keys: *const *const c_char, argument_values: *const *const c_char,
+            num_arguments: usize, event: *mut *mut ProfilingEvent
+        ) -> *mut Status;
+        67 25 ReleaseProfilingEvent release_profiling_event: fn(event: *mut ProfilingEvent);
+        73 25 ProfilingEventsContainer_AddEvents add_profiling_events: fn(
+            container: *mut ProfilingEventsContainer, events: *const *const ProfilingEvent, count: usize
+        ) -> *mut Status;
     }
 }
 
