@@ -13,6 +13,8 @@ use crate::constants::{Contents, Known, Token};
 use crate::error::Error;
 use crate::extension::RuntimeThreads;
 use crate::gpu::Gpu;
+use crate::gpu::arena::SHARED;
+use crate::gpu::clock::DeviceClock;
 use crate::gpu::memory::{Account, Block};
 use crate::gpu::stream::Stream;
 use crate::import::{self, MAX_RANK};
@@ -21,7 +23,7 @@ use crate::model::{self, Constant, Model, ValueIndex};
 use crate::plan_cache::PlanCache;
 use crate::planner::{Planner, Purpose};
 use crate::pointer::{Handles, Place};
-use crate::profile::{Clock, Recording};
+use crate::profile::{Clock, HostClock, Recording};
 use crate::program::{Program, Question};
 use crate::runtime::{Runtime, status_of};
 
@@ -276,6 +278,14 @@ impl Kernel {
         Ok(program)
     }
 
+    /// An error of the runtime that an output has no memory, with what the allocator could not say itself.
+    fn out_of_memory(&self, error: Error) -> Error {
+        match self.device.as_ref().and_then(|device| device.gpu.memory().failure()) {
+            Some(why) => Error { message: format!("{} ({why})", error.message), ..error },
+            None => error,
+        }
+    }
+
     /// The stream that a run is enqueued on, and whether the runtime waits for it.
     ///
     /// # Safety
@@ -350,7 +360,7 @@ impl Kernel {
                 self.runtime.api.kernel_context_get_output()(context, index, dims.as_ptr(), dims.len(), &mut output)
             };
             // SAFETY: the status is ours.
-            unsafe { self.runtime.check(status) }?;
+            unsafe { self.runtime.check(status) }.map_err(|error| self.out_of_memory(error))?;
             let mut data = null_mut();
             // SAFETY: `output` is a tensor of this call, and `data` is valid for it.
             let status = unsafe { self.runtime.api.get_tensor_mutable_data()(output, &mut data) };
@@ -362,7 +372,11 @@ impl Kernel {
             return Ok(());
         }
         let (inputs, outputs) = addresses.split_at(count);
-        let mut recording = Recording::start();
+        let mut recording = Recording::start(|| match &stream {
+            // The host's clock is right for what a capture enqueues: nothing runs yet.
+            Some((stream, _)) if stream.capture() == SHARED => Box::new(DeviceClock::new(stream.clone())),
+            _ => Box::new(HostClock::default()),
+        });
         let clock = recording.as_mut().map(Recording::clock);
         let context_of_plans = self.planner.context();
         let mut lane = context_of_plans.lane().map_err(|error| Error::failed(error.to_string()))?;

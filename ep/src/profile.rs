@@ -4,10 +4,10 @@
 //! events on the thread on which a partition is then run, so that a run is recorded for those profilers whose event is open
 //! on its thread. Events are handed over when profiling ends: only then do clocks of devices have to know their times.
 
-use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use hipdnn_sdk_bindings::ort::{
@@ -39,7 +39,7 @@ pub(crate) struct Span {
 
 /// The clock of engines that are done when they return.
 #[derive(Default)]
-struct HostClock {
+pub(crate) struct HostClock {
     begun: Option<Instant>,
     spans: Vec<Span>,
 }
@@ -86,10 +86,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-thread_local! {
-    /// Events of the runtime that are open on this thread, by profiler.
-    static OPEN: RefCell<Vec<(u64, Arc<Log>)>> = const { RefCell::new(Vec::new()) };
-}
+/// Events of the runtime that are open, with their threads and profilers. No thread-local: its destructor would keep this library
+/// mapped as long as the thread lives.
+static OPEN: Mutex<Vec<(ThreadId, u64, Arc<Log>)>> = Mutex::new(Vec::new());
+
+/// Profilers that live: without one no run looks at [`OPEN`].
+static LIVING: AtomicUsize = AtomicUsize::new(0);
 
 /// A run that is being recorded.
 pub(crate) struct Recording {
@@ -98,12 +100,18 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// A recording for the profilers that have an event open on this thread; `None` without one.
-    pub(crate) fn start() -> Option<Recording> {
-        let mut logs: Vec<Arc<Log>> = OPEN.with_borrow(|open| open.iter().map(|(_, log)| log.clone()).collect());
+    /// A recording, by a clock that is made for it, for the profilers that have an event open on this thread; `None` without
+    /// one.
+    pub(crate) fn start(clock: impl FnOnce() -> Box<dyn Clock>) -> Option<Recording> {
+        if LIVING.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let here = std::thread::current().id();
+        let mut logs: Vec<Arc<Log>> =
+            lock(&OPEN).iter().filter(|(thread, ..)| *thread == here).map(|(.., log)| log.clone()).collect();
         logs.sort_by_key(|log| Arc::as_ptr(log).addr());
         logs.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        (!logs.is_empty()).then(|| Recording { logs, clock: Box::new(HostClock::default()) })
+        (!logs.is_empty()).then(|| Recording { logs, clock: clock() })
     }
 
     /// The clock to run the program with.
@@ -153,6 +161,7 @@ impl Profiler {
         let raw: *mut EpProfilerImpl =
             Box::into_raw(Box::new(Profiler { callbacks, runtime, log: Arc::default() })).cast();
         PROFILERS.add(raw);
+        LIVING.fetch_add(1, Ordering::AcqRel);
         Some(raw)
     }
 
@@ -270,6 +279,7 @@ unsafe extern "system" fn release(this: *mut EpProfilerImpl) {
         PROFILERS.remove(this)?;
         // SAFETY: the callbacks are the first member of a profiler, which was boxed and is known no more.
         drop(unsafe { Box::from_raw(this.cast::<Profiler>()) });
+        LIVING.fetch_sub(1, Ordering::AcqRel);
         Ok(())
     });
 }
@@ -283,7 +293,7 @@ unsafe extern "system" fn start_profiling(this: *mut EpProfilerImpl, offset_ns: 
 
 unsafe extern "system" fn start_event(this: *mut EpProfilerImpl, correlation: u64) -> *mut Status {
     with_profiler(this, |profiler| {
-        OPEN.with_borrow_mut(|open| open.push((correlation, profiler.log.clone())));
+        lock(&OPEN).push((std::thread::current().id(), correlation, profiler.log.clone()));
         Ok(())
     })
 }
@@ -294,12 +304,12 @@ unsafe extern "system" fn stop_event(
     _event: *const ProfilingEvent,
 ) -> *mut Status {
     with_profiler(this, |profiler| {
-        OPEN.with_borrow_mut(|open| {
-            let own = |(number, log): &(u64, Arc<Log>)| *number == correlation && Arc::ptr_eq(log, &profiler.log);
-            if let Some(place) = open.iter().rposition(own) {
-                open.remove(place);
-            }
-        });
+        let mut open = lock(&OPEN);
+        let own =
+            |(_, number, log): &(ThreadId, u64, Arc<Log>)| *number == correlation && Arc::ptr_eq(log, &profiler.log);
+        if let Some(place) = open.iter().rposition(own) {
+            open.remove(place);
+        }
         Ok(())
     })
 }
@@ -324,16 +334,24 @@ mod tests {
     #[test]
     fn a_run_is_recorded_for_the_profilers_that_have_an_event_open() {
         let (one, other) = (Arc::new(Log::default()), Arc::new(Log::default()));
-        let open =
-            |correlation: u64, log: &Arc<Log>| OPEN.with_borrow_mut(|open| open.push((correlation, log.clone())));
-        assert!(Recording::start().is_none());
+        let open = |correlation: u64, log: &Arc<Log>| {
+            lock(&OPEN).push((std::thread::current().id(), correlation, log.clone()));
+        };
+        let start = || Recording::start(|| Box::new(HostClock::default()));
+        LIVING.fetch_add(2, Ordering::AcqRel);
+        assert!(start().is_none());
         open(1, &one);
         open(2, &one);
         open(2, &other);
-        let logs = Recording::start().map(|recording| recording.logs.len());
+        let logs = start().map(|recording| recording.logs.len());
         assert_eq!(logs, Some(2), "each profiler once");
-        assert!(std::thread::spawn(|| Recording::start().is_none()).join().unwrap(), "no event is open on that thread");
-        OPEN.with_borrow_mut(Vec::clear);
+        let elsewhere = std::thread::spawn(|| Recording::start(|| Box::new(HostClock::default())).is_none());
+        assert!(elsewhere.join().unwrap(), "no event is open on that thread");
+        lock(&OPEN).clear();
+        LIVING.fetch_sub(2, Ordering::AcqRel);
+        open(3, &one);
+        assert!(start().is_none(), "no profiler lives");
+        lock(&OPEN).clear();
     }
 
     #[test]

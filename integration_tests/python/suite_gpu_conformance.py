@@ -86,7 +86,7 @@ def table(runner: Runner) -> None:
     for case in of_table():
         runner.case(f"table: {case.name}", lambda: one(case.name, case.element_type == "float32", lambda: suite_table.run_case(case)))
     for case in (suite_table.overridable_weights, suite_table.changing_weights, suite_table.shared_weights, suite_table.branches,
-                 suite_table.inside_if, suite_table.empty_bias_name, suite_table.minus_infinity):
+                 suite_table.inside_if, suite_table.empty_bias_name):
         runner.case(f"table: {case.__name__}", lambda: one(case.__name__, True, case))
     for case in (suite_table.double_is_not_claimed, suite_table.other_operators_are_left):
         runner.case(f"table: {case.__name__}", lambda: one(case.__name__, False, case))

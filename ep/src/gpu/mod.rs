@@ -5,8 +5,9 @@
 //! `sync` and `memcpy` are the runtime's callbacks over them; `offer` makes devices of the runtime out of GPUs.
 
 pub(crate) mod allocator;
-mod arena;
+pub(crate) mod arena;
 pub(crate) mod capture;
+pub(crate) mod clock;
 pub(crate) mod hip;
 pub(crate) mod memcpy;
 pub(crate) mod memory;

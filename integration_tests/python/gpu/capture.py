@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import tempfile
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -24,6 +26,7 @@ def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "runs are enqueued on the application's stream", user_stream
     yield "an address that is no stream is refused", no_stream
     yield "a session's limit of device memory", limited
+    yield "the profile has the device's time of each step", profile
     yield "regions grow by what is asked for, or double", growth
 
 
@@ -136,12 +139,29 @@ def limited() -> None:
     model = networks.single([1, 3, 64, 64])
     feeds = networks.images([1, 3, 64, 64])
     networks.expected(model, feeds).meets(device.session(model, memory_limit=str(8 << 20)).run(feeds))
+    # Room for the input, and not for the output.
     try:
-        device.session(model, memory_limit="4096").run(feeds)
+        device.session(model, memory_limit="90000").run(feeds)
     except Exception as problem:
-        check("of at most 4096 bytes" in str(problem) and "device memory" in str(problem), str(problem))
+        check("of at most 90000 bytes" in str(problem) and "device memory" in str(problem), str(problem))
     else:
         check(False, "a session had more than its limit")
+
+
+def profile() -> None:
+    if version() < (1, 25):
+        raise Skip(f"ONNX Runtime {ort.__version__} takes no events of plugins")
+    with tempfile.TemporaryDirectory() as folder:
+        options = ort.SessionOptions()
+        options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "profile")
+        options.add_provider_for_devices([device.device()], {})
+        session = ort.InferenceSession(networks.resnet_like([1, 3, 32, 32]), options)
+        for _ in range(3):
+            session.run(None, networks.images([1, 3, 32, 32]))
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    steps = [event for event in events if event.get("args", {}).get("engine") == "MIOPEN_RS_ENGINE"]
+    check(len(steps) >= 3, f"the profile has {len(steps)} steps of the engine")
+    check(sum(event["dur"] for event in steps) > 0, "no step took any time on the device")
 
 
 def growth() -> None:
