@@ -8,6 +8,7 @@
 
 mod backend;
 mod claim;
+mod compiled;
 mod constants;
 mod import;
 mod ir;

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hipdnn_sdk_bindings::ort::ElementType;
+use serde::{Deserialize, Serialize};
 
 use crate::constants::Token;
 
@@ -13,7 +14,7 @@ use crate::constants::Token;
 pub(crate) type ValueIndex = usize;
 
 /// A graph, or a partition of one, in topological order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Model {
     /// Name of the graph.
     pub name: String,
@@ -30,7 +31,7 @@ pub(crate) struct Model {
 }
 
 /// Kind of processor that programs are for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Target {
     /// Tensors are in the host's memory: their content can be looked at.
     #[default]
@@ -39,23 +40,39 @@ pub(crate) enum Target {
     Gpu,
 }
 
+/// Element types as the runtime's numbers.
+mod element {
+    use super::ElementType;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(element: &Option<ElementType>, to: S) -> Result<S::Ok, S::Error> {
+        element.map(|element| element.0).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ElementType>, D::Error> {
+        Option::<i32>::deserialize(from).map(|number| number.map(ElementType))
+    }
+}
+
 /// A named value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Value {
     /// Name, unique in the graph.
     pub name: String,
     /// Element type; `None` if the value is no tensor.
+    #[serde(with = "element")]
     pub element: Option<ElementType>,
     /// Extents; `None` if not even the rank is known.
     pub shape: Option<Vec<Extent>>,
     /// The content, if it is an initializer that no run replaces.
+    #[serde(skip)]
     pub constant: Option<Constant>,
     /// True if the graph hands the value out, or a node outside of the model reads it.
     pub is_output: bool,
 }
 
 /// An extent of a value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Extent {
     /// The same in every run.
     Known(i64),
@@ -78,7 +95,7 @@ pub(crate) struct Constant {
 pub(crate) const SMALL_CONSTANT: usize = 16 * 1024;
 
 /// An ONNX node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Node {
     /// Name, or that of the first output.
     pub label: String,
@@ -99,7 +116,7 @@ pub(crate) struct Node {
 }
 
 /// An attribute of a node.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Attribute {
     /// An integer.
     Int(i64),
