@@ -7,6 +7,7 @@ use std::ptr::{null, null_mut};
 use hipdnn_sdk_bindings::ort::{ElementType, KernelContext, KernelImpl, KernelInfo, KernelRegistry, MemType, Status};
 
 use super::Gpu;
+use super::sync::failure;
 use super::transfer;
 use crate::error::Error;
 use crate::pointer::{Handles, Place};
@@ -219,8 +220,10 @@ impl Memcpy {
         // SAFETY: the status is ours.
         unsafe { self.runtime.check(status) }?;
         let stream = if raw.is_null() { None } else { Some(self.gpu.stream_of(raw)?) };
-        // Nodes on the host that read the result are held by a notification of the stream.
         // SAFETY: the tensors are the runtime's, and stay until the stream has passed.
-        unsafe { transfer::copy(&self.runtime, input, output, stream) }
+        match unsafe { transfer::copy(&self.runtime, input, output, stream) }? {
+            Some(stream) => stream.synchronize().map_err(|error| failure(stream.gpu(), &error)),
+            None => Ok(()),
+        }
     }
 }

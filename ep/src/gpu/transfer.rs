@@ -174,18 +174,24 @@ unsafe extern "system" fn copy_tensors(
             // SAFETY: the array has `count` elements.
             unsafe { array(streams, count, "the array of streams") }?
         };
-        for (index, (source, destination)) in sources.iter().zip(destinations).enumerate() {
+        let mut awaited: Vec<Arc<Stream>> = Vec::new();
+        let copied = sources.iter().zip(destinations).enumerate().try_for_each(|(index, (source, destination))| {
             let stream = streams.get(index).copied().unwrap_or(std::ptr::null_mut());
             // SAFETY: the stream is the runtime's, alive during the call, if it is one.
             let stream = (!stream.is_null()).then(|| unsafe { stream_of(&runtime, stream) }).flatten();
-            // SAFETY: the tensors are the runtime's, alive during the call, and as long as the stream uses them.
-            unsafe { copy(&runtime, *source, *destination, stream) }?;
-        }
-        Ok(())
+            // SAFETY: the tensors are the runtime's, alive during the call, and on devices as long as the stream uses them.
+            let stream = unsafe { copy(&runtime, *source, *destination, stream) }?;
+            awaited.extend(stream.filter(|stream| !awaited.iter().any(|known| Arc::ptr_eq(known, stream))));
+            Ok(())
+        });
+        let waited =
+            awaited.iter().try_for_each(|stream| stream.synchronize().map_err(|error| failure(stream.gpu(), &error)));
+        copied.and(waited)
     })
 }
 
-/// Copies a tensor on a stream, or at once.
+/// Copies a tensor on a stream, or at once. Gives the stream where the caller has to wait for it: memory of the host's own
+/// may be gone as soon as the caller returns, to success or to an error of somebody else.
 ///
 /// # Safety
 /// Both are null or living tensors of the runtime, which stay until the stream has passed.
@@ -194,7 +200,7 @@ pub(crate) unsafe fn copy(
     source: *const Value,
     destination: *mut Value,
     stream: Option<Arc<Stream>>,
-) -> Result<(), Error> {
+) -> Result<Option<Arc<Stream>>, Error> {
     if source.is_null() || destination.is_null() {
         return Err(Error::invalid(format!("{}: expected a tensor to copy, got null", crate::NAME_TEXT)));
     }
@@ -214,7 +220,7 @@ pub(crate) unsafe fn copy(
         return Err(Error::invalid(format!("{name}: expected a destination of {from_bytes} bytes, got {to_bytes}")));
     }
     if from_bytes == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let (kind, gpu) = match (source_site, destination_site) {
         (Some(Site::Device(from)), Some(Site::Device(_))) => (hipMemcpyKind::hipMemcpyDeviceToDevice, from),
@@ -243,8 +249,10 @@ pub(crate) unsafe fn copy(
         }
     }
     gpu.check_process()?;
+    let awaited = stream.clone().filter(|_| matches!(destination_site, Some(Site::Host)));
     // SAFETY: both have so many bytes, as the runtime says, which stay until the stream has passed or this returns.
-    unsafe { enqueue(gpu, to, from, from_bytes, kind, stream) }
+    unsafe { enqueue(gpu, to, from, from_bytes, kind, stream) }?;
+    Ok(awaited)
 }
 
 /// Copies on a stream; where there is none, behind all that is enqueued on the device, done on return.
