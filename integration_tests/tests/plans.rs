@@ -10,8 +10,8 @@ use hipdnn_rs_integration_tests::artifacts::{Artifact, library_path};
 use hipdnn_rs_integration_tests::backend::{BackendError, Client, Descriptor, Handle};
 use hipdnn_rs_integration_tests::tensor::{AlignedBytes, HostTensor};
 use hipdnn_schemas::{
-    BatchnormInference, Convolution, DataType, GraphBuilder, Operation, Pointwise, PointwiseMode, SerializedExecutionPlan,
-    TensorDef,
+    BatchnormInference, Convolution, DataType, GraphBuilder, Operation, Pointwise, PointwiseMode,
+    SerializedExecutionPlan, TensorDef,
 };
 use hipdnn_sdk_bindings::hipdnn::backend::{
     AttributeName as Name, AttributeType as Type, DescriptorType as Kind, Status,
@@ -124,7 +124,8 @@ fn stores() {
         plan.set(Name::EXECUTION_PLAN_ENGINE_CONFIG, Type::BACKEND_DESCRIPTOR, &[configuration.raw()]).expect("set");
         plan.finalize().expect("the plan is built");
         let result = case.run(&handle, &plan);
-        std::fs::write(place.join(format!("{}.plan", case.name)), plan.stored_plan().expect("stored")).expect("written");
+        std::fs::write(place.join(format!("{}.plan", case.name)), plan.stored_plan().expect("stored"))
+            .expect("written");
         std::fs::write(place.join(format!("{}.result", case.name)), result).expect("written");
     }
 }
@@ -247,7 +248,11 @@ fn meets_damage() {
     assert!(taken < stored.len() / 4, "{taken} of {} damaged containers are taken", stored.len());
     type Change = fn(&mut SerializedExecutionPlan);
     let changes: [(&str, Change, &str); 3] = [
-        ("another plugin's payload", |plan| plan.plugin_payload = b"another plugin's".to_vec(), "that this plugin stored"),
+        (
+            "another plugin's payload",
+            |plan| plan.plugin_payload = b"another plugin's".to_vec(),
+            "that this plugin stored",
+        ),
         (
             "another version's",
             |plan| {

@@ -14,7 +14,11 @@ fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
 fn exports_are_the_intended_ones() {
     let plugin =
         names(Functions::SYMBOLS.iter().copied().chain(["hipdnnPluginGetLastErrorString", "hipdnnRsGetExtension"]));
-    assert_eq!(plugin.len(), 24, "7 base functions, 12 of engines, the engine's name, 3 of stored plans, and the extension");
+    assert_eq!(
+        plugin.len(),
+        24,
+        "7 base functions, 12 of engines, the engine's name, 3 of stored plans, and the extension"
+    );
     let backend = names(Backend::SYMBOLS.iter().copied());
     let provider = names(["CreateEpFactories", "ReleaseEpFactory"]);
     for (artifact, wanted) in [(Artifact::Plugin, plugin), (Artifact::Backend, backend), (Artifact::Provider, provider)]

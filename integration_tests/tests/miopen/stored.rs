@@ -107,7 +107,11 @@ fn travel() -> Outcome {
     let kernels = built.iter().filter(|line| line.kernel.is_some()).count();
     let calls = |name: &str| built.iter().filter(|line| line.call.as_deref() == Some(name)).count();
     if kernels != 0 || calls("hipEventElapsedTime") != 0 {
-        return Err(format!("{kernels} kernels ran while plans were made, {} were timed", calls("hipEventElapsedTime")).into());
+        return Err(format!(
+            "{kernels} kernels ran while plans were made, {} were timed",
+            calls("hipEventElapsedTime")
+        )
+        .into());
     }
     if calls("hipModuleLoadData") == 0 {
         return Err("no code was loaded while plans were made".into());
@@ -122,9 +126,8 @@ fn reasons(child: Child) -> Result<Vec<Option<String>>, String> {
     let of = |case: &Case| {
         let prefix = format!("{}: ", case.name());
         let line = lines.iter().find_map(|line| line.strip_prefix(&prefix));
-        line.ok_or_else(|| format!("nothing was said of {}", case.name())).map(|line| {
-            line.strip_prefix("refused: ").map(str::to_owned)
-        })
+        line.ok_or_else(|| format!("nothing was said of {}", case.name()))
+            .map(|line| line.strip_prefix("refused: ").map(str::to_owned))
     };
     sample().iter().map(of).collect()
 }
@@ -142,7 +145,8 @@ fn lost() -> Outcome {
         let home = place.directory.join("other-home");
         let _ = std::fs::remove_dir_all(&home);
         std::fs::create_dir_all(&home).map_err(|error| error.to_string())?;
-        let child = place.with(compiler::child_with(ROLE_REFUSED, &place.directory, Hiprtc::Counting)?).env("HOME", &home);
+        let child =
+            place.with(compiler::child_with(ROLE_REFUSED, &place.directory, Hiprtc::Counting)?).env("HOME", &home);
         let child = if compiles { child } else { child.env(compiler::REFUSED, "") };
         let mut seen = [0; 2];
         for (case, reason) in sample().iter().zip(reasons(child)?) {

@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use hipdnn_rs_integration_tests::artifacts::exported;
 use super::*;
+use hipdnn_rs_integration_tests::artifacts::exported;
 
 /// An address that nothing is mapped at.
 const UNMAPPED: usize = 0x5678;
@@ -360,23 +360,17 @@ fn every_function_of_the_plugin() {
         [handle_of(h), context_of(x), value(memory.as_ptr() as usize), buffers, value(3)],
         ok
     );
-    row!(
-        rows,
-        "hipdnnEnginePluginSerializeExecutionContext",
-        [handle_of(h), context_of(x), out(16)],
-        ok,
-        |a| {
-            // SAFETY: addresses are valid, or a right plugin does not look at them; a success leaves a stored plan.
-            unsafe {
-                let status = (f.serialize_execution_context)(a[0] as _, a[1] as _, a[2] as _);
-                if status == S::SUCCESS {
-                    (f.destroy_serialized_execution_context)(a[0] as _, a[2] as _).0
-                } else {
-                    status.0
-                }
+    row!(rows, "hipdnnEnginePluginSerializeExecutionContext", [handle_of(h), context_of(x), out(16)], ok, |a| {
+        // SAFETY: addresses are valid, or a right plugin does not look at them; a success leaves a stored plan.
+        unsafe {
+            let status = (f.serialize_execution_context)(a[0] as _, a[1] as _, a[2] as _);
+            if status == S::SUCCESS {
+                (f.destroy_serialized_execution_context)(a[0] as _, a[2] as _).0
+            } else {
+                status.0
             }
         }
-    );
+    });
     row!(
         rows,
         "hipdnnEnginePluginDestroySerializedExecutionContext",

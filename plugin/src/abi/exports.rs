@@ -7,8 +7,8 @@
 //! the same.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hipdnn_schemas::{EngineConfig, Graph};
 use hipdnn_sdk_bindings::hipdnn::plugin::{

@@ -182,7 +182,8 @@ mod tests {
     use super::*;
 
     fn payload() -> Payload {
-        let entry = |kind: &str, value: &[u8]| Entry { kind: kind.into(), key: format!("{kind} key"), value: value.into() };
+        let entry =
+            |kind: &str, value: &[u8]| Entry { kind: kind.into(), key: format!("{kind} key"), value: value.into() };
         Payload {
             engine: "SOME_ENGINE".into(),
             graph: vec![1, 2, 3],

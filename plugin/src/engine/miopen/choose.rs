@@ -10,8 +10,8 @@ use super::gpu::Event;
 pub use super::prepared::PreparedConvolution;
 use super::prepared::{Path, Solver};
 use super::record::{Addresses, operand};
-use super::stored::{missing, uncompiled};
 use super::store::Store;
+use super::stored::{missing, uncompiled};
 use super::trial::{Outcome, Scratch, Subject};
 use super::{folders, kernels, search, trial};
 use crate::engine::payload::Entry;
@@ -322,11 +322,12 @@ pub fn prepare(
         keys.filter_map(|key| device.recall(KIND, &key, store).filter(usable).map(|choice| (key, choice)))
     };
     let found = match policy.effort {
-        Effort::Tune if !store.is_sealed() && known().next().is_none() && folders::room().is_ok() => search::search(device, problem, policy)
-            .unwrap_or_else(|error| {
+        Effort::Tune if !store.is_sealed() && known().next().is_none() && folders::room().is_ok() => {
+            search::search(device, problem, policy).unwrap_or_else(|error| {
                 log::warn!("{problem}: MIOpen's search failed: {error}");
                 Vec::new()
-            }),
+            })
+        }
         _ => Vec::new(),
     };
     let prepared = device.build(|builder| {
