@@ -488,20 +488,18 @@ fn forged_plans_are_made_or_refused_and_nothing_else() {
     let handle = create();
     let first = context(handle, &conv_bias_relu());
     let payload = Payload::from_bytes(&serialize(handle, first)).unwrap();
+    type Part = fn(&mut Payload) -> &mut Vec<u8>;
+    let parts: [Part; 2] = [|forged| &mut forged.graph, |forged| &mut forged.config];
     let mut made = 0;
-    for at in 0..payload.graph.len().max(payload.config.len()) {
-        for change in [0x01, 0x40, 0xff] {
-            let mut forged = payload.clone();
-            forged.graph.get_mut(at).map(|byte| *byte ^= change);
-            if let Ok(context) = restore(handle, &forged.to_bytes()) {
-                made += 1;
-                assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, context), OK);
-            }
-            let mut forged = payload.clone();
-            forged.config.get_mut(at).map(|byte| *byte ^= change);
-            if let Ok(context) = restore(handle, &forged.to_bytes()) {
-                made += 1;
-                assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, context), OK);
+    for part in parts {
+        for at in 0..part(&mut payload.clone()).len() {
+            for change in [0x01, 0x40, 0xff] {
+                let mut forged = payload.clone();
+                part(&mut forged)[at] ^= change;
+                if let Ok(context) = restore(handle, &forged.to_bytes()) {
+                    made += 1;
+                    assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, context), OK);
+                }
             }
         }
     }
