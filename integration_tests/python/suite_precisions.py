@@ -34,11 +34,18 @@ def body(runner: Runner) -> None:
         runner.case(f"orientation in {name}: as near to fp32 as rounding behind every node", lambda: orientation(runner.cache, kind))
         runner.case(f"a residual network in {name}: as near to fp32 as rounding behind every node", lambda: narrow(residual(), IMAGE, kind))
     for signed in (False, True):
-        runner.case(f"a residual network of {'int8' if signed else 'uint8'} activations and int8 weights: the CPU provider's",
-                    lambda: quantized(signed))
+        for level in LEVELS:
+            kind = "int8" if signed else "uint8"
+            runner.case(f"a residual network of {kind} activations and int8 weights, optimizations {level}: the CPU provider's",
+                        lambda: quantized(signed, level))
 
 
 IMAGE = [2, 3, 40, 40]
+
+# ONNX Runtime's optimizations, and how the quantized network's outputs may differ under them: most steps of 8 bits, and the
+# least part of the outputs that are equal. Without them both providers compute the same model, and only sums of another order
+# round to the neighbour now and then. With them the CPU provider multiplies whole numbers, and biases are rounded for it.
+LEVELS = {"off": (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, 1, 0.99), "on": (ort.GraphOptimizationLevel.ORT_ENABLE_ALL, 3, 0.5)}
 
 
 def residual() -> onnx.ModelProto:
@@ -119,10 +126,10 @@ def rounding_behind_every_node(model: onnx.ModelProto, kind: int) -> onnx.ModelP
     return result
 
 
-def cpu(model: onnx.ModelProto, feed: np.ndarray) -> np.ndarray:
+def cpu(model: onnx.ModelProto, feed: np.ndarray, level: Any = ort.GraphOptimizationLevel.ORT_DISABLE_ALL) -> np.ndarray:
+    """The first output. Casts to 16 bits and back are what is looked for: no optimization must take them for nothing."""
     options = provider.options()
-    # The casts are what is looked for: they must not be taken for nothing.
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = level
     session = ort.InferenceSession(model.SerializeToString(), options, providers=[provider.CPU])
     return session.run(None, {session.get_inputs()[0].name: feed})[0].astype(np.float64)
 
@@ -225,23 +232,25 @@ def quantize(model: onnx.ModelProto, feeds: list[np.ndarray], signed: bool) -> t
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10), scales["y"]
 
 
-def quantized(signed: bool) -> None:
+def quantized(signed: bool, optimizations: str) -> None:
+    level, most, equal = LEVELS[optimizations]
     model = residual()
     feeds = [np.random.default_rng(seed).standard_normal(IMAGE).astype(np.float32) for seed in range(6)]
     eight, step = quantize(model, feeds[:3], signed)
-    session = provider.Session(eight.SerializeToString())
+    options = provider.options()
+    options.graph_optimization_level = level
+    session = provider.Session(eight.SerializeToString(), session_options=options)
     left = [claim for claim in session.claims if claim.reason and "has it already" not in claim.reason]
     check(not left, f"expected every node on the provider, left are {left[:3]}")
     apart = []
     for feed in feeds:
-        want, ours, real = cpu(eight, feed), session.run({"x": feed})[0].astype(np.float64), cpu(model, feed)
+        want, ours, real = cpu(eight, feed, level), session.run({"x": feed})[0].astype(np.float64), cpu(model, feed)
         apart.append(np.round(np.abs(ours - want) / step))
-        # Sums of another order round to the neighbour now and then, which a later layer may see.
-        check(apart[-1].max() <= 2, f"off by {apart[-1].max()} steps of 8 bits from the CPU provider's")
+        check(apart[-1].max() <= most, f"off by {apart[-1].max()} steps of 8 bits from the CPU provider's")
         # What 8 bits cost must not hide that nothing is computed.
         check(np.corrcoef(ours.ravel(), real.ravel())[0, 1] > 0.98, "the quantized network has little to do with the network")
     share = float(np.mean(np.concatenate(apart) == 0))
-    check(share >= 0.9, f"only {share:.0%} of the outputs are the CPU provider's")
+    check(share >= equal, f"only {share:.1%} of the outputs are the CPU provider's")
 
 
 if __name__ == "__main__":

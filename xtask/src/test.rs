@@ -21,7 +21,7 @@ use crate::{
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
 
 /// The scripts of `integration_tests/python` that are suites.
-const SUITES: [&str; 11] = [
+const SUITES: [&str; 12] = [
     "suite_table.py",
     "suite_onnx_cases.py",
     "suite_models.py",
@@ -31,6 +31,7 @@ const SUITES: [&str; 11] = [
     "suite_doctor.py",
     SPLITTING_SUITE,
     "suite_profile.py",
+    "suite_precisions.py",
     MLIR_SUITE,
     RANDOM_SUITE,
 ];
