@@ -29,7 +29,7 @@ const DEVICE_SUITES: [(&str, usize); 2] =
     [("suite_gpu.py", DEVICE_ONNXRUNTIMES.len()), ("suite_gpu_conformance.py", 1)];
 
 /// The scripts of `integration_tests/python` that are suites.
-const SUITES: [&str; 11] = [
+const SUITES: [&str; 12] = [
     "suite_table.py",
     "suite_onnx_cases.py",
     "suite_models.py",
@@ -39,6 +39,7 @@ const SUITES: [&str; 11] = [
     "suite_doctor.py",
     SPLITTING_SUITE,
     "suite_profile.py",
+    "suite_precisions.py",
     MLIR_SUITE,
     RANDOM_SUITE,
 ];

@@ -110,12 +110,6 @@ fn extreme_place(n: &mut Importer<'_>, mode: ReductionMode) -> Result<(), Declin
     if dims.contains(&0) && n.declared {
         return declined("places in tensors without elements are not imported");
     }
-    if dims.iter().enumerate().any(|(at, extent)| at != axis && *extent == 0) {
-        // As reductions do.
-        let y = n.function.result(DataType::Int64, &dims);
-        n.output(0, y);
-        return Ok(());
-    }
     let place = n.place_of_extreme(x, axis, mode, n.int("select_last_index", 0) != 0)?;
     let place = n.converted(place, DataType::Int64)?;
     if n.int("keepdims", 1) == 0 {
