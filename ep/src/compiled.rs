@@ -12,8 +12,10 @@
 
 use std::collections::HashMap;
 
+use hipdnn_schemas::KnobValue;
 use serde::{Deserialize, Serialize};
 
+use crate::constants::Promise;
 use crate::model::Model;
 
 /// First bytes of a payload; the last two are the version of the layout.
@@ -42,12 +44,17 @@ impl Compatibility {
     }
 }
 
-/// A key of plans: the hash of a region's graph without names.
-pub(crate) type GraphKey = [u8; HASH];
+/// A key of plans: the hash of a region's graph without names, and of what is promised about its tensors.
+pub(crate) type PlanKey = [u8; HASH];
 
 /// The key of a region's graph.
-pub(crate) fn key(graph: &[u8]) -> GraphKey {
-    *blake3::hash(graph).as_bytes()
+pub(crate) fn key(graph: &[u8], promise: &Promise) -> PlanKey {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&(graph.len() as u64).to_le_bytes()).update(graph);
+    if let Some((_, KnobValue::String(tokens))) = promise.knob() {
+        hasher.update(tokens.as_bytes());
+    }
+    *hasher.finalize().as_bytes()
 }
 
 /// A compiled partition.
@@ -58,7 +65,7 @@ pub(crate) struct Compiled {
     /// Its nodes, without what constants hold.
     pub model: Model,
     /// Stored plans.
-    pub plans: HashMap<GraphKey, Vec<u8>>,
+    pub plans: HashMap<PlanKey, Vec<u8>>,
 }
 
 impl Compiled {
@@ -142,7 +149,7 @@ mod tests {
             outputs: vec![1],
             target: Target::Gpu,
         };
-        let plans = HashMap::from([(key(b"graph"), b"plan\0".to_vec())]);
+        let plans = HashMap::from([(key(b"graph", &Promise::default()), b"plan\0".to_vec())]);
         Compiled { compatibility: Compatibility::of("gfx1100"), model, plans }
     }
 

@@ -5,11 +5,12 @@ use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use hipdnn_sdk_bindings::ort::{
-    self, Allocator, DataTransferImpl, DeviceEpIncompatibilityDetails, Ep, EpDevice, EpFactory, HardwareDevice,
-    HardwareDeviceType, IncompatibilityReason, KeyValuePairs, MemoryDevice, MemoryInfo, SessionOptions, Status,
-    SyncStreamImpl,
+    self, Allocator, CompiledModelCompatibility, DataTransferImpl, DeviceEpIncompatibilityDetails, Ep, EpDevice,
+    EpFactory, HardwareDevice, HardwareDeviceType, IncompatibilityReason, KeyValuePairs, MemoryDevice, MemoryInfo,
+    SessionOptions, Status, SyncStreamImpl,
 };
 
+use crate::compiled::Compatibility;
 use crate::error::Error;
 use crate::gpu::memory::{Account, Terms};
 use crate::gpu::offer::{self, Offers};
@@ -20,7 +21,7 @@ use crate::gpu::{self, Gpu};
 use crate::log::Logger;
 use crate::options::Options;
 use crate::pointer::{Handles, Place, array};
-use crate::provider::Provider;
+use crate::provider::{self, Provider};
 use crate::runtime::{Runtime, caught, status_of, text_of};
 
 /// AMD's PCI vendor number: hipDNN is AMD's.
@@ -78,6 +79,7 @@ impl Factory {
             create_ep: Some(create_ep),
             release_ep: Some(release_ep),
             get_vendor_id: Some(get_vendor_id),
+            validate_compiled_model_compatibility_info: Some(validate_compiled_model_compatibility_info),
             get_version: Some(get_version),
             create_allocator: Some(create_allocator),
             release_allocator: Some(release_allocator),
@@ -442,6 +444,36 @@ unsafe extern "system" fn create_sync_stream_for_device(
         // SAFETY: the device is the runtime's, alive during the call.
         let gpu = unsafe { transfer::gpu_of(&factory.runtime, device) }?;
         place.set(SyncStream::of(factory.runtime, Stream::new(gpu)?));
+        Ok(())
+    })
+}
+
+/// Whether a compiled model can be opened on these devices; nothing is said of other providers' models.
+unsafe extern "system" fn validate_compiled_model_compatibility_info(
+    this: *mut EpFactory,
+    devices: *const *const HardwareDevice,
+    count: usize,
+    info: *const c_char,
+    compatibility: *mut CompiledModelCompatibility,
+) -> *mut Status {
+    with_factory(this, |factory| {
+        // SAFETY: the place is the runtime's, if it is one.
+        let place = unsafe { Place::new(compatibility, "the place for the compatibility") }?;
+        // SAFETY: the array has that length, if it is one.
+        let devices = unsafe { array(devices, count, "the array of devices") }?;
+        // SAFETY: the text is the runtime's, if it is one.
+        let info = unsafe { text_of(info) }.unwrap_or_default();
+        let gpus = factory.gpus().unwrap_or_default();
+        let same = |device: &*const HardwareDevice| {
+            // SAFETY: the device is the runtime's, alive during the call, if it is one.
+            let gpu = unsafe { offer::gpu_of(&factory.runtime, *device, gpus) };
+            provider::compatibility(gpu).0 == info
+        };
+        place.set(match info {
+            text if !Compatibility::is_ours(text) => CompiledModelCompatibility::NOT_APPLICABLE,
+            _ if devices.iter().any(same) => CompiledModelCompatibility::SUPPORTED_OPTIMAL,
+            _ => CompiledModelCompatibility::UNSUPPORTED,
+        });
         Ok(())
     })
 }

@@ -1,8 +1,10 @@
 //! The runtime's graph, read through its C API. What is here borrows from the runtime and is valid only during the
 //! callback that got the graph.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::marker::PhantomData;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::ptr::{NonNull, null};
 
 use hipdnn_sdk_bindings::ort::{self, ElementType, OpAttrType, Status, ValueType};
@@ -87,6 +89,19 @@ impl<'a> Graph<'a> {
     pub(crate) fn name(&self) -> Result<&'a str, Error> {
         // SAFETY: the graph is alive and the answer's place is valid for the call.
         self.runtime.text(|out| unsafe { self.runtime.api.graph_get_name()(self.raw.as_ptr(), out) })
+    }
+
+    /// The model's file; `None` of a model that was loaded from memory.
+    pub(crate) fn model_path(&self) -> Result<Option<PathBuf>, Error> {
+        let api = &self.runtime.api;
+        // SAFETY: the graph is alive and the answer's place is valid for the call.
+        let path = self.runtime.get(null(), |out| unsafe { api.graph_get_model_path()(self.raw.as_ptr(), out) })?;
+        if path.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the path ends in NUL and lives as long as the graph.
+        let bytes = unsafe { CStr::from_ptr(path.cast::<c_char>()) }.to_bytes();
+        Ok((!bytes.is_empty()).then(|| PathBuf::from(std::ffi::OsStr::from_bytes(bytes))))
     }
 
     /// The nodes in topological order.
@@ -329,6 +344,28 @@ impl<'a> Node<'a> {
             OpAttrType::GRAPH => Attribute::Graph,
             _ => Attribute::Other,
         })
+    }
+
+    /// The bytes of a text attribute, which need not be UTF-8; without zeros at the end.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn text_bytes(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let api = &self.runtime.api;
+        let text = CString::new(name).unwrap_or_default();
+        // SAFETY: the node is alive, the name ends in NUL, and the answer's place is valid for the call.
+        let attribute = self
+            .runtime
+            .get(null(), |out| unsafe { api.node_get_attribute_by_name()(self.raw.as_ptr(), text.as_ptr(), out) })?;
+        let attribute = NonNull::new(attribute.cast_mut()).ok_or_else(|| {
+            Error::invalid(format!("{}: it has no attribute {name:?}", self.label().unwrap_or_default()))
+        })?;
+        // SAFETY: a text has bytes.
+        let mut bytes = unsafe { self.read::<u8>(attribute, OpAttrType::STRING) }?;
+        while bytes.last() == Some(&0) {
+            bytes.pop();
+        }
+        Ok(bytes)
     }
 
     /// # Safety

@@ -24,6 +24,7 @@ mod read;
 
 mod descriptor;
 mod dump;
+mod ep_context;
 mod error;
 mod extension;
 mod factory;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::ep_context::Request;
 use crate::error::Error;
 use crate::gpu::memory::{Growth, Terms};
 
@@ -43,6 +44,8 @@ pub(crate) struct Options {
     pub graph_capture: bool,
     /// `disable`: claim nothing.
     pub disable: bool,
+    /// What ONNX Runtime's own options ask for of compiled models.
+    pub compiled: Request,
 }
 
 impl Default for Options {
@@ -64,6 +67,7 @@ impl Default for Options {
             user_compute_stream: None,
             graph_capture: false,
             disable: false,
+            compiled: Request::default(),
         }
     }
 }
@@ -123,7 +127,10 @@ impl Options {
     pub(crate) fn parse<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Options, Error> {
         let mut options = Options::default();
         for (key, value) in entries {
-            let Some(key) = key.strip_prefix(PREFIX) else { continue };
+            let Some(key) = key.strip_prefix(PREFIX) else {
+                options.compiled.read(key, value);
+                continue;
+            };
             match key {
                 "backend" => options.backend = path(value),
                 "plugin_dir" => options.plugin_dir = path(value),
@@ -251,6 +258,7 @@ mod tests {
             user_compute_stream: Some(4096),
             graph_capture: true,
             disable: false,
+            compiled: Request::default(),
         };
         assert_eq!(read, Ok(want));
         assert_eq!(parse(&[("engine", ""), ("backend", "")]), Ok(Options::default()));

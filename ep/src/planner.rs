@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use hipdnn_schemas::{GraphDef, KnobValue};
 
 use crate::backend::{Context, Plan, Wish};
+use crate::compiled::{self, PlanKey};
 use crate::constants::{Guesses, Promise, Token};
 use crate::dump::Dump;
+use crate::error::Error;
 use crate::model::Model;
 use crate::options::Options;
 use crate::outline;
@@ -29,6 +31,11 @@ pub(crate) struct Planner {
     dumps: Dumps,
     answers: Mutex<Answers>,
     guesses: Guesses,
+    compiled: Mutex<Compiled>,
+}
+
+fn plan_key(question: &Question<'_>) -> PlanKey {
+    compiled::key(&outline::nameless(question.graph).to_bytes(), question.promise)
 }
 
 /// What the backend answered.
@@ -80,6 +87,15 @@ struct Key {
     promise: Promise,
 }
 
+/// Plans of compiled models.
+#[derive(Default)]
+struct Compiled {
+    /// Those to be stored, since the last partition, where a compiled model is wanted.
+    made: Option<HashMap<PlanKey, Arc<Plan>>>,
+    /// Those that a model was compiled with.
+    stored: HashMap<PlanKey, Vec<u8>>,
+}
+
 impl Planner {
     /// A planner with the session's options.
     pub(crate) fn new(context: Arc<Context>, options: &Options, dumps: Dumps) -> Planner {
@@ -95,7 +111,9 @@ impl Planner {
             knobs.push((WINOGRAD_KNOB.to_string(), KnobValue::Int(i64::from(winograd))));
         }
         let wish = Wish { engine: options.engine.clone(), knobs };
-        Planner { context, wish, dumps, answers: Mutex::default(), guesses: Guesses::default() }
+        let made = options.compiled.enable.then(HashMap::new);
+        let compiled = Mutex::new(Compiled { made, ..Compiled::default() });
+        Planner { context, wish, dumps, answers: Mutex::default(), guesses: Guesses::default(), compiled }
     }
 
     /// The backend in use.
@@ -108,6 +126,21 @@ impl Planner {
     /// # Errors
     /// Why no engine takes the graph.
     pub(crate) fn plan(
+        &self,
+        question: &Question<'_>,
+        contents: &[(Token, &[u8])],
+        purpose: Purpose,
+    ) -> Result<Arc<Plan>, String> {
+        let plan = self.find_or_build(question, contents, purpose)?;
+        if purpose == Purpose::Program
+            && let Some(made) = &mut self.compiled().made
+        {
+            made.insert(plan_key(question), plan.clone());
+        }
+        Ok(plan)
+    }
+
+    fn find_or_build(
         &self,
         question: &Question<'_>,
         contents: &[(Token, &[u8])],
@@ -130,7 +163,12 @@ impl Planner {
         }
         let wish = self.wish.promising(question.promise);
         let promised: Vec<_> = contents.iter().filter(|(token, _)| question.promise.has(*token)).copied().collect();
-        match self.context.plan_with_constants(&named.graph, &wish, &promised) {
+        let stored = self.compiled().stored.remove(&plan_key(question));
+        let built = match &stored {
+            Some(stored) => self.context.stored_with_constants(stored, &wish, &promised),
+            None => self.context.plan_with_constants(&named.graph, &wish, &promised),
+        };
+        match built {
             Ok(plan) => {
                 let plan = Arc::new(plan);
                 let mut answers = self.answers();
@@ -148,6 +186,29 @@ impl Planner {
                 Err(reason)
             }
         }
+    }
+
+    fn compiled(&self) -> MutexGuard<'_, Compiled> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of the plans that a partition was compiled with.
+    pub(crate) fn bring(&self, plans: HashMap<PlanKey, Vec<u8>>) {
+        self.compiled().stored.extend(plans);
+    }
+
+    /// The plans of programs since the last call, as engines store them; `None` where no compiled model is wanted.
+    ///
+    /// # Errors
+    /// The engine that stores none, with the reason.
+    pub(crate) fn take_made(&self) -> Result<Option<HashMap<PlanKey, Vec<u8>>>, Error> {
+        let made = self.compiled().made.as_mut().map(std::mem::take);
+        let Some(made) = made else { return Ok(None) };
+        let store = |(key, plan): (PlanKey, Arc<Plan>)| {
+            let stored = plan.serialize().map_err(|error| error.at(plan.engine()))?;
+            Ok((key, stored))
+        };
+        made.into_iter().map(store).collect::<Result<_, Error>>().map(Some)
     }
 
     /// The token of an initializer's bytes while a session is made, and whether it is certain.

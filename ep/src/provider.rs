@@ -13,8 +13,10 @@ use hipdnn_sdk_bindings::ort::{
 
 use crate::backend::{Context, Site};
 use crate::claim::{self, Claims};
+use crate::compiled::{Compatibility, Compiled};
 use crate::constants::{Contents, Token};
 use crate::dump::{Content, Dump};
+use crate::ep_context;
 use crate::error::Error;
 use crate::gpu::Gpu;
 use crate::gpu::allocator::Allocator;
@@ -52,6 +54,9 @@ pub(crate) struct Provider {
     /// True once nodes were claimed.
     has_claimed: AtomicBool,
     device: Option<OnDevice>,
+    /// What compiled models of this session are for.
+    compatibility: Compatibility,
+    compatibility_text: CString,
     /// The name that the library was registered under, by which some hosts know the provider's nodes.
     registered_name: String,
 }
@@ -162,6 +167,7 @@ impl Provider {
             get_capability: Some(get_capability),
             compile: Some(compile),
             release_node_compute_infos: Some(release_node_compute_infos),
+            get_compiled_model_compatibility_info: Some(get_compiled_model_compatibility_info),
             is_concurrent_run_supported: Some(is_concurrent_run_supported),
             on_session_initialization_end: Some(on_session_initialization_end),
             create_allocator: on_device.then_some(create_allocator),
@@ -183,6 +189,8 @@ impl Provider {
         let planner = context.map(|context| Arc::new(Planner::new(context, &options, dumps)));
         let has_claimed = AtomicBool::new(false);
         let registered_name = registered_name.to_string();
+        let compatibility = compatibility(gpu);
+        let compatibility_text = CString::new(compatibility.0.as_str()).unwrap_or_default();
         Ok(Box::new(Provider {
             callbacks,
             runtime,
@@ -192,6 +200,8 @@ impl Provider {
             planner,
             has_claimed,
             device,
+            compatibility,
+            compatibility_text,
             registered_name,
         }))
     }
@@ -232,7 +242,16 @@ impl Provider {
         let contents = RefCell::new(Contents::new());
         let mut model = read::model(&graph, &|bytes| self.token(bytes, &contents))?;
         model.target = self.target();
-        let claims = self.decide(&graph, &model, &contents.into_inner())?;
+        let mut claims = self.decide(&graph, &model, &contents.into_inner())?;
+        for (index, node) in model.nodes.iter().enumerate() {
+            let taken = self.planner.is_ok() && !self.options.disable && ep_context::is_ours(node);
+            if taken && self.may_take(node) {
+                // SAFETY: `info` is of this call.
+                unsafe { self.add_claim(info, &[nodes[index]]) }?;
+                claims.reasons[index] = None;
+                self.has_claimed.store(true, Ordering::Relaxed);
+            }
+        }
         for partition in &claims.partitions {
             let members: Vec<Node<'_>> = partition.nodes.iter().map(|index| nodes[*index]).collect();
             // SAFETY: `info` is of this call.
@@ -272,8 +291,7 @@ impl Provider {
             return Ok(none("ONNX Runtime takes no fused nodes in bodies of functions that it inlines"));
         }
         let owned = |node: &model::Node| {
-            let names = ["", crate::NAME_TEXT, &self.registered_name];
-            let stranger = !names.contains(&node.owner.as_str());
+            let stranger = !self.may_take(node);
             stranger.then(|| format!("{} has it already", node.owner))
         };
         let reasons = model.nodes.iter().map(owned).collect();
@@ -298,6 +316,11 @@ impl Provider {
             }
             _ => Err("nothing is computed between nodes of other providers: data would only be moved".to_string()),
         }
+    }
+
+    /// True if a node is no other provider's.
+    fn may_take(&self, node: &model::Node) -> bool {
+        ["", crate::NAME_TEXT, &self.registered_name].contains(&node.owner.as_str())
     }
 
     /// Kind of processor that the session's programs are for.
@@ -339,21 +362,64 @@ impl Provider {
         unsafe { self.runtime.check(status) }
     }
 
+    /// The compute function of a partition, and its node in a compiled model where one is wanted; null otherwise.
+    ///
     /// # Safety
     /// `graph` and `node` are the runtime's, of one call of `Compile`.
-    unsafe fn compile(&self, graph: *const ort::Graph, node: *const ort::Node) -> Result<Box<Kernel>, Error> {
+    unsafe fn compile(
+        &self,
+        graph: *const ort::Graph,
+        node: *const ort::Node,
+        is_main: bool,
+    ) -> Result<(Box<Kernel>, *mut ort::Node), Error> {
         // SAFETY: both live during the call, and nothing below keeps them.
         let (graph, node) = unsafe { (Graph::new(&self.runtime, graph)?, Node::new(&self.runtime, node)?) };
         let planner = self.planner.as_ref().map_err(|reason| Error::failed(reason.clone()))?;
         let contents = RefCell::new(Contents::new());
-        let mut model = read::fused(&graph, &node, &|bytes| self.token(bytes, &contents))?;
-        model.target = self.target();
+        let token = |bytes| self.token(bytes, &contents);
+        let model = match ep_context::find(&graph)? {
+            Some(compiled) => {
+                let place = format!("{} ({})", node.name()?, crate::NAME_TEXT);
+                self.compiled_model(planner, &graph, &compiled, &token).map_err(|error| error.at(place))?
+            }
+            None => Model { target: self.target(), ..read::fused(&graph, &node, &token)? },
+        };
+        let stored = self.options.compiled.enable.then(|| model.clone());
         let device = self.device.as_ref().map(|device| device.device.clone());
         let (name, capacity) = (node.name()?, self.options.plan_cache);
         let kernel = Kernel::new(self.runtime, planner.clone(), device, name, model, capacity);
         kernel.prepare(&contents.into_inner())?;
-        Ok(kernel)
+        let mut context_node = std::ptr::null_mut();
+        // A program for free extents is built when they are known: its plans are none of the compiled model's.
+        if let (Some(model), Some(plans)) = (stored, planner.take_made()?) {
+            let compatibility = self.compatibility.clone();
+            let payload = Compiled { compatibility, model, plans }.to_bytes().map_err(Error::failed)?;
+            let (request, on) = (&self.options.compiled, &self.compatibility.0);
+            context_node = ep_context::create(&self.runtime, &graph, &node, &payload, on, request, is_main)?;
+        }
+        Ok((kernel, context_node))
     }
+
+    /// The nodes of a partition that was compiled before, whose plans the planner is given.
+    fn compiled_model<'a>(
+        &self,
+        planner: &Planner,
+        graph: &Graph<'a>,
+        node: &Node<'a>,
+        token: read::Naming<'_, 'a>,
+    ) -> Result<Model, Error> {
+        let payload = ep_context::payload(graph, node, &self.options.compiled)?;
+        let Compiled { mut model, plans, .. } =
+            Compiled::parse(&payload, &self.compatibility).map_err(Error::invalid)?;
+        read::bind_constants(&mut model, node, token)?;
+        planner.bring(plans);
+        Ok(model)
+    }
+}
+
+/// What models are for that are compiled for a GPU, or for the host.
+pub(crate) fn compatibility(gpu: Option<&Gpu>) -> Compatibility {
+    Compatibility::of(gpu.map_or("cpu", |gpu| &gpu.architecture))
 }
 
 /// Forgets questions when compiling ends, however it does: not every host says that a session is complete.
@@ -418,7 +484,7 @@ unsafe extern "system" fn compile(
     fused_nodes: *mut *const ort::Node,
     count: usize,
     infos: *mut *mut NodeComputeInfo,
-    _ep_context_nodes: *mut *mut ort::Node,
+    ep_context_nodes: *mut *mut ort::Node,
 ) -> *mut Status {
     with_provider(this, |provider| {
         let _forgetting = Forgetting(provider);
@@ -434,14 +500,30 @@ unsafe extern "system" fn compile(
         let mut kernels = Vec::with_capacity(count);
         for (graph, fused) in graphs.iter().zip(fused_nodes) {
             // SAFETY: graph and node are of this call.
-            kernels.push(unsafe { provider.compile(*graph, *fused) }?);
+            kernels.push(unsafe { provider.compile(*graph, *fused, kernels.is_empty()) }?);
         }
         // Only now, when nothing can fail any more, does the runtime get them.
-        for (place, kernel) in places.iter().zip(kernels) {
+        for (index, (place, (kernel, context_node))) in places.iter().zip(kernels).enumerate() {
             place.set(kernel.into_raw());
+            if !context_node.is_null() {
+                // SAFETY: the array has `count` elements for us to write, if it is there. The runtime takes the node over.
+                unsafe { Place::new(ep_context_nodes.wrapping_add(index), "the array of EPContext nodes") }?
+                    .set(context_node);
+            }
         }
         Ok(())
     })
+}
+
+unsafe extern "system" fn get_compiled_model_compatibility_info(
+    this: *mut Ep,
+    _graph: *const ort::Graph,
+) -> *const c_char {
+    if PROVIDERS.check(this).is_err() {
+        return std::ptr::null();
+    }
+    // SAFETY: the callbacks are the first member of a provider, which lives until the runtime releases it.
+    unsafe { &*this.cast::<Provider>() }.compatibility_text.as_ptr()
 }
 
 unsafe extern "system" fn release_node_compute_infos(_this: *mut Ep, infos: *mut *mut NodeComputeInfo, count: usize) {

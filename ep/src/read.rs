@@ -49,6 +49,30 @@ pub(crate) fn fused<'a>(graph: &Graph<'a>, node: &Node<'a>, token: Naming<'_, 'a
     Ok(model)
 }
 
+/// Gives a partition that was compiled before the constants that the inputs of its node have, in their order.
+///
+/// # Errors
+/// If they are not what the partition was compiled for, or the runtime does not answer.
+pub(crate) fn bind_constants<'a>(model: &mut Model, node: &Node<'a>, token: Naming<'_, 'a>) -> Result<(), Error> {
+    let inputs: Vec<ValueInfo<'a>> = node.inputs()?.into_iter().flatten().collect();
+    if inputs.len() != model.inputs.len() {
+        let (expected, got) = (model.inputs.len(), inputs.len());
+        return Err(Error::invalid(format!("expected {expected} inputs of the compiled partition, got {got}")));
+    }
+    for (input, index) in inputs.iter().zip(model.inputs.clone()) {
+        let constant = if input.is_constant()? { constant(input, token)? } else { None };
+        let known = model.values[index].known_dims();
+        if let (Some(constant), Some(known)) = (&constant, &known)
+            && constant.dims != *known
+        {
+            let (name, got) = (&model.values[index].name, &constant.dims);
+            return Err(Error::invalid(format!("initializer {name:?}: expected extents {known:?}, got {got:?}")));
+        }
+        model.values[index].constant = constant;
+    }
+    Ok(())
+}
+
 struct Reader<'t, 'a> {
     model: Model,
     token: Naming<'t, 'a>,

@@ -29,8 +29,9 @@ const DEVICE_SUITES: [(&str, usize); 2] =
     [("suite_gpu.py", DEVICE_ONNXRUNTIMES.len()), ("suite_gpu_conformance.py", 1)];
 
 /// The scripts of `integration_tests/python` that are suites.
-const SUITES: [&str; 12] = [
+const SUITES: [&str; 13] = [
     "suite_table.py",
+    "suite_compiled.py",
     "suite_onnx_cases.py",
     "suite_models.py",
     "suite_options.py",

@@ -197,6 +197,11 @@ pub(crate) unsafe fn gpu_of(
         return None;
     }
     // SAFETY: the caller's promise.
+    let made = unsafe { value_of(runtime, runtime.api.hardware_device_metadata()(device), ORDINAL) };
+    if let Some(made) = made.and_then(|ordinal| ordinal.parse::<usize>().ok()) {
+        return gpus.get(made).copied();
+    }
+    // SAFETY: the caller's promise.
     let bus = unsafe { bus_of(runtime, device) }.map(str::to_string);
     gpus.iter().copied().find(|gpu| matched(std::slice::from_ref(&bus), std::slice::from_ref(&gpu.bus)) == [Some(0)])
 }

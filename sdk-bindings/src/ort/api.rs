@@ -165,6 +165,10 @@ table! {
             fn(context: *const KernelContext, stream: *mut *mut c_void) -> *mut Status;
         195 GetTensorMemoryInfo get_tensor_memory_info:
             fn(value: *const Value, info: *mut *const MemoryInfo) -> *mut Status;
+        212 CreateOpAttr create_op_attr: fn(
+            name: *const c_char, data: *const c_void, count: c_int, kind: OpAttrType, attribute: *mut *mut OpAttr
+        ) -> *mut Status;
+        213 ReleaseOpAttr release_op_attr: fn(attribute: *mut OpAttr);
         238 HasSessionConfigEntry has_session_config_entry:
             fn(options: *const SessionOptions, key: *const c_char, found: *mut c_int) -> *mut Status;
         239 GetSessionConfigEntry get_session_config_entry: fn(
@@ -235,6 +239,8 @@ table! {
         333 ValueInfo_IsFromOuterScope value_info_is_from_outer_scope:
             fn(info: *const ValueInfo, answer: *mut bool) -> *mut Status;
         334 Graph_GetName graph_get_name: fn(graph: *const Graph, name: *mut *const c_char) -> *mut Status;
+        335 Graph_GetModelPath graph_get_model_path:
+            fn(graph: *const Graph, path: *mut *const PathChar) -> *mut Status;
         339 Graph_GetNumInputs graph_get_num_inputs: fn(graph: *const Graph, count: *mut usize) -> *mut Status;
         340 Graph_GetInputs graph_get_inputs:
             fn(graph: *const Graph, inputs: *mut *const ValueInfo, count: usize) -> *mut Status;
