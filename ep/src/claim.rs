@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::cost::Traffic;
 use crate::import::fold::Folded;
 use crate::import::{self, Assumption, Declined, Importer};
 use crate::ir::Function;
@@ -30,7 +31,7 @@ pub(crate) struct Partition {
 }
 
 /// Says why taking some nodes of a model as a partition would not pay.
-pub(crate) type Worthwhile<'a> = &'a dyn Fn(&Model, &[usize]) -> Result<(), String>;
+pub(crate) type Worthwhile<'a> = &'a dyn Fn(&Model, &[usize], &Function, Traffic) -> Result<(), String>;
 
 /// Partitions a graph into what engines take.
 ///
@@ -120,11 +121,7 @@ fn attempt(
     let mut result = Vec::new();
     let mut declined = Vec::new();
     for nodes in partition::partitions(model, taken) {
-        if let Err(reason) = worthwhile(model, &nodes) {
-            declined.extend(nodes.into_iter().map(|node| (node, reason.clone())));
-            continue;
-        }
-        match build(model, &nodes, extents, ask) {
+        match build(model, &nodes, extents, worthwhile, ask) {
             Ok(program) => result.push(Partition { nodes, program }),
             Err(refused) => declined.extend(refused),
         }
@@ -133,9 +130,18 @@ fn attempt(
 }
 
 /// The program of a partition for the first of some extents, if it can be imported for all of them.
-fn build(model: &Model, nodes: &[usize], extents: &[Known], ask: Ask<'_>) -> Result<Program, Vec<(usize, String)>> {
+fn build(
+    model: &Model,
+    nodes: &[usize],
+    extents: &[Known],
+    worthwhile: Worthwhile<'_>,
+    ask: Ask<'_>,
+) -> Result<Program, Vec<(usize, String)>> {
     let functions = extents.iter().map(|extents| import_partition(model, nodes, extents));
     let functions = functions.collect::<Result<Vec<_>, _>>()?;
+    let traffic = Traffic::of(model, nodes, &extents[0].extents);
+    worthwhile(model, nodes, &functions[0], traffic)
+        .map_err(|reason| nodes.iter().map(|node| (*node, reason.clone())).collect::<Vec<_>>())?;
     let labels = |node: usize| model.nodes[node].label.clone();
     Program::build(&functions[0], &labels, ask)
 }

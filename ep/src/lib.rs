@@ -10,6 +10,7 @@ mod backend;
 mod claim;
 mod compiled;
 mod constants;
+mod cost;
 mod import;
 mod ir;
 mod kernel;

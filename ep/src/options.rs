@@ -97,8 +97,9 @@ pub const KEYS: &[(&str, &str)] = &[
     ("plan_cache", "programs of a partition that are kept, one for each set of extents, at least 1 (default: 16)"),
     (
         "cost_rule",
-        "0 or 1: whether partitions without a convolution, matrix product, pooling or normalization stay with other \
-         providers (default: 1)",
+        "0 or 1: whether partitions stay with other providers that would not be faster here: on the CPU those without a \
+         convolution, matrix product, pooling or normalization, on a GPU those with less arithmetic than their copies from \
+         and to other providers are worth (default: 1)",
     ),
     ("device_id", "HIP's number of the GPU, where the device that the session was given does not say it"),
     ("memory_limit", "most bytes of the GPU's memory that the session has in use at a time (default: all)"),

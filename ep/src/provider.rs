@@ -15,6 +15,7 @@ use crate::backend::{Context, Site};
 use crate::claim::{self, Claims};
 use crate::compiled::{Compatibility, Compiled};
 use crate::constants::{Contents, Token};
+use crate::cost;
 use crate::dump::{Content, Dump};
 use crate::ep_context;
 use crate::error::Error;
@@ -28,7 +29,7 @@ use crate::gpu::stream::Stream;
 use crate::gpu::sync::{SyncStream, failure};
 use crate::gpu::transfer;
 use crate::graph::{Graph, Node};
-use crate::import::{self, Work};
+use crate::ir::Function;
 use crate::kernel::{Device, Kernel};
 use crate::log::Logger;
 use crate::model::{self, Model, Target};
@@ -297,25 +298,13 @@ impl Provider {
         let reasons = model.nodes.iter().map(owned).collect();
         // A plan that is not kept would prepare weights in vain.
         let contents = if model.is_symbolic() { &[] } else { contents };
-        let claims = claim::claim(model, reasons, &|model, nodes| self.worthwhile(model, nodes), &mut |question| {
+        let worthwhile = |model: &Model, nodes: &[usize], function: &Function, traffic| {
+            if self.options.cost_rule { cost::pays(model, nodes, function, traffic) } else { Ok(()) }
+        };
+        let claims = claim::claim(model, reasons, &worthwhile, &mut |question| {
             planner.plan(&question, contents, Purpose::Claim)
         });
         Ok(claims)
-    }
-
-    /// True if a partition pays: not where data is only moved between nodes of other providers, nor, by the cost rule, where
-    /// every element is touched but a few times.
-    fn worthwhile(&self, model: &Model, nodes: &[usize]) -> Result<(), String> {
-        let work =
-            nodes.iter().filter_map(|node| import::operator(&model.nodes[*node])).map(|operator| operator.work).max();
-        match work {
-            _ if !self.options.cost_rule => Ok(()),
-            Some(Work::Heavy) => Ok(()),
-            Some(Work::Light) => {
-                Err("by the cost rule: a partition of element-wise operators is not faster here".to_string())
-            }
-            _ => Err("nothing is computed between nodes of other providers: data would only be moved".to_string()),
-        }
     }
 
     /// True if a node is no other provider's.

@@ -2,9 +2,8 @@
 """The provider's operator suites on a GPU: the emulated one, with late streams. Right results are asked for whatever the GPU's engine declines,
 and of what it has that it ran there.
 
-A sample runs, as in `cargo xtask test --only suite_gpu_conformance`; GPU_CONFORMANCE=all runs everything (hours). Parts that
-the provider can't pass yet are skipped, and counted so: `READY` names the others. GPU_PARTS=table,random,onnx chooses parts
-whatever is ready, GPU_JOBS how many processes share the cases.
+A sample runs, as in `cargo xtask test --only suite_gpu_conformance`; GPU_CONFORMANCE=all runs everything (hours).
+GPU_PARTS=table,random,onnx chooses parts, GPU_JOBS how many processes share the cases.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ import onnxruntime_ep_hipdnn_rs as wheel
 import ort_conformance
 import suite_random
 import suite_table
-from gpu import device
-from runner import Failure, Runner, Skip, check, run_suite
+from runner import Failure, Runner, check, run_suite
 
 # Streams wait up to so long before each piece of work.
 LATE_US = 100
@@ -41,22 +39,15 @@ def main() -> int:
 def body(runner: Runner) -> None:
     if reason := emulated_gpu.missing():
         raise SystemExit(f"suite_gpu_conformance.py wants the emulated GPU (cargo xtask emulated-gpu python): {reason}")
-    device.switch_on()
     # For the processes that share the cases.
     os.environ.setdefault("HIPEMU_DELAY_US", str(LATE_US))
     wanted = os.environ.get("GPU_PARTS")
-    chosen = wanted.split(",") if wanted else list(READY)
+    chosen = wanted.split(",") if wanted else list(PARTS)
     if unknown := set(chosen) - set(PARTS):
         raise SystemExit(f"GPU_PARTS: expected names of {', '.join(PARTS)}, got {', '.join(unknown)}")
     for name, part in PARTS.items():
         if name in chosen:
             part(runner)
-        elif not wanted:
-            runner.case(name, skipped)
-
-
-def skipped() -> None:
-    raise Skip("the provider offers no GPU device yet")
 
 
 # ---- the table of convolutions ----
@@ -159,9 +150,6 @@ def onnx(runner: Runner) -> None:
 
 
 PARTS: dict[str, Callable[[Runner], None]] = {"table": table, "random": random, "onnx": onnx}
-
-# What the provider can do today.
-READY: tuple[str, ...] = ()
 
 
 if __name__ == "__main__":

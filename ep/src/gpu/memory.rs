@@ -237,7 +237,6 @@ impl Memory {
             return;
         }
         gpu.each_stream(|stream| stream.look());
-        let Ok(_entered) = gpu.enter() else { return };
         self.give_back_idle(gpu, &mut lock(&self.arena));
     }
 

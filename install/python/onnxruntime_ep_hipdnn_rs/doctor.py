@@ -27,6 +27,10 @@ class Problem(Exception):
     """Why the provider can't compute; the message says what to do where there is something."""
 
 
+# What the provider says of a GPU.
+DEVICE_FACTS = ("name", "architecture", "memory_bytes", "pci_bus_id", "hip_version", "os_driver_version", "miopen_library")
+
+
 def run() -> int:
     """Prints everything. Gives the exit status."""
     show("Python", f"{platform.python_version()} on {platform.machine()}, {' '.join(platform.libc_ver()) or 'not glibc'}")
@@ -87,6 +91,9 @@ def probe() -> str:
     devices = [device for device in ort.get_ep_devices() if device.ep_name == get_ep_name()]
     for device in devices:
         show("device", f"{device.device.type.name} for {device.ep_name} {device.ep_metadata.get('version', '')}")
+        for key in DEVICE_FACTS:
+            if value := device.ep_metadata.get(key):
+                show(f"  {key}", value)
     if not devices:
         raise Problem(f"the library is loaded, but offers no device for {get_ep_name()}")
     with tempfile.TemporaryDirectory() as directory:

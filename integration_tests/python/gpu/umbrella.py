@@ -78,6 +78,8 @@ class Umbrella:
         """A session on it, with the CPU provider behind; keywords are the inner provider's options."""
         chosen = provider.options()
         chosen.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        # Networks of tests are too small to be worth a copy.
+        chosen.add_session_config_entry(f"ep.{provider.NAME.lower()}.cost_rule", "0")
         for key, value in settings.items():
             chosen.add_session_config_entry(f"ep.{provider.NAME.lower()}.{key}", value)
         chosen.add_provider_for_devices([found for found in ort.get_ep_devices() if found.ep_name == NAME], {})
