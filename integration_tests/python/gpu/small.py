@@ -20,6 +20,7 @@ def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "Conv", lambda: whole(networks.single([1, 3, 8, 8]), [1, 3, 8, 8])
     yield "Conv, Asinh on the CPU provider, Conv", lambda: interrupted()
     yield "the same, registered as foo", lambda: children.run(registered_as_foo)
+    yield "what is not worth its copies stays with the CPU provider", cost_rule
     yield "several outputs", lambda: whole(networks.three_outputs(), [1, 3, 10, 10])
     yield "free extents", free_extents
     yield "free extents on both sides of a node of the CPU provider", free_extents_interrupted
@@ -59,6 +60,16 @@ def interrupted() -> None:
     session = device.session(model)
     device.claimed(session, left=("Asinh",))
     agree(session, model, [1, 3, 10, 10])
+
+
+def cost_rule() -> None:
+    model = networks.interrupted([1, 3, 10, 10])
+    session = device.session(model, cost_rule="1")
+    reasons = {claim.op: claim.reason or "" for claim in session.claims}
+    check("by the cost rule" in reasons["Conv"] and "copies of" in reasons["Conv"], f"{reasons}")
+    agree(session, model, [1, 3, 10, 10])
+    # Without a node of another provider there is nothing to copy.
+    device.claimed(device.session(networks.single([1, 3, 10, 10]), cost_rule="1"))
 
 
 def registered_as_foo() -> None:
