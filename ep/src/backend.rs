@@ -322,6 +322,25 @@ impl Context {
         Err(NoPlan(if refusals.is_empty() { "no engine takes it".to_string() } else { refusals.join("; ") }))
     }
 
+    /// Makes a plan again that [`Plan::serialize`] gave, in this process or another: nothing is searched or compiled. What
+    /// an engine prepares when it builds a plan it prepares here ([`Extension::with_constants`]).
+    ///
+    /// # Errors
+    /// Why not: the bytes are of another version, another device or damaged, or of an engine that must not have the tensors.
+    #[cfg_attr(not(test), expect(dead_code, reason = "compiled models are not read yet"))]
+    pub(crate) fn plan_from(self: &Arc<Self>, bytes: &[u8], wish: &Wish) -> Result<Plan, NoPlan> {
+        let builder = lock(&self.builder);
+        let plan = Descriptor::stored_plan(self.backend, builder.raw, bytes)?;
+        let id = plan.get::<i64>(AttributeName::EXECUTION_PLAN_ENGINE_GLOBAL_INDEX_EXT)?;
+        let known = self.engines.iter().find(|engine| engine.id == id);
+        let engine = known.map_or_else(|| format!("engine {id}"), |engine| engine.name.clone());
+        if let Some(refusal) = wish.refuses(&engine) {
+            return Err(NoPlan(refusal));
+        }
+        let workspace = workspace_of(&plan)?;
+        Ok(Plan { plan: Some(plan), workspace, engine, context: self.clone() })
+    }
+
     fn plan_with(
         &self,
         builder: &Handle,
@@ -346,12 +365,7 @@ impl Context {
         let _ = plan.set(AttributeName::EXECUTION_PLAN_HANDLE, &[builder.raw]);
         plan.set(AttributeName::EXECUTION_PLAN_ENGINE_CONFIG, &[config.as_ptr()])?;
         plan.finalize("execution plan")?;
-        let workspace = plan.get::<i64>(AttributeName::EXECUTION_PLAN_WORKSPACE_SIZE)?;
-        let Ok(workspace) = usize::try_from(workspace) else {
-            let call = "reading the workspace size".to_string();
-            let text = format!("the size is {workspace}");
-            return Err(BackendError { call, status: Status::INTERNAL_ERROR, text });
-        };
+        let workspace = workspace_of(&plan)?;
         Ok((plan, workspace))
     }
 
@@ -483,6 +497,16 @@ fn engines(handle: &Handle) -> Vec<EngineInfo> {
     engines
 }
 
+/// Bytes of workspace that a finalized plan wants.
+fn workspace_of(plan: &Descriptor) -> Result<usize, BackendError> {
+    let workspace = plan.get::<i64>(AttributeName::EXECUTION_PLAN_WORKSPACE_SIZE)?;
+    usize::try_from(workspace).map_err(|_| {
+        let call = "reading the workspace size".to_string();
+        let text = format!("the size is {workspace}");
+        BackendError { call, status: Status::INTERNAL_ERROR, text }
+    })
+}
+
 /// What is wished of an engine, beyond the graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Wish {
@@ -543,6 +567,18 @@ impl Plan {
         self.workspace
     }
 
+    /// What [`Context::plan_from`] makes the plan again from, with the same engines for the same device.
+    ///
+    /// # Errors
+    /// What the backend says: not every engine stores plans.
+    #[cfg_attr(not(test), expect(dead_code, reason = "compiled models are not written yet"))]
+    pub(crate) fn serialize(&self) -> Result<Vec<u8>, Error> {
+        // The engine gives the bytes through the handle that the plan was built with, which serves one caller at a time.
+        let _builder = lock(&self.context.builder);
+        let plan = self.plan.as_ref().expect("a plan is whole until it is dropped");
+        plan.serialized_plan().map_err(|error| Error::failed(error.to_string()))
+    }
+
     /// Runs the plan on a lane, on the tensors with these uids at these addresses.
     ///
     /// # Safety
@@ -584,7 +620,56 @@ impl Drop for Plan {
 
 #[cfg(test)]
 mod tests {
+    use hipdnn_rs_integration_tests::artifacts::{Artifact, library_path, plugin_directory};
+    use hipdnn_schemas::{DataType, GraphBuilder, Pointwise, PointwiseMode, TensorDef};
+
     use super::*;
+
+    /// A tensor, aligned as hipDNN wants them.
+    #[repr(align(16))]
+    struct Aligned([f32; 5]);
+
+    #[test]
+    fn stored_plans_run_as_they_did() {
+        let place = std::env::temp_dir().join(format!("hipdnn-rs-stored-plans-{}", std::process::id()));
+        let plugins = Plugins::Only(plugin_directory(&place, "engines"));
+        let context = Context::open(&[library_path(Artifact::Backend)], &plugins).expect("our own backend");
+        let mut graph = GraphBuilder::new("stored").compute(DataType::Float);
+        let [a, b, c] = [1, 2, 3].map(|uid| graph.tensor(TensorDef::new(uid, DataType::Float, &[5])));
+        graph.pointwise(Pointwise::binary(PointwiseMode::Sub, a, b, c));
+        let graph = graph.build().expect("a right graph").def().to_bytes();
+        let wish = Wish::default();
+        let plan = match context.plan(&graph, &wish) {
+            Ok(plan) => plan,
+            // The engine leaves graphs to the engines of a GPU.
+            Err(NoPlan(reason)) => return assert!(reason.contains("GPU") || reason.contains("no engine"), "{reason}"),
+        };
+        let run = |plan: &Plan| {
+            let (a, b) = ([1.5, 2.0, -3.0, 0.1, 7.0], [0.3, 2.0, 8.0, -0.1, 1.0]);
+            let mut tensors = [a, b, [f32::NAN; 5]].map(Aligned);
+            let addresses = tensors.each_mut().map(|tensor| (&raw mut tensor.0).cast());
+            let mut lane = context.lane().expect("a lane");
+            let workspace = lane.memory(plan.workspace()).expect("memory");
+            // SAFETY: the tensors have five numbers each, and the workspace the plan's size.
+            unsafe { plan.execute_on(&mut lane, &[1, 2, 3], &addresses, workspace) }.expect("an execution");
+            context.put_back(lane);
+            tensors[2].0
+        };
+        let (wanted, stored) = (run(&plan), plan.serialize().expect("the engine stores plans"));
+        assert_eq!(wanted, [1.5 - 0.3, 0.0, -11.0, 0.1 + 0.1, 6.0]);
+        let again = context.plan_from(&stored, &wish).expect("it was just stored");
+        assert_eq!((again.engine(), again.workspace()), (plan.engine(), plan.workspace()));
+        drop(plan);
+        assert_eq!(run(&again), wanted);
+        let mut damaged = stored.clone();
+        // The engine's own bytes have a checksum; what is around them is the backend's.
+        let engines = damaged.windows(7).position(|window| window == b"HDNNRSP").expect("the engine's bytes");
+        damaged[engines + 40] ^= 1;
+        for (what, bytes) in [("half", &stored[..stored.len() / 2]), ("another byte", &damaged), ("nothing", &[])] {
+            assert!(context.plan_from(bytes, &wish).is_err_and(|reason| !reason.0.is_empty()), "{what}");
+        }
+        let _ = std::fs::remove_dir_all(place);
+    }
 
     #[test]
     fn engines_of_devices_never_get_host_memory() {

@@ -120,6 +120,41 @@ impl Descriptor {
         Descriptor::owned(backend, raw, call)
     }
 
+    /// A finalized plan from its stored form, with the handle's plugins.
+    pub(crate) fn stored_plan(
+        backend: &'static Backend,
+        handle: HandlePtr,
+        bytes: &[u8],
+    ) -> Result<Descriptor, BackendError> {
+        let call = || "reading the stored plan".to_string();
+        let Some(deserialize) = backend.create_and_deserialize_execution_plan else {
+            let text = "the library has no hipdnnBackendCreateAndDeserializeExecutionPlan_ext".to_string();
+            return Err(BackendError { call: call(), status: Status::NOT_SUPPORTED, text });
+        };
+        let mut raw = null_mut();
+        // SAFETY: the caller's handle is alive; `bytes` is valid for the call, as is `raw`.
+        let status = unsafe { deserialize(handle, &mut raw, bytes.as_ptr(), bytes.len()) };
+        check(backend, status, call)?;
+        Descriptor::owned(backend, raw, call)
+    }
+
+    /// The stored form of a finalized plan.
+    pub(crate) fn serialized_plan(&self) -> Result<Vec<u8>, BackendError> {
+        let call = || "storing the plan".to_string();
+        let Some(serialize) = self.backend.get_serialized_execution_plan else {
+            let text = "the library has no hipdnnBackendGetSerializedExecutionPlan_ext".to_string();
+            return Err(BackendError { call: call(), status: Status::NOT_SUPPORTED, text });
+        };
+        let mut size = 0;
+        // SAFETY: the descriptor is alive, and without a place only the size is written.
+        check(self.backend, unsafe { serialize(self.raw, 0, &mut size, null_mut()) }, call)?;
+        let mut bytes = vec![0; size];
+        // SAFETY: the descriptor is alive, and there is room for `size` bytes.
+        check(self.backend, unsafe { serialize(self.raw, size, &mut size, bytes.as_mut_ptr()) }, call)?;
+        bytes.truncate(size);
+        Ok(bytes)
+    }
+
     fn owned(
         backend: &'static Backend,
         raw: DescriptorPtr,
