@@ -7,6 +7,7 @@
  * UMBRELLA_NAME       this provider's name, which the inner library is told ("umbrella")
  * UMBRELLA_MEMORY     "device": offer a GPU that ONNX Runtime need not have found, with its memory and pinned host memory
  * UMBRELLA_DEVICE     the number of that memory's device (0)
+ * UMBRELLA_RUNS       "hidden": do not forward where runs begin and end
  * UMBRELLA_PLUGIN     a test_plugin.c whose living plans are counted once compiled nodes are released
  * UMBRELLA_PROBE      call the functions of compiled nodes with what is none
  *
@@ -403,8 +404,10 @@ static Status* create_ep(struct Factory* this, const void* const* devices, const
     made->get_capability = ep_get_capability;
     made->compile = ep_compile;
     made->release_node_compute_infos = ep_release_node_compute_infos;
-    made->on_run_start = ep_on_run_start;
-    made->on_run_end = ep_on_run_end;
+    if (!wanted("UMBRELLA_RUNS", "hidden")) {
+        made->on_run_start = ep_on_run_start;
+        made->on_run_end = ep_on_run_end;
+    }
     if (wanted("UMBRELLA_MEMORY", "device")) made->create_allocator = ep_create_allocator;
     if (minor >= 24) made->get_kernel_registry = ep_get_kernel_registry;
     *ep = made;

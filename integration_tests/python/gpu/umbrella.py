@@ -32,6 +32,7 @@ FIRST_CALLS = ("hipGetDeviceCount", "hipGetDevicePropertiesR0600", "hipStreamCre
 def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "Conv", lambda: behind(convolution)
     yield "two Conv with a node of the CPU provider between", lambda: behind(interrupted)
+    yield "the same where nobody says that runs begin and end", lambda: behind(interrupted, UMBRELLA_RUNS="hidden")
     yield "the same with free extents", lambda: behind(free_extents)
     yield "a ResNet-like network", lambda: behind(network, "resnet_like")
     yield "a MobileNet-like network", lambda: behind(network, "mobilenet_like")
