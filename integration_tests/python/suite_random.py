@@ -567,6 +567,21 @@ def attention(b: Build, x: Value | None = None) -> list[str]:
     return b.node("Attention", names, is_causal=b.choice(0, 1), softcap=b.choice(0.0, 0.0, 2.0))
 
 
+def multi_head_attention(b: Build, x: Value | None = None) -> list[str]:
+    b.fixed = True
+    batch, heads, rows, columns, size, width = (b.random.randint(1, 4) for _ in range(6))
+    split = b.chance(0.3)
+    names = [b.input(FLOAT, [batch, rows, heads * size]).name]
+    names += [b.input(FLOAT, [batch, heads, columns, own] if split else [batch, columns, heads * own]).name for own in (size, width)]
+    names.append("" if split or b.chance(0.5) else b.operand(FLOAT, [heads * (2 * size + width)]))
+    if b.chance(0.4):
+        names += ["", b.input(FLOAT, [b.choice(1, batch), b.choice(1, heads), rows, columns]).name]
+    attributes = {"scale": b.choice(0.5, 2.0)} if b.chance(0.3) else {}
+    if rows == columns and b.chance(0.4):
+        attributes["unidirectional"] = 1
+    return b.node("MultiHeadAttention", names, domain="com.microsoft", num_heads=heads, **attributes)
+
+
 MAKERS: dict[str, Any] = {
     **{name: unary(name) for name in ("Relu", "Elu", "Selu", "Celu", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh", "Softplus",
                                       "Softsign", "Erf", "Exp", "Floor", "Ceil", "Mish", "IsNaN", "IsInf", "Round")},
@@ -591,7 +606,7 @@ MAKERS: dict[str, Any] = {
     "ArgMax": place("ArgMax"), "ArgMin": place("ArgMin"), "Transpose": transpose, "Reshape": reshape, "Slice": slices,
     "Concat": concat, "Split": split, "Expand": expand, "Tile": tile, "Pad": pad, "Squeeze": squeeze, "Gather": gather,
     "GatherElements": gather_elements, "Resize": resize, "DepthToSpace": depth_to_space, "QuantizeLinear": quantize,
-    "Trilu": triangle, "Attention": attention,
+    "Trilu": triangle, "Attention": attention, "MultiHeadAttention": multi_head_attention,
 }
 
 # What takes a value of any extents, so that graphs can grow.

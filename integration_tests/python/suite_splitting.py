@@ -9,7 +9,7 @@ is made. `DECLINING_PLUGIN` names the plugin's file.
 from __future__ import annotations
 
 import ctypes
-import json
+import gc
 import os
 import sys
 import tempfile
@@ -72,6 +72,8 @@ def body(runner: Runner) -> None:
         runner.case("sizes above a limit: an error that names the node, and the session lives on", lambda: too_large(engine))
         runner.case("an execution that fails: an error that names the nodes", lambda: failing_execution(engine))
         runner.case(f"{THREADS} threads with new extents while programs are split", lambda: threads_at_once(engine))
+        runner.case("plans of extents that are gone are gone", lambda: bounded(engine))
+        runner.case("blocks of one structure share their plans, whatever their nodes are called", lambda: shared(engine))
         for rule in ("", "nodes=1", "nodes=4", "operations=4", "graphs=3 nodes=10", "kinds=ResampleFwd+Reduction", "elements=100000 at=plan"):
             runner.case(f"orientation: {rule or 'nothing declined'}", lambda: orientation(engine, runner.cache, rule))
         rules = SIZES + PICKS
@@ -90,7 +92,7 @@ class Declining:
         self.directory = directory
         self.library = ctypes.CDLL(str(copy))
         self.library.decliningPluginDeclined.restype = ctypes.c_uint64
-        self.library.decliningPluginAsked.restype = ctypes.c_uint64
+        self.library.decliningPluginPlans.restype = ctypes.c_uint64
 
     def rule(self, text: str) -> None:
         check(self.library.decliningPluginSetRule(text.encode()) == 0, f"{text!r} is no rule")
@@ -98,6 +100,12 @@ class Declining:
     @property
     def declined(self) -> int:
         return self.library.decliningPluginDeclined()
+
+    @property
+    def plans(self) -> int:
+        """Plans that live, of all sessions."""
+        gc.collect()
+        return self.library.decliningPluginPlans()
 
     def options(self, **more: str) -> dict[str, str]:
         return {"plugin_dir": str(self.directory), "cost_rule": "0"} | more
@@ -312,6 +320,40 @@ def threads_at_once(engine: Declining) -> None:
     for worker in workers:
         worker.join()
     check(not problems, "; ".join(problems))
+
+
+def bounded(engine: Declining) -> None:
+    network = residual(free=True)
+    engine.rule("nodes=2")
+    before = engine.plans
+    ours = session(engine, network, plan_cache="2")
+    alive = []
+    for turn in range(12):
+        ours.run({"x": np.zeros((1, 3, 9 + turn, 21 - turn), np.float32)})
+        alive.append(engine.plans - before)
+    # Two programs' plans at most, of which some are the same.
+    check(max(alive) <= 2 * alive[0] and alive[0] > 4, f"plans that live after each of 12 extents, of which 2 are kept: {alive}")
+    del ours
+    check(engine.plans == before, f"{engine.plans - before} plans outlive their session")
+
+
+def shared(engine: Declining) -> None:
+    """A chain of equal blocks, each of which a transposition that is a view ends."""
+    engine.rule("")
+    plans = []
+    for blocks in (2, 12):
+        nodes, value = [], "x"
+        for block in range(blocks):
+            nodes += [node("Neg", value, f"a{block}"), node("LeakyRelu", f"a{block}", f"b{block}", alpha=0.9), node("Transpose", f"b{block}", f"c{block}", perm=[1, 0])]
+            value = f"c{block}"
+        network = Network(nodes, {}, {"x": [[8, 8]]}, [value], free=False)
+        before = engine.plans
+        ours = session(engine, network)
+        plans.append(engine.plans - before)
+        compare(network, ours, network.feeds)
+        del ours
+    # The first block reads the input as it lies, all others a view; the last result is laid out anew.
+    check(plans[0] == plans[1] <= 3, f"expected as many plans for 12 blocks as for 2, got {plans}")
 
 
 def orientation(engine: Declining, cache: Path, rule: str) -> None:

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hipdnn_rs_integration_tests::artifacts::{Artifact, library_path};
 use hipdnn_sdk_bindings::library::Library;
 use hipdnn_sdk_bindings::ort::{
-    Allocator, ApiBase, CreateEpFactories, DataTransferImpl, Ep, EpFactory, ErrorCode, NodeComputeInfo,
+    Allocator, ApiBase, CreateEpFactories, DataTransferImpl, Ep, EpFactory, EpProfilerImpl, ErrorCode, NodeComputeInfo,
     ReleaseEpFactory, SessionOptions, Status,
 };
 
@@ -331,4 +331,52 @@ fn the_session_s_functions() {
         assert_eq!(answer((provider.release)(provider.factory)), Answer::Success);
     }
     assert!(OTHER_CALLS.load(Ordering::Relaxed) > 0, "the stand-in was not asked for anything");
+}
+
+#[test]
+fn the_profiler_s_functions() {
+    let provider = Provider::new();
+    let (ep, another) = (provider.ep(), provider.ep());
+    // SAFETY: the provider's callbacks are its first member.
+    let create = unsafe { *ep }.create_profiler.expect("ONNX Runtime 1.25 takes events");
+    let make = || {
+        let mut profiler = null_mut::<EpProfilerImpl>();
+        // SAFETY: the provider lives, and the place is good for writing.
+        assert_eq!(answer(unsafe { create(ep, &mut profiler) }), Answer::Success);
+        assert!(!profiler.is_null());
+        profiler
+    };
+    let (profiler, stale) = (make(), make());
+    // SAFETY: the profiler's callbacks are its first member.
+    let callbacks = unsafe { *profiler };
+    let release = callbacks.release.expect("it is served");
+    let start = callbacks.start_profiling.expect("it is served");
+    let begin = callbacks.start_event.expect("it is served");
+    let end = callbacks.stop_event.expect("it is served");
+    let finish = callbacks.end_profiling.expect("it is served");
+    let container = 8usize as *mut _;
+    // SAFETY: what is not null and aligned is valid, opaque to the stand-in, or a handle that is none.
+    unsafe {
+        refused("no place", create(ep, null_mut()), "place for the profiler");
+        release(stale);
+        for (what, stranger) in strangers(stale, another.cast()) {
+            refused(what, start(stranger, 0), "no profiler");
+            refused(what, begin(stranger, 1), "no profiler");
+            refused(what, end(stranger, 1, null()), "no profiler");
+            refused(what, finish(stranger, container), "no profiler");
+            release(stranger);
+        }
+        refused("no container", finish(profiler, null_mut()), "place for events is null");
+        assert_eq!(answer(finish(profiler, container)), Answer::Success, "it ends before it began");
+        assert_eq!(answer(start(profiler, 0)), Answer::Success);
+        assert_eq!(answer(end(profiler, 1, null())), Answer::Success, "no event is open");
+        assert_eq!(answer(begin(profiler, 1)), Answer::Success);
+        assert_eq!(answer(finish(profiler, container)), Answer::Success);
+        assert_eq!(answer(end(profiler, 1, null())), Answer::Success);
+        release(profiler);
+        let release_ep = provider.callbacks().release_ep.expect("it is served");
+        release_ep(provider.factory, ep);
+        release_ep(provider.factory, another);
+        assert_eq!(answer((provider.release)(provider.factory)), Answer::Success);
+    }
 }

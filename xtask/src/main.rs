@@ -62,7 +62,7 @@ const USAGE: &str = "usage: cargo xtask <command>
            host time of an execution on a GPU, beside MIOpen's own calls and AMD's provider
              --real | --emulated       this machine's GPU (the default if there is one) or the emulated one
   bench claims
-           what making a session costs with many claims, and whose it is
+           what making a session of many nodes and programs costs, and whose it is
   support  rewrite SUPPORT.md from the plugin's tables (--check: only compare)
   codegen  regenerate the committed code: FlatBuffers, HIP, hiprtc, MIOpen (--check: only compare)
   emulated-gpu setup | build | test | run PROGRAM … | python SCRIPT … | runner

@@ -1,13 +1,16 @@
 //! Attention and rotary embeddings, by matrix products, softmax and pointwise operations.
 
-use hipdnn_schemas::{DataType, PointwiseMode};
+use hipdnn_schemas::{DataType, Operation, PointwiseMode, Sdpa};
 
 use super::fold::Folded;
-use super::{Attribute, Declined, Importer, Operator, computes, declined, sums};
-use crate::ir::ValueId;
+use super::{Attribute, Declined, Importer, Operator, Work, computes, declined, microsoft, sums};
+use crate::ir::{Op, ValueId};
 
-pub(super) const OPERATORS: &[Operator] =
-    &[sums("Attention", attention), computes("RotaryEmbedding", rotary_embedding)];
+pub(super) const OPERATORS: &[Operator] = &[
+    sums("Attention", attention),
+    computes("RotaryEmbedding", rotary_embedding),
+    Operator { work: Work::Heavy, ..microsoft("MultiHeadAttention", multi_head_attention) },
+];
 
 /// Most elements of a mask that is computed when a program is built.
 const MOST_MASK_ELEMENTS: i64 = 1 << 22;
@@ -16,6 +19,11 @@ impl Importer<'_> {
     /// Input `index` as [batch, heads, sequence, size].
     fn heads(&mut self, index: usize, heads: &str) -> Result<ValueId, Declined> {
         let x = self.float_input(index)?;
+        self.split_heads(x, heads)
+    }
+
+    /// A value of 3 or 4 dimensions as [batch, heads, sequence, size].
+    fn split_heads(&mut self, x: ValueId, heads: &str) -> Result<ValueId, Declined> {
         match self.dims(x)[..] {
             [_, _, _, _] => Ok(x),
             [batch, sequence, hidden] => {
@@ -47,6 +55,134 @@ impl Importer<'_> {
         let (zero, out) = (self.number(0.0, data_type, rank), self.number(f64::NEG_INFINITY, data_type, rank));
         self.select_to(mask, zero, out, data_type)
     }
+}
+
+/// Queries, keys and values of a MultiHeadAttention node by its inputs; a bias of the projections before them, if there is one.
+fn projected(n: &mut Importer<'_>, index: usize, from: i64) -> Result<(ValueId, i64), Declined> {
+    let x = n.float_input(index)?;
+    let dims = n.dims(x);
+    if !n.has_input(3) || dims.len() == 4 {
+        return Ok((n.heads(index, "num_heads")?, from));
+    }
+    let bias = n.float_input(3)?;
+    let width = dims.last().copied().unwrap_or(0);
+    if n.rank(bias) != 1 || n.dims(bias)[0] < from + width {
+        return declined(format!("expected a bias of all projections, got extents {:?}", n.dims(bias)));
+    }
+    let part = n.function.view(bias, &[1, 1, width], &[0, 0, 1], from);
+    let sum = n.binary(PointwiseMode::Add, x, part)?;
+    Ok((n.split_heads(sum, "num_heads")?, from + width))
+}
+
+/// ONNX Runtime's own attention, where queries, keys and values are inputs of their own: one node of hipDNN.
+fn multi_head_attention(n: &mut Importer<'_>) -> Result<(), Declined> {
+    for (index, what) in
+        [(4, "key padding mask"), (6, "past"), (7, "past"), (8, "past length"), (9, "cache indirection")]
+    {
+        if n.has_input(index) {
+            return declined(format!("its {what} is not imported"));
+        }
+    }
+    if !n.has_input(1) || !n.has_input(2) {
+        return declined("packed queries, keys and values are not imported");
+    }
+    if n.has_output(3) {
+        return declined("the products of queries and keys are not handed out");
+    }
+    let (q, from) = projected(n, 0, 0)?;
+    let (k, from) = projected(n, 1, from)?;
+    let (v, _) = projected(n, 2, from)?;
+    let (qs, ks, vs) = (n.dims(q), n.dims(k), n.dims(v));
+    let ([batch, heads, rows, size], [_, _, columns, _]) = (&qs[..], &ks[..]) else {
+        return declined("expected 3 or 4 dimensions");
+    };
+    let (batch, heads, rows, columns) = (*batch, *heads, *rows, *columns);
+    if ks[..2] != qs[..2] || vs[..3] != ks[..3] || ks[3] != *size {
+        return declined(format!("queries {qs:?}, keys {ks:?} and values {vs:?} do not fit"));
+    }
+    if qs.contains(&0) || ks.contains(&0) || vs.contains(&0) {
+        return declined("attention to nothing is not imported");
+    }
+    let data_type = n.data_type(q);
+    if data_type == DataType::Double || [k, v].iter().any(|id| n.data_type(*id) != data_type) {
+        return declined("attention of this type is not imported");
+    }
+    let mask = if n.has_input(5) {
+        let mask = n.float_input(5)?;
+        let dims = n.dims(mask);
+        let fits = |axis: usize, whole: i64| dims[axis] == 1 || dims[axis] == whole;
+        if dims.len() != 4 || !(fits(0, batch) && fits(1, heads) && dims[2..] == [rows, columns]) {
+            return declined(format!(
+                "expected an attention bias of {:?}, got {dims:?}",
+                [batch, heads, rows, columns]
+            ));
+        }
+        Some(mask)
+    } else {
+        None
+    };
+    let scale = n.float("scale", 0.0);
+    n.output(1, k);
+    n.output(2, v);
+    let fused = Fused { mask, scale: (scale != 0.0).then_some(scale), causal: n.int("unidirectional", 0) != 0 };
+    let y = n.fused_attention([q, k, v], &fused, true)?;
+    n.output(0, y);
+    Ok(())
+}
+
+/// Parameters of attention as one node of hipDNN.
+struct Fused {
+    /// Addend of the products of queries and keys.
+    mask: Option<ValueId>,
+    /// Factor of the products; one over the root of a head's size if there is none.
+    scale: Option<f32>,
+    /// True if a query sees the keys up to its own place.
+    causal: bool,
+}
+
+impl Importer<'_> {
+    /// Attention of [batch, heads, sequence, size] as one node; `flat` has the heads of a place next to one another.
+    fn fused_attention(&mut self, [q, k, v]: [ValueId; 3], fused: &Fused, flat: bool) -> Result<ValueId, Declined> {
+        let (data_type, qs, width) = (self.data_type(q), self.dims(q), self.dims(v)[3]);
+        let [batch, heads, rows, size] = qs[..] else { return declined("expected queries of 4 dimensions") };
+        let dims = [batch, heads, rows, width];
+        let y = if flat { vec![batch, rows, heads * width] } else { dims.to_vec() };
+        let y = self.function.result(data_type, &y);
+        let by_heads = if flat {
+            let hidden = heads * width;
+            self.function.strided_part(y, &dims, &[rows * hidden, width, hidden, 1], 0)
+        } else {
+            y
+        };
+        let operation = Operation::Sdpa(Box::new(Sdpa {
+            attn_mask: fused.mask.map(ValueId::uid),
+            attn_scale_value: Some(fused.scale.unwrap_or(1.0 / (size as f32).sqrt())),
+            causal_mask: fused.causal,
+            ..Sdpa::new(q.uid(), k.uid(), v.uid(), by_heads.uid())
+        }));
+        let compute = self.compute_type(&operation)?;
+        self.function.push(Op { operation, compute, node: self.current });
+        if flat {
+            self.function.assemble(y, vec![by_heads]);
+        }
+        Ok(y)
+    }
+}
+
+/// The mask of an Attention node, if attention as one node of hipDNN takes it: none, or an addend of the same type.
+fn fitting_mask(n: &mut Importer<'_>, whole: &[i64], data_type: DataType) -> Result<Option<Option<ValueId>>, Declined> {
+    let types = matches!(data_type, DataType::Float | DataType::Half | DataType::BFloat16);
+    if !types || (1..3).any(|index| n.input(index).is_ok_and(|id| n.data_type(id) != data_type)) {
+        return Ok(None);
+    }
+    if !n.has_input(3) {
+        return Ok(Some(None));
+    }
+    let mask = n.input(3)?;
+    let dims = n.dims(mask);
+    let broadcasts =
+        dims.len() <= 4 && dims.iter().rev().zip(whole.iter().rev()).all(|(own, all)| own == all || *own == 1);
+    Ok((n.data_type(mask) == data_type && broadcasts && dims.len() >= 2).then_some(Some(mask)))
 }
 
 fn attention(n: &mut Importer<'_>) -> Result<(), Declined> {
@@ -86,6 +222,17 @@ fn attention(n: &mut Importer<'_>) -> Result<(), Declined> {
         Some(Attribute::Float(scale)) => *scale,
         _ => 1.0 / (size as f32).sqrt(),
     };
+    if let Some(mask) = fitting_mask(n, &[batch, heads, rows, columns], data_type)?
+        && past == 0
+        && !n.has_input(6)
+        && !n.has_output(3)
+        && n.float("softcap", 0.0) == 0.0
+    {
+        let fused = Fused { mask, scale: Some(scale), causal: n.int("is_causal", 0) != 0 };
+        let y = n.fused_attention([q, k, v], &fused, flat)?;
+        n.output(0, y);
+        return Ok(());
+    }
     // Heads that share keys are a dimension of their own: [batch, groups, heads, rows, columns].
     let q = n.grouped(q, groups);
     let (k, v) = (n.grouped(k, groups), n.grouped(v, groups));

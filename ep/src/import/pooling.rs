@@ -95,7 +95,8 @@ fn dilated_pool(
         };
         let count = |place: i64| {
             let taps = (0..window.kernel[axis]).map(|tap| place * stride + tap * dilation);
-            taps.filter(|at| (counted.0..counted.1).contains(at)).count() as f64
+            // The mean of nothing is 0.
+            taps.filter(|at| (counted.0..counted.1).contains(at)).count().max(1) as f64
         };
         counts.push((0..extent).map(count).collect::<Vec<f64>>());
     }

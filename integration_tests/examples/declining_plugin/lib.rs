@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use hipdnn_rs_integration_tests::plugin::Plugin;
@@ -37,6 +38,9 @@ struct State {
 }
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+/// Plans that were built and not destroyed.
+static PLANS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// The reason of the thread's last call, if it was declined here.
@@ -128,10 +132,10 @@ pub extern "C" fn decliningPluginDeclined() -> u64 {
     state().as_ref().map_or(0, |state| state.declined)
 }
 
-/// How many graphs were asked about since the rule was set.
+/// How many plans there are.
 #[unsafe(no_mangle)]
-pub extern "C" fn decliningPluginAsked() -> u64 {
-    state().as_ref().map_or(0, |state| state.answers.len() as u64)
+pub extern "C" fn decliningPluginPlans() -> u64 {
+    PLANS.load(Ordering::Relaxed)
 }
 
 /// Exports functions that pass their arguments on.
@@ -261,6 +265,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContext(
         let failing = unsafe { refusal(graph, Stage::Execute) };
         // SAFETY: the caller's promise.
         let status = unsafe { (base().functions().create_execution_context)(handle, config, graph, context) };
+        PLANS.fetch_add(u64::from(status == PluginStatus::SUCCESS), Ordering::Relaxed);
         if let (PluginStatus::SUCCESS, Some(reason)) = (status, failing) {
             // SAFETY: after success the caller's place has the plan.
             let plan = unsafe { *context }.addr();
@@ -282,7 +287,9 @@ pub unsafe extern "C" fn hipdnnEnginePluginDestroyExecutionContext(
     guard(|| {
         state().get_or_insert_default().failing.remove(&context.addr());
         // SAFETY: the caller's promise.
-        unsafe { (base().functions().destroy_execution_context)(handle, context) }
+        let status = unsafe { (base().functions().destroy_execution_context)(handle, context) };
+        PLANS.fetch_sub(u64::from(status == PluginStatus::SUCCESS), Ordering::Relaxed);
+        status
     })
 }
 
