@@ -76,6 +76,7 @@ struct OnDevice {
 
 impl OnDevice {
     fn new(runtime: Runtime, gpu: &'static Gpu, options: &Options, registered_name: &str) -> Result<OnDevice, Error> {
+        gpu.check_process()?;
         let mut names = vec![crate::NAME.to_owned()];
         names.extend(CString::new(registered_name).ok().filter(|name| !name.is_empty() && **name != *crate::NAME));
         let lent = options.user_compute_stream.map(|address| {
@@ -653,6 +654,7 @@ impl Provider {
 
 unsafe extern "system" fn on_run_start(this: *mut Ep, options: *const RunOptions) -> *mut Status {
     with_device(this, |provider, on| {
+        on.device.gpu.check_process()?;
         on.device.gpu.begin_run();
         match &on.captures {
             // SAFETY: the options are of this call.
