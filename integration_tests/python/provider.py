@@ -32,6 +32,9 @@ class Failure(Exception):
     """Something that was promised did not hold; the message says what was wanted and what came."""
 
 
+# Options of the provider that every session has unless it says otherwise.
+SETTINGS: dict[str, str] = {}
+
 _registered = False
 
 
@@ -76,7 +79,7 @@ class Session:
         chosen = session_options or options()
         if HAS_ASSIGNMENT:
             chosen.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        settings = dict(provider_options or {})
+        settings = SETTINGS | (provider_options or {})
         self._report: Path | None = None
         if report and "report" not in settings:
             handle, name = tempfile.mkstemp(prefix="hipdnn-rs-report-", suffix=".jsonl")

@@ -15,6 +15,7 @@ from typing import Any, Callable
 import emulated_gpu
 import onnxruntime_ep_hipdnn_rs as wheel
 import ort_conformance
+import provider
 import suite_random
 import suite_table
 from runner import Failure, Runner, check, run_suite
@@ -39,6 +40,8 @@ def main() -> int:
 def body(runner: Runner) -> None:
     if reason := emulated_gpu.missing():
         raise SystemExit(f"suite_gpu_conformance.py wants the emulated GPU (cargo xtask emulated-gpu python): {reason}")
+    # Models of tests are too small to be worth a copy.
+    provider.SETTINGS["cost_rule"] = "0"
     # For the processes that share the cases.
     os.environ.setdefault("HIPEMU_DELAY_US", str(LATE_US))
     wanted = os.environ.get("GPU_PARTS")
