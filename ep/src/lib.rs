@@ -41,6 +41,7 @@ mod report;
 mod rewrite;
 mod runtime;
 mod search;
+pub mod support;
 
 mod workspace;
 

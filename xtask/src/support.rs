@@ -1,4 +1,4 @@
-//! `cargo xtask support [--check]`: `SUPPORT.md`, printed by the plugin's own tables.
+//! `cargo xtask support [--check]`: `SUPPORT.md`, printed by the tables of the plugin and the execution provider.
 
 use std::fs;
 
@@ -11,18 +11,22 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         [flag] if flag == "--check" => true,
         _ => return Err(format!("support takes nothing or --check, got {}", arguments.join(" ")).into()),
     };
-    let mut command = workspace::cargo();
-    command.args(["run", "--quiet", "--package", "hipdnn-rs-plugin", "--example", "support"]);
-    let output = process::capture(&mut command)?;
-    if !output.status.success() {
-        return Err(format!("the page can't be made: {}", process::tail(&output.stderr, 5)).into());
+    let mut page = Vec::new();
+    for package in ["hipdnn-rs-plugin", "hipdnn-rs-ep"] {
+        let mut command = workspace::cargo();
+        command.args(["run", "--quiet", "--package", package, "--example", "support"]);
+        let output = process::capture(&mut command)?;
+        if !output.status.success() {
+            return Err(format!("the page can't be made: {}", process::tail(&output.stderr, 5)).into());
+        }
+        page.extend(output.stdout);
     }
     let path = workspace::root().join("SUPPORT.md");
     if !check {
-        return Ok(fs::write(path, output.stdout)?);
+        return Ok(fs::write(path, page)?);
     }
-    if fs::read(path).unwrap_or_default() == output.stdout {
+    if fs::read(path).unwrap_or_default() == page {
         return Ok(());
     }
-    Err("SUPPORT.md is not what the plugin's tables say; `cargo xtask support` writes it".into())
+    Err("SUPPORT.md is not what the tables say; `cargo xtask support` writes it".into())
 }

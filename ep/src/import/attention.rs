@@ -3,13 +3,17 @@
 use hipdnn_schemas::{DataType, Operation, PointwiseMode, Sdpa};
 
 use super::fold::Folded;
-use super::{Attribute, Declined, Importer, Operator, Work, computes, declined, microsoft, sums};
+use super::{Attribute, Declined, Importer, OnGpu, Operator, Work, computes, declined, microsoft, sums};
 use crate::ir::{Op, ValueId};
 
+/// What attention is computed by.
+const PRODUCTS: &str = "attention, and no products of two batches of matrices";
+
 pub(super) const OPERATORS: &[Operator] = &[
-    sums("Attention", attention),
+    sums("Attention", attention).on_gpu(OnGpu::Without(PRODUCTS)),
     computes("RotaryEmbedding", rotary_embedding),
-    Operator { work: Work::Heavy, ..microsoft("MultiHeadAttention", multi_head_attention) },
+    Operator { work: Work::Heavy, ..microsoft("MultiHeadAttention", multi_head_attention) }
+        .on_gpu(OnGpu::Without(PRODUCTS)),
 ];
 
 /// Most elements of a mask that is computed when a program is built.

@@ -2,12 +2,15 @@
 
 use hipdnn_schemas::{Convolution, ConvolutionFwd, Matmul, Operation, PointwiseMode};
 
-use super::{Declined, Importer, Operator, broadcast, declined, microsoft, sums};
+use super::{Declined, Importer, OnGpu, Operator, broadcast, declined, microsoft, sums};
 use crate::ir::ValueId;
 use crate::model::Target;
 
-pub(super) const OPERATORS: &[Operator] =
-    &[sums("Gemm", gemm), sums("MatMul", matmul), microsoft("FusedMatMul", fused_matmul)];
+pub(super) const OPERATORS: &[Operator] = &[
+    sums("Gemm", gemm).on_gpu(OnGpu::OneBatch),
+    sums("MatMul", matmul).on_gpu(OnGpu::OneBatch),
+    microsoft("FusedMatMul", fused_matmul).on_gpu(OnGpu::OneBatch),
+];
 
 impl Importer<'_> {
     /// `a · b` over the last two dimensions, the others broadcast.

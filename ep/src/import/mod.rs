@@ -55,6 +55,26 @@ pub(crate) struct Operator {
     import: Import,
     /// Arithmetic intensity.
     pub work: Work,
+    /// What engines for GPUs have of it.
+    pub gpu: OnGpu,
+}
+
+impl Operator {
+    /// The same, with less than all of it on GPUs.
+    const fn on_gpu(self, gpu: OnGpu) -> Operator {
+        Operator { gpu, ..self }
+    }
+}
+
+/// What engines for GPUs have of an operator that the CPU engine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnGpu {
+    /// As much.
+    Whole,
+    /// Products whose one factor is no batch of matrices.
+    OneBatch,
+    /// Nothing, since it is computed by this.
+    Without(&'static str),
 }
 
 /// Arithmetic intensity of an operator: work for each element that it reads.
@@ -88,28 +108,32 @@ const FAMILIES: &[&[Operator]] = &[
 
 /// A row of an element-wise operator.
 const fn computes(name: &'static str, import: Import) -> Operator {
-    Operator { domain: "", name, import, work: Work::Light }
+    Operator { domain: "", name, import, work: Work::Light, gpu: OnGpu::Whole }
 }
 
 /// A row of an operator that sums over many elements.
 const fn sums(name: &'static str, import: Import) -> Operator {
-    Operator { domain: "", name, import, work: Work::Heavy }
+    Operator { domain: "", name, import, work: Work::Heavy, gpu: OnGpu::Whole }
 }
 
 /// A row of an operator that only moves data.
 const fn moves(name: &'static str, import: Import) -> Operator {
-    Operator { domain: "", name, import, work: Work::None }
+    Operator { domain: "", name, import, work: Work::None, gpu: OnGpu::Whole }
 }
 
 /// A row of an operator of ONNX Runtime's own domain.
 const fn microsoft(name: &'static str, import: Import) -> Operator {
-    Operator { domain: "com.microsoft", name, import, work: Work::Light }
+    Operator { domain: "com.microsoft", name, import, work: Work::Light, gpu: OnGpu::Whole }
+}
+
+/// Every row.
+pub(crate) fn operators() -> impl Iterator<Item = &'static Operator> {
+    FAMILIES.iter().copied().flatten()
 }
 
 /// The row of a node's operator.
 pub(crate) fn operator(node: &Node) -> Option<&'static Operator> {
-    let mut rows = FAMILIES.iter().copied().flatten();
-    rows.find(|row| row.domain == node.domain && row.name == node.op_type)
+    operators().find(|row| row.domain == node.domain && row.name == node.op_type)
 }
 
 /// An ONNX value's counterpart in the function.
