@@ -93,9 +93,9 @@ impl Handle {
 struct Context {
     plan: Box<dyn Plan>,
     engine: &'static CStr,
-    /// Serialised.
+    /// Serialized.
     graph: Box<[u8]>,
-    /// Settled and serialised.
+    /// Settled and serialized.
     config: Box<[u8]>,
 }
 

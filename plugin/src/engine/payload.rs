@@ -52,9 +52,9 @@ pub struct Portrait {
 pub struct Payload {
     /// The engine's name.
     pub engine: String,
-    /// The graph, serialised.
+    /// The graph, serialized.
     pub graph: Vec<u8>,
-    /// The settled configuration, serialised.
+    /// The settled configuration, serialized.
     pub config: Vec<u8>,
     /// What the plan says of itself.
     pub portrait: Portrait,
