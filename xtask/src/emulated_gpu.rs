@@ -259,9 +259,33 @@ fn run_python(arguments: &[String]) -> Result<()> {
         Prepared::Ready(installation) => installation,
         Prepared::Unavailable(reason) => return Err(reason.0.into()),
     };
+    finish(python(&installation, version)?.args(rest), "python")
+}
+
+/// Python with a release of ONNX Runtime, the wheel and the emulated GPU.
+fn python(installation: &Installation, version: &str) -> Result<Command> {
     let environment = Environment::with_onnxruntime(version)?;
     environment.install_wheel(&dist::build()?.wheel)?;
-    finish(environment.python(Some(&installation)).args(rest), "python")
+    Ok(environment.python(Some(installation)))
+}
+
+/// The table of the host's time for runs of the execution provider's programs.
+///
+/// # Errors
+/// If it can't be measured.
+pub(crate) fn programs(installation: &Installation) -> Result<String> {
+    let mut command = python(installation, ONNXRUNTIME)?;
+    // Launches succeed and run nothing.
+    command.env("HIPEMU_SKIP", "1").arg(workspace::root().join("integration_tests/python/bench_program.py"));
+    let output = process::capture(&mut command)?;
+    if !output.status.success() {
+        return Err(format!("bench_program.py failed: {}", process::tail(&output.stderr, 5)).into());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .map(|line| format!("{line}\n"))
+        .collect())
 }
 
 /// Runs to the end, and ends this program as that ended.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::gpu::{self, Gpu, Wanted};
-use crate::{Result, process, workspace};
+use crate::{Result, emulated_gpu, process, workspace};
 
 const CASES: [&str; 2] = ["conv", "conv+bias+relu"];
 
@@ -66,6 +66,10 @@ pub(crate) fn tables(gpu: &Gpu, quick: bool) -> Result<String> {
         }
     }
     fs::remove_dir_all(&scratch)?;
+    if let Gpu::Emulated(installation) = gpu {
+        text += "\nHost time of a run of the execution provider, with memory bound on the device:\n\n";
+        text += &emulated_gpu::programs(installation)?;
+    }
     Ok(text)
 }
 
