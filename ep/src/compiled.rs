@@ -115,7 +115,12 @@ impl Compiled {
         if compatibility != *wanted {
             return refused(&format!("a model compiled for {}", wanted.0), format!("one for {}", compatibility.0));
         }
-        postcard::from_bytes(body).map_err(|error| format!("a compiled partition: {error}"))
+        let compiled: Compiled =
+            postcard::from_bytes(body).map_err(|error| format!("a compiled partition: {error}"))?;
+        if !compiled.model.is_whole() {
+            return refused("nodes that read and write values of the compiled partition", "others".to_string());
+        }
+        Ok(compiled)
     }
 }
 
@@ -175,6 +180,19 @@ mod tests {
         }
         let longer = [&bytes[..], b"x"].concat();
         assert!(Compiled::parse(&longer, &wanted).is_err());
+    }
+
+    #[test]
+    fn nodes_of_values_that_are_not_there_are_refused() {
+        let wanted = Compatibility::of("gfx1100");
+        let damages: [fn(&mut Model); 3] =
+            [|m| m.inputs.push(2), |m| m.outputs[0] = usize::MAX, |m| m.nodes[0].inputs.push(Some(7))];
+        for damage in damages {
+            let mut compiled = compiled();
+            damage(&mut compiled.model);
+            let reason = Compiled::parse(&compiled.to_bytes().unwrap(), &wanted).err().unwrap();
+            assert!(reason.starts_with("expected nodes that read and write values"), "{reason}");
+        }
     }
 
     #[test]

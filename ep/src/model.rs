@@ -135,6 +135,12 @@ pub(crate) enum Attribute {
 }
 
 impl Model {
+    /// True if every index is one of a value: what was read from a file may hold any.
+    pub(crate) fn is_whole(&self) -> bool {
+        let nodes = self.nodes.iter().flat_map(|node| node.inputs.iter().chain(&node.outputs).flatten());
+        nodes.chain(&self.inputs).chain(&self.outputs).all(|value| *value < self.values.len())
+    }
+
     /// True if an extent of a value that is no constant is free.
     pub(crate) fn is_symbolic(&self) -> bool {
         let values = self.values.iter().filter(|value| value.constant.is_none());
