@@ -115,10 +115,14 @@ impl Stream {
     pub(crate) fn synchronize(&self) -> Result<(), HipError> {
         let (reached, work) = (self.timeline.reached(), self.work.load(Ordering::Acquire));
         // SAFETY: the stream is alive.
-        unsafe { call!(self.gpu.hip(), hipStreamSynchronize(self.raw)) }?;
-        self.timeline.pass(reached);
-        self.done.fetch_max(work, Ordering::AcqRel);
-        Ok(())
+        let wait = || unsafe { call!(self.gpu.hip(), hipStreamSynchronize(self.raw)) };
+        // Whoever is told of a failure gives memory up that the stream may still write to: it is waited for once more.
+        let waited = wait();
+        if waited.is_ok() || wait().is_ok() {
+            self.timeline.pass(reached);
+            self.done.fetch_max(work, Ordering::AcqRel);
+        }
+        waited
     }
 
     /// Looks whether all that was enqueued is done, without waiting; a stream that captures is not asked.
