@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Callable, Iterator
 
@@ -16,6 +17,7 @@ from runner import Failure, check
 SHAPE = [1, 3, 10, 10]
 # Of the calls that a session makes while its program is built, one in so many: thousands are MIOpen's. GPU_FAULTS=all takes each.
 STRIDE = 7
+LATE_US = 300
 # Images whose tensors are beyond what memory for one leaves free.
 MANY = 1024
 # A process that hangs is ended after so many seconds.
@@ -44,6 +46,11 @@ def clear(problem: Exception) -> None:
     check("hip" in text.lower() or "miopen" in text.lower() or "hipDNN" in text, f"the error does not say what failed: {text}")
 
 
+def announce(nth: int) -> None:
+    """For who reads the end of what a process said that died."""
+    print(f"call {nth} is made to fail", file=sys.stderr, flush=True)
+
+
 def sweep_runs(name: str) -> None:
     """Fails the first call of a run, then the second, and so on, until a run is through before its turn."""
     session, feeds = device.session(model(name)), networks.images(SHAPE)
@@ -55,9 +62,11 @@ def sweep_runs(name: str) -> None:
     problems, nth, failed = [], 0, True
     while failed:
         nth += 1
+        announce(nth)
         before = emulated_gpu.counters().injected_failures
         try:
-            with emulated_gpu.failing("*", nth):
+            # Late work shows what is released under it when the call that would have waited for it failed.
+            with emulated_gpu.failing("*", nth), emulated_gpu.delays(LATE_US, nth):
                 try:
                     got = session.run(feeds)
                 except Exception as problem:
@@ -98,8 +107,9 @@ def sweep_sessions() -> None:
     calls = emulated_gpu.call_count() - calls
     problems = []
     for nth in range(1, calls + 1, 1 if os.environ.get("GPU_FAULTS") == "all" else STRIDE):
+        announce(nth)
         try:
-            with emulated_gpu.failing("*", nth):
+            with emulated_gpu.failing("*", nth), emulated_gpu.delays(LATE_US, nth):
                 try:
                     once()
                 except Failure:
