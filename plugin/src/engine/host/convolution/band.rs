@@ -112,6 +112,27 @@ impl Band {
     #[inline(always)]
     unsafe fn fill_row<S: Simd>(&self, s: S, x: *const u8, from: usize, phase: usize, to: *mut f32) {
         let (stride, pad, width) = (self.shape.stride[2], self.shape.pad_before[2], self.shape.input[2]);
+        if (self.x.element, self.x.strides[4], stride) == (Element::F32, 1, 1) {
+            // Column `i` of the band is column `i + phase - pad` of the row.
+            let x = x.cast::<f32>().wrapping_add(from).wrapping_add(phase).wrapping_sub(pad);
+            let mut i = 0;
+            while i < self.pitch {
+                let lanes = (self.pitch - i).min(S::LANES);
+                let low = pad.saturating_sub(phase + i).min(lanes);
+                let high = (width + pad).saturating_sub(phase + i).min(lanes).max(low);
+                // SAFETY: the mask names columns of the row, and there are so many places up to `pitch`.
+                unsafe {
+                    if high - low == S::LANES {
+                        s.store(to.add(i), s.load(x.wrapping_add(i)));
+                    } else {
+                        let values = s.load_masked(s.mask(first(high) & !first(low)), x.wrapping_add(i));
+                        s.store_masked(s.mask(first(lanes)), to.add(i), values);
+                    }
+                }
+                i += S::LANES;
+            }
+            return;
+        }
         let left = pad.saturating_sub(phase).div_ceil(stride).min(self.pitch);
         let begin = left * stride + phase - pad.min(left * stride + phase);
         let count = width.saturating_sub(begin).div_ceil(stride).min(self.pitch - left);
@@ -153,11 +174,45 @@ impl Kernel for Fill<'_> {
         let cg = shape.group_in();
         let strides = plan.x.strides;
         let source = image * strides[0] + group * cg * strides[1];
+        let both_phases = shape.stride[2] == 2 && plan.columns.phases == [0, 1];
         for c in 0..cg {
             let mut to = band.wrapping_add(c * plan.channel);
             for t in 0..shape.kernel[0] {
                 let depth = inside(z * shape.stride[0] + t * shape.dilation[0], shape.pad_before[0], shape.input[0]);
                 for row_phase in &plan.rows.phases {
+                    let phase_len = plan.phase_rows * plan.pitch;
+                    if both_phases {
+                        for i in 0..plan.phase_rows {
+                            let place = (row + i) * shape.stride[1] + row_phase;
+                            let line = inside(place, shape.pad_before[1], shape.input[1]);
+                            // SAFETY: the row has `pitch` places in each phase of the band, and its source is a row of the input,
+                            // of which as many columns are left out as come before the band.
+                            unsafe {
+                                if let (Some(depth), Some(line)) = (depth, line) {
+                                    let pad = shape.pad_before[2];
+                                    let skipped = (2 * column).saturating_sub(pad).min(shape.input[2]);
+                                    let from = source + c * strides[1] + depth * strides[2] + line * strides[3];
+                                    copy_phases(
+                                        s,
+                                        plan.x.element,
+                                        x,
+                                        from + skipped * strides[4],
+                                        strides[4],
+                                        shape.input[2] - skipped,
+                                        pad.saturating_sub(2 * column),
+                                        [to, to.wrapping_add(phase_len)],
+                                        plan.pitch,
+                                    );
+                                } else {
+                                    zero(s, to, plan.pitch);
+                                    zero(s, to.wrapping_add(phase_len), plan.pitch);
+                                }
+                            }
+                            to = to.wrapping_add(plan.pitch);
+                        }
+                        to = to.wrapping_add(phase_len);
+                        continue;
+                    }
                     for column_phase in &plan.columns.phases {
                         for i in 0..plan.phase_rows {
                             let place = (row + i) * shape.stride[1] + row_phase;
@@ -199,6 +254,66 @@ pub(super) unsafe fn zero<S: Simd>(s: S, to: *mut f32, count: usize) {
         // SAFETY: the mask ends at `count`.
         unsafe { s.store_masked(s.mask(first(lanes)), to.add(i), s.splat(0.0)) };
         i += S::LANES;
+    }
+}
+
+/// Copies the columns of a row of `width` into its even and its odd ones, counted from `pad` columns before the first, with
+/// zeros around: `len` of each.
+///
+/// # Safety
+/// The row's elements, `step` apart from `from` on, can be read, and `len` values written at both places.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "a row with its type, place and padding, and two results")]
+pub(super) unsafe fn copy_phases<S: Simd>(
+    s: S,
+    element: Element,
+    x: *const u8,
+    from: usize,
+    step: usize,
+    width: usize,
+    pad: usize,
+    to: [*mut f32; 2],
+    len: usize,
+) {
+    // SAFETY: the caller's duty; masks name columns of the row only, and places below `len`.
+    unsafe {
+        if (element, step) == (Element::F32, 1) {
+            let x = x.cast::<f32>().wrapping_add(from).wrapping_sub(pad);
+            let inside = |begin: usize| {
+                let low = pad.saturating_sub(begin).min(S::LANES);
+                let high = (width + pad).saturating_sub(begin).min(S::LANES).max(low);
+                first(high) & !first(low)
+            };
+            let mut i = 0;
+            while i < len {
+                let begin = 2 * i;
+                let (a, b) = if begin >= pad && begin + 2 * S::LANES <= width + pad {
+                    (s.load(x.wrapping_add(begin)), s.load(x.wrapping_add(begin + S::LANES)))
+                } else {
+                    let (a, b) = (s.mask(inside(begin)), s.mask(inside(begin + S::LANES)));
+                    (s.load_masked(a, x.wrapping_add(begin)), s.load_masked(b, x.wrapping_add(begin + S::LANES)))
+                };
+                let (even, odd) = s.unzip(a, b);
+                if i + S::LANES <= len {
+                    s.store(to[0].add(i), even);
+                    s.store(to[1].add(i), odd);
+                } else {
+                    let mask = s.mask(first(len - i));
+                    s.store_masked(mask, to[0].add(i), even);
+                    s.store_masked(mask, to[1].add(i), odd);
+                }
+                i += S::LANES;
+            }
+            return;
+        }
+        for (phase, to) in to.into_iter().enumerate() {
+            let left = pad.saturating_sub(phase).div_ceil(2).min(len);
+            let begin = (2 * left + phase).saturating_sub(pad);
+            let count = width.saturating_sub(begin).div_ceil(2).min(len - left);
+            zero(s, to, left);
+            copy(s, element, x, from + begin * step, 2 * step, to.add(left), count);
+            zero(s, to.add(left + count), len - left - count);
+        }
     }
 }
 

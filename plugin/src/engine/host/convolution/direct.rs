@@ -2,8 +2,9 @@
 //! registers, every loaded input row serving all of them. Borders are masked loads, so nothing is copied or padded.
 
 use super::band::copy;
-use super::finish::{BLOCK, Block, Finish};
+use super::finish::{BLOCK, Block, Finish, InTile, list};
 use super::problem::{Element, Layout, Problem, Shape};
+use super::tile;
 use super::{Args, Send2};
 use crate::engine::host::isa::{Isa, Kernel, Simd, first};
 use crate::engine::host::threads::Pool;
@@ -18,8 +19,10 @@ pub(super) struct Direct {
     finish: Finish,
     /// The input is `f32` with neighbouring columns side by side; otherwise its planes are copied first.
     native_x: bool,
-    /// The kernel stores straight to the output.
-    native_y: bool,
+    /// What the kernel does behind bias and bounds, if it stores straight to the output.
+    native_y: Option<InTile>,
+    /// Its steps, for lists of a block's channels.
+    steps: Vec<tile::Step>,
     /// Output channels and output rows in registers.
     block: (usize, usize),
     /// Lanes of each (vector of columns, kernel column) whose input is inside of the row.
@@ -38,6 +41,9 @@ type Size = (usize, usize, (usize, usize), usize);
 /// Most masks for columns that a plan may hold: they grow with the product of output columns and kernel columns, which
 /// no other algorithm's tables do.
 const MOST_MASKS: usize = 1 << 18;
+
+/// Most channels of a block.
+const MOST_CHANNELS: usize = 4;
 
 impl Direct {
     /// True if this algorithm serves the shape.
@@ -81,8 +87,9 @@ impl Direct {
         let pieces = shape.batch * shape.groups * channel_blocks * row_blocks;
         // Planes that are copied first should serve all of their rows.
         let native_x = problem.x.element == Element::F32 && (problem.x.strides[4] == 1 || shape.input[2] == 1);
-        let native_y = finish.in_registers() && (problem.y.strides[4] == 1 || ow == 1);
-        let planes = if native_y { 0 } else { BLOCK / (oh * ow) / channels * channels };
+        let beside = problem.y.strides[4] == 1 || ow == 1;
+        let native_y = finish.in_tile().filter(|tile| beside && tile.summand.is_none());
+        let planes = if native_y.is_some() { 0 } else { BLOCK / (oh * ow) / channels * channels };
         let whole = match (native_x, planes) {
             (true, 0) => pieces,
             (true, _) => pieces / row_blocks,
@@ -93,6 +100,7 @@ impl Direct {
             y: problem.y,
             isa,
             native_x,
+            steps: native_y.as_ref().map_or(Vec::new(), |tile| tile.steps(MOST_CHANNELS)),
             native_y,
             finish,
             planes,
@@ -114,7 +122,7 @@ impl Direct {
     pub(super) fn slot(&self) -> usize {
         let [_, oh, ow] = self.shape.output;
         let results = match self.planes {
-            _ if self.native_y => 0,
+            _ if self.native_y.is_some() => 0,
             0 => self.block.0 * self.block.1 * ow,
             planes => planes * oh * ow,
         };
@@ -183,7 +191,9 @@ impl Kernel for Unit<'_> {
         };
         let function = function::<S>((channels, rows, reuse, shape.stride[2]));
         let (cg, kg) = (shape.group_in(), shape.group_out());
-        let mut bias = [0f32; 4];
+        let mut bias = [0f32; MOST_CHANNELS];
+        let mut lists = [[0f32; MOST_CHANNELS]; MAX_LISTS];
+        let mut listed = usize::MAX;
         let scratch = self.slot.wrapping_add(plan.planes_len());
         let [_, oh, ow] = shape.output;
         // Results that wait to be finished.
@@ -198,7 +208,17 @@ impl Kernel for Unit<'_> {
             let source = image * plan.x.strides[0] + group * cg * plan.x.strides[1];
             // SAFETY: the plan's places, for which the caller vouches; the slot has the parts' sizes.
             unsafe {
-                plan.finish.biases(self.operands, k, channels, bias.as_mut_ptr(), channels);
+                if listed != k {
+                    plan.finish.biases(self.operands, k, channels, bias.as_mut_ptr(), channels);
+                    if let Some(tile) = &plan.native_y {
+                        let mut i = 0;
+                        while i < tile.lists.len() {
+                            list(self.operands, tile.lists[i], k, channels, lists[i].as_mut_ptr(), channels);
+                            i += 1;
+                        }
+                    }
+                    listed = k;
+                }
                 let (x, channel, line) = if plan.native_x {
                     (self.x.cast::<f32>().wrapping_add(source), plan.x.strides[1], plan.x.strides[3])
                 } else {
@@ -208,7 +228,7 @@ impl Kernel for Unit<'_> {
                     (self.slot.cast_const(), shape.input[1] * shape.input[2], shape.input[2])
                 };
                 let count = rows.min(oh - row);
-                let (to, to_channel, to_row) = if plan.native_y {
+                let (to, to_channel, to_row) = if plan.native_y.is_some() {
                     let first = super::finish::offset(&plan.y, [image, k, 0, row, 0]);
                     (self.y.cast::<f32>().wrapping_add(first), plan.y.strides[1], plan.y.strides[3])
                 } else if plan.planes == 0 {
@@ -232,6 +252,7 @@ impl Kernel for Unit<'_> {
                         line,
                         weights: self.weights.wrapping_add(k * cg * kh * kw),
                         bias,
+                        lists: &lists,
                         row,
                         to,
                         to_channel,
@@ -240,7 +261,7 @@ impl Kernel for Unit<'_> {
                     },
                 );
                 let full = match plan.planes {
-                    _ if plan.native_y => false,
+                    _ if plan.native_y.is_some() => false,
                     0 => true,
                     // Planes of the same image follow each other.
                     planes => {
@@ -266,15 +287,17 @@ impl Unit<'_> {
         let [_, h, w] = self.plan.shape.input;
         for c in 0..self.plan.shape.group_in() {
             for row in 0..h {
+                let from = source + c * x.strides[1] + row * x.strides[3];
                 let to = self.slot.wrapping_add((c * h + row) * w);
                 // SAFETY: a row of the input and of the slot's planes.
-                unsafe {
-                    copy(s, x.element, self.x, source + c * x.strides[1] + row * x.strides[3], x.strides[4], to, w)
-                };
+                unsafe { copy(s, x.element, self.x, from, x.strides[4], to, w) };
             }
         }
     }
 }
+
+/// Most lists of steps in registers.
+const MAX_LISTS: usize = crate::engine::host::fuse::MAX_OPERANDS;
 
 /// Output rows of a block of channels to compute.
 struct Rows<'a> {
@@ -284,7 +307,9 @@ struct Rows<'a> {
     channel: usize,
     line: usize,
     weights: *const f32,
-    bias: [f32; 4],
+    bias: [f32; MOST_CHANNELS],
+    /// The lists of the steps in registers.
+    lists: &'a [[f32; MOST_CHANNELS]; MAX_LISTS],
     /// First output row.
     row: usize,
     to: *mut f32,
@@ -355,6 +380,16 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
                     // SAFETY: lanes of the mask are columns of the row, rows are checked, and the weights are the plan's.
                     unsafe {
                         let at = |iy: isize| plane.wrapping_offset(iy * rows.line as isize);
+                        if column == 0 {
+                            // The rows of the next block come while this one is computed.
+                            for t in 0..P * SH.max(1) {
+                                let next = at(top + ((P - 1) * SH + R + t) as isize);
+                                s.prefetch(next);
+                                if SW > 1 {
+                                    s.prefetch(next.wrapping_add(S::LANES));
+                                }
+                            }
+                        }
                         if R > 0 {
                             let mut factors = [[s.splat(0.0); R]; K];
                             for (k, factors) in factors.iter_mut().enumerate() {
@@ -396,13 +431,24 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
                 }
             }
             let lanes = s.mask(first((ow - q).min(S::LANES)));
-            for (k, sums) in sums.into_iter().enumerate() {
+            for (k, sums) in sums.iter_mut().enumerate() {
                 let bias = s.splat(rows.bias[k]);
+                for sum in sums {
+                    *sum = s.min(high, s.max(low, s.add(*sum, bias)));
+                }
+            }
+            if let Some(tile) = &rows.plan.native_y
+                && !tile.is_empty()
+            {
+                // SAFETY: there is a list for each that the steps name, and a block has no more channels than these.
+                unsafe { tile::apply(s, &rows.plan.steps, rows.lists.as_ptr().cast(), tile.clamp, &mut sums) };
+            }
+            for (k, sums) in sums.into_iter().enumerate() {
                 for (p, sum) in sums.into_iter().enumerate() {
                     if p < rows.count {
                         let to = rows.to.wrapping_add(k * rows.to_channel + p * rows.to_row + q);
                         // SAFETY: the lanes are columns of an output row.
-                        unsafe { s.store_masked(lanes, to, s.min(high, s.max(low, s.add(sum, bias)))) };
+                        unsafe { s.store_masked(lanes, to, sum) };
                     }
                 }
             }

@@ -5,6 +5,7 @@
 
 use super::naive::read;
 use super::problem::{Element, EpilogueStep, Layout, Problem};
+use super::tile;
 use crate::engine::host::activation::Activation;
 use crate::engine::host::convert::round_bf16;
 use crate::engine::host::isa::{Kernel, MAX_LANES, Simd, first};
@@ -48,6 +49,36 @@ struct Combine {
     operand: usize,
     layout: Layout,
     product: bool,
+}
+
+/// What follows on bias and bounds where a matrix product's tile can do it in registers.
+#[derive(Clone, Debug)]
+pub(super) struct InTile {
+    /// The steps; the lists that they name are those of `lists`, a list's length apart.
+    steps: Vec<tile::Step>,
+    /// Operands with a value for each channel: operand, element type, stride.
+    pub(super) lists: Vec<(usize, Element, usize)>,
+    /// A tensor that is added last, with the output's places side by side.
+    pub(super) summand: Option<(usize, Layout)>,
+    /// Bounds of the whole.
+    pub(super) clamp: (f32, f32),
+}
+
+impl InTile {
+    /// The steps, for lists of so many values.
+    pub(super) fn steps(&self, len: usize) -> Vec<tile::Step> {
+        let place = |step: &tile::Step| match *step {
+            tile::Step::Add(list) => tile::Step::Add(list * len),
+            tile::Step::Multiply(list) => tile::Step::Multiply(list * len),
+            step => step,
+        };
+        self.steps.iter().map(place).collect()
+    }
+
+    /// True if nothing follows.
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.summand.is_none() && self.clamp == NO_CLAMP
+    }
 }
 
 /// Results that a kernel left in scratch memory: of neighbouring channels, the same places of each, which follow each other
@@ -121,6 +152,30 @@ impl Finish {
         self.steps.is_empty() && self.last.is_none() && self.last_clamp == NO_CLAMP && self.y.element == Element::F32
     }
 
+    /// What follows on bias and bounds, if a tile of channels by places can do it in registers.
+    pub(super) fn in_tile(&self) -> Option<InTile> {
+        let mut tile = InTile { steps: Vec::new(), lists: Vec::new(), summand: None, clamp: self.last_clamp };
+        if self.y.element != Element::F32 {
+            return None;
+        }
+        for step in &self.steps {
+            match step {
+                Step::Combine(combine) => tile.list(combine)?,
+                Step::Activation(activation) => tile.steps.push(in_registers(activation)?),
+            }
+        }
+        if let Some(last) = &self.last
+            && tile.list(last).is_none()
+        {
+            let beside = self.flat && !self.single && self.distance(&last.layout) == 1;
+            if last.product || last.layout.element != Element::F32 || !beside {
+                return None;
+            }
+            tile.summand = Some((last.operand, last.layout));
+        }
+        Some(tile)
+    }
+
     /// The biases of `count` channels from `channel` on as `f32`, then zeros up to `len`; false if there are none.
     ///
     /// # Safety
@@ -134,14 +189,9 @@ impl Finish {
         to: *mut f32,
         len: usize,
     ) -> bool {
-        let Some((operand, element, stride)) = self.bias else { return false };
-        for i in 0..len {
-            // SAFETY: the bias has a value for each output channel.
-            unsafe {
-                let bias = if i < count { read(element, *operands.add(operand), (channel + i) * stride) } else { 0.0 };
-                *to.add(i) = bias;
-            }
-        }
+        let Some(bias) = self.bias else { return false };
+        // SAFETY: the bias has a value for each output channel.
+        unsafe { list(operands, bias, channel, count, to, len) };
         true
     }
 
@@ -182,6 +232,70 @@ impl Finish {
             [_, 1] => layout.strides[3],
             _ => layout.strides[4],
         }
+    }
+}
+
+/// The values of `count` channels from `channel` on of an operand (its index, type and stride) as `f32`, then zeros up to
+/// `len`.
+///
+/// # Safety
+/// The operand has a value for each of them; `to` takes `len` values.
+#[inline(always)]
+pub(super) unsafe fn list(
+    operands: *const *const u8,
+    (operand, element, stride): (usize, Element, usize),
+    channel: usize,
+    count: usize,
+    to: *mut f32,
+    len: usize,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        let from = *operands.add(operand);
+        match (element, stride) {
+            (Element::F32, 1) => {
+                from.cast::<f32>().add(channel).copy_to_nonoverlapping(to, count);
+                to.add(count).write_bytes(0, len - count);
+            }
+            (_, 0) => {
+                let value = read(element, from, 0);
+                let mut i = 0;
+                while i < len {
+                    *to.add(i) = value;
+                    i += 1;
+                }
+            }
+            _ => {
+                let mut i = 0;
+                while i < len {
+                    *to.add(i) = if i < count { read(element, from, (channel + i) * stride) } else { 0.0 };
+                    i += 1;
+                }
+            }
+        }
+    }
+}
+
+/// An activation as a step in registers, if it is a short one.
+fn in_registers(activation: &Activation) -> Option<tile::Step> {
+    match *activation {
+        Activation::HardSigmoid { alpha, beta } => Some(tile::Step::HardSigmoid(alpha, beta)),
+        Activation::HardSwish { alpha, beta } if alpha > 0.0 => Some(tile::Step::HardSwish(alpha, beta)),
+        _ => activation.as_clamp().map(|(low, high)| tile::Step::Clamp(low, high)),
+    }
+}
+
+impl InTile {
+    /// Takes in a tensor with one value for each channel; nothing if it has more.
+    fn list(&mut self, combine: &Combine) -> Option<()> {
+        let [image, channel, places @ ..] = combine.layout.strides;
+        if image != 0 || places != [0; 3] {
+            return None;
+        }
+        let list = self.lists.len();
+        self.lists.push((combine.operand, combine.layout.element, channel));
+        self.steps.push(if combine.product { tile::Step::Multiply(list) } else { tile::Step::Add(list) });
+        Some(())
     }
 }
 

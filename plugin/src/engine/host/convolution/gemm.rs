@@ -1,13 +1,13 @@
 //! Implicit matrix product: vectors run over output places, weights are broadcast.
 //!
 //! A unit of work is a band of output rows (or a part of one) of an image and group, for some of the output channels. Its input is copied once
-//! into `f32` scratch, padded; then every tile of (channels × places) is summed over the whole depth in registers and
+//! into `f32` scratch, padded (if its places don't lie as they should already); then every tile of (channels × places) is summed over the whole depth in registers and
 //! finished on the way out, so nothing is accumulated in memory.
 
 use super::band::{Band, copy};
-use super::finish::{Block, Finish};
-use super::problem::{Problem, Shape};
-use super::tile::{self, MAX_VECTORS, Tile, TileFn};
+use super::finish::{Block, Finish, InTile, list};
+use super::problem::{Element, Problem, Shape};
+use super::tile::{self, After, MAX_VECTORS, Tile, TileFn};
 use super::{Args, Send2};
 use crate::engine::host::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 use crate::engine::host::threads::Pool;
@@ -16,6 +16,11 @@ use crate::engine::host::threads::Pool;
 const BAND_BYTES: usize = 768 << 10;
 /// Bytes of weights that stay in that cache while places are walked.
 const WEIGHTS_BYTES: usize = 1 << 20;
+/// Bytes of weights from which on these are walked in the outer loop, if the input stays in the second-level cache: then
+/// they come from memory once, each panel while the one before is used.
+const WORTH_OUTER: usize = 128 << 10;
+/// Bytes of input that stay in that cache.
+const INPUT_BYTES: usize = 1 << 20;
 /// Values past the end of a buffer that whole vectors may read.
 const SLACK: usize = (MAX_VECTORS + 2) * MAX_LANES;
 
@@ -28,6 +33,8 @@ enum Source {
     Flat(Band),
     /// Panels of (input channel and tap × places of a tile) picked from the padded band.
     Picked(Band),
+    /// One tap, stride 1 and no padding: the input itself. The last tile is copied where it is not a whole one.
+    InPlace,
 }
 
 #[derive(Debug)]
@@ -38,8 +45,10 @@ pub(super) struct Gemm {
     isa: Isa,
     source: Source,
     finish: Finish,
-    /// The kernel stores straight to the output.
-    direct: bool,
+    /// What the kernel does behind bias and bounds, if it stores straight to the output.
+    direct: Option<InTile>,
+    /// Its steps.
+    steps: Vec<tile::Step>,
     /// Rows and vectors of a tile.
     size: (usize, usize),
     /// Output rows and columns of a band, the latter fewer than there are only if it is one row.
@@ -66,7 +75,7 @@ struct Choice {
 }
 
 /// The ways of finding places there are; a shape has either the first or the others.
-pub(super) const SOURCES: std::ops::Range<u8> = 0..3;
+pub(super) const SOURCES: std::ops::Range<u8> = 0..4;
 
 impl Gemm {
     /// The best plan with a source out of `sources`, if the shape has any of them.
@@ -76,6 +85,8 @@ impl Gemm {
         let lanes = isa.lanes();
         let single = shape.taps() == 1
             && (0..3).all(|i| shape.pad_before[i] == 0 && (shape.output[i] - 1) * shape.stride[i] < shape.input[i]);
+        // Channels that are so far apart share a few sets of the first-level cache.
+        let in_place = single && problem.is_matrix() && !problem.x.strides[1].is_multiple_of(256);
         let (kg, depth) = (shape.group_out(), shape.depth());
         let mut best: Option<Choice> = None;
         let mut bands: Vec<(usize, usize)> = (1..=oh).map(|bands| (oh.div_ceil(bands), ow)).collect();
@@ -87,18 +98,26 @@ impl Gemm {
             let (down, across) = (oh.div_ceil(height), ow.div_ceil(width));
             let band = Band::new(shape, &problem.x, height, width);
             let band_len = if single { shape.group_in() * height * width } else { band.len(SLACK) };
-            if 4 * band_len > BAND_BYTES && !last {
-                continue;
-            }
-            for source in sources.clone().filter(|source| (*source == 0) == single) {
+            let serves = |source: &u8| match source {
+                0 => single,
+                3 => in_place,
+                _ => !single,
+            };
+            for source in sources.clone().filter(serves) {
+                if 4 * band_len > BAND_BYTES && !last && source != 3 {
+                    continue;
+                }
                 let places = if source == 1 { (height - 1) * band.pitch + width } else { height * width };
                 for size in tile::sizes(lanes) {
-                    let tiles = places.div_ceil(size.1 * lanes) as f64;
+                    let tiles = tiles(places, lanes, *size);
                     let panels = if source == 2 { 4 * depth * places } else { 0 };
                     if kg * depth * 4 > WEIGHTS_BYTES && panels > BAND_BYTES && !last {
                         continue;
                     }
-                    let step = step_cycles(*size, source == 1);
+                    let step = match source {
+                        3 => place_cycles(*size, !problem.x.strides[1].is_multiple_of(lanes)),
+                        _ => step_cycles(*size, source == 1),
+                    };
                     let row_tiles = kg.div_ceil(size.0);
                     for chunks in [1, 2, 3, 4, 8] {
                         if chunks > row_tiles || chunks > 2 * threads {
@@ -107,7 +126,11 @@ impl Gemm {
                         let chunk = row_tiles.div_ceil(chunks);
                         let units =
                             shape.batch * shape.groups * shape.output[0] * down * across * row_tiles.div_ceil(chunk);
-                        let fill = band_len as f64 / lanes as f64 * if shape.stride[2] == 1 { 2.0 } else { 5.0 };
+                        let fill_len = match source {
+                            3 => places % (size.1 * lanes) * depth,
+                            _ => band_len,
+                        };
+                        let fill = fill_len as f64 / lanes as f64 * if shape.stride[2] == 1 { 2.0 } else { 5.0 };
                         let pick = if source == 2 { tiles * (depth * size.1) as f64 * 3.5 } else { 0.0 };
                         let compute =
                             chunk as f64 * tiles * (depth as f64 * step + (size.0 * size.1) as f64 * 2.5 + 40.0);
@@ -129,6 +152,13 @@ impl Gemm {
         let finish = Finish::new(problem);
         let strides = problem.y.strides;
         let dense = (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow);
+        // Places between rows are dropped at the store: a summand does not have them.
+        let direct = finish.in_tile().filter(|tile| dense && (choice.source != 1 || tile.summand.is_none()));
+        let weights = 4 * kg * depth;
+        let channels_outer = match choice.source {
+            0 | 3 => weights >= WORTH_OUTER && 4 * depth * choice.height * choice.width <= INPUT_BYTES,
+            _ => weights > WEIGHTS_BYTES,
+        };
         let band = Band::new(shape, &problem.x, choice.height, choice.width);
         Some(Gemm {
             x: problem.x,
@@ -137,9 +167,11 @@ impl Gemm {
             source: match choice.source {
                 0 => Source::Single,
                 1 => Source::Flat(band),
-                _ => Source::Picked(band),
+                2 => Source::Picked(band),
+                _ => Source::InPlace,
             },
-            direct: finish.in_registers() && dense,
+            steps: direct.as_ref().map_or(Vec::new(), |tile| tile.steps(list_len(chunk, choice.size.0))),
+            direct,
             finish,
             size: choice.size,
             height: choice.height,
@@ -147,7 +179,7 @@ impl Gemm {
             bands: (oh.div_ceil(choice.height), ow.div_ceil(choice.width)),
             chunk,
             chunks: row_tiles.div_ceil(chunk),
-            channels_outer: kg * depth * 4 > WEIGHTS_BYTES,
+            channels_outer,
             cost: choice.cost,
             shape: shape.clone(),
         })
@@ -158,6 +190,7 @@ impl Gemm {
             Source::Single => "gemm",
             Source::Flat(_) => "implicit gemm, flat",
             Source::Picked(_) => "implicit gemm, picked",
+            Source::InPlace => "gemm in place",
         }
     }
 
@@ -175,6 +208,7 @@ impl Gemm {
         let tiles = (self.height * self.width).div_ceil(self.tile_places());
         let tiles = match self.source {
             Source::Flat(_) => 0,
+            Source::InPlace => 1,
             Source::Picked(_) if !self.channels_outer => 1,
             _ => tiles,
         };
@@ -183,13 +217,19 @@ impl Gemm {
 
     fn band_len(&self) -> usize {
         match &self.source {
-            Source::Single => 0,
+            Source::Single | Source::InPlace => 0,
             Source::Flat(band) | Source::Picked(band) => band.len(SLACK),
         }
     }
 
-    fn bias_len(&self) -> usize {
-        (self.chunk * self.size.0).next_multiple_of(16)
+    /// Values of a list with one for each channel of a unit.
+    fn list_len(&self) -> usize {
+        list_len(self.chunk, self.size.0)
+    }
+
+    /// Values of all lists: the biases come first.
+    fn lists_len(&self) -> usize {
+        self.list_len() * (1 + self.direct.as_ref().map_or(0, |tile| tile.lists.len()))
     }
 
     fn tile_len(&self) -> usize {
@@ -198,7 +238,7 @@ impl Gemm {
 
     /// `f32` values of scratch a worker needs.
     pub(super) fn slot(&self) -> usize {
-        self.bias_len() + self.tile_len().next_multiple_of(16) + self.band_len() + self.panels_len()
+        self.lists_len() + self.tile_len().next_multiple_of(16) + self.band_len() + self.panels_len()
     }
 
     /// # Safety
@@ -228,6 +268,29 @@ impl Gemm {
             });
         });
     }
+}
+
+/// Values of a list with one for each of `chunk` tiles of `rows` channels.
+fn list_len(chunk: usize, rows: usize) -> usize {
+    (chunk * rows).next_multiple_of(16)
+}
+
+/// Tiles for so many places; the last one may be narrow.
+fn tiles(places: usize, lanes: usize, (rows, vectors): (usize, usize)) -> f64 {
+    let rest = places % (vectors * lanes);
+    let whole = (places / (vectors * lanes)) as f64;
+    match rest {
+        0 => whole,
+        _ if rest <= lanes && vectors > 1 && tile::has_narrow(lanes, rows) => whole + 1.2 / vectors as f64,
+        _ => whole + 1.0,
+    }
+}
+
+/// Cycles of a step of the sum where the input is read in place: tiles of fewer rows leave more time for what is fetched from
+/// afar.
+fn place_cycles((rows, vectors): (usize, usize), unaligned: bool) -> f64 {
+    let loads = rows as f64 + vectors as f64 * if unaligned { 2.0 } else { 1.0 };
+    ((rows * vectors) as f64 / 2.0).max(loads / 2.0).max(4.0) + 0.015 * loads
 }
 
 /// Cycles of a step of the sum, by what limits it: multiply-adds and loads at two a cycle, and the latency of an addition.
@@ -293,8 +356,9 @@ impl Kernel for Unit<'_> {
         let plan = self.plan;
         let at = self.place();
         let function = tile::function::<S>(plan.size);
+        let narrow = if tile::has_narrow(S::LANES, plan.size.0) { (plan.size.0, 1) } else { plan.size };
         let bias = self.slot;
-        let scratch = bias.wrapping_add(plan.bias_len());
+        let scratch = bias.wrapping_add(plan.lists_len());
         let band_copy = scratch.wrapping_add(plan.tile_len().next_multiple_of(16));
         let panels = band_copy.wrapping_add(plan.band_len());
         let (kg, depth) = (plan.shape.group_out(), plan.shape.depth());
@@ -303,14 +367,44 @@ impl Kernel for Unit<'_> {
         // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
         unsafe {
             let biased =
-                plan.finish.biases(self.operands, at.group * kg + first_channel, channels, bias, plan.bias_len());
+                plan.finish.biases(self.operands, at.group * kg + first_channel, channels, bias, plan.list_len());
+            let lists = bias.wrapping_add(plan.list_len());
+            if let Some(tile) = &plan.direct {
+                let mut i = 0;
+                while i < tile.lists.len() {
+                    let (len, from) = (plan.list_len(), at.group * kg + first_channel);
+                    list(self.operands, tile.lists[i], from, channels, lists.wrapping_add(i * len), len);
+                    i += 1;
+                }
+            }
             let bias = if biased { bias } else { std::ptr::null_mut() };
-            let job = Job { unit: &self, at: &at, function, bias, scratch };
+            let narrow = tile::function::<S>(narrow);
+            let job = Job { unit: &self, at: &at, function, narrow, bias, lists, scratch };
             match &plan.source {
                 Source::Single => {
                     job.fill_single(s, panels);
                     let step = plan.tile_places();
                     job.tiles(s, at.height * at.width, &[0], step, |tile| panels.wrapping_add(tile * step * depth));
+                }
+                Source::InPlace => {
+                    let (places, width) = (at.height * at.width, plan.tile_places());
+                    let strides = plan.x.strides;
+                    let from = at.image * strides[0]
+                        + at.group * plan.shape.group_in() * strides[1]
+                        + at.z * strides[2]
+                        + at.row * strides[3]
+                        + at.column * strides[4];
+                    let x = self.x.cast::<f32>().wrapping_add(from).cast_mut();
+                    // Whole vectors would pass the end of the input, and what is computed of them has to be numbers.
+                    let whole = places / width;
+                    if places % width != 0 {
+                        job.fill_rest(s, x, whole * width, places, panels);
+                    }
+                    let panel = |tile: usize| match tile < whole {
+                        true => (x.wrapping_add(tile * width), strides[1]),
+                        false => (panels, width),
+                    };
+                    job.tiles_at(s, places, &[0], panel);
                 }
                 Source::Flat(band) => {
                     band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
@@ -345,7 +439,11 @@ struct Job<'a, S> {
     unit: &'a Unit<'a>,
     at: &'a Place,
     function: TileFn<S>,
+    /// For a last tile of so few places that one vector has them.
+    narrow: TileFn<S>,
     bias: *const f32,
+    /// The lists of the steps in registers.
+    lists: *const f32,
     scratch: *mut f32,
 }
 
@@ -353,19 +451,28 @@ impl<S: Simd> Job<'_, S> {
     /// All tiles of the unit; `panel` says where a tile's places begin.
     #[inline(always)]
     unsafe fn tiles(&self, s: S, places: usize, taps: &[usize], step: usize, panel: impl Fn(usize) -> *mut f32) {
+        // SAFETY: the caller's duty.
+        unsafe { self.tiles_at(s, places, taps, |tile| (panel(tile), step)) };
+    }
+
+    /// All tiles of the unit; `panel` says where a tile's places begin, and how far apart those of two channels are.
+    #[inline(always)]
+    unsafe fn tiles_at(&self, s: S, places: usize, taps: &[usize], panel: impl Fn(usize) -> (*mut f32, usize)) {
         let tiles = places.div_ceil(self.unit.plan.tile_places());
         // SAFETY: the caller's duty.
         unsafe {
             if self.unit.plan.channels_outer {
                 for rows in self.at.tiles.clone() {
                     for tile in 0..tiles {
-                        self.tile(s, places, tile, rows, taps, step, panel(tile));
+                        let (panel, step) = panel(tile);
+                        self.tile(s, places, tile, rows, taps, step, panel);
                     }
                 }
             } else {
                 for tile in 0..tiles {
+                    let (panel, step) = panel(tile);
                     for rows in self.at.tiles.clone() {
-                        self.tile(s, places, tile, rows, taps, step, panel(tile));
+                        self.tile(s, places, tile, rows, taps, step, panel);
                     }
                 }
             }
@@ -388,17 +495,16 @@ impl<S: Simd> Job<'_, S> {
         let panels = kg.div_ceil(height);
         let count = height.min(kg - channel);
         let begin = tile * plan.tile_places();
+        let function = if places - begin <= S::LANES { self.narrow } else { self.function };
+        let first_row = (rows - at.tiles.start) * height;
         let mut job = Tile {
             channels: shape.depth() / taps.len(),
             taps,
             step,
             a: self.unit.weights.wrapping_add((at.group * panels + rows) * height * shape.depth()),
+            a_step: height,
             b,
-            bias: if self.bias.is_null() {
-                self.bias
-            } else {
-                self.bias.wrapping_add((rows - at.tiles.start) * height)
-            },
+            bias: if self.bias.is_null() { self.bias } else { self.bias.wrapping_add(first_row) },
             clamp: plan.finish.clamp,
             to: [self.scratch; MAX_VECTORS],
             keep: [0; MAX_VECTORS],
@@ -409,9 +515,10 @@ impl<S: Simd> Job<'_, S> {
             } else {
                 std::ptr::null()
             },
+            after: None,
         };
         let channel = at.group * kg + channel;
-        if plan.direct {
+        if let Some(in_tile) = &plan.direct {
             let first_place = super::finish::offset(&plan.y, [at.image, channel, at.z, at.row, at.column]);
             let y = self.unit.y.cast::<f32>().wrapping_add(first_place);
             job.row = plan.y.strides[1];
@@ -420,8 +527,27 @@ impl<S: Simd> Job<'_, S> {
                 job.to[v] = y.wrapping_add(lane / pitch * ow + (lane % pitch).min(ow));
                 job.keep[v] = keep(lane, S::LANES, places, pitch, ow);
             }
+            if !in_tile.is_empty() {
+                let mut after = After {
+                    steps: &plan.steps,
+                    values: self.lists.wrapping_add(first_row),
+                    summand: [std::ptr::null(); MAX_VECTORS],
+                    row: 0,
+                    clamp: in_tile.clamp,
+                };
+                if let Some((operand, layout)) = &in_tile.summand {
+                    let first = super::finish::offset(layout, [at.image, channel, at.z, at.row, at.column]);
+                    // SAFETY: the operands are those of the problem.
+                    let from = unsafe { *self.unit.operands.add(*operand) }.cast::<f32>().wrapping_add(first + begin);
+                    for v in 0..vectors {
+                        after.summand[v] = from.wrapping_add(v * S::LANES);
+                    }
+                    after.row = layout.strides[1];
+                }
+                job.after = Some(after);
+            }
             // SAFETY: kept lanes are output places of the band.
-            unsafe { (self.function)(s, &job) };
+            unsafe { function(s, &job) };
             return;
         }
         let width = plan.tile_places();
@@ -441,7 +567,7 @@ impl<S: Simd> Job<'_, S> {
         // SAFETY: the scratch tile takes all rows; kept lanes are output places of the band.
         unsafe {
             plan.finish.prefetch(s, self.unit.operands, self.unit.y, place, count, end - from);
-            (self.function)(s, &job);
+            function(s, &job);
             let block = Block { at: place, values: self.scratch, channels: count, pitch: width, count: end - from };
             plan.finish.run(s, self.unit.operands, self.unit.y, block);
         }
@@ -488,6 +614,22 @@ impl<S: Simd> Job<'_, S> {
                 let to = panels.wrapping_add((last * cg + c) * width + tail);
                 // SAFETY: the rest of the panel's row.
                 unsafe { super::band::zero(s, to, width - tail) };
+            }
+        }
+    }
+
+    /// Copies the places from `begin` to `end` of every channel, fewer than a tile's, into a panel.
+    #[inline(always)]
+    unsafe fn fill_rest(&self, s: S, x: *const f32, begin: usize, end: usize, panel: *mut f32) {
+        let plan = self.unit.plan;
+        let width = plan.tile_places();
+        for c in 0..plan.shape.group_in() {
+            let to = panel.wrapping_add(c * width);
+            let from = c * plan.x.strides[1] + begin;
+            // SAFETY: the places are the input's, and the panel has room for a tile's.
+            unsafe {
+                copy(s, Element::F32, x.cast(), from, 1, to, end - begin);
+                super::band::zero(s, to.wrapping_add(end - begin), width - (end - begin));
             }
         }
     }

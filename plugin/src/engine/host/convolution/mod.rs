@@ -103,7 +103,8 @@ impl Algorithm {
         }
         if Wide::applies(shape) {
             let wide = Wide::new(problem, threads, isa);
-            if wide.cost < best.0 {
+            // Of a vector of places all but one would be computed in vain.
+            if wide.cost < best.0 || shape.pixels() == 1 {
                 best = (wide.cost, Algorithm::Wide(wide));
             }
         }

@@ -190,6 +190,21 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// True if an image's input is a matrix of channels by places in `f32`, the places side by side, and the convolution a
+    /// product with it.
+    pub(super) fn is_matrix(&self) -> bool {
+        let (shape, strides) = (&self.shape, self.x.strides);
+        let [d, h, w] = shape.input;
+        self.x.element == Element::F32
+            && shape.kernel == [1; 3]
+            && shape.stride == [1; 3]
+            && shape.pad_before == [0; 3]
+            && shape.output == shape.input
+            && d == 1
+            && (w == 1 || strides[4] == 1)
+            && (h == 1 || strides[3] == w)
+    }
+
     /// Sizes of the input tensor.
     pub fn x_sizes(&self) -> [usize; 5] {
         let [d, h, w] = self.shape.input;

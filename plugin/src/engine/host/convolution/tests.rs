@@ -225,6 +225,8 @@ enum Then {
     AddColumns,
     /// Multiplies by a value for each channel and image.
     Scale,
+    /// Multiplies by a value for each channel, or by one value.
+    Factors(Element, usize),
     Activation(Activation),
 }
 
@@ -247,6 +249,7 @@ fn activate(activation: &Activation, x: f64) -> f64 {
         }
         Activation::Identity => x,
         Activation::Swish { beta } => x * sigmoid(f64::from(*beta) * x),
+        Activation::HardSigmoid { alpha, beta } => (f64::from(*alpha) * x + f64::from(*beta)).clamp(0.0, 1.0),
         Activation::HardSwish { alpha, beta } => x * (f64::from(*alpha) * x + f64::from(*beta)).clamp(0.0, 1.0),
         _ => unreachable!("not used by the cases"),
     }
@@ -308,6 +311,11 @@ fn check(case: &Case, ways: &[Way<'_>], seed: u64) -> BTreeSet<&'static str> {
             Then::Scale => {
                 let layout = Layout { element: Element::F16, strides: [k, 1, 0, 0, 0] };
                 push(layout, [n, k, 1, 1, 1], &mut random);
+                EpilogueStep::Mul { operand, layout }
+            }
+            Then::Factors(element, channel_stride) => {
+                let layout = Layout { element, strides: [0, channel_stride, 0, 0, 0] };
+                push(layout, [1, if channel_stride == 0 { 1 } else { k }, 1, 1, 1], &mut random);
                 EpilogueStep::Mul { operand, layout }
             }
             Then::Activation(activation) => EpilogueStep::Activation(activation),
@@ -383,7 +391,7 @@ fn follow(case: &Case, others: &[Dense], at: [usize; 5], sum: f64, magnitude: f6
                 sum += other();
                 error += UNIT * (sum.abs() + error);
             }
-            Then::Scale => {
+            Then::Scale | Then::Factors(..) => {
                 let other = other();
                 sum *= other;
                 error = error * other.abs() + UNIT * (sum.abs() + error);
@@ -612,7 +620,16 @@ fn every_kind_of_shape() {
     for (i, shape) in shapes().into_iter().enumerate() {
         names.extend(check(&plain(shape), &ways, i as u64));
     }
-    let all = ["direct", "gemm", "implicit gemm, flat", "implicit gemm, picked", "naive", "wide gemm", "winograd"];
+    let all = [
+        "direct",
+        "gemm",
+        "gemm in place",
+        "implicit gemm, flat",
+        "implicit gemm, picked",
+        "naive",
+        "wide gemm",
+        "winograd",
+    ];
     assert_eq!(Vec::from_iter(names), all);
 }
 
@@ -661,6 +678,20 @@ fn every_epilogue() {
         &[THENS[0], THENS[6], THENS[5], THENS[3], THENS[8], THENS[1]],
         &[Then::Activation(Activation::Identity), THENS[0]],
         &[THENS[0], Then::Activation(Activation::HardSwish { alpha: 1.0 / 6.0, beta: 0.5 })],
+        &[
+            THENS[0],
+            Then::Factors(Element::F32, 0),
+            Then::Bias(Element::F32, 0),
+            Then::Activation(Activation::HardSwish { alpha: 0.25, beta: 0.5 }),
+            Then::Factors(Element::F16, 1),
+            Then::Bias(Element::BF16, 2),
+        ],
+        &[
+            Then::Factors(Element::F32, 3),
+            Then::Activation(Activation::HardSigmoid { alpha: 0.25, beta: 0.5 }),
+            Then::Add(Element::F32, Order::Packed),
+            Then::Activation(Activation::RELU),
+        ],
         // Sums that begin with the bias would lose their last digits to it.
         &[Then::LargeBias, THENS[6]],
     ];

@@ -14,11 +14,13 @@ pub(in crate::engine::host) struct Tile<'a> {
     pub(in crate::engine::host) taps: &'a [usize],
     /// Distance of two steps of the outer sum in `b`.
     pub(in crate::engine::host) step: usize,
-    /// `channels · taps · rows` factors, those of a step side by side.
+    /// The factors: those of a step side by side.
     pub(in crate::engine::host) a: *const f32,
+    /// Distance of two steps' factors, the number of rows if they are packed.
+    pub(in crate::engine::host) a_step: usize,
     /// The first place.
     pub(in crate::engine::host) b: *const f32,
-    /// A value for each row, added to its sums, or null for zeros.
+    /// A value for each row of the tile, added to its sums, or null for zeros.
     pub(in crate::engine::host) bias: *const f32,
     /// Bounds of the result.
     pub(in crate::engine::host) clamp: (f32, f32),
@@ -32,6 +34,38 @@ pub(in crate::engine::host) struct Tile<'a> {
     pub(in crate::engine::host) rows: usize,
     /// Factors needed after this tile, fetched at a cache line a step; null for none.
     pub(in crate::engine::host) next: *const f32,
+    /// What follows on bias and bounds, in registers too.
+    pub(in crate::engine::host) after: Option<After<'a>>,
+}
+
+/// What is done with a tile's sums behind bias and bounds.
+#[derive(Clone, Copy)]
+pub(in crate::engine::host) struct After<'a> {
+    /// In order.
+    pub(in crate::engine::host) steps: &'a [Step],
+    /// The first row's value in the first of the steps' lists of one value for each row.
+    pub(in crate::engine::host) values: *const f32,
+    /// What is added to the first row of each vector, as the result lies there, behind the steps; null for nothing.
+    pub(in crate::engine::host) summand: [*const f32; MAX_VECTORS],
+    /// Distance of two rows of the summand.
+    pub(in crate::engine::host) row: usize,
+    /// Bounds of the whole.
+    pub(in crate::engine::host) clamp: (f32, f32),
+}
+
+/// A step on sums. Lists are told by their distance from the first one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::engine::host) enum Step {
+    /// Adds a list's values.
+    Add(usize),
+    /// Multiplies by a list's values.
+    Multiply(usize),
+    /// Keeps to bounds.
+    Clamp(f32, f32),
+    /// `alpha · x + beta` between 0 and 1.
+    HardSigmoid(f32, f32),
+    /// `x` times the hard sigmoid of positive `alpha`.
+    HardSwish(f32, f32),
 }
 
 /// A tile's function.
@@ -61,6 +95,11 @@ pub(in crate::engine::host) fn sizes(lanes: usize) -> &'static [(usize, usize)] 
         // Sixteen registers, or eight lanes in two each.
         _ => &[(6, 2), (5, 2), (4, 2), (3, 3), (2, 4), (1, 4)],
     }
+}
+
+/// True if there is a tile of so many rows and one vector.
+pub(in crate::engine::host) fn has_narrow(lanes: usize, rows: usize) -> bool {
+    sizes(lanes).contains(&(rows, 1))
 }
 
 /// The function of a size out of [`sizes`].
@@ -97,6 +136,9 @@ pub(in crate::engine::host) fn function<S: Simd>(size: (usize, usize)) -> TileFn
     }
 }
 
+/// Steps of the sum by which places are fetched before they are needed.
+const AHEAD: usize = 8;
+
 /// # Safety
 /// As in [`Tile`]: `a`, `b` and `bias` can be read where the sums read them, whole vectors at a time, and the kept lanes
 /// written.
@@ -114,11 +156,22 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
         let tile = self.0;
         // SAFETY: `enter` passes its caller's duty on.
         unsafe {
+            let ahead = AHEAD * tile.step;
             for row in 0..R {
                 let to = tile.to[0].wrapping_add(row * tile.row);
                 s.prefetch_write(to);
                 if V > 1 {
                     s.prefetch_write(tile.to[V - 1].wrapping_add(row * tile.row + S::LANES - 1));
+                }
+            }
+            if let Some(after) = &tile.after
+                && !after.summand[0].is_null()
+            {
+                for row in 0..R {
+                    s.prefetch(after.summand[0].wrapping_add(row * after.row));
+                    if V > 1 {
+                        s.prefetch(after.summand[V - 1].wrapping_add(row * after.row));
+                    }
                 }
             }
             let mut sums = [[s.splat(0.0); V]; R];
@@ -130,8 +183,8 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
                 for _ in 0..tile.channels {
                     s.prefetch_far(next);
                     next = next.wrapping_add(line);
-                    step::<S, R, V, true>(s, a, b, &mut sums);
-                    a = a.wrapping_add(R);
+                    step::<S, R, V, true>(s, a, b, ahead, &mut sums);
+                    a = a.wrapping_add(tile.a_step);
                     b = b.wrapping_add(tile.step);
                 }
             } else {
@@ -139,8 +192,8 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
                     for tap in tile.taps {
                         s.prefetch_far(next);
                         next = next.wrapping_add(line);
-                        step::<S, R, V, false>(s, a, b.add(*tap), &mut sums);
-                        a = a.wrapping_add(R);
+                        step::<S, R, V, false>(s, a, b.add(*tap), 0, &mut sums);
+                        a = a.wrapping_add(tile.a_step);
                     }
                     b = b.wrapping_add(tile.step);
                 }
@@ -148,13 +201,20 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
             let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
             let all = crate::engine::host::isa::first(S::LANES);
             let whole = tile.keep[..V].iter().all(|keep| *keep == all);
+            // Only now: sums that begin with a large bias lose their own digits.
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let bias = s.splat(if tile.bias.is_null() { 0.0 } else { *tile.bias.add(row) });
+                for sum in sums {
+                    *sum = s.min(high, s.max(low, s.add(*sum, bias)));
+                }
+            }
+            if let Some(after) = &tile.after {
+                finish::<S, R, V>(s, tile, after, whole, &mut sums);
+            }
             for (row, sums) in sums.into_iter().enumerate() {
                 if row < tile.rows {
-                    // Only now: sums that begin with a large bias lose their own digits.
-                    let bias = s.splat(if tile.bias.is_null() { 0.0 } else { *tile.bias.add(row) });
                     for (v, sum) in sums.into_iter().enumerate() {
                         let to = tile.to[v].wrapping_add(row * tile.row);
-                        let sum = s.min(high, s.max(low, s.add(sum, bias)));
                         if whole {
                             s.store(to, sum);
                         } else {
@@ -167,12 +227,97 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
     }
 }
 
+/// Does what follows on a tile's bias and bounds.
+///
+/// # Safety
+/// The lists have a value for each of the tile's rows; kept lanes of the summand can be read.
+#[inline(always)]
+unsafe fn finish<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    tile: &Tile<'_>,
+    after: &After<'_>,
+    whole: bool,
+    sums: &mut [[S::V; V]; R],
+) {
+    const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
+    // SAFETY: the caller's duty.
+    unsafe {
+        if after.summand[0].is_null() {
+            apply(s, after.steps, after.values, after.clamp, sums);
+            return;
+        }
+        apply(s, after.steps, after.values, NO_CLAMP, sums);
+        let (low, high) = (s.splat(after.clamp.0), s.splat(after.clamp.1));
+        for (row, sums) in sums.iter_mut().enumerate() {
+            if row < tile.rows {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    let from = after.summand[v].wrapping_add(row * after.row);
+                    let other = if whole { s.load(from) } else { s.load_masked(s.mask(tile.keep[v]), from) };
+                    *sum = s.min(high, s.max(low, s.add(*sum, other)));
+                }
+            }
+        }
+    }
+}
+
+/// Does steps, then keeps to bounds. `values` is where the first row has its value in the first list.
+///
+/// # Safety
+/// The lists have a value for each row.
+#[inline(always)]
+pub(super) unsafe fn apply<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    steps: &[Step],
+    values: *const f32,
+    clamp: (f32, f32),
+    sums: &mut [[S::V; V]; R],
+) {
+    /// A value of every vector and its row's number.
+    macro_rules! each {
+        (|$row:ident, $sum:ident| $value:expr) => {
+            for ($row, sums) in sums.iter_mut().enumerate() {
+                for sum in sums {
+                    let $sum = *sum;
+                    *sum = $value;
+                }
+            }
+        };
+    }
+    let (zero, one) = (s.splat(0.0), s.splat(1.0));
+    let mut i = 0;
+    while i < steps.len() {
+        match steps[i] {
+            // SAFETY: the caller's duty.
+            Step::Add(list) => each!(|row, sum| s.add(sum, s.splat(unsafe { *values.add(list + row) }))),
+            // SAFETY: the caller's duty.
+            Step::Multiply(list) => each!(|row, sum| s.mul(sum, s.splat(unsafe { *values.add(list + row) }))),
+            Step::Clamp(low, high) => {
+                let (low, high) = (s.splat(low), s.splat(high));
+                each!(|_row, sum| s.min(high, s.max(low, sum)));
+            }
+            Step::HardSigmoid(alpha, beta) => {
+                let (alpha, beta) = (s.splat(alpha), s.splat(beta));
+                each!(|_row, sum| s.min(one, s.max(zero, s.fma(alpha, sum, beta))));
+            }
+            Step::HardSwish(alpha, beta) => {
+                // Minus infinity times zero is no number, and its limit zero.
+                let (alpha, beta, lowest) = (s.splat(alpha), s.splat(beta), s.splat(f32::MIN));
+                each!(|_row, sum| s.mul(s.max(lowest, sum), s.min(one, s.max(zero, s.fma(alpha, sum, beta)))));
+            }
+        }
+        i += 1;
+    }
+    let (low, high) = (s.splat(clamp.0), s.splat(clamp.1));
+    each!(|_row, sum| s.min(high, s.max(low, sum)));
+}
+
 /// One product of a column of `a` and a row of `b`.
 #[inline(always)]
-unsafe fn step<S: Simd, const R: usize, const V: usize, const AHEAD: bool>(
+unsafe fn step<S: Simd, const R: usize, const V: usize, const FETCH: bool>(
     s: S,
     a: *const f32,
     b: *const f32,
+    ahead: usize,
     sums: &mut [[S::V; V]; R],
 ) {
     // SAFETY: the caller's duty.
@@ -180,8 +325,8 @@ unsafe fn step<S: Simd, const R: usize, const V: usize, const AHEAD: bool>(
         let mut places = [s.splat(0.0); V];
         for (v, places) in places.iter_mut().enumerate() {
             *places = s.load(b.add(v * S::LANES));
-            if AHEAD {
-                s.prefetch(b.wrapping_add((v + 8 * V) * S::LANES));
+            if FETCH {
+                s.prefetch(b.wrapping_add(ahead + v * S::LANES));
             }
         }
         for (row, sums) in sums.iter_mut().enumerate() {

@@ -1,7 +1,7 @@
 //! Matrix product for small images: vectors run over output channels, and the input's values are broadcast.
 //!
 //! A unit of work is all places of an image, group and output depth, for some panels of output channels. The input of each
-//! place is gathered once into panels of (input channel and tap × places); then each panel of weights, read from memory
+//! place is gathered once into panels of (input channel and tap × places), unless they lie like that already; then each panel of weights, read from memory
 //! once, is multiplied with all of them, and the products are transposed on their way to the output.
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
@@ -16,6 +16,8 @@ use crate::engine::host::threads::Pool;
 
 /// Bytes of gathered input that stay in the second-level cache.
 const INPUT_BYTES: usize = 1 << 20;
+/// Places from which on the input of a pointwise convolution is read where it is.
+const MANY: usize = 128;
 const SLACK: usize = 3 * MAX_LANES;
 
 #[derive(Debug)]
@@ -26,6 +28,11 @@ pub(super) struct Wide {
     band: Band,
     finish: Finish,
     native_y: bool,
+    /// The input is read where it is, not gathered.
+    in_place: bool,
+    /// Distance of two input channels.
+    channel: usize,
+    image: usize,
     /// Places and vectors of channels of a tile.
     size: (usize, usize),
     /// Panels of channels of a unit, and units of channels.
@@ -50,6 +57,8 @@ impl Wide {
         let [od, oh, ow] = shape.output;
         let places = oh * ow;
         let (kg, depth) = (shape.group_out(), shape.depth());
+        // Rows of few places share cache lines with others': gathered, a tile stays in the first-level cache.
+        let in_place = |rows: usize| problem.is_matrix() && (places == 1 || places >= MANY) && rows <= places;
         let mut best = (f64::INFINITY, (1, 1), 1);
         for size in tile::sizes(lanes).iter().filter(|(rows, _)| *rows <= lanes) {
             let panels = kg.div_ceil(size.1 * lanes);
@@ -62,12 +71,15 @@ impl Wide {
                 }
                 let chunk = panels.div_ceil(chunks);
                 let width = vectors * lanes as f64;
-                let gather = tiles * depth as f64 * 5.0 + (shape.group_in() * places) as f64;
+                let gather = match in_place(size.0) {
+                    true => 0.0,
+                    false => tiles * depth as f64 * 5.0 + (shape.group_in() * places) as f64,
+                };
                 let compute = chunk as f64 * tiles * (depth as f64 * step + rows * vectors * 2.0 + 30.0);
                 let output = chunk as f64 * width * places as f64 / 4.0;
                 let stream = chunk as f64 * width * depth as f64 * 4.0 / 6.0;
                 let units = shape.batch * shape.groups * od * panels.div_ceil(chunk);
-                let unit = 500.0 + gather + compute.max(stream) + output;
+                let unit = 500.0 + gather + compute.max(stream) + 0.1 * compute + output;
                 let cost = unit * units.div_ceil(threads) as f64;
                 if cost < best.0 {
                     best = (cost, *size, chunk);
@@ -76,7 +88,9 @@ impl Wide {
         }
         let (cost, size, chunk) = best;
         let band = Band::new(shape, &problem.x, oh, ow);
-        let picks = (0..places)
+        let in_place = in_place(size.0);
+        let tiles = if in_place { 0..0 } else { 0..places };
+        let picks = tiles
             .step_by(size.0)
             .map(|begin| {
                 let offset = |place: usize| place / ow * band.pitch + place % ow;
@@ -90,6 +104,9 @@ impl Wide {
             isa,
             native_y: finish.in_registers() && (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow),
             finish,
+            in_place,
+            channel: problem.x.strides[1],
+            image: problem.x.strides[0],
             size,
             chunk,
             chunks: kg.div_ceil(size.1 * lanes).div_ceil(chunk),
@@ -105,6 +122,26 @@ impl Wide {
         self.size.1 * self.isa.lanes()
     }
 
+    /// Places of an image.
+    fn places(&self) -> usize {
+        self.shape.output[1] * self.shape.output[2]
+    }
+
+    fn tiles(&self) -> usize {
+        self.places().div_ceil(self.size.0)
+    }
+
+    /// The first place of a tile: the last one begins early if all places are read where they are, and computes some again.
+    fn first_place(&self, tile: usize) -> usize {
+        let first = tile * self.size.0;
+        if self.in_place { first.min(self.places() - self.size.0) } else { first }
+    }
+
+    /// Values of the band.
+    fn band_len(&self) -> usize {
+        if self.in_place { 0 } else { self.band.len(SLACK) }
+    }
+
     /// Values of the gathered panels; rows are stored whole vectors at a time.
     fn panels_len(&self) -> usize {
         self.picks.len() * self.size.0 * self.shape.depth() + MAX_LANES
@@ -112,16 +149,16 @@ impl Wide {
 
     /// Values of a panel's products, and of these transposed.
     fn products_len(&self) -> usize {
-        self.picks.len() * self.size.0 * self.panel()
+        self.tiles() * self.size.0 * self.panel()
     }
 
     fn row(&self) -> usize {
-        (self.shape.output[1] * self.shape.output[2]).next_multiple_of(MAX_LANES)
+        if self.places() == 1 { 1 } else { self.places().next_multiple_of(MAX_LANES) }
     }
 
     /// `f32` values of scratch a worker needs.
     pub(super) fn slot(&self) -> usize {
-        self.band.len(SLACK)
+        self.band_len()
             + self.panels_len().next_multiple_of(16)
             + self.products_len().next_multiple_of(16)
             + MAX_LANES * self.panel()
@@ -180,14 +217,17 @@ impl Kernel for Unit<'_> {
         let (rows, width) = (plan.size.0, plan.panel());
         let panels = kg.div_ceil(width);
         let band = self.slot;
-        let gathered = band.wrapping_add(plan.band.len(SLACK));
+        let gathered = band.wrapping_add(plan.band_len());
         let products = gathered.wrapping_add(plan.panels_len().next_multiple_of(16));
         let bias = products.wrapping_add(plan.products_len().next_multiple_of(16) + MAX_LANES * width);
         let transposed = bias.wrapping_add(width);
         let function = tile::function::<S>(plan.size);
         // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
         unsafe {
-            plan.band.fill(s, self.x, image, group, [z, 0, 0], band, SLACK);
+            if !plan.in_place {
+                plan.band.fill(s, self.x, image, group, [z, 0, 0], band, SLACK);
+            }
+            let x = self.x.cast::<f32>().wrapping_add(image * plan.image + group * shape.group_in() * plan.channel);
             for (panel, pick) in plan.picks.iter().enumerate() {
                 let mut to = gathered.wrapping_add(panel * rows * depth);
                 for c in 0..shape.group_in() {
@@ -205,13 +245,19 @@ impl Kernel for Unit<'_> {
             }
             for panel in chunk * plan.chunk..(chunk * plan.chunk + plan.chunk).min(panels) {
                 let weights = self.weights.wrapping_add((group * panels + panel) * width * depth);
-                for tile in 0..plan.picks.len() {
-                    let to = products.wrapping_add(tile * rows * width);
+                for tile in 0..plan.tiles() {
+                    let place = plan.first_place(tile);
+                    let to = products.wrapping_add(place * width);
+                    let (a, a_step) = match plan.in_place {
+                        true => (x.wrapping_add(place), plan.channel),
+                        false => (gathered.wrapping_add(tile * rows * depth).cast_const(), rows),
+                    };
                     let mut job = Tile {
                         channels: depth,
                         taps: &[0],
                         step: width,
-                        a: gathered.wrapping_add(tile * rows * depth),
+                        a,
+                        a_step,
                         b: weights,
                         bias: std::ptr::null(),
                         clamp: (f32::NEG_INFINITY, f32::INFINITY),
@@ -225,6 +271,7 @@ impl Kernel for Unit<'_> {
                         } else {
                             std::ptr::null()
                         },
+                        after: None,
                     };
                     for v in 0..plan.size.1 {
                         job.to[v] = to.wrapping_add(v * S::LANES);
@@ -249,13 +296,17 @@ impl Unit<'_> {
     #[inline(always)]
     unsafe fn transpose<S: Simd>(&self, s: S, products: *const f32, bias: *const f32, to: *mut f32) {
         let plan = self.plan;
-        let (width, row) = (plan.panel(), plan.row());
-        let places = plan.shape.output[1] * plan.shape.output[2];
+        let (width, row, places) = (plan.panel(), plan.row(), plan.places());
         let (low, high) = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
         // SAFETY: the products are followed by room for whole blocks of places, and rows take whole vectors.
         unsafe {
             for v in (0..width).step_by(S::LANES) {
                 let bias = s.load(bias.add(v));
+                if places == 1 {
+                    let value = s.add(s.load(products.add(v)), bias);
+                    s.store(to.add(v), s.min(high, s.max(low, value)));
+                    continue;
+                }
                 for place in (0..places).step_by(S::LANES) {
                     let mut block = [s.splat(0.0); MAX_LANES];
                     for i in 0..S::LANES {
@@ -293,6 +344,14 @@ impl Unit<'_> {
                 return;
             }
             let [image, channel, z, ..] = at;
+            if plan.places() == 1 {
+                let to = super::finish::offset(&plan.y, [image, channel, z, 0, 0]);
+                let (to, distance) = (self.y.cast::<f32>().add(to), plan.y.strides[1]);
+                for i in 0..channels {
+                    *to.add(i * distance) = *from.add(i);
+                }
+                return;
+            }
             for i in 0..channels {
                 let values = from.wrapping_add(i * plan.row()).cast_const().cast();
                 let to = super::finish::offset(&plan.y, [image, channel + i, z, 0, 0]);

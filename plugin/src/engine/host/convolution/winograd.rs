@@ -468,6 +468,7 @@ impl Unit<'_> {
                     taps: &[0],
                     step: width,
                     a: weights.wrapping_add(frequency * cg * rows),
+                    a_step: rows,
                     b: at.input.wrapping_add(frequency * plan.frequency() + panel * cg * width),
                     bias: std::ptr::null(),
                     clamp: (f32::NEG_INFINITY, f32::INFINITY),
@@ -477,6 +478,7 @@ impl Unit<'_> {
                     rows: count,
                     // The weights of the next frequency or panel follow.
                     next: if panel == 0 { weights.wrapping_add((frequency + 1) * cg * rows) } else { std::ptr::null() },
+                    after: None,
                 };
                 // SAFETY: the weights' panel, V's and the products' places.
                 unsafe { function(s, &job) };

@@ -13,8 +13,9 @@ use crate::engine::Declined;
 use crate::engine::checks::{check_compute_type, check_type};
 use crate::engine::host::applicability::{Elementwise, Input, Work};
 use crate::engine::host::blueprint::broadcast;
-use crate::engine::host::isa::{Isa, Kernel as IsaKernel, Simd};
+use crate::engine::host::isa::{Isa, Kernel as IsaKernel, MAX_LANES, Simd, first as first_lanes};
 use crate::engine::host::pointwise::{Compiled, Domain, InputView, SLOTS, Storage, Value, View};
+use crate::engine::host::scratch::lines;
 use crate::engine::host::threads::Pool;
 use crate::engine::nodes::NUMBERS;
 
@@ -229,6 +230,7 @@ impl Plan {
 impl Recipe for Plan {
     fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
         match self.domain {
+            Domain::Single if Dots::serves(self) => Box::new(Dots { plan: self.clone() }),
             Domain::Single => {
                 let spare = if self.epilogue.is_some() { SLOTS * MAX_COLUMNS } else { 0 };
                 let product = Product::new(self.isa, threads, self.batch(), self.sizes, spare);
@@ -283,6 +285,14 @@ struct Side<'a> {
 unsafe impl Sync for Side<'_> {}
 
 impl Factor for Side<'_> {
+    unsafe fn in_place(&self, batch: usize, k: usize, j: usize) -> Option<(*const f32, usize)> {
+        if self.matrix.storage != Storage::F32 || self.result != 1 {
+            return None;
+        }
+        let offset = self.matrix.batch.offset(batch) + k * self.sum + j;
+        Some((self.address.cast::<f32>().wrapping_add(offset), self.sum))
+    }
+
     unsafe fn gather(&self, batch: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32) {
         let storage = self.matrix.storage;
         let base = self.matrix.batch.offset(batch) + k.0 * self.sum + j.0 * self.result;
@@ -303,6 +313,190 @@ impl Factor for Side<'_> {
                     to.add(i * width + lane).write(*value);
                 }
             }
+        }
+    }
+}
+
+/// A few rows times a matrix whose columns lie one behind the other: each value of the result is the product of two runs of
+/// memory, and the matrix is read once, in order.
+#[derive(Debug)]
+struct Dots {
+    plan: Plan,
+}
+
+/// Most rows of [`Dots`]: those of a column are summed together.
+const DOT_ROWS: usize = 4;
+
+/// Columns of a unit of [`Dots`], and of those that are summed together.
+const DOT_COLUMNS: usize = 64;
+const DOT_GROUP: usize = 4;
+
+impl Dots {
+    fn serves(plan: &Plan) -> bool {
+        let [rows, _, depth] = plan.sizes;
+        (1..=DOT_ROWS).contains(&rows) && depth >= 16 && plan.b.row == 1 && plan.b.storage == Storage::F32
+    }
+
+    /// Values of a row of the left side in scratch memory.
+    fn pitch(&self) -> usize {
+        self.plan.sizes[2].next_multiple_of(16)
+    }
+
+    /// Bytes of scratch memory for the left side of all batches.
+    fn left_bytes(&self) -> usize {
+        lines(4 * self.plan.batch() * self.plan.sizes[0] * self.pitch())
+    }
+}
+
+impl NodeKernel for Dots {
+    fn scratch_bytes(&self) -> usize {
+        self.left_bytes()
+    }
+
+    unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+        let plan = &self.plan;
+        let [rows, columns, depth] = plan.sizes;
+        let pitch = self.pitch();
+        let left = scratch.cast::<f32>();
+        for batch in 0..plan.batch() {
+            for row in 0..rows {
+                let from = plan.a.batch.offset(batch) + row * plan.a.row;
+                // SAFETY: the row is the left side's, and the scratch memory has a place for it.
+                unsafe {
+                    let to = std::slice::from_raw_parts_mut(left.add((batch * rows + row) * pitch), depth);
+                    plan.a.storage.load(plan.isa, inputs[0], from, plan.a.column, to);
+                }
+            }
+        }
+        let work = DotsWork { left, addresses: Addresses { inputs, output: outputs[0] } };
+        let work = &work;
+        let across = columns.div_ceil(DOT_COLUMNS);
+        pool.run(plan.batch() * across, &|unit| {
+            let (batch, first) = (unit / across, unit % across * DOT_COLUMNS);
+            let count = DOT_COLUMNS.min(columns - first);
+            let mut sums = [[0f32; DOT_COLUMNS]; DOT_ROWS];
+            let b = work.addresses.inputs[1].cast::<f32>();
+            plan.isa.run(Columns {
+                a: work.left.cast_const().wrapping_add(batch * rows * pitch),
+                pitch,
+                b: b.wrapping_add(plan.b.batch.offset(batch) + first * plan.b.column),
+                column: plan.b.column,
+                rows,
+                count,
+                depth,
+                sums: &mut sums,
+            });
+            let mut spare = [0f32; SLOTS * DOT_COLUMNS];
+            for (row, sums) in sums[..rows].iter_mut().enumerate() {
+                // SAFETY: the places are this unit's; the caller answers for the tensors.
+                unsafe {
+                    plan.put(&work.addresses, [batch, row, first], &mut sums[..count], &mut spare, DOT_COLUMNS);
+                }
+            }
+        });
+    }
+}
+
+/// What the threads of a run of [`Dots`] share.
+struct DotsWork<'a> {
+    left: *mut f32,
+    addresses: Addresses<'a>,
+}
+
+// SAFETY: the left side is only read once units run.
+unsafe impl Sync for DotsWork<'_> {}
+
+/// Products of up to [`DOT_ROWS`] rows with some columns.
+struct Columns<'a> {
+    /// The first row, and the distance of two.
+    a: *const f32,
+    pitch: usize,
+    /// The first column, and the distance of two.
+    b: *const f32,
+    column: usize,
+    rows: usize,
+    count: usize,
+    depth: usize,
+    sums: &'a mut [[f32; DOT_COLUMNS]; DOT_ROWS],
+}
+
+impl IsaKernel for Columns<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: the columns and rows exist, with `depth` values each.
+        unsafe {
+            match self.rows {
+                1 => self.multiply::<S, 1>(s),
+                2 => self.multiply::<S, 2>(s),
+                3 => self.multiply::<S, 3>(s),
+                _ => self.multiply::<S, 4>(s),
+            }
+        }
+    }
+}
+
+impl Columns<'_> {
+    /// # Safety
+    /// There are `R` rows, and every row and column has `depth` values.
+    #[inline(always)]
+    unsafe fn multiply<S: Simd, const R: usize>(self, s: S) {
+        let mut first = 0;
+        while first < self.count {
+            // Columns that are not there repeat the last one.
+            let at = |j: usize| self.b.wrapping_add((first + j).min(self.count - 1) * self.column);
+            let columns: [*const f32; DOT_GROUP] = [at(0), at(1), at(2), at(3)];
+            let ahead = DOT_GROUP * self.column;
+            let mut sums = [[s.splat(0.0); R]; DOT_GROUP];
+            let mut k = 0;
+            // SAFETY: the caller's duty; the mask ends at `depth`.
+            unsafe {
+                while k + S::LANES <= self.depth {
+                    let mut a = [s.splat(0.0); R];
+                    for (r, a) in a.iter_mut().enumerate() {
+                        *a = s.load(self.a.wrapping_add(r * self.pitch + k));
+                    }
+                    for (j, sums) in sums.iter_mut().enumerate() {
+                        // The columns behind these come while these are multiplied.
+                        s.prefetch_far(columns[j].wrapping_add(ahead + k));
+                        let b = s.load(columns[j].wrapping_add(k));
+                        for (sum, a) in sums.iter_mut().zip(a) {
+                            *sum = s.fma(a, b, *sum);
+                        }
+                    }
+                    k += S::LANES;
+                }
+                if k < self.depth {
+                    let mask = s.mask(first_lanes(self.depth - k));
+                    for (j, sums) in sums.iter_mut().enumerate() {
+                        let b = s.load_masked(mask, columns[j].wrapping_add(k));
+                        for (r, sum) in sums.iter_mut().enumerate() {
+                            *sum = s.fma(s.load_masked(mask, self.a.wrapping_add(r * self.pitch + k)), b, *sum);
+                        }
+                    }
+                }
+                for (j, sums) in sums.into_iter().enumerate() {
+                    if first + j < self.count {
+                        for (r, sum) in sums.into_iter().enumerate() {
+                            let mut lanes = [0f32; MAX_LANES];
+                            s.store(lanes.as_mut_ptr(), sum);
+                            let mut width = S::LANES;
+                            // Halves are added until one value is left.
+                            while width > 1 {
+                                width /= 2;
+                                let mut i = 0;
+                                while i < width {
+                                    lanes[i] += lanes[i + width];
+                                    i += 1;
+                                }
+                            }
+                            self.sums[r][first + j] = lanes[0];
+                        }
+                    }
+                }
+            }
+            first += DOT_GROUP;
         }
     }
 }

@@ -40,6 +40,16 @@ pub trait Factor: Sync {
     /// # Safety
     /// The places exist; `to` has room for `depth · width` values.
     unsafe fn gather(&self, batch: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32);
+
+    /// Where the values from a place in the sum and a place in the result on are, and the distance of two places in the sum,
+    /// if those of the result lie side by side in `f32`.
+    ///
+    /// # Safety
+    /// The places exist.
+    unsafe fn in_place(&self, batch: usize, k: usize, j: usize) -> Option<(*const f32, usize)> {
+        let _ = (batch, k, j);
+        None
+    }
 }
 
 /// Where results go.
@@ -243,7 +253,9 @@ impl Kernel for Unit<'_> {
                     self.a.gather(batch, (k, depth), (row + i, count), tall, a.wrapping_add(i * DEPTH));
                     i += tall;
                 }
-                let mut j = 0;
+                // Whole panels are read where they are, if they lie as they should.
+                let in_place = self.b.in_place(batch, k, column);
+                let mut j = if in_place.is_some() { columns / width * width } else { 0 };
                 while j < columns {
                     let count = width.min(columns - j);
                     self.b.gather(batch, (k, depth), (column + j, count), width, b.wrapping_add(j * DEPTH));
@@ -251,6 +263,10 @@ impl Kernel for Unit<'_> {
                 }
                 let mut j = 0;
                 while j < columns {
+                    let (b, step) = match in_place {
+                        Some((b, step)) if j + width <= columns => (b.wrapping_add(j), step),
+                        _ => (b.wrapping_add(j * DEPTH).cast_const(), width),
+                    };
                     let mut i = 0;
                     while i < rows {
                         let sums = self.sums.wrapping_add(i * pitch + j);
@@ -258,9 +274,10 @@ impl Kernel for Unit<'_> {
                         let mut job = Tile {
                             channels: depth,
                             taps: &[0],
-                            step: width,
+                            step,
                             a: a.wrapping_add(i * DEPTH),
-                            b: b.wrapping_add(j * DEPTH),
+                            a_step: tall,
+                            b,
                             bias: std::ptr::null(),
                             clamp: (f32::NEG_INFINITY, f32::INFINITY),
                             to: [to; MAX_VECTORS],
@@ -268,6 +285,7 @@ impl Kernel for Unit<'_> {
                             row,
                             rows: tall,
                             next: std::ptr::null(),
+                            after: None,
                         };
                         let mut v = 0;
                         while v < product.size.1 {

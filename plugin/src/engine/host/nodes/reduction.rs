@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hipdnn_schemas::{Graph, Reduction, ReductionMode};
+use hipdnn_schemas::{Graph, Reduction, ReductionMode, TensorUid};
 
 use super::view::{TensorView, Walk};
 use super::{NodeKernel, NodeWork, Recipe};
@@ -37,14 +37,19 @@ const MAX_PARTS: usize = 64;
 /// Why the engine does not take it.
 pub fn lower(graph: &Graph, index: usize, node: &Reduction) -> Result<Work, Declined> {
     reduction::check(graph, index, node, NUMBERS_AND_FP8)?;
+    Ok(Work::Node(work(graph, "reduction", node.mode, [node.input, node.output])))
+}
+
+/// The reduction of a tensor to another one, both of types of the table.
+pub(super) fn work(
+    graph: &Graph,
+    name: &'static str,
+    mode: ReductionMode,
+    [input, output]: [TensorUid; 2],
+) -> NodeWork {
     let view = |uid| TensorView::of(graph.tensor(uid)).expect("the types of the table have a storage");
-    let recipe = Reduce { mode: node.mode, input: view(node.input), output: view(node.output) };
-    Ok(Work::Node(NodeWork {
-        name: "reduction",
-        inputs: vec![Some(node.input)],
-        outputs: vec![Some(node.output)],
-        recipe: Arc::new(recipe),
-    }))
+    let recipe = Arc::new(Reduce { mode, input: view(input), output: view(output) });
+    NodeWork { name, inputs: vec![Some(input)], outputs: vec![Some(output)], recipe }
 }
 
 /// What is to be reduced.
@@ -282,7 +287,11 @@ impl Kernel {
         len: usize,
         room: &'r mut ([f32; ROW], [f64; ROW]),
     ) -> Elements<'r> {
-        if self.from.is_single() {
+        if self.from == Storage::F32 && stride == 1 {
+            let from = addresses.input.cast::<f32>().wrapping_add(offset);
+            // SAFETY: the caller's promise; elements of tensors are aligned, and nobody writes inputs.
+            Elements::Single(unsafe { std::slice::from_raw_parts(from, len) })
+        } else if self.from.is_single() {
             let values = &mut room.0[..len];
             // SAFETY: the caller's promise.
             unsafe { self.from.load(self.isa, addresses.input, offset, stride, values) };
@@ -352,6 +361,9 @@ enum Elements<'a> {
 
 /// Sums that are kept side by side, so that they can be added as vectors.
 const LANES: usize = 32;
+
+/// Those that are used for what is left of a row.
+const FEW_LANES: usize = 8;
 
 impl Fold {
     /// What changes nothing.
@@ -465,9 +477,15 @@ impl<V: Copy + Into<f64>> Loops for Row<'_, V> {
     fn run(self, take: impl Fn(f64, f64) -> f64) -> f64 {
         let (whole, rest) = self.values.as_chunks::<LANES>();
         let mut sum = self.fold.start();
-        if !whole.is_empty() {
+        let (few, rest) = rest.as_chunks::<FEW_LANES>();
+        if !whole.is_empty() || !few.is_empty() {
             let mut lanes = [sum; LANES];
             for chunk in whole {
+                for (lane, value) in lanes.iter_mut().zip(chunk) {
+                    *lane = take(*lane, (*value).into());
+                }
+            }
+            for chunk in few {
                 for (lane, value) in lanes.iter_mut().zip(chunk) {
                     *lane = take(*lane, (*value).into());
                 }
