@@ -6,6 +6,7 @@
 use std::ffi::{CString, c_char};
 use std::path::{Component, Path, PathBuf};
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hipdnn_sdk_bindings::ort::{self, ModelEditorApi, OpAttr, OpAttrType};
 
@@ -163,7 +164,9 @@ fn write(model: &Path, node: &str, payload: &[u8]) -> Result<String, Error> {
     let name = format!("{}_{}.hipdnn_rs.bin", safe(&stem), safe(node));
     let file = model.parent().unwrap_or(Path::new("")).join(&name);
     // Nobody finds half of a file under its name.
-    let unfinished = file.with_extension(format!("{}.tmp", std::process::id()));
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let unfinished = file.with_extension(format!("{}-{number}.tmp", std::process::id()));
     let written = std::fs::write(&unfinished, payload).and_then(|()| std::fs::rename(&unfinished, &file));
     written.map_err(|error| {
         let _ = std::fs::remove_file(&unfinished);

@@ -92,10 +92,8 @@ impl Extension {
         let mut before = MemoryKind::UNSPECIFIED;
         // SAFETY: a place for the answer.
         unsafe { set(memory, &mut before) };
-        let made = make();
-        // SAFETY: no answer is wanted.
-        unsafe { set(before, std::ptr::null_mut()) };
-        made
+        let _said = Said { set, before };
+        make()
     }
 
     /// Result of `build`, with these contents of constants lent to the plans that it builds.
@@ -117,6 +115,19 @@ impl Extension {
         unsafe { self.lend_constants()(&lent, &mut before) };
         let _loan = ConstantsLoan { extension: self, before };
         build()
+    }
+}
+
+/// What was said of handles' memory; dropping it says again what was said before.
+struct Said {
+    set: unsafe extern "C" fn(MemoryKind, *mut MemoryKind) -> PluginStatus,
+    before: MemoryKind,
+}
+
+impl Drop for Said {
+    fn drop(&mut self) {
+        // SAFETY: the function is the table's, whose library is held by the caller up the stack; no answer is wanted.
+        unsafe { (self.set)(self.before, std::ptr::null_mut()) };
     }
 }
 

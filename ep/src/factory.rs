@@ -41,7 +41,15 @@ pub(crate) struct Factory {
     /// Copies tensors for as long as the factory lives; made where there is a GPU.
     transfer: OnceLock<Callback<DataTransferImpl>>,
     /// Allocators of no session, by what describes their memory. Not every host gives them back.
-    allocators: Mutex<Vec<(usize, Callback<Allocator>)>>,
+    allocators: Mutex<Vec<(Described, Callback<Allocator>)>>,
+}
+
+/// A memory as its description says it is, and where that is.
+#[derive(PartialEq, Eq)]
+struct Described {
+    address: usize,
+    device: i32,
+    pinned: bool,
 }
 
 /// Callbacks of ours that the runtime has.
@@ -221,7 +229,11 @@ impl Factory {
                 gpu.ordinal()
             ))),
             (Some(gpu), _) => Ok(Some(gpu)),
-            (None, Some(id)) => gpu::of(id).map(Some),
+            (None, Some(id)) if devices.is_empty() => gpu::of(id).map(Some),
+            (None, Some(id)) => Err(Error::invalid(format!(
+                "{}: expected no \"device_id\" in a session on the CPU, got {id}",
+                crate::NAME_TEXT
+            ))),
             // A host that names no device lends a session what is there.
             (None, None) if devices.is_empty() => gpu::current().map(Some),
             (None, None) => Ok(None),
@@ -372,7 +384,7 @@ unsafe extern "system" fn create_allocator(
         let memory = unsafe { transfer::memory_of(&factory.runtime, info) }?;
         let make = |account: Account, shared| {
             let (runtime, logger) = (factory.runtime, factory.logger);
-            gpu::allocator::Allocator::of(runtime, logger, memory, info, Arc::new(account), shared)
+            gpu::allocator::Allocator::of(runtime, logger, memory, info, (Arc::new(account), None), shared)
         };
         if !options.is_null() {
             // SAFETY: the options are of this call.
@@ -381,12 +393,13 @@ unsafe extern "system" fn create_allocator(
             return Ok(());
         }
         let mut allocators = lock(&factory.allocators);
-        if let Some((_, known)) = allocators.iter().find(|(address, _)| *address == info.addr()) {
+        let described = Described { address: info.addr(), device: memory.0.ordinal(), pinned: memory.1 };
+        if let Some((_, known)) = allocators.iter().find(|(known, _)| *known == described) {
             place.set(known.0);
             return Ok(());
         }
         let made = make(Account::default(), true);
-        allocators.push((info.addr(), Callback(made)));
+        allocators.push((described, Callback(made)));
         place.set(made);
         Ok(())
     })
@@ -467,7 +480,10 @@ unsafe extern "system" fn validate_compiled_model_compatibility_info(
         let same = |device: &*const HardwareDevice| {
             // SAFETY: the device is the runtime's, alive during the call, if it is one.
             let gpu = unsafe { offer::gpu_of(&factory.runtime, *device, gpus) };
-            provider::compatibility(gpu).0 == info
+            // SAFETY: the device is the runtime's, alive during the call, if it is one.
+            let kind = (!device.is_null()).then(|| unsafe { factory.runtime.api.hardware_device_type()(*device) });
+            let served = gpu.is_some() || kind == Some(HardwareDeviceType::CPU);
+            served && provider::compatibility(gpu).0 == info
         };
         place.set(match info {
             text if !Compatibility::is_ours(text) => CompiledModelCompatibility::NOT_APPLICABLE,

@@ -412,7 +412,7 @@ impl Kernel {
     /// As for [`Program::run`]; inputs and outputs are in the device's memory.
     unsafe fn enqueue(
         &self,
-        program: &Program,
+        program: &Arc<Program>,
         lane: &mut Lane,
         inputs: &[*mut c_void],
         outputs: &[*mut c_void],
@@ -434,8 +434,12 @@ impl Kernel {
         stream.touch();
         lane.on(stream.raw().cast()).map_err(|error| Error::failed(error.to_string()))?;
         let memory = block.as_ref().map_or(null_mut(), Block::address);
+        // Another run may have the program dropped while this one's work is under way.
+        stream.keep(program.clone());
         // SAFETY: the caller's duty; the block is the stream's, so that whoever gets it next comes after this work.
-        unsafe { program.run(lane, inputs, outputs, memory, clock) }
+        let enqueued = unsafe { program.run(lane, inputs, outputs, memory, clock) };
+        stream.touch();
+        enqueued
     }
 
     /// # Safety

@@ -135,10 +135,12 @@ pub(crate) enum Attribute {
 }
 
 impl Model {
-    /// True if every index is one of a value: what was read from a file may hold any.
+    /// True if every index is one of a value, and no extent is negative: what was read from a file may hold any.
     pub(crate) fn is_whole(&self) -> bool {
         let nodes = self.nodes.iter().flat_map(|node| node.inputs.iter().chain(&node.outputs).flatten());
+        let extents = self.values.iter().flat_map(|value| value.shape.iter().flatten());
         nodes.chain(&self.inputs).chain(&self.outputs).all(|value| *value < self.values.len())
+            && extents.into_iter().all(|extent| !matches!(extent, Extent::Known(..0)))
     }
 
     /// True if an extent of a value that is no constant is free.

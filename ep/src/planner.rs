@@ -218,6 +218,8 @@ impl Planner {
 
     /// Forgets what claims were about: programs hold the plans that they need.
     pub(crate) fn settle(&self) {
+        // Plans of later runs are none of a compiled model's.
+        self.compiled().made = None;
         let mut answers = self.answers();
         let forgotten = (std::mem::take(&mut answers.kept), std::mem::take(&mut answers.refusals));
         drop(answers);

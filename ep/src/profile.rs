@@ -278,7 +278,9 @@ unsafe extern "system" fn release(this: *mut EpProfilerImpl) {
     let _ = caught(|| {
         PROFILERS.remove(this)?;
         // SAFETY: the callbacks are the first member of a profiler, which was boxed and is known no more.
-        drop(unsafe { Box::from_raw(this.cast::<Profiler>()) });
+        let profiler = unsafe { Box::from_raw(this.cast::<Profiler>()) };
+        // The end of an event that failed is not told.
+        lock(&OPEN).retain(|(.., log)| !Arc::ptr_eq(log, &profiler.log));
         LIVING.fetch_sub(1, Ordering::AcqRel);
         Ok(())
     });

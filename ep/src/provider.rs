@@ -74,6 +74,9 @@ struct OnDevice {
     captures: Option<Captures>,
 }
 
+/// The oldest API version that asks for captured runs.
+const OLDEST_CAPTURE: u32 = 26;
+
 impl OnDevice {
     fn new(runtime: Runtime, gpu: &'static Gpu, options: &Options, registered_name: &str) -> Result<OnDevice, Error> {
         gpu.check_process()?;
@@ -90,6 +93,12 @@ impl OnDevice {
             })
         });
         let lent = lent.transpose()?;
+        if options.graph_capture && runtime.version() < OLDEST_CAPTURE {
+            let (name, text) = (crate::NAME_TEXT, runtime.text);
+            return Err(Error::invalid(format!(
+                "{name}: \"graph_capture\" wants ONNX Runtime 1.{OLDEST_CAPTURE} or newer, this is {text}"
+            )));
+        }
         let captures = options.graph_capture.then(|| Captures::new(gpu, lent.clone())).transpose()?;
         let account = Arc::new(Account::new(options.terms()));
         Ok(OnDevice {
@@ -487,6 +496,15 @@ unsafe extern "system" fn compile(
             unsafe { Place::new(infos.wrapping_add(index), "the array of compute functions") }
         });
         let places = places.collect::<Result<Vec<_>, _>>()?;
+        let context_places = if provider.options.compiled.enable {
+            let place = |index| {
+                // SAFETY: the array has `count` elements for us to write, if it is there.
+                unsafe { Place::new(ep_context_nodes.wrapping_add(index), "the array of EPContext nodes") }
+            };
+            (0..count).map(place).collect::<Result<Vec<_>, _>>()?
+        } else {
+            Vec::new()
+        };
         let mut kernels = Vec::with_capacity(count);
         for (graph, fused) in graphs.iter().zip(fused_nodes) {
             // SAFETY: graph and node are of this call.
@@ -495,10 +513,9 @@ unsafe extern "system" fn compile(
         // Only now, when nothing can fail any more, does the runtime get them.
         for (index, (place, (kernel, context_node))) in places.iter().zip(kernels).enumerate() {
             place.set(kernel.into_raw());
-            if !context_node.is_null() {
-                // SAFETY: the array has `count` elements for us to write, if it is there. The runtime takes the node over.
-                unsafe { Place::new(ep_context_nodes.wrapping_add(index), "the array of EPContext nodes") }?
-                    .set(context_node);
+            // The runtime takes the node over.
+            if let Some(place) = context_places.get(index).filter(|_| !context_node.is_null()) {
+                place.set(context_node);
             }
         }
         Ok(())
@@ -565,7 +582,8 @@ unsafe extern "system" fn create_allocator(
         let (gpu, pinned) = unsafe { transfer::memory_of(&provider.runtime, info) }?;
         // The session's limit is one of its device memory.
         let account = if pinned { Arc::default() } else { on.device.account.clone() };
-        place.set(Allocator::of(provider.runtime, provider.logger, (gpu, pinned), info, account, false));
+        let captures = on.captures.as_ref().filter(|_| !pinned).map(|captures| captures.stream().clone());
+        place.set(Allocator::of(provider.runtime, provider.logger, (gpu, pinned), info, (account, captures), false));
         Ok(())
     })
 }
@@ -620,7 +638,8 @@ unsafe extern "system" fn get_available_resource(this: *const Ep, resource: *mut
     with_device(this, |_, on| {
         // SAFETY: the place is the runtime's, if it is one.
         let place = unsafe { Place::new(resource, "the place for the resource") }?;
-        let (free, _) = on.device.gpu.free_memory().unwrap_or_default();
+        let free = on.device.gpu.free_memory();
+        let (free, _) = free.ok_or_else(|| Error::failed("HIP does not say how much memory is free"))?;
         place.set(ResourceCount { kind: TOTAL_BYTES, reserved: 0, value: [free as u64, 0, 0, 0, 0, 0] });
         Ok(())
     })
@@ -655,12 +674,13 @@ impl Provider {
 unsafe extern "system" fn on_run_start(this: *mut Ep, options: *const RunOptions) -> *mut Status {
     with_device(this, |provider, on| {
         on.device.gpu.check_process()?;
-        on.device.gpu.begin_run();
-        match &on.captures {
+        if let Some(captures) = &on.captures {
             // SAFETY: the options are of this call.
-            Some(captures) => captures.begin(unsafe { provider.graph_id(options) }?),
-            None => Ok(()),
+            captures.begin(unsafe { provider.graph_id(options) }?)?;
         }
+        // Of a run that does not begin the end is not told.
+        on.device.gpu.begin_run();
+        Ok(())
     })
 }
 

@@ -61,6 +61,7 @@ pub(crate) fn bind_constants<'a>(model: &mut Model, node: &Node<'a>, token: Nami
     }
     for (input, index) in inputs.iter().zip(model.inputs.clone()) {
         let constant = if input.is_constant()? { constant(input, token)? } else { None };
+        same_type(&model.values[index], input)?;
         let known = model.values[index].known_dims();
         if let (Some(constant), Some(known)) = (&constant, &known)
             && constant.dims != *known
@@ -70,7 +71,33 @@ pub(crate) fn bind_constants<'a>(model: &mut Model, node: &Node<'a>, token: Nami
         }
         model.values[index].constant = constant;
     }
-    Ok(())
+    let outputs: Vec<ValueInfo<'a>> = node.outputs()?.into_iter().flatten().collect();
+    if outputs.len() != model.outputs.len() {
+        let (expected, got) = (model.outputs.len(), outputs.len());
+        return Err(Error::invalid(format!("expected {expected} outputs of the compiled partition, got {got}")));
+    }
+    outputs.iter().zip(&model.outputs).try_for_each(|(output, index)| same_type(&model.values[*index], output))
+}
+
+/// Compares a value of a compiled partition with what the node's has: a payload may be another model's.
+fn same_type(compiled: &model::Value, found: &ValueInfo<'_>) -> Result<(), Error> {
+    let Some(tensor) = found.tensor()? else { return Ok(()) };
+    let same = |(known, extent): (&Extent, &i64)| match known {
+        Extent::Known(known) => *extent < 0 || known == extent,
+        Extent::Symbol(_) => true,
+    };
+    let shapes = match (&compiled.shape, &tensor.shape) {
+        (Some(known), Some(found)) => known.len() == found.len() && known.iter().zip(found).all(same),
+        _ => true,
+    };
+    if compiled.element == Some(tensor.element) && shapes {
+        return Ok(());
+    }
+    let expected = compiled.element.unwrap_or_default();
+    Err(Error::invalid(format!(
+        "{:?} of the compiled partition: expected {expected} of extents {:?}, got {} of extents {:?}",
+        compiled.name, compiled.shape, tensor.element, tensor.shape
+    )))
 }
 
 struct Reader<'t, 'a> {

@@ -270,7 +270,9 @@ fn allocators_are_not_implemented() {
     let mut allocator = std::ptr::dangling_mut::<Allocator>();
     // SAFETY: the place is valid, the rest may be null.
     match answer(unsafe { create(provider.factory, null(), null(), &mut allocator) }) {
-        Answer::Error(ErrorCode::NOT_IMPLEMENTED, message) => assert!(message.contains("allocators for GPUs only"), "{message}"),
+        Answer::Error(ErrorCode::NOT_IMPLEMENTED, message) => {
+            assert!(message.contains("allocators for GPUs only"), "{message}")
+        }
         other => panic!("expected NOT_IMPLEMENTED, got {other:?}"),
     }
     assert!(allocator.is_null());

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use hipdnn_sdk_bindings::ort::{self, KeyValuePairs, MemoryInfo, Status};
 
 use super::Gpu;
+use super::arena::SHARED;
 use super::memory::{Account, Memory};
+use super::stream::Stream;
 use super::sync;
 use crate::error::Error;
 use crate::log::Logger;
@@ -24,6 +26,8 @@ pub(crate) struct Allocator {
     pinned: bool,
     info: *const MemoryInfo,
     account: Arc<Account>,
+    /// The stream of a session that captures runs: what is allocated while it does is the capture's.
+    captures: Option<Arc<Stream>>,
     /// The factory's: others' releases leave it alone.
     shared: bool,
 }
@@ -37,7 +41,7 @@ impl Allocator {
         logger: Logger,
         (gpu, pinned): (&'static Gpu, bool),
         info: *const MemoryInfo,
-        account: Arc<Account>,
+        (account, captures): (Arc<Account>, Option<Arc<Stream>>),
         shared: bool,
     ) -> *mut ort::Allocator {
         let callbacks = ort::Allocator {
@@ -50,7 +54,7 @@ impl Allocator {
             alloc_on_stream: Some(alloc_on_stream),
             shrink: Some(shrink),
         };
-        let allocator = Allocator { callbacks, runtime, logger, gpu, pinned, info, account, shared };
+        let allocator = Allocator { callbacks, runtime, logger, gpu, pinned, info, account, captures, shared };
         let raw = Box::into_raw(Box::new(allocator)).cast();
         ALLOCATORS.add(raw);
         raw
@@ -80,6 +84,8 @@ impl Allocator {
     fn take(&self, bytes: usize, stream: *mut ort::SyncStream) -> *mut c_void {
         // SAFETY: the stream is the runtime's, alive during the call, if it is one.
         let stream = (!stream.is_null()).then(|| unsafe { sync::stream_of(&self.runtime, stream) }).flatten();
+        let recording = || self.captures.clone().filter(|stream| stream.capture() != SHARED);
+        let stream = stream.or_else(recording);
         match self.memory().take(self.gpu, bytes, stream.as_deref(), &self.account) {
             Ok(block) => block,
             Err(error) => {
@@ -122,7 +128,7 @@ unsafe extern "system" fn free(this: *mut ort::Allocator, memory: *mut c_void) {
     // Neither a panic nor a stranger can be told.
     let _ = caught(|| {
         let allocator = known(this)?;
-        allocator.memory().put_back(allocator.gpu, memory, &allocator.account);
+        allocator.memory().put_back(allocator.gpu, memory, &allocator.account, false);
         Ok(())
     });
 }

@@ -170,15 +170,26 @@ impl Arena {
         Some(address)
     }
 
-    /// Takes a block back, which is free behind what was enqueued on its stream, or on all of these if it has none. Gives its
-    /// bytes; `None` if it is no block in use.
-    pub(crate) fn put_back(&mut self, address: usize, all: &[Arc<Timeline>]) -> Option<usize> {
+    /// Takes a block back, which is free behind what was enqueued on its stream and on `others`, or on `all` if it has none.
+    /// Gives its bytes; `None` if it is no block in use.
+    pub(crate) fn put_back(
+        &mut self,
+        address: usize,
+        all: &[Arc<Timeline>],
+        others: &[Arc<Timeline>],
+    ) -> Option<usize> {
         let block = self.blocks.get_mut(&address)?;
         block.used.take()?;
         let bytes = block.bytes;
         self.stats.used -= bytes;
         let own = block.timeline.take();
-        block.fences = own.as_ref().map_or(all, std::slice::from_ref).iter().map(Timeline::fence).collect();
+        block.fences = match &own {
+            Some(own) => {
+                let others = others.iter().filter(|other| !Arc::ptr_eq(own, other));
+                std::iter::once(own).chain(others).map(Timeline::fence).collect()
+            }
+            None => all.iter().map(Timeline::fence).collect(),
+        };
         self.free.insert((bytes, address));
         self.join(address);
         Some(bytes)
@@ -316,14 +327,25 @@ mod tests {
         let mut arena = arena(1024);
         let (one, other) = (Own(Arc::default()), Own(Arc::default()));
         let block = arena.take(1000, SHARED, &one).unwrap();
-        assert_eq!(arena.put_back(block, &[]), Some(1024));
+        assert_eq!(arena.put_back(block, &[], &[]), Some(1024));
         assert_eq!(arena.take(1000, SHARED, &other), None, "another stream would overtake");
         assert_eq!(arena.take(1000, SHARED, &Nobody), None, "so would the host");
         assert!(arena.has_waiting(1000) && !arena.has_waiting(1025));
         assert_eq!(arena.take(1000, SHARED, &one), Some(block), "its own work comes later anyway");
-        arena.put_back(block, &[]);
+        arena.put_back(block, &[], &[]);
         one.0.pass(one.0.reached());
         assert_eq!(arena.take(1000, SHARED, &other), Some(block), "the work before is done");
+    }
+
+    #[test]
+    fn a_block_that_another_stream_read_waits_for_it() {
+        let mut arena = arena(512);
+        let (one, other) = (Own(Arc::default()), Own(Arc::default()));
+        let block = arena.take(512, SHARED, &one).unwrap();
+        arena.put_back(block, &[], &[one.0.clone(), other.0.clone()]);
+        assert_eq!(arena.take(512, SHARED, &one), None, "the other stream may still read it");
+        other.0.pass(other.0.reached());
+        assert_eq!(arena.take(512, SHARED, &one), Some(block));
     }
 
     #[test]
@@ -341,7 +363,7 @@ mod tests {
         let mut arena = arena(512);
         let producer = Own(Arc::default());
         let block = arena.take(512, SHARED, &producer).unwrap();
-        arena.put_back(block, &[]);
+        arena.put_back(block, &[], &[]);
         assert_eq!(arena.take(512, SHARED, &Waits(producer.0.clone(), 0)), None);
         assert_eq!(arena.take(512, SHARED, &Waits(producer.0.clone(), 1)), Some(block));
     }
@@ -354,14 +376,14 @@ mod tests {
         blocks.extend((0..2).map(|_| arena.take(256, SHARED, &own).unwrap()));
         assert_eq!(arena.take(1, SHARED, &own), None);
         for block in [0, 2, 1, 3] {
-            arena.put_back(blocks[block], &[]);
+            arena.put_back(blocks[block], &[], &[]);
         }
         assert_eq!(arena.take(1024, SHARED, &own), None, "halves are free at different times");
         own.0.pass(own.0.reached());
         arena.settle();
         assert_eq!(arena.take(1024, SHARED, &Nobody), Some(blocks[0]));
         assert_eq!(arena.shrink(), [] as [usize; 0], "it is in use");
-        arena.put_back(blocks[0], std::slice::from_ref(&own.0));
+        arena.put_back(blocks[0], std::slice::from_ref(&own.0), &[]);
         assert_eq!(arena.shrink(), [] as [usize; 0], "a stream may have used it");
         own.0.pass(own.0.reached());
         assert_eq!(arena.shrink(), [0x10000]);
@@ -381,11 +403,11 @@ mod tests {
         let mut arena = arena(1024);
         let own = Own(Arc::default());
         let block = arena.take(256, 7, &own).unwrap();
-        arena.put_back(block, &[]);
+        arena.put_back(block, &[], &[]);
         own.0.pass(own.0.reached());
         assert_eq!(arena.take(1024, SHARED, &own), None, "what the capture used is its own");
         assert_eq!(arena.take(256, 7, &own), Some(block), "it may use it again");
-        arena.put_back(block, &[]);
+        arena.put_back(block, &[], &[]);
         arena.release(7, &own.0);
         assert_eq!(arena.take(1024, SHARED, &Nobody), None, "a replay may be under way");
         own.0.pass(own.0.reached());
@@ -397,10 +419,10 @@ mod tests {
     fn strangers_and_blocks_that_are_free_are_not_taken_back() {
         let mut arena = arena(512);
         let block = arena.take(10, SHARED, &Nobody).unwrap();
-        assert_eq!(arena.put_back(block + 256, &[]), None);
-        assert_eq!(arena.put_back(1, &[]), None);
-        assert_eq!(arena.put_back(block, &[]), Some(256));
-        assert_eq!(arena.put_back(block, &[]), None);
+        assert_eq!(arena.put_back(block + 256, &[], &[]), None);
+        assert_eq!(arena.put_back(1, &[], &[]), None);
+        assert_eq!(arena.put_back(block, &[], &[]), Some(256));
+        assert_eq!(arena.put_back(block, &[], &[]), None);
         assert_eq!(arena.take(usize::MAX, SHARED, &Nobody), None);
     }
 
@@ -427,7 +449,7 @@ mod tests {
                 }
                 3 if !living.is_empty() => {
                     let (address, _) = living.swap_remove(random(living.len()));
-                    assert!(arena.put_back(address, &[]).is_some());
+                    assert!(arena.put_back(address, &[], &[]).is_some());
                 }
                 _ => {
                     let timeline = &streams[random(3)].0;
@@ -441,7 +463,7 @@ mod tests {
             assert_eq!(total, 1 << 16);
         }
         for (address, _) in living {
-            arena.put_back(address, &[]);
+            arena.put_back(address, &[], &[]);
         }
         streams.iter().for_each(|stream| stream.0.pass(stream.0.reached()));
         assert_eq!(arena.shrink(), [0x10000], "all of it joins again");

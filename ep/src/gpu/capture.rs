@@ -13,7 +13,7 @@ use hipdnn_sdk_bindings::hip::{hipGraphExec_t, hipStreamCaptureMode};
 use super::Gpu;
 use super::arena::SHARED;
 use super::hip::{HipError, call, checked};
-use super::stream::Stream;
+use super::stream::{Kept, Stream};
 use crate::error::Error;
 
 /// The captures of a session.
@@ -27,12 +27,14 @@ struct State {
     /// The id of the run that is being recorded.
     recording: Option<i32>,
     graphs: HashMap<i32, Stage>,
+    /// Graphs that were released while a run was recorded, whose stream must not be waited for.
+    retired: Vec<Captured>,
 }
 
 /// How far the runs with an id are.
 enum Stage {
-    /// One was run.
-    Warm,
+    /// One was run, of so many programs.
+    Warm(u64),
     Captured(Captured),
 }
 
@@ -41,6 +43,8 @@ struct Captured {
     graph: hipGraphExec_t,
     /// Number of the blocks that it owns.
     pool: u32,
+    /// The programs that were recorded: they own constants and code.
+    _kept: Vec<Kept>,
 }
 
 // SAFETY: HIP's graphs may be launched from any thread.
@@ -89,7 +93,8 @@ impl Captures {
     /// HIP's status.
     pub(crate) fn begin(&self, id: i32) -> Result<(), Error> {
         let mut state = self.state();
-        if id < 0 || state.recording.is_some() || !matches!(state.graphs.get(&id), Some(Stage::Warm)) {
+        self.stream.take_calls();
+        if id < 0 || state.recording.is_some() || !matches!(state.graphs.get(&id), Some(Stage::Warm(_))) {
             return Ok(());
         }
         static NUMBERS: AtomicU32 = AtomicU32::new(SHARED + 1);
@@ -97,34 +102,42 @@ impl Captures {
         // What the stream did before is no part of the graph, and blocks that it used are free for it.
         self.stream.synchronize()?;
         let mode = hipStreamCaptureMode::hipStreamCaptureModeThreadLocal;
-        // SAFETY: the stream is alive.
-        unsafe { call!(hip, hipStreamBeginCapture(self.stream.raw(), mode)) }?;
-        self.stream.set_capture(NUMBERS.fetch_add(1, Ordering::Relaxed));
+        self.stream.enter_capture(NUMBERS.fetch_add(1, Ordering::Relaxed), || {
+            // SAFETY: the stream is alive.
+            unsafe { call!(hip, hipStreamBeginCapture(self.stream.raw(), mode)) }
+        })?;
         state.recording = Some(id);
         Ok(())
     }
 
-    /// A run with that id ends: one that was recorded is launched.
+    /// A run with that id ends: one that was recorded is launched, and kept if it ran as many programs as the one before; the
+    /// runtime ends runs that failed, too.
     ///
     /// # Errors
     /// HIP's status: work that can't be captured was enqueued, or the launch failed.
     pub(crate) fn end(&self, id: i32) -> Result<(), Error> {
         let mut state = self.state();
-        if state.recording.is_none() {
-            if id >= 0 {
-                state.graphs.entry(id).or_insert(Stage::Warm);
+        let calls = self.stream.take_calls();
+        let Some(id) = state.recording.take() else {
+            if id >= 0 && !matches!(state.graphs.get(&id), Some(Stage::Captured(_))) {
+                state.graphs.insert(id, Stage::Warm(calls));
             }
             return Ok(());
-        }
-        let id = state.recording.take().expect("it was looked at above");
+        };
         let pool = self.stream.capture();
-        let graph = self.instantiate();
-        self.stream.set_capture(SHARED);
-        match graph {
+        let graph = self.stream.enter_capture(SHARED, || self.instantiate());
+        let kept = self.stream.take_kept();
+        let retired = std::mem::take(&mut state.retired);
+        let ended = match graph {
             Ok(graph) => {
-                let captured = Captured { graph, pool };
+                let captured = Captured { graph, pool, _kept: kept };
                 let launched = self.launch(&captured);
-                state.graphs.insert(id, Stage::Captured(captured));
+                if matches!(state.graphs.get(&id), Some(Stage::Warm(before)) if *before == calls) {
+                    state.graphs.insert(id, Stage::Captured(captured));
+                } else {
+                    state.graphs.insert(id, Stage::Warm(calls));
+                    self.destroy(&captured);
+                }
                 launched.map_err(Error::from)
             }
             Err(error) => {
@@ -136,7 +149,11 @@ impl Captures {
                     crate::NAME_TEXT
                 )))
             }
+        };
+        for captured in &retired {
+            self.destroy(captured);
         }
+        ended
     }
 
     fn instantiate(&self) -> Result<hipGraphExec_t, HipError> {
@@ -159,10 +176,12 @@ impl Captures {
     fn launch(&self, captured: &Captured) -> Result<(), HipError> {
         let gpu = self.stream.gpu();
         let _entered = gpu.enter()?;
-        self.stream.touch();
         let launch = gpu.hip().functions().hipGraphLaunch.expect("it was looked for");
+        self.stream.touch();
         // SAFETY: graph and stream are alive.
-        checked("hipGraphLaunch", unsafe { launch(captured.graph, self.stream.raw()) })
+        let launched = checked("hipGraphLaunch", unsafe { launch(captured.graph, self.stream.raw()) });
+        self.stream.touch();
+        launched
     }
 
     /// Launches what was captured under that id.
@@ -178,9 +197,11 @@ impl Captures {
 
     /// Drops what was captured under that id, if anything was.
     pub(crate) fn release(&self, id: i32) {
-        let removed = self.state().graphs.remove(&id);
-        if let Some(Stage::Captured(captured)) = removed {
-            self.destroy(&captured);
+        let mut state = self.state();
+        match state.graphs.remove(&id) {
+            Some(Stage::Captured(captured)) if state.recording.is_some() => state.retired.push(captured),
+            Some(Stage::Captured(captured)) => self.destroy(&captured),
+            _ => {}
         }
     }
 
@@ -188,20 +209,25 @@ impl Captures {
         let gpu = self.stream.gpu();
         // A replay may be under way. One that failed says so to who launched it.
         let _ = self.stream.synchronize();
-        let destroy = gpu.hip().functions().hipGraphExecDestroy.expect("it was looked for");
-        // SAFETY: the graph is ours, and runs no more.
-        let _ = unsafe { destroy(captured.graph) };
+        if !gpu.hip().is_foreign() {
+            let destroy = gpu.hip().functions().hipGraphExecDestroy.expect("it was looked for");
+            // SAFETY: the graph is ours, and runs no more.
+            let _ = unsafe { destroy(captured.graph) };
+        }
         gpu.memory().release(captured.pool, &self.stream);
     }
 }
 
 impl Drop for Captures {
     fn drop(&mut self) {
-        let graphs = std::mem::take(&mut self.state().graphs);
-        for stage in graphs.into_values() {
-            if let Stage::Captured(captured) = stage {
-                self.destroy(&captured);
-            }
+        let mut state = self.state();
+        let graphs = std::mem::take(&mut state.graphs).into_values();
+        let captured = graphs.filter_map(|stage| match stage {
+            Stage::Captured(captured) => Some(captured),
+            Stage::Warm(_) => None,
+        });
+        for captured in captured.chain(std::mem::take(&mut state.retired)) {
+            self.destroy(&captured);
         }
     }
 }

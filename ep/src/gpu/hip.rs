@@ -40,10 +40,19 @@ impl From<HipError> for Error {
 /// Calls a function of HIP.
 macro_rules! call {
     ($hip:expr, $name:ident ( $($argument:expr),* )) => {
-        $crate::gpu::hip::checked(stringify!($name), ($hip.functions().$name)($($argument),*))
+        if $hip.is_foreign() {
+            $crate::gpu::hip::foreign(stringify!($name))
+        } else {
+            $crate::gpu::hip::checked(stringify!($name), ($hip.functions().$name)($($argument),*))
+        }
     };
 }
 pub(crate) use call;
+
+/// The result of a call in a process that was forked after HIP was opened: it is not made.
+pub(crate) fn foreign(call: &'static str) -> Result<(), HipError> {
+    Err(HipError { call, status: hipError_t::hipErrorNotInitialized })
+}
 
 /// A call's status as a result.
 pub(crate) fn checked(call: &'static str, status: hipError_t) -> Result<(), HipError> {
@@ -70,15 +79,20 @@ impl Hip {
         &self.library.functions
     }
 
+    /// True in a process that was forked after HIP was opened.
+    pub(crate) fn is_foreign(&self) -> bool {
+        std::process::id() != self.process
+    }
+
     /// Fails in a process that was forked after HIP was opened, where its calls hang or crash.
     ///
     /// # Errors
     /// That this is such a process.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
-        let here = std::process::id();
-        if here == self.process {
+        if !self.is_foreign() {
             return Ok(());
         }
+        let here = std::process::id();
         Err(Error::failed(format!(
             "{}: HIP was opened in process {} and does not live through a fork, this is process {here}; start worker \
              processes by spawning, or fork before the provider is registered",

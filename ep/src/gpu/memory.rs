@@ -106,9 +106,7 @@ impl Memory {
         account: &Account,
     ) -> Result<*mut c_void, Error> {
         let taken = self.try_take(gpu, bytes, stream, account);
-        if let Err(error) = &taken {
-            *lock(&self.failure) = Some(error.message.clone());
-        }
+        *lock(&self.failure) = taken.as_ref().err().map(|error| error.message.clone());
         taken
     }
 
@@ -221,13 +219,16 @@ impl Memory {
     }
 
     /// Takes a block back, which may be used by work that is enqueued. What is none is left alone.
-    pub(crate) fn put_back(&self, gpu: &'static Gpu, block: *mut c_void, account: &Account) {
+    /// One that is `private` no other stream than its own has used.
+    pub(crate) fn put_back(&self, gpu: &'static Gpu, block: *mut c_void, account: &Account, private: bool) {
         if block.is_null() {
             return;
         }
-        let all = gpu.timelines();
-        if let Some(bytes) = lock(&self.arena).put_back(block.addr(), &all) {
-            account.used.fetch_sub(bytes, Ordering::AcqRel);
+        let (all, others) = if private { (Vec::new(), Vec::new()) } else { (gpu.timelines(), gpu.busy_timelines()) };
+        if let Some(bytes) = lock(&self.arena).put_back(block.addr(), &all, &others) {
+            // Another allocator's block is no credit of this one's.
+            let less = |used: usize| Some(used.saturating_sub(bytes));
+            let _ = account.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
         }
     }
 
@@ -251,6 +252,8 @@ pub(crate) struct Block {
     gpu: &'static Gpu,
     account: Arc<Account>,
     address: *mut c_void,
+    /// True if it is used on one stream only.
+    private: bool,
 }
 
 // SAFETY: the memory is plain and owned.
@@ -270,7 +273,7 @@ impl Block {
         account: &Arc<Account>,
     ) -> Result<Block, Error> {
         let address = gpu.memory().take(gpu, bytes, stream, account)?;
-        Ok(Block { gpu, account: account.clone(), address })
+        Ok(Block { gpu, account: account.clone(), address, private: stream.is_some() })
     }
 
     /// Where it is.
@@ -281,6 +284,6 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.gpu.memory().put_back(self.gpu, self.address, &self.account);
+        self.gpu.memory().put_back(self.gpu, self.address, &self.account, self.private);
     }
 }

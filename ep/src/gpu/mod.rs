@@ -44,7 +44,7 @@ pub(crate) struct Gpu {
     memory: Memory,
     pinned: Memory,
     /// Streams that live, by HIP's own object.
-    streams: RwLock<Vec<(usize, Weak<Stream>)>>,
+    streams: RwLock<Vec<Known>>,
     /// Streams that the runs of threads have enqueued work on.
     runs: Mutex<HashMap<ThreadId, Vec<Arc<Stream>>>>,
     /// Events that nobody uses.
@@ -53,6 +53,15 @@ pub(crate) struct Gpu {
     transfers: Mutex<Option<Arc<Stream>>>,
     /// Constants that programs keep here, by content.
     constants: Mutex<HashMap<blake3::Hash, Weak<Block>>>,
+}
+
+/// A stream that lives.
+struct Known {
+    /// HIP's own object.
+    raw: usize,
+    stream: Weak<Stream>,
+    /// Of one that is being dropped, too.
+    timeline: Arc<Timeline>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -187,12 +196,13 @@ impl Gpu {
 
     fn know(&self, stream: &Arc<Stream>) {
         let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
-        streams.push((stream.raw().addr(), Arc::downgrade(stream)));
+        let timeline = stream.progress().clone();
+        streams.push(Known { raw: stream.raw().addr(), stream: Arc::downgrade(stream), timeline });
     }
 
     fn forget(&self, stream: &Stream) {
         let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
-        streams.retain(|(_, known)| !std::ptr::eq(known.as_ptr(), stream));
+        streams.retain(|known| !std::ptr::eq(known.stream.as_ptr(), stream));
     }
 
     /// The stream that HIP's object is of.
@@ -201,8 +211,8 @@ impl Gpu {
     /// That it is none of the provider's.
     pub(crate) fn stream_of(&self, raw: *mut c_void) -> Result<Arc<Stream>, Error> {
         let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
-        let known = streams.iter().filter(|(address, _)| *address == raw.addr());
-        known.filter_map(|(_, stream)| stream.upgrade()).next().ok_or_else(|| {
+        let known = streams.iter().filter(|known| known.raw == raw.addr());
+        known.filter_map(|known| known.stream.upgrade()).next().ok_or_else(|| {
             Error::invalid(format!(
                 "{}: expected a stream of the provider's on device {}, got {raw:p}",
                 crate::NAME_TEXT,
@@ -213,7 +223,7 @@ impl Gpu {
 
     fn living(&self) -> Vec<Arc<Stream>> {
         let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
-        streams.iter().filter_map(|(_, stream)| stream.upgrade()).collect()
+        streams.iter().filter_map(|known| known.stream.upgrade()).collect()
     }
 
     /// Does something with each stream that lives.
@@ -222,7 +232,14 @@ impl Gpu {
     }
 
     fn timelines(&self) -> Vec<Arc<Timeline>> {
-        self.living().iter().map(|stream| stream.progress().clone()).collect()
+        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        streams.iter().map(|known| known.timeline.clone()).collect()
+    }
+
+    /// Timelines of streams with work that nobody has waited for.
+    fn busy_timelines(&self) -> Vec<Arc<Timeline>> {
+        let busy = self.living().into_iter().filter(|stream| stream.is_busy());
+        busy.map(|stream| stream.progress().clone()).collect()
     }
 
     /// Waits on the host for all that was enqueued on it.
@@ -247,8 +264,8 @@ impl Gpu {
         }
     }
 
-    /// The calling thread's run ends; waits for its work, where that is asked for. Work of a run on several threads is not
-    /// known: all of the device's is waited for then.
+    /// The calling thread's run ends; waits for the streams that it used, where that is asked for, or for all of the device's if
+    /// none is known: a run of several threads may have used them on others.
     ///
     /// # Errors
     /// The first status that is none of success: that of a kernel that failed, say.
@@ -348,13 +365,13 @@ impl Gpu {
 
     /// Gives back to HIP what nobody uses: memory, events, and the stream of copies.
     pub(crate) fn shrink(&'static self) {
+        if self.check_process().is_err() {
+            return;
+        }
         let transfers = lock(&self.transfers).take();
         drop(transfers);
         self.memory.shrink(self);
         self.pinned.shrink(self);
-        if self.check_process().is_err() {
-            return;
-        }
         let events = std::mem::take(&mut *lock(&self.events));
         for event in events {
             // SAFETY: the event is this device's, and nobody uses it.

@@ -203,7 +203,9 @@ pub(crate) unsafe fn gpu_of(
     }
     // SAFETY: the caller's promise.
     let bus = unsafe { bus_of(runtime, device) }.map(str::to_string);
-    gpus.iter().copied().find(|gpu| matched(std::slice::from_ref(&bus), std::slice::from_ref(&gpu.bus)) == [Some(0)])
+    let known: Vec<_> = gpus.iter().map(|gpu| gpu.bus.clone()).collect();
+    let same = matched(std::slice::from_ref(&bus), &known).iter().position(Option::is_some);
+    same.map(|index| gpus[index])
 }
 
 /// Offers of a factory, with what the runtime refers to.

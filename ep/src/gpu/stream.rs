@@ -1,8 +1,9 @@
 //! Streams of a GPU: how far they are, what they wait for, and the events between them.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hipdnn_sdk_bindings::hip::{self, hipError_t, hipEvent_t, hipStream_t};
 
@@ -20,15 +21,28 @@ pub(crate) struct Stream {
     waits: Mutex<Vec<(Arc<Timeline>, u64)>>,
     /// Number of the capture in which it is, or [`SHARED`].
     capture: AtomicU32,
+    /// Held while the stream enters or leaves a capture, and while it is asked or waited for, which would end one.
+    gate: Mutex<()>,
     /// How often work was enqueued, and how much of that is known to be done.
     work: AtomicU64,
     done: AtomicU64,
+    /// Programs whose work may not be done: they own what it reads and runs.
+    pending: Mutex<Vec<Kept>>,
+    /// Programs that were enqueued since [`Stream::take_calls`].
+    calls: AtomicU64,
 }
+
+/// What work that is enqueued needs.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 // SAFETY: HIP's streams may be used from any thread.
 unsafe impl Send for Stream {}
 // SAFETY: what is written after the stream was made is atomic or locked.
 unsafe impl Sync for Stream {}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Stream {
     /// A new stream, which nothing waits for but what says so.
@@ -51,9 +65,18 @@ impl Stream {
     /// # Safety
     /// `raw` is a stream, and stays one as long as the result lives.
     pub(crate) unsafe fn lent(gpu: &'static Gpu, raw: *mut c_void) -> Result<Arc<Stream>, HipError> {
-        let mut flags = 0;
+        // Two of one stream would know nothing of each other's work.
+        static LENDING: Mutex<()> = Mutex::new(());
+        let _lending = LENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(known) = gpu.stream_of(raw) {
+            return Ok(known);
+        }
+        let mut device = -1;
         // SAFETY: the caller's promise, and a place for the answer.
-        unsafe { call!(gpu.hip(), hipStreamGetFlags(raw.cast(), &mut flags)) }?;
+        unsafe { call!(gpu.hip(), hipStreamGetDevice(raw.cast(), &mut device)) }?;
+        if device != gpu.ordinal() {
+            return Err(HipError { call: "hipStreamGetDevice", status: hipError_t::hipErrorInvalidDevice });
+        }
         Ok(Stream::known(gpu, raw.cast(), false))
     }
 
@@ -65,8 +88,11 @@ impl Stream {
             timeline: Arc::default(),
             waits: Mutex::default(),
             capture: AtomicU32::new(SHARED),
+            gate: Mutex::default(),
             work: AtomicU64::new(0),
             done: AtomicU64::new(0),
+            pending: Mutex::default(),
+            calls: AtomicU64::new(0),
         });
         gpu.know(&stream);
         stream
@@ -92,12 +118,42 @@ impl Stream {
         self.capture.load(Ordering::Acquire)
     }
 
-    /// Takes note that it is in the capture of that number, or in none.
-    pub(crate) fn set_capture(&self, number: u32) {
-        self.capture.store(number, Ordering::Release);
+    /// Enters the capture of that number, or leaves one, by `change`.
+    pub(crate) fn enter_capture<R>(
+        &self,
+        number: u32,
+        change: impl FnOnce() -> Result<R, HipError>,
+    ) -> Result<R, HipError> {
+        let _gate = lock(&self.gate);
+        let changed = change();
+        // What fails to begin has not begun; what fails to end has ended.
+        if changed.is_ok() || number == SHARED {
+            self.capture.store(number, Ordering::Release);
+        }
+        changed
     }
 
-    /// Takes note that work is being enqueued, for the calling thread's run to wait for.
+    /// Keeps what the work of a run needs until that is done.
+    pub(crate) fn keep(&self, kept: Kept) {
+        self.calls.fetch_add(1, Ordering::AcqRel);
+        let mut pending = lock(&self.pending);
+        if !pending.iter().any(|known| Arc::ptr_eq(known, &kept)) {
+            pending.push(kept);
+        }
+    }
+
+    /// Takes what is kept, for a graph that is replayed later.
+    pub(crate) fn take_kept(&self) -> Vec<Kept> {
+        std::mem::take(&mut *lock(&self.pending))
+    }
+
+    /// How many programs were enqueued since the last call.
+    pub(crate) fn take_calls(&self) -> u64 {
+        self.calls.swap(0, Ordering::AcqRel)
+    }
+
+    /// Takes note of work, for the calling thread's run to wait for: before it is enqueued, so that nobody passes over it, and
+    /// after, since whoever waits meanwhile may have waited for less.
     pub(crate) fn touch(self: &Arc<Self>) {
         self.work.fetch_add(1, Ordering::AcqRel);
         self.gpu.note(self);
@@ -113,7 +169,15 @@ impl Stream {
     /// # Errors
     /// HIP's status, which may be that of a kernel that failed.
     pub(crate) fn synchronize(&self) -> Result<(), HipError> {
+        let _gate = lock(&self.gate);
+        if self.capture() != SHARED {
+            return Err(HipError {
+                call: "hipStreamSynchronize",
+                status: hipError_t::hipErrorStreamCaptureUnsupported,
+            });
+        }
         let (reached, work) = (self.timeline.reached(), self.work.load(Ordering::Acquire));
+        let kept = self.take_kept();
         // SAFETY: the stream is alive.
         let wait = || unsafe { call!(self.gpu.hip(), hipStreamSynchronize(self.raw)) };
         // Whoever is told of a failure gives memory up that the stream may still write to: it is waited for once more.
@@ -122,12 +186,16 @@ impl Stream {
             self.timeline.pass(reached);
             self.done.fetch_max(work, Ordering::AcqRel);
         }
+        // Dropping programs takes long, and may take locks.
+        drop(_gate);
+        drop(kept);
         waited
     }
 
     /// Looks whether all that was enqueued is done, without waiting; a stream that captures is not asked.
     pub(crate) fn look(&self) {
-        if self.capture() != SHARED {
+        let _gate = lock(&self.gate);
+        if self.capture() != SHARED || self.gpu.hip().is_foreign() {
             return;
         }
         let reached = self.timeline.reached();
@@ -154,7 +222,6 @@ impl Consumer for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.gpu.forget(self);
         // Whatever fails here, nothing of this stream will ever run again.
         let _ = self.synchronize();
         if self.owned {
@@ -162,6 +229,7 @@ impl Drop for Stream {
             let _ = unsafe { call!(self.gpu.hip(), hipStreamDestroy(self.raw)) };
         }
         self.timeline.pass(u64::MAX);
+        self.gpu.forget(self);
     }
 }
 

@@ -271,7 +271,9 @@ pub(crate) unsafe fn enqueue(
     if let Some(stream) = stream {
         stream.touch();
         // SAFETY: the caller's promise.
-        return Ok(unsafe { gpu.hip().copy(to, from, bytes, kind, stream.raw()) }?);
+        let copied = unsafe { gpu.hip().copy(to, from, bytes, kind, stream.raw()) };
+        stream.touch();
+        return Ok(copied?);
     }
     // What is read may still be written by work that nobody waits for; what is written was free before.
     if kind != hipMemcpyKind::hipMemcpyHostToDevice {
