@@ -109,7 +109,7 @@ impl<'a> Graph<'a> {
         let api = &self.runtime.api;
         // SAFETY: the graph is alive and the answer's place is valid for the call.
         let count = self.runtime.get(0, |out| unsafe { api.graph_get_num_nodes()(self.raw.as_ptr(), out) })?;
-        // SAFETY: as above, for `count` pointers.
+        // SAFETY: the object is alive, and there is room for `count` pointers.
         let nodes = self.runtime.list(count, |out| unsafe { api.graph_get_nodes()(self.raw.as_ptr(), out, count) })?;
         nodes.into_iter().map(|node| self.node(node)).collect()
     }
@@ -179,7 +179,7 @@ impl<'a> Graph<'a> {
         let api = &self.runtime.api;
         // SAFETY: the graph is alive and the answer's place is valid for the call.
         let count = self.runtime.get(0, |out| unsafe { api.graph_get_num_inputs()(self.raw.as_ptr(), out) })?;
-        // SAFETY: as above, for `count` pointers.
+        // SAFETY: the object is alive, and there is room for `count` pointers.
         let list = self.runtime.list(count, |out| unsafe { api.graph_get_inputs()(self.raw.as_ptr(), out, count) })?;
         Ok(list.into_iter().map(|raw| ValueInfo::new(self.runtime, raw)).collect())
     }
@@ -188,7 +188,7 @@ impl<'a> Graph<'a> {
         let api = &self.runtime.api;
         // SAFETY: the graph is alive and the answer's place is valid for the call.
         let count = self.runtime.get(0, |out| unsafe { api.graph_get_num_outputs()(self.raw.as_ptr(), out) })?;
-        // SAFETY: as above, for `count` pointers.
+        // SAFETY: the object is alive, and there is room for `count` pointers.
         let list = self.runtime.list(count, |out| unsafe { api.graph_get_outputs()(self.raw.as_ptr(), out, count) })?;
         Ok(list.into_iter().map(|raw| ValueInfo::new(self.runtime, raw)).collect())
     }
@@ -236,26 +236,26 @@ impl<'a> Node<'a> {
 
     /// The operator.
     pub(crate) fn op_type(&self) -> Result<&'a str, Error> {
-        // SAFETY: as above.
+        // SAFETY: the object is alive and the answer's place is valid for the call.
         self.runtime.text(|out| unsafe { self.runtime.api.node_get_operator_type()(self.raw.as_ptr(), out) })
     }
 
     /// The operator's domain; empty for ONNX's own.
     pub(crate) fn domain(&self) -> Result<&'a str, Error> {
-        // SAFETY: as above.
+        // SAFETY: the object is alive and the answer's place is valid for the call.
         let domain = self.runtime.text(|out| unsafe { self.runtime.api.node_get_domain()(self.raw.as_ptr(), out) })?;
         Ok(if domain == "ai.onnx" { "" } else { domain })
     }
 
     /// The operator set version that the operator's definition dates from.
     pub(crate) fn since_version(&self) -> Result<i32, Error> {
-        // SAFETY: as above.
+        // SAFETY: the object is alive and the answer's place is valid for the call.
         self.runtime.get(0, |out| unsafe { self.runtime.api.node_get_since_version()(self.raw.as_ptr(), out) })
     }
 
     /// The provider that has the node already; empty if none has.
     pub(crate) fn ep_name(&self) -> Result<&'a str, Error> {
-        // SAFETY: as above.
+        // SAFETY: the object is alive and the answer's place is valid for the call.
         let name =
             self.runtime.get(null(), |out| unsafe { self.runtime.api.node_get_ep_name()(self.raw.as_ptr(), out) })?;
         // SAFETY: the name lives as long as the graph.
@@ -264,7 +264,7 @@ impl<'a> Node<'a> {
 
     /// The graph that the node is in.
     pub(crate) fn graph(&self) -> Result<Option<Graph<'a>>, Error> {
-        // SAFETY: as above.
+        // SAFETY: the object is alive and the answer's place is valid for the call.
         let graph =
             self.runtime.get(null(), |out| unsafe { self.runtime.api.node_get_graph()(self.raw.as_ptr(), out) })?;
         Ok(NonNull::new(graph.cast_mut()).map(|raw| Graph { runtime: self.runtime, raw }))
@@ -275,7 +275,7 @@ impl<'a> Node<'a> {
         let api = &self.runtime.api;
         // SAFETY: the node is alive and the answer's place is valid for the call.
         let count = self.runtime.get(0, |out| unsafe { api.node_get_num_inputs()(self.raw.as_ptr(), out) })?;
-        // SAFETY: as above, for `count` pointers.
+        // SAFETY: the object is alive, and there is room for `count` pointers.
         let list = self.runtime.list(count, |out| unsafe { api.node_get_inputs()(self.raw.as_ptr(), out, count) })?;
         Ok(list.into_iter().map(|raw| ValueInfo::new(self.runtime, raw)).collect())
     }
@@ -285,7 +285,7 @@ impl<'a> Node<'a> {
         let api = &self.runtime.api;
         // SAFETY: the node is alive and the answer's place is valid for the call.
         let count = self.runtime.get(0, |out| unsafe { api.node_get_num_outputs()(self.raw.as_ptr(), out) })?;
-        // SAFETY: as above, for `count` pointers.
+        // SAFETY: the object is alive, and there is room for `count` pointers.
         let list = self.runtime.list(count, |out| unsafe { api.node_get_outputs()(self.raw.as_ptr(), out, count) })?;
         Ok(list.into_iter().map(|raw| ValueInfo::new(self.runtime, raw)).collect())
     }
@@ -420,7 +420,7 @@ impl<'a> ValueInfo<'a> {
         if kind != ValueType::TENSOR {
             return Ok(None);
         }
-        // SAFETY: as above.
+        // SAFETY: the object is alive and the answer's place is valid for the call.
         let tensor = runtime.get(null(), |out| unsafe { api.cast_type_info_to_tensor_info()(info, out) })?;
         if tensor.is_null() {
             return Ok(None);
@@ -439,14 +439,14 @@ impl<'a> ValueInfo<'a> {
     /// True if the value is of a graph that this one is inside of.
     pub(crate) fn is_from_outer_scope(&self) -> Result<bool, Error> {
         let api = &self.runtime.api;
-        // SAFETY: as above.
+        // SAFETY: the object is alive and the answer's place is valid for the call.
         self.runtime.get(false, |out| unsafe { api.value_info_is_from_outer_scope()(self.raw.as_ptr(), out) })
     }
 
     /// True if the graph hands this value out.
     pub(crate) fn is_graph_output(&self) -> Result<bool, Error> {
         let api = &self.runtime.api;
-        // SAFETY: as above.
+        // SAFETY: the object is alive and the answer's place is valid for the call.
         self.runtime.get(false, |out| unsafe { api.value_info_is_graph_output()(self.raw.as_ptr(), out) })
     }
 
@@ -474,11 +474,11 @@ impl Runtime {
         let api = &self.api;
         // SAFETY: the description is alive and the answer's place is valid for the call.
         let element = self.get(ElementType::UNDEFINED, |out| unsafe { api.get_tensor_element_type()(info, out) })?;
-        // SAFETY: as above.
+        // SAFETY: the object is alive and the answer's place is valid for the call.
         let rank = self.get(0usize, |out| unsafe { api.get_dimensions_count()(info, out) })?;
         // Before 1.24 a tensor of unknown rank looks like a scalar.
         let known = match api.tensor_type_and_shape_has_shape() {
-            // SAFETY: as above.
+            // SAFETY: the object is alive and the answer's place is valid for the call.
             Some(has_shape) => unsafe { has_shape(info) },
             None => rank != 0,
         };

@@ -73,7 +73,7 @@ impl Runtime {
         }
         // SAFETY: `status` is a living status.
         let code = unsafe { self.api.get_error_code()(status) };
-        // SAFETY: as above; the text lives as long as the status.
+        // SAFETY: the status is alive, and its text lives as long.
         let message = unsafe { text_of(self.api.get_error_message()(status)) }.unwrap_or("no message").to_string();
         // SAFETY: the caller owned the status, and it is not used again.
         unsafe { self.api.release_status()(status) };
