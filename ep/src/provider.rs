@@ -1,14 +1,13 @@
 //! The provider of one session: claims nodes and compiles them.
 
 use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CString, c_char};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hipdnn_sdk_bindings::ort::{
-    self, Ep, EpGraphSupportInfo, EpProfilerImpl, GraphCaptureNodeAssignmentPolicy, KernelRegistry, MemoryDevice,
-    MemoryInfo, NodeComputeInfo, NodeFusionOptions, ResourceCount, RunOptions, Status, SyncStreamImpl,
+    self, Ep, EpGraphSupportInfo, EpProfilerImpl, NodeComputeInfo, NodeFusionOptions, Status,
 };
 
 use crate::backend::{Context, Site};
@@ -20,17 +19,10 @@ use crate::dump::{Content, Dump};
 use crate::ep_context;
 use crate::error::Error;
 use crate::gpu::Gpu;
-use crate::gpu::allocator::Allocator;
-use crate::gpu::capture::Captures;
-use crate::gpu::memcpy::Registry;
-use crate::gpu::memory::Account;
-use crate::gpu::offer::Infos;
-use crate::gpu::stream::Stream;
-use crate::gpu::sync::{SyncStream, failure};
-use crate::gpu::transfer;
+use crate::gpu::session::OnDevice;
 use crate::graph::{Graph, Node};
 use crate::ir::Function;
-use crate::kernel::{Device, Kernel};
+use crate::kernel::Kernel;
 use crate::log::Logger;
 use crate::model::{self, Model, Target};
 use crate::options::Options;
@@ -39,7 +31,7 @@ use crate::pointer::{Handles, Place, array};
 use crate::profile::Profiler;
 use crate::read;
 use crate::report::{self, Report};
-use crate::runtime::{Runtime, caught, status_of, text_of};
+use crate::runtime::{Runtime, caught, status_of};
 use crate::search::{self, Surroundings};
 
 /// What the runtime holds for a session: its callbacks, then ours.
@@ -62,56 +54,22 @@ pub(crate) struct Provider {
     registered_name: String,
 }
 
-/// What a session has on a GPU.
-struct OnDevice {
-    device: Device,
-    infos: Infos,
-    /// Kernels of the nodes that move tensors to and from it.
-    registry: Option<Registry>,
-    /// The stream that all runs are enqueued on, if the application lends one.
-    lent: Option<Arc<Stream>>,
-    /// Where runs are captured.
-    captures: Option<Captures>,
-}
-
-/// The oldest API version that asks for captured runs.
-const OLDEST_CAPTURE: u32 = 26;
-
-impl OnDevice {
-    fn new(runtime: Runtime, gpu: &'static Gpu, options: &Options, registered_name: &str) -> Result<OnDevice, Error> {
-        gpu.check_process()?;
-        let mut names = vec![crate::NAME.to_owned()];
-        names.extend(CString::new(registered_name).ok().filter(|name| !name.is_empty() && **name != *crate::NAME));
-        let lent = options.user_compute_stream.map(|address| {
-            let raw = std::ptr::without_provenance_mut(address);
-            // SAFETY: the application says that this is a stream that outlives its sessions.
-            unsafe { Stream::lent(gpu, raw) }.map_err(|error| {
-                let name = crate::NAME_TEXT;
-                Error::invalid(format!(
-                    "{name}: expected a stream of HIP in \"user_compute_stream\", got {address}: {error}"
-                ))
-            })
-        });
-        let lent = lent.transpose()?;
-        if options.graph_capture && runtime.version() < OLDEST_CAPTURE {
-            let (name, text) = (crate::NAME_TEXT, runtime.text);
-            return Err(Error::invalid(format!(
-                "{name}: \"graph_capture\" wants ONNX Runtime 1.{OLDEST_CAPTURE} or newer, this is {text}"
-            )));
-        }
-        let captures = options.graph_capture.then(|| Captures::new(gpu, lent.clone())).transpose()?;
-        let account = Arc::new(Account::new(options.terms()));
-        Ok(OnDevice {
-            device: Device { gpu, account },
-            infos: Infos::new(runtime, gpu)?,
-            registry: Registry::new(runtime, gpu, &names)?,
-            lent,
-            captures,
-        })
-    }
-}
-
 impl Provider {
+    /// The runtime that the session is of.
+    pub(crate) fn runtime(&self) -> Runtime {
+        self.runtime
+    }
+
+    /// The session's logger.
+    pub(crate) fn logger(&self) -> Logger {
+        self.logger
+    }
+
+    /// What the session has on a GPU, if its tensors are there.
+    pub(crate) fn on_device(&self) -> Option<&OnDevice> {
+        self.device.as_ref()
+    }
+
     /// Makes the provider of a session, whose tensors are in a GPU's memory or the host's.
     ///
     /// # Errors
@@ -170,9 +128,7 @@ impl Provider {
                 reason: context.as_ref().err().cloned(),
             }]);
         }
-        let on_device = gpu.is_some();
-        let captures = device.as_ref().is_some_and(|device| device.captures.is_some());
-        let callbacks = Ep {
+        let mut callbacks = Ep {
             ort_version_supported: runtime.version(),
             get_name: Some(get_name),
             get_capability: Some(get_capability),
@@ -181,22 +137,12 @@ impl Provider {
             get_compiled_model_compatibility_info: Some(get_compiled_model_compatibility_info),
             is_concurrent_run_supported: Some(is_concurrent_run_supported),
             on_session_initialization_end: Some(on_session_initialization_end),
-            create_allocator: on_device.then_some(create_allocator),
-            create_sync_stream_for_device: on_device.then_some(create_sync_stream_for_device),
-            get_kernel_registry: on_device.then_some(get_kernel_registry),
-            get_default_memory_device: on_device.then_some(get_default_memory_device),
-            sync: on_device.then_some(sync),
-            get_available_resource: on_device.then_some(get_available_resource),
-            on_run_start: on_device.then_some(on_run_start),
-            on_run_end: on_device.then_some(on_run_end),
-            is_graph_capture_enabled: captures.then_some(is_graph_capture_enabled),
-            is_graph_captured: captures.then_some(is_graph_captured),
-            replay_graph: captures.then_some(replay_graph),
-            release_captured_graph: captures.then_some(release_captured_graph),
-            get_graph_capture_node_assignment_policy: captures.then_some(get_graph_capture_node_assignment_policy),
             create_profiler: runtime.ep.create_profiling_event().map(|_| create_profiler as _),
             ..Ep::default()
         };
+        if let Some(device) = &device {
+            device.serve(&mut callbacks);
+        }
         let planner = context.map(|context| Arc::new(Planner::new(context, &options, dumps)));
         let has_claimed = AtomicBool::new(false);
         let registered_name = registered_name.to_string();
@@ -234,7 +180,7 @@ impl Provider {
         PROVIDERS.remove(raw)?;
         // SAFETY: the callbacks are the first member of a provider, which was boxed and is known no more.
         let provider = unsafe { Box::from_raw(raw.cast::<Provider>()) };
-        let gpu = provider.device.as_ref().map(|device| device.device.gpu);
+        let gpu = provider.device.as_ref().map(|device| device.gpu());
         drop(provider);
         // Memory that a session leaves is not kept for one that may never come.
         if let Some(gpu) = gpu {
@@ -384,7 +330,7 @@ impl Provider {
             None => Model { target: self.target(), ..read::fused(&graph, &node, &token)? },
         };
         let stored = self.options.compiled.enable.then(|| model.clone());
-        let device = self.device.as_ref().map(|device| device.device.clone());
+        let device = self.device.as_ref().map(|device| device.device().clone());
         let (name, capacity) = (node.name()?, self.options.plan_cache);
         let kernel = Kernel::new(self.runtime, planner.clone(), device, name, model, capacity);
         kernel.prepare(&contents.into_inner())?;
@@ -450,7 +396,7 @@ fn open_backend(options: &Options, site: Site) -> Result<Result<Arc<Context>, St
 static PROVIDERS: Handles = Handles::new("provider");
 
 /// Runs a callback's body with the provider that its callbacks belong to.
-fn with_provider(this: *const Ep, body: impl FnOnce(&Provider) -> Result<(), Error>) -> *mut Status {
+pub(crate) fn with_provider(this: *const Ep, body: impl FnOnce(&Provider) -> Result<(), Error>) -> *mut Status {
     if let Err(stranger) = PROVIDERS.check(this) {
         return status_of(Err(stranger));
     }
@@ -548,7 +494,7 @@ unsafe extern "system" fn release_node_compute_infos(_this: *mut Ep, infos: *mut
 unsafe extern "system" fn is_concurrent_run_supported(this: *mut Ep, supported: *mut bool) -> *mut Status {
     with_provider(this, |provider| {
         // Captured runs share one stream.
-        let captures = provider.device.as_ref().is_some_and(|device| device.captures.is_some());
+        let captures = provider.device.as_ref().is_some_and(OnDevice::captures_runs);
         // SAFETY: the place is the runtime's, if it is one.
         unsafe { Place::new(supported, "the place for the answer") }?.set(!captures);
         Ok(())
@@ -562,172 +508,6 @@ unsafe extern "system" fn on_session_initialization_end(this: *mut Ep) -> *mut S
     })
 }
 
-/// Runs a callback's body with what the session has on its GPU.
-fn with_device(this: *const Ep, body: impl FnOnce(&Provider, &OnDevice) -> Result<(), Error>) -> *mut Status {
-    with_provider(this, |provider| match &provider.device {
-        Some(device) => body(provider, device),
-        None => Err(Error::invalid(format!("{}: the session's tensors are in the host's memory", crate::NAME_TEXT))),
-    })
-}
-
-unsafe extern "system" fn create_allocator(
-    this: *mut Ep,
-    info: *const MemoryInfo,
-    allocator: *mut *mut ort::Allocator,
-) -> *mut Status {
-    with_device(this, |provider, on| {
-        // SAFETY: the place is the runtime's, if it is one.
-        let place = unsafe { Place::new(allocator, "the place for the allocator") }?;
-        // SAFETY: the description is the runtime's, alive as long as the session.
-        let (gpu, pinned) = unsafe { transfer::memory_of(&provider.runtime, info) }?;
-        // The session's limit is one of its device memory.
-        let account = if pinned { Arc::default() } else { on.device.account.clone() };
-        let captures = on.captures.as_ref().filter(|_| !pinned).map(|captures| captures.stream().clone());
-        place.set(Allocator::of(provider.runtime, provider.logger, (gpu, pinned), info, (account, captures), false));
-        Ok(())
-    })
-}
-
-unsafe extern "system" fn create_sync_stream_for_device(
-    this: *mut Ep,
-    device: *const MemoryDevice,
-    stream: *mut *mut SyncStreamImpl,
-) -> *mut Status {
-    with_device(this, |provider, on| {
-        // SAFETY: the place is the runtime's, if it is one.
-        let place = unsafe { Place::new(stream, "the place for the stream") }?;
-        // SAFETY: the device is the runtime's, alive during the call.
-        let gpu = unsafe { transfer::gpu_of(&provider.runtime, device) }?;
-        let made = match (&on.captures, &on.lent) {
-            (Some(captures), _) => captures.stream().clone(),
-            (None, Some(lent)) => lent.clone(),
-            (None, None) => Stream::new(gpu)?,
-        };
-        place.set(SyncStream::of(provider.runtime, made));
-        Ok(())
-    })
-}
-
-unsafe extern "system" fn get_kernel_registry(this: *mut Ep, registry: *mut *const KernelRegistry) -> *mut Status {
-    with_device(this, |_, on| {
-        // SAFETY: the place is the runtime's, if it is one.
-        let place = unsafe { Place::new(registry, "the place for the registry") }?;
-        place.set(on.registry.as_ref().map_or(std::ptr::null(), Registry::raw));
-        Ok(())
-    })
-}
-
-unsafe extern "system" fn get_default_memory_device(this: *const Ep, device: *mut *const MemoryDevice) -> *mut Status {
-    with_device(this, |provider, on| {
-        // SAFETY: the place is the runtime's, if it is one.
-        let place = unsafe { Place::new(device, "the place for the memory device") }?;
-        // SAFETY: the description is ours, and lives as long as the provider.
-        place.set(unsafe { provider.runtime.ep.memory_info_get_memory_device()(on.infos.memory) });
-        Ok(())
-    })
-}
-
-unsafe extern "system" fn sync(this: *mut Ep) -> *mut Status {
-    with_device(this, |_, on| on.device.gpu.synchronize().map_err(|error| failure(on.device.gpu, &error)))
-}
-
-/// Kind of a resource: bytes, in the first word.
-const TOTAL_BYTES: u32 = 0;
-
-unsafe extern "system" fn get_available_resource(this: *const Ep, resource: *mut ResourceCount) -> *mut Status {
-    with_device(this, |_, on| {
-        // SAFETY: the place is the runtime's, if it is one.
-        let place = unsafe { Place::new(resource, "the place for the resource") }?;
-        let free = on.device.gpu.free_memory();
-        let (free, _) = free.ok_or_else(|| Error::failed("HIP does not say how much memory is free"))?;
-        place.set(ResourceCount { kind: TOTAL_BYTES, reserved: 0, value: [free as u64, 0, 0, 0, 0, 0] });
-        Ok(())
-    })
-}
-
-/// Runs a callback's body with the session's captures.
-fn with_captures(this: *const Ep, body: impl FnOnce(&Provider, &Captures) -> Result<(), Error>) -> *mut Status {
-    with_device(this, |provider, on| match &on.captures {
-        Some(captures) => body(provider, captures),
-        None => Err(Error::invalid(format!("{}: the session captures no runs", crate::NAME_TEXT))),
-    })
-}
-
-impl Provider {
-    /// Id of the graph that a run is captured as; -1 for none.
-    ///
-    /// # Safety
-    /// `options` are null or the runtime's, alive during the call.
-    unsafe fn graph_id(&self, options: *const RunOptions) -> Result<i32, Error> {
-        if options.is_null() {
-            return Ok(0);
-        }
-        let entry = self.runtime.api.get_run_config_entry();
-        // SAFETY: the options are alive, and so is their text.
-        let Some(text) = (unsafe { text_of(entry(options, c"gpu_graph_id".as_ptr())) }) else { return Ok(0) };
-        text.trim().parse().map_err(|_| {
-            Error::invalid(format!("{}: expected a number in \"gpu_graph_id\", got {text:?}", crate::NAME_TEXT))
-        })
-    }
-}
-
-unsafe extern "system" fn on_run_start(this: *mut Ep, options: *const RunOptions) -> *mut Status {
-    with_device(this, |provider, on| {
-        on.device.gpu.check_process()?;
-        if let Some(captures) = &on.captures {
-            // SAFETY: the options are of this call.
-            captures.begin(unsafe { provider.graph_id(options) }?)?;
-        }
-        // Of a run that does not begin the end is not told.
-        on.device.gpu.begin_run();
-        Ok(())
-    })
-}
-
-/// The runtime hears of work that failed here: it passes over what streams say.
-unsafe extern "system" fn on_run_end(this: *mut Ep, options: *const RunOptions, sync_stream: bool) -> *mut Status {
-    with_device(this, |provider, on| {
-        let captured = match &on.captures {
-            // SAFETY: the options are of this call.
-            Some(captures) => unsafe { provider.graph_id(options) }.and_then(|id| captures.end(id)),
-            None => Ok(()),
-        };
-        let waited = on.device.gpu.end_run(sync_stream).map_err(|error| failure(on.device.gpu, &error));
-        captured.and(waited)
-    })
-}
-
-unsafe extern "system" fn is_graph_capture_enabled(_this: *const Ep) -> bool {
-    true
-}
-
-unsafe extern "system" fn is_graph_captured(this: *const Ep, id: c_int) -> bool {
-    let mut captured = false;
-    // Neither a panic nor a stranger can be told: nothing is replayed then.
-    let status = with_captures(this, |_, captures| {
-        captured = captures.is_captured(id);
-        Ok(())
-    });
-    status.is_null() && captured
-}
-
-unsafe extern "system" fn replay_graph(this: *mut Ep, id: c_int) -> *mut Status {
-    with_captures(this, |_, captures| captures.replay(id))
-}
-
-unsafe extern "system" fn release_captured_graph(this: *mut Ep, id: c_int) -> *mut Status {
-    with_captures(this, |_, captures| {
-        captures.release(id);
-        Ok(())
-    })
-}
-
-/// What is left to the CPU would copy at addresses of one run.
-unsafe extern "system" fn get_graph_capture_node_assignment_policy(
-    _this: *const Ep,
-) -> GraphCaptureNodeAssignmentPolicy {
-    GraphCaptureNodeAssignmentPolicy::ALL_NODES_ON_EP
-}
 unsafe extern "system" fn create_profiler(this: *mut Ep, profiler: *mut *mut EpProfilerImpl) -> *mut Status {
     with_provider(this, |provider| {
         // SAFETY: the place is the runtime's, if it is one.

@@ -2,7 +2,7 @@
 //!
 //! A [`Gpu`] is the process's: its arenas and streams serve every session. `hip` is the border to HIP; `arena` decides
 //! which block is reused when, and knows nothing of HIP; `memory`, `stream` and `capture` join the two. `allocator`, `transfer`,
-//! `sync` and `memcpy` are the runtime's callbacks over them; `offer` makes devices of the runtime out of GPUs.
+//! `sync`, `memcpy` and `session` are the runtime's callbacks over them; `offer` makes devices of the runtime out of GPUs.
 
 pub(crate) mod allocator;
 pub(crate) mod arena;
@@ -12,6 +12,7 @@ pub(crate) mod hip;
 pub(crate) mod memcpy;
 pub(crate) mod memory;
 pub(crate) mod offer;
+pub(crate) mod session;
 pub(crate) mod stream;
 pub(crate) mod sync;
 pub(crate) mod transfer;
