@@ -13,7 +13,7 @@ use hipdnn_sdk_bindings::ort::{
 use crate::compiled::Compatibility;
 use crate::error::Error;
 use crate::gpu::memory::{Account, Terms};
-use crate::gpu::offer::{self, Offers};
+use crate::gpu::offer::{self, EpDevices, Offers};
 use crate::gpu::stream::Stream;
 use crate::gpu::sync::SyncStream;
 use crate::gpu::transfer::{self, DataTransfer};
@@ -153,47 +153,36 @@ impl Factory {
         offers: *mut *mut EpDevice,
         room: usize,
     ) -> Result<usize, Error> {
-        let mut offered = 0;
+        let mut made = EpDevices::new(self.runtime);
         let gpus = self.gpus();
         match &gpus {
             Ok(gpus) => {
-                let mut made = lock(&self.offers);
                 let gpus = &gpus[..gpus.len().min(room)];
                 // SAFETY: the caller's promise.
-                for offer in unsafe { made.offer(this, devices, gpus) }? {
-                    // SAFETY: there is room for another one. The runtime takes the offer over.
-                    unsafe { Place::new(offers.wrapping_add(offered), "the array of offers") }?.set(offer);
-                    offered += 1;
-                }
+                unsafe { lock(&self.offers).offer(this, devices, gpus, &mut made) }?;
             }
             Err(reason) => self.logger.info(|| format!("{} offers no GPU: {reason}", crate::NAME_TEXT)),
         }
-        if gpus.is_ok() && !host_is_wanted() {
-            return Ok(offered);
-        }
-        for device in devices {
-            if offered == room {
-                break;
-            }
-            if device.is_null() {
-                continue;
-            }
+        let with_host = gpus.is_err() || host_is_wanted();
+        for device in devices.iter().filter(|device| with_host && !device.is_null()) {
             // SAFETY: the device is the runtime's.
-            if unsafe { self.runtime.api.hardware_device_type()(*device) } != HardwareDeviceType::CPU {
-                continue;
+            let kind = unsafe { self.runtime.api.hardware_device_type()(*device) };
+            if kind == HardwareDeviceType::CPU && made.len() < room {
+                // SAFETY: factory and device are alive.
+                unsafe { made.make(this, *device, null()) }?;
             }
-            // SAFETY: there is room for another one.
-            let place = unsafe { Place::new(offers.wrapping_add(offered), "the array of offers") }?;
-            let mut offer = null_mut();
-            // SAFETY: factory and device are alive, no metadata and no options are given, `offer` is valid for the call.
-            let status = unsafe { self.runtime.ep.create_ep_device()(this, *device, null(), null(), &mut offer) };
-            // SAFETY: the status is ours.
-            unsafe { self.runtime.check(status) }?;
-            // The runtime takes the offer over.
-            place.set(offer);
-            offered += 1;
         }
-        Ok(offered)
+        let count = made.len();
+        let places = (0..count).map(|index| {
+            // SAFETY: there is room for that many.
+            unsafe { Place::new(offers.wrapping_add(index), "the array of offers") }
+        });
+        let places = places.collect::<Result<Vec<_>, _>>()?;
+        // Only now, when nothing can fail any more, does the runtime take them over.
+        for (place, offer) in places.iter().zip(made.hand_over()) {
+            place.set(offer);
+        }
+        Ok(count)
     }
 
     /// The GPU whose memory a session's tensors are in; `None` for the host's.

@@ -208,6 +208,59 @@ pub(crate) unsafe fn gpu_of(
     same.map(|index| gpus[index])
 }
 
+/// Devices that were made for the runtime, and are ours until it takes them over.
+pub(crate) struct EpDevices {
+    runtime: Runtime,
+    made: Vec<*mut EpDevice>,
+}
+
+impl EpDevices {
+    /// None yet.
+    pub(crate) fn new(runtime: Runtime) -> EpDevices {
+        EpDevices { runtime, made: Vec::new() }
+    }
+
+    /// Makes the offer of a hardware device.
+    ///
+    /// # Safety
+    /// `factory` is the runtime's side of the factory, `hardware` a living device, `metadata` null or living pairs.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    pub(crate) unsafe fn make(
+        &mut self,
+        factory: *mut EpFactory,
+        hardware: *const HardwareDevice,
+        metadata: *const KeyValuePairs,
+    ) -> Result<*mut EpDevice, Error> {
+        let mut offer = null_mut();
+        let create = self.runtime.ep.create_ep_device();
+        // SAFETY: the caller's promise; pairs are copied, and there is a place for the answer.
+        unsafe { self.runtime.check(create(factory, hardware, metadata, null(), &mut offer)) }?;
+        self.made.push(offer);
+        Ok(offer)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.made.len()
+    }
+
+    /// Hands them over.
+    pub(crate) fn hand_over(mut self) -> Vec<*mut EpDevice> {
+        std::mem::take(&mut self.made)
+    }
+}
+
+impl Drop for EpDevices {
+    fn drop(&mut self) {
+        for offer in &self.made {
+            // SAFETY: the offer is ours still, and not used again.
+            unsafe { self.runtime.ep.release_ep_device()(*offer) };
+        }
+    }
+}
+
 /// Offers of a factory, with what the runtime refers to.
 pub(crate) struct Offers {
     runtime: Runtime,
@@ -225,7 +278,7 @@ impl Offers {
         Offers { runtime, infos: Vec::new(), made: Vec::new() }
     }
 
-    /// The offers of HIP's GPUs, one each, in HIP's order.
+    /// Adds the offers of HIP's GPUs, one each, in HIP's order.
     ///
     /// # Safety
     /// `factory` is the runtime's side of the factory; `devices` are null or living devices of the runtime.
@@ -237,7 +290,8 @@ impl Offers {
         factory: *mut EpFactory,
         devices: &[*const HardwareDevice],
         gpus: &[&'static Gpu],
-    ) -> Result<Vec<*mut EpDevice>, Error> {
+        offers: &mut EpDevices,
+    ) -> Result<(), Error> {
         let runtime = self.runtime;
         // SAFETY: the caller's promise.
         let amd = devices.iter().filter(|device| !device.is_null() && unsafe { is_amd(&runtime, **device) });
@@ -245,7 +299,6 @@ impl Offers {
         // SAFETY: the caller's promise.
         let found: Vec<_> = amd.iter().map(|device| unsafe { bus_of(&runtime, *device) }.map(str::to_string)).collect();
         let known: Vec<_> = gpus.iter().map(|gpu| gpu.bus.clone()).collect();
-        let mut offers = Vec::new();
         for (gpu, found) in gpus.iter().zip(matched(&found, &known)) {
             let hardware = match found {
                 Some(index) => amd[index],
@@ -253,28 +306,17 @@ impl Offers {
             };
             let infos = Infos::new(runtime, gpu)?;
             let pairs = Pairs::new(runtime, &metadata(gpu));
-            let mut offer = null_mut();
-            // SAFETY: factory and device are alive, the pairs are copied, and there is a place for the answer.
-            let status = unsafe { runtime.ep.create_ep_device()(factory, hardware, pairs.raw, null(), &mut offer) };
-            // SAFETY: the status is ours.
-            unsafe { runtime.check(status) }?;
+            // SAFETY: factory, device and pairs are alive.
+            let offer = unsafe { offers.make(factory, hardware, pairs.raw) }?;
             let add = runtime.ep.ep_device_add_allocator_info();
-            let added = [infos.memory, infos.pinned].iter().try_for_each(|info| {
+            let added = [infos.memory, infos.pinned].into_iter().try_for_each(|info| {
                 // SAFETY: offer and description are alive; the description lives as long as the factory.
-                unsafe { runtime.check(add(offer, *info)) }
+                unsafe { runtime.check(add(offer, info)) }
             });
             self.infos.push(infos);
-            if let Err(error) = added {
-                offers.push(offer);
-                for offer in offers {
-                    // SAFETY: the offers are ours still, and not used again.
-                    unsafe { runtime.ep.release_ep_device()(offer) };
-                }
-                return Err(error);
-            }
-            offers.push(offer);
+            added?;
         }
-        Ok(offers)
+        Ok(())
     }
 
     /// A hardware device for a GPU that the runtime did not find, as in containers without `/sys`.
