@@ -91,7 +91,7 @@ pub(crate) struct EngineInfo {
 /// What one execution needs for itself: a handle, which serves one caller at a time, and memory to work in.
 pub(crate) struct Lane {
     handle: Handle,
-    /// What executions are enqueued on.
+    /// Stream of executions.
     stream: *mut c_void,
     workspace: Workspace,
 }
@@ -111,7 +111,7 @@ impl Lane {
     /// Enqueues further executions on a stream of HIP.
     ///
     /// # Errors
-    /// What the backend says.
+    /// The backend's status.
     pub(crate) fn on(&mut self, stream: *mut c_void) -> Result<(), BackendError> {
         if self.stream != stream {
             self.handle.set_stream(stream)?;
@@ -429,7 +429,7 @@ impl Context {
         Err(NoPlan(if refusals.is_empty() { "no engine takes it".to_string() } else { refusals.join("; ") }))
     }
 
-    /// What the backend says of each engine that could serve the provider, none of which takes the graph.
+    /// Refusals of the graph by the engines that could serve the provider.
     fn refusals(&self, graph: &Descriptor, wish: &Wish) -> Vec<String> {
         let engines = self.engines.iter().filter(|engine| wish.refuses(&engine.name, &self.site).is_none());
         let refusal = |engine: &EngineInfo| {
@@ -688,10 +688,10 @@ impl Plan {
         self.workspace
     }
 
-    /// What [`Context::plan_from`] makes the plan again from, with the same engines for the same device.
+    /// Serialized form of the plan, from which [`Context::plan_from`] makes it again with the same engines for the same device.
     ///
     /// # Errors
-    /// What the backend says: not every engine stores plans.
+    /// The backend's status: not every engine stores plans.
     pub(crate) fn serialize(&self) -> Result<Vec<u8>, Error> {
         // The engine gives the bytes through the handle that the plan was built with, which serves one caller at a time.
         let _builder = lock(&self.context.builder);
@@ -707,7 +707,7 @@ impl Plan {
     /// [`Plan::workspace`] bytes.
     ///
     /// # Errors
-    /// What the backend says.
+    /// The backend's status.
     pub(crate) unsafe fn execute_on(
         &self,
         lane: &mut Lane,

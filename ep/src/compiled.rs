@@ -28,7 +28,7 @@ const LENGTH: usize = size_of::<u64>();
 const HASH: usize = blake3::OUT_LEN;
 const HEADER: usize = MAGIC.len() + LENGTH + HASH;
 
-/// What plans are made for; they are made again only where this is the same.
+/// Target of plans; they are made again only where it is the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Compatibility(pub String);
 
@@ -60,7 +60,7 @@ pub(crate) fn key(graph: &[u8], promise: &Promise) -> PlanKey {
 /// A compiled partition.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Compiled {
-    /// What its plans are for.
+    /// Target of its plans.
     pub compatibility: Compatibility,
     /// Its nodes, without what constants hold.
     pub model: Model,
@@ -87,7 +87,7 @@ impl Compiled {
     /// Reads a payload that was made for the same.
     ///
     /// # Errors
-    /// What is wrong with it, or that it was made for something else.
+    /// The defect, or the other target that it was made for.
     pub(crate) fn parse(bytes: &[u8], wanted: &Compatibility) -> Result<Compiled, String> {
         let refused = |expected: &str, got: String| Err(format!("expected {expected}, got {got}"));
         let Some((magic, rest)) = bytes.split_first_chunk::<{ MAGIC.len() }>() else {

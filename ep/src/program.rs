@@ -258,7 +258,7 @@ impl Program {
     /// the outputs, during the call, or until the stream has passed.
     ///
     /// # Errors
-    /// What the backend says.
+    /// The backend's status.
     pub(crate) unsafe fn run(
         &self,
         lane: &mut Lane,
