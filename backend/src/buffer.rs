@@ -21,7 +21,7 @@ impl Buffer {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the words hold `length` bytes or up to 15 more, all of them initialised.
+        // SAFETY: the words hold `length` bytes or up to 15 more, all of them initialized.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.length) }
     }
 }

@@ -1,4 +1,4 @@
-//! What a handle tells of its engines and plugins.
+//! Engine and plugin information of a handle.
 
 use crate::error::{Error, Result};
 use crate::names;

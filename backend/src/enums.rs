@@ -1,4 +1,4 @@
-//! Between the C enumerations and the wire format's, whose numbers differ.
+//! Conversions between the C enumerations and the wire format's, whose numbers differ.
 
 use hipdnn_schemas::{ConvMode, DataType, PointwiseMode};
 use hipdnn_sdk_bindings::hipdnn::backend as c;

@@ -1,4 +1,4 @@
-//! What goes wrong, as a status for the caller and a sentence for the person reading it.
+//! Errors: a status for the caller and a sentence for the person reading it.
 
 use hipdnn_sdk_bindings::hipdnn::backend::Status;
 
@@ -6,9 +6,9 @@ use hipdnn_sdk_bindings::hipdnn::backend::Status;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Error {
-    /// What the C function returns.
+    /// Status that the C function returns.
     pub(crate) status: Status,
-    /// What was wanted and what came.
+    /// Sentence with what was wanted and what came.
     pub(crate) message: String,
 }
 
@@ -33,14 +33,25 @@ constructors! {
     bad_param = BAD_PARAM;
     /// An argument is null.
     null = BAD_PARAM_NULL_POINTER;
-    /// A descriptor that is referred to is not finalised.
+    /// A descriptor that is referred to is not finalized.
     not_finalized = BAD_PARAM_NOT_FINALIZED;
     /// The caller's buffer is too small.
     too_small = BAD_PARAM_SIZE_INSUFFICIENT;
-    /// This library does not have what is asked for.
+    /// The request is not supported by this library.
     not_supported = NOT_SUPPORTED;
-    /// Our fault.
+    /// An internal error.
     internal = INTERNAL_ERROR;
     /// A plugin failed.
     plugin = PLUGIN_ERROR;
+}
+
+impl From<hipdnn_capi::Error> for Error {
+    fn from(error: hipdnn_capi::Error) -> Error {
+        let status = match error {
+            hipdnn_capi::Error::Null { .. } => Status::BAD_PARAM_NULL_POINTER,
+            hipdnn_capi::Error::Full { .. } => Status::ALLOC_FAILED,
+            _ => Status::BAD_PARAM,
+        };
+        Error { status, message: error.to_string() }
+    }
 }

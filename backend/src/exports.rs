@@ -1,4 +1,4 @@
-//! The exported C functions. What each does is hipDNN's to say; here stands only what is not served or differs.
+//! The exported C functions. hipDNN defines their semantics; comments here give only what is not served or differs.
 
 #![expect(clippy::missing_safety_doc, reason = "said once: pointers are null or valid as the C header says")]
 
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn hipdnnBackendCreateDescriptor(kind: DescriptorType, des
     enter("hipdnnBackendCreateDescriptor", format_args!("{kind}, {descriptor:p}"), || {
         // SAFETY: null or valid, by the header.
         let place = unsafe { Place::new(descriptor, "the place for the descriptor") }?;
-        place.set(Object::new(kind)?.wrap() as DescriptorPtr);
+        place.set(Object::new(kind)?.wrap()? as DescriptorPtr);
         Ok(())
     })
 }
@@ -127,11 +127,16 @@ pub unsafe extern "C" fn hipdnnBackendExecute(handle: HandlePtr, plan: Descripto
     enter("hipdnnBackendExecute", format_args!("{handle:p}, {plan:p}, {pack:p}"), || {
         let handle = token(handle, "the handle")?;
         let (plan, pack) = (token(plan, "the execution plan")?, token(pack, "the variant pack")?);
-        let handle = handle::find(handle)?;
-        let plan = Object::find(plan)?.plan()?;
-        let pack = Object::find(pack)?.variant_pack()?;
-        // SAFETY: the pack's addresses are what the plan's engine expects, by the header.
-        unsafe { plan.execute(&handle.resources, &pack) }
+        // They are counted in where they are, not shared: executions are what clients call most.
+        handle::with(handle, |handle| {
+            Object::with(plan, |plan| {
+                let plan = plan.plan()?;
+                Object::with(pack, |pack| {
+                    // SAFETY: the pack's addresses are what the plan's engine expects, by the header.
+                    unsafe { plan.execute(&handle.resources, pack.variant_pack()?) }
+                })
+            })
+        })
     })
 }
 
@@ -191,7 +196,7 @@ pub unsafe extern "C" fn hipdnnBackendCreateAndDeserializeGraph_ext(
         let place = unsafe { Place::new(descriptor, "the place for the descriptor") }?;
         // SAFETY: null or that many bytes, by the header.
         let bytes = unsafe { pointer::bytes(graph, size, "the serialised graph") }?;
-        place.set(Object::Graph(Graph::from_bytes(bytes)?.into()).wrap() as DescriptorPtr);
+        place.set(Object::Graph(Graph::from_bytes(bytes)?.into()).wrap()? as DescriptorPtr);
         Ok(())
     })
 }
@@ -250,7 +255,7 @@ pub unsafe extern "C" fn hipdnnBackendCreateAndDeserializeJsonGraph_ext(
         let bytes = unsafe { pointer::bytes(json.cast(), size, "the JSON graph") }?;
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         let text = std::str::from_utf8(text).map_err(|_| Error::bad_param("the JSON graph is not UTF-8"))?;
-        place.set(Object::Graph(Graph::from_json(text)?.into()).wrap() as DescriptorPtr);
+        place.set(Object::Graph(Graph::from_json(text)?.into()).wrap()? as DescriptorPtr);
         Ok(())
     })
 }
@@ -298,7 +303,7 @@ pub unsafe extern "C" fn hipdnnBackendCreateAndDeserializeExecutionPlan_ext(
                 Plan::restored(&handle.resources, &plan)?
             }
         };
-        place.set(Object::Plan(plan.into()).wrap() as DescriptorPtr);
+        place.set(Object::Plan(plan.into()).wrap()? as DescriptorPtr);
         Ok(())
     })
 }
@@ -446,7 +451,7 @@ pub unsafe extern "C" fn hipdnnGetEngineCount_ext(handle: HandlePtr, count: *mut
     })
 }
 
-/// The places of texts' lengths.
+/// The destinations of texts' lengths.
 ///
 /// # Safety
 /// Each is null or valid.

@@ -4,47 +4,46 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::abi::pointer::Token;
-use crate::error::{Error, Result};
-use crate::plugins::{Resources, manager};
-use crate::registry::Registry;
+use hipdnn_capi::table::{Slot, Slots};
 
-/// What a `hipdnnHandle_t` stands for.
+use crate::abi::pointer::Token;
+use crate::error::Result;
+use crate::plugins::{Resources, manager};
+
+/// Object behind a `hipdnnHandle_t`.
 pub(crate) struct Handle {
     stream: AtomicPtr<c_void>,
     pub(crate) resources: Arc<Resources>,
 }
 
-static HANDLES: Registry<Arc<Handle>> = Registry::new(0xA4);
+static SLOTS: [Slot<Arc<Handle>>; 4096] = [const { Slot::empty() }; 4096];
+static HANDLES: Slots<Arc<Handle>> = Slots::new("a handle", 0xA4, &SLOTS);
 
 /// Makes a handle with a plugin handle of every plugin, and gives its token. It may have no plugins.
 pub(crate) fn create() -> Result<usize> {
     let resources = Arc::new(Resources::new(manager::acquire()?));
-    Ok(HANDLES.insert(Arc::new(Handle { stream: AtomicPtr::default(), resources })))
+    Ok(HANDLES.insert(Arc::new(Handle { stream: AtomicPtr::default(), resources }))? as usize)
 }
 
 /// The handle of a client's pointer.
 pub(crate) fn find(token: Token) -> Result<Arc<Handle>> {
-    HANDLES.get(token.get()).ok_or_else(|| unknown(token))
+    Ok(HANDLES.get(token.get() as u64)?)
+}
+
+/// Calls `body` with the handle of a client's pointer, which stays meanwhile.
+pub(crate) fn with<R>(token: Token, body: impl FnOnce(&Handle) -> Result<R>) -> Result<R> {
+    HANDLES.with(token.get() as u64, |handle| body(handle))
 }
 
 /// Takes a client's handle back. Plugin handles go with the last graph or plan that uses them.
 pub(crate) fn destroy(token: Token) -> Result<()> {
-    HANDLES.remove(token.get()).map(drop).ok_or_else(|| unknown(token))
+    drop(HANDLES.remove(token.get() as u64)?);
+    Ok(())
 }
 
-fn unknown(token: Token) -> Error {
-    Error::bad_param(format!("{token:#x} is no handle, or a destroyed one"))
-}
-
-/// Whether any handle exists.
+/// True if any handle exists.
 pub(crate) fn any() -> bool {
-    HANDLES.len() > 0
-}
-
-/// Gives the table's memory back; the library is about to be unloaded.
-pub(crate) fn shut_down() {
-    HANDLES.release_if_empty();
+    !HANDLES.is_empty()
 }
 
 impl Handle {

@@ -20,19 +20,16 @@ mod log;
 mod names;
 mod plugins;
 mod policy;
-mod registry;
 
 hipdnn_sdk_bindings::glibc_2_28!();
 
-/// What runs when the library is unloaded, and at the end of the process. While handles live nothing is touched: their
+/// Cleanup at unloading of the library, and at the end of the process. While handles live nothing is touched: their
 /// owner may still be using them on another thread.
 extern "C" fn unload() {
     if handle::any() {
         return;
     }
     plugins::manager::shut_down();
-    descriptor::shut_down();
-    handle::shut_down();
     log::shut_down();
 }
 

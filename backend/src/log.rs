@@ -21,11 +21,11 @@ use crate::error::{Error, Result};
 /// `hipdnnUserLogCallback_t`, not null.
 pub(crate) type Callback = unsafe extern "C" fn(*mut c_void, Severity, *const std::ffi::c_char);
 
-/// Our own component in the log.
+/// Log component of this library.
 const BACKEND: &str = "hipdnn_backend";
-/// The component of what plugins say.
+/// Log component of plugins' messages.
 pub(crate) const PLUGIN: &str = "hipdnn_plugin";
-/// The component of what clients say through the exported callback.
+/// Log component of clients' messages through the exported callback.
 pub(crate) const CLIENT: &str = "hipdnn_client";
 
 enum Sink {
@@ -40,7 +40,7 @@ static SINK: Mutex<Sink> = Mutex::new(Sink::None);
 static CALLBACKS: Mutex<Vec<Arc<Registration>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// How many callbacks are running on this thread.
+    /// Number of callbacks that are running on this thread.
     static DELIVERING: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -90,7 +90,7 @@ fn parse_level(text: &str) -> Option<Severity> {
     })
 }
 
-/// The level below which nothing is logged.
+/// Log level: messages below it are dropped.
 pub(crate) fn level() -> Severity {
     start();
     Severity(LEVEL.load(Ordering::Relaxed))
@@ -102,17 +102,17 @@ pub(crate) fn set_level(level: Severity) {
     LEVEL.store(level.0, Ordering::Relaxed);
 }
 
-/// Whether a message of this severity goes anywhere.
+/// True if messages of this severity are logged.
 pub(crate) fn enabled(severity: Severity) -> bool {
     severity >= level() && severity < Severity::OFF
 }
 
-/// Logs for us.
+/// Logs a message of this library.
 pub(crate) fn log(severity: Severity, message: Arguments<'_>) {
     log_as(BACKEND, severity, message);
 }
 
-/// Logs for another component.
+/// Logs a message of another component.
 pub(crate) fn log_as(component: &str, severity: Severity, message: Arguments<'_>) {
     if enabled(severity) {
         deliver(severity, component, &message.to_string());

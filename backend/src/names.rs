@@ -4,7 +4,7 @@ pub(crate) use hipdnn_sdk_bindings::hipdnn::plugin::engine_id as id_of;
 
 /// Engines that hipDNN itself knows, for plugins that do not name theirs, in the order in which they are preferred.
 const KNOWN: &[&str] = &[
-    "MIOPEN_RS_ENGINE",
+    "HIPDNN_RS_GPU_ENGINE",
     "MIOPEN_ENGINE",
     "HIPBLASLT_ENGINE",
     "HIP_MLOPS_ENGINE",
@@ -29,7 +29,7 @@ pub(crate) fn hexadecimal(id: i64) -> String {
     format!("0x{id:016X}")
 }
 
-/// Sorts engines by preference: the known ones in their order, then those nobody ranks, then the slow one.
+/// Rank in the order of preference: the known engines in their order, then all others, then the slow one.
 pub(crate) fn static_rank(id: i64) -> usize {
     if id == id_of(LAST) {
         return KNOWN.len() + 1;
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn ranks() {
-        let order = ["MIOPEN_RS_ENGINE", "MIOPEN_ENGINE", "HIPBLASLT_ENGINE", "SOMETHING", LAST];
+        let order = ["HIPDNN_RS_GPU_ENGINE", "MIOPEN_ENGINE", "HIPBLASLT_ENGINE", "SOMETHING", LAST];
         assert!(order.is_sorted_by_key(|name| static_rank(id_of(name))));
     }
 

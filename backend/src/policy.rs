@@ -1,6 +1,6 @@
-//! Heuristic policies, which rank engines. Of hipDNN's policies there is the static order; the one that reads a configuration file
-//! declines here, as it does there without one. Policies that nobody knows are passed over, as by hipDNN: its frontend
-//! names newer ones before the static order.
+//! Heuristic policies, which rank engines. Of hipDNN's policies there is the static order; the one that reads a
+//! configuration file declines here, as it does there without one. Unknown policies are skipped, as by hipDNN: its
+//! frontend names newer ones before the static order.
 
 use crate::error::{Error, Result};
 use crate::log;
@@ -76,7 +76,7 @@ fn ordered(mut engines: Vec<i64>, preferred: Option<i64>, listed: Option<&[i64]>
     engines
 }
 
-/// The engine that a user means: the name of a loaded one, or a number, or any other name.
+/// Engine id of a text: the name of a loaded engine, else a number, else any other name.
 fn engine(text: &str, resources: &Resources) -> i64 {
     let mut loaded = resources.loaded().flat_map(|plugin| &plugin.engines);
     let named = loaded.find(|engine| engine.name == text).map(|engine| engine.id);
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn orders() {
         let [rs, miopen, slow, other, more] =
-            ["MIOPEN_RS_ENGINE", "MIOPEN_ENGINE", "MIOPEN_ENGINE_DETERMINISTIC", "OTHER", "MORE"].map(names::id_of);
+            ["HIPDNN_RS_GPU_ENGINE", "MIOPEN_ENGINE", "MIOPEN_ENGINE_DETERMINISTIC", "OTHER", "MORE"].map(names::id_of);
         let all = vec![slow, other, miopen, more, rs];
         for (preferred, listed, want) in [
             (None, None, vec![rs, miopen, other, more, slow]),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Looks into hipDNN graphs: what they say, which engine takes them, whether results are right, how long they take.
+/// Looks into hipDNN graphs: their content, the engines that take them, the errors and times of their results.
 ///
 /// FILE is a graph as FlatBuffer or in hipDNN's JSON form, as HIPDNN_LOG_GRAPH_DIR and the execution provider's option
 /// dump_graphs write them; `-` is standard input.
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Lists what a file says: tensors, nodes, who reads what, bytes; also engine configurations, details and plans
+    /// Lists a file's content: tensors, nodes, readers, bytes; also engine configurations, details and plans
     Inspect(Inspect),
     /// Writes a graph in the other form
     Convert(Convert),
@@ -35,7 +35,7 @@ pub(crate) enum Command {
 pub(crate) struct Inspect {
     /// The file; `-` is standard input
     pub(crate) file: PathBuf,
-    /// What the file holds, if it is not to be guessed
+    /// Content of the file, if it is not to be guessed
     #[arg(long = "as", value_enum, value_name = "KIND")]
     pub(crate) kind: Option<Kind>,
     /// Write the graph as a drawing for Graphviz
@@ -43,14 +43,14 @@ pub(crate) struct Inspect {
     pub(crate) dot: bool,
 }
 
-/// What files hold.
+/// Content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// A graph, as FlatBuffer or JSON
     Graph,
     /// A graph with its plan (hipDNN's HDGP container)
     GraphAndPlan,
-    /// A serialised execution plan
+    /// A serialized execution plan
     Plan,
     /// An engine configuration: engine and knob settings
     Config,
@@ -67,7 +67,7 @@ pub(crate) struct Convert {
     /// The form to write
     #[arg(long, value_enum)]
     pub(crate) to: Form,
-    /// Where to write; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long)]
     pub(crate) output: PathBuf,
 }
@@ -81,7 +81,7 @@ pub(crate) enum Form {
     Binary,
 }
 
-/// Which plugins are asked.
+/// Plugins to load.
 #[derive(Args, Debug)]
 pub(crate) struct Plugins {
     /// An engine plugin, or a directory with plugins; may be repeated [default: HIPDNN_PLUGIN_DIR, beside this program,
@@ -107,10 +107,10 @@ pub(crate) struct Explain {
     pub(crate) no_plan: bool,
 }
 
-/// Where tensors are.
+/// Memory of the tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Place {
-    /// On the host for engines whose name says HOST, else on the device
+    /// On the host for engines whose name says CPU, else on the device
     Auto,
     /// In the process's own memory
     Host,
@@ -127,7 +127,7 @@ pub(crate) struct Run {
     /// The engine, or `reference` for double precision [default: the first that takes the graph]
     #[arg(long, value_name = "NAME")]
     pub(crate) engine: Option<String>,
-    /// What its results are compared with: another engine, or `reference` for double precision with error bounds
+    /// Result to compare with: another engine, or `reference` for double precision with error bounds
     #[arg(long, value_name = "NAME")]
     pub(crate) against: Option<String>,
     /// An input by uid or name, as NumPy file or as bytes in memory; others are seeded; may be repeated
@@ -145,7 +145,7 @@ pub(crate) struct Run {
     /// Write inputs and results to this directory, as NumPy files
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
-    /// Where tensors are
+    /// Memory of the tensors
     #[arg(long, value_enum, default_value_t = Place::Auto)]
     pub(crate) memory: Place,
 }
@@ -159,7 +159,7 @@ pub(crate) struct Bench {
     /// An engine; may be repeated [default: all that take the graph]
     #[arg(long = "engine", value_name = "NAME")]
     pub(crate) engines: Vec<String>,
-    /// How long each engine is timed
+    /// Time of measurement for each engine, in seconds
     #[arg(long, default_value_t = 2.0, value_name = "S")]
     pub(crate) seconds: f64,
     /// A setting for the engines that have the knob; may be repeated
@@ -168,7 +168,7 @@ pub(crate) struct Bench {
     /// Another choice of seeded inputs
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Where tensors are
+    /// Memory of the tensors
     #[arg(long, value_enum, default_value_t = Place::Auto)]
     pub(crate) memory: Place,
 }

@@ -1,4 +1,4 @@
-//! `bench`: how long a graph takes.
+//! `bench`: the time that a graph takes.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use crate::table::Table;
 use crate::workplace::Workplace;
 use crate::{Answer, tensors, text};
 
-/// A run holds inputs and results, for each engine.
+/// Number of copies of the tensors in a run: inputs and results, for each engine.
 const COPIES: u128 = 2;
 
-/// Addresses of tensors are multiples of this, as those of HIP's allocator are.
+/// Alignment of tensors' addresses in bytes, as that of HIP's allocator.
 const ALIGNMENT: usize = 256;
 
-/// Engines take turns that long, so that what else the machine does hits all alike.
+/// Length of an engine's turn: engines take turns so that other load on the machine affects all alike.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Fewer executions than this say nothing.
+/// Minimum number of executions.
 const LEAST_RUNS: usize = 5;
 
 /// Times every engine that was asked for, in turn.
@@ -90,9 +90,9 @@ struct Timing<'a> {
     built: Duration,
     first: Duration,
     bound: Bound<'a>,
-    /// Of the call alone.
+    /// Times of the call alone.
     host: Vec<Duration>,
-    /// Until the results are there.
+    /// Times until the results are there.
     whole: Vec<Duration>,
     spent: Duration,
 }
@@ -185,13 +185,13 @@ fn sorted(times: &[Duration]) -> Vec<Duration> {
     sorted
 }
 
-/// The time that this share of executions did not exceed.
+/// Quantile: the time that this share of executions did not exceed.
 fn quantile(sorted: &[Duration], share: f64) -> Duration {
     let last = sorted.len().saturating_sub(1);
     sorted.get((share * last as f64).round() as usize).copied().unwrap_or_default()
 }
 
-/// Three digits and a unit.
+/// Time with three digits and a unit.
 fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     let (value, unit) = match seconds {

@@ -1,4 +1,4 @@
-//! How far results are from those that are right, or from each other.
+//! Errors of results against reference values, or against each other.
 
 use std::collections::HashMap;
 
@@ -19,9 +19,9 @@ pub(crate) type Outputs = HashMap<TensorUid, Vec<u8>>;
 pub(crate) struct Difference {
     label: String,
     elements: usize,
-    /// How many are further off than they may be.
+    /// Number of elements with errors beyond their bound.
     outside: usize,
-    /// How many may be anything.
+    /// Number of elements without a finite bound: any value is right.
     vague: usize,
     worst: Point,
     at: Vec<usize>,
@@ -32,7 +32,7 @@ pub(crate) struct Difference {
 struct Point {
     got: f64,
     wanted: f64,
-    /// How far off it may be.
+    /// Error bound.
     bound: f64,
     is_outside: bool,
 }
@@ -56,7 +56,7 @@ impl Point {
     }
 }
 
-/// An engine's results beside the right ones.
+/// An engine's results against the reference.
 pub(crate) fn with_reference(graph: &Graph, expected: &Results, got: &Outputs) -> Vec<Difference> {
     judge(graph, |tensor, position, place| {
         let (number, data_type) = (expected[&tensor.uid()].data[position], tensor.data_type());
@@ -66,7 +66,7 @@ pub(crate) fn with_reference(graph: &Graph, expected: &Results, got: &Outputs) -
     })
 }
 
-/// Two engines' results beside each other: each may be off by its bound.
+/// Two engines' results against each other: each may be off by its bound.
 pub(crate) fn with_bounds(graph: &Graph, expected: &Results, got: &Outputs, other: &Outputs) -> Vec<Difference> {
     judge(graph, |tensor, position, place| {
         let (number, data_type) = (expected[&tensor.uid()].data[position], tensor.data_type());
@@ -78,7 +78,7 @@ pub(crate) fn with_bounds(graph: &Graph, expected: &Results, got: &Outputs, othe
     })
 }
 
-/// Two engines' results beside each other, which may differ by a share of the tensor's largest magnitude.
+/// Two engines' results against each other, which may differ by a share of the tensor's largest magnitude.
 pub(crate) fn with_tolerance(graph: &Graph, tolerance: f64, got: &Outputs, other: &Outputs) -> Vec<Difference> {
     let scale: HashMap<TensorUid, f64> = outputs(graph)
         .map(|tensor| {
@@ -95,7 +95,7 @@ pub(crate) fn with_tolerance(graph: &Graph, tolerance: f64, got: &Outputs, other
     })
 }
 
-/// How far a stored element may be from the exact value: what arithmetic did, and rounding to the type.
+/// Error bound of a stored element: that of the arithmetic, and rounding to the type.
 fn bound(number: Number, data_type: DataType) -> f64 {
     match Float::of(data_type) {
         Some(float) => {
@@ -106,7 +106,7 @@ fn bound(number: Number, data_type: DataType) -> f64 {
     }
 }
 
-/// Looks at every element of every output; `None` means that it may be anything.
+/// Judges every element of every output; `measure` gives `None` for an element that may be anything.
 fn judge(graph: &Graph, measure: impl Fn(&Tensor, usize, usize) -> Option<Point>) -> Vec<Difference> {
     outputs(graph)
         .map(|tensor| {
@@ -138,12 +138,12 @@ pub(crate) fn label(tensor: &Tensor) -> String {
     format!("{} {}", tensor.uid(), text::name(tensor.name())).trim_end().to_string()
 }
 
-/// Whether nothing is outside.
+/// True if no element is outside of its bound.
 pub(crate) fn agree(differences: &[Difference]) -> bool {
     differences.iter().all(|difference| difference.outside == 0)
 }
 
-/// A table with a line for each output. `wanted` is what the second result is called.
+/// A table with a line for each output. `wanted` names the second result.
 pub(crate) fn table(differences: &[Difference], wanted: &str) -> String {
     let mut table = Table::new(&[
         "tensor",
@@ -179,7 +179,7 @@ pub(crate) fn table(differences: &[Difference], wanted: &str) -> String {
     table.lines(2)
 }
 
-/// What a result is like, for those who compare it with nothing.
+/// Statistics of each output, for a run that is compared with nothing.
 pub(crate) fn summary(graph: &Graph, got: &Outputs) -> String {
     let mut table = Table::new(&["tensor", "type", ">elements", ">smallest", ">largest", ">mean", ">not finite"]);
     for tensor in outputs(graph) {
@@ -208,7 +208,7 @@ fn values(tensor: &Tensor, bytes: &[u8]) -> Vec<f64> {
     values
 }
 
-/// Four digits are enough to see by.
+/// Number with four digits, which are enough to see by.
 fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

@@ -1,4 +1,4 @@
-//! Files: read, and recognised for what they hold.
+//! Files: reading, and recognition of their content.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,7 @@ use hipdnn_schemas::{
 use crate::arguments::Kind;
 use crate::text;
 
-/// What a file holds.
+/// Content of a file.
 pub(crate) enum Content {
     Graph(Box<Graph>),
     GraphAndPlan(Box<Graph>, Option<SerializedExecutionPlan>),
@@ -22,7 +22,7 @@ pub(crate) enum Content {
     Knob(Knob),
 }
 
-/// No graph is larger; what is, such as a device file, was not meant.
+/// Maximum size of a file, larger than any graph: a device file, for instance, was not meant.
 const LARGEST: u64 = 1 << 30;
 
 /// The bytes of a file; `-` is standard input.
@@ -47,7 +47,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
 pub(crate) struct Source {
     pub(crate) def: GraphDef,
     pub(crate) graph: Graph,
-    /// What engines are handed: the file's own bytes if it is a FlatBuffer.
+    /// FlatBuffer for engines: the file's own bytes if it is one.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -71,7 +71,7 @@ fn source(bytes: Vec<u8>) -> Result<Source, GraphError> {
     Ok(Source { def, graph, bytes })
 }
 
-/// What a file holds; `kind` is what the user says it is.
+/// Content of a file; `kind` is the user's choice, else it is guessed.
 pub(crate) fn read_content(path: &Path, kind: Option<Kind>) -> Result<Content, String> {
     let bytes = read(path)?;
     let kind = kind.unwrap_or_else(|| guess(&bytes));
@@ -106,7 +106,7 @@ fn decode(bytes: &[u8]) -> Result<GraphDef, GraphError> {
     GraphDef::from_json(text.trim_start_matches('\u{feff}'))
 }
 
-/// Whether the bytes can only be meant as JSON. A FlatBuffer begins with a number of 4 bytes, a small multiple of 4.
+/// True if the bytes can only be meant as JSON. A FlatBuffer begins with a number of 4 bytes, a small multiple of 4.
 fn is_text(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
@@ -115,7 +115,7 @@ fn is_text(bytes: &[u8]) -> bool {
     first.is_some_and(|byte| matches!(byte, b'{' | b'[' | b'"')) || bytes.iter().all(is_readable)
 }
 
-/// What bytes hold. FlatBuffers don't say: what can be read as a table with the expected content is taken for it.
+/// Kind of the bytes' content. FlatBuffers don't tell: it is the first kind that can be read and is not empty.
 fn guess(bytes: &[u8]) -> Kind {
     if content_kind(bytes) == ContentKind::GraphAndPlan {
         return Kind::GraphAndPlan;
@@ -190,7 +190,7 @@ mod tests {
             constraint: Some(KnobConstraint::Int { min: 0, max: 9, step: 1, valid: vec![] }),
             deprecated: false,
         };
-        let engine_id = hipdnn_sdk_bindings::hipdnn::plugin::engine_id("HOST_RS_ENGINE");
+        let engine_id = hipdnn_sdk_bindings::hipdnn::plugin::engine_id("HIPDNN_RS_CPU_ENGINE");
         let knobs = vec![
             ("a.b.c".to_string(), KnobValue::Int(5)),
             ("text".to_string(), KnobValue::String("x".into())),

@@ -15,12 +15,12 @@ pub(crate) struct Loaded {
     pub(crate) path: PathBuf,
     pub(crate) plugin: Plugin,
     pub(crate) engines: Vec<(i64, String)>,
-    /// What it logged when it was opened.
+    /// Log of its opening.
     pub(crate) log: Vec<String>,
 }
 
 impl Loaded {
-    /// The plugin's file and what it says of itself.
+    /// The plugin's file, name and versions.
     pub(crate) fn title(&self) -> String {
         let [name, version, api] = self.plugin.identity();
         let mut text = format!("plugin {}", self.path.display());
@@ -118,17 +118,17 @@ pub(crate) fn choose<'a>(
     Err(if declined.is_empty() { "the plugins have no engine".into() } else { declined.join("; ") })
 }
 
-/// What an engine says of a graph.
+/// Answer of an engine to a graph.
 pub(crate) enum Claim {
     Takes(EngineDetails),
     /// The reasons, in the plugin's words.
     Declines(Vec<String>),
 }
 
-/// What engines say of a graph.
+/// Answers of engines to a graph.
 pub(crate) struct Asked<'a> {
     pub(crate) claims: Vec<(Engine<'a>, Claim)>,
-    /// What plugins logged besides.
+    /// Other log messages of the plugins.
     pub(crate) remarks: Vec<String>,
 }
 
@@ -163,11 +163,13 @@ pub(crate) fn ask<'a>(engines: &[Engine<'a>], source: &Source) -> Result<Asked<'
 }
 
 impl Engine<'_> {
-    /// The lines that speak of this engine.
+    /// The engine's reasons in a log: of this project's plugin the lines made for them, of another the lines that name the
+    /// engine. (Ours name it elsewhere too: the variable that switches the CPU engine is called like it.)
     fn reasons(&self, log: &[String], graph: &str) -> Vec<String> {
         let said = format!("{} does not compute graph {graph:?}: ", self.name);
-        let own = log.iter().filter(|line| line.contains(self.name));
-        own.map(|line| line.replacen(&said, "", 1)).collect()
+        let own: Vec<String> =
+            log.iter().filter(|line| line.contains(&said)).map(|line| line.replacen(&said, "", 1)).collect();
+        if own.is_empty() { log.iter().filter(|line| line.contains(self.name)).cloned().collect() } else { own }
     }
 
     /// The settings that the engine has knobs for.
@@ -225,7 +227,7 @@ impl Settings {
     }
 }
 
-/// The error is what was wanted.
+/// A knob's value of the type of `like`; the error is the name of that type.
 fn parse(text: &str, like: &KnobValue) -> Result<KnobValue, &'static str> {
     match like {
         KnobValue::Int(_) => text.trim().parse().map(KnobValue::Int).map_err(|_| "an integer"),

@@ -1,4 +1,4 @@
-//! `explain`: which engine takes a graph, or why each declines.
+//! `explain`: the engines that take a graph, and the reasons of the others.
 
 use std::fmt::Write;
 
@@ -70,7 +70,7 @@ fn title(engine: &Engine) -> String {
     if engine.name == number { number } else { format!("{} ({number})", text::printable(engine.name)) }
 }
 
-/// What an engine offers for a graph: workspace, notes, knobs and the plan.
+/// Description of an engine for a graph: workspace, notes, knobs and the plan.
 fn offer(
     engine: &Engine,
     details: &EngineDetails,

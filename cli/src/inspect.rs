@@ -1,4 +1,4 @@
-//! `inspect`: what a file says.
+//! `inspect`: the content of a file.
 
 use std::fmt::Write;
 
@@ -80,7 +80,7 @@ fn details(details: &EngineDetails) -> String {
     text
 }
 
-/// What an engine says of its behaviour; `None` if nothing.
+/// Behavior notes of an engine; `None` if it has none.
 pub(crate) fn behavior_notes(details: &EngineDetails) -> Option<String> {
     let note = |note: &i32| match BehaviorNote(*note).name() {
         Some(name) => name.trim_start_matches("HIPDNN_BEHAVIOR_NOTE_").to_lowercase().replace('_', " "),
@@ -105,7 +105,7 @@ pub(crate) fn knobs(knobs: &[Knob]) -> String {
     if table.is_empty() { "  no knobs\n".into() } else { table.lines(2) }
 }
 
-/// The value as one would give it.
+/// The value as on the command line.
 pub(crate) fn knob_value(value: &KnobValue) -> String {
     match value {
         KnobValue::Int(value) => value.to_string(),

@@ -48,7 +48,7 @@ fn heading(graph: &Graph) -> String {
     text
 }
 
-/// What a tensor is to the graph.
+/// Role of a tensor in the graph.
 pub(crate) fn role(graph: &Graph, tensor: &Tensor) -> &'static str {
     let (read, written) = (!graph.consumers(tensor.uid()).is_empty(), graph.producer(tensor.uid()).is_some());
     match (tensor.is_virtual(), written, read) {
@@ -100,7 +100,7 @@ fn readers(nodes: &[usize]) -> String {
     }
 }
 
-/// The strides and what they are usually called.
+/// The strides, with the usual name of their layout.
 fn strides(tensor: &Tensor) -> String {
     let def = tensor.def();
     let list = text::list(&def.strides);
@@ -173,7 +173,7 @@ pub(crate) fn title(operation: &Operation) -> String {
     }
 }
 
-/// The attribute that tells what the operation is, if there is one.
+/// The mode attribute of the operation, if it has one.
 fn mode(operation: &Operation) -> Option<(&'static str, String)> {
     let names: &[&str] = match operation {
         Operation::Pointwise(_) => &["operation"],
@@ -184,7 +184,7 @@ fn mode(operation: &Operation) -> Option<(&'static str, String)> {
     operation.attributes().into_iter().find(|(name, _)| names.contains(name))
 }
 
-/// The name of an operand without what all have in common.
+/// The name of an operand without the common suffix.
 pub(crate) fn operand_name(wire: &str) -> &str {
     wire.strip_suffix("_tensor_uid").or(wire.strip_suffix("_tensor_uids")).unwrap_or(wire)
 }
@@ -194,7 +194,7 @@ fn label(graph: &Graph, uid: TensorUid) -> String {
     format!("{uid} {}", text::name(graph.tensor(uid).name())).trim_end().to_string()
 }
 
-/// The attributes that say something: not the mode, and not what holds anyway.
+/// The attributes except the mode and defaults.
 pub(crate) fn attributes(operation: &Operation) -> Vec<(&'static str, String)> {
     let mode = mode(operation).map(|(name, _)| name);
     let says_something = |(name, value): &(&'static str, String)| Some(*name) != mode && !is_default(name, value);
@@ -202,7 +202,7 @@ pub(crate) fn attributes(operation: &Operation) -> Vec<(&'static str, String)> {
     attributes.map(|(name, value)| (operand_name(name), shortened(value))).collect()
 }
 
-/// Whether the value is what the operation does when nobody asks for anything else.
+/// True if the value is the operation's default.
 fn is_default(name: &str, value: &str) -> bool {
     let all = |digit: char| value.chars().all(|c| c == digit || "[],".contains(c));
     match name {
@@ -217,7 +217,7 @@ fn is_default(name: &str, value: &str) -> bool {
     }
 }
 
-/// Attributes of operations that only a plugin knows may be long.
+/// The value, shortened: attributes of custom operations may be long.
 fn shortened(value: String) -> String {
     const LONGEST: usize = 120;
     let value = text::printable(&value);
@@ -227,7 +227,7 @@ fn shortened(value: String) -> String {
     }
 }
 
-/// How many bytes the caller gives, gets and never sees.
+/// Bytes of the inputs, outputs and intermediates.
 fn memory(graph: &Graph) -> String {
     let (mut inputs, mut outputs, mut intermediates) = (0u128, 0u128, 0u128);
     for tensor in graph.tensors().iter().filter(|tensor| tensor.value().is_none()) {

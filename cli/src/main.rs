@@ -29,11 +29,11 @@ use std::process::ExitCode;
 use arguments::{Arguments, Command};
 use clap::Parser;
 
-/// What a command found.
+/// Result of a command.
 pub(crate) struct Answer {
     /// For standard output.
     output: Vec<u8>,
-    /// Whether it is what one would wish: an engine takes the graph, results agree.
+    /// True for success: an engine takes the graph, results agree.
     good: bool,
 }
 
@@ -43,7 +43,7 @@ impl Answer {
     }
 }
 
-/// The exit code where something was not as wished; 0 is success and 2 an error.
+/// Exit code of a negative answer; 0 is success and 2 an error.
 const NOT_AS_WISHED: u8 = 1;
 const ERROR: u8 = 2;
 
@@ -52,8 +52,8 @@ fn main() -> ExitCode {
     // Our plugin then also says what it plans.
     set_default("HIPDNN_RS_LOG", "debug");
     if matches!(arguments.command, Command::Run(_) | Command::Bench(_)) {
-        // It hides the host engine beside a GPU, because hosts hand engines addresses of one kind. This one does not.
-        set_default("HIPDNN_RS_HOST_ENGINE", "on");
+        // It hides the CPU engine beside a GPU, because hosts hand engines addresses of one kind. This one does not.
+        set_default("HIPDNN_RS_CPU_ENGINE", "on");
     }
     let answer = match &arguments.command {
         Command::Inspect(arguments) => inspect::inspect(arguments),
@@ -80,7 +80,7 @@ fn set_default(variable: &str, value: &str) {
     }
 }
 
-/// Writes what was found. A reader that has seen enough and goes away is no error.
+/// Writes the answer. A reader that has seen enough and goes away is no error.
 fn write(answer: &Answer) -> ExitCode {
     let mut out = std::io::stdout().lock();
     match out.write_all(&answer.output).and_then(|()| out.flush()) {

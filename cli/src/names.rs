@@ -3,9 +3,9 @@
 use hipdnn_sdk_bindings::hipdnn::plugin::engine_id;
 
 /// Engines that are known by name, in the order in which hipDNN prefers them.
-const KNOWN: [&str; 4] = ["MIOPEN_RS_ENGINE", "MIOPEN_ENGINE", "HIPBLASLT_ENGINE", "HOST_RS_ENGINE"];
+const KNOWN: [&str; 4] = ["HIPDNN_RS_GPU_ENGINE", "MIOPEN_ENGINE", "HIPBLASLT_ENGINE", "HIPDNN_RS_CPU_ENGINE"];
 
-/// Gives up speed, so it comes after every other one.
+/// Engine that gives up speed, so it comes after every other one.
 const LAST: &str = "MIOPEN_ENGINE_DETERMINISTIC";
 
 /// The engine's name if it is known, else its number.
@@ -19,12 +19,12 @@ pub(crate) fn engine_number(id: i64) -> String {
     format!("{:#018x}", id.cast_unsigned())
 }
 
-/// Sorts engines as hipDNN tries them: those with a rank, then those nobody ranks, then the slow one.
+/// Rank in hipDNN's order: the known engines in their order, then all others, then the slow one.
 pub(crate) fn rank(id: i64) -> usize {
     if id == engine_id(LAST) {
         return KNOWN.len() + 1;
     }
-    // The host engine has no rank of its own there.
+    // The CPU engine has no rank of its own there.
     KNOWN[..3].iter().position(|name| engine_id(name) == id).unwrap_or(KNOWN.len())
 }
 
@@ -37,8 +37,8 @@ mod tests {
         assert_eq!(engine_name(1563989756945604898), "MIOPEN_ENGINE");
         assert_eq!(engine_name(10), "0x000000000000000a");
         assert_eq!(engine_number(-1), "0xffffffffffffffff");
-        let order = ["MIOPEN_RS_ENGINE", "MIOPEN_ENGINE", "HIPBLASLT_ENGINE", "HOST_RS_ENGINE", LAST];
+        let order = ["HIPDNN_RS_GPU_ENGINE", "MIOPEN_ENGINE", "HIPBLASLT_ENGINE", "HIPDNN_RS_CPU_ENGINE", LAST];
         assert!(order.is_sorted_by_key(|name| rank(engine_id(name))));
-        assert_eq!(rank(engine_id("HOST_RS_ENGINE")), rank(engine_id("SOMETHING")));
+        assert_eq!(rank(engine_id("HIPDNN_RS_CPU_ENGINE")), rank(engine_id("SOMETHING")));
     }
 }

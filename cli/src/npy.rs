@@ -104,7 +104,7 @@ fn element(data_type: DataType) -> (DataType, &'static str) {
 enum Source {
     /// One that tensors have too.
     Type(DataType),
-    /// Another integer type: its bytes, and whether it has a sign.
+    /// Another integer type: its size in bytes, and true if it has a sign.
     Integer(usize, bool),
 }
 
@@ -129,7 +129,7 @@ impl Source {
     }
 }
 
-/// The element type, and whether its bytes are in the other order.
+/// The element type, and true if its bytes are in the other order.
 fn source(descr: &str) -> Result<(Source, bool), String> {
     let unknown = || format!("the array's elements are {descr:?}, wanted a float, an integer or bool of NumPy");
     let text = descr.trim_matches(['\'', '"']);

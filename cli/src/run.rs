@@ -1,4 +1,4 @@
-//! `run`: what a graph computes, and whether that is right.
+//! `run`: the results of a graph, and their comparison with a reference.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ use crate::{Answer, tensors, text};
 /// The name of the executor in double precision.
 const REFERENCE: &str = "reference";
 
-/// A run holds inputs, results, their guards, and the numbers with bounds of the reference.
+/// Number of copies of the tensors in a run: inputs, results and guards; more with the reference's bounded numbers.
 const COPIES: u128 = 3;
 const COPIES_WITH_REFERENCE: u128 = 20;
 
@@ -80,14 +80,14 @@ pub(crate) fn run(arguments: &Run) -> Result<Answer, String> {
     Ok(Answer::new(text, good))
 }
 
-/// What an engine computed.
+/// Result of an engine.
 struct Ran {
     name: String,
     title: String,
     outputs: Outputs,
 }
 
-/// What runs have in common.
+/// Context that runs share.
 struct Work<'a> {
     source: &'a Source,
     plugins: &'a [Loaded],
@@ -157,7 +157,7 @@ fn judge(
     Ok(good)
 }
 
-/// What is right, with bounds.
+/// Reference results, with bounds.
 fn reference(graph: &Graph, inputs: &HashMap<TensorUid, Vec<u8>>) -> Result<Results, String> {
     execute(graph, &arrays(graph, inputs))
         .map_err(|problem| format!("the reference does not know the graph: {problem}"))

@@ -1,4 +1,4 @@
-//! Where engine plugins are.
+//! Search for engine plugins.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Our own plugin's file.
 const OWN: &str = "libhipdnn_rs_plugin.so";
 
-/// Where hipDNN keeps plugins, from a library directory.
+/// hipDNN's directory of plugins, below a library directory.
 const DIRECTORY: &str = "hipdnn_plugins/engines";
 
 /// Plugin files, each once.

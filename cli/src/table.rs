@@ -20,7 +20,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Whether there is nothing but the heading.
+    /// True if there is nothing but the heading.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.len() == 1
     }

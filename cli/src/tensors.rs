@@ -1,4 +1,4 @@
-//! What a run starts from: seeded tensors, and those that files give.
+//! Input tensors of a run: seeded, or read from files.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -90,7 +90,7 @@ fn fits(graph: &Graph, copies: u128, available: u128) -> Result<(), String> {
     }
 }
 
-/// The memory that the system can give, as it says.
+/// Available memory in bytes, according to the system.
 fn available_memory() -> Option<u128> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,4 +1,4 @@
-//! Words and numbers for people.
+//! Text forms of words and numbers.
 
 use hipdnn_schemas::TensorValue;
 
@@ -62,7 +62,7 @@ pub(crate) fn indented(text: &str, blanks: usize) -> String {
     text.lines().map(|line| format!("{blanks}{}\n", printable(line))).collect()
 }
 
-/// One line of somebody else's text, control characters spelled out.
+/// One line of foreign text, control characters spelled out.
 pub(crate) fn printable(line: &str) -> String {
     line.chars().flat_map(|c| if c.is_control() && c != '\t' { c.escape_debug().collect() } else { vec![c] }).collect()
 }

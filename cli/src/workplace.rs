@@ -19,7 +19,7 @@ impl Workplace {
         Workplace { place, host: Memory::Host, device: OnceCell::new() }
     }
 
-    /// The memory for an engine. Nothing in the engine ABI tells which it works on; the host engine's name does.
+    /// The memory for an engine. Nothing in the engine ABI tells which it works on; the CPU engine's name does.
     ///
     /// # Errors
     /// If there is no device.
@@ -36,12 +36,12 @@ impl Workplace {
         Ok(self.device.get_or_init(|| memory))
     }
 
-    /// Whether the engine's tensors are in the process's own memory.
+    /// True if the engine's tensors are in the process's own memory.
     pub(crate) fn is_on_host(&self, engine: &str) -> bool {
         match self.place {
             Place::Host => true,
             Place::Device => false,
-            Place::Auto => engine.contains("HOST"),
+            Place::Auto => engine.contains("CPU"),
         }
     }
 }

@@ -153,7 +153,7 @@ fn conversion_keeps_everything() {
 
 #[test]
 fn what_is_no_graph_is_listed_too() {
-    let engine = engine_id("HOST_RS_ENGINE");
+    let engine = engine_id("HIPDNN_RS_CPU_ENGINE");
     let config = EngineConfig {
         engine_id: engine,
         knobs: vec![
@@ -180,9 +180,8 @@ fn what_is_no_graph_is_listed_too() {
         ..SerializedExecutionPlan::default()
     };
     let both = SerializedGraphAndPlan { graph: def().to_bytes(), plan: Some(plan.to_bytes()) };
-    let configured =
-        "configuration of engine HOST_RS_ENGINE (0x675cb3c7774e99e2)\n  global.deterministic = 1\n  a = \"b\\u{1b}\"\n";
-    let planned = "plan of engine HOST_RS_ENGINE (0x675cb3c7774e99e2)\n  version    1\n  workspace  1.0 MiB\n  \
+    let configured = "configuration of engine HIPDNN_RS_CPU_ENGINE (0xb77bb794662ad634)\n  global.deterministic = 1\n  a = \"b\\u{1b}\"\n";
+    let planned = "plan of engine HIPDNN_RS_CPU_ENGINE (0xb77bb794662ad634)\n  version    1\n  workspace  1.0 MiB\n  \
                    tensors    [1,6]\n  alignment  [16,1]\n  overrides  allowed\n  payload    33 B, for the plugin only\n";
     for (name, bytes, wanted) in [
         ("config", config.to_bytes(), configured.to_string()),
@@ -249,17 +248,14 @@ fn errors_name_the_place() {
 #[test]
 fn hostile_files_are_survived() {
     let original = def().to_bytes();
-    let mut state = 7u64;
-    let mut random = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as usize
-    };
+    let mut random = fastrand::Rng::with_seed(7);
     let mut variants: Vec<Vec<u8>> = (0..30).map(|i| original[..i * original.len() / 30].to_vec()).collect();
-    for _ in 0..60 {
+    // Few of them are still graphs: one in about six.
+    for _ in 0..300 {
         let mut bytes = original.clone();
-        for _ in 0..1 + random() % 4 {
-            let at = random() % bytes.len();
-            bytes[at] = random() as u8;
+        for _ in 0..random.usize(1..=4) {
+            let at = random.usize(..bytes.len());
+            bytes[at] = random.u8(..);
         }
         variants.push(bytes);
     }
@@ -316,33 +312,37 @@ fn a_reader_that_goes_away_is_survived() {
 #[test]
 fn engines_are_explained() {
     let graph = file("explained.json", JSON.as_bytes());
-    let mut on = command(&["explain", &graph, "--plugin", plugin(), "--knob", "hipdnn_rs.host.threads=1"]);
-    let (code, output, errors) = finish(on.env("HIPDNN_RS_HOST_ENGINE", "on").output().expect("it starts"));
+    let mut on = command(&["explain", &graph, "--plugin", plugin(), "--knob", "hipdnn_rs.cpu.threads=1"]);
+    let (code, output, errors) = finish(on.env("HIPDNN_RS_CPU_ENGINE", "on").output().expect("it starts"));
     assert_eq!((code, errors.as_str()), (0, ""), "{output}");
     has(
         &output,
         &[
             "hipdnn_rs_plugin, ",
-            "HOST_RS_ENGINE (0x675cb3c7774e99e2) takes it\n  set: hipdnn_rs.host.threads = 1\n  workspace: ",
-            "  hipdnn_rs.host.threads       0 ",
-            "0 to 1024",
+            "HIPDNN_RS_CPU_ENGINE (0xb77bb794662ad634) takes it\n  set: hipdnn_rs.cpu.threads = 1\n  workspace: ",
             "  plan: ",
             "convolution",
             "bias",
         ],
     );
-    let mut off = command(&["explain", &graph, "--plugin", plugin(), "--engine", "HOST_RS_ENGINE"]);
-    let (code, output, _) = finish(off.env("HIPDNN_RS_HOST_ENGINE", "off").output().expect("it starts"));
+    // The columns are as wide as the longest knob's name, so a row is compared by its words.
+    let knob = output.lines().find(|line| line.starts_with("  hipdnn_rs.cpu.threads ")).expect("a row of the table");
+    assert!(knob.split_whitespace().skip(1).take(4).eq(["0", "0", "to", "1024"]), "{knob}");
+    let mut off = command(&["explain", &graph, "--plugin", plugin(), "--engine", "HIPDNN_RS_CPU_ENGINE"]);
+    let (code, output, _) = finish(off.env("HIPDNN_RS_CPU_ENGINE", "off").output().expect("it starts"));
     assert_eq!(code, 1);
     has(
         &output,
-        &["HOST_RS_ENGINE (0x675cb3c7774e99e2) declines\n  the host engine is switched off", "no engine takes it\n"],
+        &[
+            "HIPDNN_RS_CPU_ENGINE (0xb77bb794662ad634) declines\n  the CPU engine is switched off",
+            "no engine takes it\n",
+        ],
     );
     let custom = file("custom.bin", &custom().to_bytes());
     let mut declined = command(&["explain", &custom, "--plugin", plugin()]);
-    let (code, output, _) = finish(declined.env("HIPDNN_RS_HOST_ENGINE", "on").output().expect("it starts"));
+    let (code, output, _) = finish(declined.env("HIPDNN_RS_CPU_ENGINE", "on").output().expect("it starts"));
     assert_eq!(code, 1);
-    has(&output, &["HOST_RS_ENGINE", "declines\n  node 0 (CustomOp \"mine\"): "]);
+    has(&output, &["HIPDNN_RS_CPU_ENGINE", "declines\n  node 0 (CustomOp \"mine\"): "]);
 }
 
 #[test]
@@ -350,9 +350,12 @@ fn other_plugins_are_asked_too() {
     let graph = file("asked.json", JSON.as_bytes());
     let both = ["--plugin", plugin(), "--plugin", foreign_plugin()];
     let mut explain = command(&[&["explain", &graph, "--no-plan"][..], &both].concat());
-    let (code, output, _) = finish(explain.env("HIPDNN_RS_HOST_ENGINE", "on").output().expect("it starts"));
+    let (code, output, _) = finish(explain.env("HIPDNN_RS_CPU_ENGINE", "on").output().expect("it starts"));
     assert_eq!(code, 0);
-    has(&output, &["HOST_RS_ENGINE (0x675cb3c7774e99e2) takes it", "TEST_C_ENGINE", "test_c_plugin: handle created"]);
+    has(
+        &output,
+        &["HIPDNN_RS_CPU_ENGINE (0xb77bb794662ad634) takes it", "TEST_C_ENGINE", "test_c_plugin: handle created"],
+    );
     has(&output, &["1. ", "2. "]);
     // The engine's name doesn't tell that it works in host memory.
     let run = |against: &[&str]| {
@@ -360,27 +363,27 @@ fn other_plugins_are_asked_too() {
             [&["run", &graph, "--engine", "TEST_C_ENGINE", "--memory", "host"][..], &both, against].concat();
         self::run(&arguments)
     };
-    let (code, output, errors) = run(&["--against", "HOST_RS_ENGINE"]);
+    let (code, output, errors) = run(&["--against", "HIPDNN_RS_CPU_ENGINE"]);
     assert_eq!((code, errors.as_str()), (0, ""), "{output}");
     has(
         &output,
         &[
             "TEST_C_ENGINE with 0 B of workspace\n",
-            "TEST_C_ENGINE against HOST_RS_ENGINE, each with its derived bound\n",
+            "TEST_C_ENGINE against HIPDNN_RS_CPU_ENGINE, each with its derived bound\n",
             "TEST_C_ENGINE against double precision\n",
-            "HOST_RS_ENGINE against double precision\n",
+            "HIPDNN_RS_CPU_ENGINE against double precision\n",
             "\nall within their bounds\n",
         ],
     );
     // Two engines round in different orders: equal bits are too much to ask.
-    let (code, output, errors) = run(&["--against", "HOST_RS_ENGINE", "--tolerance", "0"]);
+    let (code, output, errors) = run(&["--against", "HIPDNN_RS_CPU_ENGINE", "--tolerance", "0"]);
     assert_eq!((code, errors.as_str()), (1, ""), "{output}");
     has(&output, &["within 0 of the largest magnitude", "\nNOT within their bounds\n"]);
-    let engines = ["--engine", "HOST_RS_ENGINE", "--engine", "TEST_C_ENGINE"];
+    let engines = ["--engine", "HIPDNN_RS_CPU_ENGINE", "--engine", "TEST_C_ENGINE"];
     let table = succeeds(&[&["bench", &graph, "--seconds", "0.05", "--memory", "host"][..], &engines, &both].concat());
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).collect();
     assert_eq!(rows.len(), 4, "{table}");
-    has(&table, &["| engine ", "median execute", "99 %", "workspace", "| HOST_RS_ENGINE", "| TEST_C_ENGINE"]);
+    has(&table, &["| engine ", "median execute", "99 %", "workspace", "| HIPDNN_RS_CPU_ENGINE", "| TEST_C_ENGINE"]);
 }
 
 #[test]
@@ -388,16 +391,16 @@ fn results_are_compared_saved_and_given_again() {
     let graph = file("saved.json", JSON.as_bytes());
     let directory = scratch().join("saved");
     let directory = directory.to_str().expect("text");
-    let engine = ["run", &graph, "--engine", "HOST_RS_ENGINE", "--plugin", plugin()];
+    let engine = ["run", &graph, "--engine", "HIPDNN_RS_CPU_ENGINE", "--plugin", plugin()];
     let run = |arguments: &[&str]| run(&[&engine[..], arguments].concat());
     let (code, output, errors) = run(&["--against", "reference", "--seed", "5", "--save", directory]);
     assert_eq!((code, errors.as_str()), (0, ""), "{output}");
     has(
         &output,
-        &["seed 5", "HOST_RS_ENGINE against double precision, with derived bounds\n", "  6 \"y\"        720  "],
+        &["seed 5", "HIPDNN_RS_CPU_ENGINE against double precision, with derived bounds\n", "  6 \"y\"        720  "],
     );
     let read = |name: &str| std::fs::read(Path::new(directory).join(name)).expect("it was saved");
-    let (first, input) = (read("HOST_RS_ENGINE.6.npy"), read("input.1.npy"));
+    let (first, input) = (read("HIPDNN_RS_CPU_ENGINE.6.npy"), read("input.1.npy"));
     assert!(first.starts_with(b"\x93NUMPY") && input.starts_with(b"\x93NUMPY"));
     // The same inputs from files give the same bits, whatever the seed.
     let given = [1, 2, 4].map(|uid| format!("{uid}={directory}/input.{uid}.npy"));
@@ -406,7 +409,7 @@ fn results_are_compared_saved_and_given_again() {
     let (code, output, errors) =
         run(&["--input", &given[0], "--input", &given[1], "--input", &given[2], "--seed", "6", "--save", again]);
     assert_eq!((code, errors.as_str()), (0, ""), "{output}");
-    assert_eq!(std::fs::read(Path::new(again).join("HOST_RS_ENGINE.6.npy")).expect("it was saved"), first);
+    assert_eq!(std::fs::read(Path::new(again).join("HIPDNN_RS_CPU_ENGINE.6.npy")).expect("it was saved"), first);
     // Bytes as they lie in memory: a bias of 1000 shows in the result.
     let bias = file("bias.bin", &1000f32.to_ne_bytes().repeat(6));
     let (code, output, _) = run(&["--input", &format!("bias={bias}")]);
@@ -428,7 +431,7 @@ fn mistakes_are_told() {
     for (arguments, want) in [
         (
             &["run", &graph, "--engine", "NONE"][..],
-            "wanted an engine called \"NONE\"; there are MIOPEN_RS_ENGINE, HOST_RS_ENGINE",
+            "wanted an engine called \"NONE\"; there are HIPDNN_RS_GPU_ENGINE, HIPDNN_RS_CPU_ENGINE",
         ),
         (&["run", &graph, "--input", &short], "tensor 1 has 3840 bytes from its first to its last element, came 5"),
         (&["run", &graph, "--input", &absent], "the graph has no input \"77\"; its inputs are 1, 2, 4"),
@@ -436,9 +439,9 @@ fn mistakes_are_told() {
         (&["run", &graph, "--tolerance", "2"], "--tolerance wants a share from 0 to 1, came 2"),
         (&["run", &graph, "--knob", "threads"], "--knob wants NAME=VALUE, came \"threads\""),
         (&["run", &graph, "--knob", "a=1"], "no engine that takes the graph has a knob \"a\"; there are "),
-        (&["run", &graph, "--knob", "hipdnn_rs.host.threads=x"], "wants an integer (default 0), came \"x\""),
-        (&["run", &graph, "--knob", "hipdnn_rs.host.threads=5000"], "hipdnn_rs.host.threads"),
-        (&["run", &custom], "HOST_RS_ENGINE declines: node 0 (CustomOp \"mine\"): "),
+        (&["run", &graph, "--knob", "hipdnn_rs.cpu.threads=x"], "wants an integer (default 0), came \"x\""),
+        (&["run", &graph, "--knob", "hipdnn_rs.cpu.threads=5000"], "hipdnn_rs.cpu.threads"),
+        (&["run", &custom], "HIPDNN_RS_CPU_ENGINE declines: node 0 (CustomOp \"mine\"): "),
         (&["run", &custom, "--engine", "reference"], "the reference does not know the graph: node 0"),
         (&["bench", &graph, "--seconds=-1"], "--seconds wants a number above 0, at most 3600, came -1"),
     ] {

@@ -40,7 +40,7 @@ impl Array {
         self.data[self.position(index)]
     }
 
-    /// Where the element at these coordinates lies in `data`.
+    /// Position in `data` of the element at these coordinates.
     pub fn position(&self, index: &[usize]) -> usize {
         index.iter().zip(&self.dims).fold(0, |position, (i, extent)| position * extent + i)
     }

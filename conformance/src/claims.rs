@@ -1,4 +1,4 @@
-//! What an engine would take of the suite, as a section of a page in Markdown.
+//! Claims of an engine: the cases that it would take, as a section of a page in Markdown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,10 +9,10 @@ use crate::report::general;
 use crate::run::Outcome;
 use crate::workers::Report;
 
-/// The columns: which element types a case is about.
+/// Columns: classes of element types.
 const CLASSES: [&str; 5] = ["float", "half", "bfloat16", "mixed", "other"];
 
-/// The class of a case, which its name tells: one type, several floating-point types of 16 bits and more, or others.
+/// The class of a case, from its name: one type, several floating-point types of 16 bits and more, or others.
 fn class(name: &str) -> usize {
     let types_of = |part: &str| -> Option<Vec<DataType>> {
         let words = part.split('-').filter(|word| !["to", "in"].contains(word));

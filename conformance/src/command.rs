@@ -17,7 +17,7 @@ use crate::{claims, random};
 const USAGE: &str = "usage: hipdnn-conformance --plugin FILE [--engine NAME] [options]
 
   --plugin FILE        the engine plugin, any vendor's
-  --engine NAME        one of its engines (HOST_RS_ENGINE)
+  --engine NAME        one of its engines (HIPDNN_RS_CPU_ENGINE)
   --filter TEXT        only cases whose name contains this; may be repeated, all must fit
   --sample N           only N cases: a seeded choice that takes every family, kind, layout and type first
   --sample covering    a seeded choice that has a case of every stratum: nodes in their order x types x layout, and of
@@ -30,7 +30,7 @@ const USAGE: &str = "usage: hipdnn-conformance --plugin FILE [--engine NAME] [op
                        their type where only results of that type come of it
   --where-narrow       only cases and graphs where that class makes a difference
   --claims             only ask what the engine would take: a section of a page in Markdown
-  --memory WHICH       host, device, or auto: device unless the engine's name says HOST
+  --memory WHICH       host, device, or auto: device unless the engine's name says CPU
   --workers N          processes (one per core)
   --junit FILE         a report for programs that know JUnit
   --json FILE          a report with everything
@@ -39,7 +39,7 @@ const USAGE: &str = "usage: hipdnn-conformance --plugin FILE [--engine NAME] [op
   --list               only the names of the cases
   --graph              only the graphs of the cases, as JSON";
 
-/// How many cases of those that fit.
+/// Size of the sample of the cases that fit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sample {
     Count(usize),
@@ -72,7 +72,7 @@ impl Options {
     fn parse(arguments: Vec<String>) -> Result<Options, String> {
         let mut options = Options {
             plugin: None,
-            engine: "HOST_RS_ENGINE".into(),
+            engine: "HIPDNN_RS_CPU_ENGINE".into(),
             filters: Vec::new(),
             sample: None,
             random: None,
@@ -137,13 +137,13 @@ impl Options {
         match self.memory.as_str() {
             "host" => Ok(true),
             "device" => Ok(false),
-            "auto" => Ok(self.engine.contains("HOST")),
+            "auto" => Ok(self.engine.contains("CPU")),
             other => Err(format!("--memory wants host, device or auto, came {other:?}")),
         }
     }
 }
 
-/// Runs what the arguments ask for; `false` if a claim was broken.
+/// Runs the command; `false` if a claim was broken.
 ///
 /// # Errors
 /// If the arguments, the plugin or the tables are not right, or a report can't be written.
@@ -219,7 +219,7 @@ pub fn main(arguments: Vec<String>) -> Result<bool, String> {
     Ok(summary.is_clean() && (summary.is_complete() || !options.complete))
 }
 
-/// How many random graphs that fail are shrunk.
+/// Number of failing random graphs that are shrunk.
 const SHRUNK: usize = 5;
 
 fn is_random_failure(report: &workers::Report) -> bool {

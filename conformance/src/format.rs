@@ -1,4 +1,4 @@
-//! Element types as numbers: what each can hold, how it rounds, and how it lies in memory.
+//! Numeric formats of element types: range, rounding, and storage in memory.
 
 use half::{bf16, f16};
 use hipdnn_schemas::DataType;
@@ -69,7 +69,7 @@ impl Float {
         ((value / step).ceil() * step).min(self.largest)
     }
 
-    /// The distance between the neighbours of a value in the format.
+    /// The distance between the neighbors of a value in the format.
     pub fn step(self, value: f64) -> f64 {
         let exponent = (((value.to_bits() >> 52) & 0x7ff) as i32 - 1023).max(self.lowest);
         2f64.powi(exponent - self.digits + 1)
@@ -88,7 +88,7 @@ pub fn integer_range(data_type: DataType) -> Option<(f64, f64)> {
     })
 }
 
-/// Sign, exponent and mantissa bits of a narrow format, its bias, and what its special codes are.
+/// Sign, exponent and mantissa bits of a narrow format, its bias, and its special codes.
 struct Narrow {
     exponent: u32,
     mantissa: u32,

@@ -1,4 +1,4 @@
-//! What tensors are filled with: seeded, and fit for the operations that read them.
+//! Contents of input tensors: seeded, and fit for the operations that read them.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use hipdnn_schemas::{DataType, Graph, Operation, PointwiseMode, ResampleMode, Te
 use crate::array::{Array, each_index};
 use crate::format;
 
-/// Where a tensor's elements come from.
+/// Distribution of a tensor's elements.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fill {
     /// Uniform in a range.
@@ -27,7 +27,8 @@ pub struct Window {
     padding: Vec<i64>,
 }
 
-/// Seeded numbers.
+/// Seeded numbers. The sequence is part of what reports and `CONFORMANCE.md` say: seeds name random graphs, inputs and samples,
+/// in reports that are compared with earlier ones. So the generator is here, and follows no release of a library.
 pub struct Random(u64);
 
 impl Random {
@@ -123,7 +124,7 @@ fn index(random: &mut Random, window: &Window, at: &[usize]) -> f64 {
     flat as f64
 }
 
-/// What the tensor's readers want to see.
+/// Distribution that suits the tensor's readers.
 fn fill(graph: &Graph, tensor: &Tensor) -> Fill {
     let uid = tensor.uid();
     for &reader in graph.consumers(uid) {
@@ -141,7 +142,7 @@ fn fill(graph: &Graph, tensor: &Tensor) -> Fill {
     }
 }
 
-/// What one reader wants, if it is anything special.
+/// Distribution that one reader needs, if it is special.
 fn role(operation: &Operation, uid: TensorUid, graph: &Graph) -> Option<Fill> {
     let is = |candidate: TensorUid| candidate == uid;
     let maybe = |candidate: Option<TensorUid>| candidate == Some(uid);

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use hipdnn_sdk_bindings::library::Library;
 
-/// Which memory an engine works on.
+/// Memory that an engine works on.
 pub enum Memory {
     /// The process's own.
     Host,
@@ -13,7 +13,7 @@ pub enum Memory {
     Device(Box<Hip>),
 }
 
-/// What fills the slack between the end of a buffer and the guard behind it.
+/// Byte that fills the slack between the end of a buffer and the guard behind it.
 const CANARY: u8 = 0xc5;
 
 /// Room behind device buffers that must stay as it is. (Behind host buffers there is a page that can't be touched.)
@@ -98,7 +98,7 @@ impl Buffer<'_> {
         }
     }
 
-    /// Lets nobody write to host memory from now on.
+    /// Makes host memory read-only.
     ///
     /// # Errors
     /// The system's.
@@ -159,7 +159,7 @@ impl HostBuffer {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` initialised bytes from `start` belong to this buffer.
+        // SAFETY: `len` initialized bytes from `start` belong to this buffer.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 

@@ -1,4 +1,4 @@
-//! A number with a bound on what rounding may have done to it, and arithmetic that carries the bound along.
+//! Numbers with bounds on their rounding errors, and arithmetic that propagates the bounds.
 //!
 //! [`Number::value`] is the exact result, to double precision. [`Number::error`] bounds how far an engine that computes
 //! in the node's compute type may be from it. The bound is derived while computing (a running error analysis, Higham,
@@ -10,21 +10,21 @@
 //! * an operand that is off by e moves a monotone function by what it does at the ends of the interval, and any function
 //!   by at most its Lipschitz constant times e;
 //! * results below the smallest normal number may be flushed to zero;
-//! * what is stored is rounded once more, and a fused engine may skip that.
+//! * a stored result is rounded once more, and a fused engine may skip that.
 //!
-//! Where an error may decide between two branches, the bound covers both. An infinite bound means that anything goes: the
+//! If an error may decide between two branches, the bound covers both. An infinite bound means that anything goes: the
 //! result depends on things that no engine promises, such as whether an intermediate of half precision overflows.
 
 use hipdnn_schemas::DataType;
 
 use crate::format::{Float, integer_range};
 
-/// A value and how far an engine may be from it.
+/// A value with the error bound of an engine's result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Number {
     /// The exact result.
     pub value: f64,
-    /// How far from it a right result may be; infinite if anything is right.
+    /// Error bound of a right result; infinite if anything is right.
     pub error: f64,
 }
 
@@ -59,7 +59,7 @@ impl Number {
         Number { value: low + (high - low) / 2.0, error: (high - low) / 2.0 * (1.0 + 2f64.powi(-50)) }
     }
 
-    /// Whether every result is right.
+    /// True if every result is right.
     pub fn is_any(self) -> bool {
         self.error.is_infinite()
     }
@@ -79,13 +79,13 @@ impl Number {
         self.value.abs() + self.error
     }
 
-    /// Whether zero is among the right values.
+    /// True if zero is among the right values.
     pub fn may_be_zero(self) -> bool {
         !(self.low() > 0.0 || self.high() < 0.0)
     }
 
-    /// What a reader may find where this was stored as that type: the rounded number, or the one that a fusing engine
-    /// kept in a register.
+    /// Value as read after being stored in that type: the rounded number, or the one that a fusing engine kept in a
+    /// register.
     pub fn stored(self, data_type: DataType) -> Number {
         if self.is_any() {
             return self;
@@ -121,7 +121,7 @@ impl Number {
         Number { value: self.value, error: self.error + 1.0 }
     }
 
-    /// Whether an engine's element of that type is right.
+    /// True if an engine's element of that type is right.
     pub fn accepts(self, data_type: DataType, got: f64) -> bool {
         if self.is_any() {
             return true;
@@ -158,7 +158,7 @@ impl Number {
     }
 }
 
-/// How far flushing subnormal results to zero may take a number. Half-precision subnormals are kept by everyone.
+/// Error of flushing subnormal results to zero. Half-precision subnormals are kept by everyone.
 fn flush(float: Float, number: Number) -> f64 {
     let least = float.smallest_normal();
     if least > 2f64.powi(-100) || number.value.abs() - number.error >= least || number == Number::exact(0.0) {
@@ -321,7 +321,7 @@ impl Arithmetic {
     }
 }
 
-/// How far off a product of two numbers may be.
+/// Error bound of a product of two numbers.
 fn product_error(a: Number, b: Number) -> f64 {
     if a.is_any() || b.is_any() {
         return f64::INFINITY;
@@ -372,7 +372,7 @@ impl Sum {
         self.any |= a.is_any() || b.is_any();
     }
 
-    /// Notes that nobody promises what the sum is.
+    /// Marks the sum as undetermined: any result is right.
     pub fn spoil(&mut self) {
         self.any = true;
     }
@@ -410,11 +410,8 @@ mod tests {
     /// Single-precision arithmetic stays within the bound, and not far below it.
     #[test]
     fn the_machine_s_results_are_within_their_bounds() {
-        let mut state = 1u64;
-        let mut random = || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            ((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) * 4.0
-        };
+        let mut generator = fastrand::Rng::with_seed(1);
+        let mut random = || 4.0 * generator.f32() - 2.0;
         let arithmetic = f32s();
         let mut worst = 0f64;
         for _ in 0..2000 {

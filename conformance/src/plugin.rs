@@ -38,10 +38,10 @@ pub struct Plugin {
     _library: Library,
 }
 
-/// What the plugin has logged since it was last asked.
+/// Messages that the plugin has logged since they were last taken.
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Takes what the plugin has logged.
+/// Takes the plugin's log messages.
 pub fn take_log() -> Vec<String> {
     std::mem::take(&mut LOG.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
@@ -177,7 +177,7 @@ impl Plugin {
         }
     }
 
-    /// What the engine says of itself for the graph.
+    /// Details of the engine for the graph.
     ///
     /// # Errors
     /// The plugin's, or if the details can't be read.

@@ -1,7 +1,7 @@
 //! Random graphs: connected, of up to twelve nodes, over all operations and types, with small extents.
 //!
-//! A graph grows from a tensor: each further node reads at least one tensor that an earlier one wrote. What else it reads
-//! is new, or comes from earlier too. In the end most tensors that are read become intermediates.
+//! A graph grows from a tensor: each further node reads at least one tensor that an earlier one wrote. Its other
+//! operands are new, or come from earlier too. In the end most tensors that are read become intermediates.
 
 use hipdnn_schemas::{
     Batchnorm, BatchnormBackward, BatchnormInference, BatchnormInferenceVarianceExt, BlockScaleDequantize,
@@ -38,14 +38,14 @@ struct Item {
     uid: TensorUid,
     dims: Vec<i64>,
     data_type: DataType,
-    /// Whether all its elements are above zero.
+    /// True if all its elements are above zero.
     positive: bool,
 }
 
 struct Growth {
     random: Random,
     net: Net,
-    /// Everything that nodes wrote; before the first node, what it reads.
+    /// Tensors that nodes wrote; before the first node, the input.
     items: Vec<Item>,
     written: Vec<TensorUid>,
 }
@@ -63,7 +63,7 @@ impl Growth {
         growth
     }
 
-    /// Whether one more node may follow.
+    /// True if one more node may follow.
     fn has_room(&self) -> bool {
         self.net.def.nodes.len() < MOST_NODES
     }
@@ -499,7 +499,7 @@ impl Growth {
         self.node(Operation::BatchnormBackward(node));
     }
 
-    /// How many of the last dimensions make a row, and the extents of what goes along rows, and of what each row has one of.
+    /// Number of last dimensions in a row, and the extents of operands along a row and of those with one element a row.
     fn rows(&mut self, dims: &[i64]) -> (usize, Vec<i64>, Vec<i64>) {
         let first = dims.len() - 1 - self.random.below(dims.len() - 1);
         let along = (0..dims.len()).map(|axis| if axis < first { 1 } else { dims[axis] }).collect();
@@ -524,7 +524,7 @@ impl Growth {
         self.node(Operation::Layernorm(node));
     }
 
-    /// Whether a scale of those extents says which dimensions make a row.
+    /// True if a scale of those extents tells the dimensions of a row.
     fn says(dims: &[i64], along: &[i64]) -> bool {
         dims.iter().zip(along).rev().take_while(|(x, scale)| x == scale).count() < dims.len()
             && along.iter().any(|e| *e != 1)
@@ -749,7 +749,7 @@ impl Growth {
         self.node(Operation::Sdpa(Box::new(node)));
     }
 
-    /// Makes intermediates of most tensors that are read, and drops what no node names.
+    /// Makes intermediates of most tensors that are read, and drops tensors that no node names.
     fn finish(mut self, all_real: bool) -> Net {
         let def = &mut self.net.def;
         let read: Vec<TensorUid> = def.nodes.iter().flat_map(|node| node.operation.inputs()).collect();

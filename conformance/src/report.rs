@@ -1,4 +1,4 @@
-//! What came of a run: a table for people, JUnit's XML and JSON for programs.
+//! Report of a run: a table for people, JUnit's XML and JSON for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -47,12 +47,12 @@ impl Summary {
         &self.reports
     }
 
-    /// Whether no claim was broken.
+    /// True if no claim was broken.
     pub fn is_clean(&self) -> bool {
         self.counts().failed == 0
     }
 
-    /// Whether nothing was left to other engines.
+    /// True if nothing was left to other engines.
     pub fn is_complete(&self) -> bool {
         self.counts().declined == 0
     }

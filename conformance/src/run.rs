@@ -16,7 +16,7 @@ use crate::inputs;
 use crate::memory::{Buffer, Memory};
 use crate::plugin::{Plan, Plugin, take_log};
 
-/// How a case ended.
+/// Outcome of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "lowercase")]
 pub enum Outcome {
@@ -26,19 +26,19 @@ pub enum Outcome {
         worst: f64,
         /// The share of elements whose bound says little: it is a tenth of the tensor's largest number, or more.
         vague: f64,
-        /// What the plan wanted.
+        /// Bytes of workspace that the plan needs.
         workspace_bytes: usize,
     },
     /// Something was wrong.
     Failed {
-        /// What was wanted and what came.
+        /// Expected and actual result.
         reason: String,
     },
     /// The engine would take it; nothing more was asked.
     Claimed,
     /// The engine left the graph to others.
     Declined {
-        /// Why, in the engine's words.
+        /// Reason, in the engine's words.
         reason: String,
     },
 }
@@ -161,7 +161,7 @@ impl Engine {
         Ok(Outcome::Passed { worst: verdict.worst, vague: verdict.vague, workspace_bytes: plan.workspace_bytes })
     }
 
-    /// The configuration that asks for equal bits, where there is such a knob; and what else the engine offers.
+    /// The configuration, deterministic if the engine has the knob, and the other knobs that a run makes use of.
     fn configuration(&self, graph: &[u8]) -> Result<(EngineConfig, Offers), Failure> {
         let details =
             self.plugin.details(self.id, graph).map_err(|problem| format!("details after a claim: {problem}"))?;
@@ -204,7 +204,7 @@ impl Engine {
 
 /// Knobs that a run makes use of.
 struct Offers {
-    /// Whether the workspace can be limited.
+    /// True if the workspace can be limited.
     limit: bool,
     /// The knob that forbids fusing.
     fusion: Option<String>,
@@ -365,7 +365,7 @@ fn untouched_between(tensor: &Tensor, bytes: &mut [u8], garbage: u8) -> Result<(
     Ok(())
 }
 
-/// How close right results are to their bounds.
+/// Distance of right results from their bounds.
 pub struct Verdict {
     /// The largest share of its bound that an element's error used.
     pub worst: f64,
@@ -373,7 +373,7 @@ pub struct Verdict {
     pub vague: f64,
 }
 
-/// Compares every output with what is right.
+/// Compares every output with the reference.
 ///
 /// # Errors
 /// If an element is outside of its bound.
@@ -420,7 +420,7 @@ pub fn judge(graph: &Graph, expected: &Results, got: &HashMap<TensorUid, Vec<u8>
     Ok(Verdict { worst, vague: vague as f64 / all.max(1) as f64 })
 }
 
-/// What the plugin said of the engine when it declined.
+/// Reason that the plugin logged for the engine's decline.
 fn reason(log: &[String], engine: &str) -> String {
     // This project's plugin says which engine declines, and which graph: here graphs have no names.
     let own = format!("{engine} does not compute graph \"\": ");
@@ -446,7 +446,7 @@ mod tests {
     use crate::execute::execute;
     use crate::format::Float;
 
-    /// What an engine gives that rounds each exact result once.
+    /// Results of an ideal engine, which rounds each exact result once.
     fn ideal(graph: &Graph, expected: &Results) -> HashMap<TensorUid, Vec<u8>> {
         let mut got = HashMap::new();
         for tensor in outputs(graph) {

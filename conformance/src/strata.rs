@@ -1,10 +1,10 @@
-//! The suite in strata: cases that ask the same of an engine, but for extents, numbers and the like.
+//! Strata of the suite: cases that ask the same of an engine, but for extents, numbers and the like.
 //!
-//! A stratum is a rule × types × layout: the nodes in their order (pointwise ones by what they do and how their operands are
-//! broadcast), the element types of real tensors and of intermediates, and how the largest tensor lies in memory. What
-//! matters beside, but not in every combination with these, is a trait: ranks, modes, types that nodes compute in, values
-//! that are not everyday's, and of convolutions whether they are grouped, flipped or padded on one side. A covering sample
-//! has a case of every stratum and of every trait.
+//! A stratum is a rule × types × layout: the nodes in their order (pointwise ones by their class and the broadcast of
+//! their operands), the element types of real tensors and of intermediates, and the layout of the largest tensor. A
+//! trait is a property that matters too, but not in every combination with these: ranks, modes, compute types, unusual
+//! values, and that a convolution is grouped, flipped or padded on one side. A covering sample has a case of every
+//! stratum and of every trait.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,13 +21,13 @@ use crate::inputs::Random;
 pub struct Covering {
     /// Places of the chosen cases.
     pub chosen: Vec<usize>,
-    /// How many strata there are.
+    /// Number of strata.
     pub strata: usize,
-    /// How many traits.
+    /// Number of traits.
     pub traits: usize,
 }
 
-/// Work that is not worth a comparison: what an execution costs besides is more.
+/// Cost, in operations, up to which cases count as equally cheap: the overhead of an execution is larger.
 const FREE: u64 = 20_000;
 
 /// A seeded choice that has a case of every stratum and of every trait, cheap cases first.
@@ -68,7 +68,7 @@ pub fn covering(cases: &[Case], among: &[usize], choice: u64) -> Covering {
     Covering { chosen, strata: candidates.len(), traits: count }
 }
 
-/// Those that cost no more than twice what the cheapest does.
+/// The cases that cost no more than twice the cheapest.
 fn cheap(mut members: Vec<usize>, costs: &HashMap<usize, u64>) -> Vec<usize> {
     let least = members.iter().map(|index| costs[index]).min().unwrap_or_default();
     members.retain(|index| costs[index] <= least.max(FREE).saturating_mul(2));
@@ -98,7 +98,7 @@ impl<'a> Tensors<'a> {
     }
 }
 
-/// About how many multiplications and additions a graph asks for.
+/// Estimated number of multiplications and additions of a graph.
 fn cost(case: &Case) -> u64 {
     if case.refused {
         return 0;
@@ -132,7 +132,7 @@ fn cost(case: &Case) -> u64 {
     case.graph.nodes.iter().map(work).fold(0, u64::saturating_add)
 }
 
-/// What a case asks of an engine: rule, types and layout, as text.
+/// Stratum of a case: rule, types and layout, as text.
 pub fn stratum(case: &Case) -> String {
     if case.refused {
         return "refused".into();
@@ -155,7 +155,7 @@ fn types_and_layout(graph: &GraphDef) -> String {
     format!("{}{between}; {}", list(types(false)), largest.and_then(layout).unwrap_or("any layout"))
 }
 
-/// What else matters of a case.
+/// Traits of a case.
 fn traits(case: &Case) -> BTreeSet<String> {
     let mut traits = BTreeSet::new();
     if case.refused {
@@ -198,7 +198,7 @@ fn traits(case: &Case) -> BTreeSet<String> {
     traits
 }
 
-/// What a convolution is that most are not.
+/// Properties of a convolution that most lack: depthwise, grouped, asymmetric, flipped.
 fn place(convolution: &Convolution, w: &[i64], x: &[i64]) -> String {
     let mut text = String::new();
     match (x.get(1), w.get(1)) {
@@ -215,7 +215,7 @@ fn place(convolution: &Convolution, w: &[i64], x: &[i64]) -> String {
     text
 }
 
-/// How a tensor lies in memory, where that can be told.
+/// Layout of a tensor; `None` if its extents do not tell.
 fn layout(tensor: &TensorDef) -> Option<&'static str> {
     let extended: Vec<usize> = (0..tensor.dims.len()).filter(|axis| tensor.dims[*axis] != 1).collect();
     // A channel vector lies as it does in any layout.
@@ -252,7 +252,7 @@ fn kind(node: &Node, tensors: &Tensors) -> String {
     }
 }
 
-/// What a pointwise node does, and how far its second operand goes.
+/// Class of a pointwise node, and the broadcast of its second operand.
 fn pointwise(node: &Pointwise, tensors: &Tensors) -> String {
     use PointwiseMode::*;
     let class = match node.mode {
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(covering.chosen, super::covering(&cases, &all, 7).chosen, "a choice can be made again");
     }
 
-    /// What the suite has of one kind of convolution in one type and layout is one stratum, and its cheapest is taken.
+    /// All cases of one kind of convolution in one type and layout are one stratum, and its cheapest is taken.
     #[test]
     fn cheap_cases_stand_for_dear_ones() {
         let (cases, _) = everything();

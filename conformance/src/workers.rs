@@ -20,7 +20,7 @@ use crate::execute::Tolerance;
 use crate::random;
 use crate::run::{Engine, Outcome, timed};
 
-/// What a worker is to run.
+/// Job of a worker.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Job {
     /// A case of the suite, by its place.
@@ -31,32 +31,32 @@ pub enum Job {
     Graph(u64, String),
 }
 
-/// How a job ended.
+/// Result of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The case's name.
     pub name: String,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// How it ended.
+    /// Outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// Which engine, and in which memory it works.
+/// Engine under test, its memory and its options.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The plugin library.
     pub plugin: PathBuf,
     /// The engine's name.
     pub engine: String,
-    /// Whether it works on host memory.
+    /// True if it works on host memory.
     pub on_host: bool,
     /// Knobs that every plan gets, by name and value.
     pub knobs: Vec<(String, String)>,
-    /// What the engine may do that graphs do not say.
+    /// Deviations that the engine is allowed beyond its graphs.
     pub tolerance: Tolerance,
-    /// Whether engines are only asked for their claims.
+    /// True if engines are only asked for their claims.
     pub claims: bool,
 }
 
@@ -80,7 +80,7 @@ impl Target {
     }
 }
 
-/// What precedes an answer.
+/// Prefix of an answer's line.
 const ANSWER: &str = "conformance-report ";
 
 /// The argument that makes this program a worker.
@@ -92,7 +92,7 @@ pub const NARROW: &str = "--narrow-intermediates";
 /// The argument that asks for claims only.
 pub const CLAIMS: &str = "--claims";
 
-/// No case takes longer than this, unless it hangs; compiling kernels for a GPU may take minutes.
+/// Timeout of a case, which only hangs exceed; compiling kernels for a GPU may take minutes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 impl Job {
@@ -126,7 +126,7 @@ impl Job {
         }
     }
 
-    /// What is to be run.
+    /// Case of the job.
     ///
     /// # Errors
     /// If the JSON is no graph.
@@ -209,7 +209,7 @@ pub fn run(
     })
 }
 
-/// The smallest graph that still fails, found by leaving out what can be left out; and how it fails.
+/// The smallest graph that still fails, by steps of `random::smaller`, and its failure.
 ///
 /// # Errors
 /// If no worker can be started.
@@ -273,7 +273,7 @@ impl Worker {
         command.args(target.arguments());
         if target.on_host {
             // An engine for host memory stands back where there is a GPU, unless it is asked to step forward.
-            command.env("HIPDNN_RS_HOST_ENGINE", "on");
+            command.env("HIPDNN_RS_CPU_ENGINE", "on");
         }
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|problem| format!("a worker can't be started: {problem}"))?;

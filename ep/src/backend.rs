@@ -1,11 +1,13 @@
 //! The backend library in use: opened once and never closed, with its plugins, its handles and the plans made with it.
 
-use std::ffi::{CString, c_void};
+use std::cell::LazyCell;
+use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use hipdnn_ep_compiler::constants::{Promise, Token};
 use hipdnn_schemas::KnobValue;
 use hipdnn_sdk_bindings::hipdnn::backend::{
     AttributeName, Backend, DescriptorPtr, DescriptorType, HandlePtr, HeurMode, PluginLoadingMode, Status,
@@ -13,7 +15,6 @@ use hipdnn_sdk_bindings::hipdnn::backend::{
 use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 use hipdnn_sdk_bindings::library::LibraryError;
 
-use crate::constants::{Promise, Token};
 use crate::descriptor::{BackendError, Descriptor, check};
 use crate::error::Error;
 use crate::extension::Extension;
@@ -24,10 +25,10 @@ use crate::search::Plugins;
 use crate::workspace::Workspace;
 
 /// The engine whose tensors are in the host's memory.
-pub(crate) const HOST_ENGINE: &str = "HOST_RS_ENGINE";
+pub(crate) const HOST_ENGINE: &str = "HIPDNN_RS_CPU_ENGINE";
 
 /// Engines that are known to want tensors in a GPU's memory, which the provider has not, even if a user asks for them.
-const DEVICE_ENGINES: [&str; 3] = ["MIOPEN_RS_ENGINE", "MIOPEN_ENGINE", "MIOPEN_ENGINE_DETERMINISTIC"];
+const DEVICE_ENGINES: [&str; 3] = ["HIPDNN_RS_GPU_ENGINE", "MIOPEN_ENGINE", "MIOPEN_ENGINE_DETERMINISTIC"];
 
 /// The memory that the tensors of a context's plans are in.
 #[derive(Clone, Copy)]
@@ -69,6 +70,8 @@ pub(crate) struct Context {
     backend: &'static Backend,
     plugins: Plugins,
     site: Site,
+    /// Directory of engines' caches, if the session names one.
+    cache: Option<CString>,
     engines: Vec<EngineInfo>,
     extension: Option<Extension>,
     /// Plans are made with this handle: it outlives them all, because they hold the context.
@@ -131,9 +134,15 @@ unsafe impl Send for Handle {}
 
 impl Handle {
     /// A handle for tensors in one memory, as far as an engine plugin can be told.
-    fn at(backend: &'static Backend, extension: Option<&Extension>, site: &Site) -> Result<Handle, BackendError> {
+    fn at(
+        backend: &'static Backend,
+        extension: Option<&Extension>,
+        site: &Site,
+        cache: Option<&CStr>,
+    ) -> Result<Handle, BackendError> {
         match extension {
-            Some(extension) => extension.with_handle_memory(site.memory(), || Handle::new(backend)),
+            Some(extension) => extension
+                .with_handle_memory(site.memory(), || extension.with_handle_cache(cache, || Handle::new(backend))),
             None => Handle::new(backend),
         }
     }
@@ -216,7 +225,12 @@ impl Context {
     ///
     /// # Errors
     /// If no candidate is a usable backend, or the plugins cannot be changed because of another session.
-    pub(crate) fn open(candidates: &[PathBuf], plugins: &Plugins, site: &Site) -> Result<Arc<Context>, Error> {
+    pub(crate) fn open(
+        candidates: &[PathBuf],
+        plugins: &Plugins,
+        site: &Site,
+        cache: Option<&CStr>,
+    ) -> Result<Arc<Context>, Error> {
         let mut registry = lock(&REGISTRY);
         let backend = registry.open(candidates).map_err(|error| Error::failed(error.to_string()))?;
         registry.contexts.retain(|context| context.strong_count() > 0);
@@ -234,16 +248,22 @@ impl Context {
                 plugins
             )));
         }
-        if let Some(context) = living.find(|context| context.site.same(site)) {
+        if let Some(context) = living.find(|context| context.site.same(site) && context.cache.as_deref() == cache) {
             return Ok(context);
         }
-        let context = Arc::new(Context::new(backend, plugins.clone(), *site, chosen)?);
+        let context = Arc::new(Context::new(backend, plugins.clone(), *site, cache, chosen)?);
         registry.contexts.push(Arc::downgrade(&context));
         Ok(context)
     }
 
     /// A context of a backend whose plugins another one has `chosen` already, or not.
-    fn new(backend: &'static Backend, plugins: Plugins, site: Site, chosen: bool) -> Result<Context, Error> {
+    fn new(
+        backend: &'static Backend,
+        plugins: Plugins,
+        site: Site,
+        cache: Option<&CStr>,
+        chosen: bool,
+    ) -> Result<Context, Error> {
         let failed = |error: BackendError| Error::failed(format!("{}: {error}", backend.path().display()));
         let (first, extra) = match &plugins {
             _ if chosen => (Ok(()), None),
@@ -287,7 +307,7 @@ impl Context {
         }
         // SAFETY: the handle is this backend's.
         let extension = unsafe { Extension::find(backend, builder.raw) };
-        let builder = Handle::at(backend, extension.as_ref(), &site).map_err(failed)?;
+        let builder = Handle::at(backend, extension.as_ref(), &site, cache).map_err(failed)?;
         let stream = match site {
             Site::Host => None,
             Site::Device(gpu) => Some(Stream::new(gpu).map_err(|error| Error::failed(error.to_string()))?),
@@ -297,7 +317,8 @@ impl Context {
         }
         let most_idle = std::thread::available_parallelism().map_or(4, |cores| cores.get().clamp(4, 64));
         let (builder, idle) = (Mutex::new(builder), Mutex::new(Vec::with_capacity(most_idle)));
-        Ok(Context { backend, plugins, site, engines, extension, builder, idle, most_idle, _stream: stream })
+        let cache = cache.map(CStr::to_owned);
+        Ok(Context { backend, plugins, site, cache, engines, extension, builder, idle, most_idle, _stream: stream })
     }
 
     /// The library's file.
@@ -328,7 +349,7 @@ impl Context {
         if let Some(lane) = lock(&self.idle).pop() {
             return Ok(lane);
         }
-        let handle = Handle::at(self.backend, self.extension.as_ref(), &self.site)?;
+        let handle = Handle::at(self.backend, self.extension.as_ref(), &self.site, self.cache.as_deref())?;
         Ok(Lane { handle, stream: null_mut(), workspace: Workspace::default() })
     }
 
@@ -354,10 +375,7 @@ impl Context {
         wish: &Wish,
         contents: &[(Token, &[u8])],
     ) -> Result<Plan, NoPlan> {
-        match self.extension() {
-            Some(extension) => extension.with_constants(contents, || self.plan(graph, wish)),
-            None => self.plan(graph, wish),
-        }
+        self.with_constants(contents, || self.plan(graph, wish))
     }
 
     /// [`Context::plan_from`] with the contents of constants at hand, for an engine that prepares them when it builds the plan.
@@ -370,9 +388,14 @@ impl Context {
         wish: &Wish,
         contents: &[(Token, &[u8])],
     ) -> Result<Plan, NoPlan> {
+        self.with_constants(contents, || self.plan_from(stored, wish))
+    }
+
+    /// Result of `build`, with the contents of constants lent to the plans that it builds, if they can be.
+    fn with_constants<R>(&self, contents: &[(Token, &[u8])], build: impl FnOnce() -> R) -> R {
         match self.extension() {
-            Some(extension) => extension.with_constants(contents, || self.plan_from(stored, wish)),
-            None => self.plan_from(stored, wish),
+            Some(extension) => extension.with_constants(contents, build),
+            None => build(),
         }
     }
 
@@ -397,6 +420,7 @@ impl Context {
         let mut raw: Vec<_> = configs.iter().map(Descriptor::as_ptr).collect();
         let filled = if raw.is_empty() { 0 } else { heuristic.read(AttributeName::ENGINEHEUR_RESULTS, &mut raw)? };
 
+        let has_gpus = has_gpus();
         let mut candidates = Vec::new();
         let mut refusals = Vec::new();
         for config in configs.into_iter().take(filled) {
@@ -408,7 +432,7 @@ impl Context {
             let engine = config.child(AttributeName::ENGINECFG_ENGINE)?;
             let id = engine.get::<i64>(AttributeName::ENGINE_GLOBAL_INDEX)?;
             let name = self.engine_name(id, &engine);
-            if let Some(refusal) = wish.refuses(&name, &self.site) {
+            if let Some(refusal) = wish.refuses(&name, &self.site, &has_gpus) {
                 refusals.push(refusal);
                 continue;
             }
@@ -424,14 +448,14 @@ impl Context {
             }
         }
         if refusals.is_empty() {
-            refusals.extend(self.refusals(&descriptor, wish));
+            refusals.extend(self.refusals(&descriptor, wish, &has_gpus));
         }
         Err(NoPlan(if refusals.is_empty() { "no engine takes it".to_string() } else { refusals.join("; ") }))
     }
 
     /// Refusals of the graph by the engines that could serve the provider.
-    fn refusals(&self, graph: &Descriptor, wish: &Wish) -> Vec<String> {
-        let engines = self.engines.iter().filter(|engine| wish.refuses(&engine.name, &self.site).is_none());
+    fn refusals(&self, graph: &Descriptor, wish: &Wish, has_gpus: &LazyCell<bool>) -> Vec<String> {
+        let engines = self.engines.iter().filter(|engine| wish.refuses(&engine.name, &self.site, has_gpus).is_none());
         let refusal = |engine: &EngineInfo| {
             let descriptor = Descriptor::new(self.backend, DescriptorType::ENGINE_DESCRIPTOR)?;
             descriptor.set(AttributeName::ENGINE_OPERATION_GRAPH, &[graph.as_ptr()])?;
@@ -453,7 +477,7 @@ impl Context {
         let id = plan.get::<i64>(AttributeName::EXECUTION_PLAN_ENGINE_GLOBAL_INDEX_EXT)?;
         let known = self.engines.iter().find(|engine| engine.id == id);
         let engine = known.map_or_else(|| format!("engine {id}"), |engine| engine.name.clone());
-        if let Some(refusal) = wish.refuses(&engine, &self.site) {
+        if let Some(refusal) = wish.refuses(&engine, &self.site, &has_gpus()) {
             return Err(NoPlan(refusal));
         }
         let workspace = workspace_of(&plan)?;
@@ -626,6 +650,11 @@ fn workspace_of(plan: &Descriptor) -> Result<usize, BackendError> {
     })
 }
 
+/// Whether HIP has GPUs, asked at the first engine that it matters for.
+fn has_gpus() -> LazyCell<bool> {
+    LazyCell::new(|| gpu::all().is_ok())
+}
+
 /// What is wished of an engine, beyond the graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Wish {
@@ -644,12 +673,12 @@ impl Wish {
     }
 
     /// Why an engine must not have tensors in that memory.
-    fn refuses(&self, engine: &str, site: &Site) -> Option<String> {
+    fn refuses(&self, engine: &str, site: &Site, has_gpus: &LazyCell<bool>) -> Option<String> {
         match site {
             Site::Host if DEVICE_ENGINES.contains(&engine) => Some(format!("{engine} wants tensors in a GPU's memory")),
             Site::Host => {
                 let known = engine == HOST_ENGINE || self.engine.as_deref() == Some(engine);
-                let is_stranger = !known && gpu::all().is_ok();
+                let is_stranger = !known && **has_gpus;
                 is_stranger.then(|| format!("{engine} is not known to take tensors in the host's memory"))
             }
             Site::Device(_) => (engine == HOST_ENGINE).then(|| format!("{engine} wants tensors in the host's memory")),
@@ -699,34 +728,39 @@ impl Plan {
         plan.serialized_plan().map_err(|error| Error::failed(error.to_string()))
     }
 
-    /// Runs the plan on a lane, on the tensors with these uids at these addresses.
+    /// A pack of tensors for executions: those with these uids are at these addresses.
+    ///
+    /// # Errors
+    /// The backend's status.
+    pub(crate) fn pack(
+        &self,
+        uids: &[i64],
+        addresses: &[*mut c_void],
+        workspace: *mut c_void,
+    ) -> Result<Descriptor, BackendError> {
+        let pack = Descriptor::new(self.context.backend, DescriptorType::VARIANT_PACK_DESCRIPTOR)?;
+        pack.set(AttributeName::VARIANT_PACK_DATA_POINTERS, addresses)?;
+        pack.set(AttributeName::VARIANT_PACK_UNIQUE_IDS, uids)?;
+        pack.set(AttributeName::VARIANT_PACK_WORKSPACE, &[workspace])?;
+        pack.finalize("variant pack")?;
+        Ok(pack)
+    }
+
+    /// Runs the plan on a lane, on the tensors of a pack.
     ///
     /// # Safety
-    /// Every tensor of the graph that is not virtual has its uid here, with an address of memory of the tensor's type and
-    /// extents; nothing else writes to them, or reads the outputs, during the call. `workspace` has
+    /// Every tensor of the graph that is not virtual is in the pack, with an address of memory of the tensor's type and
+    /// extents; nothing else writes to them, or reads the outputs, during the call. The pack's workspace has
     /// [`Plan::workspace`] bytes.
     ///
     /// # Errors
     /// The backend's status.
-    pub(crate) unsafe fn execute_on(
-        &self,
-        lane: &mut Lane,
-        uids: &[i64],
-        addresses: &[*mut c_void],
-        workspace: *mut c_void,
-    ) -> Result<(), Error> {
-        let failed = |error: BackendError| Error::failed(error.to_string());
+    pub(crate) unsafe fn execute_on(&self, lane: &mut Lane, pack: &Descriptor) -> Result<(), BackendError> {
         let backend = self.context.backend;
         let plan = self.plan.as_ref().expect("a plan is whole until it is dropped");
-        let pack = Descriptor::new(backend, DescriptorType::VARIANT_PACK_DESCRIPTOR).map_err(failed)?;
-        pack.set(AttributeName::VARIANT_PACK_DATA_POINTERS, addresses).map_err(failed)?;
-        pack.set(AttributeName::VARIANT_PACK_UNIQUE_IDS, uids).map_err(failed)?;
-        pack.set(AttributeName::VARIANT_PACK_WORKSPACE, &[workspace]).map_err(failed)?;
-        pack.finalize("variant pack").map_err(failed)?;
-        // SAFETY: handle, plan and pack are alive, the workspace has the size that the plan asked for, and the caller
-        // vouches for the tensors.
+        // SAFETY: handle, plan and pack are alive, and the caller vouches for the tensors and the workspace.
         let status = unsafe { (backend.execute)(lane.handle.raw, plan.as_ptr(), pack.as_ptr()) };
-        check(backend, status, || format!("running {}", self.engine)).map_err(failed)
+        check(backend, status, || format!("running {}", self.engine))
     }
 }
 
@@ -756,7 +790,7 @@ mod tests {
         let place = std::env::temp_dir().join(format!("hipdnn-rs-stored-plans-{}", std::process::id()));
         let plugins = Plugins::Only(plugin_directory(&place, "engines"));
         let context =
-            Context::open(&[library_path(Artifact::Backend)], &plugins, &Site::Host).expect("our own backend");
+            Context::open(&[library_path(Artifact::Backend)], &plugins, &Site::Host, None).expect("our own backend");
         let mut graph = GraphBuilder::new("stored").compute(DataType::Float);
         let [a, b, c] = [1, 2, 3].map(|uid| graph.tensor(TensorDef::new(uid, DataType::Float, &[5])));
         graph.pointwise(Pointwise::binary(PointwiseMode::Sub, a, b, c));
@@ -773,8 +807,9 @@ mod tests {
             let addresses = tensors.each_mut().map(|tensor| (&raw mut tensor.0).cast());
             let mut lane = context.lane().expect("a lane");
             let workspace = lane.memory(plan.workspace()).expect("memory");
+            let pack = plan.pack(&[1, 2, 3], &addresses, workspace).expect("a pack");
             // SAFETY: the tensors have five numbers each, and the workspace the plan's size.
-            unsafe { plan.execute_on(&mut lane, &[1, 2, 3], &addresses, workspace) }.expect("an execution");
+            unsafe { plan.execute_on(&mut lane, &pack) }.expect("an execution");
             context.put_back(lane);
             tensors[2].0
         };
@@ -799,12 +834,12 @@ mod tests {
         for (wished, engine, taken) in [
             (None, HOST_ENGINE, true),
             (Some("SOME_ENGINE"), "SOME_ENGINE", true),
-            (None, "MIOPEN_RS_ENGINE", false),
-            (Some("MIOPEN_RS_ENGINE"), "MIOPEN_RS_ENGINE", false),
+            (None, "HIPDNN_RS_GPU_ENGINE", false),
+            (Some("HIPDNN_RS_GPU_ENGINE"), "HIPDNN_RS_GPU_ENGINE", false),
             (Some("MIOPEN_ENGINE"), "MIOPEN_ENGINE", false),
         ] {
             let wish = Wish { engine: wished.map(str::to_string), knobs: Vec::new() };
-            assert_eq!(wish.refuses(engine, &Site::Host).is_none(), taken, "{engine}, wished {wished:?}");
+            assert_eq!(wish.refuses(engine, &Site::Host, &has_gpus()).is_none(), taken, "{engine}, wished {wished:?}");
         }
     }
 }

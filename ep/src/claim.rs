@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::cost::Traffic;
-use crate::import::fold::Folded;
-use crate::import::{self, Assumption, Declined, Importer};
-use crate::ir::Function;
-use crate::model::{Model, ValueIndex};
-use crate::partition;
+use hipdnn_ep_compiler::cost::Traffic;
+use hipdnn_ep_compiler::import::fold::Folded;
+use hipdnn_ep_compiler::import::{self, Assumption, Declined, Importer};
+use hipdnn_ep_compiler::ir::Function;
+use hipdnn_ep_compiler::model::{Model, ValueIndex};
+use hipdnn_ep_compiler::partition;
+
 use crate::program::{Ask, Program};
 
 /// Assumed extents of free dimensions when nodes are tried: of the first dimension, and of others. A node is claimed if it can be
@@ -129,7 +130,8 @@ fn attempt(
     if declined.is_empty() { Ok(result) } else { Err(declined) }
 }
 
-/// The program of a partition for the first of some extents, if it can be imported for all of them.
+/// The program of a partition for the first of some extents, if it can be imported for all of them and engines take whatever
+/// operations it has at the others.
 fn build(
     model: &Model,
     nodes: &[usize],
@@ -143,7 +145,11 @@ fn build(
     worthwhile(model, nodes, &functions[0], traffic)
         .map_err(|reason| nodes.iter().map(|node| (*node, reason.clone())).collect::<Vec<_>>())?;
     let labels = |node: usize| model.nodes[node].label.clone();
-    Program::build(&functions[0], &labels, ask)
+    let (first, others) = functions.split_first().expect("a row of extents is not empty");
+    for other in others.iter().filter(|other| !first.has_operations_of(other)) {
+        Program::build(other, &labels, ask)?;
+    }
+    Program::build(first, &labels, ask)
 }
 
 /// The function of some nodes, whose inputs have these extents and are numbered in order of first use.
@@ -163,22 +169,4 @@ fn import_partition(model: &Model, nodes: &[usize], known: &Known) -> Result<Fun
     }
     let last = *nodes.last().expect("a partition has nodes");
     importer.finish(&import::escaping(model, &members)).map_err(|Declined(reason)| vec![(last, reason)])
-}
-
-/// The function of a whole model for run-time inputs of these extents, in the model's order.
-///
-/// # Errors
-/// The node that cannot be imported, with the reason.
-pub(crate) fn import_model(model: &Model, dims: &[&[i64]]) -> Result<Function, String> {
-    let mut importer = Importer::of_run(model);
-    let at = |place: &str, Declined(reason)| format!("{place}: {reason}");
-    for (number, value) in model.inputs.iter().enumerate() {
-        importer
-            .bind_input(*value, number, dims[number])
-            .map_err(|declined| at(&model.values[*value].name, declined))?;
-    }
-    for (index, node) in model.nodes.iter().enumerate() {
-        importer.import(index).map_err(|declined| at(&format!("{} ({})", node.label, node.op_type), declined))?;
-    }
-    importer.finish(&model.outputs).map_err(|declined| at("the outputs", declined))
 }

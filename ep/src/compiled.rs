@@ -12,11 +12,10 @@
 
 use std::collections::HashMap;
 
+use hipdnn_ep_compiler::constants::Promise;
+use hipdnn_ep_compiler::model::Model;
 use hipdnn_schemas::KnobValue;
 use serde::{Deserialize, Serialize};
-
-use crate::constants::Promise;
-use crate::model::Model;
 
 /// First bytes of a payload; the last two are the version of the layout.
 const MAGIC: &[u8; 8] = b"HDNNEC01";
@@ -127,7 +126,7 @@ impl Compiled {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Attribute, Extent, Node, Target, Value};
+    use hipdnn_ep_compiler::model::{Attribute, Extent, Node, Target, Value};
 
     fn compiled() -> Compiled {
         let attributes = [("alpha".to_string(), Attribute::Float(f32::NEG_INFINITY))];

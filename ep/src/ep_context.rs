@@ -1,19 +1,20 @@
 //! EPContext nodes: how a compiled partition is part of an ONNX model.
 //!
 //! A node has the inputs and outputs of the partition, weights among them, and a payload ([`crate::compiled`]) that is
-//! embedded or in a file beside the model.
+//! embedded, in a file beside the model, or in the application's own storage ([`crate::storage`]).
 
 use std::ffi::{CString, c_char};
 use std::path::{Component, Path, PathBuf};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hipdnn_ep_compiler::model;
 use hipdnn_sdk_bindings::ort::{self, ModelEditorApi, OpAttr, OpAttrType};
 
 use crate::error::Error;
 use crate::graph::{Graph, Node, ValueInfo};
-use crate::model;
 use crate::runtime::Runtime;
+use crate::storage::Storage;
 
 /// The operator and its domain.
 const OPERATOR: &str = "EPContext";
@@ -63,8 +64,14 @@ pub(crate) fn find<'a>(graph: &Graph<'a>) -> Result<Option<Node<'a>>, Error> {
 /// The payload of a node.
 ///
 /// # Errors
-/// If there is none, or its file can't be read.
-pub(crate) fn payload(graph: &Graph<'_>, node: &Node<'_>, request: &Request) -> Result<Vec<u8>, Error> {
+/// If there is none, or its file or the application's storage can't be read.
+pub(crate) fn payload(
+    runtime: &Runtime,
+    graph: &Graph<'_>,
+    node: &Node<'_>,
+    request: &Request,
+    storage: &Storage,
+) -> Result<Vec<u8>, Error> {
     let attributes = node.attributes()?;
     let embedded = attributes.iter().find(|(name, _)| name == "embed_mode");
     let embedded = !matches!(embedded, Some((_, model::Attribute::Int(0))));
@@ -74,6 +81,9 @@ pub(crate) fn payload(graph: &Graph<'_>, node: &Node<'_>, request: &Request) -> 
     }
     let name =
         String::from_utf8(content).map_err(|_| Error::invalid("expected a file's name in \"ep_cache_context\""))?;
+    if let Some(read) = storage.read(runtime, &name) {
+        return read;
+    }
     let relative = Path::new(&name);
     if relative.components().any(|part| !matches!(part, Component::Normal(_))) {
         return Err(Error::invalid(format!("expected a file beside the model in \"ep_cache_context\", got {name:?}")));
@@ -87,14 +97,14 @@ pub(crate) fn payload(graph: &Graph<'_>, node: &Node<'_>, request: &Request) -> 
 /// Makes the node of a compiled partition, which takes the place of a fused one.
 ///
 /// # Errors
-/// If its file can't be written, or what the runtime says.
+/// If it can't be written, or what the runtime says.
 pub(crate) fn create(
     runtime: &Runtime,
     graph: &Graph<'_>,
     fused: &Node<'_>,
     payload: &[u8],
     compatibility: &str,
-    request: &Request,
+    (request, storage): (&Request, &Storage),
     is_main: bool,
 ) -> Result<*mut ort::Node, Error> {
     let name = fused.name()?;
@@ -102,10 +112,9 @@ pub(crate) fn create(
         Some(file) => Some(file.clone()),
         None => graph.model_path()?,
     };
-    // Without a place for files there is only the node.
-    let file = model.filter(|_| !request.embed).map(|model| write(&model, name, payload)).transpose()?;
-    let content = file.as_deref().map_or(payload, str::as_bytes);
-    let embedded = i64::from(file.is_none());
+    let beside = if request.embed { None } else { write(runtime, model.as_deref(), name, payload, storage)? };
+    let content = beside.as_deref().map_or(payload, str::as_bytes);
+    let embedded = i64::from(beside.is_none());
     let mut attributes = Attributes { runtime, made: Vec::new() };
     attributes.add(c"main_context", OpAttrType::INT, &i64::from(is_main).to_ne_bytes(), 1)?;
     attributes.add(c"embed_mode", OpAttrType::INT, &embedded.to_ne_bytes(), 1)?;
@@ -157,12 +166,29 @@ fn names(values: Vec<Option<ValueInfo<'_>>>) -> Result<Vec<CString>, Error> {
     values.into_iter().map(name).collect()
 }
 
-/// Writes a payload beside a model, and gives its name.
-fn write(model: &Path, node: &str, payload: &[u8]) -> Result<String, Error> {
-    let stem = model.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+/// Gives a payload to the application, or writes it beside the model; its name there. `None` where there is no place for it.
+fn write(
+    runtime: &Runtime,
+    model: Option<&Path>,
+    node: &str,
+    payload: &[u8],
+    storage: &Storage,
+) -> Result<Option<String>, Error> {
+    let stem = model.and_then(Path::file_stem).map(|stem| stem.to_string_lossy()).unwrap_or_default();
     let safe = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-' | '.'), "_");
     let name = format!("{}_{}.hipdnn_rs.bin", safe(&stem), safe(node));
-    let file = model.parent().unwrap_or(Path::new("")).join(&name);
+    if let Some(written) = storage.write(runtime, &name, payload) {
+        return written.map(|()| Some(name));
+    }
+    match model {
+        Some(model) => write_file(model, &name, payload).map(|()| Some(name)),
+        None => Ok(None),
+    }
+}
+
+/// Writes a payload beside a model.
+fn write_file(model: &Path, name: &str, payload: &[u8]) -> Result<(), Error> {
+    let file = model.parent().unwrap_or(Path::new("")).join(name);
     // Nobody finds half of a file under its name.
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
@@ -171,8 +197,7 @@ fn write(model: &Path, node: &str, payload: &[u8]) -> Result<String, Error> {
     written.map_err(|error| {
         let _ = std::fs::remove_file(&unfinished);
         Error::failed(format!("the compiled partition {}: {error}", file.display()))
-    })?;
-    Ok(name)
+    })
 }
 
 /// Attributes that the runtime made for us.

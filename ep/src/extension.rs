@@ -1,9 +1,10 @@
 //! The engine plugin's extension of hipDNN's ABI, whatever backend loaded it.
 
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr::{NonNull, null};
 
+use hipdnn_ep_compiler::constants::Token;
 use hipdnn_sdk_bindings::hipdnn::backend::{Backend, HandlePtr, Status};
 use hipdnn_sdk_bindings::hipdnn::extension::{
     self, Body, Constant, Constants, GetExtension, MemoryKind, ParallelFor, SYMBOL,
@@ -12,7 +13,6 @@ use hipdnn_sdk_bindings::hipdnn::plugin::PluginStatus;
 use hipdnn_sdk_bindings::library::Library;
 use hipdnn_sdk_bindings::ort::KernelContext;
 
-use crate::constants::Token;
 use crate::runtime::Runtime;
 
 /// The oldest version that is of use; a newer table begins with what this one has.
@@ -96,6 +96,18 @@ impl Extension {
         make()
     }
 
+    /// Result of `make`, with the handles that it makes told where engines keep what they find out, if the plugin can be told.
+    pub(crate) fn with_handle_cache<R>(&self, directory: Option<&CStr>, make: impl FnOnce() -> R) -> R {
+        let Some(directory) = directory.filter(|_| self.version() >= 3) else { return make() };
+        // SAFETY: a table of version 3 has the function, and is valid as long as the library is loaded, which is held here.
+        let set = unsafe { (&raw const (*self.table.as_ptr()).set_handle_cache).read() };
+        let mut before = null();
+        // SAFETY: the text ends in NUL, and there is a place for the answer.
+        unsafe { set(directory.as_ptr(), &mut before) };
+        let _named = Named { set, before };
+        make()
+    }
+
     /// Result of `build`, with these contents of constants lent to the plans that it builds.
     pub(crate) fn with_constants<R>(&self, contents: &[(Token, &[u8])], build: impl FnOnce() -> R) -> R {
         let tokens: Vec<_> =
@@ -115,6 +127,19 @@ impl Extension {
         unsafe { self.lend_constants()(&lent, &mut before) };
         let _loan = ConstantsLoan { extension: self, before };
         build()
+    }
+}
+
+/// Directory of caches of the calling thread's handles, until it is dropped.
+struct Named {
+    set: unsafe extern "C" fn(*const c_char, *mut *const c_char) -> PluginStatus,
+    before: *const c_char,
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        // SAFETY: the text is the plugin's own, and stays as long as that is loaded; no answer is wanted.
+        unsafe { (self.set)(self.before, std::ptr::null_mut()) };
     }
 }
 

@@ -20,9 +20,10 @@ use crate::gpu::transfer::{self, DataTransfer};
 use crate::gpu::{self, Gpu};
 use crate::log::Logger;
 use crate::options::Options;
-use crate::pointer::{Handles, Place, array};
+use crate::pointer::{Handles, Held, Place, array};
 use crate::provider::{self, Provider};
-use crate::runtime::{Runtime, caught, status_of, text_of};
+use crate::runtime::{Runtime, caught, text_of};
+use crate::storage::Storage;
 
 /// AMD's PCI vendor number: hipDNN is AMD's.
 pub(crate) const VENDOR_ID: u32 = 0x1002;
@@ -261,23 +262,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Environment variable by which the CPU is offered beside a GPU, too: `on`.
-const HOST_SWITCH: &str = "HIPDNN_RS_HOST_ENGINE";
+const HOST_SWITCH: &str = "HIPDNN_RS_CPU_ENGINE";
 
 fn host_is_wanted() -> bool {
     std::env::var_os(HOST_SWITCH).is_some_and(|value| value == "on")
 }
 
 /// The factories of this process.
-static FACTORIES: Handles = Handles::new("factory");
+static FACTORIES: Handles<Factory> = Handles::new("factory");
 
-/// Runs a callback's body with the factory that its callbacks belong to.
-fn with_factory(this: *const EpFactory, body: impl FnOnce(&Factory) -> Result<(), Error>) -> *mut Status {
-    if let Err(stranger) = FACTORIES.check(this) {
-        return status_of(Err(stranger));
+// SAFETY: the struct is `repr(C)` and begins with its callbacks.
+unsafe impl Held for Factory {
+    type Callbacks = EpFactory;
+
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
-    // SAFETY: the callbacks are the first member of a factory, which lives until the runtime releases it.
-    let factory = unsafe { &*this.cast::<Factory>() };
-    factory.runtime.guard(|| body(factory))
 }
 
 unsafe extern "system" fn get_name(_this: *const EpFactory) -> *const c_char {
@@ -304,7 +304,7 @@ unsafe extern "system" fn get_supported_devices(
     room: usize,
     offered: *mut usize,
 ) -> *mut Status {
-    with_factory(this, |factory| {
+    FACTORIES.with(this, |factory| {
         // SAFETY: the place is the runtime's, if it is one.
         let offered = unsafe { Place::new(offered, "the place for the number of offers") }?;
         offered.set(0);
@@ -325,11 +325,13 @@ unsafe extern "system" fn create_ep(
     logger: *const ort::Logger,
     ep: *mut *mut Ep,
 ) -> *mut Status {
-    with_factory(this, |factory| {
+    FACTORIES.with(this, |factory| {
         // SAFETY: the place is the runtime's, if it is one.
         let place = unsafe { Place::new(ep, "the place for the provider") }?;
         // SAFETY: the runtime's logger lives as long as the session.
         let logger = unsafe { Logger::new(factory.runtime, logger) };
+        // SAFETY: the options are of this call.
+        let storage = unsafe { Storage::of(&factory.runtime, options) };
         // SAFETY: the options are of this call.
         let options = unsafe { factory.options(options) }?;
         let metadata = if metadata.is_null() {
@@ -342,7 +344,7 @@ unsafe extern "system" fn create_ep(
         let devices = unsafe { array(devices, count, "the array of devices") }?;
         // SAFETY: devices and metadata are of this call.
         let gpu = unsafe { factory.gpu(devices, metadata, &options) }?;
-        let provider = Provider::new(factory.runtime, logger, options, gpu, &factory.registered_name)?;
+        let provider = Provider::new(factory.runtime, logger, options, storage?, gpu, &factory.registered_name)?;
         place.set(provider.into_raw());
         Ok(())
     })
@@ -362,7 +364,7 @@ unsafe extern "system" fn create_allocator(
     options: *const KeyValuePairs,
     allocator: *mut *mut Allocator,
 ) -> *mut Status {
-    with_factory(this, |factory| {
+    FACTORIES.with(this, |factory| {
         // SAFETY: the place is the runtime's, if it is one.
         let place = unsafe { Place::new(allocator, "the place for the allocator") }?;
         place.set(null_mut());
@@ -407,7 +409,7 @@ unsafe extern "system" fn create_data_transfer(
     this: *mut EpFactory,
     data_transfer: *mut *mut DataTransferImpl,
 ) -> *mut Status {
-    with_factory(this, |factory| {
+    FACTORIES.with(this, |factory| {
         // SAFETY: the place is the runtime's, if it is one.
         let place = unsafe { Place::new(data_transfer, "the place for the data transfer") }?;
         let made = factory
@@ -423,9 +425,7 @@ unsafe extern "system" fn is_stream_aware(this: *const EpFactory) -> bool {
     let mut aware = false;
     // Neither a panic nor a stranger can be told: no streams are asked for then.
     let _ = caught(|| {
-        FACTORIES.check(this)?;
-        // SAFETY: the callbacks are the first member of a factory, which lives until the runtime releases it.
-        aware = unsafe { &*this.cast::<Factory>() }.gpus().is_ok();
+        aware = FACTORIES.look(this, |factory| factory.gpus().is_ok())?;
         Ok(())
     });
     aware
@@ -438,7 +438,7 @@ unsafe extern "system" fn create_sync_stream_for_device(
     _options: *const KeyValuePairs,
     stream: *mut *mut SyncStreamImpl,
 ) -> *mut Status {
-    with_factory(this, |factory| {
+    FACTORIES.with(this, |factory| {
         // SAFETY: the place is the runtime's, if it is one.
         let place = unsafe { Place::new(stream, "the place for the stream") }?;
         place.set(null_mut());
@@ -458,7 +458,7 @@ unsafe extern "system" fn validate_compiled_model_compatibility_info(
     info: *const c_char,
     compatibility: *mut CompiledModelCompatibility,
 ) -> *mut Status {
-    with_factory(this, |factory| {
+    FACTORIES.with(this, |factory| {
         // SAFETY: the place is the runtime's, if it is one.
         let place = unsafe { Place::new(compatibility, "the place for the compatibility") }?;
         // SAFETY: the array has that length, if it is one.
@@ -489,7 +489,7 @@ unsafe extern "system" fn get_hardware_device_incompatibility_details(
     device: *const HardwareDevice,
     details: *mut DeviceEpIncompatibilityDetails,
 ) -> *mut Status {
-    with_factory(this, |factory| {
+    FACTORIES.with(this, |factory| {
         let set = factory.runtime.ep.device_ep_incompatibility_details_set_details();
         let set = set.ok_or_else(|| Error::not_implemented("ONNX Runtime is too old for it"))?;
         if device.is_null() || details.is_null() {

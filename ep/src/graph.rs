@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr::{NonNull, null};
 
+use hipdnn_ep_compiler::model::Attribute;
 use hipdnn_sdk_bindings::ort::{self, ElementType, OpAttrType, Status, ValueType};
 
 use crate::error::Error;
-use crate::model::Attribute;
 use crate::runtime::{Runtime, text_of};
 
 /// A graph, or a view of some nodes of one.

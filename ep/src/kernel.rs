@@ -3,13 +3,16 @@
 use std::borrow::Cow;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
+use hipdnn_ep_compiler::constants::{Contents, Known, Token};
+use hipdnn_ep_compiler::import::{self, MAX_RANK};
+use hipdnn_ep_compiler::ir::element_bytes;
+use hipdnn_ep_compiler::model::{self, Constant, Model, ValueIndex};
 use hipdnn_sdk_bindings::ort::{self, ElementType, NodeComputeInfo, Status};
 
 use crate::backend::Lane;
-use crate::claim;
-use crate::constants::{Contents, Known, Token};
 use crate::error::Error;
 use crate::extension::RuntimeThreads;
 use crate::gpu::Gpu;
@@ -17,15 +20,12 @@ use crate::gpu::arena::SHARED;
 use crate::gpu::clock::DeviceClock;
 use crate::gpu::memory::{Account, Block};
 use crate::gpu::stream::Stream;
-use crate::import::{self, MAX_RANK};
-use crate::ir::element_bytes;
-use crate::model::{self, Constant, Model, ValueIndex};
 use crate::plan_cache::PlanCache;
 use crate::planner::{Planner, Purpose};
-use crate::pointer::{Handles, Place};
+use crate::pointer::{Handles, Held, Place};
 use crate::profile::{Clock, HostClock, Recording};
-use crate::program::{Program, Question};
-use crate::runtime::{Runtime, status_of};
+use crate::program::{Packs, Program, Question};
+use crate::runtime::Runtime;
 
 /// Compute info of a partition, as the runtime holds it: its callbacks, then ours.
 #[repr(C)]
@@ -40,9 +40,52 @@ pub(crate) struct Kernel {
     capacity: usize,
     /// Of each input, whether its content decides what the program is.
     deciding: Vec<bool>,
+    /// Of each input, whether it is a constant initializer.
+    constant: Vec<bool>,
+    /// The inputs, and those that are no constant initializers.
+    inputs: Box<[usize]>,
+    free: Box<[usize]>,
+    /// True if the constants are at the same addresses in every run.
+    is_fixed: bool,
     binding: RwLock<Arc<Binding>>,
     /// Held by the one run that looks at constants.
     looking: Mutex<()>,
+    /// Number of changes of binding or programs.
+    changes: AtomicU64,
+    /// Records of earlier runs, the last one's last.
+    #[expect(
+        clippy::vec_box,
+        reason = "each run takes one out and puts it back, which is a move of a pointer this way"
+    )]
+    ready: Mutex<Vec<Box<Ready>>>,
+}
+
+/// Most runs that leave something: those of as many threads.
+const MOST_READY: usize = 8;
+
+/// Record of a run for the next one: where that is the same again, it is compared instead of looked up. One run at a time
+/// has it.
+struct Ready {
+    /// [`Kernel::changes`] when the binding was taken.
+    change: u64,
+    binding: Arc<Binding>,
+    /// Room for a run's key.
+    key: Vec<i64>,
+    /// The last run's program, with its key.
+    last: Option<(Vec<i64>, Arc<Program>)>,
+    /// Addresses of inputs, and of the last run's outputs behind them.
+    tensors: Vec<usize>,
+    /// The program's packs for them.
+    packs: Option<Packs>,
+    stream: KnownStream,
+}
+
+/// The stream of an earlier run, which ends when the runtime or the application wants.
+#[derive(Default)]
+struct KnownStream {
+    /// HIP's own object.
+    raw: usize,
+    stream: Weak<Stream>,
 }
 
 /// A GPU whose memory a session's tensors are in.
@@ -58,18 +101,22 @@ pub(crate) struct Device {
 struct Binding {
     known: Known,
     model: Arc<Model>,
+    /// Addresses that the inputs have in every run, 0 for those that are no constants, if that is known.
+    fixed: Option<Box<[usize]>>,
     /// Programs by the extents of the inputs that are no constants, and the content of those that decide.
     programs: Arc<PlanCache<Program>>,
 }
 
 impl Kernel {
-    /// A partition under the name of its fused node. Its programs are built for the extents that turn up.
+    /// A partition under the name of its fused node. Its programs are built for the extents that turn up. `is_fixed` says that
+    /// its constants are at the same addresses in every run of the session.
     pub(crate) fn new(
         runtime: Runtime,
         planner: Arc<Planner>,
         device: Option<Device>,
         name: &str,
         model: Model,
+        is_fixed: bool,
         capacity: usize,
     ) -> Box<Kernel> {
         let callbacks = NodeComputeInfo {
@@ -81,7 +128,10 @@ impl Kernel {
         let programs = Arc::new(PlanCache::new(capacity));
         let decide = import::content::deciding(&model);
         let deciding = model.inputs.iter().map(|value| decide.contains(value)).collect();
-        let binding = Binding { known: Known::Model, model: Arc::new(model), programs };
+        let constant: Vec<bool> = model.inputs.iter().map(|value| model.values[*value].constant.is_some()).collect();
+        let inputs: Box<[usize]> = (0..constant.len()).collect();
+        let free = inputs.iter().copied().filter(|index| !constant[*index]).collect();
+        let binding = Binding { known: Known::Model, fixed: None, model: Arc::new(model), programs };
         Box::new(Kernel {
             callbacks,
             runtime,
@@ -90,8 +140,14 @@ impl Kernel {
             name: name.to_string(),
             capacity,
             deciding,
+            constant,
+            inputs,
+            free,
+            is_fixed,
             binding: RwLock::new(Arc::new(binding)),
             looking: Mutex::new(()),
+            changes: AtomicU64::new(0),
+            ready: Mutex::default(),
         })
     }
 
@@ -185,8 +241,14 @@ impl Kernel {
             }
             (Arc::new(model), Arc::new(PlanCache::new(self.capacity)))
         };
-        let binding = Arc::new(Binding { known, model, programs });
+        let fixed = known.addresses().filter(|_| self.is_fixed).map(|known| {
+            let mut known = known.iter().copied();
+            let address = |is_constant: &bool| if *is_constant { known.next().unwrap_or(0) } else { 0 };
+            self.constant.iter().map(address).collect()
+        });
+        let binding = Arc::new(Binding { known, fixed, model, programs });
         *self.binding.write().unwrap_or_else(PoisonError::into_inner) = binding.clone();
+        self.note_change();
         Ok(binding)
     }
 
@@ -254,7 +316,7 @@ impl Kernel {
 
     fn build(&self, model: &Model, dims: &[Vec<i64>], contents: &[(Token, &[u8])]) -> Result<Program, Error> {
         let views: Vec<&[i64]> = dims.iter().map(Vec::as_slice).collect();
-        let function = claim::import_model(model, &views).map_err(Error::invalid)?;
+        let function = import::import_model(model, &views).map_err(Error::invalid)?;
         let labels = |node: usize| model.nodes[node].label.clone();
         let mut inputs = model.inputs.iter().map(|value| &model.values[*value]).zip(dims);
         let free = inputs.find(|(value, _)| value.known_dims().is_none()).map(|(_, dims)| dims.as_slice());
@@ -286,11 +348,15 @@ impl Kernel {
         }
     }
 
-    /// The stream that a run is enqueued on, and whether the runtime waits for it.
+    /// The stream that a run is enqueued on, and whether the runtime waits for it. `known` is that of an earlier run.
     ///
     /// # Safety
     /// `context` is the runtime's for one call of this partition.
-    unsafe fn stream(&self, context: *const ort::KernelContext) -> Result<Option<(Arc<Stream>, bool)>, Error> {
+    unsafe fn stream(
+        &self,
+        context: *const ort::KernelContext,
+        known: &mut KnownStream,
+    ) -> Result<Option<(Arc<Stream>, bool)>, Error> {
         let Some(device) = &self.device else { return Ok(None) };
         device.gpu.check_process()?;
         let mut raw = null_mut();
@@ -301,22 +367,83 @@ impl Kernel {
         if raw.is_null() {
             return Ok(Some((device.gpu.transfers()?, false)));
         }
-        Ok(Some((device.gpu.stream_of(raw)?, true)))
+        if known.raw == raw.addr()
+            && let Some(stream) = known.stream.upgrade()
+        {
+            return Ok(Some((stream, true)));
+        }
+        let stream = device.gpu.stream_of(raw)?;
+        *known = KnownStream { raw: raw.addr(), stream: Arc::downgrade(&stream) };
+        Ok(Some((stream, true)))
+    }
+
+    /// What an earlier run left for the next one, or what there is before one.
+    fn take_ready(&self) -> Box<Ready> {
+        let change = self.changes.load(Ordering::Acquire);
+        let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        ready.filter(|ready| ready.change == change).unwrap_or_else(|| {
+            let binding = self.current();
+            let mut tensors = Vec::with_capacity(binding.model.inputs.len() + binding.model.outputs.len());
+            match &binding.fixed {
+                Some(fixed) => tensors.extend_from_slice(fixed),
+                None => tensors.resize(binding.model.inputs.len(), 0),
+            }
+            let (key, last) = (Vec::with_capacity(4 * MAX_RANK), None);
+            Box::new(Ready { change, binding, key, last, tensors, packs: None, stream: KnownStream::default() })
+        })
+    }
+
+    /// Leaves what a run found for the next one, if it is as good then: not where each run looks for its constants, nor where the
+    /// cache has to know which of several programs was used.
+    fn keep_ready(&self, ready: Box<Ready>) {
+        if ready.binding.fixed.is_none() || !ready.binding.programs.has_one() {
+            return;
+        }
+        let mut kept = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: whoever makes a change looks here after it.
+        if ready.change == self.changes.load(Ordering::Acquire) && kept.len() < MOST_READY {
+            kept.push(ready);
+            return;
+        }
+        drop(kept);
+        // The backend destroys its packs: not under the lock.
+        drop(ready);
+    }
+
+    /// Binding or programs are others from here on.
+    fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        let stale = std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(stale);
     }
 
     /// # Safety
     /// `context` is the runtime's for one call of this partition.
     unsafe fn run(&self, context: *mut ort::KernelContext) -> Result<(), Error> {
+        let mut ready = self.take_ready();
         // SAFETY: the caller's duty.
-        let stream = unsafe { self.stream(context) }?;
-        let on = stream.as_ref().map(|(stream, _)| &**stream);
-        let model = self.current().model.clone();
-        let count = model.inputs.len();
-        let mut addresses = Vec::with_capacity(count + model.outputs.len());
-        let mut constants = Vec::with_capacity(count);
-        let mut key = Vec::with_capacity(4 * MAX_RANK);
-        for (index, value) in model.inputs.iter().enumerate() {
-            let value = &model.values[*value];
+        unsafe { self.run_with(context, &mut ready) }?;
+        self.keep_ready(ready);
+        Ok(())
+    }
+
+    /// Has `ready` be of the inputs of a run: their addresses, and the program for them.
+    ///
+    /// # Safety
+    /// `context` is the runtime's for one call of this partition.
+    unsafe fn look(
+        &self,
+        context: *const ort::KernelContext,
+        ready: &mut Ready,
+        on: Option<&Stream>,
+    ) -> Result<(), Error> {
+        let Ready { binding, key, last, tensors, packs, .. } = ready;
+        let model = &binding.model;
+        let is_fixed = binding.fixed.is_some();
+        tensors.truncate(model.inputs.len());
+        key.clear();
+        for &index in if is_fixed { &self.free } else { &self.inputs } {
+            let value = &model.values[model.inputs[index]];
             // SAFETY: the caller's duty.
             let tensor = unsafe { self.input(context, index, &value.name) }?;
             let mut data = null();
@@ -324,12 +451,10 @@ impl Kernel {
             let status = unsafe { self.runtime.api.get_tensor_data()(tensor, &mut data) };
             // SAFETY: the status is ours.
             unsafe { self.runtime.check(status) }?;
-            addresses.push(data.cast_mut());
-            if value.constant.is_some() {
-                constants.push(data.addr());
-            } else {
+            tensors[index] = data.expose_provenance();
+            if !self.constant[index] {
                 // SAFETY: the tensor is of this call.
-                unsafe { self.append_extents(tensor, &mut key) }?;
+                unsafe { self.append_extents(tensor, key) }?;
                 if self.deciding[index] {
                     // SAFETY: the tensor is of this call, during which nobody writes to it.
                     let bytes = unsafe { self.contents(tensor, value, on) }?;
@@ -337,13 +462,23 @@ impl Kernel {
                 }
             }
         }
-        // SAFETY: the caller's duty.
-        let binding = unsafe { self.bind(context, &constants, on) }?;
+        if !is_fixed {
+            let constants = tensors.iter().zip(&self.constant).filter(|(_, is_constant)| **is_constant);
+            let constants: Vec<usize> = constants.map(|(address, _)| *address).collect();
+            // SAFETY: the caller's duty.
+            *binding = unsafe { self.bind(context, &constants, on) }?;
+        }
+        if last.as_ref().is_some_and(|(of, _)| of == key) {
+            return Ok(());
+        }
+        *packs = None;
         let model = &binding.model;
-        let program = binding.programs.get_or_build(&key, || {
+        let mut is_built = false;
+        let program = binding.programs.get_or_build(key, || {
+            is_built = true;
             // SAFETY: the context is of this call, which was bound above.
             let promised = unsafe { self.promised(context, model) }?;
-            let (dims, deciding) = decoded(model, &self.deciding, &key);
+            let (dims, deciding) = decoded(model, &self.deciding, key);
             if deciding.is_empty() {
                 return self.build(model, &dims, &promised);
             }
@@ -353,6 +488,25 @@ impl Kernel {
             }
             self.build(&model, &dims, &promised)
         })?;
+        if is_built {
+            self.note_change();
+        }
+        *last = Some((key.clone(), program));
+        Ok(())
+    }
+
+    /// Runs with what an earlier run left.
+    ///
+    /// # Safety
+    /// `context` is the runtime's for one call of this partition.
+    unsafe fn run_with(&self, context: *mut ort::KernelContext, ready: &mut Ready) -> Result<(), Error> {
+        // SAFETY: the caller's duty.
+        let stream = unsafe { self.stream(context, &mut ready.stream) }?;
+        let on = stream.as_ref().map(|(stream, _)| &**stream);
+        // SAFETY: the caller's duty.
+        unsafe { self.look(context, ready, on) }?;
+        let Ready { tensors, packs, last, .. } = ready;
+        let (_, program) = last.as_ref().expect("a run that was looked at has its program");
         for (index, dims) in program.outputs.iter().enumerate() {
             let mut output = null_mut();
             // SAFETY: the context is of this call; the extents and `output` are valid for it.
@@ -366,12 +520,11 @@ impl Kernel {
             let status = unsafe { self.runtime.api.get_tensor_mutable_data()(output, &mut data) };
             // SAFETY: the status is ours.
             unsafe { self.runtime.check(status) }?;
-            addresses.push(data);
+            tensors.push(data.expose_provenance());
         }
         if program.steps.is_empty() {
             return Ok(());
         }
-        let (inputs, outputs) = addresses.split_at(count);
         let mut recording = Recording::start(|| match &stream {
             // The host's clock is right for what a capture enqueues: nothing runs yet.
             Some((stream, _)) if stream.capture() == SHARED => Box::new(DeviceClock::new(stream.clone())),
@@ -388,17 +541,17 @@ impl Kernel {
                 lane.memory(program.memory()).and_then(|memory| {
                     // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the
                     // runtime gives each call outputs of its own of the program's extents.
-                    unsafe { program.run(&mut lane, inputs, outputs, memory, clock) }
+                    unsafe { program.run(&mut lane, tensors, memory, packs, clock) }
                 })
             }
             // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the runtime
             // gives each call outputs of its own of the program's extents, which stay until the stream has passed.
-            Some((stream, _)) => unsafe { self.enqueue(&program, &mut lane, inputs, outputs, stream, clock) },
+            Some((stream, _)) => unsafe { self.enqueue(program, &mut lane, tensors, packs, stream, clock) },
         };
         context_of_plans.put_back(lane);
         result?;
         if let Some(recording) = recording {
-            recording.finish(&self.name, &program);
+            recording.finish(&self.name, program);
         }
         match stream {
             Some((stream, false)) => Ok(stream.synchronize()?),
@@ -409,27 +562,28 @@ impl Kernel {
     /// Enqueues a program on a stream of the session's device.
     ///
     /// # Safety
-    /// As for [`Program::run`]; inputs and outputs are in the device's memory.
+    /// As for [`Program::run`]; the tensors are in the device's memory.
     unsafe fn enqueue(
         &self,
         program: &Arc<Program>,
         lane: &mut Lane,
-        inputs: &[*mut c_void],
-        outputs: &[*mut c_void],
+        tensors: &[usize],
+        packs: &mut Option<Packs>,
         stream: &Arc<Stream>,
         clock: Option<&mut dyn Clock>,
     ) -> Result<(), Error> {
         let device = self.device.as_ref().expect("streams are a device's");
         let _entered = device.gpu.enter()?;
+        let outputs = &tensors[tensors.len() - program.outputs.len()..];
         let empty = program.outputs.iter().map(|dims| dims.contains(&0));
-        if outputs.iter().zip(empty).any(|(output, empty)| output.is_null() && !empty) {
+        if outputs.iter().zip(empty).any(|(output, empty)| *output == 0 && !empty) {
             // An allocator has no other way to say that there was no memory.
             let why = device.gpu.memory().failure();
             return Err(Error::failed(why.unwrap_or_else(|| "an output has no memory".to_string())));
         }
         let block = match program.memory() {
             0 => None,
-            bytes => Some(Block::take(device.gpu, bytes, Some(stream), &device.account)?),
+            bytes => Some(Block::take(device.gpu, bytes, Some(stream), &*device.account)?),
         };
         stream.touch();
         lane.on(stream.raw().cast()).map_err(|error| Error::failed(error.to_string()))?;
@@ -437,8 +591,8 @@ impl Kernel {
         // Another run may have the program dropped while this one's work is under way.
         stream.keep(program.clone());
         // SAFETY: the caller's duty; the block is the stream's, so that whoever gets it next comes after this work.
-        let enqueued = unsafe { program.run(lane, inputs, outputs, memory, clock) };
-        stream.touch();
+        let enqueued = unsafe { program.run(lane, tensors, memory, packs, clock) };
+        stream.count_work();
         enqueued
     }
 
@@ -518,16 +672,15 @@ fn decoded(model: &Model, deciding: &[bool], key: &[i64]) -> (Vec<Vec<i64>>, Vec
 }
 
 /// The kernels of this process.
-static KERNELS: Handles = Handles::new("compute function");
+static KERNELS: Handles<Kernel> = Handles::new("compute function");
 
-/// Runs a callback's body with the kernel that its callbacks belong to.
-fn with_kernel(this: *const NodeComputeInfo, body: impl FnOnce(&Kernel) -> Result<(), Error>) -> *mut Status {
-    if let Err(stranger) = KERNELS.check(this) {
-        return status_of(Err(stranger));
+// SAFETY: the struct is `repr(C)` and begins with its callbacks.
+unsafe impl Held for Kernel {
+    type Callbacks = NodeComputeInfo;
+
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
-    // SAFETY: the callbacks are the first member of a kernel, which lives until the runtime releases it.
-    let kernel = unsafe { &*this.cast::<Kernel>() };
-    kernel.runtime.guard(|| body(kernel))
 }
 
 unsafe extern "system" fn create_state(
@@ -535,7 +688,7 @@ unsafe extern "system" fn create_state(
     _context: *mut ort::NodeComputeContext,
     state: *mut *mut c_void,
 ) -> *mut Status {
-    with_kernel(this, |_| {
+    KERNELS.with(this, |_| {
         // The kernel holds all there is; the state only must not look like none.
         // SAFETY: the place is the runtime's, if it is one.
         unsafe { Place::new(state, "the place for the state") }?.set(this.cast());
@@ -548,7 +701,7 @@ unsafe extern "system" fn compute(
     _state: *mut c_void,
     context: *mut ort::KernelContext,
 ) -> *mut Status {
-    with_kernel(this, |kernel| {
+    KERNELS.with(this, |kernel| {
         if context.is_null() {
             return Err(Error::invalid(format!("{}: the kernel context is null", crate::NAME_TEXT)));
         }

@@ -1,24 +1,15 @@
 //! An ONNX Runtime plugin execution provider that runs nodes through hipDNN.
 //!
 //! The runtime loads this library and calls [`CreateEpFactories`]. `factory` offers the provider on a device and reads
-//! `options`; `provider` is a session's. `read` copies the runtime's `graph` into a `model`; `claim` forms partitions of what
-//! `import` can turn into the `ir` and `backend` has engines for; `outline`, `planner` and `program` make programs of them,
-//! with `memory` planned and what `constants` knows of weights; `kernel` runs them. `descriptor` has hipDNN's objects,
-//! `extension` what our engine plugin has beyond them; `runtime` is the border to the runtime that no panic crosses.
+//! `options`; `provider` is a session's. `read` copies the runtime's `graph` into a model; `claim` forms partitions of what the
+//! compiler ([`hipdnn_ep_compiler`]) can import and `backend` has engines for; `planner` and `program` make programs of them;
+//! `kernel` runs them. `descriptor` has hipDNN's objects, `extension` what our engine plugin has beyond them; `runtime` is the
+//! border to the runtime that no panic crosses.
 
 mod backend;
 mod claim;
 mod compiled;
-mod constants;
-mod cost;
-mod import;
-mod ir;
 mod kernel;
-mod memory;
-mod model;
-mod outline;
-mod partition;
-mod print;
 mod profile;
 mod program;
 mod read;
@@ -38,10 +29,9 @@ mod planner;
 mod pointer;
 mod provider;
 mod report;
-mod rewrite;
 mod runtime;
 mod search;
-pub mod support;
+mod storage;
 
 mod workspace;
 

@@ -1,5 +1,7 @@
 //! The provider's options: strings in the session's configuration, under `ep.hipdnnrsexecutionprovider.<key>`.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use crate::ep_context::Request;
@@ -24,10 +26,16 @@ pub(crate) struct Options {
     pub dump_graphs: Option<PathBuf>,
     /// `dump_ir`: the directory that the stages of programs are written to.
     pub dump_ir: Option<PathBuf>,
-    /// `threads`: how many threads the host engine uses; 0 is one per core.
+    /// `threads`: how many threads the CPU engine uses; 0 is one per core.
     pub threads: Option<i64>,
-    /// `winograd`: whether the host engine may use Winograd's algorithm.
+    /// `winograd`: whether the CPU engine may use Winograd's algorithm.
     pub winograd: Option<bool>,
+    /// `tuning`: how much is done to find fast kernels.
+    pub tuning: Option<Tuning>,
+    /// `precision`: whether rounding beyond the graph's own is forbidden.
+    pub strict: bool,
+    /// `cache_dir`: the directory of chosen solvers and compiled kernels.
+    pub cache_dir: Option<CString>,
     /// `plan_cache`: how many programs of a partition are kept.
     pub plan_cache: usize,
     /// `cost_rule`: whether partitions that would not pay stay with other providers.
@@ -59,6 +67,9 @@ impl Default for Options {
             dump_ir: None,
             threads: None,
             winograd: None,
+            tuning: None,
+            strict: false,
+            cache_dir: None,
             plan_cache: 16,
             cost_rule: true,
             device_id: None,
@@ -90,10 +101,30 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     (
         "threads",
-        "how many threads of the session's intra-op pool (`intra_op_num_threads`) the host engine has work for at a time; \
-         0 is one per core (default: `HIPDNN_RS_HOST_THREADS`, or 0)",
+        "how many threads of the session's intra-op pool (`intra_op_num_threads`) the CPU engine has work for at a time; \
+         0 is one per core (default: `HIPDNN_RS_CPU_THREADS`, or 0)",
     ),
-    ("winograd", "0 or 1: whether the host engine may use Winograd's algorithm (default: 1)"),
+    (
+        "winograd",
+        "0 or 1: whether the CPU engine may use Winograd's algorithm (default: 1, and 0 with `precision` = `strict`)",
+    ),
+    (
+        "precision",
+        "`default`, or `strict`: no rounding beyond the network's own types. Then the GPU's engine stores in 16 bits only what \
+         the network has in 16 bits, and no solver converts fp16 to bf16; the CPU engine does without Winograd's algorithm, \
+         whose errors are larger",
+    ),
+    (
+        "tuning",
+        "`immediate`, `benchmark` or `tune`: whether a GPU's solvers are taken in MIOpen's own order, timed when plans are \
+         built, or tuned by MIOpen first; the CPU engine chooses by rules (default: `immediate`; \
+         `HIPDNN_FORCE_BENCHMARKING` counts more)",
+    ),
+    (
+        "cache_dir",
+        "directory in which the GPU's engine keeps the chosen solvers and compiled kernels of the session's plans between \
+         processes, or `off` (default: as `HIPDNN_RS_CACHE_DIR` says); the CPU engine keeps nothing",
+    ),
     ("plan_cache", "programs of a partition that are kept, one for each set of extents, at least 1 (default: 16)"),
     (
         "cost_rule",
@@ -141,11 +172,20 @@ impl Options {
                 "dump_ir" => options.dump_ir = path(value),
                 "threads" => options.threads = Some(number(key, value, 0, 1024)?),
                 "winograd" => options.winograd = Some(switch(key, value)?),
+                "precision" => options.strict = word(key, value, &[("default", false), ("strict", true)])?,
+                "tuning" => options.tuning = Some(word(key, value, &Tuning::WORDS)?),
+                "cache_dir" => options.cache_dir = cache_dir(key, value)?,
                 "plan_cache" => options.plan_cache = number(key, value, 1, 1 << 20)? as usize,
                 "cost_rule" => options.cost_rule = switch(key, value)?,
                 "device_id" => options.device_id = Some(number(key, value, 0, i64::from(i32::MAX))? as usize),
                 "memory_limit" => options.memory_limit = Some(number(key, value, 1, i64::MAX)? as usize),
-                "arena_extend_strategy" => options.growth = growth(key, value)?,
+                "arena_extend_strategy" => {
+                    options.growth = word(
+                        key,
+                        value,
+                        &[("kNextPowerOfTwo", Growth::Doubling), ("kSameAsRequested", Growth::Exact)],
+                    )?;
+                }
                 "user_compute_stream" => {
                     let address = number(key, value, 0, i64::MAX)? as usize;
                     options.user_compute_stream = (address != 0).then_some(address);
@@ -166,12 +206,48 @@ impl Options {
     }
 }
 
-fn growth(key: &str, value: &str) -> Result<Growth, Error> {
-    match value.trim() {
-        "kNextPowerOfTwo" => Ok(Growth::Doubling),
-        "kSameAsRequested" => Ok(Growth::Exact),
-        _ => Err(wrong(key, "kNextPowerOfTwo or kSameAsRequested", value)),
+/// How much is done to find fast kernels when plans are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tuning {
+    /// Nothing: the library's own order counts.
+    Immediate,
+    /// What there is is timed.
+    Benchmark,
+    /// It is tuned, too.
+    Tune,
+}
+
+impl Tuning {
+    const WORDS: [(&'static str, Tuning); 3] =
+        [("immediate", Tuning::Immediate), ("benchmark", Tuning::Benchmark), ("tune", Tuning::Tune)];
+
+    /// Its word, as the option and engines have it.
+    pub(crate) fn word(self) -> &'static str {
+        Tuning::WORDS.iter().find(|(_, tuning)| *tuning == self).map_or("", |(word, _)| word)
     }
+}
+
+/// The meaning of a word.
+fn word<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T, Error> {
+    let known = words.iter().find(|(word, _)| *word == value.trim());
+    known.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let valid: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        wrong(key, &valid.join(" or "), value)
+    })
+}
+
+/// Most bytes of a directory's name: as many as systems take.
+const LONGEST_PATH: usize = 4096;
+
+/// A directory's name as engines take it, absolute, since the process may change its own directory; or `off`.
+fn cache_dir(key: &str, value: &str) -> Result<Option<CString>, Error> {
+    let name = match value {
+        "" => return Ok(None),
+        "off" => Some(value.as_bytes().to_vec()),
+        _ => std::path::absolute(value).ok().map(|path| path.into_os_string().into_vec()),
+    };
+    let name = name.filter(|name| name.len() <= LONGEST_PATH).and_then(|name| CString::new(name).ok());
+    name.map(Some).ok_or_else(|| wrong(key, &format!("a directory's name of at most {LONGEST_PATH} bytes"), value))
 }
 
 /// The error for a key that there is not, with the nearest one that there is.
@@ -227,12 +303,15 @@ mod tests {
         let read = parse(&[
             ("backend", "/a/b.so"),
             ("plugin_dir", "/p"),
-            ("engine", "HOST_RS_ENGINE"),
+            ("engine", "HIPDNN_RS_CPU_ENGINE"),
             ("report", "r.jsonl"),
             ("dump_graphs", "graphs"),
             ("dump_ir", "ir"),
             ("threads", "3"),
             ("winograd", "0"),
+            ("precision", "strict"),
+            ("tuning", "benchmark"),
+            ("cache_dir", "/a/cache"),
             ("plan_cache", "2"),
             ("cost_rule", "0"),
             ("device_id", "1"),
@@ -245,12 +324,15 @@ mod tests {
         let want = Options {
             backend: Some("/a/b.so".into()),
             plugin_dir: Some("/p".into()),
-            engine: Some("HOST_RS_ENGINE".into()),
+            engine: Some("HIPDNN_RS_CPU_ENGINE".into()),
             report: Some("r.jsonl".into()),
             dump_graphs: Some("graphs".into()),
             dump_ir: Some("ir".into()),
             threads: Some(3),
             winograd: Some(false),
+            tuning: Some(Tuning::Benchmark),
+            strict: true,
+            cache_dir: Some(c"/a/cache".to_owned()),
             plan_cache: 2,
             cost_rule: false,
             device_id: Some(1),
@@ -275,6 +357,8 @@ mod tests {
             let value = match *key {
                 "threads" | "plan_cache" => "5",
                 "arena_extend_strategy" => "kSameAsRequested",
+                "precision" => "strict",
+                "tuning" => "tune",
                 _ => "1",
             };
             assert_ne!(
@@ -293,13 +377,19 @@ mod tests {
                 "thread",
                 "1",
                 "HipDnnRsExecutionProvider has no option \"thread\"; did you mean \"threads\"? It has backend, plugin_dir, \
-                 engine, report, dump_graphs, dump_ir, threads, winograd, plan_cache, cost_rule, device_id, memory_limit, \
-                 arena_extend_strategy, user_compute_stream, graph_capture, disable",
+                 engine, report, dump_graphs, dump_ir, threads, winograd, precision, tuning, cache_dir, plan_cache, \
+                 cost_rule, device_id, memory_limit, arena_extend_strategy, user_compute_stream, graph_capture, disable",
             ),
             ("Threads", "1", "has no option \"Threads\"; did you mean \"threads\"? It has backend, "),
             ("dump-ir", "x", "has no option \"dump-ir\"; did you mean \"dump_ir\"? It has backend, "),
             ("plugins_dir", "x", "; did you mean \"plugin_dir\"?"),
-            ("precision", "x", "has no option \"precision\"; it has backend, "),
+            ("accuracy", "x", "has no option \"accuracy\"; it has backend, "),
+            (
+                "precision",
+                "fp16",
+                "option \"precision\" of HipDnnRsExecutionProvider wants default or strict, got \"fp16\"",
+            ),
+            ("tuning", "1", "wants immediate or benchmark or tune, got \"1\""),
             (
                 "threads",
                 "-1",

@@ -1,6 +1,6 @@
 //! The plans of one node, by the extents of its input.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Keeps what was built for the most recently used keys. Readers of different keys do not wait for one another, and
@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 pub(crate) struct PlanCache<T> {
     capacity: usize,
     entries: RwLock<Vec<Entry<T>>>,
+    /// Number of entries.
+    count: AtomicUsize,
     building: Mutex<()>,
     clock: AtomicU64,
 }
@@ -24,9 +26,15 @@ impl<T> PlanCache<T> {
         PlanCache {
             capacity: capacity.max(1),
             entries: RwLock::new(Vec::new()),
+            count: AtomicUsize::new(0),
             building: Mutex::new(()),
             clock: AtomicU64::new(0),
         }
+    }
+
+    /// True if one key is kept, of whose uses no order is kept.
+    pub(crate) fn has_one(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 1
     }
 
     /// What is kept for `key`.
@@ -67,6 +75,7 @@ impl<T> PlanCache<T> {
             dropped = oldest.map(|(index, _)| index).map(|index| entries.swap_remove(index));
         }
         entries.push(Entry { key: key.into(), value, used });
+        self.count.store(entries.len(), Ordering::Release);
         drop(entries);
         // A plan may take long to drop: not under the lock.
         drop(dropped);
@@ -110,7 +119,9 @@ mod tests {
     fn a_failure_is_not_kept() {
         let cache = PlanCache::new(1);
         assert_eq!(cache.get_or_build(&[1], || Err("no")), Err("no"));
+        assert!(!cache.has_one());
         assert_eq!(build(&cache, 1), (10, true));
+        assert!(cache.has_one());
         assert_eq!(cache.get_or_build(&[2], || Err("no")), Err("no"));
         assert_eq!(build(&cache, 1), (10, false));
     }

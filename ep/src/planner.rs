@@ -3,26 +3,32 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use hipdnn_ep_compiler::constants::{Guesses, Promise, Token};
+use hipdnn_ep_compiler::model::Model;
+use hipdnn_ep_compiler::outline;
+use hipdnn_ep_compiler::print::{self, Linked};
 use hipdnn_schemas::{GraphDef, KnobValue};
 
 use crate::backend::{Context, Plan, Wish};
 use crate::compiled::{self, PlanKey};
-use crate::constants::{Guesses, Promise, Token};
 use crate::dump::Dump;
 use crate::error::Error;
-use crate::model::Model;
-use crate::options::Options;
-use crate::outline;
-use crate::print::{self, Linked};
+use crate::options::{Options, Tuning};
 use crate::program::Question;
 use crate::runtime::caught;
 
-/// Threads of the host engine.
-const THREADS_KNOB: &str = "hipdnn_rs.host.threads";
-/// True if the host engine keeps threads of its own.
-const POOL_KNOB: &str = "hipdnn_rs.host.pool";
-/// True if the host engine may use Winograd's algorithm.
-const WINOGRAD_KNOB: &str = "hipdnn_rs.host.winograd";
+/// Threads of the CPU engine.
+const THREADS_KNOB: &str = "hipdnn_rs.cpu.threads";
+/// True if the CPU engine keeps threads of its own.
+const POOL_KNOB: &str = "hipdnn_rs.cpu.pool";
+/// True if the CPU engine may use Winograd's algorithm.
+const WINOGRAD_KNOB: &str = "hipdnn_rs.cpu.winograd";
+/// True if the GPU's engine rounds only where the graph does.
+const STRICT_KNOB: &str = "hipdnn_rs.gpu.strict_fp32";
+/// True if solvers are timed, of any engine.
+const BENCHMARKING_KNOB: &str = "global.benchmarking";
+/// How the GPU's engine looks for solvers.
+const SEARCH_KNOB: &str = "hipdnn_rs.gpu.search";
 
 /// Asks one backend for the plans of one session.
 pub(crate) struct Planner {
@@ -32,10 +38,6 @@ pub(crate) struct Planner {
     answers: Mutex<Answers>,
     guesses: Guesses,
     compiled: Mutex<Compiled>,
-}
-
-fn plan_key(question: &Question<'_>) -> PlanKey {
-    compiled::key(&outline::nameless(question.graph).to_bytes(), question.promise)
 }
 
 /// What the backend answered.
@@ -107,8 +109,16 @@ impl Planner {
         if context.extension().is_some() {
             knobs.push((POOL_KNOB.to_string(), KnobValue::Int(0)));
         }
-        if let Some(winograd) = options.winograd {
+        if let Some(winograd) = options.winograd.or(options.strict.then_some(false)) {
             knobs.push((WINOGRAD_KNOB.to_string(), KnobValue::Int(i64::from(winograd))));
+        }
+        if options.strict {
+            knobs.push((STRICT_KNOB.to_string(), KnobValue::Int(1)));
+        }
+        if let Some(tuning) = options.tuning {
+            // hipDNN's own knob for engines that have no finer one.
+            knobs.push((BENCHMARKING_KNOB.to_string(), KnobValue::Int(i64::from(tuning != Tuning::Immediate))));
+            knobs.push((SEARCH_KNOB.to_string(), KnobValue::String(tuning.word().to_string())));
         }
         let wish = Wish { engine: options.engine.clone(), knobs };
         let made = options.compiled.enable.then(HashMap::new);
@@ -131,23 +141,26 @@ impl Planner {
         contents: &[(Token, &[u8])],
         purpose: Purpose,
     ) -> Result<Arc<Plan>, String> {
-        let plan = self.find_or_build(question, contents, purpose)?;
-        if purpose == Purpose::Program
-            && let Some(made) = &mut self.compiled().made
-        {
-            made.insert(plan_key(question), plan.clone());
+        let nameless = outline::nameless(question.graph).to_bytes();
+        let is_made = purpose == Purpose::Program && self.compiled().made.is_some();
+        let made_as = is_made.then(|| compiled::key(&nameless, question.promise));
+        let plan = self.find_or_build(question, nameless, contents, purpose)?;
+        if let (Some(key), Some(made)) = (made_as, &mut self.compiled().made) {
+            made.insert(key, plan.clone());
         }
         Ok(plan)
     }
 
+    /// The plan of a region whose graph is these bytes without names.
     fn find_or_build(
         &self,
         question: &Question<'_>,
+        nameless: Vec<u8>,
         contents: &[(Token, &[u8])],
         purpose: Purpose,
     ) -> Result<Arc<Plan>, String> {
         let key = |graph: Vec<u8>| Key { graph, promise: question.promise.clone() };
-        let nameless = key(outline::nameless(question.graph).to_bytes());
+        let nameless = key(nameless);
         let named = key(question.graph.to_bytes());
         {
             let mut answers = self.answers();
@@ -163,7 +176,10 @@ impl Planner {
         }
         let wish = self.wish.promising(question.promise);
         let promised: Vec<_> = contents.iter().filter(|(token, _)| question.promise.has(*token)).copied().collect();
-        let stored = self.compiled().stored.remove(&plan_key(question));
+        let stored = {
+            let stored = &mut self.compiled().stored;
+            if stored.is_empty() { None } else { stored.remove(&compiled::key(&nameless.graph, question.promise)) }
+        };
         let built = match &stored {
             Some(stored) => self.context.stored_with_constants(stored, &wish, &promised),
             None => self.context.plan_with_constants(&named.graph, &wish, &promised),

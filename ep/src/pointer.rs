@@ -4,9 +4,14 @@
 //! without being read. Whether memory behind another pointer is there cannot be told: the runtime answers for it.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::marker::PhantomData;
 use std::sync::{PoisonError, RwLock};
 
+use hipdnn_sdk_bindings::ort::Status;
+
 use crate::error::Error;
+use crate::runtime::{Runtime, status_of};
 
 /// Looks at the value of a pointer that is to be followed.
 fn checked<T>(pointer: *const T, what: &str) -> Result<(), Error> {
@@ -59,48 +64,98 @@ pub(crate) unsafe fn array<'a, T>(pointer: *const T, count: usize, what: &str) -
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 
-/// The objects of one kind that were given away and not taken back.
-pub(crate) struct Handles {
-    what: &'static str,
-    living: RwLock<Option<HashSet<usize>>>,
+/// A hash of addresses, which nobody chooses to collide: each call of the runtime looks one up.
+#[derive(Default)]
+pub(crate) struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_usize(usize::from(*byte));
+        }
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        // Knuth's multiplicative hash (The Art of Computer Programming 3, 6.4), whose high bits are the mixed ones.
+        self.0 = (self.0 ^ address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
 }
 
-impl Handles {
+/// An object that the runtime holds as a struct of callbacks.
+///
+/// # Safety
+/// The type is `repr(C)`, and its first member is of the type `Callbacks`.
+pub(crate) unsafe trait Held {
+    /// The callbacks.
+    type Callbacks;
+
+    /// The runtime that holds it.
+    fn runtime(&self) -> &Runtime;
+}
+
+/// The objects of one kind that were given away and not taken back.
+pub(crate) struct Handles<T> {
+    what: &'static str,
+    living: RwLock<HashSet<usize, BuildHasherDefault<AddressHasher>>>,
+    kind: PhantomData<fn(T)>,
+}
+
+impl<T: Held> Handles<T> {
     /// None; `what` is for messages.
-    pub(crate) const fn new(what: &'static str) -> Handles {
-        Handles { what, living: RwLock::new(None) }
+    pub(crate) const fn new(what: &'static str) -> Handles<T> {
+        let living = RwLock::new(HashSet::with_hasher(BuildHasherDefault::new()));
+        Handles { what, living, kind: PhantomData }
+    }
+
+    /// Runs the body of a callback with the object that it belongs to: a stranger, an error and a panic become a status.
+    pub(crate) fn with(&self, this: *const T::Callbacks, body: impl FnOnce(&T) -> Result<(), Error>) -> *mut Status {
+        match self.look(this, |object| object.runtime().guard(|| body(object))) {
+            Ok(status) => status,
+            Err(stranger) => status_of(Err(stranger)),
+        }
+    }
+
+    /// Result of `body` with the object of these callbacks.
+    ///
+    /// # Errors
+    /// If they are none that were given away.
+    pub(crate) fn look<R>(&self, this: *const T::Callbacks, body: impl FnOnce(&T) -> R) -> Result<R, Error> {
+        self.check(this)?;
+        // SAFETY: the callbacks are the first member of an object of this kind, by `Held`, which lives: it was given away and not
+        // taken back, and the runtime ends no object during a call of it.
+        Ok(body(unsafe { &*this.cast::<T>() }))
     }
 
     /// Takes note of an object that is given away.
-    pub(crate) fn add<T>(&self, object: *const T) {
+    pub(crate) fn add(&self, object: *const T::Callbacks) {
         let mut living = self.living.write().unwrap_or_else(PoisonError::into_inner);
-        living.get_or_insert_default().insert(object.addr());
+        living.insert(object.addr());
     }
 
     /// True if that is one of them.
     ///
     /// # Errors
     /// If it is not.
-    pub(crate) fn check<T>(&self, object: *const T) -> Result<(), Error> {
+    pub(crate) fn check(&self, object: *const T::Callbacks) -> Result<(), Error> {
         let living = self.living.read().unwrap_or_else(PoisonError::into_inner);
-        if living.as_ref().is_some_and(|living| living.contains(&object.addr())) {
-            Ok(())
-        } else {
-            Err(self.stranger(object))
-        }
+        if living.contains(&object.addr()) { Ok(()) } else { Err(self.stranger(object)) }
     }
 
     /// Forgets an object that is taken back.
     ///
     /// # Errors
     /// If it is none of them.
-    pub(crate) fn remove<T>(&self, object: *const T) -> Result<(), Error> {
+    pub(crate) fn remove(&self, object: *const T::Callbacks) -> Result<(), Error> {
         let mut living = self.living.write().unwrap_or_else(PoisonError::into_inner);
-        let known = living.as_mut().is_some_and(|living| living.remove(&object.addr()));
+        let known = living.remove(&object.addr());
         if known { Ok(()) } else { Err(self.stranger(object)) }
     }
 
-    fn stranger<T>(&self, object: *const T) -> Error {
+    fn stranger(&self, object: *const T::Callbacks) -> Error {
         Error::invalid(format!("{}: {object:p} is no {} of this library's", crate::NAME_TEXT, self.what))
     }
 }
@@ -109,14 +164,30 @@ impl Handles {
 mod tests {
     use super::*;
 
+    #[repr(C)]
+    struct Thing {
+        callbacks: u64,
+    }
+
+    // SAFETY: the word is the first member.
+    unsafe impl Held for Thing {
+        type Callbacks = u64;
+
+        fn runtime(&self) -> &Runtime {
+            unreachable!("no runtime calls it")
+        }
+    }
+
     #[test]
     fn only_what_lives_is_known() {
-        let handles = Handles::new("thing");
+        let handles: Handles<Thing> = Handles::new("thing");
         let (one, other) = (Box::new(1u64), Box::new(2u64));
         let message = |object: *const u64| handles.check(object).map_err(|error| error.message);
         assert!(message(&*one).is_err());
         handles.add(&*one);
         assert_eq!(message(&*one), Ok(()));
+        assert_eq!(handles.look(&*one, |thing| thing.callbacks), Ok(1));
+        assert!(handles.look(&*other, |thing| thing.callbacks).is_err());
         for stranger in [std::ptr::null(), &raw const *other, (&raw const *one).wrapping_byte_add(1)] {
             let want = format!("HipDnnRsExecutionProvider: {stranger:p} is no thing of this library's");
             assert_eq!(message(stranger), Err(want.clone()));

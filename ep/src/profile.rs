@@ -15,9 +15,9 @@ use hipdnn_sdk_bindings::ort::{
 };
 
 use crate::error::Error;
-use crate::pointer::Handles;
+use crate::pointer::{Handles, Held};
 use crate::program::{Program, Step};
-use crate::runtime::{Runtime, caught, status_of};
+use crate::runtime::{Runtime, caught};
 
 /// A source of the times of a run's steps.
 pub(crate) trait Clock: Send + Sync {
@@ -90,8 +90,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// mapped as long as the thread lives.
 static OPEN: Mutex<Vec<(ThreadId, u64, Arc<Log>)>> = Mutex::new(Vec::new());
 
-/// Profilers that live: without one no run looks at [`OPEN`].
-static LIVING: AtomicUsize = AtomicUsize::new(0);
+/// How many they are: while there is none no run locks [`OPEN`]. The runtime makes profilers for sessions without a profile, too.
+static OPENED: AtomicUsize = AtomicUsize::new(0);
+
+/// Opens or closes events.
+fn change_open(change: impl FnOnce(&mut Vec<(ThreadId, u64, Arc<Log>)>)) {
+    let mut open = lock(&OPEN);
+    change(&mut open);
+    OPENED.store(open.len(), Ordering::Release);
+}
 
 /// A run that is being recorded.
 pub(crate) struct Recording {
@@ -103,7 +110,8 @@ impl Recording {
     /// A recording, by a clock that is made for it, for the profilers that have an event open on this thread; `None` without
     /// one.
     pub(crate) fn start(clock: impl FnOnce() -> Box<dyn Clock>) -> Option<Recording> {
-        if LIVING.load(Ordering::Acquire) == 0 {
+        // An event of this thread was counted on it.
+        if OPENED.load(Ordering::Acquire) == 0 {
             return None;
         }
         let here = std::thread::current().id();
@@ -161,7 +169,6 @@ impl Profiler {
         let raw: *mut EpProfilerImpl =
             Box::into_raw(Box::new(Profiler { callbacks, runtime, log: Arc::default() })).cast();
         PROFILERS.add(raw);
-        LIVING.fetch_add(1, Ordering::AcqRel);
         Some(raw)
     }
 
@@ -261,16 +268,15 @@ fn microseconds(duration: Duration) -> i64 {
 }
 
 /// The profilers of this process.
-static PROFILERS: Handles = Handles::new("profiler");
+static PROFILERS: Handles<Profiler> = Handles::new("profiler");
 
-/// Runs a callback's body with the profiler that its callbacks belong to.
-fn with_profiler(this: *const EpProfilerImpl, body: impl FnOnce(&Profiler) -> Result<(), Error>) -> *mut Status {
-    if let Err(stranger) = PROFILERS.check(this) {
-        return status_of(Err(stranger));
+// SAFETY: the struct is `repr(C)` and begins with its callbacks.
+unsafe impl Held for Profiler {
+    type Callbacks = EpProfilerImpl;
+
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
-    // SAFETY: the callbacks are the first member of a profiler, which lives until the runtime releases it.
-    let profiler = unsafe { &*this.cast::<Profiler>() };
-    profiler.runtime.guard(|| body(profiler))
 }
 
 unsafe extern "system" fn release(this: *mut EpProfilerImpl) {
@@ -280,22 +286,21 @@ unsafe extern "system" fn release(this: *mut EpProfilerImpl) {
         // SAFETY: the callbacks are the first member of a profiler, which was boxed and is known no more.
         let profiler = unsafe { Box::from_raw(this.cast::<Profiler>()) };
         // The end of an event that failed is not told.
-        lock(&OPEN).retain(|(.., log)| !Arc::ptr_eq(log, &profiler.log));
-        LIVING.fetch_sub(1, Ordering::AcqRel);
+        change_open(|open| open.retain(|(.., log)| !Arc::ptr_eq(log, &profiler.log)));
         Ok(())
     });
 }
 
 unsafe extern "system" fn start_profiling(this: *mut EpProfilerImpl, offset_ns: i64) -> *mut Status {
-    with_profiler(this, |profiler| {
+    PROFILERS.with(this, |profiler| {
         *lock(&profiler.log.start) = Some((Instant::now(), offset_ns));
         Ok(())
     })
 }
 
 unsafe extern "system" fn start_event(this: *mut EpProfilerImpl, correlation: u64) -> *mut Status {
-    with_profiler(this, |profiler| {
-        lock(&OPEN).push((std::thread::current().id(), correlation, profiler.log.clone()));
+    PROFILERS.with(this, |profiler| {
+        change_open(|open| open.push((std::thread::current().id(), correlation, profiler.log.clone())));
         Ok(())
     })
 }
@@ -305,13 +310,14 @@ unsafe extern "system" fn stop_event(
     correlation: u64,
     _event: *const ProfilingEvent,
 ) -> *mut Status {
-    with_profiler(this, |profiler| {
-        let mut open = lock(&OPEN);
+    PROFILERS.with(this, |profiler| {
         let own =
             |(_, number, log): &(ThreadId, u64, Arc<Log>)| *number == correlation && Arc::ptr_eq(log, &profiler.log);
-        if let Some(place) = open.iter().rposition(own) {
-            open.remove(place);
-        }
+        change_open(|open| {
+            if let Some(place) = open.iter().rposition(own) {
+                open.remove(place);
+            }
+        });
         Ok(())
     })
 }
@@ -320,7 +326,7 @@ unsafe extern "system" fn end_profiling(
     this: *mut EpProfilerImpl,
     events: *mut ProfilingEventsContainer,
 ) -> *mut Status {
-    with_profiler(this, |profiler| {
+    PROFILERS.with(this, |profiler| {
         if events.is_null() {
             return Err(Error::invalid(format!("{}: the place for events is null", crate::NAME_TEXT)));
         }
@@ -337,10 +343,9 @@ mod tests {
     fn a_run_is_recorded_for_the_profilers_that_have_an_event_open() {
         let (one, other) = (Arc::new(Log::default()), Arc::new(Log::default()));
         let open = |correlation: u64, log: &Arc<Log>| {
-            lock(&OPEN).push((std::thread::current().id(), correlation, log.clone()));
+            change_open(|open| open.push((std::thread::current().id(), correlation, log.clone())));
         };
         let start = || Recording::start(|| Box::new(HostClock::default()));
-        LIVING.fetch_add(2, Ordering::AcqRel);
         assert!(start().is_none());
         open(1, &one);
         open(2, &one);
@@ -349,11 +354,8 @@ mod tests {
         assert_eq!(logs, Some(2), "each profiler once");
         let elsewhere = std::thread::spawn(|| Recording::start(|| Box::new(HostClock::default())).is_none());
         assert!(elsewhere.join().unwrap(), "no event is open on that thread");
-        lock(&OPEN).clear();
-        LIVING.fetch_sub(2, Ordering::AcqRel);
-        open(3, &one);
-        assert!(start().is_none(), "no profiler lives");
-        lock(&OPEN).clear();
+        change_open(Vec::clear);
+        assert!(start().is_none(), "all are closed");
     }
 
     #[test]

@@ -1,21 +1,21 @@
 //! Programs: a partition at concrete extents as a flat list of hipDNN plans over inputs, outputs, constants and one arena.
 
-use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use hipdnn_ep_compiler::constants::Promise;
+use hipdnn_ep_compiler::import::Bytes;
+use hipdnn_ep_compiler::ir::{Function, Source, ValueId, element_bytes};
+use hipdnn_ep_compiler::memory::{ALIGNMENT, Places};
+use hipdnn_ep_compiler::outline::{self, Outlined, Region, Uses};
+use hipdnn_ep_compiler::print::{self, Linked};
 use hipdnn_schemas::{GraphDef, Operation};
 
 use crate::backend::{Lane, Plan};
-use crate::constants::Promise;
+use crate::descriptor::{BackendError, Descriptor};
 use crate::error::Error;
 use crate::gpu::Gpu;
 use crate::gpu::memory::{Account, Block};
-use crate::import::Bytes;
-use crate::ir::{BufferId, Function, Source, ValueId, element_bytes};
-use crate::memory::{self, ALIGNMENT, Lifetime};
-use crate::outline::{self, Outlined, Region, Uses};
-use crate::print::{self, Linked};
 use crate::profile::Clock;
 
 /// A program that is ready to run, several times at once.
@@ -27,6 +27,25 @@ pub(crate) struct Program {
     constants: Vec<Resident>,
     arena: usize,
     workspace: usize,
+    /// Packs of earlier runs that no run uses now, the last one's last.
+    packs: Mutex<Vec<Packs>>,
+}
+
+/// Most packs that a program keeps: those of as many concurrent runs, or of as many inputs and outputs that take turns.
+const MOST_PACKS: usize = 8;
+
+/// The steps' packs for tensors and memory at certain addresses.
+pub(crate) struct Packs {
+    /// Addresses of inputs, outputs and memory.
+    tensors: Box<[usize]>,
+    memory: usize,
+    packs: Box<[Descriptor]>,
+}
+
+impl Packs {
+    fn are_of(&self, tensors: &[usize], memory: *mut c_void) -> bool {
+        self.memory == memory.addr() && *self.tensors == *tensors
+    }
 }
 
 /// A constant that the program itself holds, in the memory of its tensors.
@@ -78,6 +97,10 @@ impl Step {
     /// The kinds of the graph's operations, in their order.
     pub(crate) fn operations(&self) -> &str {
         &self.operations
+    }
+
+    fn failure(&self, error: &BackendError) -> Error {
+        Error::failed(error.to_string()).at(&self.label)
     }
 
     /// A short name: the graph's, and how many further nodes it computes.
@@ -142,7 +165,7 @@ impl Program {
         let mut refused = Refused::new();
         while let Some(region) = open.pop() {
             let outlined = outline::graph(function, &uses, &region, labels);
-            let promise = promise(function, &outlined.arguments);
+            let promise = outline::promise(function, &outlined.arguments);
             match ask(Question { graph: &outlined.graph, promise: &promise }) {
                 Ok(plan) => taken.push(Taken { region, plan, outlined }),
                 Err(reason) => match region.split() {
@@ -219,7 +242,7 @@ impl Program {
         let workspace = steps.iter().map(|step| step.plan.workspace()).max().unwrap_or(0);
         let outputs = function.outputs.iter().map(|id| function.value(*id).dims.clone()).collect();
         let constants = constants.into_iter().map(Resident::Host).collect();
-        Program { outputs, steps, constants, arena: places.arena, workspace }
+        Program { outputs, steps, constants, arena: places.arena, workspace, packs: Mutex::default() }
     }
 
     /// Bytes of intermediates that are alive between plans, at most at a time.
@@ -251,46 +274,82 @@ impl Program {
     }
 
     /// Runs the program on inputs and outputs at these addresses, or enqueues it on the lane's stream. A clock is told of each step.
+    /// `held` are packs of the caller's earlier run, if there was one, and become those of this one.
     ///
     /// # Safety
-    /// `inputs` and `outputs` are the addresses of the tensors that the program was built for, with their types and extents;
-    /// those without elements may be null. `memory` has [`Program::memory`] bytes. Nothing else writes to them, or reads
-    /// the outputs, during the call, or until the stream has passed.
+    /// `tensors` are the exposed addresses of the inputs and then the outputs that the program was built for, with their types and
+    /// extents; those without elements may be 0. `memory` has [`Program::memory`] bytes. Nothing else writes to them, or
+    /// reads the outputs, during the call, or until the stream has passed.
     ///
     /// # Errors
     /// The backend's status.
     pub(crate) unsafe fn run(
         &self,
         lane: &mut Lane,
-        inputs: &[*mut c_void],
-        outputs: &[*mut c_void],
+        tensors: &[usize],
         memory: *mut c_void,
+        held: &mut Option<Packs>,
         mut clock: Option<&mut dyn Clock>,
     ) -> Result<(), Error> {
-        let arena = self.arena.next_multiple_of(ALIGNMENT);
-        let workspace = if self.workspace == 0 { std::ptr::null_mut() } else { memory.wrapping_byte_add(arena) };
-        let mut addresses = Vec::new();
-        for (number, step) in self.steps.iter().enumerate() {
-            addresses.clear();
-            addresses.extend(step.places.iter().map(|place| match *place {
-                Place::Input(number, offset) => inputs[number].wrapping_byte_add(offset),
-                Place::Output(number, offset) => outputs[number].wrapping_byte_add(offset),
-                Place::Constant(number, offset) => self.constants[number].address().wrapping_byte_add(offset),
-                Place::Arena(offset) => memory.wrapping_byte_add(offset),
-            }));
+        let packs = match held.take() {
+            Some(packs) if packs.are_of(tensors, memory) => packs,
+            others => {
+                if let Some(others) = others {
+                    self.keep_packs(others);
+                }
+                self.take_packs(tensors, memory)?
+            }
+        };
+        for (number, (step, pack)) in self.steps.iter().zip(&packs.packs).enumerate() {
             if let Some(clock) = &mut clock {
                 clock.begin(number);
             }
             // SAFETY: every tensor of the graph that is no intermediate has its place: the caller's for inputs and outputs,
             // the program's own for constants, which plans only read, and windows of the arena that nothing else lives in
             // at this step. The workspace behind the arena is as large as the largest that a plan asks for.
-            let executed = unsafe { step.plan.execute_on(lane, &step.uids, &addresses, workspace) };
-            executed.map_err(|error| error.at(&step.label))?;
+            let executed = unsafe { step.plan.execute_on(lane, pack) };
+            executed.map_err(|error| step.failure(&error))?;
             if let Some(clock) = &mut clock {
                 clock.end(number);
             }
         }
+        *held = Some(packs);
         Ok(())
+    }
+
+    /// The packs of an earlier run at these addresses, or new ones.
+    fn take_packs(&self, tensors: &[usize], memory: *mut c_void) -> Result<Packs, Error> {
+        let mut kept = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = kept.iter().rposition(|packs| packs.are_of(tensors, memory)) {
+            return Ok(kept.remove(index));
+        }
+        drop(kept);
+        let (inputs, outputs) = tensors.split_at(tensors.len() - self.outputs.len());
+        let arena = self.arena.next_multiple_of(ALIGNMENT);
+        let workspace = if self.workspace == 0 { std::ptr::null_mut() } else { memory.wrapping_byte_add(arena) };
+        let at = std::ptr::with_exposed_provenance_mut::<c_void>;
+        let pack = |step: &Step| {
+            let addresses = step.places.iter().map(|place| match *place {
+                Place::Input(number, offset) => at(inputs[number]).wrapping_byte_add(offset),
+                Place::Output(number, offset) => at(outputs[number]).wrapping_byte_add(offset),
+                Place::Constant(number, offset) => self.constants[number].address().wrapping_byte_add(offset),
+                Place::Arena(offset) => memory.wrapping_byte_add(offset),
+            });
+            let addresses: Vec<_> = addresses.collect();
+            step.plan.pack(&step.uids, &addresses, workspace).map_err(|error| step.failure(&error))
+        };
+        let packs = self.steps.iter().map(pack).collect::<Result<_, Error>>()?;
+        Ok(Packs { tensors: tensors.into(), memory: memory.addr(), packs })
+    }
+
+    /// Keeps packs for runs at the same addresses, in the place of those that were not used for longest.
+    fn keep_packs(&self, packs: Packs) {
+        let mut kept = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        let oldest = (kept.len() >= MOST_PACKS).then(|| kept.remove(0));
+        kept.push(packs);
+        drop(kept);
+        // The backend destroys them: not under the lock.
+        drop(oldest);
     }
 }
 
@@ -316,52 +375,4 @@ struct Taken {
     region: Region,
     plan: Arc<Plan>,
     outlined: Outlined,
-}
-
-/// Places of intermediates' buffers in one arena.
-pub(crate) struct Places {
-    /// Size of the arena in bytes.
-    pub arena: usize,
-    /// First byte of each buffer that a step uses.
-    pub offsets: HashMap<BufferId, usize>,
-}
-
-impl Places {
-    /// Places every buffer of the arena for the steps that use it; `steps` are their arguments.
-    pub(crate) fn of<'a>(function: &Function, steps: impl Iterator<Item = &'a [(i64, ValueId)]>) -> Places {
-        let mut lifetimes: Vec<Lifetime> = Vec::new();
-        let mut numbers: HashMap<BufferId, usize> = HashMap::new();
-        for (step, arguments) in steps.enumerate() {
-            for (_, id) in arguments {
-                let buffer = function.value(*id).buffer.expect("arguments have memory");
-                if function.buffer(buffer).source != Source::Arena {
-                    continue;
-                }
-                let number = *numbers.entry(buffer).or_insert_with(|| {
-                    lifetimes.push(Lifetime { bytes: function.buffer(buffer).bytes(), first: step, last: step });
-                    lifetimes.len() - 1
-                });
-                lifetimes[number].last = step;
-            }
-        }
-        let layout = memory::plan(&lifetimes);
-        let offsets = numbers.into_iter().map(|(buffer, number)| (buffer, layout.offsets[number])).collect();
-        Places { arena: layout.bytes, offsets }
-    }
-}
-
-/// Promise about arguments: those that are a whole buffer of known content, in row-major order.
-fn promise(function: &Function, arguments: &[(i64, ValueId)]) -> Promise {
-    let mut promise = Promise::default();
-    for (uid, id) in arguments {
-        let value = function.value(*id);
-        let buffer = function.buffer(value.buffer.expect("arguments have memory"));
-        if let Some(token) = buffer.token
-            && value.is_packed()
-            && value.elements() == buffer.elements
-        {
-            promise.add(*uid, token);
-        }
-    }
-    promise
 }

@@ -1,11 +1,16 @@
 //! The provider of one session: claims nodes and compiles them.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ffi::{CString, c_char};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hipdnn_ep_compiler::constants::{Contents, Token};
+use hipdnn_ep_compiler::cost;
+use hipdnn_ep_compiler::ir::Function;
+use hipdnn_ep_compiler::model::{self, Model, Target};
 use hipdnn_sdk_bindings::ort::{
     self, Ep, EpGraphSupportInfo, EpProfilerImpl, NodeComputeInfo, NodeFusionOptions, Status,
 };
@@ -13,26 +18,23 @@ use hipdnn_sdk_bindings::ort::{
 use crate::backend::{Context, Site};
 use crate::claim::{self, Claims};
 use crate::compiled::{Compatibility, Compiled};
-use crate::constants::{Contents, Token};
-use crate::cost;
 use crate::dump::{Content, Dump};
 use crate::ep_context;
 use crate::error::Error;
 use crate::gpu::Gpu;
 use crate::gpu::session::OnDevice;
 use crate::graph::{Graph, Node};
-use crate::ir::Function;
 use crate::kernel::Kernel;
 use crate::log::Logger;
-use crate::model::{self, Model, Target};
 use crate::options::Options;
 use crate::planner::{Dumps, Planner, Purpose};
-use crate::pointer::{Handles, Place, array};
+use crate::pointer::{Handles, Held, Place, array};
 use crate::profile::Profiler;
 use crate::read;
 use crate::report::{self, Report};
-use crate::runtime::{Runtime, caught, status_of};
+use crate::runtime::{Runtime, caught};
 use crate::search::{self, Surroundings};
+use crate::storage::{self, Storage};
 
 /// What the runtime holds for a session: its callbacks, then ours.
 #[repr(C)]
@@ -46,10 +48,14 @@ pub(crate) struct Provider {
     planner: Result<Arc<Planner>, String>,
     /// True once nodes were claimed.
     has_claimed: AtomicBool,
+    /// Names of constants whose addresses may differ between runs.
+    moving: Mutex<HashSet<String>>,
     device: Option<OnDevice>,
     /// What compiled models of this session are for.
     compatibility: Compatibility,
     compatibility_text: CString,
+    /// Where the application has compiled models' payloads, if it keeps them itself.
+    storage: Storage,
     /// The name that the library was registered under, by which some hosts know the provider's nodes.
     registered_name: String,
 }
@@ -78,6 +84,7 @@ impl Provider {
         runtime: Runtime,
         logger: Logger,
         options: Options,
+        storage: Storage,
         gpu: Option<&'static Gpu>,
         registered_name: &str,
     ) -> Result<Box<Provider>, Error> {
@@ -137,6 +144,7 @@ impl Provider {
             get_compiled_model_compatibility_info: Some(get_compiled_model_compatibility_info),
             is_concurrent_run_supported: Some(is_concurrent_run_supported),
             on_session_initialization_end: Some(on_session_initialization_end),
+            get_ep_context_data_callback_support: Some(get_ep_context_data_callback_support),
             create_profiler: runtime.ep.create_profiling_event().map(|_| create_profiler as _),
             ..Ep::default()
         };
@@ -156,9 +164,11 @@ impl Provider {
             report,
             planner,
             has_claimed,
+            moving: Mutex::default(),
             device,
             compatibility,
             compatibility_text,
+            storage,
             registered_name,
         }))
     }
@@ -199,6 +209,7 @@ impl Provider {
         let contents = RefCell::new(Contents::new());
         let mut model = read::model(&graph, &|bytes| self.token(bytes, &contents))?;
         model.target = self.target();
+        self.note_moving(&graph, &model)?;
         let mut claims = self.decide(&graph, &model, &contents.into_inner())?;
         for (index, node) in model.nodes.iter().enumerate() {
             let taken = self.planner.is_ok() && !self.options.disable && ep_context::is_ours(node);
@@ -224,6 +235,20 @@ impl Provider {
             format!("{} takes {taken} of {all} nodes of {path}, in {programs} programs", crate::NAME_TEXT)
         });
         Ok(())
+    }
+
+    /// Takes note of constants that a run may have somewhere else than the run before. The runtime hands out the session's own
+    /// initializers, but for those that it copies: into the buffer of an output of the graph, and for a body that runs on another
+    /// device than the graph around it.
+    fn note_moving(&self, graph: &Graph<'_>, model: &Model) -> Result<(), Error> {
+        let is_body = graph.is_body()?;
+        let moving = model.values.iter().filter(|value| value.constant.is_some() && (is_body || value.is_output));
+        self.moving().extend(moving.map(|value| value.name.clone()));
+        Ok(())
+    }
+
+    fn moving(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.moving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The nodes of a graph that become programs.
@@ -332,15 +357,20 @@ impl Provider {
         let stored = self.options.compiled.enable.then(|| model.clone());
         let device = self.device.as_ref().map(|device| device.device().clone());
         let (name, capacity) = (node.name()?, self.options.plan_cache);
-        let kernel = Kernel::new(self.runtime, planner.clone(), device, name, model, capacity);
+        let mut constants = model.inputs.iter().map(|value| &model.values[*value]);
+        let is_fixed = {
+            let moving = self.moving();
+            !constants.any(|value| value.constant.is_some() && moving.contains(&value.name))
+        };
+        let kernel = Kernel::new(self.runtime, planner.clone(), device, name, model, is_fixed, capacity);
         kernel.prepare(&contents.into_inner())?;
         let mut context_node = std::ptr::null_mut();
         // A program for free extents is built when they are known: its plans are none of the compiled model's.
         if let (Some(model), Some(plans)) = (stored, planner.take_made()?) {
             let compatibility = self.compatibility.clone();
             let payload = Compiled { compatibility, model, plans }.to_bytes().map_err(Error::failed)?;
-            let (request, on) = (&self.options.compiled, &self.compatibility.0);
-            context_node = ep_context::create(&self.runtime, &graph, &node, &payload, on, request, is_main)?;
+            let (to, on) = ((&self.options.compiled, &self.storage), &self.compatibility.0);
+            context_node = ep_context::create(&self.runtime, &graph, &node, &payload, on, to, is_main)?;
         }
         Ok((kernel, context_node))
     }
@@ -353,7 +383,7 @@ impl Provider {
         node: &Node<'a>,
         token: read::Naming<'_, 'a>,
     ) -> Result<Model, Error> {
-        let payload = ep_context::payload(graph, node, &self.options.compiled)?;
+        let payload = ep_context::payload(&self.runtime, graph, node, &self.options.compiled, &self.storage)?;
         let Compiled { mut model, plans, .. } =
             Compiled::parse(&payload, &self.compatibility).map_err(Error::invalid)?;
         read::bind_constants(&mut model, node, token)?;
@@ -385,7 +415,7 @@ fn open_backend(options: &Options, site: Site) -> Result<Result<Arc<Context>, St
     let surroundings = Surroundings::current();
     let (candidates, named) = search::backend_candidates(options, &surroundings);
     let plugins = search::plugins(options, &surroundings);
-    match Context::open(&candidates, &plugins, &site) {
+    match Context::open(&candidates, &plugins, &site, options.cache_dir.as_deref()) {
         Ok(context) => Ok(Ok(context)),
         Err(error) if named || options.plugin_dir.is_some() => Err(error.at(crate::NAME_TEXT)),
         Err(error) => Ok(Err(error.message)),
@@ -393,16 +423,15 @@ fn open_backend(options: &Options, site: Site) -> Result<Result<Arc<Context>, St
 }
 
 /// The providers of this process.
-static PROVIDERS: Handles = Handles::new("provider");
+pub(crate) static PROVIDERS: Handles<Provider> = Handles::new("provider");
 
-/// Runs a callback's body with the provider that its callbacks belong to.
-pub(crate) fn with_provider(this: *const Ep, body: impl FnOnce(&Provider) -> Result<(), Error>) -> *mut Status {
-    if let Err(stranger) = PROVIDERS.check(this) {
-        return status_of(Err(stranger));
+// SAFETY: the struct is `repr(C)` and begins with its callbacks.
+unsafe impl Held for Provider {
+    type Callbacks = Ep;
+
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
-    // SAFETY: the callbacks are the first member of a provider, which lives until the runtime releases it.
-    let provider = unsafe { &*this.cast::<Provider>() };
-    provider.runtime.guard(|| body(provider))
 }
 
 unsafe extern "system" fn get_name(_this: *const Ep) -> *const c_char {
@@ -414,7 +443,7 @@ unsafe extern "system" fn get_capability(
     graph: *const ort::Graph,
     info: *mut EpGraphSupportInfo,
 ) -> *mut Status {
-    with_provider(this, |provider| {
+    PROVIDERS.with(this, |provider| {
         if info.is_null() {
             return Err(Error::invalid(format!("{}: the place for claims is null", crate::NAME_TEXT)));
         }
@@ -431,7 +460,7 @@ unsafe extern "system" fn compile(
     infos: *mut *mut NodeComputeInfo,
     ep_context_nodes: *mut *mut ort::Node,
 ) -> *mut Status {
-    with_provider(this, |provider| {
+    PROVIDERS.with(this, |provider| {
         let _forgetting = Forgetting(provider);
         // SAFETY: the arrays have `count` elements, if they are there.
         let (graphs, fused_nodes) = unsafe {
@@ -472,11 +501,7 @@ unsafe extern "system" fn get_compiled_model_compatibility_info(
     this: *mut Ep,
     _graph: *const ort::Graph,
 ) -> *const c_char {
-    if PROVIDERS.check(this).is_err() {
-        return std::ptr::null();
-    }
-    // SAFETY: the callbacks are the first member of a provider, which lives until the runtime releases it.
-    unsafe { &*this.cast::<Provider>() }.compatibility_text.as_ptr()
+    PROVIDERS.look(this, |provider| provider.compatibility_text.as_ptr()).unwrap_or(std::ptr::null())
 }
 
 unsafe extern "system" fn release_node_compute_infos(_this: *mut Ep, infos: *mut *mut NodeComputeInfo, count: usize) {
@@ -492,7 +517,7 @@ unsafe extern "system" fn release_node_compute_infos(_this: *mut Ep, infos: *mut
 }
 
 unsafe extern "system" fn is_concurrent_run_supported(this: *mut Ep, supported: *mut bool) -> *mut Status {
-    with_provider(this, |provider| {
+    PROVIDERS.with(this, |provider| {
         // Captured runs share one stream.
         let captures = provider.device.as_ref().is_some_and(OnDevice::captures_runs);
         // SAFETY: the place is the runtime's, if it is one.
@@ -502,14 +527,22 @@ unsafe extern "system" fn is_concurrent_run_supported(this: *mut Ep, supported: 
 }
 
 unsafe extern "system" fn on_session_initialization_end(this: *mut Ep) -> *mut Status {
-    with_provider(this, |provider| {
+    PROVIDERS.with(this, |provider| {
         provider.settle();
         Ok(())
     })
 }
 
+unsafe extern "system" fn get_ep_context_data_callback_support(this: *const Ep, flags: *mut u32) -> *mut Status {
+    PROVIDERS.with(this, |_| {
+        // SAFETY: the place is the runtime's, if it is one.
+        unsafe { Place::new(flags, "the place for the answer") }?.set(storage::SERVED);
+        Ok(())
+    })
+}
+
 unsafe extern "system" fn create_profiler(this: *mut Ep, profiler: *mut *mut EpProfilerImpl) -> *mut Status {
-    with_provider(this, |provider| {
+    PROVIDERS.with(this, |provider| {
         // SAFETY: the place is the runtime's, if it is one.
         let place = unsafe { Place::new(profiler, "the place for the profiler") }?;
         place.set(Profiler::create(provider.runtime).unwrap_or(std::ptr::null_mut()));

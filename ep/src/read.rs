@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use crate::constants::Token;
+use hipdnn_ep_compiler::constants::Token;
+use hipdnn_ep_compiler::model::{self, Attribute, Constant, Extent, Model, SMALL_CONSTANT, ValueIndex};
+
 use crate::error::Error;
 use crate::graph::{Graph, Node, ValueInfo};
-use crate::model::{self, Attribute, Constant, Extent, Model, SMALL_CONSTANT, ValueIndex};
 
 /// Names the content of weights; `None` where nothing is promised of them.
 pub(crate) type Naming<'t, 'a> = &'t dyn Fn(&'a [u8]) -> Option<Token>;
@@ -167,7 +168,7 @@ fn constant<'a>(value: &ValueInfo<'a>, token: Naming<'_, 'a>) -> Result<Option<C
     let Some((tensor, bytes)) = value.initializer()? else { return Ok(None) };
     let Some(dims) = tensor.shape else { return Ok(None) };
     let small = bytes.len() <= SMALL_CONSTANT;
-    let float = crate::import::data_type(tensor.element).is_ok_and(crate::import::is_float);
+    let float = hipdnn_ep_compiler::import::data_type(tensor.element).is_ok_and(hipdnn_ep_compiler::import::is_float);
     let weights = float && dims.len() >= LEAST_RANK_OF_WEIGHTS && !bytes.is_empty();
     let token = if weights { token(bytes) } else { None };
     Ok(Some(Constant { dims, bytes: small.then(|| bytes.into()), token }))

@@ -7,10 +7,11 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
+use hipdnn_ep_compiler::model::{Extent, Model};
+
 use crate::claim::Claims;
 use crate::error::Error;
 use crate::log::Logger;
-use crate::model::{Extent, Model};
 
 /// A report file; lines are appended.
 pub(crate) struct Report {

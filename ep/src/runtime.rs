@@ -67,17 +67,25 @@ impl Runtime {
     ///
     /// # Errors
     /// The status, if it is one.
+    #[inline]
     pub(crate) unsafe fn check(&self, status: *mut Status) -> Result<(), Error> {
-        if status.is_null() {
-            return Ok(());
-        }
+        // SAFETY: the caller's duty.
+        if status.is_null() { Ok(()) } else { Err(unsafe { self.failure(status) }) }
+    }
+
+    /// The error that a status says, which is released.
+    ///
+    /// # Safety
+    /// It is a status that the caller owns.
+    #[cold]
+    unsafe fn failure(&self, status: *mut Status) -> Error {
         // SAFETY: `status` is a living status.
         let code = unsafe { self.api.get_error_code()(status) };
         // SAFETY: the status is alive, and its text lives as long.
         let message = unsafe { text_of(self.api.get_error_message()(status)) }.unwrap_or("no message").to_string();
         // SAFETY: the caller owned the status, and it is not used again.
         unsafe { self.api.release_status()(status) };
-        Err(Error { code, message })
+        Error { code, message }
     }
 
     /// A result as the runtime takes it.

@@ -1,100 +1,118 @@
 #!/usr/bin/env python3
-"""Host time of a run of the provider's program on a GPU, beside that of its kernels' bare launches.
+"""Host time of a run of the provider's programs on a GPU, beside that of their kernels' bare launches.
 
-For the emulated GPU with HIPEMU_SKIP=1, where launches succeed and run nothing: what is left is the host's work. A run is one with
-bound memory, without what ONNX Runtime takes for a run of a single Identity of its own: reading extents, finding the program,
-memory, every step, and the wait at the end. A bare launch is `hipModuleLaunchKernel` in a loop. `cargo xtask bench dispatch`
-runs this.
+For the emulated GPU, where launches succeed and run nothing while the clock runs: what is left is the host's work. All inputs and
+outputs are bound, in device memory. What is printed:
+
+* The bare launches: a C loop calls `hipModuleLaunchKernel` for as many functions as the program launches kernels, with
+  arguments in one piece, as recorded launches have them.
+* The program: from the entry of the provider's `Compute` to its return, which has enqueued everything. The ratio is that of this to
+  the bare launches.
+* The other callbacks of the provider that a run makes: where it begins and ends, with the wait for the stream, and `Flush`.
+* What ONNX Runtime takes itself, with Python's call of it: the rest of the run.
+
+Figures are medians. `c/callback_times.c` has the clock around the callbacks; `cargo xtask bench dispatch` runs this.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import statistics
+import sys
+import tempfile
 import time
-from typing import Callable
+from pathlib import Path
 
-import numpy as np
 import onnxruntime as ort
-from onnx import TensorProto, helper
 
 import emulated_gpu
+import onnxruntime_ep_hipdnn_rs as wheel
 import provider
 from gpu import device, networks
+from suite_umbrella import compiled
 
 SHAPE = [1, 3, 32, 32]
-RUNS, ROUNDS = 200, 7
-ARGUMENTS = 6
-KERNEL = 'extern "C" __global__ void nothing(float* a, float* b, float* c, int d, int e, int f) { if (d < 0) *a = *b + *c + e + f; }'
+RUNS, ROUNDS = 200, 15
+# Callbacks of a run, by the numbers of callback_times.c.
+COMPUTE, OTHERS = 0, (1, 2, 3, 4)
 
 
-def main() -> None:
-    print("| program | kernels | host time of a run, µs | of its bare launches, µs | ratio |\n|---|---|---|---|---|")
-    for name, make in (("ResNet-like", networks.resnet_like), ("MobileNet-like", networks.mobilenet_like)):
-        kernels, ran, bare = measure(make(SHAPE))
-        print(f"| {name} | {kernels} | {ran:.1f} | {bare:.1f} | {ran / bare:.2f} |")
+def main() -> int:
+    with tempfile.TemporaryDirectory() as directory:
+        library = compiled("callback_times.c", Path(directory) / "libcallback_times.so")
+        os.environ["CALLBACK_TIMES_PROVIDER"] = wheel.get_library_path()
+        provider.LIBRARY = str(library)
+        device.device()
+        clock = Clock(library)
+        print("| program | kernels | bare launches, µs | program, µs | ratio | other callbacks, µs | ONNX Runtime, µs |\n|---|---|---|---|---|---|---|")
+        for name, make in (("ResNet-like", networks.resnet_like), ("MobileNet-like", networks.mobilenet_like)):
+            kernels, bare, program, others, runtime = measure(make(SHAPE), clock)
+            print(f"| {name} | {kernels} | {bare:.2f} | {program:.2f} | {program / bare:.2f} | {others:.2f} | {runtime:.2f} |")
+    return 0
 
 
-def measure(model: bytes) -> tuple[int, float, float]:
-    """The kernels of a run, and microseconds of a run and of so many bare launches."""
+class Clock:
+    """The provider's callbacks as callback_times.c takes their times; microseconds."""
+
+    def __init__(self, library: Path) -> None:
+        self.library = ctypes.CDLL(str(library))
+        self.library.callback_times_take.restype = ctypes.c_size_t
+        self.library.callback_times_clock.restype = ctypes.c_longlong
+        self.library.callback_times_launches.restype = ctypes.c_longlong
+        self.times = (ctypes.c_longlong * 4096)()
+        self.look = statistics.median(self.library.callback_times_clock() for _ in range(1000))
+
+    def take(self, kind: int) -> list[float]:
+        """The calls of a kind since the last question, without what the clock itself takes."""
+        return [(self.times[index] - self.look) / 1e3 for index in range(self.library.callback_times_take(kind, self.times))]
+
+    def launches(self, functions: ctypes.Array[ctypes.c_void_p], stream: ctypes.c_void_p) -> float:
+        launch = ctypes.cast(emulated_gpu.hip().hipModuleLaunchKernel, ctypes.c_void_p)
+        spent = self.library.callback_times_launches(launch, functions, ctypes.c_size_t(len(functions)), stream)
+        if spent < 0:
+            raise RuntimeError("a bare launch failed")
+        return (spent - self.look) / 1e3
+
+
+def measure(model: bytes, clock: Clock) -> tuple[int, float, float, float, float]:
+    """The kernels of a run, and microseconds of as many bare launches, of the program, of other callbacks and of the runtime."""
     options = provider.options()
     options.add_provider_for_devices([device.device()], {"cost_rule": "0"})
-    session = ort.InferenceSession(model, options)
+    session = ort.InferenceSession(model, options, enable_fallback=0)
     binding = session.io_binding()
     binding.bind_ortvalue_input("x", device.on_device(networks.images(SHAPE)["x"]))
     shape = session.run(None, networks.images(SHAPE))[0].shape
     binding.bind_ortvalue_output(session.get_outputs()[0].name, device.empty_on_device(shape))
-    before = emulated_gpu.counters().launches
-    session.run_with_iobinding(binding)
-    kernels = emulated_gpu.counters().launches - before
-    empty = empty_run()
-    runs, nothing, launches = [], [], []
-    for _ in range(ROUNDS):
-        runs.append(timed(lambda: session.run_with_iobinding(binding)))
-        nothing.append(timed(empty))
-        launches.append(bare_launch())
-    return kernels, statistics.median(runs) - statistics.median(nothing), kernels * statistics.median(launches)
-
-
-def timed(body: Callable[[], object]) -> float:
-    """Microseconds of a call."""
-    start = time.perf_counter()
-    for _ in range(RUNS):
-        body()
-    return (time.perf_counter() - start) / RUNS * 1e6
-
-
-def empty_run() -> Callable[[], None]:
-    """A run of ONNX Runtime's own with a bound input and output, whose time is no program's."""
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    session = ort.InferenceSession(model.SerializeToString(), providers=[provider.CPU])
-    binding = session.io_binding()
-    binding.bind_cpu_input("x", np.zeros(1, np.float32))
-    binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))
-    return lambda: session.run_with_iobinding(binding)
-
-
-def bare_launch() -> float:
-    """Microseconds of a launch, without what calling it from Python takes."""
-    hip = emulated_gpu.hip()
-    with emulated_gpu.Module(emulated_gpu.compile_kernels(KERNEL)) as module:
-        function = ctypes.c_void_p()
-        emulated_gpu.call("hipModuleGetFunction", ctypes.byref(function), module.handle, b"nothing")
-        values = [ctypes.c_void_p()] * 3 + [ctypes.c_int(1)] * 3
-        pointers = (ctypes.c_void_p * ARGUMENTS)(*[ctypes.addressof(value) for value in values])
+    work = device.used(lambda: session.run_with_iobinding(binding))
+    if work["copies"]:
+        raise RuntimeError("a part of the network is not the provider's")
+    kernels = work["launches"]
+    bare, program, others, runtime = [], [], [], []
+    source = "".join(f'extern "C" __global__ void k{index}(float* a) {{ *a = {index}; }}\n' for index in range(kernels))
+    with emulated_gpu.Module(emulated_gpu.compile_kernels(source)) as module:
+        functions = (ctypes.c_void_p * kernels)()
+        for index in range(kernels):
+            function = ctypes.c_void_p()
+            emulated_gpu.call("hipModuleGetFunction", ctypes.byref(function), module.handle, f"k{index}".encode())
+            functions[index] = function.value
         stream = ctypes.c_void_p()
-        emulated_gpu.call("hipStreamCreateWithFlags", ctypes.byref(stream), 1)
-        launch, nothing = hip.hipModuleLaunchKernel, hip.hipPeekAtLastError
-        arguments = (function, 1, 1, 1, 64, 1, 1, 0, stream, pointers, None)
-        took = timed(lambda: launch(*arguments))
-        # A function without arguments leaves those that it is passed alone, and Python prepares as many.
-        called = timed(lambda: nothing(*arguments))
+        emulated_gpu.call("hipStreamCreateWithFlags", ctypes.byref(stream), emulated_gpu.NON_BLOCKING)
+        emulated_gpu.hip().hipemu_skip_launches(1)
+        for _ in range(ROUNDS):
+            for _ in range(RUNS):
+                start = time.perf_counter()
+                session.run_with_iobinding(binding)
+                whole = (time.perf_counter() - start) * 1e6
+                program.append(sum(clock.take(COMPUTE)))
+                others.append(sum(sum(clock.take(kind)) for kind in OTHERS))
+                runtime.append(whole - program[-1] - others[-1])
+            bare += [clock.launches(functions, stream) for _ in range(RUNS)]
+        emulated_gpu.hip().hipemu_skip_launches(0)
         emulated_gpu.call("hipStreamSynchronize", stream)
         emulated_gpu.call("hipStreamDestroy", stream)
-    return took - called
+    return kernels, *map(statistics.median, (bare, program, others, runtime))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

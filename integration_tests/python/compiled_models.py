@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+import emulated_gpu
 import provider
 from gpu import networks
 from runner import Skip, check
@@ -35,8 +37,12 @@ def cases(interpreter: list[str]) -> Iterator[tuple[str, Callable[[], None]]]:
         yield f"{name}: payloads beside the model", lambda make=make: round_trip(make(SHAPE), False, interpreter)
     yield "free extents", free_extents
     yield "ONNX Runtime's compiler", compiler
-    yield "damaged, cut, foreign and missing payloads are refused with the reason", refused
+    yield "damaged, cut, older and missing payloads are refused with the reason", refused
+    if emulated_gpu.missing() is None:
+        yield "a payload of another GPU is refused with the reason", lambda: foreign(interpreter)
     yield "replaced weights", replaced_weights
+    yield "payloads in the application's own storage", own_storage
+    yield "the application's storage that fails is an error that says so", failing_storage
 
 
 def devices() -> list[Any]:
@@ -49,12 +55,16 @@ def open_model(model: Path | str | bytes, **entries: str) -> provider.Session:
     return provider.Session(model if isinstance(model, bytes) else Path(model), {"cost_rule": "0"}, provider.options(**entries), on=devices())
 
 
+def compiling(path: Path, embed: bool) -> dict[str, str]:
+    """The entries of a session's configuration that have it write a compiled model."""
+    return {"ep.context_enable": "1", "ep.context_file_path": str(path), "ep.context_embed_mode": str(int(embed))}
+
+
 def compiled(model: bytes, folder: Path, embed: bool, name: str = "compiled.onnx") -> tuple[Path, provider.Session]:
     """A compiled model's file, and the session that wrote it."""
     (folder / "model.onnx").write_bytes(model)
     path = folder / name
-    entries = {"ep.context_enable": "1", "ep.context_file_path": str(path), "ep.context_embed_mode": str(int(embed))}
-    session = open_model(folder / "model.onnx", **entries)
+    session = open_model(folder / "model.onnx", **compiling(path, embed))
     check(path.is_file(), "no compiled model was written")
     return path, session
 
@@ -95,11 +105,25 @@ def round_trip(model: bytes, embed: bool, interpreter: list[str]) -> None:
         for file in [path, *beside]:
             file.rename(moved / file.name)
         np.savez(folder / "feeds.npz", **feeds)
-        arguments = [str(Path(__file__).parent), str(moved / path.name), str(folder / "got.npz"), str(folder / "feeds.npz")]
-        ended = subprocess.run([*interpreter, "-c", OPEN, *arguments], capture_output=True, text=True, check=False)
+        ended = opened_elsewhere(interpreter, moved / path.name, folder)
         check(ended.returncode == 0, f"exit status {ended.returncode}: {ended.stderr[-1500:]}")
         with np.load(folder / "got.npz") as got:
             equal([got[key] for key in got.files], wanted)
+
+
+def opened_elsewhere(interpreter: list[str], model: Path, folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Runs a compiled model in another process: on `feeds.npz` of the folder, to `got.npz`."""
+    arguments = [str(Path(__file__).parent), str(model), str(folder / "got.npz"), str(folder / "feeds.npz")]
+    return subprocess.run([*interpreter, "-c", OPEN, *arguments], env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+def foreign(interpreter: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path, _ = compiled(networks.single(SHAPE), folder, True)
+        np.savez(folder / "feeds.npz", **networks.images(SHAPE))
+        ended = opened_elsewhere(interpreter, path, folder, HIPEMU_ARCH="gfx1101")
+        check(ended.returncode == 1 and "expected a model compiled for" in ended.stderr and "gfx1101" in ended.stderr, ended.stderr[-1500:])
 
 
 def free_extents() -> None:
@@ -135,6 +159,7 @@ def refused() -> None:
         for what, content, reason in [
             ("damaged", whole[:200] + bytes([whole[200] ^ 1]) + whole[201:], "expected a whole compiled partition"),
             ("cut", whole[:-40], "expected a compiled partition of"),
+            ("of an older layout", whole[:6] + b"00" + whole[8:], "expected a compiled partition that begins with"),
             ("another file", b"PK\x03\x04 something else", "expected a compiled partition that begins with"),
             ("empty", b"", "expected a compiled partition, got 0 bytes"),
             ("missing", None, payload.name),
@@ -176,3 +201,96 @@ def replaced_weights() -> None:
                 tensor.CopyFrom(onnx.numpy_helper.from_array(values * np.float32(2), tensor.name))
         again = open_model(changed.SerializeToString())
         networks.expected(source.SerializeToString(), feeds).meets(again.run(feeds))
+
+
+class Storage:
+    """Payloads that the application keeps itself, XORed with a key."""
+
+    KEY = 0x5A
+    MOST = 1 << 24
+
+    def __init__(self) -> None:
+        if not hasattr(ort.SessionOptions, "set_ep_context_data_read_func"):
+            raise Skip(f"ONNX Runtime {ort.__version__} has no callbacks for compiled models")
+        self.content: dict[str, bytes] = {}
+        self.read_names: list[str] = []
+
+    def write(self, name: str, data: Any) -> None:
+        self.content[name] = self.crypt(data.read())
+
+    def read(self, name: str, buffer: Any) -> None:
+        self.read_names.append(name)
+        data = self.crypt(self.content[name])
+        buffer.allocate(len(data))
+        buffer.write(data, 0)
+
+    def crypt(self, data: bytes) -> bytes:
+        return bytes(byte ^ self.KEY for byte in data)
+
+    def compile(self, model: bytes) -> bytes:
+        options = provider.options()
+        options.add_provider_for_devices(devices(), {"cost_rule": "0"})
+        compiler = ort.ModelCompiler(options, model, embed_compiled_data_into_model=False)
+        compiler.set_ep_context_data_write_func(self.write)
+        return compiler.compile_to_bytes()
+
+    def open(self, compiled: bytes) -> provider.Session:
+        options = provider.options()
+        options.set_ep_context_data_read_func(self.read, self.MOST)
+        return provider.Session(compiled, {"cost_rule": "0"}, options, on=devices())
+
+
+def own_storage() -> None:
+    for model in (networks.single(SHAPE), networks.interrupted(SHAPE)):
+        storage, feeds = Storage(), networks.images(SHAPE)
+        written = storage.compile(model)
+        contexts = [node for node in onnx.load_from_string(written).graph.node if node.op_type == "EPContext"]
+        names = {attribute(node, "ep_cache_context").decode() for node in contexts}
+        check(bool(contexts) and names == set(storage.content), f"{names} in the model, {set(storage.content)} in the storage")
+        check(all(attribute(node, "embed_mode") == 0 for node in contexts), "a payload is in the model")
+        session = storage.open(written)
+        check(sorted(storage.read_names) == sorted(names), f"{storage.read_names} were read")
+        networks.expected(model, feeds).meets(session.run(feeds))
+        equal(session.run(feeds), open_model(model).run(feeds))
+
+
+def failing_storage() -> None:
+    storage = Storage()
+    written = storage.compile(networks.single(SHAPE))
+    ((name, content),) = storage.content.items()
+
+    def refuses(reason: str, what: str) -> None:
+        try:
+            storage.open(written)
+        except Exception as problem:
+            check(reason in str(problem), f"{what}: expected {reason!r}, got {problem}")
+        else:
+            check(False, f"{what}: a session was made")
+
+    storage.content[name] = content[:200] + bytes([content[200] ^ 1]) + content[201:]
+    refuses("expected a whole compiled partition", "damaged")
+    storage.content[name] = b""
+    refuses("expected a compiled partition, got 0 bytes", "empty")
+    del storage.content[name]
+    refuses(name, "missing")
+    storage.content[name] = content
+    storage.MOST = 100
+    refuses("reading the compiled partition", "larger than the application takes")
+    # Without a callback the name is a file's, which is not there.
+    says_of_bytes(written, name)
+    storage.write = lambda name, data: (_ for _ in ()).throw(OSError("no room"))  # type: ignore[method-assign]
+    try:
+        storage.compile(networks.single(SHAPE))
+    except Exception as problem:
+        check("no room" in str(problem) or "writing the compiled partition" in str(problem), f"{problem}")
+    else:
+        check(False, "a model was compiled whose payload could not be written")
+
+
+def says_of_bytes(model: bytes, reason: str) -> None:
+    try:
+        open_model(model)
+    except Exception as problem:
+        check(reason in str(problem), f"expected {reason!r}, got {problem}")
+    else:
+        check(False, "a session was made without the payload")

@@ -13,13 +13,11 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
-import threading
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import onnx
@@ -27,6 +25,7 @@ import onnxruntime as ort
 from onnx import TensorProto, numpy_helper
 
 import emulated_gpu
+import workers
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 PROVIDER = "HipDnnRsExecutionProvider"
@@ -333,57 +332,20 @@ def options_known(devices: list[Any], settings: dict[str, str]) -> dict[str, str
         return {}
 
 
-class Pool:
-    """Workers that share a list of cases."""
+def run_cases(library: str, settings: dict[str, str], numbers: list[int], names: list[str], jobs: int,
+              report: Callable[[dict[str, Any]], None] = lambda result: None, patience: float = PATIENCE) -> list[dict[str, Any]]:
+    """The results of the cases of these numbers, by worker processes that share them; `report` gets each one when it is there."""
+    results: dict[int, dict[str, Any]] = {}
 
-    def __init__(self, library: str, settings: dict[str, str], numbers: list[int], names: list[str], jobs: int) -> None:
-        self._command = [*emulated_gpu.interpreter(), __file__, "--worker", "--library", library, "--settings", json.dumps(settings)]
-        self._open = list(reversed(numbers))
-        self._names = names
-        self._lock = threading.Lock()
-        self._results: dict[int, dict[str, Any]] = {}
-        threads = [threading.Thread(target=self._serve) for _ in range(jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.results = [self._results[number] for number in numbers]
+    def take(request: str, result: dict[str, Any] | None, ended: str) -> None:
+        number = int(request)
+        results[number] = result or {"number": number, "name": names[number], "operators": [], "cpu": "unknown", "mine": ["?"], "others": [],
+                                     "ep": "crash", "ep_detail": ended, "reasons": []}
+        report(results[number])
 
-    def _next(self) -> int | None:
-        with self._lock:
-            return self._open.pop() if self._open else None
-
-    def _serve(self) -> None:
-        process = None
-        while (number := self._next()) is not None:
-            if process is None:
-                process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                           stderr=subprocess.DEVNULL, text=True)
-            result = self._ask(process, number)
-            if result is None:
-                process.kill()
-                status = process.wait()
-                process = None
-                result = {"name": self._names[number], "operators": [], "cpu": "unknown", "mine": ["?"], "others": [],
-                          "ep": "crash", "ep_detail": f"the process ended with {status}", "reasons": []}
-            self._results[number] = result
-        if process is not None:
-            process.stdin.close()
-            process.wait()
-
-    @staticmethod
-    def _ask(process: subprocess.Popen[str], number: int) -> dict[str, Any] | None:
-        timer = threading.Timer(PATIENCE, process.kill)
-        timer.start()
-        try:
-            process.stdin.write(f"{number}\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-            return json.loads(line) if line.strip() else None
-        except (BrokenPipeError, ValueError):
-            return None
-        finally:
-            timer.cancel()
+    command = [*emulated_gpu.interpreter(), __file__, "--worker", "--library", library, "--settings", json.dumps(settings)]
+    workers.share(command, [str(number) for number in numbers], jobs, patience, take)
+    return [results[number] for number in numbers]
 
 
 # Report.
@@ -397,11 +359,9 @@ class Tally:
         self.passed = [r for r in results if r["ep"] == "passed"]
         self.wholly = [r for r in self.passed if is_wholly(r)]
         self.cpu = [r for r in results if r["cpu"] == "passed"]
-        self.crashes = [r for r in results if r["ep"] == "crash"]
-        self.regressions = [r for r in results if r["cpu"] == "passed" and r["ep"] != "passed"]
-        # What the CPU provider gets wrong in the same way is the reference's affair.
-        self.failures = [r for r in results
-                         if r["mine"] and r["ep"] in ("mismatch", "error", "not loaded", "crash") and r["cpu"] != r["ep"]]
+        self.crashes = [r for r in results if is_crash(r)]
+        self.regressions = [r for r in results if is_regression(r)]
+        self.failures = [r for r in results if is_failure(r)]
         self.shared = [r for r in results if r["mine"] and r["ep"] in ("mismatch", "error") and r["cpu"] == r["ep"]]
 
     def clean(self) -> bool:
@@ -412,6 +372,19 @@ class Tally:
                 f"wholly on the provider {len(self.wholly)}, failures with a node on the provider {len(self.failures)} "
                 f"(and {len(self.shared)} where the CPU provider fails too), regressions {len(self.regressions)}, "
                 f"crashes {len(self.crashes)}")
+
+
+def is_crash(result: dict[str, Any]) -> bool:
+    return result["ep"] == "crash"
+
+
+def is_regression(result: dict[str, Any]) -> bool:
+    return result["cpu"] == "passed" and result["ep"] != "passed"
+
+
+def is_failure(result: dict[str, Any]) -> bool:
+    """Whether the provider fails with a node of its own. What the CPU provider gets wrong in the same way is the reference's affair."""
+    return bool(result["mine"]) and result["ep"] in ("mismatch", "error", "not loaded", "crash") and result["cpu"] != result["ep"]
 
 
 def is_wholly(result: dict[str, Any]) -> bool:
@@ -503,7 +476,7 @@ def main() -> int:
     numbers = [number for number, name in enumerate(names) if re.search(arguments.only, name)][::arguments.sample]
     tallies = {}
     for name in arguments.run or RUNS:
-        tally = Tally(Pool(library, RUNS[name], numbers, names, arguments.jobs).results)
+        tally = Tally(run_cases(library, RUNS[name], numbers, names, arguments.jobs))
         tallies[name] = tally
         print(f"{name}: {tally.summary()}", flush=True)
         for title, wrong in (("failure", tally.failures), ("regression", tally.regressions)):

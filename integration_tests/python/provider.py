@@ -32,6 +32,9 @@ class Failure(Exception):
     """Something that was promised did not hold; the message says what was wanted and what came."""
 
 
+# The provider's library.
+LIBRARY = wheel.get_library_path()
+
 # Options of the provider that every session has unless it says otherwise.
 SETTINGS: dict[str, str] = {}
 
@@ -42,7 +45,7 @@ def devices() -> list[Any]:
     """The devices on which the provider offers itself; registers the library the first time."""
     global _registered
     if not _registered:
-        ort.register_execution_provider_library(REGISTRATION, wheel.get_library_path())
+        ort.register_execution_provider_library(REGISTRATION, LIBRARY)
         _registered = True
     found = [device for device in ort.get_ep_devices() if device.ep_name == NAME]
     if not found:

@@ -1,6 +1,7 @@
 """A small test runner: each case is a function that returns, raises, or raises `Skip`; outcomes go to a file as JSON lines.
 
-The line `{"outcome": "finished"}` ends the file, so that a process that dies does not pass for one that had few cases.
+The line `{"outcome": "finished"}` ends the file, so that a process that dies does not pass for one that had few cases. With `--resume`
+cases that passed by the file of an earlier run count as they are.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import Callable
 
 from provider import Failure
+from workers import in_threads
 
 
 class Skip(Exception):
@@ -25,15 +28,23 @@ class Runner:
         parser.add_argument("--results", type=Path, help="file that the outcomes are written to")
         parser.add_argument("--cache", type=Path, required=True, help="directory of the models")
         parser.add_argument("--only", default="", help="run only cases whose name contains this")
+        parser.add_argument("--resume", action="store_true", help="don't run again what passed by the file of results")
         arguments = parser.parse_args()
         self.suite = suite
         self.cache: Path = arguments.cache
         self._only: str = arguments.only
+        self._passed = passed(arguments.results) if arguments.resume and arguments.results else set()
         self._file = arguments.results.open("w", encoding="utf-8") if arguments.results else None
-        self._counts = {"passed": 0, "failed": 0, "skipped": 0}
+        self._counts = {"passed": len(self._passed), "failed": 0, "skipped": 0}
+        for name in sorted(self._passed):
+            self._write({"name": name, "outcome": "passed", "detail": ""})
+
+    def wants(self, name: str) -> bool:
+        """Whether a case is to be run: it is chosen, and did not pass in the run that this one resumes."""
+        return self._only in name and f"{self.suite}: {name}" not in self._passed
 
     def case(self, name: str, body: Callable[[], None]) -> None:
-        if self._only not in name:
+        if not self.wants(name):
             return
         outcome, detail = "passed", ""
         try:
@@ -63,9 +74,42 @@ class Runner:
             self._file.flush()
 
 
+def passed(results: Path) -> set[str]:
+    """Names of the cases that passed by a file of results."""
+    names = set()
+    for line in results.read_text(encoding="utf-8").splitlines() if results.exists() else []:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            # A process that died may leave half a line.
+            continue
+        if entry["outcome"] == "passed":
+            names.add(entry["name"])
+    return names
+
+
 def check(holds: bool, message: str) -> None:
     if not holds:
         raise Failure(message)
+
+
+def at_once(count: int, work: Callable[[int], None]) -> None:
+    """Runs a function in so many threads that begin together, each with its number; what they raised is one failure."""
+    problems: list[str] = []
+    start = threading.Barrier(count)
+
+    def guarded(index: int) -> None:
+        try:
+            start.wait()
+            work(index)
+        except Failure as problem:
+            problems.append(f"thread {index}: {problem}")
+        except Exception as problem:
+            problems.append(f"thread {index}: {type(problem).__name__}: {problem}")
+
+    in_threads([lambda index=index: guarded(index) for index in range(count)])
+    if problems:
+        raise Failure("; ".join(problems))
 
 
 def run_suite(body: Callable[[Runner], None], suite: str, description: str) -> int:
@@ -74,4 +118,4 @@ def run_suite(body: Callable[[Runner], None], suite: str, description: str) -> i
     return runner.finish()
 
 
-__all__ = ["Failure", "Runner", "Skip", "check", "run_suite"]
+__all__ = ["Failure", "Runner", "Skip", "at_once", "check", "run_suite"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,7 @@ from onnx import TensorProto, helper
 
 import provider
 from reference import Geometry, convolve
-from runner import Failure, Runner, check, run_suite
+from runner import Failure, Runner, at_once, check, run_suite
 
 LEVELS = {
     "disable": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -45,6 +44,7 @@ def body(runner: Runner) -> None:
             runner.case(f"{extents} extents at level {level}: {THREADS} threads of three sessions, first runs at once",
                         lambda: threads_at_once(level, dynamic))
         runner.case(f"level {level}: a replaced bias", lambda: replaced_bias(level))
+        runner.case(f"level {level}: a bias that is an output too, in a buffer that is written to", lambda: handed_out(level))
         runner.case(f"level {level}: external weights given in memory", lambda: external(level))
         runner.case(f"level {level}: replaced weights of a body", lambda: replaced_in_body(level))
         runner.case(f"level {level}: replaced bounds of a Clip that is computed with its convolution", lambda: replaced_bounds(level))
@@ -155,24 +155,13 @@ def one_after_another(level: str, dynamic: bool) -> None:
 def threads_at_once(level: str, dynamic: bool) -> None:
     sessions = variants(level, dynamic)
     xs = inputs(dynamic)
-    problems: list[BaseException] = []
-    start = threading.Barrier(THREADS * len(sessions))
 
-    def work(what: str, computed: Layer, session: Replaced) -> None:
-        try:
-            start.wait()
-            for turn, x in enumerate(xs):
-                close(session.run(x=x), computed.wanted(x), f"{what}, run {turn}")
-        except BaseException as problem:
-            problems.append(problem)
+    def work(index: int) -> None:
+        what, computed, session = sessions[index % len(sessions)]
+        for turn, x in enumerate(xs):
+            close(session.run(x=x), computed.wanted(x), f"{what}, run {turn}")
 
-    threads = [threading.Thread(target=work, args=session) for session in sessions for _ in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if problems:
-        raise Failure(f"{len(problems)} of {len(threads)} threads: {problems[0]}")
+    at_once(THREADS * len(sessions), work)
 
 
 def replaced_bias(level: str) -> None:
@@ -182,6 +171,27 @@ def replaced_bias(level: str) -> None:
     for x in inputs(dynamic=False):
         for computed, session in zip((other, own), sessions):
             close(session.run(x=x), computed.wanted(x), "the bias")
+
+
+def handed_out(level: str) -> None:
+    """Where an initializer is an output, a run has it in the output's buffer, which is the application's between runs."""
+    own = layer(1)
+    proto = onnx.load_from_string(own.model())
+    proto.graph.output.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, own.b.shape))
+    options = provider.options()
+    options.graph_optimization_level = LEVELS[level]
+    session = provider.Session(proto.SerializeToString(), session_options=options)
+    for turn, x in enumerate(inputs(dynamic=False)):
+        bias = np.zeros_like(own.b)
+        binding = session.session.io_binding()
+        binding.bind_cpu_input("x", x)
+        binding.bind_output("y")
+        binding.bind_ortvalue_output("b", ort.OrtValue.ortvalue_from_numpy(bias))
+        session.session.run_with_iobinding(binding)
+        close(binding.copy_outputs_to_cpu()[0], own.wanted(x), f"run {turn} with the bias")
+        check(np.array_equal(bias, own.b), f"run {turn}: the bias is {bias}")
+        bias[:] = 1e9
+        close(session.session.run(["y"], {"x": x})[0], own.wanted(x), f"run {turn} without it")
 
 
 def external(level: str) -> None:

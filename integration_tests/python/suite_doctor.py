@@ -44,7 +44,7 @@ def run(*arguments: str, code: str = "", package: Path = PACKAGE, **environment:
 def well() -> None:
     outcome = run("doctor")
     check(outcome.returncode == 0, f"exit status {outcome.returncode}: {outcome.stdout}{outcome.stderr}")
-    for wanted in [*doctor.LIBRARIES, ort.__version__, str(PACKAGE), wheel.get_ep_name(), "HOST_RS_ENGINE computed a convolution",
+    for wanted in [*doctor.LIBRARIES, ort.__version__, str(PACKAGE), wheel.get_ep_name(), "HIPDNN_RS_CPU_ENGINE computed a convolution",
                    "libhipdnn_backend.so, version", "AMD GPU:", "CPU for"]:
         check(wanted in outcome.stdout, f"{wanted!r} is not in {outcome.stdout}")
     plain = subprocess.run([sys.executable, "-m", "onnxruntime_ep_hipdnn_rs", "doctor"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
@@ -74,7 +74,7 @@ class Missing:
 
 CASES = [
     Missing("a backend that is not where it is said to be", ["can't be made", "/nonexistent/backend.so"], {"HIPDNN_RS_BACKEND": "/nonexistent/backend.so"}),
-    Missing("the CPU engine switched off", ["no engine takes a convolution", "HIPDNN_RS_HOST_ENGINE:"], {"HIPDNN_RS_HOST_ENGINE": "off"}),
+    Missing("the CPU engine switched off", ["no engine takes a convolution", "HIPDNN_RS_CPU_ENGINE:"], {"HIPDNN_RS_CPU_ENGINE": "off"}),
     Missing("no ONNX Runtime", ["onnxruntime can't be imported", "pip install onnxruntime"], code="sys.modules['onnxruntime'] = None"),
     Missing("an ONNX Runtime that is too old", ["1.23 or newer, got 1.22.1"], code="import onnxruntime; onnxruntime.__version__ = '1.22.1'"),
     Missing("a package without its provider", ["libonnxruntime_providers_hipdnn_rs.so: missing", "can't load"],

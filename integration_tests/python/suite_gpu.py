@@ -11,11 +11,12 @@ import sys
 
 import compiled_models
 import emulated_gpu
-from gpu import binding, capture, faults, offered, process, several, small, steady, threads, umbrella
+import provider
+from gpu import binding, capture, faults, offered, options, process, several, small, steady, streams, threads, umbrella
 from runner import Runner, run_suite
 
 GROUPS = {"process": process.cases, "offered": offered.cases, "small": small.cases, "binding": binding.cases, "threads": threads.cases,
-          "steady": steady.cases, "faults": faults.cases, "several": several.cases, "umbrella": umbrella.cases,
+          "steady": steady.cases, "streams": streams.cases, "faults": faults.cases, "options": options.cases, "several": several.cases, "umbrella": umbrella.cases,
           "capture": capture.cases, "compiled": lambda _: compiled_models.cases(emulated_gpu.interpreter())}
 
 
@@ -26,12 +27,13 @@ def main() -> int:
 def body(runner: Runner) -> None:
     if reason := emulated_gpu.missing():
         raise SystemExit(f"suite_gpu.py wants the emulated GPU (cargo xtask emulated-gpu python): {reason}")
+    groups = GROUPS if provider.VERSION >= (1, 24) else {"offered": offered.before_devices}
     wanted = os.environ.get("GPU_GROUPS")
-    chosen = wanted.split(",") if wanted else list(GROUPS)
-    if unknown := set(chosen) - {*GROUPS}:
-        raise SystemExit(f"GPU_GROUPS: expected names of {', '.join(GROUPS)}, got {', '.join(unknown)}")
+    chosen = wanted.split(",") if wanted else list(groups)
+    if unknown := set(chosen) - {*groups}:
+        raise SystemExit(f"GPU_GROUPS: expected names of {', '.join(groups)}, got {', '.join(unknown)}")
     for group in chosen:
-        for name, case in GROUPS[group](runner.cache):
+        for name, case in groups[group](runner.cache):
             runner.case(f"{group}: {name}", case)
 
 

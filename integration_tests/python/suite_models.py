@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable
@@ -16,7 +15,7 @@ import onnxruntime as ort
 import detector
 import models
 import provider
-from runner import Failure, Runner, Skip, check, run_suite
+from runner import Runner, Skip, at_once, check, run_suite
 
 TOLERANCE = 1e-3
 THREADS = 4
@@ -143,27 +142,13 @@ def same_outputs(path: Path, session: provider.Session, cpu: ort.InferenceSessio
 
 
 def concurrent(path: Path, session: provider.Session, cpu: ort.InferenceSession, feeds: Any, wanted: Any) -> None:
-    problems: list[str] = []
-    start = threading.Barrier(THREADS)
-
     def work(index: int) -> None:
-        try:
-            start.wait()
-            for turn in range(3):
-                at = (index + turn) % len(feeds)
-                difference = provider.relative_difference(session.run(feeds[at]), wanted[at])
-                if difference > TOLERANCE:
-                    problems.append(f"thread {index}, run {turn}: off by {difference:.3g} of the output's range")
-        except Exception as problem:
-            problems.append(f"thread {index}: {type(problem).__name__}: {problem}")
+        for turn in range(3):
+            at = (index + turn) % len(feeds)
+            difference = provider.relative_difference(session.run(feeds[at]), wanted[at])
+            check(difference <= TOLERANCE, f"run {turn}: off by {difference:.3g} of the output's range")
 
-    workers = [threading.Thread(target=work, args=(index,)) for index in range(THREADS)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    if problems:
-        raise Failure("; ".join(problems))
+    at_once(THREADS, work)
 
 
 def detector_case(cache: Path) -> tuple[Path, Any, dict[str, np.ndarray]]:
@@ -187,20 +172,12 @@ def two_sessions(cache: Path) -> None:
     path, _, feeds = detector_case(cache)
     sessions = [provider.Session(path) for _ in range(2)]
     wanted = provider.cpu_session(path).run(None, feeds)
-    results: list[list[Any] | None] = [None, None]
 
     def work(index: int) -> None:
-        results[index] = sessions[index].run(feeds)
+        difference = provider.relative_difference(sessions[index].run(feeds), wanted)
+        check(difference <= TOLERANCE, f"off by {difference:.3g} of the output's range")
 
-    workers = [threading.Thread(target=work, args=(index,)) for index in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    for index, result in enumerate(results):
-        check(result is not None, f"session {index} gave nothing")
-        difference = provider.relative_difference(result or [], wanted)
-        check(difference <= TOLERANCE, f"session {index}: off by {difference:.3g} of the output's range")
+    at_once(2, work)
 
 
 def sessions_come_and_go(cache: Path) -> None:

@@ -43,10 +43,12 @@ def body(runner: Runner) -> None:
     runner.case("a report on a full disk fails no session", full_disk)
     runner.case("a missing backend library is an error that says where it was looked for", missing_backend)
     runner.case("a backend without an engine leaves everything to the CPU provider", no_engine)
-    runner.case("the host engine switched off leaves everything to the CPU provider", engine_off)
+    runner.case("the CPU engine switched off leaves everything to the CPU provider", engine_off)
     runner.case("a session without the provider's claims still runs", nothing_to_claim)
     runner.case("fallback forbidden, and not needed", no_fallback)
     runner.case("the libraries in their installed places work as in the wheel", installed_places)
+    runner.case("strict precision does without Winograd's algorithm, unless that is asked for", strict)
+    runner.case("tuning and a cache's directory change nothing on the CPU", without_effect)
     runner.case("runs work on the session's threads, and no others are started", session_threads)
     runner.case("sessions of different threads give the same bits, also at once", sessions_at_once)
     runner.case("unregistering after the sessions are gone", unregister)
@@ -152,7 +154,7 @@ def report() -> None:
         check(bool(lines), "the report is empty")
         claims = {claim.node: claim for claim in session.claims}
         conv, asinh = claims.get("the_conv"), claims.get("the_asinh")
-        check(conv is not None and conv.engine == "HOST_RS_ENGINE", f"the convolution's line: {conv}; {lines}")
+        check(conv is not None and conv.engine == "HIPDNN_RS_CPU_ENGINE", f"the convolution's line: {conv}; {lines}")
         check(asinh is not None and asinh.engine is None and bool(asinh.reason), f"the line of Asinh: {asinh}; {lines}")
 
 
@@ -202,9 +204,9 @@ def dumped_graphs_are_of_use() -> None:
         graph = str(Path(directory) / "the_conv.hipdnn.bin")
         for arguments, wanted in [
             (["inspect", graph], ["ConvolutionFwd", "[1,3,8,8]", "pre_padding [1,1]"]),
-            (["explain", graph], ["HOST_RS_ENGINE", "takes it", "plan: "]),
+            (["explain", graph], ["HIPDNN_RS_CPU_ENGINE", "takes it", "plan: "]),
             (["run", graph, "--against", "reference"], ["all within their bounds"]),
-            (["bench", graph, "--seconds", "0.1"], ["| HOST_RS_ENGINE |"]),
+            (["bench", graph, "--seconds", "0.1"], ["| HIPDNN_RS_CPU_ENGINE |"]),
         ]:
             outcome = subprocess.run([f"{prefix}/bin/hipdnn-rs", *arguments], env=environment, stdin=subprocess.DEVNULL,
                                      capture_output=True, text=True, timeout=300)
@@ -271,7 +273,7 @@ def no_engine() -> None:
 def engine_off() -> None:
     succeeds(child("session = provider.Session(suite_options.conv_model())\n"
                    "assert provider.NAME not in session.nodes(), session.nodes()\n"
-                   "suite_options.same_as_cpu(session)\n", HIPDNN_RS_HOST_ENGINE="off"))
+                   "suite_options.same_as_cpu(session)\n", HIPDNN_RS_CPU_ENGINE="off"))
 
 
 def nothing_to_claim() -> None:
@@ -306,6 +308,38 @@ def installed_places() -> None:
                    "session = provider.Session(suite_options.conv_model())\n"
                    "assert session.nodes()[provider.NAME]['Conv'] == 1, session.nodes()\n"
                    "suite_options.same_as_cpu(session)\n", f"{prefix}/lib/libonnxruntime_providers_hipdnn_rs.so"))
+
+
+def large() -> tuple[bytes, dict[str, np.ndarray]]:
+    """A 3×3 convolution for which Winograd's algorithm pays."""
+    rng = np.random.default_rng(8)
+    w = (rng.standard_normal((32, 32, 3, 3)) / 17).astype(np.float32)
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32, 48, 48])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)],
+                              [helper.make_tensor("w", TensorProto.FLOAT, w.shape, w.tobytes(), raw=True)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    return model, {"x": rng.standard_normal((1, 32, 48, 48)).astype(np.float32)}
+
+
+def strict() -> None:
+    model, feeds = large()
+
+    def result(**options: str) -> np.ndarray:
+        return provider.Session(model, options).run(feeds)[0]
+
+    plain, strictly = result(), result(precision="strict")
+    check(np.array_equal(strictly, result(winograd="0")), "strict precision is another algorithm than winograd=0")
+    check(not np.array_equal(strictly, plain), "Winograd's algorithm was not used without the option")
+    check(np.array_equal(plain, result(precision="strict", winograd="1")), "winograd=1 does not count more than precision")
+    check(np.array_equal(plain, result(precision="default")), "the default is not the default")
+
+
+def without_effect() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for tuning in ("immediate", "benchmark", "tune"):
+            same_as_cpu(provider.Session(conv_model(), {"tuning": tuning, "cache_dir": folder}))
+        check(not any(Path(folder).iterdir()), "the CPU engine keeps something")
 
 
 def session_threads() -> None:

@@ -140,7 +140,7 @@ def narrow(model: onnx.ModelProto, shape: list[int], kind: int) -> None:
     numpy = helper.tensor_dtype_to_np_dtype(kind)
     session = provider.Session(converted(model, lambda array: array.astype(numpy), kind).SerializeToString())
     left = [claim for claim in session.claims if claim.reason]
-    check(not left and session.engines() == ["HOST_RS_ENGINE"], f"expected every node on the provider, left are {left[:3]}")
+    check(not left and session.engines() == ["HIPDNN_RS_CPU_ENGINE"], f"expected every node on the provider, left are {left[:3]}")
     for seed in range(4):
         feed = rounded(np.random.default_rng(seed).standard_normal(shape), kind)
         want, allowed = cpu(exact, feed), np.abs(cpu(simulated, feed) - cpu(exact, feed)).max()

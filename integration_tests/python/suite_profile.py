@@ -15,7 +15,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 import provider
-from runner import Runner, check, run_suite
+from runner import Runner, at_once, check, run_suite
 
 # The first release that takes events of providers.
 FIRST = (1, 25)
@@ -78,7 +78,7 @@ def complete(steps: list[dict[str, Any]], nodes: list[dict[str, Any]], runs: int
     """Each step is there once a run, within the time of a node of the runtime's on the same thread."""
     for event in steps:
         check(set(event["args"]) >= ARGUMENTS, f"expected the arguments {sorted(ARGUMENTS)}, got {event}")
-        check(event["args"]["engine"] == "HOST_RS_ENGINE" and event["args"]["operations"] != "", f"no engine, or no operations: {event}")
+        check(event["args"]["engine"] == "HIPDNN_RS_CPU_ENGINE" and event["args"]["operations"] != "", f"no engine, or no operations: {event}")
         check(event["dur"] >= 0, f"a step ends before it begins: {event}")
         around = [node for node in nodes if node["tid"] == event["tid"] and node["name"].startswith(event["args"]["program"])
                   and node["ts"] - ROUNDING <= event["ts"] and event["ts"] + event["dur"] <= node["ts"] + node["dur"] + ROUNDING]
@@ -123,19 +123,14 @@ def two_programs() -> None:
 def several_threads() -> None:
     with tempfile.TemporaryDirectory() as directory:
         session = profiled(directory, model())
-        start = threading.Barrier(THREADS)
+        threads: set[int] = set()
 
-        def work() -> None:
-            start.wait()
+        def work(index: int) -> None:
+            threads.add(threading.get_native_id())
             for _ in range(RUNS):
                 session.run(FEED)
 
-        workers = [threading.Thread(target=work) for _ in range(THREADS)]
-        for worker in workers:
-            worker.start()
-        threads = {worker.native_id for worker in workers}
-        for worker in workers:
-            worker.join()
+        at_once(THREADS, work)
         steps, nodes = events(session)
         complete(steps, nodes, RUNS * THREADS, STEPS)
         counted = Counter(event["tid"] for event in steps)

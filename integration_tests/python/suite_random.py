@@ -10,12 +10,11 @@ its results but for rounding. Extents change between runs where the model leaves
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import random
-import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any, Callable
 
@@ -25,6 +24,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 import emulated_gpu
+import workers
 from ort_conformance import CPU, PROVIDER, register
 
 SAMPLE = (400, 120)
@@ -235,6 +235,14 @@ def window(b: Build, spatial: int, kernel: list[int], dilations: bool, extents: 
     return attributes
 
 
+def hold_together(b: Build, operands: list[str]) -> None:
+    """Keeps extents from changing between runs where one of weights and bias is a constant: the other's have to stay as they are, and
+    the CPU provider reads whatever is behind a bias that is too short."""
+    constants = {tensor.name for tensor in b.constants}
+    if len({name in constants for name in operands}) > 1:
+        b.fixed = True
+
+
 def convolution(b: Build, x: Value | None = None) -> list[str]:
     kind = x.kind if x else b.choice(*FLOATS)
     group = 1 if x else b.choice(1, 1, 2, 3, 4)
@@ -246,6 +254,7 @@ def convolution(b: Build, x: Value | None = None) -> list[str]:
     inputs = [x.name, b.operand(kind, [filters, x.dims[1] // group, *kernel])]
     if b.chance(0.6):
         inputs.append(b.operand(kind, [filters]))
+    hold_together(b, inputs[1:])
     return b.node("Conv", inputs, group=group, **window(b, spatial, kernel, True, x.dims[2:]))
 
 
@@ -258,6 +267,7 @@ def transposed_convolution(b: Build, x: Value | None = None) -> list[str]:
     inputs = [x.name, b.operand(kind, [x.dims[1], filters, *kernel])]
     if b.chance(0.6):
         inputs.append(b.operand(kind, [filters * group]))
+    hold_together(b, inputs[1:])
     attributes: dict[str, Any] = {"strides": [b.random.randint(1, 3) for _ in range(spatial)]}
     if b.chance(0.3):
         attributes["dilations"] = [b.random.randint(1, 2) for _ in range(spatial)]
@@ -695,7 +705,51 @@ TOLERANCE = {"float32": 2e-5, "float16": 8e-3, "float64": 2e-5}
 CANCELLATION = 10
 
 
-def differs(ours: np.ndarray, theirs: np.ndarray, slack: int) -> str | None:
+# The outcome of a model that the CPU provider does not open, or gets wrong.
+NO_REFERENCE = "no reference"
+
+
+def counts_padding(node: onnx.NodeProto) -> bool:
+    return node.op_type == "AveragePool" and any(attribute.name == "count_include_pad" and attribute.i for attribute in node.attribute)
+
+
+@functools.cache
+def averages_wrongly() -> bool:
+    """True if the CPU provider divides by less than the windows of an average pooling that counts its padding, as that of ONNX
+    Runtime 1.24 does at the lower border: by onnx's definition they are whole until the padding ends."""
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, extents) for name, extents in (("x", [1, 1, 6, 2]), ("y", [1, 1, 8, 1]))]
+    node = helper.make_node("AveragePool", ["x"], ["y"], count_include_pad=1, kernel_shape=[3, 4], pads=[2, 1, 2, 2], strides=[1, 4])
+    graph = helper.make_graph([node], "average", tensors[:1], tensors[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), options(), providers=[CPU])
+    [got] = session.run(None, {"x": np.ones([1, 1, 6, 2], np.float32)})
+    # The last window has a row of the image, both columns of it, and two rows of padding.
+    return abs(float(got[0, 0, 7, 0]) - 2 / 12) > 1e-5
+
+
+@functools.cache
+def rounds_statistics() -> bool:
+    """True if the CPU provider rounds the float32 statistics of a float16 layer norm to float16, as that of ONNX Runtime 1.27 does."""
+    half, single = TensorProto.FLOAT16, TensorProto.FLOAT
+    tensors = [helper.make_tensor_value_info(name, kind, [3]) for name, kind in (("x", half), ("scale", half), ("y", half))]
+    mean = helper.make_tensor_value_info("mean", single, [1])
+    node = helper.make_node("LayerNormalization", ["x", "scale"], ["y", "mean"])
+    graph = helper.make_graph([node], "statistics", tensors[:2], [tensors[2], mean])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), options(), providers=[CPU])
+    [got] = session.run(["mean"], {"x": np.array([1, 1, 2], np.float16), "scale": np.ones(3, np.float16)})
+    return bool(got[0] == np.float16(4 / 3))
+
+
+def tolerances(b: Build, model: onnx.ModelProto) -> dict[str, float]:
+    """How far outputs may be apart whose types don't say it: statistics that the reference rounds."""
+    norms = [node for node in model.graph.node if node.op_type == "LayerNormalization" and len(node.output) > 1]
+    halves = {value.name for value in b.inputs if value.kind == TensorProto.FLOAT16}
+    rounded = [name for node in norms if node.input[0] in halves for name in node.output[1:]]
+    return dict.fromkeys(rounded, TOLERANCE["float16"]) if rounded and rounds_statistics() else {}
+
+
+def differs(ours: np.ndarray, theirs: np.ndarray, slack: int, tolerance: float | None = None) -> str | None:
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"{ours.dtype}{list(ours.shape)}, wanted {theirs.dtype}{list(theirs.shape)}"
     if theirs.dtype.kind != "f":
@@ -708,7 +762,8 @@ def differs(ours: np.ndarray, theirs: np.ndarray, slack: int) -> str | None:
         return None
     scale = max(1.0, float(np.abs(wanted[finite]).max()))
     worst = float(np.abs(wide[finite] - wanted[finite]).max()) / scale
-    return f"off by {worst:.2e}: {first(ours, theirs)}" if worst > slack * TOLERANCE[theirs.dtype.name] else None
+    most = slack * (tolerance or TOLERANCE[theirs.dtype.name])
+    return f"off by {worst:.2e}: {first(ours, theirs)}" if worst > most else None
 
 
 def first(ours: np.ndarray, theirs: np.ndarray) -> str:
@@ -727,7 +782,9 @@ def one_case(kind: str, seed: int, devices: list[Any], settings: dict[str, str] 
     try:
         cpu = ort.InferenceSession(data, options(), providers=[CPU])
     except Exception:
-        return entry | {"outcome": "CPU does not open it"}
+        return entry | {"outcome": NO_REFERENCE}
+    if any(counts_padding(node) for node in model.graph.node) and averages_wrongly():
+        return entry | {"outcome": NO_REFERENCE}
     chosen = options()
     # The assignment is told since 1.24.
     told = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
@@ -741,6 +798,7 @@ def one_case(kind: str, seed: int, devices: list[Any], settings: dict[str, str] 
     made()
     shares = {share.ep_name: len(share.get_nodes()) for share in session.get_provider_graph_assignment_info()} if told else {}
     entry["mine"] = shares.get(PROVIDER, 0) if told else 1
+    allowed = tolerances(b, model)
     free = any(dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
     for number in range(2 if free else 1):
         if number:
@@ -761,7 +819,7 @@ def one_case(kind: str, seed: int, devices: list[Any], settings: dict[str, str] 
                 break
             return entry | {"outcome": "failed", "detail": f"run {number}: {str(problem)[:500]}"}
         for name, ours, theirs in zip(b.outputs, got, wanted):
-            problem = differs(ours, theirs, CANCELLATION if kind == "graph" else 1)
+            problem = differs(ours, theirs, CANCELLATION if kind == "graph" else 1, allowed.get(name))
             if problem:
                 return entry | {"outcome": "failed", "detail": f"run {number}, {name}: {problem}"}
     return entry | {"outcome": "passed"}
@@ -775,44 +833,14 @@ def worker(library: str) -> None:
 
 
 def run(library: str, cases: list[tuple[str, int]], jobs: int, report: Callable[[dict[str, Any]], None]) -> None:
+    """Runs cases in worker processes that share them; `report` gets the outcome of each when it is there."""
+
+    def take(request: str, entry: dict[str, Any] | None, ended: str) -> None:
+        kind, seed = request.split()
+        report(entry or {"kind": kind, "seed": int(seed), "operators": [], "mine": 1, "outcome": "failed", "detail": ended})
+
     command = [*emulated_gpu.interpreter(), __file__, "--worker", "--library", library]
-    queue, lock = list(reversed(cases)), threading.Lock()
-
-    def serve() -> None:
-        process = None
-        while True:
-            with lock:
-                if not queue:
-                    break
-                kind, seed = queue.pop()
-            if process is None:
-                process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            timer = threading.Timer(PATIENCE, process.kill)
-            timer.start()
-            try:
-                process.stdin.write(f"{kind} {seed}\n")
-                process.stdin.flush()
-                line = process.stdout.readline()
-            except BrokenPipeError:
-                line = ""
-            timer.cancel()
-            if not line.strip():
-                process.kill()
-                status = process.wait()
-                process = None
-                line = json.dumps({"kind": kind, "seed": seed, "operators": [], "mine": 1, "outcome": "failed",
-                                   "detail": f"the process ended with {status}"})
-            with lock:
-                report(json.loads(line))
-        if process is not None:
-            process.stdin.close()
-            process.wait()
-
-    threads = [threading.Thread(target=serve) for _ in range(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    workers.share(command, [f"{kind} {seed}" for kind, seed in cases], jobs, PATIENCE, take)
 
 
 def main() -> int:
@@ -837,7 +865,7 @@ def main() -> int:
     first = arguments.seed
     cases = [("node", seed) for seed in range(first, first + arguments.nodes)]
     cases += [("graph", seed) for seed in range(first, first + arguments.graphs)]
-    counts = {"passed": 0, "failed": 0, "CPU does not open it": 0}
+    counts = {"passed": 0, "failed": 0, NO_REFERENCE: 0}
     mine = 0
     results = arguments.results.open("w", encoding="utf-8") if arguments.results else None
 
@@ -853,12 +881,12 @@ def main() -> int:
         name = f"random: {entry['kind']} {entry['seed']} ({', '.join(entry['operators'])})"
         if entry["outcome"] == "failed":
             print(f"failed   {name}: {entry['detail']}", flush=True)
-        if entry["outcome"] != "CPU does not open it":
+        if entry["outcome"] != NO_REFERENCE:
             write({"name": name, "outcome": entry["outcome"], "detail": entry.get("detail", "")})
 
     run(library, cases, arguments.jobs, report)
     print(f"random: {counts['passed']} passed, {counts['failed']} failed, {mine} with a node on the provider; "
-          f"{counts['CPU does not open it']} are no models to the CPU provider")
+          f"{counts[NO_REFERENCE]} are no models to the CPU provider, or it is known to be wrong")
     write({"outcome": "finished", "name": "random"})
     return 1 if counts["failed"] else 0
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An engine that declines by rule drives the splitting of programs: results stay the CPU provider's, and nothing fails after a claim.
 
-The engine is the host engine behind a plugin that declines (`integration_tests/examples/declining_plugin`): graphs of several
+The engine is the CPU engine behind a plugin that declines (`integration_tests/examples/declining_plugin`): graphs of several
 operations, every n-th one, kinds, sizes; when it is asked, when a plan is built, when it runs, and also only once a session
 is made. `DECLINING_PLUGIN` names the plugin's file.
 """
@@ -13,7 +13,6 @@ import gc
 import os
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any, Callable, Iterable
 
@@ -26,7 +25,7 @@ import onnxruntime_ep_hipdnn_rs as wheel
 import models
 import provider
 import suite_random
-from runner import Failure, Runner, Skip, check, run_suite
+from runner import Failure, Runner, Skip, at_once, check, run_suite
 
 TOLERANCE = 1e-4
 # Rounding to 16 bits between two graphs where one kept a float.
@@ -302,24 +301,14 @@ def threads_at_once(engine: Declining) -> None:
     rng = np.random.default_rng(5)
     feeds = [{"x": rng.standard_normal((1 + turn % 2, 3, 9 + turn, 21 - turn)).astype(np.float32)} for turn in range(6)]
     wanted = [cpu.run(None, feed) for feed in feeds]
-    problems: list[str] = []
 
     def work(first: int) -> None:
         for turn in range(2 * len(feeds)):
             at = (first + turn) % len(feeds)
-            try:
-                difference = provider.relative_difference(ours.run(feeds[at]), wanted[at])
-                if difference > TOLERANCE:
-                    problems.append(f"input {at}: off by {difference:.3g}")
-            except Exception as problem:
-                problems.append(f"input {at}: {problem}")
+            difference = provider.relative_difference(ours.run(feeds[at]), wanted[at])
+            check(difference <= TOLERANCE, f"input {at}: off by {difference:.3g}")
 
-    workers = [threading.Thread(target=work, args=(first,)) for first in range(THREADS)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    check(not problems, "; ".join(problems))
+    at_once(THREADS, work)
 
 
 def bounded(engine: Declining) -> None:

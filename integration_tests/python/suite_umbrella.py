@@ -74,17 +74,19 @@ def model() -> bytes:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
 
 
-def compiled(source: str, library: Path) -> Path:
+def compiled(source: str, target: Path, *libraries: str) -> Path:
+    """A C source as a shared library, or as a program if its name has no suffix."""
     compiler = os.environ.get("CC", "cc")
     if not shutil.which(compiler):
         raise Skip(f"there is no C compiler {compiler}")
-    if not library.exists():
-        library.parent.mkdir(exist_ok=True)
-        outcome = subprocess.run([compiler, "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-fPIC", "-shared", "-fvisibility=default", '-DAPI_VERSION="1.3.0"',
-                                  "-I", str(ROOT / "install/include"), "-o", str(library), str(ROOT / "integration_tests/c" / source), "-ldl"],
+    if not target.exists():
+        target.parent.mkdir(exist_ok=True)
+        kind = ["-fPIC", "-shared", "-fvisibility=default"] if target.suffix else []
+        outcome = subprocess.run([compiler, "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", *kind, '-DAPI_VERSION="1.3.0"',
+                                  "-I", str(ROOT / "install/include"), "-o", str(target), str(ROOT / "integration_tests/c" / source), "-ldl", *libraries],
                                  stdin=subprocess.DEVNULL, capture_output=True, text=True)
         check(outcome.returncode == 0, f"{source} does not compile: {outcome.stderr}")
-    return library
+    return target
 
 
 def behind(scratch: Path, settings: dict[str, str] | None = None, **environment: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ use crate::artifacts::{Artifact, library_path};
 pub struct BackendError {
     /// The status.
     pub status: Status,
-    /// What the backend said of it.
+    /// The backend's message.
     pub message: String,
 }
 
@@ -138,7 +138,7 @@ pub struct Handle {
     client: Arc<Client>,
 }
 
-// SAFETY: a handle may move between threads; calls on one are the caller's to serialise, and the owner is not `Sync`.
+// SAFETY: a handle may move between threads; calls on one are the caller's to serialize, and the owner is not `Sync`.
 unsafe impl Send for Handle {}
 
 impl Handle {
@@ -246,7 +246,7 @@ impl Descriptor {
         })
     }
 
-    /// How many elements an attribute has.
+    /// Number of elements of an attribute.
     ///
     /// # Errors
     /// The backend's.
@@ -259,7 +259,7 @@ impl Descriptor {
         Ok(usize::try_from(count).expect("a count is not negative"))
     }
 
-    /// Reads elements of an attribute into a buffer; how many were written.
+    /// Reads elements of an attribute into a buffer; returns their number.
     ///
     /// # Errors
     /// The backend's.

@@ -1,4 +1,4 @@
-//! The HIP of this process as tests use it, and what the emulated GPU's runtime lets tests control.
+//! The HIP of this process as tests use it, and the controls of the emulated GPU's runtime.
 //!
 //! The functions of `emulated_gpu/include/hipemu_control.h` exist only in the emulated runtime: [`Hip::control`] tells.
 
@@ -59,7 +59,7 @@ macro_rules! functions {
 }
 
 functions! {
-    /// What tests need of `hip_runtime_api.h`.
+    /// Functions of `hip_runtime_api.h` that tests need.
     Functions {
         get_device_count "hipGetDeviceCount" (*mut c_int) -> c_int;
         get_device "hipGetDevice" (*mut c_int) -> c_int;
@@ -99,7 +99,7 @@ functions! {
     }
 }
 
-/// `struct hipemu_counters`: what is alive now, and what was done since the process began.
+/// `struct hipemu_counters`: live objects, and operations since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the names are the header's")]
@@ -124,7 +124,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What is alive, by name.
+    /// Live objects, by name.
     pub fn live(&self) -> [(&'static str, u64); 8] {
         [
             ("streams", self.live_streams),
@@ -147,7 +147,7 @@ pub struct Hip {
     _library: Library,
 }
 
-/// What only the emulated runtime can do.
+/// Control functions that only the emulated runtime has.
 pub struct Control {
     functions: ControlFunctions,
 }
@@ -193,7 +193,7 @@ impl Hip {
         Err(HipError { call, code, text })
     }
 
-    /// How many devices there are.
+    /// Number of devices.
     ///
     /// # Errors
     /// HIP's, among them that there is none.
@@ -272,7 +272,7 @@ impl Control {
         counters
     }
 
-    /// How often a function was called since the process began; `*` for all together.
+    /// Number of calls of a function since the process began; `*` for all together.
     pub fn call_count(&self, function: &CStr) -> u64 {
         // SAFETY: a text that ends in NUL.
         unsafe { (self.functions.call_count)(function.as_ptr()) }
@@ -364,7 +364,7 @@ impl DeviceMemory {
         self.address
     }
 
-    /// How many bytes it has.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -515,7 +515,7 @@ impl Drop for CapturedGraph {
     }
 }
 
-/// What surrounds the memory of outputs and workspaces.
+/// Bytes of guard on each side of outputs and workspaces.
 const GUARD: usize = 256;
 const GUARD_BYTE: u8 = 0xa5;
 
@@ -567,7 +567,7 @@ impl GuardedMemory {
     /// The bytes between the guards.
     ///
     /// # Errors
-    /// What HIP says, or which guard was written to.
+    /// HIP's error, or the guard that was written to.
     pub fn read(&self) -> Result<Vec<u8>, String> {
         let mut all = vec![0; self.memory.bytes()];
         self.memory.download(0, &mut all).map_err(|error| error.to_string())?;
@@ -592,7 +592,7 @@ pub struct DeviceTensor {
 enum Place {
     /// An input: to the end of its allocation, so that a read behind it is a bad address.
     Input { memory: DeviceMemory, shift: usize },
-    /// An output: guards show what is written outside of it. It may be an input as well, with these values before.
+    /// An output: guards show writes outside of it. It may be an input as well, with these values before.
     Output { memory: GuardedMemory, before: Option<HostTensor> },
 }
 
@@ -654,7 +654,7 @@ impl DeviceTensor {
         DeviceBuffer { uid: self.host.def().uid.0, ptr: address.cast() }
     }
 
-    /// Makes an output what it was at first; an input stays.
+    /// Restores an output's first contents; an input stays.
     ///
     /// # Errors
     /// HIP's.
@@ -671,7 +671,7 @@ impl DeviceTensor {
     /// Brings an output's values to the host, or checks that an input still has its own.
     ///
     /// # Errors
-    /// What HIP says, or what was written that must not be.
+    /// HIP's error, or the memory that must not be written but was.
     pub fn download(&mut self) -> Result<(), String> {
         let uid = self.host.def().uid.0;
         match &self.memory {

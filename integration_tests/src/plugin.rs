@@ -15,7 +15,7 @@ use hipdnn_sdk_bindings::library::Library;
 pub struct PluginError {
     /// The status.
     pub status: PluginStatus,
-    /// What the plugin said of it.
+    /// The plugin's message.
     pub message: String,
 }
 
@@ -95,7 +95,7 @@ impl Plugin {
     /// # Panics
     /// If it can't be opened or lacks a function.
     pub fn open(path: &Path) -> Arc<Plugin> {
-        // SAFETY: the file is a plugin of this project or of its tests, whose initialisers do nothing.
+        // SAFETY: the file is a plugin of this project or of its tests, whose initializers do nothing.
         let library = unsafe { Library::open("the plugin", [path]) }.unwrap_or_else(|problem| panic!("{problem}"));
         // SAFETY: this is the signature in the plugin ABI; `Plugin` keeps the library open.
         let last_error = unsafe { library.symbol(c"hipdnnPluginGetLastErrorString") };
@@ -204,7 +204,7 @@ pub struct Handle {
     plugin: Arc<Plugin>,
 }
 
-// SAFETY: the ABI lets a handle move between threads; calls on one handle are the caller's to serialise, and the owner is not `Sync`.
+// SAFETY: the ABI lets a handle move between threads; calls on one handle are the caller's to serialize, and the owner is not `Sync`.
 unsafe impl Send for Handle {}
 
 impl Handle {
@@ -292,7 +292,7 @@ impl Handle {
         self.own(status, raw)
     }
 
-    /// Makes a plan again from what [`Plan::serialized`] gave.
+    /// Restores a plan from the bytes of [`Plan::serialized`].
     ///
     /// # Errors
     /// The plugin's.
@@ -347,12 +347,12 @@ impl Plan<'_> {
         self.raw
     }
 
-    /// How many bytes of workspace the plan needs.
+    /// Bytes of workspace that the plan needs.
     pub fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
 
-    /// What the plan is stored as.
+    /// Serialized plan.
     ///
     /// # Errors
     /// The plugin's.

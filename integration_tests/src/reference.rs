@@ -1,4 +1,4 @@
-//! A convolution's three directions by plain loops in double precision, and how far rounding may take a result from them.
+//! A convolution's three directions by plain loops in double precision, with bounds on the rounding errors of results.
 
 use hipdnn_schemas::{ConvMode, Convolution, DataType};
 
@@ -9,7 +9,7 @@ use crate::tensor::{HostTensor, indices};
 pub struct Exact {
     /// The value, to double precision.
     pub value: f64,
-    /// How far an engine that accumulates in fp32 may be from it before the result is rounded to its own type.
+    /// Error bound of an engine that accumulates in fp32, before the result is rounded to its own type.
     pub error: f64,
 }
 
@@ -34,7 +34,7 @@ fn underflow(data_type: DataType) -> f64 {
     }
 }
 
-/// Which of a convolution's three tensors is computed from the other two.
+/// Direction of a convolution: which of its three tensors is computed from the other two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// `y = conv(x, w)`.
@@ -70,7 +70,7 @@ pub fn convolve(
 /// Stability of Numerical Algorithms, 3.1); twice that covers the second order. Terms that fall into the padding are zero
 /// and only help, and so do products of two halves or two bfloat16, which are exact in fp32.
 /// For a 3×3 window of stride and dilation 1 in fp32 an engine may use Winograd's algorithm: its transforms add and
-/// subtract inputs of a whole tile with coefficients up to 5 before multiplying, so cancelled terms leave their rounding
+/// subtract inputs of a whole tile with coefficients up to 5 before multiplying, so canceled terms leave their rounding
 /// behind. `winograd` times the bound covers that.
 pub fn convolve_towards(
     direction: Direction,
@@ -164,7 +164,7 @@ pub fn assert_close(what: &str, y: &HostTensor, wanted: &[Exact]) {
     }
 }
 
-/// Whether each element is as close to the exact one as its error allows, after rounding to the output's type.
+/// Checks that each element is as close to the exact one as its error allows, after rounding to the output's type.
 ///
 /// # Errors
 /// The first that is not: coordinates, values, and the number of elements that are off.
@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// A convolution with the accuracy of fp32, whose every element can be spoilt.
+    /// A convolution with the accuracy of fp32, whose every element can be spoiled.
     fn computed(data_type: DataType) -> (HostTensor, Vec<Exact>) {
         let convolution = Convolution { pre_padding: vec![1, 1], ..Convolution::new(2) };
         let x = HostTensor::random(&TensorDef::new(1, data_type, &[1, 4, 6, 7]), 1);

@@ -37,13 +37,13 @@ impl AlignedBytes {
     /// The bytes.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let len = self.len;
-        // SAFETY: `Line` is 64 initialised bytes without padding, and the borrow of `words` covers the slice.
+        // SAFETY: `Line` is 64 initialized bytes without padding, and the borrow of `words` covers the slice.
         let all =
             unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u8>(), self.words.len() * 64) };
         &mut all[64..64 + len]
     }
 
-    /// Whether nothing was written just before or after the bytes.
+    /// True if nothing was written just before or after the bytes.
     pub fn guards_hold(&self) -> bool {
         let all = self.all();
         all[..64].iter().chain(&all[64 + self.len..]).all(|byte| *byte == GUARD)
@@ -56,22 +56,17 @@ impl AlignedBytes {
 }
 
 /// Seeded numbers in [-1, 1).
-pub struct Random(u64);
+pub struct Random(fastrand::Rng);
 
 impl Random {
     /// A sequence of its own for each seed.
     pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Random(fastrand::Rng::with_seed(seed))
     }
 
     /// The next number.
     pub fn value(&mut self) -> f64 {
-        // xorshift64*: short, and good enough for test data.
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let bits = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11;
-        bits as f64 / (1u64 << 52) as f64 - 1.0
+        2.0 * self.0.f64() - 1.0
     }
 }
 
@@ -154,7 +149,7 @@ impl HostTensor {
         assert!(!self.gaps_written(), "{what}: written between the elements");
     }
 
-    /// Whether a byte between the elements is not the `0xff` that gaps were filled with.
+    /// True if a byte between the elements is not the `0xff` that gaps were filled with.
     pub fn gaps_written(&self) -> bool {
         let mut inside = vec![false; self.bytes.as_slice().len()];
         for index in indices(&self.def.dims) {

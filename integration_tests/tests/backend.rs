@@ -14,7 +14,7 @@ use hipdnn_sdk_bindings::hipdnn::backend::{
 };
 use hipdnn_sdk_bindings::hipdnn::plugin::engine_id;
 
-const HOST: &str = "HOST_RS_ENGINE";
+const HOST: &str = "HIPDNN_RS_CPU_ENGINE";
 
 fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("backend").join(name)
@@ -33,7 +33,7 @@ fn settings() {
         unsafe {
             // The tests say where plugins are; and on a machine with a GPU the CPU engine would leave graphs to others.
             std::env::remove_var("HIPDNN_PLUGIN_DIR");
-            std::env::set_var("HIPDNN_RS_HOST_ENGINE", "on");
+            std::env::set_var("HIPDNN_RS_CPU_ENGINE", "on");
         }
     });
 }
@@ -169,7 +169,7 @@ fn the_plugin_beside_the_library_is_found_and_described() {
         engines.push(texts[0].clone());
     }
     engines.sort();
-    assert_eq!(engines, [HOST, "MIOPEN_RS_ENGINE"], "engines are listed whatever devices there are");
+    assert_eq!(engines, [HOST, "HIPDNN_RS_GPU_ENGINE"], "engines are listed whatever devices there are");
     // SAFETY: as above, with an index that is out of range.
     let status = unsafe { info(handle.raw(), count, &mut 0, null, &mut 0, null, &mut 0, null, &mut 0, null, &mut 0) };
     assert_eq!(status, Status::BAD_PARAM);
@@ -178,7 +178,7 @@ fn the_plugin_beside_the_library_is_found_and_described() {
     let mut found = 0;
     // SAFETY: texts and pointers are valid.
     unsafe {
-        assert_eq!(by_name(handle.raw(), c"HOST_RS_ENGINE".as_ptr(), &mut found), Status::SUCCESS);
+        assert_eq!(by_name(handle.raw(), c"HIPDNN_RS_CPU_ENGINE".as_ptr(), &mut found), Status::SUCCESS);
         assert_eq!(by_name(handle.raw(), c"NO_SUCH_ENGINE".as_ptr(), &mut found), Status::NOT_SUPPORTED);
     }
     assert_eq!(found, engine_id(HOST));
@@ -239,18 +239,18 @@ fn an_engine_chosen_by_id_takes_knobs() {
         configuration.set(Name::ENGINECFG_KNOB_CHOICES, Type::BACKEND_DESCRIPTOR, &raw).expect("choices");
         configuration
     };
-    let good = configuration(&[knob("hipdnn_rs.host.threads", 1), knob("hipdnn_rs.host.winograd", 0)]);
+    let good = configuration(&[knob("hipdnn_rs.cpu.threads", 1), knob("hipdnn_rs.cpu.winograd", 0)]);
     good.finalize().expect("the knobs are good");
     run(&handle, &plan_of(&client, &good), &mut case, "one thread, no Winograd");
 
-    let bad = configuration(&[knob("hipdnn_rs.host.threads", -7)]);
+    let bad = configuration(&[knob("hipdnn_rs.cpu.threads", -7)]);
     let refused = bad.finalize().and_then(|()| {
         let plan = client.descriptor(Kind::EXECUTION_PLAN_DESCRIPTOR)?;
         plan.set(Name::EXECUTION_PLAN_ENGINE_CONFIG, Type::BACKEND_DESCRIPTOR, &[bad.raw()])?;
         plan.finalize()
     });
     let error = refused.expect_err("a negative number of threads");
-    assert!(error.message.contains("hipdnn_rs.host.threads"), "{error:?}");
+    assert!(error.message.contains("hipdnn_rs.cpu.threads"), "{error:?}");
 
     let unknown = client.descriptor(Kind::ENGINE_DESCRIPTOR).expect("an engine");
     unknown.set(Name::ENGINE_OPERATION_GRAPH, Type::BACKEND_DESCRIPTOR, &[graph.raw()]).expect("a graph");
@@ -432,7 +432,7 @@ fn misuse_is_answered_with_the_documented_statuses() {
 
     // A stream is a word that comes back.
     let mut stream = 0x1234usize as *mut c_void;
-    // SAFETY: the host engine never looks behind the stream.
+    // SAFETY: the CPU engine never looks behind the stream.
     unsafe {
         assert_eq!((table.set_stream)(handle.raw(), stream), Status::SUCCESS);
         stream = std::ptr::null_mut();

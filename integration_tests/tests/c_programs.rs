@@ -22,7 +22,7 @@ fn run(program: &Path, arguments: &[&Path], environment: &[(&str, &Path)]) -> St
         }
     }
     // On a machine with a GPU the CPU engine would leave the graph to others.
-    command.env("HIPDNN_RS_HOST_ENGINE", "on").envs(environment.iter().copied());
+    command.env("HIPDNN_RS_CPU_ENGINE", "on").envs(environment.iter().copied());
     let output = command.args(arguments).output().expect("the program starts");
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{} ended with {}:\n{text}", program.display(), output.status);
@@ -37,10 +37,10 @@ fn a_c_program_runs_a_graph_through_the_backend_on_our_plugin() {
     let plugins = plugin_directory(&directory, "plugins");
     let output = run(
         &program,
-        &[&library_path(Artifact::Backend), Path::new("HOST_RS_ENGINE")],
+        &[&library_path(Artifact::Backend), Path::new("HIPDNN_RS_CPU_ENGINE")],
         &[("HIPDNN_PLUGIN_DIR", &plugins)],
     );
-    assert_eq!(output.matches("on HOST_RS_ENGINE: largest error").count(), 4, "{output}");
+    assert_eq!(output.matches("on HIPDNN_RS_CPU_ENGINE: largest error").count(), 4, "{output}");
 }
 
 #[test]
@@ -65,12 +65,12 @@ fn a_c_program_drives_the_plugin_directly() {
     compile("smoke_plugin.c", &program, &[]);
     let (graph, config) = (directory.join("graph.bin"), directory.join("config.bin"));
     std::fs::write(&graph, c_graph().def().to_bytes()).expect("the scratch directory is writable");
-    let engine_id = engine_id("HOST_RS_ENGINE");
+    let engine_id = engine_id("HIPDNN_RS_CPU_ENGINE");
     // On two threads whatever the machine has: one lends none.
-    let knobs = vec![("hipdnn_rs.host.threads".to_owned(), KnobValue::Int(2))];
+    let knobs = vec![("hipdnn_rs.cpu.threads".to_owned(), KnobValue::Int(2))];
     std::fs::write(&config, EngineConfig { engine_id, knobs }.to_bytes()).expect("as above");
     let output = run(&program, &[&library_path(Artifact::Plugin), &graph, &config], &[]);
-    assert!(output.contains("API 1.4.0, engine HOST_RS_ENGINE"), "{output}");
+    assert!(output.contains("API 1.4.0, engine HIPDNN_RS_CPU_ENGINE"), "{output}");
     assert_eq!(output.matches("of its bound").count(), 3, "{output}");
 }
 

@@ -166,7 +166,7 @@ fn scratch(name: &str) -> PathBuf {
 fn process(role: &str, place: &Path, environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
     command.args(["plans_travel_between_processes", "--exact", "--nocapture", "--test-threads=1"]);
-    command.env(ROLE, role).env(PLACE, place).env("HIPDNN_RS_HOST_ENGINE", "on").env_remove("HIPDNN_PLUGIN_DIR");
+    command.env(ROLE, role).env(PLACE, place).env("HIPDNN_RS_CPU_ENGINE", "on").env_remove("HIPDNN_PLUGIN_DIR");
     command.envs(environment.iter().copied());
     let output = command.output().expect("this program starts again");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -186,10 +186,10 @@ fn plans_travel_between_processes() {
         Err(_) => {}
     }
     let place = scratch("plans");
-    process("stores", &place, &[("HIPDNN_RS_HOST_THREADS", "2")]);
+    process("stores", &place, &[("HIPDNN_RS_CPU_THREADS", "2")]);
     process("runs", &place, &[]);
     // What the environment said when the plan was built is in the plan.
-    process("runs", &place, &[("HIPDNN_RS_HOST_THREADS", "1")]);
+    process("runs", &place, &[("HIPDNN_RS_CPU_THREADS", "1")]);
     let reasons = |environment: &[(&str, &str)], want: &str| {
         let output = process("is refused", &place, environment);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -198,9 +198,9 @@ fn plans_travel_between_processes() {
         assert!(reasons.iter().all(|reason| reason.contains(want)), "expected {want:?}, got {reasons:#?}");
     };
     if !built_for_the_slowest(&place) {
-        reasons(&[("HIPDNN_RS_HOST_ISA", "portable")], "portable\", got one for");
+        reasons(&[("HIPDNN_RS_CPU_ISA", "portable")], "portable\", got one for");
     }
-    reasons(&[("HIPDNN_RS_HOST_ENGINE", "off")], "the host engine is switched off");
+    reasons(&[("HIPDNN_RS_CPU_ENGINE", "off")], "the CPU engine is switched off");
 }
 
 /// Whether the machine that the plans were stored on has no vector instructions that kernels are written for.

@@ -13,14 +13,14 @@ use hipdnn_schemas::{
 };
 use hipdnn_sdk_bindings::hipdnn::plugin::{ConstData, PluginStatus, PluginType, Severity, engine_id};
 
-const HOST: &str = "HOST_RS_ENGINE";
+const HOST: &str = "HIPDNN_RS_CPU_ENGINE";
 
 fn plugin() -> Arc<Plugin> {
     static SETTING: std::sync::Once = std::sync::Once::new();
     SETTING.call_once(|| {
         // On a machine with a GPU the engine would leave graphs to others.
         // SAFETY: `Once` makes this the only writer; the plugin, the only reader, is opened below.
-        unsafe { std::env::set_var("HIPDNN_RS_HOST_ENGINE", "on") };
+        unsafe { std::env::set_var("HIPDNN_RS_CPU_ENGINE", "on") };
     });
     Plugin::open(&library_path(Artifact::Plugin))
 }
@@ -173,8 +173,7 @@ fn details_name_the_engine_and_its_knobs() {
         EngineDetails::from_bytes(&handle.details(engine_id(HOST), &graph).expect("details")).expect("a valid buffer");
     assert_eq!(details.engine_id, engine_id(HOST));
     let knobs: HashMap<_, _> = details.knobs.iter().map(|knob| (knob.id.as_str(), &knob.default)).collect();
-    for (id, default) in [("hipdnn_rs.host.threads", KnobValue::Int(0)), ("hipdnn_rs.host.winograd", KnobValue::Int(1))]
-    {
+    for (id, default) in [("hipdnn_rs.cpu.threads", KnobValue::Int(0)), ("hipdnn_rs.cpu.winograd", KnobValue::Int(1))] {
         assert_eq!(knobs.get(id), Some(&&default), "{id}");
     }
     assert!(handle.details(4711, &graph).is_err(), "an unknown engine has no details");
@@ -188,11 +187,11 @@ fn knobs_are_checked() {
     let handle = plugin.handle().expect("a handle");
     let graph = small_graph();
     let cases: [(&str, KnobValue, bool); 8] = [
-        ("hipdnn_rs.host.threads", KnobValue::Int(2), true),
-        ("hipdnn_rs.host.threads", KnobValue::Int(-1), false),
-        ("hipdnn_rs.host.threads", KnobValue::String("two".to_owned()), false),
-        ("hipdnn_rs.host.winograd", KnobValue::Int(0), true),
-        ("hipdnn_rs.host.winograd", KnobValue::Float(0.5), false),
+        ("hipdnn_rs.cpu.threads", KnobValue::Int(2), true),
+        ("hipdnn_rs.cpu.threads", KnobValue::Int(-1), false),
+        ("hipdnn_rs.cpu.threads", KnobValue::String("two".to_owned()), false),
+        ("hipdnn_rs.cpu.winograd", KnobValue::Int(0), true),
+        ("hipdnn_rs.cpu.winograd", KnobValue::Float(0.5), false),
         ("global.deterministic", KnobValue::Int(1), true),
         ("someone.else.s", KnobValue::Int(1), true),
         ("hipdnn_rs.constants", KnobValue::String("no equals sign".to_owned()), false),
@@ -468,7 +467,7 @@ fn convolutions_of_every_rank_type_and_layout_are_right() {
             }
         }
         // Without Winograd, and on one thread, the plain error bound holds for every case.
-        let strict = [("hipdnn_rs.host.winograd", KnobValue::Int(0)), ("hipdnn_rs.host.threads", KnobValue::Int(1))];
+        let strict = [("hipdnn_rs.cpu.winograd", KnobValue::Int(0)), ("hipdnn_rs.cpu.threads", KnobValue::Int(1))];
         run_conv(&handle, &case, DataType::Float, Layout::Packed, &strict);
     }
 }

@@ -44,7 +44,7 @@ unsafe extern "system" fn get_ep_api() -> *const c_void {
     EP_TABLE.as_ptr().cast()
 }
 
-static EP_TABLE: [Entry; 64] = [Entry(any_other as *const c_void); 64];
+static EP_TABLE: [Entry; 80] = [Entry(any_other as *const c_void); 80];
 
 static TABLE: [Entry; 428] = {
     let mut table = [Entry(any_other as *const c_void); 428];
@@ -298,10 +298,12 @@ fn the_session_s_functions() {
     let compile = callbacks.compile.expect("it is served");
     let concurrent = callbacks.is_concurrent_run_supported.expect("it is served");
     let complete = callbacks.on_session_initialization_end.expect("it is served");
+    let storage = callbacks.get_ep_context_data_callback_support.expect("it is served");
     let take_back = callbacks.release_node_compute_infos.expect("it is served");
     let (mut graphs, mut nodes, mut infos) = ([null(); 2], [null(); 2], [null_mut::<NodeComputeInfo>(); 2]);
     let (graphs, nodes, infos) = (graphs.as_mut_ptr(), nodes.as_mut_ptr(), infos.as_mut_ptr());
     let (graph, info, mut yes) = (8usize as *const _, 8usize as *mut _, false);
+    let mut served = 0;
     // SAFETY: what is not null and aligned is valid, opaque to the stand-in, or a handle that is none.
     unsafe {
         for (what, stranger) in strangers(stale, provider.factory.cast()) {
@@ -309,12 +311,15 @@ fn the_session_s_functions() {
             refused(what, compile(stranger, graphs, nodes, 1, infos, null_mut()), "no provider");
             refused(what, concurrent(stranger, &mut yes), "no provider");
             refused(what, complete(stranger), "no provider");
+            refused(what, storage(stranger, &mut served), "no provider");
             take_back(stranger, infos, 2);
             assert!(!callbacks.get_name.expect("it is served")(stranger).is_null());
         }
         refused("no graph", capability(ep, null(), info), "graph is null");
         refused("no claims", capability(ep, graph, null_mut()), "place for claims is null");
         refused("no place", concurrent(ep, null_mut()), "place for the answer");
+        refused("no place", storage(ep, null_mut()), "place for the answer");
+        assert_eq!((answer(storage(ep, &mut served)), served), (Answer::Success, 3), "reading and writing");
         refused("no graphs", compile(ep, null_mut(), nodes, 1, infos, null_mut()), "array of graphs");
         refused("no nodes", compile(ep, graphs, null_mut(), 1, infos, null_mut()), "array of fused nodes");
         refused("no infos", compile(ep, graphs, nodes, 1, null_mut(), null_mut()), "array of compute functions");

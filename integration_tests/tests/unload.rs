@@ -69,12 +69,12 @@ impl Work {
         );
         graph.convolution_fwd(x_uid, w_uid, y_uid, Convolution::new(2));
         let knobs = vec![
-            ("hipdnn_rs.host.threads".to_string(), KnobValue::Int(2)),
+            ("hipdnn_rs.cpu.threads".to_string(), KnobValue::Int(2)),
             ("hipdnn_rs.constants".to_string(), KnobValue::String("2=unload".to_string())),
         ];
         Work {
             graph: graph.build().expect("a right graph").def().to_bytes(),
-            config: EngineConfig { engine_id: engine_id("HOST_RS_ENGINE"), knobs }.to_bytes(),
+            config: EngineConfig { engine_id: engine_id("HIPDNN_RS_CPU_ENGINE"), knobs }.to_bytes(),
             x: vec![1.0; elements(x)],
             w: vec![0.5; elements(w)],
             y: vec![f32::NAN; elements(y)],
@@ -148,7 +148,7 @@ fn backend_cycle(path: &Path, work: &mut Work, mode: PluginUnloadingMode) {
         let results = (&raw mut config).cast();
         let name = Name::ENGINEHEUR_RESULTS;
         ok((backend.get_attribute)(heuristic, name, Type::BACKEND_DESCRIPTOR, 1, &mut count, results));
-        assert_eq!(count, 1, "the host engine takes the graph");
+        assert_eq!(count, 1, "the CPU engine takes the graph");
         ok((backend.finalize)(config));
         let plan = new(DescriptorType::EXECUTION_PLAN_DESCRIPTOR);
         set(plan, Name::EXECUTION_PLAN_ENGINE_CONFIG, Type::BACKEND_DESCRIPTOR, 1, (&raw const config).cast());
@@ -205,7 +205,7 @@ fn a_thousand_cycles_leave_nothing_behind() {
     // SAFETY: this is the only test of the program: no other thread reads or writes the environment yet.
     unsafe {
         std::env::set_var("HIPDNN_PLUGIN_DIR", &plugins);
-        std::env::set_var("HIPDNN_RS_HOST_ENGINE", "on");
+        std::env::set_var("HIPDNN_RS_CPU_ENGINE", "on");
     }
     let plugin = plugins.join(Artifact::Plugin.file_name());
     let backend = library_path(Artifact::Backend);

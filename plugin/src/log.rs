@@ -7,10 +7,9 @@ use std::ffi::{CString, c_char};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
+use hipdnn_engine_core::error::Error;
 use hipdnn_sdk_bindings::hipdnn::plugin::{LogCallback, Severity};
 use log::{Level, LevelFilter, Log, Metadata, Record};
-
-use crate::error::Error;
 
 /// Environment variable that sends messages of level debug too, as info, which is the least that hipDNN has: `debug`.
 pub const VARIABLE: &str = "HIPDNN_RS_LOG";
@@ -18,7 +17,7 @@ pub const VARIABLE: &str = "HIPDNN_RS_LOG";
 /// The callback, null for none.
 static CALLBACK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The lowest severity that goes to the host. Hosts that never set a level filter in their callback.
+/// Minimum severity that goes to the host. Hosts that never set a level filter in their callback.
 static LEVEL: AtomicI32 = AtomicI32::new(Severity::INFO.0);
 
 struct HostLog;
@@ -32,7 +31,7 @@ pub fn set_callback(callback: unsafe extern "C" fn(Severity, *const c_char)) {
     update_filter();
 }
 
-/// Sets the lowest severity that is logged.
+/// Sets the minimum severity that is logged.
 ///
 /// # Errors
 /// If the number is not a severity.
@@ -45,7 +44,7 @@ pub fn set_level(level: Severity) -> Result<(), Error> {
     Ok(())
 }
 
-/// The filter of the `log` crate is what its macros look at before they format.
+/// Updates the filter of the `log` crate, which its macros look at before they format.
 fn update_filter() {
     let on = !CALLBACK.load(Ordering::Relaxed).is_null();
     log::set_max_level(match Severity(LEVEL.load(Ordering::Relaxed)) {
@@ -58,7 +57,7 @@ fn update_filter() {
     });
 }
 
-/// The least that goes to a host that wants all.
+/// Lowest level that goes to a host that wants all.
 fn least(variable: &str) -> LevelFilter {
     if variable == "debug" { LevelFilter::Debug } else { LevelFilter::Info }
 }

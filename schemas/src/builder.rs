@@ -1,4 +1,4 @@
-//! Describing a graph step by step.
+//! Builder of graphs.
 
 use crate::{
     Convolution, ConvolutionFwd, DataType, Graph, GraphDef, GraphError, Node, Operation, Pointwise, PointwiseMode,
@@ -72,12 +72,12 @@ impl GraphBuilder {
         &self.def
     }
 
-    /// The description so far, for what has no method here.
+    /// The description so far, for changes that have no method here.
     pub fn def_mut(&mut self) -> &mut GraphDef {
         &mut self.def
     }
 
-    /// Checks what was collected.
+    /// Checks the collected description.
     ///
     /// # Errors
     /// As [`Graph::new`].

@@ -1,4 +1,4 @@
-//! What passes between host and engine beside graphs: configurations, details, knobs and plan containers.
+//! Host–engine messages beside graphs: configurations, details, knobs and plan containers.
 
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 
@@ -17,7 +17,7 @@ pub enum KnobValue {
     String(String),
 }
 
-/// Which values a knob takes.
+/// Valid values of a knob.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub enum KnobConstraint {
@@ -31,13 +31,13 @@ pub enum KnobConstraint {
 pub struct Knob {
     /// `<plugin>.<category>.<name>`, or one of hipDNN's `global.*`.
     pub id: String,
-    /// What it does.
+    /// Description for users.
     pub description: String,
-    /// What holds when it is not set.
+    /// Default value.
     pub default: KnobValue,
-    /// Which values it takes.
+    /// Valid values.
     pub constraint: Option<KnobConstraint>,
-    /// Still taken, but no longer of use.
+    /// True if the knob is still taken, but no longer of use.
     pub deprecated: bool,
 }
 
@@ -105,14 +105,14 @@ pub fn knob_setting_to_bytes(id: &str, value: &KnobValue) -> Vec<u8> {
     finish(fbb, setting, None)
 }
 
-/// What an engine says of itself for a graph.
+/// Description of an engine for a graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineDetails {
     /// The engine.
     pub engine_id: i64,
     /// The knobs it offers.
     pub knobs: Vec<Knob>,
-    /// Behaviour notes, by number.
+    /// Behavior notes, by number.
     pub behavior_notes: Vec<i32>,
     /// Informational; the engine-name entry point is what names an engine.
     pub name: Option<String>,

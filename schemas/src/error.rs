@@ -1,6 +1,6 @@
-//! What can be wrong with a graph.
+//! Errors in graphs.
 
-/// Why bytes or a description are not a graph. The message names the tensor or node, what was wanted and what came.
+/// Error in bytes or a description of a graph. The message names the tensor or node, what was wanted and what came.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
@@ -13,9 +13,9 @@ pub enum GraphError {
     /// A tensor is described wrongly.
     #[error("tensor {uid}: {reason}")]
     Tensor {
-        /// Which tensor.
+        /// Uid of the tensor.
         uid: i64,
-        /// What was wanted and what came.
+        /// Expected and actual property.
         reason: String,
     },
     /// A node is described wrongly.
@@ -25,7 +25,7 @@ pub enum GraphError {
         index: usize,
         /// Its operation.
         kind: &'static str,
-        /// What was wanted and what came.
+        /// Expected and actual property.
         reason: String,
     },
     /// There is nothing to compute.

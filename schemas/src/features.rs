@@ -1,4 +1,4 @@
-//! What a graph asks of an engine's ABI version.
+//! Features of a graph, and the engine ABI version that they require.
 
 use crate::generated as fb;
 use crate::read::root;
@@ -12,21 +12,21 @@ pub fn verify_graph(bytes: &[u8]) -> Result<(), GraphError> {
     root::<fb::Graph>(bytes).map(|_| ())
 }
 
-/// The features of a graph that came after engine ABI 1.0.0.
+/// Features of a graph that came after engine ABI 1.0.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GraphFeatures {
-    /// Shapes may be replaced at execution (ABI 1.1.0).
+    /// True if shapes may be replaced at execution (ABI 1.1.0).
     pub override_shapes: bool,
-    /// Some scalar is read from the host at execution (ABI 1.2.0).
+    /// True if some scalar is read from the host at execution (ABI 1.2.0).
     pub runtime_pass_by_value: bool,
-    /// Some tensor has rows of variable length (ABI 1.3.0).
+    /// True if some tensor has rows of variable length (ABI 1.3.0).
     pub ragged: bool,
-    /// Some tensor has an alignment other than the default (ABI 1.3.0).
+    /// True if some tensor has an alignment other than the default (ABI 1.3.0).
     pub alignment: bool,
 }
 
 impl GraphFeatures {
-    /// The features of a serialised graph, without decoding the rest.
+    /// The features of a serialized graph, without decoding the rest.
     ///
     /// # Errors
     /// If the bytes are not a FlatBuffer of a graph.

@@ -9,14 +9,14 @@ use crate::{
     PointwiseMode, ReductionMode, ResampleMode, TensorUid,
 };
 
-/// A type that the fields of nodes have.
+/// Type of a node's field.
 pub(crate) trait Field: Sized {
-    /// What the generated accessor gives.
+    /// Return type of the generated accessor.
     type Wire<'a>;
-    /// What the generated writer takes.
+    /// Argument type of the generated writer.
     type Slot<'b>;
 
-    /// Whether the field names tensors.
+    /// True if the field names tensors.
     const IS_OPERAND: bool = false;
 
     /// Decodes; the error is the reason only.
@@ -36,7 +36,7 @@ pub(crate) trait Field: Sized {
         self.to_json()
     }
 
-    /// What a missing JSON key stands for; `None` makes the key mandatory.
+    /// Value of a missing JSON key; `None` makes the key mandatory.
     fn absent() -> Option<Self> {
         None
     }
@@ -47,7 +47,7 @@ pub(crate) trait Field: Sized {
     /// Replaces the tensors named here.
     fn rename(&mut self, _rename: &mut dyn FnMut(TensorUid) -> TensorUid) {}
 
-    /// For people; `None` where nothing was given.
+    /// Text for people; `None` if the field is absent.
     fn text(&self) -> Option<String> {
         match self.to_json() {
             Value::Null => None,
@@ -57,7 +57,7 @@ pub(crate) trait Field: Sized {
     }
 }
 
-/// The reason that `value` is not what is expected. Long values are cut: the text may be hostile.
+/// Error for a `value` of the wrong kind. Long values are cut: the text may be hostile.
 pub(crate) fn expected(expected: &str, value: &Value) -> String {
     let text = match value {
         Value::Array(_) => "a list".to_string(),

@@ -1,4 +1,4 @@
-//! Where the JSON form of a node has the fields of its operation. hipDNN places them differently for each operation.
+//! Placement of an operation's fields in the JSON form of its node. hipDNN places them differently for each operation.
 
 use serde_json::{Map, Value};
 
@@ -6,24 +6,24 @@ use crate::field::{Field, expected};
 
 type Object = Map<String, Value>;
 
-/// The number of a group of fields: the tensors that are read.
+/// Index of the group of fields for the tensors that are read.
 pub(crate) const INPUTS: usize = 0;
-/// The number of a group of fields: the tensors that are written.
+/// Index of the group of fields for the tensors that are written.
 pub(crate) const OUTPUTS: usize = 1;
-/// The number of a group of fields: everything else.
+/// Index of the group of all other fields.
 pub(crate) const PARAMETERS: usize = 2;
 
-/// What the groups were called when every operation had all of them, which is still read.
+/// Earlier names of the groups, from when every operation had all of them; still read.
 const EARLIER: [&str; 3] = ["inputs", "outputs", "parameters"];
 
-/// How an operation's fields stand in the JSON form.
+/// Layout of an operation's fields in the JSON form.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form {
     /// The objects that hold the groups; `None` where a group's fields stand on the node itself.
     groups: [Option<&'static str>; 3],
-    /// Whether what is not given is left out instead of `null`.
+    /// True if absent fields are left out instead of written as `null`.
     is_sparse: bool,
-    /// Whether enumerations are written as numbers.
+    /// True if enumerations are written as numbers.
     is_numbered: bool,
 }
 
@@ -31,7 +31,7 @@ impl Form {
     /// Everything in groups.
     pub(crate) const GROUPED: Form =
         Form { groups: [Some("inputs"), Some("outputs"), Some("parameters")], is_sparse: false, is_numbered: false };
-    /// Everything in groups, of which that of the parameters is called `attributes`.
+    /// Everything in groups, with `attributes` for the parameters.
     pub(crate) const ATTRIBUTES: Form =
         Form { groups: [Some("inputs"), Some("outputs"), Some("attributes")], ..Form::GROUPED };
     /// Tensors in groups, parameters on the node, nothing that is not given.
@@ -82,10 +82,10 @@ impl Group<'_> {
         self.name.map_or_else(|| key.to_string(), |name| format!("{name}.{key}"))
     }
 
-    /// The field, or what its type has for a field that is missing.
+    /// The field, or its type's value for a missing field.
     ///
     /// # Errors
-    /// If it is missing and its type has nothing for that, or it can't be decoded.
+    /// If it is missing and its type has no such value, or it can't be decoded.
     pub(crate) fn field<T: Field>(&self, key: &str) -> Result<T, String> {
         self.value(key)?.or_else(T::absent).ok_or_else(|| format!("{} is missing", self.path(key)))
     }
@@ -106,7 +106,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Nothing yet, in this form.
+    /// An empty writer for this form.
     pub(crate) fn new(form: Form) -> Writer {
         Writer { form, groups: Default::default() }
     }
@@ -126,7 +126,7 @@ impl Writer {
         }
     }
 
-    /// Adds the groups to the node. Parameters that an operation has not are no group.
+    /// Adds the groups to the node. An empty group of parameters is left out.
     pub(crate) fn finish(self, node: &mut Object) {
         for (number, (place, mut group)) in self.form.groups.into_iter().zip(self.groups).enumerate() {
             match place {

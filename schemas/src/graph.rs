@@ -16,7 +16,7 @@ pub struct EngineApiVersion {
 /// A graph as a client describes it: decoded, but not checked. [`Graph::new`] checks it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GraphDef {
-    /// For messages only; may be empty.
+    /// Name for messages only; may be empty.
     pub name: String,
     /// Default for the nodes' compute type.
     pub compute_data_type: DataType,
@@ -28,13 +28,13 @@ pub struct GraphDef {
     pub tensors: Vec<TensorDef>,
     /// All nodes, producers before consumers.
     pub nodes: Vec<Node>,
-    /// The engine that the client would like; a matter of the host, not of engines.
+    /// Engine that the client prefers; a matter of the host, not of engines.
     pub preferred_engine_id: Option<i64>,
-    /// Whether shapes may be replaced at execution.
+    /// True if shapes may be replaced at execution.
     pub is_override_shape_enabled: bool,
     /// The engine ABI version needed; absent means 1.0.0.
     pub min_required_engine_api_version: Option<EngineApiVersion>,
-    /// Names the logical graph across serialisations (a UUID); no hash of its content.
+    /// UUID of the logical graph across serializations; no hash of its content.
     pub id: Option<[u8; 16]>,
 }
 
@@ -53,12 +53,12 @@ impl Graph {
     /// Checks a description.
     ///
     /// # Errors
-    /// Says which tensor or node is wrong, what was wanted and what came.
+    /// The error names the tensor or node, what was wanted and what came.
     pub fn new(def: GraphDef) -> Result<Graph, GraphError> {
         crate::check::check(def)
     }
 
-    /// Reads and checks a serialised graph (a bare FlatBuffer, no size prefix, no file identifier).
+    /// Reads and checks a serialized graph (a bare FlatBuffer, no size prefix, no file identifier).
     ///
     /// # Errors
     /// As [`GraphDef::from_bytes`] and [`Graph::new`].
@@ -74,12 +74,30 @@ impl Graph {
         Graph::new(GraphDef::from_json(text)?)
     }
 
+    /// The same graph with other strides, in elements, for some of its intermediates: no memory of the caller stands behind
+    /// them.
+    ///
+    /// # Errors
+    /// If one of these tensors is no intermediate of this graph, and as [`Graph::new`].
+    pub fn with_strides(&self, strides: impl IntoIterator<Item = (TensorUid, Vec<i64>)>) -> Result<Graph, GraphError> {
+        let mut def = self.def.clone();
+        for (uid, strides) in strides {
+            let tensor = self.index.get(&uid).map(|at| &mut def.tensors[*at]).filter(|tensor| tensor.is_virtual);
+            let Some(tensor) = tensor else {
+                let reason = "expected an intermediate of the graph, whose strides are free".to_string();
+                return Err(GraphError::Tensor { uid: uid.0, reason });
+            };
+            tensor.strides = strides;
+        }
+        Graph::new(def)
+    }
+
     /// The description this graph was made from, with defaults of types filled in.
     pub fn def(&self) -> &GraphDef {
         &self.def
     }
 
-    /// For messages only; may be empty.
+    /// Name for messages only; may be empty.
     pub fn name(&self) -> &str {
         &self.def.name
     }

@@ -8,11 +8,11 @@ use crate::{
 /// One step of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// For messages only; may be empty.
+    /// Name for messages only; may be empty.
     pub name: String,
     /// The type that the operation computes in; [`DataType::Unset`] takes the graph's default.
     pub compute_data_type: DataType,
-    /// What the node does.
+    /// Operation with its operands and attributes.
     pub operation: Operation,
 }
 
@@ -27,7 +27,7 @@ pub struct Convolution {
     pub stride: Vec<i64>,
     /// Distance between the taps of the filter; at least 1.
     pub dilation: Vec<i64>,
-    /// Whether the filter is flipped.
+    /// Convolution or cross-correlation.
     pub mode: ConvMode,
 }
 
@@ -110,7 +110,7 @@ pub struct Matmul {
     pub c: TensorUid,
 }
 
-/// Batch normalisation with given mean and inverse variance.
+/// Batch normalization with given mean and inverse variance.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct BatchnormInference {
@@ -122,7 +122,7 @@ pub struct BatchnormInference {
     pub y: TensorUid,
 }
 
-/// Batch normalisation with given mean and variance.
+/// Batch normalization with given mean and variance.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct BatchnormInferenceVarianceExt {
@@ -135,7 +135,7 @@ pub struct BatchnormInferenceVarianceExt {
     pub epsilon: TensorUid,
 }
 
-/// Gradients of batch normalisation.
+/// Gradients of batch normalization.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct BatchnormBackward {
@@ -150,7 +150,7 @@ pub struct BatchnormBackward {
     pub dbias: TensorUid,
 }
 
-/// Batch normalisation that computes its statistics (training).
+/// Batch normalization that computes its statistics (training).
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct Batchnorm {
@@ -190,7 +190,7 @@ impl Batchnorm {
     }
 }
 
-/// Layer normalisation over the last `normalized_dim_count` dimensions.
+/// Layer normalization over the last `normalized_dim_count` dimensions.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct Layernorm {
@@ -205,7 +205,7 @@ pub struct Layernorm {
     pub forward_phase: NormFwdPhase,
 }
 
-/// Gradients of layer normalisation.
+/// Gradients of layer normalization.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct LayernormBackward {
@@ -221,7 +221,7 @@ pub struct LayernormBackward {
     pub normalized_dim_count: i64,
 }
 
-/// Normalisation by the root mean square.
+/// Normalization by the root mean square.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct RmsNorm {
@@ -234,7 +234,7 @@ pub struct RmsNorm {
     pub forward_phase: NormFwdPhase,
 }
 
-/// Gradients of normalisation by the root mean square.
+/// Gradients of normalization by the root mean square.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct RmsNormBackward {
@@ -247,7 +247,7 @@ pub struct RmsNormBackward {
     pub dbias: Option<TensorUid>,
 }
 
-/// Combines elements along the dimensions where `output` has extent 1 and `input` has not.
+/// Reduction along the dimensions where `output` has extent 1 and `input` has not.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct Reduction {
@@ -288,7 +288,7 @@ pub struct ResampleBwd {
     pub padding_mode: PaddingMode,
 }
 
-/// Multiplies blocks of `x` by their scales.
+/// Block-scale dequantization: multiplies blocks of `x` by their scales.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct BlockScaleDequantize {
@@ -299,7 +299,7 @@ pub struct BlockScaleDequantize {
     pub is_negative_scale: bool,
 }
 
-/// Divides blocks of `x` by scales it computes.
+/// Block-scale quantization: divides blocks of `x` by scales that it computes.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct BlockScaleQuantize {
@@ -477,7 +477,7 @@ impl SdpaBackward {
     }
 }
 
-/// An operation that only the plugin named in its id knows.
+/// Custom operation of the plugin named in its id.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are the wire format's")]
 pub struct CustomOp {
@@ -511,7 +511,7 @@ pub struct MoeGroupedMatmulBwd {
     pub dweight: TensorUid,
 }
 
-/// What a node does, with its operands and attributes.
+/// Operation of a node, with its operands and attributes.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "documented at the structs")]
 pub enum Operation {

@@ -1,4 +1,4 @@
-//! The table of operations: which Rust field is which field on the wire, and which [`Form`] its JSON has.
+//! The table of operations: the wire field of each Rust field, and the [`Form`] of its JSON.
 //!
 //! Operands are the fields that name tensors; those under `inputs` are read and those under `outputs` written. Reading,
 //! writing, JSON and the operand lists all come from this one table. A parameter that is `[optional]` has its type's

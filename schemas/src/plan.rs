@@ -8,7 +8,7 @@ use crate::read::root;
 use crate::write::finish;
 use crate::{EngineConfig, GraphError, TensorUid};
 
-/// A finalised plan as a host stores it.
+/// A finalized plan as a host stores it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SerializedExecutionPlan {
     /// Version of the envelope.
@@ -19,25 +19,25 @@ pub struct SerializedExecutionPlan {
     pub workspace_size: i64,
     /// The tensors that a caller supplies.
     pub tensor_uids: Vec<TensorUid>,
-    /// What only the plugin understands.
+    /// Opaque data of the plugin.
     pub plugin_payload: Vec<u8>,
-    /// Whether shapes may be overridden at execution.
+    /// True if shapes may be overridden at execution.
     pub is_override_shape_enabled: bool,
-    /// Bytes that each tensor's address is a multiple of, in the order of the tensors; empty where that was not stored.
+    /// Alignment of each tensor's address in bytes, in the order of the tensors; empty if it was not stored.
     pub tensor_alignments: Vec<i64>,
-    /// The serialised [`EngineConfig`] that the plan was made with, which hipDNN's earlier form holds. It is not written.
+    /// The serialized [`EngineConfig`] of the plan, which hipDNN's earlier form holds. It is not written.
     pub engine_config: Vec<u8>,
 }
 
 impl SerializedExecutionPlan {
     /// Verifies and decodes either form that hipDNN has had.
     ///
-    /// The earlier one is taken for what it is by all of these: a list of bytes in the slot where the other has a flag of
-    /// one byte, nothing in the slot after it, and a configuration of the plan's engine in the slot before it. A flag that
+    /// The earlier one is recognized by all of these: a list of bytes in the slot where the other has a flag of one
+    /// byte, nothing in the slot after it, and a configuration of the plan's engine in the slot before it. A flag that
     /// is set is no offset to a list, since offsets to lists are multiples of four.
     ///
     /// # Errors
-    /// If the bytes are a serialised plan in neither form.
+    /// If the bytes are a serialized plan in neither form.
     pub fn from_bytes(bytes: &[u8]) -> Result<SerializedExecutionPlan, GraphError> {
         if let Some(earlier) = earlier(bytes) {
             return Ok(earlier);
@@ -91,7 +91,7 @@ impl SerializedExecutionPlan {
     }
 }
 
-/// Where a table's slot lies in the buffer, if it is there.
+/// Position of a table's slot in the buffer, if it is there.
 fn slot(table: flatbuffers::Table<'_>, slot: u16) -> Option<usize> {
     match table.vtable().get(slot) {
         0 => None,
@@ -124,7 +124,7 @@ fn earlier(bytes: &[u8]) -> Option<SerializedExecutionPlan> {
 /// A graph and, if there is one, the plan made for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SerializedGraphAndPlan {
-    /// A serialised graph.
+    /// A serialized graph.
     pub graph: Vec<u8>,
     /// A [`SerializedExecutionPlan`]; `None` for the graph alone.
     pub plan: Option<Vec<u8>>,
@@ -167,7 +167,7 @@ fn blob(vector: Option<flatbuffers::Vector<'_, u8>>) -> Vec<u8> {
     vector.map(|vector| vector.bytes().to_vec()).unwrap_or_default()
 }
 
-/// What serialised bytes hold, as far as their identifier tells.
+/// Kind of serialized bytes, as far as their identifier tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentKind {
     /// A [`SerializedGraphAndPlan`].

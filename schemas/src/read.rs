@@ -1,4 +1,4 @@
-//! From bytes to a description.
+//! Deserialization: from bytes to a description.
 
 use flatbuffers::{Follow, InvalidFlatbuffer, Verifiable, VerifierOptions};
 
@@ -6,11 +6,11 @@ use crate::field::Field;
 use crate::generated as fb;
 use crate::{EngineApiVersion, GraphDef, GraphError, Node, Operation, Ragged, TensorDef, TensorUid, TensorValue};
 
-/// No graph has more tensors than this; it bounds what a small hostile buffer, whose offsets all lead to the same
+/// Maximum number of tensors; it bounds the memory that a small hostile buffer, whose offsets all lead to the same
 /// table, can make us allocate.
 pub const MAX_TENSORS: usize = 1 << 17;
 
-/// No graph has more nodes than this; see [`MAX_TENSORS`].
+/// Maximum number of nodes; see [`MAX_TENSORS`].
 pub const MAX_NODES: usize = 1 << 16;
 
 /// Verifies `bytes` as a `T` and gives its root.
@@ -36,7 +36,7 @@ fn malformed(error: InvalidFlatbuffer) -> GraphError {
 }
 
 impl GraphDef {
-    /// Verifies and decodes a serialised graph.
+    /// Verifies and decodes a serialized graph.
     ///
     /// # Errors
     /// If the bytes are not a FlatBuffer of this schema or use members it does not have.

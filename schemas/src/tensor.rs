@@ -33,12 +33,12 @@ pub enum TensorValue {
     Bool(bool),
 }
 
-/// Rows of variable length: where each row starts is itself a tensor.
+/// Rows of variable length: the row offsets are themselves a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ragged {
     /// The tensor of row offsets.
     pub offset: TensorUid,
-    /// What a stored offset is multiplied with to give elements.
+    /// Elements per unit of a stored offset.
     pub multiplier: i64,
 }
 
@@ -47,27 +47,27 @@ pub struct Ragged {
 pub struct TensorDef {
     /// Identity within the graph.
     pub uid: TensorUid,
-    /// For messages only; may be empty.
+    /// Name for messages only; may be empty.
     pub name: String,
     /// Element type; [`DataType::Unset`] takes the graph's default.
     pub data_type: DataType,
     /// Extents in logical order: N, C, then spatial.
     pub dims: Vec<i64>,
-    /// Distance between neighbours along each dimension, in elements.
+    /// Strides: distances between neighbors along each dimension, in elements.
     pub strides: Vec<i64>,
-    /// An intermediate: no memory of the caller stands behind it.
+    /// True for an intermediate: no memory of the caller stands behind it.
     pub is_virtual: bool,
-    /// A scalar fixed in the graph.
+    /// Scalar fixed in the graph, if the tensor is one.
     pub value: Option<TensorValue>,
-    /// A scalar read from the host when the graph is executed.
+    /// True if the scalar is read from the host when the graph is executed.
     pub is_runtime_pass_by_value: bool,
     /// Rows of variable length, if any.
     pub ragged: Option<Ragged>,
-    /// What the address is a multiple of, in bytes.
+    /// Alignment of the address, in bytes.
     pub alignment: i64,
 }
 
-/// Alignment that holds when a graph names none, in bytes.
+/// Default alignment, in bytes.
 pub const DEFAULT_ALIGNMENT: i64 = 16;
 
 impl TensorDef {
@@ -156,7 +156,7 @@ impl Tensor {
         self.def.uid
     }
 
-    /// For messages only; may be empty.
+    /// Name for messages only; may be empty.
     pub fn name(&self) -> &str {
         &self.def.name
     }
@@ -171,22 +171,22 @@ impl Tensor {
         &self.dims
     }
 
-    /// Distance between neighbours along each dimension, in elements; as many as dimensions.
+    /// Strides: distances between neighbors along each dimension, in elements; as many as dimensions.
     pub fn strides(&self) -> &[usize] {
         &self.strides
     }
 
-    /// How many dimensions there are.
+    /// Number of dimensions.
     pub fn rank(&self) -> usize {
         self.dims.len()
     }
 
-    /// How many elements the tensor has.
+    /// Number of elements.
     pub fn elements(&self) -> usize {
         self.dims.iter().product()
     }
 
-    /// How many elements lie between the first and the last one in memory, both included.
+    /// Number of elements from the first to the last one in memory, both included.
     pub fn span(&self) -> usize {
         1 + self.dims.iter().zip(&*self.strides).map(|(d, s)| (d - 1) * s).sum::<usize>()
     }
@@ -196,7 +196,7 @@ impl Tensor {
         (self.span() * self.def.data_type.bits().expect("a checked tensor has a type") as usize).div_ceil(8)
     }
 
-    /// Whether this is an intermediate without memory of the caller behind it.
+    /// True if this is an intermediate without memory of the caller behind it.
     pub fn is_virtual(&self) -> bool {
         self.def.is_virtual
     }
@@ -206,7 +206,7 @@ impl Tensor {
         self.def.value
     }
 
-    /// Whether the scalar is read from the host at execution (when there is no [`Tensor::value`]).
+    /// True if the scalar is read from the host at execution (when there is no [`Tensor::value`]).
     pub fn is_runtime_pass_by_value(&self) -> bool {
         self.def.is_runtime_pass_by_value
     }
@@ -216,7 +216,7 @@ impl Tensor {
         self.def.ragged
     }
 
-    /// What the address is a multiple of, in bytes.
+    /// Alignment of the address, in bytes.
     pub fn alignment(&self) -> i64 {
         self.def.alignment
     }

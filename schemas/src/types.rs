@@ -118,13 +118,13 @@ impl DataType {
 }
 
 wire_enum! {
-    /// Whether a convolution flips its filter.
+    /// Convolution or cross-correlation.
     ConvMode {
         /// Not given.
         Unset = 0, "UNSET";
         /// The mathematical convolution: the filter is flipped along every spatial dimension.
         Convolution = 1, "CONVOLUTION";
-        /// What deep-learning frameworks mean: no flip.
+        /// Cross-correlation, the convolution of deep-learning frameworks: no flip.
         CrossCorrelation = 2, "CROSS_CORRELATION";
     }
 }
@@ -185,7 +185,7 @@ wire_enum! {
 }
 
 impl PointwiseMode {
-    /// How many tensor operands the operation takes; 0 for [`PointwiseMode::Unset`].
+    /// Number of tensor operands of the operation; 0 for [`PointwiseMode::Unset`].
     pub const fn operands(self) -> usize {
         use PointwiseMode::*;
         match self {
@@ -200,7 +200,7 @@ impl PointwiseMode {
 }
 
 wire_enum! {
-    /// How a reduction combines elements.
+    /// Combining operation of a reduction.
     #[expect(missing_docs, reason = "the names are the operations")]
     ReductionMode {
         Unset = 0, "not_set";
@@ -217,7 +217,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// How a resample (pooling) node combines the elements of its window.
+    /// Pooling or interpolation mode of a resample node: the combination of its window's elements.
     #[expect(missing_docs, reason = "the names are the operations")]
     ResampleMode {
         Unset = 0, "not_set";
@@ -230,7 +230,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// What lies outside the image of a resample node.
+    /// Padding value of a resample node.
     PaddingMode {
         /// Not given.
         Unset = 0, "not_set" | "padding_not_set";
@@ -242,7 +242,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Whether a normalisation also hands out its statistics.
+    /// Phase of a normalization: training also returns the statistics.
     #[derive(Default)]
     NormFwdPhase {
         /// Not given.
@@ -256,7 +256,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Which corner of the attention matrix its diagonal starts from.
+    /// Corner of the attention matrix that its diagonal starts from.
     DiagonalAlignment {
         /// Query 0 is aligned with key 0.
         TopLeft = 0, "TOP_LEFT" | "top_left";
@@ -266,7 +266,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// How attention is asked to be computed.
+    /// Requested implementation of attention.
     AttentionImplementation {
         /// The engine decides.
         Auto = 0, "AUTO" | "auto";
@@ -278,7 +278,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Which side of a mixture-of-experts matmul is indexed.
+    /// Indexed side of a mixture-of-experts matmul.
     MoeGroupedMatmulMode {
         /// Tokens are already ordered by expert.
         None = 0, "none";

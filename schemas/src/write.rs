@@ -1,4 +1,4 @@
-//! From a description to bytes.
+//! Serialization: from a description to bytes.
 
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
 

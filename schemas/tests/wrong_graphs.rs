@@ -480,6 +480,29 @@ fn odd_graphs_that_are_right() {
     }
 }
 
+#[test]
+fn strides_of_intermediates_are_free() {
+    let graph = Graph::new(samples::conv_bias_relu()).expect("the sample is right");
+    let (between, input) = (graph.tensor(TensorUid(3)), graph.tensor(TensorUid(1)));
+    let strides = packed_strides(&between.def().dims);
+    assert_ne!(strides, between.def().strides);
+    let other = graph.with_strides([(TensorUid(3), strides.clone())]).expect("the strides fit");
+    assert_eq!(other.tensor(TensorUid(3)).def().strides, strides);
+    assert_eq!(other.tensor(TensorUid(3)).strides(), strides.iter().map(|stride| *stride as usize).collect::<Vec<_>>());
+    assert_eq!(other.def().nodes, graph.def().nodes);
+    assert_eq!(other.tensor(TensorUid(1)), input);
+    let rank = between.rank();
+    for (uid, wrong, message) in [
+        (1, strides.clone(), "tensor 1: expected an intermediate of the graph, whose strides are free".to_string()),
+        (99, strides, "tensor 99: expected an intermediate of the graph, whose strides are free".to_string()),
+        (3, vec![1], format!("tensor 3: wanted {rank} strides, one for each dimension, came 1")),
+        (3, vec![0; rank], "tensor 3: stride 0 of dimension 3 overlaps itself".to_string()),
+    ] {
+        let came = graph.with_strides([(TensorUid(uid), wrong)]).err().map(|error| error.to_string());
+        assert_eq!(came, Some(message));
+    }
+}
+
 /// Work stays linear: a long chain, and one tensor that every node reads.
 #[test]
 fn large_graphs_are_checked() {

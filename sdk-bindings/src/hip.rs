@@ -7,24 +7,24 @@ use std::path::PathBuf;
 pub use crate::generated::hip::*;
 use crate::library::{self, Library, LibraryError, Lookup};
 
-/// The names that the library has been released under, newest first. Names with a version come first: the bare one
+/// File names of the library's releases, newest first. Names with a version come first: the bare one
 /// belongs to development packages.
 pub const LIBRARY_NAMES: &[&str] = &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"];
 
-/// Ends the list of a launch's `extra`.
+/// End marker of a launch's `extra`.
 pub const HIP_LAUNCH_PARAM_END: *mut c_void = std::ptr::without_provenance_mut(3);
 
-/// Comes before the address of a launch's packed arguments.
+/// Tag before the address of a launch's packed arguments.
 pub const HIP_LAUNCH_PARAM_BUFFER_POINTER: *mut c_void = std::ptr::without_provenance_mut(1);
 
-/// Comes before the address of the number of their bytes.
+/// Tag before the address of the packed arguments' size in bytes.
 pub const HIP_LAUNCH_PARAM_BUFFER_SIZE: *mut c_void = std::ptr::without_provenance_mut(2);
 
-/// The default stream, by a name that means it whatever the compiler was told.
+/// Legacy default stream, whatever default stream the compiler was told.
 #[expect(non_upper_case_globals, reason = "the header's name")]
 pub const hipStreamLegacy: hipStream_t = std::ptr::without_provenance_mut(1);
 
-/// The calling thread's own default stream.
+/// Per-thread default stream of the calling thread.
 #[expect(non_upper_case_globals, reason = "the header's name")]
 pub const hipStreamPerThread: hipStream_t = std::ptr::without_provenance_mut(2);
 
@@ -75,7 +75,7 @@ impl Hip {
         Ok(Hip { functions, library })
     }
 
-    /// What `hipRuntimeGetVersion` says, for instance 70253211 for 7.2.53211.
+    /// Version from `hipRuntimeGetVersion`, for instance 70253211 for 7.2.53211.
     ///
     /// # Errors
     /// HIP's status: some releases tell nothing where there is no device.
@@ -87,10 +87,10 @@ impl Hip {
     }
 }
 
-/// HIP's structure of a device's properties, with room for what newer releases append.
+/// Device properties in HIP's structure, with room for fields that newer releases append.
 #[repr(C)]
 pub struct DeviceProperties {
-    /// What this release of the header has.
+    /// Fields of this release of the header.
     pub known: hipDeviceProp_tR0600,
     _room: [u8; 4096],
 }
@@ -116,7 +116,7 @@ fn text(characters: &[c_char]) -> String {
 }
 
 impl Functions {
-    /// What HIP says of a device.
+    /// Properties of a device.
     ///
     /// # Safety
     /// The library that the table belongs to is open.
@@ -135,8 +135,8 @@ impl Functions {
     }
 }
 
-/// Where HIP may be: what the process has loaded, since two of them do not know each other's memory; where the dynamic
-/// loader looks; `ROCM_PATH`; ROCm's usual place.
+/// Candidate paths of HIP: loaded in the process, since two copies do not know each other's memory; the dynamic
+/// loader's search; `ROCM_PATH`; ROCm's usual place.
 pub fn candidates() -> Vec<PathBuf> {
     let root = std::env::var_os("ROCM_PATH").filter(|root| !root.is_empty());
     let places = root.into_iter().map(PathBuf::from).chain([PathBuf::from("/opt/rocm")]);

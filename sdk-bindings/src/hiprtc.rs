@@ -7,7 +7,7 @@ pub use crate::generated::hiprtc::*;
 use crate::hip::Hip;
 use crate::library::{self, Library, LibraryError, Lookup};
 
-/// The names that the library has been released under, newest first.
+/// File names of the library's releases, newest first.
 pub const LIBRARY_NAMES: &[&str] = &["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so"];
 
 /// An open hiprtc. The table is good as long as the library is open.
@@ -53,7 +53,7 @@ impl Hiprtc {
     }
 }
 
-/// Names with HIP's own version, then all; beside HIP's file, then where the loader looks.
+/// Candidate paths: names with HIP's own version, then all; beside HIP's file, then the loader's search.
 fn candidates(hip: &Hip) -> Vec<PathBuf> {
     let file = hip.functions.hipGetDevice as *const std::ffi::c_void;
     let file = std::ptr::NonNull::new(file.cast_mut()).and_then(library::file_of);
@@ -69,7 +69,7 @@ fn major(file_name: &str) -> Option<&str> {
     file_name.split_once(".so.")?.1.split('.').next()
 }
 
-/// Whether a library's name allows the major version.
+/// True if a library's name allows the major version.
 fn fits(name: &str, wanted: &str) -> bool {
     major(name).is_none_or(|major| major == wanted)
 }

@@ -1,4 +1,4 @@
-//! Raw C ABIs, no logic: what hipDNN, HIP, MIOpen and ONNX Runtime look like from outside.
+//! Raw C ABIs of hipDNN, HIP, MIOpen and ONNX Runtime, without logic.
 //!
 //! Nothing here is linked. Every foreign library is opened at run time through [`library::Library`], and each module
 //! holds a table of the functions it exports.

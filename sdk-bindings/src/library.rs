@@ -6,14 +6,14 @@ use std::ptr::NonNull;
 
 use libloading::os::unix;
 
-/// Why a foreign library cannot be used.
+/// Reason why a foreign library cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryError {
     /// None of the candidates could be opened.
     #[error("{library} not found; tried {}", tried_list(tried))]
     LibraryNotFound {
-        /// What was looked for.
+        /// Name of the library.
         library: String,
         /// Each candidate in the order of trying, with the reason it failed.
         tried: Vec<(PathBuf, String)>,
@@ -29,9 +29,9 @@ pub enum LibraryError {
     /// The library was opened, but its version does not fit.
     #[error("{} has version {found}, wanted {wanted}", path.display())]
     VersionMismatch {
-        /// Which versions fit.
+        /// Required version.
         wanted: String,
-        /// What the library says.
+        /// Version that the library reports.
         found: String,
         /// The library.
         path: PathBuf,
@@ -45,7 +45,7 @@ fn tried_list(tried: &[(PathBuf, String)]) -> String {
     tried.iter().map(|(path, reason)| format!("{} ({reason})", path.display())).collect::<Vec<_>>().join(", ")
 }
 
-/// An open shared library. It is closed on drop, so whoever holds a function pointer of it must hold it too.
+/// An open shared library. It is closed on drop, so a holder of its function pointers must hold it too.
 #[derive(Debug)]
 pub struct Library {
     inner: unix::Library,
@@ -58,7 +58,7 @@ impl Library {
     /// for messages.
     ///
     /// # Safety
-    /// Opening runs the library's initialisers, closing its finalisers: whatever the candidates name must be sound to
+    /// Opening runs the library's initializers, closing its finalizers: whatever the candidates name must be sound to
     /// load and unload.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Library {
         let mut tried = Vec::new();
         for candidate in candidates {
             let path = candidate.as_ref();
-            // SAFETY: the caller vouches for the initialisers and finalisers of every candidate.
+            // SAFETY: the caller vouches for the initializers and finalizers of every candidate.
             match unsafe { unix::Library::open(Some(path), unix::RTLD_NOW | unix::RTLD_LOCAL) } {
                 Ok(inner) => return Ok(Library { inner, path: path.to_path_buf() }),
                 Err(error) => tried.push((path.to_path_buf(), loader_message(&error))),
@@ -85,7 +85,7 @@ impl Library {
         const RTLD_NOLOAD: c_int = 4;
         let path = path.as_ref();
         let flags = unix::RTLD_NOW | unix::RTLD_LOCAL | RTLD_NOLOAD;
-        // SAFETY: nothing is loaded, so no initialiser runs; whoever loaded it keeps it, or this handle does.
+        // SAFETY: nothing is loaded, so no initializer runs; whoever loaded it keeps it, or this handle does.
         let inner = unsafe { unix::Library::open(Some(path), flags) }.ok()?;
         Some(Library { inner, path: path.to_path_buf() })
     }
@@ -118,7 +118,7 @@ impl Library {
     }
 }
 
-/// Where the functions of a table are looked up.
+/// Source of the addresses for a function table.
 pub trait Lookup {
     /// The address of the exported function `name`.
     fn address(&self, name: &CStr) -> Option<NonNull<c_void>>;

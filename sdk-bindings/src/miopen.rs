@@ -11,13 +11,13 @@ use std::ptr::NonNull;
 pub use crate::generated::miopen::*;
 use crate::library::{self, Library, LibraryError, Lookup, required};
 
-/// The name that the library has been released under.
+/// File name of the library.
 pub const LIBRARY_NAME: &str = "libMIOpen.so.1";
 
 /// The library of a forwarding build's implementation, beside the one that forwards.
 const IMPLEMENTATION_NAMES: [&str; 2] = ["libMIOpen_private.so.1", "libMIOpen_private.so"];
 
-/// The major version whose functions are known here.
+/// Supported major version.
 pub const MAJOR_VERSION: usize = 3;
 
 /// `miopenGetVersion`
@@ -68,7 +68,7 @@ impl MiOpen {
         self.version
     }
 
-    /// Where its functions are, and those of the libraries that it is linked to.
+    /// Lookup of its functions, and of those of the libraries that it is linked to.
     pub fn lookup(&self) -> &dyn Lookup {
         &self.files
     }

@@ -43,6 +43,8 @@ opaque! {
     TensorTypeAndShapeInfo;
     /// `OrtSessionOptions`
     SessionOptions;
+    /// `OrtEpContextConfig`: the callbacks of a session for compiled models. 1.31
+    EpContextConfig;
     /// `OrtRunOptions`
     RunOptions;
     /// `OrtMemoryInfo`
@@ -77,7 +79,7 @@ opaque! {
     EpDevice;
     /// `OrtKeyValuePairs`
     KeyValuePairs;
-    /// `OrtNodeComputeContext`: what a node's state is made from.
+    /// `OrtNodeComputeContext`: the context that a node's state is made from.
     NodeComputeContext;
     /// `OrtEpGraphSupportInfo`: collects a provider's claims.
     EpGraphSupportInfo;
@@ -122,7 +124,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// `OrtProfilingEventCategory`: which of the runtime's events one is like.
+    /// `OrtProfilingEventCategory`: category of a profiling event.
     ProfilingEventCategory, "OrtProfilingEventCategory_" {
         SESSION = 0,
         NODE = 1,

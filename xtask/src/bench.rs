@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run; `bench epilogues`:
-//! convolutions with what follows on them, fused and apart; `bench dispatch`: what an execution costs the host on a GPU.
+//! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run.
+//! `bench epilogues`: convolutions with epilogues, fused and apart; `bench dispatch`: the host's time of a GPU plan.
 
 pub(crate) mod dispatch;
 
@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     if skip != Some("layers") {
         let mut engine = workspace::cargo();
-        engine.args(["bench", "--quiet", "--package", "hipdnn-rs-plugin", "--bench", "host"]);
+        engine.args(["bench", "--quiet", "--package", "hipdnn-engine-cpu", "--bench", "host"]);
         let output = process::capture(engine.args(["--", "--csv", "--threads", "1,2"]))?;
         if !output.status.success() {
             return Err(format!("the engine's benchmark failed: {}", process::tail(&output.stderr, 5)).into());
@@ -60,9 +60,9 @@ fn environment() -> Result<Environment> {
     Ok(environment)
 }
 
-/// Convolutions with what follows on them, fused and apart, by the engine alone.
+/// Convolutions with their epilogues, fused and apart, by the engine alone.
 fn epilogues(arguments: &[String]) -> Result<()> {
     let mut command = workspace::cargo();
-    command.args(["bench", "--quiet", "--package", "hipdnn-rs-plugin", "--bench", "epilogues", "--"]);
+    command.args(["bench", "--quiet", "--package", "hipdnn-engine-cpu", "--bench", "epilogues", "--"]);
     process::run(command.args(arguments), "the benchmark of epilogues")
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask conformance --claims [--check]`: `CONFORMANCE.md`, what each engine takes of the conformance suite.
+//! `cargo xtask conformance --claims [--check]`: `CONFORMANCE.md`, the cases of the suite that each engine takes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use crate::summary::{Outcome, Summary};
 use crate::test::remove_settings;
 use crate::{Result, conformance, process, workspace};
 
-/// What makes and checks the page.
+/// Command that makes and checks the page.
 const COMMAND: &str = "cargo xtask conformance --claims";
 
-/// Engines that need no GPU, and those that do.
+/// Engines, with true for those that need a GPU.
 const ENGINES: [(&str, bool); 2] = [(conformance::HOST, false), (conformance::MIOPEN, true)];
 
 const HEAD: &str = "# What the engines take of the conformance suite
@@ -23,7 +23,7 @@ and more in one graph; *other*: integers, booleans, doubles and formats of 8 bit
 claimed, `claimed of cases` elsewhere. Below each table stand the reasons that the engine gives for what it leaves to
 others, most frequent first, each with an example; `#` stands for numbers that differ from case to case.
 
-MIOPEN_RS_ENGINE was asked with the real MIOpen on the emulated GPU (gfx1100). `cargo xtask conformance --claims` writes this
+HIPDNN_RS_GPU_ENGINE was asked with the real MIOpen on the emulated GPU (gfx1100). `cargo xtask conformance --claims` writes this
 page, and `cargo xtask test` checks it.
 ";
 

@@ -17,14 +17,14 @@ pub(crate) use schemas::flatbuffers;
 /// Exit status of a task none of whose parts could be done, as test harnesses know it.
 const SKIPPED: i32 = 77;
 
-/// How generating or checking a part ended.
+/// Outcome of generating or checking a part.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The generated code was written.
     Written,
-    /// The generated code is what comes of its sources.
+    /// The generated code is up to date.
     Current,
-    /// These files are not what comes of their sources.
+    /// These files are out of date.
     Stale(Vec<String>),
     /// It could not be generated, for this reason.
     Skipped(String),
@@ -93,7 +93,7 @@ fn files(directory: &Path) -> Result<Files> {
     Ok(files)
 }
 
-/// Compares a directory with what it should hold, or makes it so.
+/// Compares a directory with its expected files, or writes them.
 fn settle(directory: &Path, fresh: &Files, check: bool) -> Result<Outcome> {
     let mut present = files(directory)?;
     // Written by hand: it includes the rest.

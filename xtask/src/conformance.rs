@@ -13,10 +13,10 @@ use crate::test::remove_settings;
 use crate::{Result, claims, process, workspace};
 
 /// The engine for CPUs.
-pub(crate) const HOST: &str = "HOST_RS_ENGINE";
+pub(crate) const HOST: &str = "HIPDNN_RS_CPU_ENGINE";
 
 /// The engine for GPUs.
-pub(crate) const MIOPEN: &str = "MIOPEN_RS_ENGINE";
+pub(crate) const MIOPEN: &str = "HIPDNN_RS_GPU_ENGINE";
 
 /// Cases of the stage in `cargo xtask test --fast`.
 const FAST_SAMPLE: &str = "800";
@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         return claims::run(!check.is_empty());
     }
     let engine = rest.iter().skip_while(|argument| *argument != &"--engine").nth(1);
-    let on_gpu = engine.is_some_and(|name| !name.contains("HOST"));
+    let on_gpu = engine.is_some_and(|name| !name.contains("CPU"));
     // Questions about the suite itself need no engine.
     let asks = ["--help", "-h", "--list", "--graph"];
     let own = !rest.iter().any(|argument| *argument == "--plugin" || asks.contains(&argument.as_str()));
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     process::run(command.args(rest), "the conformance suite")
 }
 
-/// The host engine's claims, as a part of `cargo xtask test`: all cases and some random graphs, or a sample of the cases.
+/// The CPU engine's claims, as a part of `cargo xtask test`: all cases and some random graphs, or a sample of the cases.
 pub(crate) fn test(fast: bool, summary: &mut Summary) -> Result<()> {
     let program = build()?;
     let runs: &[&[&str]] = if fast { &[&["--sample", FAST_SAMPLE]] } else { &[&[], &["--random", RANDOM_GRAPHS]] };
@@ -69,7 +69,7 @@ pub(crate) fn test(fast: bool, summary: &mut Summary) -> Result<()> {
     Ok(())
 }
 
-/// The MIOpen engine's claims on the emulated GPU, as a part of `cargo xtask test`: a case of every rule, types and layout
+/// The GPU engine's claims on the emulated GPU, as a part of `cargo xtask test`: a case of every rule, types and layout
 /// and some random graphs, with intermediates as narrow as the engine likes; then as wide as graphs say, where that matters.
 pub(crate) fn test_on_emulated_gpu(summary: &mut Summary) -> Result<()> {
     let gpu = match emulated_gpu::ensure_with_kernels()? {
@@ -82,7 +82,7 @@ pub(crate) fn test_on_emulated_gpu(summary: &mut Summary) -> Result<()> {
     let program = build()?;
     let runs: [(&str, &[&str]); 3] = [
         ("", &["--sample", "covering", "--narrow-intermediates"]),
-        ("strict: ", &["--sample", "covering", "--where-narrow", "--knob", "hipdnn_rs.miopen.strict_fp32=1"]),
+        ("strict: ", &["--sample", "covering", "--where-narrow", "--knob", "hipdnn_rs.gpu.strict_fp32=1"]),
         ("", &["--random", EMULATED_RANDOM_GRAPHS, "--narrow-intermediates"]),
     ];
     let mut left = 0;
@@ -103,7 +103,7 @@ pub(crate) fn test_on_emulated_gpu(summary: &mut Summary) -> Result<()> {
     Ok(())
 }
 
-/// Runs the suite on an engine of the release build; what came of each case.
+/// Runs the suite on an engine of the release build; returns the result of each case.
 fn results(mut command: Command, engine: &str, arguments: &[&str]) -> Result<Vec<Case>> {
     let results = workspace::target().join(format!("conformance-{engine}.json"));
     // The results of an earlier run must not pass for this one's.

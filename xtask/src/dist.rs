@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::{Result, process, python, workspace};
 
-/// `install/layout.toml`: which file goes where.
+/// `install/layout.toml`: the destination of each file.
 #[derive(Deserialize)]
 struct Layout {
     library: Vec<Library>,
@@ -40,7 +40,7 @@ struct Wheel {
     libraries: Vec<String>,
 }
 
-/// What `build` made.
+/// Output of `build`.
 pub(crate) struct Distribution {
     /// The directory that is copied below an installation prefix.
     pub(crate) prefix: PathBuf,
@@ -48,7 +48,7 @@ pub(crate) struct Distribution {
     pub(crate) wheel: PathBuf,
 }
 
-/// Builds everything and says where it is.
+/// Builds everything and lists its files.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if let Some(argument) = arguments.first() {
         return Err(format!("dist takes no argument, got {argument:?}").into());

@@ -5,16 +5,16 @@ use std::process::Command;
 
 use crate::{Result, process, workspace};
 
-/// Inputs of a run that is not told how many: a few minutes on two cores.
+/// Default number of inputs: a few minutes on two cores.
 const ITERATIONS: u64 = 1_000_000;
 
-/// The same for instrumented libraries, which are many times slower.
+/// Default number of inputs for instrumented libraries, which are many times slower.
 const SANITIZED_ITERATIONS: u64 = 20_000;
 
-/// The sanitizer's run-time library is there for this one.
+/// Target that has the sanitizer's run-time library.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// How a run ended that found nothing.
+/// Outcome of a run that found nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Every input was refused or served.
@@ -31,14 +31,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What the arguments ask for.
+/// Options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// With an address sanitizer.
     pub(crate) asan: bool,
-    /// How many inputs.
+    /// Number of inputs.
     pub(crate) iterations: Option<u64>,
-    /// Which inputs.
+    /// Seed of the inputs.
     pub(crate) seed: Option<u64>,
 }
 
@@ -108,7 +108,7 @@ fn instrument(command: &mut Command, flags: &str) {
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", asan_target());
 }
 
-/// Builds the libraries with the sanitizer; the error is why that is not possible here.
+/// Builds the libraries with the sanitizer; the error is the reason why that is not possible.
 fn instrument_libraries() -> Result<(), String> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Err(format!("the address sanitizer is used on {TARGET} only"));

@@ -12,7 +12,7 @@ use crate::{Result, process, workspace};
 /// The kernel driver's device file: there is one where an AMD GPU can be used for computing.
 const DRIVER: &str = "/dev/kfd";
 
-/// Where GPU programs run.
+/// GPU that programs run on.
 pub(crate) enum Gpu {
     /// On this machine's own.
     Real,
@@ -20,7 +20,7 @@ pub(crate) enum Gpu {
     Emulated(Installation),
 }
 
-/// Which one the user asks for.
+/// GPU that the user asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// The machine's own if it has one.
@@ -50,7 +50,7 @@ impl Wanted {
 }
 
 impl Gpu {
-    /// Gets it ready.
+    /// Prepares the GPU.
     pub(crate) fn ensure(wanted: Wanted) -> Result<Gpu> {
         if wanted.is_real() {
             return Ok(Gpu::Real);
@@ -61,7 +61,7 @@ impl Gpu {
         }
     }
 
-    /// In a word.
+    /// Name for messages.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Gpu::Real => "this machine's GPU",
@@ -100,7 +100,7 @@ impl Gpu {
     }
 }
 
-/// A test or benchmark program of the workspace, built with optimisation; gives its path.
+/// A test or benchmark program of the workspace, built with optimization; gives its path.
 pub(crate) fn build_program(kind: &str, name: &str) -> Result<PathBuf> {
     #[derive(Deserialize)]
     struct Message {

@@ -15,7 +15,7 @@ const ENGINE: &str = conformance::MIOPEN;
 /// Lines of a failing suite that the report keeps.
 const MOST_LINES: usize = 200;
 
-/// What the command line asked for.
+/// Options of the command line.
 struct Options {
     wanted: Wanted,
     quick: bool,
@@ -121,7 +121,7 @@ fn convolutions(gpu: &Gpu) -> Result<String> {
 fn claims_hold(gpu: &Gpu, quick: bool) -> Result<String> {
     let mut command = gpu.command(conformance::build()?);
     command.arg("--plugin").arg(conformance::plugin()).args(["--engine", ENGINE]);
-    // As the engine does by default; `hipdnn_rs.miopen.strict_fp32` does without.
+    // As the engine does by default; `hipdnn_rs.gpu.strict_fp32` does without.
     command.arg("--narrow-intermediates");
     match (quick, gpu) {
         (true, _) => command.args(["--sample", "100"]),
@@ -150,13 +150,13 @@ fn suite(command: &mut Command) -> Result<String> {
     Err(body.into())
 }
 
-/// How many tests a program says have passed, in its last line that says so.
+/// Number of passed tests, from the last line of a program's output that tells it.
 fn passed(text: &str) -> Option<usize> {
     let line = text.lines().rev().find(|line| line.contains(" passed"))?;
     line.split(" passed").next()?.rsplit(' ').next()?.parse().ok()
 }
 
-/// Whether a path is that of a report that git is told to ignore.
+/// True if a path is that of a report that git is told to ignore.
 #[cfg(test)]
 fn is_ignored(path: &std::path::Path) -> bool {
     let ignored = fs::read_to_string(workspace::root().join(".gitignore")).unwrap_or_default();
@@ -196,7 +196,8 @@ mod tests {
         report.section("Good", Ok("fine".to_owned()));
         report.section("Bad", Err("no device".to_owned()));
         assert_eq!(report.failed, ["Bad"]);
-        for wanted in ["# MIOPEN_RS_ENGINE on this machine's GPU", "## Good: passed", "## Bad: FAILED", "no device"] {
+        for wanted in ["# HIPDNN_RS_GPU_ENGINE on this machine's GPU", "## Good: passed", "## Bad: FAILED", "no device"]
+        {
             assert!(report.text.contains(wanted), "{wanted:?} in {}", report.text);
         }
     }

@@ -20,8 +20,8 @@ pub(crate) fn test(prefix: &Path, summary: &mut Summary) -> Result<()> {
 
     let mut run = Command::new(&program);
     // Without HIPDNN_PLUGIN_DIR the backend looks beside itself.
-    run.arg(prefix.join("lib/libhipdnn_backend.so")).arg("HOST_RS_ENGINE").env_remove("HIPDNN_PLUGIN_DIR");
-    let output = process::capture(run.env("HIPDNN_RS_HOST_ENGINE", "on"))?;
+    run.arg(prefix.join("lib/libhipdnn_backend.so")).arg("HIPDNN_RS_CPU_ENGINE").env_remove("HIPDNN_PLUGIN_DIR");
+    let output = process::capture(run.env("HIPDNN_RS_CPU_ENGINE", "on"))?;
     summary.record(
         "installed: a C program finds the plugin beside the backend",
         if output.status.success() { Outcome::Passed } else { Outcome::Failed(process::tail(&output.stderr, 5)) },
@@ -38,7 +38,7 @@ pub(crate) fn test(prefix: &Path, summary: &mut Summary) -> Result<()> {
     Ok(())
 }
 
-/// What pkg-config says of the installed file; the error is why it can't be asked.
+/// Flags of the installed file, from pkg-config; the error is the reason why it can't be asked.
 fn flags(prefix: &Path) -> Result<Vec<String>, String> {
     let mut command = Command::new("pkg-config");
     command.args(["--cflags", "--libs", "hipdnn_rs"]).env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));

@@ -1,7 +1,7 @@
 //! `cargo xtask interop`: programs in C++ that call the libraries as hipDNN's own backend and frontend call theirs.
 //!
 //! They are compiled with the headers that flatc makes of the schemas, so the wire format is read and written by other code
-//! than ours. What they are refused is listed here: both what is new and what is no longer refused fails.
+//! than ours. Expected refusals are listed here: both a new one and a missing one fail.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -23,21 +23,21 @@ const USAGE: &str = "usage: cargo xtask interop [--device] [--sample] [--large] 
   --large    cases of millions of elements too
   --only     cases whose name contains the text";
 
-/// Where memory is.
+/// Kind of memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Place {
     Host,
     Device,
 }
 
-/// A program, and what it is refused: names of cases.
+/// A program, and its refused cases by name.
 struct Driver {
     name: &'static str,
-    /// Refused wherever it runs.
+    /// Cases refused on any memory.
     refused: &'static [&'static str],
-    /// Refused on the device besides.
+    /// Further cases refused on the device.
     refused_on_device: &'static [&'static str],
-    /// Of so many cases on the device one is in the sample.
+    /// Sampling interval of the cases on the device.
     device_sample: u32,
 }
 
@@ -89,7 +89,7 @@ const DRIVERS: [Driver; 4] = [
     Driver { name: "miopen_cases", refused: &[], refused_on_device: &[], device_sample: 12 },
 ];
 
-/// What a run is asked for.
+/// Options of a run.
 #[derive(Default)]
 struct Options {
     device: bool,
@@ -205,7 +205,7 @@ impl Driver {
         match installation {
             // Debian's MIOpen lacks the sources of these kernels.
             Some(_) => command.env("MIOPEN_DEBUG_CONV_WINOGRAD", "0"),
-            None => command.env("HIPDNN_RS_HOST_ENGINE", "on"),
+            None => command.env("HIPDNN_RS_CPU_ENGINE", "on"),
         };
         let plugins = programs.join("plugins");
         command.env("HIPDNN_PLUGIN_DIR", &plugins).env("HIPDNN_RS_CACHE_DIR", programs.join("cache"));
@@ -225,7 +225,7 @@ fn sources() -> PathBuf {
     workspace::root().join("integration_tests/cpp/interop")
 }
 
-/// What a program says of its cases.
+/// Report of a program on its cases.
 #[derive(Default, Debug, PartialEq)]
 struct Report {
     passed: usize,
@@ -253,7 +253,7 @@ impl Report {
         self.passed == 0 && self.failed.is_empty() && self.refused.is_empty()
     }
 
-    /// Counts what is as it should be. Where the run was `whole`, everything that is expected to be refused has to be.
+    /// Counts expected outcomes, and records others. Where the run was `whole`, each expected refusal has to occur.
     fn judge(&self, what: &str, expected: &BTreeSet<&str>, whole: bool, summary: &mut Summary) {
         let mut record =
             |name: &str, problem: String| summary.record(format!("{what}: {name}"), Outcome::Failed(problem));
@@ -271,7 +271,7 @@ impl Report {
     }
 }
 
-/// Compiles what is out of date; gives the folder of the programs. The inner error is why there are none.
+/// Compiles what is out of date; returns the folder of the programs. The inner error is the reason why there are none.
 fn build() -> Result<Result<PathBuf, String>> {
     let compiler = std::env::var_os("CXX").filter(|name| !name.is_empty()).unwrap_or_else(|| "c++".into());
     if let Err(problem) = process::capture(Command::new(&compiler).arg("--version")) {
@@ -338,7 +338,7 @@ fn build() -> Result<Result<PathBuf, String>> {
     Ok(Ok(programs))
 }
 
-/// A number that changes with the flags, the sources and the headers of these folders.
+/// Fingerprint of the flags, the sources and the headers of these folders.
 fn state(flags: &[OsString], sources: &[&Path], folders: &[&Path]) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
     flags.hash(&mut hasher);

@@ -1,5 +1,6 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 
+mod architecture;
 mod bench;
 mod claims;
 mod codegen;
@@ -34,10 +35,13 @@ const USAGE: &str = "usage: cargo xtask <command>
              --runs N                                                             timed runs of each (15)
   test     every suite that can run here; ends with `N passed, N failed, N skipped`
              --fast                    unit tests, C programs and one ONNX Runtime only
+             --ort VERSION             only this release of ONNX Runtime; may be repeated
+             --whole                   on the emulated GPU all cases of operators and failing calls, not samples (hours); a run
+                                       that was interrupted goes on, as long as the libraries are the same
              --only NAME …             only suites whose name contains one of these
   conformance
            thousands of graphs, or random ones, on any engine, judged against double precision
-             --plugin FILE --engine NAME         any vendor's (this project's, HOST_RS_ENGINE)
+             --plugin FILE --engine NAME         any vendor's (this project's, HIPDNN_RS_CPU_ENGINE)
              --filter TEXT | --sample N          fewer cases
              --sample covering                   a case of every rule, types and layout
              --random N [--seed S]               random graphs instead
@@ -55,7 +59,7 @@ const USAGE: &str = "usage: cargo xtask <command>
              --quick                   fewer repetitions
              --layers | --models       only one of the two tables
   bench epilogues
-           time of convolutions with what follows on them, fused and as a pass of its own, by the host engine alone
+           time of convolutions with what follows on them, fused and as a pass of its own, by the CPU engine alone
              --threads N               1 unless given
              [LAYER [TAIL]]            only names that contain these
   bench dispatch
@@ -64,6 +68,10 @@ const USAGE: &str = "usage: cargo xtask <command>
   bench claims
            what making a session of many nodes and programs costs, and whose it is
   support  rewrite SUPPORT.md from the plugin's tables (--check: only compare)
+  architecture
+           rewrite the arrows between crates in ARCHITECTURE.md
+             --check                   compare them, and check layers, sizes of crates and circles of files
+             --lines                   production lines of each crate
   codegen  regenerate the committed code: FlatBuffers, HIP, hiprtc, MIOpen (--check: only compare)
   emulated-gpu setup | build | test | run PROGRAM … | python SCRIPT … | runner
            the real MIOpen on an emulated GPU, from Debian packages and without root
@@ -98,6 +106,7 @@ fn main() -> ExitCode {
         "gpu-check" => gpu_check::run(&arguments),
         "interop" => interop::run(&arguments),
         "support" => support::run(&arguments),
+        "architecture" => architecture::run(&arguments),
         _ => Err(format!("there is no command {command:?}\n\n{USAGE}").into()),
     };
     match outcome {

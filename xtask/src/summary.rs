@@ -1,4 +1,4 @@
-//! What passed, what failed, what could not run and why.
+//! Summary of tests: passed, failed, and skipped with the reason.
 
 use std::fmt;
 
@@ -6,9 +6,9 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
     Passed,
-    /// With what was wrong.
+    /// Error.
     Failed(String),
-    /// With the reason.
+    /// Reason.
     Skipped(String),
 }
 
@@ -29,7 +29,7 @@ impl Summary {
         }
     }
 
-    /// Fails, by that name, where nothing has passed since there were so many.
+    /// Records a failure by that name if nothing has passed since there were `before`.
     pub(crate) fn expect_more(&mut self, before: usize, name: impl Into<String>) {
         if self.passed == before {
             self.record(name, Outcome::Failed("nothing passed".to_owned()));

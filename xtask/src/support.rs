@@ -1,8 +1,12 @@
 //! `cargo xtask support [--check]`: `SUPPORT.md`, printed by the tables of the plugin and the execution provider.
 
 use std::fs;
+use std::process::Command;
 
 use crate::{Result, process, workspace};
+
+/// The examples that print the page's parts, in order.
+const PROGRAMS: [&str; 2] = ["support_of_engines", "support_of_operators"];
 
 /// Writes the page, or checks that it is current.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -11,11 +15,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         [flag] if flag == "--check" => true,
         _ => return Err(format!("support takes nothing or --check, got {}", arguments.join(" ")).into()),
     };
+    // Of the whole workspace, since its crates are then those that `cargo test` has built.
+    let mut build = workspace::cargo();
+    build.args(["build", "--quiet", "--workspace"]).args(PROGRAMS.iter().flat_map(|program| ["--example", program]));
+    process::run(&mut build, "the build of the tables")?;
     let mut page = Vec::new();
-    for package in ["hipdnn-rs-plugin", "hipdnn-rs-ep"] {
-        let mut command = workspace::cargo();
-        command.args(["run", "--quiet", "--package", package, "--example", "support"]);
-        let output = process::capture(&mut command)?;
+    for program in PROGRAMS {
+        let output = process::capture(&mut Command::new(workspace::target().join("debug/examples").join(program)))?;
         if !output.status.success() {
             return Err(format!("the page can't be made: {}", process::tail(&output.stderr, 5)).into());
         }

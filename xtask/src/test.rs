@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every suite that can run on this machine, and one summary.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,20 +14,18 @@ use crate::emulated_gpu::Prepared;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{
-    Result, claims, codegen, conformance, dist, emulated_gpu, fuzz, installed, interop, process, support, wheel,
-    workspace,
+    Result, architecture, claims, codegen, conformance, dist, emulated_gpu, fuzz, installed, interop, process, support,
+    wheel, workspace,
 };
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
 const ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.23.2"];
 
-/// Those that the provider's device is tested with: 1.24 is the first that has it.
-const DEVICE_ONNXRUNTIMES: [&str; 3] = ["1.31.1", "1.27.0", "1.24.1"];
-
-/// The suites of the provider on the emulated GPU, and with how many of those releases each one runs: operators' results
-/// don't depend on it.
-const DEVICE_SUITES: [(&str, usize); 2] =
-    [("suite_gpu.py", DEVICE_ONNXRUNTIMES.len()), ("suite_gpu_conformance.py", 1)];
+/// The suites of the provider on the emulated GPU, with releases of ONNX Runtime: the first also where there is to be no device.
+const DEVICE_SUITES: [(&str, &[&str]); 2] = [
+    ("suite_gpu.py", &["1.31.1", "1.27.0", "1.24.1", "1.23.2"]),
+    ("suite_gpu_conformance.py", &["1.31.1", "1.27.0", "1.24.1"]),
+];
 
 /// The scripts of `integration_tests/python` that are suites.
 const SUITES: [&str; 13] = [
@@ -66,7 +65,7 @@ const TORCH_MLIR: &str = "torch-mlir==20261001";
 /// Mutated inputs through the libraries with an address sanitizer: about a minute on two cores.
 const SANITIZED_INPUTS: u64 = 20_000;
 
-/// Where the models and pictures are kept.
+/// Directory of the models and pictures.
 const MODELS: &str = "models";
 
 /// Runs the suites; an error when any test failed.
@@ -79,6 +78,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     if choice.takes("cargo") {
         step("cargo test", &mut summary, cargo_tests);
+    }
+    if choice.takes("architecture") {
+        step("architecture --check", &mut summary, |summary| {
+            let check = architecture::run(&["--check".to_owned()]);
+            let outcome = check.map_or_else(|problem| Outcome::Failed(problem.to_string()), |()| Outcome::Passed);
+            summary.record("architecture --check", outcome);
+            Ok(())
+        });
     }
     if choice.takes("support") {
         step("support --check", &mut summary, |summary| {
@@ -102,7 +109,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         });
     }
     if choice.takes("conformance") {
-        step("conformance of the host engine", &mut summary, |summary| conformance::test(choice.fast, summary));
+        step("conformance of the CPU engine", &mut summary, |summary| conformance::test(choice.fast, summary));
     }
     if choice.takes("interop") {
         step("interop on host memory", &mut summary, interop::test_on_host);
@@ -111,13 +118,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         step("emulated GPU", &mut summary, emulated_gpu::test_all);
     }
     if choice.takes("miopen") && !choice.fast {
-        step("MIOpen engine on the emulated GPU", &mut summary, miopen_tests);
+        step("GPU engine on the emulated GPU", &mut summary, miopen_tests);
     }
     if choice.takes("device-units") && !choice.fast {
         step("unit tests beside the emulated GPU", &mut summary, device_unit_tests);
     }
     if choice.takes("conformance-miopen") && !choice.fast {
-        step("conformance of the MIOpen engine on the emulated GPU", &mut summary, conformance::test_on_emulated_gpu);
+        step("conformance of the GPU engine on the emulated GPU", &mut summary, conformance::test_on_emulated_gpu);
         step("conformance --claims --check", &mut summary, claims::test);
     }
     if choice.takes("interop-device") && !choice.fast {
@@ -144,13 +151,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         if choice.takes("wheel") {
             step("wheel", &mut summary, |summary| wheel::test(&built.wheel, summary));
         }
-        let versions = if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES[..] };
-        for version in versions {
+        for version in choice.onnxruntimes(if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES }) {
             python_suites(version, built, &choice, &mut summary);
         }
         for (suite, versions) in DEVICE_SUITES {
             if choice.takes(suite) && !choice.fast {
-                device_suite(suite, &DEVICE_ONNXRUNTIMES[..versions], built, &mut summary);
+                device_suite(suite, versions, built, &choice, &mut summary);
             }
         }
     }
@@ -159,29 +165,48 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if summary.failed() > 0 { std::process::exit(1) } else { Ok(()) }
 }
 
-/// What the command line asked for.
+/// Options of the command line.
+#[derive(Default)]
 struct Choice {
     fast: bool,
+    /// All that suites on the emulated GPU take samples of.
+    whole: bool,
+    /// The only releases of ONNX Runtime, if any is named.
+    onnxruntimes: Vec<String>,
     only: Vec<String>,
 }
 
 impl Choice {
     fn parse(arguments: &[String]) -> Result<Choice> {
-        let mut choice = Choice { fast: false, only: Vec::new() };
+        let mut choice = Choice::default();
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             match argument.as_str() {
                 "--fast" => choice.fast = true,
+                "--whole" => choice.whole = true,
+                "--ort" => {
+                    choice.onnxruntimes.push(rest.next().ok_or("--ort wants a release of ONNX Runtime")?.clone())
+                }
                 "--only" => {
                     choice.only.extend(rest.by_ref().cloned());
                     if choice.only.is_empty() {
                         return Err("--only wants a part of a suite's name: cargo, codegen, fuzz, or a script".into());
                     }
                 }
-                other => return Err(format!("test takes --fast and --only NAME …, got {other:?}").into()),
+                other => {
+                    let wanted = "--fast, --whole, --ort VERSION and --only NAME …";
+                    return Err(format!("test takes {wanted}, got {other:?}").into());
+                }
             }
         }
         Ok(choice)
+    }
+
+    /// The releases of ONNX Runtime that are tested, of those given.
+    fn onnxruntimes(&self, known: &[&'static str]) -> Vec<&'static str> {
+        let chosen =
+            |version: &&&str| self.onnxruntimes.is_empty() || self.onnxruntimes.iter().any(|one| one == **version);
+        known.iter().filter(chosen).copied().collect()
     }
 
     fn takes(&self, suite: &str) -> bool {
@@ -213,17 +238,18 @@ fn cargo_tests(summary: &mut Summary) -> Result<()> {
     test_runner(command, summary)
 }
 
-/// The MIOpen engine of the release library on the real MIOpen and the emulated GPU.
+/// The GPU engine of the release library on the real MIOpen and the emulated GPU.
 fn miopen_tests(summary: &mut Summary) -> Result<()> {
     let package = ["--package", "hipdnn-rs-integration-tests", "--test", "miopen"];
-    emulated_tests("MIOpen engine on the emulated GPU", &package, summary)
+    emulated_tests("GPU engine on the emulated GPU", &package, summary)
 }
 
 /// Unit tests of the plugin that need a device, or must not mind one. Without it `cargo test` passes over most of what the
 /// first do. The whole workspace is named because its test programs are then those of `cargo test`.
 fn device_unit_tests(summary: &mut Summary) -> Result<()> {
     // One by one: what a test copies or allocates ends the captures of others.
-    let tests = ["--workspace", "--lib", "--", "--test-threads=1", "miopen::", "abi::", "device::"];
+    let modules = ["jit::", "miopen::", "plan::", "hip::", "abi::", "selection::"];
+    let tests = [&["--workspace", "--lib", "--", "--test-threads=1"], &modules[..]].concat();
     emulated_tests("unit tests beside the emulated GPU", &tests, summary)
 }
 
@@ -345,14 +371,14 @@ fn python_suites(version: &str, built: &Distribution, choice: &Choice, summary: 
     for suite in suites {
         let title = format!("{suite} with ONNX Runtime {version}");
         step(&title, summary, |summary| {
-            python_suite(environment.script(suite), suite, version, &built.prefix, summary)
+            python_suite(environment.script(suite), suite, version, &results_of(suite, version), &built.prefix, summary)
         });
     }
 }
 
 /// A suite of the provider on the emulated GPU, with releases of ONNX Runtime.
-fn device_suite(suite: &str, versions: &[&str], built: &Distribution, summary: &mut Summary) {
-    for version in versions {
+fn device_suite(suite: &str, versions: &[&'static str], built: &Distribution, choice: &Choice, summary: &mut Summary) {
+    for version in choice.onnxruntimes(versions) {
         let title = format!("{suite} with ONNX Runtime {version}");
         step(&title, summary, |summary| {
             let skipped = |reason: String, summary: &mut Summary| {
@@ -370,16 +396,44 @@ fn device_suite(suite: &str, versions: &[&str], built: &Distribution, summary: &
             environment.install_wheel(&built.wheel)?;
             let mut command = environment.script_on_emulated_gpu(suite, &installation);
             emulated_gpu::remove_settings(&mut command);
-            python_suite(command, suite, version, &built.prefix, summary)
+            // Of further releases a thin sample: the provider's own code is the same.
+            let newest = version == ONNXRUNTIMES[0];
+            command.env("GPU_CONFORMANCE", if newest { "sample" } else { "thin" });
+            let mut results = results_of(suite, version);
+            if choice.whole {
+                command.env("GPU_CONFORMANCE", "all").env("GPU_FAULTS", "all").arg("--resume");
+                results = results.with_extension(format!("{}.jsonl", fingerprint(&built.wheel)?));
+            }
+            python_suite(command, suite, version, &results, &built.prefix, summary)
         });
     }
 }
 
-fn python_suite(mut command: Command, suite: &str, version: &str, prefix: &Path, summary: &mut Summary) -> Result<()> {
-    let results = workspace::target().join(format!("{}-{version}.jsonl", suite.trim_end_matches(".py")));
-    // The results of an earlier run must not pass for this one's.
-    let _ = fs::remove_file(&results);
-    command.arg("--results").arg(&results);
+/// Results file of a suite.
+fn results_of(suite: &str, version: &str) -> PathBuf {
+    workspace::target().join(format!("{}-{version}.jsonl", suite.trim_end_matches(".py")))
+}
+
+/// Names a build of the wheel: what passed with one is not run again when a whole run is resumed.
+fn fingerprint(wheel: &Path) -> Result<String> {
+    let mut hasher = DefaultHasher::new();
+    fs::read(wheel)?.hash(&mut hasher);
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+fn python_suite(
+    mut command: Command,
+    suite: &str,
+    version: &str,
+    results: &Path,
+    prefix: &Path,
+    summary: &mut Summary,
+) -> Result<()> {
+    if !command.get_args().any(|argument| argument == "--resume") {
+        // The results of an earlier run must not pass for this one's.
+        let _ = fs::remove_file(results);
+    }
+    command.arg("--results").arg(results);
     command.arg("--cache").arg(workspace::cache().join(MODELS));
     remove_settings(&mut command);
     command.env("DIST_PREFIX", prefix);
@@ -394,7 +448,7 @@ fn python_suite(mut command: Command, suite: &str, version: &str, prefix: &Path,
         };
     }
     let status = command.stdin(Stdio::null()).status()?;
-    let text = fs::read_to_string(&results).unwrap_or_default();
+    let text = fs::read_to_string(results).unwrap_or_default();
     let mut finished = false;
     for line in text.lines() {
         // A process that died may leave half a line.
@@ -473,8 +527,18 @@ mod tests {
             let choice = Choice::parse(&words(line)).expect("a valid command line");
             assert_eq!(choice.takes(suite), wanted, "{line:?} and {suite}");
         }
-        for line in ["--only", "--quick", "models"] {
+        for line in ["--only", "--quick", "models", "--ort"] {
             assert!(Choice::parse(&words(line)).is_err(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn releases_are_chosen_by_name() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let cases: [(&str, &[&str]); 3] = [("", &["2", "1"]), ("--ort 1 --whole", &["1"]), ("--ort 3", &[])];
+        for (line, wanted) in cases {
+            let choice = Choice::parse(&words(line)).expect("a valid command line");
+            assert_eq!(choice.onnxruntimes(&["2", "1"]), wanted, "{line:?}");
         }
     }
 }

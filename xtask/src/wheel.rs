@@ -1,4 +1,4 @@
-//! Checks of the wheel: on which systems it may be installed, and what auditwheel says to that.
+//! Checks of the wheel: the systems that it may be installed on, and auditwheel's verdict.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::summary::{Outcome, Summary};
 /// The newest glibc that systems may be asked for: that of RHEL 8, and of the newest policy that every pip knows.
 const NEWEST_GLIBC: (u32, u32) = (2, 28);
 
-/// The judge.
+/// Requirement of the checker.
 const AUDITWHEEL: &str = "auditwheel==6.8.2";
 
 /// Checks a wheel.

@@ -1,4 +1,4 @@
-//! Where things are in the work tree, and building them.
+//! Paths in the work tree, and building of its packages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +26,7 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// Where the release build leaves the libraries.
+/// Output directory of the release build.
 pub(crate) fn release() -> PathBuf {
     target().join("release")
 }
@@ -44,7 +44,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Builds the shipped libraries and the program with optimisation.
+/// Builds the shipped libraries and the program with optimization.
 pub(crate) fn build_release() -> Result<()> {
     let mut command = cargo();
     command.args(["build", "--release", "--quiet"]);

@@ -14,10 +14,10 @@ use hipdnn_sdk_bindings::hipdnn::backend::{AttributeType, FlatbufferData};
 use crate::descriptor::Object;
 use crate::error::{Error, Result};
 
-/// More elements than this in one attribute are a wrong count.
+/// Maximum number of elements of one attribute: more are a wrong count.
 const MAX_ELEMENTS: i64 = 1 << 28;
 
-/// What elements are read and written as.
+/// Element type of plain data.
 ///
 /// # Safety
 /// Every bit pattern is valid.
@@ -172,7 +172,7 @@ impl Elements<'_> {
     }
 }
 
-/// Where a caller wants an attribute's elements.
+/// Destination of an attribute's elements, in the caller's memory.
 pub(crate) struct Output<'a> {
     kind: AttributeType,
     requested: i64,
@@ -184,7 +184,7 @@ pub(crate) struct Output<'a> {
 impl Output<'_> {
     /// # Safety
     /// `count` is null or valid for a write; `data` is null or has room for `requested` elements of the type that `kind`
-    /// names, initialised if that is a descriptor; both for the lifetime.
+    /// names, initialized if that is a descriptor; both for the lifetime.
     pub(crate) unsafe fn new(kind: AttributeType, requested: i64, count: *mut i64, data: *mut c_void) -> Self {
         Output { kind, requested, count, data, caller: PhantomData }
     }
@@ -333,7 +333,7 @@ impl Output<'_> {
         if self.data.is_null() {
             return Err(Error::null("the array of descriptors is null"));
         }
-        self.write(&[object.wrap()]);
+        self.write(&[object.wrap()?]);
         self.write_count(1);
         Ok(())
     }
@@ -353,7 +353,7 @@ impl Output<'_> {
             self.expect_room(objects.len())?;
         }
         let count = objects.len().min(self.requested as usize);
-        let tokens: Vec<usize> = objects[..count].iter().cloned().map(Object::wrap).collect();
+        let tokens: Vec<usize> = objects[..count].iter().cloned().map(Object::wrap).collect::<Result<_>>()?;
         self.write(&tokens);
         self.write_count(count);
         Ok(())
@@ -443,7 +443,7 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const u8, length: usize, what: &str) ->
     Ok(unsafe { std::slice::from_raw_parts(pointer, length) })
 }
 
-/// A caller's buffer for a text or blob, and where its size goes: the rule that a null buffer asks for the size.
+/// A caller's buffer for a text or blob, and the destination of its size: a null buffer asks for the size.
 ///
 /// # Safety
 /// `buffer` is null or has room for `room` bytes.

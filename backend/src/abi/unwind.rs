@@ -2,7 +2,6 @@
 
 use std::ffi::{CStr, c_char};
 use std::fmt::Arguments;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use hipdnn_sdk_bindings::hipdnn::backend::{Severity, Status};
 
@@ -17,10 +16,12 @@ pub(crate) fn enter(function: &str, arguments: Arguments<'_>, body: impl FnOnce(
     });
     match outcome {
         Ok(()) => {
-            let _ = caught(|| {
-                log::info!("{function}: {}", Status::SUCCESS);
-                Ok(())
-            });
+            if log::enabled(Severity::INFO) {
+                let _ = caught(|| {
+                    log::info!("{function}: {}", Status::SUCCESS);
+                    Ok(())
+                });
+            }
             Status::SUCCESS
         }
         Err(error) => {
@@ -53,14 +54,8 @@ pub(crate) fn enter_infallible(body: impl FnOnce()) {
 fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     // A panic leaves no object half changed that is ever read again: locks are taken over poisoned, and what is built
     // is stored only when it is complete.
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("no message");
-        Err(Error::internal(format!("internal error: {text}")))
-    })
+    hipdnn_capi::unwind::caught(body)
+        .unwrap_or_else(|message| Err(Error::internal(format!("internal error: {message}"))))
 }
 
 /// Logs a C text for another component. A null text is nothing to say.

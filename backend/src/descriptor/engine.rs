@@ -19,14 +19,14 @@ struct Draft {
     id: Option<i64>,
 }
 
-/// What an engine is once finalised: one that takes its graph.
+/// Finalized engine: one that takes its graph.
 pub(crate) struct FinishedEngine {
     pub(super) graph: Arc<Graph>,
     pub(super) id: i64,
     details: OnceLock<Details>,
 }
 
-/// What the plugin says of the engine for the graph.
+/// Details of the engine for the graph, from the plugin.
 struct Details {
     decoded: EngineDetails,
     /// Each knob as a FlatBuffer: callers are given addresses into these.
@@ -38,7 +38,7 @@ impl FinishedEngine {
         self.graph.referred().expect("only finalised graphs are taken")
     }
 
-    /// Asked for at first need.
+    /// Details of the engine, asked of the plugin at first use.
     fn details(&self) -> Result<&Details> {
         if let Some(details) = self.details.get() {
             return Ok(details);
@@ -50,7 +50,7 @@ impl FinishedEngine {
     }
 }
 
-/// Why an attribute is not served, where hipDNN serves it.
+/// Reason why an attribute is not served, where hipDNN serves it.
 fn refused(name: AttributeName) -> Error {
     match name {
         AttributeName::ENGINE_PREDICTION_EVALUATE_EXT

@@ -12,7 +12,7 @@ use crate::abi::pointer::{Elements, Output};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 
-/// No call sets more knobs.
+/// Maximum number of knobs that one call sets.
 const MAX_CHOICES: usize = 1024;
 
 /// The default ranking metric, hipDNN's.
@@ -21,7 +21,7 @@ const RANKING_METRIC: &str = "tflops";
 #[derive(Clone, Default)]
 struct Draft {
     engine: Option<Arc<Engine>>,
-    /// In the order of the calls: a later one adds to what earlier ones set.
+    /// Knob settings in the order of the calls: a later one adds to what earlier ones set.
     knobs: Vec<(String, wire::KnobValue)>,
 }
 
@@ -38,10 +38,10 @@ fn no_predictions() -> Error {
     Error::not_supported("engines of this library predict no speed of a configuration")
 }
 
-/// What a configuration is once finalised.
+/// Finalized configuration.
 pub(crate) struct FinishedConfig {
     engine: Arc<Engine>,
-    /// What plugins receive.
+    /// FlatBuffer for plugins.
     pub(super) bytes: Buffer,
     workspace_size: i64,
 }
@@ -104,7 +104,7 @@ impl EngineConfig {
 
     pub(super) fn get(&self, name: AttributeName, output: Output<'_>) -> Result<()> {
         match name {
-            // Both may be asked for before finalising.
+            // Both may be asked for before finalizing.
             AttributeName::ENGINECFG_RANKING_METRIC_EXT => return output.text(RANKING_METRIC),
             AttributeName::ENGINECFG_PREDICTION_EXT => return Err(no_predictions()),
             _ => {}

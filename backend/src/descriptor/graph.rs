@@ -28,21 +28,21 @@ use crate::plugins::resources::Needs;
 #[derive(Clone, Default)]
 struct Draft {
     resources: Option<Arc<Resources>>,
-    /// The graph's own fields; its tensors and nodes are those of a deserialised graph that was not changed since.
+    /// The graph's own fields; its tensors and nodes are those of a deserialized graph that was not changed since.
     header: GraphDef,
-    /// What a graph was deserialised from, while it stands for the draft. It goes to plugins as it came.
+    /// Bytes that the graph was deserialized from, while they stand for the draft. They go to plugins unchanged.
     original: Option<Arc<Buffer>>,
-    /// The header's nodes as operations, once somebody asked for them: whoever asks again gets the same ones.
+    /// Operations of the header's nodes, made when first asked for: later calls get the same ones.
     unpacked: Vec<Arc<Operation>>,
     /// Operations that the client made.
     operations: Vec<Arc<Operation>>,
 }
 
-/// What a graph is once finalised.
+/// Finalized graph.
 pub(crate) struct FinishedGraph {
-    /// The plugins of the handle that it was finalised for.
+    /// The plugins of the handle that it was finalized for.
     pub(crate) resources: Arc<Resources>,
-    /// What plugins receive.
+    /// FlatBuffer for plugins.
     pub(crate) bytes: Buffer,
     pub(crate) def: GraphDef,
     pub(crate) needs: Needs,
@@ -62,7 +62,7 @@ impl From<GraphError> for Error {
 }
 
 impl Graph {
-    /// A graph, not finalised, from a FlatBuffer or from a container with one.
+    /// A graph, not finalized, from a FlatBuffer or from a container with one.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Graph> {
         let graph = match content_kind(bytes) {
             ContentKind::Bare => Buffer::new(bytes),
@@ -79,7 +79,7 @@ impl Graph {
         Graph::deserialized(def, graph)
     }
 
-    /// A graph, not finalised, from hipDNN's JSON.
+    /// A graph, not finalized, from hipDNN's JSON.
     pub(crate) fn from_json(text: &str) -> Result<Graph> {
         let def = GraphDef::from_json(text)?;
         let bytes = Buffer::new(&def.to_bytes());
@@ -103,7 +103,7 @@ impl Graph {
         self.0.referred("graph")
     }
 
-    /// The serialised graph, finalised or not.
+    /// The serialized graph, finalized or not.
     pub(crate) fn bytes(&self) -> Result<Vec<u8>> {
         if let Some(finished) = self.0.finished() {
             return Ok(finished.bytes.bytes().to_vec());
@@ -115,7 +115,7 @@ impl Graph {
         }
     }
 
-    /// The graph in hipDNN's JSON, finalised or not.
+    /// The graph in hipDNN's JSON, finalized or not.
     pub(crate) fn json(&self) -> Result<String> {
         if let Some(finished) = self.0.finished() {
             return Ok(finished.def.to_json());
@@ -248,7 +248,7 @@ impl Header for GraphDef {
 }
 
 impl Draft {
-    /// The operations as descriptors; those of a deserialised graph are made here.
+    /// The operations as descriptors; those of a deserialized graph are made here.
     fn operations(&mut self) -> Result<Vec<Arc<Operation>>> {
         if self.unpacked.len() != self.header.nodes.len() {
             let tensors = descriptors(&self.header.tensors)?;
@@ -315,7 +315,7 @@ fn collect(
     Ok(())
 }
 
-/// Descriptors of a deserialised graph's tensors. Row offsets are tensors without row offsets of their own.
+/// Descriptors of a deserialized graph's tensors. Row offsets are tensors without row offsets of their own.
 fn descriptors(defs: &[TensorDef]) -> Result<Tensors> {
     let mut tensors = Tensors::new();
     let (plain, ragged): (Vec<_>, Vec<_>) = defs.iter().partition(|def| def.ragged.is_none());

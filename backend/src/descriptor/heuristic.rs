@@ -1,4 +1,4 @@
-//! Engine heuristics: which engines take a graph, the best first.
+//! Engine heuristics: the engines that take a graph, the best first.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl Heuristic {
     }
 
     pub(super) fn get(&self, name: AttributeName, output: Output<'_>) -> Result<()> {
-        // This descriptor says "not finalised" where others say "not initialised".
+        // This descriptor says "not finalized" where others say "not initialized".
         let finished = self.0.referred("heuristic")?;
         let draft = &finished.draft;
         match name {

@@ -1,4 +1,4 @@
-//! Knobs: what an engine offers, and what a client chooses.
+//! Knobs: an engine's offers and a client's choices.
 
 use hipdnn_schemas::{Knob, KnobConstraint, KnobValue};
 use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, AttributeType};
@@ -8,7 +8,7 @@ use super::{required, unhandled};
 use crate::abi::pointer::{Elements, Output};
 use crate::error::{Error, Result};
 
-/// No knob's id is longer, in bytes.
+/// Maximum length of a knob's id, in bytes.
 const MAX_ID: usize = 256;
 
 #[derive(Clone, Default)]

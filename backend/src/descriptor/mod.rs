@@ -1,7 +1,7 @@
 //! Descriptors: the objects with attributes that clients build graphs and plans from.
 //!
-//! A client's `hipdnnBackendDescriptor_t` is a token ([`crate::registry`]) for a shared [`Object`]: a descriptor that
-//! refers to another one holds the object, whether or not the client still has a token.
+//! A client's `hipdnnBackendDescriptor_t` is a token ([`hipdnn_capi::table`]) for a shared [`Object`]: a descriptor
+//! that refers to another one holds the object, whether or not the client still has a token.
 
 mod engine;
 mod engine_config;
@@ -28,11 +28,12 @@ pub(crate) use plan::Plan;
 pub(crate) use tensor::Tensor;
 pub(crate) use variant_pack::VariantPack;
 
+use hipdnn_capi::table::{Slot, Slots};
+
 use crate::abi::pointer::{Elements, Output, Token};
 use crate::error::{Error, Result};
-use crate::registry::Registry;
 
-/// What a descriptor is.
+/// Object behind a descriptor, by its type.
 #[derive(Clone)]
 pub(crate) enum Object {
     Graph(Arc<Graph>),
@@ -47,24 +48,29 @@ pub(crate) enum Object {
     VariantPack(Arc<VariantPack>),
 }
 
-static DESCRIPTORS: Registry<Object> = Registry::new(0xD5);
+/// Maximum number of live descriptors: slots that are never used take no memory.
+const MOST: usize = 1 << 20;
 
-/// Gives the table's memory back; the library is about to be unloaded.
-pub(crate) fn shut_down() {
-    DESCRIPTORS.release_if_empty();
-}
+static SLOTS: [Slot<Object>; MOST] = [const { Slot::empty() }; MOST];
+static DESCRIPTORS: Slots<Object> = Slots::new("a descriptor", 0xD5, &SLOTS);
 
 macro_rules! kinds {
-    ($($variant:ident $what:literal $(as $method:ident)?;)*) => {
+    ($($variant:ident $what:literal $(as $method:ident)? $(ref $by_reference:ident)?;)*) => {
         impl Object {
             $($(pub(crate) fn $method(self) -> Result<Arc<$variant>> {
                 match self {
                     Object::$variant(object) => Ok(object),
-                    other => Err(Error::bad_param(format!(concat!("wanted ", $what, ", came {}"), other.what()))),
+                    other => Err(other.is_not($what)),
+                }
+            })?
+            $(pub(crate) fn $by_reference(&self) -> Result<&$variant> {
+                match self {
+                    Object::$variant(object) => Ok(object),
+                    other => Err(other.is_not($what)),
                 }
             })?)*
 
-            /// For messages.
+            /// Name for messages.
             pub(crate) fn what(&self) -> &'static str {
                 match self { $(Object::$variant(_) => $what),* }
             }
@@ -81,8 +87,8 @@ kinds! {
     EngineConfig "an engine configuration" as engine_config;
     KnobChoice "a knob choice" as knob_choice;
     KnobInfo "knob information";
-    Plan "an execution plan" as plan;
-    VariantPack "a variant pack" as variant_pack;
+    Plan "an execution plan" ref plan;
+    VariantPack "a variant pack" ref variant_pack;
 }
 
 impl Object {
@@ -107,17 +113,27 @@ impl Object {
 
     /// The object behind a client's pointer.
     pub(crate) fn find(token: Token) -> Result<Object> {
-        DESCRIPTORS.get(token.get()).ok_or_else(|| unknown(token))
+        Ok(DESCRIPTORS.get(token.get() as u64)?)
+    }
+
+    /// Calls `body` with the object behind a client's pointer, which stays meanwhile.
+    pub(crate) fn with<R>(token: Token, body: impl FnOnce(&Object) -> Result<R>) -> Result<R> {
+        DESCRIPTORS.with(token.get() as u64, body)
+    }
+
+    fn is_not(&self, wanted: &str) -> Error {
+        Error::bad_param(format!("wanted {wanted}, came {}", self.what()))
     }
 
     /// A new pointer for a client, who owns it.
-    pub(crate) fn wrap(self) -> usize {
-        DESCRIPTORS.insert(self)
+    pub(crate) fn wrap(self) -> Result<usize> {
+        Ok(DESCRIPTORS.insert(self)? as usize)
     }
 
     /// Takes a client's pointer back.
     pub(crate) fn destroy(token: Token) -> Result<()> {
-        DESCRIPTORS.remove(token.get()).map(drop).ok_or_else(|| unknown(token))
+        drop(DESCRIPTORS.remove(token.get() as u64)?);
+        Ok(())
     }
 
     pub(crate) fn finalize(&self) -> Result<()> {
@@ -172,16 +188,12 @@ impl Object {
     }
 }
 
-fn unknown(token: Token) -> Error {
-    Error::bad_param(format!("{token:#x} is no descriptor, or a destroyed one"))
-}
-
 /// An attribute that a descriptor does not have. Clients take this status for "absent".
 fn unhandled(_: AttributeName) -> Error {
     Error::not_supported("the descriptor has no such attribute")
 }
 
-/// An optional part that finalising needs.
+/// An optional part that finalizing needs.
 fn required<T>(part: Option<T>, name: AttributeName) -> Result<T> {
     part.ok_or_else(|| Error::bad_param(format!("{name} is not set")))
 }

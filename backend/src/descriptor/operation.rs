@@ -1,4 +1,4 @@
-//! Operation descriptors. They all have the same shape, so there is one table of what each is made of.
+//! Operation descriptors. They all have the same shape, so one table has the attributes of each.
 //!
 //! Reductions, resampling, forward normalizations, attention and block scales are left out: a graph with one of those
 //! comes serialized.
@@ -16,7 +16,7 @@ use crate::abi::pointer::{Elements, Output};
 use crate::enums;
 use crate::error::{Error, Result};
 
-/// What the elements of an attribute are.
+/// Element type of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Tensor,
@@ -132,7 +132,7 @@ trait Field: Sized {
     const KIND: Kind;
     const REQUIRED: bool;
 
-    /// The field for a value that is set or not; `None` if that does not do.
+    /// The field for a value that is set or not; `None` if a required value is missing.
     fn lower(value: Option<&Value>) -> Option<Self>;
 
     /// The attribute's value, if it is set.
@@ -260,7 +260,7 @@ struct Attribute {
 struct Table {
     descriptor: DescriptorType,
     operation: OperationType,
-    /// The compute type's attribute, and whether it must be set.
+    /// The compute type's attribute, and true if it must be set.
     compute: Option<(AttributeName, bool)>,
     attributes: &'static [Attribute],
     lower: fn(&Values) -> Result<wire::Operation>,
@@ -451,7 +451,7 @@ struct Draft {
     values: Values,
 }
 
-/// What an operation is once finalised.
+/// Finalized operation.
 pub(super) struct FinishedOperation {
     pub(super) node: wire::Node,
     values: Values,

@@ -20,15 +20,14 @@ struct Draft {
     config: Option<Arc<EngineConfig>>,
 }
 
-/// What a plan is once finalised.
+/// Finalized plan.
 pub(crate) struct FinishedPlan {
     /// A restored plan has none.
     config: Option<Arc<EngineConfig>>,
     context: Context,
     workspace_size: i64,
     uids: Vec<i64>,
-    /// Uid and alignment of the tensors that need more than one byte's, ascending by uid.
-    alignments: Vec<(i64, usize)>,
+    alignments: Alignments,
     is_override_shape_enabled: bool,
 }
 
@@ -40,7 +39,7 @@ pub(crate) struct Plan(Staged<Draft, FinishedPlan>);
 const CONTAINER_VERSION: u32 = 1;
 
 impl Plan {
-    /// The finalised plan of a container.
+    /// The finalized plan of a container.
     pub(crate) fn restored(resources: &Arc<Resources>, bytes: &[u8]) -> Result<Plan> {
         let stored = SerializedExecutionPlan::from_bytes(Buffer::new(bytes).bytes())?;
         if stored.version != CONTAINER_VERSION {
@@ -68,7 +67,7 @@ impl Plan {
             context,
             workspace_size,
             // hipDNN's earlier container does not say, and nothing is held to what is not known.
-            alignments: alignments(stored.tensor_uids.iter().copied().zip(stored.tensor_alignments)),
+            alignments: Alignments::new(stored.tensor_uids.iter().copied().zip(stored.tensor_alignments)),
             uids: stored.tensor_uids.into_iter().map(|uid| uid.0).collect(),
             is_override_shape_enabled: stored.is_override_shape_enabled,
         })))
@@ -84,11 +83,7 @@ impl Plan {
             tensor_uids: finished.uids.iter().map(|&uid| TensorUid(uid)).collect(),
             plugin_payload: finished.context.serialize()?,
             is_override_shape_enabled: finished.is_override_shape_enabled,
-            tensor_alignments: finished
-                .uids
-                .iter()
-                .map(|&uid| alignment_of(&finished.alignments, uid) as i64)
-                .collect(),
+            tensor_alignments: finished.uids.iter().map(|&uid| finished.alignments.of(uid) as i64).collect(),
             ..SerializedExecutionPlan::default()
         };
         Ok(stored.to_bytes())
@@ -145,7 +140,7 @@ impl Plan {
             workspace_size: context.workspace_size()?,
             context,
             uids: graph.def.tensors.iter().map(|tensor| tensor.uid.0).collect(),
-            alignments: alignments(graph.def.tensors.iter().map(|tensor| (tensor.uid, owed_alignment(tensor)))),
+            alignments: Alignments::new(graph.def.tensors.iter().map(|tensor| (tensor.uid, owed_alignment(tensor)))),
             is_override_shape_enabled: graph.def.is_override_shape_enabled,
             config: Some(config),
         };
@@ -159,7 +154,7 @@ impl Plan {
     pub(crate) unsafe fn execute(&self, resources: &Resources, pack: &VariantPack) -> Result<()> {
         let plan = self.0.finished().ok_or_else(|| Error::bad_param("the execution plan is not finalised"))?;
         let pack = pack.finished().ok_or_else(|| Error::bad_param("the variant pack is not finalised"))?;
-        check_alignment(pack.buffers(), &plan.alignments)?;
+        plan.alignments.check(pack.buffers(), pack.address_bits())?;
         if pack.overrides().is_some() && !plan.is_override_shape_enabled {
             return Err(Error::not_supported("the plan's graph does not allow overridden shapes"));
         }
@@ -173,30 +168,48 @@ fn owed_alignment(tensor: &TensorDef) -> i64 {
     if tensor.value.is_some() || tensor.is_runtime_pass_by_value { 1 } else { tensor.alignment }
 }
 
-/// The tensors that owe an alignment, ascending by uid.
-fn alignments(tensors: impl Iterator<Item = (TensorUid, i64)>) -> Vec<(i64, usize)> {
-    let mut alignments: Vec<(i64, usize)> =
-        tensors.filter(|(_, alignment)| *alignment > 1).map(|(uid, alignment)| (uid.0, alignment as usize)).collect();
-    alignments.sort_unstable();
-    alignments
+/// Required alignments of a plan's tensors.
+struct Alignments {
+    /// Uid and bytes of the tensors that owe more than 1, ascending by uid.
+    owed: Vec<(i64, usize)>,
+    /// A multiple of them all, if they are powers of two.
+    strictest: Option<usize>,
 }
 
-/// Bytes that a tensor's address must be a multiple of.
-fn alignment_of(alignments: &[(i64, usize)], uid: i64) -> usize {
-    alignments.binary_search_by_key(&uid, |(uid, _)| *uid).map_or(1, |index| alignments[index].1)
-}
-
-fn check_alignment(buffers: &[DeviceBuffer], alignments: &[(i64, usize)]) -> Result<()> {
-    for buffer in buffers {
-        let alignment = alignment_of(alignments, buffer.uid);
-        if !(buffer.ptr as usize).is_multiple_of(alignment) {
-            return Err(Error::bad_param(format!(
-                "tensor {}: wanted an address aligned to {alignment} bytes, came {:p}",
-                buffer.uid, buffer.ptr
-            )));
-        }
+impl Alignments {
+    fn new(tensors: impl Iterator<Item = (TensorUid, i64)>) -> Alignments {
+        let mut owed: Vec<(i64, usize)> = tensors
+            .filter(|(_, alignment)| *alignment > 1)
+            .map(|(uid, alignment)| (uid.0, alignment as usize))
+            .collect();
+        owed.sort_unstable();
+        let is_plain = owed.iter().all(|(_, alignment)| alignment.is_power_of_two());
+        let strictest = is_plain.then(|| owed.iter().map(|(_, alignment)| *alignment).max().unwrap_or(1));
+        Alignments { owed, strictest }
     }
-    Ok(())
+
+    /// Bytes that a tensor's address must be a multiple of.
+    fn of(&self, uid: i64) -> usize {
+        self.owed.binary_search_by_key(&uid, |(uid, _)| *uid).map_or(1, |index| self.owed[index].1)
+    }
+
+    /// Checks the addresses of a pack; `bits` is the bitwise OR of all of them.
+    fn check(&self, buffers: &[DeviceBuffer], bits: usize) -> Result<()> {
+        // Most packs hold what the strictest tensor owes, which is one look at all of their addresses.
+        if self.strictest.is_some_and(|strictest| bits.is_multiple_of(strictest)) {
+            return Ok(());
+        }
+        for buffer in buffers {
+            let alignment = self.of(buffer.uid);
+            if !(buffer.ptr as usize).is_multiple_of(alignment) {
+                return Err(Error::bad_param(format!(
+                    "tensor {}: wanted an address aligned to {alignment} bytes, came {:p}",
+                    buffer.uid, buffer.ptr
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -215,7 +228,7 @@ mod tests {
         let fixed = TensorDef::new(9, DataType::Float, &[1]).with_value(TensorValue::Float32(1.0));
         let default = TensorDef::new(2, DataType::Float, &[4]);
         let tensors = [wide, loose, runtime, fixed, default];
-        let alignments = alignments(tensors.iter().map(|tensor| (tensor.uid, owed_alignment(tensor))));
+        let alignments = Alignments::new(tensors.iter().map(|tensor| (tensor.uid, owed_alignment(tensor))));
         for (uid, address, fits) in [
             (5, 64usize, true),
             (5, 48, false),
@@ -228,7 +241,14 @@ mod tests {
             (77, 3, true),
         ] {
             let buffer = DeviceBuffer { uid, ptr: address as *mut _ };
-            assert_eq!(check_alignment(&[buffer], &alignments).is_ok(), fits, "tensor {uid} at {address}");
+            assert_eq!(alignments.check(&[buffer], address).is_ok(), fits, "tensor {uid} at {address}");
+            // Whatever the others of the pack are.
+            assert_eq!(alignments.check(&[buffer], usize::MAX).is_ok(), fits, "tensor {uid} at {address}");
+        }
+        let odd = Alignments::new([(TensorUid(1), 48), (TensorUid(2), 16)].into_iter());
+        for (uid, address, fits) in [(1, 96usize, true), (1, 64, false), (2, 64, true), (2, 8, false)] {
+            let buffer = DeviceBuffer { uid, ptr: address as *mut _ };
+            assert_eq!(odd.check(&[buffer], address).is_ok(), fits, "tensor {uid} at {address}");
         }
     }
 }

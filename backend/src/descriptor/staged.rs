@@ -1,10 +1,10 @@
-//! The two lives of a descriptor: a draft that is set, then what finalising made of it.
+//! The two stages of a descriptor: a draft whose attributes are set, then its finalized state.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 
-/// A draft, and once finalised, something immutable that is read without a lock.
+/// A draft that, once finalized, becomes an immutable state that is read without a lock.
 pub(crate) struct Staged<D, F> {
     draft: Mutex<D>,
     finished: OnceLock<F>,
@@ -17,7 +17,7 @@ impl<D: Default, F> Default for Staged<D, F> {
 }
 
 impl<D, F> Staged<D, F> {
-    /// Something that was never a draft of the caller's.
+    /// A finalized descriptor that was never a draft of the caller's.
     pub(crate) fn finished_from(finished: F) -> Self
     where
         D: Default,
@@ -34,7 +34,7 @@ impl<D, F> Staged<D, F> {
         self.draft.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The draft, to change: not after finalising.
+    /// The draft, to change: not after finalizing.
     pub(crate) fn edit(&self) -> Result<MutexGuard<'_, D>> {
         let draft = self.draft();
         if self.finished.get().is_some() {
@@ -47,17 +47,17 @@ impl<D, F> Staged<D, F> {
         self.finished.get()
     }
 
-    /// What finalising made, for reading an attribute.
+    /// Finalized state, for reading an attribute.
     pub(crate) fn read(&self) -> Result<&F> {
         self.finished().ok_or_else(|| Error::not_initialized("the descriptor is not finalised: it cannot be read yet"))
     }
 
-    /// What finalising made, for a descriptor that refers to this one.
+    /// Finalized state, for a descriptor that refers to this one.
     pub(crate) fn referred(&self, what: &str) -> Result<&F> {
         self.finished().ok_or_else(|| Error::not_finalized(format!("the {what} is not finalised")))
     }
 
-    /// Refuses a second finalising.
+    /// Refuses a second finalizing.
     pub(crate) fn expect_unfinished(&self) -> Result<()> {
         match self.finished() {
             None => Ok(()),
@@ -65,7 +65,7 @@ impl<D, F> Staged<D, F> {
         }
     }
 
-    /// Stores what finalising made.
+    /// Stores the finalized state.
     pub(crate) fn finish(&self, finished: F) -> Result<()> {
         self.finished.set(finished).map_err(|_| Error::bad_param("the descriptor is finalised already"))
     }

@@ -24,7 +24,7 @@ impl Default for Draft {
     }
 }
 
-/// What a tensor is once finalised.
+/// Finalized tensor.
 pub(crate) struct FinishedTensor {
     pub(crate) def: TensorDef,
     /// The tensor that `def.ragged` names.
@@ -36,12 +36,12 @@ pub(crate) struct FinishedTensor {
 pub(crate) struct Tensor(Staged<Draft, FinishedTensor>);
 
 impl Tensor {
-    /// A tensor of a deserialised graph.
+    /// A tensor of a deserialized graph.
     pub(super) fn finished_from(def: TensorDef, ragged: Option<Arc<Tensor>>) -> Tensor {
         Tensor(Staged::finished_from(FinishedTensor { def, ragged }))
     }
 
-    /// The tensor, for what refers to it.
+    /// The tensor, for descriptors that refer to it.
     pub(super) fn referred(&self) -> Result<&FinishedTensor> {
         self.0.referred("tensor")
     }

@@ -24,10 +24,12 @@ struct Draft {
     override_strides: Vec<i64>,
 }
 
-/// What a pack is once finalised: what the plugin receives.
+/// Finalized variant pack: the buffers as the plugin receives them.
 pub(crate) struct FinishedPack {
     draft: Draft,
     buffers: Vec<DeviceBuffer>,
+    /// Bitwise OR of all addresses.
+    address_bits: usize,
     overrides: Option<Overrides>,
 }
 
@@ -37,6 +39,21 @@ unsafe impl Send for FinishedPack {}
 unsafe impl Sync for FinishedPack {}
 
 impl FinishedPack {
+    fn new(draft: Draft, overrides: Option<Overrides>) -> FinishedPack {
+        let addresses = draft.uids.iter().zip(&draft.addresses);
+        FinishedPack {
+            buffers: addresses.map(|(&uid, &address)| DeviceBuffer { uid, ptr: address as *mut c_void }).collect(),
+            address_bits: draft.addresses.iter().fold(0, |bits, address| bits | address),
+            draft,
+            overrides,
+        }
+    }
+
+    /// Bitwise OR of all addresses: a multiple of a power of two if each address is one.
+    pub(super) fn address_bits(&self) -> usize {
+        self.address_bits
+    }
+
     pub(super) fn buffers(&self) -> &[DeviceBuffer] {
         &self.buffers
     }
@@ -115,13 +132,7 @@ impl VariantPack {
             return Err(Error::bad_param("the variant pack is empty"));
         }
         let overrides = overrides(&draft)?;
-        let buffers = draft
-            .uids
-            .iter()
-            .zip(&draft.addresses)
-            .map(|(&uid, &address)| DeviceBuffer { uid, ptr: address as *mut c_void })
-            .collect();
-        self.0.finish(FinishedPack { draft, buffers, overrides })
+        self.0.finish(FinishedPack::new(draft, overrides))
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Plugin {
     pub(crate) api_version: EngineApiVersion,
     /// Ascending by id.
     pub(crate) engines: Vec<Engine>,
-    /// How many engines the plugin itself counts: those that were not admitted too.
+    /// Number of engines that the plugin itself counts, with those that were not admitted.
     pub(crate) offered: u32,
     pub(super) api: EngineApi,
     // Last: the pointers above lead into it.
@@ -102,7 +102,7 @@ impl Plugin {
         self.api.execute_with_overrides.is_some()
     }
 
-    /// Whether plans can be stored. The functions once had another signature under the same names; the states of the
+    /// True if plans can be stored. The functions once had another signature under the same names; the states of the
     /// ABI that name engines have the present one.
     pub(crate) fn has_serialization(&self) -> bool {
         self.api.get_engine_name.is_some()
@@ -112,12 +112,12 @@ impl Plugin {
     }
 }
 
-/// For messages.
+/// Text of the version, for messages.
 pub(crate) fn shown(version: EngineApiVersion) -> String {
     format!("{}.{}.{}", version.major, version.minor, version.patch)
 }
 
-/// What plugins log through.
+/// Log callback of the plugins.
 unsafe extern "C" fn plugin_log(severity: Severity, message: *const c_char) {
     // SAFETY: plugins pass a text that lives for the call, or null.
     unsafe { crate::abi::unwind::log_from(log::PLUGIN, severity.0, message) };
@@ -163,7 +163,7 @@ fn parse_version(text: &str) -> Option<EngineApiVersion> {
     })
 }
 
-/// More engines than this in one plugin are a wrong count.
+/// Maximum number of engines of one plugin: more are a wrong count.
 const MAX_ENGINES: u32 = 1 << 16;
 
 fn engine_ids(api: &EngineApi) -> std::result::Result<Vec<i64>, String> {

@@ -1,4 +1,4 @@
-//! Which plugins this process has loaded.
+//! Plugins that this process has loaded.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
@@ -42,7 +42,7 @@ static MANAGER: Mutex<Manager> = Mutex::new(Manager {
 static LOADED: Mutex<Weak<PluginSet>> = Mutex::new(Weak::new());
 
 thread_local! {
-    /// Whether this thread is loading plugins: a log callback that it runs must not wait for the manager.
+    /// True while this thread is loading plugins: a log callback that it runs must not wait for the manager.
     static LOADING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn set_paths(paths: Vec<PathBuf>, absolute: bool, live: impl FnOnce()
         manager.current = Weak::new();
         manager.kept.take()
     };
-    // Unloading runs foreign finalisers: not with the lock held.
+    // Unloading runs foreign finalizers: not with the lock held.
     drop(dropped);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Engine plugins: where they are ([`search`]), what one is ([`loaded`]), which are loaded ([`manager`]), and one
-//! handle's view of them ([`resources`]).
+//! Engine plugins: search for their files ([`search`]), a loaded plugin ([`loaded`]), the process's set of them
+//! ([`manager`]), and one handle's view of them ([`resources`]).
 
 mod api;
 pub(crate) mod loaded;

@@ -1,4 +1,4 @@
-//! One handle's view of the plugins, and what plugins make for it.
+//! One handle's view of the plugins, and the objects that plugins make for it.
 
 use std::collections::HashSet;
 use std::ffi::c_void;
@@ -118,7 +118,7 @@ impl Resources {
         Ok(found)
     }
 
-    /// Whether the engine takes the graph.
+    /// True if the engine takes the graph.
     pub(crate) fn is_applicable(&self, engine: i64, graph: &Buffer, needs: Needs) -> Result<bool> {
         let Ok((plugin, handle)) = self.of_engine(engine) else { return Ok(false) };
         if plugin.api_version < needs.api_version || (needs.overrides && !plugin.has_overrides()) {
@@ -127,7 +127,7 @@ impl Resources {
         Ok(applicable_of(plugin, handle, graph)?.contains(&engine))
     }
 
-    /// What the engine says of itself for the graph.
+    /// Details of the engine for the graph.
     pub(crate) fn details(&self, engine: i64, graph: &Buffer) -> Result<EngineDetails> {
         let (plugin, handle) = self.of_engine(engine)?;
         let mut out = ConstData { ptr: std::ptr::null(), size: 0 };
@@ -172,7 +172,7 @@ impl Resources {
         Context::own(self, engine, context, FUNCTION)
     }
 
-    /// Restores a plan from what [`Context::serialize`] gave.
+    /// Restores a plan from the bytes of [`Context::serialize`].
     pub(crate) fn restore_context(self: &Arc<Self>, engine: i64, payload: &Buffer) -> Result<Context> {
         const FUNCTION: &str = "hipdnnEnginePluginCreateExecutionContextFromSerialized";
         let (plugin, handle) = self.of_engine(engine)?;
@@ -264,7 +264,7 @@ impl Drop for Resources {
     }
 }
 
-/// What a graph asks of a plugin before the plugin is asked about it.
+/// Requirements of a graph on a plugin, checked before the plugin is asked about it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     pub(crate) api_version: EngineApiVersion,

@@ -1,4 +1,4 @@
-//! Where plugins are looked for.
+//! Search for plugin files.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr};
@@ -14,12 +14,12 @@ const DEFAULT_DIRECTORY: &str = "hipdnn_plugins/engines";
 /// directory does not exist: so a flat folder of the two libraries works. This is an extension of hipDNN's rules.
 const BESIDE: &str = "libhipdnn_rs_plugin.so";
 
-/// What a client and the environment ask for.
+/// Search paths of a client, and their mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SearchPaths {
     /// The client's own files and directories.
     pub(crate) custom: BTreeSet<PathBuf>,
-    /// Whether the client's paths replace the default ones.
+    /// True if the client's paths replace the default ones.
     pub(crate) absolute: bool,
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::net::Net;
 use super::{Case, Layout, text};
 
-/// A table of dequantisations: every combination of its lists is a case.
+/// A table of dequantizations: every combination of its lists is a case.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Dequantize {
@@ -61,7 +61,7 @@ impl Dequantize {
     }
 }
 
-/// A table of quantisations: every combination of its lists is a case.
+/// A table of quantizations: every combination of its lists is a case.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Quantize {

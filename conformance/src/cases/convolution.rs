@@ -1,4 +1,4 @@
-//! Convolutions in three directions, with what follows.
+//! Convolutions in three directions, with epilogues.
 
 use hipdnn_schemas::{ConvMode, Convolution, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, DataType, Operation};
 use serde::Deserialize;
@@ -22,10 +22,10 @@ pub(super) struct Table {
     layouts: Vec<Layout>,
     /// `x extents * w extents`, then p(adding), s(tride), d(ilation), each for all axes or per axis; `p pre:post`.
     shapes: Vec<String>,
-    /// What follows; see [`tail`].
+    /// Epilogues; see [`tail`].
     #[serde(default = "nothing")]
     tails: Vec<String>,
-    /// Whether the filter is flipped.
+    /// True if the filter is flipped.
     #[serde(default)]
     flipped: bool,
     /// The type of intermediates; float if not given.

@@ -1,4 +1,4 @@
-//! How a tensor lies in memory.
+//! Layouts of tensors.
 
 use hipdnn_schemas::{channels_last_strides, packed_strides};
 use serde::Deserialize;

@@ -1,7 +1,7 @@
 //! The suite: graphs with names, made from the tables in `conformance/cases`.
 //!
-//! A table gives the shapes, types, layouts, modes and what follows; [`Family`] says how a case is made of them. Every
-//! combination is a case, named by what makes it one.
+//! A table gives the shapes, types, layouts, modes and epilogues; the modules say how cases are made of them. Every
+//! combination is a case, named by its parameters.
 
 mod attention;
 mod block_scale;
@@ -27,18 +27,18 @@ pub(crate) use attention::empty as attention_without_options;
 pub use layout::Layout;
 pub use net::Net;
 
-/// A graph, its inputs, and whether it must run.
+/// A graph with its inputs, to be run or refused.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Tells it from all others; the seed of its inputs.
+    /// Unique name, from which the seed of the inputs derives.
     pub name: String,
-    /// What is asked for.
+    /// Graph to compute.
     pub graph: GraphDef,
-    /// Which inputs.
+    /// Seed of the inputs.
     pub seed: u64,
-    /// Inputs that are not what their readers ask for.
+    /// Distributions of inputs other than those that suit their readers.
     pub fills: HashMap<TensorUid, Fill>,
-    /// Whether it is an error to take it.
+    /// True if an engine must refuse the graph.
     pub refused: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Putting graphs together.
+//! Builder of graphs.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use hipdnn_schemas::{DataType, GraphDef, Node, Operation, TensorDef, TensorUid, 
 use super::Layout;
 use crate::inputs::Fill;
 
-/// A graph in the making.
+/// A graph under construction.
 #[derive(Clone, Debug)]
 pub struct Net {
     /// The graph so far.
     pub def: GraphDef,
-    /// Inputs that are not what their readers ask for.
+    /// Distributions of inputs other than those that suit their readers.
     pub fills: HashMap<TensorUid, Fill>,
     /// The type that nodes compute in.
     pub compute: DataType,

@@ -1,4 +1,4 @@
-//! Batch, layer and RMS normalisation, forward and backward.
+//! Batch, layer and RMS normalization, forward and backward.
 
 use hipdnn_schemas::{
     Batchnorm as Training, BatchnormBackward, BatchnormInference, BatchnormInferenceVarianceExt, DataType, Layernorm,
@@ -11,7 +11,7 @@ use super::tail::{self, Types};
 use super::{Case, Layout, text};
 use crate::inputs::Fill;
 
-/// A table of batch normalisations: every combination of its lists is a case.
+/// A table of batch normalizations: every combination of its lists is a case.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Batchnorm {
@@ -187,7 +187,7 @@ impl Batchnorm {
     }
 }
 
-/// A table of normalisations along rows: every combination of its lists is a case.
+/// A table of normalizations along rows: every combination of its lists is a case.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rows {
@@ -197,7 +197,7 @@ pub(super) struct Rows {
     /// Of x and y, or `x,scale`; statistics are float.
     types: Vec<String>,
     layouts: Vec<Layout>,
-    /// The extents, then `|` and how many of the last dimensions make a row.
+    /// The extents, then `|` and the number of last dimensions that make a row.
     shapes: Vec<String>,
     #[serde(default = "nothing")]
     tails: Vec<String>,
@@ -227,7 +227,7 @@ impl RowKind {
     }
 }
 
-/// What a case of rows is made of.
+/// Parameters of a case of row normalization.
 struct Row {
     io: DataType,
     affine: DataType,
@@ -299,7 +299,7 @@ impl Row {
         self.dims.iter().enumerate().map(|(axis, extent)| if axis < first { *extent } else { 1 }).collect()
     }
 
-    /// The result of a forward pass, and what follows it.
+    /// The result of a forward pass, and its epilogue.
     fn result(&self, net: &mut Net) -> hipdnn_schemas::TensorUid {
         match self.tail.is_empty() {
             true => net.real("y", self.io, &self.dims, self.layout),

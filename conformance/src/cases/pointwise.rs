@@ -16,12 +16,12 @@ pub(super) struct Table {
     /// Modes with parameters, or `unary`, `binary` and `backward` for all of these.
     modes: Vec<String>,
     /// The operands' types with commas between them, then `>` and the result's. Operands beyond the list take its last
-    /// type; without `>`, the result has the first operand's. `/` and a type say what the node computes in.
+    /// type; without `>`, the result has the first operand's. `/` and a type give the node's compute type.
     types: Vec<String>,
     layouts: Vec<Layout>,
     /// The result's extents, then `|` and those of each further operand; the last ones repeat.
     shapes: Vec<String>,
-    /// Values to choose from, other than what the mode asks for.
+    /// Values to choose from, other than those that suit the mode.
     #[serde(default)]
     values: Vec<f64>,
 }

@@ -20,7 +20,7 @@ pub(super) struct Table {
     layouts: Vec<Layout>,
     /// `in extents > out extents`.
     shapes: Vec<String>,
-    /// Values to choose from, other than what the mode asks for.
+    /// Values to choose from, other than those that suit the mode.
     #[serde(default)]
     values: Vec<f64>,
 }

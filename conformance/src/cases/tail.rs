@@ -1,4 +1,4 @@
-//! What follows an operation: pointwise nodes, one after the other.
+//! Epilogue of an operation: pointwise nodes, one after the other.
 //!
 //! A tail is words with spaces between them: `bias`, `residual`, or the name of a pointwise mode (`relu` and the other
 //! activations without their `_fwd`). `mode@channel`, `@full`, `@row` and `@scalar` say what a second operand looks like;

@@ -32,7 +32,7 @@ impl<'a> Words<'a> {
         Words(text.split_whitespace().collect())
     }
 
-    /// What follows the letter, if there is such a word.
+    /// Rest of the word that begins with the letter and a digit, if there is one.
     pub(super) fn take(&mut self, letter: &str) -> Option<&'a str> {
         let at = self.0.iter().position(|word| {
             word.strip_prefix(letter).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))

@@ -1,4 +1,4 @@
-//! Batch normalisation: statistics over everything but the channel, dimension 1.
+//! Batch normalization: statistics over everything but the channel, dimension 1.
 //!
 //! Engines compute `scale·(x − mean)·inv` as it stands, or as `x·a + b` with `a = scale·inv`, `b = bias − mean·a`; and the
 //! variance as the mean of (x − mean)², or as the mean of x² less mean². The bounds admit both.

@@ -1,4 +1,4 @@
-//! Layer normalisation: statistics over the last dimensions.
+//! Layer normalization: statistics over the last dimensions.
 
 use hipdnn_schemas::{Layernorm, LayernormBackward};
 

@@ -24,7 +24,7 @@ pub use tolerance::{Tolerance, has_narrow_intermediates};
 use crate::array::Array;
 use crate::number::{Arithmetic, Number};
 
-/// What a graph computes: for each tensor that a node writes, its elements before they are rounded to the tensor's type.
+/// Results of a graph: for each tensor that a node writes, its elements before they are rounded to the tensor's type.
 pub type Results = HashMap<TensorUid, Array>;
 
 /// Computes every node. `inputs` has the tensors that no node writes and that carry no value of their own.
@@ -94,7 +94,7 @@ fn run(step: &mut Step, operation: &Operation) -> Result<(), String> {
     }
 }
 
-/// A node at work: its operands, and what it has written.
+/// A node at work: its operands and results.
 struct Step<'a> {
     graph: &'a Graph,
     values: &'a HashMap<TensorUid, Array>,

@@ -310,7 +310,7 @@ fn compare(mode: PointwiseMode, x: Number, y: Number) -> Number {
     }
 }
 
-/// Calls `f` with whether a number is zero, `None` if that is open.
+/// Calls `f` with true if a number is zero, false if it is not, `None` if that is open.
 fn logical(x: Number, f: impl Fn(Option<bool>) -> Number) -> Number {
     f(match (x.is_any(), x.error == 0.0, x.may_be_zero()) {
         (true, ..) => None,
@@ -353,7 +353,7 @@ fn density(x: f64) -> f64 {
     0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * (-0.5 * x * x).exp()
 }
 
-/// How far off 1 + erf(x/√2) may be: the function, the rounding of its argument, and of the sum.
+/// Error bound of 1 + erf(x/√2): the function, the rounding of its argument, and of the sum.
 fn error_of_one_plus_erf(a: Arithmetic, x: f64) -> f64 {
     a.u * (2.0 * ulp::ERF * libm::erf(x * FRAC_1_SQRT_2).abs() + 4.0 * x.abs() * density(x) + 2.0)
 }
@@ -383,7 +383,7 @@ fn inner(x: f64) -> (f64, f64) {
     (factor * (x + 0.044715 * x * x * x), factor * (1.0 + 3.0 * 0.044715 * x * x))
 }
 
-/// How far off tanh(inner(x)) may be: the function, and the six roundings of its argument (its constants included).
+/// Error bound of tanh(inner(x)): the function, and the six roundings of its argument (its constants included).
 fn error_of_tanh(a: Arithmetic, x: f64) -> f64 {
     let (z, _) = inner(x);
     let t = z.tanh();

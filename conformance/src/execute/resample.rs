@@ -86,7 +86,7 @@ pub(super) fn forward(step: &mut Step, node: &ResampleFwd) -> Result<(), String>
     Ok(())
 }
 
-/// The maximum and its place; the places of all that may be it, if that is open.
+/// The maximum and its place; where that is open, the hull of the places of all candidates.
 fn maximum(elements: &[(Number, f64)]) -> (Number, Number) {
     if elements.is_empty() || elements.iter().any(|(x, _)| x.is_any() || x.value.is_nan()) {
         return (Number::any(), Number::any());

@@ -1,4 +1,4 @@
-//! Normalisation by the root mean square, over the dimensions that the scale runs along.
+//! Normalization by the root mean square, over the dimensions that the scale runs along.
 
 use hipdnn_schemas::{RmsNorm, RmsNormBackward, TensorUid};
 

@@ -266,7 +266,7 @@ fn pooling() {
     }
 }
 
-/// The gradients of normalisations are those of their forward passes, by differences.
+/// The gradients of normalizations are those of their forward passes, by differences.
 #[test]
 fn gradients_of_normalisations() {
     let x = [0.3, -1.2, 0.8, 2.0, -0.4, 1.1];

@@ -1,4 +1,4 @@
-//! What an engine may do that the graph does not say.
+//! Deviations that an engine is allowed beyond its graph.
 
 use hipdnn_schemas::{DataType, Graph, Operation, TensorUid};
 
@@ -33,7 +33,7 @@ fn narrow_intermediate(graph: &Graph, uid: TensorUid) -> Option<DataType> {
         .then_some(data_type)
 }
 
-/// Whether every result that depends on the tensor has that type.
+/// True if every result that depends on the tensor has that type.
 fn ends_as(graph: &Graph, uid: TensorUid, data_type: DataType) -> bool {
     let mut reached = vec![uid];
     let mut next = 0;
@@ -54,7 +54,7 @@ fn ends_as(graph: &Graph, uid: TensorUid, data_type: DataType) -> bool {
     true
 }
 
-/// Whether the class makes a difference to the graph.
+/// True if the class makes a difference to the graph.
 pub fn has_narrow_intermediates(graph: &Graph) -> bool {
     graph.tensors().iter().any(|tensor| narrow_intermediate(graph, tensor.uid()).is_some())
 }

@@ -13,7 +13,7 @@ use super::stream::Stream;
 use super::sync;
 use crate::error::Error;
 use crate::log::Logger;
-use crate::pointer::{Handles, Place};
+use crate::pointer::{Handles, Held, Place};
 use crate::runtime::{Runtime, caught, status_of};
 
 /// An allocator, as the runtime holds it: its callbacks, then ours.
@@ -32,7 +32,16 @@ pub(crate) struct Allocator {
     shared: bool,
 }
 
-static ALLOCATORS: Handles = Handles::new("allocator");
+static ALLOCATORS: Handles<Allocator> = Handles::new("allocator");
+
+// SAFETY: the struct is `repr(C)` and begins with its callbacks.
+unsafe impl Held for Allocator {
+    type Callbacks = ort::Allocator;
+
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+}
 
 impl Allocator {
     /// Makes an allocator for a memory, which is described by `info` as long as it lives.

@@ -23,7 +23,12 @@ pub(crate) struct Timeline {
 impl Timeline {
     /// A fence behind everything that was enqueued so far.
     pub(crate) fn fence(timeline: &Arc<Timeline>) -> Fence {
-        Fence { timeline: timeline.clone(), number: timeline.issued.fetch_add(1, Ordering::AcqRel) + 1 }
+        Fence { timeline: timeline.clone(), number: timeline.issue() }
+    }
+
+    /// The number of a new fence.
+    fn issue(&self) -> u64 {
+        self.issued.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// The last fence that was set.
@@ -78,8 +83,7 @@ pub(crate) const SHARED: u32 = 0;
 #[derive(Debug)]
 struct Block {
     bytes: usize,
-    /// Bytes that were asked for; `None` of a free one.
-    used: Option<usize>,
+    is_used: bool,
     /// Whose alone it is: [`SHARED`], or the number of a capture.
     pool: u32,
     /// Of a used one, the stream that it is used on, if it is one.
@@ -90,9 +94,27 @@ struct Block {
 
 impl Block {
     fn free(bytes: usize, pool: u32, fences: Vec<Fence>) -> Block {
-        Block { bytes, used: None, pool, timeline: None, fences }
+        Block { bytes, is_used: false, pool, timeline: None, fences }
     }
 }
+
+/// A block that a stream gave back and nobody else has asked for since: it stays whole, since most runs want what the run before
+/// had. One that the stream has again keeps its place.
+#[derive(Debug)]
+struct Parked {
+    address: usize,
+    bytes: usize,
+    pool: u32,
+    /// Of the stream that gets it at once.
+    timeline: Arc<Timeline>,
+    /// Of its fence there.
+    number: u64,
+    /// True if the stream has it.
+    is_taken: bool,
+}
+
+/// Most blocks that are parked.
+const MOST_PARKED: usize = 8;
 
 /// What an arena holds and gave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,6 +142,8 @@ pub(crate) struct Arena {
     blocks: BTreeMap<usize, Block>,
     /// Free blocks by size.
     free: BTreeSet<(usize, usize)>,
+    /// Blocks that are free, but taken for used everywhere else. Who finds no other unparks them all.
+    parked: Vec<Parked>,
     /// Bytes of each region, by address.
     regions: BTreeMap<usize, usize>,
     stats: Stats,
@@ -141,6 +165,11 @@ impl Arena {
     /// `pool` is [`SHARED`] or a capture's number: a capture takes shared blocks for good, until [`Arena::release`].
     pub(crate) fn take(&mut self, bytes: usize, pool: u32, consumer: &dyn Consumer) -> Option<usize> {
         let wanted = Arena::rounded(bytes)?;
+        if let Some(address) = self.take_parked(wanted, pool, consumer) {
+            self.count(bytes, wanted);
+            return Some(address);
+        }
+        self.unpark();
         let fits = |address: usize, pools: &[u32]| {
             let block = &self.blocks[&address];
             pools.contains(&block.pool)
@@ -153,7 +182,7 @@ impl Arena {
         let address = own.or_else(|| search(&[SHARED]))?;
         let block = self.blocks.get_mut(&address).expect("free blocks are blocks");
         self.free.remove(&(block.bytes, address));
-        block.used = Some(bytes);
+        block.is_used = true;
         let pool_of_rest = std::mem::replace(&mut block.pool, pool);
         block.timeline = consumer.timeline().cloned();
         let rest = block.bytes - wanted;
@@ -163,11 +192,47 @@ impl Arena {
             self.blocks.insert(address + wanted, Block::free(rest, pool_of_rest, fences));
             self.free.insert((rest, address + wanted));
         }
-        self.stats.allocations += 1;
-        self.stats.largest = self.stats.largest.max(bytes);
-        self.stats.used += self.blocks[&address].bytes;
-        self.stats.most_used = self.stats.most_used.max(self.stats.used);
+        self.count(bytes, self.blocks[&address].bytes);
         Some(address)
+    }
+
+    /// Counts a block of `bytes` that was asked for as `wanted`.
+    fn count(&mut self, wanted: usize, bytes: usize) {
+        self.stats.allocations += 1;
+        self.stats.largest = self.stats.largest.max(wanted);
+        self.stats.used += bytes;
+        self.stats.most_used = self.stats.most_used.max(self.stats.used);
+    }
+
+    /// A parked block of just so many bytes that the consumer's stream gave back itself.
+    fn take_parked(&mut self, bytes: usize, pool: u32, consumer: &dyn Consumer) -> Option<usize> {
+        let own = consumer.timeline()?;
+        let is_it = |parked: &&mut Parked| {
+            !parked.is_taken && (parked.bytes, parked.pool) == (bytes, pool) && Arc::ptr_eq(&parked.timeline, own)
+        };
+        let parked = self.parked.iter_mut().rev().find(is_it)?;
+        parked.is_taken = true;
+        Some(parked.address)
+    }
+
+    /// Frees the parked blocks for everybody; those that are taken are blocks in use as any.
+    fn unpark(&mut self) {
+        while let Some(Parked { address, number, is_taken, .. }) = self.parked.pop() {
+            if is_taken {
+                continue;
+            }
+            let timeline = self.blocks.get_mut(&address).and_then(|block| block.timeline.take());
+            let fence = timeline.map(|timeline| Fence { timeline, number });
+            self.free(address, fence.into_iter().collect());
+        }
+    }
+
+    /// Frees a block behind these fences.
+    fn free(&mut self, address: usize, fences: Vec<Fence>) {
+        let block = self.blocks.get_mut(&address).expect("it is a block");
+        (block.is_used, block.timeline, block.fences) = (false, None, fences);
+        self.free.insert((block.bytes, address));
+        self.join(address);
     }
 
     /// Takes a block back, which is free behind what was enqueued on its stream and on `others`, or on `all` if it has none.
@@ -178,20 +243,39 @@ impl Arena {
         all: &[Arc<Timeline>],
         others: &[Arc<Timeline>],
     ) -> Option<usize> {
-        let block = self.blocks.get_mut(&address)?;
-        block.used.take()?;
-        let bytes = block.bytes;
-        self.stats.used -= bytes;
-        let own = block.timeline.take();
-        block.fences = match &own {
-            Some(own) => {
-                let others = others.iter().filter(|other| !Arc::ptr_eq(own, other));
-                std::iter::once(own).chain(others).map(Timeline::fence).collect()
+        if let Some(index) = self.parked.iter().rposition(|parked| parked.address == address) {
+            let parked = &mut self.parked[index];
+            if !parked.is_taken {
+                return None;
             }
-            None => all.iter().map(Timeline::fence).collect(),
+            if others.iter().all(|other| Arc::ptr_eq(&parked.timeline, other)) {
+                (parked.is_taken, parked.number) = (false, parked.timeline.issue());
+                self.stats.used -= parked.bytes;
+                return Some(parked.bytes);
+            }
+            self.parked.swap_remove(index);
+        }
+        let block = self.blocks.get(&address).filter(|block| block.is_used)?;
+        let (bytes, pool) = (block.bytes, block.pool);
+        self.stats.used -= bytes;
+        let Some(own) = &block.timeline else {
+            self.free(address, all.iter().map(Timeline::fence).collect());
+            return Some(bytes);
         };
-        self.free.insert((bytes, address));
-        self.join(address);
+        let mut others = others.iter().filter(|other| !Arc::ptr_eq(own, other)).peekable();
+        // A place that is kept for a block in use is the first to go.
+        if self.parked.len() == MOST_PARKED
+            && let Some(index) = self.parked.iter().position(|parked| parked.is_taken)
+        {
+            self.parked.swap_remove(index);
+        }
+        if others.peek().is_none() && self.parked.len() < MOST_PARKED {
+            let (timeline, number) = (own.clone(), own.issue());
+            self.parked.push(Parked { address, bytes, pool, timeline, number, is_taken: false });
+        } else {
+            let fences = std::iter::once(Timeline::fence(own)).chain(others.map(Timeline::fence)).collect();
+            self.free(address, fences);
+        }
         Some(bytes)
     }
 
@@ -219,8 +303,8 @@ impl Arena {
             && first.fences.iter().all(|fence| second.fences.iter().any(|other| same(fence, other)));
         one + first.bytes == other
             && !self.regions.contains_key(&other)
-            && first.used.is_none()
-            && second.used.is_none()
+            && !first.is_used
+            && !second.is_used
             && first.pool == second.pool
             && alike
     }
@@ -240,6 +324,7 @@ impl Arena {
 
     /// Forgets fences that have passed, and joins what that makes free.
     pub(crate) fn settle(&mut self) {
+        self.unpark();
         for block in self.blocks.values_mut() {
             block.fences.retain(|fence| !fence.has_passed());
         }
@@ -266,7 +351,7 @@ impl Arena {
         self.settle();
         let idle = |(address, bytes): (&usize, &usize)| {
             let block = &self.blocks[address];
-            let whole = block.bytes == *bytes && block.used.is_none();
+            let whole = block.bytes == *bytes && !block.is_used;
             (whole && block.pool == SHARED && block.fences.is_empty()).then_some(*address)
         };
         let idle: Vec<usize> = self.regions.iter().filter_map(idle).collect();
@@ -282,9 +367,10 @@ impl Arena {
 
     /// Gives the blocks of a capture, which was replayed on that stream, to everybody.
     pub(crate) fn release(&mut self, pool: u32, replayed: &Arc<Timeline>) {
+        self.unpark();
         for block in self.blocks.values_mut().filter(|block| block.pool == pool) {
             block.pool = SHARED;
-            if block.used.is_none() {
+            if !block.is_used {
                 block.fences.push(Timeline::fence(replayed));
             }
         }
@@ -335,6 +421,97 @@ mod tests {
         arena.put_back(block, &[], &[]);
         one.0.pass(one.0.reached());
         assert_eq!(arena.take(1000, SHARED, &other), Some(block), "the work before is done");
+    }
+
+    #[test]
+    fn a_stream_gets_back_what_it_gave() {
+        let mut arena = arena(1024);
+        let (one, other) = (Own(Arc::default()), Own(Arc::default()));
+        let (first, second) = (arena.take(512, SHARED, &one).unwrap(), arena.take(512, SHARED, &one).unwrap());
+        for block in [first, second] {
+            assert!(arena.put_back(block, &[], &[]).is_some());
+            assert_eq!(arena.put_back(block, &[], &[]), None, "it is free");
+        }
+        assert_eq!(arena.stats().used, 0);
+        assert_eq!(arena.take(500, SHARED, &one), Some(second), "as large, though neighbors would be one block");
+        assert_eq!((arena.stats().used, arena.stats().allocations), (512, 3));
+        assert_eq!(arena.put_back(second, &[], &[]), Some(512));
+        // Whoever wants something else finds it joined.
+        assert_eq!(arena.take(1024, SHARED, &other), None, "the stream may still use it");
+        assert_eq!(arena.take(1024, SHARED, &one), Some(first));
+        assert_eq!(arena.put_back(first, &[], &[]), Some(1024));
+        assert_eq!(arena.take(1024, 7, &one), Some(first), "a capture of the stream comes later, too");
+        assert_eq!(arena.put_back(first, &[], &[]), Some(1024));
+        assert_eq!(arena.take(1024, SHARED, &one), None, "it is the capture's");
+        arena.release(7, &one.0);
+        one.0.pass(one.0.reached());
+        assert_eq!(arena.take(1024, SHARED, &other), Some(first));
+    }
+
+    #[test]
+    fn a_block_that_is_taken_again_is_in_use_as_any() {
+        let mut arena = arena(1024);
+        let (one, other) = (Own(Arc::default()), Own(Arc::default()));
+        let block = arena.take(512, SHARED, &one).unwrap();
+        for _ in 0..3 {
+            assert_eq!(arena.put_back(block, &[], &[]), Some(512));
+            assert_eq!(arena.take(512, SHARED, &one), Some(block));
+            assert_eq!(arena.stats().used, 512);
+        }
+        let rest = arena.take(512, SHARED, &one).expect("the other half");
+        assert_ne!(rest, block);
+        arena.put_back(rest, &[], &[]);
+        assert_eq!(arena.take(1024, SHARED, &one), None, "half of it is in use");
+        assert_eq!(arena.put_back(block, &[], &[]), Some(512));
+        assert_eq!(arena.put_back(block, &[], &[]), None, "it is free");
+        assert_eq!(arena.take(1024, SHARED, &one), Some(block.min(rest)));
+        arena.put_back(block.min(rest), &[], &[]);
+        // The second time another stream reads it.
+        assert_eq!(arena.take(1024, SHARED, &one), Some(block.min(rest)));
+        assert_eq!(arena.put_back(block.min(rest), &[], std::slice::from_ref(&other.0)), Some(1024));
+        assert_eq!(arena.take(1024, SHARED, &one), None, "the other stream may still read it");
+        other.0.pass(other.0.reached());
+        assert_eq!(arena.take(1024, SHARED, &one), Some(block.min(rest)));
+    }
+
+    #[test]
+    fn places_of_blocks_in_use_are_for_others() {
+        let mut arena = arena(GRANULE * (MOST_PARKED + 1));
+        let one = Own(Arc::default());
+        let take = |arena: &mut Arena| arena.take(GRANULE, SHARED, &one).expect("there is one for each");
+        let first: Vec<usize> = (0..MOST_PARKED).map(|_| take(&mut arena)).collect();
+        first.iter().for_each(|block| assert!(arena.put_back(*block, &[], &[]).is_some()));
+        let again: Vec<usize> = (0..MOST_PARKED).map(|_| take(&mut arena)).collect();
+        assert_eq!(arena.parked.len(), MOST_PARKED);
+        for block in again {
+            assert_eq!(arena.put_back(block, &[], &[]), Some(GRANULE));
+        }
+        assert!(arena.parked.len() <= MOST_PARKED && arena.stats().used == 0);
+        let taken = take(&mut arena);
+        let index = arena.parked.iter().position(|parked| parked.is_taken).expect("it keeps its place");
+        assert_eq!(arena.parked[index].address, taken);
+        // A block that never was parked takes the place of the one in use.
+        let timeline = Some(one.0.clone());
+        let stranger = 0x20000;
+        arena.extend(stranger, GRANULE);
+        arena.free.remove(&(GRANULE, stranger));
+        let block = arena.blocks.get_mut(&stranger).expect("a region is a block");
+        (block.is_used, block.timeline) = (true, timeline);
+        arena.stats.used += GRANULE;
+        assert_eq!(arena.put_back(stranger, &[], &[]), Some(GRANULE));
+        assert!(arena.parked.len() == MOST_PARKED && arena.parked.iter().all(|parked| !parked.is_taken));
+        assert_eq!(arena.put_back(taken, &[], &[]), Some(GRANULE), "in use all the while");
+        assert_eq!(arena.stats().used, 0);
+    }
+
+    #[test]
+    fn what_was_done_before_a_block_was_given_back_is_passed() {
+        let mut arena = arena(512);
+        let own = Own(Arc::default());
+        let block = arena.take(512, SHARED, &own).unwrap();
+        arena.put_back(block, &[], &[]);
+        own.0.pass(own.0.reached());
+        assert_eq!(arena.take(512, SHARED, &Nobody), Some(block), "parking sets the fence");
     }
 
     #[test]

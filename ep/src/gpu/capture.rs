@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hipdnn_sdk_bindings::hip::{hipGraphExec_t, hipStreamCaptureMode};
+use hipdnn_sdk_bindings::hip::{hipGraph_t, hipGraphExec_t, hipStreamCaptureMode};
 
 use super::Gpu;
 use super::arena::SHARED;
-use super::hip::{HipError, call, checked};
+use super::few::Few;
+use super::hip::{Hip, HipError, call, checked};
 use super::stream::{Kept, Stream};
 use crate::error::Error;
 
@@ -44,11 +45,26 @@ struct Captured {
     /// Number of the blocks that it owns.
     pool: u32,
     /// The programs that were recorded: they own constants and code.
-    _kept: Vec<Kept>,
+    _kept: Few<Kept>,
 }
 
 // SAFETY: HIP's graphs may be launched from any thread.
 unsafe impl Send for Captured {}
+
+/// A graph that was recorded. What is instantiated from it does not need it.
+struct Recorded {
+    hip: &'static Hip,
+    raw: hipGraph_t,
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        if !self.raw.is_null() {
+            // SAFETY: the graph is ours, and used no more.
+            let _ = unsafe { call!(self.hip, hipGraphDestroy(self.raw)) };
+        }
+    }
+}
 
 impl Captures {
     /// None yet.
@@ -156,20 +172,24 @@ impl Captures {
         ended
     }
 
-    fn instantiate(&self) -> Result<hipGraphExec_t, HipError> {
+    /// Ends the capture that the stream is in, however that goes: a stream that stayed in one would take no run any more.
+    fn end_capture(&self) -> Result<Recorded, HipError> {
         let hip = self.stream.gpu().hip();
-        let _entered = self.stream.gpu().enter()?;
-        let mut graph = std::ptr::null_mut();
+        let mut recorded = Recorded { hip, raw: std::ptr::null_mut() };
         // SAFETY: the stream is alive, and there is a place for the graph.
-        unsafe { call!(hip, hipStreamEndCapture(self.stream.raw(), &mut graph)) }?;
-        let instantiate = hip.functions().hipGraphInstantiate.expect("it was looked for");
+        let mut end = || unsafe { call!(hip, hipStreamEndCapture(self.stream.raw(), &mut recorded.raw)) };
+        end().or_else(|error| end().and(Err(error)))?;
+        Ok(recorded)
+    }
+
+    fn instantiate(&self) -> Result<hipGraphExec_t, HipError> {
+        let recorded = self.end_capture()?;
+        let _entered = self.stream.gpu().enter()?;
+        let instantiate = recorded.hip.functions().hipGraphInstantiate.expect("it was looked for");
         let mut executable = std::ptr::null_mut();
         let (node, log) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the graph is ours, and there is a place for the answer; no log is wanted.
-        let status = unsafe { instantiate(&mut executable, graph, node, log, 0) };
-        // SAFETY: the graph is ours; what was instantiated does not need it.
-        let _ = unsafe { call!(hip, hipGraphDestroy(graph)) };
-        checked("hipGraphInstantiate", status)?;
+        checked("hipGraphInstantiate", unsafe { instantiate(&mut executable, recorded.raw, node, log, 0) })?;
         Ok(executable)
     }
 

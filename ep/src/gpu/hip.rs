@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use hipdnn_sdk_bindings::hip::{self, Functions, hipError_t, hipMemcpyKind, hipStream_t, hipStreamCaptureMode};
 
@@ -13,7 +14,51 @@ use crate::error::Error;
 pub(crate) struct Hip {
     library: hip::Hip,
     /// The process that opened it: HIP does not live through a fork.
-    process: u32,
+    process: Process,
+}
+
+/// The process that made the value.
+#[derive(Debug)]
+struct Process {
+    id: u32,
+    /// A word that reads 1 here and 0 in processes that are forked, where the kernel has such memory: asking for the process's
+    /// number is a system call.
+    mark: Option<&'static AtomicU32>,
+}
+
+impl Process {
+    fn current() -> Process {
+        Process { id: std::process::id(), mark: Process::mark() }
+    }
+
+    fn mark() -> Option<&'static AtomicU32> {
+        let (bytes, protection) = (size_of::<AtomicU32>(), libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: a mapping of its own, at a place that the kernel chooses.
+        let page = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        if page == libc::MAP_FAILED {
+            return None;
+        }
+        // SAFETY: the mapping was made above; forks find zeros there.
+        if unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) } != 0 {
+            // SAFETY: the mapping was made above, and nobody knows it.
+            unsafe { libc::munmap(page, bytes) };
+            return None;
+        }
+        // SAFETY: the page is zeros, aligned, and never unmapped from here on.
+        let mark = unsafe { &*page.cast::<AtomicU32>() };
+        mark.store(1, Ordering::Relaxed);
+        Some(mark)
+    }
+
+    /// True in the process itself, false in one that was forked from it.
+    fn is_here(&self) -> bool {
+        match self.mark {
+            Some(mark) => mark.load(Ordering::Relaxed) == 1,
+            None => std::process::id() == self.id,
+        }
+    }
 }
 
 /// A call that did not succeed.
@@ -69,7 +114,7 @@ impl Hip {
         let opened = HIP.get_or_init(|| {
             // SAFETY: these are HIP's own names and places; loading it is what every user of it does.
             let library = unsafe { hip::Hip::open(hip::candidates()) }.map_err(|error| error.to_string())?;
-            Ok(Hip { library, process: std::process::id() })
+            Ok(Hip { library, process: Process::current() })
         });
         opened.as_ref().map_err(String::as_str)
     }
@@ -81,7 +126,7 @@ impl Hip {
 
     /// True in a process that was forked after HIP was opened.
     pub(crate) fn is_foreign(&self) -> bool {
-        std::process::id() != self.process
+        !self.process.is_here()
     }
 
     /// Fails in a process that was forked after HIP was opened, where its calls hang or crash.
@@ -97,7 +142,7 @@ impl Hip {
             "{}: HIP was opened in process {} and does not live through a fork, this is process {here}; start worker \
              processes by spawning, or fork before the provider is registered",
             crate::NAME_TEXT,
-            self.process
+            self.process.id
         )))
     }
 
@@ -160,6 +205,11 @@ impl Hip {
         Ok(Entered { hip: self, device, before })
     }
 
+    /// The same for a device that is every thread's, since there is no other.
+    pub(crate) fn entered(&'static self, device: c_int) -> Entered {
+        Entered { hip: self, device, before: device }
+    }
+
     /// Bytes of the current device that are free, and all.
     ///
     /// # Errors
@@ -202,6 +252,36 @@ impl Hip {
         let _relaxed = Relaxed::enter(self).ok();
         // SAFETY: the caller's promise.
         unsafe { if pinned { call!(self, hipHostFree(memory)) } else { call!(self, hipFree(memory)) } }
+    }
+
+    /// Has the current device read and write another's memory directly, if both can; without that HIP copies between them by way
+    /// of the host.
+    ///
+    /// # Errors
+    /// HIP's status.
+    pub(crate) fn open_peer(&self, device: c_int, peer: c_int) -> Result<(), HipError> {
+        let (Some(can), Some(enable)) =
+            (self.functions().hipDeviceCanAccessPeer, self.functions().hipDeviceEnablePeerAccess)
+        else {
+            return Ok(());
+        };
+        let _relaxed = Relaxed::enter(self)?;
+        let mut able = 0;
+        // SAFETY: a place for one number.
+        checked("hipDeviceCanAccessPeer", unsafe { can(&mut able, device, peer) })?;
+        if able == 0 {
+            return Ok(());
+        }
+        // SAFETY: the call takes numbers.
+        match unsafe { enable(peer, 0) } {
+            // The application may have done it.
+            hipError_t::hipErrorPeerAccessAlreadyEnabled => {
+                // SAFETY: the call takes nothing. HIP keeps the status for whoever asks for the last one.
+                let _ = unsafe { (self.functions().hipGetLastError)() };
+                Ok(())
+            }
+            status => checked("hipDeviceEnablePeerAccess", status),
+        }
     }
 
     /// Enqueues a copy between any two memories.

@@ -10,7 +10,7 @@ use super::Gpu;
 use super::sync::failure;
 use super::transfer;
 use crate::error::Error;
-use crate::pointer::{Handles, Place};
+use crate::pointer::{Handles, Held, Place};
 use crate::runtime::{Runtime, caught, status_of};
 
 /// Element types of a fixed size.
@@ -147,7 +147,16 @@ struct Memcpy {
     gpu: &'static Gpu,
 }
 
-static KERNELS: Handles = Handles::new("kernel");
+static KERNELS: Handles<Memcpy> = Handles::new("kernel");
+
+// SAFETY: the struct is `repr(C)` and begins with its callbacks.
+unsafe impl Held for Memcpy {
+    type Callbacks = KernelImpl;
+
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+}
 
 /// Makes the kernel of a node.
 unsafe extern "system" fn create(
@@ -184,12 +193,7 @@ unsafe extern "system" fn release(this: *mut KernelImpl) {
 }
 
 unsafe extern "system" fn compute(this: *mut KernelImpl, context: *mut KernelContext) -> *mut Status {
-    if let Err(stranger) = KERNELS.check(this) {
-        return status_of(Err(stranger));
-    }
-    // SAFETY: the callbacks are the first member of a kernel that was not released.
-    let kernel = unsafe { &*this.cast::<Memcpy>() };
-    kernel.runtime.guard(|| {
+    KERNELS.with(this, |kernel| {
         if context.is_null() {
             return Err(Error::invalid(format!("{}: the kernel context is null", crate::NAME_TEXT)));
         }

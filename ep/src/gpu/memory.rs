@@ -1,7 +1,8 @@
 //! Memory of a GPU, and host memory that it reaches: an arena whose regions come from HIP.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hipdnn_sdk_bindings::hip::hipError_t;
@@ -68,6 +69,8 @@ pub(crate) struct Memory {
     arena: Mutex<Arena>,
     /// What the last request said that could not be met: allocators can't say it themselves.
     failure: Mutex<Option<String>>,
+    /// True if there is one.
+    has_failed: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -76,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Memory {
     pub(super) fn new(pinned: bool) -> Memory {
-        Memory { pinned, arena: Mutex::default(), failure: Mutex::default() }
+        Memory { pinned, arena: Mutex::default(), failure: Mutex::default(), has_failed: AtomicBool::new(false) }
     }
 
     /// Its kind, for messages.
@@ -106,7 +109,11 @@ impl Memory {
         account: &Account,
     ) -> Result<*mut c_void, Error> {
         let taken = self.try_take(gpu, bytes, stream, account);
-        *lock(&self.failure) = taken.as_ref().err().map(|error| error.message.clone());
+        if taken.is_err() || self.has_failed.load(Ordering::Acquire) {
+            let mut failure = lock(&self.failure);
+            *failure = taken.as_ref().err().map(|error| error.message.clone());
+            self.has_failed.store(taken.is_err(), Ordering::Release);
+        }
         taken
     }
 
@@ -248,9 +255,9 @@ impl Memory {
 }
 
 /// A block of a GPU's memory, in use as long as it lives.
-pub(crate) struct Block {
+pub(crate) struct Block<A: Deref<Target = Account> = Arc<Account>> {
     gpu: &'static Gpu,
-    account: Arc<Account>,
+    account: A,
     address: *mut c_void,
     /// True if it is used on one stream only.
     private: bool,
@@ -261,7 +268,7 @@ unsafe impl Send for Block {}
 // SAFETY: the host never follows the address.
 unsafe impl Sync for Block {}
 
-impl Block {
+impl<A: Deref<Target = Account>> Block<A> {
     /// Takes a block of device memory for work on a stream, or for anything.
     ///
     /// # Errors
@@ -270,10 +277,10 @@ impl Block {
         gpu: &'static Gpu,
         bytes: usize,
         stream: Option<&Stream>,
-        account: &Arc<Account>,
-    ) -> Result<Block, Error> {
-        let address = gpu.memory().take(gpu, bytes, stream, account)?;
-        Ok(Block { gpu, account: account.clone(), address, private: stream.is_some() })
+        account: A,
+    ) -> Result<Block<A>, Error> {
+        let address = gpu.memory().take(gpu, bytes, stream, &account)?;
+        Ok(Block { gpu, account, address, private: stream.is_some() })
     }
 
     /// Where it is.
@@ -282,7 +289,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl<A: Deref<Target = Account>> Drop for Block<A> {
     fn drop(&mut self) {
         self.gpu.memory().put_back(self.gpu, self.address, &self.account, self.private);
     }

@@ -8,6 +8,7 @@ pub(crate) mod allocator;
 pub(crate) mod arena;
 pub(crate) mod capture;
 pub(crate) mod clock;
+pub(crate) mod few;
 pub(crate) mod hip;
 pub(crate) mod memcpy;
 pub(crate) mod memory;
@@ -19,13 +20,15 @@ pub(crate) mod transfer;
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::thread::ThreadId;
 
 use hipdnn_sdk_bindings::hip::{self as sdk, hipEvent_t, hipMemcpyKind};
 
 use crate::error::Error;
+use crate::pointer::AddressHasher;
 use arena::Timeline;
+use few::Few;
 use hip::{Entered, Hip, HipError, call};
 use memory::{Account, Block, Memory};
 use stream::Stream;
@@ -34,6 +37,8 @@ use stream::Stream;
 pub(crate) struct Gpu {
     hip: &'static Hip,
     ordinal: c_int,
+    /// True if HIP has no other.
+    is_only: bool,
     /// The product's name.
     pub name: String,
     /// The architecture and its features, as `gfx1100`.
@@ -46,14 +51,17 @@ pub(crate) struct Gpu {
     pinned: Memory,
     /// Streams that live, by HIP's own object.
     streams: RwLock<Vec<Known>>,
-    /// Streams that the runs of threads have enqueued work on.
-    runs: Mutex<HashMap<ThreadId, Vec<Arc<Stream>>>>,
+    /// Streams that the runs of threads have enqueued work on. The runtime tells the end of a run that failed not in every case,
+    /// so that none is kept alive here.
+    runs: Mutex<HashMap<usize, Few<Weak<Stream>>, BuildHasherDefault<AddressHasher>>>,
     /// Events that nobody uses.
     events: Mutex<Vec<usize>>,
     /// The stream of copies that no other stream is named for.
     transfers: Mutex<Option<Arc<Stream>>>,
     /// Constants that programs keep here, by content.
     constants: Mutex<HashMap<blake3::Hash, Weak<Block>>>,
+    /// Devices whose memory this one was made to reach, or can't.
+    peers: Mutex<Vec<c_int>>,
 }
 
 /// A stream that lives.
@@ -67,6 +75,12 @@ struct Known {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A word that tells the calling thread from others that live.
+fn this_thread() -> usize {
+    // SAFETY: the call takes nothing and cannot fail.
+    unsafe { libc::pthread_self() as usize }
 }
 
 /// Waits on the host for streams that have work, but for those that capture.
@@ -94,7 +108,7 @@ pub(crate) fn all() -> Result<&'static [&'static Gpu], String> {
     let hip = Hip::get()?;
     hip.check_process().map_err(|error| error.message)?;
     let count = hip.devices().map_err(|error| format!("HIP has no device: {error}"))?;
-    let gpus = (0..count).map(|ordinal| Gpu::new(hip, ordinal)).collect::<Result<Vec<_>, _>>();
+    let gpus = (0..count).map(|ordinal| Gpu::new(hip, ordinal, count == 1)).collect::<Result<Vec<_>, _>>();
     let gpus: Vec<&'static Gpu> =
         gpus.map_err(|error| error.to_string())?.into_iter().map(|gpu| &*Box::leak(Box::new(gpu))).collect();
     if gpus.is_empty() {
@@ -126,13 +140,14 @@ pub(crate) fn current() -> Result<&'static Gpu, Error> {
 }
 
 impl Gpu {
-    fn new(hip: &'static Hip, ordinal: c_int) -> Result<Gpu, HipError> {
+    fn new(hip: &'static Hip, ordinal: c_int, is_only: bool) -> Result<Gpu, HipError> {
         // SAFETY: the library stays open.
         let properties = unsafe { hip.functions().device_properties(ordinal) };
         let properties = properties.map_err(|status| HipError { call: "hipGetDeviceProperties", status })?;
         Ok(Gpu {
             hip,
             ordinal,
+            is_only,
             name: properties.name(),
             architecture: properties.arch(),
             bus: hip.pci_bus_id(ordinal),
@@ -144,6 +159,7 @@ impl Gpu {
             events: Mutex::default(),
             transfers: Mutex::default(),
             constants: Mutex::default(),
+            peers: Mutex::default(),
         })
     }
 
@@ -184,7 +200,7 @@ impl Gpu {
     /// # Errors
     /// HIP's status.
     pub(crate) fn enter(&self) -> Result<Entered, HipError> {
-        self.hip.enter(self.ordinal)
+        if self.is_only { Ok(self.hip.entered(self.ordinal)) } else { self.hip.enter(self.ordinal) }
     }
 
     /// Bytes of its memory that are free, and all, if HIP says.
@@ -253,15 +269,15 @@ impl Gpu {
 
     /// A run of the calling thread begins.
     pub(crate) fn begin_run(&self) {
-        lock(&self.runs).insert(std::thread::current().id(), Vec::new());
+        lock(&self.runs).insert(this_thread(), Few::default());
     }
 
     /// Takes note that the calling thread's run enqueues work on a stream.
     fn note(&self, stream: &Arc<Stream>) {
-        if let Some(streams) = lock(&self.runs).get_mut(&std::thread::current().id())
-            && !streams.iter().any(|known| Arc::ptr_eq(known, stream))
+        if let Some(streams) = lock(&self.runs).get_mut(&this_thread())
+            && !streams.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(stream)))
         {
-            streams.push(stream.clone());
+            streams.push(Arc::downgrade(stream));
         }
     }
 
@@ -271,10 +287,13 @@ impl Gpu {
     /// # Errors
     /// The first status that is none of success: that of a kernel that failed, say.
     pub(crate) fn end_run(&self, wait: bool) -> Result<(), HipError> {
-        let streams = lock(&self.runs).remove(&std::thread::current().id());
+        let streams = lock(&self.runs).remove(&this_thread());
         match streams {
             _ if !wait => Ok(()),
-            Some(streams) if !streams.is_empty() => wait_for(&streams),
+            // A stream that is gone was waited for.
+            Some(streams) if !streams.is_empty() => {
+                wait_for(&streams.iter().filter_map(Weak::upgrade).collect::<Vec<_>>())
+            }
             _ => self.synchronize(),
         }
     }
@@ -309,6 +328,19 @@ impl Gpu {
     }
 
     // Copies and constants.
+
+    /// Has this device reach another's memory for copies, if it can: asked at the first copy between the two. Where it fails HIP
+    /// copies by way of the host, which is no error of the copy.
+    pub(crate) fn reach(&self, peer: &Gpu) {
+        let mut peers = lock(&self.peers);
+        if self.ordinal == peer.ordinal || peers.contains(&peer.ordinal) {
+            return;
+        }
+        let opened = self.enter().and_then(|_entered| self.hip.open_peer(self.ordinal, peer.ordinal));
+        if opened.is_ok() {
+            peers.push(peer.ordinal);
+        }
+    }
 
     /// Copies to the device, done on return.
     ///
@@ -356,7 +388,7 @@ impl Gpu {
         if let Some(known) = constants.get(&hash).and_then(Weak::upgrade) {
             return Ok(known);
         }
-        let block = Arc::new(Block::take(self, bytes.len(), None, account)?);
+        let block = Arc::new(Block::take(self, bytes.len(), None, account.clone())?);
         // SAFETY: the block has so many bytes, and nobody knows it yet.
         unsafe { self.write(block.address(), bytes) }?;
         constants.retain(|_, known| known.strong_count() > 0);

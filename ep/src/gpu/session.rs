@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::kernel::Device;
 use crate::options::Options;
 use crate::pointer::Place;
-use crate::provider::{Provider, with_provider};
+use crate::provider::{PROVIDERS, Provider};
 use crate::runtime::{Runtime, text_of};
 
 /// What a session has on a GPU.
@@ -118,7 +118,7 @@ impl OnDevice {
 
 /// Runs a callback's body with what the session has on its GPU.
 fn with_device(this: *const Ep, body: impl FnOnce(&Provider, &OnDevice) -> Result<(), Error>) -> *mut Status {
-    with_provider(this, |provider| match provider.on_device() {
+    PROVIDERS.with(this, |provider| match provider.on_device() {
         Some(device) => body(provider, device),
         None => Err(Error::invalid(format!("{}: the session's tensors are in the host's memory", crate::NAME_TEXT))),
     })

@@ -9,6 +9,7 @@ use hipdnn_sdk_bindings::hip::{self, hipError_t, hipEvent_t, hipStream_t};
 
 use super::Gpu;
 use super::arena::{Consumer, SHARED, Timeline};
+use super::few::Few;
 use super::hip::{HipError, call};
 
 /// A stream, which the provider made or somebody lends.
@@ -26,10 +27,16 @@ pub(crate) struct Stream {
     /// How often work was enqueued, and how much of that is known to be done.
     work: AtomicU64,
     done: AtomicU64,
+    pending: Mutex<Pending>,
+}
+
+/// What was enqueued on a stream.
+#[derive(Default)]
+struct Pending {
     /// Programs whose work may not be done: they own what it reads and runs.
-    pending: Mutex<Vec<Kept>>,
+    kept: Few<Kept>,
     /// Programs that were enqueued since [`Stream::take_calls`].
-    calls: AtomicU64,
+    calls: u64,
 }
 
 /// What work that is enqueued needs.
@@ -92,7 +99,6 @@ impl Stream {
             work: AtomicU64::new(0),
             done: AtomicU64::new(0),
             pending: Mutex::default(),
-            calls: AtomicU64::new(0),
         });
         gpu.know(&stream);
         stream
@@ -135,28 +141,33 @@ impl Stream {
 
     /// Keeps what the work of a run needs until that is done.
     pub(crate) fn keep(&self, kept: Kept) {
-        self.calls.fetch_add(1, Ordering::AcqRel);
         let mut pending = lock(&self.pending);
-        if !pending.iter().any(|known| Arc::ptr_eq(known, &kept)) {
-            pending.push(kept);
+        pending.calls += 1;
+        if !pending.kept.iter().any(|known| Arc::ptr_eq(known, &kept)) {
+            pending.kept.push(kept);
         }
     }
 
     /// Takes what is kept, for a graph that is replayed later.
-    pub(crate) fn take_kept(&self) -> Vec<Kept> {
-        std::mem::take(&mut *lock(&self.pending))
+    pub(crate) fn take_kept(&self) -> Few<Kept> {
+        std::mem::take(&mut lock(&self.pending).kept)
     }
 
     /// How many programs were enqueued since the last call.
     pub(crate) fn take_calls(&self) -> u64 {
-        self.calls.swap(0, Ordering::AcqRel)
+        std::mem::take(&mut lock(&self.pending).calls)
     }
 
     /// Takes note of work, for the calling thread's run to wait for: before it is enqueued, so that nobody passes over it, and
     /// after, since whoever waits meanwhile may have waited for less.
     pub(crate) fn touch(self: &Arc<Self>) {
-        self.work.fetch_add(1, Ordering::AcqRel);
+        self.count_work();
         self.gpu.note(self);
+    }
+
+    /// The second half of [`Stream::touch`] for a run that has noted the stream before.
+    pub(crate) fn count_work(&self) {
+        self.work.fetch_add(1, Ordering::AcqRel);
     }
 
     /// True if there is work that nobody has waited for.

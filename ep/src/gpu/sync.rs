@@ -9,8 +9,8 @@ use hipdnn_sdk_bindings::ort::{self, Status, SyncNotificationImpl, SyncStreamImp
 use super::Gpu;
 use super::stream::{Event, Stream};
 use crate::error::Error;
-use crate::pointer::{Handles, Place};
-use crate::runtime::{Runtime, caught, status_of};
+use crate::pointer::{Handles, Held, Place};
+use crate::runtime::{Runtime, caught};
 
 /// A stream, as the runtime holds it: its callbacks, then ours.
 #[repr(C)]
@@ -20,7 +20,16 @@ pub(crate) struct SyncStream {
     stream: Arc<Stream>,
 }
 
-static STREAMS: Handles = Handles::new("stream");
+static STREAMS: Handles<SyncStream> = Handles::new("stream");
+
+// SAFETY: the struct is `repr(C)` and begins with its callbacks.
+unsafe impl Held for SyncStream {
+    type Callbacks = SyncStreamImpl;
+
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+}
 
 impl SyncStream {
     /// Makes the runtime's side of a stream; the runtime releases it.
@@ -46,18 +55,7 @@ impl SyncStream {
 pub(crate) unsafe fn stream_of(runtime: &Runtime, stream: *const ort::SyncStream) -> Option<Arc<Stream>> {
     // SAFETY: the caller's promise.
     let raw = unsafe { runtime.ep.sync_stream_get_impl()(stream) };
-    STREAMS.check(raw).ok()?;
-    // SAFETY: the callbacks are the first member of a stream that was not released.
-    Some(unsafe { &*raw.cast::<SyncStream>() }.stream.clone())
-}
-
-fn with_stream(this: *const SyncStreamImpl, body: impl FnOnce(&SyncStream) -> Result<(), Error>) -> *mut Status {
-    if let Err(stranger) = STREAMS.check(this) {
-        return status_of(Err(stranger));
-    }
-    // SAFETY: the callbacks are the first member of a stream that was not released.
-    let stream = unsafe { &*this.cast::<SyncStream>() };
-    stream.runtime.guard(|| body(stream))
+    STREAMS.look(raw, |stream| stream.stream.clone()).ok()
 }
 
 unsafe extern "system" fn release(this: *mut SyncStreamImpl) {
@@ -71,18 +69,14 @@ unsafe extern "system" fn release(this: *mut SyncStreamImpl) {
 }
 
 unsafe extern "system" fn get_handle(this: *mut SyncStreamImpl) -> *mut c_void {
-    if STREAMS.check(this).is_err() {
-        return null_mut();
-    }
-    // SAFETY: the callbacks are the first member of a stream that was not released.
-    unsafe { &*this.cast::<SyncStream>() }.stream.raw().cast()
+    STREAMS.look(this, |stream| stream.stream.raw().cast()).unwrap_or(null_mut())
 }
 
 unsafe extern "system" fn create_notification(
     this: *mut SyncStreamImpl,
     notification: *mut *mut SyncNotificationImpl,
 ) -> *mut Status {
-    with_stream(this, |stream| {
+    STREAMS.with(this, |stream| {
         // SAFETY: the place is the runtime's, if it is one.
         let place = unsafe { Place::new(notification, "the place for the notification") }?;
         place.set(Notification::of(stream.runtime, Event::new(stream.stream.clone())?));
@@ -92,7 +86,7 @@ unsafe extern "system" fn create_notification(
 
 /// The runtime ends a run so: what it enqueued is done when this returns.
 unsafe extern "system" fn flush(this: *mut SyncStreamImpl) -> *mut Status {
-    with_stream(this, |stream| {
+    STREAMS.with(this, |stream| {
         // The end of the run has waited already, unless it was told not to; a capture is not waited for before it ends.
         if !stream.stream.is_busy() || stream.stream.capture() != super::arena::SHARED {
             return Ok(());
@@ -119,7 +113,16 @@ struct Notification {
     event: Event,
 }
 
-static NOTIFICATIONS: Handles = Handles::new("notification");
+static NOTIFICATIONS: Handles<Notification> = Handles::new("notification");
+
+// SAFETY: the struct is `repr(C)` and begins with its callbacks.
+unsafe impl Held for Notification {
+    type Callbacks = SyncNotificationImpl;
+
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+}
 
 impl Notification {
     fn of(runtime: Runtime, event: Event) -> *mut SyncNotificationImpl {
@@ -136,18 +139,6 @@ impl Notification {
     }
 }
 
-fn with_notification(
-    this: *const SyncNotificationImpl,
-    body: impl FnOnce(&Notification) -> Result<(), Error>,
-) -> *mut Status {
-    if let Err(stranger) = NOTIFICATIONS.check(this) {
-        return status_of(Err(stranger));
-    }
-    // SAFETY: the callbacks are the first member of a notification that was not released.
-    let notification = unsafe { &*this.cast::<Notification>() };
-    notification.runtime.guard(|| body(notification))
-}
-
 unsafe extern "system" fn release_notification(this: *mut SyncNotificationImpl) {
     // Neither a panic while dropping nor a stranger can be told.
     let _ = caught(|| {
@@ -159,7 +150,7 @@ unsafe extern "system" fn release_notification(this: *mut SyncNotificationImpl) 
 }
 
 unsafe extern "system" fn activate(this: *mut SyncNotificationImpl) -> *mut Status {
-    with_notification(this, |notification| {
+    NOTIFICATIONS.with(this, |notification| {
         notification.event.record();
         Ok(())
     })
@@ -169,7 +160,7 @@ unsafe extern "system" fn wait_on_device(
     this: *mut SyncNotificationImpl,
     consumer: *mut ort::SyncStream,
 ) -> *mut Status {
-    with_notification(this, |notification| {
+    NOTIFICATIONS.with(this, |notification| {
         let event = &notification.event;
         // SAFETY: the consumer is the runtime's, alive during the call, if it is one.
         let ours = (!consumer.is_null()).then(|| unsafe { stream_of(&notification.runtime, consumer) }).flatten();
@@ -183,7 +174,7 @@ unsafe extern "system" fn wait_on_device(
 }
 
 unsafe extern "system" fn wait_on_host(this: *mut SyncNotificationImpl) -> *mut Status {
-    with_notification(this, |notification| {
+    NOTIFICATIONS.with(this, |notification| {
         let event = &notification.event;
         event.synchronize().map_err(|error| failure(event.stream().gpu(), &error))
     })

@@ -13,8 +13,8 @@ use super::stream::Stream;
 use super::sync::{failure, stream_of};
 use crate::error::Error;
 use crate::factory::VENDOR_ID;
-use crate::pointer::{Handles, array};
-use crate::runtime::{Runtime, caught, status_of};
+use crate::pointer::{Handles, Held, array};
+use crate::runtime::{Runtime, caught};
 
 /// The copier of a factory, as the runtime holds it: its callbacks, then ours.
 ///
@@ -25,7 +25,16 @@ pub(crate) struct DataTransfer {
     runtime: Runtime,
 }
 
-static TRANSFERS: Handles = Handles::new("data transfer");
+static TRANSFERS: Handles<DataTransfer> = Handles::new("data transfer");
+
+// SAFETY: the struct is `repr(C)` and begins with its callbacks.
+unsafe impl Held for DataTransfer {
+    type Callbacks = DataTransferImpl;
+
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+}
 
 impl DataTransfer {
     /// Makes one.
@@ -133,10 +142,8 @@ unsafe extern "system" fn can_copy(
     let mut can = false;
     // Neither a panic nor a stranger can be told: nothing can be copied then.
     let _ = caught(|| {
-        TRANSFERS.check(this)?;
         if !source.is_null() && !destination.is_null() {
-            // SAFETY: the callbacks are the first member of a data transfer that was not taken back.
-            let runtime = unsafe { &*this.cast::<DataTransfer>() }.runtime;
+            let runtime = TRANSFERS.look(this, |transfer| transfer.runtime)?;
             // SAFETY: both are the runtime's, alive during the call.
             let sites = unsafe { (Site::of(&runtime, source), Site::of(&runtime, destination)) };
             can = matches!(sites, (Some(source), Some(destination)) if !both_host(source, destination));
@@ -158,12 +165,8 @@ unsafe extern "system" fn copy_tensors(
     streams: *mut *mut SyncStream,
     count: usize,
 ) -> *mut Status {
-    if let Err(stranger) = TRANSFERS.check(this) {
-        return status_of(Err(stranger));
-    }
-    // SAFETY: the callbacks are the first member of a data transfer that was not taken back.
-    let runtime = unsafe { &*this.cast::<DataTransfer>() }.runtime;
-    runtime.guard(|| {
+    TRANSFERS.with(this, |transfer| {
+        let runtime = transfer.runtime;
         // SAFETY: the arrays have `count` elements, if they are there.
         let (sources, destinations) = unsafe {
             (array(sources, count, "the array of sources")?, array(destinations, count, "the destinations")?)
@@ -236,10 +239,18 @@ pub(crate) unsafe fn copy(
             )));
         }
     };
-    // A different GPU at each end needs its pages mapped: HIP looks for itself what the addresses are.
-    let peers = matches!((source_site, destination_site), (Some(Site::Device(a)), Some(Site::Device(b))) if a != b);
-    let kind = if peers { hipMemcpyKind::hipMemcpyDefault } else { kind };
     let gpu = super::of(gpu)?;
+    let kind = match (source_site, destination_site) {
+        (Some(Site::Device(from)), Some(Site::Device(to))) if from != to => {
+            // The stream's device copies, and reaches the memory of both by itself if it may.
+            let copier = stream.as_ref().map_or(gpu, |stream| stream.gpu());
+            copier.reach(gpu);
+            copier.reach(super::of(to)?);
+            // HIP looks for itself what the addresses are.
+            hipMemcpyKind::hipMemcpyDefault
+        }
+        _ => kind,
+    };
     for (address, what) in [(from, "source"), (to.cast_const(), "destination")] {
         if address.is_null() {
             // An allocator has no other way to say that there was no memory.

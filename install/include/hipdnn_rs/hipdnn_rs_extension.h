@@ -21,7 +21,7 @@ extern "C" {
  * anything else if it left items out; the engine then does what is left on the calling thread.
  *
  * - Items may run in any order, on any threads, all of them on the calling thread as well: no item waits for another.
- * - `items` is at most the number of threads that the plan was built for (knob hipdnn_rs.host.threads). It says how many
+ * - `items` is at most the number of threads that the plan was built for (knob hipdnn_rs.cpu.threads). It says how many
  *   threads are of use and asks for none; results do not depend on how many there are.
  * - `body` never unwinds. `run` must not throw. Neither may call body after run has returned.
  * - An item neither calls the lender nor holds a lock that an execution waits for: run may do other work of the client,
@@ -45,8 +45,8 @@ typedef struct {
 
 /* The memory that the tensors of a handle are in. */
 typedef enum {
-    HIPDNN_RS_MEMORY_UNSPECIFIED = 0, /* engines go by whether the process has a GPU, and HIPDNN_RS_HOST_ENGINE */
-    HIPDNN_RS_MEMORY_HOST = 1,        /* memory of the CPU: HOST_RS_ENGINE alone takes graphs */
+    HIPDNN_RS_MEMORY_UNSPECIFIED = 0, /* engines go by whether the process has a GPU, and HIPDNN_RS_CPU_ENGINE */
+    HIPDNN_RS_MEMORY_HOST = 1,        /* memory of the CPU: HIPDNN_RS_CPU_ENGINE alone takes graphs */
     HIPDNN_RS_MEMORY_DEVICE = 2       /* memory of the GPU of the handle's stream: engines for GPUs alone take graphs */
 } hipdnnRsMemoryKind_t;
 
@@ -54,7 +54,7 @@ typedef struct {
     /* The version that the plugin has; a version has what older ones have, at the same places. */
     uint32_t version;
 
-    /* Since version 1. Lends `lent` to executions on HOST_RS_ENGINE by the calling thread, until something else is lent;
+    /* Since version 1. Lends `lent` to executions on HIPDNN_RS_CPU_ENGINE by the calling thread, until something else is lent;
      * NULL lends nothing. Such an execution works on the calling thread and in what `run` calls, and nowhere else; it
      * allocates nothing. `*before`, if not NULL, gets what was lent before, for the client to lend again:
      *
@@ -64,10 +64,10 @@ typedef struct {
      *     extension->lend_parallel_for(&before, NULL);
      *
      * The last line must be reached on every way out: the engine calls `run` as long as it is lent. Where nothing is
-     * lent, the engine works on threads of its own; with the knob hipdnn_rs.host.pool of 0 a plan starts none. */
+     * lent, the engine works on threads of its own; with the knob hipdnn_rs.cpu.pool of 0 a plan starts none. */
     hipdnnPluginStatus_t (*lend_parallel_for)(const hipdnnRsParallelFor_t* lent, hipdnnRsParallelFor_t* before);
 
-    /* Since version 1. Lends plan builds on HOST_RS_ENGINE by the calling thread the contents of constants, until others are
+    /* Since version 1. Lends plan builds on HIPDNN_RS_CPU_ENGINE by the calling thread the contents of constants, until others are
      * lent; NULL lends none. A plan whose knob hipdnn_rs.constants names their tokens is built with these tensors in the
      * form that its kernels read, made on threads that end before the build does; executions find them there. The engine
      * keeps no address: `lent` and what it points to stay as they are only until the plans are built and others are lent.
@@ -81,10 +81,16 @@ typedef struct {
      * HIPDNN_RS_MEMORY_UNSPECIFIED until then. A handle keeps what it was made with. `*before`, if not NULL, gets what was
      * said before, for the client to say again when it has made its handles. */
     hipdnnPluginStatus_t (*set_handle_memory)(hipdnnRsMemoryKind_t memory, hipdnnRsMemoryKind_t* before);
+
+    /* Since version 3. Says in which directory engines keep chosen solvers and compiled kernels between processes, for handles that
+     * the calling thread makes from now on: a path, "off" for nothing, or NULL for what HIPDNN_RS_CACHE_DIR says, as it is until
+     * then. A handle keeps what it was made with; the text is copied. What the process has in memory already is not written
+     * again. `*before`, if not NULL, gets what was said before, which stays valid as long as the plugin is loaded. */
+    hipdnnPluginStatus_t (*set_handle_cache)(const char* directory, const char** before);
 } hipdnnRsExtension_t;
 
 /* The newest version that this header knows. */
-#define HIPDNN_RS_EXTENSION_VERSION 2
+#define HIPDNN_RS_EXTENSION_VERSION 3
 
 /* Gives the table, of at least this version: HIPDNN_PLUGIN_STATUS_NOT_APPLICABLE where the plugin is older. */
 hipdnnPluginStatus_t hipdnnRsGetExtension(uint32_t version, const hipdnnRsExtension_t** extension);

@@ -12,8 +12,9 @@ use crate::peer::Result;
 pub(crate) fn print() -> Result<()> {
     // SAFETY: MIOpen's own names and places; loading it is what every user of it does.
     let rocm = unsafe { Rocm::open(places()) }?;
-    let [major, minor, patch] = rocm.miopen.version();
-    println!("* MIOpen {major}.{minor}.{patch}, {}", rocm.miopen.lookup().path().display());
+    let miopen = rocm.miopen.as_ref().map_err(ToString::to_string)?;
+    let [major, minor, patch] = miopen.version();
+    println!("* MIOpen {major}.{minor}.{patch}, {}", miopen.lookup().path().display());
     let version = rocm.hip.version().map_or_else(|status| status.to_string(), |version| version.to_string());
     println!("* HIP {version}, {}", rocm.hip.library.path().display());
     let hip = &rocm.hip.functions;

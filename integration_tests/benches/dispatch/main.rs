@@ -24,7 +24,7 @@ use hipdnn_sdk_bindings::hipdnn::plugin::{DeviceBuffer, engine_id};
 use self::peer::{Peer, Result};
 use self::shape::Case;
 
-const ENGINE: &str = "MIOPEN_RS_ENGINE";
+const ENGINE: &str = "HIPDNN_RS_GPU_ENGINE";
 
 /// Executions between two looks at the clock.
 const BATCH: u32 = 64;
@@ -140,9 +140,9 @@ fn dispatch(batches: usize) -> Result<()> {
     println!("| case | host time per execution, µs | × the bare calls | × AMD's provider |");
     println!("|---|---|---|---|");
     for case in Case::ALL {
-        let solvers = ("hipdnn_rs.miopen.solvers", KnobValue::String(solution.to_string()));
+        let solvers = ("hipdnn_rs.gpu.solvers", KnobValue::String(solution.to_string()));
         let ours = Ours::new(hip, &handle, case, std::slice::from_ref(&solvers), &buffers)?;
-        let called = ("hipdnn_rs.miopen.recorded_launches", KnobValue::Int(0));
+        let called = ("hipdnn_rs.gpu.recorded_launches", KnobValue::Int(0));
         let called = Ours::new(hip, &handle, case, &[solvers, called], &buffers)?;
         let mut variants = vec![
             Variant::new(ENGINE, || ours.execute(&handle)),

@@ -158,6 +158,8 @@ int main()
         HIP(hipSetDevice(1));
         HIP_GIVES(hipErrorInvalidHandle, try_launch(near.k.add, near.b, 1, nullptr));
         launch(near.k.add, near.b, 2, near.s);
+        // A non-blocking stream and the default one are not ordered against each other.
+        HIP(hipStreamSynchronize(far.s));
         launch(far.k.add, far.b, 1, nullptr);
         HIP(hipDeviceSynchronize());
         HIP(hipStreamSynchronize(near.s));

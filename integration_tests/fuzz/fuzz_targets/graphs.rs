@@ -98,7 +98,7 @@ struct State {
 
 fn state() -> State {
     // SAFETY: the fuzzer calls from one thread, and nothing of the libraries has run yet.
-    unsafe { std::env::set_var("HIPDNN_RS_HOST_ENGINE", "on") };
+    unsafe { std::env::set_var("HIPDNN_RS_CPU_ENGINE", "on") };
     // SAFETY: the functions have the signatures of hipDNN's headers, and stay: they are linked.
     let (plugin, backend) = unsafe { (PluginApi::of(find), BackendApi::of(find)) };
     let doors = Doors::new(plugin, backend);

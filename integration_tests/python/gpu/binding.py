@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Callable, Iterator
 
 import numpy as np
 import onnxruntime as ort
@@ -63,17 +63,10 @@ def changed_in_place() -> None:
     np.testing.assert_array_equal(value.numpy(), content)
 
 
-def bound(session: Any, x: ort.OrtValue, y: ort.OrtValue) -> ort.IOBinding:
-    binding = session.session.io_binding()
-    binding.bind_ortvalue_input("x", x)
-    binding.bind_ortvalue_output(session.session.get_outputs()[0].name, y)
-    return binding
-
-
 def bound_to_device() -> None:
     session, feeds = device.session(model()), networks.images(SHAPE)
     x, y = device.on_device(feeds["x"]), device.empty_on_device((1, 6, 8, 8))
-    binding = bound(session, x, y)
+    binding = device.bound(session, x, y)
     session.session.run_with_iobinding(binding)
     networks.expected(model(), feeds).meets([y.numpy()])
     feeds = networks.images(SHAPE, seed=2)
@@ -87,12 +80,9 @@ def chained() -> None:
     b = networks.Build(36)
     chain = b.model({"x": SHAPE}, [b.conv("x", 3, 3, 3)])
     session, feeds = device.session(chain), networks.images(SHAPE)
-    output = session.session.get_outputs()[0].name
     x = device.on_device(feeds["x"])
     for _ in range(2):
-        binding = session.session.io_binding()
-        binding.bind_ortvalue_input("x", x)
-        binding.bind_ortvalue_output(output, device.empty_on_device(tuple(SHAPE)))
+        binding = device.bound(session, x, device.empty_on_device(tuple(SHAPE)))
         session.session.run_with_iobinding(binding)
         x = binding.get_outputs()[0]
     once = networks.expected(chain, feeds).exact[0].astype(np.float32)
@@ -106,10 +96,10 @@ def mixed() -> None:
     session, feeds = device.session(model()), networks.images(SHAPE)
     wanted = networks.expected(model(), feeds)
     host = ort.OrtValue.ortvalue_from_numpy(np.zeros((1, 6, 8, 8), np.float32))
-    session.session.run_with_iobinding(bound(session, device.on_device(feeds["x"]), host))
+    session.session.run_with_iobinding(device.bound(session, device.on_device(feeds["x"]), host))
     wanted.meets([host.numpy()])
     there = device.empty_on_device((1, 6, 8, 8))
-    session.session.run_with_iobinding(bound(session, ort.OrtValue.ortvalue_from_numpy(feeds["x"]), there))
+    session.session.run_with_iobinding(device.bound(session, ort.OrtValue.ortvalue_from_numpy(feeds["x"]), there))
     wanted.meets([there.numpy()])
 
 
@@ -123,5 +113,5 @@ def bound_interrupted() -> None:
     interrupted = networks.interrupted([1, 3, 10, 10])
     session, feeds = device.session(interrupted), networks.images([1, 3, 10, 10])
     y = device.empty_on_device((1, 4, 10, 10))
-    session.session.run_with_iobinding(bound(session, device.on_device(feeds["x"]), y))
+    session.session.run_with_iobinding(device.bound(session, device.on_device(feeds["x"]), y))
     networks.expected(interrupted, feeds).meets([y.numpy()])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -12,6 +13,7 @@ import numpy as np
 import onnxruntime as ort
 
 import emulated_gpu
+import provider
 from gpu import device, networks
 from runner import Skip, check
 
@@ -30,10 +32,6 @@ def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "regions grow by what is asked for, or double", growth
 
 
-def version() -> tuple[int, ...]:
-    return tuple(int(part) for part in ort.__version__.split(".")[:2])
-
-
 class Bound:
     """A session with its input and output bound in device memory."""
 
@@ -43,9 +41,7 @@ class Bound:
         self.x = device.on_device(networks.images(shape)["x"])
         wanted = networks.expected(model, networks.images(shape))
         self.y = device.empty_on_device(wanted.exact[0].shape)
-        self.binding = self.session.session.io_binding()
-        self.binding.bind_ortvalue_input("x", self.x)
-        self.binding.bind_ortvalue_output(self.session.session.get_outputs()[0].name, self.y)
+        self.binding = device.bound(self.session, self.x, self.y)
 
     def run(self, seed: int, graph: int | None = None) -> None:
         """Runs on other content at the same address, and compares."""
@@ -60,9 +56,13 @@ class Bound:
 
 
 def captured(model: bytes) -> Bound:
-    if version() < (1, 26):
-        raise Skip(f"ONNX Runtime {ort.__version__} captures no runs of plugins")
+    skip_without_captures()
     return Bound(model, graph_capture="1")
+
+
+def skip_without_captures() -> None:
+    if provider.VERSION < (1, 26):
+        raise Skip(f"ONNX Runtime {ort.__version__} captures no runs of plugins")
 
 
 def calls_of_a_run(bound: Bound, seed: int) -> list[str]:
@@ -99,8 +99,7 @@ def two_graphs() -> None:
 
 
 def refused() -> None:
-    if version() < (1, 26):
-        raise Skip(f"ONNX Runtime {ort.__version__} captures no runs of plugins")
+    skip_without_captures()
     try:
         device.session(networks.interrupted(SHAPE), graph_capture="1")
     except Exception as problem:
@@ -109,21 +108,27 @@ def refused() -> None:
         check(False, "a session with a node of the CPU provider was made, though its runs are captured")
 
 
-def user_stream() -> None:
-    hip = emulated_gpu.hip()
-    stream = ctypes.c_void_p()
-    check(hip.hipStreamCreateWithFlags(ctypes.byref(stream), 1) == 0, "no stream could be made")
+@contextmanager
+def stream() -> Iterator[int]:
+    """The address of an application's stream, which is still there when the block ends."""
+    made = ctypes.c_void_p()
+    emulated_gpu.call("hipStreamCreateWithFlags", ctypes.byref(made), emulated_gpu.NON_BLOCKING)
     try:
-        bound = Bound(networks.single(SHAPE), user_compute_stream=str(stream.value))
+        yield made.value or 0
+    finally:
+        emulated_gpu.call("hipStreamSynchronize", made)
+        emulated_gpu.call("hipStreamDestroy", made)
+
+
+def user_stream() -> None:
+    with stream() as address:
+        bound = Bound(networks.single(SHAPE), user_compute_stream=str(address))
         bound.run(1)
         with emulated_gpu.traced() as trace:
             bound.run(2)
         launched = {line["stream"] for line in trace.work("kernel")}
         check(len(launched) == 1, f"kernels ran on the streams {sorted(launched)}")
         del bound
-    finally:
-        check(hip.hipStreamSynchronize(stream) == 0, "the application's stream was destroyed")
-        hip.hipStreamDestroy(stream)
 
 
 def no_stream() -> None:
@@ -149,7 +154,7 @@ def limited() -> None:
 
 
 def profile() -> None:
-    if version() < (1, 25):
+    if provider.VERSION < (1, 25):
         raise Skip(f"ONNX Runtime {ort.__version__} takes no events of plugins")
     with tempfile.TemporaryDirectory() as folder:
         options = ort.SessionOptions()
@@ -159,7 +164,7 @@ def profile() -> None:
         for _ in range(3):
             session.run(None, networks.images([1, 3, 32, 32]))
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-    steps = [event for event in events if event.get("args", {}).get("engine") == "MIOPEN_RS_ENGINE"]
+    steps = [event for event in events if event.get("args", {}).get("engine") == "HIPDNN_RS_GPU_ENGINE"]
     check(len(steps) >= 3, f"the profile has {len(steps)} steps of the engine")
     check(sum(event["dur"] for event in steps) > 0, "no step took any time on the device")
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import onnxruntime as ort
 
 import emulated_gpu
 import provider
-from runner import check
+from runner import Failure, check
 
 AMD = 0x1002
 
@@ -46,8 +46,35 @@ def programs(session: provider.Session) -> int:
 
 
 def is_error_of_runtime(problem: Exception) -> bool:
-    """Whether an exception is ONNX Runtime's: its own, or the plain one that its Python package makes of an error of making a provider."""
-    return type(problem).__module__.startswith("onnxruntime") or (type(problem) is RuntimeError and "onnxruntime" in str(problem))
+    """Whether an exception is ONNX Runtime's: its own, or the plain one that its Python package makes of some errors."""
+    return type(problem).__module__.startswith("onnxruntime") or type(problem) is RuntimeError
+
+
+def clear(problem: Exception) -> None:
+    """The error of a provider: ONNX Runtime's own exception, with a text of ours that names what failed."""
+    text = str(problem)
+    check(is_error_of_runtime(problem), f"{type(problem).__module__}.{type(problem).__name__}: {text}")
+    check("hip" in text.lower() or "miopen" in text.lower(), f"the error does not say what failed: {text}")
+
+
+def right_or_clear(body: Callable[[], None]) -> bool:
+    """Runs what checks its own result, or raises an error that says what failed; whether it came to its end."""
+    try:
+        body()
+    except Failure:
+        raise
+    except Exception as problem:
+        clear(problem)
+        return False
+    return True
+
+
+def bound(session: provider.Session, x: ort.OrtValue, y: ort.OrtValue) -> ort.IOBinding:
+    """A binding of a session's input `x` and its first output."""
+    binding = session.session.io_binding()
+    binding.bind_ortvalue_input("x", x)
+    binding.bind_ortvalue_output(session.session.get_outputs()[0].name, y)
+    return binding
 
 
 def device_id(index: int = 0) -> int:

@@ -1,4 +1,8 @@
-"""Every HIP call fails once in turn: a clear error or a right result, nothing is left behind, and what comes after works."""
+"""Every HIP call fails once in turn: a clear error or a right result, nothing is left behind, and what comes after works.
+
+All calls of a run are taken, of its capture and its replay too. Making a session makes hundreds of calls: of these each kind is taken,
+a function behind another one, at its first and its last call; GPU_FAULTS=all takes each call.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,20 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
+import onnxruntime as ort
+
+import compiled_models
 import emulated_gpu
 import provider
-from gpu import children, device, networks
-from runner import Failure, check
+from gpu import capture, children, device, networks
+from runner import Failure, Skip, check
 
 SHAPE = [1, 3, 10, 10]
-# Of the calls that a session makes while its program is built, one in so many: thousands are MIOpen's. GPU_FAULTS=all takes each.
-STRIDE = 7
+EVERY_CALL = os.environ.get("GPU_FAULTS") == "all"
 LATE_US = 300
 # Images whose tensors are beyond what memory for one leaves free.
 MANY = 1024
@@ -28,7 +35,12 @@ FINE = "nothing was raised"
 def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "every call of a run", lambda: children.run(sweep_runs, "single")
     yield "every call of a run with a node of the CPU provider between", lambda: children.run(sweep_runs, "interrupted")
-    yield "calls while a session is made and first run", lambda: children.run(sweep_sessions)
+    yield "every call of a run that is captured, and of its replay", lambda: children.run(sweep_captures)
+    yield "every call of a run with bound memory on the application's stream", lambda: children.run(sweep_lent_stream)
+    yield "every call of values that come, are copied and go", lambda: children.run(sweep_values)
+    yield "every call of copies between two devices", lambda: children.run(sweep_two_devices, HIPEMU_DEVICES="2")
+    for name in ("plain", "searching", "profiled", "compiled", "restored"):
+        yield f"calls while a {name} session is made and first run", lambda name=name: children.run(sweep_sessions, name)
     yield "a kernel that faults is an error of its run, and later sessions fail clearly", lambda: children.run(faulted_kernel)
     yield "a process that was forked gets an error at its sessions and runs, and the other goes on", lambda: children.run(forked)
     yield "too little memory is an error that tells how much was wanted", lambda: children.run(out_of_memory)
@@ -39,93 +51,171 @@ def model(name: str) -> bytes:
     return getattr(networks, name)(SHAPE)
 
 
-def clear(problem: Exception) -> None:
-    """The error of a provider: ONNX Runtime's own exception, with a text of ours that names what failed."""
-    text = str(problem)
-    check(device.is_error_of_runtime(problem), f"{type(problem).__module__}.{type(problem).__name__}: {text}")
-    check("hip" in text.lower() or "miopen" in text.lower() or "hipDNN" in text, f"the error does not say what failed: {text}")
-
-
 def announce(nth: int) -> None:
     """For who reads the end of what a process said that died."""
     print(f"call {nth} is made to fail", file=sys.stderr, flush=True)
 
 
-def sweep_runs(name: str) -> None:
-    """Fails the first call of a run, then the second, and so on, until a run is through before its turn."""
-    session, feeds = device.session(model(name)), networks.images(SHAPE)
-    wanted = networks.expected(model(name), feeds)
-    for _ in range(3):
-        wanted.meets(session.run(feeds))
+def each_fails(body: Callable[[], None], calls: Iterable[int], after: Callable[[], None] = lambda: None) -> tuple[int, list[str]]:
+    """Runs `body`, which checks its result, with one of its calls failing; again with the next, until one is not made any more.
+
+    How many failed, and what was wrong: a result, an error that is not clear, something left behind, or `after`, which fails nothing.
+    """
     gc.collect()
-    living = emulated_gpu.counters().living()
-    problems, nth, failed = [], 0, True
-    while failed:
-        nth += 1
+    living, problems, failed = emulated_gpu.counters().living(), [], 0
+    for nth in calls:
         announce(nth)
         before = emulated_gpu.counters().injected_failures
         try:
             # Late work shows what is released under it when the call that would have waited for it failed.
             with emulated_gpu.failing("*", nth), emulated_gpu.delays(LATE_US, nth):
-                try:
-                    got = session.run(feeds)
-                except Exception as problem:
-                    clear(problem)
-                else:
-                    wanted.meets(got)
-            failed = emulated_gpu.counters().injected_failures > before
-            wanted.meets(session.run(feeds))
-        except Failure as problem:
-            problems.append(f"call {nth}: {problem}")
-            failed = emulated_gpu.counters().injected_failures > before
-    check(nth > 3, f"a run makes only {nth - 1} calls")
-    gc.collect()
-    now = emulated_gpu.counters().living()
-    # Staging memory and streams may have been replaced, but not become more.
-    grown = {key: now[key] - living[key] for key in now if now[key] > living[key]}
-    if grown:
-        problems.append(f"left behind by the runs: {grown}")
-    del session
-    check(not problems, f"of {nth - 1} calls: " + "; ".join(problems[:5]))
-
-
-def sweep_sessions() -> None:
-    """The same with calls of making a session, its first run and releasing it. What a session leaves is compared with one that nothing failed."""
-    source, feeds = model("interrupted"), networks.images(SHAPE)
-    wanted = networks.expected(source, feeds)
-
-    def once() -> None:
-        session = device.session(source)
-        wanted.meets(session.run(feeds))
-
-    once()
-    once()
-    gc.collect()
-    living, calls = emulated_gpu.counters().living(), emulated_gpu.call_count()
-    once()
-    gc.collect()
-    calls = emulated_gpu.call_count() - calls
-    problems = []
-    for nth in range(1, calls + 1, 1 if os.environ.get("GPU_FAULTS") == "all" else STRIDE):
-        announce(nth)
-        try:
-            with emulated_gpu.failing("*", nth), emulated_gpu.delays(LATE_US, nth):
-                try:
-                    once()
-                except Failure:
-                    raise
-                except Exception as problem:
-                    clear(problem)
+                device.right_or_clear(body)
+            after()
             gc.collect()
             now = emulated_gpu.counters().living()
-            check(all(now[key] <= living[key] for key in now), f"left behind: {living} became {now}")
-        except Failure as problem:
+            grown = {key: now[key] - living[key] for key in now if now[key] > living[key]}
+            check(not grown, f"left behind: {grown}")
+        except Exception as problem:
             problems.append(f"call {nth}: {problem}")
+        if emulated_gpu.counters().injected_failures == before:
+            break
+        failed += 1
     try:
-        once()
+        body()
     except Exception as problem:
         problems.append(f"afterwards: {problem}")
-    check(not problems, f"{len(problems)} problems of {calls} calls: " + "; ".join(problems[:5]))
+    return failed, problems
+
+
+def none_wrong(failed: int, problems: list[str], least: int) -> None:
+    print(f"{failed} calls failed in turn", flush=True)
+    check(failed >= least, f"only {failed} calls are made")
+    check(not problems, f"{len(problems)} problems of {failed} calls: " + "; ".join(problems[:5]))
+
+
+def every() -> Iterable[int]:
+    return range(1, 1_000_000)
+
+
+def of_each_kind(body: Callable[[], None]) -> Iterable[int]:
+    """Numbers of the calls that a function makes: of each function behind another one the first and the last."""
+    with emulated_gpu.traced() as trace:
+        body()
+    names = [line["call"] for line in trace.calls()]
+    if EVERY_CALL:
+        return range(1, len(names) + 1)
+    places: dict[tuple[str, str], list[int]] = {}
+    for nth, kind in enumerate(zip(["", *names], names), 1):
+        places.setdefault(kind, []).append(nth)
+    return sorted({nth for found in places.values() for nth in (found[0], found[-1])})
+
+
+def sweep_runs(name: str) -> None:
+    session, feeds = device.session(model(name)), networks.images(SHAPE)
+    wanted = networks.expected(model(name), feeds)
+
+    def run() -> None:
+        wanted.meets(session.run(feeds))
+
+    for _ in range(3):
+        run()
+    none_wrong(*each_fails(run, every(), run), least=3)
+
+
+def sweep_captures() -> None:
+    bound = capture.captured(networks.single(capture.SHAPE))
+    graph = 0
+
+    def run() -> None:
+        """Captured, then replayed."""
+        for seed in range(3):
+            bound.run(seed, graph)
+
+    def release() -> None:
+        nonlocal graph
+        bound.session.session.release_captured_graph(graph)
+        graph += 1
+        run()
+        bound.session.session.release_captured_graph(graph)
+        graph += 1
+
+    if not hasattr(bound.session.session, "release_captured_graph"):
+        raise Skip(f"ONNX Runtime {ort.__version__} releases no captured runs")
+    run()
+    release()
+    none_wrong(*each_fails(run, every(), release), least=5)
+
+
+def sweep_lent_stream() -> None:
+    with capture.stream() as address:
+        bound = capture.Bound(model("single"), SHAPE, user_compute_stream=str(address))
+        for seed in range(3):
+            bound.run(seed)
+        none_wrong(*each_fails(lambda: bound.run(4), every(), lambda: bound.run(5)), least=3)
+        del bound
+        gc.collect()
+
+
+def sweep_values() -> None:
+    content = networks.images(SHAPE)["x"]
+
+    def there_and_back() -> None:
+        value = device.on_device(content)
+        other = device.empty_on_device(content.shape)
+        if hasattr(ort, "copy_tensors"):
+            ort.copy_tensors([value], [other])
+            value = other
+        check(bool((value.numpy() == content).all()), "a value changed on its way")
+
+    there_and_back()
+    none_wrong(*each_fails(there_and_back, every()), least=2)
+
+
+def sweep_two_devices() -> None:
+    content = networks.images(SHAPE)["x"]
+    first, second = device.on_device(content, 0), device.empty_on_device(content.shape, index=1)
+
+    def across() -> None:
+        for source, target in ((first, second), (second, first)):
+            ort.copy_tensors([source], [target])
+        check(bool((first.numpy() == content).all()), "a value changed on its way")
+
+    across()
+    none_wrong(*each_fails(across, every()), least=3)
+
+
+def sweep_sessions(kind: str) -> None:
+    """Calls of making a session, its first run and releasing it."""
+    source, feeds = model("interrupted"), networks.images(SHAPE)
+    wanted = networks.expected(source, feeds)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        written, _ = compiled_models.compiled(source, folder, embed=False)
+
+        def made() -> Any:
+            if kind == "profiled":
+                options = provider.options()
+                options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
+                return provider.Session(source, {"cost_rule": "0"}, options, on=[device.device()])
+            if kind == "searching":
+                # Everything is compiled, tried and timed.
+                return device.session(source, cache_dir="off", tuning="benchmark")
+            if kind == "compiled":
+                # ONNX Runtime writes over no compiled model.
+                again = folder / "again.onnx"
+                again.unlink(missing_ok=True)
+                return compiled_models.open_model(folder / "model.onnx", **compiled_models.compiling(again, embed=False))
+            return compiled_models.open_model(written) if kind == "restored" else device.session(source)
+
+        def once() -> None:
+            session = made()
+            wanted.meets(session.run(feeds))
+            if kind == "profiled":
+                session.session.end_profiling()
+
+        for _ in range(2):
+            once()
+        none_wrong(*each_fails(once, of_each_kind(once)), least=20)
 
 
 def faulted_kernel() -> None:
@@ -136,16 +226,11 @@ def faulted_kernel() -> None:
         try:
             session.run(feeds)
         except Exception as problem:
-            clear(problem)
+            device.clear(problem)
         else:
             raise Failure("a run whose kernel failed gave a result")
-    try:
-        networks.expected(model("single"), feeds).meets(session.run(feeds))
-    except Failure:
-        raise
-    except Exception as problem:
-        # A device that is lost stays lost.
-        clear(problem)
+    # A device that is lost stays lost.
+    device.right_or_clear(lambda: networks.expected(model("single"), feeds).meets(session.run(feeds)))
 
 
 def out_of_memory() -> None:

@@ -117,9 +117,40 @@ def interrupted(shape: list[Any]) -> bytes:
     return b.model({"x": shape}, [b.conv(b.node("Asinh", b.conv("x", 3, 6, 3)), 6, 4, 3)])
 
 
+def resnet_block(shape: list[Any]) -> bytes:
+    """Two convolutions with a residual between, which are several kernels."""
+    b = Build(38)
+    x = b.node("Relu", b.normalized(b.conv("x", 3, 6, 3), 6))
+    y = b.conv(b.node("Relu", b.conv(x, 6, 6, 3)), 6, 6, 3)
+    return b.model({"x": shape}, [b.node("Tanh", b.node("Add", x, y))])
+
+
+def chain(length: int, channels_last: bool) -> bytes:
+    """Convolutions of eight channels with activations, between transpositions if the outer tensors have their channels last."""
+    b = Build(39)
+    x = b.node("Transpose", "x", perm=[0, 3, 1, 2]) if channels_last else "x"
+    for _ in range(length):
+        x = b.node("Relu", b.conv(x, 8, 8, 3))
+    x = b.node("Transpose", x, perm=[0, 2, 3, 1]) if channels_last else x
+    return b.model({"x": [1, 12, 12, 8] if channels_last else [1, 8, 12, 12]}, [x])
+
+
+def output_name(model: bytes) -> str:
+    return onnx.load_from_string(model).graph.output[0].name
+
+
 def single(shape: list[Any]) -> bytes:
     b = Build(35)
     return b.model({"x": shape}, [b.conv("x", 3, 6, 3)])
+
+
+def behind(start: int, kind: Any) -> bytes:
+    """A slice of what is behind the first `start` columns of a matrix of free extents."""
+    values = {name: numpy_helper.from_array(np.array([value], np.int64), name) for name, value in (("start", start), ("end", 1 << 40), ("axis", 1))}
+    node = helper.make_node("Slice", ["x", *values], ["y"], name="Slice")
+    tensors = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), ["n", name]) for name in ("x", "y")]
+    graph = helper.make_graph([node], "behind", tensors[:1], tensors[1:], list(values.values()))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString()
 
 
 def orientation(cache: Path) -> bytes:

@@ -30,7 +30,7 @@ def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
         yield f"{name}: a run with bound memory waits once, at its end", lambda make=make: waits(make([1, 3, 32, 32]))
         yield f"{name}: a run on host memory allocates nothing and waits for its copies alone", lambda make=make: host_memory(make([1, 3, 32, 32]))
     yield "free extents that come back allocate nothing", free_extents
-    yield f"{RUNS} runs without growth", no_growth
+    yield f"{RUNS} runs with bound memory and {RUNS} on host memory allocate nothing, wait at their end, and grow in nothing", no_growth
     yield "sessions that come and go leave nothing", come_and_go
 
 
@@ -42,12 +42,9 @@ def refused(trace: emulated_gpu.Trace) -> None:
 def waits(model: bytes) -> None:
     shape = [1, 3, 32, 32]
     session = device.session(model)
-    output = session.session.get_outputs()[0].name
     wanted = networks.expected(model, networks.images(shape))
     y = device.empty_on_device(wanted.exact[0].shape)
-    binding = session.session.io_binding()
-    binding.bind_ortvalue_input("x", device.on_device(networks.images(shape)["x"]))
-    binding.bind_ortvalue_output(output, y)
+    binding = device.bound(session, device.on_device(networks.images(shape)["x"]), y)
     for _ in range(WARM_UP):
         session.session.run_with_iobinding(binding)
     with emulated_gpu.traced() as trace:
@@ -95,18 +92,33 @@ def resident() -> int:
 def no_growth() -> None:
     model = networks.single([1, 3, 4, 4])
     session, feeds = device.session(model), networks.images([1, 3, 4, 4])
-    for _ in range(100):
-        session.run(feeds)
-    gc.collect()
-    living, size = emulated_gpu.counters().living(), resident()
-    made = {name: emulated_gpu.call_count(name) for name in FORBIDDEN}
-    for _ in range(RUNS):
-        got = session.run(feeds)
-    networks.expected(model, feeds).meets(got)
-    check(emulated_gpu.counters().living() == living, f"{living} became {emulated_gpu.counters().living()}")
-    grown = [name for name in FORBIDDEN if emulated_gpu.call_count(name) != made[name]]
-    check(not grown, f"{RUNS} runs call {', '.join(grown)}")
-    check(resident() - size < GROWTH_BYTES, f"{RUNS} runs take {resident() - size} bytes of the host's memory")
+    wanted = networks.expected(model, feeds)
+    y = device.empty_on_device(wanted.exact[0].shape)
+    binding = device.bound(session, device.on_device(feeds["x"]), y)
+
+    def run_bound() -> None:
+        session.session.run_with_iobinding(binding)
+
+    def run_on_host() -> None:
+        wanted.meets(session.run(feeds))
+
+    # With bound memory one wait, at the end; on host memory one for the result's copy beside.
+    for run, waits_of_each in ((run_bound, 1), (run_on_host, 2)):
+        for _ in range(100):
+            run()
+        gc.collect()
+        living, size = emulated_gpu.counters().living(), resident()
+        made = {name: emulated_gpu.call_count(name) for name in (*FORBIDDEN, *WAITS)}
+        for _ in range(RUNS):
+            run()
+        more = {name: emulated_gpu.call_count(name) - made[name] for name in made}
+        check(emulated_gpu.counters().living() == living, f"{living} became {emulated_gpu.counters().living()}")
+        grown = [name for name in FORBIDDEN if more[name]]
+        check(not grown, f"{RUNS} runs call {', '.join(grown)}")
+        waited = sum(more[name] for name in WAITS)
+        check(waited <= waits_of_each * RUNS, f"{RUNS} runs wait {waited} times")
+        check(resident() - size < GROWTH_BYTES, f"{RUNS} runs take {resident() - size} bytes of the host's memory")
+    wanted.meets([y.numpy()])
 
 
 def come_and_go() -> None:

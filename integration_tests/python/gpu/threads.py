@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import emulated_gpu
 import provider
 from gpu import device, networks
-from runner import Failure
+from runner import at_once
 
 THREADS = 4
 RUNS = 4
@@ -22,27 +21,6 @@ def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield f"free extents from {THREADS} threads", lambda: one_session(networks.single(["n", 3, "h", "w"]), [[1, 3, 8, 8], [2, 3, 5, 9], [1, 3, 4, 4]])
     yield f"nodes of the CPU provider between, from {THREADS} threads", lambda: one_session(networks.interrupted([1, 3, 10, 10]), [[1, 3, 10, 10]])
     yield "a session for each thread, made at once", own_sessions
-
-
-def at_once(work: Callable[[int], None]) -> None:
-    """Runs a function in several threads that begin together; what they raised is one failure."""
-    problems: list[str] = []
-    start = threading.Barrier(THREADS)
-
-    def guarded(index: int) -> None:
-        try:
-            start.wait()
-            work(index)
-        except Exception as problem:
-            problems.append(f"thread {index}: {type(problem).__name__}: {problem}")
-
-    workers = [threading.Thread(target=guarded, args=(index,)) for index in range(THREADS)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    if problems:
-        raise Failure("; ".join(problems))
 
 
 def prepared(model: bytes, shapes: list[list[int]]) -> list[tuple[dict[str, Any], networks.Expectation]]:
@@ -60,7 +38,7 @@ def one_session(model: bytes, shapes: list[list[int]]) -> None:
             wanted.meets(session.run(feeds))
 
     with emulated_gpu.delays(LATE_US):
-        at_once(work)
+        at_once(THREADS, work)
 
 
 def own_sessions() -> None:
@@ -76,4 +54,4 @@ def own_sessions() -> None:
 
     provider.devices()
     with emulated_gpu.delays(LATE_US):
-        at_once(work)
+        at_once(THREADS, work)

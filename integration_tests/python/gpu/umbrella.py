@@ -217,14 +217,7 @@ def second_device(library: str, how: str) -> None:
 
 def without_device(library: str) -> None:
     umbrella, model, feeds = Umbrella(library), networks.single(SHAPE), networks.images(SHAPE)
-    try:
-        session = umbrella.session(model)
-        networks.expected(model, feeds).meets(session.run(None, feeds))
-        del session
-    except Failure:
-        raise
-    except Exception as problem:
-        check(device.is_error_of_runtime(problem) and "hip" in str(problem).lower(), f"{type(problem)}: {problem}")
+    device.right_or_clear(lambda: networks.expected(model, feeds).meets(umbrella.session(model).run(None, feeds)))
     networks.expected(model, feeds).meets(provider.cpu_session(model).run(None, feeds))
     umbrella.unregister()
 
@@ -246,17 +239,15 @@ def backend_appears(library: str) -> None:
 def fails_at_first(library: str, function: str) -> None:
     """From the first call on: whatever asks first, be it registration, a session or a run, gets an error or a right result."""
     model, feeds = networks.interrupted(SHAPE), networks.images(SHAPE)
-    umbrella = None
+    umbrella: Umbrella | None = None
+
+    def whole_way() -> None:
+        nonlocal umbrella
+        umbrella = Umbrella(library)
+        networks.expected(model, feeds).meets(umbrella.session(model).run(None, feeds))
+
     with emulated_gpu.failing(function, 1):
-        try:
-            umbrella = Umbrella(library)
-            session = umbrella.session(model)
-            networks.expected(model, feeds).meets(session.run(None, feeds))
-            del session
-        except Failure:
-            raise
-        except Exception as problem:
-            check(device.is_error_of_runtime(problem), f"{type(problem)}: {problem}")
+        device.right_or_clear(whole_way)
     check(emulated_gpu.counters().injected_failures == 1, f"{function} is not called")
     gc.collect()
     umbrella = umbrella or Umbrella(library)

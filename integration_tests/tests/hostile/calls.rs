@@ -240,7 +240,7 @@ impl Calls {
         self.set(random, d, config, Name::ENGINECFG_ENGINE, Type::BACKEND_DESCRIPTOR, &[engine as u64]);
         if random.once_in(3) {
             let knob = self.new_descriptor(d, Kind::KNOB_CHOICE_DESCRIPTOR);
-            self.set_text(random, d, knob, Name::KNOB_CHOICE_KNOB_TYPE, "hipdnn_rs.host.threads");
+            self.set_text(random, d, knob, Name::KNOB_CHOICE_KNOB_TYPE, "hipdnn_rs.cpu.threads");
             self.set(random, d, knob, Name::KNOB_CHOICE_KNOB_VALUE, Type::INT64, &[1]);
             self.finalize(random, d, knob);
             self.set(random, d, config, Name::ENGINECFG_KNOB_CHOICES, Type::BACKEND_DESCRIPTOR, &[knob as u64]);

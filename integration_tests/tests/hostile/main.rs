@@ -65,7 +65,7 @@ fn hostile_input_is_refused_or_served() {
     // SAFETY: no other test of this program looks at the environment, and the libraries, which do, are opened below.
     unsafe {
         std::env::set_var("HIPDNN_PLUGIN_DIR", &plugins);
-        std::env::set_var("HIPDNN_RS_HOST_ENGINE", "on");
+        std::env::set_var("HIPDNN_RS_CPU_ENGINE", "on");
     }
     limit_memory();
     name_the_input_on_a_crash();

@@ -329,15 +329,16 @@ fn whole(random: &mut Random, def: &mut GraphDef, other: &GraphDef) {
     }
 }
 
-/// The knobs of the host engine, as its details give them, and names that look like them.
+/// The knobs of the CPU engine, as its details give them, and names that look like them.
 const KNOBS: &[&str] = &[
-    "hipdnn_rs.host.threads",
-    "hipdnn_rs.host.winograd",
+    "hipdnn_rs.cpu.threads",
+    "hipdnn_rs.cpu.winograd",
+    "hipdnn_rs.cpu.layout",
     "hipdnn_rs.constants",
     "global.deterministic",
     "global.workspace_size_limit",
     "global.benchmarking",
-    "hipdnn_rs.host.nothing",
+    "hipdnn_rs.cpu.nothing",
     "",
 ];
 
@@ -345,10 +346,13 @@ const KNOBS: &[&str] = &[
 pub(crate) fn config(random: &mut Random, engine_id: i64, def: &GraphDef) -> EngineConfig {
     let mut config = EngineConfig { engine_id, knobs: Vec::new() };
     if random.once_in(3) {
-        config.knobs.push(("hipdnn_rs.host.threads".into(), KnobValue::Int(random.range(1, 2))));
+        config.knobs.push(("hipdnn_rs.cpu.threads".into(), KnobValue::Int(random.range(1, 2))));
     }
     if random.once_in(4) {
-        config.knobs.push(("hipdnn_rs.host.winograd".into(), KnobValue::Int(random.range(0, 1))));
+        config.knobs.push(("hipdnn_rs.cpu.winograd".into(), KnobValue::Int(random.range(0, 1))));
+    }
+    if random.once_in(2) {
+        config.knobs.push(("hipdnn_rs.cpu.layout".into(), KnobValue::Int(random.range(0, 1))));
     }
     if random.once_in(4) {
         config.knobs.push(("global.deterministic".into(), KnobValue::Int(random.range(0, 1))));

@@ -179,7 +179,7 @@ impl ThroughBackend {
         }
         if random.once_in(3) {
             let knob = Descriptor::new(self.api, DescriptorType::KNOB_CHOICE_DESCRIPTOR)?;
-            knob.set(Name::KNOB_CHOICE_KNOB_TYPE, Type::CHAR, b"hipdnn_rs.host.threads")?;
+            knob.set(Name::KNOB_CHOICE_KNOB_TYPE, Type::CHAR, b"hipdnn_rs.cpu.threads")?;
             knob.set(Name::KNOB_CHOICE_KNOB_VALUE, Type::INT64, &[random.range(1, 2)])?;
             if knob.finalize() != Status::SUCCESS {
                 return Err(format!("knob: {}", error(&self.api)));

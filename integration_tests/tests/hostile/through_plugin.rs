@@ -32,9 +32,9 @@ impl ThroughPlugin {
             unsafe { ((api.get_all_engine_ids)(ids.as_mut_ptr(), 8, &mut count), (api.create)(&mut handle)) };
         assert_eq!((listed, created), (PluginStatus::SUCCESS, PluginStatus::SUCCESS));
         assert!(count > 0 && !handle.is_null());
-        // The host engine is the one that its name says; others come with a device.
-        let host = engine_id("HOST_RS_ENGINE");
-        assert!(ids[..count as usize].contains(&host), "the plugin has the host engine");
+        // The CPU engine is the one that its name says; others come with a device.
+        let host = engine_id("HIPDNN_RS_CPU_ENGINE");
+        assert!(ids[..count as usize].contains(&host), "the plugin has the CPU engine");
         let guarded = || Guarded::new(1 << 20);
         ThroughPlugin { api, handle, engine_id: host, memory: Memory::new(), graph: guarded(), config: guarded() }
     }

@@ -1,4 +1,4 @@
-//! Valid graphs: the fixed ones of each kind, and grown ones that the host engine claims.
+//! Valid graphs: the fixed ones of each kind, and grown ones that the CPU engine claims.
 
 use hipdnn_schemas::*;
 

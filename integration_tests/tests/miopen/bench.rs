@@ -13,7 +13,7 @@ use hipdnn_sdk_bindings::hipdnn::plugin::{DeviceBuffer, PluginStatus, engine_id}
 use crate::case::{Case, Wanted};
 
 /// The engine under test.
-pub(crate) const ENGINE: &str = "MIOPEN_RS_ENGINE";
+pub(crate) const ENGINE: &str = "HIPDNN_RS_GPU_ENGINE";
 
 /// Knobs of a plan.
 pub(crate) type Knobs<'a> = &'a [(&'a str, KnobValue)];
@@ -85,8 +85,7 @@ impl Bench {
 
     /// Runs a case as everything here wants it: right, twice the same, and nothing written that is not the plan's.
     pub(crate) fn run(&self, case: &Case, knobs: Knobs) -> Result<(), String> {
-        let strict =
-            knobs.iter().any(|(id, value)| *id == "hipdnn_rs.miopen.strict_fp32" && *value == KnobValue::Int(1));
+        let strict = knobs.iter().any(|(id, value)| *id == "hipdnn_rs.gpu.strict_fp32" && *value == KnobValue::Int(1));
         let plan = self.plan(&case.graph(), knobs)?;
         let mut memory = Memory::new(case, plan.workspace_bytes())?;
         let wanted = case.wanted(&case.values(), strict);

@@ -98,7 +98,7 @@ pub(crate) fn plans() -> Result<(), String> {
     let plugin = plugin();
     logged::listen(&plugin, Severity::INFO)?;
     let bench = Bench::new(&plugin)?;
-    let knobs = [("hipdnn_rs.miopen.search", KnobValue::String(search))];
+    let knobs = [("hipdnn_rs.gpu.search", KnobValue::String(search))];
     // Twice: what failed once fails again, or works again, in the same way.
     for round in 0..2 {
         for case in cases() {

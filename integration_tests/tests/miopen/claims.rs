@@ -15,6 +15,7 @@ use crate::child::Child;
 use crate::compiler::{self, Hiprtc};
 use crate::harness::{Ended, Outcome, Test};
 use crate::logged;
+use crate::missing::libraries_without;
 use crate::mixed;
 use crate::table::{conv, fused};
 use crate::trace::scratch;
@@ -34,6 +35,8 @@ enum Claimed {
     All,
     /// Those that need no kernel of ours.
     WithoutKernels,
+    /// Those that need no convolution.
+    WithoutConvolutions,
     None,
 }
 
@@ -56,7 +59,15 @@ pub(crate) fn tests() -> Vec<Test> {
             let child = Place::new("neither")?.child(Hiprtc::Lacking("hiprtcGetLoweredName"))?;
             with(child.env(compiler::REFUSED, ""), Claimed::None, "ompil")
         }),
+        Test::new("there is no libMIOpen", || {
+            let child = Place::new("no-miopen")?.without(&["libMIOpen"])?;
+            with(child, Claimed::WithoutConvolutions, "libMIOpen.so")
+        }),
+        Test::new("there is no libhiprtc, and so no libMIOpen", || {
+            with(Place::new("no-hiprtc")?.without(&["libhiprtc"])?, Claimed::None, "libhiprtc.so")
+        }),
         Test::new("kernels of an earlier process need no compiler", kept),
+        Test::new("kernels of an earlier process need neither compiler nor MIOpen", kept_alone),
         Test::new("MIOpen's records can't be written", || locked("records", ".config/miopen", "MIOPEN_USER_DB_PATH")),
         Test::new("MIOpen's kernels can't be written", || {
             locked("kernels", ".cache/miopen", "MIOPEN_CUSTOM_CACHE_DIR")
@@ -90,7 +101,17 @@ impl Place {
 
     fn child(&self, hiprtc: Hiprtc) -> Result<Child, Ended> {
         let child = compiler::child_with(ROLE, &self.directory, hiprtc)?;
-        Ok(child.env("HOME", self.home()).env("HIPDNN_RS_CACHE_DIR", self.home().join("ours")))
+        Ok(self.at_home(child))
+    }
+
+    /// A process that has all libraries of the emulated GPU but those.
+    fn without(&self, libraries: &[&str]) -> Result<Child, String> {
+        let all = libraries_without(&format!("claims-without-{}", libraries.join("-")), libraries)?;
+        Ok(self.at_home(Child::with_libraries(ROLE, Some(&[&all]))))
+    }
+
+    fn at_home(&self, child: Child) -> Child {
+        child.env("HOME", self.home()).env("HIPDNN_RS_CACHE_DIR", self.home().join("ours"))
     }
 }
 
@@ -106,21 +127,39 @@ fn locked(name: &str, folder: &str, variable: &str) -> Outcome {
         std::fs::set_permissions(place.home().join(folder), permissions).map_err(|error| error.to_string())
     };
     mode(0o500)?;
-    let outcome = with(child, Claimed::None, variable);
+    let outcome = with(child, Claimed::WithoutConvolutions, variable);
     mode(0o700)?;
     outcome
 }
 
-/// The graphs, and whether they need a kernel of ours.
-fn work() -> Vec<(Case, bool)> {
+/// A graph, and what it needs.
+struct Work {
+    case: Case,
+    /// A kernel of ours.
+    kernels: bool,
+    convolutions: bool,
+}
+
+fn work() -> Vec<Work> {
+    let with = |case: Case, kernels: bool| Work { case, kernels, convolutions: true };
+    let behind = |name: &str, data_type: DataType| Work {
+        case: mixed::behind(name, data_type),
+        kernels: true,
+        convolutions: false,
+    };
     vec![
-        (conv("2d 3x3 pad 1", Direction::Forward, DataType::Float, Layout::First), false),
-        (conv("2d groups 2", Direction::BackwardWeights, DataType::Half, Layout::First), false),
-        (conv("2d 3x3 stride 2", Direction::BackwardData, DataType::Float, Layout::First), false),
-        (conv("2d asymmetric", Direction::Forward, DataType::Float, Layout::First), true),
-        (conv("2d 3x3 pad 1", Direction::Forward, DataType::Float, Layout::Gaps), true),
-        (fused("2d 3x3 pad 1", DataType::Float, Layout::First, "bias relu"), true),
-        (mixed::named("convolution, mean of windows, tanh", DataType::Half), true),
+        with(conv("2d 3x3 pad 1", Direction::Forward, DataType::Float, Layout::First), false),
+        with(conv("2d groups 2", Direction::BackwardWeights, DataType::Half, Layout::First), false),
+        with(conv("2d 3x3 stride 2", Direction::BackwardData, DataType::Float, Layout::First), false),
+        with(conv("2d asymmetric", Direction::Forward, DataType::Float, Layout::First), true),
+        with(conv("2d 3x3 pad 1", Direction::Forward, DataType::Float, Layout::Gaps), true),
+        with(fused("2d 3x3 pad 1", DataType::Float, Layout::First, "bias relu"), true),
+        with(mixed::named("convolution, mean of windows, tanh", DataType::Half), true),
+        behind("bias, softmax", DataType::Half),
+        behind("layer norm", DataType::Float),
+        behind("batch norm of inference", DataType::BFloat16),
+        behind("relu, maxima with places", DataType::Float),
+        behind("relu, mean of images", DataType::Float),
     ]
 }
 
@@ -129,11 +168,12 @@ fn with(child: Child, claimed: Claimed, word: &str) -> Outcome {
     let ended = child.succeeds()?;
     let lines: Vec<&str> = ended.stdout.lines().collect();
     let mut problems = Vec::new();
-    for (case, kernels) in work() {
+    for Work { case, kernels, convolutions } in work() {
         let name = case.name();
         let wanted = match claimed {
             Claimed::All => true,
             Claimed::WithoutKernels => !kernels,
+            Claimed::WithoutConvolutions => !convolutions,
             Claimed::None => false,
         };
         let of_case: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix(&format!("{name}: "))).collect();
@@ -170,6 +210,13 @@ fn kept() -> Outcome {
     with(place.child(Hiprtc::Lacking("hiprtcGetLoweredName"))?.env(compiler::REFUSED, ""), Claimed::All, "")
 }
 
+/// Kernels that were compiled once are good without any library but HIP.
+fn kept_alone() -> Outcome {
+    let place = Place::new("kept-alone")?;
+    with(place.child(Hiprtc::Counting)?, Claimed::All, "")?;
+    with(place.without(&["libMIOpen", "libhiprtc"])?, Claimed::WithoutConvolutions, "libMIOpen.so")
+}
+
 /// The role: asks about every graph, and builds and runs those that are claimed.
 pub(crate) fn does() -> Result<(), String> {
     if std::env::var_os(UNPRIVILEGED).is_some() {
@@ -185,7 +232,7 @@ pub(crate) fn does() -> Result<(), String> {
     for _ in 0..2 {
         // A handle of its own: what the process shares on the device is made anew.
         let bench = Bench::new(&plugin)?;
-        for (case, _) in work() {
+        for Work { case, .. } in work() {
             logged::lines();
             let taken = bench.handle.applicable(&case.graph()).map_err(|error| told(&error))?;
             if taken.contains(&engine_id(ENGINE)) {

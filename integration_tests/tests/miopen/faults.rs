@@ -124,12 +124,12 @@ impl Scene {
     fn knobs(&self) -> Vec<(&'static str, KnobValue)> {
         // A list with a number that no solver has is a new list, for which nothing is known yet.
         self.turn.set(self.turn.get() + 1);
-        let anew = ("hipdnn_rs.miopen.solvers", KnobValue::String(format!("85,86,87,{}", self.turn.get())));
+        let anew = ("hipdnn_rs.gpu.solvers", KnobValue::String(format!("85,86,87,{}", self.turn.get())));
         match self.how {
             How::Known => Vec::new(),
             How::Chosen => vec![anew],
             How::Timed => vec![anew, ("global.benchmarking", KnobValue::Int(1))],
-            How::ThroughMiopen => vec![("hipdnn_rs.miopen.recorded_launches", KnobValue::Int(0))],
+            How::ThroughMiopen => vec![("hipdnn_rs.gpu.recorded_launches", KnobValue::Int(0))],
         }
     }
 

@@ -16,12 +16,12 @@ use crate::trace::scratch;
 /// The role: the environment asks for benchmarks.
 pub(crate) const ROLE_FORCED: &str = "is forced to benchmark";
 
-const SEARCH: &str = "hipdnn_rs.miopen.search";
-const SEARCH_TIME: &str = "hipdnn_rs.miopen.search_time_ms";
-const SOLVERS: &str = "hipdnn_rs.miopen.solvers";
-const DENIED: &str = "hipdnn_rs.miopen.solvers_denied";
-const STRICT: &str = "hipdnn_rs.miopen.strict_fp32";
-const RECORDED: &str = "hipdnn_rs.miopen.recorded_launches";
+const SEARCH: &str = "hipdnn_rs.gpu.search";
+const SEARCH_TIME: &str = "hipdnn_rs.gpu.search_time_ms";
+const SOLVERS: &str = "hipdnn_rs.gpu.solvers";
+const DENIED: &str = "hipdnn_rs.gpu.solvers_denied";
+const STRICT: &str = "hipdnn_rs.gpu.strict_fp32";
+const RECORDED: &str = "hipdnn_rs.gpu.recorded_launches";
 const BENCHMARKING: &str = "global.benchmarking";
 const DETERMINISTIC: &str = "global.deterministic";
 const LIMIT: &str = "global.workspace_size_limit";

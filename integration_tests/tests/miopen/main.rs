@@ -1,4 +1,4 @@
-//! The MIOpen engine through the plugin's C ABI, on the real MIOpen and the emulated GPU.
+//! The GPU engine through the plugin's C ABI, on the real MIOpen and the emulated GPU.
 //!
 //! `cargo xtask test --only miopen` runs it on the emulated GPU, `cargo xtask gpu-check` also on a real one: there run the
 //! modules that ask nothing of the runtime that only the emulated one can do. Without a device nothing runs.

@@ -23,6 +23,8 @@ struct Draft {
     net: Net,
     data_type: DataType,
     layout: Layout,
+    /// Whether a convolution is computed, or its result given.
+    convolves: bool,
 }
 
 /// A graph by its name.
@@ -72,9 +74,19 @@ pub(crate) fn named(name: &str, data_type: DataType) -> Case {
     found.unwrap_or_else(|| panic!("no graph is called {name}")).case(data_type, Layout::First, false)
 }
 
+/// What is behind the convolution in the graph whose name begins so: the convolution's result is an input.
+pub(crate) fn behind(name: &str, data_type: DataType) -> Case {
+    let recipe =
+        RECIPES.iter().find(|recipe| recipe.name.strip_prefix("convolution, ").is_some_and(|n| n.starts_with(name)));
+    let recipe = recipe.unwrap_or_else(|| panic!("nothing behind a convolution is called {name}"));
+    let mut draft = Draft { net: Net::new(DataType::Float), data_type, layout: Layout::First, convolves: false };
+    (recipe.build)(&mut draft);
+    GraphCase::new(format!("{name}, {data_type}"), draft.net).into()
+}
+
 impl Recipe {
     fn case(&self, data_type: DataType, layout: Layout, in_place: bool) -> Case {
-        let mut draft = Draft { net: Net::new(DataType::Float), data_type, layout };
+        let mut draft = Draft { net: Net::new(DataType::Float), data_type, layout, convolves: true };
         let shared = (self.build)(&mut draft).filter(|_| in_place);
         let name = format!("{}, {data_type} {}", self.name, layout.name());
         let case = GraphCase::new(name, draft.net);
@@ -111,6 +123,9 @@ impl Draft {
 
     /// A convolution's result, which stays between nodes.
     fn convolution(&mut self) -> TensorUid {
+        if !self.convolves {
+            return self.real("c", &Y);
+        }
         let (x, w) = (self.real("x", &X), self.real("w", &W));
         let y = self.between(&Y);
         self.net.node(Operation::ConvolutionFwd(ConvolutionFwd { x, w, y, convolution: padded() }));

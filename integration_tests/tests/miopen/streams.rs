@@ -229,7 +229,7 @@ fn built_while_capturing() -> Outcome {
         let mut built = Memory::new(&case, ROOM)?;
         // Solvers that nobody has asked for together yet: the choice has to be tried.
         let solvers = format!("85,86,87,{}", (u64::from(std::process::id()) << 20) + turn as u64);
-        let knobs = [("hipdnn_rs.miopen.solvers", KnobValue::String(solvers))];
+        let knobs = [("hipdnn_rs.gpu.solvers", KnobValue::String(solvers))];
         let capture = capturing.stream.capture(|| {
             let build = |bench: &Bench| -> Result<(), String> {
                 let plan = bench.plan(&case.graph(), &knobs)?;
@@ -285,7 +285,7 @@ fn changed_stream() -> Outcome {
         let bench = Bench::new(&plugin())?;
         let others = [0, 1].map(|_| hip().stream().map_err(|error| error.to_string()));
         for case in sample() {
-            let knobs = [("hipdnn_rs.miopen.recorded_launches", KnobValue::Int(recorded))];
+            let knobs = [("hipdnn_rs.gpu.recorded_launches", KnobValue::Int(recorded))];
             let plan = bench.plan(&case.graph(), &knobs)?;
             let mut memory = Memory::new(&case, plan.workspace_bytes())?;
             let wanted = case.wanted(&case.values(), false);
@@ -316,7 +316,7 @@ fn many_streams() -> Outcome {
     let before = control().counters();
     for _ in 0..STREAMS {
         let bench = Bench::new(&plugin)?;
-        let plan = bench.plan(&case.graph(), &[("hipdnn_rs.miopen.recorded_launches", KnobValue::Int(0))])?;
+        let plan = bench.plan(&case.graph(), &[("hipdnn_rs.gpu.recorded_launches", KnobValue::Int(0))])?;
         let mut memory = Memory::new(case, plan.workspace_bytes())?;
         bench.execute(&plan, &memory).map_err(|error| told(&error))?;
         bench.stream.synchronize().map_err(|error| error.to_string())?;
@@ -360,7 +360,7 @@ pub(crate) fn two_devices() -> Result<(), String> {
         hip().set_device(device).map_err(text)?;
         let mut bench = Bench::new(&plugin)?;
         for (case, recorded) in cases.iter().flat_map(|case| [(case, 1), (case, 0)]) {
-            let knobs = [("hipdnn_rs.miopen.recorded_launches", KnobValue::Int(recorded))];
+            let knobs = [("hipdnn_rs.gpu.recorded_launches", KnobValue::Int(recorded))];
             let mut memory = Memory::new(case, ROOM)?;
             let elsewhere = |bench: &Bench| -> Result<(), String> {
                 let plan = bench.plan(&case.graph(), &knobs)?;

@@ -128,7 +128,7 @@ fn launches_only(case: &Case) -> Outcome {
 }
 
 fn through_miopen(case: &Case) -> Outcome {
-    let [first, later] = executions(case, &[("hipdnn_rs.miopen.recorded_launches", KnobValue::Int(0))])?;
+    let [first, later] = executions(case, &[("hipdnn_rs.gpu.recorded_launches", KnobValue::Int(0))])?;
     let usual = |call: &str| LAUNCHES.contains(&call) || OF_MIOPEN.contains(&call);
     for (when, calls) in [("the first", &first), ("a later", &later)] {
         if let Some(other) = calls.iter().find(|call| !usual(call)) {

@@ -17,9 +17,9 @@ use hipdnn_sdk_bindings::hipdnn::backend::{
 };
 use hipdnn_sdk_bindings::hipdnn::plugin::{ConstData, DeviceBuffer, PluginStatus, engine_id};
 
-const HOST: &str = "HOST_RS_ENGINE";
+const HOST: &str = "HIPDNN_RS_CPU_ENGINE";
 
-/// A directory with the plugin, and settings under which the host engine takes graphs on any machine.
+/// A directory with the plugin, and settings under which the CPU engine takes graphs on any machine.
 fn plugins() -> &'static Path {
     static PLUGINS: OnceLock<std::path::PathBuf> = OnceLock::new();
     PLUGINS.get_or_init(|| {
@@ -27,7 +27,7 @@ fn plugins() -> &'static Path {
         // SAFETY: `OnceLock` makes this the only writer, and the libraries, which read, are opened after it.
         unsafe {
             std::env::set_var("HIPDNN_PLUGIN_DIR", &directory);
-            std::env::set_var("HIPDNN_RS_HOST_ENGINE", "on");
+            std::env::set_var("HIPDNN_RS_CPU_ENGINE", "on");
         }
         directory
     })
@@ -65,7 +65,7 @@ fn plugin_functions() {
         EngineConfig { engine_id, knobs }.to_bytes()
     };
     let (graph, declined, config) = (graph_bytes(), declined_graph_bytes(), config_of(id, &[]));
-    let wrong_knob = config_of(id, &[("hipdnn_rs.host.threads", KnobValue::String("two".into()))]);
+    let wrong_knob = config_of(id, &[("hipdnn_rs.cpu.threads", KnobValue::String("two".into()))]);
     let foreign_engine = config_of(id ^ 1, &[]);
     let plan = handle.plan(&config, &graph).expect("a plan");
     let x = plan.raw();
@@ -346,7 +346,7 @@ impl World {
         world.ok(world.set(world.plan, Name::EXECUTION_PLAN_ENGINE_CONFIG, Type::BACKEND_DESCRIPTOR, &[world.config]));
         world.ok(world.finalize(world.plan));
         world.knob = world.new_descriptor(Kind::KNOB_CHOICE_DESCRIPTOR);
-        world.ok(world.set(world.knob, Name::KNOB_CHOICE_KNOB_TYPE, Type::CHAR, b"hipdnn_rs.host.threads"));
+        world.ok(world.set(world.knob, Name::KNOB_CHOICE_KNOB_TYPE, Type::CHAR, b"hipdnn_rs.cpu.threads"));
         world.ok(world.set(world.knob, Name::KNOB_CHOICE_KNOB_VALUE, Type::INT64, &[1i64]));
         world.ok(world.finalize(world.knob));
         world.tensor = world.new_descriptor(Kind::TENSOR_DESCRIPTOR);
@@ -709,7 +709,7 @@ fn backend_extensions() {
             }),
             ("IdByName: null handle", NULL, id_by_name(null_mut(), c"X".as_ptr(), &mut id)),
             ("IdByName: null name", NULL, id_by_name(h, null(), &mut id)),
-            ("IdByName: null place", NULL, id_by_name(h, c"HOST_RS_ENGINE".as_ptr(), null_mut())),
+            ("IdByName: null place", NULL, id_by_name(h, c"HIPDNN_RS_CPU_ENGINE".as_ptr(), null_mut())),
             ("IdByName: unknown", UNSUPPORTED, id_by_name(h, c"NO_SUCH_ENGINE".as_ptr(), &mut id)),
             ("NameById: null handle", NULL, name_by_id(null_mut(), engine_id(HOST), n(), &mut size)),
             ("NameById: null length", NULL, name_by_id(h, engine_id(HOST), n(), null_mut())),

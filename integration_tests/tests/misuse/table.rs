@@ -630,7 +630,7 @@ fn every_function_of_the_backend() {
         [handle_of(h), indices(), optional(8, ok)].into_iter().chain(texts()).collect::<Vec<_>>(),
         ok
     );
-    let name = c"HOST_RS_ENGINE".as_ptr() as usize;
+    let name = c"HIPDNN_RS_CPU_ENGINE".as_ptr() as usize;
     row!(
         rows,
         "hipdnnGetEngineIdByName_ext",

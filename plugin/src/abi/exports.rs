@@ -1,7 +1,7 @@
 //! The exported functions.
 //!
-//! # What is detected
-//! Handles and execution contexts are keys ([`super::slots`]): null, destroyed and foreign ones answer
+//! # Detected misuse
+//! Handles and execution contexts are keys ([`hipdnn_capi::table`]): null, destroyed and foreign ones answer
 //! `HIPDNN_PLUGIN_STATUS_BAD_PARAM` in every function, and destroying one waits for calls that use it. Engine details
 //! and stored plans are real memory, known to their handle by address: freeing them twice or through another handle answers
 //! the same.
@@ -10,6 +10,11 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use hipdnn_capi::pointer::{Out, key, opaque};
+use hipdnn_capi::table::{Slot, Slots};
+use hipdnn_engine_core::error::Error;
+use hipdnn_engine_core::payload::Payload;
+use hipdnn_engine_core::{Applicable, Engine, Plan, Site, engine_id, site};
 use hipdnn_schemas::{EngineConfig, Graph};
 use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 use hipdnn_sdk_bindings::hipdnn::plugin::{
@@ -18,15 +23,11 @@ use hipdnn_sdk_bindings::hipdnn::plugin::{
 };
 
 use super::lent::{Lent, LentBytes};
-use super::pointer::{Data, IdList, Out, key, memory, opaque, variant_pack};
-use super::slots::{Slot, Slots};
+use super::pointer::{Data, IdList, memory, variant_pack};
 use super::status::last_error;
 use super::unwind::guard;
-use crate::engine::payload::Payload;
-use crate::engine::registry::{self, Engines};
-use crate::engine::{Applicable, Engine, Plan, Site, engine_id, site};
-use crate::error::Error;
-use crate::log;
+use crate::registry::{self, Engines};
+use crate::{log, selection};
 
 const NAME: &CStr = c"hipdnn_rs_plugin";
 
@@ -35,18 +36,19 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
     Err(_) => panic!("a version has no NUL"),
 };
 
-/// The engine ABI that this plugin keeps to: with engine names (1.4.0). Graphs with features of 1.1.0 to 1.3.0 come here
-/// and are declined where an engine lacks them.
+/// Version of the engine ABI that this plugin implements: with engine names (1.4.0). Graphs with features of 1.1.0 to
+/// 1.3.0 come here and are declined where an engine lacks them.
 const API_VERSION: &CStr = c"1.4.0";
 
-/// What the plugin keeps for a hipDNN handle.
+/// The plugin's side of a hipDNN handle.
 struct Handle {
     engines: Engines,
     stream: AtomicPtr<c_void>,
     memory: MemoryKind,
+    cache: Option<&'static CStr>,
     details: Mutex<Lent>,
     stored: Mutex<Lent>,
-    /// What the engines share among plans, such as worker threads: kept from the first handle to the last.
+    /// Resources that the engines share among plans, such as worker threads: kept from the first handle to the last.
     _attachments: Vec<Box<dyn Send + Sync>>,
 }
 
@@ -56,20 +58,21 @@ impl Handle {
             engines,
             stream: AtomicPtr::default(),
             memory: site::memory(),
+            cache: site::cache(),
             details: Mutex::default(),
             stored: Mutex::default(),
             _attachments: engines.iter().map(|engine| engine.attach()).collect(),
         }
     }
 
-    /// What executions through the handle are enqueued on; null is the default stream.
+    /// Stream on which executions through the handle are enqueued; null is the default stream.
     fn stream(&self) -> StreamPtr {
         self.stream.load(Ordering::Relaxed)
     }
 
-    /// Where the handle's tensors are and work is enqueued.
+    /// Site of the handle: the memory of its tensors, its stream, and the engines' cache.
     fn site(&self) -> Site {
-        Site { stream: self.stream(), memory: self.memory }
+        Site { stream: self.stream(), memory: self.memory, cache: self.cache }
     }
 
     fn engine(&self, id: i64) -> Result<&'static dyn Engine, Error> {
@@ -79,23 +82,23 @@ impl Handle {
         })
     }
 
-    /// What the engine says to the graph.
+    /// Applicability of an engine to the graph, or the reason for which it is declined.
     fn applicable<'g>(&self, id: i64, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Error> {
         let engine = self.engine(id)?;
-        engine.applicable(graph, self.site()).map_err(|declined| {
+        selection::applicable(engine, graph, self.site()).map_err(|declined| {
             let name = engine.name().to_string_lossy();
             Error::not_applicable(format!("{name} does not compute graph {:?}: {declined}", graph.name()))
         })
     }
 }
 
-/// A built plan, and what it was built from.
+/// A built plan, and its inputs.
 struct Context {
     plan: Box<dyn Plan>,
     engine: &'static CStr,
-    /// Serialized.
+    /// Serialized graph.
     graph: Box<[u8]>,
-    /// Settled and serialized.
+    /// Settled and serialized configuration.
     config: Box<[u8]>,
 }
 
@@ -120,7 +123,7 @@ fn lend(lent: &Mutex<Lent>, bytes: &[u8]) -> Result<ConstData, Error> {
     Ok(ConstData { ptr: address.cast(), size })
 }
 
-/// Frees what was lent, and clears the struct that says where it is.
+/// Frees a lent buffer, and clears the struct that names its address.
 fn take_back(lent: &Mutex<Lent>, data: Out<ConstData>, what: &str) -> Result<(), Error> {
     let ConstData { ptr, size } = data.get();
     lock(lent).take_back(ptr.cast(), size, what)?;
@@ -169,7 +172,7 @@ pub unsafe extern "C" fn hipdnnPluginGetVersion(version: *mut *const c_char) -> 
     })
 }
 
-/// Gives the version of the engine ABI that the plugin keeps to.
+/// Gives the version of the engine ABI that the plugin implements.
 ///
 /// # Safety
 /// `version` is null or good for writing.
@@ -182,7 +185,7 @@ pub unsafe extern "C" fn hipdnnPluginGetApiVersion(version: *mut *const c_char) 
     })
 }
 
-/// Says that this is an engine plugin.
+/// Gives the plugin's type: an engine plugin.
 ///
 /// # Safety
 /// `plugin_type` is null or good for writing.
@@ -277,7 +280,10 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreate(handle: *mut PluginHandlePtr) 
 /// Destroys a handle, with the engine details that it lent.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipdnnEnginePluginDestroy(handle: PluginHandlePtr) -> PluginStatus {
-    guard("hipdnnEnginePluginDestroy", || HANDLES.remove(key(handle)).map(drop))
+    guard("hipdnnEnginePluginDestroy", || {
+        drop(HANDLES.remove(key(handle))?);
+        Ok(())
+    })
 }
 
 /// Sets the stream that executions through this handle are enqueued on.
@@ -315,7 +321,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetApplicableEngineIds(
                 Err(error) => ::log::info!("no engine for what is no graph: {error}"),
                 Ok(graph) => {
                     for engine in handle.engines {
-                        match engine.applicable(&graph, handle.site()) {
+                        match selection::applicable(*engine, &graph, handle.site()) {
                             Ok(_) => ids.push(engine_id(*engine)),
                             Err(declined) => ::log::info!(
                                 "{} does not compute graph {:?}: {declined}",
@@ -415,7 +421,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContext(
         // SAFETY: the caller's promise.
         let (config_data, graph_data) =
             unsafe { (Data::new(engine_config, "engine_config")?, Data::new(op_graph, "op_graph")?) };
-        let context = HANDLES.with(key(handle), |handle| {
+        let context = HANDLES.with(key(handle), |handle| -> Result<_, Error> {
             let (config, graph) = (config(config_data)?, graph(graph_data)?);
             let applicable = handle.applicable(config.engine_id, &graph)?;
             let config = applicable.settled(&config)?;
@@ -493,7 +499,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContextFromSerialized(
         let out = unsafe { Out::new(execution_context, "execution_context") }?;
         // SAFETY: the caller's promise.
         let stored = unsafe { Data::new(serialized_context, "serialized_context") }?;
-        let context = HANDLES.with(key(handle), |handle| {
+        let context = HANDLES.with(key(handle), |handle| -> Result<_, Error> {
             let payload = Payload::from_bytes(stored.bytes()?)?;
             let engine = handle.engines.iter().find(|engine| engine.name().to_bytes() == payload.engine.as_bytes());
             let engine = engine.ok_or_else(|| {
@@ -501,7 +507,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContextFromSerialized(
                 let (known, got) = (known.join(", "), &payload.engine);
                 Error::bad_param(format!("serialized_context: expected a plan of {known}, got one of {got:?}"))
             })?;
-            let plan = engine.restore(&payload, handle.site())?;
+            let plan = selection::restore(*engine, &payload, handle.site())?;
             plan.make_ready(handle.stream());
             let Payload { graph, config, .. } = payload;
             Ok(Context { plan, engine: engine.name(), graph: graph.into(), config: config.into() })
@@ -518,7 +524,10 @@ pub extern "C" fn hipdnnEnginePluginDestroyExecutionContext(
     execution_context: ExecutionContextPtr,
 ) -> PluginStatus {
     guard("hipdnnEnginePluginDestroyExecutionContext", || {
-        HANDLES.with(key(handle), |_| CONTEXTS.remove(key(execution_context)).map(drop))
+        HANDLES.with(key(handle), |_| {
+            drop(CONTEXTS.remove(key(execution_context))?);
+            Ok(())
+        })
     })
 }
 
@@ -558,7 +567,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginExecuteOpGraph(
     num_device_buffers: u32,
 ) -> PluginStatus {
     guard("hipdnnEnginePluginExecuteOpGraph", || {
-        let stream = HANDLES.with(key(handle), |handle| Ok(handle.stream()))?;
+        let stream = HANDLES.with(key(handle), |handle| Ok::<_, Error>(handle.stream()))?;
         CONTEXTS.with(key(execution_context), |context| {
             // SAFETY: the caller's promise: null, or that many entries.
             let buffers = unsafe { variant_pack(device_buffers, num_device_buffers) }?;

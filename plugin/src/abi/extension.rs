@@ -1,15 +1,18 @@
-//! What the plugin has beyond hipDNN's plugin ABI: one exported function, which gives a table of others.
+//! Extension of hipDNN's plugin ABI: one exported function, which gives a table of others.
 
+use std::ffi::{CStr, c_char};
+
+use hipdnn_capi::pointer::Out;
+use hipdnn_cpu_kernels::lent;
+use hipdnn_engine_core::error::Error;
+use hipdnn_engine_core::site;
 use hipdnn_sdk_bindings::hipdnn::extension::{Constants, Extension, MemoryKind, ParallelFor, VERSION};
 use hipdnn_sdk_bindings::hipdnn::plugin::PluginStatus;
 
-use super::pointer::Out;
 use super::unwind::guard;
-use crate::engine::host::lent;
-use crate::engine::site;
-use crate::error::Error;
 
-static EXTENSION: Extension = Extension { version: VERSION, lend_parallel_for, lend_constants, set_handle_memory };
+static EXTENSION: Extension =
+    Extension { version: VERSION, lend_parallel_for, lend_constants, set_handle_memory, set_handle_cache };
 
 /// Gives the table of extensions, of at least `version`.
 ///
@@ -69,7 +72,7 @@ unsafe extern "C" fn lend_constants(lent: *const Constants, before: *mut Constan
     })
 }
 
-/// Says where the tensors of handles are that the calling thread makes from now on.
+/// Sets the memory kind of tensors, for handles that the calling thread makes from now on.
 ///
 /// # Safety
 /// `before` is null or good for writing.
@@ -88,16 +91,40 @@ unsafe extern "C" fn set_handle_memory(memory: MemoryKind, before: *mut MemoryKi
     })
 }
 
-/// A place that may be null.
+/// Longest name of a directory, in bytes.
+const LONGEST_PATH: usize = 4096;
+
+/// Sets the cache directory of engines, for handles that the calling thread makes from now on.
+///
+/// # Safety
+/// `directory` is null or ends in NUL; `before` is null or good for writing.
+unsafe extern "C" fn set_handle_cache(directory: *const c_char, before: *mut *const c_char) -> PluginStatus {
+    guard("set_handle_cache", || {
+        // SAFETY: the caller's promise, for an address that is not null.
+        let before = unsafe { optional(before, "before") }?;
+        // SAFETY: the caller's promise.
+        let directory = (!directory.is_null()).then(|| unsafe { CStr::from_ptr(directory) });
+        if let Some(length) = directory.map(CStr::count_bytes).filter(|length| !(1..=LONGEST_PATH).contains(length)) {
+            return Err(Error::bad_param(format!("directory: expected 1 to {LONGEST_PATH} bytes, got {length}")));
+        }
+        let replaced = site::replace_cache(directory.map(site::interned));
+        if let Some(before) = before {
+            before.set(replaced.map_or(std::ptr::null(), CStr::as_ptr));
+        }
+        Ok(())
+    })
+}
+
+/// Makes an out-pointer that may be null.
 ///
 /// # Safety
 /// As [`Out::new`].
-unsafe fn optional<T: Copy>(pointer: *mut T, what: &str) -> Result<Option<Out<T>>, Error> {
+unsafe fn optional<T: Copy>(pointer: *mut T, what: &'static str) -> Result<Option<Out<T>>, Error> {
     if pointer.is_null() {
         return Ok(None);
     }
     // SAFETY: the caller's promise.
-    unsafe { Out::new(pointer, what) }.map(Some)
+    Ok(Some(unsafe { Out::new(pointer, what) }?))
 }
 
 #[cfg(test)]
@@ -150,6 +177,26 @@ mod tests {
             assert_eq!(lend_parallel_for(null(), &mut places[1]), PluginStatus::SUCCESS);
             assert!(places[1].run.is_none());
         }
+    }
+
+    #[test]
+    fn the_cache_is_said_until_another_is() {
+        let mut before = c"untouched".as_ptr();
+        let long = std::ffi::CString::new("x".repeat(LONGEST_PATH + 1)).unwrap();
+        // SAFETY: texts end in NUL; places are null, misaligned, or good for writing.
+        unsafe {
+            assert_eq!(set_handle_cache(c"/a".as_ptr(), &mut before), PluginStatus::SUCCESS);
+            assert!(before.is_null() && site::cache() == Some(c"/a"));
+            for refused in [c"", long.as_c_str()] {
+                assert_eq!(set_handle_cache(refused.as_ptr(), null_mut()), PluginStatus::BAD_PARAM);
+            }
+            let askew = (&raw mut before).cast::<u8>().wrapping_add(1).cast();
+            assert_eq!(set_handle_cache(null(), askew), PluginStatus::BAD_PARAM);
+            assert_eq!(site::cache(), Some(c"/a"), "what was refused changed nothing");
+            assert_eq!(set_handle_cache(null(), &mut before), PluginStatus::SUCCESS);
+            assert_eq!((CStr::from_ptr(before), site::cache()), (c"/a", None));
+        }
+        assert_eq!(site::interned(c"/a").as_ptr(), site::interned(c"/a").as_ptr());
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
-use crate::error::Error;
+use hipdnn_engine_core::error::Error;
 
-/// The host dereferences scalars of FlatBuffers where they lie.
+/// Alignment of lent buffers: the host dereferences scalars of FlatBuffers in place.
 const ALIGNMENT: usize = 16;
 
 /// Bytes in memory of their own.
@@ -20,7 +20,7 @@ pub(super) struct LentBytes {
 unsafe impl Send for LentBytes {}
 
 impl LentBytes {
-    /// A copy, of one byte at least.
+    /// Copies the bytes into memory of at least one byte.
     ///
     /// # Errors
     /// If memory could not be had.
@@ -34,12 +34,12 @@ impl LentBytes {
         Ok(LentBytes { bytes: memory, layout })
     }
 
-    /// The first byte.
+    /// Address of the first byte.
     fn address(&self) -> *const u8 {
         self.bytes.as_ptr()
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     fn size(&self) -> usize {
         self.layout.size()
     }
@@ -52,12 +52,12 @@ impl Drop for LentBytes {
     }
 }
 
-/// The buffers of one kind that a host has not given back, by address.
+/// Buffers of one kind that a host has not given back, by address.
 #[derive(Debug, Default)]
 pub(super) struct Lent(HashMap<usize, LentBytes>);
 
 impl Lent {
-    /// Keeps a buffer until [`Lent::take_back`]; gives its address and size.
+    /// Keeps a buffer until [`Lent::take_back`]; returns its address and size.
     pub(super) fn lend(&mut self, buffer: LentBytes) -> (*const u8, usize) {
         let out = (buffer.address(), buffer.size());
         self.0.insert(out.0.addr(), buffer);

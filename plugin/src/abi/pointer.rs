@@ -1,65 +1,19 @@
 //! Raw pointers in: null, length and alignment are looked at here, and what comes out is safe to use for the call. All of
 //! a call's pointers are looked at, and its handles looked up, before any is followed.
 //!
-//! What cannot be seen from here is whether memory behind a pointer that is not null is really there: the ABI hands out
-//! addresses without sizes, so a wild out-pointer or a buffer shorter than it says is undefined, as in any C library.
-//! Handles and execution contexts are another matter: they are keys, never dereferenced, so null, destroyed, foreign and
-//! invented ones are all refused ([`super::slots`]).
+//! Validity of memory behind a pointer that is not null cannot be checked here: the ABI hands out addresses without
+//! sizes, so a wild out-pointer or a buffer shorter than it says is undefined, as in any C library. Handles and
+//! execution contexts are another matter: they are keys, never dereferenced, so null, destroyed, foreign and invented
+//! ones are all refused ([`hipdnn_capi::table`]).
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::c_void;
 use std::marker::PhantomData;
 
+use hipdnn_capi::pointer::{Out, checked};
+use hipdnn_engine_core::error::Error;
 use hipdnn_sdk_bindings::hipdnn::plugin::{ConstData, DeviceBuffer};
 
-use crate::error::Error;
-
-/// Checks that `pointer` may be dereferenced as far as its value tells.
-fn checked<T>(pointer: *const T, what: &str) -> Result<(), Error> {
-    if pointer.is_null() {
-        return Err(Error::bad_param(format!("{what}: wanted a pointer, came null")));
-    }
-    if !pointer.is_aligned() {
-        let wanted = align_of::<T>();
-        return Err(Error::bad_param(format!("{what}: wanted a multiple of {wanted}, came {pointer:p}")));
-    }
-    Ok(())
-}
-
-/// A place that the host wants a result in.
-#[derive(Clone, Copy)]
-pub(super) struct Out<T>(*mut T);
-
-impl<T: Copy> Out<T> {
-    /// # Safety
-    /// A pointer that is not null and aligned is good for writing and reading a `T` until the call ends.
-    ///
-    /// # Errors
-    /// If it is null or misaligned.
-    pub(super) unsafe fn new(pointer: *mut T, what: &str) -> Result<Out<T>, Error> {
-        checked(pointer, what).map(|()| Out(pointer))
-    }
-
-    /// Writes the result.
-    pub(super) fn set(self, value: T) {
-        // SAFETY: by `Out::new` the place is good for writing.
-        unsafe { self.0.write(value) }
-    }
-
-    /// Reads what is there.
-    pub(super) fn get(self) -> T {
-        // SAFETY: by `Out::new` the place is good for reading.
-        unsafe { self.0.read() }
-    }
-}
-
-impl Out<*const c_char> {
-    /// Gives static text.
-    pub(super) fn set_text(self, text: &'static CStr) {
-        self.set(text.as_ptr());
-    }
-}
-
-/// A buffer that the host owns, not looked into yet: that waits until the call's other arguments are known to be right.
+/// Buffer that the host owns, not looked into yet: that waits until the call's other arguments are known to be right.
 #[derive(Clone, Copy)]
 pub(super) struct Data<'a> {
     data: *const ConstData,
@@ -75,10 +29,11 @@ impl<'a> Data<'a> {
     /// # Errors
     /// If it is null or misaligned.
     pub(super) unsafe fn new(data: *const ConstData, what: &'static str) -> Result<Data<'a>, Error> {
-        checked(data, what).map(|()| Data { data, what, host: PhantomData })
+        checked(data, what)?;
+        Ok(Data { data, what, host: PhantomData })
     }
 
-    /// The buffer's bytes.
+    /// Bytes of the buffer.
     ///
     /// # Errors
     /// If they are null, or more than an address space holds.
@@ -106,7 +61,7 @@ pub(super) unsafe fn variant_pack<'a>(buffers: *const DeviceBuffer, count: u32) 
     Ok(unsafe { std::slice::from_raw_parts(buffers, count as usize) })
 }
 
-/// The place for a list of engine ids, with room for `max`; null where `max` is 0.
+/// Destination of a list of engine ids, with room for `max`; null where `max` is 0.
 pub(super) struct IdList {
     ids: *mut i64,
     max: u32,
@@ -136,16 +91,6 @@ impl IdList {
         }
         self.count.set(all.len() as u32);
     }
-}
-
-/// An opaque pointer as the key that it is.
-pub(super) fn key<T>(pointer: *mut T) -> u64 {
-    pointer.addr() as u64
-}
-
-/// A key as the opaque pointer that the host holds.
-pub(super) fn opaque<T>(key: u64) -> *mut T {
-    std::ptr::without_provenance_mut(key as usize)
 }
 
 /// An address as bytes.

@@ -1,4 +1,4 @@
-//! From a description to a checked graph.
+//! Validation: from a description to a checked graph.
 //!
 //! Time and memory are linear in the description: ranks are bounded, so every check of a tensor or node is constant,
 //! and tensors are found by hash.
@@ -57,7 +57,7 @@ pub(crate) fn check(mut def: GraphDef) -> Result<Graph, GraphError> {
 
 type Edges = (Vec<Option<usize>>, Vec<Vec<usize>>);
 
-/// Who writes and who reads each tensor. Producers stand before consumers, so there is no cycle.
+/// Producer and consumers of each tensor. Producers stand before consumers, so there is no cycle.
 fn edges(def: &GraphDef, tensors: &[Tensor], index: &HashMap<TensorUid, usize>) -> Result<Edges, GraphError> {
     let mut producers = vec![None; tensors.len()];
     let mut consumers = vec![Vec::new(); tensors.len()];

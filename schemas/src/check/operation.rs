@@ -1,4 +1,4 @@
-//! What must hold between an operation and its tensors.
+//! Constraints between an operation and its tensors.
 
 use crate::*;
 

@@ -1,11 +1,12 @@
-//! What must hold of a tensor by itself.
+//! Constraints on a single tensor.
 
 use crate::{DataType, Tensor, TensorDef, TensorValue};
 
-/// More dimensions than any operation of the format has.
+/// Maximum rank: more than any operation of the format has.
 const MAX_RANK: usize = 8;
 
-/// More than any address space holds (47 bits), so that no product of a few of them with a small number overflows.
+/// Maximum size: more than any address space holds (47 bits), so that no product of a few sizes with a small number
+/// overflows.
 const MAX_BYTES: u64 = 1 << 47;
 
 pub(super) fn check(def: &TensorDef) -> Result<Tensor, String> {
@@ -77,7 +78,7 @@ fn fits(value: TensorValue, data_type: DataType) -> bool {
     }
 }
 
-/// What must hold of a tensor besides when a node writes it.
+/// Checks the further constraints on a tensor that a node writes.
 pub(super) fn check_written(tensor: &Tensor) -> Result<(), String> {
     if tensor.value().is_some() || tensor.is_runtime_pass_by_value() {
         return Err("it is a scalar passed by value, but a node writes it".into());

@@ -3100,6 +3100,19 @@ pub struct Functions {
             dptr: hipDeviceptr_t,
         ) -> hipError_t,
     >,
+    pub hipDeviceCanAccessPeer: Option<
+        unsafe extern "C" fn(
+            canAccessPeer: *mut ::core::ffi::c_int,
+            deviceId: ::core::ffi::c_int,
+            peerDeviceId: ::core::ffi::c_int,
+        ) -> hipError_t,
+    >,
+    pub hipDeviceEnablePeerAccess: Option<
+        unsafe extern "C" fn(
+            peerDeviceId: ::core::ffi::c_int,
+            flags: ::core::ffi::c_uint,
+        ) -> hipError_t,
+    >,
     pub hipModuleLoad: Option<
         unsafe extern "C" fn(
             module: *mut hipModule_t,
@@ -3367,6 +3380,11 @@ impl Functions {
                 hipMemGetInfo: required(lookup, c"hipMemGetInfo")?,
                 hipMemcpy2DAsync: optional(lookup, c"hipMemcpy2DAsync"),
                 hipMemGetAddressRange: optional(lookup, c"hipMemGetAddressRange"),
+                hipDeviceCanAccessPeer: optional(lookup, c"hipDeviceCanAccessPeer"),
+                hipDeviceEnablePeerAccess: optional(
+                    lookup,
+                    c"hipDeviceEnablePeerAccess",
+                ),
                 hipModuleLoad: optional(lookup, c"hipModuleLoad"),
                 hipModuleUnload: required(lookup, c"hipModuleUnload")?,
                 hipModuleGetFunction: required(lookup, c"hipModuleGetFunction")?,

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 
 use crate::library::{Library, LibraryError};
 
-/// What a `hipdnnHandle_t` points to.
+/// Pointee of `hipdnnHandle_t`.
 #[repr(C)]
 pub struct Handle {
     _opaque: [u8; 0],
 }
 
-/// What a `hipdnnBackendDescriptor_t` points to.
+/// Pointee of `hipdnnBackendDescriptor_t`.
 #[repr(C)]
 pub struct Descriptor {
     _opaque: [u8; 0],
@@ -58,7 +58,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// `hipdnnBackendAttributeType_t`: what the elements of an attribute are.
+    /// `hipdnnBackendAttributeType_t`: element type of an attribute.
     AttributeType, "HIPDNN_TYPE_" {
         HANDLE = 0,
         DATA_TYPE = 1,
@@ -566,7 +566,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// `hipdnnOperationType_ext_t`: what an operation descriptor is.
+    /// `hipdnnOperationType_ext_t`: type of an operation descriptor.
     OperationType, "HIPDNN_OPERATION_TYPE_" {
         NOT_SET_EXT = 0,
         CONVOLUTION_FORWARD_EXT = 1,
@@ -594,7 +594,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// `hipdnnReduceTensorOp_t`: how a reduction combines elements.
+    /// `hipdnnReduceTensorOp_t`: combining operation of a reduction.
     ReduceTensorOp, "HIPDNN_REDUCE_TENSOR_" {
         ADD = 1,
         MUL = 2,
@@ -609,7 +609,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// `hipdnnResampleMode_t`: how a pooling combines the elements of its window.
+    /// `hipdnnResampleMode_t`: combining operation of a pooling window.
     ResampleMode, "HIPDNN_RESAMPLE_" {
         MAXPOOL = 1,
         AVGPOOL_EXCLUDE_PADDING = 2,
@@ -618,7 +618,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// `hipdnnPaddingMode_t`: what lies outside the image of a pooling.
+    /// `hipdnnPaddingMode_t`: padding value of a pooling.
     PaddingMode, "HIPDNN_PADDING_" {
         NEG_INF_PAD = 1,
         ZERO_PAD = 2,
@@ -626,7 +626,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// `hipdnnNormFwdPhase_t`: whether a normalization also hands out its statistics.
+    /// `hipdnnNormFwdPhase_t`: phase of a normalization; training also returns the statistics.
     NormFwdPhase, "HIPDNN_NORM_FWD_" {
         INFERENCE = 1,
         TRAINING = 2,
@@ -642,7 +642,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// `hipdnnAttentionImplementation_t`: how attention is asked to be computed.
+    /// `hipdnnAttentionImplementation_t`: requested implementation of attention.
     AttentionImplementation, "HIPDNN_ATTENTION_IMPLEMENTATION_" {
         AUTO_EXT = 0,
         COMPOSITE_EXT = 1,

@@ -1,4 +1,4 @@
-//! What this project's engine plugin has beyond hipDNN's plugin ABI: a table of functions behind one exported symbol.
+//! Extension of hipDNN's plugin ABI by this project's engine plugin: a table of functions behind one exported symbol.
 //!
 //! A client of any backend finds the plugin's file by `hipdnnGetLoadedEnginePluginPaths_ext`, opens it once more without
 //! loading it, and looks [`SYMBOL`] up. `hipdnn_rs_extension.h` is the same for C, with the contract in full.
@@ -12,7 +12,7 @@ use super::plugin::PluginStatus;
 pub const SYMBOL: &CStr = c"hipdnnRsGetExtension";
 
 /// The newest version of [`Extension`]. A version has what older ones have, at the same places.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Gives the table of at least this version; `NOT_APPLICABLE` where the plugin is older.
 pub type GetExtension = unsafe extern "C" fn(version: u32, extension: *mut *const Extension) -> PluginStatus;
@@ -21,14 +21,17 @@ pub type GetExtension = unsafe extern "C" fn(version: u32, extension: *mut *cons
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Extension {
-    /// The version that the plugin has.
+    /// Version of the plugin's table.
     pub version: u32,
     /// Since version 1: lends executions by the calling thread a parallel-for, until something else is lent.
     pub lend_parallel_for: unsafe extern "C" fn(lent: *const ParallelFor, before: *mut ParallelFor) -> PluginStatus,
     /// Since version 1: lends plan builds by the calling thread the contents of constants, until others are lent.
     pub lend_constants: unsafe extern "C" fn(lent: *const Constants, before: *mut Constants) -> PluginStatus,
-    /// Since version 2: says where the tensors of handles are that the calling thread makes from now on.
+    /// Since version 2: sets the memory of the tensors of handles that the calling thread makes from now on.
     pub set_handle_memory: unsafe extern "C" fn(memory: MemoryKind, before: *mut MemoryKind) -> PluginStatus,
+    /// Since version 3: sets the directory of the engines' caches for handles that the calling thread makes from now
+    /// on; null leaves the choice to the environment.
+    pub set_handle_cache: unsafe extern "C" fn(directory: *const c_char, before: *mut *const c_char) -> PluginStatus,
 }
 
 /// `hipdnnRsMemoryKind_t`: the memory that the tensors of a handle are in.
@@ -37,7 +40,7 @@ pub struct Extension {
 pub struct MemoryKind(pub c_int);
 
 impl MemoryKind {
-    /// The client says nothing: engines go by whether the process has a GPU.
+    /// Unspecified: engines decide by the presence of a GPU in the process.
     pub const UNSPECIFIED: MemoryKind = MemoryKind(0);
     /// Memory that the CPU reads and writes.
     pub const HOST: MemoryKind = MemoryKind(1);
@@ -73,7 +76,7 @@ pub struct Constant {
 pub struct Constants {
     /// The first; may be null if there are none.
     pub constants: *const Constant,
-    /// How many there are.
+    /// Number of constants.
     pub count: usize,
 }
 
@@ -95,7 +98,7 @@ pub type RunItems = unsafe extern "C" fn(context: *mut c_void, items: usize, bod
 pub struct ParallelFor {
     /// `None` lends nothing.
     pub run: Option<RunItems>,
-    /// What `run` is called with.
+    /// First argument of `run`.
     pub context: *mut c_void,
 }
 

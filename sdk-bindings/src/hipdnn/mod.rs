@@ -1,5 +1,5 @@
-//! hipDNN's two C ABIs: engine plugins ([`plugin`]) and the backend library ([`backend`]); and what this project's plugin
-//! has beyond ([`extension`]).
+//! hipDNN's two C ABIs: engine plugins ([`plugin`]) and the backend library ([`backend`]); and this project's extension
+//! of the former ([`extension`]).
 
 pub mod backend;
 pub mod extension;

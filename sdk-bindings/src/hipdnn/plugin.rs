@@ -6,38 +6,38 @@ use std::ffi::{c_char, c_void};
 
 pub use super::backend::Severity;
 
-/// What a `hipdnnEnginePluginHandle_t` points to.
+/// Pointee of `hipdnnEnginePluginHandle_t`.
 #[repr(C)]
 pub struct PluginHandle {
     _opaque: [u8; 0],
 }
 
-/// What a `hipdnnEnginePluginExecutionContext_t` points to.
+/// Pointee of `hipdnnEnginePluginExecutionContext_t`.
 #[repr(C)]
 pub struct ExecutionContext {
     _opaque: [u8; 0],
 }
 
-/// `hipdnnEnginePluginHandle_t`: what a plugin keeps for one hipDNN handle.
+/// `hipdnnEnginePluginHandle_t`: a plugin's state for one hipDNN handle.
 pub type PluginHandlePtr = *mut PluginHandle;
 /// `hipdnnEnginePluginExecutionContext_t`: a built plan.
 pub type ExecutionContextPtr = *mut ExecutionContext;
 /// `hipStream_t`, opaque to everyone but HIP.
 pub type StreamPtr = *mut c_void;
 
-/// `hipdnnCallback_t`: where the host wants a plugin's log lines.
+/// `hipdnnCallback_t`: the host's callback for a plugin's log lines.
 pub type LogCallback = Option<unsafe extern "C" fn(severity: Severity, message: *const c_char)>;
 
 /// The size of last-error text that hipDNN recommends, its NUL included.
 pub const ERROR_STRING_MAX_LENGTH: usize = 2048;
 
-/// `hipdnnPluginConstData_t`: bytes that somebody else owns.
+/// `hipdnnPluginConstData_t`: borrowed bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ConstData {
     /// The first byte.
     pub ptr: *const c_void,
-    /// How many there are.
+    /// Number of bytes.
     pub size: usize,
 }
 
@@ -45,7 +45,7 @@ pub struct ConstData {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceBuffer {
-    /// Which tensor.
+    /// Uid of the tensor.
     pub uid: i64,
     /// Its memory, or the host address of a scalar; null for an absent optional tensor.
     pub ptr: *mut c_void,

@@ -4,16 +4,16 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
 use super::{
-    Allocator, AllocatorType, DataType, DeviceEpIncompatibilityDetails, DeviceMemoryType, ElementType, EpDevice,
-    EpFactory, EpGraphSupportInfo, ErrorCode, ExternalInitializerInfo, Graph, HardwareDevice, HardwareDeviceType,
-    KernelContext, KernelCreate, KernelDef, KernelDefBuilder, KernelRegistry, KeyValuePairs, Logger, LoggingLevel,
-    MINIMUM_VERSION, MemType, MemoryDevice, MemoryInfo, MemoryInfoDeviceType, Node, NodeComputeContext,
-    NodeFusionOptions, OpAttr, OpAttrType, PathChar, ProfilingEvent, ProfilingEventCategory, ProfilingEventsContainer,
-    RunOptions, SessionOptions, Status, SyncStream, SyncStreamImpl, TensorTypeAndShapeInfo, TypeInfo, Value, ValueInfo,
-    ValueType,
+    Allocator, AllocatorType, DataType, DeviceEpIncompatibilityDetails, DeviceMemoryType, ElementType, EpContextConfig,
+    EpDevice, EpFactory, EpGraphSupportInfo, ErrorCode, ExternalInitializerInfo, Graph, HardwareDevice,
+    HardwareDeviceType, KernelContext, KernelCreate, KernelDef, KernelDefBuilder, KernelRegistry, KeyValuePairs,
+    Logger, LoggingLevel, MINIMUM_VERSION, MemType, MemoryDevice, MemoryInfo, MemoryInfoDeviceType, Node,
+    NodeComputeContext, NodeFusionOptions, OpAttr, OpAttrType, PathChar, ProfilingEvent, ProfilingEventCategory,
+    ProfilingEventsContainer, ReadNamedBuffer, RunOptions, SessionOptions, Status, SyncStream, SyncStreamImpl,
+    TensorTypeAndShapeInfo, TypeInfo, Value, ValueInfo, ValueType, WriteNamedBuffer,
 };
 
-/// `OrtApiBase`: where a provider library starts from.
+/// `OrtApiBase`: entry point to the runtime's tables.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ApiBase {
@@ -148,6 +148,8 @@ table! {
             fn(info: *const TensorTypeAndShapeInfo, names: *mut *const c_char, count: usize) -> *mut Status;
         66 GetTensorTypeAndShape get_tensor_type_and_shape:
             fn(value: *const Value, info: *mut *mut TensorTypeAndShapeInfo) -> *mut Status;
+        79 GetAllocatorWithDefaultOptions get_allocator_with_default_options:
+            fn(allocator: *mut *mut Allocator) -> *mut Status;
         89 KernelContext_GetInputCount kernel_context_get_input_count:
             fn(context: *const KernelContext, count: *mut usize) -> *mut Status;
         90 KernelContext_GetOutputCount kernel_context_get_output_count:
@@ -383,11 +385,20 @@ table! {
         73 25 ProfilingEventsContainer_AddEvents add_profiling_events: fn(
             container: *mut ProfilingEventsContainer, events: *const *const ProfilingEvent, count: usize
         ) -> *mut Status;
+        75 31 SessionOptionsGetEpContextConfig session_options_get_ep_context_config:
+            fn(options: *const SessionOptions, config: *mut *mut EpContextConfig) -> *mut Status;
+        76 31 ReleaseEpContextConfig release_ep_context_config: fn(config: *mut EpContextConfig);
+        77 31 EpContextConfigGetEpContextDataReadFunc ep_context_config_get_read_func: fn(
+            config: *const EpContextConfig, function: *mut Option<ReadNamedBuffer>, state: *mut *mut c_void
+        ) -> *mut Status;
+        78 31 EpContextConfigGetEpContextDataWriteFunc ep_context_config_get_write_func: fn(
+            config: *const EpContextConfig, function: *mut Option<WriteNamedBuffer>, state: *mut *mut c_void
+        ) -> *mut Status;
     }
 }
 
 table! {
-    /// `OrtModelEditorApi`: what a provider needs to write nodes of a compiled model.
+    /// `OrtModelEditorApi`: the entries that a provider needs to write nodes of a compiled model.
     ModelEditorApi
     base {
         6 CreateValueInfo create_value_info:

@@ -51,7 +51,7 @@ macro_rules! callbacks {
 }
 
 callbacks! {
-    /// `OrtEpFactory`: makes providers and what belongs to their devices.
+    /// `OrtEpFactory`: factory of providers, and of their devices' allocators, streams and data transfers.
     EpFactory, ort_version_supported, 168 {
         /// The provider's name. Required.
         8 get_name: fn(this: *const EpFactory) -> *const c_char;
@@ -85,9 +85,9 @@ callbacks! {
         ) -> *mut Status;
         /// Takes an allocator back.
         80 release_allocator: fn(this: *mut EpFactory, allocator: *mut Allocator);
-        /// Makes what copies tensors, or gives null. Required.
+        /// Makes a data transfer, or gives null. Required.
         88 create_data_transfer: fn(this: *mut EpFactory, data_transfer: *mut *mut DataTransferImpl) -> *mut Status;
-        /// Whether nodes run asynchronously, on streams.
+        /// True if nodes run asynchronously, on streams.
         96 is_stream_aware: fn(this: *const EpFactory) -> bool;
         /// Makes a stream on a device.
         104 create_sync_stream_for_device: fn(
@@ -98,11 +98,11 @@ callbacks! {
         112 get_hardware_device_incompatibility_details: fn(
             this: *mut EpFactory, device: *const HardwareDevice, details: *mut DeviceEpIncompatibilityDetails
         ) -> *mut Status;
-        /// Makes what imports memory of other APIs. 1.24
+        /// Makes an importer of memory of other APIs. 1.24
         120 create_external_resource_importer_for_device: fn(
             this: *mut EpFactory, device: *const EpDevice, importer: *mut *mut ExternalResourceImporterImpl
         ) -> *mut Status;
-        /// How many custom operator domains there are. 1.24
+        /// Number of custom operator domains. 1.24
         128 get_num_custom_op_domains: fn(this: *mut EpFactory, num_domains: *mut usize) -> *mut Status;
         /// The custom operator domains. 1.24
         136 get_custom_op_domains: fn(
@@ -136,9 +136,9 @@ callbacks! {
         ) -> *mut Status;
         /// Takes compute functions back.
         32 release_node_compute_infos: fn(this: *mut Ep, infos: *mut *mut NodeComputeInfo, count: usize);
-        /// The layout the provider likes best.
+        /// The provider's preferred layout.
         40 get_preferred_data_layout: fn(this: *mut Ep, layout: *mut EpDataLayout) -> *mut Status;
-        /// Whether an operator should be converted: 1, 0, or -1 to leave it to the runtime.
+        /// Decides on the conversion of an operator: 1, 0, or -1 to leave it to the runtime.
         48 should_convert_data_layout_for_op: fn(
             this: *mut Ep, domain: *const c_char, op_type: *const c_char, target: EpDataLayout, convert: *mut c_int
         ) -> *mut Status;
@@ -162,21 +162,21 @@ callbacks! {
         96 get_compiled_model_compatibility_info: fn(this: *mut Ep, graph: *const Graph) -> *const c_char;
         /// The provider's kernels, if it has single-node ones. 1.24
         104 get_kernel_registry: fn(this: *mut Ep, registry: *mut *const KernelRegistry) -> *mut Status;
-        /// Whether several runs at once are safe; the runtime assumes so. 1.24
+        /// Tells if several runs at once are safe; the runtime assumes so. 1.24
         112 is_concurrent_run_supported: fn(this: *mut Ep, is_supported: *mut bool) -> *mut Status;
         /// Waits for the device. 1.25
         120 sync: fn(this: *mut Ep) -> *mut Status;
         /// Makes a profiler. 1.25
         128 create_profiler: fn(this: *mut Ep, profiler: *mut *mut EpProfilerImpl) -> *mut Status;
-        /// Whether runs are captured and replayed. 1.26
+        /// True if runs are captured and replayed. 1.26
         136 is_graph_capture_enabled: fn(this: *const Ep) -> bool;
-        /// Whether a capture is complete. 1.26
+        /// True if a capture is complete. 1.26
         144 is_graph_captured: fn(this: *const Ep, annotation_id: c_int) -> bool;
         /// Replays a capture. 1.26
         152 replay_graph: fn(this: *mut Ep, annotation_id: c_int) -> *mut Status;
-        /// Which nodes may stay elsewhere in a captured graph. 1.26
+        /// Policy for nodes that stay on other providers in a captured graph. 1.26
         160 get_graph_capture_node_assignment_policy: fn(this: *const Ep) -> GraphCaptureNodeAssignmentPolicy;
-        /// How much of the device is free. 1.26
+        /// Free capacity of the device. 1.26
         168 get_available_resource: fn(this: *const Ep, resource: *mut ResourceCount) -> *mut Status;
         /// The session is complete. 1.27
         176 on_session_initialization_end: fn(this: *mut Ep) -> *mut Status;
@@ -184,15 +184,15 @@ callbacks! {
         184 get_default_memory_device: fn(this: *const Ep, device: *mut *const MemoryDevice) -> *mut Status;
         /// Drops a capture. 1.27
         192 release_captured_graph: fn(this: *mut Ep, annotation_id: c_int) -> *mut Status;
-        /// Whether compiled models may come without weights. 1.29
+        /// Support for compiled models without weights. 1.29
         200 get_weightless_support: fn(this: *const Ep, support: *mut WeightlessSupport) -> *mut Status;
-        /// Which callbacks for compiled models are served: bit 0 read, bit 1 write. 1.31
+        /// Served callbacks for compiled models: bit 0 read, bit 1 write. 1.31
         208 get_ep_context_data_callback_support: fn(this: *const Ep, flags: *mut u32) -> *mut Status;
     }
 }
 
 callbacks! {
-    /// `OrtNodeComputeInfo`: how one compiled group of nodes runs.
+    /// `OrtNodeComputeInfo`: compute functions of one compiled group of nodes.
     NodeComputeInfo, ort_version_supported, 32 {
         /// Makes the group's state.
         8 create_state: fn(
@@ -205,13 +205,13 @@ callbacks! {
     }
 }
 
-/// `OrtNodeFusionOptions`: how a group of nodes is claimed.
+/// `OrtNodeFusionOptions`: options of a claimed group of nodes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeFusionOptions {
     /// The API version of this layout.
     pub ort_version_supported: u32,
-    /// Whether constants vanish from the group's inputs, because the provider keeps copies.
+    /// True if constants vanish from the group's inputs, because the provider keeps copies.
     pub drop_constant_initializers: bool,
 }
 
@@ -245,7 +245,7 @@ callbacks! {
     DataTransferImpl, ort_version_supported, 32 {
         /// Destroys this.
         8 release: fn(this: *mut DataTransferImpl);
-        /// Whether copies between the two memories are served.
+        /// True if copies between the two memories are served.
         16 can_copy: fn(
             this: *const DataTransferImpl, source: *const MemoryDevice, destination: *const MemoryDevice
         ) -> bool;
@@ -331,6 +331,20 @@ const _: () = {
     assert!(std::mem::offset_of!(KernelImpl, set_shared_pre_packed_weight) == 32);
 };
 
+/// `OrtReadNamedBufferFunc`: the application's callback that gives what was stored under a name, in memory of the allocator, and its
+/// size in bytes. From any thread, several at once. 1.31
+pub type ReadNamedBuffer = unsafe extern "system" fn(
+    state: *mut c_void,
+    name: *const c_char,
+    allocator: *mut Allocator,
+    data: *mut *mut c_void,
+    size: *mut usize,
+) -> *mut Status;
+
+/// `OrtWriteNamedBufferFunc`: the application's callback that stores bytes under a name. From any thread, several at once. 1.31
+pub type WriteNamedBuffer =
+    unsafe extern "system" fn(state: *mut c_void, name: *const c_char, data: *const c_void, size: usize) -> *mut Status;
+
 /// `OrtKernelCreateFunc`: makes the kernel of a node; the runtime owns it then. 1.24
 pub type KernelCreate =
     unsafe extern "system" fn(state: *mut c_void, info: *const KernelInfo, kernel: *mut *mut KernelImpl) -> *mut Status;
@@ -351,11 +365,11 @@ callbacks! {
     }
 }
 
-/// `OrtResourceCount`: an amount of something that a device has. 1.26
+/// `OrtResourceCount`: amount of a device's resource. 1.26
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ResourceCount {
-    /// Which member of the value counts.
+    /// Tag of the active union member.
     pub kind: u32,
     /// Zero.
     pub reserved: u32,

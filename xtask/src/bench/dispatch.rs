@@ -47,7 +47,7 @@ pub(crate) fn tables(gpu: &Gpu, quick: bool) -> Result<String> {
         text,
         "\nMilliseconds to a first result, from the first question to the end of the stream's work;\nthe first process finds all caches empty:\n"
     );
-    text += "| case | process | MIOPEN_RS_ENGINE | AMD's provider | ratio |\n|---|---|---|---|---|\n";
+    text += "| case | process | HIPDNN_RS_GPU_ENGINE | AMD's provider | ratio |\n|---|---|---|---|---|\n";
     for case in CASES {
         let processes = if quick { 1 } else { PROCESSES };
         // By process on the same caches, which the first finds empty, then by who (ours, provider).
@@ -67,7 +67,9 @@ pub(crate) fn tables(gpu: &Gpu, quick: bool) -> Result<String> {
     }
     fs::remove_dir_all(&scratch)?;
     if let Gpu::Emulated(installation) = gpu {
-        text += "\nHost time of a run of the execution provider, with memory bound on the device:\n\n";
+        text += "\nHost time of a run of the execution provider, with memory bound on the device. The program is from the entry of\n\
+                 the provider's Compute to its return, the ratio that of it to the bare launches of its kernels; ONNX Runtime's own\n\
+                 part is the rest of the run, with Python's call:\n\n";
         text += &emulated_gpu::programs(installation)?;
     }
     Ok(text)

@@ -9,7 +9,7 @@ use bindgen::{Builder, EnumVariation, Formatter, RustEdition, RustTarget};
 use super::{Files, Outcome, settle, table, wheel};
 use crate::{Result, emulated_gpu, workspace};
 
-/// Where the generated code is.
+/// Directory of the generated code.
 pub(super) const DIRECTORY: &str = "sdk-bindings/src/generated";
 
 /// libclang, which bindgen reads headers with. It comes without headers of its own: the system's are used.
@@ -33,7 +33,7 @@ struct Api {
     /// Declared by another module here.
     foreign: &'static [&'static str],
     imports: &'static str,
-    /// What declares functions that libraries may lack, but for `settled`.
+    /// Macro that declares functions which libraries may lack, but for `settled`.
     beta: Option<&'static str>,
     settled: &'static [&'static str],
 }
@@ -62,7 +62,7 @@ const HIP: Api = Api {
         "hipExtModuleLaunchKernel",
     ],
     optional: &[
-        "hipDevice(TotalMem|GetPCIBusId|GetUuid|GetDefaultMemPool)",
+        "hipDevice(TotalMem|GetPCIBusId|GetUuid|GetDefaultMemPool|CanAccessPeer|EnablePeerAccess)",
         "hip(Malloc|Free)Async",
         "hipMemPool(TrimTo|SetAttribute)",
         "hipMemGetAddressRange",
@@ -204,7 +204,7 @@ fn defined<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Where the system's compiler has the headers of C, after those of C++ that libclang finds by itself.
+/// The system compiler's directory of C headers, used after those of C++ that libclang finds by itself.
 fn system_includes() -> Result<PathBuf, String> {
     let output = Command::new("c++").arg("-print-file-name=include").output();
     let output = output.map_err(|e| format!("c++, whose headers are needed: {e}"))?;

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::{Outcome, files, settle, wheel};
 use crate::{Result, workspace};
 
-/// Where the generated code is.
+/// Directory of the generated code.
 pub(super) const DIRECTORY: &str = "schemas/src/generated";
 
 /// The version of flatc, which is that of the `flatbuffers` crate: generated code and crate belong together.

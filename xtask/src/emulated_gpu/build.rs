@@ -149,7 +149,7 @@ impl Build<'_> {
         stamp(&target, state)
     }
 
-    /// A number that changes with the compiler, the flags and the contents of the files.
+    /// Fingerprint of the compiler, the flags and the contents of the files.
     fn state(&self, groups: &[&[PathBuf]], more: &[&str]) -> Result<u64> {
         let mut hasher = DefaultHasher::new();
         (&self.compiler, FLAGS, more).hash(&mut hasher);
@@ -208,7 +208,7 @@ fn link(path: &Path, to: &str) -> Result<()> {
     Ok(std::os::unix::fs::symlink(to, path)?)
 }
 
-/// Why this MIOpen can't compile its kernels here; nothing when it can.
+/// Reason why this MIOpen can't compile its kernels here; `None` if it can.
 ///
 /// Debian's builds up to ROCm 6 don't use the kernel compiler's library but start its program, by a fixed path.
 pub(super) fn no_kernels(installation: &Installation) -> Result<Option<String>> {

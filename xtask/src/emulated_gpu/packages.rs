@@ -1,4 +1,4 @@
-//! Which Debian packages are needed, fetching them with apt and unpacking them, without root.
+//! Debian packages of the emulated GPU: chosen and fetched with apt, and unpacked, without root.
 //!
 //! apt runs with directories of its own, so nothing of the system changes, and with the system's mirror,
 //! proxy and keys. Its solver finds the packages; those that MIOpen's package asks for but its library can do
@@ -19,7 +19,7 @@ const MIRROR: &str = "HIPDNN_EMULATED_GPU_MIRROR";
 
 const LIBRARY: &str = "libmiopen1";
 
-/// Taken for their headers alone, without what they depend on.
+/// Packages taken for their headers alone, without their dependencies.
 const DEVELOPMENT: [&str; 2] = ["libamdhip64-dev", "libmiopen-dev"];
 
 /// Beginnings of names that are told to apt as installed, so that it doesn't follow them.
@@ -42,7 +42,7 @@ const ROCM: &str = "libmiopen* libamd-comgr* libhip* libroctx* libamdhip64*";
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Which packages are asked for.
+/// Options for the choice of packages.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wanted {
     /// The release in sid, even if experimental has a newer one.
@@ -70,7 +70,7 @@ impl Wanted {
     }
 }
 
-/// What was fetched, kept beside it.
+/// Record of the fetched packages, kept beside them.
 #[derive(Serialize, Deserialize, Debug, PartialEq)]
 struct Record {
     suite: String,
@@ -311,7 +311,7 @@ fn madison_lines(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The packages to fetch, with what the signed lists say about each.
+/// The packages to fetch, with their entries in the signed lists.
 fn resolve(apt: &Apt, miopen: &str) -> Result<Vec<Package>> {
     let mut packages = plan(apt)?;
     if !packages.iter().any(|(name, version)| name == LIBRARY && version == miopen) {
@@ -387,7 +387,7 @@ fn candidate(policy: &str) -> Option<String> {
     (version != "(none)").then(|| version.to_owned())
 }
 
-/// What the paragraph about this version of a package says.
+/// Package described by the paragraph about this version.
 fn describe(name: &str, version: &str, paragraphs: &str) -> Result<Package> {
     for paragraph in paragraphs.split("\n\n") {
         let field = |key: &str| paragraph.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);

@@ -23,7 +23,7 @@ const PROGRAMS: [(&str, bool); 8] = [
     ("operations", true),
 ];
 
-/// A program that says nothing for so long hangs: the longest test takes seconds.
+/// Timeout of a silent program: the longest test takes seconds.
 const SILENCE: Duration = Duration::from_secs(600);
 
 /// Runs them all.

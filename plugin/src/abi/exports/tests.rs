@@ -1,8 +1,10 @@
-use super::*;
-use crate::engine::payload::{Entry, Portrait};
-use crate::engine::{Applicable, Declined, Engine, Site};
-use hipdnn_schemas::{Convolution, DataType, EngineDetails, GraphBuilder, Pointwise, PointwiseMode, TensorDef};
 use std::ptr::{null, null_mut};
+
+use hipdnn_engine_core::payload::{Entry, Portrait};
+use hipdnn_engine_core::{Applicable, Declined, Engine, Site};
+use hipdnn_schemas::{Convolution, DataType, EngineDetails, GraphBuilder, Pointwise, PointwiseMode, TensorDef};
+
+use super::*;
 
 const OK: PluginStatus = PluginStatus::SUCCESS;
 const BAD: PluginStatus = PluginStatus::BAD_PARAM;
@@ -17,7 +19,7 @@ fn last() -> String {
 }
 
 fn host_id() -> i64 {
-    engine_id(&crate::engine::host::HOST)
+    engine_id(&hipdnn_engine_cpu::CPU_ENGINE)
 }
 
 fn data(bytes: &[u8]) -> ConstData {
@@ -227,7 +229,7 @@ fn texts_are_given_and_null_is_refused() {
         hipdnnPluginGetLastErrorString(null_mut());
         assert_eq!(hipdnnPluginSetLoggingCallback(None), BAD);
         assert_eq!(hipdnnEnginePluginGetEngineName(host_id(), &mut name), OK);
-        assert_eq!(CStr::from_ptr(name), c"HOST_RS_ENGINE");
+        assert_eq!(CStr::from_ptr(name), c"HIPDNN_RS_CPU_ENGINE");
         assert_eq!(hipdnnEnginePluginGetEngineName(1, &mut name), PluginStatus::NOT_APPLICABLE);
         assert_eq!(hipdnnEnginePluginGetEngineName(host_id(), null_mut()), BAD);
     }
@@ -358,7 +360,7 @@ fn stale_null_and_foreign_handles_are_refused_everywhere() {
     assert_eq!(hipdnnEnginePluginDestroy(live), OK);
 }
 
-/// What the plugin stores of a context.
+/// Stored plan of a context.
 fn serialize(handle: PluginHandlePtr, context: ExecutionContextPtr) -> Vec<u8> {
     let mut out = ConstData { ptr: null(), size: 0 };
     // SAFETY: a place for the bytes, which are read before they are given back.
@@ -437,7 +439,7 @@ fn every_damage_to_a_stored_plan_is_refused() {
     assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
 }
 
-/// With the right checksum: what is refused is what the payload says.
+/// Payloads with the right checksum, so that their contents are what is refused.
 #[test]
 fn stored_plans_of_something_else_are_refused_with_their_reason() {
     type Change = fn(&mut Payload);
@@ -450,15 +452,15 @@ fn stored_plans_of_something_else_are_refused_with_their_reason() {
         (
             "other knobs",
             |p| {
-                let knobs = vec![("hipdnn_rs.host.threads".to_string(), hipdnn_schemas::KnobValue::Int(-1))];
+                let knobs = vec![("hipdnn_rs.cpu.threads".to_string(), hipdnn_schemas::KnobValue::Int(-1))];
                 p.config = EngineConfig { engine_id: 0, knobs }.to_bytes();
             },
-            "knob hipdnn_rs.host.threads",
+            "knob hipdnn_rs.cpu.threads",
         ),
         ("another plan", |p| p.portrait.description.push_str("\n  9: a step"), "as its graph is planned here"),
         (
             "the other engine's",
-            |p| p.engine = crate::engine::miopen::MIOPEN.name().to_string_lossy().into_owned(),
+            |p| p.engine = hipdnn_engine_gpu::GPU_ENGINE.name().to_string_lossy().into_owned(),
             "expected",
         ),
     ];

@@ -1,0 +1,202 @@
+//! Reasons for which an engine declines a graph.
+
+use hipdnn_schemas::{DataType, Graph, TensorUid};
+
+/// Reason for which an engine leaves a graph to others. An answer, not an error.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Declined {
+    /// Engine that does not work in this process at all.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Graph whose shapes may be replaced at execution.
+    #[error("the graph allows other shapes at execution (override shapes)")]
+    OverrideShapes,
+    /// Ragged tensor, with rows of variable length.
+    #[error("{tensor} is ragged")]
+    Ragged {
+        /// The tensor.
+        tensor: TensorLabel,
+    },
+    /// Alignment that is promised by the graph and less than the tensor's elements need.
+    #[error("{tensor} is aligned to {alignment} bytes, wanted a multiple of {wanted}")]
+    Alignment {
+        /// The tensor.
+        tensor: TensorLabel,
+        /// Alignment that the graph promises, in bytes.
+        alignment: i64,
+        /// Alignment that its elements need, in bytes.
+        wanted: usize,
+    },
+    /// Operation that the engine does not support.
+    #[error("{node}: the engine does not have this operation")]
+    Operation {
+        /// The node.
+        node: NodeLabel,
+    },
+    /// Pointwise mode that the engine does not support.
+    #[error("{node}: the engine does not have the mode {mode}")]
+    Mode {
+        /// The node.
+        node: NodeLabel,
+        /// Pointwise mode of the node.
+        mode: hipdnn_schemas::PointwiseMode,
+    },
+    /// Attribute with a value that the engine does not support.
+    #[error("{node}: {attribute} is {value}, wanted {wanted}")]
+    Attribute {
+        /// The node.
+        node: NodeLabel,
+        /// Name of the attribute in the wire format.
+        attribute: &'static str,
+        /// Value in the graph, as text.
+        value: String,
+        /// Supported values, as text.
+        wanted: &'static str,
+    },
+    /// Compute type that the engine does not support.
+    #[error("{node}: compute_data_type is {data_type}, wanted {wanted}")]
+    ComputeType {
+        /// The node.
+        node: NodeLabel,
+        /// Type in the graph.
+        data_type: DataType,
+        /// Supported types, as text.
+        wanted: String,
+    },
+    /// Element type that the engine does not support for an operand.
+    #[error("{node}: {role} ({tensor}) is {data_type}, wanted {wanted}")]
+    ElementType {
+        /// The node.
+        node: NodeLabel,
+        /// Name of the operand in the wire format.
+        role: &'static str,
+        /// The tensor.
+        tensor: TensorLabel,
+        /// Type in the graph.
+        data_type: DataType,
+        /// Supported types, as text.
+        wanted: String,
+    },
+    /// Number of dimensions that the engine does not support for an operand.
+    #[error("{node}: {role} ({tensor}) has {rank} dimensions, wanted {wanted}")]
+    Rank {
+        /// The node.
+        node: NodeLabel,
+        /// Name of the operand in the wire format.
+        role: &'static str,
+        /// The tensor.
+        tensor: TensorLabel,
+        /// Number of dimensions.
+        rank: usize,
+        /// Supported numbers of dimensions, as text.
+        wanted: &'static str,
+    },
+    /// Extents that the engine does not support for an operand.
+    #[error("{node}: {role} ({tensor}) has extents {dims:?}, wanted {wanted}")]
+    Shape {
+        /// The node.
+        node: NodeLabel,
+        /// Name of the operand in the wire format.
+        role: &'static str,
+        /// The tensor.
+        tensor: TensorLabel,
+        /// Extents of the tensor.
+        dims: Vec<usize>,
+        /// Supported extents, as text.
+        wanted: String,
+    },
+    /// Size of a node above a limit of the engine.
+    #[error("{node}: {what}: wanted at most {most}, came {came}")]
+    Size {
+        /// The node.
+        node: NodeLabel,
+        /// Name of the quantity that is too large.
+        what: &'static str,
+        /// Value of the quantity.
+        came: u128,
+        /// Largest supported value.
+        most: u128,
+    },
+    /// Node that the library behind the engine does not support.
+    #[error("{node}: {reason}")]
+    Library {
+        /// The node.
+        node: NodeLabel,
+        /// Request to the library and its answer.
+        reason: String,
+    },
+    /// Kernel of the engine's own that is not available on this machine.
+    #[error("no kernel to {purpose}: {reason}")]
+    Kernel {
+        /// Purpose of the kernel, a verb phrase.
+        purpose: String,
+        /// Missing prerequisite, or the error in making the kernel.
+        reason: String,
+    },
+    /// Overlap: two elements of an operand share an address.
+    #[error("{node}: {role} ({tensor}) has strides {strides:?} over dimensions {dims:?}, which overlap")]
+    Overlap {
+        /// The node.
+        node: NodeLabel,
+        /// Name of the operand in the wire format.
+        role: &'static str,
+        /// The tensor.
+        tensor: TensorLabel,
+        /// Extents of the tensor.
+        dims: Vec<usize>,
+        /// Strides of the tensor.
+        strides: Vec<usize>,
+    },
+}
+
+/// Label of a node for messages: its position, kind and name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeLabel(Box<str>);
+
+impl NodeLabel {
+    /// Label of node `index`.
+    pub fn of(graph: &Graph, index: usize) -> NodeLabel {
+        let node = &graph.nodes()[index];
+        let table = node.operation.kind();
+        let kind = table.strip_suffix("Attributes").unwrap_or(table);
+        NodeLabel(format!("node {index} ({kind}{})", quoted(&node.name)).into())
+    }
+}
+
+impl std::fmt::Display for NodeLabel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Label of a tensor for messages: its uid and name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorLabel(Box<str>);
+
+impl TensorLabel {
+    /// Label of a tensor with that uid and name.
+    pub fn new(uid: i64, name: &str) -> TensorLabel {
+        TensorLabel(format!("tensor {uid}{}", quoted(name)).into())
+    }
+
+    /// Label of a tensor of the graph.
+    pub fn of(graph: &Graph, uid: TensorUid) -> TensorLabel {
+        TensorLabel::new(uid.0, graph.tensor(uid).name())
+    }
+}
+
+impl std::fmt::Display for TensorLabel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Name given by the client, cut to 64 characters and quoted.
+fn quoted(name: &str) -> String {
+    match name {
+        "" => String::new(),
+        _ if name.chars().count() > 64 => format!(" {:?}…", name.chars().take(64).collect::<String>()),
+        _ => format!(" {name:?}"),
+    }
+}

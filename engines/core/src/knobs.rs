@@ -1,0 +1,146 @@
+//! Knobs: descriptions and values of settings.
+
+use hipdnn_schemas::{EngineConfig, Knob, KnobConstraint, KnobValue};
+
+use crate::error::Error;
+
+/// Integer knob.
+#[derive(Debug, Clone, Copy)]
+pub struct IntKnob {
+    /// Id of the knob.
+    pub id: &'static str,
+    /// Description for users and logs.
+    pub description: &'static str,
+    /// Value that holds when the knob is not set.
+    pub default: i64,
+    /// Smallest value.
+    pub min: i64,
+    /// Largest value.
+    pub max: i64,
+}
+
+/// Text knob.
+#[derive(Debug, Clone, Copy)]
+pub struct TextKnob {
+    /// Id of the knob.
+    pub id: &'static str,
+    /// Description for users and logs.
+    pub description: &'static str,
+    /// Maximum length in bytes.
+    pub max_length: i32,
+}
+
+/// Enumerated knob: one of some words.
+#[derive(Debug, Clone, Copy)]
+pub struct ChoiceKnob {
+    /// Id of the knob.
+    pub id: &'static str,
+    /// Description for users and logs.
+    pub description: &'static str,
+    /// Value that holds when the knob is not set.
+    pub default: &'static str,
+    /// Allowed words.
+    pub valid: &'static [&'static str],
+}
+
+impl IntKnob {
+    /// Description of the knob in the host's form.
+    pub fn describe(&self) -> Knob {
+        Knob {
+            id: self.id.to_string(),
+            description: self.description.to_string(),
+            default: KnobValue::Int(self.default),
+            constraint: Some(KnobConstraint::Int { min: self.min, max: self.max, step: 1, valid: Vec::new() }),
+            deprecated: false,
+        }
+    }
+
+    /// Reads the value that was set, if any.
+    ///
+    /// # Errors
+    /// If it is not an integer, or out of range.
+    pub fn read(&self, config: &EngineConfig) -> Result<Option<i64>, Error> {
+        let (id, min, max) = (self.id, self.min, self.max);
+        match find(config, id) {
+            None => Ok(None),
+            Some(KnobValue::Int(value)) if (min..=max).contains(value) => Ok(Some(*value)),
+            Some(KnobValue::Int(value)) => {
+                Err(Error::bad_param(format!("knob {id}: wanted {min} to {max}, came {value}")))
+            }
+            Some(other) => Err(Error::bad_param(format!("knob {id}: wanted a whole number, came {other:?}"))),
+        }
+    }
+}
+
+impl TextKnob {
+    /// Description of the knob in the host's form.
+    pub fn describe(&self) -> Knob {
+        Knob {
+            id: self.id.to_string(),
+            description: self.description.to_string(),
+            default: KnobValue::String(String::new()),
+            constraint: Some(KnobConstraint::String { max_length: self.max_length, valid: Vec::new() }),
+            deprecated: false,
+        }
+    }
+
+    /// Reads the text that was set, if any.
+    ///
+    /// # Errors
+    /// If it is not text, or too long.
+    pub fn read<'c>(&self, config: &'c EngineConfig) -> Result<Option<&'c str>, Error> {
+        let (id, most) = (self.id, self.max_length);
+        match find(config, id) {
+            None => Ok(None),
+            Some(KnobValue::String(text)) if text.len() <= most as usize => Ok(Some(text)),
+            Some(KnobValue::String(text)) => {
+                Err(Error::bad_param(format!("knob {id}: wanted at most {most} bytes, came {}", text.len())))
+            }
+            Some(other) => Err(Error::bad_param(format!("knob {id}: wanted text, came {other:?}"))),
+        }
+    }
+}
+
+impl ChoiceKnob {
+    /// Description of the knob in the host's form.
+    pub fn describe(&self) -> Knob {
+        let longest = self.valid.iter().map(|word| word.len()).max().unwrap_or(0);
+        Knob {
+            id: self.id.to_string(),
+            description: self.description.to_string(),
+            default: KnobValue::String(self.default.to_string()),
+            constraint: Some(KnobConstraint::String {
+                max_length: i32::try_from(longest).expect("words are short"),
+                valid: self.valid.iter().map(|word| word.to_string()).collect(),
+            }),
+            deprecated: false,
+        }
+    }
+
+    /// Reads the word that was set, if any.
+    ///
+    /// # Errors
+    /// If it is none of the allowed words.
+    pub fn read(&self, config: &EngineConfig) -> Result<Option<&'static str>, Error> {
+        let (id, wanted) = (self.id, self.valid.join(", "));
+        match find(config, id) {
+            None => Ok(None),
+            Some(KnobValue::String(text)) => match self.valid.iter().find(|word| **word == text) {
+                Some(word) => Ok(Some(word)),
+                None => Err(Error::bad_param(format!("knob {id}: wanted one of {wanted}, came {}", shortened(text)))),
+            },
+            Some(other) => Err(Error::bad_param(format!("knob {id}: wanted one of {wanted}, came {other:?}"))),
+        }
+    }
+}
+
+/// Foreign text for a message: quoted, cut to 80 characters.
+pub fn shortened(text: &str) -> String {
+    let short: String = text.chars().take(80).collect();
+    if short.len() < text.len() { format!("{short:?}…") } else { format!("{short:?}") }
+}
+
+/// Value of the last setting of that id; settings of unknown ids are for other engines.
+fn find<'c>(config: &'c EngineConfig, id: &str) -> Option<&'c KnobValue> {
+    config.knobs.iter().rev().find(|(name, _)| name == id).map(|(_, value)| value)
+}

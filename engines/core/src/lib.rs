@@ -1,0 +1,112 @@
+//! Engines: the interface of everything that computes graphs.
+//!
+//! Data flow: [`Engine::applicable`] checks a graph and either gives the reason why not ([`Declined`]) or an
+//! [`Applicable`], which alone can make a [`Plan`], which alone can execute.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`ops`] | the meaning of nodes, whatever engine computes them |
+//! | [`checks`] | the conditions that every engine puts to graphs and operands |
+//! | [`memory`] | the table of the caller's buffers, the planned workspace |
+//! | [`knobs`] | settings: their descriptions and values |
+//! | [`payload`], [`framed`] | stored plans, and bytes that outlive the process |
+//! | [`site`] | the memory and stream of a handle |
+//! | [`error`] | errors by kind |
+
+pub mod checks;
+mod declined;
+pub mod error;
+pub mod framed;
+pub mod knobs;
+pub mod memory;
+pub mod ops;
+pub mod payload;
+pub mod site;
+
+use std::ffi::{CStr, c_void};
+
+use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
+use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
+
+pub use declined::{Declined, NodeLabel, TensorLabel};
+pub use site::Site;
+
+use self::payload::{Payload, Portrait};
+use crate::error::Error;
+
+/// Engine: checks graphs and makes plans that compute them.
+pub trait Engine: Send + Sync {
+    /// Name of the engine, from which its id follows ([`engine_id`]).
+    fn name(&self) -> &'static CStr;
+
+    /// Resources that the plans of this engine share, kept alive as long as any handle.
+    fn attach(&self) -> Box<dyn Send + Sync>;
+
+    /// Checks that the engine computes this graph in this process, without building anything: hosts ask often. Plans
+    /// are for the site of the handle.
+    ///
+    /// # Errors
+    /// If it does not, with the reason.
+    fn applicable<'g>(&self, graph: &'g Graph, site: Site) -> Result<Box<dyn Applicable + 'g>, Declined>;
+
+    /// Restores a stored plan of this engine, for the site of the handle: nothing is searched, timed or compiled.
+    ///
+    /// # Errors
+    /// If the plan is of another machine or does not come out as it was stored, with what differs.
+    fn restore(&self, payload: &Payload, site: Site) -> Result<Box<dyn Plan>, Error>;
+}
+
+/// Id of the engine: hipDNN's hash of its name.
+pub fn engine_id(engine: &dyn Engine) -> i64 {
+    hipdnn_sdk_bindings::hipdnn::plugin::engine_id(engine.name().to_str().expect("engine names are ASCII"))
+}
+
+/// Graph that an engine has found applicable.
+pub trait Applicable {
+    /// Details of the engine for this graph: knobs, behavior notes.
+    fn details(&self) -> EngineDetails;
+
+    /// Settled configuration: choices of the environment and the machine are written down as settings.
+    ///
+    /// # Errors
+    /// If settings are wrong.
+    fn settled(&self, config: &EngineConfig) -> Result<EngineConfig, Error>;
+
+    /// Workspace in bytes of the plan that [`Applicable::plan`] makes for the same settings.
+    ///
+    /// # Errors
+    /// If settings are wrong.
+    fn workspace_bytes(&self, config: &EngineConfig) -> Result<usize, Error>;
+
+    /// Chooses algorithms and prepares everything. The plan keeps nothing of the graph's memory.
+    ///
+    /// # Errors
+    /// If settings are wrong or an allocation fails.
+    fn plan(&self, config: &EngineConfig) -> Result<Box<dyn Plan>, Error>;
+}
+
+/// Graph ready to run any number of times, from any number of threads at once.
+pub trait Plan: Send + Sync {
+    /// Workspace in bytes of an execution.
+    fn workspace_bytes(&self) -> usize;
+
+    /// Portrait that the plan is stored with, so that [`Engine::restore`] makes it again.
+    ///
+    /// # Errors
+    /// If it can't be stored.
+    fn portrait(&self) -> Result<Portrait, Error>;
+
+    /// Prepares executions on a stream ahead of the first one. Failing costs nothing but that execution's time.
+    fn make_ready(&self, _stream: *mut c_void) {}
+
+    /// Runs the graph.
+    ///
+    /// # Safety
+    /// `workspace` is null or has [`Plan::workspace_bytes`] bytes that nobody else uses; every buffer whose uid is one
+    /// of the graph's tensors is null or has the memory that the tensor's extents and strides reach, and nobody writes
+    /// to it meanwhile, nor reads outputs. `stream` is the stream of the handle, null for the default one.
+    ///
+    /// # Errors
+    /// If a buffer that is needed is missing.
+    unsafe fn execute(&self, stream: *mut c_void, workspace: *mut u8, buffers: &[DeviceBuffer]) -> Result<(), Error>;
+}

@@ -1,0 +1,309 @@
+//! Times the CPU engine on graphs of one node, and on chains with and without fusing.
+//!
+//! `cargo bench -p hipdnn-engine-cpu --bench nodes -- [--threads 1,2] [--fastest] [FILTER]`
+//!
+//! Prints the median time of each graph (the least with `--fastest`, for noisy machines) and its rate: multiply-adds of
+//! products, bytes of everything else.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use hipdnn_engine_core::{Engine, Site};
+use hipdnn_engine_cpu::CPU_ENGINE;
+use hipdnn_schemas::{
+    Convolution, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, DataType, EngineConfig, Graph, GraphBuilder,
+    KnobValue, Matmul, Operation, PaddingMode, Pointwise, PointwiseMode, Reduction, ReductionMode, ResampleBwd,
+    ResampleFwd, ResampleMode, TensorDef, TensorUid,
+};
+use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
+
+struct Case {
+    name: String,
+    graph: Graph,
+    /// Number of multiply-adds, if the rate is counted in them.
+    products: Option<f64>,
+    fuse: bool,
+}
+
+fn graph(tensors: Vec<TensorDef>, nodes: Vec<Operation>) -> Graph {
+    let mut graph = GraphBuilder::new("bench").compute(DataType::Float);
+    for tensor in tensors {
+        graph.tensor(tensor);
+    }
+    for node in nodes {
+        graph.node("", node);
+    }
+    graph.build().expect("the benchmark's graphs are right")
+}
+
+fn tensor(uid: i64, data_type: DataType, dims: &[i64]) -> TensorDef {
+    TensorDef::new(uid, data_type, dims)
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut push = |name: String, products: Option<f64>, graph: Graph| {
+        cases.push(Case { name, graph, products, fuse: true });
+    };
+    let (float, half) = (DataType::Float, DataType::Half);
+    let [a, b, c] = [0, 1, 2].map(TensorUid);
+    for (name, [batch, m, n, k], data_type) in [
+        ("matmul_512", [1, 512, 512, 512], float),
+        ("matmul_512_half", [1, 512, 512, 512], half),
+        ("matmul_1x4096x1024", [1, 1, 4096, 1024], float),
+        ("matmul_16x128x128x64", [16, 128, 128, 64], float),
+        ("matmul_64x10000x64", [1, 64, 64, 10_000], float),
+        ("matmul_double_256", [1, 256, 256, 256], DataType::Double),
+    ] {
+        let dims = [[batch, m, k], [batch, k, n], [batch, m, n]];
+        let tensors = (0..3).map(|i| tensor(i as i64, data_type, &dims[i])).collect();
+        let products = (batch * m * n * k) as f64;
+        push(name.to_string(), Some(products), graph(tensors, vec![Operation::Matmul(Matmul { a, b, c })]));
+    }
+    // batch, channels, extent, filters, filter, stride, padding, groups
+    for (name, [batch, channels, extent, filters, filter, stride, pad, groups]) in [
+        ("r50_7x7s2_3_64_224", [1, 3, 224, 64, 7, 2, 3, 1]),
+        ("r50_1x1_256_64_56", [1, 256, 56, 64, 1, 1, 0, 1]),
+        ("r50_3x3_64_56", [1, 64, 56, 64, 3, 1, 1, 1]),
+        ("r50_3x3_256_14", [1, 256, 14, 256, 3, 1, 1, 1]),
+        ("r50_3x3s2_128_56", [1, 128, 56, 128, 3, 2, 1, 1]),
+        ("mb_dw3x3_144_56", [1, 144, 56, 144, 3, 1, 1, 144]),
+    ] {
+        let convolution = Convolution {
+            pre_padding: vec![pad; 2],
+            post_padding: vec![pad; 2],
+            stride: vec![stride; 2],
+            ..Convolution::new(2)
+        };
+        let out = convolution.output_extent(0, extent, filter).expect("the filter fits");
+        let x = [batch, channels, extent, extent];
+        let w = [filters, channels / groups, filter, filter];
+        let y = [batch, filters, out, out];
+        let products = (batch * filters * out * out * channels / groups * filter * filter) as f64;
+        for layout in ["nchw", "nhwc"] {
+            let lay = |t: TensorDef| if layout == "nhwc" { t.channels_last() } else { t };
+            let tensors = || [x, w, y].iter().enumerate().map(|(i, d)| lay(tensor(i as i64, float, d))).collect();
+            for (way, node) in [
+                (
+                    "fwd",
+                    Operation::ConvolutionFwd(ConvolutionFwd { x: a, w: b, y: c, convolution: convolution.clone() }),
+                ),
+                (
+                    "bwd",
+                    Operation::ConvolutionBwd(ConvolutionBwd { dx: a, w: b, dy: c, convolution: convolution.clone() }),
+                ),
+                (
+                    "wrw",
+                    Operation::ConvolutionWrw(ConvolutionWrw { x: a, dw: b, dy: c, convolution: convolution.clone() }),
+                ),
+            ] {
+                push(format!("{way}_{name}_{layout}"), Some(products), graph(tensors(), vec![node]));
+            }
+        }
+    }
+    let image = [8, 64, 56, 56];
+    for (name, out) in
+        [("all", [1; 4]), ("channels", [1, 64, 1, 1]), ("rows", [8, 64, 56, 1]), ("batch", [1, 64, 56, 56])]
+    {
+        for (what, mode) in [("add", ReductionMode::Add), ("max", ReductionMode::Max)] {
+            let node = Reduction { mode, input: a, output: b, is_deterministic: false };
+            let tensors = vec![tensor(0, float, &image), tensor(1, float, &out)];
+            push(format!("reduce_{what}_{name}"), None, graph(tensors, vec![Operation::Reduction(node)]));
+        }
+    }
+    for (what, mode) in [("max", ResampleMode::MaxPool), ("avg", ResampleMode::AvgPoolIncludePadding)] {
+        for layout in ["nchw", "nhwc"] {
+            let lay = |t: TensorDef| if layout == "nhwc" { t.channels_last() } else { t };
+            let index = (mode == ResampleMode::MaxPool).then_some(c);
+            let tensors = || {
+                let small = [8, 64, 28, 28];
+                vec![
+                    lay(tensor(0, float, &image)),
+                    lay(tensor(1, float, &small)),
+                    lay(tensor(2, DataType::Int32, &small)),
+                ]
+            };
+            let [pre_padding, post_padding, stride, window] = [vec![1, 1], vec![0, 0], vec![2, 2], vec![3, 3]];
+            let forward = ResampleFwd {
+                x: a,
+                y: b,
+                index,
+                pre_padding: pre_padding.clone(),
+                post_padding: post_padding.clone(),
+                stride: stride.clone(),
+                window: window.clone(),
+                resample_mode: mode,
+                padding_mode: PaddingMode::NegInf,
+                generate_index: Some(index.is_some()),
+            };
+            let backward = ResampleBwd {
+                dy: b,
+                dx: a,
+                index,
+                pre_padding,
+                post_padding,
+                stride,
+                window,
+                resample_mode: mode,
+                padding_mode: PaddingMode::NegInf,
+            };
+            push(format!("pool_{what}_{layout}"), None, graph(tensors(), vec![Operation::ResampleFwd(forward)]));
+            push(format!("pool_{what}_bwd_{layout}"), None, graph(tensors(), vec![Operation::ResampleBwd(backward)]));
+        }
+    }
+    // ResNet-50's pooling and DenseNet's, then element-wise functions of images and of channels.
+    for layout in ["nchw", "nhwc"] {
+        let lay = |t: TensorDef| if layout == "nhwc" { t.channels_last() } else { t };
+        for (name, mode, [channels, extent, window, stride, pad]) in [
+            ("r50_max3x3s2_64_112", ResampleMode::MaxPool, [64, 112, 3, 2, 1]),
+            ("dense_avg2x2s2_256_28", ResampleMode::AvgPoolExcludePadding, [256, 28, 2, 2, 0]),
+            ("inception_avg3x3_288_35", ResampleMode::AvgPoolExcludePadding, [288, 35, 3, 1, 1]),
+            ("r50_avg7x7_2048_7", ResampleMode::AvgPoolExcludePadding, [2048, 7, 7, 1, 0]),
+        ] {
+            let out = (extent + 2 * pad - window) / stride + 1;
+            let node = ResampleFwd {
+                x: a,
+                y: b,
+                index: None,
+                pre_padding: vec![pad; 2],
+                post_padding: vec![pad; 2],
+                stride: vec![stride; 2],
+                window: vec![window; 2],
+                resample_mode: mode,
+                padding_mode: PaddingMode::NegInf,
+                generate_index: None,
+            };
+            let dims = [[1, channels, extent, extent], [1, channels, out, out]];
+            let tensors = (0..2).map(|i| lay(tensor(i as i64, float, &dims[i]))).collect();
+            push(format!("pool_{name}_{layout}"), None, graph(tensors, vec![Operation::ResampleFwd(node)]));
+        }
+        for (batch, channels, extent) in [(1, 2048, 7), (8, 2048, 7), (1, 96, 112)] {
+            let dims = [[batch, channels, extent, extent], [batch, channels, 1, 1]];
+            let node = Reduction { mode: ReductionMode::Average, input: a, output: b, is_deterministic: false };
+            let tensors = (0..2).map(|i| lay(tensor(i as i64, float, &dims[i]))).collect();
+            let name = format!("reduce_global_avg_{batch}x{channels}x{extent}_{layout}");
+            push(name, None, graph(tensors, vec![Operation::Reduction(node)]));
+        }
+        for (channels, extent) in [(256, 56), (64, 56), (24, 56), (2048, 7)] {
+            let image = [1, channels, extent, extent];
+            for (name, other, mode) in [
+                ("add_relu", image, PointwiseMode::Add),
+                ("scale_relu", [1, channels, 1, 1], PointwiseMode::Mul),
+                ("relu_scale", [1, channels, 1, 1], PointwiseMode::Mul),
+            ] {
+                let mut nodes = vec![
+                    Operation::Pointwise(Pointwise::binary(mode, a, b, TensorUid(3))),
+                    Operation::Pointwise(Pointwise::unary(PointwiseMode::ReluFwd, TensorUid(3), c)),
+                ];
+                if name == "relu_scale" {
+                    nodes = vec![
+                        Operation::Pointwise(Pointwise::unary(PointwiseMode::ReluFwd, a, TensorUid(3))),
+                        Operation::Pointwise(Pointwise::binary(mode, TensorUid(3), b, c)),
+                    ];
+                }
+                let tensors = vec![
+                    lay(tensor(0, float, &image)),
+                    lay(tensor(1, float, &other)),
+                    lay(tensor(2, float, &image)),
+                    lay(tensor(3, float, &image)).intermediate(),
+                ];
+                push(format!("pointwise_{name}_{channels}_{extent}_{layout}"), None, graph(tensors, nodes));
+            }
+        }
+    }
+    for fuse in [true, false] {
+        let name = |what: &str| format!("{what}{}", if fuse { "_fused" } else { "" });
+        let virtual_ = |uid, data_type| tensor(uid, data_type, &image).intermediate();
+        let nodes = || {
+            vec![
+                Operation::Pointwise(Pointwise::binary(PointwiseMode::Mul, a, b, TensorUid(3))),
+                Operation::Pointwise(Pointwise::binary(PointwiseMode::Add, TensorUid(3), c, TensorUid(4))),
+                Operation::Pointwise(Pointwise::unary(PointwiseMode::SwishFwd, TensorUid(4), TensorUid(5))),
+            ]
+        };
+        for (what, data_type) in [("chain", float), ("chain_half", half)] {
+            let tensors = vec![
+                tensor(0, data_type, &image),
+                tensor(1, data_type, &[1, 64, 1, 1]),
+                tensor(2, data_type, &image),
+                virtual_(3, data_type),
+                virtual_(4, data_type),
+                tensor(5, data_type, &image),
+            ];
+            cases.push(Case { name: name(what), graph: graph(tensors, nodes()), products: None, fuse });
+        }
+    }
+    cases
+}
+
+/// Memory of every caller's tensor, filled with small numbers.
+fn memory(graph: &Graph) -> Vec<(i64, Vec<u64>)> {
+    let given = graph.tensors().iter().filter(|t| !t.is_virtual() && t.value().is_none());
+    given
+        .map(|tensor| {
+            // Every type reads these bytes as small numbers or zeros.
+            let word = if tensor.data_type() == DataType::Half { 0x3800_3400_3800_3400 } else { 0x3f00_0000_3f00_0000 };
+            (tensor.uid().0, vec![word; tensor.span_bytes().div_ceil(8)])
+        })
+        .collect()
+}
+
+fn time(case: &Case, threads: i64, fastest: bool) -> Duration {
+    let knob = |id: &str, value: i64| (id.to_string(), KnobValue::Int(value));
+    let config = EngineConfig {
+        knobs: vec![knob("hipdnn_rs.cpu.threads", threads), knob("hipdnn_rs.cpu.fuse", i64::from(case.fuse))],
+        ..EngineConfig::default()
+    };
+    let applicable = CPU_ENGINE
+        .applicable(&case.graph, Site::UNSPECIFIED)
+        .unwrap_or_else(|reason| panic!("{}: {reason}", case.name));
+    let plan = applicable.plan(&config).expect("the plan is made");
+    let mut workspace = vec![0u64; plan.workspace_bytes().div_ceil(8)];
+    let memory = memory(&case.graph);
+    let pack: Vec<DeviceBuffer> =
+        memory.iter().map(|(uid, bytes)| DeviceBuffer { uid: *uid, ptr: bytes.as_ptr().cast_mut().cast() }).collect();
+    let mut run = || {
+        let start = Instant::now();
+        // SAFETY: every tensor has its memory, and the workspace what the plan asks for.
+        let result = unsafe { plan.execute(std::ptr::null_mut(), workspace.as_mut_ptr().cast(), black_box(&pack)) };
+        result.expect("the plan runs");
+        start.elapsed()
+    };
+    run();
+    let begin = Instant::now();
+    let mut times = Vec::new();
+    while times.len() < 5 || (begin.elapsed() < Duration::from_millis(300) && times.len() < 1000) {
+        times.push(run());
+    }
+    times.sort_unstable();
+    if fastest { times[0] } else { times[times.len() / 2] }
+}
+
+fn main() {
+    let (mut threads, mut fastest, mut filter) = (vec![1], false, String::new());
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--bench" => {}
+            "--fastest" => fastest = true,
+            "--threads" => {
+                let list = args.next().expect("--threads wants numbers");
+                threads = list.split(',').map(|n| n.parse().expect("--threads wants numbers")).collect();
+            }
+            other => filter = other.to_string(),
+        }
+    }
+    for case in cases().iter().filter(|case| case.name.contains(&filter)) {
+        for threads in &threads {
+            let seconds = time(case, *threads, fastest).as_secs_f64();
+            let given = case.graph.tensors().iter().filter(|t| !t.is_virtual());
+            let bytes: usize =
+                given.map(|tensor| tensor.elements() * tensor.data_type().bits().unwrap_or(0) as usize / 8).sum();
+            let rate = match case.products {
+                Some(products) => format!("{:8.2} G products/s", products / seconds / 1e9),
+                None => format!("{:8.2} GB/s", bytes as f64 / seconds / 1e9),
+            };
+            println!("{:32} {threads} threads {:10.1} µs {rate}", case.name, seconds * 1e6);
+        }
+    }
+}

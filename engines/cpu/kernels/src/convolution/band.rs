@@ -1,0 +1,389 @@
+//! A padded `f32` copy of the input rows that a band of output rows needs, in which every tap of the kernel is a constant
+//! distance.
+//!
+//! With stride S, input column `q·S + s·D - pad` of output column `q` and tap `s` is column `q + s·D / S` of phase
+//! `s·D mod S`, where phase `f` holds the padded columns `f, f + S, f + 2S …`; likewise for rows. So a band holds, for each
+//! channel, depth tap, row phase and column phase, rows of `pitch` values, and output place `i·pitch + q` (row `i` of the
+//! band) reads its tap at that index plus the tap's offset, whatever the stride, dilation and padding. Places with `q` past
+//! the output's width compute nothing of use and are dropped at the store.
+
+use super::naive::read;
+use super::problem::{Element, Layout, Shape};
+use crate::isa::{Kernel, Simd, first};
+use half::{bf16, f16};
+
+/// Phases of an axis that some tap reads, and the position of each tap.
+#[derive(Clone, Debug)]
+struct Axis {
+    phases: Vec<usize>,
+    /// (Phase index, shift within the phase) of each tap.
+    taps: Vec<(usize, usize)>,
+    /// Places past the output size that taps reach.
+    reach: usize,
+}
+
+impl Axis {
+    fn new(kernel: usize, stride: usize, dilation: usize) -> Axis {
+        let mut axis = Axis { phases: Vec::new(), taps: Vec::new(), reach: 0 };
+        for tap in 0..kernel {
+            let (phase, shift) = (tap * dilation % stride, tap * dilation / stride);
+            let index = axis.phases.iter().position(|p| *p == phase).unwrap_or_else(|| {
+                axis.phases.push(phase);
+                axis.phases.len() - 1
+            });
+            axis.taps.push((index, shift));
+            axis.reach = axis.reach.max(shift);
+        }
+        axis
+    }
+}
+
+/// Sizes of the input bands of a shape.
+#[derive(Clone, Debug)]
+pub(super) struct Band {
+    shape: Shape,
+    x: Layout,
+    rows: Axis,
+    columns: Axis,
+    /// Values of a row.
+    pub(super) pitch: usize,
+    /// Rows of a phase.
+    phase_rows: usize,
+    /// Values of a channel.
+    pub(super) channel: usize,
+    /// Offset of each tap (depth, row, column) relative to the output place.
+    pub(super) taps: Vec<usize>,
+}
+
+impl Band {
+    /// Makes the band for `height` output rows and `width` output columns of an output depth.
+    pub(super) fn new(shape: &Shape, x: &Layout, height: usize, width: usize) -> Band {
+        let rows = Axis::new(shape.kernel[1], shape.stride[1], shape.dilation[1]);
+        let columns = Axis::new(shape.kernel[2], shape.stride[2], shape.dilation[2]);
+        let pitch = width + columns.reach;
+        let phase_rows = height + rows.reach;
+        let phase = phase_rows * pitch;
+        let slice = rows.phases.len() * columns.phases.len() * phase;
+        // A distance of channels that is a multiple of a page would put all of them in the same few cache sets.
+        let mut channel = (shape.kernel[0] * slice).next_multiple_of(16);
+        if channel.is_multiple_of(256) {
+            channel += 16;
+        }
+        let mut taps = Vec::with_capacity(shape.taps());
+        for t in 0..shape.kernel[0] {
+            for (row_phase, row) in &rows.taps {
+                for (column_phase, column) in &columns.taps {
+                    let phase_index = row_phase * columns.phases.len() + column_phase;
+                    taps.push(t * slice + phase_index * phase + row * pitch + column);
+                }
+            }
+        }
+        Band { shape: shape.clone(), x: *x, rows, columns, pitch, phase_rows, channel, taps }
+    }
+
+    /// Values of a band; reads of whole vectors may pass it by `slack`, which [`Band::fill`] zeroes.
+    pub(super) fn len(&self, slack: usize) -> usize {
+        self.shape.group_in() * self.channel + slack.next_multiple_of(16)
+    }
+
+    /// Copies the input of the band whose first output is at (`z`, `row`, `column`) of an image and group.
+    ///
+    /// # Safety
+    /// `x` points to the whole input, `band` to [`Band::len`] values.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "a place in five dimensions")]
+    pub(super) unsafe fn fill<S: Simd>(
+        &self,
+        s: S,
+        x: *const u8,
+        image: usize,
+        group: usize,
+        at: [usize; 3],
+        band: *mut f32,
+        slack: usize,
+    ) {
+        s.call(Fill { plan: self, x, image, group, at, band, slack });
+    }
+
+    /// A row of the padded columns `phase`, `phase + stride` …: zeros, inputs, zeros.
+    ///
+    /// # Safety
+    /// The input row begins at element `from` of `x`; `to` takes `pitch` values.
+    #[inline(always)]
+    unsafe fn fill_row<S: Simd>(&self, s: S, x: *const u8, from: usize, phase: usize, to: *mut f32) {
+        let (stride, pad, width) = (self.shape.stride[2], self.shape.pad_before[2], self.shape.input[2]);
+        if (self.x.element, self.x.strides[4], stride) == (Element::F32, 1, 1) {
+            // Column `i` of the band is column `i + phase - pad` of the row.
+            let x = x.cast::<f32>().wrapping_add(from).wrapping_add(phase).wrapping_sub(pad);
+            let mut i = 0;
+            while i < self.pitch {
+                let lanes = (self.pitch - i).min(S::LANES);
+                let low = pad.saturating_sub(phase + i).min(lanes);
+                let high = (width + pad).saturating_sub(phase + i).min(lanes).max(low);
+                // SAFETY: the mask names columns of the row, and there are so many places up to `pitch`.
+                unsafe {
+                    if high - low == S::LANES {
+                        s.store(to.add(i), s.load(x.wrapping_add(i)));
+                    } else {
+                        let values = s.load_masked(s.mask(first(high) & !first(low)), x.wrapping_add(i));
+                        s.store_masked(s.mask(first(lanes)), to.add(i), values);
+                    }
+                }
+                i += S::LANES;
+            }
+            return;
+        }
+        let left = pad.saturating_sub(phase).div_ceil(stride).min(self.pitch);
+        let begin = left * stride + phase - pad.min(left * stride + phase);
+        let count = width.saturating_sub(begin).div_ceil(stride).min(self.pitch - left);
+        // SAFETY: `left + count` is at most `pitch`, and the last value read is before `width`.
+        unsafe {
+            zero(s, to, left);
+            copy(
+                s,
+                self.x.element,
+                x,
+                from + begin * self.x.strides[4],
+                stride * self.x.strides[4],
+                to.add(left),
+                count,
+            );
+            zero(s, to.add(left + count), self.pitch - left - count);
+        }
+    }
+}
+
+/// Kernel of [`Band::fill`], compiled once for all callers.
+struct Fill<'a> {
+    plan: &'a Band,
+    x: *const u8,
+    image: usize,
+    group: usize,
+    at: [usize; 3],
+    band: *mut f32,
+    slack: usize,
+}
+
+impl Kernel for Fill<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Fill { plan, x, image, group, at: [z, row, column], band, slack } = self;
+        let shape = &plan.shape;
+        let cg = shape.group_in();
+        let strides = plan.x.strides;
+        let source = image * strides[0] + group * cg * strides[1];
+        let both_phases = shape.stride[2] == 2 && plan.columns.phases == [0, 1];
+        for c in 0..cg {
+            let mut to = band.wrapping_add(c * plan.channel);
+            for t in 0..shape.kernel[0] {
+                let depth = inside(z * shape.stride[0] + t * shape.dilation[0], shape.pad_before[0], shape.input[0]);
+                for row_phase in &plan.rows.phases {
+                    let phase_len = plan.phase_rows * plan.pitch;
+                    if both_phases {
+                        for i in 0..plan.phase_rows {
+                            let place = (row + i) * shape.stride[1] + row_phase;
+                            let line = inside(place, shape.pad_before[1], shape.input[1]);
+                            // SAFETY: the row has `pitch` places in each phase of the band, and its source is a row of the input,
+                            // of which as many columns are left out as come before the band.
+                            unsafe {
+                                if let (Some(depth), Some(line)) = (depth, line) {
+                                    let pad = shape.pad_before[2];
+                                    let skipped = (2 * column).saturating_sub(pad).min(shape.input[2]);
+                                    let from = source + c * strides[1] + depth * strides[2] + line * strides[3];
+                                    copy_phases(
+                                        s,
+                                        plan.x.element,
+                                        x,
+                                        from + skipped * strides[4],
+                                        strides[4],
+                                        shape.input[2] - skipped,
+                                        pad.saturating_sub(2 * column),
+                                        [to, to.wrapping_add(phase_len)],
+                                        plan.pitch,
+                                    );
+                                } else {
+                                    zero(s, to, plan.pitch);
+                                    zero(s, to.wrapping_add(phase_len), plan.pitch);
+                                }
+                            }
+                            to = to.wrapping_add(plan.pitch);
+                        }
+                        to = to.wrapping_add(phase_len);
+                        continue;
+                    }
+                    for column_phase in &plan.columns.phases {
+                        for i in 0..plan.phase_rows {
+                            let place = (row + i) * shape.stride[1] + row_phase;
+                            let line = inside(place, shape.pad_before[1], shape.input[1]);
+                            // SAFETY: the row has `pitch` places in the band, and its source is a row of the input.
+                            unsafe {
+                                match (depth, line) {
+                                    (Some(depth), Some(line)) => {
+                                        let from = source + c * strides[1] + depth * strides[2] + line * strides[3];
+                                        plan.fill_row(s, x, from, column * shape.stride[2] + column_phase, to);
+                                    }
+                                    _ => zero(s, to, plan.pitch),
+                                }
+                            }
+                            to = to.wrapping_add(plan.pitch);
+                        }
+                    }
+                }
+            }
+        }
+        // SAFETY: the slack follows the channels.
+        unsafe { zero(s, band.wrapping_add(cg * plan.channel), slack.next_multiple_of(16)) };
+    }
+}
+
+/// Input place of a padded one; `None` in the padding.
+#[inline(always)]
+pub(super) fn inside(place: usize, pad: usize, size: usize) -> Option<usize> {
+    place.checked_sub(pad).filter(|place| *place < size)
+}
+
+/// # Safety
+/// `count` values can be written at `to`.
+#[inline(always)]
+pub(super) unsafe fn zero<S: Simd>(s: S, to: *mut f32, count: usize) {
+    let mut i = 0;
+    while i < count {
+        let lanes = (count - i).min(S::LANES);
+        // SAFETY: the mask ends at `count`.
+        unsafe { s.store_masked(s.mask(first(lanes)), to.add(i), s.splat(0.0)) };
+        i += S::LANES;
+    }
+}
+
+/// Copies the columns of a row of `width` into its even and its odd ones, counted from `pad` columns before the first, with
+/// zeros around: `len` of each.
+///
+/// # Safety
+/// The row's elements, `step` apart from `from` on, can be read, and `len` values written at both places.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "a row with its type, place and padding, and two results")]
+pub(super) unsafe fn copy_phases<S: Simd>(
+    s: S,
+    element: Element,
+    x: *const u8,
+    from: usize,
+    step: usize,
+    width: usize,
+    pad: usize,
+    to: [*mut f32; 2],
+    len: usize,
+) {
+    // SAFETY: the caller's duty; masks name columns of the row only, and places below `len`.
+    unsafe {
+        if (element, step) == (Element::F32, 1) {
+            let x = x.cast::<f32>().wrapping_add(from).wrapping_sub(pad);
+            let inside = |begin: usize| {
+                let low = pad.saturating_sub(begin).min(S::LANES);
+                let high = (width + pad).saturating_sub(begin).min(S::LANES).max(low);
+                first(high) & !first(low)
+            };
+            let mut i = 0;
+            while i < len {
+                let begin = 2 * i;
+                let (a, b) = if begin >= pad && begin + 2 * S::LANES <= width + pad {
+                    (s.load(x.wrapping_add(begin)), s.load(x.wrapping_add(begin + S::LANES)))
+                } else {
+                    let (a, b) = (s.mask(inside(begin)), s.mask(inside(begin + S::LANES)));
+                    (s.load_masked(a, x.wrapping_add(begin)), s.load_masked(b, x.wrapping_add(begin + S::LANES)))
+                };
+                let (even, odd) = s.unzip(a, b);
+                if i + S::LANES <= len {
+                    s.store(to[0].add(i), even);
+                    s.store(to[1].add(i), odd);
+                } else {
+                    let mask = s.mask(first(len - i));
+                    s.store_masked(mask, to[0].add(i), even);
+                    s.store_masked(mask, to[1].add(i), odd);
+                }
+                i += S::LANES;
+            }
+            return;
+        }
+        for (phase, to) in to.into_iter().enumerate() {
+            let left = pad.saturating_sub(phase).div_ceil(2).min(len);
+            let begin = (2 * left + phase).saturating_sub(pad);
+            let count = width.saturating_sub(begin).div_ceil(2).min(len - left);
+            zero(s, to, left);
+            copy(s, element, x, from + begin * step, 2 * step, to.add(left), count);
+            zero(s, to.add(left + count), len - left - count);
+        }
+    }
+}
+
+/// Copies `count` values, every `stride`th from element `from` of `x`, as `f32`.
+///
+/// # Safety
+/// Those elements can be read and `count` values written at `to`.
+#[inline(always)]
+pub(super) unsafe fn copy<S: Simd>(
+    s: S,
+    element: Element,
+    x: *const u8,
+    from: usize,
+    stride: usize,
+    to: *mut f32,
+    count: usize,
+) {
+    // SAFETY: the caller's duty; masks end at `count`.
+    unsafe {
+        match (element, stride) {
+            (Element::F32, 1) => {
+                let x = x.cast::<f32>().add(from);
+                let mut i = 0;
+                while i + S::LANES <= count {
+                    s.store(to.add(i), s.load(x.add(i)));
+                    i += S::LANES;
+                }
+                if i < count {
+                    let mask = s.mask(first(count - i));
+                    s.store_masked(mask, to.add(i), s.load_masked(mask, x.add(i)));
+                }
+            }
+            (Element::F32, 2) => {
+                let x = x.cast::<f32>().add(from);
+                let mut i = 0;
+                while i < count {
+                    let bits = first((count - i).min(S::LANES));
+                    s.store_masked(s.mask(bits), to.add(i), s.load_even(bits, x.wrapping_add(2 * i)));
+                    i += S::LANES;
+                }
+            }
+            (Element::F32, _) => {
+                let x = x.cast::<f32>().add(from);
+                for i in 0..count {
+                    *to.add(i) = *x.add(i * stride);
+                }
+            }
+            (Element::F16, 1) => {
+                let x = x.cast::<f16>().add(from);
+                let mut i = 0;
+                while i + S::LANES <= count {
+                    s.store(to.add(i), s.load_f16(x.add(i).cast()));
+                    i += S::LANES;
+                }
+                while i < count {
+                    *to.add(i) = (*x.add(i)).to_f32();
+                    i += 1;
+                }
+            }
+            (Element::BF16, 1) => {
+                let x = x.cast::<bf16>().add(from);
+                for i in 0..count {
+                    *to.add(i) = f32::from_bits(u32::from((*x.add(i)).to_bits()) << 16);
+                }
+            }
+            _ => {
+                for i in 0..count {
+                    *to.add(i) = read(element, x, from + i * stride);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Direct convolution for groups of few channels: output channels × output rows × a vector of columns are summed in
+//! registers, every loaded input row serving all of them. Borders are masked loads, so nothing is copied or padded.
+
+use super::band::copy;
+use super::finish::{BLOCK, Block, Finish, InTile, list};
+use super::problem::{Element, Layout, MAX_OPERANDS, Problem, Shape};
+use super::tile;
+use super::units::{InUnits, Unit};
+use crate::isa::{Isa, Kernel, Simd, first};
+use std::marker::PhantomData;
+
+#[derive(Debug)]
+pub(super) struct Direct {
+    shape: Shape,
+    x: Layout,
+    y: Layout,
+    isa: Isa,
+    finish: Finish,
+    /// True if the input is `f32` with neighboring columns side by side; otherwise its planes are copied first.
+    native_x: bool,
+    /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
+    native_y: Option<InTile>,
+    /// Steps of that epilogue, for lists of a block's channels.
+    steps: Vec<tile::Step>,
+    /// Register block: output channels and output rows.
+    block: (usize, usize),
+    /// Load masks: lanes of each (vector of columns, kernel column) whose input is inside of the row.
+    masks: Vec<u32>,
+    /// Number of blocks of a group's output channels, and of rows.
+    channel_blocks: usize,
+    row_blocks: usize,
+    /// Number of output planes finished together; 0 where a block of rows is finished by itself.
+    planes: usize,
+    units: usize,
+}
+
+/// Key of a specialization: output channels, output rows, kernel rows (0 for any) and row stride, column stride.
+type Size = (usize, usize, (usize, usize), usize);
+
+/// Maximum number of column masks of a plan: they grow with the product of output columns and kernel columns, which no
+/// other algorithm's tables do.
+const MOST_MASKS: usize = 1 << 18;
+
+/// Maximum number of channels of a block.
+const MOST_CHANNELS: usize = 4;
+
+impl Direct {
+    /// True if this algorithm serves the shape.
+    pub(super) fn applies(shape: &Shape) -> bool {
+        shape.kernel[2].saturating_mul(shape.output[2]) <= MOST_MASKS
+            && shape.input[0] == 1
+            && shape.kernel[0] == 1
+            && shape.output[0] == 1
+            && shape.pad_before[0] == 0
+            && shape.stride[2] <= 2
+    }
+
+    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Direct {
+        let shape = &problem.shape;
+        let [_, oh, ow] = shape.output;
+        let lanes = isa.lanes();
+        let kg = shape.group_out();
+        let channels = match kg {
+            _ if lanes == 16 && kg.is_multiple_of(4) => 4,
+            _ if kg.is_multiple_of(2) => 2,
+            _ => 1,
+        };
+        let rows = match channels {
+            // As many as leave the fewest rows over; more rows share more loads.
+            1 if oh.div_ceil(7) * 7 <= oh.div_ceil(4) * 4 || oh > 40 => 7,
+            _ => 4,
+        };
+        let mut masks = Vec::new();
+        for q in (0..ow).step_by(lanes) {
+            for column in 0..shape.kernel[2] {
+                let inside = |lane: usize| {
+                    let place = (q + lane) * shape.stride[2] + column * shape.dilation[2];
+                    q + lane < ow && super::band::inside(place, shape.pad_before[2], shape.input[2]).is_some()
+                };
+                masks.push((0..lanes).filter(|lane| inside(*lane)).fold(0, |mask, lane| mask | 1 << lane));
+            }
+        }
+        let finish = Finish::new(problem);
+        let row_blocks = oh.div_ceil(rows);
+        let channel_blocks = kg / channels;
+        let pieces = shape.batch * shape.groups * channel_blocks * row_blocks;
+        // Planes that are copied first should serve all of their rows.
+        let native_x = problem.x.element == Element::F32 && (problem.x.strides[4] == 1 || shape.input[2] == 1);
+        let beside = problem.y.strides[4] == 1 || ow == 1;
+        let native_y = finish.in_tile().filter(|tile| beside && tile.summand.is_none());
+        let planes = if native_y.is_some() { 0 } else { BLOCK / (oh * ow) / channels * channels };
+        let whole = match (native_x, planes) {
+            (true, 0) => pieces,
+            (true, _) => pieces / row_blocks,
+            (false, _) => shape.batch * shape.groups,
+        };
+        Direct {
+            x: problem.x,
+            y: problem.y,
+            isa,
+            native_x,
+            steps: native_y.as_ref().map_or(Vec::new(), |tile| tile.steps(MOST_CHANNELS)),
+            native_y,
+            finish,
+            planes,
+            block: (channels, rows),
+            masks,
+            channel_blocks,
+            row_blocks,
+            units: whole.min(8 * threads),
+            shape: shape.clone(),
+        }
+    }
+
+    fn planes_len(&self) -> usize {
+        let [_, h, w] = self.shape.input;
+        if self.native_x { 0 } else { (self.shape.group_in() * h * w).next_multiple_of(16) }
+    }
+}
+
+impl InUnits for Direct {
+    fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    fn units(&self) -> usize {
+        self.units
+    }
+
+    fn slot(&self) -> usize {
+        let [_, oh, ow] = self.shape.output;
+        let results = match self.planes {
+            _ if self.native_y.is_some() => 0,
+            0 => self.block.0 * self.block.1 * ow,
+            planes => planes * oh * ow,
+        };
+        self.planes_len() + results.next_multiple_of(16) + 16
+    }
+}
+
+impl Kernel for Unit<'_, Direct> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let per_group = plan.channel_blocks * plan.row_blocks;
+        let pieces = shape.batch * shape.groups * per_group;
+        let granule = match (plan.native_x, plan.planes) {
+            (true, 0) => 1,
+            (true, _) => plan.row_blocks,
+            (false, _) => per_group,
+        };
+        let share = |unit: usize| pieces / granule * unit / plan.units * granule;
+        let (channels, rows) = plan.block;
+        let (kh, kw) = (shape.kernel[1], shape.kernel[2]);
+        let reuse = if shape.dilation[1] == 1 && shape.stride[1] <= 2 && (kh == 3 || (kh == 5 && channels == 1)) {
+            (kh, shape.stride[1])
+        } else {
+            (0, 0)
+        };
+        let function = function::<S>((channels, rows, reuse, shape.stride[2]));
+        let (cg, kg) = (shape.group_in(), shape.group_out());
+        let mut bias = [0f32; MOST_CHANNELS];
+        let mut lists = [[0f32; MOST_CHANNELS]; MAX_OPERANDS];
+        let mut listed = usize::MAX;
+        let scratch = self.slot.wrapping_add(plan.planes_len());
+        let [_, oh, ow] = shape.output;
+        // Results that wait to be finished.
+        let mut block = Block { at: [0; 5], values: scratch, channels: 0, pitch: 0, count: 0 };
+        let last = share(self.unit + 1);
+        for piece in share(self.unit)..last {
+            let (row_block, rest) = (piece % plan.row_blocks, piece / plan.row_blocks);
+            let (channel_block, rest) = (rest % plan.channel_blocks, rest / plan.channel_blocks);
+            let (group, image) = (rest % shape.groups, rest / shape.groups);
+            let k = group * kg + channel_block * channels;
+            let row = row_block * rows;
+            let source = image * plan.x.strides[0] + group * cg * plan.x.strides[1];
+            // SAFETY: the plan's places, for which the caller vouches; the slot has the parts' sizes.
+            unsafe {
+                if listed != k {
+                    plan.finish.biases(self.operands, k, channels, bias.as_mut_ptr(), channels);
+                    if let Some(tile) = &plan.native_y {
+                        let mut i = 0;
+                        while i < tile.lists.len() {
+                            list(self.operands, tile.lists[i], k, channels, lists[i].as_mut_ptr(), channels);
+                            i += 1;
+                        }
+                    }
+                    listed = k;
+                }
+                let (x, channel, line) = if plan.native_x {
+                    (self.x.cast::<f32>().wrapping_add(source), plan.x.strides[1], plan.x.strides[3])
+                } else {
+                    if piece % per_group == 0 {
+                        self.copy_planes(s, source);
+                    }
+                    (self.slot.cast_const(), shape.input[1] * shape.input[2], shape.input[2])
+                };
+                let count = rows.min(oh - row);
+                let (to, to_channel, to_row) = if plan.native_y.is_some() {
+                    let first = super::finish::offset(&plan.y, [image, k, 0, row, 0]);
+                    (self.y.cast::<f32>().wrapping_add(first), plan.y.strides[1], plan.y.strides[3])
+                } else if plan.planes == 0 {
+                    block = Block { at: [image, k, 0, row, 0], channels, pitch: rows * ow, count: count * ow, ..block };
+                    (scratch, rows * ow, ow)
+                } else {
+                    if row_block == 0 {
+                        if block.channels == 0 {
+                            block = Block { at: [image, k, 0, 0, 0], pitch: oh * ow, count: oh * ow, ..block };
+                        }
+                        block.channels += channels;
+                    }
+                    (scratch.wrapping_add((block.channels - channels) * oh * ow + row * ow), oh * ow, ow)
+                };
+                function(
+                    s,
+                    &Rows {
+                        plan,
+                        x,
+                        channel,
+                        line,
+                        weights: self.weights.wrapping_add(k * cg * kh * kw),
+                        bias,
+                        lists: &lists,
+                        row,
+                        to,
+                        to_channel,
+                        to_row,
+                        count,
+                    },
+                );
+                let full = match plan.planes {
+                    _ if plan.native_y.is_some() => false,
+                    0 => true,
+                    // Planes of the same image follow each other.
+                    planes => {
+                        row_block + 1 == plan.row_blocks
+                            && (block.channels + channels > planes
+                                || piece + 1 == last
+                                || k + channels == shape.out_channels)
+                    }
+                };
+                if full {
+                    plan.finish.run(s, self.operands, self.y, block.take());
+                }
+            }
+        }
+    }
+}
+
+impl Unit<'_, Direct> {
+    /// Copies the input planes of the group that begins at element `source`.
+    #[inline(always)]
+    unsafe fn copy_planes<S: Simd>(&self, s: S, source: usize) {
+        let x = &self.plan.x;
+        let [_, h, w] = self.plan.shape.input;
+        for c in 0..self.plan.shape.group_in() {
+            for row in 0..h {
+                let from = source + c * x.strides[1] + row * x.strides[3];
+                let to = self.slot.wrapping_add((c * h + row) * w);
+                // SAFETY: a row of the input and of the slot's planes.
+                unsafe { copy(s, x.element, self.x, from, x.strides[4], to, w) };
+            }
+        }
+    }
+}
+
+/// Microkernel arguments: output rows of a block of channels.
+struct Rows<'a> {
+    plan: &'a Direct,
+    /// First input plane of the group, and the strides of planes and rows.
+    x: *const f32,
+    channel: usize,
+    line: usize,
+    weights: *const f32,
+    bias: [f32; MOST_CHANNELS],
+    /// Operand lists of the steps in registers.
+    lists: &'a [[f32; MOST_CHANNELS]; MAX_OPERANDS],
+    /// First output row.
+    row: usize,
+    to: *mut f32,
+    to_channel: usize,
+    to_row: usize,
+    /// Number of rows to store.
+    count: usize,
+}
+
+type RowsFn<S> = unsafe fn(S, &Rows<'_>);
+
+fn function<S: Simd>((channels, rows, reuse, stride): Size) -> RowsFn<S> {
+    macro_rules! among {
+        ($($channels:literal $rows:literal: $(($kernel:literal $step:literal))+;)+) => {
+            match (channels, rows, reuse, stride) {
+                $($(
+                    ($channels, $rows, ($kernel, $step), 1) => enter::<S, $channels, $rows, $kernel, $step, 1>,
+                    ($channels, $rows, ($kernel, $step), _) => enter::<S, $channels, $rows, $kernel, $step, 2>,
+                )+)+
+                _ => unreachable!("blocks are chosen among those there are"),
+            }
+        };
+    }
+    among! {
+        1 4: (0 0) (3 1) (3 2) (5 1) (5 2);
+        1 7: (0 0) (3 1) (3 2) (5 1) (5 2);
+        2 4: (0 0) (3 1) (3 2);
+        4 4: (0 0) (3 1) (3 2);
+    }
+}
+
+/// # Safety
+/// As in [`Rows`]: the planes, weights and output rows of the plan's shape are there.
+unsafe fn enter<S: Simd, const K: usize, const P: usize, const R: usize, const SH: usize, const SW: usize>(
+    s: S,
+    rows: &Rows<'_>,
+) {
+    s.call(Run::<K, P, R, SH, SW>(rows, PhantomData));
+}
+
+struct Run<'a, const K: usize, const P: usize, const R: usize, const SH: usize, const SW: usize>(
+    &'a Rows<'a>,
+    PhantomData<*const f32>,
+);
+
+impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: usize> Kernel
+    for Run<'_, K, P, R, SH, SW>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let rows = self.0;
+        let shape = &rows.plan.shape;
+        let [_, h, _] = shape.input;
+        let [_, kh, kw] = shape.kernel;
+        let (cg, taps, ow) = (shape.group_in(), kh * kw, shape.output[2]);
+        let (low, high) = (s.splat(rows.plan.finish.clamp.0), s.splat(rows.plan.finish.clamp.1));
+        let top = (rows.row * shape.stride[1]) as isize - shape.pad_before[1] as isize;
+        for (block, q) in (0..ow).step_by(S::LANES).enumerate() {
+            let mut sums = [[s.splat(0.0); P]; K];
+            for c in 0..cg {
+                for column in 0..kw {
+                    let bits = rows.plan.masks[block * kw + column];
+                    let left = (q * SW + column * shape.dilation[2]) as isize - shape.pad_before[2] as isize;
+                    let plane = rows.x.wrapping_add(c * rows.channel).wrapping_offset(left);
+                    let weights = rows.weights.wrapping_add(c * taps + column);
+                    // SAFETY: lanes of the mask are columns of the row, rows are checked, and the weights are the plan's.
+                    unsafe {
+                        let at = |iy: isize| plane.wrapping_offset(iy * rows.line as isize);
+                        if column == 0 {
+                            // The rows of the next block come while this one is computed.
+                            for t in 0..P * SH.max(1) {
+                                let next = at(top + ((P - 1) * SH + R + t) as isize);
+                                s.prefetch(next);
+                                if SW > 1 {
+                                    s.prefetch(next.wrapping_add(S::LANES));
+                                }
+                            }
+                        }
+                        if R > 0 {
+                            let mut factors = [[s.splat(0.0); R]; K];
+                            for (k, factors) in factors.iter_mut().enumerate() {
+                                for (r, factor) in factors.iter_mut().enumerate() {
+                                    *factor = s.splat(*weights.wrapping_add(k * cg * taps + r * kw));
+                                }
+                            }
+                            for t in 0..(P - 1) * SH + R {
+                                let iy = top + t as isize;
+                                if iy < 0 || iy as usize >= h {
+                                    continue;
+                                }
+                                let values = load::<S, SW>(s, bits, at(iy));
+                                for r in 0..R {
+                                    if t >= r && (t - r) % SH.max(1) == 0 && (t - r) / SH.max(1) < P {
+                                        for k in 0..K {
+                                            let sum = &mut sums[k][(t - r) / SH.max(1)];
+                                            *sum = s.fma(values, factors[k][r], *sum);
+                                        }
+                                    }
+                                }
+                            }
+                        } else {
+                            for r in 0..kh {
+                                for p in 0..P {
+                                    let iy = top + (p * shape.stride[1] + r * shape.dilation[1]) as isize;
+                                    if iy < 0 || iy as usize >= h {
+                                        continue;
+                                    }
+                                    let values = load::<S, SW>(s, bits, at(iy));
+                                    for (k, sums) in sums.iter_mut().enumerate() {
+                                        let factor = s.splat(*weights.wrapping_add(k * cg * taps + r * kw));
+                                        sums[p] = s.fma(values, factor, sums[p]);
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            let lanes = s.mask(first((ow - q).min(S::LANES)));
+            for (k, sums) in sums.iter_mut().enumerate() {
+                let bias = s.splat(rows.bias[k]);
+                for sum in sums {
+                    *sum = s.min(high, s.max(low, s.add(*sum, bias)));
+                }
+            }
+            if let Some(tile) = &rows.plan.native_y
+                && !tile.is_empty()
+            {
+                // SAFETY: there is a list for each that the steps name, and a block has no more channels than these.
+                unsafe { tile::apply(s, &rows.plan.steps, rows.lists.as_ptr().cast(), tile.clamp, &mut sums) };
+            }
+            for (k, sums) in sums.into_iter().enumerate() {
+                for (p, sum) in sums.into_iter().enumerate() {
+                    if p < rows.count {
+                        let to = rows.to.wrapping_add(k * rows.to_channel + p * rows.to_row + q);
+                        // SAFETY: the lanes are columns of an output row.
+                        unsafe { s.store_masked(lanes, to, sum) };
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Loads the columns of `bits` from every `SW`th place from `p` on.
+///
+/// # Safety
+/// Those places can be read.
+#[inline(always)]
+unsafe fn load<S: Simd, const SW: usize>(s: S, bits: u32, p: *const f32) -> S::V {
+    // SAFETY: the caller's duty.
+    unsafe {
+        if SW == 1 {
+            s.load_masked(s.mask(bits), p)
+        } else if bits == first(S::LANES) {
+            // The same with constant masks.
+            s.load_even(first(S::LANES), p)
+        } else {
+            s.load_even(bits, p)
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! Implicit matrix product of channels-last tensors: vectors run over output channels, the input's values are broadcast.
+//!
+//! A tile of places finds its input through pointers, one for each place and tap, those outside of the image to zeros: the
+//! indirect convolution of M. Dukhan (arXiv:1907.02129). The input is read where it lies, whatever stride, dilation and
+//! padding, unless its channels are apart: then a unit's rows are copied into padded channels-last scratch first, in which the
+//! taps of a kernel row lie side by side.
+//!
+//! A unit of work is some places of a plane of an image and group, for some panels of output channels.
+
+use super::band::{copy, inside, zero};
+use super::finish::{Block, Finish, InTile, offset};
+use super::problem::{Element, Layout, Problem, Shape};
+use super::row_tile::{self, RowAfter, RowTile, RowTileFn};
+use super::tile;
+use super::units::{InUnits, Unit};
+use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
+
+/// Bytes of input that stay in the second-level cache while panels of weights pass.
+const INPUT_BYTES: usize = 512 << 10;
+/// Bytes of a unit's weights that stay in that cache while places pass.
+const WEIGHTS_BYTES: usize = 768 << 10;
+/// Bytes of copied input of a unit.
+const STAGED_BYTES: usize = 512 << 10;
+
+#[derive(Debug)]
+pub(super) struct Indirect {
+    shape: Shape,
+    x: Layout,
+    y: Layout,
+    isa: Isa,
+    finish: Finish,
+    /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
+    direct: Option<InTile>,
+    steps: Vec<tile::Step>,
+    /// True if the input is copied.
+    staged: bool,
+    /// Maximum tile size: places and vectors.
+    size: (usize, usize),
+    /// Places of a unit, and number of units of a plane.
+    places: usize,
+    parts: usize,
+    /// Panels of channels of a unit, and number of units of channels.
+    chunk: usize,
+    chunks: usize,
+    /// Estimated cycles of a run.
+    pub(super) cost: f64,
+}
+
+impl Indirect {
+    /// True if output and epilogue are such that the algorithm is worth trying: channels lie side by side.
+    pub(super) fn suits(problem: &Problem) -> bool {
+        let shape = &problem.shape;
+        problem.y.strides[1] == 1
+            && shape.group_out() >= 8
+            && problem.y.element == Element::F32
+            && (problem.x.strides[1] == 1 || shape.in_channels < 8)
+    }
+
+    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Indirect {
+        let shape = &problem.shape;
+        let lanes = isa.lanes();
+        let [_, oh, ow] = shape.output;
+        let (kg, depth) = (shape.group_out(), shape.depth());
+        let staged =
+            problem.x.element != Element::F32 || (problem.x.strides[1] != 1 && shape.in_channels > 1) || narrow(shape);
+        let finish = Finish::new(problem);
+        // The places of a tile have one distance.
+        let even = |layout: &Layout| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
+        let summand = |tile: &InTile| tile.summand.as_ref().is_none_or(|(_, layout)| even(layout));
+        let direct = finish.in_rows().filter(|tile| even(&problem.y) && summand(tile));
+        let mut plan = Indirect {
+            x: problem.x,
+            y: problem.y,
+            isa,
+            finish,
+            direct,
+            steps: Vec::new(),
+            staged,
+            size: (1, 1),
+            places: 1,
+            parts: 1,
+            chunk: 1,
+            chunks: 1,
+            cost: f64::INFINITY,
+            shape: shape.clone(),
+        };
+        let mut splits: Vec<usize> = (1..=16).chain([20, 24, 28, 32, 48, 64, 96, 128, 192, 256, 384, 512]).collect();
+        if staged {
+            splits.retain(|parts| *parts <= oh);
+            splits.push(oh);
+        }
+        for (parts, size) in splits.iter().flat_map(|parts| row_tile::sizes(lanes).map(move |size| (*parts, size))) {
+            let (rows, vectors) = size;
+            // Units are whole tiles, or whole rows of the output where the input is copied.
+            let places = match staged {
+                true => oh.div_ceil(parts) * ow,
+                false => (oh * ow).div_ceil(parts).next_multiple_of(rows),
+            };
+            if staged && parts < oh && 4 * plan.staged_len(places) > STAGED_BYTES {
+                continue;
+            }
+            let parts = (oh * ow).div_ceil(places);
+            let panels = kg.div_ceil(vectors * lanes);
+            for chunks in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32] {
+                if chunks > panels || chunks > 4 * threads {
+                    break;
+                }
+                let chunk = panels.div_ceil(chunks);
+                let chunks = panels.div_ceil(chunk);
+                let units = shape.batch * shape.groups * shape.output[0] * parts * chunks;
+                let places = places.min(oh * ow);
+                let tiles = places.div_ceil(rows);
+                // The last tile has fewer places.
+                let step = |rows: usize| step_cycles(rows, vectors);
+                let rest = places - (tiles - 1) * rows;
+                let sum = (tiles - 1) as f64 * step(rows) + step(rest);
+                let call = 40.0 + (rows * vectors) as f64 * 2.5;
+                let compute = chunk as f64 * (depth as f64 * sum + tiles as f64 * call);
+                let input = (places * shape.group_in() * 4) as f64;
+                let weights = (chunk * vectors * lanes * depth * 4) as f64;
+                let gather = if staged { input / 4.0 * 1.5 } else { places as f64 * shape.taps() as f64 };
+                let unit = 800.0 + compute + gather + (input + weights) / 12.0;
+                let cost = unit * units.div_ceil(threads) as f64;
+                if cost < plan.cost {
+                    plan = Indirect { cost, size, places, parts, chunk, chunks, ..plan };
+                }
+            }
+        }
+        plan.steps = plan.direct.as_ref().map_or(Vec::new(), |tile| tile.steps(plan.list_len()));
+        plan
+    }
+
+    /// Output channels of a weight panel.
+    pub(super) fn panel(&self) -> usize {
+        self.size.1 * self.isa.lanes()
+    }
+
+    /// Number of contiguous terms of a tap, and of taps.
+    fn terms(&self) -> (usize, usize) {
+        let shape = &self.shape;
+        // Columns of the copy are neighbours.
+        match self.staged && shape.dilation[2] == 1 {
+            true => (shape.kernel[2] * shape.group_in(), shape.kernel[0] * shape.kernel[1]),
+            false => (shape.group_in(), shape.taps()),
+        }
+    }
+
+    /// Columns and rows of the copied input, for a unit of `places` places.
+    fn staged_sizes(&self, places: usize) -> (usize, usize) {
+        let shape = &self.shape;
+        let reach = |axis: usize, outputs: usize| {
+            (outputs - 1) * shape.stride[axis] + (shape.kernel[axis] - 1) * shape.dilation[axis] + 1
+        };
+        (reach(2, shape.output[2]), reach(1, places.div_ceil(shape.output[2])))
+    }
+
+    /// Values of the copied input of a unit of `places` places.
+    fn staged_len(&self, places: usize) -> usize {
+        if !self.staged {
+            return 0;
+        }
+        let (columns, rows) = self.staged_sizes(places);
+        (self.shape.kernel[0] * rows * columns * self.shape.group_in()).next_multiple_of(16)
+    }
+
+    /// Values of a per-channel list of a unit.
+    fn list_len(&self) -> usize {
+        self.chunk * self.panel()
+    }
+
+    /// Number of tiles over which panels of weights pass, one after the other: few if the weights stay in the
+    /// second-level cache, so that the output is written from place to place, else as many as have their input there.
+    fn block(&self) -> usize {
+        if 4 * self.list_len() * self.shape.depth() <= WEIGHTS_BYTES {
+            return 2;
+        }
+        (INPUT_BYTES / (4 * self.size.0 * self.shape.group_in())).clamp(1, 64)
+    }
+
+    /// Size of a block's pointers, in `f32` values.
+    fn pointers_len(&self) -> usize {
+        let pointers = self.block().min(self.places.div_ceil(self.size.0)) * self.size.0 * self.terms().1;
+        (pointers * size_of::<*const f32>() / size_of::<f32>()).next_multiple_of(16)
+    }
+
+    fn lists_len(&self) -> usize {
+        self.list_len() * (1 + self.direct.as_ref().map_or(0, |tile| tile.lists.len()))
+    }
+
+    /// Values of a tile, and of the same with its places side by side.
+    fn tile_len(&self) -> usize {
+        if self.direct.is_some() { 0 } else { 2 * MAX_LANES * self.panel() }
+    }
+}
+
+/// True if a kernel row of few input channels is worth copying, so that its taps become one.
+fn narrow(shape: &Shape) -> bool {
+    shape.group_in() < 8 && shape.kernel[2] > 1 && shape.dilation[2] == 1
+}
+
+/// Cycles of a step of the sum, by what limits it: multiply-adds and loads at two a cycle, and the latency of an addition.
+fn step_cycles(rows: usize, vectors: usize) -> f64 {
+    let (rows, vectors) = (rows as f64, vectors as f64);
+    (rows * vectors / 2.0).max((rows + vectors) / 2.0).max(4.0) + 0.3
+}
+
+impl InUnits for Indirect {
+    fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    fn units(&self) -> usize {
+        let shape = &self.shape;
+        shape.batch * shape.groups * shape.output[0] * self.parts * self.chunks
+    }
+
+    fn slot(&self) -> usize {
+        let zeros = self.shape.group_in().next_multiple_of(16);
+        self.lists_len().next_multiple_of(16)
+            + zeros
+            + self.pointers_len()
+            + self.tile_len()
+            + self.staged_len(self.places)
+    }
+}
+
+/// Coordinates of a unit, and its parts of the slot.
+struct Place {
+    image: usize,
+    group: usize,
+    z: usize,
+    /// Panels of output channels.
+    panels: std::ops::Range<usize>,
+    /// Places of the output plane.
+    places: std::ops::Range<usize>,
+    lists: *mut f32,
+    zeros: *mut f32,
+    pointers: *mut *const f32,
+    tile: *mut f32,
+    staged: *mut f32,
+}
+
+impl Kernel for Unit<'_, Indirect> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let (chunk, rest) = (self.unit % plan.chunks, self.unit / plan.chunks);
+        let (part, rest) = (rest % plan.parts, rest / plan.parts);
+        let (z, rest) = (rest % shape.output[0], rest / shape.output[0]);
+        let kg = shape.group_out();
+        let width = plan.panel();
+        let panels = chunk * plan.chunk..((chunk + 1) * plan.chunk).min(kg.div_ceil(width));
+        let begin = part * plan.places;
+        let lists = self.slot;
+        let zeros = lists.wrapping_add(plan.lists_len().next_multiple_of(16));
+        let pointers = zeros.wrapping_add(shape.group_in().next_multiple_of(16));
+        let tile = pointers.wrapping_add(plan.pointers_len());
+        let at = Place {
+            image: rest / shape.groups,
+            group: rest % shape.groups,
+            z,
+            panels,
+            places: begin..(begin + plan.places).min(shape.output[1] * shape.output[2]),
+            lists,
+            zeros,
+            pointers: pointers.cast(),
+            tile,
+            staged: tile.wrapping_add(plan.tile_len()),
+        };
+        let whole = row_tile::function::<S>(plan.size);
+        // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
+        unsafe {
+            self.fill_lists(s, &at);
+            if plan.staged {
+                self.stage(s, &at);
+            } else {
+                zero(s, zeros, shape.group_in());
+            }
+            let rows = plan.size.0;
+            let mut first = at.places.start;
+            while first < at.places.end {
+                let end = (first + plan.block() * rows).min(at.places.end);
+                self.find(&at, first..end);
+                let mut panel = at.panels.start;
+                while panel < at.panels.end {
+                    let mut place = first;
+                    while place < end {
+                        let count = rows.min(end - place);
+                        let function =
+                            if count == rows { whole } else { row_tile::function::<S>((count, plan.size.1)) };
+                        self.tile(s, function, &at, panel, place, count, (place - first) * plan.terms().1);
+                        place += count;
+                    }
+                    panel += 1;
+                }
+                first = end;
+            }
+        }
+    }
+}
+
+impl Unit<'_, Indirect> {
+    /// Fills bias and operand lists of the steps in registers, for the unit's channels.
+    #[inline(always)]
+    unsafe fn fill_lists<S: Simd>(&self, s: S, at: &Place) {
+        let plan = self.plan;
+        let width = plan.panel();
+        let kg = plan.shape.group_out();
+        let first = at.panels.start * width;
+        let count = (at.panels.end * width).min(kg) - first;
+        let channel = at.group * kg + first;
+        // SAFETY: the slot has room for the lists; the operands are those of the problem.
+        unsafe {
+            if !plan.finish.biases(self.operands, channel, count, at.lists, plan.list_len()) {
+                zero(s, at.lists, plan.list_len());
+            }
+            if let Some(tile) = &plan.direct {
+                let to = at.lists.wrapping_add(plan.list_len());
+                tile.fill_lists(self.operands, at.image, channel, count, to, plan.list_len());
+            }
+        }
+    }
+
+    /// Copies the input of the unit's rows, padded, its channels side by side.
+    #[inline(always)]
+    unsafe fn stage<S: Simd>(&self, s: S, at: &Place) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let (cg, ow) = (shape.group_in(), shape.output[2]);
+        let (columns, rows) = plan.staged_sizes(at.places.len());
+        let strides = plan.x.strides;
+        let [depth, height, width] = shape.input;
+        let first_row = at.places.start / ow * shape.stride[1];
+        let pad = shape.pad_before[2];
+        let left = pad.min(columns);
+        let count = width.min(columns - left);
+        // SAFETY: the slot has room for so many rows; rows and columns are the input's.
+        unsafe {
+            for t in 0..shape.kernel[0] {
+                let z = inside(at.z * shape.stride[0] + t * shape.dilation[0], shape.pad_before[0], depth);
+                for row in 0..rows {
+                    let to = at.staged.wrapping_add((t * rows + row) * columns * cg);
+                    let (Some(z), Some(line)) = (z, inside(first_row + row, shape.pad_before[1], height)) else {
+                        zero(s, to, columns * cg);
+                        continue;
+                    };
+                    zero(s, to, left * cg);
+                    zero(s, to.wrapping_add((left + count) * cg), (columns - left - count) * cg);
+                    let to = to.wrapping_add(left * cg);
+                    let from = at.image * strides[0] + at.group * cg * strides[1] + z * strides[2] + line * strides[3];
+                    if cg == 1 || strides[1] == 1 && strides[4] == cg {
+                        copy(s, plan.x.element, self.x, from, if cg == 1 { strides[4] } else { 1 }, to, count * cg);
+                    } else if strides[1] == 1 {
+                        for column in 0..count {
+                            let from = from + column * strides[4];
+                            copy(s, plan.x.element, self.x, from, 1, to.wrapping_add(column * cg), cg);
+                        }
+                    } else {
+                        for c in 0..cg {
+                            let from = from + c * strides[1];
+                            let x = self.x.cast::<f32>().wrapping_add(from);
+                            let mut column = 0;
+                            if plan.x.element == Element::F32 && strides[4] == 1 {
+                                while column < count {
+                                    *to.add(column * cg + c) = *x.add(column);
+                                    column += 1;
+                                }
+                            }
+                            while column < count {
+                                let from = from + column * strides[4];
+                                *to.add(column * cg + c) = super::naive::read(plan.x.element, self.x, from);
+                                column += 1;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the indirection buffer: the address of each place's terms, tile by tile, for each tap; those of a tile
+    /// side by side.
+    #[inline(always)]
+    unsafe fn find(&self, at: &Place, places: std::ops::Range<usize>) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let ow = shape.output[2];
+        let (_, taps) = plan.terms();
+        let [depth, height, width] = shape.input;
+        let cg = shape.group_in();
+        let strides = plan.x.strides;
+        let x = self.x.cast::<f32>().wrapping_add(at.image * strides[0] + at.group * cg * strides[1]);
+        let (columns, rows) = if plan.staged { plan.staged_sizes(at.places.len()) } else { (0, 0) };
+        let first_row = at.places.start / ow;
+        let rows_of_tile = plan.size.0;
+        let [kt, kr, ks] = shape.kernel;
+        // In the copy a kernel row is one tap, unless its columns are apart.
+        let across = taps / (kt * kr);
+        let (mut row, mut column) = (places.start / ow, places.start % ow);
+        let mut first = places.start;
+        while first < places.end {
+            let count = rows_of_tile.min(places.end - first);
+            let mut to = at.pointers.wrapping_add((first - places.start) * taps);
+            let mut i = 0;
+            while i < count {
+                let put = |tap: usize, from: *const f32| {
+                    // SAFETY: the slot has room for the pointers of a block.
+                    unsafe { *to.add(tap * count) = from };
+                };
+                if plan.staged {
+                    let top = (row - first_row) * shape.stride[1];
+                    let left = column * shape.stride[2];
+                    let mut tap = 0;
+                    for t in 0..kt {
+                        for r in 0..kr {
+                            let line = (t * rows + top + r * shape.dilation[1]) * columns + left;
+                            for s in 0..across {
+                                put(tap, at.staged.wrapping_add((line + s * shape.dilation[2]) * cg));
+                                tap += 1;
+                            }
+                        }
+                    }
+                } else {
+                    let place = |axis: usize, out: usize, tap: usize, size: usize| {
+                        inside(out * shape.stride[axis] + tap * shape.dilation[axis], shape.pad_before[axis], size)
+                    };
+                    let mut tap = 0;
+                    for t in 0..kt {
+                        let z = place(0, at.z, t, depth);
+                        for r in 0..kr {
+                            let line = place(1, row, r, height).zip(z);
+                            for s in 0..ks {
+                                let from = match (line, place(2, column, s, width)) {
+                                    (Some((line, z)), Some(column)) => {
+                                        x.wrapping_add(z * strides[2] + line * strides[3] + column * strides[4])
+                                    }
+                                    _ => at.zeros.cast_const(),
+                                };
+                                put(tap, from);
+                                tap += 1;
+                            }
+                        }
+                    }
+                }
+                to = to.wrapping_add(1);
+                column += 1;
+                if column == ow {
+                    (row, column) = (row + 1, 0);
+                }
+                i += 1;
+            }
+            first += count;
+        }
+    }
+
+    /// Computes a tile: `count` places from `place` on of a panel's channels.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "a tile is a place in two dimensions with its operands")]
+    unsafe fn tile<S: Simd>(
+        &self,
+        s: S,
+        function: RowTileFn<S>,
+        at: &Place,
+        panel: usize,
+        place: usize,
+        count: usize,
+        pointers: usize,
+    ) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let (kg, ow, width) = (shape.group_out(), shape.output[2], plan.panel());
+        let (channels, taps) = plan.terms();
+        let panels = kg.div_ceil(width);
+        let list = (panel - at.panels.start) * width;
+        let channel = at.group * kg + panel * width;
+        let keep = (kg - panel * width).min(width);
+        let mut job = RowTile {
+            channels,
+            taps,
+            rows: at.pointers.wrapping_add(pointers).cast_const(),
+            b: self.weights.wrapping_add((at.group * panels + panel) * width * shape.depth()),
+            bias: at.lists.wrapping_add(list),
+            clamp: plan.finish.clamp,
+            to: at.tile,
+            row: width,
+            keep: width,
+            after: None,
+        };
+        let first = [at.image, channel, at.z, place / ow, place % ow];
+        // SAFETY: the pointers of the tile's places, the weights of the panel and the lists of its channels are there; what is
+        // kept are output places of the unit.
+        unsafe {
+            let Some(tile) = &plan.direct else {
+                function(s, &job);
+                self.transpose(s, at, first, count, keep);
+                return;
+            };
+            job.keep = keep;
+            job.to = self.y.cast::<f32>().wrapping_add(offset(&plan.y, first));
+            job.row = place_distance(&plan.y, ow);
+            if !tile.is_empty() {
+                let mut after = RowAfter {
+                    steps: &plan.steps,
+                    values: at.lists.wrapping_add(plan.list_len() + list),
+                    summand: std::ptr::null(),
+                    row: 0,
+                    clamp: tile.clamp,
+                };
+                if let Some((operand, layout)) = &tile.summand {
+                    let p = (*self.operands.add(*operand)).cast::<f32>();
+                    after.summand = p.wrapping_add(offset(layout, first));
+                    after.row = place_distance(layout, ow);
+                }
+                job.after = Some(after);
+            }
+            function(s, &job);
+        }
+    }
+
+    /// Finishes a tile that is in scratch memory: `count` places from `first` on of `keep` channels.
+    #[inline(always)]
+    unsafe fn transpose<S: Simd>(&self, s: S, at: &Place, first: [usize; 5], count: usize, keep: usize) {
+        let plan = self.plan;
+        let width = plan.panel();
+        let values = at.tile.wrapping_add(MAX_LANES * width);
+        // SAFETY: the slot has room for the tile twice, with places for whole vectors; the places are the unit's.
+        unsafe {
+            for channel in 0..keep {
+                for place in 0..count {
+                    *values.add(channel * MAX_LANES + place) = *at.tile.add(place * width + channel);
+                }
+            }
+            let block = Block { at: first, values, channels: keep, pitch: MAX_LANES, count };
+            plan.finish.run(s, self.operands, self.y, block);
+        }
+    }
+}
+
+/// Stride between neighboring places of a plane whose rows follow each other without a gap.
+#[inline(always)]
+fn place_distance(layout: &Layout, columns: usize) -> usize {
+    if columns == 1 { layout.strides[3] } else { layout.strides[4] }
+}

@@ -1,0 +1,350 @@
+//! Convolution on the CPU: a plan chosen and sized once, then run any number of times.
+//!
+//! Memory, algorithm and work split are decided in [`ConvolutionPlan::new`]; a run allocates nothing and shares no lock
+//! with other plans.
+
+mod band;
+mod direct;
+mod finish;
+mod gemm;
+mod indirect;
+mod naive;
+mod pack;
+mod problem;
+mod row_tile;
+#[cfg(test)]
+pub mod tests;
+pub mod tile;
+mod units;
+mod wide;
+mod winograd;
+mod winograd_rows;
+
+pub use problem::{Element, EpilogueStep, Layout, MAX_OPERANDS, Problem, Shape};
+
+use super::isa::Isa;
+use super::scratch::{LINE, align_up, lines};
+use super::threads::Pool;
+use direct::Direct;
+use gemm::Gemm;
+use indirect::Indirect;
+use units::InUnits;
+use wide::Wide;
+use winograd::Winograd;
+use winograd_rows::WinogradRows;
+
+/// Form of weights that a plan works on. Plans with equal packings can share prepared weights of equal contents:
+/// layout, sizes and mirroring are part of the packing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Packing {
+    form: Form,
+    source: pack::Source,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    /// Layout of the tensor itself.
+    Raw,
+    /// Panels of this many output channels.
+    Panels(usize),
+    /// Panels with the input channels of a tap side by side.
+    TapPanels(usize),
+    /// Panels of this many output channels, for each of Winograd's frequencies.
+    Frequencies(usize),
+}
+
+/// Weights given to a run.
+#[derive(Clone, Copy)]
+pub enum Weights<'a> {
+    /// The tensor itself; a plan that wants another form prepares it in the workspace at every run.
+    Raw(*const u8),
+    /// Output of [`ConvolutionPlan::prepare`].
+    Prepared(&'a [f32]),
+}
+
+/// Memory of a run. Tensors are aligned for their elements.
+pub struct Args<'a> {
+    /// The input tensor.
+    pub x: *const u8,
+    /// The weights.
+    pub weights: Weights<'a>,
+    /// The output tensor.
+    pub y: *mut u8,
+    /// The operands of the epilogue.
+    pub operands: &'a [*const u8],
+    /// Scratch memory of [`ConvolutionPlan::workspace_bytes`], of any alignment.
+    pub workspace: *mut u8,
+}
+
+/// A convolution ready to run.
+#[derive(Debug)]
+pub struct ConvolutionPlan {
+    problem: Problem,
+    isa: Isa,
+    threads: usize,
+    algorithm: Algorithm,
+    packing: Packing,
+}
+
+#[derive(Debug)]
+enum Algorithm {
+    /// Plain loops, for no output or nothing to sum.
+    Naive,
+    Direct(Direct),
+    Gemm(Box<Gemm>),
+    Indirect(Box<Indirect>),
+    Wide(Wide),
+    Winograd(Winograd),
+    WinogradRows(Box<WinogradRows>),
+}
+
+impl Algorithm {
+    /// Algorithm expected to be the fastest.
+    fn best(problem: &Problem, threads: usize, isa: Isa) -> Algorithm {
+        let shape = &problem.shape;
+        if shape.is_empty() || shape.depth() == 0 {
+            return Algorithm::Naive;
+        }
+        if Direct::applies(shape) && shape.groups > 1 && shape.group_out() < 8 {
+            return Algorithm::Direct(Direct::new(problem, threads, isa));
+        }
+        if Indirect::suits(problem) {
+            let indirect = Indirect::new(problem, threads, isa);
+            let winograd = (problem.winograd && problem.constant_weights)
+                .then(|| WinogradRows::new(problem, threads, isa))
+                .flatten()
+                .filter(|winograd| winograd.cost < indirect.cost);
+            return match winograd {
+                Some(winograd) => Algorithm::WinogradRows(Box::new(winograd)),
+                None => Algorithm::Indirect(Box::new(indirect)),
+            };
+        }
+        let mut best = (f64::INFINITY, Algorithm::Naive);
+        if let Some(gemm) = Gemm::new(problem, threads, isa, gemm::SOURCES) {
+            best = (gemm.cost, Algorithm::Gemm(Box::new(gemm)));
+        }
+        if Wide::applies(shape) {
+            let wide = Wide::new(problem, threads, isa);
+            // Of a vector of places all but one would be computed in vain.
+            if wide.cost < best.0 || shape.pixels() == 1 {
+                best = (wide.cost, Algorithm::Wide(wide));
+            }
+        }
+        if problem.winograd && problem.constant_weights && Winograd::applies(shape) {
+            let winograd = Winograd::new(problem, threads, isa);
+            if winograd.cost < best.0 {
+                best.1 = Algorithm::Winograd(winograd);
+            }
+        }
+        best.1
+    }
+
+    /// All algorithms that serve the problem.
+    #[cfg(test)]
+    fn all(problem: &Problem, threads: usize, isa: Isa) -> Vec<Algorithm> {
+        let shape = &problem.shape;
+        let mut all = vec![Algorithm::Naive];
+        if shape.is_empty() || shape.depth() == 0 {
+            return all;
+        }
+        for source in gemm::SOURCES {
+            all.extend(
+                Gemm::new(problem, threads, isa, source..source + 1).map(|gemm| Algorithm::Gemm(Box::new(gemm))),
+            );
+        }
+        if Direct::applies(shape) {
+            all.push(Algorithm::Direct(Direct::new(problem, threads, isa)));
+        }
+        if Wide::applies(shape) {
+            all.push(Algorithm::Wide(Wide::new(problem, threads, isa)));
+        }
+        all.push(Algorithm::Indirect(Box::new(Indirect::new(problem, threads, isa))));
+        all.extend(WinogradRows::new(problem, threads, isa).map(|plan| Algorithm::WinogradRows(Box::new(plan))));
+        if Winograd::applies(shape) {
+            all.push(Algorithm::Winograd(Winograd::new(problem, threads, isa)));
+        }
+        all
+    }
+}
+
+/// Pointers that go to the workers of a pool, which write disjoint places.
+#[derive(Clone, Copy)]
+struct Send2(*const u8, *mut u8);
+// SAFETY: a pointer is a number; what may be done with it is said where it is dereferenced.
+unsafe impl Send for Send2 {}
+// SAFETY: its pointers are only copied out of it, which any number of threads may do.
+unsafe impl Sync for Send2 {}
+
+impl Send2 {
+    fn x(&self) -> *const u8 {
+        self.0
+    }
+
+    fn y(&self) -> *mut u8 {
+        self.1
+    }
+}
+
+impl ConvolutionPlan {
+    /// Makes the plan for a problem, to be run by up to `threads` threads with the fastest instruction set of this CPU.
+    pub fn new(problem: &Problem, threads: usize) -> ConvolutionPlan {
+        ConvolutionPlan::with_isa(problem, threads, Isa::best())
+    }
+
+    /// Variant of [`ConvolutionPlan::new`] with the instruction set given.
+    pub fn with_isa(problem: &Problem, threads: usize, isa: Isa) -> ConvolutionPlan {
+        let threads = threads.max(1);
+        ConvolutionPlan::with_algorithm(problem, threads, isa, Algorithm::best(problem, threads, isa))
+    }
+
+    fn with_algorithm(problem: &Problem, threads: usize, isa: Isa, algorithm: Algorithm) -> ConvolutionPlan {
+        let source = pack::Source::new(problem);
+        let form = match &algorithm {
+            Algorithm::Naive => Form::Raw,
+            Algorithm::Direct(_) if source.plain() => Form::Raw,
+            Algorithm::Direct(_) => Form::Panels(1),
+            Algorithm::Gemm(gemm) => Form::Panels(gemm.panel()),
+            Algorithm::Indirect(indirect) => Form::TapPanels(indirect.panel()),
+            Algorithm::Wide(wide) => Form::Panels(wide.panel()),
+            Algorithm::Winograd(winograd) => Form::Frequencies(winograd.panel()),
+            Algorithm::WinogradRows(winograd) => Form::Frequencies(winograd.panel()),
+        };
+        let packing = Packing { form, source };
+        ConvolutionPlan { problem: problem.clone(), isa, threads, algorithm, packing }
+    }
+
+    /// Name of the chosen algorithm.
+    pub fn algorithm(&self) -> &'static str {
+        match &self.algorithm {
+            Algorithm::Naive => "naive",
+            Algorithm::Direct(_) => "direct",
+            Algorithm::Gemm(gemm) => gemm.name(),
+            Algorithm::Indirect(_) => "indirect gemm",
+            Algorithm::Wide(_) => "wide gemm",
+            Algorithm::Winograd(_) => "winograd",
+            Algorithm::WinogradRows(_) => "winograd, channels last",
+        }
+    }
+
+    /// Epilogue of the convolution.
+    pub fn epilogue(&self) -> &[EpilogueStep] {
+        &self.problem.epilogue
+    }
+
+    /// Bytes of workspace that a run needs. It is enough for pools of any size: no more workers take part than the plan
+    /// was made for.
+    pub fn workspace_bytes(&self) -> usize {
+        let bytes = self.weights_bytes() + self.shared_bytes() + self.threads * self.slot_bytes();
+        if bytes == 0 { 0 } else { bytes + LINE }
+    }
+
+    /// Bytes of the workspace's first part, for weights prepared at every run.
+    fn weights_bytes(&self) -> usize {
+        if self.problem.constant_weights { 0 } else { lines(4 * self.prepared_len()) }
+    }
+
+    /// Bytes of a worker's part of the workspace.
+    fn slot_bytes(&self) -> usize {
+        match &self.algorithm {
+            Algorithm::Naive => 0,
+            Algorithm::Direct(direct) => lines(4 * direct.slot()),
+            Algorithm::Gemm(gemm) => lines(4 * gemm.slot()),
+            Algorithm::Indirect(indirect) => lines(4 * indirect.slot()),
+            Algorithm::Wide(wide) => lines(4 * wide.slot()),
+            Algorithm::Winograd(winograd) => lines(4 * winograd.slot()),
+            Algorithm::WinogradRows(winograd) => lines(4 * winograd.slot()),
+        }
+    }
+
+    /// Bytes of the workspace that all workers share.
+    fn shared_bytes(&self) -> usize {
+        match &self.algorithm {
+            Algorithm::WinogradRows(winograd) => lines(4 * winograd.shared()),
+            _ => 0,
+        }
+    }
+
+    /// Form of the weights that the plan works on.
+    pub fn packing(&self) -> Packing {
+        self.packing
+    }
+
+    /// `f32` values of the prepared weights; 0 if the plan takes them as they lie, and [`Weights::Raw`] has to be given.
+    pub fn prepared_len(&self) -> usize {
+        match self.packing.form {
+            Form::Raw => 0,
+            Form::Panels(width) | Form::TapPanels(width) => self.packing.source.panels_len(width),
+            Form::Frequencies(width) => self.packing.source.frequencies_len(width),
+        }
+    }
+
+    /// True if these bytes can be a tensor of the weights' sizes and layout, as far as their number and address tell.
+    pub fn holds_weights(&self, bytes: &[u8]) -> bool {
+        let source = &self.packing.source;
+        bytes.len() >= source.bytes() && bytes.as_ptr().addr().is_multiple_of(source.element_bytes())
+    }
+
+    /// Writes the prepared weights to `out`, which has [`ConvolutionPlan::prepared_len`] values and best begins on a cache
+    /// line ([`super::scratch::AlignedBuffer`]).
+    ///
+    /// # Safety
+    /// `w` points to a tensor of the problem's sizes and weight layout.
+    pub unsafe fn prepare(&self, w: *const u8, out: &mut [f32], pool: &Pool) {
+        assert_eq!(out.len(), self.prepared_len(), "the prepared weights' length is the plan's");
+        // SAFETY: the caller's duty, and the length.
+        unsafe { self.prepare_at(w, out.as_mut_ptr(), pool) };
+    }
+
+    unsafe fn prepare_at(&self, w: *const u8, out: *mut f32, pool: &Pool) {
+        match self.packing.form {
+            Form::Raw => {}
+            // SAFETY: the caller's duty.
+            Form::Panels(width) => unsafe { self.packing.source.panels(w, width, out, pool, self.threads) },
+            // SAFETY: the caller's duty.
+            Form::TapPanels(width) => unsafe { self.packing.source.tap_panels(w, width, out, pool, self.threads) },
+            // SAFETY: the caller's duty.
+            Form::Frequencies(width) => unsafe { self.packing.source.frequencies(w, width, out, pool, self.threads) },
+        }
+    }
+
+    /// Convolves.
+    ///
+    /// A plan made for constant weights has no workspace to prepare them in: it wants them prepared.
+    ///
+    /// # Safety
+    /// The pointers refer to tensors of the problem's sizes and layouts, aligned for their elements, and to the workspace;
+    /// output and workspace overlap nothing else, except that an epilogue operand may be the output itself in the same
+    /// layout. Prepared weights are of a plan with equal [`Packing`]. Nobody else writes to any of it during the run.
+    pub unsafe fn run(&self, pool: &Pool, args: &Args<'_>) {
+        let workspace = align_up(args.workspace);
+        let shared = workspace.wrapping_add(self.weights_bytes());
+        let slots = shared.wrapping_add(self.shared_bytes()).cast::<f32>();
+        let weights = match (args.weights, self.packing.form) {
+            (Weights::Raw(w), Form::Raw) => w.cast::<f32>(),
+            (Weights::Raw(w), _) => {
+                assert!(!self.problem.constant_weights, "a plan for constant weights was given them unprepared");
+                // SAFETY: the workspace begins with room for the weights.
+                unsafe { self.prepare_at(w, workspace.cast(), pool) };
+                workspace.cast::<f32>().cast_const()
+            }
+            (Weights::Prepared(weights), _) => {
+                assert_eq!(weights.len(), self.prepared_len(), "the prepared weights are of another plan");
+                weights.as_ptr()
+            }
+        };
+        // SAFETY: the caller's duty; the weights have the form the algorithm wants.
+        unsafe {
+            match &self.algorithm {
+                Algorithm::Naive => naive::run(self.isa, &self.problem, pool, self.threads, args, weights.cast()),
+                Algorithm::Direct(direct) => direct.run(pool, self.threads, args, weights, slots),
+                Algorithm::Gemm(gemm) => gemm.run(pool, self.threads, args, weights, slots),
+                Algorithm::Indirect(indirect) => indirect.run(pool, self.threads, args, weights, slots),
+                Algorithm::Wide(wide) => wide.run(pool, self.threads, args, weights, slots),
+                Algorithm::Winograd(winograd) => winograd.run(pool, self.threads, args, weights, slots),
+                Algorithm::WinogradRows(winograd) => {
+                    winograd.run(pool, self.threads, args, weights, shared.cast(), slots)
+                }
+            }
+        }
+    }
+}

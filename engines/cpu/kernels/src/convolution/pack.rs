@@ -1,0 +1,205 @@
+//! Packing of weights into the order in which kernels walk them.
+
+use super::Send2;
+use super::naive::read;
+use super::problem::{Element, Layout, Problem};
+use super::winograd::{FREQUENCIES, transform_kernel};
+use crate::threads::Pool;
+
+/// Layout of a problem's weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Source {
+    layout: Layout,
+    /// Sizes: output channels, input channels of a group, kernel.
+    sizes: [usize; 5],
+    groups: usize,
+    flip: bool,
+}
+
+impl Source {
+    pub(super) fn new(problem: &Problem) -> Source {
+        let mut layout = problem.w;
+        // Strides of single places mean nothing and must not make two packings differ.
+        for (stride, size) in layout.strides.iter_mut().zip(problem.w_sizes()) {
+            if size == 1 {
+                *stride = 0;
+            }
+        }
+        Source { layout, sizes: problem.w_sizes(), groups: problem.shape.groups, flip: problem.shape.flip }
+    }
+
+    /// Bytes from the first weight to behind the last.
+    pub(super) fn bytes(&self) -> usize {
+        self.layout.span(self.sizes) * self.layout.element.bytes()
+    }
+
+    /// Bytes of a weight.
+    pub(super) fn element_bytes(&self) -> usize {
+        self.layout.element.bytes()
+    }
+
+    fn group_out(&self) -> usize {
+        self.sizes[0] / self.groups
+    }
+
+    fn depth(&self) -> usize {
+        self.sizes[1..].iter().product()
+    }
+
+    /// Values of panels of `width` output channels.
+    pub(super) fn panels_len(&self, width: usize) -> usize {
+        self.groups * self.group_out().div_ceil(width) * width * self.depth()
+    }
+
+    /// Offset of the weight of output channel `k`, input channel `c` and tap number `tap`, as correlation reads it.
+    fn offset(&self, k: usize, c: usize, tap: usize) -> usize {
+        let [_, _, d, h, w] = self.sizes;
+        let tap = if self.flip { d * h * w - 1 - tap } else { tap };
+        let (t, r, s) = (tap / (h * w), tap / w % h, tap % w);
+        let strides = self.layout.strides;
+        k * strides[0] + c * strides[1] + t * strides[2] + r * strides[3] + s * strides[4]
+    }
+
+    /// True if the depth of an output channel is one run of `f32` values.
+    fn contiguous(&self) -> bool {
+        let packed = Layout::packed(Element::F32, self.sizes).strides;
+        self.layout.element == Element::F32
+            && !self.flip
+            && (1..5).all(|i| self.sizes[i] == 1 || self.layout.strides[i] == packed[i])
+    }
+
+    /// True if the weights lie as one run of `f32` values in the order correlation reads them.
+    pub(super) fn plain(&self) -> bool {
+        self.contiguous() && (self.sizes[0] == 1 || self.layout.strides[0] == self.depth())
+    }
+
+    /// Packs panels of `width` output channels of a group: for each input channel and tap the weights of the panel's
+    /// channels side by side, zero where there is none.
+    ///
+    /// # Safety
+    /// `w` is the tensor; `out` takes [`Source::panels_len`] values.
+    pub(super) unsafe fn panels(&self, w: *const u8, width: usize, out: *mut f32, pool: &Pool, workers: usize) {
+        let (depth, kg) = (self.depth(), self.group_out());
+        let panels = kg.div_ceil(width);
+        let memory = Send2(w, out.cast());
+        pool.run_indexed(self.groups * panels, workers, &|_, unit| {
+            let (group, panel) = (unit / panels, unit % panels);
+            let to = memory.y().cast::<f32>().wrapping_add(unit * width * depth);
+            // SAFETY: the panel's place in `out`, and the tensor's weights.
+            unsafe {
+                let rows = width.min(kg - panel * width);
+                let first = group * kg + panel * width;
+                for row in rows..width {
+                    for step in 0..depth {
+                        *to.add(step * width + row) = 0.0;
+                    }
+                }
+                if self.contiguous() {
+                    for row in 0..rows {
+                        let from = memory.x().cast::<f32>().add((first + row) * self.layout.strides[0]);
+                        for step in 0..depth {
+                            *to.add(step * width + row) = *from.add(step);
+                        }
+                    }
+                    return;
+                }
+                let [_, channels, kt, kr, ks] = self.sizes;
+                let strides = self.layout.strides;
+                let mirrored = |extent: usize, at: usize| if self.flip { extent - 1 - at } else { at };
+                for c in 0..channels {
+                    for row in 0..rows {
+                        let base = (first + row) * strides[0] + c * strides[1];
+                        let mut to = to.add(c * kt * kr * ks * width + row);
+                        for t in 0..kt {
+                            let base = base + mirrored(kt, t) * strides[2];
+                            for r in 0..kr {
+                                let base = base + mirrored(kr, r) * strides[3];
+                                for s in 0..ks {
+                                    let at = base + mirrored(ks, s) * strides[4];
+                                    *to = read(self.layout.element, memory.x(), at);
+                                    to = to.wrapping_add(width);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// Packs panels as [`Source::panels`], with the input channels of a tap side by side: for each tap and input
+    /// channel the weights of the panel's channels.
+    ///
+    /// # Safety
+    /// `w` is the tensor; `out` takes [`Source::panels_len`] values.
+    pub(super) unsafe fn tap_panels(&self, w: *const u8, width: usize, out: *mut f32, pool: &Pool, workers: usize) {
+        let (channels, kg) = (self.sizes[1], self.group_out());
+        let taps = self.depth() / channels.max(1);
+        let panels = kg.div_ceil(width);
+        let memory = Send2(w, out.cast());
+        pool.run_indexed(self.groups * panels, workers, &|_, unit| {
+            let (group, panel) = (unit / panels, unit % panels);
+            let to = memory.y().cast::<f32>().wrapping_add(unit * width * channels * taps);
+            let rows = width.min(kg - panel * width);
+            let first = group * kg + panel * width;
+            let channel_stride = self.layout.strides[1];
+            // SAFETY: the panel's place in `out`, and the tensor's weights.
+            unsafe {
+                for tap in 0..taps {
+                    for row in 0..rows {
+                        let from = self.offset(first + row, 0, tap);
+                        let to = to.add(tap * channels * width + row);
+                        for c in 0..channels {
+                            *to.add(c * width) = read(self.layout.element, memory.x(), from + c * channel_stride);
+                        }
+                    }
+                    for row in rows..width {
+                        let to = to.add(tap * channels * width + row);
+                        for c in 0..channels {
+                            *to.add(c * width) = 0.0;
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// Values of the frequencies of Winograd's kernel transform, for panels of `width` output channels.
+    pub(super) fn frequencies_len(&self, width: usize) -> usize {
+        self.groups * self.group_out().div_ceil(width) * width * self.sizes[1] * FREQUENCIES
+    }
+
+    /// Packs panels of `width` output channels of a group: for each frequency and input channel the transformed weights
+    /// of the panel's channels side by side, zero where there is none.
+    ///
+    /// # Safety
+    /// `w` is the tensor, of 3×3 kernels; `out` takes [`Source::frequencies_len`] values.
+    pub(super) unsafe fn frequencies(&self, w: *const u8, width: usize, out: *mut f32, pool: &Pool, workers: usize) {
+        let (cg, kg) = (self.sizes[1], self.group_out());
+        let panels = kg.div_ceil(width);
+        let memory = Send2(w, out.cast());
+        pool.run_indexed(self.groups * panels, workers, &|_, unit| {
+            let (group, panel) = (unit / panels, unit % panels);
+            let to = memory.y().cast::<f32>().wrapping_add(unit * width * cg * FREQUENCIES);
+            for row in 0..width {
+                for c in 0..cg {
+                    let channel = panel * width + row;
+                    let frequencies = if channel < kg {
+                        // SAFETY: the tensor's weights.
+                        let weight = |tap| unsafe {
+                            let at = self.offset(group * kg + channel, c, tap);
+                            f64::from(read(self.layout.element, memory.x(), at))
+                        };
+                        transform_kernel(std::array::from_fn(|r| std::array::from_fn(|s| weight(3 * r + s))))
+                    } else {
+                        [0.0; FREQUENCIES]
+                    };
+                    for (frequency, value) in frequencies.into_iter().enumerate() {
+                        // SAFETY: the panel's place in `out`.
+                        unsafe { *to.add((frequency * cg + c) * width + row) = value };
+                    }
+                }
+            }
+        });
+    }
+}

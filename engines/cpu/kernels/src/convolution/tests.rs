@@ -1,0 +1,738 @@
+//! Every algorithm against plain loops in f64, on every instruction set, in memory with guard pages around it.
+//!
+//! Error bound. For Winograd's algorithm see [`Magnitudes`]. Otherwise, with u = 2⁻²⁴ a sum of n products in any order,
+//! fused or not, is off by at most γ·Σ|x||w| with γ = (n + 2)·u / (1 - (n + 2)·u) (Higham, Accuracy and Stability,
+//! §3.1). Each later step, a bias too, scales the error it gets by its slope and adds its own rounding; storing adds
+//! half a unit of the output's type.
+
+use super::*;
+use crate::activation::Activation;
+use crate::guarded::Guarded;
+use half::{bf16, f16};
+use std::collections::{BTreeSet, HashMap};
+
+/// Random cases, the same for a seed everywhere.
+struct Random(fastrand::Rng);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(fastrand::Rng::with_seed(seed))
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        self.0.usize(..n)
+    }
+
+    fn among<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())]
+    }
+
+    fn unit(&mut self) -> f32 {
+        2.0 * self.0.f32() - 1.0
+    }
+}
+
+/// Tensor: its layout, memory and values.
+struct Tensor {
+    layout: Layout,
+    sizes: [usize; 5],
+    memory: Guarded,
+}
+
+fn places([n, c, d, h, w]: [usize; 5]) -> impl Iterator<Item = [usize; 5]> {
+    (0..n * c * d * h * w).map(move |i| [i / (c * d * h * w), i / (d * h * w) % c, i / (h * w) % d, i / w % h, i % w])
+}
+
+fn index(layout: &Layout, at: [usize; 5]) -> usize {
+    (0..5).map(|i| at[i] * layout.strides[i]).sum()
+}
+
+/// Fill of the gaps of a tensor, which nobody may change.
+const GAP: u8 = 0xa5;
+
+impl Tensor {
+    fn new(layout: Layout, sizes: [usize; 5], at_end: bool) -> Tensor {
+        Tensor { layout, sizes, memory: Guarded::new(layout.span(sizes) * layout.element.bytes(), at_end, GAP) }
+    }
+
+    fn random(layout: Layout, sizes: [usize; 5], at_end: bool, random: &mut Random) -> Tensor {
+        let mut tensor = Tensor::new(layout, sizes, at_end);
+        for at in places(sizes) {
+            tensor.put(at, random.unit());
+        }
+        tensor
+    }
+
+    fn put(&mut self, at: [usize; 5], value: f32) {
+        let i = index(&self.layout, at) * self.layout.element.bytes();
+        let bytes = self.memory.bytes();
+        match self.layout.element {
+            Element::F32 => bytes[i..i + 4].copy_from_slice(&value.to_ne_bytes()),
+            Element::F16 => bytes[i..i + 2].copy_from_slice(&f16::from_f32(value).to_ne_bytes()),
+            Element::BF16 => bytes[i..i + 2].copy_from_slice(&bf16::from_f32(value).to_ne_bytes()),
+        }
+    }
+
+    fn get(&mut self, at: [usize; 5]) -> f64 {
+        let i = index(&self.layout, at) * self.layout.element.bytes();
+        let bytes = self.memory.bytes();
+        match self.layout.element {
+            Element::F32 => f64::from(f32::from_ne_bytes(bytes[i..i + 4].try_into().unwrap())),
+            Element::F16 => f16::from_ne_bytes(bytes[i..i + 2].try_into().unwrap()).to_f64(),
+            Element::BF16 => bf16::from_ne_bytes(bytes[i..i + 2].try_into().unwrap()).to_f64(),
+        }
+    }
+
+    /// Packed values of the tensor.
+    fn dense(&mut self) -> Dense {
+        Dense { sizes: self.sizes, values: places(self.sizes).map(|at| self.get(at)).collect() }
+    }
+
+    /// Panics if a byte that belongs to no value was changed.
+    fn check_gaps(&mut self, name: &str) {
+        let size = self.layout.element.bytes();
+        let mut owned = vec![false; self.memory.bytes().len()];
+        for at in places(self.sizes) {
+            let i = index(&self.layout, at) * size;
+            owned[i..i + size].fill(true);
+        }
+        for (i, byte) in self.memory.bytes().iter().enumerate() {
+            assert!(owned[i] || *byte == GAP, "{name}: byte {i} between the output's values was written");
+        }
+    }
+}
+
+/// Packed values of a tensor.
+struct Dense {
+    sizes: [usize; 5],
+    values: Vec<f64>,
+}
+
+impl Dense {
+    fn get(&self, [n, c, d, h, w]: [usize; 5]) -> f64 {
+        let [_, cs, ds, hs, ws] = self.sizes;
+        self.values[(((n * cs + c) * ds + d) * hs + h) * ws + w]
+    }
+}
+
+/// Memory order of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Order {
+    Packed,
+    ChannelsLast,
+    /// A window into a larger packed tensor: gaps behind every row, plane and image.
+    Sliced,
+    /// Every second place of a packed tensor, in each dimension.
+    Spread,
+    /// A window into a larger channels-last tensor.
+    ChannelsLastSliced,
+}
+
+impl Order {
+    const ALL: [Order; 5] =
+        [Order::Packed, Order::ChannelsLast, Order::Sliced, Order::Spread, Order::ChannelsLastSliced];
+
+    fn layout(self, element: Element, sizes: [usize; 5]) -> Layout {
+        let [n, c, d, h, w] = sizes;
+        match self {
+            Order::Packed => Layout::packed(element, sizes),
+            Order::ChannelsLast => Layout::channels_last(element, sizes),
+            Order::Sliced => Layout::packed(element, [n, c + 1, d + 1, h + 1, w + 3]),
+            Order::Spread => {
+                let mut layout = Layout::packed(element, [2 * n, 2 * c, 2 * d, 2 * h, 2 * w]);
+                layout.strides = layout.strides.map(|stride| 2 * stride);
+                layout
+            }
+            Order::ChannelsLastSliced => Layout::channels_last(element, [n, c + 5, d, h + 1, w + 1]),
+        }
+    }
+}
+
+/// Case: the parts of a problem.
+#[derive(Clone, Debug)]
+struct Case {
+    shape: Shape,
+    elements: [Element; 3],
+    orders: [Order; 3],
+    epilogue: Vec<Then>,
+}
+
+/// Configuration in which a case is run.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    isa: Isa,
+    pool: &'a Pool,
+    /// Threads the plan is made for, which may be more or fewer than the pool has.
+    threads: usize,
+    constant: bool,
+    winograd: bool,
+    /// True for every algorithm that serves the problem, not only the chosen one.
+    every: bool,
+}
+
+/// A step of the epilogue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Then {
+    Bias(Element, usize),
+    /// A bias of a million times the values of the tensors, or as large as an f16 output has room for.
+    LargeBias,
+    /// Adds a tensor of the output's sizes.
+    Add(Element, Order),
+    /// Adds a value for each column.
+    AddColumns,
+    /// Multiplies by a value for each channel and image.
+    Scale,
+    /// Multiplies by a value for each channel, or by one value.
+    Factors(Element, usize),
+    Activation(Activation),
+}
+
+/// Largest slope and own error (relative to the result and to the argument) of the activations used here.
+fn activation_error(activation: &Activation) -> (f64, f64, f64) {
+    match activation {
+        Activation::Relu { slope, .. } => (f64::from(slope.abs()).max(1.0), 1.2e-7, 1.2e-7),
+        Activation::Gelu | Activation::GeluTanh => (1.13, 0.0, 2.4e-7),
+        Activation::Swish { .. } => (1.1, 7.2e-7, 2e-7),
+        _ => (1.0, 7.2e-7, 2e-7),
+    }
+}
+
+fn activate(activation: &Activation, x: f64) -> f64 {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    match activation {
+        Activation::Relu { lower_clip, upper_clip, slope } => {
+            let low = f64::from(*lower_clip);
+            (if x <= low { low + f64::from(*slope) * (x - low) } else { x }).min(f64::from(*upper_clip))
+        }
+        Activation::Identity => x,
+        Activation::Swish { beta } => x * sigmoid(f64::from(*beta) * x),
+        Activation::HardSigmoid { alpha, beta } => (f64::from(*alpha) * x + f64::from(*beta)).clamp(0.0, 1.0),
+        Activation::HardSwish { alpha, beta } => x * (f64::from(*alpha) * x + f64::from(*beta)).clamp(0.0, 1.0),
+        _ => unreachable!("not used by the cases"),
+    }
+}
+
+/// Runs a case in all ways; returns the algorithms that served it.
+fn check(case: &Case, ways: &[Way<'_>], seed: u64) -> BTreeSet<&'static str> {
+    let shape = &case.shape;
+    let mut random = Random::new(seed);
+    let at_end = random.below(4) != 0;
+    let [xe, we, ye] = case.elements;
+    let mut problem = Problem {
+        shape: shape.clone(),
+        x: Layout::packed(xe, [0; 5]),
+        w: Layout::packed(we, [0; 5]),
+        y: Layout::packed(ye, [0; 5]),
+        epilogue: Vec::new(),
+        constant_weights: true,
+        winograd: false,
+    };
+    problem.x = case.orders[0].layout(xe, problem.x_sizes());
+    problem.w = case.orders[1].layout(we, problem.w_sizes());
+    problem.y = case.orders[2].layout(ye, problem.y_sizes());
+    let mut x = Tensor::random(problem.x, problem.x_sizes(), at_end, &mut random);
+    let mut w = Tensor::random(problem.w, problem.w_sizes(), at_end, &mut random);
+    let mut y = Tensor::new(problem.y, problem.y_sizes(), at_end);
+    let mut operands = Vec::new();
+    for then in &case.epilogue {
+        let operand = operands.len();
+        let sizes = problem.y_sizes();
+        let [n, k, .., ow] = sizes;
+        let mut push =
+            |layout, sizes, random: &mut Random| operands.push(Tensor::random(layout, sizes, at_end, random));
+        problem.epilogue.push(match *then {
+            Then::Bias(element, channel_stride) => {
+                let sizes = [1, k, 1, 1, 1];
+                push(Layout { element, strides: [0, channel_stride, 0, 0, 0] }, sizes, &mut random);
+                EpilogueStep::Bias { operand, element, channel_stride }
+            }
+            Then::LargeBias => {
+                let (element, channel_stride) = (Element::F32, 1);
+                let factor = if ye == Element::F16 { 3e4 } else { 1e6 };
+                let layout = Layout { element, strides: [0, channel_stride, 0, 0, 0] };
+                let mut bias = Tensor::new(layout, [1, k, 1, 1, 1], at_end);
+                (0..k).for_each(|channel| bias.put([0, channel, 0, 0, 0], factor * random.unit()));
+                operands.push(bias);
+                EpilogueStep::Bias { operand, element, channel_stride }
+            }
+            Then::Add(element, order) => {
+                let layout = order.layout(element, sizes);
+                push(layout, sizes, &mut random);
+                EpilogueStep::Add { operand, layout }
+            }
+            Then::AddColumns => {
+                let layout = Layout { element: Element::F32, strides: [0, 0, 0, 0, 1] };
+                push(layout, [1, 1, 1, 1, ow], &mut random);
+                EpilogueStep::Add { operand, layout }
+            }
+            Then::Scale => {
+                let layout = Layout { element: Element::F16, strides: [k, 1, 0, 0, 0] };
+                push(layout, [n, k, 1, 1, 1], &mut random);
+                EpilogueStep::Mul { operand, layout }
+            }
+            Then::Factors(element, channel_stride) => {
+                let layout = Layout { element, strides: [0, channel_stride, 0, 0, 0] };
+                push(layout, [1, if channel_stride == 0 { 1 } else { k }, 1, 1, 1], &mut random);
+                EpilogueStep::Mul { operand, layout }
+            }
+            Then::Activation(activation) => EpilogueStep::Activation(activation),
+        });
+    }
+    let (dense_x, dense_w) = (x.dense(), w.dense());
+    let others: Vec<Dense> = operands.iter_mut().map(Tensor::dense).collect();
+    let pointers: Vec<*const u8> = operands.iter().map(|operand| operand.memory.data.cast_const()).collect();
+    let sums: Vec<(f64, f64)> = places(problem.y_sizes()).map(|at| reference(shape, &dense_x, &dense_w, at)).collect();
+    let mut magnitudes = Magnitudes::default();
+    let mut names = BTreeSet::new();
+    for (way, plan) in ways.iter().flat_map(|way| {
+        let problem = Problem { constant_weights: way.constant, winograd: way.winograd, ..problem.clone() };
+        let plans = if way.every {
+            let all = Algorithm::all(&problem, way.threads, way.isa).into_iter();
+            all.map(|one| ConvolutionPlan::with_algorithm(&problem, way.threads, way.isa, one)).collect()
+        } else {
+            vec![ConvolutionPlan::with_isa(&problem, way.threads, way.isa)]
+        };
+        plans.into_iter().map(move |plan| (way, plan))
+    }) {
+        names.insert(plan.algorithm());
+        let name = format!("{} {} {} threads, seed {seed}: {case:?}", plan.algorithm(), way.isa, way.threads);
+        y.memory.bytes().fill(GAP);
+        // All bits set: a NaN wherever scratch is used before it is written.
+        let mut workspace = Guarded::new(plan.workspace_bytes(), at_end, 0xff);
+        let mut prepared = crate::scratch::AlignedBuffer::new(plan.prepared_len());
+        prepared.fill(f32::NAN);
+        let weights = if way.constant && plan.prepared_len() > 0 {
+            // SAFETY: the weights are as the problem says.
+            unsafe { plan.prepare(w.memory.data, &mut prepared, way.pool) };
+            Weights::Prepared(&prepared)
+        } else {
+            Weights::Raw(w.memory.data)
+        };
+        let args = Args {
+            x: x.memory.data,
+            weights,
+            y: y.memory.data,
+            operands: &pointers,
+            workspace: workspace.bytes().as_mut_ptr(),
+        };
+        // SAFETY: the tensors are as the problem says, and nobody else has them.
+        unsafe { plan.run(way.pool, &args) };
+        let winograd = plan.algorithm().starts_with("winograd");
+        let n = if winograd { shape.group_in() as f64 + 20.0 } else { shape.depth() as f64 + 2.0 };
+        let gamma = n * UNIT / (1.0 - n * UNIT);
+        for (at, (sum, magnitude)) in places(problem.y_sizes()).zip(&sums) {
+            let magnitude = if winograd { magnitudes.of(shape, &dense_x, &dense_w, at) } else { *magnitude };
+            let (want, error) = follow(case, &others, at, *sum, magnitude, gamma);
+            let got = y.get(at);
+            assert!((got - want).abs() <= error, "{name}: {got} for {want} ± {error:e} at {at:?}");
+        }
+        y.check_gaps(&name);
+    }
+    names
+}
+
+/// Half the distance of 1 and the next `f32`.
+const UNIT: f64 = 1.0 / (1 << 24) as f64;
+
+/// Output and its error bound, from the exact sum and the magnitudes that its roundings are relative to.
+fn follow(case: &Case, others: &[Dense], at: [usize; 5], sum: f64, magnitude: f64, gamma: f64) -> (f64, f64) {
+    let (mut sum, mut error) = (sum, gamma * magnitude);
+    let mut others = others.iter();
+    for then in &case.epilogue {
+        let mut other = || {
+            let other = others.next().unwrap();
+            other.get(std::array::from_fn(|i| if other.sizes[i] == 1 { 0 } else { at[i] }))
+        };
+        match then {
+            Then::Bias(..) | Then::LargeBias | Then::Add(..) | Then::AddColumns => {
+                sum += other();
+                error += UNIT * (sum.abs() + error);
+            }
+            Then::Scale | Then::Factors(..) => {
+                let other = other();
+                sum *= other;
+                error = error * other.abs() + UNIT * (sum.abs() + error);
+            }
+            Then::Activation(activation) => {
+                let (slope, of_result, of_argument) = activation_error(activation);
+                let result = activate(activation, sum);
+                error = error * slope * 1.001 + of_result * result.abs() + of_argument * sum.abs() + 1e-37;
+                sum = result;
+            }
+        }
+    }
+    error += match case.elements[2] {
+        Element::F32 => 0.0,
+        Element::F16 => 2f64.powi(-11) * (sum.abs() + error) + 2f64.powi(-25),
+        Element::BF16 => 2f64.powi(-8) * (sum.abs() + error),
+    };
+    (sum, error)
+}
+
+/// Sum and sum of magnitudes.
+fn reference(shape: &Shape, x: &Dense, w: &Dense, [n, k, z, p, q]: [usize; 5]) -> (f64, f64) {
+    let (mut sum, mut magnitude) = (0.0, 0.0);
+    let first = k / shape.group_out() * shape.group_in();
+    let out = [z, p, q];
+    for at in places([1, shape.group_in(), shape.kernel[0], shape.kernel[1], shape.kernel[2]]) {
+        let mut from = [n, first + at[1], 0, 0, 0];
+        let mut tap = [k, at[1], 0, 0, 0];
+        let mut outside = false;
+        for axis in 0..3 {
+            let t = at[2 + axis];
+            let place =
+                (out[axis] * shape.stride[axis] + t * shape.dilation[axis]) as isize - shape.pad_before[axis] as isize;
+            outside |= place < 0 || place >= shape.input[axis] as isize;
+            from[2 + axis] = place as usize;
+            tap[2 + axis] = if shape.flip { shape.kernel[axis] - 1 - t } else { t };
+        }
+        if !outside {
+            let product = x.get(from) * w.get(tap);
+            sum += product;
+            magnitude += product.abs();
+        }
+    }
+    (sum, magnitude)
+}
+
+/// Magnitudes that the roundings of Winograd's algorithm are relative to: its formula with the absolute values of all
+/// matrices and data. An output passes at most ten roundings in the input transform, one in the kernel's, one for each
+/// channel of the product, and nine in the output transform.
+#[derive(Default)]
+struct Magnitudes {
+    /// |Bᵀ||d||B| by (image, channel, tile row, tile column).
+    inputs: HashMap<[usize; 4], [[f64; 6]; 6]>,
+    /// |G||g||Gᵀ| by (output channel, input channel).
+    kernels: HashMap<[usize; 2], [[f64; 6]; 6]>,
+}
+
+const A: [[f64; 6]; 4] = [
+    [1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
+    [0.0, 1.0, 1.0, 2.0, 2.0, 0.0],
+    [0.0, 1.0, 1.0, 4.0, 4.0, 0.0],
+    [0.0, 1.0, 1.0, 8.0, 8.0, 1.0],
+];
+const B: [[f64; 6]; 6] = [
+    [4.0, 0.0, 5.0, 0.0, 1.0, 0.0],
+    [0.0, 4.0, 4.0, 1.0, 1.0, 0.0],
+    [0.0, 4.0, 4.0, 1.0, 1.0, 0.0],
+    [0.0, 2.0, 1.0, 2.0, 1.0, 0.0],
+    [0.0, 2.0, 1.0, 2.0, 1.0, 0.0],
+    [0.0, 4.0, 0.0, 5.0, 0.0, 1.0],
+];
+
+/// `|l| |m| |r|ᵀ`
+fn absolute<const N: usize>(l: [[f64; N]; 6], m: [[f64; N]; N], r: [[f64; N]; 6]) -> [[f64; 6]; 6] {
+    let mut out = [[0.0; 6]; 6];
+    for (f, l) in l.iter().enumerate() {
+        for (e, r) in r.iter().enumerate() {
+            for (l, row) in l.iter().zip(m) {
+                out[f][e] += l.abs() * row.iter().zip(r).map(|(m, r)| m.abs() * r.abs()).sum::<f64>();
+            }
+        }
+    }
+    out
+}
+
+impl Magnitudes {
+    fn of(&mut self, shape: &Shape, x: &Dense, w: &Dense, [n, k, _, p, q]: [usize; 5]) -> f64 {
+        let first = k / shape.group_out() * shape.group_in();
+        let mut magnitude = 0.0;
+        for c in 0..shape.group_in() {
+            let input = self.inputs.entry([n, first + c, p / 4, q / 4]).or_insert_with(|| {
+                let mut d = [[0f64; 6]; 6];
+                for (i, row) in d.iter_mut().enumerate() {
+                    for (j, value) in row.iter_mut().enumerate() {
+                        let line = (p / 4 * 4 + i).wrapping_sub(shape.pad_before[1]);
+                        let column = (q / 4 * 4 + j).wrapping_sub(shape.pad_before[2]);
+                        if line < shape.input[1] && column < shape.input[2] {
+                            *value = x.get([n, first + c, 0, line, column]);
+                        }
+                    }
+                }
+                absolute(B, d, B)
+            });
+            let kernel = self.kernels.entry([k, c]).or_insert_with(|| {
+                let g = std::array::from_fn(|r| {
+                    std::array::from_fn(|s| {
+                        let (r, s) = if shape.flip { (2 - r, 2 - s) } else { (r, s) };
+                        w.get([k, c, 0, r, s])
+                    })
+                });
+                absolute(winograd::G, g, winograd::G)
+            });
+            for f in 0..6 {
+                for e in 0..6 {
+                    magnitude += A[p % 4][f] * A[q % 4][e] * input[f][e] * kernel[f][e];
+                }
+            }
+        }
+        magnitude
+    }
+}
+
+/// A shape from its spatial parts; the output is what stride and padding after (as before, plus `more`) give.
+fn shape(
+    (batch, groups, in_channels, out_channels): (usize, usize, usize, usize),
+    input: [usize; 3],
+    kernel: [usize; 3],
+    stride: [usize; 3],
+    pad_before: [usize; 3],
+    more: [isize; 3],
+    dilation: [usize; 3],
+) -> Shape {
+    let output = std::array::from_fn(|i| {
+        let padded = (input[i] + 2 * pad_before[i]) as isize + more[i];
+        (padded - (dilation[i] * (kernel[i] - 1)) as isize - 1) as usize / stride[i] + 1
+    });
+    Shape { batch, groups, in_channels, out_channels, input, kernel, output, stride, dilation, pad_before, flip: false }
+}
+
+fn plain(shape: Shape) -> Case {
+    Case { shape, elements: [Element::F32; 3], orders: [Order::Packed; 3], epilogue: Vec::new() }
+}
+
+const ONE: [usize; 3] = [1; 3];
+const NO: [usize; 3] = [0; 3];
+
+/// Shapes of every kind.
+fn shapes() -> Vec<Shape> {
+    let even = [0isize; 3];
+    vec![
+        // 1×1: wide, deep, narrow, strided, padded
+        shape((1, 1, 16, 32), [1, 12, 11], ONE, ONE, NO, even, ONE),
+        shape((2, 1, 70, 9), [1, 7, 7], ONE, ONE, NO, even, ONE),
+        shape((1, 1, 3, 5), [1, 1, 1], ONE, ONE, NO, even, ONE),
+        shape((1, 1, 24, 40), [1, 9, 2], ONE, ONE, NO, even, ONE),
+        shape((1, 1, 8, 20), [1, 13, 15], ONE, [1, 2, 2], NO, even, ONE),
+        shape((1, 1, 8, 20), [1, 13, 15], ONE, [1, 3, 1], NO, even, ONE),
+        shape((1, 1, 4, 6), [1, 5, 6], ONE, ONE, [0, 2, 1], even, ONE),
+        // 3×3, square and not, asymmetric padding, strides 1 to 4
+        shape((1, 1, 5, 7), [1, 14, 14], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
+        shape((2, 1, 16, 30), [1, 9, 21], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
+        shape((1, 1, 6, 4), [1, 10, 35], [1, 3, 3], [1, 2, 2], [0, 1, 1], even, ONE),
+        shape((1, 1, 6, 4), [1, 10, 17], [1, 3, 3], [1, 1, 2], [0, 0, 1], [0, 1, -1], ONE),
+        shape((1, 1, 3, 8), [1, 19, 23], [1, 3, 3], [1, 3, 3], [0, 1, 1], even, ONE),
+        shape((1, 1, 3, 8), [1, 19, 23], [1, 2, 2], [1, 4, 4], NO, even, ONE),
+        shape((1, 1, 4, 4), [1, 8, 8], [1, 3, 3], [1, 2, 2], NO, [0, 1, 1], ONE),
+        shape((1, 1, 40, 40), [1, 17, 30], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
+        shape((2, 1, 33, 50), [1, 10, 13], [1, 3, 3], ONE, [0, 2, 0], [0, -1, 1], ONE),
+        shape((1, 2, 64, 34), [1, 9, 70], [1, 3, 3], ONE, [0, 0, 1], even, ONE),
+        shape((1, 1, 5, 3), [1, 6, 5], [1, 2, 5], ONE, [0, 1, 0], [0, -1, 3], ONE),
+        // no padding, kernel as large as the input
+        shape((1, 1, 5, 33), [1, 6, 5], [1, 6, 5], ONE, NO, even, ONE),
+        // 5×5, 7×7 stride 2, dilation
+        shape((1, 1, 3, 20), [1, 31, 29], [1, 7, 7], [1, 2, 2], [0, 3, 3], even, ONE),
+        shape((1, 1, 4, 10), [1, 12, 12], [1, 5, 5], ONE, [0, 2, 2], even, ONE),
+        shape((1, 1, 7, 8), [1, 15, 14], [1, 3, 3], ONE, [0, 2, 2], even, [1, 2, 2]),
+        shape((1, 1, 2, 3), [1, 20, 20], [1, 3, 3], [1, 2, 2], [0, 3, 3], even, [1, 3, 3]),
+        shape((1, 1, 2, 3), [1, 20, 20], [1, 3, 2], [1, 2, 3], [0, 4, 1], even, [1, 4, 5]),
+        // groups and depthwise
+        shape((1, 4, 16, 16), [1, 11, 13], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
+        shape((1, 3, 6, 9), [1, 8, 8], [1, 3, 3], [1, 2, 2], [0, 1, 1], even, ONE),
+        shape((1, 8, 32, 32), [1, 18, 17], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
+        shape((2, 12, 12, 12), [1, 17, 33], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
+        shape((1, 6, 6, 6), [1, 17, 33], [1, 3, 3], [1, 2, 2], [0, 1, 1], even, ONE),
+        shape((1, 6, 6, 6), [1, 16, 40], [1, 5, 5], [1, 2, 1], [0, 2, 2], even, ONE),
+        shape((1, 5, 5, 5), [1, 4, 60], [1, 5, 5], ONE, [0, 2, 2], even, ONE),
+        shape((1, 5, 5, 10), [1, 9, 9], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
+        shape((1, 3, 3, 12), [1, 10, 10], [1, 3, 3], [1, 2, 2], [0, 0, 0], [0, 1, 1], ONE),
+        shape((1, 4, 4, 4), [1, 9, 9], [1, 3, 3], ONE, [0, 2, 2], even, [1, 2, 2]),
+        shape((1, 4, 4, 4), [1, 9, 40], [1, 3, 3], [1, 3, 3], [0, 1, 1], even, ONE),
+        // more small planes than are finished together, of two images; planes of one place
+        shape((2, 100, 100, 100), [1, 7, 7], [1, 5, 5], ONE, [0, 2, 2], even, ONE),
+        shape((1, 30, 30, 120), [1, 6, 7], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
+        shape((2, 9, 9, 9), [1, 3, 3], [1, 3, 3], ONE, NO, even, ONE),
+        shape((1, 1, 20, 37), [1, 1, 1], ONE, ONE, NO, even, ONE),
+        // one and three dimensions
+        shape((1, 1, 6, 7), [1, 1, 50], [1, 1, 3], ONE, [0, 0, 1], even, ONE),
+        shape((1, 1, 6, 7), [1, 1, 50], [1, 1, 5], [1, 1, 2], [0, 0, 4], [0, 0, -3], [1, 1, 2]),
+        shape((1, 1, 3, 4), [5, 6, 7], [3, 3, 3], ONE, ONE, even, ONE),
+        shape((2, 1, 2, 5), [7, 5, 6], [3, 2, 3], [2, 1, 2], [1, 0, 1], even, [1, 2, 1]),
+        shape((1, 2, 4, 4), [4, 4, 20], [2, 2, 2], [2, 2, 2], NO, even, ONE),
+        // long rows
+        shape((1, 1, 3, 5), [1, 1, 900], [1, 1, 5], [1, 1, 2], [0, 0, 2], even, ONE),
+        shape((1, 1, 70, 4), [1, 1, 6000], ONE, ONE, NO, even, ONE),
+        shape((1, 1, 40, 3), [1, 2, 9000], [1, 1, 3], ONE, [0, 0, 1], even, ONE),
+        // all padding
+        shape((1, 1, 2, 2), [1, 2, 2], [1, 3, 3], ONE, [0, 5, 5], even, ONE),
+    ]
+}
+
+/// One way for each instruction set.
+fn on_every_isa(pool: &Pool, constant: bool, every: bool) -> Vec<Way<'_>> {
+    Isa::available().map(|isa| Way { isa, pool, threads: pool.threads(), constant, winograd: true, every }).collect()
+}
+
+#[test]
+fn every_kind_of_shape() {
+    let pools = [Pool::new(1), Pool::new(3)];
+    let mut ways = Vec::new();
+    for pool in &pools {
+        for constant in [true, false] {
+            ways.extend(on_every_isa(pool, constant, true));
+        }
+    }
+    let mut names = BTreeSet::new();
+    for (i, shape) in shapes().into_iter().enumerate() {
+        names.extend(check(&plain(shape.clone()), &ways, i as u64));
+        let orders = [Order::ChannelsLast, Order::Packed, Order::ChannelsLast];
+        names.extend(check(&Case { orders, ..plain(shape) }, &ways, i as u64));
+    }
+    let all = [
+        "direct",
+        "gemm",
+        "gemm in place",
+        "implicit gemm, flat",
+        "implicit gemm, picked",
+        "indirect gemm",
+        "naive",
+        "wide gemm",
+        "winograd",
+        "winograd, channels last",
+    ];
+    assert_eq!(Vec::from_iter(names), all);
+}
+
+#[test]
+fn every_element_and_layout() {
+    let pool = Pool::new(2);
+    for (i, shape) in shapes().into_iter().enumerate() {
+        for (j, order) in Order::ALL.into_iter().enumerate() {
+            for (k, element) in [Element::F32, Element::F16, Element::BF16].into_iter().enumerate() {
+                let other = Order::ALL[(i + j + k) % 5];
+                let case = Case {
+                    elements: [element, element, if i % 3 == 0 { Element::F32 } else { element }],
+                    orders: [order, other, if i % 2 == 0 { order } else { other }],
+                    ..plain(Shape { flip: (i + k) % 2 == 0, ..shape.clone() })
+                };
+                let ways = on_every_isa(&pool, (i + j) % 2 == 0, (i + j + k) % 3 == 0);
+                check(&case, &ways, (i * 100 + j * 10 + k) as u64);
+            }
+        }
+    }
+}
+
+const THENS: [Then; 9] = [
+    Then::Bias(Element::F32, 1),
+    Then::Bias(Element::F16, 3),
+    Then::Add(Element::F32, Order::Packed),
+    Then::Add(Element::BF16, Order::ChannelsLast),
+    Then::AddColumns,
+    Then::Scale,
+    Then::Activation(Activation::RELU),
+    Then::Activation(Activation::Relu { lower_clip: -0.25, upper_clip: 0.75, slope: 0.1 }),
+    Then::Activation(Activation::Swish { beta: 1.0 }),
+];
+
+#[test]
+fn every_epilogue() {
+    let pool = Pool::new(2);
+    let chains: &[&[Then]] = &[
+        &[THENS[0]],
+        &[THENS[1], THENS[6]],
+        &[THENS[6]],
+        &[THENS[0], THENS[2], THENS[6]],
+        &[THENS[2], THENS[0], THENS[7]],
+        &[THENS[0], THENS[8]],
+        &[THENS[3], THENS[5], THENS[4]],
+        &[THENS[0], THENS[6], THENS[5], THENS[3], THENS[8], THENS[1]],
+        &[Then::Activation(Activation::Identity), THENS[0]],
+        &[THENS[0], Then::Activation(Activation::HardSwish { alpha: 1.0 / 6.0, beta: 0.5 })],
+        &[
+            THENS[0],
+            Then::Factors(Element::F32, 0),
+            Then::Bias(Element::F32, 0),
+            Then::Activation(Activation::HardSwish { alpha: 0.25, beta: 0.5 }),
+            Then::Factors(Element::F16, 1),
+            Then::Bias(Element::BF16, 2),
+        ],
+        &[
+            Then::Factors(Element::F32, 3),
+            Then::Activation(Activation::HardSigmoid { alpha: 0.25, beta: 0.5 }),
+            Then::Add(Element::F32, Order::Packed),
+            Then::Activation(Activation::RELU),
+        ],
+        // Sums that begin with the bias would lose their last digits to it.
+        &[Then::LargeBias, THENS[6]],
+    ];
+    for (i, shape) in shapes().into_iter().enumerate() {
+        for (j, chain) in chains.iter().enumerate() {
+            let order = Order::ALL[(i + j) % 5];
+            let y = [Element::F32, Element::F32, Element::F16, Element::BF16][(i + 2 * j) % 4];
+            let case = Case {
+                epilogue: chain.to_vec(),
+                elements: [Element::F32, Element::F32, y],
+                orders: [Order::Packed, Order::Packed, if (i + j) % 3 == 0 { order } else { Order::Packed }],
+                ..plain(shape.clone())
+            };
+            check(&case, &on_every_isa(&pool, true, (i + j) % 3 == 0), (1000 + i * 100 + j) as u64);
+        }
+    }
+}
+
+fn random_case(random: &mut Random) -> Case {
+    loop {
+        let spatial = random.below(8);
+        let size = |random: &mut Random, axis: usize, most: usize| match (axis, spatial) {
+            (0, 0) => 1 + random.below(5),
+            (0, _) | (1, 1) => 1,
+            _ => 1 + random.below(most),
+        };
+        let groups = random.among(&[1, 1, 1, 2, 3, 8]);
+        let (cg, kg) = match random.below(3) {
+            0 => (1, 1 + random.below(2)),
+            1 => (1 + random.below(8), 1 + random.below(8)),
+            _ => (1 + random.below(40 / groups), 1 + random.below(80 / groups)),
+        };
+        let input: [usize; 3] = std::array::from_fn(|axis| size(random, axis, 36));
+        let kernel: [usize; 3] = std::array::from_fn(|axis| if input[axis] == 1 { 1 } else { size(random, axis, 5) });
+        let kernel = if random.below(3) == 0 && spatial > 1 { [1, 3, 3] } else { kernel };
+        let stride: [usize; 3] = std::array::from_fn(|_| random.among(&[1, 1, 1, 2, 2, 3, 5]));
+        let dilation: [usize; 3] = std::array::from_fn(|_| random.among(&[1, 1, 1, 2, 3]));
+        let pad: [usize; 3] = std::array::from_fn(|axis| if axis == 0 && spatial != 0 { 0 } else { random.below(4) });
+        let more: [isize; 3] = std::array::from_fn(|_| random.below(4) as isize - 2);
+        let fits =
+            (0..3).all(|i| (input[i] + 2 * pad[i]) as isize + more[i] > (dilation[i] * (kernel[i] - 1)) as isize);
+        if !fits {
+            continue;
+        }
+        let mut shape =
+            shape((1 + random.below(2), groups, groups * cg, groups * kg), input, kernel, stride, pad, more, dilation);
+        shape.flip = random.below(4) == 0;
+        if shape.depth() * shape.pixels() * shape.out_channels * shape.batch > 1_500_000 {
+            continue;
+        }
+        let element = random.among(&[Element::F32, Element::F32, Element::F32, Element::F16, Element::BF16]);
+        let mut order = || if random.below(2) == 0 { Order::Packed } else { random.among(&Order::ALL) };
+        let orders = [order(), order(), order()];
+        let epilogue = (0..random.below(4)).map(|_| random.among(&THENS)).collect();
+        return Case { shape, elements: [element; 3], orders, epilogue };
+    }
+}
+
+#[test]
+fn random_problems() {
+    let pools = [Pool::new(1), Pool::new(2), Pool::new(5)];
+    let mut random = Random::new(7);
+    for seed in 0..600 {
+        let case = random_case(&mut random);
+        let (constant, winograd) = (random.below(2) == 0, random.below(2) == 0);
+        let pool = &pools[seed % 3];
+        let threads = 1 + seed / 3 % 4;
+        let ways: Vec<Way<'_>> =
+            Isa::available().map(|isa| Way { isa, pool, threads, constant, winograd, every: false }).collect();
+        check(&case, &ways, seed as u64);
+    }
+}
+
+/// With nothing to sum, or no output, the epilogue still runs or nothing happens.
+#[test]
+fn empty_problems() {
+    let pool = Pool::new(2);
+    for (batch, in_channels, out_channels) in [(0, 2, 3), (1, 0, 3), (1, 2, 0), (2, 0, 0)] {
+        let shape = shape((batch, 1, in_channels, out_channels), [1, 4, 4], [1, 3, 3], ONE, NO, [0; 3], ONE);
+        let case = Case { epilogue: vec![THENS[0], THENS[6]], ..plain(shape) };
+        check(&case, &on_every_isa(&pool, true, true), 1);
+    }
+}

@@ -1,0 +1,339 @@
+//! Microkernel of the matrix-product algorithms: a tile of rows (one weight each) by vectors of places.
+
+use crate::isa::{Kernel, Simd};
+use std::marker::PhantomData;
+
+/// Maximum number of vectors of a tile.
+pub const MAX_VECTORS: usize = 4;
+
+/// Arguments of a tile: `sum over c, t of a[c][t][row] · b[c·step + tap t + place]`.
+pub struct Tile<'a> {
+    /// Number of steps of the outer sum.
+    pub channels: usize,
+    /// Offsets of the inner sum's values.
+    pub taps: &'a [usize],
+    /// Stride between steps of the outer sum in `b`.
+    pub step: usize,
+    /// Factors; those of a step side by side.
+    pub a: *const f32,
+    /// Stride between steps' factors, the number of rows if they are packed.
+    pub a_step: usize,
+    /// Address of the first place.
+    pub b: *const f32,
+    /// Bias of each row of the tile, or null for zeros.
+    pub bias: *const f32,
+    /// Clamp bounds of the biased sums.
+    pub clamp: (f32, f32),
+    /// Destination of each vector of the first row.
+    pub to: [*mut f32; MAX_VECTORS],
+    /// Lane mask of each vector; the kept lanes are stored side by side.
+    pub keep: [u32; MAX_VECTORS],
+    /// Stride between rows of the destination.
+    pub row: usize,
+    /// Number of rows to store.
+    pub rows: usize,
+    /// Prefetch address: factors needed after this tile, fetched at a cache line a step; null for none.
+    pub next: *const f32,
+    /// Epilogue behind bias and clamp, in registers too.
+    pub after: Option<After<'a>>,
+}
+
+/// Epilogue of a tile, behind bias and clamp.
+#[derive(Clone, Copy)]
+pub struct After<'a> {
+    /// Steps, in order.
+    pub steps: &'a [Step],
+    /// Value of the first row in the first of the steps' lists of one value for each row.
+    pub values: *const f32,
+    /// Summand of the first row of each vector, laid out as the destination and added behind the steps; null for none.
+    pub summand: [*const f32; MAX_VECTORS],
+    /// Stride between rows of the summand.
+    pub row: usize,
+    /// Clamp bounds of the result.
+    pub clamp: (f32, f32),
+}
+
+/// Step on sums. Lists are named by their offset from the first one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// Adds a list's values.
+    Add(usize),
+    /// Multiplies by a list's values.
+    Multiply(usize),
+    /// Clamps to bounds.
+    Clamp(f32, f32),
+    /// `alpha · x + beta` between 0 and 1.
+    HardSigmoid(f32, f32),
+    /// `x` times the hard sigmoid of positive `alpha`.
+    HardSwish(f32, f32),
+}
+
+/// Function of a tile.
+pub type TileFn<S> = unsafe fn(S, &Tile<'_>);
+
+/// Tile sizes (rows, vectors) for vectors of `lanes` lanes, best first.
+pub fn sizes(lanes: usize) -> &'static [(usize, usize)] {
+    match lanes {
+        16 => &[
+            (14, 2),
+            (13, 2),
+            (12, 2),
+            (11, 2),
+            (10, 2),
+            (9, 3),
+            (8, 3),
+            (7, 3),
+            (6, 4),
+            (5, 4),
+            (4, 4),
+            (3, 4),
+            (2, 4),
+            (1, 4),
+            (14, 1),
+            (8, 1),
+        ],
+        // Sixteen registers, or eight lanes in two each.
+        _ => &[(6, 2), (5, 2), (4, 2), (3, 3), (2, 4), (1, 4)],
+    }
+}
+
+/// True if there is a tile of `rows` rows and one vector.
+pub fn has_narrow(lanes: usize, rows: usize) -> bool {
+    sizes(lanes).contains(&(rows, 1))
+}
+
+/// Function of a tile size out of [`sizes`].
+pub fn function<S: Simd>(size: (usize, usize)) -> TileFn<S> {
+    macro_rules! among {
+        ($(($rows:literal, $vectors:literal)),+) => {
+            match size {
+                $(($rows, $vectors) => enter::<S, $rows, $vectors>,)+
+                _ => unreachable!("tiles are chosen among the sizes there are"),
+            }
+        };
+    }
+    if S::LANES == 16 {
+        among!(
+            (14, 2),
+            (13, 2),
+            (12, 2),
+            (11, 2),
+            (10, 2),
+            (9, 3),
+            (8, 3),
+            (7, 3),
+            (6, 4),
+            (5, 4),
+            (4, 4),
+            (3, 4),
+            (2, 4),
+            (1, 4),
+            (14, 1),
+            (8, 1)
+        )
+    } else {
+        among!((6, 2), (5, 2), (4, 2), (3, 3), (2, 4), (1, 4))
+    }
+}
+
+/// Prefetch distance for places, in steps of the sum.
+const AHEAD: usize = 8;
+
+/// # Safety
+/// As in [`Tile`]: `a`, `b` and `bias` can be read where the sums read them, whole vectors at a time, and the kept lanes
+/// written.
+unsafe fn enter<S: Simd, const R: usize, const V: usize>(s: S, tile: &Tile<'_>) {
+    s.call(Run::<R, V>(tile, PhantomData));
+}
+
+struct Run<'a, const R: usize, const V: usize>(&'a Tile<'a>, PhantomData<*const f32>);
+
+impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let tile = self.0;
+        // SAFETY: `enter` passes its caller's duty on.
+        unsafe {
+            let ahead = AHEAD * tile.step;
+            for row in 0..R {
+                let to = tile.to[0].wrapping_add(row * tile.row);
+                s.prefetch_write(to);
+                if V > 1 {
+                    s.prefetch_write(tile.to[V - 1].wrapping_add(row * tile.row + S::LANES - 1));
+                }
+            }
+            if let Some(after) = &tile.after
+                && !after.summand[0].is_null()
+            {
+                for row in 0..R {
+                    s.prefetch(after.summand[0].wrapping_add(row * after.row));
+                    if V > 1 {
+                        s.prefetch(after.summand[V - 1].wrapping_add(row * after.row));
+                    }
+                }
+            }
+            let mut sums = [[s.splat(0.0); V]; R];
+            let mut a = tile.a;
+            let mut b = tile.b;
+            // Without anything to fetch the first factors are asked for again and again, which costs nothing.
+            let (mut next, line) = if tile.next.is_null() { (a, 0) } else { (tile.next, 16) };
+            if let [0] = tile.taps {
+                for _ in 0..tile.channels {
+                    s.prefetch_far(next);
+                    next = next.wrapping_add(line);
+                    step::<S, R, V, true>(s, a, b, ahead, &mut sums);
+                    a = a.wrapping_add(tile.a_step);
+                    b = b.wrapping_add(tile.step);
+                }
+            } else {
+                for _ in 0..tile.channels {
+                    for tap in tile.taps {
+                        s.prefetch_far(next);
+                        next = next.wrapping_add(line);
+                        step::<S, R, V, false>(s, a, b.add(*tap), 0, &mut sums);
+                        a = a.wrapping_add(tile.a_step);
+                    }
+                    b = b.wrapping_add(tile.step);
+                }
+            }
+            let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
+            let all = crate::isa::first(S::LANES);
+            let whole = tile.keep[..V].iter().all(|keep| *keep == all);
+            // Only now: sums that begin with a large bias lose their own digits.
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let bias = s.splat(if tile.bias.is_null() { 0.0 } else { *tile.bias.add(row) });
+                for sum in sums {
+                    *sum = s.min(high, s.max(low, s.add(*sum, bias)));
+                }
+            }
+            if let Some(after) = &tile.after {
+                finish::<S, R, V>(s, tile, after, whole, &mut sums);
+            }
+            for (row, sums) in sums.into_iter().enumerate() {
+                if row < tile.rows {
+                    for (v, sum) in sums.into_iter().enumerate() {
+                        let to = tile.to[v].wrapping_add(row * tile.row);
+                        if whole {
+                            s.store(to, sum);
+                        } else {
+                            s.store_compressed(tile.keep[v], to, sum);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Applies the epilogue behind a tile's bias and clamp.
+///
+/// # Safety
+/// The lists have a value for each of the tile's rows; kept lanes of the summand can be read.
+#[inline(always)]
+unsafe fn finish<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    tile: &Tile<'_>,
+    after: &After<'_>,
+    whole: bool,
+    sums: &mut [[S::V; V]; R],
+) {
+    const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
+    // SAFETY: the caller's duty.
+    unsafe {
+        if after.summand[0].is_null() {
+            apply(s, after.steps, after.values, after.clamp, sums);
+            return;
+        }
+        apply(s, after.steps, after.values, NO_CLAMP, sums);
+        let (low, high) = (s.splat(after.clamp.0), s.splat(after.clamp.1));
+        for (row, sums) in sums.iter_mut().enumerate() {
+            if row < tile.rows {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    let from = after.summand[v].wrapping_add(row * after.row);
+                    let other = if whole { s.load(from) } else { s.load_masked(s.mask(tile.keep[v]), from) };
+                    *sum = s.min(high, s.max(low, s.add(*sum, other)));
+                }
+            }
+        }
+    }
+}
+
+/// Applies steps, then clamps. `values` is the address of the first row's value in the first list.
+///
+/// # Safety
+/// The lists have a value for each row.
+#[inline(always)]
+pub(super) unsafe fn apply<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    steps: &[Step],
+    values: *const f32,
+    clamp: (f32, f32),
+    sums: &mut [[S::V; V]; R],
+) {
+    /// Loop over the accumulators: a value of every vector and its row's number.
+    macro_rules! each {
+        (|$row:ident, $sum:ident| $value:expr) => {
+            for ($row, sums) in sums.iter_mut().enumerate() {
+                for sum in sums {
+                    let $sum = *sum;
+                    *sum = $value;
+                }
+            }
+        };
+    }
+    let (zero, one) = (s.splat(0.0), s.splat(1.0));
+    let mut i = 0;
+    while i < steps.len() {
+        match steps[i] {
+            // SAFETY: the caller's duty.
+            Step::Add(list) => each!(|row, sum| s.add(sum, s.splat(unsafe { *values.add(list + row) }))),
+            // SAFETY: the caller's duty.
+            Step::Multiply(list) => each!(|row, sum| s.mul(sum, s.splat(unsafe { *values.add(list + row) }))),
+            Step::Clamp(low, high) => {
+                let (low, high) = (s.splat(low), s.splat(high));
+                each!(|_row, sum| s.min(high, s.max(low, sum)));
+            }
+            Step::HardSigmoid(alpha, beta) => {
+                let (alpha, beta) = (s.splat(alpha), s.splat(beta));
+                each!(|_row, sum| s.min(one, s.max(zero, s.fma(alpha, sum, beta))));
+            }
+            Step::HardSwish(alpha, beta) => {
+                // Minus infinity times zero is no number, and its limit zero.
+                let (alpha, beta, lowest) = (s.splat(alpha), s.splat(beta), s.splat(f32::MIN));
+                each!(|_row, sum| s.mul(s.max(lowest, sum), s.min(one, s.max(zero, s.fma(alpha, sum, beta)))));
+            }
+        }
+        i += 1;
+    }
+    let (low, high) = (s.splat(clamp.0), s.splat(clamp.1));
+    each!(|_row, sum| s.min(high, s.max(low, sum)));
+}
+
+/// Computes one outer product of a column of `a` and a row of `b`.
+#[inline(always)]
+unsafe fn step<S: Simd, const R: usize, const V: usize, const FETCH: bool>(
+    s: S,
+    a: *const f32,
+    b: *const f32,
+    ahead: usize,
+    sums: &mut [[S::V; V]; R],
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        let mut places = [s.splat(0.0); V];
+        for (v, places) in places.iter_mut().enumerate() {
+            *places = s.load(b.add(v * S::LANES));
+            if FETCH {
+                s.prefetch(b.wrapping_add(ahead + v * S::LANES));
+            }
+        }
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let factor = s.splat(*a.add(row));
+            for (sum, places) in sums.iter_mut().zip(places) {
+                *sum = s.fma(factor, places, *sum);
+            }
+        }
+    }
+}

@@ -1,0 +1,533 @@
+//! Winograd's F(4×4, 3×3): for 3×3 kernels of stride 1, 36 products where the plain sum has 144.
+//!
+//! With the matrices of Lavin and Gray (arXiv:1509.09308) an output tile of 4×4 is `Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A` of the kernel
+//! `g` and the 6×6 input tile `d`; summed over input channels the middle is 36 matrix products, one for each frequency. A
+//! unit of work is a band of tile rows of an image and group, for some of the output channels: its input is transformed into
+//! V[frequency][panel][channel][place], then, for each panel of output channels, 36 products go to a scratch panel and from
+//! there through the output transform to the output.
+
+#![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
+
+use super::band::{copy, inside, zero};
+use super::finish::{Block, Finish};
+use super::problem::{Element, Layout, Problem, Shape};
+use super::tile::{self, MAX_VECTORS, Tile, TileFn};
+use super::units::{InUnits, Unit};
+use crate::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
+
+/// Outputs of a tile, per axis.
+pub(super) const OUT: usize = 4;
+/// Inputs of a tile, per axis.
+pub(super) const IN: usize = 6;
+pub(super) const FREQUENCIES: usize = IN * IN;
+
+/// Bytes of transformed input that stay in the second-level cache.
+const INPUT_BYTES: usize = 768 << 10;
+/// Bytes of transformed weights that stay in that cache.
+const WEIGHTS_BYTES: usize = 768 << 10;
+const SLACK: usize = 3 * MAX_LANES;
+
+/// Kernel transform.
+pub(super) const G: [[f64; 3]; IN] = [
+    [1.0 / 4.0, 0.0, 0.0],
+    [-1.0 / 6.0, -1.0 / 6.0, -1.0 / 6.0],
+    [-1.0 / 6.0, 1.0 / 6.0, -1.0 / 6.0],
+    [1.0 / 24.0, 1.0 / 12.0, 1.0 / 6.0],
+    [1.0 / 24.0, -1.0 / 12.0, 1.0 / 6.0],
+    [0.0, 0.0, 1.0],
+];
+
+/// Frequencies of a kernel, row by row, rounded once.
+pub(super) fn transform_kernel(g: [[f64; 3]; 3]) -> [f32; FREQUENCIES] {
+    let dot = |a: [f64; 3], b: [f64; 3]| a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+    std::array::from_fn(|f| {
+        let rows = g.map(|row| dot(row, G[f % IN]));
+        dot(G[f / IN], rows) as f32
+    })
+}
+
+/// Input transform: `Bᵀ` of six values.
+#[inline(always)]
+pub(super) fn transform_input<S: Simd>(s: S, d: [S::V; IN]) -> [S::V; IN] {
+    let even = s.fma(s.splat(-4.0), d[2], d[4]);
+    let odd = s.fma(s.splat(-4.0), d[1], d[3]);
+    let even2 = s.sub(d[4], d[2]);
+    let difference = s.sub(d[3], d[1]);
+    let odd2 = s.add(difference, difference);
+    [
+        s.fma(s.splat(4.0), d[0], s.fma(s.splat(-5.0), d[2], d[4])),
+        s.add(even, odd),
+        s.sub(even, odd),
+        s.add(even2, odd2),
+        s.sub(even2, odd2),
+        s.fma(s.splat(4.0), d[1], s.fma(s.splat(-5.0), d[3], d[5])),
+    ]
+}
+
+/// Output transform: `Aᵀ` of six values.
+#[inline(always)]
+pub(super) fn transform_output<S: Simd>(s: S, m: [S::V; IN]) -> [S::V; OUT] {
+    let (sum1, difference1) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
+    let (sum2, difference2) = (s.add(m[3], m[4]), s.sub(m[3], m[4]));
+    [
+        s.add(m[0], s.add(sum1, sum2)),
+        s.fma(s.splat(2.0), difference2, difference1),
+        s.fma(s.splat(4.0), sum2, sum1),
+        s.add(s.fma(s.splat(8.0), difference2, difference1), m[5]),
+    ]
+}
+
+#[derive(Debug)]
+pub(super) struct Winograd {
+    shape: Shape,
+    x: Layout,
+    y: Layout,
+    isa: Isa,
+    finish: Finish,
+    native_y: bool,
+    /// Microkernel tile of the products: rows and vectors.
+    size: (usize, usize),
+    /// Number of tiles of the output, down and across.
+    down: usize,
+    across: usize,
+    /// Tile rows of a band, and number of bands of an image.
+    height: usize,
+    bands: usize,
+    /// Panels of output channels of a unit, and number of units of channels.
+    chunk: usize,
+    chunks: usize,
+    /// Offset of each vector of a band's tiles in the copied input.
+    picks: Vec<Pick>,
+    /// Estimated cycles of a run.
+    pub(super) cost: f64,
+}
+
+impl Winograd {
+    /// True if this algorithm serves the shape.
+    pub(super) fn applies(shape: &Shape) -> bool {
+        shape.kernel == [1, 3, 3]
+            && shape.stride == [1; 3]
+            && shape.dilation[1..] == [1, 1]
+            && shape.input[0] == 1
+            && shape.output[0] == 1
+            && shape.pad_before[0] == 0
+    }
+
+    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Winograd {
+        let shape = &problem.shape;
+        let lanes = isa.lanes();
+        let (down, across) = (shape.output[1].div_ceil(OUT), shape.output[2].div_ceil(OUT));
+        let (cg, kg) = (shape.group_in(), shape.group_out());
+        let finish = Finish::new(problem);
+        let mut plan = Winograd {
+            x: problem.x,
+            y: problem.y,
+            isa,
+            native_y: finish.in_registers() && (problem.y.strides[4] == 1 || shape.output[2] == 1),
+            finish,
+            size: (1, 1),
+            down,
+            across,
+            height: 1,
+            bands: 1,
+            chunk: 1,
+            chunks: 1,
+            picks: Vec::new(),
+            cost: f64::INFINITY,
+            shape: shape.clone(),
+        };
+        let mut heights: Vec<usize> = (1..=down).map(|bands| down.div_ceil(bands)).collect();
+        heights.dedup();
+        for height in heights {
+            for size in tile::sizes(lanes) {
+                let width = size.1 * lanes;
+                let panels = (height * across).div_ceil(width);
+                if height > 1 && 4 * FREQUENCIES * cg * panels * width > INPUT_BYTES {
+                    continue;
+                }
+                let rows = kg.div_ceil(size.0);
+                for chunks in [1, 2, 4] {
+                    if chunks > rows || chunks > 2 * threads {
+                        continue;
+                    }
+                    let chunk = rows.div_ceil(chunks);
+                    let chunks = rows.div_ceil(chunk);
+                    let bands = down.div_ceil(height);
+                    let vectors = (height * across).div_ceil(lanes) as f64;
+                    let input = cg as f64 * vectors * 190.0 + (cg * height * across * OUT * OUT) as f64 / 6.0;
+                    let output = (chunk * size.0) as f64 * vectors * 170.0;
+                    let step = ((size.0 * size.1) as f64 / 2.0).max((size.0 + size.1) as f64 / 2.0).max(4.0) + 0.3;
+                    let call = cg as f64 * step + (size.0 * size.1) as f64 + 40.0;
+                    let products = FREQUENCIES as f64 * (chunk * panels) as f64 * call;
+                    let weights = (FREQUENCIES * chunk * size.0 * cg * 4) as f64;
+                    let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / 5.0 } else { 0.0 };
+                    let unit = 500.0 + input + output + products.max(stream) + 0.3 * products.min(stream);
+                    let units = shape.batch * shape.groups * bands * chunks;
+                    let cost = unit * units.div_ceil(threads) as f64;
+                    if cost < plan.cost {
+                        plan = Winograd { cost, size: *size, height, bands, chunk, chunks, ..plan };
+                    }
+                }
+            }
+        }
+        let tiles = plan.height * plan.across;
+        plan.picks = (0..tiles)
+            .step_by(lanes)
+            .map(|begin| Pick::new(&Vec::from_iter((begin..tiles.min(begin + lanes)).map(|tile| plan.offset(tile)))))
+            .collect();
+        plan
+    }
+
+    /// Offset of a tile of a band in the copied input.
+    #[inline(always)]
+    fn offset(&self, tile: usize) -> usize {
+        tile / self.across * OUT * OUT * self.pitch() + tile % self.across
+    }
+
+    /// Output channels of a weight panel.
+    pub(super) fn panel(&self) -> usize {
+        self.size.0
+    }
+
+    /// Places of a microkernel tile of the products.
+    fn width(&self) -> usize {
+        self.size.1 * self.isa.lanes()
+    }
+
+    fn panels(&self) -> usize {
+        (self.height * self.across).div_ceil(self.width())
+    }
+
+    /// Stride between frequencies of V: not a multiple of a page, as that would put all of them in the same cache sets.
+    fn frequency(&self) -> usize {
+        self.panels() * self.shape.group_in() * self.width() + 16
+    }
+
+    /// Values of a row of a column phase of the copied input.
+    fn pitch(&self) -> usize {
+        self.across + 1
+    }
+
+    /// Values of the copied input of a channel: rows of four column phases.
+    fn plane(&self) -> usize {
+        (self.height * OUT + 2) * OUT * self.pitch() + SLACK
+    }
+
+    fn bias_len(&self) -> usize {
+        (self.chunk * self.size.0).next_multiple_of(16)
+    }
+
+    /// Stride between frequencies of the products.
+    fn product(&self) -> usize {
+        self.panels() * self.size.0 * self.width() + 16
+    }
+
+    /// Values of a channel's output rows of a band, where these are finished before they are stored.
+    fn rows_len(&self) -> usize {
+        if self.native_y { 0 } else { (self.height * OUT * self.shape.output[2]).next_multiple_of(16) }
+    }
+}
+
+impl InUnits for Winograd {
+    fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    fn units(&self) -> usize {
+        self.shape.batch * self.shape.groups * self.bands * self.chunks
+    }
+
+    fn slot(&self) -> usize {
+        self.bias_len()
+            + self.plane().next_multiple_of(16)
+            + FREQUENCIES * (self.frequency() + self.product())
+            + OUT * OUT * MAX_LANES
+            + self.rows_len()
+    }
+}
+
+/// Coordinates of a unit, and its parts of the slot.
+struct Place {
+    image: usize,
+    group: usize,
+    /// First tile row, tile rows, tiles.
+    row: usize,
+    height: usize,
+    tiles: usize,
+    plane: *mut f32,
+    input: *mut f32,
+    product: *mut f32,
+    out: *mut f32,
+    rows: *mut f32,
+}
+
+impl Kernel for Unit<'_, Winograd> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let (chunk, rest) = (self.unit % plan.chunks, self.unit / plan.chunks);
+        let (band, rest) = (rest % plan.bands, rest / plan.bands);
+        let row = band * plan.height;
+        let height = plan.height.min(plan.down - row);
+        let bias = self.slot;
+        let plane = bias.wrapping_add(plan.bias_len());
+        let input = plane.wrapping_add(plan.plane().next_multiple_of(16));
+        let product = input.wrapping_add(FREQUENCIES * plan.frequency());
+        let at = Place {
+            image: rest / shape.groups,
+            group: rest % shape.groups,
+            row,
+            height,
+            tiles: height * plan.across,
+            plane,
+            input,
+            product,
+            out: product.wrapping_add(FREQUENCIES * plan.product()),
+            rows: product.wrapping_add(FREQUENCIES * plan.product() + OUT * OUT * MAX_LANES),
+        };
+        let (cg, kg) = (shape.group_in(), shape.group_out());
+        let rows = plan.size.0;
+        let channel_panels = kg.div_ceil(rows);
+        let channel_range = chunk * plan.chunk..(chunk * plan.chunk + plan.chunk).min(channel_panels);
+        let first_channel = channel_range.start * rows;
+        let count = (channel_range.end * rows).min(kg) - first_channel;
+        let function = tile::function::<S>(plan.size);
+        // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
+        unsafe {
+            let biased = plan.finish.biases(self.operands, at.group * kg + first_channel, count, bias, plan.bias_len());
+            if !biased {
+                zero(s, bias, plan.bias_len());
+            }
+            self.transform_band(s, &at);
+            for panel in channel_range {
+                let weights = (at.group * channel_panels + panel) * FREQUENCIES * cg * rows;
+                self.products(s, function, &at, self.weights.wrapping_add(weights), rows.min(kg - panel * rows));
+                for i in 0..rows.min(kg - panel * rows) {
+                    let bias = *bias.add(panel * rows - first_channel + i);
+                    self.output(s, &at, at.group * kg + panel * rows + i, i, bias);
+                }
+            }
+        }
+    }
+}
+
+impl Unit<'_, Winograd> {
+    /// Transforms the band's input, channel by channel, to V.
+    #[inline(always)]
+    unsafe fn transform_band<S: Simd>(&self, s: S, at: &Place) {
+        let plan = self.plan;
+        let (cg, width, pitch) = (plan.shape.group_in(), plan.width(), plan.pitch());
+        let vectors = at.tiles.div_ceil(S::LANES);
+        // SAFETY: the slot has the parts' sizes.
+        unsafe {
+            for c in 0..cg {
+                self.copy_plane(s, at, c);
+                for vector in 0..vectors {
+                    let begin = vector * S::LANES;
+                    let end = (begin + S::LANES).min(at.tiles);
+                    let side_by_side = begin / plan.across == (end - 1) / plan.across;
+                    let pick = &plan.picks[vector];
+                    let from = at.plane.wrapping_add(plan.offset(begin)).cast_const();
+                    let mut d = [[s.splat(0.0); IN]; IN];
+                    for column in 0..IN {
+                        let mut values = [s.splat(0.0); IN];
+                        for row in 0..IN {
+                            let place = (row * OUT + column % OUT) * pitch + column / OUT;
+                            values[row] =
+                                if side_by_side { s.load(from.add(place)) } else { s.pick(at.plane.add(place), pick) };
+                        }
+                        let values = transform_input(s, values);
+                        for row in 0..IN {
+                            d[row][column] = values[row];
+                        }
+                    }
+                    let to = at.input.wrapping_add((begin / width * cg + c) * width + begin % width);
+                    for row in 0..IN {
+                        let values = transform_input(s, d[row]);
+                        for column in 0..IN {
+                            s.store(to.add((row * IN + column) * plan.frequency()), values[column]);
+                        }
+                    }
+                }
+                // The rest of the last panel is computed and dropped: it has to be numbers.
+                for vector in vectors..plan.panels().min(at.tiles.div_ceil(width)) * plan.size.1 {
+                    let begin = vector * S::LANES;
+                    let to = at.input.wrapping_add((begin / width * cg + c) * width + begin % width);
+                    for frequency in 0..FREQUENCIES {
+                        s.store(to.add(frequency * plan.frequency()), s.splat(0.0));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Copies a channel's input rows, padded, with each row split into its four column phases.
+    #[inline(always)]
+    unsafe fn copy_plane<S: Simd>(&self, s: S, at: &Place, c: usize) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let strides = plan.x.strides;
+        let source = at.image * strides[0] + (at.group * shape.group_in() + c) * strides[1];
+        let pitch = plan.pitch();
+        let [_, h, w] = shape.input;
+        let pad = shape.pad_before[2];
+        let native = plan.x.element == Element::F32 && strides[4] == 1;
+        // SAFETY: rows of the input and of the copied plane.
+        unsafe {
+            for row in 0..at.height * OUT + 2 {
+                let to = at.plane.wrapping_add(row * OUT * pitch);
+                let Some(line) = inside(at.row * OUT + row, shape.pad_before[1], h) else {
+                    zero(s, to, OUT * pitch);
+                    continue;
+                };
+                let from = source + line * strides[3];
+                if native {
+                    let x = self.x.cast::<f32>().wrapping_add(from).wrapping_sub(pad);
+                    let mut place = 0;
+                    while place < pitch {
+                        // Four vectors of padded columns, those outside of the row zero.
+                        let mut columns = [s.splat(0.0); OUT];
+                        for v in 0..OUT {
+                            let left = place * OUT + v * S::LANES;
+                            let low = pad.saturating_sub(left).min(S::LANES);
+                            let high = (pad + w).saturating_sub(left).min(S::LANES).max(low);
+                            columns[v] = s.load_masked(s.mask(first(high) & !first(low)), x.wrapping_add(left));
+                        }
+                        let (even0, odd0) = s.unzip(columns[0], columns[1]);
+                        let (even1, odd1) = s.unzip(columns[2], columns[3]);
+                        let (phase0, phase2) = s.unzip(even0, even1);
+                        let (phase1, phase3) = s.unzip(odd0, odd1);
+                        let mask = s.mask(first((pitch - place).min(S::LANES)));
+                        let phases = [phase0, phase1, phase2, phase3];
+                        for phase in 0..OUT {
+                            s.store_masked(mask, to.add(phase * pitch + place), phases[phase]);
+                        }
+                        place += S::LANES;
+                    }
+                } else {
+                    for phase in 0..OUT {
+                        let to = to.wrapping_add(phase * pitch);
+                        let left = pad.saturating_sub(phase).div_ceil(OUT).min(pitch);
+                        let begin = (left * OUT + phase).saturating_sub(pad);
+                        let count = w.saturating_sub(begin).div_ceil(OUT).min(pitch - left);
+                        zero(s, to, left);
+                        let first = from + begin * strides[4];
+                        copy(s, plan.x.element, self.x, first, OUT * strides[4], to.add(left), count);
+                        zero(s, to.add(left + count), pitch - left - count);
+                    }
+                }
+            }
+            // Whole vectors read past the last row.
+            zero(s, at.plane.wrapping_add((at.height * OUT + 2) * OUT * pitch), SLACK);
+        }
+    }
+
+    /// Computes the 36 products of a panel of output channels.
+    #[inline(always)]
+    unsafe fn products<S: Simd>(&self, s: S, function: TileFn<S>, at: &Place, weights: *const f32, count: usize) {
+        let plan = self.plan;
+        let (cg, width) = (plan.shape.group_in(), plan.width());
+        let rows = plan.size.0;
+        for frequency in 0..FREQUENCIES {
+            for panel in 0..at.tiles.div_ceil(width) {
+                let to = at.product.wrapping_add(frequency * plan.product() + panel * rows * width);
+                let job = Tile {
+                    channels: cg,
+                    taps: &[0],
+                    step: width,
+                    a: weights.wrapping_add(frequency * cg * rows),
+                    a_step: rows,
+                    b: at.input.wrapping_add(frequency * plan.frequency() + panel * cg * width),
+                    bias: std::ptr::null(),
+                    clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                    to: std::array::from_fn(|v| to.wrapping_add(v * S::LANES)),
+                    keep: [first(S::LANES); MAX_VECTORS],
+                    row: width,
+                    rows: count,
+                    // The weights of the next frequency or panel follow.
+                    next: if panel == 0 { weights.wrapping_add((frequency + 1) * cg * rows) } else { std::ptr::null() },
+                    after: None,
+                };
+                // SAFETY: the weights' panel, V's and the products' places.
+                unsafe { function(s, &job) };
+            }
+        }
+    }
+
+    /// Transforms output channel `channel`, row `i` of the products, to the output.
+    #[inline(always)]
+    unsafe fn output<S: Simd>(&self, s: S, at: &Place, channel: usize, i: usize, bias: f32) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let width = plan.width();
+        let [_, oh, ow] = shape.output;
+        let (low, high) = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
+        let bias = s.splat(bias);
+        for vector in 0..at.tiles.div_ceil(S::LANES) {
+            let begin = vector * S::LANES;
+            let from = at.product.wrapping_add((begin / width * plan.size.0 + i) * width + begin % width);
+            // SAFETY: the products' places; `out` takes sixteen vectors; the rows and columns are the output's.
+            unsafe {
+                let mut half = [[s.splat(0.0); IN]; OUT];
+                for column in 0..IN {
+                    let mut values = [s.splat(0.0); IN];
+                    for row in 0..IN {
+                        values[row] = s.load(from.add((row * IN + column) * plan.product()));
+                    }
+                    let values = transform_output(s, values);
+                    for row in 0..OUT {
+                        half[row][column] = values[row];
+                    }
+                }
+                for row in 0..OUT {
+                    let mut columns = transform_output(s, half[row]);
+                    for column in 0..OUT {
+                        columns[column] = s.min(high, s.max(low, s.add(columns[column], bias)));
+                    }
+                    let (low02, high02) = s.zip(columns[0], columns[2]);
+                    let (low13, high13) = s.zip(columns[1], columns[3]);
+                    let (first, second) = s.zip(low02, low13);
+                    let (third, fourth) = s.zip(high02, high13);
+                    let values = [first, second, third, fourth];
+                    for v in 0..OUT {
+                        s.store(at.out.add((row * OUT + v) * S::LANES), values[v]);
+                    }
+                }
+                let end = (begin + S::LANES).min(at.tiles);
+                let mut tile = begin;
+                while tile < end {
+                    let (tile_row, tile_column) = (tile / plan.across, tile % plan.across);
+                    let run = (plan.across - tile_column).min(end - tile);
+                    let column = tile_column * OUT;
+                    let columns = (run * OUT).min(ow - column);
+                    for row in 0..OUT {
+                        let line = (at.row + tile_row) * OUT + row;
+                        if line >= oh {
+                            break;
+                        }
+                        let values = at.out.add(row * OUT * S::LANES + (tile - begin) * OUT);
+                        let to = if plan.native_y {
+                            let place = [at.image, channel, 0, line, column];
+                            self.y.cast::<f32>().add(super::finish::offset(&plan.y, place))
+                        } else {
+                            at.rows.add((line - at.row * OUT) * ow + column)
+                        };
+                        copy(s, Element::F32, values.cast_const().cast(), 0, 1, to, columns);
+                    }
+                    tile += run;
+                }
+            }
+        }
+        if !plan.native_y {
+            let first_row = at.row * OUT;
+            let count = (at.height * OUT).min(oh - first_row) * ow;
+            let place = [at.image, channel, 0, first_row, 0];
+            let block = Block { at: place, values: at.rows, channels: 1, pitch: count, count };
+            // SAFETY: the loop above wrote all of the band's rows of the channel.
+            unsafe { plan.finish.run(s, self.operands, self.y, block) };
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! Winograd's F(4×4, 3×3) of channels-last tensors: every transform works on vectors of channels.
+//!
+//! The formula is that of [`super::winograd`]. Tiles of all images are numbered through, and blocks of them go through two
+//! parallel loops: the first transforms the input into V[frequency][tile][channel], which all workers share; in the second a
+//! unit multiplies some of the tiles with some panels of output channels, frequency by frequency, and transforms the products
+//! into the output.
+
+#![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
+
+use super::band::{inside, zero};
+use super::finish::{Finish, InTile, offset};
+use super::problem::{Element, Layout, Problem, Shape};
+use super::row_tile::{self, RowAfter, RowTile};
+use super::winograd::{FREQUENCIES, IN, OUT, Winograd, transform_input, transform_output};
+use super::{Args, Send2, tile};
+use crate::isa::{Isa, Kernel, Simd, first};
+use crate::threads::Pool;
+
+/// Bytes of transformed input of a block, for each worker.
+const INPUT_BYTES: usize = 1 << 20;
+/// Bytes of transformed weights that stay in the second-level cache.
+const WEIGHTS_BYTES: usize = 768 << 10;
+/// Maximum number of tiles of a unit.
+const MAX_TILES: usize = 56;
+
+#[derive(Debug)]
+pub(super) struct WinogradRows {
+    shape: Shape,
+    x: Layout,
+    y: Layout,
+    isa: Isa,
+    finish: Finish,
+    follow: InTile,
+    steps: Vec<tile::Step>,
+    /// Maximum microkernel tile of the products: places and vectors.
+    size: (usize, usize),
+    /// Number of tiles of an image, down and across.
+    down: usize,
+    across: usize,
+    /// Number of tiles of a block.
+    block: usize,
+    /// Number of tiles of a unit of the first loop.
+    inputs: usize,
+    /// Number of tiles of a unit of the second loop.
+    tiles: usize,
+    /// Panels of channels of a unit, and number of units of channels.
+    chunk: usize,
+    chunks: usize,
+    /// Estimated cycles of a run.
+    pub(super) cost: f64,
+}
+
+impl WinogradRows {
+    /// Makes the plan for a problem, if the algorithm serves it: channels lie side by side in input, output and
+    /// summand.
+    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Option<WinogradRows> {
+        let shape = &problem.shape;
+        let side_by_side = |layout: &Layout| layout.element == Element::F32 && layout.strides[1] == 1;
+        if !Winograd::applies(shape) || !side_by_side(&problem.x) || !side_by_side(&problem.y) {
+            return None;
+        }
+        let lanes = isa.lanes();
+        let (down, across) = (shape.output[1].div_ceil(OUT), shape.output[2].div_ceil(OUT));
+        let (cg, kg) = (shape.group_in(), shape.group_out());
+        let finish = Finish::new(problem);
+        let follow = finish.in_rows()?;
+        let all = shape.batch * down * across;
+        let tile_bytes = 4 * FREQUENCIES * cg.next_multiple_of(lanes);
+        let block = (INPUT_BYTES * threads / tile_bytes).clamp(MAX_TILES.min(all), all);
+        let mut plan = WinogradRows {
+            x: problem.x,
+            y: problem.y,
+            isa,
+            finish,
+            follow,
+            steps: Vec::new(),
+            size: (1, 1),
+            down,
+            across,
+            block,
+            inputs: block.div_ceil(2 * threads).min(8),
+            tiles: 1,
+            chunk: 1,
+            chunks: 1,
+            cost: f64::INFINITY,
+            shape: shape.clone(),
+        };
+        for size in row_tile::sizes(lanes) {
+            let (rows, vectors) = size;
+            let panels = kg.div_ceil(vectors * lanes);
+            for groups in 1..=MAX_TILES.div_ceil(rows) {
+                let tiles = (groups * rows).min(block);
+                for chunks in [1, 2, 3, 4, 6, 8, 12, 16, 32] {
+                    if chunks > panels || chunks > 4 * threads {
+                        break;
+                    }
+                    let chunk = panels.div_ceil(chunks);
+                    let chunks = panels.div_ceil(chunk);
+                    let step = |rows: usize| ((rows * vectors) as f64 / 2.0).max(4.0) + 0.3;
+                    let rest = tiles - (tiles - 1) / rows * rows;
+                    let sum = cg as f64 * (((tiles - 1) / rows) as f64 * step(rows) + step(rest));
+                    let call = tiles.div_ceil(rows) as f64 * (40.0 + (rows * vectors) as f64 * 1.5);
+                    let products = (FREQUENCIES * chunk) as f64 * (sum + call);
+                    let output = (tiles * chunk * vectors) as f64 * 170.0;
+                    let weights = (FREQUENCIES * chunk * vectors * lanes * cg * 4) as f64;
+                    let stream = if chunks as f64 * weights > WEIGHTS_BYTES as f64 { weights / 5.0 } else { 0.0 };
+                    let unit = 800.0 + output + products.max(stream) + 0.3 * products.min(stream);
+                    let units = block.div_ceil(tiles) * chunks;
+                    let input = (block * cg.div_ceil(lanes)) as f64 * 190.0 / threads as f64 + 2000.0;
+                    let blocks = (all as f64 / block as f64).ceil() * shape.groups as f64;
+                    let cost = blocks * (input + unit * units.div_ceil(threads) as f64);
+                    if cost < plan.cost {
+                        plan = WinogradRows { cost, size, tiles, chunk, chunks, ..plan };
+                    }
+                }
+            }
+        }
+        plan.steps = plan.follow.steps(plan.list_len());
+        Some(plan)
+    }
+
+    /// Output channels of a weight panel.
+    pub(super) fn panel(&self) -> usize {
+        self.size.1 * self.isa.lanes()
+    }
+
+    /// Values of a tile's channels in V.
+    fn row(&self) -> usize {
+        self.shape.group_in().next_multiple_of(self.isa.lanes())
+    }
+
+    /// Stride between frequencies of V: not a multiple of a page, as that would put all of them in the same cache sets.
+    fn frequency(&self) -> usize {
+        self.block * self.row() + 16
+    }
+
+    /// Scratch that the workers share, in `f32` values.
+    pub(super) fn shared(&self) -> usize {
+        FREQUENCIES * self.frequency()
+    }
+
+    /// Values of a per-channel list of a unit.
+    fn list_len(&self) -> usize {
+        self.chunk * self.panel()
+    }
+
+    fn lists_len(&self) -> usize {
+        self.list_len() * (1 + self.follow.lists.len())
+    }
+
+    /// Stride between frequencies of the products.
+    fn product(&self) -> usize {
+        self.tiles * self.panel() + 16
+    }
+
+    /// Scratch of a worker, in `f32` values.
+    pub(super) fn slot(&self) -> usize {
+        self.lists_len().next_multiple_of(16) + FREQUENCIES * self.product()
+    }
+
+    /// # Safety
+    /// As for [`super::ConvolutionPlan::run`], with transformed `weights`, `shared` scratch and scratch of `workers` slots.
+    pub(super) unsafe fn run(
+        &self,
+        pool: &Pool,
+        workers: usize,
+        args: &Args<'_>,
+        weights: *const f32,
+        shared: *mut f32,
+        slots: *mut f32,
+    ) {
+        let tensors = Send2(args.x, args.y);
+        let scratch = Send2(weights.cast(), slots.cast());
+        let operands = Send2(args.operands.as_ptr().cast(), shared.cast());
+        let all = self.shape.batch * self.down * self.across;
+        for group in 0..self.shape.groups {
+            for begin in (0..all).step_by(self.block) {
+                let block = begin..(begin + self.block).min(all);
+                let part = |worker: usize| Part {
+                    plan: self,
+                    x: tensors.x(),
+                    y: tensors.y(),
+                    weights: scratch.x().cast(),
+                    operands: operands.x().cast(),
+                    v: operands.y().cast(),
+                    slot: scratch.y().cast::<f32>().wrapping_add(worker * self.slot()),
+                    group,
+                    block: block.clone(),
+                };
+                pool.run_indexed(block.len().div_ceil(self.inputs), workers, &|worker, unit| {
+                    self.isa.run(Input(part(worker), unit));
+                });
+                pool.run_indexed(block.len().div_ceil(self.tiles) * self.chunks, workers, &|worker, unit| {
+                    self.isa.run(Output(part(worker), unit));
+                });
+            }
+        }
+    }
+}
+
+/// Work of a block, as one worker sees it.
+struct Part<'a> {
+    plan: &'a WinogradRows,
+    x: *const u8,
+    y: *mut u8,
+    weights: *const f32,
+    operands: *const *const u8,
+    v: *mut f32,
+    slot: *mut f32,
+    group: usize,
+    /// Tiles of the block.
+    block: std::ops::Range<usize>,
+}
+
+/// A unit of the first loop.
+struct Input<'a>(Part<'a>, usize);
+
+impl Kernel for Input<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Input(part, unit) = self;
+        let plan = part.plan;
+        let begin = part.block.start + unit * plan.inputs;
+        let end = (begin + plan.inputs).min(part.block.end);
+        for tile in begin..end {
+            // SAFETY: the tile is one of the block's, whose V has room for it.
+            unsafe { part.transform(s, tile) };
+        }
+    }
+}
+
+/// A unit of the second loop.
+struct Output<'a>(Part<'a>, usize);
+
+impl Kernel for Output<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Output(part, unit) = self;
+        let plan = part.plan;
+        let (chunk, group_of_tiles) = (unit % plan.chunks, unit / plan.chunks);
+        let begin = part.block.start + group_of_tiles * plan.tiles;
+        let tiles = begin..(begin + plan.tiles).min(part.block.end);
+        let width = plan.panel();
+        let kg = plan.shape.group_out();
+        let panels = chunk * plan.chunk..((chunk + 1) * plan.chunk).min(kg.div_ceil(width));
+        let products = part.slot.wrapping_add(plan.lists_len().next_multiple_of(16));
+        let mut panel = panels.start;
+        // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
+        unsafe {
+            part.fill_biases(s, &panels);
+            let mut image = usize::MAX;
+            while panel < panels.end {
+                part.multiply(s, &tiles, panel, products);
+                let list = part.slot.wrapping_add((panel - panels.start) * width);
+                for tile in tiles.clone() {
+                    let of = tile / (plan.down * plan.across);
+                    if of != image {
+                        part.fill_lists(s, &panels, of);
+                        image = of;
+                    }
+                    for vector in 0..plan.size.1 {
+                        let lane = vector * S::LANES;
+                        let channel = panel * width + lane;
+                        if channel < kg {
+                            let from = products.wrapping_add((tile - tiles.start) * width + lane);
+                            part.output(s, tile, channel, from, list.wrapping_add(lane));
+                        }
+                    }
+                }
+                panel += 1;
+            }
+        }
+    }
+}
+
+impl Part<'_> {
+    /// Coordinates of a tile's outputs: image, first row and first column.
+    #[inline(always)]
+    fn place(&self, tile: usize) -> (usize, usize, usize) {
+        let plan = self.plan;
+        let (image, tile) = (tile / (plan.down * plan.across), tile % (plan.down * plan.across));
+        (image, tile / plan.across * OUT, tile % plan.across * OUT)
+    }
+
+    /// Transforms a tile's input to V.
+    #[inline(always)]
+    unsafe fn transform<S: Simd>(&self, s: S, tile: usize) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let (image, row, column) = self.place(tile);
+        let strides = plan.x.strides;
+        let cg = shape.group_in();
+        let x = self.x.cast::<f32>().wrapping_add(image * strides[0] + self.group * cg);
+        let mut rows = [None; IN];
+        let mut columns = [None; IN];
+        for i in 0..IN {
+            rows[i] = inside(row + i, shape.pad_before[1], shape.input[1]).map(|line| line * strides[3]);
+            columns[i] = inside(column + i, shape.pad_before[2], shape.input[2]).map(|place| place * strides[4]);
+        }
+        let to = self.v.wrapping_add((tile - self.block.start) * plan.row());
+        let mut c = 0;
+        while c < cg {
+            let mask = s.mask(first((cg - c).min(S::LANES)));
+            let mut d = [[s.splat(0.0); IN]; IN];
+            for j in 0..IN {
+                let mut values = [s.splat(0.0); IN];
+                if let Some(place) = columns[j] {
+                    for i in 0..IN {
+                        if let Some(line) = rows[i] {
+                            // SAFETY: the place is the input's, the mask ends with its channels.
+                            values[i] = unsafe { s.load_masked(mask, x.wrapping_add(line + place + c)) };
+                        }
+                    }
+                }
+                let values = transform_input(s, values);
+                for i in 0..IN {
+                    d[i][j] = values[i];
+                }
+            }
+            for i in 0..IN {
+                let values = transform_input(s, d[i]);
+                for j in 0..IN {
+                    // SAFETY: a tile has whole vectors of channels in V.
+                    unsafe { s.store(to.wrapping_add((i * IN + j) * plan.frequency() + c), values[j]) };
+                }
+            }
+            c += S::LANES;
+        }
+    }
+
+    /// Channels of some panels: the first one and their number.
+    #[inline(always)]
+    fn channels(&self, panels: &std::ops::Range<usize>) -> (usize, usize) {
+        let kg = self.plan.shape.group_out();
+        let width = self.plan.panel();
+        (self.group * kg + panels.start * width, (panels.end * width).min(kg) - panels.start * width)
+    }
+
+    #[inline(always)]
+    unsafe fn fill_biases<S: Simd>(&self, s: S, panels: &std::ops::Range<usize>) {
+        let plan = self.plan;
+        let (channel, count) = self.channels(panels);
+        // SAFETY: the slot begins with the lists, that of the biases first.
+        unsafe {
+            if !plan.finish.biases(self.operands, channel, count, self.slot, plan.list_len()) {
+                zero(s, self.slot, plan.list_len());
+            }
+        }
+    }
+
+    /// Fills the operand lists of the steps in registers, for an image.
+    #[inline(always)]
+    unsafe fn fill_lists<S: Simd>(&self, _: S, panels: &std::ops::Range<usize>, image: usize) {
+        let plan = self.plan;
+        let (channel, count) = self.channels(panels);
+        let to = self.slot.wrapping_add(plan.list_len());
+        // SAFETY: the operands are those of the problem; in the slot the lists follow that of the biases.
+        unsafe { plan.follow.fill_lists(self.operands, image, channel, count, to, plan.list_len()) };
+    }
+
+    /// Computes the products of some tiles with a panel of weights, for all frequencies.
+    #[inline(always)]
+    unsafe fn multiply<S: Simd>(&self, s: S, tiles: &std::ops::Range<usize>, panel: usize, products: *mut f32) {
+        let plan = self.plan;
+        let (cg, width, rows) = (plan.shape.group_in(), plan.panel(), plan.size.0);
+        let panels = plan.shape.group_out().div_ceil(width);
+        let weights = self.weights.wrapping_add((self.group * panels + panel) * FREQUENCIES * cg * width);
+        let first_tile = tiles.start - self.block.start;
+        let whole = row_tile::function::<S>(plan.size);
+        for frequency in 0..FREQUENCIES {
+            let v = self.v.wrapping_add(frequency * plan.frequency() + first_tile * plan.row());
+            let mut tile = 0;
+            while tile < tiles.len() {
+                let count = rows.min(tiles.len() - tile);
+                let mut pointers = [std::ptr::null::<f32>(); row_tile::MAX_ROWS];
+                for i in 0..count {
+                    pointers[i] = v.wrapping_add((tile + i) * plan.row());
+                }
+                let job = RowTile {
+                    channels: cg,
+                    taps: 1,
+                    rows: pointers.as_ptr(),
+                    b: weights.wrapping_add(frequency * cg * width),
+                    bias: std::ptr::null(),
+                    clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                    to: products.wrapping_add(frequency * plan.product() + tile * width),
+                    row: width,
+                    keep: width,
+                    after: None,
+                };
+                let function = if count == rows { whole } else { row_tile::function::<S>((count, plan.size.1)) };
+                // SAFETY: V has the tiles, the weights the frequency, and the slot room for the products.
+                unsafe { function(s, &job) };
+                tile += count;
+            }
+        }
+    }
+
+    /// Transforms a vector of channels, from `channel` of the group on, of a tile's products to the output. `list` is
+    /// the address of the first channel's bias; the lists of steps follow.
+    #[inline(always)]
+    unsafe fn output<S: Simd>(&self, s: S, tile: usize, channel: usize, from: *const f32, list: *const f32) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let (image, row, column) = self.place(tile);
+        let kg = shape.group_out();
+        let keep = (kg - channel).min(S::LANES);
+        let [_, oh, ow] = shape.output;
+        let place = [image, self.group * kg + channel, 0, row, column];
+        // SAFETY: the products' places; the lists' values; rows and columns below the output's sizes are its places.
+        unsafe {
+            let mut half = [[s.splat(0.0); IN]; OUT];
+            for j in 0..IN {
+                let mut values = [s.splat(0.0); IN];
+                for i in 0..IN {
+                    values[i] = s.load(from.wrapping_add((i * IN + j) * plan.product()));
+                }
+                let values = transform_output(s, values);
+                for i in 0..OUT {
+                    half[i][j] = values[i];
+                }
+            }
+            let (low, high) = (s.splat(plan.finish.clamp.0), s.splat(plan.finish.clamp.1));
+            let bias = s.load(list);
+            let mut sums = [[s.splat(0.0); 1]; OUT * OUT];
+            for i in 0..OUT {
+                let values = transform_output(s, half[i]);
+                for j in 0..OUT {
+                    sums[i * OUT + j] = [s.min(high, s.max(low, s.add(values[j], bias)))];
+                }
+            }
+            let summand = plan.follow.summand.as_ref();
+            if !plan.follow.is_empty() {
+                let after = RowAfter {
+                    steps: &plan.steps,
+                    values: list.wrapping_add(plan.list_len()),
+                    summand: std::ptr::null(),
+                    row: 0,
+                    clamp: if summand.is_some() { (f32::NEG_INFINITY, f32::INFINITY) } else { plan.follow.clamp },
+                };
+                row_tile::finish(s, keep, &after, &mut sums);
+            }
+            let (low, high) = (s.splat(plan.follow.clamp.0), s.splat(plan.follow.clamp.1));
+            let mask = s.mask(first(keep));
+            let y = self.y.cast::<f32>().wrapping_add(offset(&plan.y, place));
+            for i in 0..OUT.min(oh - row) {
+                for j in 0..OUT.min(ow - column) {
+                    let mut value = sums[i * OUT + j][0];
+                    if let Some((operand, layout)) = summand {
+                        let at = offset(layout, place) + i * layout.strides[3] + j * layout.strides[4];
+                        let other = s.load_masked(mask, (*self.operands.add(*operand)).cast::<f32>().wrapping_add(at));
+                        value = s.min(high, s.max(low, s.add(value, other)));
+                    }
+                    s.store_masked(mask, y.wrapping_add(i * plan.y.strides[3] + j * plan.y.strides[4]), value);
+                }
+            }
+        }
+    }
+}

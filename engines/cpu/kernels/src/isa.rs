@@ -1,0 +1,388 @@
+//! Instruction sets of the CPU kernels.
+//!
+//! A kernel is written once, over [`Simd`], as a [`Kernel`] value; [`Isa::run`] enters it compiled for an instruction
+//! set. A token of a set ([`Avx512`], [`Avx2`]) comes only out of [`Isa`], which exists only where the CPU has that set,
+//! so holding one is the proof that its instructions may be used.
+//!
+//! Every function between [`Isa::run`] and the vector operations has to be `#[inline(always)]`: code outside of the
+//! entered function is compiled without the instruction set.
+
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use portable::Portable;
+#[cfg(target_arch = "x86_64")]
+pub use x86::{Avx2, Avx512};
+
+use std::fmt;
+use std::sync::OnceLock;
+
+/// Environment variable that lowers the instruction set: `avx512`, `avx2` or `portable`.
+pub const ISA_VARIABLE: &str = "HIPDNN_RS_CPU_ISA";
+
+/// Instruction set that this CPU has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Isa(Set);
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Set {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+}
+
+impl Isa {
+    /// The portable set, which needs nothing of the CPU.
+    pub const PORTABLE: Isa = Isa(Set::Portable);
+
+    /// Instruction sets that this CPU has, slowest first.
+    pub fn available() -> impl Iterator<Item = Isa> {
+        #[cfg(target_arch = "x86_64")]
+        let fast = [Avx2::detect().map(Set::Avx2), Avx512::detect().map(Set::Avx512)];
+        #[cfg(not(target_arch = "x86_64"))]
+        let fast: [Option<Set>; 0] = [];
+        std::iter::once(Set::Portable).chain(fast.into_iter().flatten()).map(Isa)
+    }
+
+    /// Fastest set, unless the environment asks for a slower one; decided once in a process.
+    pub fn best() -> Isa {
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(|| {
+            let wanted = std::env::var(ISA_VARIABLE).unwrap_or_default();
+            Isa::chosen(&wanted)
+        })
+    }
+
+    fn chosen(wanted: &str) -> Isa {
+        let best = || Isa::available().last().unwrap_or(Isa::PORTABLE);
+        if wanted.is_empty() {
+            return best();
+        }
+        Isa::available().find(|isa| isa.name() == wanted).unwrap_or_else(|| {
+            log::warn!(
+                "{ISA_VARIABLE}={wanted}: this CPU has {:?}; using {}",
+                Vec::from_iter(Isa::available()),
+                best()
+            );
+            best()
+        })
+    }
+
+    /// Name of the set in the environment variable.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Set::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(_) => "avx512",
+        }
+    }
+
+    /// Number of `f32` values in a vector.
+    pub fn lanes(self) -> usize {
+        match self.0 {
+            Set::Portable => Portable::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(_) => Avx2::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(_) => Avx512::LANES,
+        }
+    }
+
+    /// Runs a kernel with this set's instructions.
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        match self.0 {
+            Set::Portable => Portable.call(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(token) => token.call(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(token) => token.call(kernel),
+        }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Code that is written once and compiled for each instruction set; `run` has to be `#[inline(always)]`.
+pub trait Kernel {
+    /// Result of the kernel.
+    type Output;
+    /// Body of the kernel.
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// Maximum number of lanes of any set.
+pub const MAX_LANES: usize = 16;
+
+/// The vector operations kernels are written in; lane `i` of a mask is bit `i` of its `u32`.
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// A vector of `LANES` `f32` values.
+    type V: Copy;
+    /// A mask of `LANES` lanes.
+    type M: Copy;
+    /// Number of lanes of a vector.
+    const LANES: usize;
+
+    /// Enters `kernel` in a function compiled for this set.
+    fn call<K: Kernel>(self, kernel: K) -> K::Output;
+
+    /// Mask with the low `LANES` bits of `bits`.
+    fn mask(self, bits: u32) -> Self::M;
+    /// Vector with `value` in all lanes.
+    fn splat(self, value: f32) -> Self::V;
+    /// `a + b`.
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a - b`.
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a · b`.
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a / b`.
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a · b + c`, rounded once where the CPU can.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// Minimum; `b` if either is NaN.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Maximum; `b` if either is NaN.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a` with its sign cleared.
+    fn abs(self, a: Self::V) -> Self::V;
+    /// `magnitude` (not negative) with the sign of `sign`.
+    fn with_sign(self, magnitude: Self::V, sign: Self::V) -> Self::V;
+    /// Nearest integers, ties to even, of values below 2³¹ in magnitude.
+    fn round(self, a: Self::V) -> Self::V;
+    /// 2ⁿ of integers `n` from -126 to 127.
+    fn exp2i(self, n: Self::V) -> Self::V;
+    /// Lanes where `a < b`.
+    fn lt(self, a: Self::V, b: Self::V) -> Self::M;
+    /// Lanes where `a` is NaN.
+    fn nan(self, a: Self::V) -> Self::M;
+    /// `yes` in the lanes of `mask`, `no` elsewhere.
+    fn select(self, mask: Self::M, yes: Self::V, no: Self::V) -> Self::V;
+
+    /// Interleaves the lanes of `a` and `b`: (`a₀ b₀ a₁ b₁ …`, the rest of it).
+    fn zip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
+    /// Deinterleaves the lanes of `a` followed by `b`: the even and the odd ones.
+    fn unzip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
+
+    /// Loads a vector.
+    ///
+    /// # Safety
+    /// `LANES` values can be read at `p`.
+    unsafe fn load(self, p: *const f32) -> Self::V;
+    /// Loads the lanes of the mask; zero elsewhere.
+    ///
+    /// # Safety
+    /// The lanes of `mask` can be read at `p`; nothing else is touched.
+    unsafe fn load_masked(self, mask: Self::M, p: *const f32) -> Self::V;
+    /// Stores a vector.
+    ///
+    /// # Safety
+    /// `LANES` values can be written at `p`.
+    unsafe fn store(self, p: *mut f32, v: Self::V);
+    /// Stores the lanes of the mask.
+    ///
+    /// # Safety
+    /// The lanes of `mask` can be written at `p`; nothing else is touched.
+    unsafe fn store_masked(self, mask: Self::M, p: *mut f32, v: Self::V);
+    /// Writes the lanes of `keep` one after the other at `p`.
+    ///
+    /// # Safety
+    /// As many values as `keep` has lanes can be written at `p`; nothing else is touched.
+    unsafe fn store_compressed(self, keep: u32, p: *mut f32, v: Self::V);
+    /// Gathers the values at `p + pick.offset[lane]`.
+    ///
+    /// # Safety
+    /// `2·MAX_LANES` values can be read at `p + pick.base`, and every picked one.
+    unsafe fn pick(self, p: *const f32, pick: &Pick) -> Self::V;
+    /// Loads the values at every second place from `p` on, lane masks as in [`Simd::load_masked`].
+    ///
+    /// # Safety
+    /// `p + 2·lane` can be read for the lanes of `mask`; nothing else is touched.
+    unsafe fn load_even(self, mask: u32, p: *const f32) -> Self::V;
+    /// Widens f16 values given by their bits.
+    ///
+    /// # Safety
+    /// `LANES` values can be read at `p`.
+    unsafe fn load_f16(self, p: *const u16) -> Self::V;
+    /// Rounds to the bits of f16 values, to nearest even.
+    ///
+    /// # Safety
+    /// `LANES` values can be written at `p`.
+    unsafe fn store_f16(self, p: *mut u16, v: Self::V);
+    /// Prefetches the cache line at `p`, which may be any address.
+    fn prefetch(self, p: *const f32);
+    /// Prefetches the cache line at `p` into the second-level cache.
+    fn prefetch_far(self, p: *const f32);
+    /// Prefetches the cache line at `p` for writing.
+    fn prefetch_write(self, p: *const f32);
+}
+
+/// Offsets of a vector's lanes relative to a pointer that moves.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Pick {
+    offset: [i32; MAX_LANES],
+    /// `offset - base`, meaningful if `near`.
+    lane: [i32; MAX_LANES],
+    base: isize,
+    near: bool,
+}
+
+impl Pick {
+    /// Makes the offsets of the lanes, at most [`MAX_LANES`]; missing ones repeat the first.
+    pub fn new(offsets: &[usize]) -> Pick {
+        let base = offsets.iter().copied().min().unwrap_or(0);
+        let far = offsets.iter().copied().max().unwrap_or(0);
+        let first = offsets.first().copied().unwrap_or(0);
+        let offset: [usize; MAX_LANES] = std::array::from_fn(|i| offsets.get(i).copied().unwrap_or(first));
+        Pick {
+            offset: offset.map(|o| o as i32),
+            lane: offset.map(|o| (o - base) as i32),
+            base: base as isize,
+            near: far - base < 2 * MAX_LANES,
+        }
+    }
+}
+
+/// Bit mask of the first `n` lanes.
+#[inline(always)]
+pub const fn first(n: usize) -> u32 {
+    ((1u64 << n) - 1) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_chosen_by_name_and_an_unknown_one_ignored() {
+        for isa in Isa::available() {
+            assert_eq!(Isa::chosen(isa.name()), isa);
+        }
+        assert_eq!(Some(Isa::chosen("mmx")), Isa::available().last());
+        assert_eq!(Some(Isa::chosen("")), Isa::available().last());
+    }
+
+    /// Runs each operation on lanes of awkward values and gives back all results.
+    struct Everything;
+    impl Kernel for Everything {
+        type Output = Vec<(&'static str, Vec<u32>)>;
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> Self::Output {
+            let a: Vec<f32> = (0..64)
+                .map(|i| [1.5, -2.5, 0.0, -0.0, 3.25, f32::INFINITY, -7.5, 0.5][i % 8] + (i / 8) as f32)
+                .collect();
+            let b: Vec<f32> = (0..64).map(|i| [2.0, -2.5, 1.0, 4.0, -8.0, 0.25, 16.0, 1.0][i % 8]).collect();
+            let n: Vec<f32> = (0..64).map(|i| (i as f32 - 30.0) * 4.0).collect();
+            let mut results = Vec::new();
+            let mut put = |name, f: &dyn Fn(usize) -> S::V| {
+                let mut out = vec![0f32; 48];
+                for i in (0..48).step_by(S::LANES) {
+                    // SAFETY: `i + LANES` is at most 48.
+                    unsafe { s.store(out.as_mut_ptr().add(i), f(i)) };
+                }
+                results.push((name, out.into_iter().map(f32::to_bits).collect()));
+            };
+            // SAFETY: loads begin below 48 and the arrays have 64 values.
+            let at = |v: &[f32], i: usize| unsafe { s.load(v.as_ptr().add(i)) };
+            put("add", &|i| s.add(at(&a, i), at(&b, i)));
+            put("sub", &|i| s.sub(at(&a, i), at(&b, i)));
+            put("mul", &|i| s.mul(at(&a, i), at(&b, i)));
+            put("div", &|i| s.div(at(&a, i), at(&b, i)));
+            put("fma", &|i| s.fma(at(&b, i), at(&b, i), s.splat(0.5)));
+            put("min", &|i| s.min(at(&a, i), at(&b, i)));
+            put("max", &|i| s.max(at(&a, i), at(&b, i)));
+            put("min nan", &|i| s.min(s.splat(f32::NAN), at(&b, i)));
+            put("max nan", &|i| s.max(s.splat(f32::NAN), at(&b, i)));
+            put("abs", &|i| s.abs(at(&b, i)));
+            put("with_sign", &|i| s.with_sign(s.abs(at(&a, i)), at(&b, i)));
+            put("round", &|i| s.round(at(&b, i)));
+            put("exp2i", &|i| s.exp2i(at(&n, i)));
+            put("select", &|i| s.select(s.lt(at(&a, i), at(&b, i)), at(&a, i), s.splat(9.0)));
+            put("nan", &|i| s.select(s.nan(s.sub(at(&a, i), at(&a, i))), s.splat(1.0), s.splat(0.0)));
+            put("unzip of zip", &|i| {
+                let (low, high) = s.zip(at(&a, i), at(&b, i));
+                let (even, odd) = s.unzip(low, high);
+                s.sub(s.mul(even, s.splat(3.0)), odd)
+            });
+            put("first of zip", &|i| {
+                let mut t = [0f32; 2 * MAX_LANES];
+                let (low, high) = s.zip(at(&a, i), at(&b, i));
+                // SAFETY: the array takes two of the widest vectors.
+                unsafe {
+                    s.store(t.as_mut_ptr(), low);
+                    s.store(t.as_mut_ptr().add(S::LANES), high);
+                }
+                for (lane, pair) in t.chunks(2).take(S::LANES).enumerate() {
+                    assert_eq!([pair[0].to_bits(), pair[1].to_bits()], [a[i + lane].to_bits(), b[i + lane].to_bits()]);
+                }
+                low
+            });
+            for bits in [0u32, 1, 0x5a, 0xff] {
+                // SAFETY: as above; even places are below 48 + 32.
+                put("load_masked", &|i| unsafe { s.load_masked(s.mask(bits), a.as_ptr().add(i)) });
+                let wide = [a.clone(), b.clone()].concat();
+                // SAFETY: even places are below 48 + 32, of 128.
+                put("load_even", &|i| unsafe { s.load_even(if i % 16 == 0 { bits } else { 0 }, wide.as_ptr().add(i)) });
+                put("store_masked", &|i| {
+                    let mut t = [7f32; MAX_LANES];
+                    // SAFETY: a vector has at most `MAX_LANES` lanes.
+                    unsafe {
+                        s.store_masked(s.mask(bits), t.as_mut_ptr(), at(&a, i));
+                        s.load(t.as_ptr())
+                    }
+                });
+                put("store_compressed", &|i| {
+                    let mut t = [7f32; MAX_LANES];
+                    // SAFETY: a vector has at most `MAX_LANES` lanes.
+                    unsafe {
+                        s.store_compressed(bits, t.as_mut_ptr(), at(&a, i));
+                        s.load(t.as_ptr())
+                    }
+                });
+            }
+            for (name, far) in [("pick near", 1), ("pick far", 5)] {
+                let wide: Vec<f32> = (0..256).map(|i| i as f32).collect();
+                put(name, &|i| {
+                    let offsets: Vec<usize> = (i..i + S::LANES).map(|l| l % 16 * far + 3).collect();
+                    // SAFETY: places are below 80 + 32, of 256.
+                    unsafe { s.pick(wide.as_ptr(), &Pick::new(&offsets)) }
+                });
+            }
+            results
+        }
+    }
+
+    #[test]
+    fn the_sets_agree_with_the_portable_one() {
+        let want = Isa::PORTABLE.run(Everything);
+        for isa in Isa::available() {
+            let got = isa.run(Everything);
+            for ((name, want), (_, got)) in want.iter().zip(&got) {
+                // Masks name up to eight lanes here, which begin each vector: compare the vectors all sets share.
+                let shared = |v: &[u32]| Vec::from_iter(v.chunks(16).flat_map(|c| c[..8].to_vec()));
+                let masked =
+                    ["load_masked", "load_even", "store_masked", "store_compressed", "first of zip"].contains(name);
+                if masked {
+                    assert_eq!(shared(want), shared(got), "{isa} {name}");
+                } else {
+                    assert_eq!(want, got, "{isa} {name}");
+                }
+            }
+        }
+    }
+}

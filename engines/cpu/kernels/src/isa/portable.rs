@@ -1,0 +1,162 @@
+//! The portable set: plain Rust on arrays, and the reference for the others.
+
+use super::{Kernel, Pick, Simd};
+
+const LANES: usize = 8;
+
+/// Token of eight lanes in plain Rust, which the compiler turns into what every CPU of the target has.
+#[derive(Clone, Copy)]
+pub struct Portable;
+
+macro_rules! lanewise {
+    ($($name:ident($($arg:ident),+) = $body:expr;)+) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: Self::V),+) -> Self::V {
+                std::array::from_fn(|i| {
+                    $(let $arg = $arg[i];)+
+                    $body
+                })
+            }
+        )+
+    };
+}
+
+impl Simd for Portable {
+    type V = [f32; LANES];
+    type M = u32;
+    const LANES: usize = LANES;
+
+    // Never inlined: a kernel entered at several places is compiled once.
+    #[inline(never)]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
+    }
+
+    #[inline(always)]
+    fn mask(self, bits: u32) -> u32 {
+        bits
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> [f32; LANES] {
+        [value; LANES]
+    }
+
+    lanewise! {
+        add(a, b) = a + b;
+        sub(a, b) = a - b;
+        mul(a, b) = a * b;
+        div(a, b) = a / b;
+        // Two roundings: without the instruction a fused one costs a library call a lane.
+        fma(a, b, c) = a * b + c;
+        min(a, b) = if a < b { a } else { b };
+        max(a, b) = if a > b { a } else { b };
+        abs(a) = a.abs();
+        with_sign(magnitude, sign) = magnitude.copysign(sign);
+        round(a) = a.round_ties_even();
+        exp2i(n) = f32::from_bits(((n as i32 + 127) << 23) as u32);
+    }
+
+    #[inline(always)]
+    fn lt(self, a: [f32; LANES], b: [f32; LANES]) -> u32 {
+        (0..LANES).fold(0, |m, i| m | u32::from(a[i] < b[i]) << i)
+    }
+
+    #[inline(always)]
+    fn nan(self, a: [f32; LANES]) -> u32 {
+        (0..LANES).fold(0, |m, i| m | u32::from(a[i].is_nan()) << i)
+    }
+
+    #[inline(always)]
+    fn select(self, mask: u32, yes: [f32; LANES], no: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| if mask >> i & 1 == 1 { yes[i] } else { no[i] })
+    }
+
+    #[inline(always)]
+    fn zip(self, a: [f32; LANES], b: [f32; LANES]) -> ([f32; LANES], [f32; LANES]) {
+        let at = |i: usize| if i.is_multiple_of(2) { a[i / 2] } else { b[i / 2] };
+        (std::array::from_fn(at), std::array::from_fn(|i| at(i + LANES)))
+    }
+
+    #[inline(always)]
+    fn unzip(self, a: [f32; LANES], b: [f32; LANES]) -> ([f32; LANES], [f32; LANES]) {
+        let at = |i: usize| if i < LANES { a[i] } else { b[i - LANES] };
+        (std::array::from_fn(|i| at(2 * i)), std::array::from_fn(|i| at(2 * i + 1)))
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> [f32; LANES] {
+        // SAFETY: the caller's duty; an array of `f32` has no alignment beyond theirs.
+        unsafe { p.cast::<[f32; LANES]>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn load_masked(self, mask: u32, p: *const f32) -> [f32; LANES] {
+        // SAFETY: only masked lanes are read, which the caller vouches for.
+        std::array::from_fn(|i| if mask >> i & 1 == 1 { unsafe { p.wrapping_add(i).read() } } else { 0.0 })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: [f32; LANES]) {
+        // SAFETY: the caller's duty.
+        unsafe { p.cast::<[f32; LANES]>().write_unaligned(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_masked(self, mask: u32, p: *mut f32, v: [f32; LANES]) {
+        for (i, value) in v.into_iter().enumerate() {
+            if mask >> i & 1 == 1 {
+                // SAFETY: only masked lanes are written, which the caller vouches for.
+                unsafe { p.wrapping_add(i).write(value) };
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_compressed(self, keep: u32, p: *mut f32, v: [f32; LANES]) {
+        let mut p = p;
+        for (i, value) in v.into_iter().enumerate() {
+            if keep >> i & 1 == 1 {
+                // SAFETY: one place for each kept lane, which the caller vouches for.
+                unsafe { p.write(value) };
+                p = p.wrapping_add(1);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pick(self, p: *const f32, pick: &Pick) -> [f32; LANES] {
+        // SAFETY: the caller vouches for every picked place.
+        std::array::from_fn(|i| unsafe { p.offset(pick.offset[i] as isize).read() })
+    }
+
+    #[inline(always)]
+    unsafe fn load_even(self, mask: u32, p: *const f32) -> [f32; LANES] {
+        // SAFETY: only masked lanes are read, which the caller vouches for.
+        std::array::from_fn(|i| if mask >> i & 1 == 1 { unsafe { p.wrapping_add(2 * i).read() } } else { 0.0 })
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> [f32; LANES] {
+        // SAFETY: the caller's duty.
+        let bits = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
+        bits.map(|bits| half::f16::from_bits(bits).to_f32())
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, v: [f32; LANES]) {
+        let bits = v.map(|value| half::f16::from_f32(value).to_bits());
+        // SAFETY: the caller's duty.
+        unsafe { p.cast::<[u16; LANES]>().write_unaligned(bits) }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, _p: *const f32) {}
+
+    #[inline(always)]
+    fn prefetch_far(self, _p: *const f32) {}
+
+    #[inline(always)]
+    fn prefetch_write(self, _p: *const f32) {}
+}

@@ -1,0 +1,342 @@
+//! AVX2 with FMA, and AVX-512.
+
+use super::{Kernel, MAX_LANES, Pick, Simd, first};
+use std::arch::x86_64::*;
+
+/// Proof that the CPU has AVX-512 F, BW, DQ and VL, and AVX2, FMA, F16C and BMI2.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Avx512(());
+
+/// Proof that the CPU has AVX2, FMA and F16C.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Avx2(());
+
+impl Avx512 {
+    /// Detects the set: the token, if this CPU and its system support it.
+    pub fn detect() -> Option<Avx512> {
+        (Avx2::detect().is_some()
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("bmi2"))
+        .then_some(Avx512(()))
+    }
+}
+
+impl Avx2 {
+    /// Detects the set: the token, if this CPU and its system support it.
+    pub fn detect() -> Option<Avx2> {
+        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c"))
+            .then_some(Avx2(()))
+    }
+}
+
+// Never inlined: a kernel entered at several places is compiled once.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2")]
+fn enter_avx512<K: Kernel>(token: Avx512, kernel: K) -> K::Output {
+    kernel.run(token)
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn enter_avx2<K: Kernel>(token: Avx2, kernel: K) -> K::Output {
+    kernel.run(token)
+}
+
+/// Register-only operations of a token.
+macro_rules! operations {
+    ($($name:ident($($arg:ident: $ty:ty),+) -> $out:ty = $body:expr;)+) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: $ty),+) -> $out {
+                // SAFETY: the token exists only where the CPU has these instructions.
+                unsafe { $body }
+            }
+        )+
+    };
+}
+
+impl Simd for Avx512 {
+    type V = __m512;
+    type M = __mmask16;
+    const LANES: usize = 16;
+
+    #[inline]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: the token exists only where the CPU has these instructions.
+        unsafe { enter_avx512(self, kernel) }
+    }
+
+    #[inline(always)]
+    fn mask(self, bits: u32) -> __mmask16 {
+        bits as __mmask16
+    }
+
+    operations! {
+        splat(value: f32) -> __m512 = _mm512_set1_ps(value);
+        add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
+        sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
+        mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
+        div(a: __m512, b: __m512) -> __m512 = _mm512_div_ps(a, b);
+        fma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
+        min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
+        max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
+        abs(a: __m512) -> __m512 = _mm512_abs_ps(a);
+        with_sign(magnitude: __m512, sign: __m512) -> __m512 =
+            _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0)));
+        round(a: __m512) -> __m512 = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+        exp2i(n: __m512) -> __m512 = _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(
+            _mm512_cvtps_epi32(n),
+            _mm512_set1_epi32(127),
+        )));
+        lt(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b);
+        nan(a: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a);
+        zip(a: __m512, b: __m512) -> (__m512, __m512) = {
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            (_mm512_permutex2var_ps(a, low, b), _mm512_permutex2var_ps(a, high, b))
+        };
+        unzip(a: __m512, b: __m512) -> (__m512, __m512) = {
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            (_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b))
+        };
+        select(mask: __mmask16, yes: __m512, no: __m512) -> __m512 = _mm512_mask_blend_ps(mask, no, yes);
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m512 {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm512_loadu_ps(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_masked(self, mask: __mmask16, p: *const f32) -> __m512 {
+        // SAFETY: the token, and the caller's duty; masked-out lanes are not accessed.
+        unsafe { _mm512_maskz_loadu_ps(mask, p) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: __m512) {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm512_storeu_ps(p, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_masked(self, mask: __mmask16, p: *mut f32, v: __m512) {
+        // SAFETY: the token, and the caller's duty; masked-out lanes are not accessed.
+        unsafe { _mm512_mask_storeu_ps(p, mask, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_compressed(self, keep: u32, p: *mut f32, v: __m512) {
+        // SAFETY: the token, and the caller's duty. Compressing in the register and storing under a mask is several
+        // times faster than the compressing store on some CPUs.
+        unsafe {
+            let packed = _mm512_maskz_compress_ps(keep as __mmask16, v);
+            _mm512_mask_storeu_ps(p, first(keep.count_ones() as usize) as __mmask16, packed);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pick(self, p: *const f32, pick: &Pick) -> __m512 {
+        // SAFETY: the token, and the caller's duty: two vectors at the base, or every lane.
+        unsafe {
+            if pick.near {
+                let p = p.offset(pick.base);
+                let lanes = _mm512_load_si512(pick.lane.as_ptr().cast());
+                _mm512_permutex2var_ps(_mm512_loadu_ps(p), lanes, _mm512_loadu_ps(p.add(MAX_LANES)))
+            } else {
+                _mm512_i32gather_ps::<4>(_mm512_load_si512(pick.offset.as_ptr().cast()), p)
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_even(self, mask: u32, p: *const f32) -> __m512 {
+        // SAFETY: the token, and the caller's duty: the masks name every second place of lanes in `mask`, and
+        // masked-out lanes are not accessed.
+        unsafe {
+            let even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+            let low = _mm512_maskz_loadu_ps(_pdep_u32(mask & 0xff, 0x5555) as __mmask16, p);
+            let high = _mm512_maskz_loadu_ps(_pdep_u32(mask >> 8 & 0xff, 0x5555) as __mmask16, p.wrapping_add(16));
+            _mm512_permutex2var_ps(low, even, high)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> __m512 {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, v: __m512) {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(v)) }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        // SAFETY: a prefetch accesses nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+
+    #[inline(always)]
+    fn prefetch_far(self, p: *const f32) {
+        // SAFETY: a prefetch accesses nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+
+    #[inline(always)]
+    fn prefetch_write(self, p: *const f32) {
+        // SAFETY: a prefetch accesses nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(p.cast()) }
+    }
+}
+
+impl Avx2 {
+    /// Bit mask as the sign bits that the AVX2 instructions look at.
+    #[inline(always)]
+    fn lanes(self, bits: u32) -> __m256i {
+        // SAFETY: the token exists only where the CPU has these instructions.
+        unsafe {
+            let bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(bits as i32), bit), bit)
+        }
+    }
+}
+
+impl Simd for Avx2 {
+    type V = __m256;
+    type M = __m256i;
+    const LANES: usize = 8;
+
+    #[inline]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: the token exists only where the CPU has these instructions.
+        unsafe { enter_avx2(self, kernel) }
+    }
+
+    #[inline(always)]
+    fn mask(self, bits: u32) -> __m256i {
+        self.lanes(bits)
+    }
+
+    operations! {
+        splat(value: f32) -> __m256 = _mm256_set1_ps(value);
+        add(a: __m256, b: __m256) -> __m256 = _mm256_add_ps(a, b);
+        sub(a: __m256, b: __m256) -> __m256 = _mm256_sub_ps(a, b);
+        mul(a: __m256, b: __m256) -> __m256 = _mm256_mul_ps(a, b);
+        div(a: __m256, b: __m256) -> __m256 = _mm256_div_ps(a, b);
+        fma(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fmadd_ps(a, b, c);
+        min(a: __m256, b: __m256) -> __m256 = _mm256_min_ps(a, b);
+        max(a: __m256, b: __m256) -> __m256 = _mm256_max_ps(a, b);
+        abs(a: __m256) -> __m256 = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
+        with_sign(magnitude: __m256, sign: __m256) -> __m256 =
+            _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0)));
+        round(a: __m256) -> __m256 = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+        exp2i(n: __m256) -> __m256 = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(
+            _mm256_cvtps_epi32(n),
+            _mm256_set1_epi32(127),
+        )));
+        lt(a: __m256, b: __m256) -> __m256i = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_LT_OQ>(a, b));
+        nan(a: __m256) -> __m256i = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, a));
+        zip(a: __m256, b: __m256) -> (__m256, __m256) = {
+            let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+            (_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
+        };
+        unzip(a: __m256, b: __m256) -> (__m256, __m256) = {
+            let (low, high) = (_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
+            (_mm256_shuffle_ps::<0x88>(low, high), _mm256_shuffle_ps::<0xdd>(low, high))
+        };
+        select(mask: __m256i, yes: __m256, no: __m256) -> __m256 =
+            _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(mask));
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m256 {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm256_loadu_ps(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_masked(self, mask: __m256i, p: *const f32) -> __m256 {
+        // SAFETY: the token, and the caller's duty; masked-out lanes are not accessed.
+        unsafe { _mm256_maskload_ps(p, mask) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: __m256) {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm256_storeu_ps(p, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_masked(self, mask: __m256i, p: *mut f32, v: __m256) {
+        // SAFETY: the token, and the caller's duty; masked-out lanes are not accessed.
+        unsafe { _mm256_maskstore_ps(p, mask, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_compressed(self, keep: u32, p: *mut f32, v: __m256) {
+        let mut lanes = [0f32; 8];
+        // SAFETY: the token; the array has eight lanes.
+        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), v) };
+        let mut p = p;
+        for (i, value) in lanes.into_iter().enumerate() {
+            if keep >> i & 1 == 1 {
+                // SAFETY: one place for each kept lane, which the caller vouches for.
+                unsafe { p.write(value) };
+                p = p.wrapping_add(1);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pick(self, p: *const f32, pick: &Pick) -> __m256 {
+        // SAFETY: the token, and the caller's duty: every lane can be read.
+        unsafe { _mm256_i32gather_ps::<4>(p, _mm256_load_si256(pick.offset.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_even(self, mask: u32, p: *const f32) -> __m256 {
+        // SAFETY: the token, and the caller's duty: the gather touches the lanes of `mask` only.
+        unsafe {
+            let places = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
+            let lanes = _mm256_castsi256_ps(self.lanes(mask));
+            _mm256_mask_i32gather_ps::<4>(_mm256_setzero_ps(), p, places, lanes)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> __m256 {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, v: __m256) {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(v)) }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        // SAFETY: a prefetch accesses nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+
+    #[inline(always)]
+    fn prefetch_far(self, p: *const f32) {
+        // SAFETY: a prefetch accesses nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+
+    #[inline(always)]
+    fn prefetch_write(self, p: *const f32) {
+        self.prefetch(p);
+    }
+}

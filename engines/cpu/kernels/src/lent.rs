@@ -1,0 +1,356 @@
+//! Resources that clients lend to the calling thread: a parallel-for, on which executions work and on nothing else;
+//! contents of constants, for plan builds.
+//!
+//! Nothing in a body waits for another one, and a thread that holds a lock runs no lent parallel-for: a lender may run all
+//! bodies one after the other, and one that waits may run other work of its client on the waiting thread.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hipdnn_sdk_bindings::hipdnn::extension::{Body, Constants, ParallelFor, RunItems};
+
+use super::threads::Units;
+
+thread_local! {
+    // Without a destructor: the library may be unloaded before the thread ends.
+    static LENT: Cell<ParallelFor> = const { Cell::new(ParallelFor::NONE) };
+    static CONSTANTS: Cell<Constants> = const { Cell::new(Constants::NONE) };
+}
+
+/// Lends the contents of these constants to the calling thread's plan builds, and returns those lent before.
+///
+/// # Safety
+/// If there are any, they, their tokens and their bytes stay as they are until others are lent. Tokens and bytes are null
+/// or valid.
+pub unsafe fn replace_constants(lent: Constants) -> Constants {
+    CONSTANTS.replace(lent)
+}
+
+/// Calls `f` with the contents lent to the calling thread for a token, if there are any.
+pub fn with_contents(token: &str, f: impl FnOnce(&[u8])) {
+    let Constants { constants, count } = CONSTANTS.get();
+    if count == 0 {
+        return;
+    }
+    // SAFETY: by `replace_constants` so many are there as long as they are lent, and nobody can end that here.
+    let constants = unsafe { std::slice::from_raw_parts(constants, count) };
+    let is_it = |constant: &&hipdnn_sdk_bindings::hipdnn::extension::Constant| {
+        // SAFETY: by `replace_constants` a token that is not null ends in NUL, and stays as long as it is lent.
+        !constant.token.is_null() && unsafe { CStr::from_ptr(constant.token) }.to_bytes() == token.as_bytes()
+    };
+    if let Some(constant) = constants.iter().find(is_it)
+        && !constant.data.is_null()
+        && constant.size <= isize::MAX as usize
+    {
+        // SAFETY: by `replace_constants` the bytes stay as they are as long as they are lent.
+        f(unsafe { std::slice::from_raw_parts(constant.data.cast(), constant.size) });
+    }
+}
+
+/// Lends a parallel-for to the calling thread's executions, and returns the one lent before.
+pub fn replace(lent: ParallelFor) -> ParallelFor {
+    LENT.replace(lent)
+}
+
+/// Scope in which the calling thread is lent something else; the previous loan comes back at its end.
+struct Stretch(ParallelFor);
+
+impl Stretch {
+    fn begin(lent: ParallelFor) -> Stretch {
+        Stretch(replace(lent))
+    }
+}
+
+impl Drop for Stretch {
+    fn drop(&mut self) {
+        replace(self.0);
+    }
+}
+
+/// Runs all items in their order on the calling thread.
+unsafe extern "C" fn run_in_order(_context: *mut c_void, items: usize, body: Body, data: *mut c_void) -> c_int {
+    for item in 0..items {
+        // SAFETY: the body and its data are what the caller of this lender passes together.
+        unsafe { body(data, item) };
+    }
+    0
+}
+
+const IN_ORDER: ParallelFor = ParallelFor { run: Some(run_in_order), context: std::ptr::null_mut() };
+
+/// Result of `f`, during which a parallel-for lent to the calling thread is not called: `f` may hold a lock.
+pub fn aside<R>(f: impl FnOnce() -> R) -> R {
+    let _stretch = LENT.get().run.map(|_| Stretch::begin(IN_ORDER));
+    f()
+}
+
+/// Loop over units in a lender's hands.
+struct Loop<'a> {
+    units: Units,
+    /// Number of workers that have begun.
+    begun: AtomicUsize,
+    workers: usize,
+    f: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+/// Body of the lent loop: works as one worker. Workers are counted here, so that a lender that calls for an item twice
+/// does no harm.
+unsafe extern "C" fn work(data: *mut c_void, _item: usize) {
+    // SAFETY: `run` passes a loop, which lives until the lender has returned.
+    let shared = unsafe { &*data.cast::<Loop<'_>>() };
+    let worker = shared.begun.fetch_add(1, Ordering::Relaxed);
+    if worker < shared.workers {
+        // What runs within a unit is that unit's thread's alone.
+        let _stretch = Stretch::begin(IN_ORDER);
+        shared.units.work(shared.f, worker);
+    }
+}
+
+/// Runs `f(worker, unit)` for each unit below `units` on the lent parallel-for, as
+/// [`Pool::run_indexed`](super::threads::Pool::run_indexed) does; units that the lender leaves out run on the calling
+/// thread. `false` if none is lent.
+pub(super) fn run(units: usize, workers: usize, f: &(dyn Fn(usize, usize) + Sync)) -> bool {
+    let ParallelFor { run: Some(run), context } = LENT.get() else { return false };
+    run_on(run, context, units, workers, f);
+    true
+}
+
+fn run_on(run: RunItems, context: *mut c_void, units: usize, workers: usize, f: &(dyn Fn(usize, usize) + Sync)) {
+    let shared = Loop { units: Units::new(units), begun: AtomicUsize::new(0), workers, f };
+    let answer = {
+        // A lender that waits may run other work of its client on this thread, which this thread has lent nothing.
+        let _stretch = Stretch::begin(ParallelFor::NONE);
+        // SAFETY: who lent it answers for the function and its context until something else is lent; the loop outlives
+        // the call, and `work` takes no other data.
+        unsafe { run(context, workers, work, (&raw const shared).cast_mut().cast()) }
+    };
+    if answer != 0 {
+        log::warn!("CPU engine: the lent parallel-for answered {answer}; what it left out runs on the calling thread");
+    }
+    // The lender has returned, so no worker is at work.
+    let _stretch = Stretch::begin(IN_ORDER);
+    shared.units.work(f, 0);
+    shared.units.end();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{self, AssertUnwindSafe};
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::super::threads::Pool;
+
+    /// Behavior of a test's lender.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Manner {
+        InOrder,
+        Backwards,
+        /// Runs on this many threads, whatever the number of items.
+        Threads(usize),
+        /// Leaves all out.
+        Refuses,
+        /// Leaves out all but the first, and says so.
+        StopsEarly,
+        /// Leaves out all but the first, and says nothing.
+        Forgets,
+        /// Calls for each item twice, and for some that there are not.
+        Repeats,
+    }
+
+    const MANNERS: [Manner; 9] = [
+        Manner::InOrder,
+        Manner::Backwards,
+        Manner::Threads(1),
+        Manner::Threads(2),
+        Manner::Threads(7),
+        Manner::Refuses,
+        Manner::StopsEarly,
+        Manner::Forgets,
+        Manner::Repeats,
+    ];
+
+    struct Lender {
+        manner: Manner,
+        calls: AtomicUsize,
+    }
+
+    impl Lender {
+        fn new(manner: Manner) -> Lender {
+            Lender { manner, calls: AtomicUsize::new(0) }
+        }
+
+        fn lent(&self) -> ParallelFor {
+            ParallelFor { run: Some(run_items), context: (&raw const *self).cast_mut().cast() }
+        }
+    }
+
+    struct Data(*mut c_void);
+    // SAFETY: the data of a loop may be used from any thread.
+    unsafe impl Sync for Data {}
+    impl Data {
+        fn get(&self) -> *mut c_void {
+            self.0
+        }
+    }
+
+    unsafe extern "C" fn run_items(context: *mut c_void, items: usize, body: Body, data: *mut c_void) -> c_int {
+        // SAFETY: `lent` made the context of a lender that outlives its being lent.
+        let lender = unsafe { &*context.cast::<Lender>() };
+        lender.calls.fetch_add(1, Ordering::Relaxed);
+        let data = Data(data);
+        // SAFETY: body and data come together.
+        let run = |item: usize| unsafe { body(data.get(), item) };
+        match lender.manner {
+            Manner::InOrder => (0..items).for_each(run),
+            Manner::Backwards => (0..items).rev().for_each(run),
+            Manner::Threads(threads) => {
+                let next = AtomicUsize::new(0);
+                thread::scope(|scope| {
+                    for _ in 0..threads {
+                        scope.spawn(|| {
+                            loop {
+                                let item = next.fetch_add(1, Ordering::Relaxed);
+                                if item >= items {
+                                    break;
+                                }
+                                run(item);
+                            }
+                        });
+                    }
+                });
+            }
+            Manner::Refuses => return 7,
+            Manner::StopsEarly => {
+                run(0);
+                return -1;
+            }
+            Manner::Forgets => run(0),
+            Manner::Repeats => (0..2 * items + 3).for_each(|item| run(item / 2)),
+        }
+        0
+    }
+
+    fn hits(units: usize) -> Vec<AtomicUsize> {
+        (0..units).map(|_| AtomicUsize::new(0)).collect()
+    }
+
+    fn each_once(hits: &[AtomicUsize]) -> bool {
+        hits.iter().all(|hit| hit.load(Ordering::Relaxed) == 1)
+    }
+
+    #[test]
+    fn every_unit_runs_once_whatever_the_lender_does() {
+        for manner in MANNERS {
+            let lender = Lender::new(manner);
+            for width in [1, 2, 5] {
+                let pool = Pool::new(width);
+                for units in [0, 1, 2, 7, 500] {
+                    let (hits, held) = (hits(units), hits(width));
+                    let calls = lender.calls.load(Ordering::Relaxed);
+                    let before = replace(lender.lent());
+                    pool.run_indexed(units, usize::MAX, &|worker, unit| {
+                        assert_eq!(held[worker].fetch_add(1, Ordering::SeqCst), 0, "{manner:?}: worker {worker}");
+                        hits[unit].fetch_add(1, Ordering::Relaxed);
+                        held[worker].fetch_sub(1, Ordering::SeqCst);
+                    });
+                    replace(before);
+                    assert!(each_once(&hits), "{manner:?}, {width} wide, {units} units");
+                    let calls = lender.calls.load(Ordering::Relaxed) - calls;
+                    assert_eq!(calls, usize::from(width.min(units) > 1), "{manner:?}, {width} wide, {units} units");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_unit_reaches_the_caller_and_the_lender_does_not_see_it() {
+        let pool = Pool::new(3);
+        for manner in MANNERS {
+            let lender = Lender::new(manner);
+            let before = replace(lender.lent());
+            let result = panic::catch_unwind(AssertUnwindSafe(|| {
+                pool.run(64, &|unit| {
+                    if unit == 5 {
+                        panic::resume_unwind(Box::new("unit"));
+                    }
+                });
+            }));
+            assert_eq!(result.unwrap_err().downcast_ref(), Some(&"unit"), "{manner:?}");
+            // What is lent is as it was, and of use.
+            let hits = hits(64);
+            pool.run(64, &|unit| {
+                hits[unit].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(each_once(&hits), "{manner:?}");
+            assert_eq!(lender.calls.load(Ordering::Relaxed), 2, "{manner:?}");
+            replace(before);
+        }
+    }
+
+    #[test]
+    fn a_lender_is_its_threads_and_nested_runs_are_not_lent() {
+        let (pool, outer, inner) = (Pool::new(3), Lender::new(Manner::Threads(3)), Lender::new(Manner::InOrder));
+        let (total, unlent) = (AtomicUsize::new(0), AtomicBool::new(true));
+        let before = replace(outer.lent());
+        pool.run(4, &|_| {
+            // Within a unit of this engine.
+            pool.run(3, &|_| {
+                total.fetch_add(1, Ordering::Relaxed);
+            });
+            // Another execution that the lender's thread runs meanwhile, with something else lent.
+            let around = replace(inner.lent());
+            pool.run(3, &|_| {
+                total.fetch_add(1, Ordering::Relaxed);
+            });
+            replace(around);
+        });
+        thread::scope(|scope| {
+            scope.spawn(|| unlent.store(LENT.get().run.is_none(), Ordering::Relaxed));
+        });
+        assert_eq!(replace(before).context, outer.lent().context, "what was lent is lent until it is taken back");
+        assert!(unlent.load(Ordering::Relaxed), "another thread lent nothing");
+        assert_eq!(total.load(Ordering::Relaxed), 24);
+        assert_eq!((outer.calls.load(Ordering::Relaxed), inner.calls.load(Ordering::Relaxed)), (1, 4));
+    }
+
+    #[test]
+    fn lenders_of_threads_at_once_do_not_meet() {
+        let pool = Pool::new(2);
+        let lenders: Vec<_> = (0..4).map(|i| Lender::new(MANNERS[i])).collect();
+        thread::scope(|scope| {
+            for lender in &lenders {
+                scope.spawn(|| {
+                    let before = replace(lender.lent());
+                    for _ in 0..100 {
+                        let hits = hits(9);
+                        pool.run(9, &|unit| {
+                            hits[unit].fetch_add(1, Ordering::Relaxed);
+                        });
+                        assert!(each_once(&hits), "{:?}", lender.manner);
+                    }
+                    replace(before);
+                });
+            }
+        });
+        for lender in &lenders {
+            assert_eq!(lender.calls.load(Ordering::Relaxed), 100, "{:?}", lender.manner);
+        }
+    }
+
+    #[test]
+    fn a_lender_is_not_called_under_a_lock() {
+        let (pool, lender) = (Pool::new(2), Lender::new(Manner::Backwards));
+        let before = replace(lender.lent());
+        let order = std::sync::Mutex::new(Vec::new());
+        aside(|| pool.run(5, &|unit| order.lock().unwrap().push(unit)));
+        assert_eq!(order.into_inner().unwrap(), [0, 1, 2, 3, 4]);
+        assert_eq!(lender.calls.load(Ordering::Relaxed), 0);
+        pool.run(5, &|_| {});
+        assert_eq!(lender.calls.load(Ordering::Relaxed), 1);
+        replace(before);
+        aside(|| assert!(LENT.get().run.is_none(), "where nothing is lent, the pool stays"));
+    }
+}

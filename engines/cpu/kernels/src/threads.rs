@@ -1,0 +1,384 @@
+//! A small worker pool whose threads end with it: the library that owns them may be unloaded at any time.
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::ffi::CString;
+use std::hint;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use super::lent;
+use super::os_thread::OsThread;
+
+/// Number of polls of an idle thread for work, or of a waiting one for its helpers, before it goes to sleep.
+const SPINS: u32 = 4_000;
+
+/// Work shared by all threads of a call: `f(worker, unit)`.
+type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
+
+/// The units of a job, which workers take one after the other.
+pub(super) struct Units {
+    next: AtomicUsize,
+    count: AtomicUsize,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Units {
+    /// Makes `count` units, none of them taken.
+    pub(super) const fn new(count: usize) -> Units {
+        Units { next: AtomicUsize::new(0), count: AtomicUsize::new(count), panic: Mutex::new(None) }
+    }
+
+    /// Begins anew; no worker is at work.
+    fn restart(&self, count: usize) {
+        self.next.store(0, Ordering::Relaxed);
+        self.count.store(count, Ordering::Relaxed);
+    }
+
+    /// Takes units until none is left; a panic is kept for [`Units::end`] and ends the job.
+    pub(super) fn work(&self, task: &Task<'_>, worker: usize) {
+        let count = self.count.load(Ordering::Relaxed);
+        let result = panic::catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let unit = self.next.fetch_add(1, Ordering::Relaxed);
+                if unit >= count {
+                    break;
+                }
+                task(worker, unit);
+            }
+        }));
+        if let Err(payload) = result {
+            self.next.store(count, Ordering::Relaxed);
+            self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(payload);
+        }
+    }
+
+    /// Takes the panic of a unit, if there was one.
+    fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    }
+
+    /// Ends the job: raises the panic of a unit again.
+    pub(super) fn end(&self) {
+        if let Some(payload) = self.take_panic() {
+            panic::resume_unwind(payload);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Job {
+    task: *const Task<'static>,
+    /// Number of workers of the job; those with a higher index stay out.
+    workers: usize,
+}
+
+/// `state` holds the job number in its upper half, this bit when the job takes no more helpers, and below it how many
+/// helpers are inside.
+const CLOSED: u64 = 1 << 31;
+const INSIDE: u64 = CLOSED - 1;
+
+struct Shared {
+    state: AtomicU64,
+    job: UnsafeCell<Option<Job>>,
+    units: Units,
+    /// Set while a caller owns `job`.
+    busy: AtomicBool,
+    quit: AtomicBool,
+    asleep: AtomicUsize,
+    sleep: Mutex<()>,
+    wake: Condvar,
+    done: Condvar,
+}
+
+// SAFETY: `job` is written only by the caller that holds `busy`, while the job is closed and no helper is inside;
+// helpers read it only after they entered through `state`, which the caller published after writing.
+unsafe impl Sync for Shared {}
+// SAFETY: the task pointer in `job` refers to a `Sync` closure and is used only while its caller waits for the helpers.
+unsafe impl Send for Shared {}
+
+/// Threads that run the units of one job at a time; dropping it joins them. A caller that lent a parallel-for
+/// ([`lent`]) has its units run on that instead.
+pub struct Pool {
+    shared: Arc<Shared>,
+    helpers: Vec<OsThread>,
+    /// Maximum number of workers of a job.
+    width: usize,
+}
+
+impl Pool {
+    /// Makes a pool in which `threads` threads work on a job: the caller's and `threads - 1` of its own.
+    ///
+    /// Should the system refuse a thread the pool has fewer; see [`Pool::threads`].
+    pub fn new(threads: usize) -> Pool {
+        Pool::with_helpers(threads, threads.saturating_sub(1))
+    }
+
+    /// Makes a pool without threads of its own: `threads` workers where the caller lends a parallel-for, else the
+    /// caller alone.
+    pub fn without_threads(threads: usize) -> Pool {
+        Pool::with_helpers(threads, 0)
+    }
+
+    fn with_helpers(threads: usize, helpers: usize) -> Pool {
+        let shared = Arc::new(Shared {
+            state: AtomicU64::new(CLOSED),
+            job: UnsafeCell::new(None),
+            units: Units::new(0),
+            busy: AtomicBool::new(false),
+            quit: AtomicBool::new(false),
+            asleep: AtomicUsize::new(0),
+            sleep: Mutex::new(()),
+            wake: Condvar::new(),
+            done: Condvar::new(),
+        });
+        let helpers = (1..=helpers)
+            .map_while(|worker| {
+                let shared = Arc::clone(&shared);
+                let name = CString::new(format!("hipdnn-rs-{worker}")).unwrap_or_default();
+                OsThread::start(&name, move || shared.help(worker))
+                    .map_err(|error| {
+                        log::warn!("CPU engine: worker thread {worker} of {threads} did not start: {error}")
+                    })
+                    .ok()
+            })
+            .collect();
+        Pool { shared, helpers, width: threads.max(1) }
+    }
+
+    /// Maximum number of workers of a job.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Number of threads that work on a job if nothing is lent, the caller included.
+    pub fn threads(&self) -> usize {
+        self.helpers.len() + 1
+    }
+
+    /// Calls `f(unit)` once for each unit in `0..units`, in any order, and returns when all are done.
+    ///
+    /// The caller works too. While another job is running in the pool the caller does its units alone. A panic in `f`
+    /// ends the job early and is raised again here.
+    pub fn run(&self, units: usize, f: &(dyn Fn(usize) + Sync)) {
+        self.run_indexed(units, usize::MAX, &|_, unit| f(unit));
+    }
+
+    /// Like [`Pool::run`] with `f(worker, unit)`, where no two calls at a time have the same `worker` and all are below
+    /// `workers` and the number of threads that the pool was made for.
+    pub fn run_indexed(&self, units: usize, workers: usize, f: &(dyn Fn(usize, usize) + Sync)) {
+        let workers = workers.min(self.width).min(units);
+        if workers > 1 && lent::run(units, workers, f) {
+            return;
+        }
+        let workers = workers.min(self.threads());
+        if workers <= 1 || self.shared.busy.swap(true, Ordering::Acquire) {
+            (0..units).for_each(|unit| f(0, unit));
+            return;
+        }
+        self.shared.lead(units, workers, f);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.quit.store(true, Ordering::SeqCst);
+        drop(self.shared.lock());
+        self.shared.wake.notify_all();
+        for helper in self.helpers.drain(..) {
+            if !helper.join() {
+                log::error!("CPU engine: a worker thread ended by a panic");
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Locks the sleepers: the lock guards no data, so a poisoned one is as good as any.
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.sleep.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn lead(&self, units: usize, workers: usize, task: &Task<'_>) {
+        // SAFETY: only the lifetime changes; helpers use the task while `lead` waits for them.
+        let task_ptr = unsafe { std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task) };
+        // SAFETY: this caller holds `busy`; the last job is closed and its helpers have left.
+        unsafe { *self.job.get() = Some(Job { task: task_ptr, workers }) };
+        self.units.restart(units);
+        let number = (self.state.load(Ordering::Relaxed) >> 32).wrapping_add(1);
+        // Ordered before the look at `asleep`, as a helper's entry there is before its last look at `state`.
+        self.state.store(number << 32, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) > 0 {
+            drop(self.lock());
+            self.wake.notify_all();
+        }
+        self.units.work(task, 0);
+        let mut inside = self.state.fetch_or(CLOSED, Ordering::AcqRel) & INSIDE;
+        for _ in 0..SPINS {
+            if inside == 0 {
+                break;
+            }
+            hint::spin_loop();
+            inside = self.state.load(Ordering::Acquire) & INSIDE;
+        }
+        if inside != 0 {
+            let mut guard = self.lock();
+            while self.state.load(Ordering::Acquire) & INSIDE != 0 {
+                guard = self.done.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
+            }
+        }
+        let panic = self.units.take_panic();
+        self.busy.store(false, Ordering::Release);
+        if let Some(payload) = panic {
+            panic::resume_unwind(payload);
+        }
+    }
+
+    /// Main loop of a helper thread.
+    fn help(&self, worker: usize) {
+        let mut seen = 0;
+        loop {
+            let Some(state) = self.next_job(seen) else { return };
+            seen = state >> 32;
+            let entered = self
+                .state
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+                    (now >> 32 == seen && now & CLOSED == 0).then_some(now + 1)
+                })
+                .is_ok();
+            if !entered {
+                continue;
+            }
+            // SAFETY: inside an open job `job` is not written, and its publication happened before the entry.
+            if let Some(job) = unsafe { *self.job.get() }
+                && worker < job.workers
+            {
+                // SAFETY: the caller keeps the task alive until every helper has left.
+                self.units.work(unsafe { &*job.task }, worker);
+            }
+            let before = self.state.fetch_sub(1, Ordering::AcqRel);
+            if before & INSIDE == 1 && before & CLOSED != 0 {
+                drop(self.lock());
+                self.done.notify_all();
+            }
+        }
+    }
+
+    /// State of an open job other than `seen`, or `None` at the end.
+    fn next_job(&self, seen: u64) -> Option<u64> {
+        let fresh = || {
+            let state = self.state.load(Ordering::SeqCst);
+            (state >> 32 != seen && state & CLOSED == 0).then_some(state)
+        };
+        for _ in 0..SPINS {
+            if let Some(state) = fresh() {
+                return Some(state);
+            }
+            if self.quit.load(Ordering::Relaxed) {
+                return None;
+            }
+            hint::spin_loop();
+        }
+        let mut guard = self.lock();
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        let found = loop {
+            if self.quit.load(Ordering::SeqCst) {
+                break None;
+            }
+            if let Some(state) = fresh() {
+                break Some(state);
+            }
+            guard = self.wake.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
+        };
+        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn every_unit_runs_once_on_any_number_of_threads() {
+        for threads in [0, 1, 2, 3, 8] {
+            let pool = Pool::new(threads);
+            for units in [0, 1, 2, 7, 1000] {
+                let hits: Vec<AtomicUsize> = (0..units).map(|_| AtomicUsize::new(0)).collect();
+                pool.run(units, &|unit| {
+                    hits[unit].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(hits.iter().all(|hit| hit.load(Ordering::Relaxed) == 1), "{threads} threads, {units} units");
+            }
+        }
+    }
+
+    #[test]
+    fn a_worker_index_is_held_by_one_thread_at_a_time() {
+        let pool = Pool::new(4);
+        for workers in [1, 2, 4, 9] {
+            let held: Vec<AtomicBool> = (0..4).map(|_| AtomicBool::new(false)).collect();
+            pool.run_indexed(500, workers, &|worker, _| {
+                assert!(worker < workers);
+                assert!(!held[worker].swap(true, Ordering::SeqCst));
+                thread::yield_now();
+                held[worker].store(false, Ordering::SeqCst);
+            });
+        }
+    }
+
+    #[test]
+    fn callers_at_once_and_nested_calls_finish() {
+        let pool = Pool::new(3);
+        let total = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        pool.run(5, &|_| {
+                            pool.run(3, &|_| {
+                                total.fetch_add(1, Ordering::Relaxed);
+                            });
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(total.load(Ordering::Relaxed), 6 * 200 * 15);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+        let pool = Pool::new(4);
+        for round in 0..50 {
+            let result = panic::catch_unwind(AssertUnwindSafe(|| {
+                pool.run(64, &|unit| {
+                    if unit == round % 64 {
+                        panic::resume_unwind(Box::new("unit"));
+                    }
+                });
+            }));
+            assert_eq!(result.unwrap_err().downcast_ref(), Some(&"unit"));
+            let count = AtomicUsize::new(0);
+            pool.run(64, &|_| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(count.load(Ordering::Relaxed), 64);
+        }
+    }
+
+    #[test]
+    fn sleeping_workers_wake_and_end() {
+        for _ in 0..20 {
+            let pool = Pool::new(4);
+            thread::sleep(std::time::Duration::from_millis(2));
+            let count = AtomicUsize::new(0);
+            pool.run(100, &|_| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(count.load(Ordering::Relaxed), 100);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Fusion: a rewrite of the list of works, rule by rule.
+//!
+//! A fused work stands where the last of its nodes stood, so whatever else it reads has been computed. Each rule
+//! remarks on the works that it rewrote, and on those that it left as they were, with the reason.
+
+mod chain;
+mod epilogue;
+pub mod fold;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use hipdnn_schemas::{Graph, TensorUid};
+
+use super::settings::Settings;
+use super::work::Work;
+
+/// Rule of fusion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// Dead-code elimination.
+    Dead,
+    /// Element-wise consumers of a convolution become its epilogue.
+    Epilogue,
+    /// A batch normalization behind a convolution becomes a scale and a shift of its channels.
+    Normalization,
+    /// Element-wise functions behind each other are computed in one pass.
+    Chain,
+    /// Element-wise consumers of a matrix product become its epilogue.
+    ProductEpilogue,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rule::Dead => "dead node",
+            Rule::Epilogue => "convolution epilogue",
+            Rule::Normalization => "batch norm into convolution",
+            Rule::Chain => "pointwise chain",
+            Rule::ProductEpilogue => "matmul epilogue",
+        })
+    }
+}
+
+/// Remark of a rule: what it rewrote, or the reason why it did not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Rule that makes the remark.
+    pub rule: Rule,
+    /// Nodes that the rule looked at, by their index in the graph.
+    pub nodes: Vec<usize>,
+    /// Reason for which nothing was rewritten; `None` if something was.
+    pub refused: Option<&'static str>,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Note { rule, nodes, .. } = self;
+        match self.refused {
+            None => write!(f, "{rule}: nodes {nodes:?}"),
+            Some(reason) => write!(f, "{rule}: not from nodes {nodes:?} on: {reason}"),
+        }
+    }
+}
+
+/// Fused works of a graph.
+#[derive(Clone, Debug)]
+pub struct Rewritten {
+    /// Works, in order.
+    pub works: Vec<Work>,
+    /// Nodes of each work, by their index in the graph.
+    pub nodes: Vec<Vec<usize>>,
+    /// Remarks: what was rewritten, and what was not.
+    pub notes: Vec<Note>,
+}
+
+/// Consumers of each tensor, by the index of the work.
+pub struct Readers(HashMap<TensorUid, Vec<usize>>);
+
+impl Readers {
+    fn new(works: &[Option<Work>]) -> Readers {
+        let mut readers: HashMap<TensorUid, Vec<usize>> = HashMap::new();
+        for (index, work) in works.iter().enumerate() {
+            let Some(work) = work else { continue };
+            for uid in work.reads() {
+                let readers = readers.entry(uid).or_default();
+                if readers.last() != Some(&index) {
+                    readers.push(index);
+                }
+            }
+        }
+        Readers(readers)
+    }
+
+    /// Indices of the works that read a tensor, ascending.
+    fn of(&self, uid: TensorUid) -> &[usize] {
+        self.0.get(&uid).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Rewrites a graph's works, of which there is one for each node, in its order. Where the settings switch fusion off
+/// only dead nodes are left out.
+pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Rewritten {
+    let mut nodes: Vec<Vec<usize>> = (0..works.len()).map(|index| vec![index]).collect();
+    let mut works: Vec<Option<Work>> = works.into_iter().map(Some).collect();
+    let mut notes = Vec::new();
+    dead(graph, &mut works, &mut notes);
+    if settings.fuse {
+        let readers = Readers::new(&works);
+        for index in 0..works.len() {
+            epilogue::apply(graph, &mut works, &mut nodes, &readers, &mut notes, (index, settings.layout));
+        }
+        let readers = Readers::new(&works);
+        for index in (0..works.len()).rev() {
+            chain::apply(graph, &mut works, &mut nodes, &readers, &mut notes, index);
+        }
+    }
+    let (works, nodes) = works.into_iter().zip(nodes).filter_map(|(work, nodes)| Some((work?, nodes))).unzip();
+    Rewritten { works, nodes, notes }
+}
+
+/// Eliminates works that write virtual tensors only, which no work reads.
+fn dead(graph: &Graph, works: &mut [Option<Work>], notes: &mut Vec<Note>) {
+    let mut needed: std::collections::HashSet<TensorUid> = Default::default();
+    for (index, entry) in works.iter_mut().enumerate().rev() {
+        let Some(work) = entry else { continue };
+        let writes = work.writes();
+        if writes.iter().any(|uid| needed.contains(uid) || !graph.tensor(*uid).is_virtual()) {
+            needed.extend(work.reads());
+        } else {
+            *entry = None;
+            notes.push(Note { rule: Rule::Dead, nodes: vec![index], refused: None });
+        }
+    }
+}

@@ -1,0 +1,669 @@
+//! Tests of the rules: each fires where it should, does not where it must not, and gives the numbers of the nodes one
+//! by one.
+
+use hipdnn_schemas::{
+    BatchnormInference, BatchnormInferenceVarianceExt, Convolution, ConvolutionFwd, DataType, Graph, Matmul, Operation,
+    PointwiseMode as Mode, TensorDef, TensorUid, TensorValue,
+};
+
+use super::{Rule, fuse};
+use crate::applicability::lower;
+use crate::blueprint::Blueprint;
+use crate::plan::CpuPlan;
+use crate::resources;
+use crate::settings::Settings;
+use crate::tests::{binary, build, conv, execute, memory, pack, settings, tensor, unary};
+use DataType::{BFloat16, Boolean, Double, Float, Fp4E2M1, Fp6E3M2, Fp8E4M3, Fp8E5M2, Half, Int32};
+
+/// Tolerance between results.
+#[derive(Clone, Copy)]
+enum Within {
+    /// Bit equality.
+    Bits,
+    /// Number of units in the last place of `f32`, of the largest value met.
+    Of(f64),
+}
+
+struct Case {
+    what: &'static str,
+    tensors: Vec<TensorDef>,
+    nodes: Vec<Operation>,
+    /// Rules that fire, in order.
+    rules: Vec<Rule>,
+    /// Number of steps that are left.
+    steps: usize,
+    /// Part of the reason that is given for what is not fused.
+    reason: &'static str,
+    within: Within,
+}
+
+fn run(graph: &Graph, settings: &Settings, steps: usize, what: &str) -> Vec<(TensorUid, Vec<f64>)> {
+    let rewritten = fuse(graph, lower(graph).unwrap(), settings);
+    assert_eq!(rewritten.works.len(), steps, "{what}: {:?}", rewritten.notes);
+    let blueprint = Blueprint::new(graph, &rewritten, settings).unwrap();
+    let text = blueprint.to_string();
+    for note in &rewritten.notes {
+        assert!(text.contains(&note.to_string()), "{what}: {text}");
+    }
+    assert!(text.starts_with(&format!("{steps} steps, ")), "{what}: {text}");
+    let plan = CpuPlan::new(blueprint, settings.threads, resources::get()).unwrap();
+    let memory = memory(graph, 11);
+    execute(&plan, &pack(&memory)).unwrap();
+    let results = memory.iter().filter(|(uid, _)| graph.producer(**uid).is_some());
+    let mut results: Vec<_> = results.map(|(uid, memory)| (*uid, memory.values())).collect();
+    results.sort_by_key(|(uid, _)| *uid);
+    results
+}
+
+fn check(case: Case) {
+    let what = case.what;
+    let graph = build(&case.tensors, case.nodes);
+    let rewritten = fuse(&graph, lower(&graph).unwrap(), &settings(2));
+    let fired: Vec<Rule> = rewritten.notes.iter().filter(|n| n.refused.is_none()).map(|n| n.rule).collect();
+    assert_eq!(fired, case.rules, "{what}");
+    let reasons: Vec<&str> = rewritten.notes.iter().filter_map(|note| note.refused).collect();
+    assert!(case.reason.is_empty() || reasons.iter().any(|r| r.contains(case.reason)), "{what}: {reasons:?}");
+    let dead = case.rules.iter().filter(|rule| **rule == Rule::Dead).count();
+    let plain = Settings { fuse: false, ..settings(2) };
+    let want = run(&graph, &plain, graph.nodes().len() - dead, what);
+    for threads in [1, 2] {
+        let got = run(&graph, &settings(threads), case.steps, what);
+        for ((uid, want), (_, got)) in want.iter().zip(&got) {
+            let largest = want.iter().fold(1.0, |a: f64, b| a.max(b.abs()));
+            for (i, (want, got)) in want.iter().zip(got).enumerate() {
+                let same = match case.within {
+                    Within::Bits => want.to_bits() == got.to_bits(),
+                    Within::Of(units) => (want - got).abs() <= units * f64::from(f32::EPSILON) * largest,
+                };
+                assert!(same, "{what}, {threads} threads: tensor {uid}[{i}] is {got}, alone {want}");
+            }
+        }
+    }
+}
+
+/// Further tensors and nodes.
+type Rest = (Vec<TensorDef>, Vec<Operation>);
+
+const D: &[i64] = &[3, 4, 50];
+
+fn x(uid: i64) -> TensorDef {
+    tensor(uid, Float, D)
+}
+
+fn v(uid: i64) -> TensorDef {
+    tensor(uid, Float, D).intermediate()
+}
+
+#[test]
+fn what_nobody_reads_is_left_out() {
+    let dead = || vec![x(0), v(1), v(2), x(3)];
+    check(Case {
+        what: "a chain to nowhere",
+        tensors: dead(),
+        nodes: vec![unary(Mode::Exp, 0, 1), unary(Mode::Neg, 1, 2), unary(Mode::Neg, 0, 3)],
+        rules: vec![Rule::Dead, Rule::Dead],
+        steps: 1,
+        reason: "",
+        within: Within::Bits,
+    });
+    check(Case {
+        what: "read by one that is needed",
+        tensors: dead(),
+        nodes: vec![unary(Mode::Exp, 0, 1), unary(Mode::Neg, 1, 2), unary(Mode::Neg, 1, 3)],
+        rules: vec![Rule::Dead, Rule::Chain],
+        steps: 1,
+        reason: "",
+        within: Within::Bits,
+    });
+    check(Case {
+        what: "read by nobody, but the caller's",
+        tensors: vec![x(0), x(1), x(2)],
+        nodes: vec![unary(Mode::Exp, 0, 1), unary(Mode::Neg, 0, 2)],
+        rules: vec![],
+        steps: 2,
+        reason: "",
+        within: Within::Bits,
+    });
+    check(Case {
+        what: "what only an index has in its shape",
+        tensors: vec![x(0), v(1), tensor(2, Int32, D)],
+        nodes: vec![
+            unary(Mode::Exp, 0, 1),
+            Operation::Pointwise(hipdnn_schemas::Pointwise {
+                axis: Some(2),
+                ..hipdnn_schemas::Pointwise::unary(Mode::GenIndex, TensorUid(1), TensorUid(2))
+            }),
+        ],
+        rules: vec![Rule::Dead],
+        steps: 1,
+        reason: "",
+        within: Within::Bits,
+    });
+}
+
+#[test]
+fn element_wise_functions_are_one_pass() {
+    let half = |uid| tensor(uid, Half, D).intermediate();
+    let many: Vec<TensorDef> = (2..50).map(v).chain([x(0), x(1), x(50)]).collect();
+    let long: Vec<Operation> =
+        (1..50).map(|i| if i % 2 == 0 { unary(Mode::Neg, i, i + 1) } else { binary(Mode::Add, i, 0, i + 1) }).collect();
+    let cases: Vec<(&'static str, Rest, usize, &'static str)> = vec![
+        ("a chain", (vec![x(0), v(1), x(2)], vec![unary(Mode::Exp, 0, 1), unary(Mode::TanhFwd, 1, 2)]), 1, ""),
+        (
+            "rounded between",
+            (
+                vec![x(0), half(1), tensor(2, BFloat16, D).intermediate(), x(3)],
+                vec![unary(Mode::Exp, 0, 1), binary(Mode::Mul, 1, 0, 2), unary(Mode::Floor, 2, 3)],
+            ),
+            1,
+            "",
+        ),
+        (
+            "two ways to one end",
+            (
+                vec![x(0), v(1), v(2), v(3), x(4)],
+                vec![
+                    unary(Mode::Neg, 0, 1),
+                    unary(Mode::Exp, 1, 2),
+                    binary(Mode::Sub, 1, 2, 3),
+                    binary(Mode::Mul, 3, 2, 4),
+                ],
+            ),
+            1,
+            "",
+        ),
+        (
+            "with scalars and a broadcast operand",
+            (
+                vec![
+                    x(0),
+                    tensor(1, Float, &[1, 4, 1]),
+                    v(2),
+                    tensor(3, Float, &[1]).with_value(TensorValue::Float32(1.5)),
+                    x(4),
+                ],
+                vec![binary(Mode::Add, 1, 0, 2), binary(Mode::Max, 3, 2, 4)],
+            ),
+            1,
+            "",
+        ),
+        (
+            "a truth between",
+            (
+                vec![x(0), x(1), tensor(2, Boolean, D).intermediate(), tensor(3, Boolean, D)],
+                vec![binary(Mode::CmpGt, 0, 1, 2), unary(Mode::LogicalNot, 2, 3)],
+            ),
+            2,
+            "other numbers",
+        ),
+        (
+            "in f64",
+            (
+                vec![x(0), tensor(1, Double, D).intermediate(), x(2)],
+                vec![unary(Mode::Exp, 0, 1), unary(Mode::Neg, 1, 2)],
+            ),
+            1,
+            "",
+        ),
+        (
+            "in whole numbers",
+            (
+                vec![tensor(0, Int32, D), tensor(1, Int32, D).intermediate(), tensor(2, Int32, D)],
+                vec![binary(Mode::Mul, 0, 0, 1), binary(Mode::Sub, 1, 0, 2)],
+            ),
+            1,
+            "",
+        ),
+        (
+            "a result that is read elsewhere",
+            (
+                vec![x(0), v(1), x(2), tensor(3, Float, &[1, 1, 1])],
+                vec![
+                    unary(Mode::Exp, 0, 1),
+                    unary(Mode::Neg, 1, 2),
+                    Operation::Reduction(hipdnn_schemas::Reduction {
+                        mode: hipdnn_schemas::ReductionMode::Add,
+                        input: TensorUid(1),
+                        output: TensorUid(3),
+                        is_deterministic: true,
+                    }),
+                ],
+            ),
+            3,
+            "readers elsewhere",
+        ),
+        (
+            "a result that the caller wants",
+            (vec![x(0), x(1), x(2)], vec![unary(Mode::Exp, 0, 1), unary(Mode::Neg, 1, 2)]),
+            2,
+            "not virtual",
+        ),
+        (
+            "a result that is broadcast",
+            (
+                vec![tensor(0, Float, &[1, 4, 1]), tensor(1, Float, &[1, 4, 1]).intermediate(), x(2), x(3)],
+                vec![unary(Mode::Exp, 0, 1), binary(Mode::Add, 1, 2, 3)],
+            ),
+            2,
+            "broadcast",
+        ),
+        (
+            "in numbers of eight bits and less",
+            (
+                vec![
+                    tensor(0, Fp8E4M3, D),
+                    tensor(1, Fp8E5M2, D).intermediate(),
+                    tensor(2, Fp4E2M1, D).intermediate(),
+                    tensor(3, Fp6E3M2, D),
+                ],
+                vec![unary(Mode::Exp, 0, 1), binary(Mode::Sub, 1, 0, 2), binary(Mode::Add, 2, 1, 3)],
+            ),
+            1,
+            "",
+        ),
+        ("more than a pass takes", (many, long), 2, "no room"),
+    ];
+    for (what, (tensors, nodes), steps, reason) in cases {
+        let joined = graph_len(&nodes) > steps;
+        let rules = match what {
+            "more than a pass takes" => vec![Rule::Chain, Rule::Chain],
+            _ if joined => vec![Rule::Chain],
+            _ => vec![],
+        };
+        check(Case { what, tensors, nodes, rules, steps, reason, within: Within::Bits });
+    }
+}
+
+fn graph_len(nodes: &[Operation]) -> usize {
+    nodes.len()
+}
+
+#[test]
+fn a_product_takes_what_follows() {
+    let a = || tensor(0, Float, &[2, 7, 40]);
+    let b = || tensor(1, Float, &[1, 40, 33]);
+    let c = |uid, data_type| tensor(uid, data_type, &[2, 7, 33]);
+    let matmul = || Operation::Matmul(Matmul { a: TensorUid(0), b: TensorUid(1), c: TensorUid(2) });
+    let bias = |uid| tensor(uid, Float, &[1, 1, 33]);
+    let cases: Vec<(&'static str, Rest, Vec<Rule>, usize, &'static str)> = vec![
+        (
+            "bias and activation",
+            (
+                vec![a(), b(), c(2, Float).intermediate(), bias(3), c(4, Float).intermediate(), c(5, Half)],
+                vec![matmul(), binary(Mode::Add, 2, 3, 4), unary(Mode::GeluFwd, 4, 5)],
+            ),
+            vec![Rule::Chain, Rule::ProductEpilogue],
+            1,
+            "",
+        ),
+        (
+            "rounded before the bias, twice read",
+            (
+                vec![a(), b(), c(2, Half).intermediate(), bias(3), c(4, BFloat16).intermediate(), c(5, Float)],
+                vec![matmul(), binary(Mode::Add, 3, 2, 4), binary(Mode::Mul, 4, 2, 5)],
+            ),
+            vec![Rule::Chain, Rule::ProductEpilogue],
+            1,
+            "",
+        ),
+        (
+            "in f64",
+            (
+                vec![
+                    tensor(0, Double, &[2, 7, 40]),
+                    b(),
+                    c(2, Double).intermediate(),
+                    c(3, Double).intermediate(),
+                    c(4, Float),
+                ],
+                vec![matmul(), unary(Mode::Abs, 2, 3), unary(Mode::Sqrt, 3, 4)],
+            ),
+            vec![Rule::Chain, Rule::ProductEpilogue],
+            1,
+            "",
+        ),
+        (
+            "to numbers of eight bits",
+            (vec![a(), b(), c(2, Float).intermediate(), c(3, Fp8E5M2)], vec![matmul(), unary(Mode::ReluFwd, 2, 3)]),
+            vec![Rule::ProductEpilogue],
+            1,
+            "",
+        ),
+        (
+            "to numbers that share bytes",
+            (vec![a(), b(), c(2, Float).intermediate(), c(3, Fp4E2M1)], vec![matmul(), unary(Mode::ReluFwd, 2, 3)]),
+            vec![],
+            2,
+            "bytes that they share",
+        ),
+        (
+            "a product that the caller wants",
+            (vec![a(), b(), c(2, Float), c(3, Float)], vec![matmul(), unary(Mode::Neg, 2, 3)]),
+            vec![],
+            2,
+            "not virtual",
+        ),
+        (
+            "a product that is computed with other numbers",
+            (
+                vec![tensor(0, Double, &[2, 7, 40]), b(), c(2, Float).intermediate(), c(3, Float)],
+                vec![matmul(), unary(Mode::Neg, 2, 3)],
+            ),
+            vec![],
+            2,
+            "other numbers",
+        ),
+        (
+            "a product that is broadcast",
+            (
+                vec![
+                    tensor(0, Float, &[1, 7, 40]),
+                    b(),
+                    tensor(2, Float, &[1, 7, 33]).intermediate(),
+                    c(3, Float),
+                    c(4, Float),
+                ],
+                vec![matmul(), binary(Mode::Add, 2, 3, 4)],
+            ),
+            vec![],
+            2,
+            "broadcast",
+        ),
+    ];
+    for (what, (tensors, nodes), rules, steps, reason) in cases {
+        check(Case { what, tensors, nodes, rules, steps, reason, within: Within::Bits });
+    }
+}
+
+const X: &[i64] = &[2, 5, 9, 11];
+const Y: &[i64] = &[2, 6, 9, 11];
+const CHANNELS: &[i64] = &[1, 6, 1, 1];
+
+/// A 3×3 convolution of tensors 0 and 1 to 2, and the statistics 10 to 13 of its channels.
+fn start(between: TensorDef) -> Vec<TensorDef> {
+    let mut tensors = vec![tensor(0, Float, X), tensor(1, Float, &[6, 5, 3, 3]), between];
+    tensors.extend((10..14).map(|uid| tensor(uid, Float, CHANNELS)));
+    tensors
+}
+
+fn normalize(x: i64, y: i64) -> Operation {
+    Operation::BatchnormInference(BatchnormInference {
+        x: TensorUid(x),
+        mean: TensorUid(10),
+        inv_variance: TensorUid(11),
+        scale: TensorUid(12),
+        bias: TensorUid(13),
+        y: TensorUid(y),
+    })
+}
+
+/// Case: name, the convolution's result, further tensors and nodes, rules, steps, reason.
+type Behind<'a> = (&'a str, TensorDef, Rest, Vec<Rule>, usize, &'a str);
+
+#[test]
+fn a_normalisation_becomes_a_scale_and_a_shift() {
+    let y = |uid| tensor(uid, Float, Y);
+    let u = |uid| tensor(uid, Float, Y).intermediate();
+    // Each side rounds values of at most |x|, |mean|, each times |r·scale|, and |bias|, a few times: all of them numbers
+    // below 4 but for x, whose largest bounds the products.
+    let within = Within::Of(64.0);
+    let cases: Vec<Behind<'static>> = vec![
+        (
+            "normalisation",
+            u(2),
+            (vec![y(3)], vec![conv(0, 1, 2, 1), normalize(2, 3)]),
+            vec![Rule::Normalization],
+            1,
+            "",
+        ),
+        (
+            "bias, normalisation, residual, activation",
+            u(2),
+            (
+                vec![tensor(3, Float, CHANNELS), u(4), u(5), y(6), u(7), y(8)],
+                vec![
+                    conv(0, 1, 2, 1),
+                    binary(Mode::Add, 2, 3, 4),
+                    normalize(4, 5),
+                    binary(Mode::Add, 6, 5, 7),
+                    unary(Mode::ReluFwd, 7, 8),
+                ],
+            ),
+            vec![Rule::Epilogue, Rule::Normalization, Rule::Epilogue, Rule::Epilogue],
+            1,
+            "",
+        ),
+        (
+            "a result that the caller wants",
+            y(2),
+            (vec![y(3)], vec![conv(0, 1, 2, 1), normalize(2, 3)]),
+            vec![],
+            2,
+            "not virtual",
+        ),
+        (
+            "two readers",
+            u(2),
+            (vec![y(3), y(4)], vec![conv(0, 1, 2, 1), normalize(2, 3), unary(Mode::Neg, 2, 4)]),
+            vec![],
+            3,
+            "two readers",
+        ),
+    ];
+    for (what, between, (tensors, nodes), rules, steps, reason) in cases {
+        let mut all = start(between);
+        all.extend(tensors);
+        check(Case { what, tensors: all, nodes, rules, steps, reason, within });
+    }
+    // With variances, which are not negative: squares of the statistics, plus an epsilon.
+    let mut all = start(u(2));
+    all.extend([tensor(20, Float, CHANNELS).intermediate(), y(3)]);
+    all.push(tensor(21, Float, &[1]).with_value(TensorValue::Float32(0.125)));
+    let fold = Operation::BatchnormInferenceVarianceExt(BatchnormInferenceVarianceExt {
+        x: TensorUid(2),
+        mean: TensorUid(10),
+        variance: TensorUid(20),
+        scale: TensorUid(12),
+        bias: TensorUid(13),
+        y: TensorUid(3),
+        epsilon: TensorUid(21),
+    });
+    check(Case {
+        what: "with variances",
+        tensors: all,
+        nodes: vec![binary(Mode::Mul, 11, 11, 20), conv(0, 1, 2, 1), fold],
+        rules: vec![Rule::Normalization],
+        steps: 2,
+        reason: "",
+        within,
+    });
+}
+
+/// A convolution and nine biases, one after the other.
+fn many_summands() -> Rest {
+    let tensors = (0..9).map(|i| tensor(20 + i, Float, CHANNELS));
+    let sums = (0..9).map(|i| if i < 8 { tensor(30 + i, Float, Y).intermediate() } else { tensor(38, Float, Y) });
+    let add = |i: i64| binary(Mode::Add, if i == 0 { 2 } else { 29 + i }, 20 + i, 30 + i);
+    (tensors.chain(sums).collect(), [conv(0, 1, 2, 1)].into_iter().chain((0..9).map(add)).collect())
+}
+
+#[test]
+fn a_convolution_takes_what_follows() {
+    let y = |uid| tensor(uid, Float, Y);
+    let u = |uid| tensor(uid, Float, Y).intermediate();
+    let cases: Vec<Behind<'static>> = vec![
+        (
+            "bias, residual, activation",
+            u(2),
+            (
+                vec![tensor(3, Float, CHANNELS), u(4), y(5), u(6), y(7)],
+                vec![
+                    conv(0, 1, 2, 1),
+                    binary(Mode::Add, 2, 3, 4),
+                    binary(Mode::Add, 5, 4, 6),
+                    unary(Mode::ReluFwd, 6, 7),
+                ],
+            ),
+            vec![Rule::Epilogue; 3],
+            1,
+            "not virtual",
+        ),
+        (
+            "a residual with its channels innermost",
+            u(2),
+            (
+                vec![tensor(3, Float, CHANNELS), u(4), y(5).channels_last(), u(6), y(7)],
+                vec![
+                    conv(0, 1, 2, 1),
+                    binary(Mode::Add, 2, 3, 4),
+                    binary(Mode::Add, 5, 4, 6),
+                    unary(Mode::ReluFwd, 6, 7),
+                ],
+            ),
+            vec![Rule::Epilogue, Rule::Chain],
+            2,
+            "no neighbors in memory",
+        ),
+        (
+            "a factor for each channel and image, a value for each place of a plane",
+            u(2),
+            (
+                vec![tensor(3, Float, &[2, 6, 1, 1]), u(4), tensor(5, Float, &[1, 1, 9, 11]), y(6)],
+                vec![conv(0, 1, 2, 1), binary(Mode::Mul, 2, 3, 4), binary(Mode::Add, 5, 4, 6)],
+            ),
+            vec![Rule::Epilogue; 2],
+            1,
+            "",
+        ),
+        (
+            "a value for each column",
+            u(2),
+            (vec![tensor(3, Float, &[1, 1, 1, 11]), y(4)], vec![conv(0, 1, 2, 1), binary(Mode::Mul, 2, 3, 4)]),
+            vec![],
+            2,
+            "no neighbors in memory",
+        ),
+        (
+            "a residual that nobody reads afterwards",
+            u(2),
+            (
+                vec![y(3), u(4), u(5), y(6)],
+                vec![unary(Mode::Neg, 3, 4), conv(0, 1, 2, 1), binary(Mode::Add, 2, 4, 5), binary(Mode::Div, 5, 3, 6)],
+            ),
+            vec![Rule::Epilogue],
+            3,
+            "no function that an epilogue has",
+        ),
+        (
+            "a result of another type",
+            u(2),
+            (
+                vec![tensor(3, Float, CHANNELS), tensor(4, Boolean, Y)],
+                vec![conv(0, 1, 2, 1), binary(Mode::CmpLt, 2, 3, 4)],
+            ),
+            vec![],
+            2,
+            "no function",
+        ),
+        (
+            "a type that convolutions do not write",
+            u(2),
+            (vec![tensor(3, Fp8E4M3, Y)], vec![conv(0, 1, 2, 1), unary(Mode::ReluFwd, 2, 3)]),
+            vec![],
+            2,
+            "a type that convolutions do not write",
+        ),
+        (
+            "a result that is broadcast",
+            tensor(2, Float, &[2, 6, 1, 1]).intermediate(),
+            (
+                vec![y(3), y(4)],
+                vec![
+                    Operation::ConvolutionFwd(ConvolutionFwd {
+                        x: TensorUid(0),
+                        w: TensorUid(1),
+                        y: TensorUid(2),
+                        convolution: Convolution { stride: vec![9, 9], ..Convolution::new(2) },
+                    }),
+                    binary(Mode::Add, 3, 2, 4),
+                ],
+            ),
+            vec![],
+            2,
+            "other extents",
+        ),
+        (
+            "a gate",
+            u(2),
+            (
+                vec![tensor(3, Float, CHANNELS), u(4), u(5), y(6)],
+                vec![
+                    conv(0, 1, 2, 1),
+                    binary(Mode::Add, 2, 3, 4),
+                    unary(Mode::SigmoidFwd, 4, 5),
+                    binary(Mode::Mul, 4, 5, 6),
+                ],
+            ),
+            vec![Rule::Epilogue; 2],
+            1,
+            "",
+        ),
+        (
+            "a gate that somebody else reads",
+            u(2),
+            (
+                vec![u(3), y(4), y(5)],
+                vec![
+                    conv(0, 1, 2, 1),
+                    unary(Mode::SigmoidFwd, 2, 3),
+                    binary(Mode::Mul, 2, 3, 4),
+                    unary(Mode::Neg, 3, 5),
+                ],
+            ),
+            vec![],
+            4,
+            "no gate and its product",
+        ),
+        (
+            "three readers",
+            u(2),
+            (
+                vec![y(3), y(4), y(5)],
+                vec![conv(0, 1, 2, 1), unary(Mode::SigmoidFwd, 2, 3), unary(Mode::Neg, 2, 4), unary(Mode::Abs, 2, 5)],
+            ),
+            vec![],
+            4,
+            "more than two readers",
+        ),
+        ("more operands than an epilogue has", u(2), many_summands(), vec![Rule::Epilogue; 8], 2, "no room"),
+    ];
+    for (what, between, (tensors, nodes), rules, steps, reason) in cases {
+        let mut all = start(between);
+        all.retain(|tensor| tensor.uid.0 < 10);
+        all.extend(tensors);
+        check(Case { what, tensors: all, nodes, rules, steps, reason, within: Within::Of(4.0) });
+    }
+}
+
+#[test]
+fn operands_beside_channels_last_results_are_taken_in_where_kernels_write_channels_as_vectors() {
+    let last = |uid| tensor(uid, Float, Y).channels_last();
+    let tensors = |residual: TensorDef| {
+        let mut all = start(last(2).intermediate());
+        all.retain(|tensor| tensor.uid.0 < 3);
+        all.extend([tensor(3, Float, CHANNELS), last(4).intermediate(), residual, last(6)]);
+        all
+    };
+    let nodes = || vec![conv(0, 1, 2, 1), binary(Mode::Mul, 2, 3, 4), binary(Mode::Add, 4, 5, 6)];
+    for (residual, layout, steps) in [
+        (last(5), true, 1),
+        (last(5), false, 2),
+        (tensor(5, Float, Y), true, 2),
+        (tensor(5, Float, Y), false, 1),
+        (tensor(5, Float, CHANNELS), true, 1),
+    ] {
+        let graph = build(&tensors(residual), nodes());
+        let what = format!("{:?}, {layout}", graph.tensor(TensorUid(5)).strides());
+        run(&graph, &Settings { layout, ..settings(2) }, steps, &what);
+    }
+}

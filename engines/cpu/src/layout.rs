@@ -1,0 +1,211 @@
+//! Layout assignment: intermediates whose channels become innermost in memory.
+//!
+//! Nobody but the engine looks at intermediates, so their strides are its own. Kernels of convolutions are fastest
+//! where the channels are contiguous; element-wise functions, normalizations with given statistics, and pooling are as
+//! fast in either layout, as long as all that they read and write has the same. So images that such nodes link are
+//! given one layout together: channels last, where that pays by [`Bytes`]. Operands of any other node stay as they are,
+//! and so does the caller's memory: there a node reads one layout and writes the other.
+
+use std::collections::HashMap;
+
+use hipdnn_schemas::{
+    ConvolutionFwd, DataType, Graph, GraphError, Operation, Tensor, TensorUid, channels_last_strides,
+};
+
+/// True if convolutions of one group for each channel read and write channels last.
+const DEPTHWISE: bool = false;
+
+/// Minimum number of channels, on both sides, with which a convolution gains from contiguous ones.
+const MANY_CHANNELS: usize = 16;
+
+/// Minimum number of such convolutions of images that are linked.
+const CONVOLUTIONS: usize = 2;
+
+/// Cost of a byte that a node other than a convolution reads or writes in another layout than the rest: a convolution
+/// packs its input in either case.
+const REORDERED: usize = 4;
+
+/// Assigns the fastest layouts to a graph's intermediates; `None` if those are the layouts that it has.
+///
+/// # Errors
+/// None for checked graphs: channels-last tensors are as large as packed ones.
+pub fn assign(graph: &Graph) -> Result<Option<Graph>, GraphError> {
+    let chosen = channels_last(graph);
+    if chosen.is_empty() {
+        return Ok(None);
+    }
+    let strides = chosen.into_iter().map(|uid| (uid, channels_last_strides(&graph.tensor(uid).def().dims)));
+    graph.with_strides(strides).map(Some)
+}
+
+/// Intermediates that become channels last, in the order of the graph's tensors.
+fn channels_last(graph: &Graph) -> Vec<TensorUid> {
+    let members: Vec<bool> = graph.nodes().iter().map(|node| is_member(graph, &node.operation)).collect();
+    let mut linked = Linked::new(graph, &members);
+    for (node, member) in graph.nodes().iter().zip(&members) {
+        if *member {
+            linked.join(images(graph, &node.operation));
+        }
+    }
+    let mut bytes: HashMap<usize, Bytes> = HashMap::new();
+    for (node, member) in graph.nodes().iter().zip(&members) {
+        let (inside, outside): (Vec<&Tensor>, Vec<&Tensor>) =
+            images(graph, &node.operation).partition(|tensor| linked.has(tensor.uid()));
+        if let (true, Some(first)) = (*member, inside.first()) {
+            let bytes = bytes.entry(linked.root(first.uid())).or_default();
+            bytes.add(graph, &node.operation, &inside, &outside);
+        }
+    }
+    let mut pays = |uid| linked.has(uid) && bytes.get(&linked.root(uid)).is_some_and(Bytes::pay);
+    graph.tensors().iter().map(Tensor::uid).filter(|uid| pays(*uid)).collect()
+}
+
+/// Gain and cost of a layout, in bytes, for nodes whose images are linked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bytes {
+    /// Number of convolutions of [`MANY_CHANNELS`].
+    convolutions: usize,
+    /// Bytes of these images that those convolutions read and write.
+    gained: usize,
+    /// Bytes that nodes read and write in another layout than these images have.
+    reordered: usize,
+}
+
+impl Bytes {
+    /// Counts a node of which some images are among the linked ones and some are not.
+    fn add(&mut self, graph: &Graph, operation: &Operation, inside: &[&Tensor], outside: &[&Tensor]) {
+        let sum = |tensors: &[&Tensor]| tensors.iter().map(|tensor| tensor.span_bytes()).sum::<usize>();
+        match operation {
+            Operation::ConvolutionFwd(node) => {
+                let narrow = [node.x, node.y].map(|uid| graph.tensor(uid).dims()[1]).into_iter().min();
+                if narrow.is_some_and(|channels| channels >= MANY_CHANNELS) {
+                    self.convolutions += 1;
+                    self.gained += sum(inside);
+                }
+                self.reordered += sum(outside);
+            }
+            _ => self.reordered += REORDERED * sum(outside),
+        }
+    }
+
+    /// True if more is gained than lost.
+    fn pay(&self) -> bool {
+        self.convolutions >= CONVOLUTIONS && self.gained > self.reordered
+    }
+}
+
+/// Sets of images that have one layout: a forest with a root for each set.
+struct Linked {
+    parents: HashMap<TensorUid, usize>,
+    forest: Vec<usize>,
+}
+
+impl Linked {
+    /// Makes a set of each intermediate whose layout is free: only members read and write it, as an image.
+    fn new(graph: &Graph, members: &[bool]) -> Linked {
+        let mut parents: HashMap<TensorUid, usize> = graph
+            .tensors()
+            .iter()
+            .filter(|tensor| is_free(tensor) && graph.producer(tensor.uid()).is_some())
+            .enumerate()
+            .map(|(number, tensor)| (tensor.uid(), number))
+            .collect();
+        let forest = (0..parents.len()).collect();
+        for (node, member) in graph.nodes().iter().zip(members) {
+            let taken = match &node.operation {
+                Operation::ConvolutionFwd(node) if *member => vec![node.w],
+                _ if *member => Vec::new(),
+                operation => [operation.inputs(), operation.outputs()].concat(),
+            };
+            for uid in taken {
+                parents.remove(&uid);
+            }
+        }
+        Linked { parents, forest }
+    }
+
+    fn has(&self, uid: TensorUid) -> bool {
+        self.parents.contains_key(&uid)
+    }
+
+    /// # Panics
+    /// If the image is none of these.
+    fn root(&mut self, uid: TensorUid) -> usize {
+        let mut at = self.parents[&uid];
+        while self.forest[at] != at {
+            // Each step halves the way of the next search.
+            self.forest[at] = self.forest[self.forest[at]];
+            at = self.forest[at];
+        }
+        at
+    }
+
+    fn join<'a>(&mut self, images: impl Iterator<Item = &'a Tensor>) {
+        let mut first = None;
+        for image in images.filter(|image| self.parents.contains_key(&image.uid())).collect::<Vec<_>>() {
+            let root = self.root(image.uid());
+            let first = *first.get_or_insert(root);
+            self.forest[root] = first;
+        }
+    }
+}
+
+/// True if a tensor is an image for which layouts differ: those of single places, and of single channels, are all the
+/// same.
+fn is_image(tensor: &Tensor) -> bool {
+    matches!(tensor.dims(), [_, channels, height, width] if *channels > 1 && height * width > 1)
+}
+
+/// True if the channels of an image are innermost in memory, without gaps.
+pub fn is_channels_last(tensor: &Tensor) -> bool {
+    let strides = channels_last_strides(&tensor.def().dims);
+    let used = |axis: &usize| tensor.dims()[*axis] > 1;
+    is_image(tensor) && (0..4).filter(used).all(|axis| tensor.def().strides[axis] == strides[axis])
+}
+
+/// True if an image's layout is the engine's to choose.
+fn is_free(tensor: &Tensor) -> bool {
+    let whole_bytes = tensor.data_type().bits().is_some_and(|bits| bits % 8 == 0);
+    let constant = tensor.value().is_some() || tensor.is_runtime_pass_by_value() || tensor.ragged().is_some();
+    tensor.is_virtual() && is_image(tensor) && whole_bytes && !constant
+}
+
+/// Images that a node reads and writes, each once.
+fn images<'g>(graph: &'g Graph, operation: &Operation) -> impl Iterator<Item = &'g Tensor> {
+    let mut uids = match operation {
+        Operation::ConvolutionFwd(node) => vec![node.x, node.y],
+        other => [other.inputs(), other.outputs()].concat(),
+    };
+    uids.sort_unstable();
+    uids.dedup();
+    uids.into_iter().map(|uid| graph.tensor(uid)).filter(|tensor| is_image(tensor))
+}
+
+/// True if a node may read and write images channels last.
+fn is_member(graph: &Graph, operation: &Operation) -> bool {
+    let dims = |uid: TensorUid| graph.tensor(uid).dims();
+    match operation {
+        Operation::ConvolutionFwd(node) => is_convolution(graph, node),
+        Operation::Pointwise(node) => images(graph, operation).all(|image| image.dims() == dims(node.out_0)),
+        Operation::BatchnormInference(node) => images(graph, operation).all(|image| image.dims() == dims(node.x)),
+        Operation::BatchnormInferenceVarianceExt(node) => {
+            images(graph, operation).all(|image| image.dims() == dims(node.x))
+        }
+        Operation::ResampleFwd(node) => node.index.is_none(),
+        Operation::Reduction(node) => {
+            matches!((dims(node.input), dims(node.output)), ([_, from, ..], [_, to, 1, 1]) if from == to)
+        }
+        _ => false,
+    }
+}
+
+fn is_convolution(graph: &Graph, node: &ConvolutionFwd) -> bool {
+    let [x, w, y] = [node.x, node.w, node.y].map(|uid| graph.tensor(uid));
+    let single = [x, w, y].iter().all(|tensor| tensor.data_type() == DataType::Float);
+    let groups = x.dims()[1] / w.dims()[1];
+    let grouped = groups == 1 || DEPTHWISE && groups == x.dims()[1];
+    single && x.rank() == 4 && grouped && node.w != node.x && node.w != node.y
+}
+
+#[cfg(test)]
+mod tests;

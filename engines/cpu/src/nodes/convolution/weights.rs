@@ -1,0 +1,228 @@
+//! Gradient with respect to the filter: for each group a product of the output's gradient, by places of all images and
+//! output channels, and the input, by places and (input channel, tap).
+
+use std::ops::Range;
+
+use super::Forward;
+use super::direct::Direct;
+use crate::nodes::product::{DEPTH, Factor, Product, Sink};
+use crate::nodes::view::Walk;
+use crate::nodes::{NodeKernel, Recipe};
+use crate::pointwise::Storage;
+use hipdnn_cpu_kernels::convolution::{Element, Layout, Shape};
+use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_kernels::threads::Pool;
+
+#[derive(Debug)]
+pub(super) struct Gradient(pub(super) Forward);
+
+impl Recipe for Gradient {
+    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
+        match Direct::applies(&self.0.shape) {
+            true => Box::new(Direct::new(&self.0)),
+            false => Box::new(Kernel::new(&self.0, threads)),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Kernel {
+    forward: Forward,
+    isa: Isa,
+    product: Product,
+    /// Rows of places of dy, all images': each of the output's last extent.
+    rows: Walk,
+    /// The filter's columns (input channel of a group, taps), but for the innermost run, which is the extent and stride.
+    columns: (Walk, usize, usize),
+}
+
+impl Kernel {
+    fn new(forward: &Forward, threads: usize) -> Kernel {
+        let shape = &forward.shape;
+        let isa = Isa::best();
+        let sizes = [shape.group_out(), shape.depth(), shape.batch * shape.pixels()];
+        let [_, sc, st, sr, ss] = forward.w.strides;
+        let [t, r, s] = shape.kernel;
+        let mut columns = Walk::new([(shape.group_in(), sc), (t, st), (r, sr), (s, ss)]);
+        let (extent, stride) = columns.pop();
+        let [sn, _, sz, sp, _] = forward.y.strides;
+        let [z, p, _] = shape.output;
+        Kernel {
+            product: Product::new(isa, threads, shape.groups, sizes, 0),
+            isa,
+            rows: Walk::apart([(shape.batch, sn), (z, sz), (p, sp)]),
+            columns: (columns, extent, stride),
+            forward: forward.clone(),
+        }
+    }
+}
+
+pub(super) fn storage(element: Element) -> Storage {
+    match element {
+        Element::F32 => Storage::F32,
+        Element::F16 => Storage::F16,
+        Element::BF16 => Storage::BF16,
+    }
+}
+
+/// Input place along an axis that a tap reads for an output, if it is inside of the image.
+pub(super) fn inside(shape: &Shape, axis: usize, output: usize, tap: usize) -> Option<usize> {
+    let place = output * shape.stride[axis] + tap * shape.dilation[axis];
+    place.checked_sub(shape.pad_before[axis]).filter(|place| *place < shape.input[axis])
+}
+
+/// Range of the output's columns for which column `tap` of the filter reads inside of the image.
+pub(super) fn valid(shape: &Shape, tap: usize, columns: Range<usize>) -> Range<usize> {
+    let lead = tap * shape.dilation[2];
+    let low = shape.pad_before[2].saturating_sub(lead).div_ceil(shape.stride[2]);
+    let high = (shape.input[2] + shape.pad_before[2]).saturating_sub(lead).div_ceil(shape.stride[2]);
+    let low = low.clamp(columns.start, columns.end);
+    low..high.clamp(low, columns.end)
+}
+
+impl NodeKernel for Kernel {
+    fn scratch_bytes(&self) -> usize {
+        self.product.scratch_bytes()
+    }
+
+    unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+        let a = Outputs { kernel: self, dy: inputs[1] };
+        let b = Inputs { kernel: self, x: inputs[0] };
+        let sink = Filter { kernel: self, dw: outputs[0] };
+        // SAFETY: the caller answers for the tensors and the scratch memory.
+        unsafe { self.product.run(pool, &a, &b, &sink, scratch) };
+    }
+}
+
+/// Factor dy by (place, output channel).
+struct Outputs<'a> {
+    kernel: &'a Kernel,
+    dy: *const u8,
+}
+
+// SAFETY: the tensor is only read.
+unsafe impl Sync for Outputs<'_> {}
+
+impl Factor for Outputs<'_> {
+    unsafe fn gather(&self, group: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32) {
+        let Kernel { forward, isa, rows, .. } = self.kernel;
+        let (shape, layout) = (&forward.shape, &forward.y);
+        let (storage, [_, channel, .., step]) = (storage(layout.element), layout.strides);
+        let base = (group * shape.group_out() + j.0) * channel;
+        let mut values = [0f32; DEPTH];
+        for_rows(k, shape.output[2], |row, first, at, len| {
+            let base = base + rows.offset(row) + first * step;
+            // SAFETY: the places are of dy, and `to` takes `width` values for each.
+            unsafe {
+                if channel == 1 && j.1 > 1 {
+                    for i in 0..len {
+                        let to = std::slice::from_raw_parts_mut(to.add((at + i) * width), j.1);
+                        storage.load(*isa, self.dy, base + i * step, 1, to);
+                    }
+                } else {
+                    for lane in 0..j.1 {
+                        let values = &mut values[..len];
+                        storage.load(*isa, self.dy, base + lane * channel, step, values);
+                        spread(values, to.add(at * width + lane), width);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Factor x by (place of dy, column of the filter), zero outside of the image.
+struct Inputs<'a> {
+    kernel: &'a Kernel,
+    x: *const u8,
+}
+
+// SAFETY: as above.
+unsafe impl Sync for Inputs<'_> {}
+
+impl Factor for Inputs<'_> {
+    unsafe fn gather(&self, group: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32) {
+        let Kernel { forward, isa, .. } = self.kernel;
+        let (shape, layout) = (&forward.shape, &forward.x);
+        let (storage, [image, channel, strides @ ..]) = (storage(layout.element), layout.strides);
+        let [oz, oh, ow] = shape.output;
+        let [kt, kr, ks] = shape.kernel;
+        let mut values = [0f32; DEPTH];
+        for lane in 0..j.1 {
+            // Column of the filter → channel and tap; a mirrored filter's taps are counted from its end.
+            let column = j.0 + lane;
+            let tap = |axis: usize, tap: usize| if shape.flip { shape.kernel[axis] - 1 - tap } else { tap };
+            let (c, rest) = (column / (kt * kr * ks), column % (kt * kr * ks));
+            let [t, r, s] = [tap(0, rest / (kr * ks)), tap(1, rest / ks % kr), tap(2, rest % ks)];
+            for_rows(k, ow, |row, first, at, len| {
+                let values = &mut values[..len];
+                let (p, rest) = (row % oh, row / oh);
+                let (z, n) = (rest % oz, rest / oz);
+                values.fill(0.0);
+                let columns = valid(shape, s, first..first + len);
+                if let (Some(iz), Some(iy)) = (inside(shape, 0, z, t), inside(shape, 1, p, r))
+                    && !columns.is_empty()
+                {
+                    let ix = columns.start * shape.stride[2] + s * shape.dilation[2] - shape.pad_before[2];
+                    let channel = (group * shape.group_in() + c) * channel;
+                    let offset = n * image + channel + iz * strides[0] + iy * strides[1] + ix * strides[2];
+                    let step = shape.stride[2] * strides[2];
+                    let values = &mut values[columns.start - first..columns.end - first];
+                    // SAFETY: the places of these columns lie inside of the image's row.
+                    unsafe { storage.load(*isa, self.x, offset, step, values) };
+                }
+                // SAFETY: `to` takes `width` values for each place.
+                unsafe { spread(values, to.add(at * width + lane), width) };
+            });
+        }
+    }
+}
+
+/// Destination of the products: the filter's gradient.
+struct Filter<'a> {
+    kernel: &'a Kernel,
+    dw: *mut u8,
+}
+
+// SAFETY: each place is written by the thread that the product gives it to.
+unsafe impl Sync for Filter<'_> {}
+
+impl Sink for Filter<'_> {
+    unsafe fn put(&self, group: usize, row: usize, column: usize, values: &mut [f32], _: &mut [f32]) {
+        let Kernel { forward, isa, columns: (walk, extent, stride), .. } = self.kernel;
+        let Layout { element, strides } = forward.w;
+        let base = (group * forward.shape.group_out() + row) * strides[0];
+        let mut done = 0;
+        while done < values.len() {
+            let (line, first) = ((column + done) / extent, (column + done) % extent);
+            let len = (extent - first).min(values.len() - done);
+            let offset = base + walk.offset(line) + first * stride;
+            // SAFETY: the columns are the filter's; the caller answers for the place.
+            unsafe { storage(element).store(*isa, &values[done..done + len], self.dw, offset, *stride) };
+            done += len;
+        }
+    }
+}
+
+/// Calls `f(row, first, at, len)` for the parts of rows of `extent` places that the places (first, count) are made of: `len`
+/// places of `row` from `first` on, which are those from `at` on of all.
+fn for_rows((start, count): (usize, usize), extent: usize, mut f: impl FnMut(usize, usize, usize, usize)) {
+    let mut at = 0;
+    while at < count {
+        let (row, first) = ((start + at) / extent, (start + at) % extent);
+        let len = (extent - first).min(count - at);
+        f(row, first, at, len);
+        at += len;
+    }
+}
+
+/// Writes each value `pitch` after the one before it.
+///
+/// # Safety
+/// The places can be written.
+unsafe fn spread(values: &[f32], to: *mut f32, pitch: usize) {
+    for (i, value) in values.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { to.add(i * pitch).write(*value) };
+    }
+}

@@ -1,0 +1,705 @@
+//! Matrix products over the last two dimensions, with element-wise epilogues.
+//!
+//! Products of floats of up to 32 bits are summed in `f32`, all others in `f64`.
+
+use std::sync::Arc;
+
+use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, MAX_LANES, Simd, first as first_lanes};
+use hipdnn_cpu_kernels::scratch::lines;
+use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_engine_core::Declined;
+use hipdnn_engine_core::checks::{check_compute_type, check_type};
+use hipdnn_engine_core::ops::NUMBERS;
+use hipdnn_schemas::{DataType, Graph, Matmul, Tensor, TensorUid};
+
+use super::product::{DEPTH, Factor, MAX_COLUMNS, Product, Sink};
+use super::view::Walk;
+use super::{NodeKernel, NodeWork, Recipe};
+use crate::geometry::broadcast;
+use crate::pointwise::{Compiled, Domain, InputView, SLOTS, Storage, Value, View};
+use crate::work::{Elementwise, Input, Work};
+
+/// Types of the factors, in any mix.
+pub const TYPES: &[DataType] =
+    &[DataType::Float, DataType::Half, DataType::BFloat16, DataType::Double, DataType::Int8, DataType::UInt8];
+
+/// Compute types that a product may ask for.
+pub const COMPUTE: &[DataType] = &[DataType::Float, DataType::Double, DataType::Int32];
+
+/// Matrix product with its epilogue.
+#[derive(Clone, Debug)]
+pub struct MatmulWork {
+    node: Matmul,
+    /// Accumulator type.
+    pub domain: Domain,
+    /// Epilogue: one of its inputs is the product. The result is its output.
+    pub epilogue: Option<Elementwise>,
+}
+
+/// Lowers a matrix product.
+///
+/// # Errors
+/// Reason for which the engine declines the node.
+pub fn lower(graph: &Graph, index: usize, node: &Matmul) -> Result<Work, Declined> {
+    check_compute_type(graph, index, COMPUTE)?;
+    check_type(graph, index, "a", node.a, TYPES)?;
+    check_type(graph, index, "b", node.b, TYPES)?;
+    check_type(graph, index, "c", node.c, NUMBERS)?;
+    let single = |uid| matches!(storage(graph.tensor(uid)), Storage::F32 | Storage::F16 | Storage::BF16);
+    let compute = graph.nodes()[index].compute_data_type;
+    let domain = match compute == DataType::Float && [node.a, node.b, node.c].into_iter().all(single) {
+        true => Domain::Single,
+        false => Domain::Double,
+    };
+    Ok(Work::Matmul(MatmulWork { node: node.clone(), domain, epilogue: None }))
+}
+
+fn storage(tensor: &Tensor) -> Storage {
+    Storage::of(tensor.data_type()).expect("the types of the tables have a storage")
+}
+
+impl MatmulWork {
+    /// Output tensor.
+    pub fn output(&self) -> TensorUid {
+        self.epilogue.as_ref().map_or(self.node.c, |epilogue| epilogue.output)
+    }
+
+    /// Input tensors.
+    pub fn reads(&self) -> Vec<TensorUid> {
+        let others = self.epilogue.iter().flat_map(Elementwise::tensors).filter(|uid| *uid != self.node.c);
+        [self.node.a, self.node.b].into_iter().chain(others).collect()
+    }
+
+    /// The work as a node.
+    pub fn node(&self, graph: &Graph) -> NodeWork {
+        let mut inputs = vec![Some(self.node.a), Some(self.node.b)];
+        let [a, b] = [self.node.a, self.node.b].map(|uid| graph.tensor(uid));
+        let output = graph.tensor(self.output());
+        let epilogue = self.epilogue.as_ref().map(|epilogue| {
+            let sources = epilogue.inputs.iter().map(|input| match input {
+                Input::Tensor(uid) if *uid == self.node.c => Source::Product,
+                Input::Tensor(uid) => {
+                    inputs.push(Some(*uid));
+                    let tensor = graph.tensor(*uid);
+                    let view = View { storage: storage(tensor), strides: broadcast(tensor, output) };
+                    Source::Other(Some(inputs.len() - 1), InputView::Memory(view))
+                }
+                Input::Index(axis) => {
+                    let steps = (0..output.rank()).map(|i| usize::from(i == *axis)).collect();
+                    Source::Other(None, InputView::Count(steps))
+                }
+            });
+            Epilogue {
+                sources: sources.collect(),
+                program: epilogue.program.compile().expect("fused programs are as large as rows allow"),
+                round: storage(graph.tensor(self.node.c)),
+            }
+        });
+        NodeWork {
+            name: "matmul",
+            inputs,
+            outputs: vec![Some(self.output())],
+            recipe: Arc::new(Plan::new(self.domain, a, b, output, epilogue)),
+        }
+    }
+}
+
+/// Epilogue of a product.
+#[derive(Clone, Debug)]
+struct Epilogue {
+    program: Compiled,
+    sources: Vec<Source>,
+    /// Type of the tensor that the product would have been.
+    round: Storage,
+}
+
+/// Input of an epilogue.
+#[derive(Clone, Debug)]
+enum Source {
+    /// The product.
+    Product,
+    /// Another tensor: its position among the node's inputs, and its strides along the output.
+    Other(Option<usize>, InputView),
+}
+
+/// Layout of a matrix: the offset of each of a batch, and the strides of rows and columns.
+#[derive(Clone, Debug)]
+struct Matrix {
+    storage: Storage,
+    batch: Walk,
+    row: usize,
+    column: usize,
+}
+
+impl Matrix {
+    /// Layout of `tensor` along the batches of `output`.
+    fn new(tensor: &Tensor, output: &Tensor) -> Matrix {
+        let batches = output.rank() - 2;
+        let stride = |axis: usize| if tensor.dims()[axis] == 1 { 0 } else { tensor.strides()[axis] };
+        let pairs = (0..batches).map(|axis| (output.dims()[axis], stride(axis)));
+        Matrix {
+            storage: storage(tensor),
+            batch: Walk::apart(pairs),
+            row: tensor.strides()[batches],
+            column: tensor.strides()[batches + 1],
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Plan {
+    domain: Domain,
+    isa: Isa,
+    a: Matrix,
+    b: Matrix,
+    output: Matrix,
+    /// Extents of the batches, for the epilogue's operands.
+    batches: Vec<usize>,
+    /// Number of rows, of columns, and of products of a sum.
+    sizes: [usize; 3],
+    epilogue: Option<Epilogue>,
+}
+
+impl Plan {
+    fn new(domain: Domain, a: &Tensor, b: &Tensor, output: &Tensor, epilogue: Option<Epilogue>) -> Plan {
+        let batches = output.rank() - 2;
+        Plan {
+            domain,
+            isa: Isa::best(),
+            a: Matrix::new(a, output),
+            b: Matrix::new(b, output),
+            output: Matrix::new(output, output),
+            batches: output.dims()[..batches].to_vec(),
+            sizes: [output.dims()[batches], output.dims()[batches + 1], a.dims()[batches + 1]],
+            epilogue,
+        }
+    }
+
+    fn batch(&self) -> usize {
+        self.batches.iter().product()
+    }
+
+    /// Applies the epilogue to values of a row of the product and stores them. `rows` is room for [`SLOTS`] rows of
+    /// `pitch` values.
+    ///
+    /// # Safety
+    /// The place is in the result and nobody else writes it; the addresses are the node's.
+    unsafe fn put<T: Value>(
+        &self,
+        addresses: &Addresses<'_>,
+        [batch, row, column]: [usize; 3],
+        values: &mut [T],
+        rows: &mut [T],
+        pitch: usize,
+    ) {
+        let len = values.len();
+        let mut values = values;
+        if let Some(epilogue) = &self.epilogue {
+            if !matches!((epilogue.round, self.domain), (Storage::F32, Domain::Single) | (Storage::F64, _)) {
+                T::round(epilogue.round, self.isa, values);
+            }
+            let product = values;
+            values = epilogue.program.run(self.isa, rows, pitch, len, |input, to| match &epilogue.sources[input] {
+                Source::Product => to.copy_from_slice(product),
+                Source::Other(place, view) => {
+                    let strides = view.strides();
+                    let [outer @ .., of_row, of_column] = strides else { unreachable!("two dimensions at least") };
+                    let (mut offset, mut rest) = (row * of_row + column * of_column, batch);
+                    for (extent, stride) in self.batches.iter().zip(outer).rev() {
+                        offset += rest % extent * stride;
+                        rest /= extent;
+                    }
+                    match (view, place) {
+                        (InputView::Memory(view), Some(place)) => {
+                            let address = addresses.inputs[*place];
+                            // SAFETY: the operand is broadcast to the output, in which the place is.
+                            unsafe { T::load(view.storage, self.isa, address, offset, *of_column, to) };
+                        }
+                        _ => to.iter_mut().enumerate().for_each(|(i, v)| *v = T::of(offset + i * of_column)),
+                    }
+                }
+            });
+        }
+        let to = &self.output;
+        let offset = to.batch.offset(batch) + row * to.row + column * to.column;
+        // SAFETY: the caller's promise.
+        unsafe { T::store(to.storage, self.isa, values, addresses.output, offset, to.column) };
+    }
+}
+
+impl Recipe for Plan {
+    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
+        match self.domain {
+            Domain::Single if Dots::serves(self) => Box::new(Dots { plan: self.clone() }),
+            Domain::Single => {
+                let spare = if self.epilogue.is_some() { SLOTS * MAX_COLUMNS } else { 0 };
+                let product = Product::new(self.isa, threads, self.batch(), self.sizes, spare);
+                Box::new(Single { plan: self.clone(), product })
+            }
+            _ => Box::new(Wide(self.clone())),
+        }
+    }
+}
+
+/// Addresses of a run, shared with the threads that work on it.
+struct Addresses<'a> {
+    inputs: &'a [*const u8],
+    output: *mut u8,
+}
+
+// SAFETY: the inputs are only read, and each element of the output is written by one thread.
+unsafe impl Sync for Addresses<'_> {}
+
+/// Kernel in `f32`.
+#[derive(Debug)]
+struct Single {
+    plan: Plan,
+    product: Product,
+}
+
+impl NodeKernel for Single {
+    fn scratch_bytes(&self) -> usize {
+        self.product.scratch_bytes()
+    }
+
+    unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+        let Plan { a, b, isa, .. } = &self.plan;
+        let a = Side { isa: *isa, matrix: a, sum: a.column, result: a.row, address: inputs[0] };
+        let b = Side { isa: *isa, matrix: b, sum: b.row, result: b.column, address: inputs[1] };
+        let sink = Rows { plan: &self.plan, addresses: Addresses { inputs, output: outputs[0] } };
+        // SAFETY: the caller answers for the tensors and the scratch memory.
+        unsafe { self.product.run(pool, &a, &b, &sink, scratch) };
+    }
+}
+
+/// Matrix as a factor: strides along the sum and along the result.
+struct Side<'a> {
+    isa: Isa,
+    matrix: &'a Matrix,
+    sum: usize,
+    result: usize,
+    address: *const u8,
+}
+
+// SAFETY: the tensor is only read.
+unsafe impl Sync for Side<'_> {}
+
+impl Factor for Side<'_> {
+    unsafe fn in_place(&self, batch: usize, k: usize, j: usize) -> Option<(*const f32, usize)> {
+        if self.matrix.storage != Storage::F32 || self.result != 1 {
+            return None;
+        }
+        let offset = self.matrix.batch.offset(batch) + k * self.sum + j;
+        Some((self.address.cast::<f32>().wrapping_add(offset), self.sum))
+    }
+
+    unsafe fn gather(&self, batch: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32) {
+        let storage = self.matrix.storage;
+        let base = self.matrix.batch.offset(batch) + k.0 * self.sum + j.0 * self.result;
+        // SAFETY: the places are the matrix's, and `to` takes `width` values for each place of the sum.
+        unsafe {
+            if self.result <= self.sum || k.1 == 1 {
+                for i in 0..k.1 {
+                    let to = std::slice::from_raw_parts_mut(to.add(i * width), j.1);
+                    storage.load(self.isa, self.address, base + i * self.sum, self.result, to);
+                }
+                return;
+            }
+            let mut values = [0f32; DEPTH];
+            let values = &mut values[..k.1];
+            for lane in 0..j.1 {
+                storage.load(self.isa, self.address, base + lane * self.result, self.sum, values);
+                for (i, value) in values.iter().enumerate() {
+                    to.add(i * width + lane).write(*value);
+                }
+            }
+        }
+    }
+}
+
+/// Few rows times a matrix whose columns lie one behind the other: each value of the result is the product of two runs
+/// of memory, and the matrix is read once, in order.
+#[derive(Debug)]
+struct Dots {
+    plan: Plan,
+}
+
+/// Maximum number of rows of [`Dots`]: those of a column are summed together.
+const DOT_ROWS: usize = 4;
+
+/// Number of columns of a unit of [`Dots`], and of those that are summed together.
+const DOT_COLUMNS: usize = 64;
+const DOT_GROUP: usize = 4;
+
+impl Dots {
+    fn serves(plan: &Plan) -> bool {
+        let [rows, _, depth] = plan.sizes;
+        (1..=DOT_ROWS).contains(&rows) && depth >= 16 && plan.b.row == 1 && plan.b.storage == Storage::F32
+    }
+
+    /// Values of a row of the left side in scratch memory.
+    fn pitch(&self) -> usize {
+        self.plan.sizes[2].next_multiple_of(16)
+    }
+
+    /// Bytes of scratch memory for the left side of all batches.
+    fn left_bytes(&self) -> usize {
+        lines(4 * self.plan.batch() * self.plan.sizes[0] * self.pitch())
+    }
+}
+
+impl NodeKernel for Dots {
+    fn scratch_bytes(&self) -> usize {
+        self.left_bytes()
+    }
+
+    unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+        let plan = &self.plan;
+        let [rows, columns, depth] = plan.sizes;
+        let pitch = self.pitch();
+        let left = scratch.cast::<f32>();
+        for batch in 0..plan.batch() {
+            for row in 0..rows {
+                let from = plan.a.batch.offset(batch) + row * plan.a.row;
+                // SAFETY: the row is the left side's, and the scratch memory has a place for it.
+                unsafe {
+                    let to = std::slice::from_raw_parts_mut(left.add((batch * rows + row) * pitch), depth);
+                    plan.a.storage.load(plan.isa, inputs[0], from, plan.a.column, to);
+                }
+            }
+        }
+        let work = DotsWork { left, addresses: Addresses { inputs, output: outputs[0] } };
+        let work = &work;
+        let across = columns.div_ceil(DOT_COLUMNS);
+        pool.run(plan.batch() * across, &|unit| {
+            let (batch, first) = (unit / across, unit % across * DOT_COLUMNS);
+            let count = DOT_COLUMNS.min(columns - first);
+            let mut sums = [[0f32; DOT_COLUMNS]; DOT_ROWS];
+            let b = work.addresses.inputs[1].cast::<f32>();
+            plan.isa.run(Columns {
+                a: work.left.cast_const().wrapping_add(batch * rows * pitch),
+                pitch,
+                b: b.wrapping_add(plan.b.batch.offset(batch) + first * plan.b.column),
+                column: plan.b.column,
+                rows,
+                count,
+                depth,
+                sums: &mut sums,
+            });
+            let mut spare = [0f32; SLOTS * DOT_COLUMNS];
+            for (row, sums) in sums[..rows].iter_mut().enumerate() {
+                // SAFETY: the places are this unit's; the caller answers for the tensors.
+                unsafe {
+                    plan.put(&work.addresses, [batch, row, first], &mut sums[..count], &mut spare, DOT_COLUMNS);
+                }
+            }
+        });
+    }
+}
+
+/// Shared state of the threads of a run of [`Dots`].
+struct DotsWork<'a> {
+    left: *mut f32,
+    addresses: Addresses<'a>,
+}
+
+// SAFETY: the left side is only read once units run.
+unsafe impl Sync for DotsWork<'_> {}
+
+/// Products of up to [`DOT_ROWS`] rows with some columns.
+struct Columns<'a> {
+    /// Address of the first row, and stride between rows.
+    a: *const f32,
+    pitch: usize,
+    /// Address of the first column, and stride between columns.
+    b: *const f32,
+    column: usize,
+    rows: usize,
+    count: usize,
+    depth: usize,
+    sums: &'a mut [[f32; DOT_COLUMNS]; DOT_ROWS],
+}
+
+impl IsaKernel for Columns<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: the columns and rows exist, with `depth` values each.
+        unsafe {
+            match self.rows {
+                1 => self.multiply::<S, 1>(s),
+                2 => self.multiply::<S, 2>(s),
+                3 => self.multiply::<S, 3>(s),
+                _ => self.multiply::<S, 4>(s),
+            }
+        }
+    }
+}
+
+impl Columns<'_> {
+    /// # Safety
+    /// There are `R` rows, and every row and column has `depth` values.
+    #[inline(always)]
+    unsafe fn multiply<S: Simd, const R: usize>(self, s: S) {
+        let mut first = 0;
+        while first < self.count {
+            // Columns that are not there repeat the last one.
+            let at = |j: usize| self.b.wrapping_add((first + j).min(self.count - 1) * self.column);
+            let columns: [*const f32; DOT_GROUP] = [at(0), at(1), at(2), at(3)];
+            let ahead = DOT_GROUP * self.column;
+            let mut sums = [[s.splat(0.0); R]; DOT_GROUP];
+            let mut k = 0;
+            // SAFETY: the caller's duty; the mask ends at `depth`.
+            unsafe {
+                while k + S::LANES <= self.depth {
+                    let mut a = [s.splat(0.0); R];
+                    for (r, a) in a.iter_mut().enumerate() {
+                        *a = s.load(self.a.wrapping_add(r * self.pitch + k));
+                    }
+                    for (j, sums) in sums.iter_mut().enumerate() {
+                        // The columns behind these come while these are multiplied.
+                        s.prefetch_far(columns[j].wrapping_add(ahead + k));
+                        let b = s.load(columns[j].wrapping_add(k));
+                        for (sum, a) in sums.iter_mut().zip(a) {
+                            *sum = s.fma(a, b, *sum);
+                        }
+                    }
+                    k += S::LANES;
+                }
+                if k < self.depth {
+                    let mask = s.mask(first_lanes(self.depth - k));
+                    for (j, sums) in sums.iter_mut().enumerate() {
+                        let b = s.load_masked(mask, columns[j].wrapping_add(k));
+                        for (r, sum) in sums.iter_mut().enumerate() {
+                            *sum = s.fma(s.load_masked(mask, self.a.wrapping_add(r * self.pitch + k)), b, *sum);
+                        }
+                    }
+                }
+                for (j, sums) in sums.into_iter().enumerate() {
+                    if first + j < self.count {
+                        for (r, sum) in sums.into_iter().enumerate() {
+                            let mut lanes = [0f32; MAX_LANES];
+                            s.store(lanes.as_mut_ptr(), sum);
+                            let mut width = S::LANES;
+                            // Halves are added until one value is left.
+                            while width > 1 {
+                                width /= 2;
+                                let mut i = 0;
+                                while i < width {
+                                    lanes[i] += lanes[i + width];
+                                    i += 1;
+                                }
+                            }
+                            self.sums[r][first + j] = lanes[0];
+                        }
+                    }
+                }
+            }
+            first += DOT_GROUP;
+        }
+    }
+}
+
+struct Rows<'a> {
+    plan: &'a Plan,
+    addresses: Addresses<'a>,
+}
+
+impl Sink for Rows<'_> {
+    unsafe fn put(&self, batch: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.plan.put(&self.addresses, [batch, row, column], values, spare, MAX_COLUMNS) };
+    }
+}
+
+/// Kernel in `f64`.
+#[derive(Debug)]
+struct Wide(Plan);
+
+/// Number of rows and columns that are computed together, and of products that are summed between two loads of the left
+/// side.
+const WIDE_ROWS: usize = 8;
+const WIDE_COLUMNS: usize = 128;
+const WIDE_DEPTH: usize = 64;
+
+impl NodeKernel for Wide {
+    unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], _: *mut u8) {
+        let plan = &self.0;
+        let addresses = Addresses { inputs, output: outputs[0] };
+        let addresses = &addresses;
+        let [rows, columns, _] = plan.sizes;
+        let (down, across) = (rows.div_ceil(WIDE_ROWS), columns.div_ceil(WIDE_COLUMNS));
+        pool.run(plan.batch() * down * across, &|unit| {
+            let (column, rest) = (unit % across * WIDE_COLUMNS, unit / across);
+            let (row, batch) = (rest % down * WIDE_ROWS, rest / down);
+            // SAFETY: the block is within the result.
+            unsafe { self.block(addresses, batch, row, column) };
+        });
+    }
+}
+
+impl Wide {
+    /// # Safety
+    /// As [`NodeKernel::run`]; the place is in the result, and blocks are computed by one thread each.
+    unsafe fn block(&self, addresses: &Addresses<'_>, batch: usize, row: usize, column: usize) {
+        let Plan { a, b, sizes: [rows, columns, depth], isa, .. } = &self.0;
+        let (rows, columns) = (WIDE_ROWS.min(rows - row), WIDE_COLUMNS.min(columns - column));
+        let mut sums = [[0f64; WIDE_COLUMNS]; WIDE_ROWS];
+        let mut left = [[0f64; WIDE_DEPTH]; WIDE_ROWS];
+        let mut right = [0f64; WIDE_COLUMNS];
+        let (from_a, from_b) = (a.batch.offset(batch), b.batch.offset(batch));
+        for k in (0..*depth).step_by(WIDE_DEPTH) {
+            let steps = WIDE_DEPTH.min(depth - k);
+            for (i, left) in left[..rows].iter_mut().enumerate() {
+                let offset = from_a + (row + i) * a.row + k * a.column;
+                // SAFETY: the places are the left matrix's.
+                unsafe { a.storage.load_wide(addresses.inputs[0], offset, a.column, &mut left[..steps]) };
+            }
+            for step in 0..steps {
+                let right = &mut right[..columns];
+                let offset = from_b + (k + step) * b.row + column * b.column;
+                // SAFETY: the places are the right matrix's.
+                unsafe { b.storage.load_wide(addresses.inputs[1], offset, b.column, right) };
+                for (sums, left) in sums[..rows].iter_mut().zip(&left) {
+                    isa.run(AddScaled(&mut sums[..columns], right, left[step]));
+                }
+            }
+        }
+        let mut spare = [0f64; SLOTS * WIDE_COLUMNS];
+        for (i, sums) in sums[..rows].iter_mut().enumerate() {
+            let at = [batch, row + i, column];
+            // SAFETY: the caller's promise.
+            unsafe { self.0.put(addresses, at, &mut sums[..columns], &mut spare, WIDE_COLUMNS) };
+        }
+    }
+}
+
+/// Multiply-add `a += b · c`.
+struct AddScaled<'a>(&'a mut [f64], &'a [f64], f64);
+
+impl IsaKernel for AddScaled<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (sum, value) in self.0.iter_mut().zip(self.1) {
+            *sum += value * self.2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nodes::testing::{Bench, noise, unit};
+    use DataType::{BFloat16, Double, Float, Half, Int8, Int32, UInt8};
+    use hipdnn_schemas::{Operation, TensorDef};
+
+    fn node() -> Operation {
+        Operation::Matmul(Matmul { a: TensorUid(0), b: TensorUid(1), c: TensorUid(2) })
+    }
+
+    /// Checks a product. `types` are those of a, b and c; `transposed`: strides are those of transposed matrices;
+    /// `apart`: they are twice those of packed ones.
+    fn check(what: &str, dims: [&[i64]; 3], types: [DataType; 3], transposed: [bool; 3], apart: bool) {
+        let tensors: Vec<TensorDef> = (0..3)
+            .map(|i| {
+                let tensor = TensorDef::new(i as i64, types[i], dims[i]);
+                let (rank, mut strides) = (dims[i].len(), tensor.strides.clone());
+                if transposed[i] {
+                    (strides[rank - 2], strides[rank - 1]) = (1, dims[i][rank - 2]);
+                }
+                let scale = if apart { 2 } else { 1 };
+                tensor.strided(&strides.iter().map(|s| s * scale).collect::<Vec<_>>())
+            })
+            .collect();
+        let mut bench = Bench::new(node(), tensors);
+        let whole = |i: usize| matches!(types[i], Int8 | UInt8);
+        let value = |which: usize, i: usize| match types[which] {
+            Int8 => (noise(i + which * 7919) * 100.0).round(),
+            UInt8 => (noise(i).abs() * 200.0).round(),
+            _ => noise(i + which * 7919),
+        };
+        let a = bench.fill(0, |i| value(0, i));
+        let b = bench.fill(1, |i| value(1, i));
+        let dims = dims.map(|dims| dims.iter().map(|d| *d as usize).collect::<Vec<_>>());
+        let batches = dims[2].len() - 2;
+        let [rows, columns, depth] = [dims[2][batches], dims[2][batches + 1], dims[0][batches + 1]];
+        let batch_of = |side: usize, batch: usize| {
+            let (mut index, mut step, mut rest) = (0, 1, batch);
+            for axis in (0..batches).rev() {
+                let at = rest % dims[2][axis];
+                rest /= dims[2][axis];
+                index += if dims[side][axis] == 1 { 0 } else { at * step };
+                step *= dims[side][axis];
+            }
+            index
+        };
+        for threads in [1, 3] {
+            let got = &bench.run(threads)[&2];
+            for (n, got) in got.iter().enumerate() {
+                let (batch, i, j) = (n / (rows * columns), n / columns % rows, n % columns);
+                let product = |k: usize| {
+                    let x = a[(batch_of(0, batch) * rows + i) * depth + k];
+                    x * b[(batch_of(1, batch) * depth + k) * columns + j]
+                };
+                let value: f64 = (0..depth).map(product).sum();
+                let magnitude: f64 = (0..depth).map(|k| product(k).abs()).sum();
+                // n products summed in any order: within (n + 1)·u·Σ|x·y|; whole numbers are exact. Then the rounding.
+                let u = if types.contains(&Double) || whole(0) { f64::EPSILON } else { 2f64.powi(-24) };
+                let error = (depth + 1) as f64 * u * magnitude;
+                let bound = match types[2] {
+                    Int32 => 0.5,
+                    Double => error + f64::EPSILON * value.abs(),
+                    to => error + unit(to).0 * (value.abs() + error) + unit(to).1,
+                };
+                assert!((got - value).abs() <= bound, "{what} {types:?} at {n}: {got}, wanted {value} ± {bound:e}");
+            }
+        }
+    }
+
+    #[test]
+    fn products_are_what_loops_give() {
+        type Case<'a> = (&'a str, [&'a [i64]; 3]);
+        let cases: [Case<'_>; 8] = [
+            ("one element", [&[1, 1], &[1, 1], &[1, 1]]),
+            ("odd", [&[5, 7], &[7, 3], &[5, 3]]),
+            ("a row", [&[1, 300], &[300, 130], &[1, 130]]),
+            ("a column", [&[33, 300], &[300, 1], &[33, 1]]),
+            ("long", [&[3, 3000], &[3000, 4], &[3, 4]]),
+            ("batches", [&[3, 17, 20], &[3, 20, 35], &[3, 17, 35]]),
+            ("a batch of one side only", [&[2, 3, 9, 8], &[1, 3, 8, 10], &[2, 3, 9, 10]]),
+            ("both broadcast", [&[2, 1, 4, 5], &[1, 3, 5, 6], &[2, 3, 4, 6]]),
+        ];
+        for (what, dims) in cases {
+            for transposed in [[false; 3], [true, false, false], [false, true, false], [true; 3]] {
+                check(what, dims, [Float; 3], transposed, false);
+            }
+            check(what, dims, [Float; 3], [false; 3], true);
+            for types in [
+                [Half; 3],
+                [BFloat16; 3],
+                [Half, BFloat16, Float],
+                [Double; 3],
+                [Float, Double, Half],
+                [Int8, Int8, Int32],
+                [UInt8, Int8, Float],
+            ] {
+                check(what, dims, types, [false, true, false], false);
+            }
+        }
+    }
+
+    #[test]
+    fn other_types_are_declined() {
+        let tensors = |types: [DataType; 3]| (0..3).map(|i| TensorDef::new(i, types[i as usize], &[2, 2])).collect();
+        for (types, want) in [
+            ([DataType::Fp8E4M3, Float, Float], "a (tensor 0) is fp8_e4m3"),
+            ([Float, Int32, Float], "b (tensor 1) is int32"),
+            ([Float, Float, DataType::Int64], "c (tensor 2) is int64"),
+        ] {
+            let got = Bench::declined(node(), tensors(types));
+            assert!(got.contains(want), "{got}");
+        }
+    }
+}

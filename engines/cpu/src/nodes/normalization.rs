@@ -1,0 +1,939 @@
+//! Normalization of groups of elements: the common kernel of batch, layer and RMS normalization.
+//!
+//! Every operand is a view along the dimensions of `x`, which are kept or reduced: its stride is 0 where it repeats, so that
+//! a scale for each channel and a scale for each element of a row are the same to the code.
+//!
+//! Memory is walked in *lines*, runs along the dimension of `x` with the smallest stride. Where that is a reduced
+//! dimension a line lies within a group; where it is a kept one (channels last), neighbors of a line belong to
+//! neighboring groups. The lines of a group or of such a set of groups are a *block*, and long blocks are cut into
+//! *segments*, whose sums are joined. What is cut where depends on the shape alone: results are the same on any number of
+//! threads.
+//!
+//! Between load and store everything is computed in `f64`. Sums of squares are taken around a value of the data or around
+//! the mean of a line and joined by the update formula of Chan, Golub and LeVeque, so that a large mean costs no digits.
+
+mod line;
+pub mod lowering;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use hipdnn_engine_core::ops::normalization::{Affine, SLOTS, Slot, Task};
+
+use super::super::pointwise::Storage;
+use super::{NodeKernel, Recipe};
+use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_kernels::threads::Pool;
+use line::{Around, Averages, Gradient, Statistics, Target};
+
+/// Maximum number of elements of a line within a group.
+const ROW: usize = 512;
+
+/// Maximum number of elements of a line across groups.
+const LANES: usize = 128;
+
+/// Number of lines across groups whose sums are taken around one value: the error of their squares grows with the
+/// square of this.
+const AROUND: usize = 1024;
+
+/// Number of elements of a segment, about.
+const SEGMENT: usize = 64 * 1024;
+
+/// Number of blocks from which on none is cut: a block that one thread goes through several times stays in its cache.
+const MANY: usize = 64;
+
+/// Number of elements below which waking another thread costs more than it saves.
+const PER_UNIT: usize = 16 * 1024;
+
+/// Strides of an operand along the dimensions of `x`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Element type in memory.
+    pub storage: Storage,
+    /// Stride of each dimension, in elements; 0 repeats.
+    pub strides: Vec<usize>,
+}
+
+/// Index in [`Places`] of the mean and deviation that the kernel keeps for each group, strided like an operand.
+const KEPT: usize = SLOTS;
+
+/// A [normalization](hipdnn_engine_core::ops::normalization::Normalization) of tensors that lie in memory.
+#[derive(Clone, Debug)]
+pub struct Normalization {
+    /// Forward or backward pass.
+    pub task: Task,
+    /// Extents of `x`.
+    pub dims: Vec<usize>,
+    /// True for each dimension of `x` that numbers elements of a group.
+    pub reduced: Vec<bool>,
+    /// Elements that share an element of scale and bias.
+    pub affine: Affine,
+    /// True if the mean is subtracted; without that a group is divided by its root mean square.
+    pub centred: bool,
+    /// True if [`Slot::Mean`] and the deviation are read, instead of computed (and written where they have a view).
+    pub given: bool,
+    /// Views of the operands, by [`Slot`].
+    pub views: [Option<View>; SLOTS],
+    /// Source of each input, in their order.
+    pub sources: Vec<Source>,
+    /// Operand of each output, in their order.
+    pub results: Vec<Slot>,
+    /// Epsilon.
+    pub epsilon: Scalar,
+    /// Momentum of running statistics.
+    pub momentum: Scalar,
+}
+
+/// Scalar operand of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scalar {
+    /// Value known when the plan is built.
+    Fixed(f64),
+    /// Value read when it runs.
+    Read(Storage),
+}
+
+impl Scalar {
+    /// Value of the scalar.
+    ///
+    /// # Safety
+    /// If it is to be read, `address` has a readable, aligned value of its type.
+    unsafe fn get(self, address: *const u8) -> f64 {
+        match self {
+            Scalar::Fixed(value) => value,
+            Scalar::Read(storage) => {
+                let mut value = [0.0];
+                // SAFETY: the caller's promise.
+                unsafe { storage.load_wide(address, 0, 1, &mut value) };
+                value[0]
+            }
+        }
+    }
+}
+
+/// Source of one of a kernel's inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// An operand.
+    Operand(Slot),
+    /// The scalar epsilon.
+    Epsilon,
+    /// The scalar momentum.
+    Momentum,
+}
+
+impl Recipe for Normalization {
+    fn kernel(&self, _threads: usize) -> Box<dyn NodeKernel> {
+        Box::new(NormalizationKernel::new(self))
+    }
+}
+
+/// Kernel of a [`Normalization`].
+#[derive(Clone, Debug)]
+pub struct NormalizationKernel {
+    sources: Vec<Source>,
+    results: Vec<Slot>,
+    task: Task,
+    affine: Affine,
+    centred: bool,
+    given: bool,
+    storage: [Option<Storage>; SLOTS],
+    epsilon: Scalar,
+    momentum: Scalar,
+    /// Number of groups.
+    groups: usize,
+    /// Number of elements of a group.
+    count: usize,
+    walk: Walk,
+    /// Walk with the kinds of dimensions exchanged, for gradients of a scale that is shared by groups.
+    across: Option<Walk>,
+}
+
+/// Dimension: its extent, and its stride for each operand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Dim {
+    extent: usize,
+    strides: Places,
+}
+
+/// Stride or offset for each operand, in its elements.
+type Places = [usize; SLOTS + 1];
+
+/// Walk over the lines of a tensor.
+#[derive(Clone, Debug)]
+struct Walk {
+    /// Dimensions that number blocks, and those that number the lines of a block; outermost first.
+    blocks: Vec<Dim>,
+    steps: Vec<Dim>,
+    /// Dimension that lines run along.
+    inner: Dim,
+    /// True if a line goes across groups.
+    lanes: bool,
+    /// Maximum number of elements of a line.
+    most: usize,
+    /// Number of segments that a block is cut into.
+    segments: usize,
+}
+
+/// Line: its offset for each operand, and its length.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    at: Places,
+    len: usize,
+}
+
+impl Walk {
+    fn new(dims: &[Dim], reduced: &[bool]) -> Walk {
+        let pick = |kind: bool| {
+            let mut picked: Vec<Dim> =
+                dims.iter().zip(reduced).filter(|(d, r)| **r == kind && d.extent > 1).map(|(d, _)| d.clone()).collect();
+            // The order of elements in a sum is ours to choose: that of memory.
+            picked.sort_by_key(|dim| std::cmp::Reverse(dim.strides[Slot::X as usize]));
+            join(picked)
+        };
+        let (mut kept, mut reduced) = (pick(false), pick(true));
+        let step = |dims: &[Dim]| dims.last().map_or(usize::MAX, |dim| dim.strides[Slot::X as usize]);
+        let lanes = step(&kept) < step(&reduced);
+        let inner = if lanes { kept.pop() } else { reduced.pop() };
+        let inner = inner.unwrap_or(Dim { extent: 1, strides: [0; SLOTS + 1] });
+        let most = if lanes { LANES } else { ROW };
+        let mut walk = Walk { blocks: kept, steps: reduced, inner, lanes, most, segments: 1 };
+        if walk.block_count() < MANY {
+            walk.segments = (walk.step_count() * walk.inner.extent.min(most)).div_ceil(SEGMENT).min(walk.step_count());
+        }
+        walk
+    }
+
+    /// Number of lines that lie behind each other along the inner dimension.
+    fn pieces(&self) -> usize {
+        self.inner.extent.div_ceil(self.most)
+    }
+
+    fn block_count(&self) -> usize {
+        self.blocks.iter().map(|d| d.extent).product::<usize>() * if self.lanes { self.pieces() } else { 1 }
+    }
+
+    fn step_count(&self) -> usize {
+        self.steps.iter().map(|d| d.extent).product::<usize>() * if self.lanes { 1 } else { self.pieces() }
+    }
+
+    /// Number of sums that a block keeps at once.
+    fn width(&self) -> usize {
+        if self.lanes { self.most.min(self.inner.extent) } else { 1 }
+    }
+
+    /// Line of a block's step.
+    fn line(&self, block: usize, step: usize) -> Line {
+        let pieces = self.pieces();
+        let (block, step, piece) =
+            if self.lanes { (block / pieces, step, block % pieces) } else { (block, step / pieces, step % pieces) };
+        let start = piece * self.most;
+        let mut at = [0; SLOTS + 1];
+        advance(&mut at, &self.blocks, block);
+        advance(&mut at, &self.steps, step);
+        for (at, stride) in at.iter_mut().zip(&self.inner.strides) {
+            *at += start * stride;
+        }
+        Line { at, len: self.most.min(self.inner.extent - start) }
+    }
+
+    /// Steps of a segment.
+    fn steps_of(&self, segment: usize) -> std::ops::Range<usize> {
+        let steps = self.step_count();
+        steps * segment / self.segments..steps * (segment + 1) / self.segments
+    }
+
+    /// Number of `f64` values of the sums of all segments, `each` for one sum.
+    fn partial_len(&self, each: usize) -> usize {
+        if self.segments == 1 { 0 } else { self.block_count() * self.segments * self.width() * each }
+    }
+
+    /// Number of blocks that a thread takes at once, if it takes whole ones.
+    fn blocks_per_unit(&self) -> usize {
+        (PER_UNIT / (self.step_count() * self.inner.extent.min(self.most)).max(1)).max(1)
+    }
+}
+
+/// Adds to `at` the offsets of an index within dimensions.
+fn advance(at: &mut Places, dims: &[Dim], mut index: usize) {
+    for dim in dims.iter().rev() {
+        let i = index % dim.extent;
+        index /= dim.extent;
+        for (at, stride) in at.iter_mut().zip(&dim.strides) {
+            *at += i * stride;
+        }
+    }
+}
+
+/// Joins neighboring dimensions that every operand steps through without a gap.
+fn join(dims: Vec<Dim>) -> Vec<Dim> {
+    let mut joined: Vec<Dim> = Vec::with_capacity(dims.len());
+    for dim in dims {
+        match joined.last_mut() {
+            Some(last) if last.strides.iter().zip(&dim.strides).all(|(a, b)| *a == b * dim.extent) => {
+                *last = Dim { extent: last.extent * dim.extent, strides: dim.strides };
+            }
+            _ => joined.push(dim),
+        }
+    }
+    joined
+}
+
+impl NormalizationKernel {
+    /// Makes the kernel of a normalization.
+    ///
+    /// # Panics
+    /// If a view has not one stride for each dimension of `x`, or an operand that the task needs is missing.
+    pub fn new(work: &Normalization) -> NormalizationKernel {
+        let rank = work.dims.len();
+        assert_eq!(work.reduced.len(), rank, "one kind for each dimension");
+        let needed: &[Slot] = match work.task {
+            Task::Forward => &[Slot::X, Slot::Out],
+            Task::Backward => &[Slot::X, Slot::Dy, Slot::Out, Slot::Scale],
+        };
+        for slot in needed {
+            assert!(work.views[*slot as usize].is_some(), "{slot:?} of {:?}", work.task);
+        }
+        for view in work.views.iter().flatten() {
+            assert_eq!(view.strides.len(), rank, "one stride for each dimension");
+        }
+        let mut dims: Vec<Dim> = work
+            .dims
+            .iter()
+            .enumerate()
+            .map(|(axis, extent)| {
+                let mut strides = [0; SLOTS + 1];
+                for (stride, view) in strides.iter_mut().zip(&work.views) {
+                    *stride = view.as_ref().map_or(0, |view| view.strides[axis]);
+                }
+                Dim { extent: *extent, strides }
+            })
+            .collect();
+        let (mut groups, mut count) = (1, 1);
+        for (dim, reduced) in dims.iter_mut().zip(&work.reduced).rev() {
+            if *reduced {
+                count *= dim.extent;
+            } else {
+                dim.strides[KEPT] = groups;
+                groups *= dim.extent;
+            }
+        }
+        let exchanged: Vec<bool> = work.reduced.iter().map(|reduced| !reduced).collect();
+        let across = work.task == Task::Backward && work.affine == Affine::PerElement;
+        NormalizationKernel {
+            sources: work.sources.clone(),
+            results: work.results.clone(),
+            task: work.task,
+            affine: work.affine,
+            centred: work.centred,
+            given: work.given,
+            storage: std::array::from_fn(|i| work.views[i].as_ref().map(|view| view.storage)),
+            epsilon: work.epsilon,
+            momentum: work.momentum,
+            groups,
+            count,
+            walk: Walk::new(&dims, &work.reduced),
+            across: across.then(|| Walk::new(&dims, &exchanged)),
+        }
+    }
+
+    /// Scratch memory in `f64` values: the moments of each group, its sums for the gradient, and the sums of segments,
+    /// which are used one after the other.
+    fn scratch_len(&self) -> usize {
+        let across = self.across.as_ref().map_or(0, |walk| walk.partial_len(2));
+        let sums = if self.task == Task::Backward { 2 } else { 0 };
+        self.groups * (2 + sums) + self.walk.partial_len(3).max(across)
+    }
+}
+
+impl NodeKernel for NormalizationKernel {
+    fn scratch_bytes(&self) -> usize {
+        self.scratch_len() * size_of::<f64>()
+    }
+
+    unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+        let mut operands = [std::ptr::null_mut(); SLOTS];
+        let (mut epsilon, mut momentum) = (std::ptr::null(), std::ptr::null());
+        for (source, address) in self.sources.iter().zip(inputs) {
+            match source {
+                Source::Operand(slot) => operands[*slot as usize] = address.cast_mut(),
+                Source::Epsilon => epsilon = *address,
+                Source::Momentum => momentum = *address,
+            }
+        }
+        for (slot, address) in self.results.iter().zip(outputs) {
+            operands[*slot as usize] = *address;
+        }
+        // SAFETY: the caller's promise about scalars.
+        let (epsilon, momentum) = unsafe { (self.epsilon.get(epsilon), self.momentum.get(momentum)) };
+        let scratch = scratch.cast::<f64>();
+        let run = &Run {
+            kernel: self,
+            isa: Isa::best(),
+            operands,
+            epsilon,
+            momentum,
+            mean: scratch,
+            inverse: scratch.wrapping_add(self.groups),
+            sums: scratch.wrapping_add(2 * self.groups),
+            partials: scratch.wrapping_add(self.groups * if self.task == Task::Backward { 4 } else { 2 }),
+        };
+        let walk = &self.walk;
+        let blocks = walk.block_count();
+        if walk.segments == 1 {
+            let per_unit = walk.blocks_per_unit();
+            pool.run(blocks.div_ceil(per_unit), &|unit| {
+                let buffers = &mut Buffers::new();
+                for block in unit * per_unit..((unit + 1) * per_unit).min(blocks) {
+                    // SAFETY: the caller's promise; no other unit has this block.
+                    unsafe { run.whole(walk, block, buffers) };
+                }
+            });
+        } else {
+            let units = blocks * walk.segments;
+            let each = |unit: usize| (unit / walk.segments, unit % walk.segments);
+            if !self.given {
+                pool.run(units, &|unit| {
+                    let (block, segment) = each(unit);
+                    // SAFETY: as above; no other unit has this segment of the block.
+                    unsafe {
+                        run.store_moments(walk, block, segment, &run.moments(walk, block, segment, &mut Buffers::new()))
+                    };
+                });
+            }
+            // SAFETY: as above; the sums of segments are complete.
+            pool.run(blocks, &|block| unsafe { run.finish_moments(walk, block, &run.joined_moments(walk, block)) });
+            if self.task == Task::Backward {
+                pool.run(units, &|unit| {
+                    let (block, segment) = each(unit);
+                    // SAFETY: as above; the moments of groups are complete.
+                    unsafe {
+                        run.store_sums(
+                            walk,
+                            block,
+                            segment,
+                            &run.gradient_sums(walk, block, segment, &mut Buffers::new()),
+                        )
+                    };
+                });
+                // SAFETY: as above; the sums of segments are complete.
+                pool.run(blocks, &|block| unsafe { run.finish_sums(walk, block, &run.joined_sums(walk, block)) });
+            }
+            pool.run(units, &|unit| {
+                let (block, segment) = each(unit);
+                // SAFETY: as above; moments and sums of groups are complete.
+                unsafe { run.apply(walk, block, segment, &mut Buffers::new()) };
+            });
+        }
+        let Some(walk) = &self.across else { return };
+        let blocks = walk.block_count();
+        if walk.segments == 1 {
+            let per_unit = walk.blocks_per_unit();
+            pool.run(blocks.div_ceil(per_unit), &|unit| {
+                let buffers = &mut Buffers::new();
+                for block in unit * per_unit..((unit + 1) * per_unit).min(blocks) {
+                    // SAFETY: as above; the moments of groups are complete.
+                    unsafe { run.finish_across(walk, block, &run.across_sums(walk, block, 0, buffers)) };
+                }
+            });
+        } else {
+            pool.run(blocks * walk.segments, &|unit| {
+                let (block, segment) = (unit / walk.segments, unit % walk.segments);
+                // SAFETY: as above.
+                unsafe {
+                    run.store_sums(walk, block, segment, &run.across_sums(walk, block, segment, &mut Buffers::new()))
+                };
+            });
+            // SAFETY: as above; the sums of segments are complete.
+            pool.run(blocks, &|block| unsafe { run.finish_across(walk, block, &run.joined_sums(walk, block)) });
+        }
+    }
+}
+
+/// State of a run, shared with the threads that work on it.
+struct Run<'a> {
+    kernel: &'a NormalizationKernel,
+    isa: Isa,
+    operands: [*mut u8; SLOTS],
+    epsilon: f64,
+    momentum: f64,
+    /// Mean of each group, and the inverse of its deviation.
+    mean: *mut f64,
+    inverse: *mut f64,
+    /// Averages of the gradient of each group, one after the other.
+    sums: *mut f64,
+    /// Partial sums of segments.
+    partials: *mut f64,
+}
+
+// SAFETY: inputs are only read; results and scratch memory of a block or segment are written by the one unit that computes
+// it, and read by others only in later jobs of the pool.
+unsafe impl Sync for Run<'_> {}
+
+/// Moments of the groups of a block: number of elements, means, and the sums of squares around those.
+struct Moments {
+    count: f64,
+    mean: [f64; LANES],
+    squares: [f64; LANES],
+}
+
+impl Moments {
+    const NONE: Moments = Moments { count: 0.0, mean: [0.0; LANES], squares: [0.0; LANES] };
+
+    /// Joins the moments of `count` elements more to those of group `lane`; [`Moments::count`] is left to the caller.
+    fn join(&mut self, lane: usize, count: f64, mean: f64, squares: f64) {
+        let total = self.count + count;
+        let difference = mean - self.mean[lane];
+        self.mean[lane] += difference * (count / total);
+        self.squares[lane] += squares + difference * difference * (self.count / total * count);
+    }
+}
+
+/// Two sums for each group of a block.
+struct Pairs([f64; LANES], [f64; LANES]);
+
+/// Maximum length of a line.
+const LINE: usize = ROW;
+
+/// Buffers of a thread: elements of a line of each operand, and statistics of their groups.
+struct Buffers {
+    x: [f32; LINE],
+    /// Gradient of the output; in a forward task the bias.
+    dy: [f32; LINE],
+    /// Scale of each element of the line; in a backward task ones if the scale is for a whole group.
+    weight: [f32; LINE],
+    /// Scale of each element's group in a backward task; ones if the scale is for each element of a group.
+    factor: [f32; LINE],
+    out: [f32; LINE],
+    mean: [f64; LINE],
+    inverse: [f64; LINE],
+    averages: [[f64; LINE]; 2],
+}
+
+impl Buffers {
+    fn new() -> Buffers {
+        Buffers {
+            x: [0.0; LINE],
+            dy: [0.0; LINE],
+            weight: [1.0; LINE],
+            factor: [1.0; LINE],
+            out: [0.0; LINE],
+            mean: [0.0; LINE],
+            inverse: [0.0; LINE],
+            averages: [[0.0; LINE]; 2],
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Computes all results of a block that is not cut, except those that groups share.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], and nobody else works on the block.
+    unsafe fn whole(&self, walk: &Walk, block: usize, buffers: &mut Buffers) {
+        // SAFETY: the caller's promise; each step uses what the one before has written.
+        unsafe {
+            let moments = if self.kernel.given { Moments::NONE } else { self.moments(walk, block, 0, buffers) };
+            self.finish_moments(walk, block, &moments);
+            if self.kernel.task == Task::Backward {
+                self.finish_sums(walk, block, &self.gradient_sums(walk, block, 0, buffers));
+            }
+            self.apply(walk, block, 0, buffers);
+        }
+    }
+
+    /// Loads the elements of an operand along a line; `values` stay as they are where there is no such operand.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], for a line of the walk.
+    unsafe fn load(&self, walk: &Walk, slot: Slot, line: &Line, values: &mut [f32; LINE]) {
+        let i = slot as usize;
+        if let Some(storage) = self.kernel.storage[i] {
+            let stride = walk.inner.strides[i];
+            // SAFETY: the line lies within the view, whose memory is there.
+            unsafe { storage.load(self.isa, self.operands[i], line.at[i], stride, &mut values[..line.len]) };
+        }
+    }
+
+    /// Writes an element of an operand, if there is one; `lane` is the place along the line.
+    ///
+    /// # Safety
+    /// As [`Run::load`], for an operand that is a result, and nobody else writes the element.
+    unsafe fn put(&self, walk: &Walk, slot: Slot, line: &Line, lane: usize, value: f64) {
+        let i = slot as usize;
+        if let Some(storage) = self.kernel.storage[i] {
+            let offset = line.at[i] + lane * walk.inner.strides[i];
+            // SAFETY: the element lies within the view, whose memory is there.
+            unsafe { storage.store(self.isa, &[value as f32], self.operands[i], offset, 1) };
+        }
+    }
+
+    /// Loads an element of an operand; `None` if that is absent.
+    ///
+    /// # Safety
+    /// As [`Run::load`].
+    unsafe fn get(&self, walk: &Walk, slot: Slot, line: &Line, lane: usize) -> Option<f64> {
+        let i = slot as usize;
+        let storage = self.kernel.storage[i]?;
+        let mut value = [0f32];
+        let offset = line.at[i] + lane * walk.inner.strides[i];
+        // SAFETY: the element lies within the view, whose memory is there.
+        unsafe { storage.load(self.isa, self.operands[i], offset, 1, &mut value) };
+        Some(f64::from(value[0]))
+    }
+
+    /// Loads values that the kernel keeps for the groups of a line.
+    ///
+    /// # Safety
+    /// `from` has a written value for each group.
+    unsafe fn kept(&self, walk: &Walk, line: &Line, from: *const f64, values: &mut [f64; LINE]) {
+        let stride = walk.inner.strides[KEPT];
+        for (lane, value) in values[..line.len].iter_mut().enumerate() {
+            // SAFETY: the place is the number of a group.
+            *value = unsafe { from.add(line.at[KEPT] + lane * stride).read() };
+        }
+    }
+
+    /// Computes the moments of a segment.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`].
+    unsafe fn moments(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) -> Moments {
+        let mut moments = Moments::NONE;
+        let x = &mut buffers.x;
+        let steps = walk.steps_of(segment);
+        if !walk.lanes {
+            for step in steps {
+                let line = walk.line(block, step);
+                // SAFETY: the caller's promise.
+                unsafe { self.load(walk, Slot::X, &line, x) };
+                let (mean, squares) = line::moments(self.isa, &x[..line.len], self.kernel.centred);
+                moments.join(0, line.len as f64, mean, squares);
+                moments.count += line.len as f64;
+            }
+            return moments;
+        }
+        let mut base = [0f64; LANES];
+        let mut first = steps.start;
+        while first < steps.end {
+            let last = (first + AROUND).min(steps.end);
+            let (mut sums, mut squares) = ([0f64; LANES], [0f64; LANES]);
+            let mut len = 0;
+            for step in first..last {
+                let line = walk.line(block, step);
+                len = line.len;
+                // SAFETY: the caller's promise.
+                unsafe { self.load(walk, Slot::X, &line, x) };
+                if step == first && self.kernel.centred {
+                    for (base, x) in base.iter_mut().zip(&x[..len]) {
+                        *base = f64::from(*x);
+                    }
+                }
+                let mut around =
+                    Around { base: &mut base[..len], sums: &mut sums[..len], squares: &mut squares[..len] };
+                around.add(self.isa, &x[..len]);
+            }
+            let count = (last - first) as f64;
+            for lane in 0..len {
+                if self.kernel.centred {
+                    // Σ(x - mean)² = Σd² - (Σd)²/n for differences d from any base.
+                    let average = sums[lane] / count;
+                    let squares = squares[lane] - sums[lane] * average;
+                    // Rounding may leave less than nothing; what is no number stays that.
+                    let squares = if squares < 0.0 { 0.0 } else { squares };
+                    moments.join(lane, count, base[lane] + average, squares);
+                } else {
+                    moments.join(lane, count, 0.0, squares[lane]);
+                }
+            }
+            moments.count += count;
+            first = last;
+        }
+        moments
+    }
+
+    /// Address of a segment's partial sums, `each` values for a group.
+    fn partial(&self, walk: &Walk, block: usize, segment: usize, each: usize) -> *mut f64 {
+        self.partials.wrapping_add((block * walk.segments + segment) * walk.width() * each)
+    }
+
+    /// # Safety
+    /// As [`NodeKernel::run`], and nobody else works on the segment.
+    unsafe fn store_moments(&self, walk: &Walk, block: usize, segment: usize, moments: &Moments) {
+        let place = self.partial(walk, block, segment, 3);
+        for lane in 0..walk.width() {
+            // SAFETY: the scratch memory has three values for each group of each segment.
+            unsafe {
+                place.add(3 * lane).write(moments.count);
+                place.add(3 * lane + 1).write(moments.mean[lane]);
+                place.add(3 * lane + 2).write(moments.squares[lane]);
+            }
+        }
+    }
+
+    /// Combines the moments of a block's segments.
+    ///
+    /// # Safety
+    /// The moments of all segments have been stored, unless they are given.
+    unsafe fn joined_moments(&self, walk: &Walk, block: usize) -> Moments {
+        let mut moments = Moments::NONE;
+        if self.kernel.given {
+            return moments;
+        }
+        for segment in 0..walk.segments {
+            let place = self.partial(walk, block, segment, 3);
+            let mut count = 0.0;
+            for lane in 0..walk.width() {
+                // SAFETY: `store_moments` has written them.
+                let [n, mean, squares] = unsafe { place.add(3 * lane).cast::<[f64; 3]>().read() };
+                moments.join(lane, n, mean, squares);
+                count = n;
+            }
+            moments.count += count;
+        }
+        moments
+    }
+
+    /// Computes mean and deviation of the groups of a block, and writes the results that follow from them.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], and nobody else works on the block.
+    unsafe fn finish_moments(&self, walk: &Walk, block: usize, moments: &Moments) {
+        let line = walk.line(block, 0);
+        for lane in 0..if walk.lanes { line.len } else { 1 } {
+            // SAFETY: the caller's promise; the place is the number of a group.
+            unsafe {
+                let (mean, inverse) = if self.kernel.given {
+                    let inverse = self.get(walk, Slot::Inverse, &line, lane).unwrap_or_else(|| {
+                        let variance = self.get(walk, Slot::Variance, &line, lane).unwrap_or(0.0);
+                        1.0 / (variance + self.epsilon).sqrt()
+                    });
+                    (self.get(walk, Slot::Mean, &line, lane).unwrap_or(0.0), inverse)
+                } else {
+                    let (count, mean) = (moments.count, moments.mean[lane]);
+                    let variance = moments.squares[lane] / count;
+                    let inverse = 1.0 / (variance + self.epsilon).sqrt();
+                    self.put(walk, Slot::Mean, &line, lane, mean);
+                    self.put(walk, Slot::Inverse, &line, lane, inverse);
+                    let blend = |old: f64, new: f64| (1.0 - self.momentum) * old + self.momentum * new;
+                    if let Some(old) = self.get(walk, Slot::PrevMean, &line, lane) {
+                        self.put(walk, Slot::NextMean, &line, lane, blend(old, mean));
+                    }
+                    if let Some(old) = self.get(walk, Slot::PrevVariance, &line, lane) {
+                        // The running variance is the unbiased one.
+                        let unbiased = if count > 1.0 { moments.squares[lane] / (count - 1.0) } else { variance };
+                        self.put(walk, Slot::NextVariance, &line, lane, blend(old, unbiased));
+                    }
+                    (mean, inverse)
+                };
+                let group = line.at[KEPT] + lane * walk.inner.strides[KEPT];
+                self.mean.add(group).write(mean);
+                self.inverse.add(group).write(inverse);
+            }
+        }
+    }
+
+    /// Computes the sums for the gradient of a segment's groups.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], and the moments of the groups are settled.
+    unsafe fn gradient_sums(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) -> Pairs {
+        // A scale for the whole group is left out here: the sums are then the gradients of scale and bias.
+        // SAFETY: the caller's promise.
+        unsafe { self.pairs(walk, block, segment, self.kernel.affine == Affine::PerElement, buffers) }
+    }
+
+    /// Computes the sums for gradients of a scale that groups share.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], for the exchanged walk, and the moments of all groups are settled.
+    unsafe fn across_sums(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) -> Pairs {
+        // SAFETY: the caller's promise.
+        unsafe { self.pairs(walk, block, segment, false, buffers) }
+    }
+
+    /// # Safety
+    /// As [`NodeKernel::run`], and the moments of the groups are settled.
+    unsafe fn pairs(&self, walk: &Walk, block: usize, segment: usize, weighted: bool, buffers: &mut Buffers) -> Pairs {
+        let mut pairs = Pairs([0.0; LANES], [0.0; LANES]);
+        let Buffers { x, dy, weight, mean, inverse, .. } = buffers;
+        for step in walk.steps_of(segment) {
+            let line = walk.line(block, step);
+            let len = line.len;
+            // SAFETY: the caller's promise.
+            unsafe {
+                self.load(walk, Slot::X, &line, x);
+                self.load(walk, Slot::Dy, &line, dy);
+                if weighted {
+                    self.load(walk, Slot::Scale, &line, weight);
+                }
+            }
+            // SAFETY: the caller's promise.
+            let statistics = unsafe { self.statistics(walk, &line, mean, inverse) };
+            let into = if walk.lanes {
+                Target::Each(&mut pairs.0[..len], &mut pairs.1[..len])
+            } else {
+                Target::One(&mut pairs.0[0], &mut pairs.1[0])
+            };
+            line::sums(self.isa, &x[..len], &dy[..len], &weight[..len], statistics, into);
+        }
+        pairs
+    }
+
+    /// Statistics of the groups of a line: means and inverse deviations.
+    ///
+    /// # Safety
+    /// They are settled.
+    unsafe fn statistics<'b>(
+        &self,
+        walk: &Walk,
+        line: &Line,
+        mean: &'b mut [f64; LINE],
+        inverse: &'b mut [f64; LINE],
+    ) -> Statistics<'b> {
+        // SAFETY: the caller's promise; the place is the number of a group.
+        unsafe {
+            if walk.inner.strides[KEPT] == 0 {
+                let group = line.at[KEPT];
+                return Statistics::Same { mean: self.mean.add(group).read(), inverse: self.inverse.add(group).read() };
+            }
+            self.kept(walk, line, self.mean, mean);
+            self.kept(walk, line, self.inverse, inverse);
+        }
+        Statistics::Each { mean: &mean[..line.len], inverse: &inverse[..line.len] }
+    }
+
+    /// # Safety
+    /// As [`NodeKernel::run`], and nobody else works on the segment.
+    unsafe fn store_sums(&self, walk: &Walk, block: usize, segment: usize, pairs: &Pairs) {
+        let place = self.partial(walk, block, segment, 2);
+        for lane in 0..walk.width() {
+            // SAFETY: the scratch memory has two values for each group of each segment.
+            unsafe {
+                place.add(2 * lane).write(pairs.0[lane]);
+                place.add(2 * lane + 1).write(pairs.1[lane]);
+            }
+        }
+    }
+
+    /// # Safety
+    /// The sums of all segments of the block have been stored.
+    unsafe fn joined_sums(&self, walk: &Walk, block: usize) -> Pairs {
+        let mut pairs = Pairs([0.0; LANES], [0.0; LANES]);
+        for segment in 0..walk.segments {
+            let place = self.partial(walk, block, segment, 2);
+            for lane in 0..walk.width() {
+                // SAFETY: `store_sums` has written them.
+                let [a, b] = unsafe { place.add(2 * lane).cast::<[f64; 2]>().read() };
+                pairs.0[lane] += a;
+                pairs.1[lane] += b;
+            }
+        }
+        pairs
+    }
+
+    /// Keeps the averages of the gradient of the groups of a block, and writes the gradients of their scales.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], and nobody else works on the block.
+    unsafe fn finish_sums(&self, walk: &Walk, block: usize, pairs: &Pairs) {
+        let line = walk.line(block, 0);
+        let count = self.kernel.count as f64;
+        for lane in 0..if walk.lanes { line.len } else { 1 } {
+            let (a, b) = (pairs.0[lane], pairs.1[lane]);
+            let group = line.at[KEPT] + lane * walk.inner.strides[KEPT];
+            // SAFETY: the place is the number of a group; the rest is the caller's promise.
+            unsafe {
+                self.sums.add(group).write(if self.kernel.centred { a / count } else { 0.0 });
+                self.sums.add(self.kernel.groups + group).write(b / count);
+                if self.kernel.affine == Affine::PerGroup {
+                    self.put(walk, Slot::Dbias, &line, lane, a);
+                    self.put(walk, Slot::Dscale, &line, lane, b);
+                }
+            }
+        }
+    }
+
+    /// Writes the gradients of scales that groups share.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], for the exchanged walk, and nobody else works on the block.
+    unsafe fn finish_across(&self, walk: &Walk, block: usize, pairs: &Pairs) {
+        let line = walk.line(block, 0);
+        for lane in 0..if walk.lanes { line.len } else { 1 } {
+            // SAFETY: the caller's promise.
+            unsafe {
+                self.put(walk, Slot::Dbias, &line, lane, pairs.0[lane]);
+                self.put(walk, Slot::Dscale, &line, lane, pairs.1[lane]);
+            }
+        }
+    }
+
+    /// Computes and writes the result of a segment.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`]; mean, deviation and averages of the groups are settled, and nobody else works on
+    /// the segment.
+    unsafe fn apply(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) {
+        let Buffers { x, dy, weight, factor, out, mean, inverse, averages: [a, b] } = buffers;
+        for step in walk.steps_of(segment) {
+            let line = walk.line(block, step);
+            let len = line.len;
+            // SAFETY: the caller's promise.
+            let statistics = unsafe {
+                self.load(walk, Slot::X, &line, x);
+                self.statistics(walk, &line, mean, inverse)
+            };
+            let result = match self.kernel.task {
+                Task::Forward => {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        self.load(walk, Slot::Scale, &line, weight);
+                        self.load(walk, Slot::Bias, &line, dy);
+                    }
+                    line::apply(self.isa, &mut x[..len], statistics, &weight[..len], &dy[..len]);
+                    &*x
+                }
+                Task::Backward => {
+                    let scale = if self.kernel.affine == Affine::PerElement { &mut *weight } else { &mut *factor };
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        self.load(walk, Slot::Scale, &line, scale);
+                        self.load(walk, Slot::Dy, &line, dy);
+                    }
+                    let second = self.sums.wrapping_add(self.kernel.groups);
+                    let averages = match statistics {
+                        // SAFETY: the place is the number of a group.
+                        Statistics::Same { .. } => unsafe {
+                            let group = line.at[KEPT];
+                            Averages::Same(self.sums.add(group).read(), second.add(group).read())
+                        },
+                        Statistics::Each { .. } => {
+                            // SAFETY: the averages of all groups of the line are settled.
+                            unsafe {
+                                self.kept(walk, &line, self.sums, a);
+                                self.kept(walk, &line, second, b);
+                            }
+                            Averages::Each(&a[..len], &b[..len])
+                        }
+                    };
+                    let gradient = Gradient {
+                        x: &x[..len],
+                        dy: &dy[..len],
+                        weight: &weight[..len],
+                        factor: &factor[..len],
+                        dx: &mut out[..len],
+                    };
+                    line::gradient(self.isa, gradient, statistics, averages);
+                    &*out
+                }
+            };
+            let i = Slot::Out as usize;
+            if let Some(storage) = self.kernel.storage[i] {
+                // SAFETY: the line lies within the view, which no other unit writes here.
+                unsafe {
+                    storage.store(self.isa, &result[..len], self.operands[i], line.at[i], walk.inner.strides[i]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Loops over the elements of one line, without branches, compiled for each instruction set.
+
+use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
+
+/// Number of sums that are added up side by side.
+const SIDE: usize = 16;
+
+/// Statistics of the group of each element of a line.
+#[derive(Clone, Copy)]
+pub(super) enum Statistics<'a> {
+    /// One group for all elements.
+    Same {
+        /// Mean of the group.
+        mean: f64,
+        /// Inverse of its deviation.
+        inverse: f64,
+    },
+    /// A group for each element.
+    Each {
+        /// Means of the groups.
+        mean: &'a [f64],
+        /// Inverses of their deviations.
+        inverse: &'a [f64],
+    },
+}
+
+/// Two averages for the group of each element of a line.
+#[derive(Clone, Copy)]
+pub(super) enum Averages<'a> {
+    /// One group for all elements.
+    Same(f64, f64),
+    /// A group for each element.
+    Each(&'a [f64], &'a [f64]),
+}
+
+/// Destination of the sums of a line.
+pub(super) enum Target<'a> {
+    /// One pair of sums for all elements.
+    One(&'a mut f64, &'a mut f64),
+    /// A pair of sums for each element.
+    Each(&'a mut [f64], &'a mut [f64]),
+}
+
+/// Mean of the values and sum of squares around it; or, not centered, 0 and the sum of squares.
+pub(super) fn moments(isa: Isa, values: &[f32], centred: bool) -> (f64, f64) {
+    isa.run(Moments { values, centred })
+}
+
+struct Moments<'a> {
+    values: &'a [f32],
+    centred: bool,
+}
+
+impl Kernel for Moments<'_> {
+    type Output = (f64, f64);
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> (f64, f64) {
+        let mut mean = 0.0;
+        if self.centred {
+            let sum = total(self.values, f64::from);
+            mean = sum / self.values.len() as f64;
+        }
+        let squares = total(
+            self.values,
+            #[inline(always)]
+            |v| (f64::from(v) - mean) * (f64::from(v) - mean),
+        );
+        (mean, squares)
+    }
+}
+
+/// Sum of `f` over the values.
+#[inline(always)]
+fn total(values: &[f32], f: impl Fn(f32) -> f64) -> f64 {
+    let mut sums = [0f64; SIDE];
+    let (whole, rest) = values.as_chunks::<SIDE>();
+    for chunk in whole {
+        for (sum, value) in sums.iter_mut().zip(chunk) {
+            *sum += f(*value);
+        }
+    }
+    for (sum, value) in sums.iter_mut().zip(rest) {
+        *sum += f(*value);
+    }
+    halve(sums)
+}
+
+#[inline(always)]
+fn halve(mut sums: [f64; SIDE]) -> f64 {
+    let mut len = SIDE / 2;
+    while len > 0 {
+        for i in 0..len {
+            sums[i] += sums[i + len];
+        }
+        len /= 2;
+    }
+    sums[0]
+}
+
+/// Sums of values and of their squares, each element of a line on its own, around a value near them.
+pub(super) struct Around<'a> {
+    /// Value near them.
+    pub base: &'a mut [f64],
+    /// Sums of differences from it.
+    pub sums: &'a mut [f64],
+    /// Sums of their squares.
+    pub squares: &'a mut [f64],
+}
+
+impl Around<'_> {
+    /// Adds a line.
+    pub(super) fn add(&mut self, isa: Isa, values: &[f32]) {
+        isa.run(AddAround { to: self, values });
+    }
+}
+
+struct AddAround<'a, 'b> {
+    to: &'a mut Around<'b>,
+    values: &'a [f32],
+}
+
+impl Kernel for AddAround<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let sums = self.to.sums.iter_mut().zip(self.to.squares.iter_mut());
+        for ((value, base), (sum, square)) in self.values.iter().zip(self.to.base.iter()).zip(sums) {
+            let difference = f64::from(*value) - base;
+            *sum += difference;
+            *square += difference * difference;
+        }
+    }
+}
+
+/// Normalizes: `x = (x - mean) · inverse · scale + bias`.
+pub(super) fn apply(isa: Isa, x: &mut [f32], statistics: Statistics<'_>, scale: &[f32], bias: &[f32]) {
+    isa.run(Apply { x, statistics, scale, bias });
+}
+
+struct Apply<'a> {
+    x: &'a mut [f32],
+    statistics: Statistics<'a>,
+    scale: &'a [f32],
+    bias: &'a [f32],
+}
+
+impl Kernel for Apply<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let lines = self.x.iter_mut().zip(self.scale).zip(self.bias);
+        match self.statistics {
+            Statistics::Same { mean, inverse } => {
+                for ((x, scale), bias) in lines {
+                    *x = ((f64::from(*x) - mean) * inverse * f64::from(*scale) + f64::from(*bias)) as f32;
+                }
+            }
+            Statistics::Each { mean, inverse } => {
+                for (((x, scale), bias), (mean, inverse)) in lines.zip(mean.iter().zip(inverse)) {
+                    *x = ((f64::from(*x) - mean) * inverse * f64::from(*scale) + f64::from(*bias)) as f32;
+                }
+            }
+        }
+    }
+}
+
+/// Adds `g = dy · weight` to the first sums and `g · (x - mean) · inverse` to the second ones.
+pub(super) fn sums(isa: Isa, x: &[f32], dy: &[f32], weight: &[f32], statistics: Statistics<'_>, into: Target<'_>) {
+    isa.run(Sums { x, dy, weight, statistics, into });
+}
+
+struct Sums<'a> {
+    x: &'a [f32],
+    dy: &'a [f32],
+    weight: &'a [f32],
+    statistics: Statistics<'a>,
+    into: Target<'a>,
+}
+
+impl Kernel for Sums<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        match self.statistics {
+            Statistics::Same { mean, inverse } => self.add(
+                #[inline(always)]
+                |_| (mean, inverse),
+            ),
+            Statistics::Each { mean, inverse } => {
+                let (mean, inverse) = (&mean[..self.x.len()], &inverse[..self.x.len()]);
+                self.add(
+                    #[inline(always)]
+                    |i| (mean[i], inverse[i]),
+                );
+            }
+        }
+    }
+}
+
+impl Sums<'_> {
+    #[inline(always)]
+    fn add(self, statistics: impl Fn(usize) -> (f64, f64)) {
+        let len = self.x.len();
+        let (x, dy, weight) = (self.x, &self.dy[..len], &self.weight[..len]);
+        match self.into {
+            Target::One(first, second) => {
+                let (mut a, mut b) = ([0f64; SIDE], [0f64; SIDE]);
+                let mut i = 0;
+                while i + SIDE <= len {
+                    for side in 0..SIDE {
+                        let at = i + side;
+                        let (g, h) = term(x[at], dy[at], weight[at], statistics(at));
+                        a[side] += g;
+                        b[side] += h;
+                    }
+                    i += SIDE;
+                }
+                for side in 0..len - i {
+                    let at = i + side;
+                    let (g, h) = term(x[at], dy[at], weight[at], statistics(at));
+                    a[side] += g;
+                    b[side] += h;
+                }
+                *first += halve(a);
+                *second += halve(b);
+            }
+            Target::Each(first, second) => {
+                let (first, second) = (&mut first[..len], &mut second[..len]);
+                for i in 0..len {
+                    let (g, h) = term(x[i], dy[i], weight[i], statistics(i));
+                    first[i] += g;
+                    second[i] += h;
+                }
+            }
+        }
+    }
+}
+
+/// Terms of an element: `g` and `g · x̂`.
+#[inline(always)]
+fn term(x: f32, dy: f32, weight: f32, (mean, inverse): (f64, f64)) -> (f64, f64) {
+    let g = f64::from(dy) * f64::from(weight);
+    (g, g * ((f64::from(x) - mean) * inverse))
+}
+
+/// Operands of [`gradient`] that have one value for each element.
+pub(super) struct Gradient<'a> {
+    /// Input of the forward pass.
+    pub x: &'a [f32],
+    /// Gradient of its result.
+    pub dy: &'a [f32],
+    /// Factor of `dy`.
+    pub weight: &'a [f32],
+    /// Factor of the result.
+    pub factor: &'a [f32],
+    /// The result.
+    pub dx: &'a mut [f32],
+}
+
+/// Computes `dx = factor · inverse · (g - a - x̂ · b)` with `x̂ = (x - mean) · inverse`, `g = dy · weight` and averages
+/// `a` and `b`.
+pub(super) fn gradient(isa: Isa, line: Gradient<'_>, statistics: Statistics<'_>, averages: Averages<'_>) {
+    isa.run(WriteGradient { line, statistics, averages });
+}
+
+struct WriteGradient<'a> {
+    line: Gradient<'a>,
+    statistics: Statistics<'a>,
+    averages: Averages<'a>,
+}
+
+impl Kernel for WriteGradient<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Gradient { x, dy, weight, factor, dx } = self.line;
+        let len = x.len();
+        let (dy, weight, factor, dx) = (&dy[..len], &weight[..len], &factor[..len], &mut dx[..len]);
+        match (self.statistics, self.averages) {
+            (Statistics::Same { mean, inverse }, Averages::Same(a, b)) => {
+                for i in 0..len {
+                    dx[i] = slope(x[i], dy[i], [weight[i], factor[i]], [mean, inverse, a, b]);
+                }
+            }
+            (Statistics::Each { mean, inverse }, Averages::Each(a, b)) => {
+                let (mean, inverse, a, b) = (&mean[..len], &inverse[..len], &a[..len], &b[..len]);
+                for i in 0..len {
+                    dx[i] = slope(x[i], dy[i], [weight[i], factor[i]], [mean[i], inverse[i], a[i], b[i]]);
+                }
+            }
+            _ => unreachable!("statistics and averages of a line are both of one group or both of many"),
+        }
+    }
+}
+
+/// Gradient of an element.
+#[inline(always)]
+fn slope(x: f32, dy: f32, [weight, factor]: [f32; 2], [mean, inverse, a, b]: [f64; 4]) -> f32 {
+    let normal = (f64::from(x) - mean) * inverse;
+    let g = f64::from(dy) * f64::from(weight);
+    (f64::from(factor) * inverse * (g - a - normal * b)) as f32
+}

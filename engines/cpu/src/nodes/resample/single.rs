@@ -1,0 +1,504 @@
+//! Pooling of `f32` without indices, several rows of results in a call: vectors run along the channels where these are
+//! contiguous, else along the last dimension.
+//!
+//! The maximum is found in `f32`, sums are kept in `f64`.
+
+use std::ops::Range;
+
+use super::forward::Addresses;
+use super::{Mode, PER_UNIT, Pooling};
+use crate::pointwise::Storage;
+use hipdnn_cpu_kernels::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_kernels::threads::Pool;
+
+/// Number of columns of the image whose maxima are kept together.
+const COLUMNS: usize = 512;
+
+/// Number of vectors of channels that are worked on together.
+const VECTORS: usize = 4;
+
+/// Number of sums of channels that are kept together.
+const SUMS: usize = 32;
+
+/// Vectorized axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Axis {
+    /// The channels.
+    Channels,
+    /// The last dimension, with the number of results that are computed together.
+    Columns(usize),
+}
+
+/// Vectorized axis of a pooling; `None` if it is not computed here.
+pub(super) fn axis(pooling: &Pooling) -> Option<Axis> {
+    let Pooling { large, small, .. } = pooling;
+    if pooling.index.is_some() || large.storage != Storage::F32 || small.storage != Storage::F32 {
+        return None;
+    }
+    let [_, channel, .., column] = large.strides;
+    if pooling.channels > 1 && channel == 1 {
+        return Some(Axis::Channels);
+    }
+    let (window, stride) = (pooling.window[2], pooling.stride[2]);
+    let columns = column == 1 && window <= COLUMNS / 2;
+    columns.then(|| Axis::Columns((COLUMNS - window) / stride + 1))
+}
+
+/// Pools along that axis.
+///
+/// # Safety
+/// As [`crate::nodes::NodeKernel::run`].
+pub(super) unsafe fn run(pooling: &Pooling, axis: Axis, pool: &Pool, addresses: &Addresses) {
+    let isa = Isa::best();
+    let [depth, height, width] = pooling.output;
+    let taps: usize = (0..3).map(|axis| pooling.window[axis].min(pooling.input[axis])).product();
+    let (planes, of_row) = match axis {
+        Axis::Channels => (pooling.batch, width * pooling.channels),
+        Axis::Columns(_) => (pooling.batch * pooling.channels, width),
+    };
+    let rows = planes * depth * height;
+    let group = (PER_UNIT / (of_row * taps).max(1)).max(1);
+    pool.run(rows.div_ceil(group), &|unit| {
+        let rows = unit * group..((unit + 1) * group).min(rows);
+        match axis {
+            Axis::Channels => isa.run(ChannelRows { pooling, addresses, rows }),
+            Axis::Columns(lanes) => isa.run(ColumnRows { pooling, addresses, rows, lanes }),
+        }
+    });
+}
+
+/// Elements of a window that are inside of the image, in one channel.
+struct Window {
+    first: *const f32,
+    counts: [usize; 3],
+    strides: [usize; 3],
+}
+
+impl Window {
+    /// Calls `take` with each element's address, in the order in which they lie.
+    ///
+    /// # Safety
+    /// The elements are those of a tensor in memory.
+    #[inline(always)]
+    unsafe fn each(&self, mut take: impl FnMut(*const f32)) {
+        let (mut plane, mut z) = (self.first, 0);
+        while z < self.counts[0] {
+            let (mut row, mut y) = (plane, 0);
+            while y < self.counts[1] {
+                let (mut place, mut x) = (row, 0);
+                while x < self.counts[2] {
+                    take(place);
+                    place = place.wrapping_add(self.strides[2]);
+                    x += 1;
+                }
+                row = row.wrapping_add(self.strides[1]);
+                y += 1;
+            }
+            plane = plane.wrapping_add(self.strides[0]);
+            z += 1;
+        }
+    }
+}
+
+/// Maximum of two, NaN if one is; of equal ones the first.
+#[inline(always)]
+fn greater<S: Simd>(s: S, one: S::V, other: S::V) -> S::V {
+    // The larger, or the second where one is NaN: `one`, which is wrong only where `other` is the NaN.
+    s.select(s.nan(other), other, s.max(other, one))
+}
+
+/// Rows of windows, of all channels, which are contiguous.
+struct ChannelRows<'a> {
+    pooling: &'a Pooling,
+    addresses: &'a Addresses,
+    rows: Range<usize>,
+}
+
+impl Kernel for ChannelRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (pooling, Pooling { large, small, channels, .. }) = (self.pooling, self.pooling);
+        let [depth, height, width] = pooling.output;
+        let [.., stride_z, stride_y, stride_x] = large.strides;
+        let step = small.strides[1];
+        let mut row = self.rows.start;
+        while row < self.rows.end {
+            let (h, rest) = (row % height, row / height);
+            let (d, n) = (rest % depth, rest / depth);
+            row += 1;
+            let [(depths, z), (heights, y)] = [pooling.taps(0, d), pooling.taps(1, h)];
+            let of_rows = pooling.divisor_of(0, d) * pooling.divisor_of(1, h);
+            let mut w = 0;
+            while w < width {
+                let (widths, x) = pooling.taps(2, w);
+                let counts = [depths.len(), heights.len(), widths.len()];
+                let at = large.offset([n, 0, z, y, x]);
+                let first = self.addresses.x.cast::<f32>().wrapping_add(at);
+                let window = Window { first, counts, strides: [stride_z, stride_y, stride_x] };
+                let to = self.addresses.y.cast::<f32>().wrapping_add(small.offset([n, 0, d, h, w]));
+                // SAFETY: the window's places are inside of the image and the result's is the output's, for all channels;
+                // the rows are this unit's.
+                unsafe {
+                    match pooling.mode {
+                        Mode::Greatest { zeros } => {
+                            let outside = zeros && counts != pooling.window;
+                            greatest(s, &window, outside, *channels, to, step);
+                        }
+                        Mode::Average { .. } => {
+                            average(&window, of_rows * pooling.divisor_of(2, w), *channels, to, step);
+                        }
+                    }
+                }
+                w += 1;
+            }
+        }
+    }
+}
+
+/// Computes the maximum of a window, for each channel; 0 counts if something is outside of the image.
+///
+/// # Safety
+/// The window's elements can be read for all channels, and `to`, `to + step`, … be written, which nobody else uses.
+#[inline(always)]
+unsafe fn greatest<S: Simd>(s: S, window: &Window, outside: bool, channels: usize, to: *mut f32, step: usize) {
+    let mut c = 0;
+    while c < channels {
+        let mut values = [s.splat(f32::NEG_INFINITY); VECTORS];
+        if c + VECTORS * S::LANES <= channels && step == 1 {
+            // SAFETY: these channels exist, for which the caller answers.
+            unsafe {
+                window.each(
+                    #[inline(always)]
+                    |place| {
+                        let mut v = 0;
+                        while v < VECTORS {
+                            values[v] = greater(s, values[v], s.load(place.add(c + v * S::LANES)));
+                            v += 1;
+                        }
+                    },
+                );
+                let mut v = 0;
+                while v < VECTORS {
+                    let value = if outside { greater(s, values[v], s.splat(0.0)) } else { values[v] };
+                    s.store(to.add(c + v * S::LANES), value);
+                    v += 1;
+                }
+            }
+            c += VECTORS * S::LANES;
+            continue;
+        }
+        let len = S::LANES.min(channels - c);
+        let mask = s.mask(first(len));
+        let [mut value, ..] = values;
+        // SAFETY: as above, for the lanes of the mask.
+        unsafe {
+            window.each(
+                #[inline(always)]
+                |place| value = greater(s, value, s.load_masked(mask, place.add(c))),
+            );
+            if outside {
+                value = greater(s, value, s.splat(0.0));
+            }
+            put(s, value, len, to.wrapping_add(c * step), step);
+        }
+        c += len;
+    }
+}
+
+/// Writes the first lanes of a vector, each `step` behind the one before it.
+///
+/// # Safety
+/// These places can be written.
+#[inline(always)]
+unsafe fn put<S: Simd>(s: S, value: S::V, len: usize, to: *mut f32, step: usize) {
+    if step == 1 {
+        // SAFETY: the caller's promise; only these lanes are written.
+        return unsafe { s.store_masked(s.mask(first(len)), to, value) };
+    }
+    let mut lanes = [0f32; MAX_LANES];
+    // SAFETY: the array takes the widest vector; the caller answers for the places.
+    unsafe {
+        s.store(lanes.as_mut_ptr(), value);
+        let mut lane = 0;
+        while lane < len {
+            to.add(lane * step).write(lanes[lane]);
+            lane += 1;
+        }
+    }
+}
+
+/// Computes the sum of a window's elements over the divisor, for each channel.
+///
+/// # Safety
+/// As [`greatest`].
+#[inline(always)]
+unsafe fn average(window: &Window, divisor: f64, channels: usize, to: *mut f32, step: usize) {
+    let mut c = 0;
+    while c < channels {
+        let len = SUMS.min(channels - c);
+        let mut sums = [0f64; SUMS];
+        // SAFETY: these channels exist, for which the caller answers.
+        unsafe {
+            if len == SUMS {
+                window.each(
+                    #[inline(always)]
+                    |place| {
+                        for (i, sum) in sums.iter_mut().enumerate() {
+                            *sum += f64::from(place.add(c + i).read());
+                        }
+                    },
+                );
+            } else {
+                window.each(
+                    #[inline(always)]
+                    |place| {
+                        for (i, sum) in sums[..len].iter_mut().enumerate() {
+                            *sum += f64::from(place.add(c + i).read());
+                        }
+                    },
+                );
+            }
+            let to = to.wrapping_add(c * step);
+            if step == 1 {
+                for (i, sum) in sums[..len].iter().enumerate() {
+                    to.add(i).write((sum / divisor) as f32);
+                }
+            } else {
+                for (i, sum) in sums[..len].iter().enumerate() {
+                    to.add(i * step).write((sum / divisor) as f32);
+                }
+            }
+        }
+        c += len;
+    }
+}
+
+/// Rows of windows of one channel each, whose columns are contiguous: the elements of each column of the windows are combined
+/// first, neighboring columns then.
+struct ColumnRows<'a> {
+    pooling: &'a Pooling,
+    addresses: &'a Addresses,
+    rows: Range<usize>,
+    /// Number of results whose columns are kept together.
+    lanes: usize,
+}
+
+/// Columns of neighboring results, counted from the padding's first.
+struct Lanes {
+    /// Columns of the windows.
+    columns: Range<usize>,
+    /// Columns inside of the image.
+    inside: Range<usize>,
+}
+
+impl Kernel for ColumnRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (pooling, Pooling { large, small, channels, .. }) = (self.pooling, self.pooling);
+        let [depth, height, width] = pooling.output;
+        let [.., stride_z, stride_y, _] = large.strides;
+        let (window, stride, pad) = (pooling.window[2], pooling.stride[2], pooling.pad[2]);
+        let zeros = pooling.mode == (Mode::Greatest { zeros: true });
+        let around = if zeros { 0.0 } else { f32::NEG_INFINITY };
+        // Vectors are read beyond the last column, whose lanes no result is made of.
+        let mut columns = [around; COLUMNS + 2 * MAX_LANES];
+        let (mut sums, mut results, mut divisors) = ([0f64; COLUMNS], [0f64; COLUMNS], [1f64; COLUMNS]);
+        let mut w = 0;
+        while w < width {
+            let count = self.lanes.min(width - w);
+            let begin = w * stride;
+            let end = begin + (count - 1) * stride + window;
+            let inside = pad.clamp(begin, end);
+            let inside = inside..(pad + pooling.input[2]).min(end).max(inside);
+            let lanes = Lanes { columns: begin..end, inside };
+            if !pooling.mode.is_greatest() {
+                divisors[..count].iter_mut().enumerate().for_each(|(i, d)| *d = pooling.divisor_of(2, w + i));
+            }
+            for row in self.rows.clone() {
+                let (h, rest) = (row % height, row / height);
+                let (d, rest) = (rest % depth, rest / depth);
+                let (c, n) = (rest % channels, rest / channels);
+                let [(depths, z), (heights, y)] = [pooling.taps(0, d), pooling.taps(1, h)];
+                let counts = [depths.len(), heights.len(), 1];
+                let first = large.offset([n, c, z, y, lanes.inside.start.saturating_sub(pad)]);
+                let first = self.addresses.x.cast::<f32>().wrapping_add(first);
+                let rows = Window { first, counts, strides: [stride_z, stride_y, 0] };
+                let to = self.addresses.y.cast::<f32>().wrapping_add(small.offset([n, c, d, h, w]));
+                let (shape, step) = ((window, stride), small.strides[4]);
+                // SAFETY: the columns inside of the image are those from the first on, in each of the rows, and the results
+                // the output's, in a row of this unit.
+                unsafe {
+                    if pooling.mode.is_greatest() {
+                        let cut = counts[..2] != pooling.window[..2];
+                        greatest_of_rows(s, &rows, &lanes, (around, cut), &mut columns);
+                        greatest_of_columns(s, &columns, count, shape, to, step);
+                    } else {
+                        sum_of_rows(&rows, &lanes, &mut sums);
+                        let divisor = pooling.divisor_of(0, d) * pooling.divisor_of(1, h);
+                        sum_of_columns(&sums, &mut results[..count], shape);
+                        let results = results[..count].iter().zip(&divisors);
+                        if step == 1 {
+                            results.enumerate().for_each(|(i, (sum, d))| to.add(i).write((sum / (divisor * d)) as f32));
+                        } else {
+                            for (i, (sum, d)) in results.enumerate() {
+                                to.add(i * step).write((sum / (divisor * d)) as f32);
+                            }
+                        }
+                    }
+                }
+            }
+            w += count;
+        }
+    }
+}
+
+/// Computes the maximum of each column; `around` where nothing is inside of the image, and where rows are cut off.
+///
+/// # Safety
+/// The rows can be read, as many elements of each as there are columns inside of the image.
+#[inline(always)]
+unsafe fn greatest_of_rows<S: Simd>(
+    s: S,
+    rows: &Window,
+    lanes: &Lanes,
+    (around, cut): (f32, bool),
+    columns: &mut [f32; COLUMNS + 2 * MAX_LANES],
+) {
+    let Lanes { columns: all, inside } = lanes;
+    columns[..inside.start - all.start].fill(around);
+    columns[inside.end - all.start..all.len()].fill(around);
+    let start = s.splat(if cut { around } else { f32::NEG_INFINITY });
+    let columns = &mut columns[inside.start - all.start..][..inside.len()];
+    let mut i = 0;
+    while i < columns.len() {
+        let len = S::LANES.min(columns.len() - i);
+        let mask = s.mask(first(len));
+        let mut value = start;
+        // SAFETY: the caller's promise; the columns are as many.
+        unsafe {
+            if len == S::LANES {
+                rows.each(
+                    #[inline(always)]
+                    |row| value = greater(s, value, s.load(row.add(i))),
+                );
+            } else {
+                rows.each(
+                    #[inline(always)]
+                    |row| value = greater(s, value, s.load_masked(mask, row.add(i))),
+                );
+            }
+            s.store_masked(mask, columns.as_mut_ptr().add(i), value);
+        }
+        i += len;
+    }
+}
+
+/// Computes the sum of each column; 0 where nothing is inside of the image.
+///
+/// # Safety
+/// As [`greatest_of_rows`].
+#[inline(always)]
+unsafe fn sum_of_rows(rows: &Window, lanes: &Lanes, sums: &mut [f64; COLUMNS]) {
+    let Lanes { columns: all, inside } = lanes;
+    sums[..all.len()].fill(0.0);
+    let sums = &mut sums[inside.start - all.start..][..inside.len()];
+    // SAFETY: the caller's promise.
+    unsafe {
+        rows.each(
+            #[inline(always)]
+            |row| {
+                let row = std::slice::from_raw_parts(row, sums.len());
+                sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
+            },
+        );
+    }
+}
+
+/// Computes the sums of `window` neighboring columns, from every `stride`th on.
+#[inline(always)]
+fn sum_of_columns(sums: &[f64; COLUMNS], results: &mut [f64], (window, stride): (usize, usize)) {
+    #[inline(always)]
+    fn add<const STRIDE: usize>(from: &[f64], results: &mut [f64], stride: usize) {
+        let stride = if STRIDE > 0 { STRIDE } else { stride };
+        let from = &from[..(results.len() - 1) * stride + 1];
+        for i in 0..results.len() {
+            results[i] += from[i * stride];
+        }
+    }
+    results.fill(0.0);
+    for tap in 0..window {
+        match stride {
+            1 => add::<1>(&sums[tap..], results, 1),
+            2 => add::<2>(&sums[tap..], results, 2),
+            _ => add::<0>(&sums[tap..], results, stride),
+        }
+    }
+}
+
+/// Computes the maxima of `window` neighboring columns, from every `stride`th on.
+///
+/// # Safety
+/// The columns of `lanes` results are in front of the last two vectors' room; the results can be written, which nobody else
+/// uses.
+#[inline(always)]
+unsafe fn greatest_of_columns<S: Simd>(
+    s: S,
+    columns: &[f32; COLUMNS + 2 * MAX_LANES],
+    lanes: usize,
+    (window, stride): (usize, usize),
+    to: *mut f32,
+    step: usize,
+) {
+    let mut w = 0;
+    while w < lanes {
+        let len = S::LANES.min(lanes - w);
+        let from = columns.as_ptr().wrapping_add(w * stride);
+        // SAFETY: the first column of each result is within `columns`; a vector from there, or two where every second column
+        // is taken, end within it.
+        unsafe {
+            let value = match stride {
+                1 => {
+                    let (mut value, mut tap) = (s.load(from), 1);
+                    while tap < window {
+                        value = greater(s, value, s.load(from.add(tap)));
+                        tap += 1;
+                    }
+                    value
+                }
+                2 => {
+                    let (mut value, mut tap) = (s.splat(f32::NEG_INFINITY), 0);
+                    while tap < window {
+                        let (even, odd) = s.unzip(s.load(from.add(tap)), s.load(from.add(tap + S::LANES)));
+                        value = greater(s, value, even);
+                        if tap + 1 < window {
+                            value = greater(s, value, odd);
+                        }
+                        tap += 2;
+                    }
+                    value
+                }
+                _ => {
+                    let mut results = [f32::NEG_INFINITY; MAX_LANES];
+                    let mut lane = 0;
+                    while lane < len {
+                        let mut tap = 0;
+                        while tap < window {
+                            let other = from.add(lane * stride + tap).read();
+                            let take = (other > results[lane]) | other.is_nan();
+                            results[lane] = if take { other } else { results[lane] };
+                            tap += 1;
+                        }
+                        lane += 1;
+                    }
+                    s.load(results.as_ptr())
+                }
+            };
+            put(s, value, len, to.add(w * step), step);
+        }
+        w += len;
+    }
+}

@@ -1,0 +1,352 @@
+//! Forward pass: blocks of queries, each with all blocks of the keys that it sees. One block of the scores is kept at a
+//! time, so that memory does not grow with the sequences.
+
+use super::multiply::{Multiply, ROWS, Softmax};
+use super::{Attention, Operand, Sight};
+use crate::nodes::{NodeKernel, Recipe};
+use crate::pointwise::Storage;
+use hipdnn_cpu_kernels::isa::{Isa, MAX_LANES};
+use hipdnn_cpu_kernels::scratch::LINE;
+use hipdnn_cpu_kernels::threads::Pool;
+
+/// Maximum number of queries and keys of a block: a multiple of [`ROWS`] and of the lanes of two vectors.
+pub(super) const BLOCK: usize = 96;
+
+/// Forward pass.
+#[derive(Clone, Debug)]
+pub(super) struct Forward {
+    pub(super) attention: Attention,
+    pub(super) o: Operand,
+    pub(super) stats: Option<Operand>,
+    pub(super) largest: Option<Operand>,
+    pub(super) sum: Option<Operand>,
+    /// Type of the sinks, and the stride between heads.
+    pub(super) sink: Option<(Storage, usize)>,
+}
+
+impl Recipe for Forward {
+    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
+        Box::new(Kernel { work: self.clone(), threads, layout: Layout::new(&self.attention) })
+    }
+}
+
+#[derive(Debug)]
+struct Kernel {
+    work: Forward,
+    threads: usize,
+    layout: Layout,
+}
+
+/// Layout of a worker's scratch memory: offsets of its blocks, in `f32` values.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    /// Number of queries of a block, and the same up to a multiple of [`ROWS`].
+    width: usize,
+    tall: usize,
+    /// Depth of values, up to whole vectors.
+    columns: usize,
+    /// Queries, a column each; keys, a row each; values, a row each; scores, a column a query; results, a row a query.
+    q: usize,
+    k: usize,
+    v: usize,
+    scores: usize,
+    o: usize,
+    len: usize,
+}
+
+/// Offsets of places after each other, each from a cache line on, and the size of all.
+pub(super) fn places<const N: usize>(sizes: [usize; N]) -> ([usize; N], usize) {
+    let mut at = 0;
+    let places = sizes.map(|size| {
+        let place = at;
+        at += size.next_multiple_of(LINE / size_of::<f32>());
+        place
+    });
+    (places, at)
+}
+
+impl Layout {
+    fn new(attention: &Attention) -> Layout {
+        let width = attention.queries.min(BLOCK).next_multiple_of(MAX_LANES);
+        let tall = width.next_multiple_of(ROWS);
+        let columns = attention.value_depth.next_multiple_of(MAX_LANES);
+        let keys = attention.keys.min(BLOCK).next_multiple_of(ROWS);
+        let depth = attention.depth;
+        // Rows past the queries are read of the scores when values are summed.
+        let sizes = [width * depth, keys * depth, keys * columns, keys * width + tall - width, tall * columns];
+        let ([q, k, v, scores, o], len) = places(sizes);
+        Layout { width, tall, columns, q, k, v, scores, o, len }
+    }
+}
+
+/// State of a run, shared with the threads that work on it.
+struct Run<'a> {
+    kernel: &'a Kernel,
+    isa: Isa,
+    scale: f32,
+    inputs: &'a [*const u8],
+    outputs: &'a [*mut u8],
+    scratch: *mut f32,
+}
+
+// SAFETY: inputs are only read; results are written by the one unit that computes them, scratch memory by the one worker
+// whose it is.
+unsafe impl Sync for Run<'_> {}
+
+impl NodeKernel for Kernel {
+    fn scratch_bytes(&self) -> usize {
+        self.threads * self.layout.len * size_of::<f32>()
+    }
+
+    unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+        let attention = &self.work.attention;
+        // SAFETY: the caller's promise about the scale.
+        let scale = unsafe { attention.scale.get(inputs[4]) };
+        let run = Run { kernel: self, isa: Isa::best(), scale, inputs, outputs, scratch: scratch.cast() };
+        // The whole value moves into the closure, so that its promise about threads is what is checked.
+        let run = &run;
+        let blocks = attention.queries.div_ceil(BLOCK);
+        pool.run_indexed(attention.batch * attention.heads * blocks, self.threads, &|worker, unit| {
+            let (row, block) = (unit / blocks, unit % blocks);
+            let (batch, head) = (row / attention.heads, row % attention.heads);
+            // SAFETY: the caller's promise; no other unit has these queries, no other thread this worker's memory.
+            unsafe { run.block(worker, batch, head, block * BLOCK) };
+        });
+    }
+}
+
+impl Run<'_> {
+    /// Computes the results of a block of queries.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`], and nobody else has the worker's scratch memory or computes these results.
+    unsafe fn block(&self, worker: usize, batch: usize, head: usize, first: usize) {
+        let (work, layout) = (&self.kernel.work, &self.kernel.layout);
+        let attention = &work.attention;
+        let count = BLOCK.min(attention.queries - first);
+        let width = layout.width;
+        let scratch = self.scratch.wrapping_add(worker * layout.len);
+        let part = |at: usize, len: usize| {
+            // SAFETY: the worker's scratch memory, aligned; each of its parts is borrowed once.
+            unsafe { std::slice::from_raw_parts_mut(scratch.add(at), len) }
+        };
+        let q = part(layout.q, width * attention.depth);
+        let k = part(layout.k, layout.v - layout.k);
+        let v = part(layout.v, layout.scores - layout.v);
+        let scores = part(layout.scores, layout.o - layout.scores);
+        let o = part(layout.o, layout.tall * layout.columns);
+        let (mut largest, mut sum, mut factor) = ([f32::NEG_INFINITY; BLOCK], [0f32; BLOCK], [1f32; BLOCK]);
+        if let Some((storage, stride)) = work.sink {
+            let mut sink = [0f32];
+            // SAFETY: there is a sink for each head.
+            unsafe { storage.load(self.isa, self.inputs[7], head * stride, 1, &mut sink) };
+            // e^(sink - largest) with the sink as the largest so far.
+            largest.fill(sink[0]);
+            sum.fill(1.0);
+        }
+        // SAFETY: the caller's promise about lengths, queries, keys and values.
+        let sight = unsafe {
+            load_columns(self.isa, &attention.q, self.inputs[0], [batch, head, first], [count, width], q);
+            attention.sight(batch, [self.inputs[5], self.inputs[6]])
+        };
+        scores.fill(0.0);
+        let keys = sight.keys_of(first..first + count);
+        let mut key = keys.start;
+        while key < keys.end {
+            let some = BLOCK.min(keys.end - key);
+            let rows = some.next_multiple_of(ROWS);
+            // SAFETY: the caller's promise; the keys are within the sequence.
+            unsafe {
+                let (shared_k, shared_v) = (head / attention.share_k, head / attention.share_v);
+                let depths = [attention.depth; 2];
+                load_rows(self.isa, &attention.k, self.inputs[1], [batch, shared_k, key], some, depths, k);
+                k[some * attention.depth..rows * attention.depth].fill(0.0);
+                load_rows(
+                    self.isa,
+                    &attention.v,
+                    self.inputs[2],
+                    [batch, shared_v, key],
+                    some,
+                    [attention.value_depth, layout.columns],
+                    v,
+                );
+                let product = Multiply {
+                    rows,
+                    columns: width,
+                    depth: attention.depth,
+                    a: k.as_ptr(),
+                    row: attention.depth,
+                    step: 1,
+                    b: q.as_ptr(),
+                    pitch: width,
+                    c: scores.as_mut_ptr(),
+                    to: width,
+                    add: false,
+                };
+                product.run(self.isa);
+                let part = Part { batch, head, query: first, queries: count, key };
+                let masking = Masking { attention, mask: self.inputs[3], sight: &sight, scale: self.scale };
+                masking.apply(self.isa, part, &mut scores[..some * width], width);
+            }
+            let step = Softmax {
+                scores: &mut scores[..some * width],
+                largest: &mut largest[..width],
+                sum: &mut sum[..width],
+                factor: &mut factor[..width],
+            };
+            step.run(self.isa);
+            if key != keys.start {
+                for (row, factor) in o.chunks_exact_mut(layout.columns).zip(&factor).take(count) {
+                    if *factor != 1.0 {
+                        row.iter_mut().for_each(|value| *value *= factor);
+                    }
+                }
+            }
+            let product = Multiply {
+                rows: count.next_multiple_of(ROWS),
+                columns: layout.columns,
+                depth: some,
+                a: scores.as_ptr(),
+                row: 1,
+                step: width,
+                b: v.as_ptr(),
+                pitch: layout.columns,
+                c: o.as_mut_ptr(),
+                to: layout.columns,
+                add: key != keys.start,
+            };
+            // SAFETY: the blocks have as many rows and columns; scores have room behind the last row.
+            unsafe { product.run(self.isa) };
+            key += some;
+        }
+        for row in 0..count {
+            let there = first + row < sight.queries;
+            let (largest, sum) = if there { (largest[row], sum[row]) } else { (f32::NEG_INFINITY, 0.0) };
+            let values = &mut o[row * layout.columns..][..attention.value_depth];
+            if keys.is_empty() || sum == 0.0 || !there {
+                values.fill(0.0);
+            } else {
+                values.iter_mut().for_each(|value| *value /= sum);
+            }
+            let stats = (f64::from(largest) + f64::from(sum).ln()) as f32;
+            let place = [batch, head, first + row];
+            // SAFETY: the caller's promise about the results of this query.
+            unsafe {
+                let at = work.o.at(batch, head, first + row);
+                work.o.storage.store(self.isa, values, self.outputs[0], at, work.o.strides[3]);
+                self.put(&work.stats, 1, place, stats);
+                self.put(&work.largest, 2, place, largest);
+                self.put(&work.sum, 3, place, sum);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Run::block`].
+    unsafe fn put(&self, operand: &Option<Operand>, index: usize, [batch, head, row]: [usize; 3], value: f32) {
+        if let Some(operand) = operand {
+            let at = operand.at(batch, head, row);
+            // SAFETY: the caller's promise.
+            unsafe { operand.storage.store(self.isa, &[value], self.outputs[index], at, 1) };
+        }
+    }
+}
+
+/// Loads `count` rows of `depth` elements, each followed by zeros up to `columns`.
+///
+/// # Safety
+/// The rows can be read.
+pub(super) unsafe fn load_rows(
+    isa: Isa,
+    operand: &Operand,
+    base: *const u8,
+    [batch, head, row]: [usize; 3],
+    count: usize,
+    [depth, columns]: [usize; 2],
+    to: &mut [f32],
+) {
+    for (i, to) in to.chunks_exact_mut(columns).take(count).enumerate() {
+        let (values, rest) = to.split_at_mut(depth);
+        let at = operand.at(batch, head, row + i);
+        // SAFETY: the caller's promise.
+        unsafe { operand.storage.load(isa, base, at, operand.strides[3], values) };
+        rest.fill(0.0);
+    }
+}
+
+/// Loads `count` rows as columns of `width`, with zeros for those that are missing.
+///
+/// # Safety
+/// The rows can be read.
+pub(super) unsafe fn load_columns(
+    isa: Isa,
+    operand: &Operand,
+    base: *const u8,
+    [batch, head, row]: [usize; 3],
+    [count, width]: [usize; 2],
+    to: &mut [f32],
+) {
+    const PIECE: usize = 256;
+    let depth = to.len() / width;
+    let mut values = [0f32; PIECE];
+    for start in (0..depth).step_by(PIECE) {
+        let len = PIECE.min(depth - start);
+        for i in 0..count {
+            let at = operand.at(batch, head, row + i) + start * operand.strides[3];
+            // SAFETY: the caller's promise.
+            unsafe { operand.storage.load(isa, base, at, operand.strides[3], &mut values[..len]) };
+            for (value, to) in values[..len].iter().zip(to[start * width..].chunks_exact_mut(width)) {
+                to[i] = *value;
+            }
+        }
+    }
+    for to in to.chunks_exact_mut(width) {
+        to[count..].fill(0.0);
+    }
+}
+
+/// Block of the scores: queries of a head, and keys from one on.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) batch: usize,
+    pub(super) head: usize,
+    pub(super) query: usize,
+    pub(super) queries: usize,
+    pub(super) key: usize,
+}
+
+/// Scale, mask and window of the scores before the softmax.
+pub(super) struct Masking<'a> {
+    pub(super) attention: &'a Attention,
+    /// Address of the mask.
+    pub(super) mask: *const u8,
+    pub(super) sight: &'a Sight,
+    pub(super) scale: f32,
+}
+
+impl Masking<'_> {
+    /// Scales scores, adds the mask, and makes what is not seen -∞; the queries of a key are side by side, up to `width`.
+    ///
+    /// # Safety
+    /// The mask of these queries and keys can be read.
+    pub(super) unsafe fn apply(&self, isa: Isa, part: Part, scores: &mut [f32], width: usize) {
+        let Part { batch, head, query: first, queries: count, key } = part;
+        let mut bias = [0f32; BLOCK];
+        for (row, scores) in scores.chunks_exact_mut(width).enumerate() {
+            let key = key + row;
+            if let Some(mask) = &self.attention.mask {
+                let at = mask.at(batch, head, first) + key * mask.strides[3];
+                // SAFETY: the caller's promise.
+                unsafe { mask.storage.load(isa, self.mask, at, mask.strides[2], &mut bias[..count]) };
+            }
+            for (score, bias) in scores.iter_mut().zip(&bias) {
+                *score = *score * self.scale + bias;
+            }
+            let seen = self.sight.queries_of(key);
+            let place = |query: usize| query.clamp(first, first + count) - first;
+            let (start, end) = (place(seen.start), place(seen.end));
+            scores[..start].fill(f32::NEG_INFINITY);
+            scores[end.max(start)..].fill(f32::NEG_INFINITY);
+        }
+    }
+}

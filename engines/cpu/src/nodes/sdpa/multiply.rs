@@ -1,0 +1,299 @@
+//! Products of blocks that lie in the cache, and the softmax between them.
+
+use hipdnn_cpu_kernels::activation::exp;
+use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
+
+/// Row granularity: every instruction set's tile is as high or half as high.
+pub(super) const ROWS: usize = 12;
+
+/// Product `c[r][n] = Σ a[r·row + k·step] · b[k·pitch + n]`, added to `c` if `add`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Multiply {
+    /// Number of rows of the result, a multiple of [`ROWS`].
+    pub(super) rows: usize,
+    /// Number of columns of the result, a multiple of the lanes of a vector.
+    pub(super) columns: usize,
+    /// Number of terms of the sum.
+    pub(super) depth: usize,
+    pub(super) a: *const f32,
+    pub(super) row: usize,
+    pub(super) step: usize,
+    pub(super) b: *const f32,
+    pub(super) pitch: usize,
+    pub(super) c: *mut f32,
+    /// Stride between rows of `c`.
+    pub(super) to: usize,
+    pub(super) add: bool,
+}
+
+impl Multiply {
+    /// Multiplies.
+    ///
+    /// # Safety
+    /// All elements that the extents reach can be read, those of `c` written.
+    pub(super) unsafe fn run(self, isa: Isa) {
+        isa.run(Blocks(self));
+    }
+}
+
+/// A [`Multiply`] whose memory its maker has been promised.
+struct Blocks(Multiply);
+
+impl Kernel for Blocks {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        if S::LANES == 16 { self.tiles::<S, 12>(s) } else { self.tiles::<S, 6>(s) }
+    }
+}
+
+impl Blocks {
+    #[inline(always)]
+    fn tiles<S: Simd, const R: usize>(&self, s: S) {
+        let m = &self.0;
+        let mut column = 0;
+        while column < m.columns {
+            let two = column + 2 * S::LANES <= m.columns;
+            let mut row = 0;
+            while row < m.rows {
+                // SAFETY: `Multiply::run` has been promised all rows and columns.
+                unsafe {
+                    if two {
+                        self.tile::<S, R, 2>(s, row, column);
+                    } else {
+                        self.tile::<S, R, 1>(s, row, column);
+                    }
+                }
+                row += R;
+            }
+            column += if two { 2 * S::LANES } else { S::LANES };
+        }
+    }
+
+    /// # Safety
+    /// `R` rows and `V` vectors of columns can be used from there on.
+    #[inline(always)]
+    unsafe fn tile<S: Simd, const R: usize, const V: usize>(&self, s: S, row: usize, column: usize) {
+        let m = &self.0;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut sums = [[s.splat(0.0); V]; R];
+            let mut a = m.a.add(row * m.row);
+            let mut b = m.b.add(column);
+            for _ in 0..m.depth {
+                let mut values = [s.splat(0.0); V];
+                for (v, value) in values.iter_mut().enumerate() {
+                    *value = s.load(b.add(v * S::LANES));
+                }
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let factor = s.splat(*a.add(r * m.row));
+                    for (sum, value) in sums.iter_mut().zip(values) {
+                        *sum = s.fma(factor, value, *sum);
+                    }
+                }
+                a = a.wrapping_add(m.step);
+                b = b.wrapping_add(m.pitch);
+            }
+            for (r, sums) in sums.into_iter().enumerate() {
+                for (v, sum) in sums.into_iter().enumerate() {
+                    let to = m.c.add((row + r) * m.to + column + v * S::LANES);
+                    s.store(to, if m.add { s.add(s.load(to), sum) } else { sum });
+                }
+            }
+        }
+    }
+}
+
+/// Online softmax for a row of queries: its state after some of the keys.
+pub(super) struct Softmax<'a> {
+    /// Scores, the queries of a key side by side; they become e^(score - largest).
+    pub(super) scores: &'a mut [f32],
+    /// Largest score of each query.
+    pub(super) largest: &'a mut [f32],
+    /// Sum of e^(score - largest) of each query.
+    pub(super) sum: &'a mut [f32],
+    /// Correction factor of everything computed with the largest score before.
+    pub(super) factor: &'a mut [f32],
+}
+
+impl Softmax<'_> {
+    /// Folds in the scores of some keys. The number of queries is a multiple of the lanes of a vector.
+    pub(super) fn run(self, isa: Isa) {
+        let queries = self.largest.len();
+        assert_eq!((self.sum.len(), self.factor.len(), self.scores.len() % queries), (queries, queries, 0));
+        isa.run(Step(self));
+    }
+}
+
+struct Step<'a>(Softmax<'a>);
+
+impl Kernel for Step<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Softmax { scores, largest, sum, factor } = self.0;
+        let queries = largest.len();
+        let mut q = 0;
+        while q + S::LANES <= queries {
+            // SAFETY: a vector from `q` on lies within the rows of all of them.
+            unsafe {
+                let before = s.load(largest.as_ptr().add(q));
+                let mut most = before;
+                for row in scores.chunks_exact(queries) {
+                    most = s.max(s.load(row.as_ptr().add(q)), most);
+                }
+                // Where all is masked so far, the base is 0 and every power below is.
+                let base = s.select(s.lt(most, s.splat(f32::MIN)), s.splat(0.0), most);
+                let rescale = exp(s, s.sub(before, base));
+                let mut total = s.splat(0.0);
+                for row in scores.chunks_exact_mut(queries) {
+                    let at = row.as_mut_ptr().add(q);
+                    let power = exp(s, s.sub(s.load(at), base));
+                    s.store(at, power);
+                    total = s.add(total, power);
+                }
+                let sum = sum.as_mut_ptr().add(q);
+                s.store(sum, s.fma(s.load(sum), rescale, total));
+                s.store(largest.as_mut_ptr().add(q), most);
+                s.store(factor.as_mut_ptr().add(q), rescale);
+            }
+            q += S::LANES;
+        }
+    }
+}
+
+/// Gradient of a softmax whose sums are known.
+pub(super) struct Gradient<'a> {
+    /// Scores, the queries of a key side by side; they become `p = e^(score - base)`.
+    pub(super) scores: &'a mut [f32],
+    /// Gradients of `p`; they become those of the scores, `p · (gradient - share)`.
+    pub(super) slopes: &'a mut [f32],
+    /// Logarithm of each query's sum.
+    pub(super) base: &'a [f32],
+    /// Average of each query's gradients, weighted with `p`.
+    pub(super) share: &'a [f32],
+}
+
+impl Gradient<'_> {
+    /// Computes `p` and the gradients of the scores. The number of queries is a multiple of the lanes of a vector.
+    pub(super) fn run(self, isa: Isa) {
+        let queries = self.base.len();
+        assert_eq!((self.share.len(), self.scores.len() % queries), (queries, 0));
+        assert_eq!(self.scores.len(), self.slopes.len());
+        isa.run(Slopes(self));
+    }
+}
+
+struct Slopes<'a>(Gradient<'a>);
+
+impl Kernel for Slopes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Gradient { scores, slopes, base, share } = self.0;
+        let queries = base.len();
+        for (scores, slopes) in scores.chunks_exact_mut(queries).zip(slopes.chunks_exact_mut(queries)) {
+            let mut q = 0;
+            while q + S::LANES <= queries {
+                // SAFETY: a vector from `q` on lies within the rows of all of them.
+                unsafe {
+                    let (score, slope) = (scores.as_mut_ptr().add(q), slopes.as_mut_ptr().add(q));
+                    let p = exp(s, s.sub(s.load(score), s.load(base.as_ptr().add(q))));
+                    s.store(score, p);
+                    s.store(slope, s.mul(p, s.sub(s.load(slope), s.load(share.as_ptr().add(q)))));
+                }
+                q += S::LANES;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_of_small_integers_are_exact() {
+        // Rows, columns, terms; whether `a` is transposed.
+        for (rows, columns, depth, transposed) in
+            [(12, 16, 1, false), (24, 48, 7, false), (12, 32, 100, true), (96, 96, 33, true)]
+        {
+            let value = |i: usize| (i * 7 % 13) as f32 - 6.0;
+            let a: Vec<f32> = (0..rows * depth).map(value).collect();
+            let b: Vec<f32> = (0..columns * depth).map(|i| value(i + 5)).collect();
+            let (row, step) = if transposed { (1, rows) } else { (depth, 1) };
+            for isa in Isa::available() {
+                for add in [false, true] {
+                    let mut c = vec![1f32; rows * columns];
+                    let multiply = Multiply {
+                        rows,
+                        columns,
+                        depth,
+                        a: a.as_ptr(),
+                        row,
+                        step,
+                        b: b.as_ptr(),
+                        pitch: columns,
+                        c: c.as_mut_ptr(),
+                        to: columns,
+                        add,
+                    };
+                    // SAFETY: the vectors have as many elements.
+                    unsafe { multiply.run(isa) };
+                    for r in 0..rows {
+                        for n in 0..columns {
+                            let sum: f32 = (0..depth).map(|k| a[r * row + k * step] * b[k * columns + n]).sum();
+                            assert_eq!(c[r * columns + n], sum + f32::from(u8::from(add)), "{isa} {rows} {columns}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_softmax_in_steps_is_the_softmax() {
+        let none = f32::NEG_INFINITY;
+        let (queries, keys) = (16, 40);
+        // Query 0 sees nothing, query 1 nothing in the first half, query 2 has scores beyond the range of powers.
+        let score = |k: usize, q: usize| match q {
+            0 => none,
+            1 if k < 20 => none,
+            2 => 1000.0 * (k as f32 - 25.0),
+            _ => ((k * 31 + q * 17) % 23) as f32 * 0.4 - 3.0,
+        };
+        for isa in Isa::available() {
+            let (mut largest, mut sum) = (vec![none; queries], vec![0f32; queries]);
+            let mut kept = vec![0f64; queries];
+            for part in 0..4 {
+                let mut scores: Vec<f32> =
+                    (0..10 * queries).map(|i| score(part * 10 + i / queries, i % queries)).collect();
+                let mut factor = vec![0f32; queries];
+                let softmax =
+                    Softmax { scores: &mut scores, largest: &mut largest, sum: &mut sum, factor: &mut factor };
+                softmax.run(isa);
+                for q in 0..queries {
+                    // The sum of k · power, rescaled as results are.
+                    let new: f64 = (0..10).map(|k| (part * 10 + k) as f64 * f64::from(scores[k * queries + q])).sum();
+                    kept[q] = kept[q] * f64::from(factor[q]) + new;
+                }
+            }
+            assert_eq!((largest[0], sum[0], kept[0]), (none, 0.0, 0.0), "{isa}");
+            for q in 1..queries {
+                let scores: Vec<f64> = (0..keys).map(|k| f64::from(score(k, q))).collect();
+                let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let power = |k: usize| (scores[k] - most).exp();
+                let want: f64 = (0..keys).map(power).sum();
+                let average: f64 = (0..keys).map(|k| k as f64 * power(k)).sum::<f64>() / want;
+                // 40 sums and powers within 2 units, of differences rounded to a unit of 10.
+                let bound = 2f64.powi(-24) * (40.0 + 4.0 + 20.0);
+                assert_eq!(f64::from(largest[q]), most);
+                assert!((f64::from(sum[q]) / want - 1.0).abs() <= bound, "{isa} {q}: {} for {want}", sum[q]);
+                assert!((kept[q] / f64::from(sum[q]) / average - 1.0).abs() <= 2.0 * bound, "{isa} {q}");
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Plan: a graph ready to run on the CPU.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use hipdnn_cpu_kernels::convolution::MAX_OPERANDS;
+use hipdnn_cpu_kernels::convolution::{Args, Weights};
+use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_kernels::lent;
+use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_engine_core::Plan;
+use hipdnn_engine_core::error::Error;
+use hipdnn_engine_core::memory::buffers::{Place, missing};
+use hipdnn_engine_core::memory::workspace::ALIGNMENT;
+use hipdnn_engine_core::payload::Portrait;
+use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
+
+use super::blueprint::{ADDRESSES_ON_STACK, Blueprint, Constant, ConvolutionStep, NodeStep, PointwiseStep, Step};
+use super::nodes;
+use super::resources::{PreparedWeights, Resources};
+
+/// Maximum number of operands of a normalization that is folded into a convolution.
+const MAX_FOLDED: usize = 5;
+
+/// Number of weights whose preparation is worth starting threads for: it takes about a millisecond.
+const WORTH_THREADS: usize = 1 << 18;
+
+/// Platform of a stored plan: results depend on the width of vectors.
+pub(super) fn platform(isa: Isa) -> String {
+    format!("{} {isa}", std::env::consts::ARCH)
+}
+
+/// Steps of a graph, with their threads, prepared weights and constants.
+pub struct CpuPlan {
+    blueprint: Blueprint,
+    /// Prepared filter of each step, if it has one.
+    weights: Vec<Option<Arc<PreparedWeights>>>,
+    pool: Arc<Pool>,
+    isa: Isa,
+    /// Share in the resources of the process; dropped behind everything that came out of them.
+    _resources: Resources,
+}
+
+impl CpuPlan {
+    /// Makes a plan that runs on `threads` threads of the engine's.
+    #[cfg(test)]
+    pub(super) fn new(blueprint: Blueprint, threads: usize, resources: Resources) -> Result<CpuPlan, Error> {
+        let pool = resources.pool(threads);
+        CpuPlan::with_pool(blueprint, pool, resources)
+    }
+
+    /// Binds memory and a pool to a blueprint.
+    ///
+    /// # Errors
+    /// If memory could not be had.
+    pub fn with_pool(blueprint: Blueprint, pool: Arc<Pool>, resources: Resources) -> Result<CpuPlan, Error> {
+        log::debug!("CPU engine: {blueprint}");
+        let weights = blueprint.steps.iter().map(|step| match step {
+            Step::Convolution(step) => {
+                let (plan, token) = (&step.plan, step.token.as_ref());
+                token.map(|token| resources.weights(token, plan.packing(), plan.prepared_len())).transpose()
+            }
+            Step::Pointwise(_) | Step::Node(_) => Ok(None),
+        });
+        let weights = weights.collect::<Result<_, _>>()?;
+        Ok(CpuPlan { weights, pool, isa: Isa::best(), blueprint, _resources: resources })
+    }
+
+    /// Prepares weights whose contents the calling thread lent, on threads that end here.
+    fn prepare_weights(&self) {
+        let missing = || {
+            let steps = self.blueprint.steps.iter().zip(&self.weights);
+            steps.filter_map(|(step, weights)| match (step, weights) {
+                (Step::Convolution(step), Some(weights)) if weights.get().is_none() => Some((step, weights)),
+                _ => None,
+            })
+        };
+        let mut values = 0;
+        for (step, _) in missing() {
+            lent::with_contents(step.token.as_deref().unwrap_or_default(), |_| values += step.plan.prepared_len());
+        }
+        if values == 0 {
+            return;
+        }
+        let pool = Pool::new(if values < WORTH_THREADS { 1 } else { self.pool.width() });
+        for (step, weights) in missing() {
+            lent::with_contents(step.token.as_deref().unwrap_or_default(), |bytes| {
+                if step.plan.holds_weights(bytes) {
+                    // SAFETY: there are as many bytes as the filter has, aligned for its elements; the client answers for
+                    // their layout, and for their not changing while they are lent.
+                    let prepare = |out: &mut [f32]| unsafe { step.plan.prepare(bytes.as_ptr(), out, &pool) };
+                    lent::aside(|| weights.get_or_prepare(prepare));
+                }
+            });
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn blueprint(&self) -> &Blueprint {
+        &self.blueprint
+    }
+
+    #[cfg(test)]
+    pub(super) fn weights(&self) -> &[Option<Arc<PreparedWeights>>] {
+        &self.weights
+    }
+
+    /// # Safety
+    /// As [`Plan::execute`], for memory that was resolved.
+    unsafe fn convolve(&self, index: usize, step: &ConvolutionStep, memory: &Memory<'_>) -> Result<(), Error> {
+        let raw = memory.at(step.w).cast_const();
+        let weights = match &self.weights[index] {
+            None if raw.is_null() => return Err(memory.missing(self, step.w)),
+            None => Weights::Raw(raw),
+            Some(prepared) => Weights::Prepared(match prepared.get() {
+                Some(weights) => weights,
+                None if raw.is_null() => return Err(memory.missing(self, step.w)),
+                None => lent::aside(|| {
+                    // SAFETY: the caller answers for the filter's memory, which has the problem's sizes and layout.
+                    prepared.get_or_prepare(|out| unsafe { step.plan.prepare(raw, out, &self.pool) })
+                }),
+            }),
+        };
+        let mut operands = [std::ptr::null(); MAX_OPERANDS];
+        for (to, place) in operands.iter_mut().zip(&step.operands) {
+            *to = memory.at(*place).cast_const();
+        }
+        for fold in &step.folds {
+            let mut inputs = [std::ptr::null(); MAX_FOLDED];
+            for (to, place) in inputs.iter_mut().zip(&fold.inputs) {
+                *to = memory.at(*place).cast_const();
+            }
+            // SAFETY: as below; the factors and the shifts have their own places.
+            unsafe { fold.factors.run(&inputs, memory.at(fold.to).cast(), memory.at(fold.shifts).cast()) };
+        }
+        let args = Args {
+            x: memory.at(step.x),
+            weights,
+            y: memory.at(step.y),
+            operands: &operands[..step.operands.len()],
+            workspace: memory.at(step.scratch),
+        };
+        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the blueprint took them and
+        // apart from each other while both are used; prepared filters are of this packing and contents.
+        unsafe { step.plan.run(&self.pool, &args) };
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Plan::execute`], for memory that was resolved.
+    unsafe fn pointwise(&self, step: &PointwiseStep, memory: &Memory<'_>) {
+        let mut inputs = [std::ptr::null(); nodes::MAX_INPUTS];
+        for (to, place) in inputs.iter_mut().zip(&step.inputs) {
+            *to = place.map_or(std::ptr::null(), |place| memory.at(place).cast_const());
+        }
+        // SAFETY: as in `convolve`; every place is aligned for its element.
+        unsafe { step.kernel.run(self.isa, &self.pool, &inputs[..step.inputs.len()], memory.at(step.output)) };
+    }
+
+    /// # Safety
+    /// As [`Plan::execute`], for memory that was resolved.
+    unsafe fn node(&self, step: &NodeStep, memory: &Memory<'_>) {
+        let mut inputs = [std::ptr::null(); nodes::MAX_INPUTS];
+        for (to, place) in inputs.iter_mut().zip(&step.inputs) {
+            *to = place.map_or(std::ptr::null(), |place| memory.at(place).cast_const());
+        }
+        let mut outputs = [std::ptr::null_mut(); nodes::MAX_OUTPUTS];
+        for (to, place) in outputs.iter_mut().zip(&step.outputs) {
+            *to = place.map_or(std::ptr::null_mut(), |place| memory.at(place));
+        }
+        let (inputs, outputs) = (&inputs[..step.inputs.len()], &outputs[..step.outputs.len()]);
+        // SAFETY: as in `convolve`; places in the workspace begin on cache lines, and outputs and scratch memory have their
+        // own while the step runs.
+        unsafe { step.kernel.run(&self.pool, inputs, outputs, memory.at(step.scratch)) };
+    }
+}
+
+/// Memory of an execution.
+struct Memory<'a> {
+    addresses: &'a [*mut u8],
+    workspace: *mut u8,
+    constants: &'a [Constant],
+    pack: &'a [DeviceBuffer],
+}
+
+impl Memory<'_> {
+    fn at(&self, place: Place) -> *mut u8 {
+        match place {
+            Place::Buffer(index) => self.addresses[index],
+            Place::Workspace(offset) => self.workspace.wrapping_add(offset),
+            Place::Constant(index) => (&raw const self.constants[index]).cast::<u8>().cast_mut(),
+        }
+    }
+
+    fn missing(&self, plan: &CpuPlan, place: Place) -> Error {
+        match place {
+            Place::Buffer(index) => missing(plan.blueprint.buffers.get(index), self.pack),
+            _ => unreachable!("only buffers of the caller can be missing"),
+        }
+    }
+}
+
+impl Plan for CpuPlan {
+    fn workspace_bytes(&self) -> usize {
+        self.blueprint.workspace_bytes()
+    }
+
+    fn portrait(&self) -> Result<Portrait, Error> {
+        // Kernels are chosen by rules, and packed weights are named by their tokens: there is nothing else to store.
+        let (platform, description) = (platform(self.isa), self.blueprint.to_string());
+        Ok(Portrait { platform, description, entries: Vec::new() })
+    }
+
+    fn make_ready(&self, _stream: *mut c_void) {
+        self.prepare_weights();
+    }
+
+    unsafe fn execute(&self, _stream: *mut c_void, workspace: *mut u8, pack: &[DeviceBuffer]) -> Result<(), Error> {
+        let bytes = self.workspace_bytes();
+        if bytes > 0 && workspace.is_null() {
+            return Err(Error::invalid_value(format!("workspace: wanted {bytes} bytes, came null")));
+        }
+        // The workspace has another `ALIGNMENT` bytes for this.
+        let workspace = workspace.wrapping_add(workspace.align_offset(ALIGNMENT));
+        let count = self.blueprint.buffers.len();
+        let mut on_stack = [std::ptr::null_mut(); ADDRESSES_ON_STACK];
+        let addresses = match self.blueprint.addresses {
+            None => &mut on_stack[..count],
+            Some(offset) => {
+                let table = workspace.wrapping_add(offset).cast::<*mut u8>();
+                // SAFETY: the blueprint took this place for so many addresses, aligned, and never gave it back; writing
+                // null makes them values.
+                unsafe {
+                    table.write_bytes(0, count);
+                    std::slice::from_raw_parts_mut(table, count)
+                }
+            }
+        };
+        self.blueprint.buffers.resolve(pack, addresses)?;
+        let memory = Memory { addresses, workspace, constants: &self.blueprint.constants, pack };
+        for (index, step) in self.blueprint.steps.iter().enumerate() {
+            match step {
+                // SAFETY: the caller's promise, for memory that was just resolved.
+                Step::Convolution(step) => unsafe { self.convolve(index, step, &memory) }?,
+                // SAFETY: as above.
+                Step::Pointwise(step) => unsafe { self.pointwise(step, &memory) },
+                // SAFETY: as above.
+                Step::Node(step) => unsafe { self.node(step, &memory) },
+            }
+        }
+        Ok(())
+    }
+}

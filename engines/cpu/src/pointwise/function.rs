@@ -1,0 +1,402 @@
+//! Functions of pointwise nodes, on rows of `f32`.
+
+use hipdnn_engine_core::ops::pointwise::Parameters;
+use hipdnn_schemas::PointwiseMode;
+
+use hipdnn_cpu_kernels::activation::{Activation, exponential};
+use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
+
+/// Pointwise function with its scalars.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Function {
+    /// Activation of one operand.
+    Activation(Activation),
+    /// Any other mode.
+    Mode(PointwiseMode, Parameters),
+}
+
+impl Function {
+    /// Function of a mode; `None` if it is not set. Index generation is the identity of its operand, the index.
+    pub fn new(mode: PointwiseMode, parameters: &Parameters) -> Option<Function> {
+        let p = *parameters;
+        Some(match mode {
+            PointwiseMode::Unset => return None,
+            PointwiseMode::Identity | PointwiseMode::GenIndex => Function::Activation(Activation::Identity),
+            PointwiseMode::ReluFwd => Function::Activation(Activation::Relu {
+                lower_clip: p.relu_lower_clip,
+                upper_clip: p.relu_upper_clip,
+                slope: p.relu_lower_clip_slope,
+            }),
+            PointwiseMode::SigmoidFwd => Function::Activation(Activation::Sigmoid),
+            PointwiseMode::TanhFwd => Function::Activation(Activation::Tanh),
+            PointwiseMode::SwishFwd => Function::Activation(Activation::Swish { beta: p.swish_beta }),
+            PointwiseMode::GeluFwd => Function::Activation(Activation::Gelu),
+            PointwiseMode::GeluApproxTanhFwd => Function::Activation(Activation::GeluTanh),
+            PointwiseMode::EluFwd => Function::Activation(Activation::Elu { alpha: p.elu_alpha }),
+            PointwiseMode::SoftplusFwd => Function::Activation(Activation::Softplus { beta: p.softplus_beta }),
+            mode => Function::Mode(mode, p),
+        })
+    }
+
+    /// Number of operands.
+    pub fn operands(&self) -> usize {
+        match self {
+            Function::Activation(_) => 1,
+            Function::Mode(mode, _) => mode.operands(),
+        }
+    }
+
+    /// Replaces each `a` by the function of `a`, `b` and `c`; operands that the function does not take are not read.
+    ///
+    /// Operand order: backward modes take the forward input first and the gradient second, as hipDNN's reference does;
+    /// selection takes "if true", "if false" and the predicate, as cuDNN does.
+    pub fn apply(&self, isa: Isa, a: &mut [f32], b: &[f32], c: &[f32]) {
+        use PointwiseMode::*;
+        let (mode, p) = match self {
+            Function::Activation(activation) => return activation.apply(isa, a),
+            Function::Mode(mode, parameters) => (*mode, *parameters),
+        };
+        let truth = |holds: bool| f32::from(u8::from(holds));
+        match mode {
+            Abs => unary(isa, a, f32::abs),
+            Ceil => unary(isa, a, f32::ceil),
+            Erf => unary(isa, a, libm::erff),
+            Exp => exponential(isa, a),
+            Floor => unary(isa, a, f32::floor),
+            Log => unary(isa, a, f32::ln),
+            LogicalNot => unary(isa, a, |x| truth(x == 0.0)),
+            Neg => unary(isa, a, |x| -x),
+            Reciprocal => unary(isa, a, f32::recip),
+            Rsqrt => unary(isa, a, |x| x.sqrt().recip()),
+            Sin => unary(isa, a, f32::sin),
+            Sqrt => unary(isa, a, f32::sqrt),
+            Tan => unary(isa, a, f32::tan),
+            Add => binary(isa, a, b, |x, y| x + y),
+            AddSquare => binary(isa, a, b, |x, y| x + y * y),
+            Sub => binary(isa, a, b, |x, y| x - y),
+            Mul => binary(isa, a, b, |x, y| x * y),
+            Div => binary(isa, a, b, |x, y| x / y),
+            Max => binary(isa, a, b, |x, y| if x > y || x.is_nan() { x } else { y }),
+            Min => binary(isa, a, b, |x, y| if x < y || x.is_nan() { x } else { y }),
+            CmpEq => binary(isa, a, b, |x, y| truth(x == y)),
+            CmpNeq => binary(isa, a, b, |x, y| truth(x != y)),
+            CmpGt => binary(isa, a, b, |x, y| truth(x > y)),
+            CmpGe => binary(isa, a, b, |x, y| truth(x >= y)),
+            CmpLt => binary(isa, a, b, |x, y| truth(x < y)),
+            CmpLe => binary(isa, a, b, |x, y| truth(x <= y)),
+            LogicalAnd => binary(isa, a, b, |x, y| truth(x != 0.0 && y != 0.0)),
+            LogicalOr => binary(isa, a, b, |x, y| truth(x != 0.0 || y != 0.0)),
+            BinarySelect => {
+                for ((x, y), t) in a.iter_mut().zip(b).zip(c) {
+                    *x = if *t != 0.0 { *x } else { *y };
+                }
+            }
+            ReluBwd => binary(isa, a, b, |x, dy| {
+                let slope = if x <= p.relu_lower_clip {
+                    p.relu_lower_clip_slope
+                } else if x > p.relu_upper_clip {
+                    0.0
+                } else {
+                    1.0
+                };
+                dy * slope
+            }),
+            SigmoidBwd => binary(isa, a, b, |x, dy| {
+                let s = sigmoid(x);
+                dy * s * (1.0 - s)
+            }),
+            TanhBwd => binary(isa, a, b, |x, dy| {
+                let t = x.tanh();
+                dy * (1.0 - t * t)
+            }),
+            EluBwd => binary(isa, a, b, |x, dy| if x > 0.0 { dy } else { dy * p.elu_alpha * x.exp() }),
+            SoftplusBwd => binary(isa, a, b, |x, dy| dy * sigmoid(p.softplus_beta * x)),
+            SwishBwd => binary(isa, a, b, |x, dy| {
+                let s = sigmoid(p.swish_beta * x);
+                // Far out s·(1 - s) is 0 and x may be infinite: their product is 0 in the limit.
+                let bend = if s * (1.0 - s) == 0.0 { 0.0 } else { p.swish_beta * x * s * (1.0 - s) };
+                dy * (s + bend)
+            }),
+            // d/dx x·Φ(x) = Φ(x) + x·φ(x), with Φ and φ the normal distribution and its density.
+            GeluBwd => binary(isa, a, b, |x, dy| {
+                let cdf = 0.5 * libm::erfcf(-x * std::f32::consts::FRAC_1_SQRT_2);
+                let density = (-0.5 * x * x).exp() * 0.398_942_3;
+                dy * (cdf + if density == 0.0 { 0.0 } else { x * density })
+            }),
+            // y = x/2·(1 + tanh(u)), u = √(2/π)·(x + 0.044715·x³).
+            GeluApproxTanhBwd => binary(isa, a, b, |x, dy| {
+                let u = 0.797_884_6 * (x + 0.044_715 * x * x * x);
+                let t = u.tanh();
+                let du = 0.797_884_6 * (1.0 + 3.0 * 0.044_715 * x * x);
+                let bend = if t.abs() == 1.0 { 0.0 } else { 0.5 * x * (1.0 - t * t) * du };
+                dy * (0.5 * (1.0 + t) + bend)
+            }),
+            Unset | GenIndex | Identity | ReluFwd | SigmoidFwd | TanhFwd | SwishFwd | GeluFwd | GeluApproxTanhFwd
+            | EluFwd | SoftplusFwd => unreachable!("Function::new gives these another form"),
+        }
+    }
+}
+
+#[inline(always)]
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+struct Unary<'a, F>(&'a mut [f32], F);
+
+impl<F: Fn(f32) -> f32> Kernel for Unary<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for x in self.0 {
+            *x = self.1(*x);
+        }
+    }
+}
+
+/// Maps `f` over `a`, compiled for the instruction set, so that it is vectorized where it can be.
+fn unary(isa: Isa, a: &mut [f32], f: impl Fn(f32) -> f32) {
+    isa.run(Unary(a, f));
+}
+
+struct Binary<'a, F>(&'a mut [f32], &'a [f32], F);
+
+impl<F: Fn(f32, f32) -> f32> Kernel for Binary<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (x, y) in self.0.iter_mut().zip(self.1) {
+            *x = self.2(*x, *y);
+        }
+    }
+}
+
+fn binary(isa: Isa, a: &mut [f32], b: &[f32], f: impl Fn(f32, f32) -> f32) {
+    isa.run(Binary(a, b, f));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Function in f64, written from its definition.
+    fn reference(mode: PointwiseMode, x: f64, y: f64, t: f64) -> f64 {
+        use PointwiseMode::*;
+        let p = |v: f32| f64::from(v);
+        let q = PARAMETERS;
+        let truth = |h: bool| if h { 1.0 } else { 0.0 };
+        let sigmoid = |v: f64| 1.0 / (1.0 + (-v).exp());
+        let cdf = |v: f64| 0.5 * libm::erfc(-v / std::f64::consts::SQRT_2);
+        let (lower, upper, slope) = (p(q.relu_lower_clip), p(q.relu_upper_clip), p(q.relu_lower_clip_slope));
+        match mode {
+            Abs => x.abs(),
+            Ceil => x.ceil(),
+            Erf => libm::erf(x),
+            Exp => x.exp(),
+            Floor => x.floor(),
+            Log => x.ln(),
+            LogicalNot => truth(x == 0.0),
+            Neg => -x,
+            Reciprocal => 1.0 / x,
+            Rsqrt => 1.0 / x.sqrt(),
+            Sin => x.sin(),
+            Sqrt => x.sqrt(),
+            Tan => x.tan(),
+            Identity | GenIndex => x,
+            Add => x + y,
+            AddSquare => x + y * y,
+            Sub => x - y,
+            Mul => x * y,
+            Div => x / y,
+            Max => x.max(y),
+            Min => x.min(y),
+            CmpEq => truth(x == y),
+            CmpNeq => truth(x != y),
+            CmpGt => truth(x > y),
+            CmpGe => truth(x >= y),
+            CmpLt => truth(x < y),
+            CmpLe => truth(x <= y),
+            LogicalAnd => truth(x != 0.0 && y != 0.0),
+            LogicalOr => truth(x != 0.0 || y != 0.0),
+            BinarySelect => {
+                if t != 0.0 {
+                    x
+                } else {
+                    y
+                }
+            }
+            ReluFwd => {
+                if x <= lower {
+                    lower + slope * (x - lower)
+                } else {
+                    x.min(upper)
+                }
+            }
+            SigmoidFwd => sigmoid(x),
+            TanhFwd => x.tanh(),
+            SwishFwd => x * sigmoid(p(q.swish_beta) * x),
+            GeluFwd => x * cdf(x),
+            GeluApproxTanhFwd => {
+                0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+            }
+            EluFwd => {
+                if x > 0.0 {
+                    x
+                } else {
+                    p(q.elu_alpha) * x.exp_m1()
+                }
+            }
+            SoftplusFwd => {
+                let v = p(q.softplus_beta) * x;
+                (v.max(0.0) + (-v.abs()).exp().ln_1p()) / p(q.softplus_beta)
+            }
+            // Backward modes: the forward function's slope by a central difference of the reference itself.
+            ReluBwd => {
+                y * if x <= lower {
+                    slope
+                } else if x > upper {
+                    0.0
+                } else {
+                    1.0
+                }
+            }
+            SigmoidBwd => y * slope_of(SigmoidFwd, x),
+            TanhBwd => y * slope_of(TanhFwd, x),
+            EluBwd => y * slope_of(EluFwd, x),
+            SoftplusBwd => y * slope_of(SoftplusFwd, x),
+            SwishBwd => y * slope_of(SwishFwd, x),
+            GeluBwd => y * slope_of(GeluFwd, x),
+            GeluApproxTanhBwd => y * slope_of(GeluApproxTanhFwd, x),
+            Unset => unreachable!(),
+        }
+    }
+
+    /// Scalars of all cases: none is a default.
+    const PARAMETERS: Parameters = Parameters {
+        relu_lower_clip: -0.5,
+        relu_upper_clip: 2.0,
+        relu_lower_clip_slope: 0.25,
+        swish_beta: 1.5,
+        elu_alpha: 0.75,
+        softplus_beta: 2.0,
+    };
+
+    /// Fourth-order central difference: the inputs stay at least four such steps from a kink.
+    fn slope_of(mode: PointwiseMode, x: f64) -> f64 {
+        let f = |v: f64| reference(mode, v, 0.0, 0.0);
+        let h = 4.8e-4;
+        (8.0 * (f(x + h) - f(x - h)) - (f(x + 2.0 * h) - f(x - 2.0 * h))) / (12.0 * h)
+    }
+
+    #[test]
+    fn every_mode_computes_its_definition() {
+        // Steps of 37/256 around zero, none on a kink of a function (where slopes are a matter of definition).
+        let xs: Vec<f32> = (-40..=40).map(|i| i as f32 * 37.0 / 256.0 + 1.0 / 512.0).collect();
+        let ys: Vec<f32> = xs.iter().rev().map(|v| v * 0.5 + 0.125).collect();
+        let ts: Vec<f32> = (0..xs.len()).map(|i| (i % 2) as f32).collect();
+        let mut served = 0;
+        for &mode in PointwiseMode::ALL {
+            let Some(function) = Function::new(mode, &PARAMETERS) else {
+                assert!(mode == PointwiseMode::Unset, "{mode} is not served");
+                continue;
+            };
+            served += 1;
+            assert_eq!(function.operands(), mode.operands(), "{mode}");
+            for isa in Isa::available() {
+                let mut out = xs.clone();
+                function.apply(isa, &mut out, &ys, &ts);
+                for (i, got) in out.iter().enumerate() {
+                    let (x, y, t) = (f64::from(xs[i]), f64::from(ys[i]), f64::from(ts[i]));
+                    let want = reference(mode, x, y, t);
+                    // A handful of roundings on values of at most |x|·|y|-like size, each half a unit in the last
+                    // place; tangents near their poles multiply the input's rounding, which is exact here.
+                    let scale = want.abs().max(x.abs()).max(y.abs()).max(1.0);
+                    let bound = 16.0 * f64::from(f32::EPSILON) * scale;
+                    let same = (want.is_nan() && got.is_nan()) || (f64::from(*got) - want).abs() <= bound;
+                    assert!(same, "{mode} on {isa}: f({x}, {y}, {t}) = {got}, wanted {want} within {bound:e}");
+                }
+            }
+            let wide = |values: &[f32]| values.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>();
+            let mut out = wide(&xs);
+            function.apply_wide(&mut out, &wide(&ys), &wide(&ts));
+            for (i, got) in out.iter().enumerate() {
+                let (x, y, t) = (f64::from(xs[i]), f64::from(ys[i]), f64::from(ts[i]));
+                let want = reference(mode, x, y, t);
+                // As above; where the reference is a difference of fourth order with step h = 4.8e-4, its error is h⁴/30
+                // times the fifth derivative, at most a few hundred here, and roundings of the function over h.
+                let scale = want.abs().max(x.abs()).max(y.abs()).max(1.0);
+                let bound = if mode.json_name().ends_with("_bwd") { 2e-12 } else { 16.0 * f64::EPSILON } * scale;
+                let same = (want.is_nan() && got.is_nan()) || (got - want).abs() <= bound;
+                assert!(same, "{mode} in f64: f({x}, {y}, {t}) = {got}, wanted {want} within {bound:e}");
+            }
+            if !function.is_whole() || mode == PointwiseMode::ReluFwd {
+                continue;
+            }
+            let numbers: Vec<i64> = (-8..=8).collect();
+            for y in &numbers {
+                let mut out = numbers.clone();
+                function.apply_whole(&mut out, &[*y; 17], &[y % 2; 17]);
+                for (x, got) in numbers.iter().zip(out) {
+                    let want = reference(mode, *x as f64, *y as f64, (y % 2) as f64);
+                    assert_eq!(got, want as i64, "{mode} of {x} and {y}");
+                }
+            }
+        }
+        assert_eq!(served, PointwiseMode::ALL.len() - 1);
+    }
+
+    #[test]
+    fn whole_numbers_saturate() {
+        use PointwiseMode::*;
+        for (mode, x, y, want) in [
+            (Add, i64::MAX, 1, i64::MAX),
+            (Sub, i64::MIN, 1, i64::MIN),
+            (Mul, i64::MAX, -2, i64::MIN),
+            (AddSquare, 1, i64::MIN, i64::MAX),
+            (Neg, i64::MIN, 0, i64::MAX),
+            (Abs, i64::MIN, 0, i64::MAX),
+            (Div, -7, 2, -3),
+            (Div, -7, 0, i64::MIN),
+            (Div, i64::MIN, -1, i64::MAX),
+            (ReluFwd, -7, 0, 0),
+            (ReluFwd, 1 << 60, 0, 1 << 60),
+        ] {
+            let mut a = [x];
+            Function::new(mode, &Parameters::default()).unwrap().apply_whole(&mut a, &[y], &[0]);
+            assert_eq!(a[0], want, "{mode} of {x} and {y}");
+        }
+    }
+
+    #[test]
+    fn nan_is_kept_and_infinity_has_its_limit() {
+        use PointwiseMode::*;
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        for (mode, x, y, want) in [
+            (Max, nan, 1.0, nan),
+            (Max, 1.0, nan, nan),
+            (Min, nan, 1.0, nan),
+            (Min, 1.0, nan, nan),
+            (Add, inf, -inf, nan),
+            (ReluFwd, nan, 0.0, nan),
+            (SwishBwd, inf, 1.0, 1.0),
+            (SwishBwd, -inf, 1.0, 0.0),
+            (GeluBwd, inf, 2.0, 2.0),
+            (GeluBwd, -inf, 2.0, 0.0),
+            (GeluApproxTanhBwd, 30.0, 2.0, 2.0),
+            (GeluApproxTanhBwd, -30.0, 2.0, 0.0),
+            (SigmoidBwd, -200.0, 1.0, 0.0),
+            (CmpNeq, nan, nan, 1.0),
+            (CmpEq, nan, nan, 0.0),
+        ] {
+            let function = Function::new(mode, &Parameters::default()).unwrap();
+            let mut a = [x];
+            function.apply(Isa::best(), &mut a, &[y], &[0.0]);
+            assert!(a[0] == want || (a[0].is_nan() && want.is_nan()), "{mode}({x}, {y}) = {}, wanted {want}", a[0]);
+            let mut a = [f64::from(x)];
+            function.apply_wide(&mut a, &[f64::from(y)], &[0.0]);
+            let (got, want) = (a[0], f64::from(want));
+            let same = (got - want).abs() <= 1e-80 || got == want || (got.is_nan() && want.is_nan());
+            assert!(same, "{mode}({x}, {y}) in f64 = {got}, wanted {want}");
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! Pointwise nodes: one pass over the output. Rows of operands are widened to the compute type, combined, and narrowed
+//! to the output's type, a few hundred elements at a time, so that everything between load and store stays in the first
+//! cache.
+
+pub mod code;
+mod exact;
+mod function;
+mod program;
+mod row;
+
+pub use hipdnn_engine_core::ops::pointwise::Parameters;
+
+pub use code::Code;
+pub use function::Function;
+use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_kernels::threads::Pool;
+pub use program::{Arg, Compiled, Domain, Program, ProgramStep, SLOTS};
+pub use row::{Storage, Value};
+
+/// Number of elements of a row that are worked on together: the rows of a program fit the first cache.
+const ROW: usize = 512;
+
+/// Extent of the last dimension below which it forms rows together with the one before it.
+const SHORT: usize = 256;
+
+/// Number of slots that suffices for most programs.
+const FEW_SLOTS: usize = 3;
+
+/// Number of elements below which waking another thread costs more than it saves.
+const PER_UNIT: usize = 16 * 1024;
+
+/// Layout of an operand or the output, along the dimensions of the output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Element type in memory.
+    pub storage: Storage,
+    /// Stride of each dimension of the output, in elements; 0 repeats (broadcasts).
+    pub strides: Vec<usize>,
+}
+
+/// Input of a program, along the dimensions of the output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputView {
+    /// Elements in memory.
+    Memory(View),
+    /// Iota: numbers that grow by these steps along the dimensions, from 0 on.
+    Count(Vec<usize>),
+}
+
+impl InputView {
+    /// Stride of each dimension of the output.
+    pub fn strides(&self) -> &[usize] {
+        match self {
+            InputView::Memory(view) => &view.strides,
+            InputView::Count(steps) => steps,
+        }
+    }
+
+    fn strides_mut(&mut self) -> &mut Vec<usize> {
+        match self {
+            InputView::Memory(view) => &mut view.strides,
+            InputView::Count(steps) => steps,
+        }
+    }
+}
+
+/// Kernel of a pointwise program over strided tensors.
+#[derive(Clone, Debug)]
+pub struct PointwiseKernel {
+    program: Compiled,
+    /// Extents, outermost first, after neighboring dimensions that lie behind each other have been joined.
+    dims: Vec<usize>,
+    inputs: Vec<InputView>,
+    output: View,
+    /// Number of dimensions that form a row: 2 where the last one is short and the output goes from one to the other
+    /// without a gap.
+    row_dims: usize,
+}
+
+impl PointwiseKernel {
+    /// Prepares `output[i] = program(inputs[0][i], …)` for all `i` within `dims`.
+    ///
+    /// # Panics
+    /// If a view has not one stride for each dimension, the number of inputs is not the program's, or the program wants too
+    /// many values at a time.
+    pub fn new(program: &Program, dims: &[usize], inputs: &[InputView], output: &View) -> PointwiseKernel {
+        assert!(inputs.len() >= program.inputs(), "operands of {program}");
+        for strides in inputs.iter().map(InputView::strides).chain([&output.strides[..]]) {
+            assert_eq!(strides.len(), dims.len(), "one stride for each dimension");
+        }
+        let mut kernel = PointwiseKernel {
+            program: program.compile().expect("programs are as large as rows allow"),
+            dims: Vec::new(),
+            inputs: inputs.to_vec(),
+            output: View { storage: output.storage, strides: Vec::new() },
+            row_dims: 1,
+        };
+        kernel.inputs.iter_mut().for_each(|input| input.strides_mut().clear());
+        // Dimensions in the order in which the output lies in memory, as no element depends on another one.
+        let mut axes: Vec<usize> = (0..dims.len()).filter(|axis| dims[*axis] != 1).collect();
+        axes.sort_by_key(|axis| std::cmp::Reverse(output.strides[*axis]));
+        for axis in axes {
+            kernel.push(dims[axis], inputs.iter().map(|v| v.strides()[axis]).collect(), output.strides[axis]);
+        }
+        if kernel.dims.is_empty() {
+            kernel.push(1, vec![1; inputs.len()], 1);
+        }
+        if let ([.., before, last], [.., outer, inner]) = (&kernel.dims[..], &kernel.output.strides[..])
+            && *last < SHORT
+            && *outer == inner * last
+            && before * last > *last
+            && kernel.inputs.iter().all(|input| matches!(input, InputView::Memory(_)))
+        {
+            kernel.row_dims = 2;
+        }
+        kernel
+    }
+
+    /// Appends a dimension, joined to the one before it where every view steps from one to the other without a gap.
+    fn push(&mut self, extent: usize, input_strides: Vec<usize>, output_stride: usize) {
+        let all = self.inputs.iter_mut().map(InputView::strides_mut).chain([&mut self.output.strides]);
+        let mut all: Vec<(&mut Vec<usize>, usize)> =
+            all.zip(input_strides.into_iter().chain([output_stride])).collect();
+        let joins = !self.dims.is_empty() && all.iter().all(|(strides, step)| strides.last() == Some(&(step * extent)));
+        for (strides, step) in &mut all {
+            if joins {
+                strides.pop();
+            }
+            strides.push(*step);
+        }
+        let before = if joins { self.dims.pop().unwrap_or(1) } else { 1 };
+        self.dims.push(before * extent);
+    }
+
+    /// Computes all of the output.
+    ///
+    /// # Safety
+    /// Each input in memory, and the output, must point to memory of its view: aligned for its storage, readable
+    /// (writable for the output) at every offset that `dims` and strides reach. The output may be an input only where their
+    /// views are the same; it may not overlap one in any other way.
+    pub unsafe fn run(&self, isa: Isa, pool: &Pool, inputs: &[*const u8], output: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.program.domain() {
+                Domain::Single => self.run_in::<f32>(isa, pool, inputs, output),
+                Domain::Double => self.run_in::<f64>(isa, pool, inputs, output),
+                Domain::Whole => self.run_in::<i64>(isa, pool, inputs, output),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`PointwiseKernel::run`].
+    unsafe fn run_in<T: Value>(&self, isa: Isa, pool: &Pool, inputs: &[*const u8], output: *mut u8) {
+        assert_eq!(inputs.len(), self.inputs.len(), "as many addresses as inputs");
+        let (outer, row) = self.dims.split_at(self.dims.len() - self.row_dims);
+        let (rows, inner): (usize, usize) = (outer.iter().product(), row.iter().product());
+        let chunks_of_row = inner.div_ceil(ROW);
+        let chunks = rows * chunks_of_row;
+        let chunks_per_unit = match self.output.storage.shares_bytes() {
+            true => chunks,
+            false => (PER_UNIT / inner.min(ROW)).max(1),
+        };
+        let addresses = Addresses { inputs, output };
+        // The whole value moves into the closure, so that its promise about threads is what is checked.
+        let addresses = &addresses;
+        pool.run(chunks.div_ceil(chunks_per_unit), &|unit| {
+            let first = unit * chunks_per_unit;
+            let work = |slots: &mut [T]| {
+                for chunk in first..(first + chunks_per_unit).min(chunks) {
+                    let start = chunk % chunks_of_row * ROW;
+                    let len = ROW.min(inner - start);
+                    // SAFETY: the row and the part of it lie within `dims`, for which the caller answers.
+                    unsafe { self.chunk(isa, addresses, chunk / chunks_of_row, start, len, slots) };
+                }
+            };
+            // Clearing rows that no step uses would cost as much as a step.
+            match self.program.slots() {
+                0..=FEW_SLOTS => work(&mut [T::default(); FEW_SLOTS * ROW]),
+                _ => work(&mut [T::default(); SLOTS * ROW]),
+            }
+        });
+    }
+
+    /// Computes `len` elements of a row from its element `start` on.
+    ///
+    /// # Safety
+    /// As [`PointwiseKernel::run`]; `row` and `start + len` lie within `dims`.
+    unsafe fn chunk<T: Value>(
+        &self,
+        isa: Isa,
+        addresses: &Addresses<'_>,
+        row: usize,
+        start: usize,
+        len: usize,
+        slots: &mut [T],
+    ) {
+        // Where the row begins, and the strides within it.
+        let place = |strides: &[usize]| {
+            let (outer, within) = strides.split_at(strides.len() - self.row_dims);
+            let (mut offset, mut rest) = (0, row);
+            for (extent, stride) in self.dims[..outer.len()].iter().zip(outer).rev() {
+                offset += rest % extent * stride;
+                rest /= extent;
+            }
+            let inner = within[self.row_dims - 1];
+            (offset, if self.row_dims == 2 { within[0] } else { inner * self.dims[outer.len()] }, inner)
+        };
+        let last = *self.dims.last().expect("there is at least one dimension");
+        let values = self.program.run(isa, slots, ROW, len, |input, values| {
+            let (offset, outer, inner) = place(self.inputs[input].strides());
+            match &self.inputs[input] {
+                InputView::Memory(view) => {
+                    let row = Row { base: addresses.inputs[input], offset, outer, inner, last };
+                    // SAFETY: elements `start` to `start + len` of the row are within the view, which the caller says is
+                    // readable and aligned.
+                    unsafe { row.load(view.storage, isa, start, values) };
+                }
+                InputView::Count(_) => {
+                    let first = offset + start * inner;
+                    values.iter_mut().enumerate().for_each(|(i, value)| *value = T::of(first + i * inner));
+                }
+            }
+        });
+        let (offset, _, stride) = place(&self.output.strides);
+        // SAFETY: a row of the output has one stride throughout, and elements `start` to `start + len` of it are within the
+        // view, which the caller says is writable and aligned.
+        unsafe { T::store(self.output.storage, isa, values, addresses.output, offset + start * stride, stride) };
+    }
+}
+
+impl std::fmt::Display for PointwiseKernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.program.fmt(f)
+    }
+}
+
+/// Row of an operand: as many runs of `last` elements as the row has.
+struct Row {
+    base: *const u8,
+    /// Offset of the first element.
+    offset: usize,
+    /// Stride between runs.
+    outer: usize,
+    /// Stride between elements within a run.
+    inner: usize,
+    last: usize,
+}
+
+impl Row {
+    /// Reads elements of the row from its element `start` on.
+    ///
+    /// # Safety
+    /// As [`Storage::load`], for each of them.
+    unsafe fn load<T: Value>(&self, storage: Storage, isa: Isa, start: usize, values: &mut [T]) {
+        let Row { base, offset, outer, inner, last } = *self;
+        if outer == inner * last {
+            // SAFETY: one stride leads to each element, and the caller answers for them.
+            return unsafe { T::load(storage, isa, base, offset + start * inner, inner, values) };
+        }
+        let first = start / last;
+        if inner == 0 {
+            // Each run repeats one element: these are loaded, and then spread from the last to the first.
+            let runs = (start + values.len() - 1) / last - first + 1;
+            // SAFETY: the first element of each run is one of those that the caller answers for.
+            unsafe { T::load(storage, isa, base, offset + first * outer, outer, &mut values[..runs]) };
+            let skipped = start - first * last;
+            for run in (0..runs).rev() {
+                let (value, end) = (values[run], ((run + 1) * last - skipped).min(values.len()));
+                values[(run * last).saturating_sub(skipped)..end].fill(value);
+            }
+            return;
+        }
+        let mut done = 0;
+        while done < values.len() {
+            let (run, at) = ((start + done) / last, (start + done) % last);
+            let count = (last - at).min(values.len() - done);
+            let part = &mut values[done..done + count];
+            // SAFETY: these elements of the run are among those that the caller answers for.
+            unsafe { T::load(storage, isa, base, offset + run * outer + at * inner, inner, part) };
+            done += count;
+        }
+    }
+}
+
+/// Addresses of a run, shared with the threads that work on it.
+struct Addresses<'a> {
+    inputs: &'a [*const u8],
+    output: *mut u8,
+}
+
+// SAFETY: the inputs are only read, and each element of the output is written by the one unit that computes it.
+unsafe impl Sync for Addresses<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hipdnn_schemas::PointwiseMode;
+
+    fn packed(storage: Storage, dims: &[usize]) -> View {
+        let mut strides = vec![1; dims.len()];
+        for i in (0..dims.len().saturating_sub(1)).rev() {
+            strides[i] = strides[i + 1] * dims[i + 1];
+        }
+        View { storage, strides }
+    }
+
+    fn function(mode: PointwiseMode) -> Program {
+        Program::single(Domain::Single, Function::new(mode, &Parameters::default()).unwrap())
+    }
+
+    #[test]
+    fn dimensions_without_gaps_are_joined() {
+        let dims = [2, 3, 4, 5];
+        let full = packed(Storage::F32, &dims);
+        let channel = View { storage: Storage::F32, strides: vec![0, 1, 0, 0] };
+        let sliced = View { storage: Storage::F32, strides: vec![1000, 100, 10, 1] };
+        for (what, inputs, want) in [
+            ("all packed", [full.clone(), full.clone()], vec![120]),
+            ("one operand for each channel", [full.clone(), channel], vec![2, 3, 20]),
+            ("a slice of a larger tensor", [full.clone(), sliced], vec![2, 3, 4, 5]),
+        ] {
+            let kernel =
+                PointwiseKernel::new(&function(PointwiseMode::Add), &dims, &inputs.map(InputView::Memory), &full);
+            assert_eq!(kernel.dims, want, "{what}");
+        }
+        let scalar = packed(Storage::F32, &[1, 1]);
+        let kernel =
+            PointwiseKernel::new(&function(PointwiseMode::Abs), &[1, 1], &[InputView::Memory(scalar.clone())], &scalar);
+        assert_eq!(kernel.dims, [1]);
+    }
+
+    #[test]
+    fn strides_broadcasts_and_threads_give_the_same_as_plain_loops() {
+        // (extents, strides of x, strides of y, strides of the output)
+        type Case = (&'static str, [usize; 4], [usize; 4], [usize; 4], [usize; 4]);
+        let cases: [Case; 8] = [
+            ("repeated twice", [5, 40, 30, 2], [1200, 30, 1, 0], [0, 1, 0, 0], [2400, 60, 2, 1]),
+            ("rows of three", [2, 7, 500, 3], [10_500, 1500, 3, 1], [0, 2000, 4, 1], [10_500, 1500, 3, 1]),
+            ("turned, short", [2, 3, 300, 8], [7200, 2400, 1, 300], [7200, 2400, 8, 1], [7200, 2400, 8, 1]),
+            ("packed", [2, 3, 40, 50], [6000, 2000, 50, 1], [6000, 2000, 50, 1], [6000, 2000, 50, 1]),
+            ("per channel", [2, 3, 40, 50], [6000, 2000, 50, 1], [0, 1, 0, 0], [6000, 2000, 50, 1]),
+            ("channels last", [2, 3, 40, 50], [6000, 1, 150, 3], [0, 1, 0, 0], [6000, 2000, 50, 1]),
+            ("scalar, padded rows", [2, 3, 7, 9], [500, 150, 16, 1], [0, 0, 0, 0], [700, 200, 20, 2]),
+            ("one row longer than a chunk", [1, 1, 1, 1300], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 1]),
+        ];
+        for threads in [1, 3] {
+            let pool = Pool::new(threads);
+            for (what, dims, xs, ys, os) in cases {
+                let span = |s: [usize; 4]| 1 + dims.iter().zip(s).map(|(d, s)| (d - 1) * s).sum::<usize>();
+                let x: Vec<f32> = (0..span(xs)).map(|i| i as f32 * 0.5 - 7.0).collect();
+                let y: Vec<f32> = (0..span(ys)).map(|i| 3.0 - i as f32).collect();
+                let mut out = vec![f32::NAN; span(os)];
+                let view = |s: [usize; 4]| View { storage: Storage::F32, strides: s.to_vec() };
+                let kernel = PointwiseKernel::new(
+                    &function(PointwiseMode::Sub),
+                    &dims,
+                    &[view(xs), view(ys)].map(InputView::Memory),
+                    &view(os),
+                );
+                let inputs = [x.as_ptr().cast(), y.as_ptr().cast()];
+                // SAFETY: the vectors are as long as the views' spans.
+                unsafe { kernel.run(Isa::best(), &pool, &inputs, out.as_mut_ptr().cast()) };
+                let at = |i: [usize; 4], s: [usize; 4]| i.iter().zip(s).map(|(i, s)| i * s).sum::<usize>();
+                let mut written = vec![false; out.len()];
+                for n in 0..dims.iter().product::<usize>() {
+                    let i = [
+                        n / (dims[1] * dims[2] * dims[3]),
+                        n / (dims[2] * dims[3]) % dims[1],
+                        n / dims[3] % dims[2],
+                        n % dims[3],
+                    ];
+                    assert_eq!(out[at(i, os)], x[at(i, xs)] - y[at(i, ys)], "{what} at {i:?}, {threads} threads");
+                    written[at(i, os)] = true;
+                }
+                let kept = out.iter().zip(&written).filter(|(_, w)| !**w).all(|(v, _)| v.is_nan());
+                assert!(kept, "{what}: something was written between the elements");
+            }
+        }
+    }
+
+    #[test]
+    fn counting_follows_the_dimensions() {
+        let pool = Pool::new(2);
+        let dims = [3, 5, 700];
+        for (axis, domain) in [(0, Domain::Whole), (1, Domain::Double), (2, Domain::Single)] {
+            let identity = Function::new(PointwiseMode::GenIndex, &Parameters::default()).unwrap();
+            let steps = (0..3).map(|i| usize::from(i == axis)).collect();
+            // The output lies with its first dimension innermost.
+            let output = View { storage: Storage::I32, strides: vec![1, 2100, 3] };
+            let program = Program::single(domain, identity);
+            let kernel = PointwiseKernel::new(&program, &dims, &[InputView::Count(steps)], &output);
+            let mut out = vec![-1i32; 10_500];
+            // SAFETY: the output's span is the vector's length.
+            unsafe { kernel.run(Isa::best(), &pool, &[std::ptr::null()], out.as_mut_ptr().cast()) };
+            for (n, value) in out.iter().enumerate() {
+                assert_eq!(*value as usize, [n % 3, n / 2100, n / 3 % 700][axis], "axis {axis}, place {n}");
+            }
+        }
+    }
+
+    #[test]
+    fn in_place_is_allowed() {
+        let pool = Pool::new(2);
+        let view = packed(Storage::F32, &[5000]);
+        let kernel =
+            PointwiseKernel::new(&function(PointwiseMode::Neg), &[5000], &[InputView::Memory(view.clone())], &view);
+        let mut values: Vec<f32> = (0..5000).map(|i| i as f32).collect();
+        let at = values.as_mut_ptr();
+        // SAFETY: 5000 values, and input and output have the same view.
+        unsafe { kernel.run(Isa::best(), &pool, &[at.cast_const().cast()], at.cast()) };
+        assert!(values.iter().enumerate().all(|(i, v)| *v == -(i as f32)));
+    }
+
+    #[test]
+    fn narrow_results_are_rounded_whatever_the_threads() {
+        let dims = [3, 20_001];
+        let x: Vec<f32> = (0..60_003).map(|i| (i % 997) as f32 * 0.0625 - 31.0).collect();
+        for (code, scaled) in
+            [(Code::E4M3, false), (Code::E5M2, true), (Code::E2M3, false), (Code::E3M2, true), (Code::E2M1, true)]
+        {
+            // A scale for each row: a half, one, two.
+            let scales = [0x7Eu8, 0x7F, 0x80];
+            let factor = |i: usize| if scaled { [0.5, 1.0, 2.0][i / 20_001] } else { 1.0 };
+            let views = [
+                packed(Storage::F32, &dims),
+                View { storage: Storage::Code(Code::E8M0), strides: vec![usize::from(scaled), 0] },
+            ];
+            let inputs = [x.as_ptr().cast(), scales[usize::from(!scaled)..].as_ptr()];
+            let output = packed(Storage::Code(code), &dims);
+            let kernel =
+                PointwiseKernel::new(&function(PointwiseMode::Mul), &dims, &views.map(InputView::Memory), &output);
+            for threads in [1, 4] {
+                let mut memory = vec![0u8; (x.len() * code.bits() as usize).div_ceil(8)];
+                // SAFETY: as many elements as the views have, and three scales.
+                unsafe { kernel.run(Isa::best(), &Pool::new(threads), &inputs, memory.as_mut_ptr()) };
+                for (i, x) in x.iter().enumerate() {
+                    // SAFETY: as above.
+                    let got = unsafe { code::read(memory.as_ptr(), i, code.bits()) };
+                    assert_eq!(got, code.encode(x * factor(i)), "{code:?}, {threads} threads: element {i}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Works: the operations of a graph, each of one node, and after fusion of several.
+
+use hipdnn_cpu_kernels::activation::Activation;
+use hipdnn_schemas::{ConvolutionFwd, TensorUid};
+
+use crate::fuse::fold::Fold;
+use crate::nodes::NodeWork;
+use crate::nodes::matmul::MatmulWork;
+use crate::pointwise::{Domain, Function, Program};
+
+/// Operation of one node, and after fusion of several.
+#[derive(Debug, Clone)]
+pub enum Work {
+    /// Convolution with its epilogue.
+    Convolution(Convolution),
+    /// Element-wise functions.
+    Pointwise(Elementwise),
+    /// Matrix product with its epilogue.
+    Matmul(MatmulWork),
+    /// Node of any other kind.
+    Node(NodeWork),
+}
+
+impl Work {
+    /// Input tensors.
+    pub fn reads(&self) -> Vec<TensorUid> {
+        match self {
+            Work::Convolution(c) => {
+                [c.node.x, c.node.w].into_iter().chain(c.epilogue.iter().flat_map(Follow::tensors)).collect()
+            }
+            Work::Pointwise(p) => p.tensors().collect(),
+            Work::Matmul(m) => m.reads(),
+            Work::Node(n) => n.inputs.iter().copied().flatten().collect(),
+        }
+    }
+
+    /// Output tensors.
+    pub fn writes(&self) -> Vec<TensorUid> {
+        match self {
+            Work::Convolution(c) => vec![c.output],
+            Work::Pointwise(p) => vec![p.output],
+            Work::Matmul(m) => vec![m.output()],
+            Work::Node(n) => n.outputs.iter().copied().flatten().collect(),
+        }
+    }
+
+    /// Description for messages and logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Work::Convolution(_) => "convolution",
+            Work::Pointwise(_) => "pointwise",
+            Work::Matmul(_) => "matmul",
+            Work::Node(n) => n.name,
+        }
+    }
+}
+
+/// Convolution with its epilogue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Convolution {
+    /// Node of the convolution itself.
+    pub node: ConvolutionFwd,
+    /// Output tensor: the node's own, or that of the last node fused into it.
+    pub output: TensorUid,
+    /// Epilogue, in order.
+    pub epilogue: Vec<Follow>,
+}
+
+/// Element-wise functions of tensors, in one pass.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Elementwise {
+    /// Program of the functions.
+    pub program: Program,
+    /// Inputs of the program.
+    pub inputs: Vec<Input>,
+    /// Output tensor.
+    pub output: TensorUid,
+}
+
+impl Elementwise {
+    /// The function, if there is but one and it is computed in `f32`.
+    pub fn single(&self) -> Option<&Function> {
+        match &self.program {
+            Program { domain: Domain::Single, steps } if steps.len() == 1 => Some(&steps[0].function),
+            _ => None,
+        }
+    }
+
+    /// Input tensors.
+    pub fn tensors(&self) -> impl Iterator<Item = TensorUid> {
+        self.inputs.iter().filter_map(|input| match input {
+            Input::Tensor(uid) => Some(*uid),
+            Input::Index(_) => None,
+        })
+    }
+}
+
+/// Input of element-wise functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// Tensor that is broadcast to the output.
+    Tensor(TensorUid),
+    /// Index along that dimension of the output.
+    Index(usize),
+}
+
+/// Step of a convolution's epilogue.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Follow {
+    /// An activation.
+    Activation(Activation),
+    /// Sum with an operand.
+    Add(Operand),
+    /// Product with an operand.
+    Mul(Operand),
+    /// Normalization with given statistics.
+    Fold(Fold),
+}
+
+/// Second operand of a sum or product.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Operand {
+    /// Tensor that is broadcast to the output.
+    Tensor(TensorUid),
+    /// Number known when the plan is built.
+    Literal(f32),
+}
+
+impl Follow {
+    /// Number of operands.
+    pub(crate) fn operands(&self) -> usize {
+        match self {
+            Follow::Activation(_) => 0,
+            Follow::Add(_) | Follow::Mul(_) => 1,
+            Follow::Fold(_) => 2,
+        }
+    }
+
+    /// Tensor that is added or multiplied by.
+    pub fn summand(&self) -> Option<TensorUid> {
+        match self {
+            Follow::Add(Operand::Tensor(uid)) | Follow::Mul(Operand::Tensor(uid)) => Some(*uid),
+            _ => None,
+        }
+    }
+
+    /// Input tensors of the step.
+    pub fn tensors(&self) -> Vec<TensorUid> {
+        match self {
+            Follow::Add(Operand::Tensor(uid)) | Follow::Mul(Operand::Tensor(uid)) => vec![*uid],
+            Follow::Fold(fold) => fold.tensors(),
+            _ => Vec::new(),
+        }
+    }
+}

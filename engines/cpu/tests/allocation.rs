@@ -1,0 +1,107 @@
+//! Executions allocate nothing, on the engine's threads and on lent ones.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use hipdnn_cpu_kernels::lent;
+use hipdnn_engine_core::{Engine, Plan, Site, engine_id};
+use hipdnn_engine_cpu::CPU_ENGINE;
+use hipdnn_schemas::{
+    Convolution, DataType, EngineConfig, GraphBuilder, KnobValue, Pointwise, PointwiseMode, TensorDef,
+};
+use hipdnn_sdk_bindings::hipdnn::extension::{Body, ParallelFor};
+use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
+
+/// The system's allocator, with a counter that can be switched on.
+struct Counting;
+
+static COUNTS: AtomicBool = AtomicBool::new(false);
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if COUNTS.load(Ordering::SeqCst) {
+            ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
+        }
+        // SAFETY: the caller's duty is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's duty is the same.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+unsafe extern "C" fn run_in_order(_: *mut c_void, items: usize, body: Body, data: *mut c_void) -> c_int {
+    for item in 0..items {
+        // SAFETY: body and data come together.
+        unsafe { body(data, item) };
+    }
+    0
+}
+
+/// Plan of a convolution with an epilogue, and of a node that can't be part of one.
+fn plan(knobs: &[(&str, KnobValue)]) -> Box<dyn Plan> {
+    let mut graph = GraphBuilder::new("allocation").compute(DataType::Float);
+    let (dims, wide) = ([1, 16, 20, 20], [1, 16, 18, 18]);
+    let x = graph.tensor(TensorDef::new(1, DataType::Float, &dims));
+    let w = graph.tensor(TensorDef::new(2, DataType::Float, &[16, 16, 3, 3]));
+    let c = graph.tensor(TensorDef::new(3, DataType::Float, &wide).intermediate());
+    let r = graph.tensor(TensorDef::new(4, DataType::Float, &wide).intermediate());
+    let y = graph.tensor(TensorDef::new(5, DataType::Float, &wide));
+    graph.convolution_fwd(x, w, c, Convolution::new(2));
+    graph.pointwise(Pointwise::unary(PointwiseMode::ReluFwd, c, r));
+    graph.pointwise(Pointwise::unary(PointwiseMode::Sin, r, y));
+    let graph = graph.build().unwrap();
+    let knobs = knobs.iter().map(|(id, value)| (id.to_string(), value.clone())).collect();
+    let config = EngineConfig { engine_id: engine_id(&CPU_ENGINE), knobs };
+    let applicable = CPU_ENGINE.applicable(&graph, Site::UNSPECIFIED).unwrap_or_else(|declined| panic!("{declined}"));
+    applicable.plan(&config).unwrap()
+}
+
+#[test]
+fn executions_allocate_nothing() {
+    // SAFETY: this is the only test of the program: no other thread reads or writes the environment yet.
+    unsafe { std::env::set_var("HIPDNN_RS_CPU_ENGINE", "on") };
+    let mut x = vec![1.0f32; 16 * 20 * 20];
+    let mut w = vec![0.5f32; 16 * 16 * 3 * 3];
+    let mut y = vec![0.0f32; 16 * 18 * 18];
+    let buffers = [(1, &mut x), (2, &mut w), (5, &mut y)]
+        .map(|(uid, values)| DeviceBuffer { uid, ptr: values.as_mut_ptr().cast() });
+    let threads = ("hipdnn_rs.cpu.threads", KnobValue::Int(3));
+    let constants = ("hipdnn_rs.constants", KnobValue::String("2=allocation".to_owned()));
+    let unpooled = ("hipdnn_rs.cpu.pool", KnobValue::Int(0));
+    let in_order = ParallelFor { run: Some(run_in_order), context: null_mut() };
+    for knobs in [&[threads.clone()][..], &[threads.clone(), constants.clone()], &[threads, constants, unpooled]] {
+        for lent in [ParallelFor::NONE, in_order] {
+            let plan = plan(knobs);
+            let mut workspace = vec![0u8; plan.workspace_bytes()];
+            ALLOCATIONS.store(0, Ordering::SeqCst);
+            for _ in 0..3 {
+                let before = lent::replace(lent);
+                COUNTS.store(true, Ordering::SeqCst);
+                // SAFETY: each buffer has as many elements as its tensor, and the workspace the plan's size.
+                let result = unsafe { plan.execute(null_mut(), workspace.as_mut_ptr(), &buffers) };
+                COUNTS.store(false, Ordering::SeqCst);
+                lent::replace(before);
+                result.unwrap();
+            }
+            let count = ALLOCATIONS.load(Ordering::SeqCst);
+            assert_eq!(count, 0, "lent {}, {knobs:?}", lent.run.is_some());
+        }
+    }
+    // 16 channels by 9 taps of 1 × 0.5.
+    assert!(y.iter().all(|y| (*y - 72f32.sin()).abs() < 1e-5), "the graph was computed");
+    let probe = || Box::new(std::hint::black_box(1));
+    COUNTS.store(true, Ordering::SeqCst);
+    drop(std::hint::black_box(probe()));
+    COUNTS.store(false, Ordering::SeqCst);
+    assert!(ALLOCATIONS.load(Ordering::SeqCst) > 0, "allocations are counted");
+}

@@ -1,0 +1,180 @@
+//! The GPU engine: convolutions by libMIOpen on an AMD GPU, everything around them by kernels of our own.
+//!
+//! The kernel compiler turns a graph into tasks or says why not; [`plan`] chooses, compiles and runs. Everything is chosen,
+//! compiled and tried when the plan is built: an execution launches kernels on the handle's stream and does nothing else.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`hip`] | HIP: libraries, streams, memory, modules, captured graphs |
+//! | [`jit`] | compiled kernels: by hiprtc, or from the [`store`] |
+//! | [`miopen`] | convolutions by MIOpen: solvers, fusion plans, recorded launches |
+//! | [`plan`] | plans: buffers, steps, executions |
+//! | [`device`] | devices of HIP |
+//! | [`context`], [`shared`] | what plans share on a device and in a process |
+
+pub mod context;
+pub mod device;
+mod folders;
+pub mod hip;
+pub mod jit;
+pub mod miopen;
+pub mod plan;
+pub mod settings;
+pub mod shared;
+pub mod store;
+mod stored;
+#[cfg(test)]
+mod testing;
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use hipdnn_capi::shared::Share;
+use hipdnn_engine_core::error::Error;
+use hipdnn_engine_core::payload::{self, Payload};
+use hipdnn_engine_core::{Applicable, Declined, Engine, Plan, Site, engine_id};
+use hipdnn_engine_kernel::arrange::{self, Arrangement};
+use hipdnn_engine_kernel::convolution::ConvolutionProblem;
+use hipdnn_engine_kernel::ir::op::Work;
+use hipdnn_engine_kernel::{fuse, lower};
+use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
+use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
+use hipdnn_sdk_bindings::hipdnn::plugin::BehaviorNote;
+
+use self::context::Context;
+use self::hip::{Gpu, gpu};
+use self::plan::{Choices, GpuPlan, kernels_can_be_had};
+use self::settings::Settings;
+use self::shared::Shared;
+use self::store::Store;
+use crate::miopen::choose::supported;
+
+/// `HIPDNN_RS_GPU_ENGINE`.
+#[derive(Debug)]
+pub struct GpuEngine;
+
+/// The one GPU engine.
+pub const GPU_ENGINE: GpuEngine = GpuEngine;
+
+/// The libraries and devices that the engine needs, or why it computes nothing in this process.
+fn usable() -> Result<&'static Gpu, Declined> {
+    gpu().map_err(|_| Declined::Unavailable("no usable GPU, for a reason that was logged at the first question".into()))
+}
+
+/// A graph that the GPU engine takes.
+struct GpuGraph<'g> {
+    graph: &'g Graph,
+    works: Vec<Work>,
+    /// Tensors are copied into a layout that MIOpen takes, or out of one.
+    copies: bool,
+    /// Directory of the handle's cache, if its client names one.
+    cache: Option<&'static CStr>,
+    context: Arc<Context>,
+    shared: Share<Shared>,
+}
+
+impl Engine for GpuEngine {
+    fn name(&self) -> &'static CStr {
+        c"HIPDNN_RS_GPU_ENGINE"
+    }
+
+    fn attach(&self) -> Box<dyn Send + Sync> {
+        Box::new(Shared::get())
+    }
+
+    fn applicable<'g>(&self, graph: &'g Graph, site: Site) -> Result<Box<dyn Applicable + 'g>, Declined> {
+        site.check(MemoryKind::DEVICE)?;
+        usable()?;
+        let shared = Shared::get();
+        let context =
+            shared.contexts().of(site.stream.cast()).map_err(|error| Declined::Unavailable(error.to_string()))?;
+        let mut graph =
+            GpuGraph { graph, works: lower::lower(graph)?, copies: false, cache: site.cache, context, shared };
+        let settings = Settings::new(&EngineConfig::default());
+        let settings = settings.map_err(|error| Declined::Unavailable(error.to_string()))?;
+        graph.copies = graph.arrange(&settings, &graph.store())?.copies();
+        Ok(Box::new(graph))
+    }
+
+    fn restore(&self, payload: &Payload, site: Site) -> Result<Box<dyn Plan>, Error> {
+        site.check(MemoryKind::DEVICE).map_err(|reason| payload::declined(self, &reason))?;
+        usable().map_err(|reason| payload::declined(self, &reason))?;
+        let shared = Shared::get();
+        let context = shared.contexts().of(site.stream.cast())?;
+        Ok(Box::new(stored::restore(payload, &context, &shared)?))
+    }
+}
+
+/// The works' tasks, where MIOpen takes what is `supported`.
+fn arranged(
+    graph: &Graph,
+    works: Vec<Work>,
+    settings: &Settings,
+    supported: arrange::Supported<'_>,
+) -> Result<Arrangement, Declined> {
+    let fuse = if settings.fuse { fuse::fuse } else { fuse::separate };
+    arrange::arrange(graph, &fuse(graph, works), settings.wishes(), supported)
+}
+
+impl GpuGraph<'_> {
+    fn store(&self) -> Store {
+        Store::of(self.cache)
+    }
+
+    fn arrange(&self, settings: &Settings, store: &Store) -> Result<Arrangement, Declined> {
+        let policy = settings.policy();
+        let ask = |problem: &ConvolutionProblem| {
+            let miopen = self.context.miopen().map_err(|error| error.to_string())?;
+            supported(miopen, problem, &policy, store)
+        };
+        let arrangement = arranged(self.graph, self.works.clone(), settings, &ask)?;
+        kernels_can_be_had(&arrangement, self.context.kernels(), store)?;
+        Ok(arrangement)
+    }
+
+    fn choose(&self, settings: &Settings, store: &Store, to_plan: bool) -> Result<Arc<Choices>, Error> {
+        self.shared.choices(self.graph, settings, &self.context, to_plan, || {
+            let arrangement = self.arrange(settings, store).map_err(|declined| {
+                Error::not_applicable(format!("with these knobs graph {:?} is declined: {declined}", self.graph.name()))
+            })?;
+            Choices::new(self.graph, arrangement, &self.context, settings, store)
+        })
+    }
+}
+
+impl Applicable for GpuGraph<'_> {
+    fn details(&self) -> EngineDetails {
+        let mut notes = vec![
+            BehaviorNote::RUNTIME_COMPILATION,
+            BehaviorNote::SUPPORTS_GRAPH_CAPTURE,
+            BehaviorNote::EXTERNAL_LIBRARY_DEPENDENCY,
+            BehaviorNote::SUPPORTS_EXECUTION_PLAN_SERIALIZATION,
+        ];
+        if self.copies {
+            notes.push(BehaviorNote::REQUIRES_LAYOUT_TRANSFORM);
+        }
+        EngineDetails {
+            engine_id: engine_id(&GPU_ENGINE),
+            knobs: Settings::describe(),
+            behavior_notes: notes.into_iter().map(|note| note.0).collect(),
+            name: Some(GPU_ENGINE.name().to_string_lossy().into_owned()),
+        }
+    }
+
+    fn settled(&self, config: &EngineConfig) -> Result<EngineConfig, Error> {
+        Ok(Settings::new(config)?.settled(config))
+    }
+
+    fn workspace_bytes(&self, config: &EngineConfig) -> Result<usize, Error> {
+        let settings = Settings::new(config)?;
+        Ok(self.choose(&settings, &self.store(), false)?.workspace_bytes())
+    }
+
+    fn plan(&self, config: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
+        let (settings, store) = (Settings::new(config)?, self.store());
+        let choices = self.choose(&settings, &store, true)?;
+        let contexts = self.shared.contexts().clone();
+        let plan = GpuPlan::new(self.graph, choices, &self.context, contexts, &store)?;
+        Ok(Box::new(plan))
+    }
+}

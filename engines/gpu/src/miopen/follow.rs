@@ -1,0 +1,260 @@
+//! What follows a convolution and may be one kernel with it in MIOpen: a bias for each channel, an activation.
+
+use hipdnn_engine_kernel::arrange::{
+    Arrangement, CONVOLUTION_ALIGNMENT, ConvolutionTask, Input, MapTask, Task, Value, View, library_type, lifted,
+    same_strides,
+};
+use hipdnn_engine_kernel::convolution::Direction;
+use hipdnn_engine_kernel::emit::Op;
+use hipdnn_schemas::{Graph, PointwiseMode};
+
+use super::fused::{Activation, Followers};
+
+/// A convolution that is one kernel with what follows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Followed {
+    /// What follows.
+    pub followers: Followers,
+    /// The bias, if there is one.
+    pub bias: Option<Value>,
+    /// Where the result goes.
+    pub y: Value,
+}
+
+/// What the kernel that is the next task makes of a convolution's result, if MIOpen may have that as one kernel.
+pub fn followed(graph: &Graph, arrangement: &Arrangement, index: usize) -> Option<Followed> {
+    let [Task::Convolution(convolution), Task::Map(map)] = arrangement.tasks.get(index..index + 2)? else {
+        return None;
+    };
+    // Nobody else may want what lies between.
+    let is_read = |task: &Task| match task {
+        Task::Convolution(task) => [task.x, task.w, task.y].contains(&convolution.y),
+        Task::Map(task) => {
+            task.inputs.iter().any(|input| matches!(input, Input::Memory(m) if m.value == convolution.y))
+        }
+        Task::Grouped(task) => task.reads.contains(&convolution.y),
+    };
+    let between = match convolution.y {
+        value if value == map.output => true,
+        Value::Tensor(_) => false,
+        Value::Temporary(_) => !arrangement.tasks[index + 2..].iter().any(is_read),
+    };
+    if !between || convolution.problem.direction != Direction::Forward || !is_aligned(graph, map.output) {
+        return None;
+    }
+    let (followers, bias) = followers(convolution, map)?;
+    if !bias.is_none_or(|bias| is_aligned(graph, bias)) {
+        return None;
+    }
+    Some(Followed { followers, bias, y: map.output })
+}
+
+/// Whether MIOpen may have memory of a caller as it is.
+fn is_aligned(graph: &Graph, value: Value) -> bool {
+    match value {
+        Value::Tensor(uid) => graph.tensor(uid).alignment() % CONVOLUTION_ALIGNMENT as i64 == 0,
+        Value::Temporary(_) => true,
+    }
+}
+
+fn followers(convolution: &ConvolutionTask, map: &MapTask) -> Option<(Followers, Option<Value>)> {
+    let y = &convolution.problem.y;
+    let strides: Vec<i64> = y.strides.iter().map(|stride| *stride as i64).collect();
+    let lies_so = |view: &View| {
+        view.offset == 0
+            && library_type(view.data_type) == Some(y.data_type)
+            && same_strides(&y.dims, &lifted(&view.strides, 0), &strides)
+    };
+    if lifted(&map.dims, 1) != y.dims || !lies_so(&map.view) {
+        return None;
+    }
+    let per_channel = |view: &View| {
+        let strides = lifted(&view.strides, 0);
+        let channel = if y.dims[1] == 1 { 0 } else { 1 };
+        view.offset == 0
+            && library_type(view.data_type) == Some(y.data_type)
+            && strides.iter().enumerate().all(|(axis, stride)| *stride == if axis == 1 { channel } else { 0 })
+    };
+    let (mut result, mut bias) = (None, None);
+    for (slot, input) in map.inputs.iter().enumerate() {
+        match input {
+            Input::Memory(input) if input.value == convolution.y && input.window.is_none() && lies_so(&input.view) => {
+                result = Some(slot);
+            }
+            Input::Memory(input) if bias.is_none() && input.window.is_none() && per_channel(&input.view) => {
+                bias = Some((slot, input.value));
+            }
+            _ => return None,
+        }
+    }
+    let mut current = result?;
+    let mut program = map.program.as_slice();
+    if let Some((bias, _)) = bias {
+        let (Op::Pointwise { mode: PointwiseMode::Add, operands, .. }, rest) = program.split_first()? else {
+            return None;
+        };
+        if ![[current, bias], [bias, current]].contains(&<[usize; 2]>::try_from(&operands[..]).ok()?) {
+            return None;
+        }
+        (current, program) = (map.inputs.len(), rest);
+    }
+    let activation = match program {
+        [] => None,
+        [op] if op.operands() == [current] => Some(activation(op)?),
+        _ => return None,
+    };
+    let followers = Followers { bias: bias.is_some(), activation };
+    Some((followers, bias.map(|(_, value)| value)))
+}
+
+/// The activation, if MIOpen's fused kernels have it.
+fn activation(op: &Op) -> Option<Activation> {
+    let Op::Pointwise { mode, parameters, .. } = op else { return None };
+    Some(match mode {
+        PointwiseMode::ReluFwd => {
+            let (lower, upper) = (f64::from(parameters.relu_lower_clip), f64::from(parameters.relu_upper_clip));
+            match (lower, upper, f64::from(parameters.relu_lower_clip_slope)) {
+                (0.0, f64::INFINITY, 0.0) => Activation::Relu,
+                (0.0, f64::INFINITY, slope) if slope.is_finite() => Activation::LeakyRelu { slope },
+                (0.0, upper, 0.0) if upper >= 0.0 => Activation::ClippedRelu { upper },
+                (lower, upper, 0.0) if lower.is_finite() && upper.is_finite() && lower <= upper => {
+                    Activation::Clamp { lower, upper }
+                }
+                _ => return None,
+            }
+        }
+        PointwiseMode::SigmoidFwd => Activation::Logistic,
+        PointwiseMode::TanhFwd => Activation::Tanh,
+        PointwiseMode::EluFwd => Activation::Elu { alpha: f64::from(parameters.elu_alpha) },
+        PointwiseMode::Abs => Activation::Abs,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hipdnn_engine_kernel::arrange::{Wishes, arrange};
+    use hipdnn_engine_kernel::fuse::fuse;
+    use hipdnn_engine_kernel::lower::lower;
+    use hipdnn_schemas::{Convolution, DataType, GraphBuilder, Pointwise, TensorDef, TensorUid};
+
+    const H: DataType = DataType::Half;
+
+    /// A convolution (x 0, w 1, virtual result 100), and what follows: nodes from one uid to another.
+    fn case(data_type: DataType, tail: &dyn Fn(&mut GraphBuilder)) -> Option<Followed> {
+        let mut graph = GraphBuilder::new("case").compute(DataType::Float);
+        for tensor in [
+            TensorDef::new(0, H, &[2, 4, 9, 9]),
+            TensorDef::new(1, H, &[6, 4, 3, 3]),
+            TensorDef::new(2, data_type, &[2, 6, 7, 7]),
+            TensorDef::new(3, H, &[1, 6, 1, 1]),
+            TensorDef::new(4, DataType::Float, &[1, 6, 1, 1]),
+            TensorDef::new(5, H, &[2, 6, 7, 7]),
+            TensorDef::new(6, H, &[1, 1, 7, 7]),
+            TensorDef::new(100, H, &[2, 6, 7, 7]).intermediate(),
+            TensorDef::new(101, H, &[2, 6, 7, 7]).intermediate(),
+            TensorDef::new(102, H, &[2, 6, 7, 7]).intermediate(),
+        ] {
+            graph.tensor(tensor);
+        }
+        graph.convolution_fwd(TensorUid(0), TensorUid(1), TensorUid(100), Convolution::new(2));
+        tail(&mut graph);
+        let graph = graph.build().unwrap();
+        let stages = fuse(&graph, lower(&graph).unwrap());
+        let arrangement = arrange(&graph, &stages, Wishes::default(), &|_| Ok(())).unwrap();
+        let at = arrangement.tasks.iter().position(|task| matches!(task, Task::Convolution(_))).unwrap();
+        followed(&graph, &arrangement, at)
+    }
+
+    fn unary(graph: &mut GraphBuilder, mode: PointwiseMode, x: i64, y: i64) {
+        graph.pointwise(Pointwise::unary(mode, TensorUid(x), TensorUid(y)));
+    }
+
+    fn add(graph: &mut GraphBuilder, a: i64, b: i64, y: i64) {
+        graph.pointwise(Pointwise::binary(PointwiseMode::Add, TensorUid(a), TensorUid(b), TensorUid(y)));
+    }
+
+    #[test]
+    fn bias_and_activation_are_recognised() {
+        use PointwiseMode::*;
+        /// What it is called, the result's type, what follows; wanted: whether there is a bias, and the activation.
+        type Case = (&'static str, DataType, fn(&mut GraphBuilder), Option<(bool, Option<Activation>)>);
+        let relu = Some(Activation::Relu);
+        let cases: [Case; 14] = [
+            ("relu", H, |g| unary(g, ReluFwd, 100, 2), Some((false, relu))),
+            ("bias", H, |g| add(g, 100, 3, 2), Some((true, None))),
+            (
+                "bias first, relu",
+                H,
+                |g| {
+                    add(g, 3, 100, 101);
+                    unary(g, ReluFwd, 101, 2);
+                },
+                Some((true, relu)),
+            ),
+            (
+                "a clamp",
+                H,
+                |g| {
+                    let mut node = Pointwise::unary(ReluFwd, TensorUid(100), TensorUid(2));
+                    (node.relu_lower_clip, node.relu_upper_clip) = (Some(-1.0), Some(2.0));
+                    g.pointwise(node);
+                },
+                Some((false, Some(Activation::Clamp { lower: -1.0, upper: 2.0 }))),
+            ),
+            (
+                "a slope above a bound",
+                H,
+                |g| {
+                    let mut node = Pointwise::unary(ReluFwd, TensorUid(100), TensorUid(2));
+                    (node.relu_lower_clip, node.relu_lower_clip_slope) = (Some(-1.0), Some(0.5));
+                    g.pointwise(node);
+                },
+                None,
+            ),
+            ("no activation of MIOpen's", H, |g| unary(g, GeluFwd, 100, 2), None),
+            ("a bias of another type", H, |g| add(g, 100, 4, 2), None),
+            ("a bias along the rows", H, |g| add(g, 100, 6, 2), None),
+            ("a residual", H, |g| add(g, 100, 5, 2), None),
+            ("twice itself", H, |g| add(g, 100, 100, 2), None),
+            ("a result of another type", DataType::Float, |g| unary(g, ReluFwd, 100, 2), None),
+            (
+                "the activation first",
+                H,
+                |g| {
+                    unary(g, ReluFwd, 100, 101);
+                    add(g, 101, 3, 2);
+                },
+                None,
+            ),
+            (
+                "two activations",
+                H,
+                |g| {
+                    unary(g, TanhFwd, 100, 101);
+                    unary(g, ReluFwd, 101, 2);
+                },
+                None,
+            ),
+            (
+                "two readers",
+                H,
+                |g| {
+                    unary(g, ReluFwd, 100, 2);
+                    unary(g, TanhFwd, 100, 5);
+                },
+                None,
+            ),
+        ];
+        for (what, data_type, tail, want) in cases {
+            let got = case(data_type, &tail);
+            let want = want.map(|(bias, activation)| Followed {
+                followers: Followers { bias, activation },
+                bias: bias.then_some(Value::Tensor(TensorUid(3))),
+                y: Value::Tensor(TensorUid(2)),
+            });
+            assert_eq!(got, want, "{what}");
+        }
+    }
+}

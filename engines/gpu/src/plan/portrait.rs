@@ -1,0 +1,33 @@
+//! What a plan is stored with.
+
+use std::collections::BTreeMap;
+
+use hipdnn_engine_core::payload::{Entry, Portrait};
+
+use super::GpuPlan;
+use crate::miopen::fused;
+
+/// The kind of entries for problems that MIOpen takes; there is nothing in them.
+pub const PROBLEM: &str = "problem";
+
+/// What a plan is stored with.
+pub(super) fn portrait(plan: &GpuPlan) -> Portrait {
+    // By kind and key: plans have the same kernel many times.
+    let mut entries = BTreeMap::new();
+    let mut add = |Entry { kind, key, value }: Entry| {
+        entries.insert((kind, key), value);
+    };
+    let mut convolutions = false;
+    for (task, policy, chosen) in plan.choices.convolutions() {
+        convolutions = true;
+        add(Entry { kind: PROBLEM.to_string(), key: task.problem.to_string(), value: Vec::new() });
+        add(match &chosen.followed {
+            Some(followed) => fused::entry(&chosen.prepared, &followed.followers, &policy),
+            None => policy.entry(&chosen.prepared),
+        });
+    }
+    plan.kernels().for_each(&mut add);
+    let entries = entries.into_iter().map(|((kind, key), value)| Entry { kind, key, value }).collect();
+    let platform = plan.context.fingerprint(convolutions).to_string();
+    Portrait { platform, description: format!("{plan:#}"), entries }
+}

@@ -1,0 +1,159 @@
+//! Chains become one kernel each over strided views.
+
+use std::collections::HashMap;
+
+use hipdnn_engine_core::ops::pointwise::Parameters;
+use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid};
+
+use super::{Arranger, Input, Kind, Layout, MapTask, MemoryInput, Stored, Task, Value, View, same_strides, view};
+use crate::emit::Op;
+use crate::fuse::{Chain, Stage};
+use crate::ir::formula::{Argument, Formula};
+
+impl Arranger<'_> {
+    pub(super) fn chain(&mut self, chain: &Chain) {
+        let output = self.graph.tensor(chain.output());
+        let dims = output.dims().to_vec();
+        let mut inputs: Vec<Input> = chain
+            .inputs()
+            .iter()
+            .map(|argument| {
+                let tensor = self.graph.tensor(argument.tensor);
+                match self.kind(argument.tensor) {
+                    Kind::Literal(number) => Input::Literal(number),
+                    Kind::Scalar => Input::Scalar(argument.tensor, tensor.data_type()),
+                    Kind::Memory(mut stored) => {
+                        stored.view.strides = argument.strides(tensor.dims(), &stored.view.strides, dims.len());
+                        Input::Memory(MemoryInput { value: stored.value, view: stored.view, window: None })
+                    }
+                }
+            })
+            .collect();
+        let arguments: HashMap<&Argument, usize> =
+            chain.inputs().iter().enumerate().map(|(slot, argument)| (argument, slot)).collect();
+        let mut indices = Vec::with_capacity(chain.nodes().len());
+        for node in chain.nodes() {
+            indices.push(node.index.map(|axis| {
+                inputs.push(Input::Index(axis));
+                inputs.len() - 1
+            }));
+        }
+        let mut results: HashMap<TensorUid, usize> = HashMap::new();
+        let mut program = Vec::new();
+        for (node, index) in chain.nodes().iter().zip(indices) {
+            let slot =
+                |argument: &Argument| results.get(&argument.tensor).copied().unwrap_or_else(|| arguments[argument]);
+            let before: Vec<usize> = node.inputs.iter().map(slot).chain(index).collect();
+            program.extend(node.program_within(&before, inputs.len() + program.len()));
+            let is_empty = node.program.is_empty();
+            let result = if is_empty { before[before.len() - 1] } else { inputs.len() + program.len() - 1 };
+            results.insert(node.output, result);
+        }
+        let stored = self.chain_result(chain);
+        let numbers: Vec<String> = chain.nodes().iter().map(|node| node.node.to_string()).collect();
+        let purpose = format!("compute node {}", numbers.join(", "));
+        let (output, view) = (stored.value, stored.view);
+        self.arrangement.tasks.push(Task::Map(MapTask { purpose, dims, inputs, program, output, view }));
+    }
+
+    /// Destination of a chain's result.
+    fn chain_result(&mut self, chain: &Chain) -> Stored {
+        let output = self.graph.tensor(chain.output());
+        if !output.is_virtual() {
+            return Stored { value: Value::Tensor(output.uid()), view: view(output) };
+        }
+        if let Some(stored) = self.stored.get(&output.uid()) {
+            return stored.clone();
+        }
+        // Packed, in the order that the graph has it in.
+        let last = Layout::ChannelsLast.strides(output.dims());
+        let strides = match same_strides(output.dims(), &view(output).strides, &last) && output.rank() > 2 {
+            true => last,
+            false => Layout::ChannelsFirst.strides(output.dims()),
+        };
+        let data_type = self.type_for_convolutions(chain).unwrap_or(output.data_type());
+        let view = View { data_type, strides, offset: 0 };
+        let stored = Stored { value: self.temporary(output.elements(), data_type), view };
+        self.stored.insert(output.uid(), stored.clone());
+        stored
+    }
+
+    /// 16-bit type that a float intermediate may be narrowed to, because all other operands have that type: the inputs
+    /// of the chain, and the other operands of the convolutions that alone read the intermediate.
+    fn type_for_convolutions(&self, chain: &Chain) -> Option<DataType> {
+        let output = self.graph.tensor(chain.output());
+        let inputs = || chain.inputs().iter().map(|argument| argument.tensor);
+        let is_memory = |uid: &TensorUid| matches!(self.kind(*uid), Kind::Memory(_));
+        let mut read = inputs().filter(is_memory).map(|uid| self.data_type(uid));
+        let data_type = read.next().filter(|t| matches!(t, DataType::Half | DataType::BFloat16))?;
+        let has = |uid: TensorUid| match self.kind(uid) {
+            Kind::Memory(_) => true,
+            Kind::Literal(number) => is_value(number, data_type),
+            Kind::Scalar => false,
+        };
+        let is_wanted = |reader: &usize| match &self.stages[*reader] {
+            Stage::Convolution(work) => work
+                .inputs()
+                .iter()
+                .all(|uid| *uid == output.uid() || (is_given(self.graph, *uid) && self.data_type(*uid) == data_type)),
+            Stage::Chain(_) | Stage::Groups(_) => false,
+        };
+        let readers = self.readers.get(&output.uid())?;
+        let may_be_narrow = output.data_type() == DataType::Float
+            && !self.wishes.strict_fp32
+            && read.all(|t| t == data_type)
+            && inputs().all(has)
+            && chain.nodes().iter().all(|node| selects(node, data_type))
+            && readers.iter().all(is_wanted);
+        may_be_narrow.then_some(data_type)
+    }
+}
+
+/// True if the tensor is a graph input: no node computes it.
+fn is_given(graph: &Graph, uid: TensorUid) -> bool {
+    graph.producer(uid).is_none()
+}
+
+/// True if the function's operand may be rounded to the 16-bit type that its result is rounded to: it brings back no
+/// value that is too large for the type, and no digits that are too small, as sums do.
+pub(super) fn keeps_range(node: &Formula) -> bool {
+    use PointwiseMode::*;
+    every_op(node, |mode, parameters| match mode {
+        Identity | Abs | Neg | Max | Min | SigmoidFwd | TanhFwd | EluFwd | SoftplusFwd => true,
+        ReluFwd => [0.0, 1.0].contains(&parameters.relu_lower_clip_slope),
+        _ => false,
+    })
+}
+
+/// True if the result is always one of the operands, or their negative, or a bound that is exact in the 16-bit type: if
+/// the operands are of that type, storing the result in it is lossless.
+fn selects(node: &Formula, data_type: DataType) -> bool {
+    use PointwiseMode::*;
+    every_op(node, |mode, parameters| match mode {
+        Identity | Abs | Neg | Max | Min => true,
+        ReluFwd => {
+            parameters.relu_lower_clip_slope == 0.0
+                && [parameters.relu_lower_clip, parameters.relu_upper_clip]
+                    .iter()
+                    .all(|bound| bound.abs() >= f32::MAX || is_value((*bound).into(), data_type))
+        }
+        _ => false,
+    })
+}
+
+/// True if the node is a function of its operands alone (no index), and the predicate holds for every operation.
+fn every_op(node: &Formula, is_so: impl Fn(PointwiseMode, &Parameters) -> bool) -> bool {
+    let holds = |op: &Op| match op {
+        Op::Pointwise { mode, parameters, .. } => is_so(*mode, parameters),
+        Op::Round { .. } => false,
+    };
+    node.index.is_none() && node.program.iter().all(holds)
+}
+
+/// True if the number is exact in the 16-bit type.
+fn is_value(number: f64, data_type: DataType) -> bool {
+    match data_type {
+        DataType::Half => half::f16::from_f64(number).to_f64() == number,
+        _ => half::bf16::from_f64(number).to_f64() == number,
+    }
+}

@@ -1,0 +1,286 @@
+//! Arrangement of kernels over groups: tensors and indices become memory and strides.
+
+use hipdnn_schemas::{DataType, TensorUid};
+
+use super::{Arranger, Input as MapInput, Kind, Layout, MapTask, Stored, Task, Value, View, same_strides, view};
+use crate::emit::Element;
+use crate::emit::grouped::{self, Access, Bound, Grouped};
+use crate::fuse::{Groups, stays_within};
+use crate::ir::group::{GroupKernel, GroupWork, Input, Line, Operand, Phase, Store};
+
+/// Kernel over groups and its operands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupedTask {
+    /// Purpose for the log.
+    pub purpose: String,
+    /// Kernel.
+    pub kernel: Grouped,
+    /// Memory of each input tensor.
+    pub reads: Vec<Value>,
+    /// Memory of each output tensor.
+    pub writes: Vec<Value>,
+    /// Values of its scalars, in the order in which the phases have them.
+    pub scalars: Vec<Number>,
+}
+
+/// Scalar that is the same for all groups.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// Constant of the graph.
+    Known(f64),
+    /// Number that the caller's host memory holds when the plan is executed.
+    Host(TensorUid, DataType),
+}
+
+impl Arranger<'_> {
+    /// Emits the kernels of a work over groups.
+    pub(super) fn groups(&mut self, groups: &Groups) {
+        let work = &groups.work;
+        let locals: Vec<Stored> = work.locals.iter().map(|l| self.packed(&l.dims, l.data_type, false)).collect();
+        for uid in work.outputs() {
+            self.place(work, uid);
+        }
+        let numbers: Vec<String> = groups.nodes.iter().map(usize::to_string).collect();
+        for (index, kernel) in work.kernels.iter().enumerate() {
+            let mut purpose = format!("compute node {} ({}", numbers.join(", "), work.name);
+            if work.kernels.len() > 1 {
+                purpose += &format!(", kernel {} of {}", index + 1, work.kernels.len());
+            }
+            let task = Resolution::new(self, work, &locals, kernel).task(kernel, purpose + ")");
+            self.arrangement.tasks.push(Task::Grouped(task));
+        }
+    }
+
+    /// Allocates a packed temporary.
+    fn packed(&mut self, dims: &[usize], data_type: DataType, last: bool) -> Stored {
+        let layout = if last { Layout::ChannelsLast } else { Layout::ChannelsFirst };
+        let value = self.temporary(dims.iter().product(), data_type);
+        Stored { value, view: View { data_type, strides: layout.strides(dims), offset: 0 } }
+    }
+
+    /// Allocates a virtual result, packed: channels last if the first image among its work's operands is, else if the
+    /// graph has it so.
+    fn place(&mut self, work: &GroupWork, uid: TensorUid) {
+        let tensor = self.graph.tensor(uid);
+        if !tensor.is_virtual() || self.stored.contains_key(&uid) {
+            return;
+        }
+        let lies_last = |dims: &[usize], strides: &[i64]| {
+            dims.len() > 2
+                && same_strides(dims, strides, &Layout::ChannelsLast.strides(dims))
+                && !same_strides(dims, strides, &Layout::ChannelsFirst.strides(dims))
+        };
+        let inputs = work.inputs();
+        let mut images = inputs.iter().filter_map(|input| match self.kind(*input) {
+            Kind::Memory(stored) => Some((self.graph.tensor(*input).dims(), stored.view.strides)),
+            Kind::Literal(_) | Kind::Scalar => None,
+        });
+        let is_image = |dims: &[usize]| dims.len() == tensor.rank() && dims[2..].iter().any(|extent| *extent > 1);
+        let last = match images.find(|(dims, _)| tensor.rank() > 2 && is_image(dims)) {
+            Some((dims, strides)) => lies_last(dims, &strides),
+            None => lies_last(tensor.dims(), &view(tensor).strides),
+        };
+        let stored = self.packed(tensor.dims(), tensor.data_type(), last);
+        self.stored.insert(uid, stored);
+    }
+}
+
+/// Operands of a kernel while they are resolved to memory.
+struct Resolution<'a, 'b> {
+    arranger: &'a mut Arranger<'b>,
+    work: &'a GroupWork,
+    locals: &'a [Stored],
+    /// Extents of all loops.
+    loops: Vec<usize>,
+    /// Number of loops that number groups.
+    groups: usize,
+    reads: Operands,
+    writes: Operands,
+    scalars: Vec<Number>,
+}
+
+/// Tensors that a kernel gets addresses of, in order.
+#[derive(Default)]
+struct Operands {
+    values: Vec<Value>,
+    elements: Vec<Element>,
+}
+
+impl Operands {
+    /// Index of an operand, which is added if it is new.
+    fn of(&mut self, stored: &Stored) -> usize {
+        let element = Element::of(stored.view.data_type).expect("lowered types have kernels");
+        let known = self.values.iter().zip(&self.elements).position(|known| known == (&stored.value, &element));
+        known.unwrap_or_else(|| {
+            self.values.push(stored.value);
+            self.elements.push(element);
+            self.values.len() - 1
+        })
+    }
+}
+
+impl<'a, 'b> Resolution<'a, 'b> {
+    fn new(
+        arranger: &'a mut Arranger<'b>,
+        work: &'a GroupWork,
+        locals: &'a [Stored],
+        kernel: &GroupKernel,
+    ) -> Resolution<'a, 'b> {
+        let loops = [&kernel.groups[..], &kernel.members].concat();
+        let (reads, writes) = (Operands::default(), Operands::default());
+        Resolution { arranger, work, locals, loops, groups: kernel.groups.len(), reads, writes, scalars: Vec::new() }
+    }
+
+    fn task(mut self, kernel: &GroupKernel, purpose: String) -> GroupedTask {
+        let phases = kernel.phases.iter().map(|phase| self.phase(phase)).collect();
+        let Resolution { reads, writes, scalars, .. } = self;
+        let (groups, members) = (kernel.groups.clone(), kernel.members.clone());
+        let kernel = Grouped { groups, members, reads: reads.elements, writes: writes.elements, phases };
+        GroupedTask { purpose, kernel, reads: reads.values, writes: writes.values, scalars }
+    }
+
+    fn phase(&mut self, phase: &Phase) -> grouped::Phase {
+        match phase {
+            Phase::Fold { inputs, program, folds } => {
+                let loops = self.loops.clone();
+                let inputs = self.inputs(inputs, &loops);
+                grouped::Phase::Fold { inputs, program: program.clone(), folds: folds.clone() }
+            }
+            Phase::Once { inputs, program, keep, stores } => {
+                // There is one place along members.
+                let mut loops = self.loops.clone();
+                loops[self.groups..].fill(1);
+                let (inputs, stores) = (self.inputs(inputs, &loops), self.stores(stores));
+                grouped::Phase::Once { inputs, program: program.clone(), keep: keep.clone(), stores }
+            }
+            Phase::Each { inputs, program, stores } => {
+                let loops = self.loops.clone();
+                let (inputs, stores) = (self.inputs(inputs, &loops), self.stores(stores));
+                grouped::Phase::Each { inputs, program: program.clone(), stores }
+            }
+        }
+    }
+
+    fn inputs(&mut self, inputs: &[Input], loops: &[usize]) -> Vec<grouped::Input> {
+        inputs.iter().map(|input| self.input(input, loops)).collect()
+    }
+
+    fn input(&mut self, input: &Input, loops: &[usize]) -> grouped::Input {
+        match input {
+            Input::Element { of: Operand::Tensor(uid), at, outside } => {
+                let tensor = self.arranger.graph.tensor(*uid);
+                let stored = match self.arranger.kind(*uid) {
+                    Kind::Memory(stored) => stored,
+                    kind => {
+                        let number = match kind {
+                            Kind::Literal(number) => Number::Known(number),
+                            _ => Number::Host(*uid, tensor.data_type()),
+                        };
+                        if at.iter().zip(tensor.dims()).all(|(line, extent)| stays_within(line, loops, *extent)) {
+                            return self.scalar(number);
+                        }
+                        // What is left of it at some places is a tensor.
+                        self.tensor_of(*uid, number)
+                    }
+                };
+                let access = access(&stored.view, tensor.dims(), at, loops);
+                grouped::Input::Tensor { tensor: self.reads.of(&stored), access, outside: *outside }
+            }
+            Input::Element { of: Operand::Local(index), at, outside } => {
+                let stored = &self.locals[*index];
+                let access = access(&stored.view, &self.work.locals[*index].dims, at, loops);
+                grouped::Input::Tensor { tensor: self.reads.of(stored), access, outside: *outside }
+            }
+            Input::Inside { dims, at } => {
+                let nothing = View { data_type: DataType::Float, strides: vec![0; dims.len()], offset: 0 };
+                let access = access(&nothing, dims, at, loops);
+                match access.bounds.is_empty() {
+                    true => grouped::Input::Literal(1.0),
+                    false => grouped::Input::Inside(access),
+                }
+            }
+            Input::Index(axis) => grouped::Input::Index { axis: *axis },
+            Input::Literal(number) => grouped::Input::Literal(*number),
+            Input::Number(number) => self.scalar(Number::Known(*number)),
+        }
+    }
+
+    fn scalar(&mut self, number: Number) -> grouped::Input {
+        self.scalars.push(number);
+        // What the caller holds is put in at launch.
+        grouped::Input::Scalar(if let Number::Known(number) = number { number } else { 0.0 })
+    }
+
+    /// Temporary that a task of its own fills with the number.
+    fn tensor_of(&mut self, uid: TensorUid, number: Number) -> Stored {
+        let data_type = self.arranger.graph.tensor(uid).data_type();
+        let dims = self.arranger.graph.tensor(uid).dims().to_vec();
+        let stored = self.arranger.packed(&dims, data_type, false);
+        let input = match number {
+            Number::Known(number) => MapInput::Literal(number),
+            Number::Host(uid, data_type) => MapInput::Scalar(uid, data_type),
+        };
+        self.arranger.arrangement.tasks.push(Task::Map(MapTask {
+            purpose: format!("copy tensor {uid} for node {}", self.work.node),
+            dims,
+            inputs: vec![input],
+            program: Vec::new(),
+            output: stored.value,
+            view: stored.view.clone(),
+        }));
+        stored
+    }
+
+    fn stores(&mut self, stores: &[Store]) -> Vec<grouped::Store> {
+        let store = |store: &Store| {
+            let stored = match store.to {
+                Operand::Tensor(uid) => match self.arranger.kind(uid) {
+                    Kind::Memory(stored) => stored,
+                    Kind::Literal(_) | Kind::Scalar => unreachable!("results of nodes are in memory"),
+                },
+                Operand::Local(index) => self.locals[index].clone(),
+            };
+            let access = straight(&stored.view, &store.at, self.loops.len());
+            grouped::Store { slot: store.slot, tensor: self.writes.of(&stored), access }
+        };
+        stores.iter().map(store).collect()
+    }
+}
+
+/// Access of elements at those indices, none of which leaves the tensor.
+fn straight(view: &View, at: &[Line], loops: usize) -> Access {
+    let mut access = Access { offset: view.offset, strides: vec![0; loops], bounds: Vec::new() };
+    for (line, stride) in at.iter().zip(&view.strides) {
+        add(&mut access, line, *stride);
+    }
+    access
+}
+
+fn add(access: &mut Access, line: &Line, stride: i64) {
+    access.offset += line.offset * stride;
+    for (along, step) in access.strides.iter_mut().zip(&line.steps) {
+        *along += step * stride;
+    }
+}
+
+/// Access of elements at those indices, with bounds where they may leave the tensor.
+fn access(view: &View, dims: &[usize], at: &[Line], loops: &[usize]) -> Access {
+    let mut access = Access { offset: view.offset, strides: vec![0; loops.len()], bounds: Vec::new() };
+    for ((line, extent), stride) in at.iter().zip(dims).zip(&view.strides) {
+        if stays_within(line, loops, *extent) {
+            add(&mut access, line, *stride);
+        } else {
+            access.bounds.push(Bound {
+                offset: line.offset,
+                steps: line.steps.clone(),
+                divisor: line.divisor,
+                extent: *extent as u64,
+                stride: *stride,
+            });
+        }
+    }
+    access
+}
+
+#[cfg(test)]
+mod tests;

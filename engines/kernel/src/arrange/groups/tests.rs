@@ -1,0 +1,250 @@
+//! Memory and accesses of kernels over groups.
+
+use std::collections::HashMap;
+
+use hipdnn_schemas::{
+    ConvMode, Convolution, ConvolutionWrw, GraphBuilder, Layernorm, NormFwdPhase, Operation, PaddingMode, Reduction,
+    ReductionMode, ResampleBwd, ResampleFwd, ResampleMode, TensorDef, TensorValue,
+};
+
+use super::*;
+use crate::arrange::simulate::run;
+use crate::arrange::{Arrangement, Wishes, arrange};
+use crate::fuse::fuse;
+use crate::lower::lower;
+
+const F: DataType = DataType::Float;
+
+fn graph(tensors: &[TensorDef], operations: Vec<Operation>) -> hipdnn_schemas::Graph {
+    let mut graph = GraphBuilder::new("case").compute(F);
+    for tensor in tensors {
+        graph.tensor(tensor.clone());
+    }
+    for operation in operations {
+        graph.node("", operation);
+    }
+    graph.build().unwrap()
+}
+
+fn arranged(graph: &hipdnn_schemas::Graph) -> Arrangement {
+    arrange(graph, &fuse(graph, lower(graph).unwrap()), Wishes::default(), &|_| Ok(())).unwrap()
+}
+
+fn grouped(arrangement: &Arrangement) -> Vec<&GroupedTask> {
+    let tasks = arrangement.tasks.iter().filter_map(|task| match task {
+        Task::Grouped(task) => Some(task),
+        _ => None,
+    });
+    tasks.collect()
+}
+
+fn sum(x: i64, y: i64) -> Operation {
+    let (input, output) = (TensorUid(x), TensorUid(y));
+    Operation::Reduction(Reduction { mode: ReductionMode::Add, input, output, is_deterministic: true })
+}
+
+/// Windows of 3×2.
+fn pool(x: i64, y: i64, pre: [i64; 2], post: [i64; 2], stride: [i64; 2]) -> ResampleFwd {
+    ResampleFwd {
+        x: TensorUid(x),
+        y: TensorUid(y),
+        index: None,
+        pre_padding: pre.to_vec(),
+        post_padding: post.to_vec(),
+        stride: stride.to_vec(),
+        window: vec![3, 2],
+        resample_mode: ResampleMode::MaxPool,
+        padding_mode: PaddingMode::NegInf,
+        generate_index: None,
+    }
+}
+
+/// Access of the first tensor that a phase reads.
+fn access(task: &GroupedTask) -> &Access {
+    let inputs = task.kernel.phases.iter().flat_map(|phase| match phase {
+        grouped::Phase::Fold { inputs, .. }
+        | grouped::Phase::Once { inputs, .. }
+        | grouped::Phase::Each { inputs, .. } => inputs,
+    });
+    let mut tensors = inputs.filter_map(|input| match input {
+        grouped::Input::Tensor { access, .. } => Some(access),
+        _ => None,
+    });
+    tensors.next().unwrap()
+}
+
+#[test]
+fn indices_are_strides_where_they_stay_within() {
+    let image = TensorDef::new(0, F, &[2, 3, 7, 8]);
+    let bound =
+        |offset, steps: &[i64], extent, stride| Bound { offset, steps: steps.to_vec(), divisor: 1, extent, stride };
+    let straight = |strides: &[i64]| Access { offset: 0, strides: strides.to_vec(), bounds: Vec::new() };
+    // Loops are those of the result, then those of the window.
+    let cases: [(&str, TensorDef, TensorDef, ResampleFwd, Access); 4] = [
+        (
+            "no padding",
+            image.clone(),
+            TensorDef::new(1, F, &[2, 3, 5, 7]),
+            pool(0, 1, [0, 0], [0, 0], [1, 1]),
+            straight(&[168, 56, 8, 1, 8, 1]),
+        ),
+        (
+            "channels last, with strides",
+            image.clone().channels_last(),
+            TensorDef::new(1, F, &[2, 3, 3, 4]),
+            pool(0, 1, [0, 0], [0, 0], [2, 2]),
+            straight(&[168, 1, 48, 6, 24, 3]),
+        ),
+        (
+            "padding of rows",
+            image.clone(),
+            TensorDef::new(1, F, &[2, 3, 7, 7]),
+            pool(0, 1, [1, 0], [1, 0], [1, 1]),
+            Access { bounds: vec![bound(-1, &[0, 0, 1, 0, 1, 0], 7, 8)], ..straight(&[168, 56, 0, 1, 0, 1]) },
+        ),
+        (
+            "padding that no window reaches",
+            image,
+            TensorDef::new(1, F, &[2, 3, 3, 4]),
+            pool(0, 1, [0, 0], [1, 1], [2, 2]),
+            straight(&[168, 56, 16, 2, 8, 1]),
+        ),
+    ];
+    for (what, x, y, node, want) in cases {
+        let arrangement = arranged(&graph(&[x, y], vec![Operation::ResampleFwd(node)]));
+        let [task] = &grouped(&arrangement)[..] else { panic!("{what}: {arrangement:?}") };
+        assert_eq!(access(task), &want, "{what}");
+        let tensor = |uid| Value::Tensor(TensorUid(uid));
+        assert_eq!((&task.reads[..], &task.writes[..]), (&[tensor(0)][..], &[tensor(1)][..]), "{what}");
+    }
+}
+
+#[test]
+fn steps_of_a_window_are_divisors_of_its_gradient() {
+    let tensors = [TensorDef::new(0, F, &[1, 1, 9, 8]), TensorDef::new(1, F, &[1, 1, 4, 4])];
+    let node = ResampleBwd {
+        dy: TensorUid(1),
+        dx: TensorUid(0),
+        index: None,
+        pre_padding: vec![0, 0],
+        post_padding: vec![0, 0],
+        stride: vec![2, 2],
+        window: vec![3, 2],
+        resample_mode: ResampleMode::AvgPoolIncludePadding,
+        padding_mode: PaddingMode::Zero,
+    };
+    let arrangement = arranged(&graph(&tensors, vec![Operation::ResampleBwd(node)]));
+    let [task] = &grouped(&arrangement)[..] else { panic!("{arrangement:?}") };
+    let bounds: Vec<(u64, u64, i64)> = access(task).bounds.iter().map(|b| (b.divisor, b.extent, b.stride)).collect();
+    assert_eq!(bounds, [(2, 4, 4), (2, 4, 1)]);
+}
+
+#[test]
+fn numbers_are_scalars_and_locals_are_temporaries() {
+    let rows = |uid| TensorDef::new(uid, F, &[3, 70]);
+    let norm = |epsilon: TensorDef, y: TensorDef| {
+        let parameters = [1, 2].map(|uid| TensorDef::new(uid, F, &[1, 70]));
+        let mut tensors = vec![rows(0), epsilon, y];
+        tensors.extend(parameters);
+        let node = Layernorm {
+            x: TensorUid(0),
+            scale: TensorUid(1),
+            bias: TensorUid(2),
+            epsilon: TensorUid(3),
+            y: TensorUid(4),
+            normalized_dim_count: 1,
+            mean: None,
+            inv_variance: None,
+            forward_phase: NormFwdPhase::Inference,
+        };
+        graph(&tensors, vec![Operation::Layernorm(node)])
+    };
+    let known = TensorDef::new(3, F, &[1]).with_value(TensorValue::Float32(0.5));
+    let mut given = TensorDef::new(3, DataType::Double, &[1]);
+    given.is_runtime_pass_by_value = true;
+    for (what, epsilon, want) in
+        [("known", known, Number::Known(0.5)), ("given", given, Number::Host(TensorUid(3), DataType::Double))]
+    {
+        let arrangement = arranged(&norm(epsilon, rows(4)));
+        let [task] = &grouped(&arrangement)[..] else { panic!("{what}: {arrangement:?}") };
+        assert!(task.scalars.contains(&want), "{what}: {:?}", task.scalars);
+        let uids = [0, 1, 2].map(|uid| Value::Tensor(TensorUid(uid)));
+        assert!(
+            uids.iter().all(|value| task.reads.contains(value)) && task.reads.len() == 3,
+            "{what}: {:?}",
+            task.reads
+        );
+        assert!(arrangement.temporaries.is_empty());
+    }
+    // One sum of so many that it is cut into parts.
+    let long = graph(&[TensorDef::new(0, F, &[1, 1 << 20]), TensorDef::new(1, F, &[1, 1])], vec![sum(0, 1)]);
+    let arrangement = arranged(&long);
+    let [parts, whole] = &grouped(&arrangement)[..] else { panic!("{arrangement:?}") };
+    let [local] = &arrangement.temporaries[..] else { panic!("{arrangement:?}") };
+    let count: usize = parts.kernel.groups.iter().product();
+    assert_eq!(
+        (&parts.writes[..], &whole.reads[..], *local),
+        (&[Value::Temporary(0)][..], &[Value::Temporary(0)][..], 4 * count)
+    );
+    assert_eq!(parts.purpose, "compute node 0 (reduction, kernel 1 of 2)");
+}
+
+#[test]
+fn virtual_results_lie_as_what_they_come_from() {
+    for (what, last) in [("channels first", false), ("channels last", true)] {
+        let layout = |tensor: TensorDef| if last { tensor.channels_last() } else { tensor };
+        let tensors = [
+            layout(TensorDef::new(0, F, &[2, 3, 7, 8])),
+            // What the graph says of its layout is not asked for.
+            TensorDef::new(100, F, &[2, 3, 5, 7]).intermediate(),
+            TensorDef::new(1, F, &[2, 3, 3, 6]),
+        ];
+        let pools = [(0, 100), (100, 1)].map(|(x, y)| Operation::ResampleFwd(pool(x, y, [0, 0], [0, 0], [1, 1])));
+        let arrangement = arranged(&graph(&tensors, pools.to_vec()));
+        let [_, second] = &grouped(&arrangement)[..] else { panic!("{what}: {arrangement:?}") };
+        let want = if last { [105, 1, 21, 3] } else { [105, 35, 7, 1] };
+        assert_eq!(access(second).strides[..4], want, "{what}");
+        assert_eq!(arrangement.temporaries, [2 * 3 * 5 * 7 * 4], "{what}");
+    }
+}
+
+/// A padded place of a number that the graph holds is no number.
+#[test]
+fn numbers_that_are_left_are_tensors() {
+    let number = TensorDef::new(0, F, &[1, 1, 1, 1]).with_value(TensorValue::Float32(2.0));
+    let mut node = pool(0, 1, [1, 1], [1, 0], [1, 1]);
+    node.resample_mode = ResampleMode::AvgPoolIncludePadding;
+    node.padding_mode = PaddingMode::Zero;
+    let graph = graph(&[number, TensorDef::new(1, F, &[1, 1, 1, 1])], vec![Operation::ResampleFwd(node)]);
+    let arrangement = arranged(&graph);
+    let memory = HashMap::from([(Value::Tensor(TensorUid(1)), vec![9.0])]);
+    let got = run(&arrangement, memory)[&Value::Tensor(TensorUid(1))][0];
+    assert!((got - 2.0 / 6.0).abs() < 1e-12, "{got}");
+}
+
+/// The gradient of a flipped filter lies backwards in memory.
+#[test]
+fn what_a_convolution_leaves_backwards_is_read_so() {
+    let dims = [[2, 3, 6, 7], [4, 3, 3, 2], [2, 4, 4, 6]];
+    let sums = |is_virtual: bool| {
+        let mut tensors: Vec<TensorDef> = (0..3).map(|uid| TensorDef::new(uid as i64, F, &dims[uid])).collect();
+        tensors[1].is_virtual = is_virtual;
+        tensors.push(TensorDef::new(3, F, &[4, 3, 3, 1]));
+        let gradient = Operation::ConvolutionWrw(ConvolutionWrw {
+            x: TensorUid(0),
+            dw: TensorUid(1),
+            dy: TensorUid(2),
+            convolution: Convolution { mode: ConvMode::Convolution, ..Convolution::new(2) },
+        });
+        let graph = graph(&tensors, vec![gradient, sum(1, 3)]);
+        let given = graph.tensors().iter().filter(|tensor| !tensor.is_virtual());
+        let fill =
+            |tensor: &hipdnn_schemas::Tensor| (0..tensor.span()).map(|i| ((i * 5 + i / 7) % 7) as f64 - 2.5).collect();
+        let memory = given.map(|tensor| (Value::Tensor(tensor.uid()), fill(tensor))).collect();
+        let arrangement = arranged(&graph);
+        let strides = &access(grouped(&arrangement)[0]).strides;
+        assert_eq!(strides.iter().any(|stride| *stride < 0), is_virtual, "{strides:?}");
+        run(&arrangement, memory).remove(&Value::Tensor(TensorUid(3))).unwrap()
+    };
+    assert_eq!(sums(true), sums(false));
+}

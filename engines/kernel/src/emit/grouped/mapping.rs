@@ -1,0 +1,106 @@
+//! Mapping of threads to groups and their members.
+
+/// Mapping of a block's threads to its work. All numbers are powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Number of groups that a block works on at a time.
+    pub side: u32,
+    /// Number of threads that work on one group.
+    pub lanes: u32,
+    /// True if adjacent threads work on the same group, not on adjacent ones.
+    pub lanes_first: bool,
+}
+
+/// Number of threads of a block; the larger one where there are few groups of many members.
+const THREADS: u32 = 256;
+const MANY_THREADS: u32 = 1024;
+
+/// Up to this number of members one thread reduces a group alone, unless its loads coalesce.
+const FEW: u64 = 32;
+
+/// Minimum number of members for each thread of a group.
+const PER_LANE: u64 = 4;
+
+/// From this number of groups on each gets one thread.
+const MANY_GROUPS: u64 = 1 << 17;
+
+/// Number of blocks that keep a device busy.
+const BUSY: u64 = 128;
+
+/// Strides up to this, in elements, share a cache line.
+const NEAR: u64 = 8;
+
+impl Mapping {
+    /// Mapping for the numbers of groups and members, and for the strides along each (`None`: the stride is 0).
+    pub fn new(groups: u64, members: u64, neighbours: (Option<u64>, Option<u64>)) -> Mapping {
+        let lanes = |most: u32| {
+            let worth = (members / PER_LANE).clamp(1, u64::from(most));
+            let lanes = 1 << worth.ilog2();
+            // A barrier costs more than one step of the loop.
+            if lanes < 4 { 1 } else { lanes }
+        };
+        let (group, member) = (neighbours.0.unwrap_or(u64::MAX), neighbours.1.unwrap_or(u64::MAX));
+        if member < group && group > NEAR {
+            let threads = if groups < BUSY && members >= 8 * u64::from(MANY_THREADS) { MANY_THREADS } else { THREADS };
+            let lanes = lanes(threads);
+            return Mapping { side: threads / lanes, lanes, lanes_first: lanes > 1 };
+        }
+        if members <= FEW || groups >= MANY_GROUPS {
+            return Mapping { side: THREADS, lanes: 1, lanes_first: false };
+        }
+        let mut side = 64;
+        while side > 8 && groups / u64::from(side) < BUSY {
+            side /= 2;
+        }
+        let few = groups / u64::from(side) < BUSY && members >= 8 * u64::from(MANY_THREADS);
+        let threads = if few { MANY_THREADS } else { THREADS };
+        let lanes = lanes(threads / side);
+        Mapping { side: threads / lanes, lanes, lanes_first: false }
+    }
+
+    /// The same mapping with blocks of the usual size.
+    pub fn smaller(self) -> Mapping {
+        let Mapping { side, lanes, lanes_first } = self;
+        let times = (side * lanes / THREADS).max(1);
+        if lanes >= times { Mapping { side, lanes: lanes / times, lanes_first } } else { self }
+    }
+
+    /// Number of threads of a block.
+    pub fn threads(self) -> u32 {
+        self.side * self.lanes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_follow_memory() {
+        let first = |side, lanes| Mapping { side, lanes, lanes_first: true };
+        let last = |side, lanes| Mapping { side, lanes, lanes_first: false };
+        // (what, groups, members, neighbors, wanted)
+        let cases = [
+            ("long rows", 1000, 4096, (Some(4096), Some(1)), first(1, 256)),
+            ("short rows", 100_000, 64, (Some(64), Some(1)), first(16, 16)),
+            ("tiny rows", 1 << 20, 10, (Some(10), Some(1)), last(256, 1)),
+            ("few long rows", 10, 1 << 20, (Some(1 << 20), Some(1)), first(1, 1024)),
+            ("everything", 1, 1 << 20, (None, Some(1)), first(1, 1024)),
+            ("channels", 64, 100_352, (Some(3136), Some(1)), first(1, 1024)),
+            ("columns", 4096, 512, (Some(1), Some(4096)), last(32, 8)),
+            ("many columns", 1 << 18, 512, (Some(1), Some(1 << 18)), last(256, 1)),
+            ("few columns of many rows", 64, 100_000, (Some(1), Some(64)), last(8, 128)),
+            ("windows", 1 << 16, 9, (Some(2), Some(1)), last(256, 1)),
+            ("large windows", 1 << 16, 49, (Some(1), Some(1)), last(64, 4)),
+            ("no member but one", 1000, 1, (Some(1), None), last(256, 1)),
+            ("no group but one, and nothing along its members", 1, 5000, (None, None), last(8, 32)),
+        ];
+        for (what, groups, members, neighbours, want) in cases {
+            let got = Mapping::new(groups, members, neighbours);
+            assert_eq!(got, want, "{what}");
+            assert!(got.threads().is_power_of_two() && got.threads() <= MANY_THREADS, "{what}");
+            let smaller = got.smaller();
+            assert_eq!((smaller.threads(), smaller.side), (THREADS, want.side), "{what}");
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Kernels over groups of elements: reductions, and computations that depend on one.
+//!
+//! Elements are numbered by two lists of loops: those that number groups (parallel), and those that number the members
+//! of a group (reduced). Each group goes through phases: a phase reduces over all members, computes once, or writes a
+//! value for every member. Values that a phase leaves behind are inputs of all phases after it. So a normalization,
+//! which needs a mean, then a variance, then writes every element, is one launch.
+//!
+//! A block's threads share its groups: many groups with a thread each, or a few with many threads each, which go
+//! through the members in the order of memory and then combine their accumulators, pair by pair. The mapping follows
+//! from shapes and strides, and so does the order of every sum: the same work gives the same bits.
+//!
+//! Values have the types of element-wise kernels. Sums and products of `f32` are kept in `f64` until all members are
+//! in; sums of `f64` carry the rounding error along. Integers saturate with each member. A fold over no member leaves 0
+//! for a sum, 1 for a product, +∞ for the least, -∞ for the greatest (of integers: the limits of 64 bits), and -1 for
+//! its index.
+
+mod check;
+mod folds;
+mod layout;
+mod mapping;
+mod source;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+
+use hipdnn_engine_core::error::Error;
+
+use super::element::Element;
+use super::program::{Numbers, Op, Text, fits_single, is_whole};
+use super::{Emit, KernelSource, check_size};
+use layout::Loops;
+pub use mapping::Mapping;
+use source::{FUNCTION, Part, Slot, Source, Target, Work};
+
+/// Kernel over groups of elements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grouped {
+    /// Extents of the loops that number groups.
+    pub groups: Vec<usize>,
+    /// Extents of the loops that number a group's members. An empty list is one member.
+    pub members: Vec<usize>,
+    /// Element types of the input tensors, in the order in which their addresses are given at launch.
+    pub reads: Vec<Element>,
+    /// Element types of the output tensors, likewise.
+    pub writes: Vec<Element>,
+    /// Phases in order.
+    pub phases: Vec<Phase>,
+}
+
+/// One pass over a group.
+///
+/// Slots of its program are numbered: first all values that phases before it have left behind, then its inputs, then
+/// the results of its operations.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Phase {
+    /// Reduction: the program runs for every member; folds combine slots over them. Each fold leaves a value behind
+    /// ([`FoldMode::FirstGreatest`] two).
+    Fold {
+        /// Inputs of the program.
+        inputs: Vec<Input>,
+        /// Operations for a member, in order.
+        program: Vec<Op>,
+        /// Reductions.
+        folds: Vec<Fold>,
+    },
+    /// Scalar computation: the program runs once.
+    Once {
+        /// Inputs of the program; strides along members are ignored.
+        inputs: Vec<Input>,
+        /// Operations in order.
+        program: Vec<Op>,
+        /// Slots that are left behind, in order.
+        keep: Vec<usize>,
+        /// Stores.
+        stores: Vec<Store>,
+    },
+    /// Map: the program runs for every member, and its results are written.
+    Each {
+        /// Inputs of the program.
+        inputs: Vec<Input>,
+        /// Operations in order.
+        program: Vec<Op>,
+        /// Stores.
+        stores: Vec<Store>,
+    },
+}
+
+/// Reduction over the members of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fold {
+    /// Operation.
+    pub mode: FoldMode,
+    /// Slot that is reduced.
+    pub slot: usize,
+}
+
+/// Reduction operation. The order of sums and products is fixed by the shapes alone.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FoldMode {
+    /// Sum.
+    Sum,
+    /// Product.
+    Product,
+    /// Minimum; NaN if there is one.
+    Least,
+    /// Maximum; NaN if there is one.
+    Greatest,
+    /// Maximum (the first NaN if there is one) and argmax: behind it the value of the slot `at` for the first member,
+    /// in the order of the loops, that has it.
+    FirstGreatest {
+        /// Slot whose value is left behind too.
+        at: usize,
+    },
+}
+
+/// Source of a slot that is filled before the program runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// Element of a tensor.
+    Tensor {
+        /// Index into [`Grouped::reads`].
+        tensor: usize,
+        /// Access of the element.
+        access: Access,
+        /// Padding value, where the access leaves the tensor.
+        outside: f64,
+    },
+    /// In-bounds predicate: 1 where the access stays within the tensor, else 0. Nothing is read.
+    Inside(Access),
+    /// Index of a loop: of the groups, or behind those of the members.
+    Index {
+        /// Number of the loop.
+        axis: usize,
+    },
+    /// Scalar argument, which may be replaced for a launch.
+    Scalar(f64),
+    /// Constant of the program: kernels for other values are other kernels.
+    Literal(f64),
+}
+
+/// Affine access: the element at `offset + Σ index · stride + Σ bound's index · bound's stride`, in elements. All lists
+/// of steps have an entry for every loop: first those of the groups, then those of the members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Offset of the element of all indices 0.
+    pub offset: i64,
+    /// Stride along each loop.
+    pub strides: Vec<i64>,
+    /// Guards: dimensions of the tensor that an index may leave.
+    pub bounds: Vec<Bound>,
+}
+
+/// Guarded dimension of a tensor, whose index is `(offset + Σ index · step) / divisor`. Where that is not a whole
+/// number from 0 to `extent - 1` the access leaves the tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Offset before the division.
+    pub offset: i64,
+    /// Step along each loop.
+    pub steps: Vec<i64>,
+    /// Divisor, at least 1.
+    pub divisor: u64,
+    /// Extent of the dimension.
+    pub extent: u64,
+    /// Stride of the dimension, in elements.
+    pub stride: i64,
+}
+
+/// Store of a slot. No two elements that are written share an address.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Store {
+    /// Slot that is written.
+    pub slot: usize,
+    /// Index into [`Grouped::writes`].
+    pub tensor: usize,
+    /// Access of the element; without bounds. Strides along members are ignored where the program runs once.
+    pub access: Access,
+}
+
+/// Overrides of choices that otherwise follow from the work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choice {
+    /// Mapping of threads to the work.
+    pub mapping: Option<Mapping>,
+    /// Forces 64-bit indices even where 32 bits are enough.
+    pub wide: bool,
+}
+
+/// Generated source and its launch parameters.
+struct Generated {
+    source: Source,
+    numbers: Numbers,
+    mapping: Mapping,
+}
+
+/// Limit of a block's shared memory in bytes.
+const MOST_SHARED: usize = 64 * 1024;
+
+/// Accesses without duplicates, and the element size of each in bytes.
+#[derive(Default)]
+struct Places {
+    places: Vec<Access>,
+    bytes: Vec<usize>,
+}
+
+impl Places {
+    fn add(&mut self, access: Access, bytes: usize) -> usize {
+        let place = self.places.iter().position(|place| *place == access).unwrap_or_else(|| {
+            self.places.push(access);
+            self.bytes.push(0);
+            self.places.len() - 1
+        });
+        self.bytes[place] = self.bytes[place].max(bytes);
+        place
+    }
+}
+
+/// Generates the kernel of a work; `None` if it has no group.
+fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> {
+    check::check(work)?;
+    let numbers = numbers(work);
+    let (groups, loops) = (work.groups.len(), work.groups.len() + work.members.len());
+    let mut places = Places::default();
+    let mut program = Text::new(numbers);
+    let mut phases = Vec::new();
+    let mut kept = 0;
+    for phase in &work.phases {
+        let parts = phase.parts();
+        // Where the program runs once, what belongs to members means nothing.
+        let access = |access: &Access| {
+            let mut access = access.clone();
+            if !parts.members {
+                access.strides[groups..].fill(0);
+                access.bounds.iter_mut().for_each(|bound| bound.steps[groups..].fill(0));
+            }
+            access
+        };
+        let mut inputs = Vec::new();
+        for input in parts.inputs {
+            inputs.push(match *input {
+                Input::Scalar(value) => Slot::Scalar(value),
+                Input::Literal(value) => Slot::Literal(value),
+                Input::Index { axis } => Slot::Index { place: places.add(index(loops, axis), 0) },
+                Input::Inside(ref inside) => {
+                    // Of the tensor's dimensions, not of its memory.
+                    let mut inside = Access { offset: 0, strides: vec![0; loops], ..access(inside) };
+                    inside.bounds.iter_mut().for_each(|bound| bound.stride = 0);
+                    Slot::Inside { place: places.add(inside, 0) }
+                }
+                Input::Tensor { tensor, access: ref tensors, outside } => {
+                    program.widen(work.reads[tensor]);
+                    let place = places.add(access(tensors), work.reads[tensor].bytes());
+                    Slot::Tensor { tensor, place, outside }
+                }
+            });
+        }
+        let statements = program.program(kept + inputs.len(), parts.program).map_err(Error::invalid_value)?;
+        let mut stores = Vec::new();
+        for store in parts.stores {
+            program.narrow(work.writes[store.tensor]);
+            let place = places.add(access(&store.access), work.writes[store.tensor].bytes());
+            stores.push(Target { slot: store.slot, tensor: store.tensor, place });
+        }
+        let (folds, keep, members) = (parts.folds, parts.keep, parts.members);
+        let leaves = parts.leaves();
+        phases.push(Part { inputs, statements, kept, leaves, folds, keep, stores, members });
+        kept += leaves;
+    }
+    let folds = || phases.iter().flat_map(|part| part.folds);
+    let ordered = folds().any(|fold| matches!(fold.mode, FoldMode::FirstGreatest { .. }));
+    let number = ordered.then(|| places.add(number(work), 0));
+    if work.groups.contains(&0) {
+        return Ok(None);
+    }
+    let loops = Loops::new(&work.groups, &work.members, places.places, &places.bytes);
+    let too_large = || {
+        let Grouped { groups, members, .. } = work;
+        let text = format!("a kernel over groups {groups:?} of {members:?} would reach further than addresses do");
+        Error::invalid_value(text)
+    };
+    let (Some((groups, members)), Some((reach, most))) = (loops.count(), loops.reach()) else {
+        return Err(too_large());
+    };
+    let offsets = loops.places.iter().map(|place| place.offset.unsigned_abs());
+    // Addresses have fewer bits than this, in bytes.
+    if offsets.chain([groups, members, reach, most]).any(|number| number > 1 << 55) {
+        return Err(too_large());
+    }
+    let mapping = choice.mapping.unwrap_or_else(|| Mapping::new(groups, members, loops.neighbours()));
+    // Indices, their sums with a block, and offsets are then below 2³¹.
+    let wide = choice.wide || groups.max(members).max(most) >= 1 << 30;
+    let shared = |mapping: Mapping| {
+        let bytes: usize = folds().map(|fold| fold.mode.bytes(numbers, wide)).sum();
+        if mapping.lanes > 1 { bytes * mapping.threads() as usize } else { 0 }
+    };
+    let mut mapping = if shared(mapping) > MOST_SHARED / 2 { mapping.smaller() } else { mapping };
+    // One thread by itself shares nothing.
+    while shared(mapping) > MOST_SHARED {
+        mapping.lanes /= 2;
+    }
+    let work = Work {
+        loops: &loops,
+        reads: &work.reads,
+        writes: &work.writes,
+        phases,
+        number,
+        numbers,
+        mapping,
+        fours: numbers == Numbers::Single && in_fours(&loops),
+        groups,
+        members,
+        wide,
+    };
+    let source = Source::new(&work, program);
+    check_size(&source.arguments)?;
+    Ok(Some(Generated { source, numbers, mapping }))
+}
+
+/// True if members are contiguous in long rows, so that a thread takes four at a time.
+fn in_fours(loops: &Loops) -> bool {
+    let along_members = matches!(loops.neighbours(), (group, Some(1)) if group != Some(1));
+    along_members && loops.extents.last().is_some_and(|inner| *inner >= 32)
+}
+
+/// Access whose offset is the index of a loop.
+fn index(loops: usize, axis: usize) -> Access {
+    Access { offset: 0, strides: (0..loops).map(|l| i64::from(l == axis)).collect(), bounds: Vec::new() }
+}
+
+/// Access whose offset is the number of a member in the order of the loops.
+fn number(work: &Grouped) -> Access {
+    let mut strides = vec![0; work.groups.len() + work.members.len()];
+    let mut stride = 1i64;
+    for (l, extent) in work.members.iter().enumerate().rev() {
+        strides[work.groups.len() + l] = stride;
+        // What overflows here is more members than can be counted.
+        stride = stride.saturating_mul(i64::try_from(*extent).unwrap_or(i64::MAX));
+    }
+    Access { offset: 0, strides, bounds: Vec::new() }
+}
+
+fn numbers(work: &Grouped) -> Numbers {
+    let parts = || work.phases.iter().map(Phase::parts);
+    let whole = |input: &Input| match input {
+        Input::Tensor { tensor, access, outside } => {
+            work.reads[*tensor].is_whole() && (access.bounds.is_empty() || is_whole(*outside))
+        }
+        Input::Inside(_) | Input::Index { .. } => true,
+        Input::Literal(value) => is_whole(*value),
+        Input::Scalar(_) => false,
+    };
+    let keeps = |parts: check::Parts<'_>| parts.inputs.iter().all(whole) && parts.program.iter().all(Op::keeps_whole);
+    if work.writes.iter().all(|element| element.is_whole()) && parts().all(keeps) {
+        return Numbers::Whole;
+    }
+    let extents: Vec<usize> = work.groups.iter().chain(&work.members).copied().collect();
+    let double = |input: &Input| match input {
+        Input::Tensor { tensor, .. } => !work.reads[*tensor].fits_single(),
+        Input::Index { axis } => !fits_single(extents[*axis]),
+        Input::Inside(_) | Input::Scalar(_) | Input::Literal(_) => false,
+    };
+    if work.writes.contains(&Element::F64) || parts().any(|parts| parts.inputs.iter().any(double)) {
+        return Numbers::Double;
+    }
+    Numbers::Single
+}
+
+impl Grouped {
+    /// [`Emit::source`] with overrides.
+    ///
+    /// # Errors
+    /// As [`Emit::source`].
+    pub fn source_with(&self, choice: Choice) -> Result<Option<KernelSource>, Error> {
+        let Some(Generated { source, numbers, mapping }) = generate(self, choice)? else { return Ok(None) };
+        let Source { text, arguments, blocks } = source;
+        Ok(Some(KernelSource {
+            name: FUNCTION,
+            text,
+            arguments: arguments.bytes.into(),
+            offsets: vec![0; self.reads.len() + self.writes.len()].into(),
+            scalars: arguments.scalars.into(),
+            double: numbers == Numbers::Double,
+            blocks,
+            threads: mapping.threads(),
+            mapping: format!("{} groups a block, {} thread(s) for each, {blocks} blocks", mapping.side, mapping.lanes),
+        }))
+    }
+}
+
+impl Emit for Grouped {
+    fn source(&self) -> Result<Option<KernelSource>, Error> {
+        self.source_with(Choice::default())
+    }
+
+    fn reads(&self) -> usize {
+        self.reads.len()
+    }
+
+    fn writes(&self) -> usize {
+        self.writes.len()
+    }
+
+    fn scalars(&self) -> usize {
+        let inputs = self.phases.iter().flat_map(|phase| phase.parts().inputs);
+        inputs.filter(|input| matches!(input, Input::Scalar(_))).count()
+    }
+}

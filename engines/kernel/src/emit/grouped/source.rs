@@ -1,0 +1,337 @@
+//! Source of a kernel over groups and the arguments of a launch.
+//!
+//! As for element-wise kernels the text depends on the program, the types, the number of loops, the mapping of threads
+//! and on which strides are zero or one; extents, strides, offsets and scalars are arguments.
+
+mod phases;
+mod places;
+
+use std::ops::Range;
+
+use super::layout::Loops;
+use super::mapping::Mapping;
+use super::{Bound, Fold, FoldMode, folds};
+use crate::emit::arguments::{self, Arguments, quotient};
+use crate::emit::element::Element;
+use crate::emit::program::{Numbers, Text};
+
+/// Name of the kernel function.
+pub(super) const FUNCTION: &std::ffi::CStr = c"grouped";
+
+/// Checked and simplified work of a kernel.
+pub(super) struct Work<'a> {
+    pub(super) loops: &'a Loops,
+    pub(super) reads: &'a [Element],
+    pub(super) writes: &'a [Element],
+    pub(super) phases: Vec<Part<'a>>,
+    /// Place whose offset is the number of a member, if an input asks for it.
+    pub(super) number: Option<usize>,
+    pub(super) numbers: Numbers,
+    pub(super) mapping: Mapping,
+    /// True if a thread takes four adjacent steps of the innermost loop of the members at a time.
+    pub(super) fours: bool,
+    /// Number of groups, and of a group's members.
+    pub(super) groups: u64,
+    pub(super) members: u64,
+    pub(super) wide: bool,
+}
+
+/// Phase with its statements in C.
+pub(super) struct Part<'a> {
+    pub(super) inputs: Vec<Slot>,
+    pub(super) statements: String,
+    /// Number of slots before the inputs: values that phases before have left behind.
+    pub(super) kept: usize,
+    /// Number of values that this phase leaves behind.
+    pub(super) leaves: usize,
+    pub(super) folds: &'a [Fold],
+    pub(super) keep: &'a [usize],
+    pub(super) stores: Vec<Target>,
+    /// True if the program runs for every member.
+    pub(super) members: bool,
+}
+
+/// Source of a slot that is filled before the program runs. Places are those of the loops.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Slot {
+    /// Element of a tensor, or `outside` if the place is out of bounds.
+    Tensor { tensor: usize, place: usize, outside: f64 },
+    /// In-bounds predicate of the place.
+    Inside { place: usize },
+    /// Offset of the place itself.
+    Index { place: usize },
+    /// Argument of the kernel.
+    Scalar(f64),
+    /// Constant in the source.
+    Literal(f64),
+}
+
+impl Slot {
+    fn place(self) -> Option<usize> {
+        match self {
+            Slot::Tensor { place, .. } | Slot::Inside { place } | Slot::Index { place } => Some(place),
+            Slot::Scalar(_) | Slot::Literal(_) => None,
+        }
+    }
+}
+
+/// Store of a slot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Target {
+    pub(super) slot: usize,
+    pub(super) tensor: usize,
+    pub(super) place: usize,
+}
+
+/// Kernel in C, and the arguments of one launch of it.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) text: String,
+    pub(super) arguments: Arguments,
+    /// Number of blocks to launch.
+    pub(super) blocks: u32,
+}
+
+/// Limit of blocks in a launch: enough for any device. Each then goes on to other groups (grid-stride loop).
+const MOST_BLOCKS: u64 = 1 << 14;
+
+/// Source builder. Arguments and text grow together: the text reads exactly the fields that the arguments hold.
+struct Writer<'a> {
+    work: &'a Work<'a>,
+    arguments: Arguments,
+    /// Bounds of all places, without duplicates and strides.
+    bounds: Vec<Bound>,
+    body: String,
+    /// Indentation in spaces.
+    indent: usize,
+}
+
+impl Source {
+    /// Source of the kernel. There is a group, and the caller has checked that nothing overflows.
+    pub(super) fn new(work: &Work<'_>, mut program: Text) -> Source {
+        let blocks = work.groups.div_ceil(u64::from(work.mapping.side));
+        let launched = blocks.min(MOST_BLOCKS);
+        let mut writer = Writer {
+            work,
+            arguments: Arguments::default(),
+            bounds: places::unique(work.loops),
+            body: String::new(),
+            indent: 2,
+        };
+        writer.write(blocks, launched, &program);
+        let text = writer.text(&mut program);
+        Source { text, arguments: writer.arguments, blocks: launched as u32 }
+    }
+}
+
+impl Writer<'_> {
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        self.body += &format!("{:1$}{line}\n", "", self.indent);
+    }
+
+    fn open(&mut self, line: std::fmt::Arguments<'_>) {
+        self.line(line);
+        self.indent += 2;
+    }
+
+    fn close(&mut self) {
+        self.indent -= 2;
+        self.line(format_args!("}}"));
+    }
+
+    fn index(&mut self, name: &str, value: i64) {
+        self.arguments.index(self.work.wide, name, value);
+    }
+
+    fn groups(&self) -> Range<usize> {
+        0..self.work.loops.split
+    }
+
+    fn members(&self) -> Range<usize> {
+        self.work.loops.split..self.work.loops.extents.len()
+    }
+
+    /// Vectorized loop (four members at a time), if there is one.
+    fn inner(&self) -> Option<usize> {
+        self.work.fours.then(|| self.work.loops.extents.len() - 1)
+    }
+
+    /// True if the extent of the vectorized loop is not a multiple of four.
+    fn tail(&self) -> bool {
+        self.inner().is_some_and(|inner| !self.work.loops.extents[inner].is_multiple_of(4))
+    }
+
+    /// Number of steps of a loop.
+    fn extent(&self, l: usize) -> u64 {
+        let extent = self.work.loops.extents[l];
+        if self.inner() == Some(l) { extent.div_ceil(4) } else { extent }
+    }
+
+    /// Number of steps that the lanes of a group share.
+    fn steps(&self) -> u64 {
+        let Work { members, .. } = *self.work;
+        self.inner().map_or(members, |inner| members / self.work.loops.extents[inner] * self.extent(inner))
+    }
+
+    /// C variable that counts the steps of a loop.
+    fn counter(&self, l: usize) -> String {
+        if self.inner() == Some(l) { "four".to_owned() } else { format!("j{l}") }
+    }
+
+    /// True if four members are contiguous in a place without bounds.
+    fn is_side_by_side(&self, place: usize) -> bool {
+        let place = &self.work.loops.places[place];
+        self.inner().is_some_and(|inner| place.strides[inner] == 1 && place.bounds.is_empty())
+    }
+
+    /// True if a block may have places beyond the last group.
+    fn ragged(&self) -> bool {
+        self.work.mapping.side > 1
+    }
+
+    fn write(&mut self, blocks: u64, launched: u64, program: &Text) {
+        let work = self.work;
+        for (t, element) in work.reads.iter().enumerate() {
+            self.arguments.pointer(&format!("const {}", element.c_type()), &format!("r{t}"));
+        }
+        for (t, element) in work.writes.iter().enumerate() {
+            self.arguments.pointer(element.c_type(), &format!("w{t}"));
+        }
+        self.pointers();
+        self.index("members", self.steps() as i64);
+        if let Some(inner) = self.inner().filter(|_| self.tail()) {
+            self.index("inner", work.loops.extents[inner] as i64);
+        }
+        self.index("blocks", blocks as i64);
+        self.index("step", launched as i64);
+        let Mapping { side, lanes, lanes_first } = work.mapping;
+        let thread = "count(__builtin_amdgcn_workitem_id_x())";
+        let (lane, place) = match (lanes, side, lanes_first) {
+            (1, _, _) => ("0".to_owned(), thread.to_owned()),
+            (_, 1, _) => (thread.to_owned(), "0".to_owned()),
+            (_, _, true) => (format!("{thread} % {lanes}"), format!("{thread} / {lanes}")),
+            (_, _, false) => (format!("{thread} / {side}"), format!("{thread} % {side}")),
+        };
+        self.line(format_args!("const count lane = {lane}, place = {place};"));
+        self.steps_of_lanes();
+        self.open(format_args!(
+            "for (count block = __builtin_amdgcn_workgroup_id_x(); block < count(a.blocks); block += count(a.step)) {{"
+        ));
+        if self.ragged() {
+            self.index("groups", work.groups as i64);
+            self.line(format_args!("const bool alive = block * {side} + place < count(a.groups);"));
+            self.line(format_args!("const count group = alive ? block * {side} + place : 0;"));
+            self.line(format_args!("const count begin = alive ? lane : count(a.members);"));
+        } else {
+            self.line(format_args!("const bool alive = true;"));
+            self.line(format_args!("const count group = block, begin = lane;"));
+        }
+        self.group_indices();
+        self.group_places();
+        let mut fold = 0;
+        for part in &work.phases {
+            self.phase(part, fold);
+            fold += part.folds.len();
+        }
+        if lanes > 1 && fold > 0 {
+            // The next groups' values go where these ones' are still read.
+            self.line(format_args!("barrier();"));
+        }
+        self.close();
+        for (i, value) in program.scalars.iter().enumerate() {
+            self.arguments.real(work.numbers, &format!("p{i}"), f64::from(*value));
+        }
+        self.arguments.finish();
+    }
+
+    /// Declares `l<loop>`, the indices of the first member of this lane, and arguments to go on from there.
+    fn steps_of_lanes(&mut self) {
+        let (work, members) = (self.work, self.members());
+        if members.len() < 2 {
+            return;
+        }
+        let lanes = u64::from(work.mapping.lanes);
+        if lanes > 1 {
+            self.line(format_args!("count n = lane;"));
+        }
+        let mut rest = lanes;
+        for l in members.clone().skip(1).rev() {
+            let extent = self.extent(l);
+            self.arguments.divisor(work.wide, &format!("e{l}"), extent);
+            if lanes > 1 {
+                self.index(&format!("e{l}_w"), (rest % extent) as i64);
+                rest /= extent;
+                let quotient = quotient(work.wide, "n", &format!("e{l}"));
+                self.line(format_args!("const count n{l} = {quotient};"));
+                self.line(format_args!("const index l{l} = index(n - n{l} * count(a.e{l}));"));
+                self.line(format_args!("n = n{l};"));
+            }
+        }
+        if lanes > 1 {
+            self.index(&format!("e{}_w", members.start), rest as i64);
+            self.line(format_args!("const index l{} = index(n);", members.start));
+        }
+    }
+
+    /// Declares `j<loop>` for the groups.
+    fn group_indices(&mut self) {
+        let (work, groups) = (self.work, self.groups());
+        if groups.is_empty() {
+            return;
+        }
+        if groups.len() == 1 {
+            return self.line(format_args!("const index j0 = index(group);"));
+        }
+        self.line(format_args!("count n = group;"));
+        for l in groups.skip(1).rev() {
+            self.arguments.divisor(work.wide, &format!("e{l}"), work.loops.extents[l]);
+            self.line(format_args!("const count n{l} = {};", quotient(work.wide, "n", &format!("e{l}"))));
+            self.line(format_args!("const index j{l} = index(n - n{l} * count(a.e{l}));"));
+            self.line(format_args!("n = n{l};"));
+        }
+        self.line(format_args!("const index j0 = index(n);"));
+    }
+
+    fn text(&self, program: &mut Text) -> String {
+        let work = self.work;
+        let mut definitions: Vec<&FoldMode> = Vec::new();
+        for fold in work.phases.iter().flat_map(|part| part.folds) {
+            if !definitions.iter().any(|mode| mode.structure() == fold.mode.structure()) {
+                definitions.push(&fold.mode);
+            }
+        }
+        let definitions: String = definitions.iter().map(|mode| mode.definition(program)).collect();
+        let mut text = arguments::DEVICE.to_owned();
+        text += arguments::index_types(work.wide);
+        text += &program.prelude();
+        if self.body.contains("mulhi(") {
+            text += arguments::MULHI;
+        }
+        if !definitions.is_empty() {
+            text += folds::limits(work.numbers);
+        }
+        text += &definitions;
+        if work.mapping.lanes > 1 {
+            text += BARRIER;
+        }
+        if work.fours {
+            text += arguments::FOUR;
+            text += "#define EACH _Pragma(\"unroll\") for (int k = 0; k < 4; ++k)\n";
+        }
+        let threads = work.mapping.threads();
+        text += &format!("struct Arguments {{\n{}}};\n", self.arguments.declarations);
+        text += &format!("extern \"C\" __attribute__((global, amdgpu_flat_work_group_size({threads}, {threads})))\n");
+        text += "void grouped(const Arguments a) {\n";
+        text += &self.body;
+        text += "}\n";
+        text
+    }
+}
+
+/// C function of a block's barrier: all threads get here before one goes on, and their writes are visible.
+const BARRIER: &str = "DEVICE void barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, \"workgroup\");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, \"workgroup\");
+}
+";

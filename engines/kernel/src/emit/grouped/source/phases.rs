@@ -1,0 +1,272 @@
+//! Statements of the phases of a group.
+
+use super::{Part, Slot, Target, Writer};
+use crate::emit::grouped::mapping::Mapping;
+use crate::emit::grouped::{Fold, FoldMode};
+
+impl Writer<'_> {
+    pub(super) fn phase(&mut self, part: &Part<'_>, first_fold: usize) {
+        for k in part.kept..part.kept + part.leaves {
+            self.line(format_args!("real k{k} = real(0);"));
+        }
+        self.open(format_args!("{{"));
+        for k in 0..part.kept {
+            self.line(format_args!("const real t{k} = k{k};"));
+        }
+        if part.members {
+            self.over_members(part, first_fold)
+        } else {
+            self.once(part)
+        }
+        self.close();
+    }
+
+    fn once(&mut self, part: &Part<'_>) {
+        let work = self.work;
+        for (s, target) in part.stores.iter().enumerate() {
+            self.line(format_args!("{} y{s} = 0;", work.writes[target.tensor].c_type()));
+        }
+        self.open(format_args!("if (alive) {{"));
+        let mut known = Vec::new();
+        for (i, input) in part.inputs.iter().enumerate() {
+            self.input(part.kept + i, *input, &mut known);
+        }
+        self.statements(&part.statements);
+        for (i, slot) in part.keep.iter().enumerate() {
+            self.line(format_args!("k{} = t{slot};", part.kept + i));
+        }
+        for (s, target) in part.stores.iter().enumerate() {
+            let value = self.narrowed(target);
+            self.line(format_args!("y{s} = {value};"));
+        }
+        self.close();
+        if part.stores.is_empty() {
+            return;
+        }
+        let reads = part.inputs.iter().any(|input| matches!(input, Slot::Tensor { .. }));
+        if work.mapping.lanes > 1 && reads && !part.keep.is_empty() {
+            // All lanes have read before the memory is written, which may be the same.
+            self.line(format_args!("barrier();"));
+        }
+        self.open(format_args!("if (alive && lane == 0) {{"));
+        for (s, Target { tensor, place, .. }) in part.stores.iter().enumerate() {
+            self.line(format_args!("w{tensor}_{place}[x{place}] = y{s};"));
+        }
+        self.close();
+    }
+
+    fn over_members(&mut self, part: &Part<'_>, first_fold: usize) {
+        let work = self.work;
+        let members = self.members();
+        let lanes = work.mapping.lanes;
+        let fixed = |slot: &Slot| slot.place().is_none_or(|place| work.loops.places[place].is_fixed(members.start));
+        let (fixed, varying): (Vec<_>, Vec<_>) = part.inputs.iter().enumerate().partition(|(_, slot)| fixed(slot));
+        for (f, fold) in part.folds.iter().enumerate() {
+            let f = first_fold + f;
+            self.line(format_args!("{} f{f} = {};", fold.mode.structure(), fold.mode.neutral()));
+        }
+        // What all members share is read once; there it is if there is a member.
+        self.open(format_args!("if (begin < count(a.members)) {{"));
+        let mut known = Vec::new();
+        for (i, input) in fixed {
+            self.input(part.kept + i, *input, &mut known);
+        }
+        if members.len() > 1 {
+            for l in members.clone() {
+                let (counter, first) = (self.counter(l), if lanes > 1 { format!("l{l}") } else { "0".to_owned() });
+                self.line(format_args!("index {counter} = {first};"));
+            }
+        }
+        let bounded =
+            |(_, slot): &(usize, &Slot)| slot.place().is_some_and(|place| !work.loops.places[place].bounds.is_empty());
+        if self.inner().is_none() && part.stores.is_empty() && !varying.iter().any(bounded) {
+            // The loads of several members are under way at the same time.
+            self.line(format_args!("_Pragma(\"unroll 4\")"));
+        }
+        self.open(format_args!("for (count m = begin; m < count(a.members); m += {lanes}) {{"));
+        if members.len() == 1 {
+            let counter = self.counter(members.start);
+            self.line(format_args!("const index {counter} = index(m);"));
+        }
+        if self.inner().is_some() {
+            self.four_members(part, &varying, first_fold, known);
+        } else {
+            for (i, input) in varying {
+                self.input(part.kept + i, *input, &mut known);
+            }
+            self.statements(&part.statements);
+            self.puts(part, first_fold);
+            for target in &part.stores {
+                let (Target { tensor, place, .. }, at) = (target, self.at(target.place));
+                let value = self.narrowed(target);
+                self.line(format_args!("w{tensor}_{place}[{at}] = {value};"));
+            }
+        }
+        self.next_member();
+        self.close();
+        self.close();
+        if part.folds.is_empty() {
+            return;
+        }
+        if lanes > 1 {
+            self.tree(part, first_fold);
+        }
+        let mut k = part.kept;
+        for (f, fold) in part.folds.iter().enumerate() {
+            let f = first_fold + f;
+            self.line(format_args!("k{k} = value(f{f});"));
+            if let FoldMode::FirstGreatest { .. } = fold.mode {
+                self.line(format_args!("k{} = f{f}.at;", k + 1));
+            }
+            k += fold.mode.leaves();
+        }
+    }
+
+    /// Emits the statements for four members: contiguous elements are loaded and stored together.
+    fn four_members(&mut self, part: &Part<'_>, varying: &[(usize, &Slot)], first_fold: usize, mut known: Vec<usize>) {
+        let inner = self.inner().expect("there is a loop that goes in fours");
+        self.line(format_args!("const index first = four * 4;"));
+        let within = if self.tail() {
+            self.line(format_args!("const bool all = first + 4 <= a.inner;"));
+            "if (all || first + k < a.inner) "
+        } else {
+            ""
+        };
+        let together = |slot: &Slot| matches!(*slot, Slot::Tensor { place, .. } if self.is_side_by_side(place));
+        let (together, single): (Vec<_>, Vec<_>) = varying.iter().partition(|(_, slot)| together(slot));
+        let (mut loads, mut each) = (String::new(), String::new());
+        for (i, input) in &together {
+            let Slot::Tensor { tensor, place, .. } = **input else { unreachable!("only tensors lie side by side") };
+            let (slot, at) = (part.kept + i, self.at(place));
+            self.line(format_args!("{} v{slot}[4] = {{}};", self.work.reads[tensor].c_type()));
+            loads += &format!("load4(v{slot}, r{tensor}_{place} + ({at})); ");
+            each += &format!("v{slot}[k] = r{tensor}_{place}[{at} + k]; ");
+        }
+        let (mut stores, mut each_store) = (String::new(), String::new());
+        let (side, apart): (Vec<_>, Vec<_>) =
+            part.stores.iter().enumerate().partition(|(_, target)| self.is_side_by_side(target.place));
+        for (s, Target { tensor, place, .. }) in &side {
+            let at = self.at(*place);
+            self.line(format_args!("{} y{s}[4] = {{}};", self.work.writes[*tensor].c_type()));
+            stores += &format!("store4(w{tensor}_{place} + ({at}), y{s}); ");
+            each_store += &format!("w{tensor}_{place}[{at} + k] = y{s}[k]; ");
+        }
+        self.fours(inner, &loads, &each);
+        self.open(format_args!("EACH {within}{{"));
+        self.line(format_args!("const index j{inner} = first + k;"));
+        for (i, input) in &together {
+            let Slot::Tensor { tensor, .. } = **input else { unreachable!("only tensors lie side by side") };
+            let (slot, suffix) = (part.kept + i, self.work.reads[tensor].suffix());
+            self.line(format_args!("const real t{slot} = widen_{suffix}(v{slot}[k]);"));
+        }
+        for (i, input) in &single {
+            self.input(part.kept + i, **input, &mut known);
+        }
+        self.statements(&part.statements);
+        self.puts(part, first_fold);
+        for (s, target) in &side {
+            let value = self.narrowed(target);
+            self.line(format_args!("y{s}[k] = {value};"));
+        }
+        for (_, target) in &apart {
+            let (Target { tensor, place, .. }, at) = (target, self.at(target.place));
+            let value = self.narrowed(target);
+            self.line(format_args!("w{tensor}_{place}[{at}] = {value};"));
+        }
+        self.close();
+        self.fours(inner, &stores, &each_store);
+    }
+
+    /// Emits a statement for the four members from the index `first` on: `together` for all, or `each` for one at a
+    /// time where the loop ends among them.
+    fn fours(&mut self, inner: usize, together: &str, each: &str) {
+        if together.is_empty() {
+            return;
+        }
+        self.open(format_args!("{{"));
+        self.line(format_args!("const index j{inner} = first;"));
+        if self.tail() {
+            // One branch for all of them, so that they are under way at the same time.
+            self.line(format_args!("if (all) {{ {together}}}"));
+            self.line(format_args!("else EACH if (first + k < a.inner) {{ {each}}}"));
+        } else {
+            self.line(format_args!("{}", together.trim_end()));
+        }
+        self.close();
+    }
+
+    /// Emits the accumulation of a member's values into the folds.
+    fn puts(&mut self, part: &Part<'_>, first_fold: usize) {
+        for (f, Fold { mode, slot }) in part.folds.iter().enumerate() {
+            let f = first_fold + f;
+            match mode {
+                FoldMode::FirstGreatest { at } => {
+                    let number = self.work.number.expect("there is a place for the number of a member");
+                    let number = self.at(number);
+                    self.line(format_args!("put(f{f}, t{slot}, t{at}, count({number}));"));
+                }
+                _ => self.line(format_args!("put(f{f}, t{slot});")),
+            }
+        }
+    }
+
+    /// C expression of the value that is written to a target.
+    fn narrowed(&self, target: &Target) -> String {
+        format!("narrow_{}(t{})", self.work.writes[target.tensor].suffix(), target.slot)
+    }
+
+    fn statements(&mut self, statements: &str) {
+        for statement in statements.lines() {
+            self.line(format_args!("{}", statement.trim_start()));
+        }
+    }
+
+    /// Emits the step from a member's indices to those of the lane's next one.
+    fn next_member(&mut self) {
+        let members = self.members();
+        if members.len() < 2 {
+            return;
+        }
+        let lanes = self.work.mapping.lanes;
+        for l in members.clone().skip(1).rev() {
+            let step = if lanes > 1 { format!("a.e{l}_w") } else { "1".to_owned() };
+            let counter = self.counter(l);
+            if lanes > 1 || l + 1 == members.end {
+                self.line(format_args!("{counter} += {step};"));
+            }
+            self.line(format_args!("const bool over{l} = {counter} >= a.e{l};"));
+            self.line(format_args!("{counter} -= over{l} ? a.e{l} : 0;"));
+            self.line(format_args!("j{} += over{l};", l - 1));
+        }
+        if lanes > 1 {
+            self.line(format_args!("j{0} += a.e{0}_w;", members.start));
+        }
+    }
+
+    /// Emits the tree reduction of the lanes' accumulators: halves of them, pair by pair.
+    fn tree(&mut self, part: &Part<'_>, first_fold: usize) {
+        let Mapping { side, lanes, .. } = self.work.mapping;
+        let folds = first_fold..first_fold + part.folds.len();
+        for (f, fold) in folds.clone().zip(part.folds) {
+            let (structure, threads) = (fold.mode.structure(), side * lanes);
+            self.line(format_args!("static __attribute__((shared)) {structure} shared{f}[{threads}];"));
+        }
+        self.line(format_args!("const count own = lane * {side} + place;"));
+        for f in folds.clone() {
+            self.line(format_args!("shared{f}[own] = f{f};"));
+        }
+        self.line(format_args!("barrier();"));
+        self.open(format_args!("for (count half = {}; half > 0; half /= 2) {{", lanes / 2));
+        self.open(format_args!("if (lane < half) {{"));
+        for f in folds.clone() {
+            self.line(format_args!("join(f{f}, shared{f}[own + half * {side}]);"));
+            self.line(format_args!("shared{f}[own] = f{f};"));
+        }
+        self.close();
+        self.line(format_args!("barrier();"));
+        self.close();
+        for f in folds {
+            self.line(format_args!("f{f} = shared{f}[place];"));
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Generated sources and refusals, without a device.
+
+use hipdnn_schemas::{
+    DataType, GraphBuilder, Operation, Pointwise, PointwiseMode, Reduction, ReductionMode, TensorDef,
+};
+
+use super::testing::{MAPPINGS, Window, folds, layer_norm, op, pooling, softmax};
+use super::*;
+use crate::arrange::{Task, Wishes, arrange};
+use crate::fuse::fuse;
+use crate::lower::lower;
+
+/// Source text of a work.
+fn text(work: &Grouped, choice: Choice) -> String {
+    generate(work, choice).unwrap().unwrap().source.text
+}
+
+#[test]
+fn text_depends_on_the_kind_of_work_and_not_on_its_numbers() {
+    let one = layer_norm(&[12], &[4, 40], &[200, 50, 1], Element::F16);
+    let with =
+        |groups: &[usize], members: &[usize], strides: &[i64]| layer_norm(groups, members, strides, Element::F16);
+    for (what, other, same) in [
+        ("another shape", with(&[500], &[4, 44], &[900, 60, 1]), true),
+        ("rows that end within four", with(&[12], &[4, 41], &[200, 50, 1]), false),
+        ("rows too short for that", with(&[12], &[8, 20], &[200, 25, 1]), false),
+        ("more members, and so more threads", with(&[12], &[40, 40], &[2000, 50, 1]), false),
+        ("columns", with(&[12], &[4, 40], &[1, 500, 12]), false),
+        ("a loop less", with(&[12], &[160], &[200, 1]), false),
+        ("another type", layer_norm(&[12], &[4, 40], &[200, 50, 1], Element::BF16), false),
+        ("less to do", Grouped { phases: one.phases[..3].to_vec(), ..one.clone() }, false),
+    ] {
+        let (own, text) = (text(&one, Choice::default()), text(&other, Choice::default()));
+        // The number of members is a constant of the program.
+        let plain = |text: &str| {
+            let lines = text.lines().filter(|line| !line.contains("__builtin_bit_cast(float, 0x4"));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(plain(&own) == plain(&text), same, "{what}:\n{own}\n{text}");
+    }
+}
+
+#[test]
+fn text_has_what_is_used_and_nothing_else() {
+    let rows = |element| softmax(&[9], &[64], &[64, 1], element);
+    let one = |m: usize| Choice { mapping: Some(MAPPINGS[m]), wide: false };
+    for (work, choice, with, without) in [
+        (
+            rows(Element::F16),
+            Choice::default(),
+            &["typedef float real", "load4", "store4", "barrier();", "struct Sum { double", "struct Greatest"][..],
+            &["a.inner", "struct First", "struct Least", "mulhi(", "long index", "asm"][..],
+        ),
+        (
+            softmax(&[9], &[65], &[65, 1], Element::F32),
+            Choice::default(),
+            &["a.inner", "load4", "if (all)"],
+            &["First"],
+        ),
+        (rows(Element::F32), one(0), &["load4", "const count lane = 0"], &["barrier", "shared"]),
+        (
+            rows(Element::F64),
+            Choice::default(),
+            &["typedef double real", "real total, rest", "asm"],
+            &["load4", "EACH"],
+        ),
+        (
+            softmax(&[64], &[90], &[1, 64], Element::F32),
+            Choice::default(),
+            &["const bool alive = block * 16", "barrier"],
+            &["load4", "% 32"],
+        ),
+        (softmax(&[9], &[64], &[1 << 26, 1], Element::F32), Choice::default(), &["typedef int index"], &["long index"]),
+        (softmax(&[9], &[64], &[1 << 27, 1], Element::F32), Choice::default(), &["typedef long index"], &["mulhi"]),
+        (
+            folds(&[7], &[3, 5], &[15, 5, 1], Element::I8, Element::I32),
+            Choice::default(),
+            &["typedef long real", "whole_add(s.total", "whole_mul(p.total", "struct First", "a.x"],
+            &["__builtin_inf", "double", "MATH"],
+        ),
+    ] {
+        let text = text(&work, choice);
+        for name in with {
+            assert!(text.contains(name), "{name} is missing:\n{text}");
+        }
+        for name in without {
+            assert!(!text.contains(name), "{name} is not used:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn places_with_the_same_bounds_look_at_them_once() {
+    let window = |extent| Window { extent, window: 3, stride: 2, pad: 1 };
+    // The sum's element, the greatest's and whether there is one: two bounds each.
+    let text = text(&pooling(&window(9), &window(8), false, Element::F32), Choice::default());
+    assert_eq!(text.matches("const bool in").count(), 2, "{text}");
+}
+
+#[test]
+fn arguments_lie_as_the_structure_says() {
+    let work = layer_norm(&[12], &[4, 41], &[200, 50, 1], Element::F16);
+    let source = generate(&work, Choice::default()).unwrap().unwrap().source;
+    let bytes = &source.arguments.bytes;
+    let int = |at: usize| i32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let declared = source.text.split("struct Arguments {").nth(1).unwrap().split("};").next().unwrap();
+    let fields: Vec<_> = declared.split(';').filter_map(|field| field.split_whitespace().last()).collect();
+    assert_eq!(fields[..6], ["r0", "r1", "r2", "w0", "w1", "w2"]);
+    // Then 32-bit numbers without gaps: 4 · 11 fours, of which the lanes take 32 at a time: 2 · 11 + 10.
+    let at = |name: &str| 48 + 4 * (fields.iter().position(|field| *field == name).unwrap() - 6);
+    for (name, want) in [
+        ("members", 44),
+        ("inner", 41),
+        ("blocks", 2),
+        ("step", 2),
+        ("e2", 11),
+        ("e2_w", 10),
+        ("e1_w", 2),
+        ("groups", 12),
+    ] {
+        assert_eq!(int(at(name)), want, "{name} of {fields:?}");
+    }
+    for (name, want) in [("x0_0", 200), ("x0_1", 50)] {
+        assert_eq!(int(at(name)), want, "{name} of {fields:?}");
+    }
+    let &[epsilon] = &source.arguments.scalars[..] else { panic!("one scalar") };
+    assert_eq!(int(epsilon), 1e-3f32.to_bits() as i32);
+    assert_eq!(bytes.len(), (48 + 4 * (fields.len() - 6)).next_multiple_of(8));
+    assert!(bytes[..48].iter().all(|byte| *byte == 0), "pointers come at launch");
+}
+
+#[test]
+fn work_that_makes_no_sense_is_refused_with_a_reason() {
+    let with = |change: fn(&mut Grouped)| {
+        let mut work = pooling(
+            &Window { extent: 9, window: 3, stride: 2, pad: 1 },
+            &Window { extent: 8, window: 2, stride: 2, pad: 0 },
+            false,
+            Element::F32,
+        );
+        change(&mut work);
+        work
+    };
+    fn fold(work: &mut Grouped) -> (&mut Vec<Input>, &mut Vec<Op>, &mut Vec<Fold>) {
+        let Phase::Fold { inputs, program, folds } = &mut work.phases[0] else { panic!("the first phase is a fold") };
+        (inputs, program, folds)
+    }
+    fn access(work: &mut Grouped) -> &mut Access {
+        let Input::Tensor { access, .. } = &mut fold(work).0[0] else { panic!("the first input is a tensor") };
+        access
+    }
+    fn once(work: &mut Grouped) -> (&mut Vec<Input>, &mut Vec<usize>, &mut Vec<Store>) {
+        let Phase::Once { inputs, keep, stores, .. } = &mut work.phases[1] else { panic!("the second runs once") };
+        (inputs, keep, stores)
+    }
+    assert!(generate(&with(|_| {}), Choice::default()).is_ok());
+    for (work, want) in [
+        (with(|work| work.phases.clear()), "a kernel over groups has at least one phase"),
+        (with(|work| work.reads.clear()), "phase 0 of a kernel over groups: input 0 reads tensor 0, but there are 0"),
+        (
+            with(|work| access(work).strides.truncate(5)),
+            "phase 0 of a kernel over groups: input 0 has 5 strides for 6 loops",
+        ),
+        (with(|work| access(work).bounds[1].steps.push(1)), "input 0 has a bound of 7 steps for 6 loops"),
+        (with(|work| access(work).bounds[0].divisor = 0), "input 0 has a bound of divisor 0"),
+        (with(|work| fold(work).0[3] = Input::Index { axis: 6 }), "input 3 is the index of loop 6, but there are 6"),
+        (
+            with(|work| once(work).0.push(Input::Index { axis: 4 })),
+            "phase 1 of a kernel over groups: input 0 is the index of loop 4, but this runs once for all members",
+        ),
+        (with(|work| fold(work).2[0].slot = 20), "its result is slot 20, but there are 20"),
+        (
+            with(|work| fold(work).2[1].mode = FoldMode::FirstGreatest { at: 99 }),
+            "its result is slot 99, but there are 20",
+        ),
+        (with(|work| once(work).1.push(5)), "its result is slot 5, but there are 5"),
+        (with(|work| once(work).2[0].slot = 7), "its result is slot 7, but there are 5"),
+        (with(|work| work.writes.truncate(2)), "store 2 writes tensor 2, but there are 2"),
+        (
+            with(|work| {
+                let bounds = access(work).bounds.clone();
+                once(work).2[0].access.bounds = bounds;
+            }),
+            "store 0 has bounds",
+        ),
+        (with(|work| once(work).2[1].access.strides[2] = 0), "store 1 writes 5 elements in one place along loop 2"),
+        (
+            with(|work| fold(work).1[0] = op(PointwiseMode::Mul, &[3, 12])),
+            "operation 0 reads slot 12, which comes after it: there are 12",
+        ),
+        (with(|work| fold(work).1[0] = op(PointwiseMode::Mul, &[3])), "mul takes 2 operands, operation 0 has 1"),
+        (with(|work| work.groups[0] = usize::MAX), "would reach further than addresses do"),
+        (with(|work| work.members[0] = usize::MAX), "would reach further than addresses do"),
+        (with(|work| access(work).offset = i64::MIN), "would reach further than addresses do"),
+        (with(|work| access(work).strides[0] = i64::MIN), "would reach further than addresses do"),
+        (with(|work| access(work).bounds[0].extent = u64::MAX), "would reach further than addresses do"),
+        (
+            with(|work| {
+                let literal = fold(work).0[7].clone();
+                fold(work).0.extend((0..1000).map(|i| if i % 2 == 0 { Input::Scalar(0.0) } else { literal.clone() }));
+                fold(work).0.extend((0..1000).map(|_| Input::Scalar(0.0)));
+                fold(work).1.clear();
+            }),
+            "a kernel has at most 4096 bytes of arguments, this one would have ",
+        ),
+    ] {
+        let error = generate(&work, Choice::default()).err().unwrap_or_else(|| panic!("wanted: {want}"));
+        assert!(error.to_string().contains(want), "{error}, wanted: {want}");
+    }
+}
+
+/// Graph of `levels` sums of rows, each of the elements times the sum before it.
+fn sums(data_type: DataType, levels: i64) -> GraphBuilder {
+    let mut graph = GraphBuilder::new("sums").compute(DataType::Float);
+    let x = graph.tensor(TensorDef::new(0, data_type, &[256, 4096]));
+    let mut before = None;
+    for level in 0..levels {
+        let mut input = x;
+        if let Some(before) = before {
+            input = graph.tensor(TensorDef::new(100 + level, DataType::Float, &[256, 4096]).intermediate());
+            graph.pointwise(Pointwise::binary(PointwiseMode::Mul, x, before, input));
+        }
+        let sum = TensorDef::new(1000 + level, DataType::Float, &[256, 1]);
+        let output = graph.tensor(if level + 1 < levels { sum.intermediate() } else { sum });
+        let mode = ReductionMode::Add;
+        graph.node("", Operation::Reduction(Reduction { mode, input, output, is_deterministic: true }));
+        before = Some(output);
+    }
+    graph
+}
+
+/// Graph of a sum of rows that is added to integers, and of many functions with scalars of the result.
+fn functions(count: i64) -> GraphBuilder {
+    let mut graph = GraphBuilder::new("functions").compute(DataType::Float);
+    let input = graph.tensor(TensorDef::new(0, DataType::Float, &[64, 16]));
+    let output = graph.tensor(TensorDef::new(1, DataType::Float, &[64, 1]).intermediate());
+    let numbers = graph.tensor(TensorDef::new(2, DataType::Int32, &[64, 16]));
+    let mode = ReductionMode::Add;
+    graph.node("", Operation::Reduction(Reduction { mode, input, output, is_deterministic: true }));
+    let mut last = graph.tensor(TensorDef::new(10, DataType::Float, &[64, 16]).intermediate());
+    graph.pointwise(Pointwise::binary(PointwiseMode::Add, numbers, output, last));
+    for i in 0..count {
+        let next = TensorDef::new(11 + i, DataType::Float, &[64, 16]);
+        let next = graph.tensor(if i + 1 < count { next.intermediate() } else { next });
+        let leaky =
+            Pointwise { relu_lower_clip_slope: Some(0.01), ..Pointwise::unary(PointwiseMode::ReluFwd, last, next) };
+        graph.pointwise(leaky);
+        last = next;
+    }
+    graph
+}
+
+#[test]
+fn whatever_is_joined_fits_into_arguments_and_shared_memory() {
+    for graph in [
+        sums(DataType::Float, 18),
+        sums(DataType::Double, 18),
+        sums(DataType::Int32, 120),
+        functions(20),
+        functions(190),
+    ] {
+        let graph = graph.build().unwrap();
+        let stages = fuse(&graph, lower(&graph).unwrap());
+        let arrangement = arrange(&graph, &stages, Wishes::default(), &|_| Ok(())).unwrap();
+        let grouped: Vec<&Grouped> = arrangement
+            .tasks
+            .iter()
+            .filter_map(|task| match task {
+                Task::Grouped(task) => Some(&task.kernel),
+                _ => None,
+            })
+            .collect();
+        assert!(!grouped.is_empty());
+        for work in grouped {
+            let made = generate(work, Choice::default()).unwrap_or_else(|error| panic!("{}: {error}", graph.name()));
+            let made = made.expect("there are groups");
+            let folds = work.phases.iter().flat_map(|phase| phase.parts().folds);
+            let bytes: usize = folds.map(|fold| fold.mode.bytes(made.numbers, false)).sum();
+            let shared = if made.mapping.lanes > 1 { bytes * made.mapping.threads() as usize } else { 0 };
+            assert!(shared <= MOST_SHARED, "{shared}");
+        }
+    }
+}

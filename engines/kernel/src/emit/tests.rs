@@ -1,0 +1,190 @@
+//! Generated sources and refusals.
+
+use hipdnn_engine_core::ops::pointwise::Parameters;
+
+use super::testing::{PARAMETERS, scaled, vector};
+use super::*;
+
+/// Source and arguments of a work.
+fn source(work: &Elementwise) -> Source {
+    generate(work, false).unwrap().unwrap().source
+}
+
+#[test]
+fn text_depends_on_the_kind_of_work_and_not_on_its_numbers() {
+    let one = scaled([2, 3, 8, 8], false, 2.0);
+    let text = source(&one).text;
+    for (what, other, same) in [
+        ("another shape", scaled([7, 64, 56, 9], false, 2.0), true),
+        ("another scalar", scaled([2, 3, 8, 8], false, -1.5), true),
+        ("another layout", scaled([2, 3, 8, 8], true, 2.0), false),
+        ("one image, and so one loop less", scaled([1, 3, 8, 8], false, 2.0), false),
+        ("rows too short for vectors", scaled([2, 3, 2, 2], false, 2.0), false),
+        ("another type", Elementwise { output: Output::new(Element::F32, [192, 64, 8, 1]), ..one.clone() }, false),
+        (
+            "another constant",
+            Elementwise { inputs: [&one.inputs[..2], &[Input::Literal(2.0)]].concat(), ..one.clone() },
+            false,
+        ),
+        ("another operation", Elementwise { program: one.program[..1].to_vec(), ..one.clone() }, false),
+    ] {
+        assert_eq!(source(&other).text == text, same, "{what}:\n{text}\n{}", source(&other).text);
+    }
+    let parameters = |slope| Parameters { relu_lower_clip_slope: slope, ..Parameters::default() };
+    let relu = |slope| source(&vector(PointwiseMode::ReluFwd, parameters(slope), Element::F32, Element::F32, 64)).text;
+    assert_eq!(relu(0.25), relu(0.5), "slopes are arguments");
+    assert_ne!(relu(0.25), relu(0.0), "the plain one has none");
+}
+
+#[test]
+fn text_has_what_is_used_and_nothing_else() {
+    for (work, with, without) in [
+        (
+            vector(PointwiseMode::Neg, PARAMETERS, Element::F32, Element::F32, 64),
+            &["typedef float real", "load4", "const real t1 = -t0;", "typedef int index"][..],
+            &["MATH(exp)", "mulhi", "sigmoid", "long index", "narrow_f16", "p0"][..],
+        ),
+        (
+            vector(PointwiseMode::SwishFwd, PARAMETERS, Element::F16, Element::BF16, 64),
+            &["real sigmoid(", "real gate(", "real MATH(exp)(real)", "widen_f16", "narrow_bf16", "a.p0", "float odd("],
+            &["sigmoid_slope", "MATH(tanh)", "narrow_f16", "double"],
+        ),
+        (
+            vector(PointwiseMode::Div, PARAMETERS, Element::I32, Element::I32, 64),
+            &["typedef double real", "real MATH(rint)(real)", "narrow_i32"],
+            &["load4", "odd("],
+        ),
+        (
+            vector(PointwiseMode::Add, PARAMETERS, Element::I32, Element::I64, 64),
+            &["typedef long real", "whole_add(t0, t1)", "narrow_i64"],
+            &["MATH", "whole_mul"],
+        ),
+        (
+            Elementwise {
+                program: Vec::new(),
+                ..vector(PointwiseMode::Identity, PARAMETERS, Element::BF16, Element::BF16, 64)
+            },
+            &["const unsigned short* x0", "load4"],
+            &["real", "widen", "narrow"],
+        ),
+        (
+            Elementwise {
+                output: Output::new(Element::F16, [1 << 29, 1 << 23, 1 << 21, 1]),
+                ..scaled([3, 9, 8, 8], false, 1.0)
+            },
+            &["typedef long index", "item += a.threads"],
+            &["mulhi"],
+        ),
+    ] {
+        let text = source(&work).text;
+        for name in with {
+            assert!(text.contains(name), "{name} is missing:\n{text}");
+        }
+        for name in without {
+            assert!(!text.contains(name), "{name} is not used:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn arguments_lie_as_the_structure_says() {
+    let source = source(&scaled([2, 3, 5, 8], false, 2.5));
+    let bytes = &source.arguments.bytes;
+    let int = |at: usize| i32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let declared = source.text.split("struct Arguments {").nth(1).unwrap().split("};").next().unwrap();
+    let fields: Vec<_> = declared.split(';').filter_map(|field| field.split_whitespace().last()).collect();
+    // Pointers first; then 32-bit numbers without gaps: loops over 2, 3 and 40 = 10 · 4, and the strides that are not
+    // 0 or 1.
+    assert_eq!(fields[..4], ["x0", "x1", "y", "items"]);
+    let at = |name: &str| 24 + 4 * (fields.iter().position(|field| *field == name).unwrap() - 3);
+    for (name, want) in [
+        ("items", 2 * 3 * 10),
+        ("d2", 10),
+        ("d1", 3),
+        ("inner", 40),
+        ("x0_s0", 120),
+        ("x0_s1", 40),
+        ("x1_s1", 1),
+        ("y_s0", 120),
+        ("y_s1", 40),
+        ("s2", 2.5f32.to_bits() as i32),
+    ] {
+        assert_eq!(int(at(name)), want, "{name} of {fields:?}");
+    }
+    assert_eq!(source.arguments.scalars, [at("s2")]);
+    assert_eq!(bytes.len(), (24 + 4 * (fields.len() - 3)).next_multiple_of(8));
+    assert!(bytes[..24].iter().all(|byte| *byte == 0), "pointers come at launch");
+    assert_eq!(source.threads, 60);
+}
+
+#[test]
+fn division_by_multiplication_is_exact() {
+    for d in (1..200).chain([255, 256, 257, 1000, 65535, 65536, 65537, (1 << 29) + 1, (1 << 30) - 1, 1 << 30]) {
+        let (multiplier, shift) = arguments::divisor(d);
+        let divide = |n: u64| (((n * u64::from(multiplier)) >> 32) + n) >> shift;
+        let near = [0, 1, 2, d, 2 * d, 3 * d, 1 << 30, (1 << 31) - 1, (1u64 << 31) - 1 - ((1u64 << 31) - 1) % d];
+        for n in near.into_iter().flat_map(|n| [n.saturating_sub(1), n, n + 1]).filter(|n| *n < 1 << 31) {
+            let sum = ((n * u64::from(multiplier)) >> 32) + n;
+            assert!(divide(n) == n / d && sum < 1 << 32, "{n} / {d}");
+        }
+    }
+}
+
+#[test]
+fn work_that_makes_no_sense_is_refused_with_a_reason() {
+    let good = || scaled([2, 3, 5, 8], false, 1.0);
+    let with = |change: fn(&mut Elementwise)| {
+        let mut work = good();
+        change(&mut work);
+        work
+    };
+    assert!(generate(&good(), false).is_ok());
+    for (work, want) in [
+        (with(|work| work.inputs.clear()), "a kernel takes 1 to 16 inputs, this one has 0"),
+        (with(|work| work.inputs = vec![Input::Scalar(0.0); 17]), "a kernel takes 1 to 16 inputs, this one has 17"),
+        (
+            with(|work| work.inputs[2] = Input::Index { axis: 4 }),
+            "input 2 is the index along dimension 4, but there are 4",
+        ),
+        (with(|work| work.inputs[1] = view(Element::F16, &[1, 1], 0, None)), "input 1 has 2 strides for 4 dimensions"),
+        (
+            with(|work| work.inputs[0] = view(Element::F16, &[1; 4], 0, Some((1, 0, 3, 0)))),
+            "input 0 has a window of step 0",
+        ),
+        (
+            with(|work| {
+                let windows = vec![None; 3];
+                work.inputs[0] = Input::Tensor(View { windows, ..View::new(Element::F16, [1; 4]) });
+            }),
+            "input 0 has 3 windows for 4 dimensions",
+        ),
+        (with(|work| work.output.strides.truncate(3)), "the output has 3 strides for 4 dimensions"),
+        (with(|work| work.output.strides[1] = 0), "the output has 3 elements in one place along dimension 1"),
+        (with(|work| work.program.clear()), "without operations there is one input, this kernel has 3"),
+        (
+            with(|work| work.program[0] = Op::pointwise(PointwiseMode::Mul, &[0, 3])),
+            "operation 0 reads slot 3, which comes after it: there are 3",
+        ),
+        (
+            with(|work| work.program[0] = Op::pointwise(PointwiseMode::Mul, &[0])),
+            "mul takes 2 operands, operation 0 has 1",
+        ),
+        (with(|work| work.program[0] = Op::pointwise(PointwiseMode::GenIndex, &[0])), "gen_index is no operation"),
+        (with(|work| work.dims[0] = usize::MAX), "would reach further than addresses do"),
+        (with(|work| work.output.strides[0] = i64::MIN), "would reach further than addresses do"),
+        (with(|work| work.output.offset = i64::MAX), "would reach further than addresses do"),
+    ] {
+        let error = generate(&work, false).err().unwrap_or_else(|| panic!("wanted: {want}"));
+        assert!(error.to_string().contains(want), "{error}, wanted: {want}");
+    }
+}
+
+/// Input with an offset and a window along one dimension.
+fn view(element: Element, strides: &[i64], offset: i64, window: Option<(usize, i64, u64, u64)>) -> Input {
+    let mut view = View { offset, ..View::new(element, strides) };
+    if let Some((dimension, begin, extent, step)) = window {
+        view.windows = vec![None; strides.len()];
+        view.windows[dimension] = Some(Window { begin, extent, step });
+    }
+    Input::Tensor(view)
+}

@@ -1,0 +1,503 @@
+//! SSA form of a kernel over groups: programs whose operands are values, not numbered slots.
+
+use std::collections::{HashMap, HashSet};
+
+use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid};
+
+use super::places::{along, index, same_places, stays_within};
+use super::{Chain, is_truth};
+use crate::emit::grouped::{Fold, FoldMode};
+use crate::emit::{Element, Op};
+use crate::ir::group::{At, GroupKernel, Input, Operand, Phase, Store};
+
+/// Kernel in SSA form: parts in order.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Draft {
+    pub(super) groups: Vec<usize>,
+    pub(super) members: Vec<usize>,
+    pub(super) parts: Vec<Part>,
+}
+
+/// Phase in SSA form. Slots of operations, folds and stores are indices in the list of values.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Part {
+    pub(super) values: Vec<Value>,
+    pub(super) kind: Kind,
+}
+
+/// Definition of a value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    /// Result of a part before: the index of the part, and of the value among those that it leaves behind.
+    Left(usize, usize),
+    Input(Input),
+    /// Operation on values before it.
+    Op(Op),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    Fold(Vec<Fold>),
+    Once { keep: Vec<usize>, stores: Vec<Store> },
+    Each(Vec<Store>),
+}
+
+impl Part {
+    fn new(kind: Kind) -> Part {
+        Part { values: Vec::new(), kind }
+    }
+
+    /// Index of a value, which is added if it is new.
+    fn add(&mut self, value: Value) -> usize {
+        let known = self.values.iter().position(|known| *known == value);
+        known.unwrap_or_else(|| {
+            self.values.push(value);
+            self.values.len() - 1
+        })
+    }
+
+    fn input(&mut self, input: Input) -> usize {
+        self.add(Value::Input(input))
+    }
+
+    fn is_once(&self) -> bool {
+        matches!(self.kind, Kind::Once { .. })
+    }
+
+    pub(super) fn stores(&self) -> &[Store] {
+        match &self.kind {
+            Kind::Fold(_) => &[],
+            Kind::Once { stores, .. } | Kind::Each(stores) => stores,
+        }
+    }
+
+    fn stores_mut(&mut self) -> Option<&mut Vec<Store>> {
+        match &mut self.kind {
+            Kind::Fold(_) => None,
+            Kind::Once { stores, .. } | Kind::Each(stores) => Some(stores),
+        }
+    }
+
+    /// Elements that it reads.
+    pub(super) fn elements(&self) -> impl Iterator<Item = (Operand, &At)> {
+        self.values.iter().filter_map(|value| match value {
+            Value::Input(Input::Element { of, at, .. }) => Some((*of, at)),
+            _ => None,
+        })
+    }
+
+    /// Liveness of values: true for those that the roots depend on.
+    fn live(&self, roots: impl IntoIterator<Item = usize>) -> Vec<bool> {
+        let mut live = vec![false; self.values.len()];
+        roots.into_iter().for_each(|root| live[root] = true);
+        for place in (0..self.values.len()).rev() {
+            if let (true, Value::Op(op)) = (live[place], &self.values[place]) {
+                op.operands().iter().for_each(|operand| live[*operand] = true);
+            }
+        }
+        live
+    }
+
+    /// Copies the roots and their dependencies into another part; returns the new index of each value.
+    fn copy_into(
+        &self,
+        other: &mut Part,
+        roots: impl IntoIterator<Item = usize>,
+        mut left: impl FnMut(&mut Part, usize, usize) -> usize,
+    ) -> Vec<usize> {
+        let live = self.live(roots);
+        let mut places = vec![usize::MAX; self.values.len()];
+        for (place, value) in self.values.iter().enumerate().filter(|(place, _)| live[*place]) {
+            places[place] = match value {
+                Value::Left(part, value) => left(other, *part, *value),
+                Value::Input(input) => other.input(input.clone()),
+                Value::Op(op) => other.add(Value::Op(op.relocated(|operand| places[operand]))),
+            };
+        }
+        places
+    }
+}
+
+fn moved_fold(fold: &Fold, slot: impl Fn(usize) -> usize) -> Fold {
+    let mode = match fold.mode {
+        FoldMode::FirstGreatest { at } => FoldMode::FirstGreatest { at: slot(at) },
+        ref other => other.clone(),
+    };
+    Fold { mode, slot: slot(fold.slot) }
+}
+
+fn moved_stores(stores: &[Store], slot: impl Fn(usize) -> usize) -> Vec<Store> {
+    stores.iter().map(|store| Store { slot: slot(store.slot), ..store.clone() }).collect()
+}
+
+impl Draft {
+    pub(super) fn new(groups: &[usize], members: &[usize]) -> Draft {
+        Draft { groups: groups.to_vec(), members: members.to_vec(), parts: Vec::new() }
+    }
+
+    /// SSA form of a kernel.
+    pub(super) fn of(kernel: &GroupKernel) -> Draft {
+        let mut draft = Draft::new(&kernel.groups, &kernel.members);
+        let whole = draft.append_with(kernel, 0, |_, part, input| Some(part.input(input.clone())));
+        whole.expect("inputs stay what they are");
+        draft
+    }
+
+    pub(super) fn loops(&self) -> Vec<usize> {
+        [&self.groups[..], &self.members].concat()
+    }
+
+    /// Extents of the loops of a part: those of the members are 1 where it runs once.
+    fn loops_of(&self, once: bool) -> Vec<usize> {
+        let mut loops = self.loops();
+        if once {
+            loops[self.groups.len()..].fill(1);
+        }
+        loops
+    }
+
+    /// Appends the phases of a kernel over the same groups; results of earlier parts are forwarded instead of being
+    /// read from memory. `None` if that is not possible.
+    pub(super) fn append(&mut self, graph: &Graph, kernel: &GroupKernel, locals: usize) -> Option<()> {
+        self.append_with(kernel, locals, |draft, part, input| match input {
+            Input::Element { of: Operand::Tensor(uid), at, outside } => draft.fetch(graph, part, *uid, at, *outside),
+            other => Some(part.input(other.clone())),
+        })
+    }
+
+    /// Appends the phases of a kernel, with `locals` added to the numbers of its locals.
+    fn append_with(
+        &mut self,
+        kernel: &GroupKernel,
+        locals: usize,
+        mut input: impl FnMut(&mut Draft, &mut Part, &Input) -> Option<usize>,
+    ) -> Option<()> {
+        let operand = |of: Operand| match of {
+            Operand::Local(index) => Operand::Local(index + locals),
+            tensor => tensor,
+        };
+        let mut left: Vec<Value> = Vec::new();
+        for phase in &kernel.phases {
+            let kind = match phase {
+                Phase::Fold { .. } => Kind::Fold(Vec::new()),
+                Phase::Once { .. } => Kind::Once { keep: Vec::new(), stores: Vec::new() },
+                Phase::Each { .. } => Kind::Each(Vec::new()),
+            };
+            let mut part = Part::new(kind);
+            let mut slots: Vec<usize> = left.iter().map(|value| part.add(value.clone())).collect();
+            for from in phase.inputs() {
+                let from = match from {
+                    Input::Element { of, at, outside } => {
+                        &Input::Element { of: operand(*of), at: at.clone(), outside: *outside }
+                    }
+                    other => other,
+                };
+                slots.push(input(self, &mut part, from)?);
+            }
+            for op in phase.program() {
+                slots.push(part.add(Value::Op(op.relocated(|slot| slots[slot]))));
+            }
+            let stores = |stores: &[Store]| {
+                let stores = moved_stores(stores, |slot| slots[slot]).into_iter();
+                stores.map(|store| Store { to: operand(store.to), ..store }).collect::<Vec<Store>>()
+            };
+            part.kind = match phase {
+                Phase::Fold { folds, .. } => {
+                    Kind::Fold(folds.iter().map(|f| moved_fold(f, |slot| slots[slot])).collect())
+                }
+                Phase::Once { keep, stores: s, .. } => {
+                    Kind::Once { keep: keep.iter().map(|slot| slots[*slot]).collect(), stores: stores(s) }
+                }
+                Phase::Each { stores: s, .. } => Kind::Each(stores(s)),
+            };
+            left.extend((0..phase.leaves()).map(|value| Value::Left(self.parts.len(), value)));
+            self.parts.push(part);
+        }
+        Some(())
+    }
+
+    /// Appends a part that computes a chain's result at these indices, once for each group or for each member. `None`
+    /// if an operand that this kernel computes is not available there.
+    pub(super) fn append_chain(&mut self, graph: &Graph, chain: &Chain, at: &At, once: bool) -> Option<()> {
+        let kind = if once { Kind::Once { keep: Vec::new(), stores: Vec::new() } } else { Kind::Each(Vec::new()) };
+        let mut part = Part::new(kind);
+        let mut results: HashMap<TensorUid, usize> = HashMap::new();
+        for node in chain.nodes() {
+            let mut slots = Vec::with_capacity(node.starts() + node.program.len());
+            for argument in &node.inputs {
+                slots.push(match results.get(&argument.tensor) {
+                    Some(slot) => *slot,
+                    None => {
+                        let at = along(argument, graph.tensor(argument.tensor).dims(), at);
+                        self.fetch(graph, &mut part, argument.tensor, &at, 0.0)?
+                    }
+                });
+            }
+            if let Some(axis) = node.index {
+                slots.push(part.input(index(&at[axis], &self.loops_of(once))?));
+            }
+            for op in &node.program {
+                slots.push(part.add(Value::Op(op.relocated(|slot| slots[slot]))));
+            }
+            results.insert(node.output, *slots.last().expect("a formula starts from something"));
+        }
+        let store = Store { slot: results[&chain.output()], to: Operand::Tensor(chain.output()), at: at.clone() };
+        part.stores_mut().expect("a chain is stored").push(store);
+        self.parts.push(part);
+        Some(())
+    }
+
+    /// Store of a tensor, and the index of its part.
+    pub(super) fn store_of(&self, uid: TensorUid) -> Option<(usize, &Store)> {
+        let parts = self.parts.iter().enumerate();
+        let stores = parts.flat_map(|(place, part)| part.stores().iter().map(move |store| (place, store)));
+        stores.into_iter().find(|(_, store)| store.to == Operand::Tensor(uid))
+    }
+
+    /// Value of an element in a later part: forwarded from this kernel's results, else read from memory. `None` if it
+    /// is not available there.
+    fn fetch(&mut self, graph: &Graph, part: &mut Part, uid: TensorUid, at: &At, outside: f64) -> Option<usize> {
+        let Some((from, store)) = self.store_of(uid) else {
+            return Some(part.input(Input::Element { of: Operand::Tensor(uid), at: at.clone(), outside }));
+        };
+        let loops = self.loops_of(part.is_once());
+        let (slot, stored_at) = (store.slot, store.at.clone());
+        if !same_places(&stored_at, at, &loops) {
+            return None;
+        }
+        let value = if let Kind::Once { keep, .. } = &mut self.parts[from].kind {
+            let known = keep.iter().position(|kept| *kept == slot);
+            let value = known.unwrap_or_else(|| {
+                keep.push(slot);
+                keep.len() - 1
+            });
+            part.add(Value::Left(from, value))
+        } else if part.is_once() {
+            return None;
+        } else {
+            let left = |part: &mut Part, from, value| part.add(Value::Left(from, value));
+            self.parts[from].copy_into(part, [slot], left)[slot]
+        };
+        let tensor = graph.tensor(uid);
+        let value = match tensor.data_type() {
+            DataType::Float | DataType::Half | DataType::BFloat16 if tensor.is_virtual() => value,
+            DataType::Boolean if matches!(&part.values[value], Value::Op(op) if is_truth(op)) => value,
+            // What it is when it is read from memory.
+            DataType::Float | DataType::Half | DataType::BFloat16 | DataType::Boolean => {
+                let to = Element::of(tensor.data_type())?;
+                part.add(Value::Op(Op::Round { to, operand: value }))
+            }
+            _ => return None,
+        };
+        if at.iter().zip(tensor.dims()).all(|(line, extent)| stays_within(line, &loops, *extent)) {
+            return Some(value);
+        }
+        let inside = part.input(Input::Inside { dims: tensor.dims().to_vec(), at: at.clone() });
+        let outside = part.input(Input::Literal(outside));
+        Some(part.add(Value::Op(Op::pointwise(PointwiseMode::BinarySelect, &[value, outside, inside]))))
+    }
+
+    /// Removes dead stores.
+    pub(super) fn keep_stores(&mut self, is_seen: impl Fn(Operand) -> bool) {
+        for stores in self.parts.iter_mut().filter_map(Part::stores_mut) {
+            stores.retain(|store| is_seen(store.to));
+        }
+    }
+
+    /// Converts back to a kernel without dead values; `None` if nothing is left.
+    pub(super) fn finish(&self) -> Option<GroupKernel> {
+        let needed = self.without_dead().joined();
+        let mut left: HashMap<(usize, usize), usize> = HashMap::new();
+        let mut phases = Vec::new();
+        for (place, part) in needed.parts.iter().enumerate() {
+            phases.push(part.phase(&left));
+            for value in 0..phases.last().map_or(0, Phase::leaves) {
+                left.insert((place, value), left.len());
+            }
+        }
+        (!phases.is_empty()).then(|| GroupKernel { groups: self.groups.clone(), members: self.members.clone(), phases })
+    }
+
+    /// Removes dead parts, folds and kept values.
+    fn without_dead(&self) -> Draft {
+        let mut wanted: HashSet<(usize, usize)> = HashSet::new();
+        let mut kept: Vec<(usize, Part)> = Vec::new();
+        // For each value that was left behind its new place among those of its part.
+        let mut places: HashMap<(usize, usize), usize> = HashMap::new();
+        for (number, part) in self.parts.iter().enumerate().rev() {
+            let mut count = 0;
+            let mut keeps = |value: usize| {
+                let is_wanted = wanted.contains(&(number, value));
+                if is_wanted {
+                    places.insert((number, value), count);
+                    count += 1;
+                }
+                is_wanted
+            };
+            let kind = match &part.kind {
+                Kind::Each(stores) => Kind::Each(stores.clone()),
+                Kind::Once { keep, stores } => {
+                    let keep = keep.iter().enumerate().filter(|(value, _)| keeps(*value)).map(|(_, slot)| *slot);
+                    Kind::Once { keep: keep.collect(), stores: stores.clone() }
+                }
+                Kind::Fold(folds) => {
+                    let mut next = 0;
+                    let is_wanted = |fold: &&Fold| {
+                        let values = next..next + fold.mode.leaves();
+                        next = values.end;
+                        let is_wanted = values.clone().any(|value| wanted.contains(&(number, value)));
+                        if is_wanted {
+                            for value in values {
+                                places.insert((number, value), count);
+                                count += 1;
+                            }
+                        }
+                        is_wanted
+                    };
+                    Kind::Fold(folds.iter().filter(is_wanted).cloned().collect())
+                }
+            };
+            let part = Part { values: part.values.clone(), kind };
+            let roots = part.roots();
+            if roots.is_empty() {
+                continue;
+            }
+            let live = part.live(roots);
+            let needs = part.values.iter().zip(live).filter_map(|(value, live)| match value {
+                Value::Left(from, value) if live => Some((*from, *value)),
+                _ => None,
+            });
+            wanted.extend(needs);
+            kept.push((number, part));
+        }
+        kept.reverse();
+        let numbers: HashMap<usize, usize> = kept.iter().enumerate().map(|(new, (old, _))| (*old, new)).collect();
+        let parts = kept.iter().map(|(_, part)| {
+            let mut tidy = Part::new(part.kind.clone());
+            let moved = part.copy_into(&mut tidy, part.roots(), |tidy, from, value| {
+                tidy.add(Value::Left(numbers[&from], places[&(from, value)]))
+            });
+            tidy.kind = part.kind.moved(|slot| moved[slot]);
+            tidy
+        });
+        Draft { groups: self.groups.clone(), members: self.members.clone(), parts: parts.collect() }
+    }
+
+    /// Merges consecutive parts that run once, and consecutive parts that run for each member.
+    fn joined(self) -> Draft {
+        let mut parts: Vec<Part> = Vec::new();
+        // Where each value is that was left behind.
+        let mut places: HashMap<(usize, usize), (usize, usize)> = HashMap::new();
+        for (number, part) in self.parts.iter().enumerate() {
+            let joins = match (parts.last().map(|last| &last.kind), &part.kind) {
+                (Some(Kind::Each(_)), Kind::Each(_)) | (Some(Kind::Once { .. }), Kind::Once { .. }) => parts.pop(),
+                _ => None,
+            };
+            let target = parts.len();
+            let mut whole = joins.unwrap_or_else(|| match &part.kind {
+                Kind::Fold(_) => Part::new(Kind::Fold(Vec::new())),
+                Kind::Once { .. } => Part::new(Kind::Once { keep: Vec::new(), stores: Vec::new() }),
+                Kind::Each(_) => Part::new(Kind::Each(Vec::new())),
+            });
+            let moved = part.copy_into(&mut whole, part.roots(), |whole, from, value| {
+                let (from, value) = places[&(from, value)];
+                match &whole.kind {
+                    Kind::Once { keep, .. } if from == target => keep[value],
+                    _ => whole.add(Value::Left(from, value)),
+                }
+            });
+            let before = whole.kind.leaves();
+            whole.kind.extend(part.kind.moved(|slot| moved[slot]));
+            for value in 0..part.kind.leaves() {
+                places.insert((number, value), (target, before + value));
+            }
+            parts.push(whole);
+        }
+        Draft { parts, ..self }
+    }
+}
+
+impl Kind {
+    fn moved(&self, slot: impl Fn(usize) -> usize) -> Kind {
+        match self {
+            Kind::Fold(folds) => Kind::Fold(folds.iter().map(|fold| moved_fold(fold, &slot)).collect()),
+            Kind::Once { keep, stores } => {
+                Kind::Once { keep: keep.iter().map(|kept| slot(*kept)).collect(), stores: moved_stores(stores, slot) }
+            }
+            Kind::Each(stores) => Kind::Each(moved_stores(stores, slot)),
+        }
+    }
+
+    fn leaves(&self) -> usize {
+        match self {
+            Kind::Fold(folds) => folds.iter().map(|fold| fold.mode.leaves()).sum(),
+            Kind::Once { keep, .. } => keep.len(),
+            Kind::Each(_) => 0,
+        }
+    }
+
+    /// Appends the folds, stores and kept values of another part of the kind.
+    fn extend(&mut self, other: Kind) {
+        match (self, other) {
+            (Kind::Fold(folds), Kind::Fold(others)) => folds.extend(others),
+            (Kind::Once { keep, stores }, Kind::Once { keep: more_keep, stores: more }) => {
+                keep.extend(more_keep);
+                stores.extend(more);
+            }
+            (Kind::Each(stores), Kind::Each(more)) => stores.extend(more),
+            _ => unreachable!("parts of one kind are joined"),
+        }
+    }
+}
+
+impl Part {
+    /// Roots of liveness: values that are folded, kept or stored.
+    fn roots(&self) -> Vec<usize> {
+        match &self.kind {
+            Kind::Fold(folds) => {
+                let slots = folds.iter().flat_map(|fold| match fold.mode {
+                    FoldMode::FirstGreatest { at } => vec![fold.slot, at],
+                    _ => vec![fold.slot],
+                });
+                slots.collect()
+            }
+            Kind::Once { keep, stores } => keep.iter().copied().chain(stores.iter().map(|store| store.slot)).collect(),
+            Kind::Each(stores) => stores.iter().map(|store| store.slot).collect(),
+        }
+    }
+
+    /// Converts back to a phase; `left` has the slots of the values that earlier parts leave behind, which come first.
+    fn phase(&self, left: &HashMap<(usize, usize), usize>) -> Phase {
+        let inputs: Vec<Input> = self
+            .values
+            .iter()
+            .filter_map(|value| match value {
+                Value::Input(input) => Some(input.clone()),
+                _ => None,
+            })
+            .collect();
+        let (mut next_input, mut next_op) = (left.len(), left.len() + inputs.len());
+        let mut slots = Vec::with_capacity(self.values.len());
+        let mut program = Vec::new();
+        for value in &self.values {
+            let place = match value {
+                Value::Left(part, value) => left[&(*part, *value)],
+                Value::Input(_) => {
+                    next_input += 1;
+                    next_input - 1
+                }
+                Value::Op(op) => {
+                    program.push(op.relocated(|operand| slots[operand]));
+                    next_op += 1;
+                    next_op - 1
+                }
+            };
+            slots.push(place);
+        }
+        match self.kind.moved(|slot| slots[slot]) {
+            Kind::Fold(folds) => Phase::Fold { inputs, program, folds },
+            Kind::Once { keep, stores } => Phase::Once { inputs, program, keep, stores },
+            Kind::Each(stores) => Phase::Each { inputs, program, stores },
+        }
+    }
+}

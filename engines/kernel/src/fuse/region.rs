@@ -1,0 +1,404 @@
+//! Vertical fusion: chains and works that go through the same groups and members become part of the kernel that
+//! produces their operands, so that a softmax or a normalization that a graph spells out is one kernel.
+//!
+//! A region begins with a work and grows along the consumers of its results. Consumers get these results without
+//! memory: values of a group are left behind by the phases that compute them, values of members are recomputed where
+//! they are read. Chains that only the region reads are recomputed where they are read too. A region stands where the
+//! last of its stages stood, so its other operands have been computed; it must be safe to move its stages past those
+//! that stand between.
+
+use std::collections::{HashMap, HashSet};
+
+use hipdnn_schemas::{Graph, TensorUid};
+
+use super::draft::{Draft, Kind, Part};
+use super::memory::{is_apart, overwrites};
+use super::places::is_whole;
+use super::{Chain, Groups, Stage, finish};
+use crate::emit::Op;
+use crate::ir::formula::Argument;
+use crate::ir::group::{At, GroupKernel, GroupWork, Input, Line, Operand, Phase, Store};
+
+/// Limit of the values in all programs of a kernel that stages are joined to: a bound on its size.
+const MAX_VALUES: usize = 256;
+
+/// Limit of the elements that its programs read or write: each is described by arguments of the kernel.
+const MAX_ELEMENTS: usize = 32;
+
+/// Limit of the scalars of its operations: these are arguments too. With nine loops, the most that nodes have, and
+/// numbers of 64 bits an element takes some 90 bytes of the 4096 that all arguments may have.
+const MAX_SCALARS: usize = 96;
+
+/// Number of groups below which a chain of its own keeps more of a device busy than one behind a work over groups ...
+const FEW_GROUPS: usize = 64;
+
+/// ... unless it has at most this number of members, so that a launch takes longer.
+const FEW_MEMBERS: usize = 8192;
+
+/// Limit of the distance between the first and the last stage of a region: a bound on the work of looking for stages.
+const MAX_SPAN: usize = 128;
+
+/// Fuses stages. The order stays topological: operands are computed before they are read.
+pub(super) fn join(graph: &Graph, stages: Vec<Stage>) -> Vec<Stage> {
+    let mut row = Row::new(stages);
+    for start in 0..row.stages.len() {
+        if !matches!(row.stages[start], Some(Stage::Groups(_))) {
+            continue;
+        }
+        let mut kept: HashSet<TensorUid> = HashSet::new();
+        // A chain that somebody else reads too is not taken, which is known in the end.
+        let region = loop {
+            let region = Region::grown(graph, &row, start, &kept);
+            let seen: Vec<TensorUid> = region.taken.iter().copied().filter(|uid| region.is_seen(*uid)).collect();
+            if seen.is_empty() {
+                break region;
+            }
+            kept.extend(seen);
+        };
+        if region.joined.len() > 1 {
+            let (joined, stage) = (region.joined.clone(), region.stage());
+            row.replace(&joined, stage);
+        }
+    }
+    row.stages.into_iter().flatten().collect()
+}
+
+/// Stages in order, with the readers and producers of tensors.
+struct Row {
+    stages: Vec<Option<Stage>>,
+    readers: HashMap<TensorUid, Vec<usize>>,
+    producers: HashMap<TensorUid, usize>,
+}
+
+impl Row {
+    fn new(stages: Vec<Stage>) -> Row {
+        let mut row = Row { stages: Vec::new(), readers: HashMap::new(), producers: HashMap::new() };
+        for (place, stage) in stages.into_iter().enumerate() {
+            row.stages.push(None);
+            row.put(place, stage);
+        }
+        row
+    }
+
+    fn put(&mut self, place: usize, stage: Stage) {
+        for uid in stage.inputs() {
+            self.readers.entry(uid).or_default().push(place);
+        }
+        self.producers.extend(stage.outputs().into_iter().map(|uid| (uid, place)));
+        self.stages[place] = Some(stage);
+    }
+
+    /// Replaces several stages by one, where the last of them was.
+    fn replace(&mut self, places: &[usize], stage: Stage) {
+        for place in places {
+            for uid in self.stages[*place].take().iter().flat_map(Stage::inputs) {
+                self.readers.entry(uid).or_default().retain(|reader| reader != place);
+            }
+        }
+        self.put(*places.iter().max().expect("something is replaced"), stage);
+    }
+
+    fn readers(&self, uid: TensorUid) -> &[usize] {
+        self.readers.get(&uid).map_or(&[], Vec::as_slice)
+    }
+
+    fn producer(&self, uid: TensorUid) -> Option<(usize, &Stage)> {
+        let place = *self.producers.get(&uid)?;
+        Some((place, self.stages[place].as_ref()?))
+    }
+}
+
+/// Stages that are fused.
+#[derive(Clone)]
+struct Region<'a> {
+    graph: &'a Graph,
+    row: &'a Row,
+    /// Indices of the stages, the first work first.
+    joined: Vec<usize>,
+    /// Results of the producer chains that are fused into it.
+    taken: Vec<TensorUid>,
+    /// Results of chains that stay in memory.
+    kept: &'a HashSet<TensorUid>,
+    /// Kernels; stages are joined to the last one.
+    drafts: Vec<Draft>,
+    /// First work; its kernels are those above.
+    work: GroupWork,
+}
+
+impl<'a> Region<'a> {
+    fn grown(graph: &'a Graph, row: &'a Row, start: usize, kept: &'a HashSet<TensorUid>) -> Region<'a> {
+        let Some(Stage::Groups(groups)) = &row.stages[start] else {
+            unreachable!("regions begin with works over groups")
+        };
+        let mut work = groups.work.clone();
+        let kernels = std::mem::take(&mut work.kernels);
+        let mut region = Region { graph, row, joined: vec![start], taken: Vec::new(), kept, drafts: Vec::new(), work };
+        region.begin(start, &kernels);
+        let mut place = start;
+        while let Some(next) = region.next_reader(place).filter(|next| next - start <= MAX_SPAN) {
+            let stage = row.stages[next].as_ref().expect("who reads is there");
+            match region.with(next, stage) {
+                Some(larger) => region = larger,
+                None => break,
+            }
+            place = next;
+        }
+        region
+    }
+
+    /// First stage after that place that reads a result of the region.
+    fn next_reader(&self, place: usize) -> Option<usize> {
+        let readers = self.outputs().into_iter().flat_map(|uid| self.row.readers(uid));
+        readers.copied().filter(|reader| *reader > place).min()
+    }
+
+    /// Begins with the first work, and the producer chains that can be fused into it.
+    fn begin(&mut self, start: usize, kernels: &[GroupKernel]) {
+        let chains = self.chains_before(start, kernels);
+        for kernel in kernels {
+            let mut draft = Draft::new(&kernel.groups, &kernel.members);
+            self.prepend(&mut draft, &chains, kernel);
+            if draft.append(self.graph, kernel, 0).is_none() {
+                draft = Draft::of(kernel);
+            }
+            self.drafts.push(draft);
+        }
+        self.take(&chains);
+        if !self.is_sound() {
+            self.drafts = kernels.iter().map(Draft::of).collect();
+            self.joined.truncate(1);
+            self.taken.clear();
+        }
+    }
+
+    fn take(&mut self, chains: &[usize]) {
+        for place in chains {
+            self.joined.push(*place);
+            self.taken.extend(self.row.stages[*place].iter().flat_map(Stage::outputs));
+        }
+    }
+
+    /// Producer chains that these kernels may recompute where they read the results.
+    fn chains_before(&self, start: usize, kernels: &[GroupKernel]) -> Vec<usize> {
+        let mut chains = Vec::new();
+        for (uid, _) in kernels.iter().flat_map(elements) {
+            let tensor = self.graph.tensor(uid);
+            let Some((place, Stage::Chain(chain))) = self.row.producer(uid) else { continue };
+            let is_known = self.joined.contains(&place) || chains.contains(&place) || self.kept.contains(&uid);
+            if is_known || !tensor.is_virtual() || start - place > MAX_SPAN {
+                continue;
+            }
+            // MIOpen may have the chain behind a convolution in one kernel with it.
+            let follows = chain.inputs().iter().any(|argument| self.is_of_convolution(argument.tensor));
+            let is_large = |argument: &&Argument| self.graph.tensor(argument.tensor).elements() == tensor.elements();
+            let large = chain.inputs().iter().filter(is_large).count();
+            let reads: Vec<usize> = kernels.iter().flat_map(|kernel| reads_of(kernel, uid)).collect();
+            // What is moved when each reader computes it, and when it lies in memory.
+            let pays = reads.len() * large <= large + 1 + reads.len()
+                && reads.iter().all(|turns| *turns <= 2 * tensor.elements());
+            if pays && !follows {
+                chains.push(place);
+            }
+        }
+        chains
+    }
+
+    fn is_of_convolution(&self, uid: TensorUid) -> bool {
+        let is_convolution = matches!(self.row.producer(uid), Some((_, Stage::Convolution(_))));
+        self.graph.tensor(uid).is_virtual() && is_convolution
+    }
+
+    /// Prepends chains to a kernel that reads them: it then finds their results at the indices where it reads them.
+    fn prepend(&self, draft: &mut Draft, chains: &[usize], kernel: &GroupKernel) {
+        for place in chains {
+            let Some(Stage::Chain(chain)) = &self.row.stages[*place] else { continue };
+            if let Some(at) = elements(kernel).find(|(uid, _)| *uid == chain.output()).map(|(_, at)| at.clone()) {
+                // If it can't be, the kernel reads it from memory, and it stays.
+                let _ = draft.append_chain(self.graph, chain, &at, false);
+            }
+        }
+    }
+
+    /// Region with another stage, if that can be part of it.
+    fn with(&self, place: usize, stage: &Stage) -> Option<Region<'a>> {
+        let mut larger = self.clone();
+        match stage {
+            Stage::Convolution(_) => return None,
+            Stage::Chain(chain) => larger.add_chain(chain)?,
+            Stage::Groups(groups) => {
+                let chains = larger.add_work(place, groups)?;
+                larger.take(&chains);
+            }
+        }
+        larger.joined.push(place);
+        larger.is_sound().then_some(larger)
+    }
+
+    fn add_chain(&mut self, chain: &Chain) -> Option<()> {
+        // Later kernels have nothing that it reads.
+        let is_read = |draft: &Draft| chain.inputs().iter().any(|argument| draft.store_of(argument.tensor).is_some());
+        let kernel = self.drafts.iter().rposition(is_read)?;
+        let (at, once) = self.places_of(chain, &self.drafts[kernel])?;
+        self.drafts[kernel].append_chain(self.graph, chain, &at, once)
+    }
+
+    /// Index map of a chain's result in a kernel's loops, and true if it is computed once for each group.
+    fn places_of(&self, chain: &Chain, draft: &Draft) -> Option<(At, bool)> {
+        let dims = self.graph.tensor(chain.output()).dims();
+        let is_plain =
+            |argument: &&Argument| argument.axes.is_none() && self.graph.tensor(argument.tensor).dims() == dims;
+        let is_once = |part: &Part| matches!(part.kind, Kind::Once { .. });
+        for argument in chain.inputs().iter().filter(is_plain) {
+            let stored = draft.store_of(argument.tensor);
+            if let Some((part, store)) = stored.filter(|(_, store)| self.is_complete(store, draft)) {
+                return Some((store.at.clone(), is_once(&draft.parts[part])));
+            }
+        }
+        // Something else that has the result's extents.
+        let has_extents = |operand: Operand| operand.tensor().is_some_and(|uid| self.graph.tensor(uid).dims() == dims);
+        for part in &draft.parts {
+            let mut stores = part.stores().iter();
+            if let Some(store) = stores.find(|store| has_extents(store.to) && self.is_complete(store, draft)) {
+                let busy = is_once(part) || is_busy(draft);
+                return busy.then(|| (store.at.clone(), is_once(part)));
+            }
+        }
+        let loops = draft.loops();
+        let members = draft.parts.iter().filter(|part| !is_once(part));
+        let mut read = members.flat_map(|part| part.elements());
+        let at = read.find(|(operand, at)| has_extents(*operand) && is_whole(at, dims, &loops))?.1;
+        is_busy(draft).then(|| (at.clone(), false))
+    }
+
+    /// True if a store covers all elements of its tensor. Works and the chains that consume their results store whole
+    /// results, but a producer chain is computed where the work reads it: windows leave elements out, have some several
+    /// times, and reach into padding.
+    fn is_complete(&self, store: &Store, draft: &Draft) -> bool {
+        match store.to {
+            Operand::Tensor(uid) if self.taken.contains(&uid) => {
+                is_whole(&store.at, self.graph.tensor(uid).dims(), &draft.loops())
+            }
+            _ => true,
+        }
+    }
+
+    /// Joins a work over the same groups and members; returns the producer chains that were fused with it.
+    fn add_work(&mut self, place: usize, groups: &Groups) -> Option<Vec<usize>> {
+        let [kernel] = &groups.work.kernels[..] else { return None };
+        let before = self.drafts.pop().expect("a work has a kernel");
+        if before.groups != kernel.groups || before.members != kernel.members {
+            return None;
+        }
+        let locals = self.work.locals.len();
+        let appended = |chains: &[usize]| {
+            let mut draft = before.clone();
+            self.prepend(&mut draft, chains, kernel);
+            draft.append(self.graph, kernel, locals)?;
+            Some(draft)
+        };
+        let mut chains = self.chains_before(place, &groups.work.kernels);
+        let draft = appended(&chains).or_else(|| {
+            chains.clear();
+            appended(&[])
+        })?;
+        self.drafts.push(draft);
+        self.work.locals.extend(groups.work.locals.iter().cloned());
+        Some(chains)
+    }
+
+    /// Results of its stages.
+    fn outputs(&self) -> HashSet<TensorUid> {
+        self.joined.iter().filter_map(|place| self.row.stages[*place].as_ref()).flat_map(Stage::outputs).collect()
+    }
+
+    /// True if a result is needed in memory: it is not virtual, or has a reader outside of the region, or one of the
+    /// region's kernels reads it from memory.
+    fn is_seen(&self, uid: TensorUid) -> bool {
+        !self.graph.tensor(uid).is_virtual()
+            || self.row.readers(uid).iter().any(|reader| !self.joined.contains(reader))
+            || self.drafts.iter().flat_map(|draft| &draft.parts).any(|part| {
+                let mut elements = part.elements();
+                elements.any(|(operand, _)| operand == Operand::Tensor(uid))
+            })
+    }
+
+    fn kernels(&self) -> Vec<GroupKernel> {
+        finish(self.drafts.clone(), |uid| self.is_seen(uid))
+    }
+
+    /// True if the kernels can stand where the last of the stages stood, and are within the limits.
+    fn is_sound(&self) -> bool {
+        let last = *self.joined.iter().max().expect("a region has a stage");
+        let between = |place: usize| {
+            let others = (place + 1..last).filter(|other| !self.joined.contains(other));
+            others.filter_map(|other| self.row.stages[other].as_ref())
+        };
+        let stays = self.joined.iter().filter_map(|place| Some((*place, self.row.stages[*place].as_ref()?)));
+        let waits = stays.into_iter().all(|(place, stage)| {
+            let outputs = stage.outputs();
+            let in_time = outputs.iter().all(|uid| self.taken.contains(uid) || !between(place).any(|s| s.reads(*uid)));
+            in_time && !between(place).any(|s| overwrites(self.graph, &stage.inputs(), &s.outputs(), &s.inputs()))
+        });
+        let kernels = self.kernels();
+        waits && kernels.iter().all(is_small) && is_apart(self.graph, &kernels)
+    }
+
+    fn stage(self) -> Stage {
+        let mut nodes: Vec<usize> =
+            self.joined.iter().filter_map(|place| self.row.stages[*place].as_ref()).flat_map(Stage::nodes).collect();
+        nodes.sort_unstable();
+        let kernels = self.kernels();
+        Stage::Groups(Groups { nodes, work: GroupWork { kernels, ..self.work } })
+    }
+}
+
+/// True if a chain over a kernel's members keeps a device as busy as one of its own.
+fn is_busy(draft: &Draft) -> bool {
+    draft.groups.iter().product::<usize>() >= FEW_GROUPS || draft.members.iter().product::<usize>() <= FEW_MEMBERS
+}
+
+/// Tensors that a kernel reads, with their index maps.
+fn elements(kernel: &GroupKernel) -> impl Iterator<Item = (TensorUid, &At)> {
+    kernel.phases.iter().flat_map(elements_of)
+}
+
+/// Number of reads of a tensor in each phase that reads it.
+fn reads_of(kernel: &GroupKernel, uid: TensorUid) -> impl Iterator<Item = usize> {
+    let reads = kernel.phases.iter().filter_map(move |phase| {
+        let is_it = |input: &Input| matches!(input, Input::Element { of, .. } if *of == Operand::Tensor(uid));
+        let members = match phase {
+            Phase::Once { .. } => 1,
+            Phase::Fold { .. } | Phase::Each { .. } => kernel.members.iter().product(),
+        };
+        phase.inputs().iter().any(is_it).then(|| kernel.groups.iter().product::<usize>().saturating_mul(members))
+    });
+    reads.collect::<Vec<usize>>().into_iter()
+}
+
+fn is_small(kernel: &GroupKernel) -> bool {
+    let inputs = || kernel.phases.iter().flat_map(Phase::inputs);
+    let operations = || kernel.phases.iter().flat_map(Phase::program);
+    // A dimension that may be left has arguments of its own.
+    let is_bent = |line: &&Line| {
+        line.offset != 0 || line.divisor != 1 || line.steps.iter().filter(|step| **step != 0).count() > 1
+    };
+    let arguments = inputs().map(|input| match input {
+        Input::Element { at, .. } | Input::Inside { at, .. } => 1 + 2 * at.iter().filter(is_bent).count(),
+        Input::Index(_) | Input::Literal(_) | Input::Number(_) => 0,
+    });
+    let stores: usize = kernel.phases.iter().map(|phase| phase.stores().len()).sum();
+    inputs().count() + operations().count() <= MAX_VALUES
+        && arguments.sum::<usize>() + stores <= MAX_ELEMENTS
+        && operations().map(Op::scalars).sum::<usize>() <= MAX_SCALARS
+}
+
+/// Tensors that a phase reads, with their index maps.
+pub(super) fn elements_of(phase: &Phase) -> impl Iterator<Item = (TensorUid, &At)> {
+    phase.inputs().iter().filter_map(|input| match input {
+        Input::Element { of: Operand::Tensor(uid), at, .. } => Some((*uid, at)),
+        _ => None,
+    })
+}
+
+#[cfg(any(test, feature = "testing"))]
+pub(super) mod tests;

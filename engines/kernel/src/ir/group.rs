@@ -1,0 +1,213 @@
+//! Kernels over groups of elements, as the graph has them: those of [`emit::grouped`](crate::emit::grouped), over
+//! tensors and their dimensions instead of addresses and strides.
+//!
+//! A node becomes one kernel or several, with memory of its own between them.
+
+use hipdnn_schemas::{DataType, TensorUid};
+
+use crate::emit::Op;
+use crate::emit::grouped::{Fold, FoldMode};
+
+/// Kernels of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupWork {
+    /// Index of the node in the graph.
+    pub node: usize,
+    /// Name for the log.
+    pub name: &'static str,
+    /// Temporaries between the kernels.
+    pub locals: Vec<Local>,
+    /// Kernels in order.
+    pub kernels: Vec<GroupKernel>,
+}
+
+impl GroupWork {
+    /// Input tensors of the graph without duplicates, in the order in which they are read.
+    pub fn inputs(&self) -> Vec<TensorUid> {
+        let inputs = self.phases().flat_map(Phase::inputs).filter_map(|input| match input {
+            Input::Element { of, .. } => of.tensor(),
+            _ => None,
+        });
+        each_once(inputs)
+    }
+
+    /// Output tensors of the graph without duplicates, in the order in which they are written.
+    pub fn outputs(&self) -> Vec<TensorUid> {
+        each_once(self.phases().flat_map(Phase::stores).filter_map(|store| store.to.tensor()))
+    }
+
+    fn phases(&self) -> impl Iterator<Item = &Phase> {
+        self.kernels.iter().flat_map(|kernel| &kernel.phases)
+    }
+}
+
+fn each_once(tensors: impl Iterator<Item = TensorUid>) -> Vec<TensorUid> {
+    let mut list = Vec::new();
+    for tensor in tensors {
+        if !list.contains(&tensor) {
+            list.push(tensor);
+        }
+    }
+    list
+}
+
+impl Phase {
+    /// Inputs of its program.
+    pub fn inputs(&self) -> &[Input] {
+        match self {
+            Phase::Fold { inputs, .. } | Phase::Once { inputs, .. } | Phase::Each { inputs, .. } => inputs,
+        }
+    }
+
+    /// Operations of its program.
+    pub fn program(&self) -> &[Op] {
+        match self {
+            Phase::Fold { program, .. } | Phase::Once { program, .. } | Phase::Each { program, .. } => program,
+        }
+    }
+
+    /// Number of values that it leaves behind.
+    pub fn leaves(&self) -> usize {
+        match self {
+            Phase::Fold { folds, .. } => folds.iter().map(|fold| fold.mode.leaves()).sum(),
+            Phase::Once { keep, .. } => keep.len(),
+            Phase::Each { .. } => 0,
+        }
+    }
+
+    /// True if it reads a slot.
+    pub fn reads_slot(&self, slot: usize) -> bool {
+        let folded = match self {
+            Phase::Fold { folds, .. } => folds
+                .iter()
+                .any(|fold| fold.slot == slot || matches!(fold.mode, FoldMode::FirstGreatest { at } if at == slot)),
+            Phase::Once { keep, .. } => keep.contains(&slot),
+            Phase::Each { .. } => false,
+        };
+        folded
+            || self.program().iter().any(|op| op.operands().contains(&slot))
+            || self.stores().iter().any(|store| store.slot == slot)
+    }
+
+    /// Stores.
+    pub fn stores(&self) -> &[Store] {
+        match self {
+            Phase::Fold { .. } => &[],
+            Phase::Once { stores, .. } | Phase::Each { stores, .. } => stores,
+        }
+    }
+}
+
+impl Operand {
+    /// Uid, if it is a tensor of the graph.
+    pub fn tensor(self) -> Option<TensorUid> {
+        match self {
+            Operand::Tensor(uid) => Some(uid),
+            Operand::Local(_) => None,
+        }
+    }
+}
+
+/// Temporary between the kernels of a node: a packed tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Local {
+    /// Extents.
+    pub dims: Vec<usize>,
+    /// Element type.
+    pub data_type: DataType,
+}
+
+/// Kernel over groups.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupKernel {
+    /// Extents of the loops that number groups.
+    pub groups: Vec<usize>,
+    /// Extents of the loops that number a group's members.
+    pub members: Vec<usize>,
+    /// Phases of a group, in order.
+    pub phases: Vec<Phase>,
+}
+
+/// Pass over a group: see [`emit::grouped::Phase`](crate::emit::grouped::Phase); slots are numbered as there.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the kernels' phase has the same fields")]
+pub enum Phase {
+    Fold { inputs: Vec<Input>, program: Vec<Op>, folds: Vec<Fold> },
+    Once { inputs: Vec<Input>, program: Vec<Op>, keep: Vec<usize>, stores: Vec<Store> },
+    Each { inputs: Vec<Input>, program: Vec<Op>, stores: Vec<Store> },
+}
+
+/// Source of a slot that is filled before the program runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// Element of a tensor, which may also be a number that the graph or the caller's host memory holds.
+    Element {
+        /// Tensor or temporary.
+        of: Operand,
+        /// Index map of the element.
+        at: At,
+        /// Padding value, where the indices leave the tensor.
+        outside: f64,
+    },
+    /// In-bounds predicate: 1 where the indices stay within the tensor's extents, else 0.
+    Inside {
+        /// Extents of the tensor.
+        dims: Vec<usize>,
+        /// Index map.
+        at: At,
+    },
+    /// Index of a loop: of the groups, or behind those of the members.
+    Index(usize),
+    /// Constant of the node's definition.
+    Literal(f64),
+    /// Number that follows from shapes: kernels for other ones should be the same kernels.
+    Number(f64),
+}
+
+/// Tensor or temporary that a kernel reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operand {
+    /// Tensor of the graph.
+    Tensor(TensorUid),
+    /// Index into [`GroupWork::locals`].
+    Local(usize),
+}
+
+/// Index map: an affine index for each dimension of a tensor.
+pub type At = Vec<Line>;
+
+/// Affine index along a dimension: `(offset + Σ index of a loop · step) / divisor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Offset before the division.
+    pub offset: i64,
+    /// Step of each loop: first those of the groups, then those of the members.
+    pub steps: Vec<i64>,
+    /// Divisor, at least 1; a remainder means out of bounds.
+    pub divisor: u64,
+}
+
+impl Line {
+    /// Index that is always 0, in a nest of that many loops.
+    pub fn fixed(loops: usize) -> Line {
+        Line { offset: 0, steps: vec![0; loops], divisor: 1 }
+    }
+
+    /// Index of one loop in a nest of that many.
+    pub fn along(loops: usize, which: usize) -> Line {
+        let mut line = Line::fixed(loops);
+        line.steps[which] = 1;
+        line
+    }
+}
+
+/// Store of a slot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Store {
+    /// Index map of the element.
+    pub slot: usize,
+    /// Destination.
+    pub to: Operand,
+    /// Index map of the element.
+    pub at: At,
+}

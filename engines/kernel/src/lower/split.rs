@@ -1,0 +1,352 @@
+//! Split reductions: where there are few groups of many members, each part of a group is a group of its own, and a
+//! second kernel combines the partial results.
+//!
+//! A kernel gives each group to one block of threads at most. Devices want some hundreds of blocks, several for each of
+//! their compute units, so that 64 channels of a million places would leave most of them idle. Where there are enough
+//! groups, or so few members that another launch costs more than it saves, works stay as they are.
+
+use hipdnn_schemas::DataType;
+
+use super::build::{Body, Combine, Kernel, Value};
+use crate::emit::grouped::{Fold, FoldMode};
+use crate::ir::group::{At, GroupKernel, GroupWork, Input, Line, Local, Operand, Phase};
+
+/// Thresholds of splitting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Number of groups from which on nothing is split.
+    pub(super) groups: usize,
+    /// Number of members of a group up to which nothing is split.
+    pub(super) members: usize,
+    /// Minimum number of members of a part.
+    pub(super) part: usize,
+}
+
+/// With a thousand groups every compute unit has a block. A block goes through some ten thousand members in the time
+/// that another launch takes. A part has enough members that each thread of its block reads several.
+const LIMITS: Limits = Limits { groups: 1024, members: 64 * 1024, part: 4096 };
+
+/// Splits the kernels beyond the thresholds; partial results are stored in the type `sums`.
+pub(super) fn split(work: GroupWork, sums: DataType) -> GroupWork {
+    split_by(work, sums, LIMITS)
+}
+
+pub(super) fn split_by(mut work: GroupWork, sums: DataType, limits: Limits) -> GroupWork {
+    let kernels = std::mem::take(&mut work.kernels);
+    for kernel in kernels {
+        let (groups, members) = (count(&kernel.groups), count(&kernel.members));
+        let wanted = limits.groups.div_ceil(groups.max(1)).min(members / limits.part);
+        if groups >= limits.groups || members <= limits.members || wanted < 2 {
+            work.kernels.push(kernel);
+            continue;
+        }
+        let parts = Parts::new(&kernel, wanted);
+        let mut splitter = Splitter { kernel: &kernel, parts, sums, work: &mut work, places: Vec::new() };
+        splitter.run();
+    }
+    work
+}
+
+fn count(extents: &[usize]) -> usize {
+    extents.iter().fold(1, |product: usize, extent| product.saturating_mul(*extent))
+}
+
+/// Affine map of a kernel's loop indices to those of another kernel: a sum of (loop, factor) terms for each loop.
+struct LoopMap {
+    /// Number of loops of the other kernel.
+    loops: usize,
+    /// Terms of each loop of the first kernel.
+    terms: Vec<Vec<(usize, i64)>>,
+}
+
+impl LoopMap {
+    fn at(&self, at: &At) -> At {
+        at.iter().map(|line| self.line(line)).collect()
+    }
+
+    fn line(&self, line: &Line) -> Line {
+        let mut steps = vec![0; self.loops];
+        for (terms, step) in self.terms.iter().zip(&line.steps) {
+            for (which, factor) in terms {
+                steps[*which] += step * factor;
+            }
+        }
+        Line { steps, ..*line }
+    }
+
+    fn input(&self, body: &mut Body, input: &Input) -> Value {
+        match input {
+            Input::Element { of, at, outside } => {
+                body.input(Input::Element { of: *of, at: self.at(at), outside: *outside })
+            }
+            Input::Inside { dims, at } => body.input(Input::Inside { dims: dims.clone(), at: self.at(at) }),
+            Input::Index(which) => {
+                let mut sum = None;
+                for (which, factor) in &self.terms[*which] {
+                    let mut term = body.input(Input::Index(*which));
+                    if *factor != 1 {
+                        let factor = body.number(*factor as f64);
+                        term = body.mul(term, factor);
+                    }
+                    sum = Some(sum.map_or(term, |sum| body.add(sum, term)));
+                }
+                sum.unwrap_or_else(|| body.literal(0.0))
+            }
+            Input::Literal(_) | Input::Number(_) => body.input(input.clone()),
+        }
+    }
+
+    /// Adds a phase's program; returns the values of its slots. `left` are the values that earlier phases have left
+    /// behind.
+    fn program(&self, body: &mut Body, phase: &Phase, left: &[Value]) -> Vec<Value> {
+        let mut slots = left.to_vec();
+        slots.extend(phase.inputs().iter().map(|input| self.input(body, input)));
+        for op in phase.program() {
+            let result = body.operation(op.clone(), &slots);
+            slots.push(result);
+        }
+        slots
+    }
+}
+
+/// Partition of members into parts: whole outer loops number parts, and then one loop is split into pieces.
+struct Parts {
+    /// Extents of the loops that number parts.
+    outer: Vec<usize>,
+    /// Extents of the loops that number a part's members.
+    inner: Vec<usize>,
+    /// Map of the original loops to those of a part.
+    map: LoopMap,
+    /// Extent and index of the split loop, where the last piece is not full.
+    hangs_over: Option<(usize, Line)>,
+}
+
+impl Parts {
+    fn new(kernel: &GroupKernel, wanted: usize) -> Parts {
+        let (groups, members) = (kernel.groups.len(), &kernel.members);
+        let mut missing = wanted;
+        let whole = members.iter().take_while(|extent| {
+            let fits = **extent <= missing;
+            missing = if fits { missing / (**extent).max(1) } else { missing };
+            fits
+        });
+        let whole = whole.count();
+        let (mut outer, mut inner) = (members[..whole].to_vec(), members[whole..].to_vec());
+        let cut = inner.first().copied().filter(|_| missing > 1);
+        let mut terms: Vec<Vec<(usize, i64)>> = (0..groups + whole).map(|which| vec![(which, 1)]).collect();
+        let Some(extent) = cut else {
+            terms.extend((groups + whole..groups + members.len()).map(|which| vec![(which, 1)]));
+            return Parts { outer, inner, map: LoopMap { loops: groups + members.len(), terms }, hangs_over: None };
+        };
+        let piece = extent.div_ceil(missing);
+        outer.push(extent.div_ceil(piece));
+        inner[0] = piece;
+        let loops = groups + members.len() + 1;
+        terms.push(vec![(groups + whole, piece as i64), (groups + whole + 1, 1)]);
+        terms.extend((groups + whole + 2..loops).map(|which| vec![(which, 1)]));
+        let map = LoopMap { loops, terms };
+        let index = map.line(&Line::along(groups + members.len(), groups + whole));
+        let hangs_over = (extent % piece != 0).then_some((extent, index));
+        Parts { outer, inner, map, hangs_over }
+    }
+}
+
+struct Splitter<'a> {
+    kernel: &'a GroupKernel,
+    parts: Parts,
+    sums: DataType,
+    work: &'a mut GroupWork,
+    /// Memory of each value that phases have left behind so far; `None` if no later kernel reads it.
+    places: Vec<Option<Operand>>,
+}
+
+impl Splitter<'_> {
+    fn run(&mut self) {
+        let phases = &self.kernel.phases;
+        let mut next = 0;
+        while next < phases.len() {
+            if let Phase::Each { .. } = &phases[next] {
+                self.each(&phases[next]);
+                next += 1;
+                continue;
+            }
+            // A fold, and what is done once with what it comes to.
+            let once = phases[next + 1..].iter().take_while(|phase| matches!(phase, Phase::Once { .. })).count();
+            let end = next + 1 + once;
+            self.head(next..end);
+            next = end;
+        }
+    }
+
+    fn local(&mut self, dims: &[usize]) -> Operand {
+        self.work.locals.push(Local { dims: dims.to_vec(), data_type: self.sums });
+        Operand::Local(self.work.locals.len() - 1)
+    }
+
+    /// Number of values that phases before that one have left behind.
+    fn left_before(&self, phase: usize) -> usize {
+        self.kernel.phases[..phase].iter().map(Phase::leaves).sum()
+    }
+
+    /// True if a phase from that one on reads a value that was left behind.
+    fn is_read_from(&self, phase: usize, value: usize) -> bool {
+        self.kernel.phases[phase..].iter().any(|phase| phase.reads_slot(value))
+    }
+
+    /// Index map of a tensor of the groups' extents.
+    fn of_group(&self, loops: usize) -> At {
+        (0..self.kernel.groups.len()).map(|which| Line::along(loops, which)).collect()
+    }
+
+    /// Loads the left-behind values that a phase reads; others get the value 0, which it does not read.
+    fn load(&self, kernel: &mut Kernel, phase: &Phase, loops: usize) -> Vec<Value> {
+        let read: Vec<usize> = (0..self.places.len()).filter(|value| phase.reads_slot(*value)).collect();
+        if read.is_empty() {
+            return vec![Value::Left(0); self.places.len()];
+        }
+        let loaded = kernel.once_list(|body| {
+            let load = |value: &usize| {
+                let place = self.places[*value].expect("what is read later was written");
+                body.element(place, self.of_group(loops))
+            };
+            read.iter().map(load).collect()
+        });
+        let mut left = vec![Value::Left(0); self.places.len()];
+        for (value, loaded) in read.into_iter().zip(loaded) {
+            left[value] = loaded;
+        }
+        left
+    }
+
+    /// Adds the kernel of a phase that runs for every member: each member is a group.
+    fn each(&mut self, phase: &Phase) {
+        let all = [&self.kernel.groups[..], &self.kernel.members].concat();
+        let map = LoopMap { loops: all.len(), terms: (0..all.len()).map(|which| vec![(which, 1)]).collect() };
+        let mut kernel = Kernel::new(all, Vec::new());
+        let left = self.load(&mut kernel, phase, map.loops);
+        kernel.each(|body| {
+            let slots = map.program(body, phase, &left);
+            for store in phase.stores() {
+                body.store(slots[store.slot], store.to, map.at(&store.at));
+            }
+        });
+        self.work.kernels.push(kernel.finish());
+    }
+
+    /// Adds the kernels of a fold, if the first of these phases is one, and of the scalar phases behind it.
+    fn head(&mut self, phases: std::ops::Range<usize>) {
+        let first = &self.kernel.phases[phases.start];
+        let partial = match first {
+            Phase::Fold { folds, .. } => Some((folds.clone(), self.partial(first, folds))),
+            _ => None,
+        };
+        let members = if partial.is_some() { self.parts.outer.clone() } else { Vec::new() };
+        let groups = self.kernel.groups.len();
+        let loops = groups + members.len();
+        let all: At = (0..loops).map(|which| Line::along(loops, which)).collect();
+        let once = phases.start + usize::from(partial.is_some());
+        let mut kernel = Kernel::new(self.kernel.groups.clone(), members);
+        // What was left behind in this kernel.
+        let mut own: Vec<Value> = Vec::new();
+        let before = self.left_before(phases.start);
+        if let Some((folds, places)) = partial {
+            own = kernel.fold(|body| {
+                let values: Vec<Value> = places.iter().map(|place| body.element(*place, all.clone())).collect();
+                let mut values = values.into_iter();
+                let mut next = || values.next().expect("every value of the parts was written");
+                folds.iter().map(|fold| combine(fold, |_| next())).collect()
+            });
+        }
+        // Along members there is one place.
+        let terms =
+            (0..groups + self.kernel.members.len()).map(|which| if which < groups { vec![(which, 1)] } else { vec![] });
+        let map = LoopMap { loops, terms: terms.collect() };
+        for phase in &self.kernel.phases[once..phases.end] {
+            let Phase::Once { keep, stores, .. } = phase else { unreachable!("only such follow a fold here") };
+            let kept = kernel.once_list(|body| {
+                let earlier = |(value, place): (usize, &Option<Operand>)| match place {
+                    Some(place) if phase.reads_slot(value) => body.element(*place, self.of_group(loops)),
+                    _ => Value::Left(0),
+                };
+                let mut left: Vec<Value> = self.places.iter().enumerate().map(earlier).collect();
+                left.extend(&own);
+                let slots = map.program(body, phase, &left);
+                for store in stores {
+                    body.store(slots[store.slot], store.to, map.at(&store.at));
+                }
+                keep.iter().map(|slot| slots[*slot]).collect()
+            });
+            own.extend(kept);
+        }
+        let dims = self.kernel.groups.clone();
+        let places: Vec<Option<Operand>> = (0..own.len())
+            .map(|value| self.is_read_from(phases.end, before + value).then(|| self.local(&dims)))
+            .collect();
+        if places.iter().any(Option::is_some) {
+            kernel.once(|body| {
+                for (value, place) in own.iter().zip(&places) {
+                    if let Some(place) = place {
+                        body.store(*value, *place, self.of_group(loops));
+                    }
+                }
+                []
+            });
+        }
+        self.places.extend(places);
+        self.work.kernels.push(kernel.finish());
+    }
+
+    /// Adds the kernel that folds parts; returns the temporaries of the partial results.
+    fn partial(&mut self, phase: &Phase, folds: &[Fold]) -> Vec<Operand> {
+        let groups = [&self.kernel.groups[..], &self.parts.outer].concat();
+        let values: usize = folds.iter().map(|fold| fold.mode.leaves()).sum();
+        let places: Vec<Operand> = (0..values).map(|_| self.local(&groups)).collect();
+        let map = &self.parts.map;
+        let at: At = (0..groups.len()).map(|which| Line::along(map.loops, which)).collect();
+        let mut kernel = Kernel::new(groups, self.parts.inner.clone());
+        let left = self.load(&mut kernel, phase, map.loops);
+        let results = kernel.fold(|body| {
+            let slots = map.program(body, phase, &left);
+            let Some((extent, index)) = &self.parts.hangs_over else {
+                return folds.iter().map(|fold| combine(fold, |slot| slots[slot])).collect();
+            };
+            let inside = body.input(Input::Inside { dims: vec![*extent], at: vec![index.clone()] });
+            let within = |fold: &Fold| {
+                let neutral = body.literal(neutral(&fold.mode));
+                let value = body.select(inside, slots[fold.slot], neutral);
+                combine(fold, |slot| if slot == fold.slot { value } else { slots[slot] })
+            };
+            folds.iter().map(within).collect()
+        });
+        kernel.once(|body| {
+            for (value, place) in results.iter().zip(&places) {
+                body.store(*value, *place, at.clone());
+            }
+            []
+        });
+        self.work.kernels.push(kernel.finish());
+        places
+    }
+}
+
+/// Fold over the values that its slots have become.
+fn combine(fold: &Fold, mut value: impl FnMut(usize) -> Value) -> Combine {
+    let of = value(fold.slot);
+    match fold.mode {
+        FoldMode::Sum => Combine::Sum(of),
+        FoldMode::Product => Combine::Product(of),
+        FoldMode::Least => Combine::Least(of),
+        FoldMode::Greatest => Combine::Greatest(of),
+        FoldMode::FirstGreatest { at } => Combine::FirstGreatest(of, value(at)),
+    }
+}
+
+/// Neutral element of a fold. For the first maximum it comes last, so that real members win.
+fn neutral(mode: &FoldMode) -> f64 {
+    match mode {
+        FoldMode::Sum => 0.0,
+        FoldMode::Product => 1.0,
+        FoldMode::Least => f64::INFINITY,
+        FoldMode::Greatest | FoldMode::FirstGreatest { .. } => f64::NEG_INFINITY,
+    }
+}
