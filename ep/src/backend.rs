@@ -22,6 +22,7 @@ use crate::gpu::hip::{Entered, HipError};
 use crate::gpu::stream::Stream;
 use crate::gpu::{self, Gpu};
 use crate::search::Plugins;
+use crate::spare::Spare;
 use crate::workspace::Workspace;
 
 /// The engine whose tensors are in the host's memory.
@@ -76,8 +77,7 @@ pub(crate) struct Context {
     extension: Option<Extension>,
     /// Plans are made with this handle: it outlives them all, because they hold the context.
     builder: Mutex<Handle>,
-    idle: Mutex<Vec<Lane>>,
-    most_idle: usize,
+    idle: Spare<Lane>,
     /// Of a device, what plans are built on: it outlives the handle.
     _stream: Option<Arc<Stream>>,
 }
@@ -316,9 +316,9 @@ impl Context {
             builder.set_stream(stream.raw().cast()).map_err(failed)?;
         }
         let most_idle = std::thread::available_parallelism().map_or(4, |cores| cores.get().clamp(4, 64));
-        let (builder, idle) = (Mutex::new(builder), Mutex::new(Vec::with_capacity(most_idle)));
+        let (builder, idle) = (Mutex::new(builder), Spare::new(most_idle));
         let cache = cache.map(CStr::to_owned);
-        Ok(Context { backend, plugins, site, cache, engines, extension, builder, idle, most_idle, _stream: stream })
+        Ok(Context { backend, plugins, site, cache, engines, extension, builder, idle, _stream: stream })
     }
 
     /// The library's file.
@@ -345,24 +345,17 @@ impl Context {
     ///
     /// # Errors
     /// If the backend gives no handle.
-    pub(crate) fn lane(&self) -> Result<Lane, BackendError> {
-        if let Some(lane) = lock(&self.idle).pop() {
+    pub(crate) fn lane(&self) -> Result<Box<Lane>, BackendError> {
+        if let Some(lane) = self.idle.take() {
             return Ok(lane);
         }
         let handle = Handle::at(self.backend, self.extension.as_ref(), &self.site, self.cache.as_deref())?;
-        Ok(Lane { handle, stream: null_mut(), workspace: Workspace::default() })
+        Ok(Box::new(Lane { handle, stream: null_mut(), workspace: Workspace::default() }))
     }
 
     /// Keeps a lane for the next caller, or drops it if enough are kept.
-    pub(crate) fn put_back(&self, lane: Lane) {
-        let mut idle = lock(&self.idle);
-        if idle.len() < self.most_idle {
-            idle.push(lane);
-        } else {
-            // Destroying a handle may take long: not under the lock.
-            drop(idle);
-            drop(lane);
-        }
+    pub(crate) fn put_back(&self, lane: Box<Lane>) {
+        drop(self.idle.put(lane));
     }
 
     /// [`Context::plan`] with the contents of constants at hand, for an engine that prepares them when it builds the plan.

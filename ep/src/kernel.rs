@@ -26,6 +26,7 @@ use crate::pointer::{Handles, Held, Place};
 use crate::profile::{Clock, HostClock, Recording};
 use crate::program::{Packs, Program, Question};
 use crate::runtime::Runtime;
+use crate::spare::Spare;
 
 /// Compute info of a partition, as the runtime holds it: its callbacks, then ours.
 #[repr(C)]
@@ -52,12 +53,8 @@ pub(crate) struct Kernel {
     looking: Mutex<()>,
     /// Number of changes of binding or programs.
     changes: AtomicU64,
-    /// Records of earlier runs, the last one's last.
-    #[expect(
-        clippy::vec_box,
-        reason = "each run takes one out and puts it back, which is a move of a pointer this way"
-    )]
-    ready: Mutex<Vec<Box<Ready>>>,
+    /// Records of earlier runs.
+    ready: Spare<Ready>,
 }
 
 /// Most runs that leave something: those of as many threads.
@@ -147,7 +144,7 @@ impl Kernel {
             binding: RwLock::new(Arc::new(binding)),
             looking: Mutex::new(()),
             changes: AtomicU64::new(0),
-            ready: Mutex::default(),
+            ready: Spare::new(MOST_READY),
         })
     }
 
@@ -380,8 +377,7 @@ impl Kernel {
     /// What an earlier run left for the next one, or what there is before one.
     fn take_ready(&self) -> Box<Ready> {
         let change = self.changes.load(Ordering::Acquire);
-        let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        ready.filter(|ready| ready.change == change).unwrap_or_else(|| {
+        self.ready.take().filter(|ready| ready.change == change).unwrap_or_else(|| {
             let binding = self.current();
             let mut tensors = Vec::with_capacity(binding.model.inputs.len() + binding.model.outputs.len());
             match &binding.fixed {
@@ -399,22 +395,18 @@ impl Kernel {
         if ready.binding.fixed.is_none() || !ready.binding.programs.has_one() {
             return;
         }
-        let mut kept = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock: whoever makes a change looks here after it.
-        if ready.change == self.changes.load(Ordering::Acquire) && kept.len() < MOST_READY {
-            kept.push(ready);
-            return;
+        let change = ready.change;
+        drop(self.ready.put(ready));
+        // Whoever made a change meanwhile may have looked there before: what is stale holds memory, and is of no use.
+        if change != self.changes.load(Ordering::Acquire) {
+            drop(self.ready.take_all());
         }
-        drop(kept);
-        // The backend destroys its packs: not under the lock.
-        drop(ready);
     }
 
     /// Binding or programs are others from here on.
     fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
-        let stale = std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
-        drop(stale);
+        drop(self.ready.take_all());
     }
 
     /// # Safety
@@ -589,7 +581,7 @@ impl Kernel {
         lane.on(stream.raw().cast()).map_err(|error| Error::failed(error.to_string()))?;
         let memory = block.as_ref().map_or(null_mut(), Block::address);
         // Another run may have the program dropped while this one's work is under way.
-        stream.keep(program.clone());
+        stream.keep(program);
         // SAFETY: the caller's duty; the block is the stream's, so that whoever gets it next comes after this work.
         let enqueued = unsafe { program.run(lane, tensors, memory, packs, clock) };
         stream.count_work();

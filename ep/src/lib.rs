@@ -31,6 +31,7 @@ mod provider;
 mod report;
 mod runtime;
 mod search;
+mod spare;
 mod storage;
 
 mod workspace;

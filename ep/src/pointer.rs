@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use hipdnn_sdk_bindings::ort::Status;
@@ -97,9 +98,14 @@ pub(crate) unsafe trait Held {
     fn runtime(&self) -> &Runtime;
 }
 
+/// Number of places of [`Handles::seen`], a power of two.
+const SEEN: usize = 64;
+
 /// The objects of one kind that were given away and not taken back.
 pub(crate) struct Handles<T> {
     what: &'static str,
+    /// Objects that were looked up and live, each at the place of its hash: most calls need no lock.
+    seen: [AtomicUsize; SEEN],
     living: RwLock<HashSet<usize, BuildHasherDefault<AddressHasher>>>,
     kind: PhantomData<fn(T)>,
 }
@@ -108,7 +114,7 @@ impl<T: Held> Handles<T> {
     /// None; `what` is for messages.
     pub(crate) const fn new(what: &'static str) -> Handles<T> {
         let living = RwLock::new(HashSet::with_hasher(BuildHasherDefault::new()));
-        Handles { what, living, kind: PhantomData }
+        Handles { what, seen: [const { AtomicUsize::new(0) }; SEEN], living, kind: PhantomData }
     }
 
     /// Runs the body of a callback with the object that it belongs to: a stranger, an error and a panic become a status.
@@ -130,6 +136,12 @@ impl<T: Held> Handles<T> {
         Ok(body(unsafe { &*this.cast::<T>() }))
     }
 
+    fn place(&self, address: usize) -> &AtomicUsize {
+        let mut hasher = AddressHasher::default();
+        hasher.write_usize(address);
+        &self.seen[hasher.finish() as usize % SEEN]
+    }
+
     /// Takes note of an object that is given away.
     pub(crate) fn add(&self, object: *const T::Callbacks) {
         let mut living = self.living.write().unwrap_or_else(PoisonError::into_inner);
@@ -141,8 +153,17 @@ impl<T: Held> Handles<T> {
     /// # Errors
     /// If it is not.
     pub(crate) fn check(&self, object: *const T::Callbacks) -> Result<(), Error> {
+        let (address, place) = (object.addr(), self.place(object.addr()));
+        if address != 0 && place.load(Ordering::Acquire) == address {
+            return Ok(());
+        }
         let living = self.living.read().unwrap_or_else(PoisonError::into_inner);
-        if living.contains(&object.addr()) { Ok(()) } else { Err(self.stranger(object)) }
+        if !living.contains(&address) {
+            return Err(self.stranger(object));
+        }
+        // Under the lock: whoever takes the object back clears the place after it.
+        place.store(address, Ordering::Release);
+        Ok(())
     }
 
     /// Forgets an object that is taken back.
@@ -152,6 +173,7 @@ impl<T: Held> Handles<T> {
     pub(crate) fn remove(&self, object: *const T::Callbacks) -> Result<(), Error> {
         let mut living = self.living.write().unwrap_or_else(PoisonError::into_inner);
         let known = living.remove(&object.addr());
+        let _ = self.place(object.addr()).compare_exchange(object.addr(), 0, Ordering::AcqRel, Ordering::Relaxed);
         if known { Ok(()) } else { Err(self.stranger(object)) }
     }
 
@@ -193,6 +215,7 @@ mod tests {
             assert_eq!(message(stranger), Err(want.clone()));
             assert_eq!(handles.remove(stranger).map_err(|error| error.message), Err(want));
         }
+        assert_eq!(message(&*one), Ok(()), "it is seen");
         assert_eq!(handles.remove(&*one), Ok(()));
         assert!(handles.check(&*one).is_err() && handles.remove(&*one).is_err());
     }

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 typedef struct Status Status;
@@ -61,7 +62,7 @@ static Status* (*compute)(struct NodeComputeInfo*, void*, void*);
 static Status* (*flush)(struct SyncStream*);
 static Status* (*on_session_run_end)(struct SyncStream*);
 
-enum { COMPUTE, RUN_START, RUN_END, FLUSH, STREAM_END, KINDS, ROOM = 4096 };
+enum { COMPUTE, RUN_START, RUN_END, FLUSH, STREAM_END, KINDS, ROOM = 4096, MOST_LAUNCHES = 256, MOST_BYTES = 512 };
 
 static long long times[KINDS][ROOM];
 static size_t counts[KINDS];
@@ -91,18 +92,51 @@ long long callback_times_clock(void) {
     return now() - start;
 }
 
-/* Nanoseconds in which a loop launches each function once, with arguments in one piece as recorded launches pass them. */
+/* A launch as the provider made it. */
+struct Launch {
+    void* function;
+    unsigned grid[3], block[3], shared;
+    size_t bytes;
+    _Alignas(16) char arguments[MOST_BYTES];
+};
+
+static struct Launch recorded[MOST_LAUNCHES];
+static size_t launches;
+
+/* Records a launch: a hipemu_launch_watcher. One whose arguments are not in one piece, or too many, leaves all of them useless. */
+void callback_times_record(void* function, const unsigned grid[3], const unsigned block[3], unsigned shared, void** params, void** extra) {
+    if (launches >= MOST_LAUNCHES || params || !extra || *(size_t*)extra[3] > MOST_BYTES) {
+        launches = MOST_LAUNCHES + 1;
+        return;
+    }
+    struct Launch* launch = &recorded[launches++];
+    launch->function = function;
+    for (int i = 0; i < 3; i++) launch->grid[i] = grid[i], launch->block[i] = block[i];
+    launch->shared = shared;
+    launch->bytes = *(size_t*)extra[3];
+    memcpy(launch->arguments, extra[1], launch->bytes);
+}
+
+/* Number of launches that were recorded; more than MOST_LAUNCHES if some were not. */
+size_t callback_times_recorded(void) { return launches; }
+
+/* Nanoseconds in which a loop repeats the recorded launches on a stream; negative if one fails. */
 long long callback_times_launches(int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**),
-                                  void* const* functions, size_t count, void* stream) {
-    uint64_t arguments[8] = {0};
-    size_t bytes = sizeof arguments;
-    void* extra[] = {(void*)1, arguments, (void*)2, &bytes, (void*)3};
+                                  void* stream) {
+    void* extra[] = {(void*)1, NULL, (void*)2, NULL, (void*)3};
     int failed = 0;
     long long start = now();
-    for (size_t i = 0; i < count; i++) failed |= launch(functions[i], 1, 1, 1, 64, 1, 1, 0, stream, NULL, extra);
+    for (struct Launch* one = recorded; one < recorded + launches; one++) {
+        extra[1] = one->arguments;
+        extra[3] = &one->bytes;
+        failed |= launch(one->function, one->grid[0], one->grid[1], one->grid[2], one->block[0], one->block[1], one->block[2], one->shared, stream, NULL, extra);
+    }
     long long spent = now() - start;
-    return failed ? -1 : spent;
+    return failed || launches > MOST_LAUNCHES ? -1 : spent;
 }
+
+/* Forgets what was recorded. */
+void callback_times_forget(void) { launches = 0; }
 
 static Status* timed_compute(struct NodeComputeInfo* this, void* state, void* context) {
     long long start = now();

@@ -4,8 +4,8 @@
 For the emulated GPU, where launches succeed and run nothing while the clock runs: what is left is the host's work. All inputs and
 outputs are bound, in device memory. What is printed:
 
-* The bare launches: a C loop calls `hipModuleLaunchKernel` for as many functions as the program launches kernels, with
-  arguments in one piece, as recorded launches have them.
+* The bare launches: a C loop calls `hipModuleLaunchKernel` with the functions, grids and arguments of the program's own launches,
+  which the emulated GPU showed; in turn with the runs.
 * The program: from the entry of the provider's `Compute` to its return, which has enqueued everything. The ratio is that of this to
   the bare launches.
 * The other callbacks of the provider that a run makes: where it begins and ends, with the wait for the stream, and `Flush`.
@@ -22,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import onnxruntime as ort
@@ -33,7 +34,7 @@ from gpu import device, networks
 from suite_umbrella import compiled
 
 SHAPE = [1, 3, 32, 32]
-RUNS, ROUNDS = 200, 15
+RUNS = 3000
 # Callbacks of a run, by the numbers of callback_times.c.
 COMPUTE, OTHERS = 0, (1, 2, 3, 4)
 
@@ -58,6 +59,7 @@ class Clock:
     def __init__(self, library: Path) -> None:
         self.library = ctypes.CDLL(str(library))
         self.library.callback_times_take.restype = ctypes.c_size_t
+        self.library.callback_times_recorded.restype = ctypes.c_size_t
         self.library.callback_times_clock.restype = ctypes.c_longlong
         self.library.callback_times_launches.restype = ctypes.c_longlong
         self.times = (ctypes.c_longlong * 4096)()
@@ -67,9 +69,19 @@ class Clock:
         """The calls of a kind since the last question, without what the clock itself takes."""
         return [(self.times[index] - self.look) / 1e3 for index in range(self.library.callback_times_take(kind, self.times))]
 
-    def launches(self, functions: ctypes.Array[ctypes.c_void_p], stream: ctypes.c_void_p) -> float:
+    def record(self, run: Callable[[], object]) -> int:
+        """Records the launches that `run` makes, instead of earlier ones; their number."""
+        self.library.callback_times_forget()
+        emulated_gpu.hip().hipemu_watch_launches(ctypes.cast(self.library.callback_times_record, ctypes.c_void_p))
+        try:
+            run()
+        finally:
+            emulated_gpu.hip().hipemu_watch_launches(None)
+        return self.library.callback_times_recorded()
+
+    def launches(self, stream: ctypes.c_void_p) -> float:
         launch = ctypes.cast(emulated_gpu.hip().hipModuleLaunchKernel, ctypes.c_void_p)
-        spent = self.library.callback_times_launches(launch, functions, ctypes.c_size_t(len(functions)), stream)
+        spent = self.library.callback_times_launches(launch, stream)
         if spent < 0:
             raise RuntimeError("a bare launch failed")
         return (spent - self.look) / 1e3
@@ -88,29 +100,26 @@ def measure(model: bytes, clock: Clock) -> tuple[int, float, float, float, float
     if work["copies"]:
         raise RuntimeError("a part of the network is not the provider's")
     kernels = work["launches"]
+    if (recorded := clock.record(lambda: session.run_with_iobinding(binding))) != kernels:
+        raise RuntimeError(f"expected {kernels} launches with their arguments in one piece, got {recorded}")
     bare, program, others, runtime = [], [], [], []
-    source = "".join(f'extern "C" __global__ void k{index}(float* a) {{ *a = {index}; }}\n' for index in range(kernels))
-    with emulated_gpu.Module(emulated_gpu.compile_kernels(source)) as module:
-        functions = (ctypes.c_void_p * kernels)()
-        for index in range(kernels):
-            function = ctypes.c_void_p()
-            emulated_gpu.call("hipModuleGetFunction", ctypes.byref(function), module.handle, f"k{index}".encode())
-            functions[index] = function.value
-        stream = ctypes.c_void_p()
-        emulated_gpu.call("hipStreamCreateWithFlags", ctypes.byref(stream), emulated_gpu.NON_BLOCKING)
-        emulated_gpu.hip().hipemu_skip_launches(1)
-        for _ in range(ROUNDS):
-            for _ in range(RUNS):
-                start = time.perf_counter()
-                session.run_with_iobinding(binding)
-                whole = (time.perf_counter() - start) * 1e6
-                program.append(sum(clock.take(COMPUTE)))
-                others.append(sum(sum(clock.take(kind)) for kind in OTHERS))
-                runtime.append(whole - program[-1] - others[-1])
-            bare += [clock.launches(functions, stream) for _ in range(RUNS)]
-        emulated_gpu.hip().hipemu_skip_launches(0)
-        emulated_gpu.call("hipStreamSynchronize", stream)
-        emulated_gpu.call("hipStreamDestroy", stream)
+    stream = ctypes.c_void_p()
+    emulated_gpu.call("hipStreamCreateWithFlags", ctypes.byref(stream), emulated_gpu.NON_BLOCKING)
+    emulated_gpu.hip().hipemu_skip_launches(1)
+    for kind in (COMPUTE, *OTHERS):
+        clock.take(kind)
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        session.run_with_iobinding(binding)
+        whole = (time.perf_counter() - start) * 1e6
+        program.append(sum(clock.take(COMPUTE)))
+        others.append(sum(sum(clock.take(kind)) for kind in OTHERS))
+        runtime.append(whole - program[-1] - others[-1])
+        # In turn with the runs: either finds the caches as Python and the runtime leave them.
+        bare.append(clock.launches(stream))
+    emulated_gpu.hip().hipemu_skip_launches(0)
+    emulated_gpu.call("hipStreamSynchronize", stream)
+    emulated_gpu.call("hipStreamDestroy", stream)
     return kernels, *map(statistics.median, (bare, program, others, runtime))
 
 

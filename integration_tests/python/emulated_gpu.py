@@ -69,7 +69,7 @@ def hip() -> ctypes.CDLL:
     library.hipemu_trace_mark.argtypes = [ctypes.c_char_p]
     library.hipemu_get_counters.argtypes = [ctypes.POINTER(Counters), ctypes.c_size_t]
     for name in ("hipemu_get_counters", "hipemu_fail_call", "hipemu_fail_clear", "hipemu_set_memory_limit", "hipemu_hold_streams",
-                 "hipemu_set_delay", "hipemu_skip_launches", "hipemu_trace_mark", "hipemu_clear_errors"):
+                 "hipemu_set_delay", "hipemu_skip_launches", "hipemu_watch_launches", "hipemu_trace_mark", "hipemu_clear_errors"):
         getattr(library, name).restype = None
     return library
 

@@ -140,11 +140,11 @@ impl Stream {
     }
 
     /// Keeps what the work of a run needs until that is done.
-    pub(crate) fn keep(&self, kept: Kept) {
+    pub(crate) fn keep<T: Any + Send + Sync>(&self, kept: &Arc<T>) {
         let mut pending = lock(&self.pending);
         pending.calls += 1;
-        if !pending.kept.iter().any(|known| Arc::ptr_eq(known, &kept)) {
-            pending.kept.push(kept);
+        if !pending.kept.iter().any(|known| std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(kept))) {
+            pending.kept.push(kept.clone());
         }
     }
 

@@ -55,6 +55,11 @@ void hipemu_set_delay(uint64_t max_us, uint64_t seed);
 /* While set, launches succeed and run nothing. */
 void hipemu_skip_launches(int skip);
 
+/* From now on `watcher` is called with what each hipModuleLaunchKernel is given, before that is checked; NULL: none. */
+typedef void (*hipemu_launch_watcher)(void *function, const unsigned grid[3], const unsigned block[3], unsigned shared,
+                                      void **params, void **extra);
+void hipemu_watch_launches(hipemu_launch_watcher watcher);
+
 /* From now on every call is written to this file as a line of JSON (appended); NULL: none. 0 on success. */
 int hipemu_trace(const char *path);
 /* Writes a line of its own to the trace. */

@@ -54,6 +54,7 @@ Counts& counts();
 struct Switches
 {
     std::atomic<bool> skip{false}, held{false};
+    std::atomic<hipemu_launch_watcher> watcher{nullptr};
     std::atomic<uint64_t> delay_us{0}, seed{0}, memory_limit{0}, single_limit{0};
 };
 Switches& switches();

@@ -186,6 +186,11 @@ API hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned gx, unsign
                                      hipStream_t stream, void** params, void** extra)
 {
     ENTER(Device)
+        if(auto watcher = switches().watcher.load())
+        {
+            const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
+            watcher(function, grid, block, shared, params, extra);
+        }
         // Narrower than what the hardware and hipExtModuleLaunchKernel take.
         if(gx > INT32_MAX || gy > 65536 || gz > 65536) return hipErrorInvalidValue;
         if((uint64_t)gx * bx > UINT32_MAX) return hipErrorInvalidConfiguration;

@@ -317,6 +317,7 @@ API void hipemu_clear_errors(void)
     for(auto& stream : state().unfinished) stream->failure = hipSuccess;
 }
 API void hipemu_skip_launches(int skip) { switches().skip = skip != 0; }
+API void hipemu_watch_launches(hipemu_launch_watcher watcher) { switches().watcher = watcher; }
 API void hipemu_set_memory_limit(uint64_t total, uint64_t single)
 {
     switches().memory_limit = total;

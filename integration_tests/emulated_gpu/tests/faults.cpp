@@ -140,6 +140,21 @@ int main()
         EXPECT(counters().kernels_run == before.kernels_run);
         b.expect(1);
     });
+    check::test("a watcher sees launches as they are given", [&] {
+        static std::vector<std::pair<void*, unsigned>> seen;
+        Buffer b(64, 1);
+        Stream s;
+        hipemu_watch_launches([](void* function, const unsigned grid[3], const unsigned block[3], unsigned, void** params, void** extra) {
+            EXPECT(!params != !extra);
+            seen.emplace_back(function, grid[0] * block[0]);
+        });
+        launch(k.add, b, 1, s);
+        HIP_GIVES(hipErrorInvalidHandle, try_launch(nullptr, b, 1, s));
+        hipemu_watch_launches(nullptr);
+        launch(k.add, b, 1, s);
+        HIP(hipStreamSynchronize(s));
+        EXPECT(seen.size() == 2 && seen[0].first == k.add && seen[0].second >= 64 && seen[1].first == nullptr);
+    });
     check::test("the trace has every call and what streams did", [&] {
         std::string path = (std::filesystem::temp_directory_path() / ("hipemu-trace-" + std::to_string(getpid()))).string();
         Buffer b(64, 1);
