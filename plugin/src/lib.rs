@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`abi`] | the exported functions: raw pointers in, panics and errors out |
 //! | [`registry`] | the list of engines |
+//! | [`questions`] | graphs that a handle was asked about, decoded and lowered once |
 //! | [`selection`] | which engine steps forward in this process |
 //! | [`log`] | the host's log callback as a logger |
 //!
@@ -16,6 +17,7 @@
 
 pub mod abi;
 pub mod log;
+pub mod questions;
 pub mod registry;
 pub mod selection;
 

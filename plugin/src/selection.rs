@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::payload::{self, Payload};
@@ -84,11 +84,11 @@ fn admit(engine: &dyn Engine, site: Site) -> Result<(), Declined> {
 ///
 /// # Errors
 /// As [`Engine::applicable`], or that another engine is to have it.
-pub fn applicable<'g>(
+pub fn applicable(
     engine: &'static dyn Engine,
-    graph: &'g Graph,
+    graph: &Arc<Graph>,
     site: Site,
-) -> Result<Box<dyn Applicable + 'g>, Declined> {
+) -> Result<Arc<dyn Applicable>, Declined> {
     admit(engine, site)?;
     engine.applicable(graph, site)
 }

@@ -24,6 +24,7 @@ pub mod payload;
 pub mod site;
 
 use std::ffi::{CStr, c_void};
+use std::sync::Arc;
 
 use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
@@ -42,12 +43,12 @@ pub trait Engine: Send + Sync {
     /// Resources that the plans of this engine share, kept alive as long as any handle.
     fn attach(&self) -> Box<dyn Send + Sync>;
 
-    /// Checks that the engine computes this graph in this process, without building anything: hosts ask often. Plans
-    /// are for the site of the handle.
+    /// Checks that the engine computes this graph in this process, without building anything. Plans are for the site of
+    /// the handle, which keeps the answer and the graph for further questions.
     ///
     /// # Errors
     /// If it does not, with the reason.
-    fn applicable<'g>(&self, graph: &'g Graph, site: Site) -> Result<Box<dyn Applicable + 'g>, Declined>;
+    fn applicable(&self, graph: &Arc<Graph>, site: Site) -> Result<Arc<dyn Applicable>, Declined>;
 
     /// Restores a stored plan of this engine, for the site of the handle: nothing is searched, timed or compiled.
     ///
@@ -61,8 +62,15 @@ pub fn engine_id(engine: &dyn Engine) -> i64 {
     hipdnn_sdk_bindings::hipdnn::plugin::engine_id(engine.name().to_str().expect("engine names are ASCII"))
 }
 
-/// Graph that an engine has found applicable.
-pub trait Applicable {
+/// Graph that an engine has found applicable: lowered once, for any number of questions.
+pub trait Applicable: Send + Sync {
+    /// True if the engine would find the graph applicable in the same way now: where the environment or the device of a
+    /// stream has a say, they may have changed since.
+    fn holds(&self, site: Site) -> bool {
+        let _ = site;
+        true
+    }
+
     /// Details of the engine for this graph: knobs, behavior notes.
     fn details(&self) -> EngineDetails;
 

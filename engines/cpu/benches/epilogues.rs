@@ -8,7 +8,7 @@
 //! printed; with one thread, of the time that it computed.
 
 use std::hint::black_box;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hipdnn_engine_core::{Engine, Plan, Site};
@@ -195,7 +195,9 @@ impl Contender {
             ],
             ..EngineConfig::default()
         };
-        let applicable = CPU_ENGINE.applicable(graph, Site::UNSPECIFIED).unwrap_or_else(|reason| panic!("{reason}"));
+        let applicable = CPU_ENGINE
+            .applicable(&Arc::new(graph.clone()), Site::UNSPECIFIED)
+            .unwrap_or_else(|reason| panic!("{reason}"));
         let plan = applicable.plan(&config).expect("the plan is made");
         let (mut memory, mut pack) = (Vec::new(), Vec::new());
         for tensor in graph.tensors().iter().filter(|tensor| !tensor.is_virtual() && tensor.value().is_none()) {

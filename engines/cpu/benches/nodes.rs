@@ -6,6 +6,7 @@
 //! products, bytes of everything else.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hipdnn_engine_core::{Engine, Site};
@@ -255,7 +256,7 @@ fn time(case: &Case, threads: i64, fastest: bool) -> Duration {
         ..EngineConfig::default()
     };
     let applicable = CPU_ENGINE
-        .applicable(&case.graph, Site::UNSPECIFIED)
+        .applicable(&Arc::new(case.graph.clone()), Site::UNSPECIFIED)
         .unwrap_or_else(|reason| panic!("{}: {reason}", case.name));
     let plan = applicable.plan(&config).expect("the plan is made");
     let mut workspace = vec![0u64; plan.workspace_bytes().div_ceil(8)];

@@ -20,6 +20,7 @@ mod tests;
 pub mod work;
 
 use std::ffi::CStr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_engine_core::error::{Error, ErrorKind};
@@ -42,9 +43,13 @@ pub struct CpuEngine;
 pub const CPU_ENGINE: CpuEngine = CpuEngine;
 
 /// A graph that the CPU engine takes.
-struct CpuGraph<'g> {
-    graph: &'g Graph,
+struct CpuGraph {
+    graph: Arc<Graph>,
     works: Vec<Work>,
+    /// The graph and its works with the layouts of intermediates assigned, where other layouts are faster.
+    assigned: OnceLock<Option<(Graph, Vec<Work>)>>,
+    /// The last blueprint, until a plan is made of it: hosts ask for the workspace first.
+    blueprint: Mutex<Option<(Settings, Blueprint)>>,
 }
 
 impl Engine for CpuEngine {
@@ -56,15 +61,15 @@ impl Engine for CpuEngine {
         Box::new(resources::get())
     }
 
-    fn applicable<'g>(&self, graph: &'g Graph, site: Site) -> Result<Box<dyn Applicable + 'g>, Declined> {
-        Ok(Box::new(CpuGraph::new(graph, site)?))
+    fn applicable(&self, graph: &Arc<Graph>, site: Site) -> Result<Arc<dyn Applicable>, Declined> {
+        Ok(Arc::new(CpuGraph::new(graph.clone(), site)?))
     }
 
     fn restore(&self, payload: &Payload, site: Site) -> Result<Box<dyn Plan>, Error> {
         payload.expect_platform(&plan::platform(Isa::best()))?;
         let (graph, config) = (payload.graph()?, payload.config()?);
-        let host = CpuGraph::new(&graph, site).map_err(|reason| payload::declined(self, &reason))?;
-        let settings = Settings::new(&config, &graph)?;
+        let host = CpuGraph::new(Arc::new(graph), site).map_err(|reason| payload::declined(self, &reason))?;
+        let settings = Settings::new(&config, &host.graph)?;
         let blueprint = host.blueprint(&settings)?;
         payload.expect_description(&blueprint.to_string())?;
         Ok(Box::new(build(blueprint, &settings)?))
@@ -78,33 +83,48 @@ fn build(blueprint: Blueprint, settings: &Settings) -> Result<CpuPlan, Error> {
     CpuPlan::with_pool(blueprint, pool, resources)
 }
 
-impl<'g> CpuGraph<'g> {
-    fn new(graph: &'g Graph, site: Site) -> Result<CpuGraph<'g>, Declined> {
+impl CpuGraph {
+    fn new(graph: Arc<Graph>, site: Site) -> Result<CpuGraph, Declined> {
         site.check(MemoryKind::HOST)?;
-        Ok(CpuGraph { graph, works: applicability::lower(graph)? })
+        let works = applicability::lower(&graph)?;
+        Ok(CpuGraph { graph, works, assigned: OnceLock::new(), blueprint: Mutex::default() })
+    }
+
+    /// The last blueprint, if it is of these settings, or a new one.
+    fn take_blueprint(&self, settings: &Settings) -> Result<Blueprint, Error> {
+        let last = self.blueprint.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match last {
+            Some((of, blueprint)) if of == *settings => Ok(blueprint),
+            _ => self.blueprint(settings),
+        }
     }
 
     fn blueprint(&self, settings: &Settings) -> Result<Blueprint, Error> {
-        let assigned = if settings.layout { self.assigned()? } else { None };
-        let (graph, works) = match &assigned {
+        let (graph, works) = match if settings.layout { self.assigned()? } else { None } {
             Some((graph, works)) => (graph, works),
-            None => (self.graph, &self.works),
+            None => (&*self.graph, &self.works),
         };
         Blueprint::new(graph, &fuse::fuse(graph, works.clone(), settings), settings)
     }
 
-    /// Assigns layouts to intermediates: the graph and its works, where other layouts are faster.
-    fn assigned(&self) -> Result<Option<(Graph, Vec<Work>)>, Error> {
+    /// Assigns layouts to intermediates.
+    fn assigned(&self) -> Result<Option<&(Graph, Vec<Work>)>, Error> {
+        if let Some(assigned) = self.assigned.get() {
+            return Ok(assigned.as_ref());
+        }
         let defect = |reason: String| Error::new(ErrorKind::Internal, format!("layout assignment: {reason}"));
-        let Some(graph) = layout::assign(self.graph).map_err(|error| defect(error.to_string()))? else {
-            return Ok(None);
+        let assigned = match layout::assign(&self.graph).map_err(|error| defect(error.to_string()))? {
+            None => None,
+            Some(graph) => {
+                let works = applicability::lower(&graph).map_err(|declined| defect(declined.to_string()))?;
+                Some((graph, works))
+            }
         };
-        let works = applicability::lower(&graph).map_err(|declined| defect(declined.to_string()))?;
-        Ok(Some((graph, works)))
+        Ok(self.assigned.get_or_init(|| assigned).as_ref())
     }
 }
 
-impl Applicable for CpuGraph<'_> {
+impl Applicable for CpuGraph {
     fn details(&self) -> EngineDetails {
         EngineDetails {
             engine_id: engine_id(&CPU_ENGINE),
@@ -115,15 +135,19 @@ impl Applicable for CpuGraph<'_> {
     }
 
     fn settled(&self, config: &EngineConfig) -> Result<EngineConfig, Error> {
-        Ok(Settings::new(config, self.graph)?.settled(config))
+        Ok(Settings::new(config, &self.graph)?.settled(config))
     }
 
     fn workspace_bytes(&self, config: &EngineConfig) -> Result<usize, Error> {
-        Ok(self.blueprint(&Settings::new(config, self.graph)?)?.workspace_bytes())
+        let settings = Settings::new(config, &self.graph)?;
+        let blueprint = self.take_blueprint(&settings)?;
+        let bytes = blueprint.workspace_bytes();
+        *self.blueprint.lock().unwrap_or_else(PoisonError::into_inner) = Some((settings, blueprint));
+        Ok(bytes)
     }
 
     fn plan(&self, config: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
-        let settings = Settings::new(config, self.graph)?;
-        Ok(Box::new(build(self.blueprint(&settings)?, &settings)?))
+        let settings = Settings::new(config, &self.graph)?;
+        Ok(Box::new(build(self.take_blueprint(&settings)?, &settings)?))
     }
 }

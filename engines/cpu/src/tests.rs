@@ -395,7 +395,7 @@ pub(super) fn settings(threads: usize) -> Settings {
 }
 
 pub(super) fn blueprint(graph: &Graph, settings: &Settings) -> Blueprint {
-    CpuGraph { graph, works: applicability::lower(graph).unwrap() }.blueprint(settings).unwrap()
+    CpuGraph::new(Arc::new(graph.clone()), Site::UNSPECIFIED).unwrap().blueprint(settings).unwrap()
 }
 
 /// Letters for the steps: c for a convolution, p for a pointwise function.
@@ -1087,6 +1087,28 @@ fn graphs_are_declined_with_a_reason() {
     for graph in [conv_graph(1), softplus(-2.0), pointwise(Mode::LogicalNot, Boolean), pointwise(Mode::Neg, Int32)] {
         assert_eq!(applicability::lower(&graph).map(|_| ()), Ok(()));
     }
+}
+
+#[test]
+fn a_plan_is_made_of_the_blueprint_that_its_workspace_was_asked_of() {
+    let graph = CpuGraph::new(Arc::new(chain(3)), Site::UNSPECIFIED).unwrap();
+    let config = |fuse: i64| EngineConfig {
+        engine_id: engine_id(&CPU_ENGINE),
+        knobs: vec![("hipdnn_rs.cpu.fuse".to_string(), KnobValue::Int(fuse))],
+    };
+    let kept = || {
+        let kept = graph.blueprint.lock().unwrap();
+        kept.as_ref().map(|(settings, blueprint)| (settings.fuse, blueprint.steps.as_ptr().addr()))
+    };
+    let bytes = graph.workspace_bytes(&config(1)).unwrap();
+    let first = kept();
+    assert_eq!((graph.workspace_bytes(&config(1)).unwrap(), kept()), (bytes, first), "it is asked twice");
+    assert_eq!(first.map(|(fuse, _)| fuse), Some(true));
+    assert!(graph.workspace_bytes(&config(0)).unwrap() > 0);
+    assert_eq!(kept().map(|(fuse, _)| fuse), Some(false), "with other settings it is another one");
+    assert_eq!(graph.plan(&config(0)).unwrap().workspace_bytes(), graph.workspace_bytes(&config(0)).unwrap());
+    graph.plan(&config(0)).unwrap();
+    assert_eq!(kept(), None, "the plan has it");
 }
 
 #[test]

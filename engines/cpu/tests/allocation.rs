@@ -59,7 +59,7 @@ fn plan(knobs: &[(&str, KnobValue)]) -> Box<dyn Plan> {
     graph.convolution_fwd(x, w, c, Convolution::new(2));
     graph.pointwise(Pointwise::unary(PointwiseMode::ReluFwd, c, r));
     graph.pointwise(Pointwise::unary(PointwiseMode::Sin, r, y));
-    let graph = graph.build().unwrap();
+    let graph = std::sync::Arc::new(graph.build().unwrap());
     let knobs = knobs.iter().map(|(id, value)| (id.to_string(), value.clone())).collect();
     let config = EngineConfig { engine_id: engine_id(&CPU_ENGINE), knobs };
     let applicable = CPU_ENGINE.applicable(&graph, Site::UNSPECIFIED).unwrap_or_else(|declined| panic!("{declined}"));

@@ -27,7 +27,7 @@ mod stored;
 mod testing;
 
 use std::ffi::CStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hipdnn_capi::shared::Share;
 use hipdnn_engine_core::error::Error;
@@ -62,9 +62,12 @@ fn usable() -> Result<&'static Gpu, Declined> {
 }
 
 /// A graph that the GPU engine takes.
-struct GpuGraph<'g> {
-    graph: &'g Graph,
+struct GpuGraph {
+    graph: Arc<Graph>,
     works: Vec<Work>,
+    /// Settings without a configuration, which the answer depends on, and the arrangement by them until it is chosen for.
+    defaults: Settings,
+    arrangement: Mutex<Option<Arrangement>>,
     /// Tensors are copied into a layout that MIOpen takes, or out of one.
     copies: bool,
     /// Directory of the handle's cache, if its client names one.
@@ -82,18 +85,21 @@ impl Engine for GpuEngine {
         Box::new(Shared::get())
     }
 
-    fn applicable<'g>(&self, graph: &'g Graph, site: Site) -> Result<Box<dyn Applicable + 'g>, Declined> {
+    fn applicable(&self, graph: &Arc<Graph>, site: Site) -> Result<Arc<dyn Applicable>, Declined> {
         site.check(MemoryKind::DEVICE)?;
         usable()?;
         let shared = Shared::get();
         let context =
             shared.contexts().of(site.stream.cast()).map_err(|error| Declined::Unavailable(error.to_string()))?;
-        let mut graph =
-            GpuGraph { graph, works: lower::lower(graph)?, copies: false, cache: site.cache, context, shared };
-        let settings = Settings::new(&EngineConfig::default());
-        let settings = settings.map_err(|error| Declined::Unavailable(error.to_string()))?;
-        graph.copies = graph.arrange(&settings, &graph.store())?.copies();
-        Ok(Box::new(graph))
+        let works = lower::lower(graph)?;
+        let defaults = Settings::new(&EngineConfig::default());
+        let defaults = defaults.map_err(|error| Declined::Unavailable(error.to_string()))?;
+        let (graph, arrangement, cache) = (graph.clone(), Mutex::default(), site.cache);
+        let mut graph = GpuGraph { graph, works, defaults, arrangement, copies: false, cache, context, shared };
+        let arrangement = graph.arrange(&graph.defaults, &graph.store())?;
+        graph.copies = arrangement.copies();
+        graph.arrangement = Mutex::new(Some(arrangement));
+        Ok(Arc::new(graph))
     }
 
     fn restore(&self, payload: &Payload, site: Site) -> Result<Box<dyn Plan>, Error> {
@@ -116,7 +122,7 @@ fn arranged(
     arrange::arrange(graph, &fuse(graph, works), settings.wishes(), supported)
 }
 
-impl GpuGraph<'_> {
+impl GpuGraph {
     fn store(&self) -> Store {
         Store::of(self.cache)
     }
@@ -127,22 +133,33 @@ impl GpuGraph<'_> {
             let miopen = self.context.miopen().map_err(|error| error.to_string())?;
             supported(miopen, problem, &policy, store)
         };
-        let arrangement = arranged(self.graph, self.works.clone(), settings, &ask)?;
+        let arrangement = arranged(&self.graph, self.works.clone(), settings, &ask)?;
         kernels_can_be_had(&arrangement, self.context.kernels(), store)?;
         Ok(arrangement)
     }
 
     fn choose(&self, settings: &Settings, store: &Store, to_plan: bool) -> Result<Arc<Choices>, Error> {
-        self.shared.choices(self.graph, settings, &self.context, to_plan, || {
-            let arrangement = self.arrange(settings, store).map_err(|declined| {
-                Error::not_applicable(format!("with these knobs graph {:?} is declined: {declined}", self.graph.name()))
-            })?;
-            Choices::new(self.graph, arrangement, &self.context, settings, store)
+        self.shared.choices(&self.graph, settings, &self.context, to_plan, || {
+            let known = (*settings == self.defaults)
+                .then(|| self.arrangement.lock().unwrap_or_else(PoisonError::into_inner).take());
+            let arrangement = match known.flatten() {
+                Some(arrangement) => arrangement,
+                None => self.arrange(settings, store).map_err(|declined| {
+                    let name = self.graph.name();
+                    Error::not_applicable(format!("with these knobs graph {name:?} is declined: {declined}"))
+                })?,
+            };
+            Choices::new(&self.graph, arrangement, &self.context, settings, store)
         })
     }
 }
 
-impl Applicable for GpuGraph<'_> {
+impl Applicable for GpuGraph {
+    fn holds(&self, site: Site) -> bool {
+        Settings::new(&EngineConfig::default()).is_ok_and(|settings| settings == self.defaults)
+            && self.shared.contexts().of(site.stream.cast()).is_ok_and(|context| Arc::ptr_eq(&context, &self.context))
+    }
+
     fn details(&self) -> EngineDetails {
         let mut notes = vec![
             BehaviorNote::RUNTIME_COMPILATION,
@@ -174,7 +191,7 @@ impl Applicable for GpuGraph<'_> {
         let (settings, store) = (Settings::new(config)?, self.store());
         let choices = self.choose(&settings, &store, true)?;
         let contexts = self.shared.contexts().clone();
-        let plan = GpuPlan::new(self.graph, choices, &self.context, contexts, &store)?;
+        let plan = GpuPlan::new(&self.graph, choices, &self.context, contexts, &store)?;
         Ok(Box::new(plan))
     }
 }

@@ -8,14 +8,14 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hipdnn_capi::pointer::{Out, key, opaque};
 use hipdnn_capi::table::{Slot, Slots};
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::payload::Payload;
 use hipdnn_engine_core::{Applicable, Engine, Plan, Site, engine_id, site};
-use hipdnn_schemas::{EngineConfig, Graph};
+use hipdnn_schemas::EngineConfig;
 use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 use hipdnn_sdk_bindings::hipdnn::plugin::{
     ConstData, DeviceBuffer, ExecutionContextPtr, LogCallback, PluginHandlePtr, PluginStatus, PluginType, Severity,
@@ -26,6 +26,7 @@ use super::lent::{Lent, LentBytes};
 use super::pointer::{Data, IdList, memory, variant_pack};
 use super::status::last_error;
 use super::unwind::guard;
+use crate::questions::Questions;
 use crate::registry::{self, Engines};
 use crate::{log, selection};
 
@@ -48,6 +49,7 @@ struct Handle {
     cache: Option<&'static CStr>,
     details: Mutex<Lent>,
     stored: Mutex<Lent>,
+    questions: Questions,
     /// Resources that the engines share among plans, such as worker threads: kept from the first handle to the last.
     _attachments: Vec<Box<dyn Send + Sync>>,
 }
@@ -61,6 +63,7 @@ impl Handle {
             cache: site::cache(),
             details: Mutex::default(),
             stored: Mutex::default(),
+            questions: Questions::default(),
             _attachments: engines.iter().map(|engine| engine.attach()).collect(),
         }
     }
@@ -82,12 +85,14 @@ impl Handle {
         })
     }
 
-    /// Applicability of an engine to the graph, or the reason for which it is declined.
-    fn applicable<'g>(&self, id: i64, graph: &'g Graph) -> Result<Box<dyn Applicable + 'g>, Error> {
+    /// Applicability of an engine to a graph that the host should have checked already.
+    fn applicable(&self, id: i64, graph: Data<'_>) -> Result<Arc<dyn Applicable>, Error> {
+        let question = self.questions.about(graph.bytes()?);
+        let question = question.map_err(|error| Error::bad_param(format!("op_graph: {error}")))?;
         let engine = self.engine(id)?;
-        selection::applicable(engine, graph, self.site()).map_err(|declined| {
-            let name = engine.name().to_string_lossy();
-            Error::not_applicable(format!("{name} does not compute graph {:?}: {declined}", graph.name()))
+        question.applicable(engine, self.site()).map_err(|declined| {
+            let (name, graph) = (engine.name().to_string_lossy(), question.graph().name());
+            Error::not_applicable(format!("{name} does not compute graph {graph:?}: {declined}"))
         })
     }
 }
@@ -136,11 +141,6 @@ static HANDLES: Slots<Handle> = Slots::new("a plugin handle", 0x51, &HANDLE_SLOT
 
 static CONTEXT_SLOTS: [Slot<Context>; 65536] = [const { Slot::empty() }; 65536];
 static CONTEXTS: Slots<Context> = Slots::new("an execution context", 0x52, &CONTEXT_SLOTS);
-
-/// Reads a graph that the host should have checked already.
-fn graph(data: Data<'_>) -> Result<Graph, Error> {
-    Graph::from_bytes(data.bytes()?).map_err(|error| Error::bad_param(format!("op_graph: {error}")))
-}
 
 fn config(data: Data<'_>) -> Result<EngineConfig, Error> {
     EngineConfig::from_bytes(data.bytes()?).map_err(|error| Error::bad_param(format!("engine_config: {error}")))
@@ -317,16 +317,16 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetApplicableEngineIds(
         let graph = unsafe { Data::new(op_graph, "op_graph") }?;
         HANDLES.with(key(handle), |handle| {
             let mut ids = Vec::new();
-            match Graph::from_bytes(graph.bytes()?) {
+            match handle.questions.about(graph.bytes()?) {
                 Err(error) => ::log::info!("no engine for what is no graph: {error}"),
-                Ok(graph) => {
+                Ok(question) => {
                     for engine in handle.engines {
-                        match selection::applicable(*engine, &graph, handle.site()) {
+                        match question.applicable(*engine, handle.site()) {
                             Ok(_) => ids.push(engine_id(*engine)),
                             Err(declined) => ::log::info!(
                                 "{} does not compute graph {:?}: {declined}",
                                 engine.name().to_string_lossy(),
-                                graph.name()
+                                question.graph().name()
                             ),
                         }
                     }
@@ -355,8 +355,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetEngineDetails(
         // SAFETY: the caller's promise.
         let data = unsafe { Data::new(op_graph, "op_graph") }?;
         HANDLES.with(key(handle), |handle| {
-            let graph = graph(data)?;
-            let details = handle.applicable(engine_id, &graph)?.details();
+            let details = handle.applicable(engine_id, data)?.details();
             out.set(lend(&handle.details, &details.to_bytes())?);
             Ok(())
         })
@@ -397,8 +396,8 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetWorkspaceSize(
         let (config_data, graph_data) =
             unsafe { (Data::new(engine_config, "engine_config")?, Data::new(op_graph, "op_graph")?) };
         HANDLES.with(key(handle), |handle| {
-            let (config, graph) = (config(config_data)?, graph(graph_data)?);
-            out.set(handle.applicable(config.engine_id, &graph)?.workspace_bytes(&config)?);
+            let config = config(config_data)?;
+            out.set(handle.applicable(config.engine_id, graph_data)?.workspace_bytes(&config)?);
             Ok(())
         })
     })
@@ -422,8 +421,8 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContext(
         let (config_data, graph_data) =
             unsafe { (Data::new(engine_config, "engine_config")?, Data::new(op_graph, "op_graph")?) };
         let context = HANDLES.with(key(handle), |handle| -> Result<_, Error> {
-            let (config, graph) = (config(config_data)?, graph(graph_data)?);
-            let applicable = handle.applicable(config.engine_id, &graph)?;
+            let config = config(config_data)?;
+            let applicable = handle.applicable(config.engine_id, graph_data)?;
             let config = applicable.settled(&config)?;
             let context = Context {
                 plan: applicable.plan(&config)?,

@@ -149,7 +149,7 @@ fn bench(test: &str) -> Option<Bench> {
 }
 
 fn plan(graph: GraphBuilder, knobs: &[(&str, KnobValue)]) -> Result<Box<dyn Plan>, Error> {
-    let graph = graph.build().unwrap();
+    let graph = Arc::new(graph.build().unwrap());
     let knobs = knobs.iter().map(|(id, value)| (id.to_string(), value.clone())).collect();
     let config = EngineConfig { engine_id: 0, knobs };
     let applicable = GPU_ENGINE.applicable(&graph, Site::UNSPECIFIED).unwrap_or_else(|declined| panic!("{declined}"));
@@ -281,6 +281,7 @@ fn a_softmax_is_one_step() {
 fn joined_graphs_compute_what_their_nodes_do() {
     let Some(bench) = bench("joined graphs") else { return };
     for Computed { what, graph, read, written } in examples() {
+        let graph = Arc::new(graph);
         let applicable = GPU_ENGINE.applicable(&graph, Site::UNSPECIFIED).unwrap_or_else(|d| panic!("{what}: {d}"));
         let plan = applicable.plan(&EngineConfig::default()).unwrap();
         let memory = |(uid, values): (&TensorUid, &Vec<f64>)| {

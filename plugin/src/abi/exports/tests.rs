@@ -1,8 +1,9 @@
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use hipdnn_engine_core::payload::{Entry, Portrait};
 use hipdnn_engine_core::{Applicable, Declined, Engine, Site};
-use hipdnn_schemas::{Convolution, DataType, EngineDetails, GraphBuilder, Pointwise, PointwiseMode, TensorDef};
+use hipdnn_schemas::{Convolution, DataType, EngineDetails, Graph, GraphBuilder, Pointwise, PointwiseMode, TensorDef};
 
 use super::*;
 
@@ -558,8 +559,8 @@ impl Engine for Defective {
         Box::new(())
     }
 
-    fn applicable<'g>(&self, graph: &'g Graph, _site: Site) -> Result<Box<dyn Applicable + 'g>, Declined> {
-        if graph.name() == "applicable" { panic!("defect in applicable") } else { Ok(Box::new(DefectivePlan)) }
+    fn applicable(&self, graph: &Arc<Graph>, _site: Site) -> Result<Arc<dyn Applicable>, Declined> {
+        if graph.name() == "applicable" { panic!("defect in applicable") } else { Ok(Arc::new(DefectivePlan)) }
     }
 
     fn restore(&self, _: &Payload, _: Site) -> Result<Box<dyn Plan>, Error> {
@@ -597,6 +598,106 @@ impl Plan for DefectivePlan {
     unsafe fn execute(&self, _: *mut c_void, _: *mut u8, _: &[DeviceBuffer]) -> Result<(), Error> {
         panic!("defect in execute")
     }
+}
+
+/// An engine that counts its answers, and what it lowers for them.
+struct Counting;
+
+static LOWERED: AtomicUsize = AtomicUsize::new(0);
+static HOLDS: AtomicBool = AtomicBool::new(true);
+
+struct Counted;
+
+impl Engine for Counting {
+    fn name(&self) -> &'static CStr {
+        c"COUNTING_TEST_ENGINE"
+    }
+
+    fn attach(&self) -> Box<dyn Send + Sync> {
+        Box::new(())
+    }
+
+    fn applicable(&self, graph: &Arc<Graph>, _: Site) -> Result<Arc<dyn Applicable>, Declined> {
+        LOWERED.fetch_add(1, Ordering::Relaxed);
+        if graph.name() == "declined" { Err(Declined::Unavailable("it says so".into())) } else { Ok(Arc::new(Counted)) }
+    }
+
+    fn restore(&self, _: &Payload, _: Site) -> Result<Box<dyn Plan>, Error> {
+        unreachable!("nothing is stored")
+    }
+}
+
+impl Applicable for Counted {
+    fn holds(&self, _: Site) -> bool {
+        HOLDS.load(Ordering::Relaxed)
+    }
+
+    fn details(&self) -> EngineDetails {
+        EngineDetails { engine_id: engine_id(&Counting), knobs: vec![], behavior_notes: vec![], name: None }
+    }
+
+    fn settled(&self, config: &EngineConfig) -> Result<EngineConfig, Error> {
+        Ok(config.clone())
+    }
+
+    fn workspace_bytes(&self, _: &EngineConfig) -> Result<usize, Error> {
+        Ok(0)
+    }
+
+    fn plan(&self, _: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
+        Ok(Box::new(DefectivePlan))
+    }
+}
+
+/// However often a host asks, on one stream: a graph is lowered once.
+#[test]
+fn a_graph_is_lowered_once_a_handle() {
+    let handle: PluginHandlePtr = opaque(HANDLES.insert(Handle::new(&[&Counting])).unwrap());
+    let id = engine_id(&Counting);
+    let config = EngineConfig { engine_id: id, knobs: Vec::new() }.to_bytes();
+    let named = |name: &str| {
+        let mut def = hipdnn_schemas::GraphDef::from_bytes(&conv_bias_relu()).unwrap();
+        def.name = name.into();
+        def.to_bytes()
+    };
+    // Number of times that the questions of a host up to a plan have the graph lowered.
+    let ask = |graph: &[u8]| {
+        let before = LOWERED.load(Ordering::Relaxed);
+        let (mut ids, mut count, mut size, mut context) = ([0i64], 0, 0, null_mut());
+        let mut details = ConstData { ptr: null(), size: 0 };
+        let graph = data(graph);
+        // SAFETY: buffers of these sizes, and places for the results.
+        unsafe {
+            let status = hipdnnEnginePluginGetApplicableEngineIds(handle, &graph, ids.as_mut_ptr(), 1, &mut count);
+            assert_eq!((status, ids, count), (OK, [id], 1));
+            assert_eq!(hipdnnEnginePluginGetEngineDetails(handle, id, &graph, &mut details), OK);
+            assert_eq!(hipdnnEnginePluginDestroyEngineDetails(handle, &mut details), OK);
+            assert_eq!(hipdnnEnginePluginGetWorkspaceSize(handle, &data(&config), &graph, &mut size), OK);
+            assert_eq!(hipdnnEnginePluginCreateExecutionContext(handle, &data(&config), &graph, &mut context), OK);
+            assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, context), OK);
+        }
+        LOWERED.load(Ordering::Relaxed) - before
+    };
+    let graphs: Vec<Vec<u8>> = (0..5).map(|number| named(&format!("graph {number}"))).collect();
+    assert_eq!(ask(&graphs[0]), 1, "four questions");
+    assert_eq!(ask(&graphs[0].clone()), 0, "the same bytes elsewhere");
+    assert_eq!(hipdnnEnginePluginSetStream(handle, std::ptr::without_provenance_mut(64)), OK);
+    assert_eq!(ask(&graphs[0]), 1, "another stream may be of another device");
+    HOLDS.store(false, Ordering::Relaxed);
+    assert_eq!(ask(&graphs[0]), 4, "the engine would answer otherwise now");
+    HOLDS.store(true, Ordering::Relaxed);
+    assert_eq!(graphs[1..].iter().map(|graph| ask(graph)).sum::<usize>(), 4);
+    assert_eq!((ask(&graphs[1]), ask(&graphs[0])), (0, 1), "the one that was not asked about for longest is forgotten");
+    // A graph that is declined is asked about anew: the reason may be gone.
+    let (declined, mut count) = (named("declined"), 0);
+    for _ in 0..2 {
+        let before = LOWERED.load(Ordering::Relaxed);
+        // SAFETY: a place for the result.
+        let status =
+            unsafe { hipdnnEnginePluginGetApplicableEngineIds(handle, &data(&declined), null_mut(), 0, &mut count) };
+        assert_eq!((status, count, LOWERED.load(Ordering::Relaxed) - before), (OK, 0, 1));
+    }
+    assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
 }
 
 /// With room for fewer engines than there are, hosts still learn how many there are.
