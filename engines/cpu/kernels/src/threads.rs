@@ -418,9 +418,12 @@ pub(super) mod interleavings {
     #[test]
     fn units_run_once_and_are_done_when_the_job_is() {
         loom::model(|| {
-            let pool = Pool::new(3);
             let hits = Hits::new(2);
-            pool.run(2, &|unit| hits.hit(unit));
+            // A helper more than there are workers.
+            Pool::new(3).run_indexed(2, 2, &|worker, unit| {
+                assert!(worker < 2);
+                hits.hit(unit);
+            });
             assert_eq!(hits.counts(), [1, 1]);
         });
     }
@@ -429,14 +432,32 @@ pub(super) mod interleavings {
     fn a_late_helper_does_not_take_the_job_before_for_the_next() {
         loom::model(|| {
             let pool = Pool::new(2);
-            for workers in [2, 1, 2] {
-                let hits = Hits::new(2);
-                pool.run_indexed(2, workers, &|worker, unit| {
-                    assert!(worker < workers);
+            for _ in 0..2 {
+                let (hits, workers) = (Hits::new(2), Hits::new(2));
+                pool.run_indexed(2, 2, &|worker, unit| {
+                    // The model reports a worker that two threads are.
+                    workers.hit(worker);
                     hits.hit(unit);
                 });
                 assert_eq!(hits.counts(), [1, 1]);
             }
+        });
+    }
+
+    /// The caller alone would finish any other job: one of units that meet shows that a helper is not missed. Real units
+    /// must not do that.
+    #[test]
+    fn a_helper_that_goes_to_sleep_sees_the_job_or_is_woken() {
+        loom::model(|| {
+            let (arrived, all) = (Mutex::new(0), Condvar::new());
+            Pool::new(2).run(2, &|_| {
+                let mut arrived = arrived.lock().unwrap();
+                *arrived += 1;
+                all.notify_all();
+                while *arrived < 2 {
+                    arrived = all.wait(arrived).unwrap();
+                }
+            });
         });
     }
 
