@@ -28,13 +28,13 @@ const RANDOM_GRAPHS: &str = "2000";
 const EMULATED_RANDOM_GRAPHS: &str = "100";
 
 /// What the suite takes, and this command beside it.
-pub(crate) const HELP: &str = "\
+pub(crate) const HELP: &str = "Options of the suite and this command:
   --plugin FILE --engine NAME     any vendor's (this project's, HIPDNN_RS_CPU_ENGINE)
   --filter TEXT | --sample N      fewer cases
   --sample covering               a case of every rule, types and layout
   --random N [--seed S]           random graphs instead
   --knob NAME=VALUE               a setting for every plan
-  --claims [--check]              rewrite CONFORMANCE.md, what the engines take (--check: only compare)
+  --claims [--check]              rewrite CONFORMANCE.md, what the engines take, or compare
   --junit FILE | --json FILE      reports for programs
   --real | --emulated             the GPU for an engine that needs one
   -- --help                       all options of the suite";

@@ -9,7 +9,7 @@ use crate::{Result, dist, process, workspace};
 pub(crate) const ONNXRUNTIME: &str = "1.31.1";
 
 /// What the script takes.
-pub(crate) const HELP: &str = "\
+pub(crate) const HELP: &str = "Options of the script:
   --model FILE.onnx    any other model, generated input
   --shape NAME=1x3x224x224, --value NAME=NUMBER
                        shape or value of an input of that model; may be repeated

@@ -14,7 +14,7 @@ const ONNX: &str = "onnx==1.21.0";
 const RANDOM: [&str; 4] = ["--nodes", "20000", "--graphs", "5000"];
 
 /// What the scripts take.
-pub(crate) const HELP: &str = "\
+pub(crate) const HELP: &str = "Options of the scripts:
   --only REGEX | --sample N    fewer cases, and no page
   --run coverage | defaults    one of the two runs, and no page
   --random [--nodes N --graphs N --seed S]
