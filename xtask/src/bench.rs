@@ -31,7 +31,9 @@ pub(crate) struct Options {
 #[derive(Subcommand)]
 enum Other {
     /// Times convolutions with what follows on them, fused and as a pass of its own, by the CPU engine alone
-    #[command(after_help = "Options of the benchmark:\n  --threads N      1 unless given\n  [LAYER [TAIL]]   only names that contain these")]
+    #[command(
+        after_help = "Options of the benchmark:\n  --threads N      1 unless given\n  [LAYER [TAIL]]   only names that contain these"
+    )]
     Epilogues(Words),
     /// Times an execution on a GPU on the host, beside MIOpen's own calls and AMD's provider
     Dispatch(dispatch::Options),
