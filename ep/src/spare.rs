@@ -13,7 +13,6 @@ use std::sync::{Mutex, atomic::AtomicPtr};
 pub(crate) struct Spare<T> {
     /// One of them, owned, or null: threads that come one after the other need no more.
     last: AtomicPtr<T>,
-    #[expect(clippy::vec_box, reason = "objects move between here and `last` as pointers")]
     others: Mutex<Vec<Box<T>>>,
     /// Maximum number of `others`.
     most: usize,
@@ -54,7 +53,6 @@ impl<T> Spare<T> {
     }
 
     /// All objects that are here now.
-    #[expect(clippy::vec_box, reason = "they are kept as pointers")]
     pub(crate) fn take_all(&self) -> Vec<Box<T>> {
         let mut all = std::mem::take(&mut *self.others.lock().unwrap_or_else(PoisonError::into_inner));
         all.extend(self.take_last());
