@@ -15,6 +15,7 @@
 pub mod error;
 pub mod pointer;
 pub mod shared;
+mod sync;
 pub mod table;
 pub mod text;
 pub mod unwind;

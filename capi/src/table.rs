@@ -10,11 +10,8 @@
 //! A look-up counts itself in at its slot (not at the table) while the object is used: many threads may use one object,
 //! and destroying it waits for them.
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
-
 use crate::Error;
+use crate::sync::{AtomicPtr, AtomicU64, Mutex, MutexGuard, Ordering, pause};
 
 /// Bit that is set in every key.
 const KEY: u64 = 1 << 62;
@@ -38,6 +35,7 @@ pub struct Slot<T> {
 
 impl<T> Slot<T> {
     /// An empty slot: all zeros, so that arrays of them take no room in the library's file.
+    #[cfg(not(all(loom, test)))]
     pub const fn empty() -> Slot<T> {
         Slot { state: AtomicU64::new(0), object: AtomicPtr::new(std::ptr::null_mut()) }
     }
@@ -49,6 +47,10 @@ struct Free {
     /// First index that was never used.
     fresh: usize,
     live: usize,
+}
+
+impl Free {
+    const NONE: Free = Free { returned: Vec::new(), fresh: 0, live: 0 };
 }
 
 /// Table of objects by key.
@@ -75,9 +77,10 @@ impl Drop for User<'_> {
 impl<T> Slots<T> {
     /// An empty table over slots of its own; `what` names an object in messages, `tag` (below 256) tells its keys from
     /// those of other tables.
+    #[cfg(not(all(loom, test)))]
     pub const fn new(what: &'static str, tag: u64, slots: &'static [Slot<T>]) -> Slots<T> {
         assert!(slots.len() < 1 << (GENERATION_SHIFT - INDEX_SHIFT) && tag < 1 << (62 - TAG_SHIFT));
-        Slots { what, tag, free: Mutex::new(Free { returned: Vec::new(), fresh: 0, live: 0 }), slots }
+        Slots { what, tag, free: Mutex::new(Free::NONE), slots }
     }
 
     fn key(&self, index: usize, state: u64) -> u64 {
@@ -169,7 +172,7 @@ impl<T> Slots<T> {
             .map_err(|_| self.unknown(key))?;
         // Nobody gets in from here on. A caller that destroys what it still uses is rare, and may wait.
         while slot.state.load(Ordering::Acquire) & USERS != 0 {
-            std::thread::sleep(Duration::from_micros(50));
+            pause();
         }
         let object = slot.object.swap(std::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: `insert` made the pointer of a box; this call alone cleared the bit, and no user is left.
@@ -181,7 +184,7 @@ impl<T> Slots<T> {
         if free.live == 0 {
             // Nothing would free the list when the library is unloaded. Slots start over from the first one; their
             // generations stay.
-            *free = Free { returned: Vec::new(), fresh: 0, live: 0 };
+            *free = Free::NONE;
         }
         Ok(*object)
     }
@@ -191,7 +194,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -261,6 +264,140 @@ mod tests {
             wait.recv().unwrap();
             T.remove(key).unwrap();
             assert!(DONE.load(Ordering::SeqCst));
+        });
+    }
+}
+
+#[cfg(all(loom, test))]
+mod interleavings {
+    use super::*;
+    use loom::alloc::Track;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread::{self, JoinHandle};
+
+    /// Object that a model misses if it leaks, and whose uses it misses to be before its removal.
+    struct Object(Track<UnsafeCell<u32>>);
+
+    // SAFETY: the model reports accesses of the cell that are at the same time.
+    unsafe impl Sync for Object {}
+
+    impl Object {
+        fn new(value: u32) -> Object {
+            Object(Track::new(UnsafeCell::new(value)))
+        }
+
+        fn read(&self) -> u32 {
+            // SAFETY: nothing else refers to the cell's content here; the model reports a write at the same time.
+            self.0.get_ref().with(|value| unsafe { *value })
+        }
+
+        /// The value, written over: no use may be under way or come later.
+        fn destroy(self) -> u32 {
+            // SAFETY: nothing else refers to the cell's content here; the model reports accesses at the same time.
+            self.0.get_ref().with_mut(|value| unsafe { std::mem::replace(&mut *value, u32::MAX) })
+        }
+    }
+
+    /// Table with one slot, which is given back at the end.
+    struct Table {
+        table: Slots<Object>,
+        slots: *mut [Slot<Object>],
+    }
+
+    // SAFETY: the pointer is used by `drop` alone.
+    unsafe impl Send for Table {}
+    // SAFETY: as above.
+    unsafe impl Sync for Table {}
+
+    impl Table {
+        fn new() -> Arc<Table> {
+            let slot = Slot { state: AtomicU64::new(0), object: AtomicPtr::new(std::ptr::null_mut()) };
+            let slots = Box::into_raw(Box::new([slot]));
+            // SAFETY: the box lives until the table is dropped.
+            let table = Slots { what: "an object", tag: 1, free: Mutex::new(Free::NONE), slots: unsafe { &*slots } };
+            Arc::new(Table { table, slots })
+        }
+    }
+
+    /// Looks an object up on another thread.
+    fn look_up(table: &Arc<Table>, key: u64) -> JoinHandle<Option<u32>> {
+        let table = table.clone();
+        thread::spawn(move || table.table.with(key, |object| Ok::<_, Error>(object.read())).ok())
+    }
+
+    impl Drop for Table {
+        fn drop(&mut self) {
+            // SAFETY: `new` made the pointer of a box, and the table that refers to it is not used again.
+            drop(unsafe { Box::from_raw(self.slots) });
+        }
+    }
+
+    #[test]
+    fn a_look_up_is_refused_or_done_when_the_object_is_destroyed() {
+        loom::model(|| {
+            let table = Table::new();
+            let key = table.table.insert(Object::new(7)).unwrap();
+            let readers = [look_up(&table, key), look_up(&table, key)];
+            assert_eq!(table.table.remove(key).unwrap().destroy(), 7);
+            for reader in readers {
+                assert!(matches!(reader.join().unwrap(), None | Some(7)));
+            }
+            assert!(table.table.is_empty());
+        });
+    }
+
+    #[test]
+    fn one_of_two_destroys_an_object() {
+        loom::model(|| {
+            let table = Table::new();
+            let key = table.table.insert(Object::new(7)).unwrap();
+            let reader = look_up(&table, key);
+            let other = {
+                let table = table.clone();
+                thread::spawn(move || table.table.remove(key).map(Object::destroy).ok())
+            };
+            let here = table.table.remove(key).map(Object::destroy).ok();
+            let both = [here, other.join().unwrap()];
+            assert!(both.contains(&Some(7)) && both.contains(&None), "{both:?}");
+            reader.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_stale_key_is_never_that_of_the_next_object() {
+        loom::model(|| {
+            let table = Table::new();
+            let first = table.table.insert(Object::new(7)).unwrap();
+            let reader = look_up(&table, first);
+            table.table.remove(first).unwrap().destroy();
+            let second = table.table.insert(Object::new(8)).unwrap();
+            let next = look_up(&table, second);
+            assert!(matches!(reader.join().unwrap(), None | Some(7)));
+            assert_eq!(next.join().unwrap(), Some(8));
+            table.table.remove(second).unwrap().destroy();
+        });
+    }
+
+    #[test]
+    fn objects_that_are_inserted_at_once_have_one_slot_each() {
+        loom::model(|| {
+            let table = Table::new();
+            let insert = |value| table.table.insert(Object::new(value));
+            let other = {
+                let table = table.clone();
+                thread::spawn(move || match table.table.insert(Object::new(1)) {
+                    Ok(key) => table.table.remove(key).unwrap().destroy() == 1,
+                    Err(_) => false,
+                })
+            };
+            let here = match insert(2) {
+                Ok(key) => table.table.remove(key).unwrap().destroy() == 2,
+                Err(_) => false,
+            };
+            // The table has room for one: who comes while it is there is refused.
+            assert!(here | other.join().unwrap());
+            assert!(table.table.is_empty());
         });
     }
 }

@@ -1,8 +1,11 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::{Parser, ValueEnum};
 use hipdnn_schemas::Graph;
 
 use crate::cases::{self, Case};
@@ -11,33 +14,8 @@ use crate::inputs::{Random, seed};
 use crate::report::Summary;
 use crate::run::Outcome;
 use crate::strata::{self, Covering};
-use crate::workers::{self, CLAIMS, Job, NARROW, Target, WORKER};
+use crate::workers::{self, Job, Target};
 use crate::{claims, random};
-
-const USAGE: &str = "usage: hipdnn-conformance --plugin FILE [--engine NAME] [options]
-
-  --plugin FILE        the engine plugin, any vendor's
-  --engine NAME        one of its engines (HIPDNN_RS_CPU_ENGINE)
-  --filter TEXT        only cases whose name contains this; may be repeated, all must fit
-  --sample N           only N cases: a seeded choice that takes every family, kind, layout and type first
-  --sample covering    a seeded choice that has a case of every stratum: nodes in their order x types x layout, and of
-                       every mode, rank and other trait; of equal cases a cheap one
-  --random N           N random graphs in place of the cases
-  --seed S             another choice, or other random graphs (0)
-  --knob NAME=VALUE    a setting for every plan; may be repeated
-  --narrow-intermediates
-                       a wider class of tolerance: convolutions of 16-bit operands may round a virtual float result to
-                       their type where only results of that type come of it
-  --where-narrow       only cases and graphs where that class makes a difference
-  --claims             only ask what the engine would take: a section of a page in Markdown
-  --memory WHICH       host, device, or auto: device unless the engine's name says CPU
-  --workers N          processes (one per core)
-  --junit FILE         a report for programs that know JUnit
-  --json FILE          a report with everything
-  --failures FILE      the failures, as they come
-  --complete           what is declined counts as failed
-  --list               only the names of the cases
-  --graph              only the graphs of the cases, as JSON";
 
 /// Size of the sample of the cases that fit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,113 +24,115 @@ enum Sample {
     Covering,
 }
 
+impl FromStr for Sample {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Sample, String> {
+        match text {
+            "covering" => Ok(Sample::Covering),
+            count => count.parse().map(Sample::Count).map_err(|_| "expected a number or covering".into()),
+        }
+    }
+}
+
+/// Memory of the tensors.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Memory {
+    /// On the device unless the engine's name says CPU
+    Auto,
+    /// In the process's own memory
+    Host,
+    /// In the memory of the current HIP device
+    Device,
+}
+
+/// Runs the conformance suite on an engine of any plugin.
+#[derive(Debug, Parser)]
+#[command(name = "hipdnn-conformance", max_term_width = 110)]
 struct Options {
+    /// The engine plugin, any vendor's
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["list", "graph"])]
     plugin: Option<PathBuf>,
+    /// One of its engines
+    #[arg(long, value_name = "NAME", default_value = "HIPDNN_RS_CPU_ENGINE")]
     engine: String,
+    /// Only cases whose name contains this; may be repeated, all must fit
+    #[arg(long = "filter", value_name = "TEXT")]
     filters: Vec<String>,
+    /// Only N cases: a seeded choice that takes every family, kind, layout and type first. `covering`: one that has a case
+    /// of every stratum (nodes in their order x types x layout) and of every mode, rank and other trait; of equal cases
+    /// a cheap one
+    #[arg(long, value_name = "N|covering")]
     sample: Option<Sample>,
+    /// N random graphs in place of the cases
+    #[arg(long, value_name = "N")]
     random: Option<u64>,
+    /// Another choice, or other random graphs
+    #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
+    /// A setting for every plan; may be repeated
+    #[arg(long = "knob", value_name = "NAME=VALUE", value_parser = knob)]
     knobs: Vec<(String, String)>,
-    tolerance: Tolerance,
+    /// A wider class of tolerance: convolutions of 16-bit operands may round a virtual float result to their type where
+    /// only results of that type come of it
+    #[arg(long)]
+    narrow_intermediates: bool,
+    /// Only cases and graphs where that class makes a difference
+    #[arg(long)]
     where_narrow: bool,
+    /// Only ask what the engine would take: a section of a page in Markdown
+    #[arg(long)]
     claims: bool,
-    memory: String,
-    workers: usize,
+    /// Memory of the tensors
+    #[arg(long, value_enum, default_value_t = Memory::Auto)]
+    memory: Memory,
+    /// Number of processes [default: one per core]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// A report for programs that know JUnit
+    #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// A report with everything
+    #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// The failures, as they come
+    #[arg(long, value_name = "FILE")]
     failures: Option<PathBuf>,
+    /// What is declined counts as failed
+    #[arg(long)]
     complete: bool,
+    /// Only the names of the cases
+    #[arg(long)]
     list: bool,
+    /// Only the graphs of the cases, as JSON
+    #[arg(long)]
     graph: bool,
+    /// Take jobs from standard input
+    #[arg(long, hide = true)]
     worker: bool,
 }
 
-impl Options {
-    fn parse(arguments: Vec<String>) -> Result<Options, String> {
-        let mut options = Options {
-            plugin: None,
-            engine: "HIPDNN_RS_CPU_ENGINE".into(),
-            filters: Vec::new(),
-            sample: None,
-            random: None,
-            seed: 0,
-            knobs: Vec::new(),
-            tolerance: Tolerance::default(),
-            where_narrow: false,
-            claims: false,
-            memory: "auto".into(),
-            workers: std::thread::available_parallelism().map_or(1, |cores| cores.get()),
-            junit: None,
-            json: None,
-            failures: None,
-            complete: false,
-            list: false,
-            graph: false,
-            worker: false,
-        };
-        let mut arguments = arguments.into_iter();
-        while let Some(argument) = arguments.next() {
-            let mut value = || arguments.next().ok_or_else(|| format!("{argument} wants a value\n\n{USAGE}"));
-            fn number<T: std::str::FromStr>(argument: &str, text: String) -> Result<T, String> {
-                text.parse().map_err(|_| format!("{argument} wants a number, came {text:?}"))
-            }
-            match argument.as_str() {
-                "--plugin" => options.plugin = Some(value()?.into()),
-                "--engine" => options.engine = value()?,
-                "--filter" => options.filters.push(value()?),
-                "--sample" => {
-                    options.sample = Some(match value()? {
-                        word if word == "covering" => Sample::Covering,
-                        count => Sample::Count(number(&argument, count)?),
-                    });
-                }
-                "--random" => options.random = Some(number(&argument, value()?)?),
-                "--seed" => options.seed = number(&argument, value()?)?,
-                "--knob" => {
-                    let text = value()?;
-                    let split = text.split_once('=');
-                    let (name, value) = split.ok_or_else(|| format!("--knob wants NAME=VALUE, came {text:?}"))?;
-                    options.knobs.push((name.to_string(), value.to_string()));
-                }
-                NARROW => options.tolerance.narrow_intermediates = true,
-                "--where-narrow" => options.where_narrow = true,
-                CLAIMS => options.claims = true,
-                "--memory" => options.memory = value()?,
-                "--workers" => options.workers = number(&argument, value()?)?,
-                "--junit" => options.junit = Some(value()?.into()),
-                "--json" => options.json = Some(value()?.into()),
-                "--failures" => options.failures = Some(value()?.into()),
-                "--complete" => options.complete = true,
-                "--list" => options.list = true,
-                "--graph" => options.graph = true,
-                WORKER => options.worker = true,
-                other => return Err(format!("nobody knows {other:?}\n\n{USAGE}")),
-            }
-        }
-        Ok(options)
-    }
+fn knob(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_string(), value.to_string()))
+}
 
-    fn on_host(&self) -> Result<bool, String> {
-        match self.memory.as_str() {
-            "host" => Ok(true),
-            "device" => Ok(false),
-            "auto" => Ok(self.engine.contains("CPU")),
-            other => Err(format!("--memory wants host, device or auto, came {other:?}")),
+impl Options {
+    fn on_host(&self) -> bool {
+        match self.memory {
+            Memory::Host => true,
+            Memory::Device => false,
+            Memory::Auto => self.engine.contains("CPU"),
         }
     }
 }
 
-/// Runs the command; `false` if a claim was broken.
+/// Runs the command; `false` if a claim was broken. What is wrong with the arguments, or help, ends the process.
 ///
 /// # Errors
-/// If the arguments, the plugin or the tables are not right, or a report can't be written.
-pub fn main(arguments: Vec<String>) -> Result<bool, String> {
-    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        println!("{USAGE}");
-        return Ok(true);
-    }
-    let options = Options::parse(arguments)?;
+/// If the plugin or the tables are not right, or a report can't be written.
+pub fn main() -> Result<bool, String> {
+    let options = Options::parse();
     let cases = cases::all()?;
     let jobs = jobs(&options, &cases)?;
     if options.list || options.graph {
@@ -164,9 +144,10 @@ pub fn main(arguments: Vec<String>) -> Result<bool, String> {
         }
         return Ok(true);
     }
-    let on_host = options.on_host()?;
-    let plugin = options.plugin.ok_or_else(|| format!("no plugin was named\n\n{USAGE}"))?;
-    let Options { engine, knobs, tolerance, claims, .. } = options;
+    let on_host = options.on_host();
+    let plugin = options.plugin.ok_or("expected a plugin, got none")?;
+    let tolerance = Tolerance { narrow_intermediates: options.narrow_intermediates };
+    let Options { engine, knobs, claims, .. } = options;
     let target = Target { plugin, engine, on_host, knobs, tolerance, claims };
     if options.worker {
         return workers::serve(&target).map(|()| true);
@@ -175,7 +156,8 @@ pub fn main(arguments: Vec<String>) -> Result<bool, String> {
     let mut summary = Summary::default();
     let (mut told, mut failures) = (Instant::now(), String::new());
     let (total, mut finished, mut failed) = (jobs.len(), 0usize, 0usize);
-    workers::run(&target, &cases, &jobs, options.workers, |report| {
+    let processes = options.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, |cores| cores.get()));
+    workers::run(&target, &cases, &jobs, processes, |report| {
         finished += 1;
         if let Outcome::Failed { reason } = &report.outcome {
             failed += 1;
@@ -306,18 +288,39 @@ mod tests {
 
     #[test]
     fn arguments() {
-        let parse = |text: &str| Options::parse(text.split_whitespace().map(str::to_string).collect());
+        let parse = |text: &str| Options::try_parse_from(std::iter::once("").chain(text.split_whitespace()));
         let options = parse("--plugin p.so --engine MIOPEN_ENGINE --sample 5 --filter a --filter b").expect("fine");
-        assert_eq!((options.sample, options.filters.len(), options.on_host()), (Some(Sample::Count(5)), 2, Ok(false)));
-        let options = parse("--sample covering --knob a=1 --knob b=x=y --narrow-intermediates").expect("fine");
-        assert_eq!((options.sample, options.tolerance.narrow_intermediates), (Some(Sample::Covering), true));
+        assert_eq!((options.sample, options.filters.len(), options.on_host()), (Some(Sample::Count(5)), 2, false));
+        let options = parse("--plugin p.so --sample covering --knob a=1 --knob b=x=y").expect("fine");
+        assert_eq!((options.sample, options.on_host()), (Some(Sample::Covering), true));
         assert_eq!(
             options.knobs,
             [("a", "1"), ("b", "x=y")].map(|(name, value)| (name.to_string(), value.to_string()))
         );
-        assert_eq!(parse("--plugin p.so").expect("fine").on_host(), Ok(true));
-        for wrong in ["--plugin", "--sample x", "--quick", "--knob a", "--memory paper --plugin p.so"] {
-            assert!(parse(wrong).and_then(|options| options.on_host()).is_err(), "{wrong}");
+        assert!(parse("--list").is_ok());
+        for wrong in ["--plugin", "", "--sample x", "--quick", "--knob a", "--memory paper"] {
+            let line = if wrong.starts_with("--plugin") || wrong.is_empty() {
+                wrong.into()
+            } else {
+                format!("--plugin p.so {wrong}")
+            };
+            assert!(parse(&line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn workers_understand_what_they_are_told() {
+        for (narrow_intermediates, claims, on_host) in [(true, false, true), (false, true, false)] {
+            let knobs = vec![("a".to_string(), "1".to_string())];
+            let tolerance = Tolerance { narrow_intermediates };
+            let target = Target { plugin: "p.so".into(), engine: "E".into(), on_host, knobs, tolerance, claims };
+            let options = Options::try_parse_from(std::iter::once("".into()).chain(target.arguments())).expect("fine");
+            assert!(options.worker);
+            assert_eq!(
+                (options.narrow_intermediates, options.claims, options.on_host()),
+                (narrow_intermediates, claims, on_host)
+            );
+            assert_eq!((options.knobs, options.engine), (target.knobs, target.engine));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match hipdnn_conformance::command::main(std::env::args().skip(1).collect()) {
+    match hipdnn_conformance::command::main() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(problem) => {

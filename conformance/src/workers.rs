@@ -62,8 +62,8 @@ pub struct Target {
 
 impl Target {
     /// The arguments that tell a worker of it.
-    fn arguments(&self) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = vec![WORKER.into(), "--plugin".into(), self.plugin.clone().into()];
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["--worker".into(), "--plugin".into(), self.plugin.clone().into()];
         arguments.extend(
             ["--engine", &self.engine, "--memory", if self.on_host { "host" } else { "device" }].map(OsString::from),
         );
@@ -71,10 +71,10 @@ impl Target {
             arguments.extend(["--knob".into(), format!("{name}={value}").into()]);
         }
         if self.tolerance.narrow_intermediates {
-            arguments.push(NARROW.into());
+            arguments.push("--narrow-intermediates".into());
         }
         if self.claims {
-            arguments.push(CLAIMS.into());
+            arguments.push("--claims".into());
         }
         arguments
     }
@@ -82,15 +82,6 @@ impl Target {
 
 /// Prefix of an answer's line.
 const ANSWER: &str = "conformance-report ";
-
-/// The argument that makes this program a worker.
-pub const WORKER: &str = "--worker";
-
-/// The argument that allows narrow intermediates.
-pub const NARROW: &str = "--narrow-intermediates";
-
-/// The argument that asks for claims only.
-pub const CLAIMS: &str = "--claims";
 
 /// Timeout of a case, which only hangs exceed; compiling kernels for a GPU may take minutes.
 const PATIENCE: Duration = Duration::from_secs(600);

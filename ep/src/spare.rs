@@ -1,8 +1,13 @@
 //! Objects that one user at a time takes and gives back, the last one without a lock.
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+#[cfg(all(loom, test))]
+use loom::sync::{Mutex, atomic::AtomicPtr};
+#[cfg(not(all(loom, test)))]
+use std::sync::{Mutex, atomic::AtomicPtr};
 
 /// Objects that nobody uses.
 pub(crate) struct Spare<T> {
@@ -61,7 +66,7 @@ impl<T> Drop for Spare<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::Arc;
@@ -107,5 +112,83 @@ mod tests {
         drop(spare);
         assert!(dropped.load(Ordering::Relaxed) > spilled, "the last one was kept");
         assert_eq!(dropped.load(Ordering::Relaxed), made.load(Ordering::Relaxed));
+    }
+}
+
+#[cfg(all(loom, test))]
+mod interleavings {
+    use super::*;
+    use loom::alloc::Track;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    /// Object that the model misses if it leaks, with the number of its users so far: the model reports two at a time.
+    struct Object(Track<UnsafeCell<usize>>);
+
+    // SAFETY: the model reports accesses of the cell that are at the same time.
+    unsafe impl Sync for Object {}
+
+    impl Object {
+        fn new() -> Object {
+            Object(Track::new(UnsafeCell::new(0)))
+        }
+
+        fn use_it(&self) {
+            // SAFETY: nothing else refers to the cell's content here; the model reports accesses at the same time.
+            self.0.get_ref().with_mut(|users| unsafe { *users += 1 });
+        }
+
+        fn users(&self) -> usize {
+            // SAFETY: as above.
+            self.0.get_ref().with(|users| unsafe { *users })
+        }
+    }
+
+    /// Takes an object, or makes one; uses it and gives it back. Returns its users if it is not kept.
+    fn turn(spare: &Spare<Object>) -> usize {
+        let object = spare.take().unwrap_or_else(|| Box::new(Object::new()));
+        object.use_it();
+        spare.put(object).map_or(0, |object| object.users())
+    }
+
+    #[test]
+    fn an_object_has_one_user_at_a_time_and_none_is_lost() {
+        for most in [1, 2] {
+            loom::model(move || {
+                let spare = Arc::new(Spare::new(most));
+                let dropped = Arc::new(AtomicUsize::new(0));
+                let users: Vec<_> = (0..2)
+                    .map(|_| {
+                        let (spare, dropped) = (spare.clone(), dropped.clone());
+                        thread::spawn(move || {
+                            for _ in 0..2 {
+                                dropped.fetch_add(turn(&spare), Ordering::Relaxed);
+                            }
+                        })
+                    })
+                    .collect();
+                users.into_iter().for_each(|user| user.join().unwrap());
+                let kept = spare.take_all();
+                assert!((1..=most).contains(&kept.len()), "{} are kept of at most {most}", kept.len());
+                let used: usize = kept.iter().map(|object| object.users()).sum();
+                assert_eq!(used + dropped.load(Ordering::Relaxed), 4, "each use is an object's");
+            });
+        }
+    }
+
+    #[test]
+    fn what_is_taken_at_once_and_what_stays_is_dropped_once() {
+        loom::model(|| {
+            let spare = Arc::new(Spare::new(2));
+            spare.put(Box::new(Object::new()));
+            let other = {
+                let spare = spare.clone();
+                thread::spawn(move || turn(&spare))
+            };
+            spare.take_all().iter().for_each(|object| object.use_it());
+            other.join().unwrap();
+        });
     }
 }

@@ -92,21 +92,28 @@ struct Member {
     needs: Vec<String>,
 }
 
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Compare them, and check layers, sizes of crates and circles of files
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print the production lines of each crate
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) lines: bool,
+}
+
 /// Writes the diagram, or checks everything, or prints the production lines.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     let members = members()?;
-    match arguments {
-        [] => {
-            let page = page()?;
-            Ok(fs::write(workspace::root().join("ARCHITECTURE.md"), with_diagram(&page, &diagram(&members))?)?)
-        }
-        [flag] if flag == "--check" => check(&members),
-        [flag] if flag == "--lines" => {
-            print!("{}", table(&members)?);
-            Ok(())
-        }
-        _ => Err(format!("architecture takes nothing, --check or --lines, got {}", arguments.join(" ")).into()),
+    if options.check {
+        return check(&members);
     }
+    if options.lines {
+        print!("{}", table(&members)?);
+        return Ok(());
+    }
+    let page = page()?;
+    Ok(fs::write(workspace::root().join("ARCHITECTURE.md"), with_diagram(&page, &diagram(&members))?)?)
 }
 
 /// All violations of the architecture's rules, as one error.

@@ -5,39 +5,64 @@ pub(crate) mod dispatch;
 
 use std::fs;
 
+use clap::{Args, Subcommand};
+
 use crate::demo::ONNXRUNTIME;
 use crate::python::Environment;
-use crate::{Result, dist, process, workspace};
+use crate::{Result, Words, dist, process, workspace};
 
-/// Runs the engine's own benchmark, then the script that compares.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        Some(("dispatch", rest)) => return dispatch::run(rest),
-        Some(("epilogues", rest)) => return epilogues(rest),
-        _ => {}
-    }
-    if arguments == ["claims"] {
-        return process::run(&mut environment()?.script("bench_claims.py"), "the measurement");
-    }
-    let (mut turns, mut skip) = ("9", None);
-    for argument in arguments {
-        match argument.as_str() {
-            "--quick" => turns = "3",
-            "--layers" => skip = Some("models"),
-            "--models" => skip = Some("layers"),
-            other => {
-                let wanted = "dispatch, epilogues, claims, --quick, --layers and --models";
-                return Err(format!("bench: expected {wanted}, got {other:?}").into());
-            }
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Options {
+    /// Fewer repetitions
+    #[arg(long)]
+    quick: bool,
+    /// Only the table of layers
+    #[arg(long, conflicts_with = "models")]
+    layers: bool,
+    /// Only the table of models
+    #[arg(long)]
+    models: bool,
+    #[command(subcommand)]
+    other: Option<Other>,
+}
+
+/// The other benchmarks.
+#[derive(Subcommand)]
+enum Other {
+    /// Times convolutions with what follows on them, fused and as a pass of its own, by the CPU engine alone
+    #[command(
+        after_help = "Options of the benchmark:\n  --threads N      1 unless given\n  [LAYER [TAIL]]   only names that contain these"
+    )]
+    Epilogues(Words),
+    /// Times an execution on a GPU on the host, beside MIOpen's own calls and AMD's provider
+    Dispatch(dispatch::Options),
+    /// Times making a session of many nodes and programs, and whose time it is
+    Claims,
+}
+
+/// Runs the engine's own benchmark, then the script that compares; or another one.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    match &options.other {
+        Some(Other::Dispatch(options)) => return dispatch::run(options),
+        Some(Other::Epilogues(options)) => return epilogues(&options.words),
+        Some(Other::Claims) => {
+            return process::run(&mut environment()?.script("bench_claims.py"), "the measurement");
         }
+        None => {}
     }
     let environment = environment()?;
     let mut command = environment.script("bench.py");
-    command.arg("--cache").arg(workspace::cache().join("models")).args(["--turns", turns]);
-    if let Some(table) = skip {
-        command.args(["--skip", table]);
+    command
+        .arg("--cache")
+        .arg(workspace::cache().join("models"))
+        .args(["--turns", if options.quick { "3" } else { "9" }]);
+    if options.layers {
+        command.args(["--skip", "models"]);
     }
-    if skip != Some("layers") {
+    if options.models {
+        command.args(["--skip", "layers"]);
+    } else {
         let mut engine = workspace::cargo();
         engine.args(["bench", "--quiet", "--package", "hipdnn-engine-cpu", "--bench", "host"]);
         let output = process::capture(engine.args(["--", "--csv", "--threads", "1,2"]))?;

@@ -44,13 +44,8 @@ const PARTS: [Part; 2] = [
 /// Runs the task. It ends the process with status 77 if no part of it could be done.
 ///
 /// # Errors
-/// If an argument is not known, a source is refused, or generated code is not current.
-pub(crate) fn run(args: &[String]) -> Result<()> {
-    let check = match args {
-        [] => false,
-        [flag] if flag == "--check" => true,
-        _ => return Err(format!("codegen: wanted nothing or --check, came {}", args.join(" ")).into()),
-    };
+/// If a source is refused, or generated code is not current.
+pub(crate) fn run(check: bool) -> Result<()> {
     let mut stale = Vec::new();
     let mut skipped = 0;
     for (directory, outcome) in generate(check)? {

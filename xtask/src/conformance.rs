@@ -27,22 +27,34 @@ const RANDOM_GRAPHS: &str = "2000";
 /// Random graphs of the stage on the emulated GPU.
 const EMULATED_RANDOM_GRAPHS: &str = "100";
 
+/// What the suite takes, and this command beside it.
+pub(crate) const HELP: &str = "Options of the suite and this command:
+  --plugin FILE --engine NAME     any vendor's (this project's, HIPDNN_RS_CPU_ENGINE)
+  --filter TEXT | --sample N      fewer cases
+  --sample covering               a case of every rule, types and layout
+  --random N [--seed S]           random graphs instead
+  --knob NAME=VALUE               a setting for every plan
+  --claims [--check]              rewrite CONFORMANCE.md, what the engines take, or compare
+  --junit FILE | --json FILE      reports for programs
+  --real | --emulated             the GPU for an engine that needs one
+  -- --help                       all options of the suite";
+
 /// Runs the suite as the arguments ask; without `--plugin`, on this project's own.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let (wanted, rest): (Vec<&String>, Vec<&String>) =
-        arguments.iter().partition(|argument| Wanted::option(argument).is_some());
-    let wanted = wanted.last().and_then(|argument| Wanted::option(argument));
+    let (gpus, rest): (Vec<&str>, Vec<&str>) =
+        arguments.iter().map(String::as_str).partition(|word| matches!(*word, "--real" | "--emulated"));
+    let wanted = gpus.last().map(|word| Wanted { real: *word == "--real", emulated: *word == "--emulated" });
     if let [claims, check @ ..] = &rest[..]
         && *claims == "--claims"
-        && check.iter().all(|argument| *argument == "--check")
+        && check.iter().all(|word| *word == "--check")
     {
         return claims::run(!check.is_empty());
     }
-    let engine = rest.iter().skip_while(|argument| *argument != &"--engine").nth(1);
+    let engine = rest.iter().skip_while(|word| **word != "--engine").nth(1);
     let on_gpu = engine.is_some_and(|name| !name.contains("CPU"));
     // Questions about the suite itself need no engine.
     let asks = ["--help", "-h", "--list", "--graph"];
-    let own = !rest.iter().any(|argument| *argument == "--plugin" || asks.contains(&argument.as_str()));
+    let own = !rest.iter().any(|word| *word == "--plugin" || asks.contains(word));
     if own {
         workspace::build_release()?;
     }

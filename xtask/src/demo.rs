@@ -8,6 +8,14 @@ use crate::{Result, dist, process, workspace};
 /// The ONNX Runtime that the demo and the benchmark use.
 pub(crate) const ONNXRUNTIME: &str = "1.31.1";
 
+/// What the script takes.
+pub(crate) const HELP: &str = "Options of the script:
+  --model FILE.onnx    any other model, generated input
+  --shape NAME=1x3x224x224, --value NAME=NUMBER
+                       shape or value of an input of that model; may be repeated
+  --image FILE         any other picture for the detector
+  --runs N             timed runs of each (15)";
+
 /// Builds, installs into a Python environment, runs the script.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let environment = environment()?;

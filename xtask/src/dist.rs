@@ -49,10 +49,7 @@ pub(crate) struct Distribution {
 }
 
 /// Builds everything and lists its files.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    if let Some(argument) = arguments.first() {
-        return Err(format!("dist takes no argument, got {argument:?}").into());
-    }
+pub(crate) fn run() -> Result<()> {
     let made = build()?;
     for path in files_below(&made.prefix)? {
         let bytes = fs::metadata(&path)?.len();

@@ -8,24 +8,39 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use clap::Subcommand;
+
 use crate::demo::ONNXRUNTIME;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{Result, dist, process, workspace};
 
-const USAGE: &str = "usage: cargo xtask emulated-gpu <command>
-
-  setup    fetch MIOpen, the compiler it uses and the C library from Debian into .cache/emulated-gpu
-             --sid        the release in sid, not the newest one
-             --refresh    look for newer packages even when some are there
-  build    setup, then compile the HIP runtime, the emulator and their tests
-  test     build, then run the tests; what can't be had is counted as skipped
-  run PROGRAM [ARGUMENT …]
-           build, then run a program with the emulated GPU's libraries
-  python [--ort VERSION] SCRIPT [ARGUMENT …]
-           build, then run Python with ONNX Runtime, the provider's wheel of this tree and the emulated GPU; SCRIPT is what
-           python takes: a file, -c or -m
-  runner   build, then print the path of a script that does what run does, for cargo's test runner";
+#[derive(Subcommand)]
+pub(crate) enum Action {
+    /// Fetches MIOpen, the compiler it uses and the C library from Debian into .cache/emulated-gpu
+    Setup(packages::Wanted),
+    /// Does setup, then compiles the HIP runtime, the emulator and their tests
+    Build(packages::Wanted),
+    /// Builds, then runs the tests; what can't be had is counted as skipped
+    Test(packages::Wanted),
+    /// Builds, then runs a program with the emulated GPU's libraries
+    Run {
+        program: String,
+        #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Builds, then runs Python with ONNX Runtime, the provider's wheel of this tree and the emulated GPU
+    Python {
+        /// The release of ONNX Runtime
+        #[arg(long, value_name = "VERSION", default_value = ONNXRUNTIME)]
+        ort: String,
+        /// What python takes: a file, -c or -m, and arguments
+        #[arg(value_name = "SCRIPT", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Builds, then prints the path of a script that does what run does, for cargo's test runner
+    Runner(packages::Wanted),
+}
 
 /// Names the home directory that programs see, where MIOpen and the kernel compiler keep their caches.
 const HOME: &str = "HIPEMU_HOME";
@@ -180,46 +195,38 @@ fn prepare(wanted: packages::Wanted) -> Result<Prepared<Installation>> {
 }
 
 /// Runs one of the commands.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let Some((command, rest)) = arguments.split_first() else {
-        return Err(USAGE.into());
-    };
-    match command.as_str() {
-        "setup" => setup(rest),
-        "build" => build(rest),
-        "test" => test_command(rest),
-        "run" => run_program(rest),
-        "python" => run_python(rest),
-        "runner" => runner(rest),
-        other => Err(format!("emulated-gpu has no command {other:?}\n\n{USAGE}").into()),
-    }
-}
-
-fn setup(arguments: &[String]) -> Result<()> {
-    match packages::ensure(packages::Wanted::parse(arguments)?)? {
-        Prepared::Ready(installation) => {
+pub(crate) fn run(action: &Action) -> Result<()> {
+    match action {
+        Action::Setup(wanted) => {
+            let installation = available(packages::ensure(*wanted)?)?;
             println!("packages are unpacked in {}", installation.directory.display());
             Ok(())
         }
-        Prepared::Unavailable(reason) => Err(reason.0.into()),
-    }
-}
-
-fn build(arguments: &[String]) -> Result<()> {
-    match prepare(packages::Wanted::parse(arguments)?)? {
-        Prepared::Ready(installation) => {
-            println!("built in {}", installation.libraries().display());
+        Action::Build(wanted) => {
+            println!("built in {}", available(prepare(*wanted)?)?.libraries().display());
             Ok(())
         }
-        Prepared::Unavailable(reason) => Err(reason.0.into()),
+        Action::Test(wanted) => {
+            let mut summary = Summary::default();
+            test(*wanted, &mut summary)?;
+            println!("\n{summary}");
+            if summary.failed() > 0 { std::process::exit(1) } else { Ok(()) }
+        }
+        Action::Run { program, arguments } => finish(available(ensure()?)?.command(program).args(arguments), program),
+        Action::Python { ort, arguments } => finish(python(&available(ensure()?)?, ort)?.args(arguments), "python"),
+        Action::Runner(wanted) => {
+            println!("{}", available(prepare(*wanted)?)?.runner().display());
+            Ok(())
+        }
     }
 }
 
-fn test_command(arguments: &[String]) -> Result<()> {
-    let mut summary = Summary::default();
-    test(packages::Wanted::parse(arguments)?, &mut summary)?;
-    println!("\n{summary}");
-    if summary.failed() > 0 { std::process::exit(1) } else { Ok(()) }
+/// What was prepared; that it can't be had is an error here.
+fn available<T>(prepared: Prepared<T>) -> Result<T> {
+    match prepared {
+        Prepared::Ready(ready) => Ok(ready),
+        Prepared::Unavailable(reason) => Err(reason.0.into()),
+    }
 }
 
 /// The emulated GPU's own tests, counted in `summary`; without packages or a compiler they are skipped.
@@ -235,31 +242,6 @@ fn test(wanted: packages::Wanted, summary: &mut Summary) -> Result<()> {
             Ok(())
         }
     }
-}
-
-fn run_program(arguments: &[String]) -> Result<()> {
-    let Some((program, rest)) = arguments.split_first() else {
-        return Err("run wants a program and its arguments".into());
-    };
-    match ensure()? {
-        Prepared::Ready(installation) => finish(installation.command(program).args(rest), program),
-        Prepared::Unavailable(reason) => Err(reason.0.into()),
-    }
-}
-
-fn run_python(arguments: &[String]) -> Result<()> {
-    let (version, rest) = match arguments {
-        [option, version, rest @ ..] if option == "--ort" => (version.as_str(), rest),
-        rest => (ONNXRUNTIME, rest),
-    };
-    if rest.is_empty() {
-        return Err("python wants what the interpreter is to run".into());
-    }
-    let installation = match ensure()? {
-        Prepared::Ready(installation) => installation,
-        Prepared::Unavailable(reason) => return Err(reason.0.into()),
-    };
-    finish(python(&installation, version)?.args(rest), "python")
 }
 
 /// Python with a release of ONNX Runtime, the wheel and the emulated GPU.
@@ -293,16 +275,6 @@ fn finish(command: &mut Command, name: &str) -> Result<()> {
     match status.code() {
         Some(code) => std::process::exit(code),
         None => Err(format!("{name} was {}", process::describe(status)).into()),
-    }
-}
-
-fn runner(arguments: &[String]) -> Result<()> {
-    match prepare(packages::Wanted::parse(arguments)?)? {
-        Prepared::Ready(installation) => {
-            println!("{}", installation.runner().display());
-            Ok(())
-        }
-        Prepared::Unavailable(reason) => Err(reason.0.into()),
     }
 }
 

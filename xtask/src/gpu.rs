@@ -21,31 +21,19 @@ pub(crate) enum Gpu {
 }
 
 /// GPU that the user asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// The machine's own if it has one.
-    #[default]
-    Any,
-    Real,
-    Emulated,
+#[derive(clap::Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// On this machine's GPU: the default if there is one
+    #[arg(long, overrides_with = "emulated")]
+    pub(crate) real: bool,
+    /// On the emulated one
+    #[arg(long, overrides_with = "real")]
+    pub(crate) emulated: bool,
 }
 
 impl Wanted {
-    /// The meaning of an option of the command line, if it is one of these.
-    pub(crate) fn option(argument: &str) -> Option<Wanted> {
-        match argument {
-            "--real" => Some(Wanted::Real),
-            "--emulated" => Some(Wanted::Emulated),
-            _ => None,
-        }
-    }
-
     fn is_real(self) -> bool {
-        match self {
-            Wanted::Any => Path::new(DRIVER).exists(),
-            Wanted::Real => true,
-            Wanted::Emulated => false,
-        }
+        self.real || !self.emulated && Path::new(DRIVER).exists()
     }
 }
 
@@ -130,10 +118,11 @@ mod tests {
 
     #[test]
     fn options_say_which_gpu() {
-        for (argument, wanted) in
-            [("--real", Some(Wanted::Real)), ("--emulated", Some(Wanted::Emulated)), ("--batches", None)]
+        let there_is_one = Path::new(DRIVER).exists();
+        for (line, real) in
+            [("", there_is_one), ("--real", true), ("--emulated --real", true), ("--real --emulated", false)]
         {
-            assert_eq!(Wanted::option(argument), wanted, "{argument}");
+            assert_eq!(crate::parse::<Wanted>(line).expect("valid").is_real(), real, "{line:?}");
         }
     }
 }

@@ -15,36 +15,20 @@ const ENGINE: &str = conformance::MIOPEN;
 /// Lines of a failing suite that the report keeps.
 const MOST_LINES: usize = 200;
 
-/// Options of the command line.
-struct Options {
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
     wanted: Wanted,
+    /// Fewer cases and repetitions
+    #[arg(long)]
     quick: bool,
+    /// Where to write the report
+    #[arg(long, value_name = "FILE", default_value = "gpu-check.md")]
     report: PathBuf,
 }
 
-impl Options {
-    fn parse(arguments: &[String]) -> Result<Options> {
-        let report = PathBuf::from("gpu-check.md");
-        let mut options = Options { wanted: Wanted::default(), quick: false, report };
-        let mut rest = arguments.iter();
-        while let Some(argument) = rest.next() {
-            match (argument.as_str(), Wanted::option(argument)) {
-                ("--quick", _) => options.quick = true,
-                ("--report", _) => options.report = rest.next().ok_or("--report wants a file")?.into(),
-                (_, Some(wanted)) => options.wanted = wanted,
-                (other, None) => {
-                    let wanted = "--quick, --real, --emulated and --report FILE";
-                    return Err(format!("gpu-check takes {wanted}, got {other:?}").into());
-                }
-            }
-        }
-        Ok(options)
-    }
-}
-
 /// Runs the command. The report is written whatever fails; the exit code tells.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let options = Options::parse(arguments)?;
+pub(crate) fn run(options: &Options) -> Result<()> {
     let gpu = Gpu::ensure(options.wanted)?;
     println!("checking {ENGINE} on {}; this takes a while", gpu.name());
     let mut report = Report::new(&gpu);
@@ -168,14 +152,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_read() {
-        let parse = |words: &[&str]| Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>());
-        let options = parse(&["--quick", "--emulated", "--report", "r.md"]).unwrap();
-        assert!(options.quick && options.wanted == Wanted::Emulated && options.report == std::path::Path::new("r.md"));
-        assert!(is_ignored(&parse(&[]).unwrap().report), "a report is not committed by accident");
-        for wrong in [["--report"].as_slice(), &["--slow"]] {
-            assert!(parse(wrong).is_err(), "{wrong:?}");
-        }
+    fn a_report_is_not_committed_by_accident() {
+        assert!(is_ignored(&crate::parse::<Options>("").expect("valid").report));
     }
 
     #[test]

@@ -16,13 +16,6 @@ use crate::summary::{Outcome, Summary};
 use crate::test::remove_settings;
 use crate::{Result, codegen, process, workspace};
 
-const USAGE: &str = "usage: cargo xtask interop [--device] [--sample] [--large] [--only TEXT]
-
-  --device   on the emulated GPU
-  --sample   the cases that `cargo xtask test` runs there
-  --large    cases of millions of elements too
-  --only     cases whose name contains the text";
-
 /// Kind of memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Place {
@@ -90,40 +83,27 @@ const DRIVERS: [Driver; 4] = [
 ];
 
 /// Options of a run.
-#[derive(Default)]
-struct Options {
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// On the emulated GPU
+    #[arg(long)]
     device: bool,
+    /// The cases that `cargo xtask test` runs there
+    #[arg(long)]
     sample: bool,
+    /// Cases of millions of elements too
+    #[arg(long)]
     large: bool,
+    /// Cases whose name contains the text
+    #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }
 
-impl Options {
-    fn parse(arguments: &[String]) -> Result<Options> {
-        let mut options = Options::default();
-        let mut rest = arguments.iter();
-        while let Some(argument) = rest.next() {
-            match (argument.as_str(), rest.as_slice().first()) {
-                ("--device", _) => options.device = true,
-                ("--sample", _) => options.sample = true,
-                ("--large", _) => options.large = true,
-                ("--only", Some(text)) => {
-                    options.only = Some(text.clone());
-                    rest.next();
-                }
-                _ => return Err(USAGE.into()),
-            }
-        }
-        Ok(options)
-    }
-}
-
-/// Runs the programs as the arguments ask.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let options = Options::parse(arguments)?;
+/// Runs the programs as the options ask.
+pub(crate) fn run(options: &Options) -> Result<()> {
     workspace::build_release()?;
     let mut summary = Summary::default();
-    run_all(&options, &mut summary)?;
+    run_all(options, &mut summary)?;
     println!("\n{summary}");
     if summary.failed() > 0 { std::process::exit(1) } else { Ok(()) }
 }
@@ -412,16 +392,6 @@ mod tests {
             let mut summary = Summary::default();
             report.judge("t", &expected.iter().copied().collect(), whole, &mut summary);
             assert_eq!((summary.passed(), summary.failed()), (passed, failed), "{expected:?} {whole}");
-        }
-    }
-
-    #[test]
-    fn the_command_line_is_read() {
-        let parse = |words: &[&str]| Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>());
-        let options = parse(&["--device", "--only", "conv"]).unwrap();
-        assert!(options.device && !options.sample && !options.large && options.only.as_deref() == Some("conv"));
-        for wrong in [["--only"], ["--other"]] {
-            assert!(parse(&wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -24,96 +24,118 @@ mod workspace;
 
 use std::process::ExitCode;
 
+use clap::{Args, Parser, Subcommand};
+
 /// Errors are sentences for the person at the terminal.
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-const USAGE: &str = "usage: cargo xtask <command>
+/// The project's own commands.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
 
-  demo     build, fetch a text detector and a page, run both on the provider and on ONNX Runtime's CPU provider
-             --model FILE.onnx [--shape NAME=1x3x224x224] [--value NAME=NUMBER]   any other model, generated input
-             --image FILE                                                         any other picture for the detector
-             --runs N                                                             timed runs of each (15)
-  test     every suite that can run here; ends with `N passed, N failed, N skipped`
-             --fast                    unit tests, C programs and one ONNX Runtime only
-             --ort VERSION             only this release of ONNX Runtime; may be repeated
-             --whole                   on the emulated GPU all cases of operators and failing calls, not samples (hours); a run
-                                       that was interrupted goes on, as long as the libraries are the same
-             --only NAME …             only suites whose name contains one of these
-  conformance
-           thousands of graphs, or random ones, on any engine, judged against double precision
-             --plugin FILE --engine NAME         any vendor's (this project's, HIPDNN_RS_CPU_ENGINE)
-             --filter TEXT | --sample N          fewer cases
-             --sample covering                   a case of every rule, types and layout
-             --random N [--seed S]               random graphs instead
-             --knob NAME=VALUE                   a setting for every plan
-             --claims [--check]                  rewrite CONFORMANCE.md, what the engines take (--check: only compare)
-             --junit FILE | --json FILE          reports for programs
-             --real | --emulated                 the GPU for an engine that needs one
-  ort-conformance
-           onnx's backend tests and light models on the provider and on the CPU provider; rewrites ORT-CONFORMANCE.md
-             --only REGEX | --sample N           fewer cases, and no page
-             --run coverage | defaults           one of the two runs, and no page
-             --random [--nodes N --graphs N --seed S]   random nodes (20000) and graphs (5000) instead
-  dist     target/dist: the libraries in their installed places, headers, pkg-config file and Python wheel
-  bench    time per convolution layer and per model beside ONNX Runtime's CPU provider
-             --quick                   fewer repetitions
-             --layers | --models       only one of the two tables
-  bench epilogues
-           time of convolutions with what follows on them, fused and as a pass of its own, by the CPU engine alone
-             --threads N               1 unless given
-             [LAYER [TAIL]]            only names that contain these
-  bench dispatch
-           host time of an execution on a GPU, beside MIOpen's own calls and AMD's provider
-             --real | --emulated       this machine's GPU (the default if there is one) or the emulated one
-  bench claims
-           what making a session of many nodes and programs costs, and whose it is
-  support  rewrite SUPPORT.md from the plugin's tables (--check: only compare)
-  architecture
-           rewrite the arrows between crates in ARCHITECTURE.md
-             --check                   compare them, and check layers, sizes of crates and circles of files
-             --lines                   production lines of each crate
-  codegen  regenerate the committed code: FlatBuffers, HIP, hiprtc, MIOpen (--check: only compare)
-  emulated-gpu setup | build | test | run PROGRAM … | python SCRIPT … | runner
-           the real MIOpen on an emulated GPU, from Debian packages and without root
-  gpu-check
-           run convolutions, conformance cases and the dispatch benchmark on a GPU and write one report file
-             --real | --emulated       this machine's GPU (the default if there is one) or the emulated one
-             --quick                   fewer cases and repetitions
-             --report FILE             where to (gpu-check.md)
-  interop  C++ programs that call the libraries as hipDNN's own backend and frontend do
-             --device                  on the emulated GPU
-             --sample | --only TEXT    fewer cases
-             --large                   cases of millions of elements too
-  fuzz     bounded, seeded mutation run over graphs, configurations and JSON";
+#[derive(Subcommand)]
+enum Command {
+    /// Builds, fetches a text detector and a page, runs both on the provider and on ONNX Runtime's CPU provider
+    #[command(after_help = demo::HELP)]
+    Demo(Words),
+    /// Runs every suite that can run here; ends with `N passed, N failed, N skipped`
+    Test(test::Choice),
+    /// Judges thousands of graphs, or random ones, on any engine
+    #[command(after_help = conformance::HELP)]
+    Conformance(Words),
+    /// Runs onnx's backend tests and light models on the provider and on the CPU provider; rewrites ORT-CONFORMANCE.md
+    #[command(after_help = ort_conformance::HELP)]
+    OrtConformance(Words),
+    /// Fills target/dist: the libraries in their installed places, headers, pkg-config file and Python wheel
+    Dist,
+    /// Times each convolution layer and model, beside ONNX Runtime's CPU provider
+    Bench(bench::Options),
+    /// Rewrites SUPPORT.md from the plugin's tables
+    Support(Check),
+    /// Rewrites the arrows between crates in ARCHITECTURE.md
+    Architecture(architecture::Options),
+    /// Regenerates the committed code: FlatBuffers, HIP, hiprtc, MIOpen
+    Codegen(Check),
+    /// Runs the real MIOpen on an emulated GPU, from Debian packages and without root
+    #[command(subcommand)]
+    EmulatedGpu(emulated_gpu::Action),
+    /// Runs convolutions, conformance cases and the dispatch benchmark on a GPU and writes one report file
+    GpuCheck(gpu_check::Options),
+    /// Runs C++ programs that call the libraries as hipDNN's own backend and frontend do
+    Interop(interop::Options),
+    /// Runs mutated graphs, configurations and JSON through the libraries, bounded and seeded
+    Fuzz(fuzz::Options),
+}
+
+/// Options of the program that a command runs.
+#[derive(Args)]
+struct Words {
+    /// Handed on to the program as they are
+    #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+#[derive(Args)]
+struct Check {
+    /// Only compare
+    #[arg(long)]
+    check: bool,
+}
 
 fn main() -> ExitCode {
-    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.is_empty() || arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        println!("{USAGE}");
-        return ExitCode::from(u8::from(arguments.is_empty()));
-    }
-    let command = arguments.remove(0);
-    let outcome = match command.as_str() {
-        "demo" => demo::run(&arguments),
-        "test" => test::run(&arguments),
-        "dist" => dist::run(&arguments),
-        "bench" => bench::run(&arguments),
-        "emulated-gpu" => emulated_gpu::run(&arguments),
-        "codegen" => codegen::run(&arguments),
-        "conformance" => conformance::run(&arguments),
-        "fuzz" => fuzz::run(&arguments),
-        "ort-conformance" => ort_conformance::run(&arguments),
-        "gpu-check" => gpu_check::run(&arguments),
-        "interop" => interop::run(&arguments),
-        "support" => support::run(&arguments),
-        "architecture" => architecture::run(&arguments),
-        _ => Err(format!("there is no command {command:?}\n\n{USAGE}").into()),
+    let outcome = match Arguments::parse().command {
+        Command::Demo(options) => demo::run(&options.words),
+        Command::Test(choice) => test::run(&choice),
+        Command::Conformance(options) => conformance::run(&options.words),
+        Command::OrtConformance(options) => ort_conformance::run(&options.words),
+        Command::Dist => dist::run(),
+        Command::Bench(options) => bench::run(&options),
+        Command::Support(options) => support::run(options.check),
+        Command::Architecture(options) => architecture::run(&options),
+        Command::Codegen(options) => codegen::run(options.check),
+        Command::EmulatedGpu(action) => emulated_gpu::run(&action),
+        Command::GpuCheck(options) => gpu_check::run(&options),
+        Command::Interop(options) => interop::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            eprintln!("cargo xtask {command}: {problem}");
+            eprintln!("cargo xtask {}: {problem}", std::env::args().nth(1).unwrap_or_default());
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The options in a line of words.
+#[cfg(test)]
+fn parse<T: Args>(line: &str) -> clap::error::Result<T> {
+    let command = T::augment_args(clap::Command::new("test").no_binary_name(true));
+    T::from_arg_matches(&command.try_get_matches_from(line.split_whitespace())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_description_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_other_programs_are_handed_on() {
+        let line = "xtask conformance --emulated --knob a=1 --real -- --help";
+        let Ok(Arguments { command: Command::Conformance(options) }) = Arguments::try_parse_from(line.split(' '))
+        else {
+            panic!("{line} is valid");
+        };
+        assert_eq!(options.words, ["--emulated", "--knob", "a=1", "--real", "--", "--help"]);
     }
 }

@@ -13,6 +13,13 @@ const ONNX: &str = "onnx==1.21.0";
 /// Random nodes and graphs of `--random` without numbers of its own.
 const RANDOM: [&str; 4] = ["--nodes", "20000", "--graphs", "5000"];
 
+/// What the scripts take.
+pub(crate) const HELP: &str = "Options of the scripts:
+  --only REGEX | --sample N    fewer cases, and no page
+  --run coverage | defaults    one of the two runs, and no page
+  --random [--nodes N --graphs N --seed S]
+                               random nodes (20000) and graphs (5000) instead";
+
 /// Builds, installs into a Python environment, runs the script and writes `ORT-CONFORMANCE.md`. With arguments they are the
 /// script's, and the page stays as it is.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {

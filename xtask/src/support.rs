@@ -9,12 +9,7 @@ use crate::{Result, process, workspace};
 const PROGRAMS: [&str; 2] = ["support_of_engines", "support_of_operators"];
 
 /// Writes the page, or checks that it is current.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let check = match arguments {
-        [] => false,
-        [flag] if flag == "--check" => true,
-        _ => return Err(format!("support takes nothing or --check, got {}", arguments.join(" ")).into()),
-    };
+pub(crate) fn run(check: bool) -> Result<()> {
     // Of the whole workspace, since its crates are then those that `cargo test` has built.
     let mut build = workspace::cargo();
     build.args(["build", "--quiet", "--workspace"]).args(PROGRAMS.iter().flat_map(|program| ["--example", program]));

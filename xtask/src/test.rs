@@ -62,6 +62,9 @@ const NEWEST_ONLY: [&str; 2] = [MLIR_SUITE, RANDOM_SUITE];
 /// The package with `torch-mlir-opt`.
 const TORCH_MLIR: &str = "torch-mlir==20261001";
 
+/// The packages with tests of interleavings.
+const CHECKED: [&str; 3] = ["hipdnn-capi", "hipdnn-cpu-kernels", "hipdnn-rs-ep"];
+
 /// Mutated inputs through the libraries with an address sanitizer: about a minute on two cores.
 const SANITIZED_INPUTS: u64 = 20_000;
 
@@ -69,8 +72,7 @@ const SANITIZED_INPUTS: u64 = 20_000;
 const MODELS: &str = "models";
 
 /// Runs the suites; an error when any test failed.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let choice = Choice::parse(arguments)?;
+pub(crate) fn run(choice: &Choice) -> Result<()> {
     let mut summary = Summary::default();
     let built = dist::build();
     if let Err(problem) = &built {
@@ -79,9 +81,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if choice.takes("cargo") {
         step("cargo test", &mut summary, cargo_tests);
     }
+    if choice.takes("loom") && !choice.fast {
+        step("model checking (loom)", &mut summary, interleavings);
+    }
     if choice.takes("architecture") {
         step("architecture --check", &mut summary, |summary| {
-            let check = architecture::run(&["--check".to_owned()]);
+            let check = architecture::run(&architecture::Options { check: true, lines: false });
             let outcome = check.map_or_else(|problem| Outcome::Failed(problem.to_string()), |()| Outcome::Passed);
             summary.record("architecture --check", outcome);
             Ok(())
@@ -89,7 +94,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     if choice.takes("support") {
         step("support --check", &mut summary, |summary| {
-            let check = support::run(&["--check".to_owned()]);
+            let check = support::run(true);
             let outcome = check.map_or_else(|problem| Outcome::Failed(problem.to_string()), |()| Outcome::Passed);
             summary.record("support --check", outcome);
             Ok(())
@@ -152,11 +157,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             step("wheel", &mut summary, |summary| wheel::test(&built.wheel, summary));
         }
         for version in choice.onnxruntimes(if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES }) {
-            python_suites(version, built, &choice, &mut summary);
+            python_suites(version, built, choice, &mut summary);
         }
         for (suite, versions) in DEVICE_SUITES {
             if choice.takes(suite) && !choice.fast {
-                device_suite(suite, versions, built, &choice, &mut summary);
+                device_suite(suite, versions, built, choice, &mut summary);
             }
         }
     }
@@ -165,43 +170,24 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if summary.failed() > 0 { std::process::exit(1) } else { Ok(()) }
 }
 
-/// Options of the command line.
-#[derive(Default)]
-struct Choice {
+#[derive(clap::Args)]
+pub(crate) struct Choice {
+    /// Unit tests, C programs and one ONNX Runtime only
+    #[arg(long)]
     fast: bool,
-    /// All that suites on the emulated GPU take samples of.
+    /// On the emulated GPU all cases of operators and failing calls, not samples (hours); a run that was interrupted goes
+    /// on, as long as the libraries are the same
+    #[arg(long)]
     whole: bool,
-    /// The only releases of ONNX Runtime, if any is named.
+    /// Only this release of ONNX Runtime; may be repeated
+    #[arg(long = "ort", value_name = "VERSION")]
     onnxruntimes: Vec<String>,
+    /// Only suites whose name contains one of these: cargo, codegen, fuzz, or a script
+    #[arg(long, value_name = "NAME", num_args = 1..)]
     only: Vec<String>,
 }
 
 impl Choice {
-    fn parse(arguments: &[String]) -> Result<Choice> {
-        let mut choice = Choice::default();
-        let mut rest = arguments.iter();
-        while let Some(argument) = rest.next() {
-            match argument.as_str() {
-                "--fast" => choice.fast = true,
-                "--whole" => choice.whole = true,
-                "--ort" => {
-                    choice.onnxruntimes.push(rest.next().ok_or("--ort wants a release of ONNX Runtime")?.clone())
-                }
-                "--only" => {
-                    choice.only.extend(rest.by_ref().cloned());
-                    if choice.only.is_empty() {
-                        return Err("--only wants a part of a suite's name: cargo, codegen, fuzz, or a script".into());
-                    }
-                }
-                other => {
-                    let wanted = "--fast, --whole, --ort VERSION and --only NAME …";
-                    return Err(format!("test takes {wanted}, got {other:?}").into());
-                }
-            }
-        }
-        Ok(choice)
-    }
-
     /// The releases of ONNX Runtime that are tested, of those given.
     fn onnxruntimes(&self, known: &[&'static str]) -> Vec<&'static str> {
         let chosen =
@@ -236,6 +222,32 @@ fn cargo_tests(summary: &mut Summary) -> Result<()> {
     let mut command = workspace::cargo();
     command.args(["test", "--workspace", "--no-fail-fast", "--color", "never"]);
     test_runner(command, summary)
+}
+
+/// The interleavings of threads that loom tries, with so few preemptions that it takes seconds.
+fn interleavings(summary: &mut Summary) -> Result<()> {
+    let of_loom = |arguments: &[&str]| {
+        let mut command = workspace::cargo();
+        command.args(arguments).args(CHECKED.iter().flat_map(|package| ["--package", package]));
+        // Beside the other builds, whose flags are others.
+        command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace::target().join("loom"));
+        command.env("LOOM_MAX_PREEMPTIONS", "2");
+        command
+    };
+    let tree = process::capture(&mut of_loom(&["tree", "--quiet", "--invert", "loom"]))?;
+    if !tree.status.success() {
+        let reason = format!("loom can't be had: {}", process::tail(&tree.stderr, 5));
+        summary.record("model checking (loom)", Outcome::Skipped(reason));
+        return Ok(());
+    }
+    // Kernels take most of the compiler's time, and are not run here.
+    let kernels = "profile.dev.package.hipdnn-cpu-kernels.opt-level=0";
+    let mut command = of_loom(&["test", "--config", kernels, "--no-fail-fast", "--color", "never", "--lib"]);
+    command.args(["--", "interleavings::"]);
+    let before = summary.passed();
+    test_runner(command, summary)?;
+    summary.expect_more(before, "model checking (loom)");
+    Ok(())
 }
 
 /// The GPU engine of the release library on the real MIOpen and the emulated GPU.
@@ -516,28 +528,28 @@ mod tests {
 
     #[test]
     fn suites_are_chosen_by_a_part_of_their_name() {
-        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let cases = [
             ("", "fuzz", true),
             ("--fast", "fuzz", true),
             ("--only models", "suite_models.py", true),
             ("--only models", "fuzz", false),
+            ("--only models fuzz --fast", "fuzz", true),
+            ("--only models --fast", "--fast", false),
         ];
         for (line, suite, wanted) in cases {
-            let choice = Choice::parse(&words(line)).expect("a valid command line");
+            let choice = crate::parse::<Choice>(line).expect("a valid command line");
             assert_eq!(choice.takes(suite), wanted, "{line:?} and {suite}");
         }
         for line in ["--only", "--quick", "models", "--ort"] {
-            assert!(Choice::parse(&words(line)).is_err(), "{line:?}");
+            assert!(crate::parse::<Choice>(line).is_err(), "{line:?}");
         }
     }
 
     #[test]
     fn releases_are_chosen_by_name() {
-        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let cases: [(&str, &[&str]); 3] = [("", &["2", "1"]), ("--ort 1 --whole", &["1"]), ("--ort 3", &[])];
         for (line, wanted) in cases {
-            let choice = Choice::parse(&words(line)).expect("a valid command line");
+            let choice = crate::parse::<Choice>(line).expect("a valid command line");
             assert_eq!(choice.onnxruntimes(&["2", "1"]), wanted, "{line:?}");
         }
     }

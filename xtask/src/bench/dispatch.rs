@@ -13,20 +13,18 @@ const CASES: [&str; 2] = ["conv", "conv+bias+relu"];
 /// Processes of each kind whose median is the time to a first result.
 const PROCESSES: usize = 5;
 
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Fewer repetitions
+    #[arg(long)]
+    quick: bool,
+}
+
 /// Runs the command.
-pub(super) fn run(arguments: &[String]) -> Result<()> {
-    let mut wanted = Wanted::default();
-    let mut quick = false;
-    for argument in arguments {
-        match (argument.as_str(), Wanted::option(argument)) {
-            ("--quick", _) => quick = true,
-            (_, Some(option)) => wanted = option,
-            (other, None) => {
-                return Err(format!("bench dispatch takes --quick, --emulated and --real, got {other:?}").into());
-            }
-        }
-    }
-    let text = tables(&Gpu::ensure(wanted)?, quick)?;
+pub(super) fn run(options: &Options) -> Result<()> {
+    let text = tables(&Gpu::ensure(options.wanted)?, options.quick)?;
     print!("{text}");
     if text.contains("NOT held") { Err("an execution costs more than it may".into()) } else { Ok(()) }
 }

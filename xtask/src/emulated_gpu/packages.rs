@@ -43,27 +43,17 @@ const ROCM: &str = "libmiopen* libamd-comgr* libhip* libroctx* libamdhip64*";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Options for the choice of packages.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Wanted {
-    /// The release in sid, even if experimental has a newer one.
+#[derive(clap::Args, Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    /// The release in sid, even if experimental has a newer one
+    #[arg(long)]
     sid: bool,
-    /// Look for newer packages though some are there.
+    /// Look for newer packages though some are there
+    #[arg(long)]
     refresh: bool,
 }
 
 impl Wanted {
-    pub(super) fn parse(arguments: &[String]) -> Result<Wanted> {
-        let mut wanted = Wanted::default();
-        for argument in arguments {
-            match argument.as_str() {
-                "--sid" => wanted.sid = true,
-                "--refresh" => wanted.refresh = true,
-                other => return Err(format!("emulated-gpu takes --sid and --refresh, got {other:?}").into()),
-            }
-        }
-        Ok(wanted)
-    }
-
     /// The file that names the directory in use.
     fn pointer(self) -> PathBuf {
         cache().join(if self.sid { "current-sid" } else { "current" })

@@ -6,10 +6,10 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hipdnn_sdk_bindings::hipdnn::extension::{Body, Constants, ParallelFor, RunItems};
 
+use super::sync::{AtomicUsize, Ordering, thread_local};
 use super::threads::Units;
 
 thread_local! {
@@ -24,12 +24,12 @@ thread_local! {
 /// If there are any, they, their tokens and their bytes stay as they are until others are lent. Tokens and bytes are null
 /// or valid.
 pub unsafe fn replace_constants(lent: Constants) -> Constants {
-    CONSTANTS.replace(lent)
+    CONSTANTS.with(|slot| slot.replace(lent))
 }
 
 /// Calls `f` with the contents lent to the calling thread for a token, if there are any.
 pub fn with_contents(token: &str, f: impl FnOnce(&[u8])) {
-    let Constants { constants, count } = CONSTANTS.get();
+    let Constants { constants, count } = CONSTANTS.with(Cell::get);
     if count == 0 {
         return;
     }
@@ -50,7 +50,7 @@ pub fn with_contents(token: &str, f: impl FnOnce(&[u8])) {
 
 /// Lends a parallel-for to the calling thread's executions, and returns the one lent before.
 pub fn replace(lent: ParallelFor) -> ParallelFor {
-    LENT.replace(lent)
+    LENT.with(|slot| slot.replace(lent))
 }
 
 /// Scope in which the calling thread is lent something else; the previous loan comes back at its end.
@@ -81,7 +81,7 @@ const IN_ORDER: ParallelFor = ParallelFor { run: Some(run_in_order), context: st
 
 /// Result of `f`, during which a parallel-for lent to the calling thread is not called: `f` may hold a lock.
 pub fn aside<R>(f: impl FnOnce() -> R) -> R {
-    let _stretch = LENT.get().run.map(|_| Stretch::begin(IN_ORDER));
+    let _stretch = LENT.with(Cell::get).run.map(|_| Stretch::begin(IN_ORDER));
     f()
 }
 
@@ -111,7 +111,7 @@ unsafe extern "C" fn work(data: *mut c_void, _item: usize) {
 /// [`Pool::run_indexed`](super::threads::Pool::run_indexed) does; units that the lender leaves out run on the calling
 /// thread. `false` if none is lent.
 pub(super) fn run(units: usize, workers: usize, f: &(dyn Fn(usize, usize) + Sync)) -> bool {
-    let ParallelFor { run: Some(run), context } = LENT.get() else { return false };
+    let ParallelFor { run: Some(run), context } = LENT.with(Cell::get) else { return false };
     run_on(run, context, units, workers, f);
     true
 }
@@ -134,7 +134,7 @@ fn run_on(run: RunItems, context: *mut c_void, units: usize, workers: usize, f: 
     shared.units.end();
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::panic::{self, AssertUnwindSafe};
@@ -352,5 +352,54 @@ mod tests {
         assert_eq!(lender.calls.load(Ordering::Relaxed), 1);
         replace(before);
         aside(|| assert!(LENT.get().run.is_none(), "where nothing is lent, the pool stays"));
+    }
+}
+
+#[cfg(all(loom, test))]
+mod interleavings {
+    use super::*;
+    use loom::thread;
+
+    use super::super::threads::Pool;
+    use super::super::threads::interleavings::Hits;
+
+    /// Body and data of a loop, for another thread.
+    #[derive(Clone, Copy)]
+    struct Item(Body, *mut c_void);
+
+    // SAFETY: the data of a loop may be used from any thread.
+    unsafe impl Send for Item {}
+
+    impl Item {
+        fn run(self, item: usize) {
+            // SAFETY: body and data came together, and the lender that has them has not returned.
+            unsafe { self.0(self.1, item) };
+        }
+    }
+
+    /// Runs the second item on two other threads at once, beside the first.
+    unsafe extern "C" fn run_items(_context: *mut c_void, items: usize, body: Body, data: *mut c_void) -> c_int {
+        assert_eq!(items, 2);
+        let item = Item(body, data);
+        let others = [(); 2].map(|()| thread::spawn(move || item.run(1)));
+        item.run(0);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        0
+    }
+
+    #[test]
+    fn every_unit_runs_once_whatever_the_lender_does() {
+        loom::model(|| {
+            let before = replace(ParallelFor { run: Some(run_items), context: std::ptr::null_mut() });
+            let (hits, workers) = (Hits::new(3), Hits::new(2));
+            Pool::without_threads(2).run_indexed(3, 2, &|worker, unit| {
+                // The model reports a worker that two threads are.
+                workers.hit(worker);
+                hits.hit(unit);
+            });
+            replace(before);
+            assert_eq!(hits.counts(), [1, 1, 1]);
+            assert_eq!(workers.counts().iter().sum::<usize>(), 3);
+        });
     }
 }

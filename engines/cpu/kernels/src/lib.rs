@@ -11,6 +11,8 @@ pub mod convolution;
 pub mod guarded;
 pub mod isa;
 pub mod lent;
+#[cfg(not(all(loom, test)))]
 mod os_thread;
 pub mod scratch;
+mod sync;
 pub mod threads;

@@ -1,18 +1,17 @@
 //! A small worker pool whose threads end with it: the library that owns them may be unloaded at any time.
 
 use std::any::Any;
-use std::cell::UnsafeCell;
 use std::ffi::CString;
-use std::hint;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::lent;
-use super::os_thread::OsThread;
+use super::sync::{
+    Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, OsThread, UnsafeCell, fence,
+    spin_loop,
+};
 
 /// Number of polls of an idle thread for work, or of a waiting one for its helpers, before it goes to sleep.
-const SPINS: u32 = 4_000;
+const SPINS: u32 = if cfg!(all(loom, test)) { 1 } else { 4_000 };
 
 /// Work shared by all threads of a call: `f(worker, unit)`.
 type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
@@ -26,7 +25,7 @@ pub(super) struct Units {
 
 impl Units {
     /// Makes `count` units, none of them taken.
-    pub(super) const fn new(count: usize) -> Units {
+    pub(super) fn new(count: usize) -> Units {
         Units { next: AtomicUsize::new(0), count: AtomicUsize::new(count), panic: Mutex::new(None) }
     }
 
@@ -183,7 +182,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.quit.store(true, Ordering::SeqCst);
+        // The lock orders it before the last look of whoever goes to sleep.
+        self.shared.quit.store(true, Ordering::Relaxed);
         drop(self.shared.lock());
         self.shared.wake.notify_all();
         for helper in self.helpers.drain(..) {
@@ -204,12 +204,14 @@ impl Shared {
         // SAFETY: only the lifetime changes; helpers use the task while `lead` waits for them.
         let task_ptr = unsafe { std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task) };
         // SAFETY: this caller holds `busy`; the last job is closed and its helpers have left.
-        unsafe { *self.job.get() = Some(Job { task: task_ptr, workers }) };
+        self.job.with_mut(|job| unsafe { *job = Some(Job { task: task_ptr, workers }) });
         self.units.restart(units);
         let number = (self.state.load(Ordering::Relaxed) >> 32).wrapping_add(1);
-        // Ordered before the look at `asleep`, as a helper's entry there is before its last look at `state`.
-        self.state.store(number << 32, Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) > 0 {
+        self.state.store(number << 32, Ordering::Release);
+        // Between this and the look at `asleep`, as between a helper's entry there and its last look at `state`: one of
+        // the two sees the other.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) > 0 {
             drop(self.lock());
             self.wake.notify_all();
         }
@@ -219,7 +221,7 @@ impl Shared {
             if inside == 0 {
                 break;
             }
-            hint::spin_loop();
+            spin_loop();
             inside = self.state.load(Ordering::Acquire) & INSIDE;
         }
         if inside != 0 {
@@ -251,7 +253,7 @@ impl Shared {
                 continue;
             }
             // SAFETY: inside an open job `job` is not written, and its publication happened before the entry.
-            if let Some(job) = unsafe { *self.job.get() }
+            if let Some(job) = self.job.with(|job| unsafe { *job })
                 && worker < job.workers
             {
                 // SAFETY: the caller keeps the task alive until every helper has left.
@@ -268,7 +270,7 @@ impl Shared {
     /// State of an open job other than `seen`, or `None` at the end.
     fn next_job(&self, seen: u64) -> Option<u64> {
         let fresh = || {
-            let state = self.state.load(Ordering::SeqCst);
+            let state = self.state.load(Ordering::Acquire);
             (state >> 32 != seen && state & CLOSED == 0).then_some(state)
         };
         for _ in 0..SPINS {
@@ -278,12 +280,13 @@ impl Shared {
             if self.quit.load(Ordering::Relaxed) {
                 return None;
             }
-            hint::spin_loop();
+            spin_loop();
         }
         let mut guard = self.lock();
-        self.asleep.fetch_add(1, Ordering::SeqCst);
+        self.asleep.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         let found = loop {
-            if self.quit.load(Ordering::SeqCst) {
+            if self.quit.load(Ordering::Relaxed) {
                 break None;
             }
             if let Some(state) = fresh() {
@@ -291,12 +294,12 @@ impl Shared {
             }
             guard = self.wake.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
         };
-        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        self.asleep.fetch_sub(1, Ordering::Relaxed);
         found
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::thread;
@@ -380,5 +383,122 @@ mod tests {
             });
             assert_eq!(count.load(Ordering::Relaxed), 100);
         }
+    }
+}
+
+#[cfg(all(loom, test))]
+pub(super) mod interleavings {
+    use super::*;
+    use loom::thread;
+
+    /// Counts of a job's units, written without synchronization of their own: the model reports two writes at the same
+    /// time, and a look at one that is not over.
+    pub(in super::super) struct Hits(Vec<UnsafeCell<usize>>);
+
+    // SAFETY: the model reports accesses of a cell that are at the same time.
+    unsafe impl Sync for Hits {}
+
+    impl Hits {
+        pub(in super::super) fn new(units: usize) -> Hits {
+            Hits((0..units).map(|_| UnsafeCell::new(0)).collect())
+        }
+
+        pub(in super::super) fn hit(&self, unit: usize) {
+            // SAFETY: nothing else refers to the cell's content here; the model reports accesses at the same time.
+            self.0[unit].with_mut(|count| unsafe { *count += 1 });
+        }
+
+        /// The counts. The model takes the look for a write, so no hit may be under way.
+        pub(in super::super) fn counts(&self) -> Vec<usize> {
+            // SAFETY: as above.
+            self.0.iter().map(|hit| hit.with_mut(|count| unsafe { *count })).collect()
+        }
+    }
+
+    #[test]
+    fn units_run_once_and_are_done_when_the_job_is() {
+        loom::model(|| {
+            let hits = Hits::new(2);
+            // A helper more than there are workers.
+            Pool::new(3).run_indexed(2, 2, &|worker, unit| {
+                assert!(worker < 2);
+                hits.hit(unit);
+            });
+            assert_eq!(hits.counts(), [1, 1]);
+        });
+    }
+
+    #[test]
+    fn a_late_helper_does_not_take_the_job_before_for_the_next() {
+        loom::model(|| {
+            let pool = Pool::new(2);
+            for _ in 0..2 {
+                let (hits, workers) = (Hits::new(2), Hits::new(2));
+                pool.run_indexed(2, 2, &|worker, unit| {
+                    // The model reports a worker that two threads are.
+                    workers.hit(worker);
+                    hits.hit(unit);
+                });
+                assert_eq!(hits.counts(), [1, 1]);
+            }
+        });
+    }
+
+    /// The caller alone would finish any other job: one of units that meet shows that a helper is not missed. Real units
+    /// must not do that.
+    #[test]
+    fn a_helper_that_goes_to_sleep_sees_the_job_or_is_woken() {
+        loom::model(|| {
+            let (arrived, all) = (Mutex::new(0), Condvar::new());
+            Pool::new(2).run(2, &|_| {
+                let mut arrived = arrived.lock().unwrap();
+                *arrived += 1;
+                all.notify_all();
+                while *arrived < 2 {
+                    arrived = all.wait(arrived).unwrap();
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn callers_at_once_finish() {
+        loom::model(|| {
+            let pool = Arc::new(Pool::new(2));
+            let run = |pool: &Pool| {
+                let hits = Hits::new(2);
+                pool.run(2, &|unit| hits.hit(unit));
+                assert_eq!(hits.counts(), [1, 1]);
+            };
+            let other = {
+                let pool = pool.clone();
+                thread::spawn(move || run(&pool))
+            };
+            run(&pool);
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_panic_waits_for_the_helpers_and_reaches_the_caller() {
+        loom::model(|| {
+            let pool = Pool::new(2);
+            let hits = Hits::new(2);
+            let result = panic::catch_unwind(AssertUnwindSafe(|| {
+                pool.run(2, &|unit| {
+                    hits.hit(unit);
+                    if unit == 0 {
+                        panic::resume_unwind(Box::new("unit"));
+                    }
+                });
+            }));
+            assert_eq!(result.unwrap_err().downcast_ref(), Some(&"unit"));
+            assert!(hits.counts().iter().all(|count| *count <= 1));
+        });
+    }
+
+    #[test]
+    fn idle_helpers_wake_and_end() {
+        loom::model(|| drop(Pool::new(3)));
     }
 }
