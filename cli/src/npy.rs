@@ -46,8 +46,8 @@ pub(crate) fn decode(tensor: &Tensor, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let (header, data) = split(bytes)?;
     let (source, swapped) = source(&header.dtype())?;
     let (dims, shape) = (tensor.dims(), header.shape());
-    let fits = shape.iter().copied().eq(dims.iter().map(|extent| *extent as u64));
-    if !fits && !(tensor.elements() == 1 && shape.iter().all(|extent| *extent == 1)) {
+    let scalar = tensor.elements() == 1 && shape.iter().all(|extent| *extent == 1);
+    if !scalar && !shape.iter().copied().eq(dims.iter().map(|extent| *extent as u64)) {
         return Err(format!("expected an array of shape {dims:?}, got {shape:?}"));
     }
     let width = source.width();
