@@ -164,12 +164,15 @@ operators! {
 impl<'a> Neg for Expression<'a> {
     type Output = Expression<'a>;
     fn neg(self) -> Expression<'a> {
-        if self.is_whole() { Expression::constant(0.0) - self } else { Expression::new("-$0", [self]) }
+        if self.is_whole() { Expression::ZERO - self } else { Expression::new("-$0", [self]) }
     }
 }
 
 impl<'a> Number for Expression<'a> {
     type Truth = Expression<'a>;
+
+    const ZERO: Expression<'a> = Expression { term: Term::Constant(0.0), arena: None };
+    const ONE: Expression<'a> = Expression { term: Term::Constant(1.0), arena: None };
 
     fn constant(value: f64) -> Expression<'a> {
         Expression { term: Term::Constant(value), arena: None }
@@ -181,7 +184,7 @@ impl<'a> Number for Expression<'a> {
 
     fn abs(self) -> Expression<'a> {
         if self.is_whole() {
-            return Self::select(self.less(Self::constant(0.0)), -self, self);
+            return Self::select(self.less(Self::ZERO), -self, self);
         }
         Expression::new("MATH(fabs)($0)", [self])
     }

@@ -9,6 +9,12 @@ pub trait Number:
     /// Results of comparisons.
     type Truth: Copy + BitAnd<Output = Self::Truth> + BitOr<Output = Self::Truth>;
 
+    /// Number 0.
+    const ZERO: Self;
+
+    /// Number 1.
+    const ONE: Self;
+
     /// Constant of a function; integral where it is one of whole numbers.
     fn constant(value: f64) -> Self;
 
@@ -33,10 +39,16 @@ pub trait Number:
     /// First number where the condition holds, else the second one.
     fn select(holds: Self::Truth, yes: Self, no: Self) -> Self;
 
+    /// Variant of [`Number::select`] that may spare itself the second number.
+    #[inline(always)]
+    fn select_or(holds: Self::Truth, yes: Self, no: impl FnOnce() -> Self) -> Self {
+        Self::select(holds, yes, no())
+    }
+
     /// 1 where the condition holds, else 0.
     #[inline(always)]
     fn truth(holds: Self::Truth) -> Self {
-        Self::select(holds, Self::constant(1.0), Self::constant(0.0))
+        Self::select(holds, Self::ONE, Self::ZERO)
     }
 
     /// Larger number, NaN if one is, the other one of equal zeros.
@@ -110,12 +122,20 @@ macro_rules! compare {
         fn select(holds: bool, yes: Self, no: Self) -> Self {
             if holds { yes } else { no }
         }
+
+        #[inline(always)]
+        fn select_or(holds: bool, yes: Self, no: impl FnOnce() -> Self) -> Self {
+            if holds { yes } else { no() }
+        }
     };
 }
 
 macro_rules! real {
     ($float:ident: $($function:ident = $of:path),*) => {
         impl Number for $float {
+            const ZERO: $float = 0.0;
+            const ONE: $float = 1.0;
+
             compare!();
 
             #[inline(always)]
@@ -208,6 +228,9 @@ impl Neg for Whole {
 }
 
 impl Number for Whole {
+    const ZERO: Whole = Whole(0);
+    const ONE: Whole = Whole(1);
+
     compare!();
 
     #[inline(always)]

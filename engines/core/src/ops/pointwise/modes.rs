@@ -42,6 +42,30 @@ impl<N: Copy> Operands<N> for &[N] {
     }
 }
 
+/// Applies a function of as many operands as it names.
+///
+/// It is inlined, and has its scalars by value: loops over rows are vectorized only then.
+macro_rules! apply {
+    ($operands:ident, |$x:ident| $value:expr) => {
+        $operands.unary(
+            #[inline(always)]
+            move |$x| $value,
+        )
+    };
+    ($operands:ident, |$x:ident, $y:ident| $value:expr) => {
+        $operands.binary(
+            #[inline(always)]
+            move |$x, $y| $value,
+        )
+    };
+    ($operands:ident, |$x:ident, $y:ident, $z:ident| $value:expr) => {
+        $operands.ternary(
+            #[inline(always)]
+            move |$x, $y, $z| $value,
+        )
+    };
+}
+
 /// Applies a mode that is defined on whole numbers; `None` for other modes.
 pub fn apply_whole<N: Number, O: Operands<N>>(
     mode: PointwiseMode,
@@ -49,29 +73,28 @@ pub fn apply_whole<N: Number, O: Operands<N>>(
     operands: O,
 ) -> Option<O::Output> {
     use PointwiseMode::*;
-    let zero = N::constant(0.0);
     Some(match mode {
-        Identity => operands.unary(|x| x),
-        Abs => operands.unary(N::abs),
-        Neg => operands.unary(|x| -x),
-        ReluFwd if parameters.is_plain_relu() => operands.unary(|x| x.max(zero)),
-        Add => operands.binary(|x, y| x + y),
-        AddSquare => operands.binary(|x, y| x + y * y),
-        Sub => operands.binary(|x, y| x - y),
-        Mul => operands.binary(|x, y| x * y),
-        Div => operands.binary(|x, y| x / y),
-        Max => operands.binary(N::max),
-        Min => operands.binary(N::min),
-        CmpEq => operands.binary(|x, y| N::truth(x.equal(y))),
-        CmpNeq => operands.binary(|x, y| N::truth(x.unequal(y))),
-        CmpGt => operands.binary(|x, y| N::truth(y.less(x))),
-        CmpGe => operands.binary(|x, y| N::truth(y.at_most(x))),
-        CmpLt => operands.binary(|x, y| N::truth(x.less(y))),
-        CmpLe => operands.binary(|x, y| N::truth(x.at_most(y))),
-        LogicalNot => operands.unary(|x| N::truth(x.equal(zero))),
-        LogicalAnd => operands.binary(|x, y| N::truth(x.unequal(zero) & y.unequal(zero))),
-        LogicalOr => operands.binary(|x, y| N::truth(x.unequal(zero) | y.unequal(zero))),
-        BinarySelect => operands.ternary(|x, y, predicate| N::select(predicate.unequal(zero), x, y)),
+        Identity => apply!(operands, |x| x),
+        Abs => apply!(operands, |x| x.abs()),
+        Neg => apply!(operands, |x| -x),
+        ReluFwd if parameters.is_plain_relu() => apply!(operands, |x| x.max(N::ZERO)),
+        Add => apply!(operands, |x, y| x + y),
+        AddSquare => apply!(operands, |x, y| x + y * y),
+        Sub => apply!(operands, |x, y| x - y),
+        Mul => apply!(operands, |x, y| x * y),
+        Div => apply!(operands, |x, y| x / y),
+        Max => apply!(operands, |x, y| x.max(y)),
+        Min => apply!(operands, |x, y| x.min(y)),
+        CmpEq => apply!(operands, |x, y| N::truth(x.equal(y))),
+        CmpNeq => apply!(operands, |x, y| N::truth(x.unequal(y))),
+        CmpGt => apply!(operands, |x, y| N::truth(y.less(x))),
+        CmpGe => apply!(operands, |x, y| N::truth(y.at_most(x))),
+        CmpLt => apply!(operands, |x, y| N::truth(x.less(y))),
+        CmpLe => apply!(operands, |x, y| N::truth(x.at_most(y))),
+        LogicalNot => apply!(operands, |x| N::truth(x.equal(N::ZERO))),
+        LogicalAnd => apply!(operands, |x, y| N::truth(x.unequal(N::ZERO) & y.unequal(N::ZERO))),
+        LogicalOr => apply!(operands, |x, y| N::truth(x.unequal(N::ZERO) | y.unequal(N::ZERO))),
+        BinarySelect => apply!(operands, |x, y, predicate| N::select(predicate.unequal(N::ZERO), x, y)),
         _ => return None,
     })
 }
@@ -79,61 +102,60 @@ pub fn apply_whole<N: Number, O: Operands<N>>(
 /// Applies a mode; `None` if it is not set, or is no function of its operands: index generation.
 pub fn apply<R: Real, O: Operands<R>>(mode: PointwiseMode, parameters: &Parameters, operands: O) -> Option<O::Output> {
     use PointwiseMode::*;
-    let one = R::constant(1.0);
-    let [lower, upper, slope, swish_beta, elu_alpha, softplus_beta] = parameters.scalars::<R>();
+    let p = *parameters;
+    let [lower, upper, slope, swish_beta, elu_alpha, softplus_beta] = p.scalars::<R>();
     Some(match mode {
-        Ceil => operands.unary(R::ceil),
-        Floor => operands.unary(R::floor),
-        Sqrt => operands.unary(R::sqrt),
-        Rsqrt => operands.unary(|x| one / x.sqrt()),
-        Reciprocal => operands.unary(|x| one / x),
-        Exp => operands.unary(R::exp),
-        Log => operands.unary(R::ln),
-        Erf => operands.unary(R::erf),
-        Sin => operands.unary(R::sin),
-        Tan => operands.unary(R::tan),
-        ReluFwd if !parameters.is_plain_relu() => operands.unary(|x| {
+        Ceil => apply!(operands, |x| x.ceil()),
+        Floor => apply!(operands, |x| x.floor()),
+        Sqrt => apply!(operands, |x| x.sqrt()),
+        Rsqrt => apply!(operands, |x| R::ONE / x.sqrt()),
+        Reciprocal => apply!(operands, |x| R::ONE / x),
+        Exp => apply!(operands, |x| x.exp()),
+        Log => apply!(operands, |x| x.ln()),
+        Erf => apply!(operands, |x| x.erf()),
+        Sin => apply!(operands, |x| x.sin()),
+        Tan => apply!(operands, |x| x.tan()),
+        ReluFwd if !p.is_plain_relu() => apply!(operands, |x| {
             // A slope of zero is flat even at minus infinity.
-            let flat = parameters.relu_lower_clip_slope == 0.0;
+            let flat = p.relu_lower_clip_slope == 0.0;
             let y = if flat { x.max(lower) } else { R::select(lower.less(x), x, slope.mul_add(x - lower, lower)) };
-            if parameters.relu_upper_clip == f32::INFINITY { y } else { R::select(upper.less(y), upper, y) }
+            if p.relu_upper_clip == f32::INFINITY { y } else { R::select(upper.less(y), upper, y) }
         }),
-        ReluBwd => operands.binary(|x, dy| {
-            let above = R::select(upper.less(x), R::constant(0.0), one);
-            dy * R::select(x.at_most(lower), slope, above)
+        ReluBwd => apply!(operands, |x, dy| {
+            dy * R::select(x.at_most(lower), slope, R::select(upper.less(x), R::ZERO, R::ONE))
         }),
-        SigmoidFwd => operands.unary(|x| logistic(x).0),
-        SigmoidBwd => operands.binary(|x, dy| dy * logistic(x).1),
-        TanhFwd => operands.unary(R::tanh),
+        SigmoidFwd => apply!(operands, |x| logistic(x).0),
+        SigmoidBwd => apply!(operands, |x, dy| dy * logistic(x).1),
+        TanhFwd => apply!(operands, |x| x.tanh()),
         // 1 - tanh² x = 4·σ'(2x), without the cancellation.
-        TanhBwd => operands.binary(|x, dy| dy * (R::constant(4.0) * logistic(R::constant(2.0) * x).1)),
-        EluFwd => operands.unary(|x| R::select(R::constant(0.0).less(x), x, elu_alpha * x.exp_m1())),
-        EluBwd => operands.binary(|x, dy| R::select(R::constant(0.0).less(x), dy, dy * elu_alpha * x.exp())),
+        TanhBwd => apply!(operands, |x, dy| dy * (R::constant(4.0) * logistic(R::constant(2.0) * x).1)),
+        EluFwd => apply!(operands, |x| R::select_or(R::ZERO.less(x), x, || elu_alpha * x.exp_m1())),
+        EluBwd => apply!(operands, |x, dy| R::select_or(R::ZERO.less(x), dy, || dy * elu_alpha * x.exp())),
         // ln(1 + eᵗ) = max(t, 0) + ln(1 + e^-|t|)
-        SoftplusFwd => operands.unary(|x| {
+        SoftplusFwd => apply!(operands, |x| {
             let t = softplus_beta * x;
-            (t.max(R::constant(0.0)) + (-t.abs()).exp().ln_1p()) / softplus_beta
+            (t.max(R::ZERO) + (-t.abs()).exp().ln_1p()) / softplus_beta
         }),
-        SoftplusBwd => operands.binary(|x, dy| dy * logistic(softplus_beta * x).0),
-        SwishFwd => operands.unary(|x| gate(x, logistic(swish_beta * x).0)),
+        SoftplusBwd => apply!(operands, |x, dy| dy * logistic(softplus_beta * x).0),
+        SwishFwd => apply!(operands, |x| gate(x, logistic(swish_beta * x).0)),
         // d/dx x·σ(t) = σ(t) + t·σ'(t) with t = βx
-        SwishBwd => operands.binary(|x, dy| {
+        SwishBwd => apply!(operands, |x, dy| {
             let t = swish_beta * x;
             let (sigmoid, slope) = logistic(t);
             dy * (sigmoid + gate(t, slope))
         }),
-        GeluFwd => operands.unary(|x| gate(x, normal(x))),
+        GeluFwd => apply!(operands, |x| gate(x, normal(x))),
         // d/dx x·Φ(x) = Φ(x) + x·φ(x), with φ the density e^(-x²/2) / √2π.
-        GeluBwd => operands.binary(|x, dy| {
+        GeluBwd => apply!(operands, |x, dy| {
             let density = (R::constant(-0.5) * x * x).exp() * R::constant(0.398_942_280_401_432_7);
             dy * (normal(x) + gate(x, density))
         }),
         // (1 + tanh u) / 2 = σ(2u) with u = √(2/π)·(x + 0.044715·x³)
-        GeluApproxTanhFwd => operands.unary(|x| gate(x, logistic(doubled(x)).0)),
+        GeluApproxTanhFwd => apply!(operands, |x| gate(x, logistic(doubled(x)).0)),
         // d/dx x·σ(2u) = σ(2u) + x·σ'(2u)·2u'
-        GeluApproxTanhBwd => operands.binary(|x, dy| {
+        GeluApproxTanhBwd => apply!(operands, |x, dy| {
             let (sigmoid, slope) = logistic(doubled(x));
-            let steepness = R::constant(TWICE_ROOT) * R::constant(3.0 * CUBIC).mul_add(x * x, one);
+            let steepness = R::constant(TWICE_ROOT) * R::constant(3.0 * CUBIC).mul_add(x * x, R::ONE);
             dy * (sigmoid + gate(x * steepness, slope))
         }),
         _ => return apply_whole(mode, parameters, operands),
@@ -155,17 +177,15 @@ pub fn keeps_whole(mode: PointwiseMode, parameters: &Parameters) -> bool {
 /// e^-|x| never overflows, the quotients keep their precision on both sides, and nothing cancels as 1 - σ does.
 #[inline(always)]
 fn logistic<R: Real>(x: R) -> (R, R) {
-    let one = R::constant(1.0);
     let e = (-x.abs()).exp();
-    let d = one + e;
-    (R::select(x.less(R::constant(0.0)), e, one) / d, e / (d * d))
+    let d = R::ONE + e;
+    (R::select(x.less(R::ZERO), e, R::ONE) / d, e / (d * d))
 }
 
 /// Gated value `x · weight`, 0 for an infinite `x` of weight zero; a NaN weight comes from a NaN `x`.
 #[inline(always)]
 fn gate<R: Real>(x: R, weight: R) -> R {
-    let zero = R::constant(0.0);
-    R::select(weight.equal(zero), zero, x * weight)
+    R::select(weight.equal(R::ZERO), R::ZERO, x * weight)
 }
 
 /// Cumulative normal distribution Φ(x) = (1 + erf(x/√2)) / 2, without the cancellation.
