@@ -11,6 +11,8 @@ use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
 pub struct Function {
     mode: PointwiseMode,
     parameters: Parameters,
+    /// Kernel of all instruction sets that computes it in `f32`, if there is one.
+    activation: Option<Activation>,
 }
 
 impl Function {
@@ -21,7 +23,24 @@ impl Function {
             PointwiseMode::GenIndex => PointwiseMode::Identity,
             mode => mode,
         };
-        Some(Function { mode, parameters: *parameters })
+        let p = *parameters;
+        let activation = match mode {
+            PointwiseMode::Identity => Some(Activation::Identity),
+            PointwiseMode::ReluFwd => Some(Activation::Relu {
+                lower_clip: p.relu_lower_clip,
+                upper_clip: p.relu_upper_clip,
+                slope: p.relu_lower_clip_slope,
+            }),
+            PointwiseMode::SigmoidFwd => Some(Activation::Sigmoid),
+            PointwiseMode::TanhFwd => Some(Activation::Tanh),
+            PointwiseMode::SwishFwd => Some(Activation::Swish { beta: p.swish_beta }),
+            PointwiseMode::GeluFwd => Some(Activation::Gelu),
+            PointwiseMode::GeluApproxTanhFwd => Some(Activation::GeluTanh),
+            PointwiseMode::EluFwd => Some(Activation::Elu { alpha: p.elu_alpha }),
+            PointwiseMode::SoftplusFwd => Some(Activation::Softplus { beta: p.softplus_beta }),
+            _ => None,
+        };
+        Some(Function { mode, parameters: p, activation })
     }
 
     /// Mode of the function.
@@ -31,23 +50,7 @@ impl Function {
 
     /// Activation that the function is, if there is a kernel for it.
     pub fn activation(&self) -> Option<Activation> {
-        let p = &self.parameters;
-        Some(match self.mode {
-            PointwiseMode::Identity => Activation::Identity,
-            PointwiseMode::ReluFwd => Activation::Relu {
-                lower_clip: p.relu_lower_clip,
-                upper_clip: p.relu_upper_clip,
-                slope: p.relu_lower_clip_slope,
-            },
-            PointwiseMode::SigmoidFwd => Activation::Sigmoid,
-            PointwiseMode::TanhFwd => Activation::Tanh,
-            PointwiseMode::SwishFwd => Activation::Swish { beta: p.swish_beta },
-            PointwiseMode::GeluFwd => Activation::Gelu,
-            PointwiseMode::GeluApproxTanhFwd => Activation::GeluTanh,
-            PointwiseMode::EluFwd => Activation::Elu { alpha: p.elu_alpha },
-            PointwiseMode::SoftplusFwd => Activation::Softplus { beta: p.softplus_beta },
-            _ => return None,
-        })
+        self.activation
     }
 
     /// Number of operands.
@@ -67,7 +70,7 @@ impl Function {
 
     /// Replaces each `a` by the function of `a`, `b` and `c`; operands that the function does not take are not read.
     pub fn apply(&self, isa: Isa, a: &mut [f32], b: &[f32], c: &[f32]) {
-        match self.activation() {
+        match self.activation {
             Some(activation) => activation.apply(isa, a),
             None if self.mode == PointwiseMode::Exp => exponential(isa, a),
             None => self.computed(pointwise::apply::<f32, _>(self.mode, &self.parameters, Rows { isa, a, b, c })),
@@ -103,10 +106,11 @@ struct Rows<'a, T> {
 impl<T: Copy + From<N>, N: From<T>> Operands<N> for Rows<'_, T> {
     type Output = ();
 
+    #[inline(always)]
     fn unary(self, f: impl Fn(N) -> N) {
         self.isa.run(Loop(
             #[inline(always)]
-            || {
+            move || {
                 for x in self.a {
                     *x = f((*x).into()).into();
                 }
@@ -114,10 +118,11 @@ impl<T: Copy + From<N>, N: From<T>> Operands<N> for Rows<'_, T> {
         ));
     }
 
+    #[inline(always)]
     fn binary(self, f: impl Fn(N, N) -> N) {
         self.isa.run(Loop(
             #[inline(always)]
-            || {
+            move || {
                 for (x, y) in self.a.iter_mut().zip(self.b) {
                     *x = f((*x).into(), (*y).into()).into();
                 }
@@ -125,10 +130,11 @@ impl<T: Copy + From<N>, N: From<T>> Operands<N> for Rows<'_, T> {
         ));
     }
 
+    #[inline(always)]
     fn ternary(self, f: impl Fn(N, N, N) -> N) {
         self.isa.run(Loop(
             #[inline(always)]
-            || {
+            move || {
                 for ((x, y), z) in self.a.iter_mut().zip(self.b).zip(self.c) {
                     *x = f((*x).into(), (*y).into(), (*z).into()).into();
                 }

@@ -67,6 +67,7 @@ macro_rules! apply {
 }
 
 /// Applies a mode that is defined on whole numbers; `None` for other modes.
+#[inline(always)]
 pub fn apply_whole<N: Number, O: Operands<N>>(
     mode: PointwiseMode,
     parameters: &Parameters,
@@ -100,6 +101,7 @@ pub fn apply_whole<N: Number, O: Operands<N>>(
 }
 
 /// Applies a mode; `None` if it is not set, or is no function of its operands: index generation.
+#[inline(always)]
 pub fn apply<R: Real, O: Operands<R>>(mode: PointwiseMode, parameters: &Parameters, operands: O) -> Option<O::Output> {
     use PointwiseMode::*;
     let p = *parameters;
