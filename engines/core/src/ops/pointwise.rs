@@ -61,15 +61,9 @@ impl Parameters {
     /// Scalars as numbers, in the order of the fields.
     #[inline(always)]
     fn scalars<N: Number>(&self) -> [N; 6] {
-        let Parameters {
-            relu_lower_clip,
-            relu_upper_clip,
-            relu_lower_clip_slope,
-            swish_beta,
-            elu_alpha,
-            softplus_beta,
-        } = *self;
-        let values = [relu_lower_clip, relu_upper_clip, relu_lower_clip_slope, swish_beta, elu_alpha, softplus_beta];
+        let p = self;
+        let relu = (p.relu_lower_clip, p.relu_upper_clip, p.relu_lower_clip_slope);
+        let values = [relu.0, relu.1, relu.2, p.swish_beta, p.elu_alpha, p.softplus_beta];
         std::array::from_fn(|place| N::scalar(place, values[place]))
     }
 }

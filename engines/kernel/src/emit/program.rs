@@ -51,9 +51,9 @@ impl Op {
     /// Number of its scalars that are arguments of the kernel.
     pub fn scalars(&self) -> usize {
         match self {
-            Op::Pointwise { mode, parameters, operands } => {
+            Op::Pointwise { mode, parameters, .. } => {
                 let mut scalars = Vec::new();
-                expression::statements(Numbers::Single, *mode, parameters, operands, 0, &mut scalars);
+                expression::statements(Numbers::Single, *mode, parameters, &[0, 1, 2], 3, &mut scalars);
                 scalars.len()
             }
             Op::Round { .. } => 0,
@@ -115,23 +115,9 @@ const WHOLE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Functions of the device's math library that statements call, with their number of operands.
-const MATH: &[(&str, usize)] = &[
-    ("ceil", 1),
-    ("erf", 1),
-    ("erfc", 1),
-    ("exp", 1),
-    ("expm1", 1),
-    ("fabs", 1),
-    ("floor", 1),
-    ("fma", 3),
-    ("log", 1),
-    ("log1p", 1),
-    ("rint", 1),
-    ("sin", 1),
-    ("sqrt", 1),
-    ("tan", 1),
-    ("tanh", 1),
+/// Functions of the device's math library that statements call; `fma` has three operands, the others one.
+const MATH: &[&str] = &[
+    "ceil", "erf", "erfc", "exp", "expm1", "fabs", "floor", "fma", "log", "log1p", "rint", "sin", "sqrt", "tan", "tanh",
 ];
 
 /// Declarations that programs in C need beside their statements.
@@ -184,8 +170,8 @@ impl Text {
             };
         }
         let whole = WHOLE.iter().map(|(name, _)| *name).filter(|name| statements.contains(name));
-        let math = MATH.iter().map(|(name, _)| *name);
-        self.uses.extend(whole.chain(math.filter(|name| statements.contains(&format!("MATH({name})")))));
+        let math = MATH.iter().copied().filter(|name| statements.contains(&format!("MATH({name})")));
+        self.uses.extend(whole.chain(math));
         Ok(statements)
     }
 
@@ -222,8 +208,8 @@ impl Text {
         if self.numbers == Numbers::Whole {
             text = "typedef long real;\n#define MOST 9223372036854775807L\n#define LEAST (-MOST - 1)\n".to_owned();
         }
-        for (name, operands) in MATH.iter().filter(|(name, _)| self.uses.contains(name)) {
-            let operands = vec!["real"; *operands].join(", ");
+        for name in MATH.iter().filter(|name| self.uses.contains(*name)) {
+            let operands = if *name == "fma" { "real, real, real" } else { "real" };
             text += &format!("extern \"C\" __attribute__((device, const)) real MATH({name})({operands});\n");
         }
         if self.narrowed.iter().any(|element| element.narrows_by_odd()) {

@@ -94,66 +94,53 @@ pub trait Real: Number {
     fn erfc(self) -> Self;
 }
 
-macro_rules! compare {
-    () => {
-        type Truth = bool;
+macro_rules! number {
+    ($number:ty: $zero:expr, $one:expr, $constant:expr, $abs:expr, $($compare:ident $operator:tt)*) => {
+        impl Number for $number {
+            type Truth = bool;
+            const ZERO: $number = $zero;
+            const ONE: $number = $one;
 
-        #[inline(always)]
-        fn equal(self, other: Self) -> bool {
-            self == other
-        }
+            #[inline(always)]
+            fn constant(value: f64) -> $number {
+                $constant(value)
+            }
 
-        #[inline(always)]
-        fn unequal(self, other: Self) -> bool {
-            self != other
-        }
+            #[inline(always)]
+            fn scalar(_: usize, value: f32) -> $number {
+                $constant(value.into())
+            }
 
-        #[inline(always)]
-        fn less(self, other: Self) -> bool {
-            self < other
-        }
+            #[inline(always)]
+            fn abs(self) -> $number {
+                $abs(self)
+            }
 
-        #[inline(always)]
-        fn at_most(self, other: Self) -> bool {
-            self <= other
-        }
+            $(#[inline(always)]
+            fn $compare(self, other: $number) -> bool {
+                self $operator other
+            })*
 
-        #[inline(always)]
-        fn select(holds: bool, yes: Self, no: Self) -> Self {
-            if holds { yes } else { no }
-        }
+            #[inline(always)]
+            fn select(holds: bool, yes: $number, no: $number) -> $number {
+                if holds { yes } else { no }
+            }
 
-        #[inline(always)]
-        fn select_or(holds: bool, yes: Self, no: impl FnOnce() -> Self) -> Self {
-            if holds { yes } else { no() }
+            #[inline(always)]
+            fn select_or(holds: bool, yes: $number, no: impl FnOnce() -> $number) -> $number {
+                if holds { yes } else { no() }
+            }
         }
     };
 }
 
+number!(f32: 0.0, 1.0, |value: f64| value as f32, f32::abs, equal == unequal != less < at_most <=);
+number!(f64: 0.0, 1.0, |value: f64| value, f64::abs, equal == unequal != less < at_most <=);
+number!(Whole: Whole(0), Whole(1), |value: f64| Whole(value as i64), |x: Whole| Whole(x.0.saturating_abs()),
+    equal == unequal != less < at_most <=);
+
 macro_rules! real {
     ($float:ident: $($function:ident = $of:path),*) => {
-        impl Number for $float {
-            const ZERO: $float = 0.0;
-            const ONE: $float = 1.0;
-
-            compare!();
-
-            #[inline(always)]
-            fn constant(value: f64) -> $float {
-                value as $float
-            }
-
-            #[inline(always)]
-            fn scalar(_: usize, value: f32) -> $float {
-                value.into()
-            }
-
-            #[inline(always)]
-            fn abs(self) -> $float {
-                $float::abs(self)
-            }
-        }
-
         impl Real for $float {
             // Not fused: an instruction set without that would call a function for it.
             #[inline(always)]
@@ -161,12 +148,10 @@ macro_rules! real {
                 self * factor + term
             }
 
-            $(
-                #[inline(always)]
-                fn $function(self) -> $float {
-                    $of(self)
-                }
-            )*
+            $(#[inline(always)]
+            fn $function(self) -> $float {
+                $of(self)
+            })*
         }
     };
 }
@@ -224,27 +209,5 @@ impl Neg for Whole {
     #[inline(always)]
     fn neg(self) -> Whole {
         Whole(self.0.saturating_neg())
-    }
-}
-
-impl Number for Whole {
-    const ZERO: Whole = Whole(0);
-    const ONE: Whole = Whole(1);
-
-    compare!();
-
-    #[inline(always)]
-    fn constant(value: f64) -> Whole {
-        Whole(value as i64)
-    }
-
-    #[inline(always)]
-    fn scalar(_: usize, value: f32) -> Whole {
-        Whole(value as i64)
-    }
-
-    #[inline(always)]
-    fn abs(self) -> Whole {
-        Whole(self.0.saturating_abs())
     }
 }
