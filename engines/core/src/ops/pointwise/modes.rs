@@ -13,7 +13,7 @@ use hipdnn_schemas::PointwiseMode;
 use super::Parameters;
 use super::arithmetic::{Number, Real, Whole};
 
-/// Operands of a node, which take a function of as many as they are read.
+/// Operands of a node, to which the function of a mode is applied: numbers, or rows of them.
 pub trait Operands<N> {
     /// What comes of a function.
     type Output;
@@ -25,7 +25,7 @@ pub trait Operands<N> {
     fn ternary(self, f: impl Fn(N, N, N) -> N) -> Self::Output;
 }
 
-/// Values are operands for which a function's value comes out.
+/// Application to numbers, which gives the value.
 impl<N: Copy> Operands<N> for &[N] {
     type Output = N;
 
