@@ -1,6 +1,13 @@
-//! Pointwise nodes: the scalars of their functions.
+//! Pointwise nodes: the scalars of their functions ([`Parameters`]), the arithmetics that those are computed in
+//! ([`Number`], [`Real`]), and their one definition ([`apply`]).
 
-use hipdnn_schemas::{Pointwise, PointwiseMode};
+mod arithmetic;
+mod modes;
+
+use hipdnn_schemas::Pointwise;
+
+pub use arithmetic::{Number, Real, Whole};
+pub use modes::{Operands, apply, apply_whole, is_whole, keeps_whole};
 
 /// Scalars of a pointwise node, with their defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,18 +52,18 @@ impl Parameters {
             softplus_beta: node.softplus_beta.unwrap_or(default.softplus_beta),
         }
     }
-}
 
-/// True if the function maps integers to integers exactly: those are computed in `i64`.
-pub fn keeps_whole(mode: PointwiseMode, parameters: &Parameters) -> bool {
-    use PointwiseMode::*;
-    match mode {
-        ReluFwd => {
-            let Parameters { relu_lower_clip, relu_upper_clip, relu_lower_clip_slope, .. } = *parameters;
-            (relu_lower_clip, relu_upper_clip, relu_lower_clip_slope) == (0.0, f32::INFINITY, 0.0)
-        }
-        Identity | GenIndex | Abs | Neg | LogicalNot | Add | AddSquare | Sub | Mul | Max | Min | CmpEq | CmpNeq
-        | CmpGt | CmpGe | CmpLt | CmpLe | LogicalAnd | LogicalOr | BinarySelect => true,
-        _ => false,
+    /// True if a ReLU is `max(x, 0)`.
+    pub fn is_plain_relu(&self) -> bool {
+        (self.relu_lower_clip, self.relu_upper_clip, self.relu_lower_clip_slope) == (0.0, f32::INFINITY, 0.0)
+    }
+
+    /// Scalars as numbers, in the order of the fields.
+    #[inline(always)]
+    fn scalars<N: Number>(&self) -> [N; 6] {
+        let p = self;
+        let relu = (p.relu_lower_clip, p.relu_upper_clip, p.relu_lower_clip_slope);
+        let values = [relu.0, relu.1, relu.2, p.swish_beta, p.elu_alpha, p.softplus_beta];
+        std::array::from_fn(|place| N::scalar(place, values[place]))
     }
 }

@@ -14,7 +14,6 @@ use super::{Note, Readers, Rule, fold};
 use crate::geometry::broadcast;
 use crate::geometry::element;
 use crate::layout::is_channels_last;
-use crate::pointwise::Function;
 use crate::work::{Convolution, Elementwise, Follow, Input, Operand, Work};
 
 /// Fuses consumers into the convolution at `index`; if `by_channels`, its kernels write contiguous channels as vectors.
@@ -145,7 +144,7 @@ fn gated(
         && weight.dims() == between.dims()
         && element(weight.data_type()).is_some()
         && readers.of(weight.uid()) == [product];
-    let is_product = matches!(product_node.single()?, Function::Mode(PointwiseMode::Mul, _))
+    let is_product = product_node.single()?.mode() == PointwiseMode::Mul
         && [[current, weight.uid()], [weight.uid(), current]].contains(&two(&product_node.inputs)?);
     if !is_gate || !is_product {
         return None;
@@ -168,7 +167,7 @@ fn gate(
         _ => None,
     };
     let node = pointwise(first)?;
-    if *node.single()? == Function::Activation(Activation::Sigmoid) {
+    if node.single()?.mode() == PointwiseMode::SigmoidFwd {
         return Some((vec![first], node.output, Activation::Swish { beta: 1.0 }));
     }
     // min(max(alpha · x + beta, 0), 1)
@@ -177,18 +176,18 @@ fn gate(
         [reader] if graph.tensor(tensor).is_virtual() && graph.tensor(tensor).dims() == dims => Some(reader),
         _ => None,
     };
-    let with_constant =
-        |node: &Elementwise, mode: PointwiseMode, x: TensorUid| match (node.single()?, two(&node.inputs)?) {
-            (Function::Mode(found, _), [a, b]) if *found == mode && a == x => constant(graph.tensor(b)),
-            (Function::Mode(found, _), [a, b]) if *found == mode && b == x => constant(graph.tensor(a)),
-            _ => None,
-        };
+    let with_constant = |node: &Elementwise, mode: PointwiseMode, x: TensorUid| match two(&node.inputs)? {
+        _ if node.single()?.mode() != mode => None,
+        [a, b] if a == x => constant(graph.tensor(b)),
+        [a, b] if b == x => constant(graph.tensor(a)),
+        _ => None,
+    };
     let alpha = with_constant(node, PointwiseMode::Mul, current)?;
     let second = only_reader(node.output)?;
     let beta = with_constant(pointwise(second)?, PointwiseMode::Add, node.output)?;
     let third = only_reader(pointwise(second)?.output)?;
     let clamp = pointwise(third)?;
-    let is_clamp = *clamp.single()? == Function::Activation(UNIT_CLAMP);
+    let is_clamp = clamp.single()?.activation() == Some(UNIT_CLAMP);
     is_clamp.then(|| (vec![first, second, third], clamp.output, Activation::HardSwish { alpha, beta }))
 }
 
@@ -221,10 +220,10 @@ fn two(inputs: &[Input]) -> Option<[TensorUid; 2]> {
 /// Epilogue steps that do to the sums what the node does to `current`.
 fn steps(graph: &Graph, node: &Elementwise, current: TensorUid) -> Option<Vec<Follow>> {
     use PointwiseMode::*;
-    let mode = match node.single()? {
-        Function::Activation(activation) => return Some(vec![Follow::Activation(*activation)]),
-        Function::Mode(mode, _) => *mode,
-    };
+    let function = node.single()?;
+    if let Some(activation) = function.activation() {
+        return Some(vec![Follow::Activation(activation)]);
+    }
     let other = match *node.inputs {
         [_] => None,
         [Input::Tensor(a), Input::Tensor(b)] if a == current && b != current => Some((graph.tensor(b), true)),
@@ -233,7 +232,7 @@ fn steps(graph: &Graph, node: &Elementwise, current: TensorUid) -> Option<Vec<Fo
     };
     let operand = |tensor: &Tensor| element(tensor.data_type()).map(|_| Operand::Tensor(tensor.uid()));
     let negate = Follow::Activation(Activation::Neg);
-    Some(match (mode, other) {
+    Some(match (function.mode(), other) {
         (Abs, None) => vec![Follow::Activation(Activation::Abs)],
         (Neg, None) => vec![negate],
         (Add, Some((other, _))) => vec![Follow::Add(operand(other)?)],

@@ -1,6 +1,6 @@
-//! Functions of pointwise nodes, on rows of `f32`.
+//! Functions of pointwise nodes, on rows of `f32`, `f64` and `i64`.
 
-use hipdnn_engine_core::ops::pointwise::Parameters;
+use hipdnn_engine_core::ops::pointwise::{self, Operands, Parameters, Whole};
 use hipdnn_schemas::PointwiseMode;
 
 use hipdnn_cpu_kernels::activation::{Activation, exponential};
@@ -8,171 +8,150 @@ use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
 
 /// Pointwise function with its scalars.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Function {
-    /// Activation of one operand.
-    Activation(Activation),
-    /// Any other mode.
-    Mode(PointwiseMode, Parameters),
+pub struct Function {
+    mode: PointwiseMode,
+    parameters: Parameters,
+    /// Kernel of all instruction sets that computes it in `f32`, if there is one.
+    activation: Option<Activation>,
 }
 
 impl Function {
     /// Function of a mode; `None` if it is not set. Index generation is the identity of its operand, the index.
     pub fn new(mode: PointwiseMode, parameters: &Parameters) -> Option<Function> {
-        let p = *parameters;
-        Some(match mode {
+        let mode = match mode {
             PointwiseMode::Unset => return None,
-            PointwiseMode::Identity | PointwiseMode::GenIndex => Function::Activation(Activation::Identity),
-            PointwiseMode::ReluFwd => Function::Activation(Activation::Relu {
+            PointwiseMode::GenIndex => PointwiseMode::Identity,
+            mode => mode,
+        };
+        let p = *parameters;
+        let activation = match mode {
+            PointwiseMode::Identity => Some(Activation::Identity),
+            PointwiseMode::ReluFwd => Some(Activation::Relu {
                 lower_clip: p.relu_lower_clip,
                 upper_clip: p.relu_upper_clip,
                 slope: p.relu_lower_clip_slope,
             }),
-            PointwiseMode::SigmoidFwd => Function::Activation(Activation::Sigmoid),
-            PointwiseMode::TanhFwd => Function::Activation(Activation::Tanh),
-            PointwiseMode::SwishFwd => Function::Activation(Activation::Swish { beta: p.swish_beta }),
-            PointwiseMode::GeluFwd => Function::Activation(Activation::Gelu),
-            PointwiseMode::GeluApproxTanhFwd => Function::Activation(Activation::GeluTanh),
-            PointwiseMode::EluFwd => Function::Activation(Activation::Elu { alpha: p.elu_alpha }),
-            PointwiseMode::SoftplusFwd => Function::Activation(Activation::Softplus { beta: p.softplus_beta }),
-            mode => Function::Mode(mode, p),
-        })
+            PointwiseMode::SigmoidFwd => Some(Activation::Sigmoid),
+            PointwiseMode::TanhFwd => Some(Activation::Tanh),
+            PointwiseMode::SwishFwd => Some(Activation::Swish { beta: p.swish_beta }),
+            PointwiseMode::GeluFwd => Some(Activation::Gelu),
+            PointwiseMode::GeluApproxTanhFwd => Some(Activation::GeluTanh),
+            PointwiseMode::EluFwd => Some(Activation::Elu { alpha: p.elu_alpha }),
+            PointwiseMode::SoftplusFwd => Some(Activation::Softplus { beta: p.softplus_beta }),
+            _ => None,
+        };
+        Some(Function { mode, parameters: p, activation })
+    }
+
+    /// Mode of the function.
+    pub fn mode(&self) -> PointwiseMode {
+        self.mode
+    }
+
+    /// Activation that the function is, if there is a kernel for it.
+    pub fn activation(&self) -> Option<Activation> {
+        self.activation
     }
 
     /// Number of operands.
     pub fn operands(&self) -> usize {
-        match self {
-            Function::Activation(_) => 1,
-            Function::Mode(mode, _) => mode.operands(),
-        }
+        self.mode.operands()
+    }
+
+    /// True if the function is defined on whole numbers.
+    pub fn is_whole(&self) -> bool {
+        pointwise::is_whole(self.mode, &self.parameters)
+    }
+
+    /// True if the function of whole numbers is always a whole number.
+    pub fn keeps_whole(&self) -> bool {
+        pointwise::keeps_whole(self.mode, &self.parameters)
     }
 
     /// Replaces each `a` by the function of `a`, `b` and `c`; operands that the function does not take are not read.
-    ///
-    /// Operand order: backward modes take the forward input first and the gradient second, as hipDNN's reference does;
-    /// selection takes "if true", "if false" and the predicate, as cuDNN does.
     pub fn apply(&self, isa: Isa, a: &mut [f32], b: &[f32], c: &[f32]) {
-        use PointwiseMode::*;
-        let (mode, p) = match self {
-            Function::Activation(activation) => return activation.apply(isa, a),
-            Function::Mode(mode, parameters) => (*mode, *parameters),
-        };
-        let truth = |holds: bool| f32::from(u8::from(holds));
-        match mode {
-            Abs => unary(isa, a, f32::abs),
-            Ceil => unary(isa, a, f32::ceil),
-            Erf => unary(isa, a, libm::erff),
-            Exp => exponential(isa, a),
-            Floor => unary(isa, a, f32::floor),
-            Log => unary(isa, a, f32::ln),
-            LogicalNot => unary(isa, a, |x| truth(x == 0.0)),
-            Neg => unary(isa, a, |x| -x),
-            Reciprocal => unary(isa, a, f32::recip),
-            Rsqrt => unary(isa, a, |x| x.sqrt().recip()),
-            Sin => unary(isa, a, f32::sin),
-            Sqrt => unary(isa, a, f32::sqrt),
-            Tan => unary(isa, a, f32::tan),
-            Add => binary(isa, a, b, |x, y| x + y),
-            AddSquare => binary(isa, a, b, |x, y| x + y * y),
-            Sub => binary(isa, a, b, |x, y| x - y),
-            Mul => binary(isa, a, b, |x, y| x * y),
-            Div => binary(isa, a, b, |x, y| x / y),
-            Max => binary(isa, a, b, |x, y| if x > y || x.is_nan() { x } else { y }),
-            Min => binary(isa, a, b, |x, y| if x < y || x.is_nan() { x } else { y }),
-            CmpEq => binary(isa, a, b, |x, y| truth(x == y)),
-            CmpNeq => binary(isa, a, b, |x, y| truth(x != y)),
-            CmpGt => binary(isa, a, b, |x, y| truth(x > y)),
-            CmpGe => binary(isa, a, b, |x, y| truth(x >= y)),
-            CmpLt => binary(isa, a, b, |x, y| truth(x < y)),
-            CmpLe => binary(isa, a, b, |x, y| truth(x <= y)),
-            LogicalAnd => binary(isa, a, b, |x, y| truth(x != 0.0 && y != 0.0)),
-            LogicalOr => binary(isa, a, b, |x, y| truth(x != 0.0 || y != 0.0)),
-            BinarySelect => {
-                for ((x, y), t) in a.iter_mut().zip(b).zip(c) {
-                    *x = if *t != 0.0 { *x } else { *y };
+        match self.activation {
+            Some(activation) => activation.apply(isa, a),
+            None if self.mode == PointwiseMode::Exp => exponential(isa, a),
+            None => self.computed(pointwise::apply::<f32, _>(self.mode, &self.parameters, Rows { isa, a, b, c })),
+        }
+    }
+
+    /// Variant of [`Function::apply`] in `f64`.
+    pub fn apply_wide(&self, isa: Isa, a: &mut [f64], b: &[f64], c: &[f64]) {
+        self.computed(pointwise::apply::<f64, _>(self.mode, &self.parameters, Rows { isa, a, b, c }));
+    }
+
+    /// Variant of [`Function::apply`] in whole numbers.
+    ///
+    /// # Panics
+    /// If it is not [`Function::is_whole`].
+    pub fn apply_whole(&self, isa: Isa, a: &mut [i64], b: &[i64], c: &[i64]) {
+        self.computed(pointwise::apply_whole::<Whole, _>(self.mode, &self.parameters, Rows { isa, a, b, c }));
+    }
+
+    fn computed(&self, applied: Option<()>) {
+        applied.unwrap_or_else(|| panic!("expected a function of these numbers, got {}", self.mode));
+    }
+}
+
+/// Rows of operands, of which the first one takes the results.
+struct Rows<'a, T> {
+    isa: Isa,
+    a: &'a mut [T],
+    b: &'a [T],
+    c: &'a [T],
+}
+
+impl<T: Copy + From<N>, N: From<T>> Operands<N> for Rows<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn unary(self, f: impl Fn(N) -> N) {
+        self.isa.run(Loop(
+            #[inline(always)]
+            move || {
+                for x in self.a {
+                    *x = f((*x).into()).into();
                 }
-            }
-            ReluBwd => binary(isa, a, b, |x, dy| {
-                let slope = if x <= p.relu_lower_clip {
-                    p.relu_lower_clip_slope
-                } else if x > p.relu_upper_clip {
-                    0.0
-                } else {
-                    1.0
-                };
-                dy * slope
-            }),
-            SigmoidBwd => binary(isa, a, b, |x, dy| {
-                let s = sigmoid(x);
-                dy * s * (1.0 - s)
-            }),
-            TanhBwd => binary(isa, a, b, |x, dy| {
-                let t = x.tanh();
-                dy * (1.0 - t * t)
-            }),
-            EluBwd => binary(isa, a, b, |x, dy| if x > 0.0 { dy } else { dy * p.elu_alpha * x.exp() }),
-            SoftplusBwd => binary(isa, a, b, |x, dy| dy * sigmoid(p.softplus_beta * x)),
-            SwishBwd => binary(isa, a, b, |x, dy| {
-                let s = sigmoid(p.swish_beta * x);
-                // Far out s·(1 - s) is 0 and x may be infinite: their product is 0 in the limit.
-                let bend = if s * (1.0 - s) == 0.0 { 0.0 } else { p.swish_beta * x * s * (1.0 - s) };
-                dy * (s + bend)
-            }),
-            // d/dx x·Φ(x) = Φ(x) + x·φ(x), with Φ and φ the normal distribution and its density.
-            GeluBwd => binary(isa, a, b, |x, dy| {
-                let cdf = 0.5 * libm::erfcf(-x * std::f32::consts::FRAC_1_SQRT_2);
-                let density = (-0.5 * x * x).exp() * 0.398_942_3;
-                dy * (cdf + if density == 0.0 { 0.0 } else { x * density })
-            }),
-            // y = x/2·(1 + tanh(u)), u = √(2/π)·(x + 0.044715·x³).
-            GeluApproxTanhBwd => binary(isa, a, b, |x, dy| {
-                let u = 0.797_884_6 * (x + 0.044_715 * x * x * x);
-                let t = u.tanh();
-                let du = 0.797_884_6 * (1.0 + 3.0 * 0.044_715 * x * x);
-                let bend = if t.abs() == 1.0 { 0.0 } else { 0.5 * x * (1.0 - t * t) * du };
-                dy * (0.5 * (1.0 + t) + bend)
-            }),
-            Unset | GenIndex | Identity | ReluFwd | SigmoidFwd | TanhFwd | SwishFwd | GeluFwd | GeluApproxTanhFwd
-            | EluFwd | SoftplusFwd => unreachable!("Function::new gives these another form"),
-        }
+            },
+        ));
+    }
+
+    #[inline(always)]
+    fn binary(self, f: impl Fn(N, N) -> N) {
+        self.isa.run(Loop(
+            #[inline(always)]
+            move || {
+                for (x, y) in self.a.iter_mut().zip(self.b) {
+                    *x = f((*x).into(), (*y).into()).into();
+                }
+            },
+        ));
+    }
+
+    #[inline(always)]
+    fn ternary(self, f: impl Fn(N, N, N) -> N) {
+        self.isa.run(Loop(
+            #[inline(always)]
+            move || {
+                for ((x, y), z) in self.a.iter_mut().zip(self.b).zip(self.c) {
+                    *x = f((*x).into(), (*y).into(), (*z).into()).into();
+                }
+            },
+        ));
     }
 }
 
-#[inline(always)]
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + (-x).exp())
-}
+/// Loop that is compiled for the instruction set, so that it is vectorized where it can be.
+struct Loop<F>(F);
 
-struct Unary<'a, F>(&'a mut [f32], F);
-
-impl<F: Fn(f32) -> f32> Kernel for Unary<'_, F> {
+impl<F: FnOnce()> Kernel for Loop<F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        for x in self.0 {
-            *x = self.1(*x);
-        }
+        (self.0)();
     }
-}
-
-/// Maps `f` over `a`, compiled for the instruction set, so that it is vectorized where it can be.
-fn unary(isa: Isa, a: &mut [f32], f: impl Fn(f32) -> f32) {
-    isa.run(Unary(a, f));
-}
-
-struct Binary<'a, F>(&'a mut [f32], &'a [f32], F);
-
-impl<F: Fn(f32, f32) -> f32> Kernel for Binary<'_, F> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        for (x, y) in self.0.iter_mut().zip(self.1) {
-            *x = self.2(*x, *y);
-        }
-    }
-}
-
-fn binary(isa: Isa, a: &mut [f32], b: &[f32], f: impl Fn(f32, f32) -> f32) {
-    isa.run(Binary(a, b, f));
 }
 
 #[cfg(test)]
@@ -318,7 +297,7 @@ mod tests {
             }
             let wide = |values: &[f32]| values.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>();
             let mut out = wide(&xs);
-            function.apply_wide(&mut out, &wide(&ys), &wide(&ts));
+            function.apply_wide(Isa::best(), &mut out, &wide(&ys), &wide(&ts));
             for (i, got) in out.iter().enumerate() {
                 let (x, y, t) = (f64::from(xs[i]), f64::from(ys[i]), f64::from(ts[i]));
                 let want = reference(mode, x, y, t);
@@ -335,7 +314,7 @@ mod tests {
             let numbers: Vec<i64> = (-8..=8).collect();
             for y in &numbers {
                 let mut out = numbers.clone();
-                function.apply_whole(&mut out, &[*y; 17], &[y % 2; 17]);
+                function.apply_whole(Isa::best(), &mut out, &[*y; 17], &[y % 2; 17]);
                 for (x, got) in numbers.iter().zip(out) {
                     let want = reference(mode, *x as f64, *y as f64, (y % 2) as f64);
                     assert_eq!(got, want as i64, "{mode} of {x} and {y}");
@@ -362,7 +341,7 @@ mod tests {
             (ReluFwd, 1 << 60, 0, 1 << 60),
         ] {
             let mut a = [x];
-            Function::new(mode, &Parameters::default()).unwrap().apply_whole(&mut a, &[y], &[0]);
+            Function::new(mode, &Parameters::default()).unwrap().apply_whole(Isa::best(), &mut a, &[y], &[0]);
             assert_eq!(a[0], want, "{mode} of {x} and {y}");
         }
     }
@@ -393,7 +372,7 @@ mod tests {
             function.apply(Isa::best(), &mut a, &[y], &[0.0]);
             assert!(a[0] == want || (a[0].is_nan() && want.is_nan()), "{mode}({x}, {y}) = {}, wanted {want}", a[0]);
             let mut a = [f64::from(x)];
-            function.apply_wide(&mut a, &[f64::from(y)], &[0.0]);
+            function.apply_wide(Isa::best(), &mut a, &[f64::from(y)], &[0.0]);
             let (got, want) = (a[0], f64::from(want));
             let same = (got - want).abs() <= 1e-80 || got == want || (got.is_nan() && want.is_nan());
             assert!(same, "{mode}({x}, {y}) in f64 = {got}, wanted {want}");

@@ -3,7 +3,6 @@
 //! cache.
 
 pub mod code;
-mod exact;
 mod function;
 mod program;
 mod row;

@@ -199,9 +199,9 @@ impl Compiled {
 
 impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Function::Activation(activation) => write!(f, "{activation:?}"),
-            Function::Mode(mode, _) => write!(f, "{mode}"),
+        match self.activation() {
+            Some(activation) => write!(f, "{activation:?}"),
+            None => write!(f, "{}", self.mode()),
         }
     }
 }

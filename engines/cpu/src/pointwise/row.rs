@@ -294,8 +294,8 @@ impl Value for f64 {
         unsafe { storage.store_wide(values, base, offset, stride) };
     }
 
-    fn apply(function: &Function, _: Isa, a: &mut [f64], b: &[f64], c: &[f64]) {
-        function.apply_wide(a, b, c);
+    fn apply(function: &Function, isa: Isa, a: &mut [f64], b: &[f64], c: &[f64]) {
+        function.apply_wide(isa, a, b, c);
     }
 
     fn of(place: usize) -> f64 {
@@ -314,8 +314,8 @@ impl Value for i64 {
         unsafe { storage.store_whole(values, base, offset, stride) };
     }
 
-    fn apply(function: &Function, _: Isa, a: &mut [i64], b: &[i64], c: &[i64]) {
-        function.apply_whole(a, b, c);
+    fn apply(function: &Function, isa: Isa, a: &mut [i64], b: &[i64], c: &[i64]) {
+        function.apply_whole(isa, a, b, c);
     }
 
     fn of(place: usize) -> i64 {

@@ -18,6 +18,7 @@
 
 mod arguments;
 mod element;
+mod expression;
 pub mod grouped;
 mod layout;
 mod program;

@@ -1,7 +1,7 @@
 //! Reference element-wise kernels in `f64`, and random ones, for tests.
 
 use half::{bf16, f16};
-use hipdnn_engine_core::ops::pointwise::Parameters;
+use hipdnn_engine_core::ops::pointwise::{self, Parameters};
 use hipdnn_schemas::PointwiseMode;
 
 use super::*;
@@ -87,98 +87,9 @@ pub fn ulp(element: Element, value: f64) -> f64 {
     2f64.powi(exponent - bits + 1)
 }
 
-/// Reference semantics of a mode, in `f64`. At infinities it is the limit.
+/// Value of a mode, in `f64`.
 pub fn defined(mode: PointwiseMode, p: &Parameters, v: &[f64]) -> f64 {
-    use PointwiseMode::*;
-    let (x, y) = (v[0], v.get(1).copied().unwrap_or(0.0));
-    let truth = |holds: bool| f64::from(u8::from(holds));
-    let sigmoid = |v: f64| 1.0 / (1.0 + (-v).exp());
-    // 1 - s without cancellation is the sigmoid of the other side.
-    let bend = |v: f64| sigmoid(v) * sigmoid(-v);
-    let cdf = |v: f64| 0.5 * libm::erfc(-v / std::f64::consts::SQRT_2);
-    let density = |v: f64| (-0.5 * v * v).exp() / (2.0 * std::f64::consts::PI).sqrt();
-    // x falls slower than any weight that vanishes where x goes to infinity.
-    let weighted = |x: f64, weight: f64| if weight == 0.0 { 0.0 } else { x * weight };
-    let root = (2.0 / std::f64::consts::PI).sqrt();
-    let inner = |x: f64| 2.0 * root * (x + 0.044715 * x * x * x);
-    let (lower, upper) = (f64::from(p.relu_lower_clip), f64::from(p.relu_upper_clip));
-    let slope = f64::from(p.relu_lower_clip_slope);
-    let (swish, alpha, beta) = (f64::from(p.swish_beta), f64::from(p.elu_alpha), f64::from(p.softplus_beta));
-    match mode {
-        Unset | GenIndex => unreachable!("no operation"),
-        Identity => x,
-        Abs => x.abs(),
-        Ceil => x.ceil(),
-        Erf => libm::erf(x),
-        Exp => x.exp(),
-        Floor => x.floor(),
-        Log => x.ln(),
-        LogicalNot => truth(x == 0.0),
-        Neg => -x,
-        Reciprocal => 1.0 / x,
-        Rsqrt => 1.0 / x.sqrt(),
-        Sin => x.sin(),
-        Sqrt => x.sqrt(),
-        Tan => x.tan(),
-        Add => x + y,
-        AddSquare => x + y * y,
-        Sub => x - y,
-        Mul => x * y,
-        Div => x / y,
-        Max if x.is_nan() || y.is_nan() => f64::NAN,
-        Min if x.is_nan() || y.is_nan() => f64::NAN,
-        Max => x.max(y),
-        Min => x.min(y),
-        CmpEq => truth(x == y),
-        CmpNeq => truth(x != y),
-        CmpGt => truth(x > y),
-        CmpGe => truth(x >= y),
-        CmpLt => truth(x < y),
-        CmpLe => truth(x <= y),
-        LogicalAnd => truth(x != 0.0 && y != 0.0),
-        LogicalOr => truth(x != 0.0 || y != 0.0),
-        BinarySelect => {
-            if v[2] != 0.0 {
-                x
-            } else {
-                y
-            }
-        }
-        ReluFwd if x.is_nan() => x,
-        ReluFwd if x <= lower => if slope == 0.0 { lower } else { slope * (x - lower) + lower }.min(upper),
-        ReluFwd => x.min(upper),
-        ReluBwd if x <= lower => y * slope,
-        ReluBwd => y * truth(x <= upper || x.is_nan()),
-        SigmoidFwd => sigmoid(x),
-        SigmoidBwd => y * bend(x),
-        TanhFwd => x.tanh(),
-        TanhBwd => y / x.cosh().powi(2),
-        EluFwd => {
-            if x > 0.0 {
-                x
-            } else {
-                alpha * x.exp_m1()
-            }
-        }
-        EluBwd => {
-            if x > 0.0 {
-                y
-            } else {
-                y * alpha * x.exp()
-            }
-        }
-        SoftplusFwd => ((beta * x).max(0.0) + (-(beta * x).abs()).exp().ln_1p()) / if x.is_nan() { x } else { beta },
-        SoftplusBwd => y * sigmoid(beta * x),
-        SwishFwd => weighted(x, sigmoid(swish * x)),
-        SwishBwd => y * (sigmoid(swish * x) + weighted(swish * x, bend(swish * x))),
-        GeluFwd => weighted(x, cdf(x)),
-        GeluBwd => y * (cdf(x) + weighted(x, density(x))),
-        GeluApproxTanhFwd => weighted(x, sigmoid(inner(x))),
-        GeluApproxTanhBwd => {
-            let slope = weighted(2.0 * root * (1.0 + 3.0 * 0.044715 * x * x), bend(inner(x)));
-            y * (sigmoid(inner(x)) + weighted(x, slope))
-        }
-    }
+    pointwise::apply(mode, p, v).unwrap_or_else(|| panic!("{mode} is no operation"))
 }
 
 /// Expected contents of the output buffer, whose values are `output` before: all steps by their definition, in `f64`.

@@ -42,12 +42,12 @@ fn text_has_what_is_used_and_nothing_else() {
         (
             vector(PointwiseMode::Neg, PARAMETERS, Element::F32, Element::F32, 64),
             &["typedef float real", "load4", "const real t1 = -t0;", "typedef int index"][..],
-            &["MATH(exp)", "mulhi", "sigmoid", "long index", "narrow_f16", "p0"][..],
+            &["MATH(exp)", "mulhi", "whole_sub", "long index", "narrow_f16", "p0"][..],
         ),
         (
             vector(PointwiseMode::SwishFwd, PARAMETERS, Element::F16, Element::BF16, 64),
-            &["real sigmoid(", "real gate(", "real MATH(exp)(real)", "widen_f16", "narrow_bf16", "a.p0", "float odd("],
-            &["sigmoid_slope", "MATH(tanh)", "narrow_f16", "double"],
+            &["= MATH(exp)(-MATH(fabs)(", "real MATH(exp)(real)", "widen_f16", "narrow_bf16", "a.p0", "float odd("],
+            &["MATH(erfc)", "MATH(tanh)", "narrow_f16", "double"],
         ),
         (
             vector(PointwiseMode::Div, PARAMETERS, Element::I32, Element::I32, 64),

@@ -173,7 +173,7 @@ impl Writer<'_> {
             }
             Slot::Inside { place } if bounded => {
                 let inside = self.inside(place);
-                self.line(format_args!("const real t{slot} = TRUTH({inside});"));
+                self.line(format_args!("const real t{slot} = ({inside}) ? real(1) : real(0);"));
             }
             Slot::Inside { .. } => self.line(format_args!("const real t{slot} = real(1);")),
             Slot::Index { place } => {
