@@ -305,9 +305,25 @@ impl Factor for Side<'_> {
                 }
                 return;
             }
+            let mut first = 0;
+            if storage == Storage::F32 && self.sum == 1 {
+                // Four rows of memory at a time: what is written lies together.
+                while first + 4 <= j.1 {
+                    let from = self.address.cast::<f32>().wrapping_add(base + first * self.result);
+                    let rows: [&[f32]; 4] = std::array::from_fn(|lane| {
+                        // SAFETY: the row is the matrix's, from the first place of the sum on.
+                        std::slice::from_raw_parts(from.wrapping_add(lane * self.result), k.1)
+                    });
+                    for i in 0..k.1 {
+                        let four = rows.map(|row| row[i]);
+                        to.add(i * width + first).cast::<[f32; 4]>().write_unaligned(four);
+                    }
+                    first += 4;
+                }
+            }
             let mut values = [0f32; DEPTH];
             let values = &mut values[..k.1];
-            for lane in 0..j.1 {
+            for lane in first..j.1 {
                 storage.load(self.isa, self.address, base + lane * self.result, self.sum, values);
                 for (i, value) in values.iter().enumerate() {
                     to.add(i * width + lane).write(*value);

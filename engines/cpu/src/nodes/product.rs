@@ -12,11 +12,14 @@ use hipdnn_cpu_kernels::threads::Pool;
 /// Number of products that are summed between two gatherings.
 pub const DEPTH: usize = 256;
 
-/// Number of panels of columns, and about how many rows, of a block.
+/// Maximum number of panels of columns, and about how many rows at most, of a block.
 const PANELS: usize = 4;
 const ROWS: usize = 224;
 
-/// Number of blocks below which long sums are cut into parts.
+/// Number of products of a block that are worth another thread.
+const WORTH: usize = 1 << 17;
+
+/// Number of blocks below which they are made smaller, and long sums cut into parts.
 const FEW: usize = 16;
 
 /// Minimum number of products of a part.
@@ -73,8 +76,9 @@ pub struct Product {
     depth: usize,
     /// Microkernel tile: rows and vectors.
     size: (usize, usize),
-    /// Number of rows of a block, a multiple of the tile's.
+    /// Number of rows of a block, a multiple of the tile's, and of panels of columns.
     block: usize,
+    panels: usize,
     /// Number of parts of the sum, and of the products of each.
     parts: usize,
     part: usize,
@@ -96,31 +100,48 @@ impl Product {
                 padded / (tall * vectors) * (tall * vectors + vectors + tall / 4)
             })
             .expect("there are sizes");
-        let block = ROWS.next_multiple_of(size.0).min(rows.next_multiple_of(size.0));
+        let mut block = ROWS.next_multiple_of(size.0).min(rows.next_multiple_of(size.0));
         let width = size.1 * lanes;
-        let blocks = batch * rows.div_ceil(block) * columns.div_ceil(PANELS * width);
+        let mut panels = PANELS.min(columns.div_ceil(width)).max(1);
+        let count = |block: usize, panels: usize| batch * rows.div_ceil(block) * columns.div_ceil(panels * width);
+        // Rows first: whole panels of columns are read where they are, if they lie as they should, but rows are gathered
+        // once more for every cut between columns.
+        while count(block, panels) < FEW && block * panels * width * depth >= 2 * WORTH {
+            match (block > size.0, panels > 1) {
+                (true, _) => block = (block / 2).next_multiple_of(size.0),
+                (_, true) => panels = panels.div_ceil(2),
+                _ => break,
+            }
+        }
+        let blocks = count(block, panels);
         let parts = if blocks >= FEW { 1 } else { (depth / PART).clamp(1, FEW.div_ceil(blocks.max(1))) };
         let part = depth.div_ceil(parts).next_multiple_of(DEPTH);
         let parts = depth.div_ceil(part).max(1);
-        Product { isa, threads: threads.max(1), batch, rows, columns, depth, size, block, parts, part, spare }
+        let threads = threads.max(1);
+        Product { isa, threads, batch, rows, columns, depth, size, block, panels, parts, part, spare }
     }
 
     fn width(&self) -> usize {
         self.size.1 * self.isa.lanes()
     }
 
+    /// Columns of a block.
+    fn pitch(&self) -> usize {
+        self.panels * self.width()
+    }
+
     /// `f32` values of a block of the result.
     fn block_len(&self) -> usize {
-        self.block * PANELS * self.width()
+        self.block * self.pitch()
     }
 
     /// Scratch of a worker, in `f32` values: the block, panels of both factors, a tile, the sink's.
     fn slot(&self) -> usize {
-        self.block_len() + self.block * DEPTH + PANELS * self.width() * DEPTH + TILE + self.spare
+        self.block_len() + self.block * DEPTH + self.pitch() * DEPTH + TILE + self.spare
     }
 
     fn blocks(&self) -> (usize, usize) {
-        (self.rows.div_ceil(self.block), self.columns.div_ceil(PANELS * self.width()))
+        (self.rows.div_ceil(self.block), self.columns.div_ceil(self.pitch()))
     }
 
     fn units(&self) -> usize {
@@ -168,7 +189,7 @@ impl Product {
                         unsafe { *sums.add(i) += kept(part).add(i).read() };
                     }
                 }
-                // SAFETY: as above.
+                // SAFETY: all parts of the block have been added; units are of different places.
                 unsafe { self.finish(sink, unit, sums, slot) };
             });
         }
@@ -177,10 +198,10 @@ impl Product {
     /// Batch of a unit, and its rows and columns: the first and the number of each.
     fn place(&self, unit: usize) -> (usize, (usize, usize), (usize, usize)) {
         let (down, across) = self.blocks();
-        let (column, rest) = (unit % across * PANELS * self.width(), unit / across);
+        let (column, rest) = (unit % across * self.pitch(), unit / across);
         let (row, batch) = (rest % down * self.block, rest / down);
         let rows = self.block.min(self.rows - row);
-        (batch, (row, rows), (column, (PANELS * self.width()).min(self.columns - column)))
+        (batch, (row, rows), (column, self.pitch().min(self.columns - column)))
     }
 
     /// # Safety
@@ -192,7 +213,7 @@ impl Product {
         let (batch, (row, rows), (column, columns)) = self.place(unit);
         for i in 0..rows {
             // SAFETY: the row is within the block.
-            let values = unsafe { std::slice::from_raw_parts_mut(sums.add(i * PANELS * self.width()), columns) };
+            let values = unsafe { std::slice::from_raw_parts_mut(sums.add(i * self.pitch()), columns) };
             // SAFETY: the caller's promise.
             unsafe { sink.put(batch, row + i, column, values, spare) };
         }
@@ -228,7 +249,7 @@ impl Kernel for Unit<'_> {
         let product = self.product;
         let (batch, (row, rows), (column, columns)) = product.place(self.unit);
         let (tall, width) = (product.size.0, product.width());
-        let pitch = PANELS * width;
+        let pitch = product.pitch();
         let function = tile::function::<S>(product.size);
         let a = self.panels;
         let b = a.wrapping_add(product.block * DEPTH);

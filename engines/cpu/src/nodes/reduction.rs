@@ -16,13 +16,16 @@ use super::{NodeKernel, NodeWork, Recipe};
 use crate::pointwise::Storage;
 use crate::work::Work;
 
-/// Number of outputs that are worked on together.
+/// Maximum number of outputs that are worked on together.
 const COLUMNS: usize = 256;
+
+/// Number of elements that are worth another thread: waking one costs as much as some ten thousand.
+const WORTH: usize = 16 * 1024;
 
 /// Number of elements of a row that are widened at once.
 const ROW: usize = 512;
 
-/// Maximum number of elements of a row that are one piece of work.
+/// Maximum number of elements that are one piece of work: of a row, or of as many columns as are worked on together.
 const PIECE: usize = 8 * 1024;
 
 /// Number of elements of a part, where one output is made of several.
@@ -80,11 +83,16 @@ struct Kernel {
     kept: (Walk, Walk),
     /// The innermost kept dimension: extent, stride in the input and in the output.
     columns: (usize, usize, usize),
+    /// Number of columns that are worked on together, and whether elements are read along them: those of a place in the
+    /// reduced dimensions, which lie closer than those of a row.
+    block: usize,
+    along_columns: bool,
     /// The reduced dimensions but the innermost.
     reduced: Walk,
     /// The innermost reduced dimension: extent and stride.
     row: (usize, usize),
-    /// Number of pieces of a row, of [`PIECE`] elements but for the last.
+    /// Number of elements of a piece of a row but for the last, and of pieces of a row.
+    piece: usize,
     pieces: usize,
     /// Number of pieces of a part, and of parts.
     pieces_of_part: usize,
@@ -111,14 +119,21 @@ impl Kernel {
             None => (&[][..], (1, 0, 0)),
         };
         let walk = |view: &TensorView| Walk::apart(outer.iter().map(|a| (input.dims[*a], view.strides[*a])));
-        let pieces = row.0.div_ceil(PIECE);
+        let along_columns = row.0 == 1 || (inner.0 > 1 && inner.1 < row.1);
+        let block = match along_columns {
+            true => COLUMNS,
+            false => (WORTH / (reduced.len() * row.0).max(1)).clamp(1, COLUMNS),
+        };
+        let together = if along_columns { inner.0.clamp(1, block) } else { 1 };
+        let piece = PIECE.div_ceil(together);
+        let pieces = row.0.div_ceil(piece);
         let all = reduced.len() * pieces;
         let kept = (walk(input), walk(output));
         let outputs = kept.0.len() * inner.0;
         // Where there are many outputs, each thread finds enough of them.
         let pieces_of_part = match outputs >= COLUMNS * 16 {
             true => all,
-            false => (PART / row.0.min(PIECE)).max(all.div_ceil(MAX_PARTS)),
+            false => (PART / (row.0.min(piece) * together)).max(all.div_ceil(MAX_PARTS)).max(1),
         };
         let (fold, divisor, root) = match reduce.mode {
             ReductionMode::Add => (Fold::Sum, 1.0, false),
@@ -141,8 +156,11 @@ impl Kernel {
             to: output.storage,
             kept,
             columns: inner,
+            block,
+            along_columns,
             reduced,
             row,
+            piece,
             pieces,
             pieces_of_part,
             parts: all.div_ceil(pieces_of_part),
@@ -166,19 +184,18 @@ impl NodeKernel for Kernel {
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
         let addresses = Addresses { input: inputs[0], output: outputs[0], parts: scratch.cast() };
         let addresses = &addresses;
-        let chunks = self.columns.0.div_ceil(COLUMNS);
+        let chunks = self.columns.0.div_ceil(self.block);
         let blocks = self.kept.0.len() * chunks;
         let place = |block: usize| {
-            let (outer, first) = (block / chunks, block % chunks * COLUMNS);
-            (outer, first, COLUMNS.min(self.columns.0 - first))
+            let (outer, first) = (block / chunks, block % chunks * self.block);
+            (outer, first, self.block.min(self.columns.0 - first))
         };
         // SAFETY: the block lies within the kept extents, for which the caller answers.
         let finish =
             |outer: usize, first: usize, sums: &mut [f64]| unsafe { self.finish(addresses, outer, first, sums) };
         if self.parts == 1 {
-            // Small blocks in groups: waking a thread costs as much as some ten thousand elements.
-            let work = (COLUMNS.min(self.columns.0) * self.reduced.len() * self.row.0).max(1);
-            let group = (16 * 1024 / work).max(1);
+            let work = (self.block.min(self.columns.0) * self.reduced.len() * self.row.0).max(1);
+            let group = (WORTH / work).max(1);
             pool.run(blocks.div_ceil(group), &|unit| {
                 for block in unit * group..((unit + 1) * group).min(blocks) {
                     let (outer, first, len) = place(block);
@@ -244,16 +261,14 @@ impl Kernel {
         let (_, step, _) = self.columns;
         let (extent, stride) = self.row;
         let base = self.kept.0.offset(outer) + first * step;
-        // As many sums as elements are read, if those lie closer than the elements of a row.
-        let along_columns = extent == 1 || (sums.len() > 1 && step < stride);
         sums.fill(self.fold.start());
         // Cleared once: rows may be much shorter.
         let room = &mut ([0f32; ROW], [0f64; ROW]);
         for piece in pieces {
-            let start = piece % self.pieces * PIECE;
-            let end = extent.min(start + PIECE);
+            let start = piece % self.pieces * self.piece;
+            let end = extent.min(start + self.piece);
             let base = base + self.reduced.offset(piece / self.pieces);
-            if along_columns {
+            if self.along_columns {
                 for k in start..end {
                     // SAFETY: the elements are those of the block in one place of the reduced dimensions.
                     unsafe {
