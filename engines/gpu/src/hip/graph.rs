@@ -1,4 +1,4 @@
-//! What a stream was asked to do while it captured.
+//! Work that a stream was given while it captured, as nodes of a graph of HIP.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -46,33 +46,33 @@ pub struct KernelNode {
 /// Memory set to a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FillNode {
-    /// Where.
+    /// Device address of the first value.
     pub address: u64,
     /// The value, in the lowest bytes.
     pub value: u32,
     /// Bytes of the value: 1, 2 or 4.
     pub width: usize,
-    /// How many values.
+    /// Number of values.
     pub count: usize,
 }
 
 /// A copy on the device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CopyNode {
-    /// From where.
+    /// Device address of the source.
     pub from: u64,
-    /// To where.
+    /// Device address of the destination.
     pub to: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: usize,
 }
 
-/// Why work was not taken down: either something failed, or it is of a kind that can't be repeated.
+/// Reason for work that was not taken down: either something failed, or it is of a kind that can't be repeated.
 #[derive(Debug)]
 pub enum CaptureError {
     /// A call failed. The stream may be unusable.
     Failed(Error),
-    /// What was captured can't be repeated, for this reason.
+    /// The captured work can't be repeated, for this reason.
     Refused(String),
     /// Somebody else's call ended the capture: HIP forbids some calls to all threads while any stream captures.
     Interrupted(Error),

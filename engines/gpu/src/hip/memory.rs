@@ -44,7 +44,7 @@ impl DeviceMemory {
         self.address
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

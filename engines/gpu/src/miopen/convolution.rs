@@ -123,7 +123,7 @@ impl Calls {
         })
     }
 
-    /// What MIOpen offers, best first. The list depends on its databases.
+    /// Solutions that MIOpen offers, best first. The list depends on its databases.
     pub(crate) fn solutions(&self, handle: miopenHandle_t) -> Result<Vec<Solution>, Error> {
         let mut solutions = [miopenConvSolution_t::default(); MOST_SOLUTIONS];
         let mut count = 0;

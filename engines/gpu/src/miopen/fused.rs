@@ -1,8 +1,8 @@
 //! Convolution, bias and activation in one kernel, where MIOpen has one that compiles.
 //!
-//! Which do depends on the GPU and on how MIOpen was built, and asking costs a compilation and, where the answer is no, a
-//! line on standard error. So the answer is kept with the choices of solvers. A fused kernel is used only if its launches
-//! can be repeated; where they can't, the parts do as well.
+//! A kernel's existence depends on the GPU and on how MIOpen was built, and asking costs a compilation and, where the
+//! answer is no, a line on standard error. So the answer is kept with the choices of solvers. A fused kernel is used
+//! only if its launches can be repeated; where they can't, the parts do as well.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -56,7 +56,7 @@ pub enum Activation {
     Tanh,
     /// v above 0, else alpha · (exp(v) − 1)
     Elu {
-        /// What it tends to below 0, negated.
+        /// Limit below 0, negated.
         alpha: f64,
     },
     /// |v|
@@ -92,7 +92,7 @@ impl Activation {
     }
 }
 
-/// What follows a forward convolution.
+/// Bias and activation behind a forward convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Followers {
     /// A value for each channel of y, of the convolution's element type, is added.
@@ -178,26 +178,26 @@ pub fn prepare_fused(
     })
 }
 
-/// Under what the cache has the answer: all that it depends on.
+/// Key of the answer in the cache: all that it depends on.
 fn key(handles: &Handles, problem: &ConvolutionProblem, followers: &Followers, policy: &Policy) -> String {
     let alternative = policy.fp16_alternative;
     format!("{problem}{followers}; {}; fp16 alternative {alternative}", handles.fingerprint())
 }
 
-/// What [`prepare_fused`] leaves behind for a stored plan, so that it repeats the choice.
+/// Entry of the store that [`prepare_fused`] leaves for a stored plan, so that it repeats the choice.
 pub(crate) fn entry(prepared: &PreparedConvolution, followers: &Followers, policy: &Policy) -> Entry {
     let key = key(&prepared.handles, &prepared.problem, followers, policy);
     Entry { kind: KIND.to_string(), key, value: Choice::of(prepared).encode() }
 }
 
-/// Why there is no fused kernel.
+/// Reason for there being no fused kernel.
 struct Refusal {
     reason: String,
     lasts: Lasts,
     workspace: usize,
 }
 
-/// For whom a refusal holds.
+/// Validity of a refusal.
 enum Lasts {
     /// It depends on the policy, or on what memory is free.
     No,

@@ -49,7 +49,8 @@ impl Drop for Found {
 
 /// Has MIOpen search and tune; what it finds comes back best first, and stays in its databases.
 ///
-/// That may take minutes, so it has a stream and a MIOpen handle of its own, and other plans are built meanwhile. Tuning
+/// The search may take minutes, so it has a stream and a MIOpen handle of its own, and other plans are built meanwhile.
+/// Tuning
 /// also throws compiled code out of the handle that it works with, which must not be code that launches were recorded of.
 pub(crate) fn search(handles: &Handles, problem: &ConvolutionProblem, policy: &Policy) -> Result<Vec<Solution>, Error> {
     let (library, gpu) = (handles.library(), handles.device().gpu());

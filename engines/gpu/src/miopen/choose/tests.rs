@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::hip::{DeviceMemory, OnDevice, Stream, gpu};
 use crate::testing::skip;
 
-/// What the emulated HIP tells and does for tests; a real one has none of it.
+/// Functions of the emulated HIP for tests; a real one has none of them.
 struct Emulator(Library);
 
 /// The beginning of `hipemu_counters`.
@@ -50,7 +50,7 @@ impl Emulator {
         alive
     }
 
-    /// How many failures were made on demand.
+    /// Number of failures that were made on demand.
     fn failures(&self) -> u64 {
         const INJECTED: usize = 15;
         let mut counters = [0u64; INJECTED + 1];
@@ -928,7 +928,7 @@ mod stand_in {
         unsafe { run(handle, dw, w, dx, x, convolution, dy, y, workspace, bytes, solver) }
     }
 
-    /// How often solutions were asked for, of the stand-ins below.
+    /// Number of times that the stand-ins below were asked for solutions.
     pub(crate) static ASKED: AtomicUsize = AtomicUsize::new(0);
 
     unsafe extern "C" fn asked(
