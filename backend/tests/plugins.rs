@@ -1,4 +1,5 @@
-//! Which plugins are loaded, which engines are admitted, when they are unloaded, and what their failures become.
+//! Plugins: which are loaded, which of their engines are admitted, when they are unloaded, and what their failures
+//! become.
 
 mod common;
 

@@ -312,7 +312,7 @@ fn small_tensors() -> Vec<HostTensor> {
     small_defs().iter().map(|def| HostTensor::random(def, def.uid.0.unsigned_abs())).collect()
 }
 
-/// Where the elements of a tensor lie.
+/// Order of a tensor's elements in memory.
 #[derive(Clone, Copy, Debug)]
 enum Layout {
     /// Row major: NCHW and its kin.

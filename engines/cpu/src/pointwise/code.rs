@@ -42,7 +42,7 @@ struct Format {
 enum Nan {
     /// Neither exists.
     None,
-    /// The one code above the largest number; there is no infinity.
+    /// NaN is the code above the largest number; there is no infinity.
     Above,
     /// As in larger formats: infinity above the largest number, and NaN above that.
     Ieee,
