@@ -133,7 +133,7 @@ fn null_and_strange_pointers() {
             assert_eq!(hipdnnDestroy(graph.0.cast()), BAD);
         }
     }
-    // SAFETY: as above.
+    // SAFETY: a place for a descriptor; a destroyed one is a value that the functions must refuse.
     unsafe {
         let mut gone = null_mut();
         assert_eq!(hipdnnBackendCreateDescriptor(D::TENSOR_DESCRIPTOR, &mut gone), OK);

@@ -55,7 +55,7 @@ fn open(path: &Path) -> Result<MiOpen, LibraryError> {
 fn bound(miopen: &MiOpen) -> String {
     // SAFETY: the stand-in's function has this signature and gives static text.
     let text = unsafe { (miopen.functions.miopenGetErrorString)(miopenStatus_t::miopenStatusSuccess) };
-    // SAFETY: as above.
+    // SAFETY: the stand-in's text is static and ends in NUL.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 

@@ -502,8 +502,8 @@ impl GpuPlan {
                         *to = unsafe { scalar.value(memory.addresses) };
                     }
                     let (inputs, scalars) = (&inputs[..step.inputs.len()], &scalars[..step.scalars.len()]);
-                    // SAFETY: as above; the kernel was made for these views, and its result is where an input is only if
-                    // both are the same view.
+                    // SAFETY: the caller answers for stream and buffers; the kernel was made for these views, and its
+                    // result is where an input is only if both are the same view.
                     unsafe { step.kernel.launch(&mut queue, inputs, &[memory.at(step.output)], scalars) }?;
                 }
                 // SAFETY: the caller's promise.

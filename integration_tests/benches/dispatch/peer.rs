@@ -282,7 +282,7 @@ impl Peer {
         if let Some((get, set)) = policies {
             // SAFETY: the handle lives in the peer, and the place is a local.
             check("miopenGetTuningPolicy", unsafe { get(self.handle, &mut before) })?;
-            // SAFETY: as above.
+            // SAFETY: the handle lives in the peer; the policy is a number.
             let status = unsafe { set(self.handle, miopenTuningPolicy_t::miopenTuningPolicyNone) };
             check("miopenSetTuningPolicy", status)?;
         }
@@ -312,7 +312,7 @@ impl Peer {
             )
         )?;
         if let Some((_, set)) = policies {
-            // SAFETY: as above.
+            // SAFETY: the handle lives in the peer; the policy is the one that was read.
             check("miopenSetTuningPolicy", unsafe { set(self.handle, before) })?;
         }
         Ok(())

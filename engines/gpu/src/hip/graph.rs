@@ -184,10 +184,10 @@ impl Graph {
             }
             hipGraphNodeType::hipGraphNodeTypeMemset => {
                 let mut params = MaybeUninit::<hipMemsetParams>::zeroed();
-                // SAFETY: as above.
+                // SAFETY: a place for the parameters of a memset, which the node is.
                 let status = unsafe { (gpu.hip.hipGraphMemsetNodeGetParams)(node, params.as_mut_ptr()) };
                 gpu.check_hip(status, "hipGraphMemsetNodeGetParams")?;
-                // SAFETY: as above.
+                // SAFETY: all zeros is a value of this struct of numbers and an address, and HIP filled it.
                 Ok(Some(Node::Fill(fill(&unsafe { params.assume_init() })?)))
             }
             hipGraphNodeType::hipGraphNodeTypeMemcpy => {
@@ -197,10 +197,10 @@ impl Graph {
                     return Err(CaptureError::Failed(Error::new(ErrorKind::Device, text)));
                 }
                 let mut params = MaybeUninit::<hipMemcpy3DParms>::zeroed();
-                // SAFETY: as above.
+                // SAFETY: a place for the parameters of a copy, which the node is.
                 let status = unsafe { (gpu.hip.hipGraphMemcpyNodeGetParams)(node, params.as_mut_ptr()) };
                 gpu.check_hip(status, "hipGraphMemcpyNodeGetParams")?;
-                // SAFETY: as above.
+                // SAFETY: all zeros is a value of this struct of numbers and addresses, and HIP filled it.
                 Ok(Some(Node::Copy(copy(&unsafe { params.assume_init() })?)))
             }
             hipGraphNodeType::hipGraphNodeTypeEmpty => Ok(None),
@@ -239,7 +239,7 @@ unsafe fn kernel(params: &hipKernelNodeParams) -> Result<KernelNode, CaptureErro
             launch_param::END => break,
             other => return Err(refused(&format!("a kernel was launched with an option {other} that is not known"))),
         }
-        // SAFETY: as above.
+        // SAFETY: this code is not the end, so its value and another code are behind it.
         at = unsafe { at.add(2) };
     }
     if size.is_null() {
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(node.arguments, words.map(u64::to_ne_bytes).concat());
         let mut long = list(&(MOST_ARGUMENT_BYTES + 1));
         params.extra = long.as_mut_ptr();
-        // SAFETY: as above; the size is looked at before the bytes.
+        // SAFETY: the list is whole; the size, which is too large, is looked at before the bytes.
         assert!(unsafe { kernel(params) }.is_err(), "too many bytes");
         let mut unknown = [17 as *mut c_void, std::ptr::null_mut(), launch_param::END as *mut c_void];
         params.extra = unknown.as_mut_ptr();

@@ -390,7 +390,8 @@ impl Work<'_> {
                 }
                 Path::Called { calls, .. } => {
                     let tensors = Tensors::at(&at, prepared.workspace);
-                    // SAFETY: as above.
+                    // SAFETY: the builder's handle is on its stream; the addresses are those of scratch memory as large
+                    // as the operands.
                     unsafe { calls.run(self.builder.handle(), prepared.solver, &tensors) }?;
                 }
             }

@@ -320,7 +320,8 @@ impl Plan {
             false => None,
             true => {
                 let shape = TensorDescriptor::new(library, &bias_of(problem))?;
-                // SAFETY: as above.
+                // SAFETY: the plan and the bias's descriptor are alive, and MIOpen copies the descriptor; a place for
+                // one handle.
                 Some(plan.add("miopenCreateOpBiasForward", |plan, place| unsafe {
                     (library.functions.miopenCreateOpBiasForward)(plan, place, shape.raw())
                 })?)
@@ -330,7 +331,7 @@ impl Plan {
             None => None,
             Some(activation) => {
                 let (mode, ..) = activation.miopen();
-                // SAFETY: as above.
+                // SAFETY: the plan is alive; a place for one handle.
                 let operation = plan.add("miopenCreateOpActivationForward", |plan, place| unsafe {
                     (library.functions.miopenCreateOpActivationForward)(plan, place, mode)
                 })?;
@@ -366,7 +367,7 @@ impl Plan {
             unsafe { (library.functions.miopenSetOpArgsConvForward)(arguments.raw(), self.convolution, one, zero, w) };
         library.check(status, "miopenSetOpArgsConvForward")?;
         if let Some(operation) = self.bias {
-            // SAFETY: as above.
+            // SAFETY: arguments and the bias's operation are alive, and the factors are never gone.
             let status =
                 unsafe { (library.functions.miopenSetOpArgsBiasForward)(arguments.raw(), operation, one, zero, bias) };
             library.check(status, "miopenSetOpArgsBiasForward")?;
@@ -374,7 +375,7 @@ impl Plan {
         if let Some((operation, activation)) = self.activation {
             let (_, alpha, beta) = activation.miopen();
             let set = library.functions.miopenSetOpArgsActivForward;
-            // SAFETY: as above.
+            // SAFETY: arguments and the activation's operation are alive, and the factors are never gone.
             let status = unsafe { set(arguments.raw(), operation, one, zero, alpha, beta, 0.0) };
             library.check(status, "miopenSetOpArgsActivForward")?;
         }
@@ -386,7 +387,7 @@ impl Plan {
                 library.check(status, "miopenExecuteFusionPlan_v2")
             }
             None => {
-                // SAFETY: as above.
+                // SAFETY: handle, plan, descriptors and arguments are alive; the addresses are the caller's promise.
                 let status =
                     unsafe { (library.functions.miopenExecuteFusionPlan)(handle, plan, dx, x, dy, y, arguments) };
                 library.check(status, "miopenExecuteFusionPlan")

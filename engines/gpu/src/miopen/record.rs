@@ -194,13 +194,14 @@ impl Step {
                     }
                     2 => {
                         let set = gpu.hip.hipMemsetD16Async.ok_or_else(missing)?;
-                        // SAFETY: as above.
+                        // SAFETY: the captured call set as many values of two bytes of this operand, which is as large.
                         let status = unsafe { set(to as *mut c_void, *value as u16, *count, stream) };
                         gpu.check_hip(status, "hipMemsetD16Async")
                     }
                     _ => {
                         let set = gpu.hip.hipMemsetD32Async.ok_or_else(missing)?;
-                        // SAFETY: as above.
+                        // SAFETY: the captured call set as many values of four bytes of this operand, which is as
+                        // large.
                         let status = unsafe { set(to as *mut c_void, *value as i32, *count, stream) };
                         gpu.check_hip(status, "hipMemsetD32Async")
                     }
@@ -209,7 +210,7 @@ impl Step {
             Step::Copy { from, to, bytes } => {
                 let [from, to] = [from, to].map(|place| place.resolve(at) as *mut c_void);
                 let kind = hipMemcpyKind::hipMemcpyDeviceToDevice;
-                // SAFETY: as above.
+                // SAFETY: the captured call copied as many bytes between these operands, which are as large.
                 let status = unsafe { (gpu.hip.hipMemcpyAsync)(to, from, *bytes, kind, queue.untaped()) };
                 gpu.check_hip(status, "hipMemcpyAsync")
             }

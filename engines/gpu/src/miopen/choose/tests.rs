@@ -55,7 +55,7 @@ impl Emulator {
         const INJECTED: usize = 15;
         let mut counters = [0u64; INJECTED + 1];
         let get: unsafe extern "C" fn(*mut u64, usize) = self.function(c"hipemu_get_counters");
-        // SAFETY: as above.
+        // SAFETY: the emulator writes at most the array's bytes, whose number it is given.
         unsafe { get(counters.as_mut_ptr(), size_of_val(&counters)) };
         counters[INJECTED]
     }
@@ -68,7 +68,7 @@ impl Emulator {
 
     fn fail(&self, name: &CStr, nth: u64, error: c_int) {
         let fail: unsafe extern "C" fn(*const c_char, u64, c_int) = self.function(c"hipemu_fail_call");
-        // SAFETY: as above.
+        // SAFETY: the name ends in NUL; the rest is numbers.
         unsafe { fail(name.as_ptr(), nth, error) };
     }
 
@@ -667,7 +667,7 @@ fn building_disturbs_no_capture_and_leaves_no_error() {
         .and_then(|context| prepare(context.miopen().unwrap(), &problem, &Policy::default(), &Store::disabled()));
     drop((fresh.expect("a solver"), contexts));
     let mut graph = std::ptr::null_mut();
-    // SAFETY: as above; what comes of it is given back.
+    // SAFETY: the stream is alive and captures; a place for the graph, which is destroyed below.
     let ended = unsafe { (hip.hipStreamEndCapture)(stream.raw(), &mut graph) };
     assert_eq!(ended, ok, "the capture is whole");
     // SAFETY: the graph is alive.
