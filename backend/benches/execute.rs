@@ -1,4 +1,4 @@
-//! What an execution costs beside the plugin's work: the echo plugin adds 16 numbers.
+//! Cost of an execution beside the plugin's work: the echo plugin adds 16 numbers.
 //!
 //! `cargo bench -p hipdnn-rs-backend`
 

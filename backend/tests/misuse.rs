@@ -133,7 +133,7 @@ fn null_and_strange_pointers() {
             assert_eq!(hipdnnDestroy(graph.0.cast()), BAD);
         }
     }
-    // SAFETY: as above.
+    // SAFETY: a place for a descriptor; a destroyed one is a value that the functions must refuse.
     unsafe {
         let mut gone = null_mut();
         assert_eq!(hipdnnBackendCreateDescriptor(D::TENSOR_DESCRIPTOR, &mut gone), OK);
@@ -159,7 +159,7 @@ fn descriptor_types() {
     }
 }
 
-/// What a fresh descriptor of each type answers.
+/// Answers of a fresh descriptor of each type.
 #[test]
 fn attributes_of_fresh_descriptors() {
     let types = [1, 2, 3, 4, 6, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 22, 27, 29, 33, 35];

@@ -319,11 +319,11 @@ fn plans_are_stored_where_the_plugin_can() {
         let stored = sized(&|room, size, bytes| unsafe {
             hipdnnBackendGetSerializedExecutionPlan_ext(plan.0, room, size, bytes)
         });
-        // SAFETY: as above.
+        // SAFETY: `sized` has a buffer of `room` bytes; graph and plan are alive.
         let both = sized(&|room, size, bytes| unsafe {
             hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(graph.0, plan.0, room, size, bytes)
         });
-        // SAFETY: as above.
+        // SAFETY: `sized` has a buffer of `room` bytes; no plan is a value that may be passed.
         let alone = sized(&|room, size, bytes| unsafe {
             hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(graph.0, std::ptr::null_mut(), room, size, bytes)
         });
@@ -336,7 +336,7 @@ fn plans_are_stored_where_the_plugin_can() {
         drop(plan);
         for blob in [&stored, &both] {
             let mut restored = std::ptr::null_mut();
-            // SAFETY: as above.
+            // SAFETY: the container has as many bytes as we say; a place for a descriptor.
             let status = unsafe {
                 hipdnnBackendCreateAndDeserializeExecutionPlan_ext(handle.0, &mut restored, blob.as_ptr(), blob.len())
             };
@@ -373,7 +373,7 @@ fn plans_are_stored_where_the_plugin_can() {
             change(&mut plan);
             let blob = plan.to_bytes();
             let mut restored = std::ptr::null_mut();
-            // SAFETY: as above.
+            // SAFETY: the changed plan has as many bytes as we say; a place for a descriptor.
             let status = unsafe {
                 hipdnnBackendCreateAndDeserializeExecutionPlan_ext(handle.0, &mut restored, blob.as_ptr(), blob.len())
             };
@@ -385,7 +385,7 @@ fn plans_are_stored_where_the_plugin_can() {
         for is_override_shape_enabled in [false, true] {
             let blob = SerializedExecutionPlan { is_override_shape_enabled, ..whole.clone() }.to_bytes();
             let mut restored = std::ptr::null_mut();
-            // SAFETY: as above.
+            // SAFETY: the serialized plan has as many bytes as we say; a place for a descriptor.
             let status = unsafe {
                 hipdnnBackendCreateAndDeserializeExecutionPlan_ext(handle.0, &mut restored, blob.as_ptr(), blob.len())
             };
@@ -395,13 +395,13 @@ fn plans_are_stored_where_the_plugin_can() {
             assert_eq!(told, u8::from(is_override_shape_enabled));
         }
         let mut none = std::ptr::null_mut();
-        // SAFETY: as above.
+        // SAFETY: the container without a plan has as many bytes as we say; a place for a descriptor.
         let status = unsafe {
             hipdnnBackendCreateAndDeserializeExecutionPlan_ext(handle.0, &mut none, alone.as_ptr(), alone.len())
         };
         assert_eq!(status, Status::BAD_PARAM, "a container without a plan");
         let mut graph_again = std::ptr::null_mut();
-        // SAFETY: as above.
+        // SAFETY: the container with both has as many bytes as we say; a place for a descriptor.
         let status = unsafe { hipdnnBackendCreateAndDeserializeGraph_ext(&mut graph_again, both.as_ptr(), both.len()) };
         assert_eq!(status, OK, "a container's graph: {}", last_error());
         drop(Desc(graph_again));

@@ -1,4 +1,5 @@
-//! Which plugins are loaded, which engines are admitted, when they are unloaded, and what their failures become.
+//! Plugins: which are loaded, which of their engines are admitted, when they are unloaded, and what their failures
+//! become.
 
 mod common;
 
@@ -60,7 +61,7 @@ fn loaded(handle: &OwnedHandle) -> Vec<PathBuf> {
     let mut places: Vec<*mut c_char> = texts.iter_mut().map(|text| text.as_mut_ptr().cast()).collect();
     let mut few = count.wrapping_sub(1);
     if count > 0 {
-        // SAFETY: as below, but fewer.
+        // SAFETY: there are more places than `few` says, of `longest` bytes.
         let status =
             unsafe { hipdnnGetLoadedEnginePluginPaths_ext(handle.0, &mut few, places.as_mut_ptr(), &mut longest) };
         assert_eq!(status, Status::BAD_PARAM);

@@ -164,7 +164,7 @@ impl HostBuffer {
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and the borrow is exclusive.
+        // SAFETY: `len` initialized bytes from `start` belong to this buffer, whose borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 

@@ -88,7 +88,8 @@ impl Plugin {
                 execute: library.symbol(c"hipdnnEnginePluginExecuteOpGraph").map_err(missing)?,
             }
         };
-        // SAFETY: as above; the callback is a function of this program, which outlives the plugin.
+        // SAFETY: the signatures are those of the plugin ABI; the callback is a function of this program, which
+        // outlives the plugin.
         unsafe {
             if let Some(set) = library.optional::<SetLoggingCallback>(c"hipdnnPluginSetLoggingCallback") {
                 set(Some(log));

@@ -91,7 +91,7 @@ pub(crate) struct EngineInfo {
     pub name: String,
 }
 
-/// What one execution needs for itself: a handle, which serves one caller at a time, and memory to work in.
+/// Handle, stream and memory of one execution: a handle serves one caller at a time.
 pub(crate) struct Lane {
     handle: Handle,
     /// Stream of executions.
@@ -361,7 +361,7 @@ impl Context {
     /// [`Context::plan`] with the contents of constants at hand, for an engine that prepares them when it builds the plan.
     ///
     /// # Errors
-    /// Why no engine makes one.
+    /// The engines' reasons, if none makes one.
     pub(crate) fn plan_with_constants(
         self: &Arc<Self>,
         graph: &[u8],
@@ -374,7 +374,7 @@ impl Context {
     /// [`Context::plan_from`] with the contents of constants at hand, for an engine that prepares them when it builds the plan.
     ///
     /// # Errors
-    /// Why the plan is not made again.
+    /// The reason, if the plan is not made again.
     pub(crate) fn stored_with_constants(
         self: &Arc<Self>,
         stored: &[u8],
@@ -395,7 +395,7 @@ impl Context {
     /// Builds a plan for a graph with the first engine that makes one.
     ///
     /// # Errors
-    /// Why no engine does.
+    /// The engines' reasons, if none does.
     pub(crate) fn plan(self: &Arc<Self>, graph: &[u8], wish: &Wish) -> Result<Plan, NoPlan> {
         let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
         let builder = lock(&self.builder);
@@ -462,7 +462,8 @@ impl Context {
     /// an engine prepares when it builds a plan it prepares here ([`Extension::with_constants`]).
     ///
     /// # Errors
-    /// Why not: the bytes are of another version, another device or damaged, or of an engine that must not have the tensors.
+    /// The reason: the bytes are of another version, another device or damaged, or of an engine that must not have the
+    /// tensors.
     pub(crate) fn plan_from(self: &Arc<Self>, bytes: &[u8], wish: &Wish) -> Result<Plan, NoPlan> {
         let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
         let builder = lock(&self.builder);
@@ -550,7 +551,7 @@ impl std::fmt::Display for Plugins {
 /// True if a session of this process has chosen the plugins.
 static CHOSEN: AtomicBool = AtomicBool::new(false);
 
-/// Where a backend looks for engine plugins when nothing is chosen.
+/// Directory in which a backend looks for engine plugins when none is chosen.
 fn default_plugins(backend: &Backend) -> PathBuf {
     let named = std::env::var_os("HIPDNN_PLUGIN_DIR").filter(|path| !path.is_empty()).map(PathBuf::from);
     named.unwrap_or_else(|| {
@@ -643,12 +644,12 @@ fn workspace_of(plan: &Descriptor) -> Result<usize, BackendError> {
     })
 }
 
-/// Whether HIP has GPUs, asked at the first engine that it matters for.
+/// True if HIP has GPUs, asked at the first engine that it matters for.
 fn has_gpus() -> LazyCell<bool> {
     LazyCell::new(|| gpu::all().is_ok())
 }
 
-/// What is wished of an engine, beyond the graph.
+/// Wishes for an engine, beyond the graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Wish {
     /// The engine that is tried first.
@@ -665,7 +666,7 @@ impl Wish {
         wish
     }
 
-    /// Why an engine must not have tensors in that memory.
+    /// Reason against tensors in that memory for an engine; `None` if it may have them.
     fn refuses(&self, engine: &str, site: &Site, has_gpus: &LazyCell<bool>) -> Option<String> {
         match site {
             Site::Host if DEVICE_ENGINES.contains(&engine) => Some(format!("{engine} wants tensors in a GPU's memory")),
@@ -679,7 +680,7 @@ impl Wish {
     }
 }
 
-/// Why there is no plan, for users.
+/// Reason for there being no plan, for users.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct NoPlan(pub String);
@@ -705,7 +706,7 @@ impl Plan {
         &self.engine
     }
 
-    /// How much memory it works in, in bytes.
+    /// Bytes of memory that it works in.
     pub(crate) fn workspace(&self) -> usize {
         self.workspace
     }

@@ -19,7 +19,7 @@ const ASSUMED_EXTENTS: [[[i64; 2]; 2]; 2] = [[[1, 64], [2, 96]], [[1, 640], [2, 
 pub(crate) struct Claims {
     /// Partitions in an order of execution.
     pub partitions: Vec<Partition>,
-    /// Why each node is left to another provider; `None` of nodes that are in a partition.
+    /// Reasons for leaving nodes to another provider, by node; `None` for nodes in a partition.
     pub reasons: Vec<Option<String>>,
 }
 

@@ -11,9 +11,9 @@ use hipdnn_sdk_bindings::hipdnn::backend::{
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {status}{}", detail(text))]
 pub(crate) struct BackendError {
-    /// What was called, and on what.
+    /// The call and its object.
     pub call: String,
-    /// What it answered.
+    /// Status that it answered.
     pub status: Status,
     /// The backend's own words; may be empty.
     pub text: String,
@@ -38,7 +38,7 @@ pub(crate) fn check(backend: &Backend, status: Status, call: impl FnOnce() -> St
 pub(crate) unsafe trait Element: Copy {
     /// The attribute type that names it.
     const KIND: AttributeType;
-    /// What a buffer holds before the backend fills it.
+    /// Value that a buffer holds before the backend fills it.
     const EMPTY: Self;
 }
 
@@ -200,7 +200,7 @@ impl Descriptor {
         Ok(value)
     }
 
-    /// How many elements an attribute has.
+    /// Number of an attribute's elements.
     pub(crate) fn count<T: Element>(&self, name: AttributeName) -> Result<usize, BackendError> {
         let mut count = 0i64;
         // SAFETY: a count query: no element is written.

@@ -20,7 +20,7 @@ use crate::storage::Storage;
 const OPERATOR: &str = "EPContext";
 const DOMAIN: &str = "com.microsoft";
 
-/// What a session is asked for by ONNX Runtime's own options.
+/// Compiled model that a session is asked for by ONNX Runtime's own options.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Request {
     /// `ep.context_enable`: a model of EPContext nodes is wanted.

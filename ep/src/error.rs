@@ -2,13 +2,13 @@
 
 use hipdnn_sdk_bindings::ort::{ErrorCode, MissingEntry};
 
-/// What a callback answers when it does not succeed.
+/// A callback's answer when it does not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Error {
     /// The runtime's kind of error.
     pub code: ErrorCode,
-    /// One sentence: what was wanted and what came.
+    /// One sentence: `expected …, got …`.
     pub message: String,
 }
 

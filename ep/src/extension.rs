@@ -143,7 +143,7 @@ impl Drop for Named {
     }
 }
 
-/// What was said of handles' memory; dropping it says again what was said before.
+/// Memory kind that handles were told of; dropping it tells them the earlier one again.
 struct Said {
     set: unsafe extern "C" fn(MemoryKind, *mut MemoryKind) -> PluginStatus,
     before: MemoryKind,

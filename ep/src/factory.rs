@@ -30,7 +30,7 @@ pub(crate) const VENDOR_ID: u32 = 0x1002;
 
 const VENDOR: &CStr = c"hipdnn-rs";
 
-/// What the runtime holds for this library: its callbacks, then ours.
+/// The runtime's object for this library: its callbacks, then ours.
 #[repr(C)]
 pub(crate) struct Factory {
     callbacks: EpFactory,
@@ -132,7 +132,7 @@ impl Factory {
     /// GPUs that sessions of this runtime can have.
     ///
     /// # Errors
-    /// Why there are none.
+    /// The reason, if there are none.
     fn gpus(&self) -> Result<&'static [&'static Gpu], String> {
         let gpus = gpu::all()?;
         if self.runtime.version() < offer::OLDEST {
@@ -450,7 +450,7 @@ unsafe extern "system" fn create_sync_stream_for_device(
     })
 }
 
-/// Whether a compiled model can be opened on these devices; nothing is said of other providers' models.
+/// Compatibility of a compiled model with these devices; nothing is said of other providers' models.
 unsafe extern "system" fn validate_compiled_model_compatibility_info(
     this: *mut EpFactory,
     devices: *const *const HardwareDevice,
@@ -483,7 +483,7 @@ unsafe extern "system" fn validate_compiled_model_compatibility_info(
     })
 }
 
-/// Why a hardware device is not offered; nothing is said of one that is.
+/// Reason for not offering a hardware device; nothing is said of one that is.
 unsafe extern "system" fn get_hardware_device_incompatibility_details(
     this: *mut EpFactory,
     device: *const HardwareDevice,
@@ -504,7 +504,7 @@ unsafe extern "system" fn get_hardware_device_incompatibility_details(
 }
 
 impl Factory {
-    /// Why a hardware device can't be used.
+    /// Reason against a hardware device; `None` if it can be used.
     ///
     /// # Safety
     /// `device` is a living device of the runtime.

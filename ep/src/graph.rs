@@ -35,7 +35,7 @@ pub(crate) struct ValueInfo<'a> {
     graph: PhantomData<&'a ort::Graph>,
 }
 
-/// What is known of a tensor before the model runs.
+/// Type of a tensor, as far as it is known before the model runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TensorType {
     /// Type of the elements.
@@ -122,7 +122,7 @@ impl<'a> Graph<'a> {
         Ok(NonNull::new(node.cast_mut()).map(|raw| Node { runtime: self.runtime, raw }))
     }
 
-    /// Where the graph is in the model: the names of the graphs and nodes that it is inside of, from the outermost.
+    /// Path of the graph in the model: the names of the graphs and nodes that it is inside of, from the outermost.
     pub(crate) fn path(&self) -> Result<String, Error> {
         let mut path = vec![self.name()?.to_string()];
         let mut parent = self.parent()?;
@@ -155,7 +155,7 @@ impl<'a> Graph<'a> {
     }
 
     /// True if the graph is the body of a node, as far as can be told: before 1.24.4 the runtime does not name the parent.
-    /// What reads values of another graph is a body; so is what looks like the body of a loop.
+    /// Graphs that read values of another graph are bodies; so are those that look like the body of a loop.
     pub(crate) fn is_body(&self) -> Result<bool, Error> {
         if self.parent()?.is_some() {
             return Ok(true);
@@ -407,7 +407,7 @@ impl<'a> ValueInfo<'a> {
         self.runtime.text(|out| unsafe { self.runtime.api.get_value_info_name()(self.raw.as_ptr(), out) })
     }
 
-    /// What is known of the tensor; `None` if the value is not one, or nothing is known.
+    /// Type of the tensor, as far as it is known; `None` if the value is no tensor, or nothing is known.
     pub(crate) fn tensor(&self) -> Result<Option<TensorType>, Error> {
         let (runtime, api) = (self.runtime, &self.runtime.api);
         // SAFETY: the value is alive and the answer's place is valid for the call.

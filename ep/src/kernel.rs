@@ -34,14 +34,14 @@ pub(crate) struct Kernel {
     callbacks: NodeComputeInfo,
     runtime: Runtime,
     planner: Arc<Planner>,
-    /// Where its tensors are, if that is no host memory.
+    /// Device of its tensors, if they are not in host memory.
     device: Option<Device>,
     name: String,
     /// Most programs that are kept.
     capacity: usize,
-    /// Of each input, whether its content decides what the program is.
+    /// For each input, true if its content decides the program.
     deciding: Vec<bool>,
-    /// Of each input, whether it is a constant initializer.
+    /// For each input, true if it is a constant initializer.
     constant: Vec<bool>,
     /// The inputs, and those that are no constant initializers.
     inputs: Box<[usize]>,
@@ -90,7 +90,7 @@ struct KnownStream {
 pub(crate) struct Device {
     /// The GPU.
     pub gpu: &'static Gpu,
-    /// Who answers for memory of the session's.
+    /// Account of the session's memory.
     pub account: Arc<Account>,
 }
 
@@ -374,7 +374,7 @@ impl Kernel {
         Ok(Some((stream, true)))
     }
 
-    /// What an earlier run left for the next one, or what there is before one.
+    /// State that an earlier run left for the next one, or that there is before one.
     fn take_ready(&self) -> Box<Ready> {
         let change = self.changes.load(Ordering::Acquire);
         self.ready.take().filter(|ready| ready.change == change).unwrap_or_else(|| {

@@ -62,7 +62,7 @@ impl Logger {
         self.log(LoggingLevel::WARNING, message);
     }
 
-    /// What was chosen.
+    /// Logs a choice that was made.
     pub(crate) fn info(&self, message: impl FnOnce() -> String) {
         self.log(LoggingLevel::INFO, message);
     }

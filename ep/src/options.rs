@@ -8,7 +8,7 @@ use crate::ep_context::Request;
 use crate::error::Error;
 use crate::gpu::memory::{Growth, Terms};
 
-/// What every key begins with: the runtime lower-cases the provider's name, and leaves the rest as it is.
+/// Beginning of every key: the runtime lower-cases the provider's name, and leaves the rest as it is.
 pub const PREFIX: &str = "ep.hipdnnrsexecutionprovider.";
 
 /// The options, read and checked.
@@ -52,7 +52,7 @@ pub(crate) struct Options {
     pub graph_capture: bool,
     /// `disable`: claim nothing.
     pub disable: bool,
-    /// What ONNX Runtime's own options ask for of compiled models.
+    /// Compiled models that ONNX Runtime's own options ask for.
     pub compiled: Request,
 }
 
@@ -200,20 +200,20 @@ impl Options {
 }
 
 impl Options {
-    /// What the session may have of a GPU's memory.
+    /// Terms under which the session has a GPU's memory.
     pub(crate) fn terms(&self) -> Terms {
         Terms { limit: self.memory_limit.unwrap_or(usize::MAX), growth: self.growth }
     }
 }
 
-/// How much is done to find fast kernels when plans are built.
+/// Effort of the search for fast kernels when plans are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tuning {
     /// Nothing: the library's own order counts.
     Immediate,
-    /// What there is is timed.
+    /// Kernels that exist are timed.
     Benchmark,
-    /// It is tuned, too.
+    /// Kernels are tuned, too.
     Tune,
 }
 

@@ -37,7 +37,7 @@ impl<T> PlanCache<T> {
         self.count.load(Ordering::Acquire) == 1
     }
 
-    /// What is kept for `key`.
+    /// Value that is kept for `key`.
     pub(crate) fn get(&self, key: &[i64]) -> Option<Arc<T>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let entry = entries.iter().find(|entry| *entry.key == *key)?;
@@ -48,10 +48,10 @@ impl<T> PlanCache<T> {
         Some(entry.value.clone())
     }
 
-    /// What is kept for `key`, or else what `build` makes; of several callers with a new key one builds.
+    /// Value that is kept for `key`, or else the one that `build` makes; of several callers with a new key one builds.
     ///
     /// # Errors
-    /// What `build` says; then nothing is kept.
+    /// Errors of `build`; then nothing is kept.
     pub(crate) fn get_or_build<E>(&self, key: &[i64], build: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
         if let Some(value) = self.get(key) {
             return Ok(value);

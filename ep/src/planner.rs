@@ -27,7 +27,7 @@ const WINOGRAD_KNOB: &str = "hipdnn_rs.cpu.winograd";
 const STRICT_KNOB: &str = "hipdnn_rs.gpu.strict_fp32";
 /// True if solvers are timed, of any engine.
 const BENCHMARKING_KNOB: &str = "global.benchmarking";
-/// How the GPU's engine looks for solvers.
+/// Search for solvers by the GPU's engine.
 const SEARCH_KNOB: &str = "hipdnn_rs.gpu.search";
 
 /// Asks one backend for the plans of one session.
@@ -40,7 +40,7 @@ pub(crate) struct Planner {
     compiled: Mutex<Compiled>,
 }
 
-/// What the backend answered.
+/// Answers of the backend.
 #[derive(Default)]
 struct Answers {
     /// Plans that some program holds, by the graph without names: regions of equal structure share one, whichever program,
@@ -134,7 +134,7 @@ impl Planner {
     /// A plan for a region's graph, with the contents of constants at hand for an engine that prepares them.
     ///
     /// # Errors
-    /// Why no engine takes the graph.
+    /// The engines' reasons, if none takes the graph.
     pub(crate) fn plan(
         &self,
         question: &Question<'_>,

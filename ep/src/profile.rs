@@ -78,7 +78,7 @@ struct Log {
     runs: Mutex<Vec<Arc<Run>>>,
     /// Steps of those runs.
     events: AtomicUsize,
-    /// When profiling began, and how long after the runtime's own that was.
+    /// Time at which profiling began, and nanoseconds from the runtime's own beginning until then.
     start: Mutex<Option<(Instant, i64)>>,
 }
 
@@ -90,7 +90,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// mapped as long as the thread lives.
 static OPEN: Mutex<Vec<(ThreadId, u64, Arc<Log>)>> = Mutex::new(Vec::new());
 
-/// How many they are: while there is none no run locks [`OPEN`]. The runtime makes profilers for sessions without a profile, too.
+/// Number of open events: while there is none no run locks [`OPEN`]. The runtime makes profilers for sessions without a
+/// profile, too.
 static OPENED: AtomicUsize = AtomicUsize::new(0);
 
 /// Opens or closes events.

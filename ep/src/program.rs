@@ -258,7 +258,7 @@ impl Program {
     /// Moves the program's own constants to a GPU, where its tensors are.
     ///
     /// # Errors
-    /// That there is no memory, or HIP's status.
+    /// If there is no memory, or HIP's status.
     pub(crate) fn upload(&mut self, gpu: &'static Gpu, account: &Arc<Account>) -> Result<(), Error> {
         for constant in &mut self.constants {
             if let Resident::Host(bytes) = constant {

@@ -36,7 +36,7 @@ use crate::runtime::{Runtime, caught};
 use crate::search::{self, Surroundings};
 use crate::storage::{self, Storage};
 
-/// What the runtime holds for a session: its callbacks, then ours.
+/// The runtime's object for a session: its callbacks, then ours.
 #[repr(C)]
 pub(crate) struct Provider {
     callbacks: Ep,
@@ -51,10 +51,10 @@ pub(crate) struct Provider {
     /// Names of constants whose addresses may differ between runs.
     moving: Mutex<HashSet<String>>,
     device: Option<OnDevice>,
-    /// What compiled models of this session are for.
+    /// Compatibility of compiled models of this session.
     compatibility: Compatibility,
     compatibility_text: CString,
-    /// Where the application has compiled models' payloads, if it keeps them itself.
+    /// Callbacks for compiled models' payloads, if the application keeps them itself.
     storage: Storage,
     /// The name that the library was registered under, by which some hosts know the provider's nodes.
     registered_name: String,
@@ -71,7 +71,7 @@ impl Provider {
         self.logger
     }
 
-    /// What the session has on a GPU, if its tensors are there.
+    /// The session's part on a GPU, if its tensors are there.
     pub(crate) fn on_device(&self) -> Option<&OnDevice> {
         self.device.as_ref()
     }
@@ -392,7 +392,7 @@ impl Provider {
     }
 }
 
-/// What models are for that are compiled for a GPU, or for the host.
+/// Compatibility of models that are compiled for a GPU, or for the host.
 pub(crate) fn compatibility(gpu: Option<&Gpu>) -> Compatibility {
     Compatibility::of(gpu.map_or("cpu", |gpu| &gpu.architecture))
 }

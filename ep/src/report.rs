@@ -38,7 +38,7 @@ pub(crate) struct Session<'a> {
     /// The GPU whose memory tensors are in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Why there is no backend.
+    /// Reason for there being no backend.
     pub reason: Option<String>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Entry {
     pub domain: String,
     /// The operator set version that the operator dates from.
     pub since_version: i32,
-    /// Where the node is: names of graphs, and of nodes that have graphs, from the outermost.
+    /// Path of the node's graph: names of graphs, and of nodes that have graphs, from the outermost.
     pub graph: String,
     /// True if this provider runs the node.
     pub claimed: bool,
@@ -62,7 +62,7 @@ pub(crate) struct Entry {
     /// Bytes of arena and workspace; where extents are free, for assumed ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workspace: Option<usize>,
-    /// Why this provider does not.
+    /// Reason for leaving the node to another provider.
     pub reason: Option<String>,
     /// Extents of the node's input, null where unknown; left out if not even their number is known.
     #[serde(skip_serializing_if = "Option::is_none")]

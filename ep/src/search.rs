@@ -1,4 +1,4 @@
-//! Where the backend library and the engine plugins are looked for.
+//! Search for the backend library and the engine plugins.
 
 use std::env;
 use std::ffi::{CStr, c_void};
@@ -11,7 +11,7 @@ use crate::options::Options;
 /// File name of this project's engine plugin.
 pub(crate) const PLUGIN_NAME: &str = "libhipdnn_rs_plugin.so";
 
-/// What the environment says; a struct, so that the search itself depends on nothing else.
+/// Environment of the search; a struct, so that the search itself depends on nothing else.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Surroundings {
     /// `HIPDNN_RS_BACKEND`: the library.
@@ -63,12 +63,12 @@ fn library_at(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(LIBRARY_NAME) } else { path.to_path_buf() }
 }
 
-/// Which plugins the backend is told to load.
+/// Plugins that the backend is told to load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plugins {
     /// These and no others.
     Only(PathBuf),
-    /// What the backend finds by itself, and if that serves no host memory, this one, too.
+    /// Plugins that the backend finds by itself, and if none of them serves host memory, this one, too.
     Default(Option<PathBuf>),
 }
 

@@ -38,7 +38,7 @@ impl Storage {
     /// `options` are the runtime's, alive during the call.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     pub(crate) unsafe fn of(runtime: &Runtime, options: *const SessionOptions) -> Result<Storage, Error> {
         let api: &EpApi = &runtime.ep;
         let (Some(get), Some(release), Some(reader), Some(writer)) = (

@@ -6,7 +6,7 @@ use std::ptr::{NonNull, null_mut};
 
 use crate::error::Error;
 
-/// What a workspace's address is a multiple of, in bytes: a page holds whole vectors and whole cache lines.
+/// Alignment of a workspace's address, in bytes: a page holds whole vectors and whole cache lines.
 const ALIGNMENT: usize = 4096;
 
 /// A buffer that grows to what was asked of it most.

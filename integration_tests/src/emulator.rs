@@ -429,7 +429,7 @@ pub struct Stream {
 
 // SAFETY: streams belong to no thread, and HIP's calls on them lock.
 unsafe impl Send for Stream {}
-// SAFETY: as above.
+// SAFETY: the handle never changes, and HIP's calls on a stream lock.
 unsafe impl Sync for Stream {}
 
 impl Stream {
@@ -509,7 +509,7 @@ impl Drop for CapturedGraph {
             unsafe { (self.hip.functions.graph_exec_destroy)(self.exec) };
         }
         if !self.graph.is_null() {
-            // SAFETY: as above.
+            // SAFETY: the graph is live and destroyed once.
             unsafe { (self.hip.functions.graph_destroy)(self.graph) };
         }
     }

@@ -50,7 +50,7 @@ impl AlignedBytes {
     }
 
     fn all(&self) -> &[u8] {
-        // SAFETY: as in `as_mut_slice`.
+        // SAFETY: `Line` is 64 initialized bytes without padding, and `words` is borrowed as long as the slice.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>(), self.words.len() * 64) }
     }
 }

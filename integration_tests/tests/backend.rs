@@ -170,7 +170,7 @@ fn the_plugin_beside_the_library_is_found_and_described() {
     }
     engines.sort();
     assert_eq!(engines, [HOST, "HIPDNN_RS_GPU_ENGINE"], "engines are listed whatever devices there are");
-    // SAFETY: as above, with an index that is out of range.
+    // SAFETY: null buffers with valid lengths ask for the sizes; the index is out of range, which the backend checks.
     let status = unsafe { info(handle.raw(), count, &mut 0, null, &mut 0, null, &mut 0, null, &mut 0, null, &mut 0) };
     assert_eq!(status, Status::BAD_PARAM);
 
@@ -346,7 +346,7 @@ fn plugin_paths_are_replaced_and_added_to() {
     assert_eq!(unsafe { set(1, [path.as_ptr()].as_ptr(), PluginLoadingMode::ADDITIVE) }, Status::SUCCESS);
     let handle = client.handle().expect("a handle");
     assert_eq!(loaded(&handle), [copy.canonicalize().expect("it exists").to_str().expect("UTF-8")]);
-    // SAFETY: as above.
+    // SAFETY: the array has one valid text, of a path that is not there.
     unsafe {
         assert_eq!(
             set(1, [none.as_ptr()].as_ptr(), PluginLoadingMode::ABSOLUTE),
@@ -355,7 +355,7 @@ fn plugin_paths_are_replaced_and_added_to() {
         );
     }
     drop(handle);
-    // SAFETY: as above.
+    // SAFETY: the array has one valid text, of a path that is not there.
     unsafe {
         assert_eq!(set(1, [none.as_ptr()].as_ptr(), PluginLoadingMode::ABSOLUTE), Status::SUCCESS);
     }

@@ -17,7 +17,7 @@ use hipdnn_sdk_bindings::hipdnn::backend::{
     AttributeName as Name, AttributeType as Type, DescriptorType as Kind, Status,
 };
 
-/// What a process is to do.
+/// Variable with the task of a process.
 const ROLE: &str = "HIPDNN_RS_TEST_PLANS";
 
 /// The directory that the processes share.
@@ -203,7 +203,7 @@ fn plans_travel_between_processes() {
     reasons(&[("HIPDNN_RS_CPU_ENGINE", "off")], "the CPU engine is switched off");
 }
 
-/// Whether the machine that the plans were stored on has no vector instructions that kernels are written for.
+/// True if the machine that the plans were stored on has no vector instructions that kernels are written for.
 fn built_for_the_slowest(place: &Path) -> bool {
     let stored = std::fs::read(place.join("3x3.plan")).expect("it was left behind");
     let payload = SerializedExecutionPlan::from_bytes(&stored).expect("a container").plugin_payload;

@@ -256,7 +256,7 @@ fn missing_buffers_and_workspace_are_errors() {
         assert!(error.message.contains(&missing.uid.to_string()), "{error:?} names uid {}", missing.uid);
         let mut nulled = all.clone();
         nulled[left_out].ptr = std::ptr::null_mut();
-        // SAFETY: as above, with a null in one entry.
+        // SAFETY: the buffers are right but for a null in one entry, which the ABI has the plugin check.
         assert!(unsafe { plan.execute(&nulled) }.is_err(), "uid {} is null", missing.uid);
     }
     if plan.workspace_bytes() > 0 {
@@ -312,7 +312,7 @@ fn small_tensors() -> Vec<HostTensor> {
     small_defs().iter().map(|def| HostTensor::random(def, def.uid.0.unsigned_abs())).collect()
 }
 
-/// Where the elements of a tensor lie.
+/// Order of a tensor's elements in memory.
 #[derive(Clone, Copy, Debug)]
 enum Layout {
     /// Row major: NCHW and its kin.

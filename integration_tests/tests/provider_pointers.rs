@@ -64,7 +64,7 @@ unsafe extern "system" fn get_version_string() -> *const c_char {
 
 static BASE: ApiBase = ApiBase { get_api, get_version_string };
 
-/// What a call ended in.
+/// Answer of a call.
 #[derive(Clone, Debug, PartialEq)]
 enum Answer {
     Success,

@@ -34,7 +34,7 @@ fn exports_are_the_intended_ones() {
     }
 }
 
-/// What the libraries need from the system at load: nothing that a machine without a GPU or ONNX Runtime lacks.
+/// Libraries of the system that ours need at load: nothing that a machine without a GPU or ONNX Runtime lacks.
 #[test]
 fn dependencies_are_the_c_library() {
     let allowed = ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1"];

@@ -18,7 +18,7 @@ const CYCLES: usize = 1000;
 /// Before the first comparison the allocator, the dynamic loader and the standard library have made what they keep.
 const WARM_UP: usize = 100;
 
-/// What a process holds.
+/// Resources that a process holds.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     resident_bytes: usize,

@@ -50,7 +50,7 @@ fn config(engine_id: i64) -> Vec<u8> {
     EngineConfig { engine_id, knobs: vec![("a".into(), KnobValue::Int(1))] }.to_bytes()
 }
 
-/// What every plan here begins with.
+/// First fields of every plan here.
 fn head() -> Slots {
     vec![(0, Slot::UInt(1)), (1, Slot::Long(ENGINE)), (2, Slot::Long(64)), (3, Slot::Longs(vec![5, -6]))]
 }

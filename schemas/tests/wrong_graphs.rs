@@ -1,4 +1,4 @@
-//! What is wrong with a graph, to the letter.
+//! Errors of wrong graphs, to the letter.
 
 mod samples;
 
@@ -451,7 +451,7 @@ fn attributes_of_other_kinds() {
     }
 }
 
-/// What looks odd, but is right.
+/// Graphs that look odd, but are right.
 #[test]
 fn odd_graphs_that_are_right() {
     let cases: &[(&str, Change)] = &[

@@ -104,7 +104,7 @@ impl Library {
     /// # Errors
     /// [`LibraryError::SymbolMissing`].
     pub unsafe fn symbol<T: Copy>(&self, name: &CStr) -> Result<T, LibraryError> {
-        // SAFETY: the caller's duties are the same.
+        // SAFETY: the caller promises that `T` is the function's type, and that the library outlives its use.
         unsafe { required(self, name) }
     }
 
@@ -113,7 +113,8 @@ impl Library {
     /// # Safety
     /// As [`Library::symbol`].
     pub unsafe fn optional<T: Copy>(&self, name: &CStr) -> Option<T> {
-        // SAFETY: the caller's duties are the same.
+        // SAFETY: the caller promises that `T` is the function's type if there is one, and that the library outlives
+        // its use.
         unsafe { optional(self, name) }
     }
 }
@@ -160,7 +161,7 @@ pub unsafe fn optional<T: Copy>(lookup: &dyn Lookup, name: &CStr) -> Option<T> {
 /// # Errors
 /// [`LibraryError::SymbolMissing`].
 pub unsafe fn required<T: Copy>(lookup: &dyn Lookup, name: &CStr) -> Result<T, LibraryError> {
-    // SAFETY: the caller's duties are the same.
+    // SAFETY: the caller promises that `T` is the function's type, and that the source of addresses outlives its use.
     unsafe { optional(lookup, name) }.ok_or_else(|| LibraryError::SymbolMissing {
         symbol: name.to_string_lossy().into_owned(),
         library: lookup.path().to_path_buf(),

@@ -1,5 +1,5 @@
-//! Which of MIOpen's names are bound in builds whose public functions forward to hipDNN, and how libraries that can't be
-//! used are told apart; with stand-ins that the system's C compiler makes.
+//! Names of MIOpen that are bound in builds whose public functions forward to hipDNN, and reasons against libraries
+//! that can't be used; with stand-ins that the system's C compiler makes.
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -51,11 +51,11 @@ fn open(path: &Path) -> Result<MiOpen, LibraryError> {
     unsafe { MiOpen::open([path.to_path_buf()]) }
 }
 
-/// Which library the bound function is of.
+/// Name of the library that the bound function is of.
 fn bound(miopen: &MiOpen) -> String {
     // SAFETY: the stand-in's function has this signature and gives static text.
     let text = unsafe { (miopen.functions.miopenGetErrorString)(miopenStatus_t::miopenStatusSuccess) };
-    // SAFETY: as above.
+    // SAFETY: the stand-in's text is static and ends in NUL.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 

@@ -48,7 +48,7 @@ const MODULES: [Module; 3] = [
     },
 ];
 
-/// What a module claims about the headers.
+/// Claims of a module about the headers.
 #[derive(Default)]
 struct Claims {
     /// Numbers by the C++ expression that has them.
@@ -202,7 +202,7 @@ fn installations() -> Vec<PathBuf> {
     directories.filter(|headers| headers.join("miopen/miopen.h").is_file()).collect()
 }
 
-/// Whether the code was generated from headers of this release.
+/// True if the code was generated from headers of this release.
 fn is_origin(headers: &Path) -> bool {
     use hipdnn_sdk_bindings::{hip, miopen};
     let has = |file: &str, numbers: [(&str, u32); 3]| {
@@ -246,7 +246,7 @@ fn words(directory: &Path) -> std::collections::BTreeSet<String> {
     words
 }
 
-/// Whether the compiler agrees, or what it says.
+/// Compiles the text; an error has what the compiler says.
 fn compiles(name: &str, headers: &Path, text: &str) -> Result<(), String> {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.cpp", std::process::id()));
     std::fs::write(&source, text).expect("a place for the program");

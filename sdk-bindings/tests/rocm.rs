@@ -41,7 +41,7 @@ fn the_libraries_belong_together() {
 
     // SAFETY: MIOpen gives static text for any number.
     let text = unsafe { (miopen.functions.miopenGetErrorString)(miopenStatus_t::miopenStatusBadParm) };
-    // SAFETY: as above.
+    // SAFETY: MIOpen's text is static and ends in NUL.
     let text = unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy();
     assert_eq!(text, miopenStatus_t::miopenStatusBadParm.name().expect("a name"));
 

@@ -22,19 +22,19 @@ const MAX_ELEMENTS: i64 = 1 << 28;
 /// # Safety
 /// Every bit pattern is valid.
 pub(crate) unsafe trait Plain: Copy {}
-// SAFETY: integers, floats and pointers have no invalid bit patterns.
+// SAFETY: an integer; every bit pattern is a number.
 unsafe impl Plain for u8 {}
-// SAFETY: as above.
+// SAFETY: an integer; every bit pattern is a number.
 unsafe impl Plain for i32 {}
-// SAFETY: as above.
+// SAFETY: an integer; every bit pattern is a number.
 unsafe impl Plain for i64 {}
-// SAFETY: as above.
+// SAFETY: an integer; every bit pattern is a number.
 unsafe impl Plain for usize {}
-// SAFETY: as above.
+// SAFETY: a float; every bit pattern is a number or NaN.
 unsafe impl Plain for f32 {}
-// SAFETY: as above.
+// SAFETY: a float; every bit pattern is a number or NaN.
 unsafe impl Plain for f64 {}
-// SAFETY: as above: a pointer and a number.
+// SAFETY: a raw pointer and a number, of which every bit pattern is valid.
 unsafe impl Plain for FlatbufferData {}
 
 /// The elements that a caller sets an attribute to.

@@ -158,7 +158,7 @@ impl Plan {
         if pack.overrides().is_some() && !plan.is_override_shape_enabled {
             return Err(Error::not_supported("the plan's graph does not allow overridden shapes"));
         }
-        // SAFETY: the caller's duties are the same.
+        // SAFETY: the caller owes what `Resources::execute` asks, for the pointers of this pack.
         unsafe { resources.execute(&plan.context, pack.workspace(), pack.buffers(), pack.overrides()) }
     }
 }

@@ -60,7 +60,8 @@ macro_rules! engine_api {
                 Ok(EngineApi {
                     // SAFETY: the plugin ABI gives the symbol this signature; the owner of the table keeps the library.
                     $($required: unsafe { library.symbol::<$rtype>(symbol(concat!("hipdnn", $rsymbol, "\0"))) }?,)*
-                    // SAFETY: as above.
+                    // SAFETY: the plugin ABI gives an optional symbol, where it is there, this signature; the owner of
+                    // the table keeps the library.
                     $($optional: unsafe { library.optional::<$otype>(symbol(concat!("hipdnn", $osymbol, "\0"))) },)*
                 })
             }

@@ -24,7 +24,7 @@ pub(crate) struct Resources {
 // SAFETY: the plugin ABI lets a handle be used from any thread, one call at a time, and this library's clients owe that
 // one-call-at-a-time for what belongs to one `hipdnnHandle_t`, as they do with ROCm's library.
 unsafe impl Send for Resources {}
-// SAFETY: as above.
+// SAFETY: nothing in it changes through a shared reference; clients owe the plugin's handles one call at a time.
 unsafe impl Sync for Resources {}
 
 fn data(bytes: &[u8]) -> ConstData {
@@ -233,7 +233,8 @@ impl Resources {
                 .collect()
         };
         let (shapes, strides) = (rows(&overrides.shapes), rows(&overrides.strides));
-        // SAFETY: as above; each of the lists has one entry for each override, each row as many as its length says.
+        // SAFETY: handle and context are the plugin's; the buffers are valid for the call, each of the lists has one
+        // entry for each override, each row as many as its length says; the rest is the caller's duty.
         let status = unsafe {
             execute(
                 handle,
@@ -320,7 +321,7 @@ pub(crate) struct Context {
 
 // SAFETY: the plugin ABI ties a context to no thread; clients owe one call at a time, see `Resources`.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: nothing in it changes through a shared reference; clients owe the plugin's context one call at a time.
 unsafe impl Sync for Context {}
 
 impl Context {

@@ -1,4 +1,4 @@
-//! What the tests share: plugins compiled on the spot, and the C functions in fewer words.
+//! Common part of the tests: plugins compiled on the spot, and the C functions in fewer words.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary has this module and uses a part")]
 
@@ -31,7 +31,7 @@ pub fn scratch(name: &str) -> PathBuf {
     path.canonicalize().unwrap()
 }
 
-/// What the echo engine says of itself.
+/// Details that the echo engine gives of itself.
 pub fn details() -> EngineDetails {
     EngineDetails {
         engine_id: engine_id("ECHO_ENGINE"),
@@ -84,7 +84,7 @@ pub fn compile(directory: &Path, name: &str, macros: &[&str]) -> PathBuf {
     plugin
 }
 
-/// What the plugin counts; the layout is `struct calls` of the C file.
+/// Counts of the plugin; the layout is `struct calls` of the C file.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Calls {

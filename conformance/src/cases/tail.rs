@@ -12,11 +12,11 @@ use super::net::Net;
 /// The types of a tail.
 #[derive(Clone, Copy)]
 pub(super) struct Types {
-    /// Of intermediates.
+    /// Type of intermediates.
     pub(super) intermediate: DataType,
-    /// Of further operands and of the result.
+    /// Type of further operands and of the result.
     pub(super) io: DataType,
-    /// That the nodes compute in.
+    /// Compute type of the nodes.
     pub(super) compute: DataType,
 }
 

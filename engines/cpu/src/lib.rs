@@ -39,7 +39,7 @@ use self::work::Work;
 #[derive(Debug)]
 pub struct CpuEngine;
 
-/// The one CPU engine.
+/// Value of the CPU engine.
 pub const CPU_ENGINE: CpuEngine = CpuEngine;
 
 /// A graph that the CPU engine takes.

@@ -130,7 +130,8 @@ impl CpuPlan {
             for (to, place) in inputs.iter_mut().zip(&fold.inputs) {
                 *to = memory.at(*place).cast_const();
             }
-            // SAFETY: as below; the factors and the shifts have their own places.
+            // SAFETY: the caller answers for its buffers; the factors and the shifts have places of their own in the
+            // workspace.
             unsafe { fold.factors.run(&inputs, memory.at(fold.to).cast(), memory.at(fold.shifts).cast()) };
         }
         let args = Args {
@@ -153,7 +154,8 @@ impl CpuPlan {
         for (to, place) in inputs.iter_mut().zip(&step.inputs) {
             *to = place.map_or(std::ptr::null(), |place| memory.at(place).cast_const());
         }
-        // SAFETY: as in `convolve`; every place is aligned for its element.
+        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the blueprint took them,
+        // and apart from each other while both are used; every place is aligned for its element.
         unsafe { step.kernel.run(self.isa, &self.pool, &inputs[..step.inputs.len()], memory.at(step.output)) };
     }
 
@@ -169,8 +171,8 @@ impl CpuPlan {
             *to = place.map_or(std::ptr::null_mut(), |place| memory.at(place));
         }
         let (inputs, outputs) = (&inputs[..step.inputs.len()], &outputs[..step.outputs.len()]);
-        // SAFETY: as in `convolve`; places in the workspace begin on cache lines, and outputs and scratch memory have their
-        // own while the step runs.
+        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the blueprint took them
+        // and begin on cache lines, and outputs and scratch memory have their own while the step runs.
         unsafe { step.kernel.run(&self.pool, inputs, outputs, memory.at(step.scratch)) };
     }
 }
@@ -242,9 +244,9 @@ impl Plan for CpuPlan {
             match step {
                 // SAFETY: the caller's promise, for memory that was just resolved.
                 Step::Convolution(step) => unsafe { self.convolve(index, step, &memory) }?,
-                // SAFETY: as above.
+                // SAFETY: the caller's promise; the memory's addresses are this step's buffers and workspace.
                 Step::Pointwise(step) => unsafe { self.pointwise(step, &memory) },
-                // SAFETY: as above.
+                // SAFETY: the caller's promise; the memory's addresses are this step's buffers and workspace.
                 Step::Node(step) => unsafe { self.node(step, &memory) },
             }
         }

@@ -82,7 +82,7 @@ pub struct PreparedWeights {
 
 // SAFETY: the memory is the value's own; it is written by the one thread that `ready` lets, and only read afterwards.
 unsafe impl Send for PreparedWeights {}
-// SAFETY: as above.
+// SAFETY: threads that share the value write it before `ready` is set, one of them alone, and only read it afterwards.
 unsafe impl Sync for PreparedWeights {}
 
 impl PreparedWeights {

@@ -89,7 +89,7 @@ impl Memory {
     pub(super) fn values(&self) -> Vec<f64> {
         let base = self.bytes.as_ptr();
         let read = |offset: usize| {
-            // SAFETY: as in `fill`.
+            // SAFETY: `offset` is within the tensor's span, which the vector holds.
             unsafe {
                 match self.tensor.data_type() {
                     Float => f64::from(base.cast::<f32>().add(offset).read()),

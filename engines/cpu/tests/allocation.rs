@@ -26,12 +26,12 @@ unsafe impl GlobalAlloc for Counting {
         if COUNTS.load(Ordering::SeqCst) {
             ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
         }
-        // SAFETY: the caller's duty is the same.
+        // SAFETY: the caller promises a layout of more than no bytes, as the system's allocator asks.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's duty is the same.
+        // SAFETY: the caller gives back what `alloc` gave, which is the system's, with its layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

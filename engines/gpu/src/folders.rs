@@ -16,7 +16,7 @@ struct Folder {
     what: &'static str,
     variables: &'static [&'static str],
     otherwise: Otherwise,
-    /// Whether the libraries fail where they can't make files in it.
+    /// True if the libraries fail where they can't make files in it.
     is_needed: bool,
 }
 
@@ -58,7 +58,7 @@ const FOLDERS: [Folder; 4] = [
     },
 ];
 
-/// Whether files can be made where MIOpen and the compiler make them.
+/// Checks that files can be made where MIOpen and the compiler make them.
 ///
 /// # Errors
 /// With the first folder in which they can't, and the variable that may name another.
@@ -66,7 +66,7 @@ pub(super) fn writable() -> Result<(), Error> {
     check_writable(|name| std::env::var_os(name)).map_err(|reason| Error::new(ErrorKind::Device, reason))
 }
 
-/// Whether there is room for a compilation.
+/// Checks that the disk and the limit on files have room for a compilation.
 ///
 /// # Errors
 /// With the folder on a file system that is full, or the limit on the process's files.
@@ -139,7 +139,7 @@ fn there(folder: &Path) -> Option<CString> {
     CString::new(part.as_os_str().as_bytes()).ok()
 }
 
-/// Whether files can be made in a folder.
+/// True if files can be made in the folder.
 fn takes_files(folder: &Path) -> bool {
     let Some(there) = there(folder) else { return false };
     // With a dot behind it a file that is no folder is refused.
@@ -148,7 +148,7 @@ fn takes_files(folder: &Path) -> bool {
     unsafe { libc::faccessat(libc::AT_FDCWD, inside.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) == 0 }
 }
 
-/// What is free on the file system of a folder, for this user; `None` if it doesn't tell.
+/// Bytes that this user has free on the file system of a folder; `None` if it doesn't tell.
 fn free_bytes(there: &CString) -> Option<u64> {
     let mut about = MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: a text that ends in NUL, and a place for the answer.

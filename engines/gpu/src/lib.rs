@@ -53,7 +53,7 @@ use crate::miopen::choose::supported;
 #[derive(Debug)]
 pub struct GpuEngine;
 
-/// The one GPU engine.
+/// Value of the GPU engine.
 pub const GPU_ENGINE: GpuEngine = GpuEngine;
 
 /// The libraries and devices that the engine needs, or why it computes nothing in this process.

@@ -40,11 +40,11 @@ use crate::miopen::choose::{self, PreparedConvolution};
 use crate::miopen::follow::{Followed, followed};
 use crate::miopen::fused::prepare_fused;
 
-/// What every place in the workspace is a multiple of, in bytes: what HIP's own allocations are.
+/// Alignment of every place in the workspace, in bytes: that of HIP's own allocations.
 pub const ALIGNMENT: usize = 256;
 
-/// What the address of the workspace has to be a multiple of, in bytes: what hipDNN expects of any tensor, and the widest
-/// load there is.
+/// Alignment that the workspace's address has to have, in bytes: hipDNN expects it of any tensor, and it is the width
+/// of the widest load.
 pub const WORKSPACE_ALIGNMENT: usize = 16;
 
 /// Buffers whose addresses an execution keeps on the stack; a plan with more of them allocates a table each time.
@@ -81,7 +81,7 @@ pub struct Choices {
 #[derive(Debug)]
 struct Chosen {
     prepared: PreparedConvolution,
-    /// What is one kernel with it.
+    /// Tasks behind the convolution that are one kernel with it.
     followed: Option<Followed>,
 }
 
@@ -169,7 +169,7 @@ impl Choices {
     }
 }
 
-/// What is asked of the solver of a convolution, where temporaries have the workspace up to `end`.
+/// Policy for the solver of a convolution, where temporaries have the workspace up to `end`.
 fn policy(settings: &Settings, end: usize) -> Policy {
     let mut policy = settings.policy();
     policy.workspace_limit = policy.workspace_limit.map(|limit| limit.saturating_sub(end));
@@ -229,7 +229,7 @@ enum Step {
 }
 
 impl Step {
-    /// Whether an execution reads numbers from the caller's host memory.
+    /// True if an execution reads numbers from the caller's host memory.
     fn reads_host_memory(&self) -> bool {
         let scalars = match self {
             Step::Convolution(_) => return false,
@@ -321,7 +321,7 @@ impl GpuPlan {
     }
 }
 
-/// Whether the kernels around the convolutions can be had.
+/// Checks that the kernels around the convolutions can be had.
 ///
 /// # Errors
 /// With the first one that can't.
@@ -502,8 +502,8 @@ impl GpuPlan {
                         *to = unsafe { scalar.value(memory.addresses) };
                     }
                     let (inputs, scalars) = (&inputs[..step.inputs.len()], &scalars[..step.scalars.len()]);
-                    // SAFETY: as above; the kernel was made for these views, and its result is where an input is only if
-                    // both are the same view.
+                    // SAFETY: the caller answers for stream and buffers; the kernel was made for these views, and its
+                    // result is where an input is only if both are the same view.
                     unsafe { step.kernel.launch(&mut queue, inputs, &[memory.at(step.output)], scalars) }?;
                 }
                 // SAFETY: the caller's promise.

@@ -100,14 +100,14 @@ const FUSE: IntKnob = IntKnob {
     max: 1,
 };
 
-/// What a configuration asks of the GPU engine.
+/// Settings that a configuration asks of the GPU engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// How much is done to find a fast solver.
+    /// Effort of the search for a fast solver.
     pub search: Effort,
-    /// When timing solvers ends.
+    /// Time after which no further solver is timed.
     pub search_time: Duration,
-    /// Whether equal executions have to give equal results.
+    /// True if equal executions have to give equal results.
     pub deterministic: bool,
     /// Bytes that the workspace may have.
     pub workspace_limit: usize,
@@ -115,13 +115,13 @@ pub struct Settings {
     pub solvers: Option<Vec<u64>>,
     /// Solvers that are not tried.
     pub solvers_denied: Vec<u64>,
-    /// Whether what the graph calls float stays float.
+    /// True if values that the graph calls float stay float.
     pub strict_fp32: bool,
-    /// Whether kernels are launched as recorded.
+    /// True if kernels are launched as recorded.
     pub recorded_launches: bool,
-    /// Whether MIOpen is asked for fused kernels.
+    /// True if MIOpen is asked for fused kernels.
     pub fused_kernels: bool,
-    /// Whether nodes may be fused.
+    /// True if nodes may be fused.
     pub fuse: bool,
 }
 
@@ -209,7 +209,7 @@ impl Settings {
         self
     }
 
-    /// What is asked of the choice of a solver.
+    /// Policy for the choice of solvers.
     pub fn policy(&self) -> Policy {
         Policy {
             workspace_limit: (self.workspace_limit < WORKSPACE_LIMIT.max as usize).then_some(self.workspace_limit),
@@ -222,7 +222,7 @@ impl Settings {
         }
     }
 
-    /// What is asked of the arrangement.
+    /// Wishes for the arrangement.
     pub fn wishes(&self) -> Wishes {
         Wishes { deterministic: self.deterministic, strict_fp32: self.strict_fp32 }
     }

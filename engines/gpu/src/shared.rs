@@ -1,4 +1,4 @@
-//! What is kept from the first handle to the last: contexts, and the choices made most recently.
+//! State from the first handle to the last: contexts, and the choices made most recently.
 //!
 //! Hosts ask for the workspace of a graph, then for its plan: both come from the same choices.
 

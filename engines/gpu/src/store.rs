@@ -1,4 +1,4 @@
-//! What was found out once, kept on disk for the next process: choices of solvers and compiled kernels.
+//! Cache on disk for the next process: choices of solvers and compiled kernels.
 //!
 //! One file an entry, in one directory. A file appears under its name only when it is complete (it is written beside and
 //! renamed), so any number of processes may share the directory. A file says what it is an entry of, in full, and ends in
@@ -30,7 +30,7 @@ const MAGIC: &[u8; 8] = b"HDNNRSC\n";
 /// Version of the library: entries of different ones live side by side.
 const LIBRARY: &str = env!("CARGO_PKG_VERSION");
 
-/// What an entry must have been written by: the version of entries, and this version of the library. Version 2 has the
+/// Stamp that an entry must have to be read: the version of entries, and this version of the library. Version 2 has the
 /// wire format's numbers of element types as hipDNN assigns them; version 1 had 16 to 18 in another order.
 const STAMP: &str = concat!("2 ", env!("CARGO_PKG_VERSION"));
 
@@ -92,12 +92,12 @@ impl Store {
         Store::new(None)
     }
 
-    /// What came with a stored plan: what is not among it must not be looked for or compiled.
+    /// Store with the entries that came with a stored plan: nothing else must be looked for or compiled.
     pub fn sealed(entries: Vec<Entry>) -> Store {
         Store { sealed: Some(entries), ..Store::disabled() }
     }
 
-    /// Whether it came with a stored plan.
+    /// True if it came with a stored plan.
     pub fn is_sealed(&self) -> bool {
         self.sealed.is_some()
     }
@@ -111,7 +111,7 @@ impl Store {
         Store { limit: bytes, ..self }
     }
 
-    /// Where the entries are; `None` for a cache that keeps nothing.
+    /// Directory of the entries; `None` for a cache that keeps nothing.
     pub fn directory(&self) -> Option<&Path> {
         self.directory.as_deref()
     }
@@ -200,7 +200,7 @@ pub(super) fn missing(what: &str) -> Error {
     Error::not_applicable(format!("serialized_context: expected every {what} of the plan, got one that lacks a {what}"))
 }
 
-/// Where entries are kept, by the environment.
+/// Directory of the entries, by the environment.
 fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name| variable(name).filter(|value| !value.is_empty());
     if let Some(named) = set(DIRECTORY_VARIABLE) {
@@ -532,7 +532,7 @@ mod tests {
         assert_eq!((abandoned.exists(), recent.exists(), foreign.exists()), (false, true, true));
     }
 
-    /// What a writer of the tests below puts: long enough to take several writes, and known by its first byte.
+    /// Value that a writer of the tests below puts: long enough to take several writes, and known by its first byte.
     fn value(writer: u8) -> Vec<u8> {
         let mut value = vec![writer; 50_000];
         value.extend(0..=writer);

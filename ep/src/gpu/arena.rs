@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What blocks' addresses and sizes are multiples of, in bytes: what GPUs want of tensors, and of copies at full speed.
+/// Alignment of blocks' addresses and sizes, in bytes: GPUs want it of tensors, and of copies at full speed.
 pub(crate) const GRANULE: usize = 256;
 
 /// Progress of a stream, as far as it is known without asking the device.
@@ -116,7 +116,7 @@ struct Parked {
 /// Most blocks that are parked.
 const MOST_PARKED: usize = 8;
 
-/// What an arena holds and gave.
+/// Statistics of an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
     /// Bytes of all regions.

@@ -32,7 +32,7 @@ struct State {
     retired: Vec<Captured>,
 }
 
-/// How far the runs with an id are.
+/// Progress of the runs with an id.
 enum Stage {
     /// One was run, of so many programs.
     Warm(u64),
@@ -207,7 +207,7 @@ impl Captures {
     /// Launches what was captured under that id.
     ///
     /// # Errors
-    /// That nothing was, or HIP's status.
+    /// An error if nothing was captured under the id, or HIP's status.
     pub(crate) fn replay(&self, id: i32) -> Result<(), Error> {
         match self.state().graphs.get(&id) {
             Some(Stage::Captured(captured)) => Ok(self.launch(captured)?),

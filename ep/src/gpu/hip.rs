@@ -66,7 +66,7 @@ impl Process {
 pub(crate) struct HipError {
     /// The function.
     pub call: &'static str,
-    /// What it said.
+    /// Status that it answered.
     pub status: hipError_t,
 }
 
@@ -108,7 +108,7 @@ impl Hip {
     /// The process's HIP, opened at the first call.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason, if there is none.
     pub(crate) fn get() -> Result<&'static Hip, &'static str> {
         static HIP: OnceLock<Result<Hip, String>> = OnceLock::new();
         let opened = HIP.get_or_init(|| {
@@ -132,7 +132,7 @@ impl Hip {
     /// Fails in a process that was forked after HIP was opened, where its calls hang or crash.
     ///
     /// # Errors
-    /// That this is such a process.
+    /// An error in such a process, with both processes' ids.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         if !self.is_foreign() {
             return Ok(());
@@ -159,7 +159,7 @@ impl Hip {
         asked.ok().map(|()| version)
     }
 
-    /// How many devices there are.
+    /// Number of devices.
     ///
     /// # Errors
     /// HIP's status: some releases have one for none.

@@ -41,11 +41,11 @@ const ELEMENTS: [ElementType; 20] = [
 pub(crate) struct Registry {
     runtime: Runtime,
     raw: *mut KernelRegistry,
-    /// What the kernels are made with; the registry has its address.
+    /// State that the kernels are made with; the registry has its address.
     _state: Box<State>,
 }
 
-/// What a kernel is made with.
+/// State that a kernel is made with.
 struct State {
     runtime: Runtime,
     gpu: &'static Gpu,
@@ -55,7 +55,7 @@ impl Registry {
     /// Makes a registry for nodes on a device; `None` where the runtime has none.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     pub(crate) fn new(runtime: Runtime, gpu: &'static Gpu, names: &[CString]) -> Result<Option<Registry>, Error> {
         let (Some(create), Some(_)) = (runtime.ep.create_kernel_registry(), runtime.ep.kernel_registry_add_kernel())
         else {

@@ -19,22 +19,22 @@ const LEAST_REGION: usize = 2 << 20;
 /// Regions do not grow beyond this but for what is asked for, in bytes.
 const MOST_REGION: usize = 512 << 20;
 
-/// How an arena's regions grow.
+/// Growth of an arena's regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Growth {
     /// As much again as is held: few calls of HIP.
     #[default]
     Doubling,
-    /// What is asked for, and no more.
+    /// Bytes that are asked for, and no more.
     Exact,
 }
 
-/// What a user of the memory may have.
+/// Terms under which a user has memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// Most bytes in use at a time.
     pub limit: usize,
-    /// How regions grow for it.
+    /// Growth of regions for it.
     pub growth: Growth,
 }
 
@@ -67,7 +67,7 @@ impl Account {
 pub(crate) struct Memory {
     pinned: bool,
     arena: Mutex<Arena>,
-    /// What the last request said that could not be met: allocators can't say it themselves.
+    /// Message of the last request that could not be met: allocators can't tell it themselves.
     failure: Mutex<Option<String>>,
     /// True if there is one.
     has_failed: AtomicBool,
@@ -92,7 +92,7 @@ impl Memory {
         lock(&self.arena).stats()
     }
 
-    /// Why the last request that was not met was not.
+    /// Message of the last request that could not be met.
     pub(crate) fn failure(&self) -> Option<String> {
         lock(&self.failure).clone()
     }
@@ -100,7 +100,7 @@ impl Memory {
     /// A block for work on a stream, or for anything if that is `None`.
     ///
     /// # Errors
-    /// That there is none, with what was wanted, is held and is free.
+    /// If there is no memory; the message has the bytes that were asked for, are held and are free.
     pub(crate) fn take(
         &self,
         gpu: &'static Gpu,
@@ -283,7 +283,7 @@ impl<A: Deref<Target = Account>> Block<A> {
         Ok(Block { gpu, account, address, private: stream.is_some() })
     }
 
-    /// Where it is.
+    /// Address of the first byte.
     pub(crate) fn address(&self) -> *mut c_void {
         self.address
     }

@@ -98,7 +98,7 @@ fn wait_for(streams: &[Arc<Stream>]) -> Result<(), HipError> {
 /// The GPUs of this process, in HIP's order.
 ///
 /// # Errors
-/// Why there are none; asked again at the next call.
+/// The reason, if there are none; asked again at the next call.
 pub(crate) fn all() -> Result<&'static [&'static Gpu], String> {
     static ALL: Mutex<Option<&'static [&'static Gpu]>> = Mutex::new(None);
     let mut all = lock(&ALL);
@@ -120,7 +120,7 @@ pub(crate) fn all() -> Result<&'static [&'static Gpu], String> {
 /// The GPU of that number.
 ///
 /// # Errors
-/// That there is none.
+/// If there is none.
 pub(crate) fn of(ordinal: usize) -> Result<&'static Gpu, Error> {
     let all = all().map_err(Error::failed)?;
     let count = all.len();
@@ -132,7 +132,7 @@ pub(crate) fn of(ordinal: usize) -> Result<&'static Gpu, Error> {
 /// The GPU that is the calling thread's current device.
 ///
 /// # Errors
-/// That HIP does not say.
+/// If HIP does not tell.
 pub(crate) fn current() -> Result<&'static Gpu, Error> {
     all().map_err(Error::failed)?;
     let device = Hip::get().map_err(Error::failed)?.current_device()?;
@@ -175,7 +175,7 @@ impl Gpu {
     /// Fails in a process that was forked after HIP was opened.
     ///
     /// # Errors
-    /// That this is such a process.
+    /// An error in such a process, with both processes' ids.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         self.hip.check_process()
     }
@@ -225,7 +225,7 @@ impl Gpu {
     /// The stream that HIP's object is of.
     ///
     /// # Errors
-    /// That it is none of the provider's.
+    /// If it is none of the provider's.
     pub(crate) fn stream_of(&self, raw: *mut c_void) -> Result<Arc<Stream>, Error> {
         let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
         let known = streams.iter().filter(|known| known.raw == raw.addr());
@@ -381,7 +381,7 @@ impl Gpu {
     /// A constant in device memory, shared by all that have the same bytes.
     ///
     /// # Errors
-    /// That there is no memory, or HIP's status.
+    /// If there is no memory, or HIP's status.
     pub(crate) fn constant(&'static self, bytes: &[u8], account: &Arc<Account>) -> Result<Arc<Block>, Error> {
         let hash = blake3::hash(bytes);
         let mut constants = lock(&self.constants);

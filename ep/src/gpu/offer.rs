@@ -44,7 +44,7 @@ impl Infos {
     /// Describes a GPU's memories.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     pub(crate) fn new(runtime: Runtime, gpu: &Gpu) -> Result<Infos, Error> {
         let info = |name: &CStr, memory| {
             let mut info = null_mut();
@@ -109,7 +109,7 @@ impl Drop for Pairs {
     }
 }
 
-/// What users want to know of a GPU.
+/// Properties of a GPU that users want to know.
 fn metadata(gpu: &Gpu) -> Vec<(&'static CStr, String)> {
     let mut pairs = vec![
         (ORDINAL, gpu.ordinal().to_string()),
@@ -174,7 +174,7 @@ unsafe fn bus_of<'a>(runtime: &Runtime, device: *const HardwareDevice) -> Option
     unsafe { value_of(runtime, runtime.api.hardware_device_metadata()(device), BUS) }
 }
 
-/// Which of the runtime's AMD GPUs each of HIP's is, by bus id; where there is one of each, they are the same.
+/// Index among the runtime's AMD GPUs of each of HIP's, by bus id; where there is one of each, they are the same.
 fn matched(found: &[Option<String>], gpus: &[Option<String>]) -> Vec<Option<usize>> {
     let same = |one: &Option<String>, other: &Option<String>| match (one, other) {
         (Some(one), Some(other)) => one.eq_ignore_ascii_case(other),
@@ -226,7 +226,7 @@ impl EpDevices {
     /// `factory` is the runtime's side of the factory, `hardware` a living device, `metadata` null or living pairs.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     pub(crate) unsafe fn make(
         &mut self,
         factory: *mut EpFactory,
@@ -241,7 +241,7 @@ impl EpDevices {
         Ok(offer)
     }
 
-    /// How many there are.
+    /// Number of devices that were made.
     pub(crate) fn len(&self) -> usize {
         self.made.len()
     }
@@ -284,7 +284,7 @@ impl Offers {
     /// `factory` is the runtime's side of the factory; `devices` are null or living devices of the runtime.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's error.
     pub(crate) unsafe fn offer(
         &mut self,
         factory: *mut EpFactory,

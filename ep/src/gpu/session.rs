@@ -24,7 +24,7 @@ use crate::pointer::Place;
 use crate::provider::{PROVIDERS, Provider};
 use crate::runtime::{Runtime, text_of};
 
-/// What a session has on a GPU.
+/// A session's part on a GPU: kernels, streams, captures.
 pub(crate) struct OnDevice {
     device: Device,
     infos: Infos,
@@ -32,7 +32,7 @@ pub(crate) struct OnDevice {
     registry: Option<Registry>,
     /// The stream that all runs are enqueued on, if the application lends one.
     lent: Option<Arc<Stream>>,
-    /// Where runs are captured.
+    /// Captures of runs, if the session is asked for them.
     captures: Option<Captures>,
 }
 
@@ -281,7 +281,7 @@ unsafe extern "system" fn release_captured_graph(this: *mut Ep, id: c_int) -> *m
     })
 }
 
-/// What is left to the CPU would copy at addresses of one run.
+/// All nodes on this provider: those left to the CPU would copy at addresses of one run.
 unsafe extern "system" fn get_graph_capture_node_assignment_policy(
     _this: *const Ep,
 ) -> GraphCaptureNodeAssignmentPolicy {

@@ -24,13 +24,13 @@ pub(crate) struct Stream {
     capture: AtomicU32,
     /// Held while the stream enters or leaves a capture, and while it is asked or waited for, which would end one.
     gate: Mutex<()>,
-    /// How often work was enqueued, and how much of that is known to be done.
+    /// Number of times that work was enqueued, and of those known to be done.
     work: AtomicU64,
     done: AtomicU64,
     pending: Mutex<Pending>,
 }
 
-/// What was enqueued on a stream.
+/// Work that was enqueued on a stream.
 #[derive(Default)]
 struct Pending {
     /// Programs whose work may not be done: they own what it reads and runs.
@@ -39,7 +39,7 @@ struct Pending {
     calls: u64,
 }
 
-/// What work that is enqueued needs.
+/// Owner of memory and code that enqueued work needs.
 pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 // SAFETY: HIP's streams may be used from any thread.
@@ -153,7 +153,7 @@ impl Stream {
         std::mem::take(&mut lock(&self.pending).kept)
     }
 
-    /// How many programs were enqueued since the last call.
+    /// Number of programs that were enqueued since the last call.
     pub(crate) fn take_calls(&self) -> u64 {
         std::mem::take(&mut lock(&self.pending).calls)
     }

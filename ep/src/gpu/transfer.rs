@@ -104,7 +104,7 @@ impl Site {
 /// `device` is null or a living memory device.
 ///
 /// # Errors
-/// That it is none.
+/// If it is none.
 pub(crate) unsafe fn gpu_of(runtime: &Runtime, device: *const MemoryDevice) -> Result<&'static Gpu, Error> {
     // SAFETY: the caller's promise.
     match (!device.is_null()).then(|| unsafe { Site::of(runtime, device) }).flatten() {
@@ -119,7 +119,7 @@ pub(crate) unsafe fn gpu_of(runtime: &Runtime, device: *const MemoryDevice) -> R
 /// `info` is null or a living description.
 ///
 /// # Errors
-/// That it is neither.
+/// If it is neither.
 pub(crate) unsafe fn memory_of(runtime: &Runtime, info: *const MemoryInfo) -> Result<(&'static Gpu, bool), Error> {
     if info.is_null() {
         return Err(Error::invalid(format!("{}: the description of a memory is null", crate::NAME_TEXT)));

@@ -1,4 +1,4 @@
-//! What is there: libraries, versions, devices.
+//! Facts of the machine: libraries, versions, devices.
 
 use std::ffi::c_int;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ pub(crate) fn print() -> Result<()> {
     Ok(())
 }
 
-/// Where MIOpen may be.
+/// Places where MIOpen may be.
 pub(crate) fn places() -> Vec<PathBuf> {
     let root = std::env::var_os("ROCM_PATH").filter(|root| !root.is_empty()).map(PathBuf::from);
     candidates(root.as_deref())

@@ -29,7 +29,7 @@ const ENGINE: &str = "HIPDNN_RS_GPU_ENGINE";
 /// Executions between two looks at the clock.
 const BATCH: u32 = 64;
 
-/// What an execution may cost: so many times MIOpen's bare calls, and so many times AMD's provider.
+/// Limits of an execution's cost: so many times MIOpen's bare calls, and so many times AMD's provider.
 const LIMITS: [f64; 2] = [1.15, 0.5];
 
 fn main() {

@@ -271,7 +271,7 @@ impl Peer {
         self.relu(y, y)
     }
 
-    /// What AMD's provider does for an execution of a convolution: it looks each buffer up by uid, reads, sets and
+    /// Calls of AMD's provider for an execution of a convolution: it looks each buffer up by uid, reads, sets and
     /// restores the tuning policy, takes the plan's mutex, finds an algorithm the first time, and calls the interface by
     /// algorithm, which looks for a kernel by a text of the problem.
     pub(crate) fn provider_convolution(&self, buffers: &[DeviceBuffer]) -> Result<()> {
@@ -282,7 +282,7 @@ impl Peer {
         if let Some((get, set)) = policies {
             // SAFETY: the handle lives in the peer, and the place is a local.
             check("miopenGetTuningPolicy", unsafe { get(self.handle, &mut before) })?;
-            // SAFETY: as above.
+            // SAFETY: the handle lives in the peer; the policy is a number.
             let status = unsafe { set(self.handle, miopenTuningPolicy_t::miopenTuningPolicyNone) };
             check("miopenSetTuningPolicy", status)?;
         }
@@ -312,7 +312,7 @@ impl Peer {
             )
         )?;
         if let Some((_, set)) = policies {
-            // SAFETY: as above.
+            // SAFETY: the handle lives in the peer; the policy is the one that was read.
             check("miopenSetTuningPolicy", unsafe { set(self.handle, before) })?;
         }
         Ok(())
@@ -355,7 +355,7 @@ impl Peer {
         Ok(unsafe { found.__bindgen_anon_1.fwd_algo })
     }
 
-    /// What a client of AMD's provider executes for convolution, bias and ReLU where MIOpen has no fused kernel: the
+    /// Calls of a client of AMD's provider for convolution, bias and ReLU where MIOpen has no fused kernel: the
     /// provider's plans for the convolution, the sum and the activation one after the other, each with its own buffers.
     pub(crate) fn provider_fused(&self, buffers: &[DeviceBuffer]) -> Result<()> {
         self.provider_convolution(buffers)?;
@@ -369,7 +369,8 @@ impl Peer {
         self.relu(&self.memory.biased, &self.memory.y)
     }
 
-    /// What AMD's provider asks before it has a plan: the solutions for applicability, for the details and for the plan
+    /// Questions of AMD's provider before it has a plan: the solutions for applicability, for the details and for the
+    /// plan
     /// twice, and the workspace for the details and for the plan. The memory for it comes from the client.
     pub(crate) fn provider_prepare(&mut self, hip: &'static Hip) -> Result<()> {
         let mut bytes = 0;

@@ -30,7 +30,7 @@ const BASE: &str = "DECLINING_PLUGIN_BASE";
 #[derive(Default)]
 struct State {
     rule: Rule,
-    /// Why a graph is declined, by its bytes: an engine does not change its mind.
+    /// Reasons for declining graphs, by their bytes: an engine does not change its mind.
     answers: HashMap<Vec<u8>, Option<String>>,
     declined: u64,
     /// Plans that fail when they are executed, with the reason.
@@ -72,7 +72,7 @@ fn declined(reason: &str) -> PluginStatus {
     PluginStatus::NOT_APPLICABLE
 }
 
-/// Why a graph is declined at `stage`.
+/// Reason for declining a graph at `stage`; `None` if it is not declined.
 ///
 /// # Safety
 /// `graph` is null or has readable bytes.
@@ -126,13 +126,13 @@ pub unsafe extern "C" fn decliningPluginSetRule(text: *const c_char) -> PluginSt
     })
 }
 
-/// How many graphs were declined since the rule was set.
+/// Number of graphs that were declined since the rule was set.
 #[unsafe(no_mangle)]
 pub extern "C" fn decliningPluginDeclined() -> u64 {
     state().as_ref().map_or(0, |state| state.declined)
 }
 
-/// How many plans there are.
+/// Number of plans that were built and not destroyed.
 #[unsafe(no_mangle)]
 pub extern "C" fn decliningPluginPlans() -> u64 {
     PLANS.load(Ordering::Relaxed)

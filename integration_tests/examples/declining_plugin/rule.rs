@@ -30,7 +30,7 @@ pub(crate) struct Rule {
     elements: Option<usize>,
     /// Operations of these kinds; of `Pointwise`, also of one mode.
     kinds: Vec<String>,
-    /// Where it is declined.
+    /// Stage at which it is declined.
     pub stage: Stage,
 }
 
@@ -65,7 +65,7 @@ impl Rule {
         Ok(rule)
     }
 
-    /// Why a graph is declined, which is the `turn`th that is asked about; `None` if it is not.
+    /// Reason for declining a graph, which is the `turn`th that is asked about; `None` if it is not declined.
     pub(crate) fn declines(&self, graph: &Graph, turn: u64) -> Option<String> {
         if self.graphs.is_some_and(|every| turn.is_multiple_of(every)) {
             return Some(format!("this is graph {turn}"));

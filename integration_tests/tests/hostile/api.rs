@@ -35,7 +35,7 @@ macro_rules! table {
 }
 
 table! {
-    /// What the engine plugin exports.
+    /// Functions that the engine plugin exports.
     PluginApi {
         get_last_error_string: plugin::GetLastErrorString = hipdnnPluginGetLastErrorString;
         get_all_engine_ids: plugin::GetAllEngineIds = hipdnnEnginePluginGetAllEngineIds;
@@ -61,7 +61,7 @@ type Set = unsafe extern "C" fn(DescriptorPtr, AttributeName, AttributeType, i64
 type Get = unsafe extern "C" fn(DescriptorPtr, AttributeName, AttributeType, i64, *mut i64, *mut c_void) -> Status;
 
 table! {
-    /// What the backend exports, as far as clients hand it data from outside.
+    /// Functions that the backend exports, as far as clients hand it data from outside.
     BackendApi {
         create: unsafe extern "C" fn(*mut HandlePtr) -> Status = hipdnnCreate;
         destroy: unsafe extern "C" fn(HandlePtr) -> Status = hipdnnDestroy;

@@ -274,7 +274,7 @@ impl Calls {
                     d.destroyed.push(at);
                 }
             }
-            // SAFETY: as above.
+            // SAFETY: any number may be passed for a descriptor to finalize.
             2 => drop(unsafe { (self.api.finalize)(at) }),
             3 | 4 => {
                 let (name, kind) = (random.pick(Name::ALL), random.pick(Type::ALL));
@@ -298,7 +298,7 @@ impl Calls {
             }
             _ => {
                 let (plan, pack) = (d.any(random), d.any(random));
-                // SAFETY: as in `plan_and_execute`.
+                // SAFETY: every pointer in a pack is null or has memory for every tensor that these sequences describe.
                 unsafe { (self.api.execute)(self.handle, plan, pack) };
             }
         }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 const PAGE: usize = 4096;
 
-/// What fills the memory around a tensor.
+/// Byte that fills the memory around a tensor.
 const CANARY: u8 = 0xa5;
 
 /// Pages with a guard page on either side.
@@ -14,7 +14,7 @@ pub(crate) struct Guarded {
     capacity: usize,
 }
 
-/// Where a tensor is put within its pages.
+/// Place of a tensor within its pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     /// Right behind the first guard page.
@@ -98,7 +98,7 @@ impl Guarded {
         &mut self.pages()[put.offset..put.offset + put.size]
     }
 
-    /// Whether the bytes around the tensor are as [`Guarded::put`] left them.
+    /// True if the bytes around the tensor are as [`Guarded::put`] left them.
     pub(crate) fn surroundings_untouched(&mut self, put: Put) -> bool {
         let (before, after) = self.around(put);
         let pages = self.pages();

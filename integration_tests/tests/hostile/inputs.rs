@@ -1,4 +1,4 @@
-//! Which input comes of which index, and where it goes.
+//! Inputs by index, and the function that takes each.
 
 use hipdnn_schemas::{EngineDetails, GraphDef, SerializedExecutionPlan, SerializedGraphAndPlan, TensorUid};
 

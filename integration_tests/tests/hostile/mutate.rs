@@ -444,7 +444,7 @@ pub(crate) fn json(random: &mut Random, text: &str, other: &str) -> Vec<u8> {
     tokens.concat().into_bytes()
 }
 
-/// How many of [`SCALARS`] are integers of 64 bits.
+/// Number of [`SCALARS`] that are integers of 64 bits.
 const NUMBERS: usize = 12;
 
 const SCALARS: &[&str] = &[

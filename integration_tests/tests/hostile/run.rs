@@ -88,7 +88,8 @@ impl Memory {
         Some(Prepared { tensors, pack, essential, workspace, workspace_address })
     }
 
-    /// What must hold after any run, successful or not: nothing beside the outputs' elements and the workspace changed.
+    /// Checks what holds after any run, successful or not: nothing beside the outputs' elements and the workspace
+    /// changed.
     pub(crate) fn check(&mut self, prepared: &Prepared) -> Result<(), String> {
         if !self.workspace.surroundings_untouched(prepared.workspace) {
             return Err("memory beside the workspace was written".into());

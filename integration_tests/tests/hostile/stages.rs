@@ -1,4 +1,4 @@
-//! How far inputs came: a fuzzer whose inputs are all refused at the door tests the door.
+//! Stages that inputs reached: a fuzzer whose inputs are all refused at the door tests the door.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -84,7 +84,7 @@ fn contained(bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// What a client hands in.
+/// Input of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Input<'a> {
     /// A serialised graph, or a container with one.
@@ -243,7 +243,7 @@ impl ThroughBackend {
         Ok(())
     }
 
-    /// What the backend says of a graph must fit the sizes it names, and be a graph again.
+    /// Reads a graph back: its answers fit the sizes they name, and are a graph again.
     fn read_back(&mut self, graph: &Descriptor) -> Result<(), String> {
         let mut size = 0;
         // SAFETY: a query of the size writes nothing else.

@@ -23,7 +23,7 @@ pub(crate) fn hip() -> &'static Hip {
     Hip::get().expect("main has looked for HIP")
 }
 
-/// What tests may ask of the emulated runtime.
+/// Controls of the emulated runtime.
 pub(crate) fn control() -> &'static Control {
     hip().control().expect("main has looked for the emulated runtime")
 }
@@ -38,12 +38,12 @@ pub(crate) fn plugin() -> Arc<Plugin> {
     Plugin::open(&library_path(Artifact::Plugin))
 }
 
-/// What a plugin's error says, with its status.
+/// Message of a plugin's error, with its status.
 pub(crate) fn told(error: &PluginError) -> String {
     format!("{}: {}", error.status, error.message)
 }
 
-/// Whether an error is one: a status with a message.
+/// Checks that an error is one: a status with a message.
 pub(crate) fn is_told(error: &PluginError) -> Result<(), String> {
     if error.status == PluginStatus::SUCCESS || error.message.trim().is_empty() {
         return Err(format!("an error without a text: {}", error.status));
@@ -116,7 +116,7 @@ impl Bench {
 pub(crate) struct Memory {
     inputs: Vec<DeviceTensor>,
     outputs: Vec<DeviceTensor>,
-    /// What the host gives at each execution.
+    /// Scalars that the host gives at each execution.
     scalars: Vec<HostTensor>,
     workspace: GuardedMemory,
     workspace_bytes: usize,
@@ -164,7 +164,7 @@ impl Memory {
         tensors.chain(self.scalars.iter().map(scalar)).collect()
     }
 
-    /// What the scalars hold is gone: an execution that was started has read them.
+    /// Overwrites the scalars: an execution that was started has read them.
     pub(crate) fn spoil_scalars(&mut self) {
         self.scalars.iter_mut().for_each(|scalar| scalar.bytes_mut().fill(0xff));
     }
@@ -193,7 +193,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether the outputs are right and everything else is as it was.
+    /// Checks that the outputs are right and everything else is as it was.
     pub(crate) fn check(&mut self, wanted: &Wanted) -> Result<(), String> {
         self.download()?;
         wanted.check(&self.outputs.iter().map(DeviceTensor::host).collect::<Vec<_>>())

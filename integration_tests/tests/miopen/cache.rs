@@ -1,4 +1,4 @@
-//! What one process found out serves the next, and a cache that is not as it was left costs nothing but time.
+//! Caches: one process's findings serve the next, and a cache that is not as it was left costs nothing but time.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub(crate) const ROLE: &str = "builds and runs";
 /// The role: the same in a directory that it must not write to.
 pub(crate) const ROLE_READ_ONLY: &str = "builds and runs, reading only";
 
-/// Whether the role benchmarks.
+/// Variable that is set if the role benchmarks.
 const BENCHMARK: &str = "HIPDNN_RS_TEST_BENCHMARK";
 
 const CACHE: &str = "HIPDNN_RS_CACHE_DIR";
@@ -113,7 +113,7 @@ impl Drop for Place {
     }
 }
 
-/// What a process did while it built plans.
+/// Work of a process while it built plans.
 #[derive(Debug, PartialEq)]
 struct Built {
     /// Kernels that ran: trials and searches.

@@ -1,4 +1,4 @@
-//! What is built and run: a convolution of the table, or any graph.
+//! Cases that are built and run: a convolution of the table, or any graph.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ impl From<GraphCase> for Case {
     }
 }
 
-/// What outputs have to be.
+/// Expected outputs.
 pub(crate) enum Wanted {
     /// The only output of a convolution.
     Convolution(Vec<Exact>),
@@ -44,7 +44,7 @@ impl Case {
         }
     }
 
-    /// Whether more than a convolution is asked for.
+    /// True if more than a convolution is asked for.
     pub(crate) fn is_chain(&self) -> bool {
         match self {
             Case::Convolution(case) => !case.tail.is_empty(),
@@ -100,7 +100,7 @@ impl Case {
         }
     }
 
-    /// What the outputs have to be; `strict` says that floats between the nodes stay floats.
+    /// Expected outputs; `strict` says that floats between the nodes stay floats.
     pub(crate) fn wanted(&self, inputs: &[HostTensor], strict: bool) -> Wanted {
         match self {
             Case::Convolution(case) => Wanted::Convolution(case.wanted(inputs, strict)),
@@ -110,7 +110,7 @@ impl Case {
 }
 
 impl Wanted {
-    /// Whether the outputs, in the order of the case's, are right.
+    /// Checks that the outputs, in the order of the case's, are right.
     pub(crate) fn check(&self, outputs: &[&HostTensor]) -> Result<(), String> {
         match self {
             Wanted::Convolution(wanted) => match outputs {

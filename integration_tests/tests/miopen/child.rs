@@ -31,7 +31,7 @@ pub(crate) struct Child {
     role: String,
 }
 
-/// How a process ended and what it wrote.
+/// End of a process, and what it wrote.
 pub(crate) struct Ended {
     pub(crate) stdout: String,
     pub(crate) stderr: String,

@@ -18,10 +18,10 @@ pub(crate) const ROLE: &str = "chooses";
 /// `plan`, `error`, or `error of chain`: only the plan with a kernel of ours fails.
 const WANTED: &str = "HIPDNN_RS_TEST_WANTED";
 
-/// What the log has to speak of.
+/// Variable with the text that the log has to have.
 const LOGGED: &str = "HIPDNN_RS_TEST_LOGGED";
 
-/// How solvers are searched for.
+/// Variable with the search for solvers.
 const SEARCH: &str = "HIPDNN_RS_TEST_SEARCH";
 
 pub(crate) fn tests() -> Vec<Test> {

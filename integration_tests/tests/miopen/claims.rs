@@ -1,5 +1,5 @@
-//! What the engine claims it builds and runs, whatever is missing on the machine; what it can't do it declines, and says what
-//! is missing.
+//! Claims: graphs that the engine claims it builds and runs, whatever is missing on the machine; others it declines,
+//! and says what is missing.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ const FILE_SIZE: &str = "HIPDNN_RS_TEST_FILE_SIZE";
 /// Set if the process of the role has no rights beyond those of files.
 const UNPRIVILEGED: &str = "HIPDNN_RS_TEST_UNPRIVILEGED";
 
-/// Which graphs are to be claimed; the others are to be declined.
+/// Graphs that are to be claimed; the others are to be declined.
 #[derive(Clone, Copy, PartialEq)]
 enum Claimed {
     All,
@@ -203,7 +203,7 @@ fn full(variable: &str, folder: &str, claimed: Claimed) -> Outcome {
     with(child.on_a_full_disk(&disk)?, claimed, "bytes are free")
 }
 
-/// What was compiled once is good without a compiler.
+/// Kernels that were compiled once are good without a compiler.
 fn kept() -> Outcome {
     let place = Place::new("kept")?;
     with(place.child(Hiprtc::Counting)?, Claimed::All, "")?;

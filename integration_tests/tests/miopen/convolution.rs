@@ -9,7 +9,7 @@ use hipdnn_schemas::{
 
 use crate::tail::{Operand, Step, apply};
 
-/// Where the elements of a tensor lie.
+/// Order of a tensor's elements in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// Row major: NCHW and its kin.
@@ -289,7 +289,7 @@ impl ConvolutionCase {
         }
     }
 
-    /// What the output has to be; `strict` says that floats between the nodes stay floats.
+    /// Expected output; `strict` says that floats between the nodes stay floats.
     ///
     /// An engine that does not compute the whole chain in one kernel stores the convolution's result before it goes on.
     /// Unless asked to be strict it may do so in the type of the operands, which rounds once more.

@@ -21,21 +21,21 @@ use crate::table::{conv, fused};
 /// `hipErrorUnknown`, `hipErrorOutOfMemory`, `hipErrorLaunchFailure`.
 const ERRORS: [i32; 3] = [999, 2, 719];
 
-/// How many calls all sweeps together have to reach.
+/// Number of calls that all sweeps together have to reach.
 const LEAST_POINTS: u64 = 300;
 
 /// A plan and the state that the process is in when it is built.
 struct Sweep {
     name: &'static str,
     case: fn() -> Case,
-    /// Whether another handle has built such a plan and is alive.
+    /// True if another handle has built such a plan and is alive.
     warm: bool,
     how: How,
-    /// Into how many tests the calls are dealt.
+    /// Number of tests that the calls are dealt into.
     parts: u64,
 }
 
-/// Where a plan's launches come from.
+/// Source of a plan's launches.
 #[derive(Clone, Copy, PartialEq)]
 enum How {
     /// The choice is known from an earlier plan.
@@ -90,11 +90,11 @@ pub(crate) fn tests() -> Vec<Test> {
     tests
 }
 
-/// What an attempt needs that is not the plugin's.
+/// Parts of an attempt that are not the plugin's.
 struct Scene {
     graph: Vec<u8>,
     how: How,
-    /// How many attempts there were.
+    /// Number of attempts so far.
     turn: Cell<u64>,
     stream: Stream,
     wanted: Wanted,
@@ -157,7 +157,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Whether the attempt's result is right.
+    /// Checks that the attempt's result is right.
     fn check(&mut self) -> Result<(), String> {
         self.stream.synchronize().map_err(|error| error.to_string())?;
         self.memory.check(&self.wanted)?;
@@ -176,7 +176,7 @@ fn plugin_handle() -> Result<Handle, PluginError> {
     PLUGIN.with(|plugin| plugin.handle())
 }
 
-/// How many calls an attempt makes when none fails.
+/// Number of calls that an attempt makes when none fails.
 fn calls(scene: &mut Scene) -> Result<u64, String> {
     let before = control().call_count(c"*");
     let mut handle = None;
@@ -242,16 +242,16 @@ fn every_call(sweep: &Sweep, part: u64) -> Outcome {
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n").into()) }
 }
 
-/// What is alive that was not before.
+/// Objects that are alive and were not before.
 fn left_over(before: &Counters, after: &Counters) -> String {
     let pairs = before.live().into_iter().zip(after.live());
     let more = pairs.filter(|((_, before), (_, after))| before != after);
     more.map(|((what, before), (_, after))| format!("{what} {before} → {after}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether no more was made than stays while the device is in use: for a stream whose executions MIOpen is asked for, since
-/// recording failed, a MIOpen handle with kernels of its own; and one with its stream and scratch memory in place of a
-/// handle that failed, which stays as long as launches that were recorded of it.
+/// True if no more was made than stays while the device is in use: for a stream whose executions MIOpen is asked for,
+/// since recording failed, a MIOpen handle with kernels of its own; and one with its stream and scratch memory in place
+/// of a handle that failed, which stays as long as launches that were recorded of it.
 fn is_handle(before: &Counters, after: &Counters) -> bool {
     before.live().into_iter().zip(after.live()).all(|((what, before), (_, after))| match what {
         "streams" | "modules" | "allocations" => (before..=before + 1).contains(&after),

@@ -19,7 +19,7 @@ pub(crate) struct GraphCase {
     in_place: HashMap<TensorUid, TensorUid>,
 }
 
-/// What the outputs of a graph have to be.
+/// Expected outputs of a graph.
 pub(crate) struct Right {
     graph: Arc<Graph>,
     results: Results,

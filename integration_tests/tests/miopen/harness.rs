@@ -1,7 +1,8 @@
 //! Runs tests in processes of their own and reports as cargo's test runner does.
 //!
-//! What a test asks of the emulated runtime (failures, delays, held streams) holds for its whole process, so tests of a
-//! process run one after the other; several processes share the work. A process that dies takes only its own tests along.
+//! A test's settings of the emulated runtime (failures, delays, held streams) hold for its whole process, so tests of a
+//! process run one after the other; several processes share the work. A process that dies takes only its own tests
+//! along.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,7 +17,7 @@ use hipdnn_rs_integration_tests::emulator::Hip;
 
 use crate::trace::scratch;
 
-/// How a test ended, if not well.
+/// End of a test that did not go well.
 pub(crate) enum Ended {
     /// With what was wrong.
     Failed(String),
@@ -56,7 +57,7 @@ pub(crate) struct Module {
     pub(crate) tests: fn() -> Vec<Test>,
     /// Into how many processes its tests are dealt.
     pub(crate) processes: usize,
-    /// Whether they ask of the runtime what only the emulated one can do.
+    /// True if they ask of the runtime what only the emulated one can do.
     pub(crate) emulated: bool,
 }
 
@@ -69,7 +70,7 @@ const LATE_US: &str = "300";
 /// Tells the program that it is one of the processes, and which: `module part parts`.
 const JOB: &str = "--job";
 
-/// What the command line asked for.
+/// Options of the command line.
 #[derive(Default)]
 struct Options {
     filters: Vec<String>,
@@ -251,7 +252,7 @@ fn settle(command: &mut Command) {
     }
 }
 
-/// Whether the GPU is the emulated one.
+/// True if the GPU is the emulated one.
 fn is_emulated() -> bool {
     Hip::get().is_ok_and(|hip| hip.control().is_some())
 }

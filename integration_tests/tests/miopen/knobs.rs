@@ -362,7 +362,7 @@ fn searches() -> Outcome {
     Ok(bench.run(&case, &[(BENCHMARKING, KnobValue::Int(1))])?)
 }
 
-/// How often a time was taken while a plan of a problem that nobody has asked for was built.
+/// Number of times that were taken while a plan of a problem that nobody has asked for was built.
 fn timings(bench: &Bench, case: &Case, knobs: Knobs) -> Result<u64, String> {
     let before = control().call_count(c"hipEventElapsedTime");
     bench.run(case, knobs)?;

@@ -1,4 +1,4 @@
-//! What the plugin tells its host.
+//! Lines that the plugin logs to its host.
 
 use std::ffi::{CStr, c_char};
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ pub(crate) fn listen(plugin: &Plugin, level: Severity) -> Result<(), String> {
     if statuses == [PluginStatus::SUCCESS; 2] { Ok(()) } else { Err(format!("{statuses:?}")) }
 }
 
-/// What was collected since the last time.
+/// Lines that were collected since the last time.
 pub(crate) fn lines() -> Vec<(Severity, String)> {
     std::mem::take(&mut *LINES.lock().expect("no thread panics here"))
 }

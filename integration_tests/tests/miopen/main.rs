@@ -73,7 +73,7 @@ fn play(role: &str) -> Result<(), String> {
     }
 }
 
-/// Why nothing can run here.
+/// Checks that tests can run here: HIP has a device.
 fn ready() -> Result<(), String> {
     let how = "`cargo xtask test --only miopen` runs these tests on the emulated GPU";
     let hip = Hip::get().map_err(|reason| format!("{how}; here: {reason}"))?;

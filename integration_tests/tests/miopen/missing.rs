@@ -92,7 +92,8 @@ fn library(directory: &str, name: &str, source: &str) -> Result<PathBuf, harness
     Ok(directory)
 }
 
-/// Where HIP has a device, buffers may be on it: the CPU engine leaves graphs alone unless it is told that they are not.
+/// Switches the CPU engine on: where HIP has a device buffers may be on it, so it leaves graphs alone unless it is told
+/// that they are not.
 fn with_device(child: Child) -> Child {
     child.env("HIPDNN_RS_CPU_ENGINE", "on")
 }

@@ -23,7 +23,7 @@ struct Draft {
     net: Net,
     data_type: DataType,
     layout: Layout,
-    /// Whether a convolution is computed, or its result given.
+    /// True if a convolution is computed; else its result is given.
     convolves: bool,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn named(name: &str, data_type: DataType) -> Case {
     found.unwrap_or_else(|| panic!("no graph is called {name}")).case(data_type, Layout::First, false)
 }
 
-/// What is behind the convolution in the graph whose name begins so: the convolution's result is an input.
+/// Nodes behind the convolution in the graph whose name begins so: the convolution's result is an input.
 pub(crate) fn behind(name: &str, data_type: DataType) -> Case {
     let recipe =
         RECIPES.iter().find(|recipe| recipe.name.strip_prefix("convolution, ").is_some_and(|n| n.starts_with(name)));

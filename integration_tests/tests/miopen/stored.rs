@@ -27,7 +27,7 @@ pub(crate) const ROLE_REFUSED: &str = "is refused stored plans";
 /// The role: tries to run plans that are damaged.
 pub(crate) const ROLE_DAMAGED: &str = "is refused damaged plans";
 
-/// Where the processes leave plans and results.
+/// Variable with the directory where the processes leave plans and results.
 const PLACE: &str = "HIPDNN_RS_TEST_PLACE";
 
 const CACHE: &str = "HIPDNN_RS_CACHE_DIR";

@@ -136,7 +136,7 @@ struct SharedPlan(hipdnn_sdk_bindings::hipdnn::plugin::ExecutionContextPtr);
 
 // SAFETY: it is a key for the plugin, never dereferenced.
 unsafe impl Send for SharedPlan {}
-// SAFETY: as above.
+// SAFETY: the key never changes, and the ABI lets any thread execute its context.
 unsafe impl Sync for SharedPlan {}
 
 impl SharedPlan {

@@ -1,4 +1,4 @@
-//! What may follow a convolution, as pointwise nodes and in double precision.
+//! Steps that may follow a convolution, as pointwise nodes and in double precision.
 
 use hipdnn_rs_integration_tests::reference::{Exact, roundoff};
 use hipdnn_rs_integration_tests::tensor::{HostTensor, indices};
@@ -10,11 +10,11 @@ pub(crate) struct Step {
     pub(crate) mode: PointwiseMode,
     /// The second operand, if the step has one.
     pub(crate) with: Option<Operand>,
-    /// Whether that operand comes first.
+    /// True if that operand comes first.
     pub(crate) swapped: bool,
     pub(crate) adjust: fn(&mut Pointwise),
     exact: fn(f64, f64) -> f64,
-    /// By how much the step can enlarge an error of its operand.
+    /// Largest factor by which the step can enlarge an error of its operand.
     slope: f64,
 }
 

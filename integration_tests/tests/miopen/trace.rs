@@ -32,7 +32,7 @@ impl Trace {
         trace
     }
 
-    /// What was written.
+    /// Lines that were written.
     pub(crate) fn finish(self) -> Vec<Line> {
         control().trace_off();
         read(&self.path)
@@ -68,11 +68,11 @@ fn calls_between(lines: &[Line], from: &str, to: &str) -> Vec<String> {
     lines[place(from)..place(to)].iter().filter_map(|line| line.call.clone()).collect()
 }
 
-/// What an execution may call: kernels of modules, and copies and fills that don't wait.
+/// Calls that an execution may make: kernels of modules, and copies and fills that don't wait.
 const LAUNCHES: [&str; 5] =
     ["hipModuleLaunchKernel", "hipExtModuleLaunchKernel", "hipMemcpyAsync", "hipMemcpyDtoDAsync", "hipMemsetAsync"];
 
-/// What is called beside when MIOpen is asked each time: it looks which device it is on, must not be refused what it does
+/// Calls beside those when MIOpen is asked each time: it looks which device it is on, must not be refused what it does
 /// while another thread captures, and must not change the thread's last error.
 const OF_MIOPEN: [&str; 5] =
     ["hipGetDevice", "hipSetDevice", "hipThreadExchangeStreamCaptureMode", "hipPeekAtLastError", "hipGetLastError"];

@@ -621,7 +621,7 @@ fn backend_extensions() {
     let paths = [path, null()];
     let h = w.handle;
     let n = null_mut::<c_char>;
-    // SAFETY: as in `backend_core_functions`.
+    // SAFETY: pointers are null, valid for their calls, or tokens and numbers that the backend never dereferences.
     let cases = unsafe {
         vec![
             ("Deserialize: no place", NULL, deserialize(null_mut(), bytes.as_ptr(), bytes.len())),

@@ -18,7 +18,7 @@ type Answer = i32;
 /// Calls a function with arguments as words.
 type Call<'a> = Box<dyn Fn(&[usize]) -> Answer + 'a>;
 
-/// What an argument is.
+/// Kind of an argument.
 enum Argument {
     /// A handle of the library's own: the right one, and wrong ones beside the ones that are wrong everywhere. Null is
     /// refused unless it is the right one.
@@ -191,7 +191,7 @@ macro_rules! row {
     };
 }
 
-/// What lies at an address, which may be misaligned.
+/// Value at an address, which may be misaligned.
 ///
 /// # Safety
 /// A `T` is there.

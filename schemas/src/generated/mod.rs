@@ -1,4 +1,4 @@
-//! What flatc makes of `fbs/`; `cargo xtask codegen` writes it again.
+//! Output of flatc for `fbs/`; `cargo xtask codegen` writes it again.
 
 #[allow(
     clippy::all,

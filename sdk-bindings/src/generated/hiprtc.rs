@@ -311,7 +311,7 @@ impl Functions {
     /// Looks all functions up.
     ///
     /// # Safety
-    /// Where a name is found, it is the function of the library that this table is for.
+    /// A name that is found is the function of the library that this table is for.
     ///
     /// # Errors
     /// If a function is missing that every library has.

@@ -1,4 +1,4 @@
-//! What bindgen makes of the headers of HIP, hiprtc and MIOpen; `cargo xtask codegen` writes it again.
+//! Output of bindgen for the headers of HIP, hiprtc and MIOpen; `cargo xtask codegen` writes it again.
 
 #[allow(
     clippy::all,

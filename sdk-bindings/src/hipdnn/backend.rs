@@ -753,7 +753,7 @@ macro_rules! backend_table {
                 Ok(Backend {
                     // SAFETY: the field has the function's signature, and the table keeps the library open.
                     $($rfield: unsafe { library.symbol(symbol(concat!($rsymbol, "\0"))) }?,)*
-                    // SAFETY: as above.
+                    // SAFETY: the field has the optional function's signature, and the table keeps the library open.
                     $($ofield: unsafe { library.optional(symbol(concat!($osymbol, "\0"))) },)*
                     library,
                 })
@@ -892,7 +892,7 @@ impl Backend {
     pub unsafe fn open<P: AsRef<std::path::Path>>(
         candidates: impl IntoIterator<Item = P>,
     ) -> Result<Backend, LibraryError> {
-        // SAFETY: the caller's duties are the same.
+        // SAFETY: the caller promises what `Library::open` asks of the candidates.
         let library = unsafe { Library::open(LIBRARY_NAME, candidates) }?;
         let backend = Backend::resolve(library)?;
         match backend.version() {

@@ -51,7 +51,7 @@ macro_rules! table {
 
         // SAFETY: the runtime's tables are constants of the process; reading them from any thread is sound.
         unsafe impl Send for $table {}
-        // SAFETY: as above.
+        // SAFETY: the address and the version never change, and the runtime's tables are constants of the process.
         unsafe impl Sync for $table {}
 
         impl $table {
@@ -481,7 +481,7 @@ mod tests {
         assert!(unsafe { Api::new(at, 23) }.is_ok());
         entries[90] = std::ptr::null();
         let at = NonNull::new(entries.as_mut_ptr()).expect("a box's address").cast();
-        // SAFETY: as above.
+        // SAFETY: the table has the 380 entries that version 23 may read, of which one is null.
         let error = unsafe { Api::new(at, 23) }.unwrap_err();
         assert_eq!(error.to_string(), "ONNX Runtime's table Api lacks KernelContext_GetInput");
     }

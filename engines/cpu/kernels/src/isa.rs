@@ -333,7 +333,7 @@ mod tests {
                 low
             });
             for bits in [0u32, 1, 0x5a, 0xff] {
-                // SAFETY: as above; even places are below 48 + 32.
+                // SAFETY: loads begin below 48, have at most 16 lanes, and the array has 64 values.
                 put("load_masked", &|i| unsafe { s.load_masked(s.mask(bits), a.as_ptr().add(i)) });
                 let wide = [a.clone(), b.clone()].concat();
                 // SAFETY: even places are below 48 + 32, of 128.

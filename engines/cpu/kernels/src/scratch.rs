@@ -32,7 +32,8 @@ impl Deref for AlignedBuffer {
 
 impl DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [f32] {
-        // SAFETY: as in `deref`, and borrowed exclusively.
+        // SAFETY: the lines are contiguous `f32` values without padding, at least `len` of them, and borrowed
+        // exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
     }
 }

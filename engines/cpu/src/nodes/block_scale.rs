@@ -11,7 +11,7 @@
 //! * the sizes of blocks of a dequantization are those of the last dimensions; an element is multiplied by its scale,
 //!   or with `is_negative_scale` by 2^-scale.
 //!
-//! That executor keeps numbers of 4 and 6 bits in a byte each. Here they lie as [`code`] says, as the wire format counts
+//! Numbers of 4 and 6 bits have a byte each in that executor. Here they lie as [`code`] says, as the wire format counts
 //! their bits.
 
 use std::sync::Arc;

@@ -394,18 +394,19 @@ impl NodeKernel for NormalizationKernel {
             if !self.given {
                 pool.run(units, &|unit| {
                     let (block, segment) = each(unit);
-                    // SAFETY: as above; no other unit has this segment of the block.
+                    // SAFETY: the caller's promise; no other unit has this segment of the block.
                     unsafe {
                         run.store_moments(walk, block, segment, &run.moments(walk, block, segment, &mut Buffers::new()))
                     };
                 });
             }
-            // SAFETY: as above; the sums of segments are complete.
+            // SAFETY: the caller's promise; each unit has a block, of which the moments of all segments are stored.
             pool.run(blocks, &|block| unsafe { run.finish_moments(walk, block, &run.joined_moments(walk, block)) });
             if self.task == Task::Backward {
                 pool.run(units, &|unit| {
                     let (block, segment) = each(unit);
-                    // SAFETY: as above; the moments of groups are complete.
+                    // SAFETY: the caller's promise; no other unit has this segment, and the moments of groups are
+                    // complete.
                     unsafe {
                         run.store_sums(
                             walk,
@@ -415,12 +416,13 @@ impl NodeKernel for NormalizationKernel {
                         )
                     };
                 });
-                // SAFETY: as above; the sums of segments are complete.
+                // SAFETY: the caller's promise; each unit has a block, of which the sums of all segments are stored.
                 pool.run(blocks, &|block| unsafe { run.finish_sums(walk, block, &run.joined_sums(walk, block)) });
             }
             pool.run(units, &|unit| {
                 let (block, segment) = each(unit);
-                // SAFETY: as above; moments and sums of groups are complete.
+                // SAFETY: the caller's promise; no other unit has this segment, and moments and sums of groups are
+                // complete.
                 unsafe { run.apply(walk, block, segment, &mut Buffers::new()) };
             });
         }
@@ -431,19 +433,22 @@ impl NodeKernel for NormalizationKernel {
             pool.run(blocks.div_ceil(per_unit), &|unit| {
                 let buffers = &mut Buffers::new();
                 for block in unit * per_unit..((unit + 1) * per_unit).min(blocks) {
-                    // SAFETY: as above; the moments of groups are complete.
+                    // SAFETY: the caller's promise; no other unit has this block, and the moments of groups are
+                    // complete.
                     unsafe { run.finish_across(walk, block, &run.across_sums(walk, block, 0, buffers)) };
                 }
             });
         } else {
             pool.run(blocks * walk.segments, &|unit| {
                 let (block, segment) = (unit / walk.segments, unit % walk.segments);
-                // SAFETY: as above.
+                // SAFETY: the caller's promise; no other unit has this segment of the block, and the moments of groups
+                // are complete.
                 unsafe {
                     run.store_sums(walk, block, segment, &run.across_sums(walk, block, segment, &mut Buffers::new()))
                 };
             });
-            // SAFETY: as above; the sums of segments are complete.
+            // SAFETY: the caller's promise; each unit has a block, of which the sums across groups of all segments are
+            // stored.
             pool.run(blocks, &|block| unsafe { run.finish_across(walk, block, &run.joined_sums(walk, block)) });
         }
     }

@@ -189,7 +189,8 @@ impl Product {
                         unsafe { *sums.add(i) += kept(part).add(i).read() };
                     }
                 }
-                // SAFETY: all parts of the block have been added; units are of different places.
+                // SAFETY: the block has the sums of all parts; units are of different places, and the slot is the
+                // worker's.
                 unsafe { self.finish(sink, unit, sums, slot) };
             });
         }

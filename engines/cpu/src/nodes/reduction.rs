@@ -200,7 +200,8 @@ impl NodeKernel for Kernel {
                 for block in unit * group..((unit + 1) * group).min(blocks) {
                     let (outer, first, len) = place(block);
                     let mut sums = [0f64; COLUMNS];
-                    // SAFETY: as above.
+                    // SAFETY: the block lies within the kept extents, for which the caller answers; all pieces are
+                    // summed.
                     unsafe { self.sum(addresses, outer, first, &mut sums[..len], 0..self.all()) };
                     finish(outer, first, &mut sums[..len]);
                 }
@@ -212,7 +213,8 @@ impl NodeKernel for Kernel {
             let (outer, first, len) = place(block);
             let pieces = part * self.pieces_of_part..((part + 1) * self.pieces_of_part).min(self.all());
             let mut sums = [0f64; COLUMNS];
-            // SAFETY: as above; each block and part has its own place in the scratch memory.
+            // SAFETY: the block lies within the kept extents; each block and part has its own place in the scratch
+            // memory.
             unsafe {
                 self.sum(addresses, outer, first, &mut sums[..len], pieces);
                 let to = addresses.parts.add(part * self.outputs() + outer * self.columns.0 + first);

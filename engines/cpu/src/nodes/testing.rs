@@ -197,7 +197,8 @@ fn read(data_type: DataType, memory: &[u64], offset: usize) -> f64 {
 }
 
 fn write(data_type: DataType, memory: &mut [u64], offset: usize, value: f64) {
-    // SAFETY: as in `read`, for memory that is borrowed for writing.
+    // SAFETY: `place` has seen that the element is there, and the memory is borrowed for writing; codes lie within the
+    // span.
     unsafe {
         match data_type {
             DataType::Float => place::<f32>(memory, offset).cast_mut().write(value as f32),

@@ -42,7 +42,7 @@ struct Format {
 enum Nan {
     /// Neither exists.
     None,
-    /// The one code above the largest number; there is no infinity.
+    /// NaN is the code above the largest number; there is no infinity.
     Above,
     /// As in larger formats: infinity above the largest number, and NaN above that.
     Ieee,
@@ -369,7 +369,7 @@ mod tests {
             let mut stream = 0u128;
             for (i, code) in codes.iter().enumerate() {
                 stream |= u128::from(*code) << (i as u32 * bits);
-                // SAFETY: as above.
+                // SAFETY: the array has sixteen bytes, and fifteen elements are at most fifteen.
                 assert_eq!(unsafe { read(memory.as_ptr(), i, bits) }, *code, "{bits} bits");
             }
             let all = (1u128 << (15 * bits)) - 1;

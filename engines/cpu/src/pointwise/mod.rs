@@ -434,7 +434,7 @@ mod tests {
                 // SAFETY: as many elements as the views have, and three scales.
                 unsafe { kernel.run(Isa::best(), &Pool::new(threads), &inputs, memory.as_mut_ptr()) };
                 for (i, x) in x.iter().enumerate() {
-                    // SAFETY: as above.
+                    // SAFETY: the vector has as many bits as all elements of x.
                     let got = unsafe { code::read(memory.as_ptr(), i, code.bits()) };
                     assert_eq!(got, code.encode(x * factor(i)), "{code:?}, {threads} threads: element {i}");
                 }

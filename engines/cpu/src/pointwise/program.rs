@@ -186,7 +186,7 @@ impl Compiled {
                         // written while this borrow is used.
                         unsafe { std::slice::from_raw_parts(base.add(row * pitch).cast_const(), len) }
                     };
-                    // SAFETY: as above; nothing else refers to this row.
+                    // SAFETY: row `a` is within `rows`, as asserted, and nothing else refers to it.
                     let first = unsafe { std::slice::from_raw_parts_mut(base.add(a * pitch), len) };
                     T::apply(&self.functions[step], isa, first, other(b), other(c));
                 }

@@ -449,7 +449,7 @@ mod tests {
                     assert!(*got == want || (got.is_nan() && want.is_nan()), "{storage:?}: {back:?}");
                 }
                 let (wide, mut back) = (from.map(f64::from), [0f64; 8]);
-                // SAFETY: as above.
+                // SAFETY: the last element is 1 + 7 * 3, of eight bytes at most, and the array has 25 words.
                 unsafe {
                     storage.store_wide(&wide, base, 1, stride);
                     storage.load_wide(base, 1, stride, &mut back);

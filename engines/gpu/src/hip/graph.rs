@@ -1,4 +1,4 @@
-//! What a stream was asked to do while it captured.
+//! Work that a stream was given while it captured, as nodes of a graph of HIP.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -46,33 +46,33 @@ pub struct KernelNode {
 /// Memory set to a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FillNode {
-    /// Where.
+    /// Device address of the first value.
     pub address: u64,
     /// The value, in the lowest bytes.
     pub value: u32,
     /// Bytes of the value: 1, 2 or 4.
     pub width: usize,
-    /// How many values.
+    /// Number of values.
     pub count: usize,
 }
 
 /// A copy on the device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CopyNode {
-    /// From where.
+    /// Device address of the source.
     pub from: u64,
-    /// To where.
+    /// Device address of the destination.
     pub to: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: usize,
 }
 
-/// Why work was not taken down: either something failed, or it is of a kind that can't be repeated.
+/// Reason for work that was not taken down: either something failed, or it is of a kind that can't be repeated.
 #[derive(Debug)]
 pub enum CaptureError {
     /// A call failed. The stream may be unusable.
     Failed(Error),
-    /// What was captured can't be repeated, for this reason.
+    /// The captured work can't be repeated, for this reason.
     Refused(String),
     /// Somebody else's call ended the capture: HIP forbids some calls to all threads while any stream captures.
     Interrupted(Error),
@@ -184,10 +184,10 @@ impl Graph {
             }
             hipGraphNodeType::hipGraphNodeTypeMemset => {
                 let mut params = MaybeUninit::<hipMemsetParams>::zeroed();
-                // SAFETY: as above.
+                // SAFETY: a place for the parameters of a memset, which the node is.
                 let status = unsafe { (gpu.hip.hipGraphMemsetNodeGetParams)(node, params.as_mut_ptr()) };
                 gpu.check_hip(status, "hipGraphMemsetNodeGetParams")?;
-                // SAFETY: as above.
+                // SAFETY: all zeros is a value of this struct of numbers and an address, and HIP filled it.
                 Ok(Some(Node::Fill(fill(&unsafe { params.assume_init() })?)))
             }
             hipGraphNodeType::hipGraphNodeTypeMemcpy => {
@@ -197,10 +197,10 @@ impl Graph {
                     return Err(CaptureError::Failed(Error::new(ErrorKind::Device, text)));
                 }
                 let mut params = MaybeUninit::<hipMemcpy3DParms>::zeroed();
-                // SAFETY: as above.
+                // SAFETY: a place for the parameters of a copy, which the node is.
                 let status = unsafe { (gpu.hip.hipGraphMemcpyNodeGetParams)(node, params.as_mut_ptr()) };
                 gpu.check_hip(status, "hipGraphMemcpyNodeGetParams")?;
-                // SAFETY: as above.
+                // SAFETY: all zeros is a value of this struct of numbers and addresses, and HIP filled it.
                 Ok(Some(Node::Copy(copy(&unsafe { params.assume_init() })?)))
             }
             hipGraphNodeType::hipGraphNodeTypeEmpty => Ok(None),
@@ -239,7 +239,7 @@ unsafe fn kernel(params: &hipKernelNodeParams) -> Result<KernelNode, CaptureErro
             launch_param::END => break,
             other => return Err(refused(&format!("a kernel was launched with an option {other} that is not known"))),
         }
-        // SAFETY: as above.
+        // SAFETY: this code is not the end, so its value and another code are behind it.
         at = unsafe { at.add(2) };
     }
     if size.is_null() {
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(node.arguments, words.map(u64::to_ne_bytes).concat());
         let mut long = list(&(MOST_ARGUMENT_BYTES + 1));
         params.extra = long.as_mut_ptr();
-        // SAFETY: as above; the size is looked at before the bytes.
+        // SAFETY: the list is whole; the size, which is too large, is looked at before the bytes.
         assert!(unsafe { kernel(params) }.is_err(), "too many bytes");
         let mut unknown = [17 as *mut c_void, std::ptr::null_mut(), launch_param::END as *mut c_void];
         params.extra = unknown.as_mut_ptr();

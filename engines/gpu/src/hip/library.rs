@@ -36,7 +36,7 @@ pub struct LoadedMiopen {
     pub version: [usize; 3],
     /// The size of its file: builds of one version differ in the solvers that they have.
     pub bytes: u64,
-    /// Whether it is linked to hiprtc, and so compiles its kernels by it.
+    /// True if it is linked to hiprtc, and so compiles its kernels by it.
     pub has_hiprtc: bool,
 }
 
@@ -117,7 +117,7 @@ impl Gpu {
         self.hip_version
     }
 
-    /// How many devices there are; at least one.
+    /// Number of devices; at least one.
     pub fn devices(&self) -> i32 {
         self.devices
     }
@@ -134,7 +134,7 @@ impl Gpu {
         Ok(ordinal)
     }
 
-    /// Whether a word is an address of memory that HIP knows, of a device or of the host.
+    /// True if the word is an address of memory that HIP knows, of a device or of the host.
     pub(crate) fn is_memory(&self, word: u64) -> bool {
         // No memory is mapped that low.
         if word < 4096 {

@@ -17,7 +17,7 @@ pub struct DeviceMemory {
 
 // SAFETY: device memory belongs to no thread.
 unsafe impl Send for DeviceMemory {}
-// SAFETY: as above; what is in it is only reached by calls that say which stream they are on.
+// SAFETY: the address and the size never change, and the contents are only reached by calls that name their stream.
 unsafe impl Sync for DeviceMemory {}
 
 impl DeviceMemory {
@@ -44,7 +44,7 @@ impl DeviceMemory {
         self.address
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -97,7 +97,8 @@ impl DeviceMemory {
             return Ok(());
         }
         let from: *const c_void = self.at(offset).cast();
-        // SAFETY: as in `write`.
+        // SAFETY: the range is inside the allocation, and `data` is borrowed until the copy, which is waited for, is
+        // done.
         let status = unsafe {
             (self.gpu.hip.hipMemcpyAsync)(
                 data.as_mut_ptr().cast(),

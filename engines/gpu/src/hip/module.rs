@@ -16,7 +16,7 @@ pub struct Module {
 
 // SAFETY: HIP's modules belong to no thread.
 unsafe impl Send for Module {}
-// SAFETY: as above; HIP locks where it must.
+// SAFETY: the handle never changes, and HIP locks where calls on one module need it.
 unsafe impl Sync for Module {}
 
 /// A kernel of a [`Module`]. It is good as long as the module is.
@@ -25,7 +25,7 @@ pub struct Function(pub(crate) hipFunction_t);
 
 // SAFETY: HIP's functions belong to no thread.
 unsafe impl Send for Function {}
-// SAFETY: as above.
+// SAFETY: the handle never changes, and HIP locks where calls on one function need it.
 unsafe impl Sync for Function {}
 
 impl Function {

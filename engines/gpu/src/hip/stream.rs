@@ -14,7 +14,7 @@ pub struct Stream {
 
 // SAFETY: HIP's streams belong to no thread.
 unsafe impl Send for Stream {}
-// SAFETY: as above; HIP locks where it must.
+// SAFETY: the handle never changes, and HIP locks where calls on one stream need it.
 unsafe impl Sync for Stream {}
 
 impl Stream {
@@ -108,7 +108,7 @@ impl Event {
         // SAFETY: both are alive and were recorded by the caller; HIP checks that.
         let status = unsafe { (self.gpu.hip.hipEventSynchronize)(later.raw) };
         self.gpu.check_hip(status, "hipEventSynchronize")?;
-        // SAFETY: as above, and a place for one number.
+        // SAFETY: both are alive and were recorded by the caller, which HIP checks; a place for one number.
         let status = unsafe { (self.gpu.hip.hipEventElapsedTime)(&mut milliseconds, self.raw, later.raw) };
         self.gpu.check_hip(status, "hipEventElapsedTime")?;
         Ok(milliseconds)
@@ -213,12 +213,12 @@ impl Drop for Relaxed {
     fn drop(&mut self) {
         let mut mode = self.before;
         let exchange = self.gpu.hip.hipThreadExchangeStreamCaptureMode;
-        // SAFETY: as in `enter`.
+        // SAFETY: the mode to set is the thread's earlier one, and its place takes the one before.
         let status = unsafe { exchange(&mut mode) };
         if status != hipError_t::hipSuccess {
             // The mode decides what the caller's next captures forbid, so one refusal is not taken for the last word.
             mode = self.before;
-            // SAFETY: as above.
+            // SAFETY: the mode to set was put back into its place, which takes the one before.
             let status = unsafe { exchange(&mut mode) };
             self.gpu.log_hip(status, "hipThreadExchangeStreamCaptureMode");
         }

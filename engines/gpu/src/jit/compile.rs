@@ -18,7 +18,7 @@ use crate::store::{Store, missing};
 /// results is on by default.
 const OPTIONS: &[&CStr] = &[c"-std=c++17", c"-O3", c"-ffp-contract=off", c"-fno-fast-math"];
 
-/// What entries of the store are called.
+/// Kind of the store's entries.
 const KIND: &str = "kernel";
 
 /// Kernels that stay loaded when no plan has them: some ten kilobytes each. A plan may be gone before its last launch is
@@ -42,7 +42,7 @@ impl Compiled {
         self.function
     }
 
-    /// What is stored with a plan that has the kernel, so that it is not compiled again.
+    /// Entry of the store for the kernel: stored with a plan, so that it is not compiled again.
     pub(crate) fn entry(&self, device: &Device) -> Entry {
         Entry { kind: KIND.to_string(), key: key(device, &self.text), value: self.code.to_vec() }
     }
@@ -84,7 +84,7 @@ impl Kernels {
         Ok(compiled)
     }
 
-    /// Whether the kernel of that text is loaded or can be: the store has it, or kernels compile.
+    /// Checks that the kernel of that text is loaded or can be: the store has it, or kernels compile.
     ///
     /// # Errors
     /// If there is no compiler that works.
@@ -97,10 +97,10 @@ impl Kernels {
     }
 }
 
-/// Whether this process has compiled something.
+/// True once this process has compiled something.
 static COMPILES: AtomicBool = AtomicBool::new(false);
 
-/// Whether kernels compile here: tried with the smallest one, until one has compiled in this process.
+/// Checks that kernels compile here: tried with the smallest one, until one has compiled in this process.
 ///
 /// # Errors
 /// If none does; the message says what is missing.
@@ -113,12 +113,12 @@ pub fn compiler(device: &Device) -> Result<(), Error> {
     compile(device.gpu(), device.arch(), SMALLEST).map(|_| ())
 }
 
-/// Whether [`compiler`] has its answer already: kernels compile.
+/// True if [`compiler`] has its answer already: kernels compile.
 pub fn is_compiler_known() -> bool {
     COMPILES.load(Ordering::Relaxed)
 }
 
-/// Under what the store has the code object: all that it depends on.
+/// Key of the code object in the store: all that it depends on.
 pub(crate) fn key(device: &Device, text: &str) -> String {
     let options = OPTIONS.iter().map(|option| option.to_string_lossy()).collect::<Vec<_>>().join(" ");
     format!("{} {options}\n{text}", device.fingerprint())
@@ -214,7 +214,7 @@ pub(crate) fn compile(gpu: &Gpu, arch: &str, text: &str) -> Result<Vec<u8>, Erro
     Ok(code)
 }
 
-/// What the compiler said.
+/// The compiler's log.
 fn said(program: &Program<'_>) -> String {
     let mut bytes = 0;
     // SAFETY: the program is alive; a place for the size of its log.

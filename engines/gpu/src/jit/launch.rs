@@ -16,9 +16,9 @@ pub(crate) struct Launch {
     pub(crate) compiled: Arc<Compiled>,
     /// The arguments, with room for the pointers at their beginning.
     arguments: Box<[u8]>,
-    /// What is added to each pointer, in bytes.
+    /// Bytes that are added to each pointer.
     offsets: Box<[isize]>,
-    /// Where the scalars are.
+    /// Places of the scalars in the arguments, in bytes.
     scalars: Box<[usize]>,
     double: bool,
     blocks: u32,

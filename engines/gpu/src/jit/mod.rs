@@ -45,7 +45,7 @@ pub fn prepare(kernels: &Kernels, work: &impl Emit, store: &Store) -> Result<Pre
     PreparedKernel::new(kernels, work, work.source()?, store)
 }
 
-/// Whether [`prepare`] has what it needs: the kernel in the store, or a compiler.
+/// Checks that [`prepare`] has what it needs: the kernel in the store, or a compiler.
 ///
 /// # Errors
 /// As [`prepare`], without compiling or loading the kernel.
@@ -73,12 +73,12 @@ impl PreparedKernel {
         Ok(PreparedKernel { kernel, device: Arc::clone(kernels.device()), mapping, reads, writes, scalars })
     }
 
-    /// What is stored with a plan that launches it.
+    /// Entry of the store that goes with a plan that launches it; `None` if there is nothing to launch.
     pub(crate) fn entry(&self) -> Option<Entry> {
         self.kernel.as_ref().map(|launch| launch.compiled.entry(&self.device))
     }
 
-    /// How its threads share the work, in words.
+    /// Mapping of the work to threads, in words.
     pub fn mapping(&self) -> &str {
         &self.mapping
     }

@@ -36,7 +36,7 @@ pub(crate) fn bench(test: &str) -> Option<Bench> {
 }
 
 impl Bench {
-    /// What the kernel of `work` leaves in a buffer that held `output` before.
+    /// Contents that the kernel of `work` leaves in a buffer that held `output` before.
     fn run(&self, work: &Elementwise, inputs: &[Vec<u8>], output: &[u8]) -> Vec<u8> {
         self.run_with(work, false, inputs, output)
     }
@@ -113,7 +113,7 @@ fn every_mode_computes_its_definition() {
     }
 }
 
-/// How far a result may be from the definition's.
+/// Largest distance of a result from the definition's.
 ///
 /// The library's functions are within a few units in the last place, and each formula has a few roundings more. Where a
 /// rounded argument is magnified (exponents of squares) or parts cancel, the error is relative to the operands.

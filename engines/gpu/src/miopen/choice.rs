@@ -11,12 +11,12 @@ use super::convolution::Solution;
 use super::prepared::{Path, PreparedConvolution};
 use crate::store::Store;
 
-/// How much is done to find a fast solver.
+/// Effort of the search for a fast solver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Effort {
     /// MIOpen's own ranking is believed: its databases, else its guess.
     Immediate,
-    /// What MIOpen offers is timed.
+    /// Solvers that MIOpen offers are timed.
     Benchmark,
     /// MIOpen searches and tunes first, which may take minutes; then what it offers is timed.
     Tune,
@@ -38,12 +38,12 @@ impl Effort {
     }
 }
 
-/// What a solver has to satisfy, and how it is looked for.
+/// Conditions that a solver has to satisfy, and the search for one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// Bytes of workspace at most; `None` for any number.
     pub workspace_limit: Option<usize>,
-    /// How much is done to find a fast solver.
+    /// Effort of the search for a fast solver.
     pub effort: Effort,
     /// No candidate is begun past this time, but for the first. MIOpen's own search can't be stopped.
     pub search_time: Duration,
@@ -72,7 +72,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Why a solution is not to be used.
+    /// Reason against a solution; `None` if it may be used.
     pub(super) fn refuses(&self, solution: Solution) -> Option<String> {
         let Solution { solver, workspace } = solution;
         if self.deny.contains(&solver) {
@@ -99,7 +99,7 @@ impl Policy {
     }
 }
 
-/// Whether a solver's launches may be repeated instead of calling MIOpen.
+/// Verdict on repeating a solver's launches instead of calling MIOpen.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
     /// Nobody has tried.
@@ -166,14 +166,14 @@ impl Choice {
 }
 
 impl Policy {
-    /// What `prepare` leaves behind for a stored plan, so that it repeats the choice.
+    /// Entry of the store that `prepare` leaves for a stored plan, so that it repeats the choice.
     pub(crate) fn entry(&self, prepared: &PreparedConvolution) -> Entry {
         let key = self.key(prepared.handles.fingerprint(), &prepared.problem, self.effort);
         Entry { kind: KIND.to_string(), key, value: Choice::of(prepared).encode() }
     }
 }
 
-/// What was found out on one device in this process.
+/// Choices and answers of one device in this process.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
     /// Choices that were made or read from the cache, by key.

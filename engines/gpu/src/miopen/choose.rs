@@ -20,7 +20,7 @@ use crate::hip::{Event, Queue};
 use crate::store::{Store, missing};
 use crate::{folders, jit};
 
-/// What MIOpen and the machine say of a problem.
+/// Answer of MIOpen and the machine about a problem.
 enum Asked {
     Taken,
     Refused(String),
@@ -28,11 +28,11 @@ enum Asked {
     Unsure(Error),
 }
 
-/// Whether MIOpen has a solver for the problem, and what it needs to compile it: what the policy has chosen before, a
-/// compiler that works, or else what it chooses now. The answer is remembered.
+/// Checks that MIOpen has a solver for the problem and the means to compile it: the policy's earlier choice, a compiler
+/// that works, or else the solver that it chooses now. The answer is remembered.
 ///
 /// # Errors
-/// Why not. A device or a machine that does not work is a reason too, and is not remembered.
+/// If there is none, with the reason. A device or a machine that does not work is a reason too, and is not remembered.
 pub fn supported(miopen: &Miopen, problem: &ConvolutionProblem, policy: &Policy, store: &Store) -> Result<(), String> {
     problem.check()?;
     let key = problem.to_string();
@@ -72,7 +72,7 @@ pub fn supported(miopen: &Miopen, problem: &ConvolutionProblem, policy: &Policy,
     answer
 }
 
-/// Whether MIOpen still has what an earlier process chose: then no compiler is needed.
+/// True if MIOpen still has the solver that an earlier process chose: then no compiler is needed.
 fn is_kept(
     miopen: &Miopen,
     builder: &Builder,
@@ -90,7 +90,7 @@ fn is_kept(
     })
 }
 
-/// Whether MIOpen's kernels compile, as far as can be told without one.
+/// Checks that MIOpen's kernels compile, as far as can be told without compiling one.
 fn compiles(handles: &Handles) -> Result<(), Error> {
     folders::writable()?;
     match handles.library().loaded.has_hiprtc {
@@ -264,7 +264,7 @@ impl Work<'_> {
         best.ok_or_else(|| none_left(&given_up))
     }
 
-    /// What to try, in order.
+    /// Solutions to try, in order.
     fn candidates(&self, given_up: &mut Vec<(ErrorKind, String)>) -> Vec<Solution> {
         let handle = self.builder.handle();
         let calls = match self.calls() {
@@ -390,7 +390,8 @@ impl Work<'_> {
                 }
                 Path::Called { calls, .. } => {
                     let tensors = Tensors::at(&at, prepared.workspace);
-                    // SAFETY: as above.
+                    // SAFETY: the builder's handle is on its stream; the addresses are those of scratch memory as large
+                    // as the operands.
                     unsafe { calls.run(self.builder.handle(), prepared.solver, &tensors) }?;
                 }
             }

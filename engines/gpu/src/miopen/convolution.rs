@@ -96,12 +96,14 @@ macro_rules! directed {
                 library.check(status, stringify!($forward))
             }
             Direction::BackwardData => {
-                // SAFETY: as above.
+                // SAFETY: descriptors and handle are alive, with dy first as backward data has them, and the places are
+                // good.
                 let status = unsafe { (library.functions.$data)($handle, y, w, c, x, $($rest),*) };
                 library.check(status, stringify!($data))
             }
             Direction::BackwardWeights => {
-                // SAFETY: as above.
+                // SAFETY: descriptors and handle are alive, dy and x as backward weights has them, and the places are
+                // good.
                 let status = unsafe { (library.functions.$weights)($handle, y, x, c, w, $($rest),*) };
                 library.check(status, stringify!($weights))
             }
@@ -123,7 +125,7 @@ impl Calls {
         })
     }
 
-    /// What MIOpen offers, best first. The list depends on its databases.
+    /// Solutions that MIOpen offers, best first. The list depends on its databases.
     pub(crate) fn solutions(&self, handle: miopenHandle_t) -> Result<Vec<Solution>, Error> {
         let mut solutions = [miopenConvSolution_t::default(); MOST_SOLUTIONS];
         let mut count = 0;
@@ -189,13 +191,15 @@ impl Calls {
             }
             Direction::BackwardData => {
                 let run = library.functions.miopenConvolutionBackwardDataImmediate;
-                // SAFETY: as above.
+                // SAFETY: the addresses are the caller's promise; descriptors and handle are alive, each with its
+                // tensor of backward data.
                 let status = unsafe { run(handle, dy, y, dw, w, dc, dx, x, workspace, bytes, solver) };
                 library.check(status, "miopenConvolutionBackwardDataImmediate")
             }
             Direction::BackwardWeights => {
                 let run = library.functions.miopenConvolutionBackwardWeightsImmediate;
-                // SAFETY: as above.
+                // SAFETY: the addresses are the caller's promise; descriptors and handle are alive, each with its
+                // tensor of backward weights.
                 let status = unsafe { run(handle, dy, y, dx, x, dc, dw, w, workspace, bytes, solver) };
                 library.check(status, "miopenConvolutionBackwardWeightsImmediate")
             }

@@ -1,4 +1,4 @@
-//! What follows a convolution and may be one kernel with it in MIOpen: a bias for each channel, an activation.
+//! Followers of a convolution that may be one kernel with it in MIOpen: a bias for each channel, an activation.
 
 use hipdnn_engine_kernel::arrange::{
     Arrangement, CONVOLUTION_ALIGNMENT, ConvolutionTask, Input, MapTask, Task, Value, View, library_type, lifted,
@@ -13,15 +13,16 @@ use super::fused::{Activation, Followers};
 /// A convolution that is one kernel with what follows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Followed {
-    /// What follows.
+    /// Bias and activation that follow.
     pub followers: Followers,
     /// The bias, if there is one.
     pub bias: Option<Value>,
-    /// Where the result goes.
+    /// Destination of the result.
     pub y: Value,
 }
 
-/// What the kernel that is the next task makes of a convolution's result, if MIOpen may have that as one kernel.
+/// Bias and activation that the next task applies to a convolution's result, if MIOpen may have both tasks as one
+/// kernel.
 pub fn followed(graph: &Graph, arrangement: &Arrangement, index: usize) -> Option<Followed> {
     let [Task::Convolution(convolution), Task::Map(map)] = arrangement.tasks.get(index..index + 2)? else {
         return None;
@@ -49,7 +50,7 @@ pub fn followed(graph: &Graph, arrangement: &Arrangement, index: usize) -> Optio
     Some(Followed { followers, bias, y: map.output })
 }
 
-/// Whether MIOpen may have memory of a caller as it is.
+/// True if MIOpen may have the value's memory as it is: a caller's tensor is aligned for it.
 fn is_aligned(graph: &Graph, value: Value) -> bool {
     match value {
         Value::Tensor(uid) => graph.tensor(uid).alignment() % CONVOLUTION_ALIGNMENT as i64 == 0,
@@ -178,7 +179,7 @@ mod tests {
     #[test]
     fn bias_and_activation_are_recognised() {
         use PointwiseMode::*;
-        /// What it is called, the result's type, what follows; wanted: whether there is a bias, and the activation.
+        /// Name, the result's type, the nodes that follow; expected: whether there is a bias, and the activation.
         type Case = (&'static str, DataType, fn(&mut GraphBuilder), Option<(bool, Option<Activation>)>);
         let relu = Some(Activation::Relu);
         let cases: [Case; 14] = [

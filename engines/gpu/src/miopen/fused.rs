@@ -1,8 +1,8 @@
 //! Convolution, bias and activation in one kernel, where MIOpen has one that compiles.
 //!
-//! Which do depends on the GPU and on how MIOpen was built, and asking costs a compilation and, where the answer is no, a
-//! line on standard error. So the answer is kept with the choices of solvers. A fused kernel is used only if its launches
-//! can be repeated; where they can't, the parts do as well.
+//! A kernel's existence depends on the GPU and on how MIOpen was built, and asking costs a compilation and, where the
+//! answer is no, a line on standard error. So the answer is kept with the choices of solvers. A fused kernel is used
+//! only if its launches can be repeated; where they can't, the parts do as well.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -56,7 +56,7 @@ pub enum Activation {
     Tanh,
     /// v above 0, else alpha · (exp(v) − 1)
     Elu {
-        /// What it tends to below 0, negated.
+        /// Limit below 0, negated.
         alpha: f64,
     },
     /// |v|
@@ -92,7 +92,7 @@ impl Activation {
     }
 }
 
-/// What follows a forward convolution.
+/// Bias and activation behind a forward convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Followers {
     /// A value for each channel of y, of the convolution's element type, is added.
@@ -178,26 +178,26 @@ pub fn prepare_fused(
     })
 }
 
-/// Under what the cache has the answer: all that it depends on.
+/// Key of the answer in the cache: all that it depends on.
 fn key(handles: &Handles, problem: &ConvolutionProblem, followers: &Followers, policy: &Policy) -> String {
     let alternative = policy.fp16_alternative;
     format!("{problem}{followers}; {}; fp16 alternative {alternative}", handles.fingerprint())
 }
 
-/// What [`prepare_fused`] leaves behind for a stored plan, so that it repeats the choice.
+/// Entry of the store that [`prepare_fused`] leaves for a stored plan, so that it repeats the choice.
 pub(crate) fn entry(prepared: &PreparedConvolution, followers: &Followers, policy: &Policy) -> Entry {
     let key = key(&prepared.handles, &prepared.problem, followers, policy);
     Entry { kind: KIND.to_string(), key, value: Choice::of(prepared).encode() }
 }
 
-/// Why there is no fused kernel.
+/// Reason for there being no fused kernel.
 struct Refusal {
     reason: String,
     lasts: Lasts,
     workspace: usize,
 }
 
-/// For whom a refusal holds.
+/// Validity of a refusal.
 enum Lasts {
     /// It depends on the policy, or on what memory is free.
     No,
@@ -320,7 +320,8 @@ impl Plan {
             false => None,
             true => {
                 let shape = TensorDescriptor::new(library, &bias_of(problem))?;
-                // SAFETY: as above.
+                // SAFETY: the plan and the bias's descriptor are alive, and MIOpen copies the descriptor; a place for
+                // one handle.
                 Some(plan.add("miopenCreateOpBiasForward", |plan, place| unsafe {
                     (library.functions.miopenCreateOpBiasForward)(plan, place, shape.raw())
                 })?)
@@ -330,7 +331,7 @@ impl Plan {
             None => None,
             Some(activation) => {
                 let (mode, ..) = activation.miopen();
-                // SAFETY: as above.
+                // SAFETY: the plan is alive; a place for one handle.
                 let operation = plan.add("miopenCreateOpActivationForward", |plan, place| unsafe {
                     (library.functions.miopenCreateOpActivationForward)(plan, place, mode)
                 })?;
@@ -366,7 +367,7 @@ impl Plan {
             unsafe { (library.functions.miopenSetOpArgsConvForward)(arguments.raw(), self.convolution, one, zero, w) };
         library.check(status, "miopenSetOpArgsConvForward")?;
         if let Some(operation) = self.bias {
-            // SAFETY: as above.
+            // SAFETY: arguments and the bias's operation are alive, and the factors are never gone.
             let status =
                 unsafe { (library.functions.miopenSetOpArgsBiasForward)(arguments.raw(), operation, one, zero, bias) };
             library.check(status, "miopenSetOpArgsBiasForward")?;
@@ -374,7 +375,7 @@ impl Plan {
         if let Some((operation, activation)) = self.activation {
             let (_, alpha, beta) = activation.miopen();
             let set = library.functions.miopenSetOpArgsActivForward;
-            // SAFETY: as above.
+            // SAFETY: arguments and the activation's operation are alive, and the factors are never gone.
             let status = unsafe { set(arguments.raw(), operation, one, zero, alpha, beta, 0.0) };
             library.check(status, "miopenSetOpArgsActivForward")?;
         }
@@ -386,7 +387,7 @@ impl Plan {
                 library.check(status, "miopenExecuteFusionPlan_v2")
             }
             None => {
-                // SAFETY: as above.
+                // SAFETY: handle, plan, descriptors and arguments are alive; the addresses are the caller's promise.
                 let status =
                     unsafe { (library.functions.miopenExecuteFusionPlan)(handle, plan, dx, x, dy, y, arguments) };
                 library.check(status, "miopenExecuteFusionPlan")

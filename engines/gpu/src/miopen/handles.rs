@@ -51,7 +51,7 @@ impl Handles {
         &self.device
     }
 
-    /// What choices of solvers depend on: the device, HIP's version, MIOpen's build.
+    /// Text of all that choices of solvers depend on: the device, HIP's version, MIOpen's build.
     pub(crate) fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
@@ -147,7 +147,7 @@ impl Drop for MiopenHandle {
     }
 }
 
-/// What plans are built with: a stream of our own and a MIOpen handle on it. The handle owns the code that recorded
+/// Stream of our own and a MIOpen handle on it, with which plans are built. The handle owns the code that recorded
 /// launches are of, so they keep it.
 #[derive(Debug)]
 pub(crate) struct Builder {
@@ -179,7 +179,7 @@ impl Builder {
         self.handle.as_ref().map_or(std::ptr::null_mut(), MiopenHandle::raw)
     }
 
-    /// Whether the stream neither captures nor fails.
+    /// True if the stream neither captures nor fails.
     fn is_usable(&self) -> bool {
         let mut status = hipStreamCaptureStatus::hipStreamCaptureStatusNone;
         // SAFETY: the stream is alive; a place for one number.

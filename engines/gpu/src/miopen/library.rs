@@ -12,7 +12,7 @@ pub struct Library {
     pub gpu: &'static Gpu,
     /// MIOpen's.
     pub functions: &'static Functions,
-    /// What it is.
+    /// Functions, version and build of the MIOpen that was opened.
     pub loaded: &'static LoadedMiopen,
 }
 
@@ -26,7 +26,7 @@ impl Library {
         Ok(Library { gpu, functions: &loaded.functions, loaded })
     }
 
-    /// What a MIOpen call's status means.
+    /// Checks the status of a MIOpen call.
     ///
     /// # Errors
     /// If it is not success.

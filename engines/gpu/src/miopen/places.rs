@@ -5,8 +5,8 @@ use hipdnn_engine_core::error::Error;
 use super::record::{Addresses, OPERANDS};
 use crate::hip::{DeviceMemory, Gpu};
 
-/// How far operands are moved from one set of addresses to the next, in bytes: as many for none as for another, so that
-/// the distance tells them apart. Whatever kernels expect of alignment holds for all sets.
+/// Bytes between an operand's addresses in one set and in the next: no two operands have the same, so that the distance
+/// tells them apart. Whatever kernels expect of alignment holds for all sets.
 pub(super) const fn shift(operand: usize) -> usize {
     4096 * (operand + 1)
 }

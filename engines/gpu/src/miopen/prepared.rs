@@ -25,7 +25,7 @@ pub struct PreparedConvolution {
     pub(crate) path: Path,
 }
 
-/// How it is launched.
+/// Way in which it is launched.
 #[derive(Debug)]
 pub(crate) enum Path {
     /// Without MIOpen.
@@ -50,7 +50,7 @@ impl PreparedConvolution {
         self.solver
     }
 
-    /// Whether launches are repeated without MIOpen.
+    /// True if launches are repeated without MIOpen.
     pub fn is_recorded(&self) -> bool {
         matches!(self.path, Path::Recorded { .. })
     }
@@ -60,7 +60,7 @@ impl PreparedConvolution {
         format!("{}, workspace {} bytes", Solver(self.handles.library(), self.solver), self.workspace)
     }
 
-    /// What was chosen, in words.
+    /// The choice, in words.
     pub fn describe(&self) -> String {
         let mut text = self.outline();
         match &self.path {
@@ -181,7 +181,7 @@ impl Solver {
         library.check(status, "miopenGetSolverIdConvAlgorithm").ok().map(|()| algorithm)
     }
 
-    /// Whether it is a matrix product with kernels around it.
+    /// True if it is a matrix product with kernels around it.
     pub(crate) fn is_product(&self) -> bool {
         self.algorithm() == Some(miopenConvAlgorithm_t::miopenConvolutionAlgoGEMM)
     }

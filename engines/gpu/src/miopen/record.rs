@@ -1,6 +1,6 @@
 //! Launches taken down once and repeated with other addresses.
 //!
-//! What a call of MIOpen launches is captured twice, with its buffers at different places. A word of a kernel's
+//! Launches of one call of MIOpen are captured twice, with its buffers at different places. A word of a kernel's
 //! arguments that moved as far as one buffer did is that buffer's address plus a constant; every other word must be the
 //! same both times. Repeating the launches then takes neither MIOpen nor a lock nor memory: it works on any stream,
 //! from any thread, and while a stream captures.
@@ -13,7 +13,7 @@ use hipdnn_sdk_bindings::hip::hipMemcpyKind;
 
 use crate::hip::{FillNode, Gpu, KernelLaunch, KernelNode, MOST_ARGUMENT_BYTES, Node, Queue};
 
-/// How many buffers a recorded call has at most.
+/// Number of buffers that a recorded call has at most.
 pub const OPERANDS: usize = 5;
 
 /// The buffers of a recorded call, as indices of [`Addresses`].
@@ -89,11 +89,11 @@ pub struct Capture<'a> {
 }
 
 impl Recording {
-    /// What the two captures of one call have in common. `is_memory` tells whether a word that stayed the same is an
+    /// Common part of the two captures of one call. `is_memory` tells whether a word that stayed the same is an
     /// address that HIP knows: such memory may be gone when the launches are repeated.
     ///
     /// # Errors
-    /// Why the call can't be repeated.
+    /// If the call can't be repeated, with the reason.
     pub fn new(first: Capture<'_>, second: Capture<'_>, is_memory: &dyn Fn(u64) -> bool) -> Result<Recording, String> {
         let moves = Moves::new(&first.at, &second.at)?;
         if first.nodes.len() != second.nodes.len() {
@@ -135,17 +135,17 @@ impl Recording {
         Ok(Recording { steps: steps.into(), used })
     }
 
-    /// How many launches, fills and copies it is.
+    /// Number of launches, fills and copies.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Whether it does nothing; a recording never does.
+    /// True if it does nothing; no recording does.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Whether an operand's address is in any launch.
+    /// True if the operand's address is in any launch.
     pub fn uses(&self, operand: usize) -> bool {
         self.used[operand]
     }
@@ -194,13 +194,14 @@ impl Step {
                     }
                     2 => {
                         let set = gpu.hip.hipMemsetD16Async.ok_or_else(missing)?;
-                        // SAFETY: as above.
+                        // SAFETY: the captured call set as many values of two bytes of this operand, which is as large.
                         let status = unsafe { set(to as *mut c_void, *value as u16, *count, stream) };
                         gpu.check_hip(status, "hipMemsetD16Async")
                     }
                     _ => {
                         let set = gpu.hip.hipMemsetD32Async.ok_or_else(missing)?;
-                        // SAFETY: as above.
+                        // SAFETY: the captured call set as many values of four bytes of this operand, which is as
+                        // large.
                         let status = unsafe { set(to as *mut c_void, *value as i32, *count, stream) };
                         gpu.check_hip(status, "hipMemsetD32Async")
                     }
@@ -209,7 +210,7 @@ impl Step {
             Step::Copy { from, to, bytes } => {
                 let [from, to] = [from, to].map(|place| place.resolve(at) as *mut c_void);
                 let kind = hipMemcpyKind::hipMemcpyDeviceToDevice;
-                // SAFETY: as above.
+                // SAFETY: the captured call copied as many bytes between these operands, which are as large.
                 let status = unsafe { (gpu.hip.hipMemcpyAsync)(to, from, *bytes, kind, queue.untaped()) };
                 gpu.check_hip(status, "hipMemcpyAsync")
             }
@@ -242,7 +243,7 @@ impl Launch {
     }
 }
 
-/// How far each operand is from its first place to its second; no two the same.
+/// Distances of the operands from their first places to their second; no two are equal.
 struct Moves {
     first: Addresses,
     by: Addresses,

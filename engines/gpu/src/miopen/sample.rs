@@ -1,4 +1,4 @@
-//! What some elements of a convolution must be, computed one by one: enough to notice a solver that computes something
+//! Values of some elements of a convolution, computed one by one: enough to notice a solver that computes something
 //! else.
 
 use hipdnn_engine_kernel::convolution::{ConvolutionProblem, Direction};
@@ -8,13 +8,13 @@ use super::record::operand;
 /// One element of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// Where it is, in elements from the first.
+    /// Place of the element, in elements from the first.
     pub place: usize,
     /// Its index in dimension 1.
     pub channel: usize,
     /// The sum of its products.
     pub sum: i64,
-    /// How many of them are not zero.
+    /// Number of products that are not zero.
     pub products: i64,
 }
 
@@ -24,7 +24,7 @@ const MOST_SAMPLES: usize = 32;
 /// Products that are computed for all of them together, about: they take a few milliseconds.
 const MOST_PRODUCTS: usize = 1 << 20;
 
-/// How many products an element of the output is the sum of, at most.
+/// Number of products that an element of the output is the sum of, at most.
 pub(crate) fn reduction(problem: &ConvolutionProblem) -> usize {
     let ConvolutionProblem { direction, w, y, groups, .. } = problem;
     let taps: usize = w.dims[2..].iter().product();

@@ -33,7 +33,7 @@ impl Drop for Problem {
 
 impl Drop for Options {
     fn drop(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: `search` made the options, and nobody has them any more.
         let status = unsafe { (self.0.functions.miopenDestroyFindOptions)(self.1) };
         self.0.log(status, "miopenDestroyFindOptions");
     }
@@ -41,7 +41,7 @@ impl Drop for Options {
 
 impl Drop for Found {
     fn drop(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: MIOpen's search gave the solution to this value alone, which is gone.
         let status = unsafe { (self.0.functions.miopenDestroySolution)(self.1) };
         self.0.log(status, "miopenDestroySolution");
     }
@@ -49,7 +49,8 @@ impl Drop for Found {
 
 /// Has MIOpen search and tune; what it finds comes back best first, and stays in its databases.
 ///
-/// That may take minutes, so it has a stream and a MIOpen handle of its own, and other plans are built meanwhile. Tuning
+/// The search may take minutes, so it has a stream and a MIOpen handle of its own, and other plans are built meanwhile.
+/// Tuning
 /// also throws compiled code out of the handle that it works with, which must not be code that launches were recorded of.
 pub(crate) fn search(handles: &Handles, problem: &ConvolutionProblem, policy: &Policy) -> Result<Vec<Solution>, Error> {
     let (library, gpu) = (handles.library(), handles.device().gpu());
@@ -80,11 +81,11 @@ pub(crate) fn search(handles: &Handles, problem: &ConvolutionProblem, policy: &P
     library.check(unsafe { (library.functions.miopenCreateFindOptions)(&mut raw) }, "miopenCreateFindOptions")?;
     let options = Options(library, raw);
     let order = miopenFindResultsOrder_t::miopenFindResultsOrderByTime;
-    // SAFETY: as above.
+    // SAFETY: the options are alive.
     let status = unsafe { (library.functions.miopenSetFindOptionResultsOrder)(options.1, order) };
     library.check(status, "miopenSetFindOptionResultsOrder")?;
     if let Some(limit) = policy.workspace_limit {
-        // SAFETY: as above.
+        // SAFETY: the options are alive; the limit is a number.
         let status = unsafe { (library.functions.miopenSetFindOptionWorkspaceLimit)(options.1, limit) };
         library.check(status, "miopenSetFindOptionWorkspaceLimit")?;
     }
@@ -128,7 +129,7 @@ pub(crate) fn search(handles: &Handles, problem: &ConvolutionProblem, policy: &P
         // SAFETY: the solution is alive; a place for one number.
         let status = unsafe { (library.functions.miopenGetSolutionSolverId)(*solution, &mut solver) };
         library.check(status, "miopenGetSolutionSolverId")?;
-        // SAFETY: as above.
+        // SAFETY: the solution is alive; a place for the size.
         let status = unsafe { (library.functions.miopenGetSolutionWorkspaceSize)(*solution, &mut workspace) };
         library.check(status, "miopenGetSolutionWorkspaceSize")?;
         solutions.push(Solution { solver, workspace });

@@ -149,8 +149,8 @@ fn one_in(products: usize) -> u64 {
     ((products as f64).sqrt() / 32.0).ceil().max(2.0) as u64
 }
 
-/// How far off a sum of so many products of ones may be. Transforms round, all the more in short types; a sum that is
-/// none of these products is off by about the root of their number.
+/// Largest error of a sum of so many products of ones. Transforms round, all the more in short types; a sum of other
+/// products is off by about the root of their number.
 fn room(products: i64) -> f64 {
     let products = products as f64;
     ((products + 4.0) / 16.0).min((products.sqrt() + 1.0) / 2.0)
@@ -207,7 +207,7 @@ fn repeat(memory: &DeviceMemory, at: usize, pattern: &[u8], bytes: usize, stream
 /// A call of MIOpen that is tried on scratch memory.
 pub(crate) struct Subject<'a> {
     pub gpu: &'static Gpu,
-    /// What the call launches on.
+    /// Stream that the call launches on.
     pub stream: &'a Stream,
     pub scratch: &'a Scratch,
     pub workspace: &'a Workspace,
@@ -215,14 +215,14 @@ pub(crate) struct Subject<'a> {
     pub run: &'a dyn Fn(&Addresses) -> Result<(), Error>,
 }
 
-/// What MIOpen's own call wrote.
+/// Output that MIOpen's own call wrote.
 #[derive(Debug)]
 pub(crate) struct Trial {
     /// The output; or why there is no copy of it.
     expected: Result<Vec<u8>, Error>,
 }
 
-/// What comes of recording a call.
+/// Outcome of recording a call.
 pub(crate) enum Outcome {
     /// Its launches, which do the same.
     Recorded(Recording),
@@ -232,8 +232,8 @@ pub(crate) enum Outcome {
     Failed(Error),
 }
 
-/// What the output holds before MIOpen's call, and before the launches are repeated: different, so that an element that
-/// is not written differs too.
+/// Bytes that the output holds before MIOpen's call, and before the launches are repeated: different, so that an
+/// element that is not written differs too.
 const UNWRITTEN: [u8; 2] = [0xff, 0x5a];
 
 /// Bytes that are compared at a time.
@@ -372,7 +372,7 @@ pub(crate) fn again(
 }
 
 impl Expected {
-    /// Whether what MIOpen wrote there is the convolution at all.
+    /// Checks that the value that MIOpen wrote there is the convolution's at all.
     fn check(&self, got: f64) -> Result<(), Error> {
         let Expected { place, value, room } = self;
         let near = (got - value).abs() <= *room;
@@ -395,7 +395,7 @@ fn zeros(bytes: usize) -> Result<Vec<u8>, Error> {
     Ok(zeros)
 }
 
-/// Which places in a tensor's memory are elements.
+/// Set of places in a tensor's memory that are elements.
 enum Elements {
     All,
     Some(Vec<bool>),

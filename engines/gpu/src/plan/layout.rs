@@ -6,7 +6,7 @@ use hipdnn_engine_kernel::arrange::{Arrangement, Task, Value};
 
 use super::{ALIGNMENT, memory};
 
-/// Where temporaries are, and what is free beside them at each task.
+/// Places of temporaries, and the free space behind them at each task.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The place of each temporary.

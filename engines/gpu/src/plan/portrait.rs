@@ -1,4 +1,4 @@
-//! What a plan is stored with.
+//! Portraits: entries and words that a plan is stored with.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::miopen::fused;
 /// The kind of entries for problems that MIOpen takes; there is nothing in them.
 pub const PROBLEM: &str = "problem";
 
-/// What a plan is stored with.
+/// Portrait of a plan, with all that was looked for or compiled for it.
 pub(super) fn portrait(plan: &GpuPlan) -> Portrait {
     // By kind and key: plans have the same kernel many times.
     let mut entries = BTreeMap::new();

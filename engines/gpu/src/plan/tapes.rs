@@ -18,7 +18,7 @@ const MOST_TAPES: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Tapes {
     known: [Mutex<Known>; MOST_TAPES],
-    /// The one that the next unknown pack replaces, modulo their number.
+    /// Index of the tape that the next unknown pack replaces, modulo their number.
     next: AtomicUsize,
     /// True if no tape can have what the plan does.
     is_futile: AtomicBool,
@@ -57,7 +57,7 @@ impl Known {
 }
 
 impl Tapes {
-    /// What is known of a pack, if that is any and nobody uses it now; else the pack is known from here on.
+    /// Tape of a pack that is known and that nobody uses now; a pack that is not known is known from here on.
     pub(super) fn find(&self, workspace: *mut u8, pack: &[DeviceBuffer]) -> Option<MutexGuard<'_, Known>> {
         // An empty pack would be what nobody has been told.
         if self.is_futile.load(Ordering::Relaxed) || pack.is_empty() {

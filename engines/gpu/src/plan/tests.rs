@@ -127,7 +127,7 @@ fn host_scalars_are_read_wherever_they_lie() {
     }
 }
 
-/// What plans of this process run with, where it has a GPU.
+/// Context and stream that plans of this process run with, where it has a GPU.
 struct Bench {
     context: Arc<Context>,
     stream: Stream,

@@ -273,12 +273,12 @@ fn odd_graphs_have_no_engines_and_wrong_arguments_are_errors() {
             unsafe { hipdnnEnginePluginGetApplicableEngineIds(handle, &data(bytes), ids.as_mut_ptr(), 1, &mut count) };
         assert_eq!((status, count), (OK, 0), "{what}");
         let mut details = ConstData { ptr: null(), size: 0 };
-        // SAFETY: as above.
+        // SAFETY: the bytes are as many as `data` says, and there is a place for the details.
         let status = unsafe { hipdnnEnginePluginGetEngineDetails(handle, host_id(), &data(bytes), &mut details) };
         let want = if what == "tiny" { PluginStatus::NOT_APPLICABLE } else { BAD };
         assert_eq!(status, want, "{what}: {}", last());
         let (mut context, config) = (null_mut(), config());
-        // SAFETY: as above.
+        // SAFETY: configuration and graph have as many bytes as `data` says, and there is a place for the context.
         let status =
             unsafe { hipdnnEnginePluginCreateExecutionContext(handle, &data(&config), &data(bytes), &mut context) };
         assert_eq!((status, context), (want, null_mut()), "{what}: {}", last());

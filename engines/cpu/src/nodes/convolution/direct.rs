@@ -68,7 +68,7 @@ impl NodeKernel for Direct {
         } else {
             pool.run(shape.out_channels * shape.group_in() * blocks, &|unit| {
                 let (block, rest) = (unit % blocks, unit / blocks);
-                // SAFETY: as above.
+                // SAFETY: the output channels, input channels and taps are the shape's; each unit has its own.
                 unsafe { self.rows(addresses, rest / shape.group_in(), rest % shape.group_in(), block * TAPS) };
             });
         }

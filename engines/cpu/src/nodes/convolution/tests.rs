@@ -97,7 +97,7 @@ impl Memory {
     fn put(&mut self, at: &[usize], value: f64) {
         let offset = self.offset(at);
         let base = self.bytes.as_mut_ptr();
-        // SAFETY: as above.
+        // SAFETY: the element is within the span, and the bytes are borrowed exclusively.
         unsafe {
             match self.tensor.data_type() {
                 DataType::Float => base.cast::<f32>().add(offset).write(value as f32),

@@ -137,7 +137,7 @@ struct Inputs<'a> {
     x: *const u8,
 }
 
-// SAFETY: as above.
+// SAFETY: x is only read.
 unsafe impl Sync for Inputs<'_> {}
 
 impl Factor for Inputs<'_> {

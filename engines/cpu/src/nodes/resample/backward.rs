@@ -63,7 +63,7 @@ impl Kernel {
                     // SAFETY: the windows are places of dy and of the indices.
                     unsafe { small.storage.load_wide(addresses.dy, small.offset(at), small.strides[1], gradients) };
                     if let Some(index) = &pooling.index {
-                        // SAFETY: as above.
+                        // SAFETY: the index tensor has an element for each one of dy, of which the window is a place.
                         unsafe {
                             index.storage.load_whole(addresses.index, index.offset(at), index.strides[1], indices);
                         }
@@ -108,7 +108,7 @@ impl Kernel {
                     // SAFETY: the windows are places of dy and of the indices.
                     unsafe { small.storage.load_wide(addresses.dy, small.offset(at), small.strides[4], gradients) };
                     if let Some(index) = &pooling.index {
-                        // SAFETY: as above.
+                        // SAFETY: the index tensor has an element for each one of dy, of which the windows are places.
                         unsafe {
                             let (offset, step) = (index.offset(at), index.strides[4]);
                             index.storage.load_whole(addresses.index, offset, step, &mut indices[..count]);

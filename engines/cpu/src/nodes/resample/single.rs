@@ -192,7 +192,7 @@ unsafe fn greatest<S: Simd>(s: S, window: &Window, outside: bool, channels: usiz
         let len = S::LANES.min(channels - c);
         let mask = s.mask(first(len));
         let [mut value, ..] = values;
-        // SAFETY: as above, for the lanes of the mask.
+        // SAFETY: the mask's lanes are channels that exist, for which the caller answers.
         unsafe {
             window.each(
                 #[inline(always)]

@@ -204,7 +204,8 @@ impl NodeKernel for Kernel {
         pool.run_indexed(attention.batch * heads * blocks, self.threads, &|worker, unit| {
             let (row, block) = (unit / blocks, unit % blocks);
             let (batch, head) = (row / heads, row % heads);
-            // SAFETY: as above for keys; the shares of all queries are there.
+            // SAFETY: the caller's promise; no other unit has these keys, no other thread this worker's memory, and the
+            // shares of all queries are there.
             unsafe { run.keys(worker, batch, head, block * BLOCK) };
         });
     }
@@ -277,7 +278,7 @@ impl Run<'_> {
         let mut part = Part { batch, head, query: first, queries: count, key: keys.start };
         while part.key < keys.end {
             let some = BLOCK.min(keys.end - part.key);
-            // SAFETY: as above; the keys are within the sequence.
+            // SAFETY: the caller's promise about the keys and values, which are within the sequence.
             unsafe {
                 self.load_keys(&mut blocks, batch, head / attention.share_k, part.key, some);
                 self.slopes(&mut blocks, &sight, part, some);
@@ -335,7 +336,8 @@ impl Run<'_> {
                 while query < end {
                     let queries = BLOCK.min(end - query);
                     let part = Part { batch, head, query, queries, key: first };
-                    // SAFETY: as above; the queries are within the sequence.
+                    // SAFETY: the caller's promise about the queries and their gradients, which are within the
+                    // sequence.
                     unsafe {
                         self.load_queries(&mut blocks, [batch, head, query], queries);
                         self.slopes(&mut blocks, &sight, part, keys);

@@ -16,7 +16,7 @@ use super::*;
 use crate::hip::{DeviceMemory, Queue};
 
 impl Bench {
-    /// What the kernel of `work` leaves in buffers that held `writes` before.
+    /// Contents that the kernel of `work` leaves in buffers that held `writes` before.
     fn group(&self, work: &Grouped, choice: Choice, reads: &[Vec<u8>], writes: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let kernel = PreparedKernel::new(self.context.kernels(), work, work.source_with(choice).unwrap(), &self.store);
         self.launch_group(&kernel.unwrap_or_else(|error| panic!("{work:?}: {error}")), reads, writes, &[])
@@ -50,7 +50,7 @@ impl Bench {
     }
 }
 
-/// What is chosen for the work itself and two of [`MAPPINGS`], with narrow and wide indices: others for another number.
+/// Choices to test: the work's own and two of [`MAPPINGS`], with narrow and wide indices; others for another number.
 fn several(n: usize) -> Vec<Choice> {
     let mapping = |m: usize, wide| Choice { mapping: Some(MAPPINGS[m % MAPPINGS.len()]), wide };
     vec![Choice { mapping: None, wide: n % 3 == 2 }, mapping(n, false), mapping(n + 3, n % 2 == 1)]
@@ -66,7 +66,7 @@ fn kept_as(element: Element, values: &[f64]) -> Vec<f64> {
     values.iter().map(|value| decode(element, &encode(element, *value))).collect()
 }
 
-/// How near results are to be: within so many units in the last place, of what is at least so large.
+/// Tolerance of results: within so many units in the last place, of a value that is at least so large.
 #[derive(Clone, Copy)]
 struct Near {
     units: f64,
@@ -115,7 +115,7 @@ fn small(len: usize, seed: usize) -> Vec<f64> {
     (0..len).map(|i| ((i * (2 * seed + 3) * 7 + i / 11 + seed) % 15) as f64 - 7.0).collect()
 }
 
-/// What it is, groups, members and strides.
+/// Name, groups, members and strides.
 type Layout<'a> = (&'a str, &'a [usize], &'a [usize], &'a [i64]);
 
 /// Numbers of which even long products are exact.

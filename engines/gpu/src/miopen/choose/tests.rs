@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::hip::{DeviceMemory, OnDevice, Stream, gpu};
 use crate::testing::skip;
 
-/// What the emulated HIP tells and does for tests; a real one has none of it.
+/// Functions of the emulated HIP for tests; a real one has none of them.
 struct Emulator(Library);
 
 /// The beginning of `hipemu_counters`.
@@ -50,12 +50,12 @@ impl Emulator {
         alive
     }
 
-    /// How many failures were made on demand.
+    /// Number of failures that were made on demand.
     fn failures(&self) -> u64 {
         const INJECTED: usize = 15;
         let mut counters = [0u64; INJECTED + 1];
         let get: unsafe extern "C" fn(*mut u64, usize) = self.function(c"hipemu_get_counters");
-        // SAFETY: as above.
+        // SAFETY: the emulator writes at most the array's bytes, whose number it is given.
         unsafe { get(counters.as_mut_ptr(), size_of_val(&counters)) };
         counters[INJECTED]
     }
@@ -68,7 +68,7 @@ impl Emulator {
 
     fn fail(&self, name: &CStr, nth: u64, error: c_int) {
         let fail: unsafe extern "C" fn(*const c_char, u64, c_int) = self.function(c"hipemu_fail_call");
-        // SAFETY: as above.
+        // SAFETY: the name ends in NUL; the rest is numbers.
         unsafe { fail(name.as_ptr(), nth, error) };
     }
 
@@ -667,7 +667,7 @@ fn building_disturbs_no_capture_and_leaves_no_error() {
         .and_then(|context| prepare(context.miopen().unwrap(), &problem, &Policy::default(), &Store::disabled()));
     drop((fresh.expect("a solver"), contexts));
     let mut graph = std::ptr::null_mut();
-    // SAFETY: as above; what comes of it is given back.
+    // SAFETY: the stream is alive and captures; a place for the graph, which is destroyed below.
     let ended = unsafe { (hip.hipStreamEndCapture)(stream.raw(), &mut graph) };
     assert_eq!(ended, ok, "the capture is whole");
     // SAFETY: the graph is alive.
@@ -928,7 +928,7 @@ mod stand_in {
         unsafe { run(handle, dw, w, dx, x, convolution, dy, y, workspace, bytes, solver) }
     }
 
-    /// How often solutions were asked for, of the stand-ins below.
+    /// Number of times that the stand-ins below were asked for solutions.
     pub(crate) static ASKED: AtomicUsize = AtomicUsize::new(0);
 
     unsafe extern "C" fn asked(

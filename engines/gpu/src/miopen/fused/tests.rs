@@ -1,4 +1,4 @@
-//! What is asked of MIOpen once, and what is done where it says yes.
+//! Fused kernels: questions to MIOpen, which are asked once, and plans where it says yes.
 
 use hipdnn_engine_kernel::convolution::DataType;
 
@@ -75,7 +75,7 @@ mod stand_in {
     use crate::hip::{Gpu, gpu};
     use crate::miopen::library::Library;
 
-    /// What the calls before left: descriptors and addresses.
+    /// Descriptors and addresses that the calls before left.
     #[derive(Default)]
     pub(crate) struct Given {
         convolution: usize,
