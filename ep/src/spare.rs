@@ -141,7 +141,7 @@ mod interleavings {
         }
 
         fn users(&self) -> usize {
-            // SAFETY: as above.
+            // SAFETY: no owner is left when the count is read; the model reports one that writes meanwhile.
             self.0.get_ref().with(|users| unsafe { *users })
         }
     }

@@ -11,7 +11,7 @@
  * UMBRELLA_PLUGIN     a test_plugin.c whose living plans are counted once compiled nodes are released
  * UMBRELLA_PROBE      call the functions of compiled nodes with what is none
  *
- * umbrella_log() gives what happened, a line each. Layouts and numbers are those of ONNX Runtime's C API. */
+ * umbrella_log() gives what happened, a line each; umbrella_available() asks the last session that lives. Layouts and numbers are those of ONNX Runtime's C API. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,6 +74,12 @@ struct NodeComputeInfo {
     void (*release_state)(struct NodeComputeInfo*, void*);
 };
 
+/* The bytes are in the first word, where the kind is TOTAL_BYTES. */
+struct ResourceCount {
+    uint32_t kind, reserved;
+    uint64_t value[6];
+};
+
 struct Ep {
     uint32_t version;
     const char* (*get_name)(const struct Ep*);
@@ -86,7 +92,9 @@ struct Ep {
     Status* (*create_allocator)(struct Ep*, const void*, struct Allocator**);
     Function unserved_stream[2];
     Status* (*get_kernel_registry)(struct Ep*, const void**);
-    Function unserved[13];
+    Function unserved[7];
+    Status* (*get_available_resource)(const struct Ep*, struct ResourceCount*);
+    Function unserved_memory[5];
     /* Not of the interface: whom this stands for. */
     struct Ep* inner;
 };
@@ -97,6 +105,7 @@ _Static_assert(offsetof(struct Factory, create_sync_stream) == 104, "OrtEpFactor
 _Static_assert(offsetof(struct DataTransfer, inner) == 32, "OrtDataTransferImpl");
 _Static_assert(offsetof(struct Ep, get_kernel_registry) == 104, "OrtEp::GetKernelRegistry");
 _Static_assert(offsetof(struct Ep, create_allocator) == 80, "OrtEp::CreateAllocator");
+_Static_assert(offsetof(struct Ep, get_available_resource) == 168, "OrtEp::GetAvailableResource");
 _Static_assert(offsetof(struct Ep, inner) == 216, "OrtEp of API 31");
 
 /* Entries of the runtime's tables, by their numbers from 0. */
@@ -117,12 +126,13 @@ _Static_assert(offsetof(struct Ep, inner) == 216, "OrtEp of API 31");
     ((Status * (*)(int, uint32_t, uint32_t, const char*, const void*, void**)) ep_api[16])(kind, AMD, 0, "AMD", NULL, out)
 #define RELEASE_HARDWARE_DEVICE(device) ((void (*)(void*))ep_api[17])(device)
 
-enum { AMD = 0x1002, KINDS = 2 };
+enum { AMD = 0x1002, KINDS = 2, TOTAL_BYTES = 1 };
 
 static const Function* api;
 static const Function* ep_api;
 static void* library;
 static struct Factory* inner;
+static struct Ep* last_inner_ep;
 static unsigned minor;
 /* What the runtime refers to until the factory is released. */
 static void* hardware;
@@ -131,6 +141,15 @@ static char log_text[1 << 16];
 
 const char* umbrella_log(void) {
     return log_text;
+}
+
+/* Bytes that a session may still take on its device, as the runtime asks for a budget; -1 if it does not say. */
+long long umbrella_available(void) {
+    struct ResourceCount count = {0};
+    if (!last_inner_ep || !last_inner_ep->get_available_resource) return -1;
+    Status* status = last_inner_ep->get_available_resource(last_inner_ep, &count);
+    if (status) RELEASE_STATUS(status);
+    return status || count.kind != TOTAL_BYTES ? -1 : (long long)count.value[0];
 }
 
 static void note(const char* format, ...) {
@@ -399,6 +418,7 @@ static Status* create_ep(struct Factory* this, const void* const* devices, const
         free(made);
         return status;
     }
+    last_inner_ep = made->inner;
     made->version = this->version;
     made->get_name = ep_name;
     made->get_capability = ep_get_capability;
@@ -416,6 +436,7 @@ static Status* create_ep(struct Factory* this, const void* const* devices, const
 
 static void release_ep(struct Factory* this, struct Ep* ep) {
     (void)this;
+    if (last_inner_ep == ep->inner) last_inner_ep = NULL;
     inner->release_ep(inner, ep->inner);
     free(ep);
 }

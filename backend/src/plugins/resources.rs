@@ -139,7 +139,7 @@ impl Resources {
         }
         // SAFETY: the plugin gave `size` bytes there, which it keeps until they are handed back below.
         let bytes = Buffer::new(unsafe { std::slice::from_raw_parts(out.ptr.cast(), out.size) });
-        // SAFETY: the same bytes, by the same handle.
+        // SAFETY: the details that this handle lent just now, which nothing refers to any more: they were copied.
         let status = unsafe { (plugin.api.destroy_engine_details)(handle, &mut out) };
         if let Err(error) = plugin.check("hipdnnEnginePluginDestroyEngineDetails", status) {
             log::error!("{error}");
@@ -369,7 +369,7 @@ impl Context {
         }
         // SAFETY: the plugin gave `size` bytes there, which it keeps until they are handed back below.
         let bytes = unsafe { std::slice::from_raw_parts(out.ptr.cast::<u8>(), out.size) }.to_vec();
-        // SAFETY: the same bytes, by the same handle.
+        // SAFETY: the plan that this handle stored just now, which nothing refers to any more: it was copied.
         let status = unsafe { destroy(self.handle(), &mut out) };
         if let Err(error) = plugin.check("hipdnnEnginePluginDestroySerializedExecutionContext", status) {
             log::error!("{error}");

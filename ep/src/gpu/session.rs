@@ -192,8 +192,8 @@ unsafe extern "system" fn sync(this: *mut Ep) -> *mut Status {
     with_device(this, |_, on| on.device.gpu.synchronize().map_err(|error| failure(on.device.gpu, &error)))
 }
 
-/// Kind of a resource: bytes, in the first word.
-const TOTAL_BYTES: u32 = 0;
+/// `OrtResourceCountKind_TotalBytes`: the resource is bytes, in the first word. 0 is no resource.
+const TOTAL_BYTES: u32 = 1;
 
 unsafe extern "system" fn get_available_resource(this: *const Ep, resource: *mut ResourceCount) -> *mut Status {
     with_device(this, |_, on| {

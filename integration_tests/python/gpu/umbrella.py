@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import gc
@@ -39,6 +40,7 @@ def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "the same on streams that run late", lambda: behind(late, "mobilenet_like")
     yield "sessions that come and go get the same allocators and leave nothing", lambda: behind(come_and_go)
     yield "a library that is unregistered leaves nothing, and is registered again", lambda: behind(registered_again)
+    yield "a session says how much of its device's memory is free", lambda: behind(available)
     yield "HIP's current device is used", lambda: behind(second_device, "current", HIPEMU_DEVICES="2", UMBRELLA_DEVICE="1")
     yield "the device that an option names is used", lambda: behind(second_device, "option", HIPEMU_DEVICES="2", UMBRELLA_DEVICE="1")
     yield "without a device a session is an error or on the CPU provider", lambda: behind(without_device, HIPEMU_DEVICES="0")
@@ -123,6 +125,20 @@ def refused(body: Callable[[], Any]) -> None:
         check(len(str(problem)) > 20, f"the error says only {problem}")
     else:
         raise Failure("expected an error, got none")
+
+
+def available(library: str) -> None:
+    umbrella = Umbrella(library)
+    said = ctypes.CDLL(library).umbrella_available
+    said.restype = ctypes.c_longlong
+    check(said() == -1, "there is a session")
+    session = umbrella.session(networks.single(SHAPE))
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    for taken in (0, 64 << 20):
+        with emulated_gpu.Memory(taken) if taken else contextlib.nullcontext():
+            emulated_gpu.call("hipMemGetInfo", ctypes.byref(free), ctypes.byref(total))
+            check(0 < free.value < total.value and said() == free.value, f"expected {free.value} of {total.value} bytes, got {said()}")
+    del session
 
 
 def convolution(library: str) -> None:

@@ -410,7 +410,7 @@ pub(super) mod interleavings {
 
         /// The counts. The model takes the look for a write, so no hit may be under way.
         pub(in super::super) fn counts(&self) -> Vec<usize> {
-            // SAFETY: as above.
+            // SAFETY: no hit is under way when the counts are looked at; the model reports one that is.
             self.0.iter().map(|hit| hit.with_mut(|count| unsafe { *count })).collect()
         }
     }
