@@ -390,7 +390,7 @@ pub extern "C" fn hipdnnSetPluginUnloadMode_ext(mode: PluginUnloadingMode) -> St
     enter("hipdnnSetPluginUnloadMode_ext", format_args!("{mode}"), || match mode {
         PluginUnloadingMode::LAZY => manager::set_eager(false),
         PluginUnloadingMode::EAGER => manager::set_eager(true),
-        other => Err(Error::bad_param(format!("wanted an unloading mode of 0 or 1, came {}", other.0))),
+        other => Err(Error::bad_param(format!("expected an unloading mode of 0 or 1, got {}", other.0))),
     })
 }
 
@@ -417,7 +417,7 @@ pub unsafe extern "C" fn hipdnnGetLoadedEnginePluginPaths_ext(
         }
         if count.get() < loaded.len() || max_length.get() < longest {
             return Err(Error::bad_param(format!(
-                "wanted room for {} paths of {longest} bytes, came {} of {}",
+                "expected room for {} paths of {longest} bytes, got {} of {}",
                 loaded.len(),
                 count.get(),
                 max_length.get()
@@ -473,7 +473,7 @@ unsafe fn write_texts<const N: usize>(
         for (text, length) in texts.iter().zip(lengths) {
             let room = length.get();
             if room < text.len() + 1 {
-                return Err(Error::bad_param(format!("wanted room for {} bytes, came {room}", text.len() + 1)));
+                return Err(Error::bad_param(format!("expected room for {} bytes, got {room}", text.len() + 1)));
             }
         }
         for (text, buffer) in texts.iter().zip(buffers) {
@@ -507,7 +507,7 @@ pub unsafe extern "C" fn hipdnnGetEngineInfo_ext(
         // SAFETY: null or valid, by the header.
         let lengths = unsafe { places([name_length, plugin_length, version_length, kind_length]) }?;
         let engines = engines::list(&handle::find(handle)?.resources);
-        let outside = || Error::bad_param(format!("wanted an engine index below {}, came {index}", engines.len()));
+        let outside = || Error::bad_param(format!("expected an engine index below {}, got {index}", engines.len()));
         let engine = engines.get(index).ok_or_else(outside)?;
         // SAFETY: null, for a caller who does not ask, or valid, by the header.
         if let Ok(place) = unsafe { Place::new(id, "the engine id") } {
@@ -585,7 +585,7 @@ pub unsafe extern "C" fn hipdnnGetHeuristicPolicyInfo_ext(
         let lengths = unsafe { places([name_length, plugin_length, version_length, api_version_length]) }?;
         handle::find(handle)?;
         if index != 0 {
-            return Err(Error::bad_param(format!("wanted policy index 0, came {index}")));
+            return Err(Error::bad_param(format!("expected policy index 0, got {index}")));
         }
         // SAFETY: null, for a caller who does not ask, or valid, by the header.
         if let Ok(place) = unsafe { Place::new(id, "the policy id") } {

@@ -196,7 +196,7 @@ pub(crate) fn set_callback(
     }
     check_level(min_level)?;
     if mode != LogCallbackMode::SYNC && mode != LogCallbackMode::ASYNC {
-        return Err(Error::bad_param(format!("wanted a log callback mode of 0 or 1, came {}", mode.0)));
+        return Err(Error::bad_param(format!("expected a log callback mode of 0 or 1, got {}", mode.0)));
     }
     let user = user as usize;
     let old = {
@@ -230,7 +230,7 @@ pub(crate) fn check_level(level: Severity) -> Result<()> {
     if (Severity::INFO..=Severity::OFF).contains(&level) {
         Ok(())
     } else {
-        Err(Error::bad_param(format!("wanted a log level of 0 to 4, came {}", level.0)))
+        Err(Error::bad_param(format!("expected a log level of 0 to 4, got {}", level.0)))
     }
 }
 

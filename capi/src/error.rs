@@ -38,13 +38,13 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Error::Null { what } => write!(f, "{what}: wanted a pointer, came null"),
+            Error::Null { what } => write!(f, "{what}: expected a pointer, got null"),
             Error::Misaligned { what, address, wanted } => {
-                write!(f, "{what}: wanted a multiple of {wanted}, came {address:#x}")
+                write!(f, "{what}: expected a multiple of {wanted}, got {address:#x}")
             }
-            Error::Unknown { what, key: 0 } => write!(f, "wanted {what}, came null"),
+            Error::Unknown { what, key: 0 } => write!(f, "expected {what}, got null"),
             Error::Unknown { what, key } => {
-                write!(f, "wanted {what}, came {key:#x}, which is none or was destroyed")
+                write!(f, "expected {what}, got {key:#x}, which is none or was destroyed")
             }
             Error::Full { what, most } => write!(f, "no room for {what}: there are {most} already"),
         }

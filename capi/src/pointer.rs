@@ -75,9 +75,9 @@ mod tests {
         let mut words = [0u32; 2];
         let first = words.as_mut_ptr();
         for (pointer, want) in [
-            (std::ptr::null_mut(), Some("it: wanted a pointer, came null".to_owned())),
+            (std::ptr::null_mut(), Some("it: expected a pointer, got null".to_owned())),
             (first, None),
-            (first.wrapping_byte_add(1), Some(format!("it: wanted a multiple of 4, came {:#x}", first.addr() + 1))),
+            (first.wrapping_byte_add(1), Some(format!("it: expected a multiple of 4, got {:#x}", first.addr() + 1))),
         ] {
             assert_eq!(checked(pointer, "it").err().map(|error| error.to_string()), want);
         }

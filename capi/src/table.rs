@@ -224,7 +224,7 @@ mod tests {
             ("an index never used", third + (2 << INDEX_SHIFT)),
         ] {
             let error = name(key).unwrap_err();
-            assert!(error.to_string().starts_with("wanted an a, came "), "{what}: {error}");
+            assert!(error.to_string().starts_with("expected an a, got "), "{what}: {error}");
             assert!(A.remove(key).is_err(), "{what}");
         }
         A.insert("fourth".into()).unwrap();

@@ -29,7 +29,7 @@ const LEAST_RUNS: usize = 5;
 /// Times every engine that was asked for, in turn.
 pub(crate) fn bench(arguments: &Bench) -> Result<Answer, String> {
     if !(arguments.seconds > 0.0 && arguments.seconds <= 3600.0) {
-        return Err(format!("--seconds wants a number above 0, at most 3600, came {}", arguments.seconds));
+        return Err(format!("--seconds: expected a number above 0, at most 3600, got {}", arguments.seconds));
     }
     let source = read_graph(&arguments.file)?;
     let settings = Settings::parse(&arguments.knobs)?;

@@ -37,7 +37,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     match bytes.len() as u64 {
         0 => Err(format!("{}: the file is empty", path.display())),
         len if len > LARGEST => {
-            Err(format!("{}: wanted at most {}, came more", path.display(), text::bytes(u128::from(LARGEST))))
+            Err(format!("{}: expected at most {}, got more", path.display(), text::bytes(u128::from(LARGEST))))
         }
         _ => Ok(bytes),
     }
@@ -59,7 +59,7 @@ pub(crate) fn read_graph(path: &Path) -> Result<Source, String> {
         ContentKind::Bare => source(bytes.clone()),
     };
     source.map_err(|problem| match other_kind(&bytes) {
-        Some(kind) => format!("{}: wanted a graph, came {kind}", path.display()),
+        Some(kind) => format!("{}: expected a graph, got {kind}", path.display()),
         None => format!("{}: {problem}", path.display()),
     })
 }

@@ -88,7 +88,7 @@ pub(crate) fn find<'a>(engines: &[Engine<'a>], name: &str) -> Result<Engine<'a>,
     let is_it = |engine: &&Engine| engine.name == name || names::engine_number(engine.id) == name.to_lowercase();
     engines.iter().find(is_it).copied().ok_or_else(|| {
         let known: Vec<&str> = engines.iter().map(|engine| engine.name).collect();
-        format!("wanted an engine called {name:?}; there are {}", known.join(", "))
+        format!("expected an engine among {}, got {name:?}", known.join(", "))
     })
 }
 
@@ -182,7 +182,7 @@ impl Engine<'_> {
             if let Some(knob) = details.knobs.iter().find(|knob| knob.id == *name) {
                 let value = parse(value, &knob.default).map_err(|wanted| {
                     let default = inspect::knob_value(&knob.default);
-                    format!("knob {name} of {} wants {wanted} (default {default}), came {value:?}", self.name)
+                    format!("knob {name} of {}: expected {wanted} (default {default}), got {value:?}", self.name)
                 })?;
                 knobs.push((name.clone(), value));
             }
@@ -202,7 +202,7 @@ impl Settings {
     pub(crate) fn parse(texts: &[String]) -> Result<Settings, String> {
         let split = |text: &String| {
             let (name, value) =
-                text.split_once('=').ok_or_else(|| format!("--knob wants NAME=VALUE, came {text:?}"))?;
+                text.split_once('=').ok_or_else(|| format!("--knob: expected NAME=VALUE, got {text:?}"))?;
             Ok((name.to_string(), value.to_string()))
         };
         texts.iter().map(split).collect::<Result<_, String>>().map(Settings)
@@ -218,7 +218,7 @@ impl Settings {
             if !details.is_empty() && !knobs().any(|knob| knob.id == *name) {
                 let known: Vec<&str> = knobs().map(|knob| knob.id.as_str()).collect();
                 return Err(format!(
-                    "no engine that takes the graph has a knob {name:?}; there are {}",
+                    "--knob: expected a knob of an engine that takes the graph, got {name:?}; there are {}",
                     known.join(", ")
                 ));
             }
@@ -247,7 +247,10 @@ mod tests {
         let texts = |list: &[&str]| list.iter().map(|text| (*text).to_string()).collect::<Vec<_>>();
         let settings = Settings::parse(&texts(&["a=1", "b=x=y,z=w"])).expect("fine");
         assert_eq!(settings.0[1], ("b".to_string(), "x=y,z=w".to_string()));
-        assert_eq!(Settings::parse(&texts(&["a"])).map(|_| ()), Err("--knob wants NAME=VALUE, came \"a\"".to_string()));
+        assert_eq!(
+            Settings::parse(&texts(&["a"])).map(|_| ()),
+            Err("--knob: expected NAME=VALUE, got \"a\"".to_string())
+        );
         let knob = |id: &str, default| Knob {
             id: id.into(),
             description: String::new(),
@@ -257,7 +260,7 @@ mod tests {
         };
         let details = EngineDetails { knobs: vec![knob("a", KnobValue::Int(0))], ..EngineDetails::default() };
         let problem = settings.check(&[&details]).unwrap_err();
-        assert_eq!(problem, "no engine that takes the graph has a knob \"b\"; there are a");
+        assert_eq!(problem, "--knob: expected a knob of an engine that takes the graph, got \"b\"; there are a");
         for (text, like, want) in [
             ("3", KnobValue::Int(0), Ok(KnobValue::Int(3))),
             ("3.5", KnobValue::Int(0), Err("an integer")),

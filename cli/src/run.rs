@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Answer, String> {
     let settings = Settings::parse(&arguments.knobs)?;
     let tolerance = arguments.tolerance;
     if let Some(tolerance) = tolerance.filter(|tolerance| !(0.0..=1.0).contains(tolerance)) {
-        return Err(format!("--tolerance wants a share from 0 to 1, came {tolerance}"));
+        return Err(format!("--tolerance: expected a share from 0 to 1, got {tolerance}"));
     }
     let wants = |name: &Option<String>| name.as_deref() == Some(REFERENCE);
     let (only_reference, against_reference) = (wants(&arguments.engine), wants(&arguments.against));

@@ -34,7 +34,10 @@ fn find(
         for path in named {
             let found = at(path);
             if found.is_empty() {
-                return Err(format!("{}: wanted an engine plugin or a directory with some, came none", path.display()));
+                return Err(format!(
+                    "{}: expected an engine plugin or a directory with some, got none",
+                    path.display()
+                ));
             }
             files.extend(found);
         }
@@ -172,8 +175,8 @@ mod tests {
             assert_eq!(find(named, environment, program).as_deref(), Ok(want.map_strings().as_slice()));
         }
         for (named, environment, want) in [
-            (&["nothing"][..], None, "wanted an engine plugin or a directory with some, came none"),
-            (&["absent.so"], None, "absent.so: wanted an engine plugin"),
+            (&["nothing"][..], None, "expected an engine plugin or a directory with some, got none"),
+            (&["absent.so"], None, "absent.so: expected an engine plugin"),
             (&[], Some("nothing"), "nothing has no engine plugin"),
         ] {
             let problem = find(named, environment, "flat").unwrap_err();

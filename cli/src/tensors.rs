@@ -17,7 +17,7 @@ use crate::{content, npy, text};
 pub(crate) fn inputs(graph: &Graph, seed: u64, given: &[String]) -> Result<HashMap<TensorUid, Vec<u8>>, String> {
     let mut tensors = inputs::generate(graph, seed, &HashMap::new());
     for text in given {
-        let (name, file) = text.split_once('=').ok_or_else(|| format!("--input wants UID=FILE, came {text:?}"))?;
+        let (name, file) = text.split_once('=').ok_or_else(|| format!("--input: expected UID=FILE, got {text:?}"))?;
         let tensor = find(graph, name)?;
         let bytes = content::read(Path::new(file))?;
         let is_npy = Path::new(file).extension().is_some_and(|extension| extension == "npy");
@@ -42,7 +42,11 @@ fn raw(tensor: &Tensor, bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     if bytes.len() == wanted {
         return Ok(bytes);
     }
-    Err(format!("tensor {} has {wanted} bytes from its first to its last element, came {}", tensor.uid(), bytes.len()))
+    Err(format!(
+        "tensor {}: expected {wanted} bytes from its first to its last element, got {}",
+        tensor.uid(),
+        bytes.len()
+    ))
 }
 
 /// Writes tensors as `<prefix>.<uid>.npy`.
@@ -80,7 +84,7 @@ fn fits(graph: &Graph, copies: u128, available: u128) -> Result<(), String> {
     let largest = tensors.into_iter().max_by_key(|tensor| size(tensor));
     match largest {
         Some(largest) if wanted > available => Err(format!(
-            "a run wants {} of memory, {} are free; the largest tensor is {} with {}",
+            "expected {} of free memory for a run, got {}; the largest tensor is {} with {}",
             text::bytes(wanted),
             text::bytes(available),
             largest.uid(),
@@ -112,7 +116,10 @@ mod tests {
         let graph = builder.build().expect("a graph");
         assert_eq!(fits(&graph, 2, 24 << 10), Ok(()));
         let problem = fits(&graph, 2, 23 << 10).unwrap_err();
-        assert_eq!(problem, "a run wants 24.0 KiB of memory, 23.0 KiB are free; the largest tensor is 7 with 8.0 KiB");
+        assert_eq!(
+            problem,
+            "expected 24.0 KiB of free memory for a run, got 23.0 KiB; the largest tensor is 7 with 8.0 KiB"
+        );
         assert!(available_memory().is_some_and(|bytes| bytes > 1 << 20));
         for name in ["1", "x"] {
             assert_eq!(find(&graph, name).map(|tensor| tensor.uid()), Ok(x));
@@ -122,6 +129,6 @@ mod tests {
             assert!(problem.ends_with("its inputs are 1"), "{problem}");
         }
         let problem = raw(graph.tensor(x), vec![0; 5]).unwrap_err();
-        assert_eq!(problem, "tensor 1 has 4096 bytes from its first to its last element, came 5");
+        assert_eq!(problem, "tensor 1: expected 4096 bytes from its first to its last element, got 5");
     }
 }

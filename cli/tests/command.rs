@@ -203,7 +203,7 @@ fn what_is_no_graph_is_listed_too() {
         assert_eq!(succeeds(&["inspect", &path]), wanted, "{name}");
         assert_eq!(succeeds(&["inspect", "--as", name, &path]), wanted, "{name}");
         let wrong = fails(&["explain", &path]);
-        has(&wrong, &["wanted a graph, came "]);
+        has(&wrong, &["expected a graph, got "]);
     }
     let container = file("listed.hdgp", &both.to_bytes());
     let listing = succeeds(&["inspect", &container]);
@@ -217,7 +217,7 @@ fn errors_name_the_place() {
     for (change, want) in [
         (
             ("\"dims\": [6, 8, 3, 3]", "\"dims\": [6, 8, -3, 3]"),
-            "tensor 2: wanted an extent of at least 1 in dimension 2, came -3",
+            "tensor 2: expected an extent of at least 1 in dimension 2, got -3",
         ),
         (
             ("\"w_tensor_uid\": 2", "\"w_tensor_uid\": 9"),
@@ -240,7 +240,7 @@ fn errors_name_the_place() {
     }
     has(&fails(&["inspect", "/nonexistent/graph"]), &["/nonexistent/graph: No such file"]);
     has(&fails(&["inspect", &file("empty", b"")]), &["the file is empty"]);
-    has(&fails(&["inspect", "/dev/zero"]), &["/dev/zero: wanted at most 1.0 GiB, came more"]);
+    has(&fails(&["inspect", "/dev/zero"]), &["/dev/zero: expected at most 1.0 GiB, got more"]);
     has(&fails(&["inspect", scratch().to_str().expect("text")]), &["Is a directory"]);
 }
 
@@ -292,7 +292,7 @@ fn tensors_that_do_not_fit_are_refused_before_they_are_made() {
     let path = file("huge.bin", &graph.to_bytes());
     for command in [&["run", &path, "--against", "reference"][..], &["bench", &path]] {
         let problem = fails(&[command, &["--plugin", plugin()]].concat());
-        has(&problem, &["a run wants ", "of memory", "the largest tensor is 1 with"]);
+        has(&problem, &["expected ", " of free memory for a run, got ", "the largest tensor is 1 with"]);
     }
 }
 
@@ -431,24 +431,33 @@ fn mistakes_are_told() {
     for (arguments, want) in [
         (
             &["run", &graph, "--engine", "NONE"][..],
-            "wanted an engine called \"NONE\"; there are HIPDNN_RS_GPU_ENGINE, HIPDNN_RS_CPU_ENGINE",
+            "expected an engine among HIPDNN_RS_GPU_ENGINE, HIPDNN_RS_CPU_ENGINE, got \"NONE\"",
         ),
-        (&["run", &graph, "--input", &short], "tensor 1 has 3840 bytes from its first to its last element, came 5"),
+        (
+            &["run", &graph, "--input", &short],
+            "tensor 1: expected 3840 bytes from its first to its last element, got 5",
+        ),
         (&["run", &graph, "--input", &absent], "the graph has no input \"77\"; its inputs are 1, 2, 4"),
-        (&["run", &graph, "--input", "1"], "--input wants UID=FILE, came \"1\""),
-        (&["run", &graph, "--tolerance", "2"], "--tolerance wants a share from 0 to 1, came 2"),
-        (&["run", &graph, "--knob", "threads"], "--knob wants NAME=VALUE, came \"threads\""),
-        (&["run", &graph, "--knob", "a=1"], "no engine that takes the graph has a knob \"a\"; there are "),
-        (&["run", &graph, "--knob", "hipdnn_rs.cpu.threads=x"], "wants an integer (default 0), came \"x\""),
+        (&["run", &graph, "--input", "1"], "--input: expected UID=FILE, got \"1\""),
+        (&["run", &graph, "--tolerance", "2"], "--tolerance: expected a share from 0 to 1, got 2"),
+        (&["run", &graph, "--knob", "threads"], "--knob: expected NAME=VALUE, got \"threads\""),
+        (
+            &["run", &graph, "--knob", "a=1"],
+            "--knob: expected a knob of an engine that takes the graph, got \"a\"; there are ",
+        ),
+        (&["run", &graph, "--knob", "hipdnn_rs.cpu.threads=x"], "expected an integer (default 0), got \"x\""),
         (&["run", &graph, "--knob", "hipdnn_rs.cpu.threads=5000"], "hipdnn_rs.cpu.threads"),
         (&["run", &custom], "HIPDNN_RS_CPU_ENGINE declines: node 0 (CustomOp \"mine\"): "),
         (&["run", &custom, "--engine", "reference"], "the reference does not know the graph: node 0"),
-        (&["bench", &graph, "--seconds=-1"], "--seconds wants a number above 0, at most 3600, came -1"),
+        (&["bench", &graph, "--seconds=-1"], "--seconds: expected a number above 0, at most 3600, got -1"),
     ] {
         let joined: Vec<&str> = arguments.iter().copied().chain(plugin).collect();
         has(&fails(&joined), &[want]);
     }
-    has(&fails(&["explain", &graph, "--plugin", "/nonexistent/p.so"]), &["/nonexistent/p.so: wanted an engine plugin"]);
+    has(
+        &fails(&["explain", &graph, "--plugin", "/nonexistent/p.so"]),
+        &["/nonexistent/p.so: expected an engine plugin"],
+    );
     has(&fails(&["explain", &graph, "--plugin", &graph]), &["mistaken.json", "the plugin not found"]);
     let (code, output, _) = run(&["bench", &custom, plugin[0], plugin[1]]);
     assert_eq!((code, output.as_str()), (1, "no engine takes the graph; `hipdnn-rs explain` says why\n"));

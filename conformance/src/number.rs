@@ -213,7 +213,7 @@ impl Arithmetic {
                 let float = Float::of(data_type).expect("one of the floats");
                 Ok(Arithmetic { float, data_type, u: float.roundoff() })
             }
-            other => Err(format!("wanted a float as compute type, came {other}")),
+            other => Err(format!("expected a float as compute type, got {other}")),
         }
     }
 

@@ -223,12 +223,12 @@ mod tests {
             table.contains("2 × node #: \"x\" <y>") && table.ends_with("1 passed, 0 failed, 2 declined"),
             "{table}"
         );
-        let failure = Outcome::Failed { reason: "wanted 1 & came 2".into() };
+        let failure = Outcome::Failed { reason: "expected 1 & got 2".into() };
         summary.add(Report { name: "c/1".into(), seconds: 0.0, outcome: failure });
         assert!(!summary.is_clean());
         let xml = summary.junit("E");
         assert!(xml.contains("tests=\"4\" failures=\"1\" skipped=\"2\""), "{xml}");
-        assert!(xml.contains("wanted 1 &amp; came 2") && xml.contains("&quot;x&quot; &lt;y&gt;"), "{xml}");
+        assert!(xml.contains("expected 1 &amp; got 2") && xml.contains("&quot;x&quot; &lt;y&gt;"), "{xml}");
         let json: serde_json::Value = serde_json::from_str(&summary.json("E").expect("plain data")).expect("JSON");
         assert_eq!(json["counts"]["declined"], 2);
         assert_eq!(json["cases"][0]["outcome"], "passed");

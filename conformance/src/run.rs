@@ -67,7 +67,7 @@ impl Engine {
         let id = engine_id(name);
         if !engines.iter().any(|(other, _)| *other == id) {
             let names: Vec<&str> = engines.iter().map(|(_, name)| name.as_str()).collect();
-            return Err(format!("the plugin has no engine {name:?}; it has {names:?}"));
+            return Err(format!("expected an engine among {names:?}, got {name:?}"));
         }
         let memory = if on_host { Memory::Host } else { Memory::device()? };
         Ok(Engine { plugin, memory, id, name: name.to_string(), knobs: Vec::new(), tolerance: Tolerance::default() })
@@ -135,7 +135,10 @@ impl Engine {
             .map_err(|problem| format!("workspace size after a claim: {problem}"))?;
         let plan = self.plugin.plan(&config, &bytes).map_err(|problem| format!("no plan after a claim: {problem}"))?;
         if plan.workspace_bytes > bound {
-            return Err(format!("the plan wants {} bytes of workspace, announced were {bound}", plan.workspace_bytes));
+            return Err(format!(
+                "expected a plan of at most {bound} bytes of workspace, as announced, got {}",
+                plan.workspace_bytes
+            ));
         }
         let mut run = Execution::new(&self.memory, &graph, &inputs)?;
         let first = run.execute(&plan, 0xff)?;
@@ -176,7 +179,7 @@ impl Engine {
             knobs.push((
                 name.clone(),
                 knob_value(value, &knob.default)
-                    .map_err(|wanted| format!("the knob {name} wants {wanted}, came {value:?}"))?,
+                    .map_err(|wanted| format!("knob {name}: expected {wanted}, got {value:?}"))?,
             ));
         }
         if has("global.deterministic") && !knobs.iter().any(|(name, _)| name == "global.deterministic") {
@@ -192,9 +195,10 @@ impl Engine {
         let mut config = config.clone();
         config.knobs.push((LIMIT.to_string(), KnobValue::Int(limit as i64)));
         match self.plugin.plan(&config, graph) {
-            Ok(plan) if plan.workspace_bytes > limit => {
-                Err(format!("with a limit of {limit} bytes of workspace, a plan wants {}", plan.workspace_bytes))
-            }
+            Ok(plan) if plan.workspace_bytes > limit => Err(format!(
+                "expected a plan of at most {limit} bytes of workspace, the limit, got {}",
+                plan.workspace_bytes
+            )),
             Ok(_) => Ok(()),
             Err(message) if message.trim_end().ends_with(':') => Err("a limit was refused without a message".into()),
             Err(_) => Ok(()),
@@ -395,7 +399,7 @@ pub fn judge(graph: &Graph, expected: &Results, got: &HashMap<TensorUid, Vec<u8>
             let value = format::load(data_type, &got[&uid], place);
             if !number.accepts(data_type, value) {
                 if wrong.len() < 3 {
-                    wrong.push(format!("{at:?} is {value:e}, wanted {:e} ± {:.1e}", number.value, number.error));
+                    wrong.push(format!("{at:?}: expected {:e} ± {:.1e}, got {value:e}", number.value, number.error));
                 } else {
                     wrong.push(String::new());
                 }

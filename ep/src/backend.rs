@@ -669,13 +669,17 @@ impl Wish {
     /// Reason against tensors in that memory for an engine; `None` if it may have them.
     fn refuses(&self, engine: &str, site: &Site, has_gpus: &LazyCell<bool>) -> Option<String> {
         match site {
-            Site::Host if DEVICE_ENGINES.contains(&engine) => Some(format!("{engine} wants tensors in a GPU's memory")),
+            Site::Host if DEVICE_ENGINES.contains(&engine) => {
+                Some(format!("{engine}: expected tensors in a GPU's memory, got the host's"))
+            }
             Site::Host => {
                 let known = engine == HOST_ENGINE || self.engine.as_deref() == Some(engine);
                 let is_stranger = !known && **has_gpus;
                 is_stranger.then(|| format!("{engine} is not known to take tensors in the host's memory"))
             }
-            Site::Device(_) => (engine == HOST_ENGINE).then(|| format!("{engine} wants tensors in the host's memory")),
+            Site::Device(_) => {
+                (engine == HOST_ENGINE).then(|| format!("{engine}: expected tensors in the host's memory, got a GPU's"))
+            }
         }
     }
 }

@@ -137,7 +137,7 @@ impl Factory {
         let gpus = gpu::all()?;
         if self.runtime.version() < offer::OLDEST {
             let (oldest, text) = (offer::OLDEST, self.runtime.text);
-            return Err(format!("GPUs need ONNX Runtime 1.{oldest} or newer, this is {text}"));
+            return Err(format!("GPUs: expected ONNX Runtime 1.{oldest} or newer, got {text}"));
         }
         Ok(gpus)
     }

@@ -273,7 +273,7 @@ fn path(value: &str) -> Option<PathBuf> {
 }
 
 fn wrong(key: &str, wanted: &str, value: &str) -> Error {
-    Error::invalid(format!("option {key:?} of {} wants {wanted}, got {value:?}", crate::NAME_TEXT))
+    Error::invalid(format!("option {key:?} of {}: expected {wanted}, got {value:?}", crate::NAME_TEXT))
 }
 
 fn number(key: &str, value: &str, least: i64, most: i64) -> Result<i64, Error> {
@@ -387,19 +387,19 @@ mod tests {
             (
                 "precision",
                 "fp16",
-                "option \"precision\" of HipDnnRsExecutionProvider wants default or strict, got \"fp16\"",
+                "option \"precision\" of HipDnnRsExecutionProvider: expected default or strict, got \"fp16\"",
             ),
-            ("tuning", "1", "wants immediate or benchmark or tune, got \"1\""),
+            ("tuning", "1", "expected immediate or benchmark or tune, got \"1\""),
             (
                 "threads",
                 "-1",
-                "option \"threads\" of HipDnnRsExecutionProvider wants a number from 0 to 1024, got \"-1\"",
+                "option \"threads\" of HipDnnRsExecutionProvider: expected a number from 0 to 1024, got \"-1\"",
             ),
-            ("threads", "many", "wants a number from 0 to 1024, got \"many\""),
-            ("plan_cache", "0", "wants a number from 1 to 1048576, got \"0\""),
-            ("arena_extend_strategy", "2", "wants kNextPowerOfTwo or kSameAsRequested, got \"2\""),
-            ("memory_limit", "0", "wants a number from 1 to 9223372036854775807, got \"0\""),
-            ("winograd", "yes", "option \"winograd\" of HipDnnRsExecutionProvider wants 0 or 1, got \"yes\""),
+            ("threads", "many", "expected a number from 0 to 1024, got \"many\""),
+            ("plan_cache", "0", "expected a number from 1 to 1048576, got \"0\""),
+            ("arena_extend_strategy", "2", "expected kNextPowerOfTwo or kSameAsRequested, got \"2\""),
+            ("memory_limit", "0", "expected a number from 1 to 9223372036854775807, got \"0\""),
+            ("winograd", "yes", "option \"winograd\" of HipDnnRsExecutionProvider: expected 0 or 1, got \"yes\""),
         ] {
             let error = parse(&[(key, value)]).unwrap_err();
             assert!(error.contains(want), "{error}");

@@ -59,7 +59,10 @@ pub(crate) unsafe fn array<'a, T>(pointer: *const T, count: usize, what: &str) -
     }
     checked(pointer, what)?;
     if count.checked_mul(size_of::<T>()).is_none_or(|bytes| bytes > isize::MAX as usize) {
-        return Err(Error::invalid(format!("{}: {what}: {count} elements are too many", crate::NAME_TEXT)));
+        return Err(Error::invalid(format!(
+            "{}: {what}: expected elements within an address space, got {count}",
+            crate::NAME_TEXT
+        )));
     }
     // SAFETY: not null, aligned and not too long; for the rest the caller answers.
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
@@ -178,7 +181,7 @@ impl<T: Held> Handles<T> {
     }
 
     fn stranger(&self, object: *const T::Callbacks) -> Error {
-        Error::invalid(format!("{}: {object:p} is no {} of this library's", crate::NAME_TEXT, self.what))
+        Error::invalid(format!("{}: expected a living {} of this library, got {object:p}", crate::NAME_TEXT, self.what))
     }
 }
 
@@ -211,7 +214,7 @@ mod tests {
         assert_eq!(handles.look(&*one, |thing| thing.callbacks), Ok(1));
         assert!(handles.look(&*other, |thing| thing.callbacks).is_err());
         for stranger in [std::ptr::null(), &raw const *other, (&raw const *one).wrapping_byte_add(1)] {
-            let want = format!("HipDnnRsExecutionProvider: {stranger:p} is no thing of this library's");
+            let want = format!("HipDnnRsExecutionProvider: expected a living thing of this library, got {stranger:p}");
             assert_eq!(message(stranger), Err(want.clone()));
             assert_eq!(handles.remove(stranger).map_err(|error| error.message), Err(want));
         }
@@ -231,7 +234,7 @@ mod tests {
             for (pointer, count, want) in [
                 (std::ptr::null(), 1, "expected a pointer, got null".to_string()),
                 (odd, 1, format!("expected a multiple of 8, got {odd:p}")),
-                (words.as_ptr(), usize::MAX, format!("{} elements are too many", usize::MAX)),
+                (words.as_ptr(), usize::MAX, format!("expected elements within an address space, got {}", usize::MAX)),
             ] {
                 let message = array(pointer, count, "words").unwrap_err().message;
                 assert_eq!(message, format!("HipDnnRsExecutionProvider: words: {want}"));

@@ -105,7 +105,7 @@ impl Provider {
                 {
                     let names: Vec<_> = context.engines().iter().map(|engine| engine.name.as_str()).collect();
                     return Err(Error::invalid(format!(
-                        "{}: {} has no engine {wanted:?}; it has {}",
+                        "{}: expected an engine of {} among {}, got {wanted:?}",
                         crate::NAME_TEXT,
                         context.path().display(),
                         names.join(", ")

@@ -157,13 +157,13 @@ fn negotiated_version(text: &str) -> Result<u32, Error> {
     let minor = match (parts.next().flatten(), parts.next().flatten()) {
         (Some(1), Some(minor)) => minor,
         (Some(major), Some(_)) if major > 1 => {
-            return Err(Error::failed(format!("{} needs ONNX Runtime 1.x, this is {text}", crate::NAME_TEXT)));
+            return Err(Error::failed(format!("{}: expected ONNX Runtime 1.x, got {text}", crate::NAME_TEXT)));
         }
         _ => 0,
     };
     if minor < MINIMUM_VERSION {
         return Err(Error::failed(format!(
-            "{} needs ONNX Runtime 1.{MINIMUM_VERSION} or newer, this is {text}",
+            "{}: expected ONNX Runtime 1.{MINIMUM_VERSION} or newer, got {text}",
             crate::NAME_TEXT
         )));
     }
@@ -198,9 +198,9 @@ mod tests {
             ("1.31.1", Ok(31)),
             ("1.40.0", Ok(31)),
             ("1.27.0-dev", Ok(27)),
-            ("1.22.1", Err("HipDnnRsExecutionProvider needs ONNX Runtime 1.23 or newer, this is 1.22.1")),
-            ("2.0.0", Err("HipDnnRsExecutionProvider needs ONNX Runtime 1.x, this is 2.0.0")),
-            ("new", Err("HipDnnRsExecutionProvider needs ONNX Runtime 1.23 or newer, this is new")),
+            ("1.22.1", Err("HipDnnRsExecutionProvider: expected ONNX Runtime 1.23 or newer, got 1.22.1")),
+            ("2.0.0", Err("HipDnnRsExecutionProvider: expected ONNX Runtime 1.x, got 2.0.0")),
+            ("new", Err("HipDnnRsExecutionProvider: expected ONNX Runtime 1.23 or newer, got new")),
         ] {
             assert_eq!(negotiated_version(text).map_err(|e| e.message), want.map_err(str::to_string), "{text}");
         }

@@ -181,7 +181,7 @@ pub fn check_close(y: &HostTensor, wanted: &[Exact]) -> Result<(), String> {
     }
     if let Some((index, got, value, excess)) = wrong.first() {
         return Err(format!(
-            "y{index:?} is {got:e}, wanted {value:e}: {excess:.3} times the allowed error; {} of {} elements are off",
+            "y{index:?}: expected {value:e}, got {got:e}: {excess:.3} times the allowed error; {} of {} elements are off",
             wrong.len(),
             wanted.len()
         ));

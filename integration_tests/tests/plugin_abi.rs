@@ -113,7 +113,7 @@ fn null_arguments_are_refused_with_a_message() {
     for (what, status) in answers {
         assert!(
             status == PluginStatus::BAD_PARAM || status == PluginStatus::INVALID_VALUE,
-            "{what}: {status}, wanted BAD_PARAM or INVALID_VALUE"
+            "{what}: expected BAD_PARAM or INVALID_VALUE, got {status}"
         );
     }
     assert!(!plugin.last_error().is_empty());

@@ -194,7 +194,7 @@ fn exported_functions() {
         assert_eq!(answer((provider.release)(stale)), Answer::Success);
         assert_eq!(answer((provider.release)(null_mut())), Answer::Success);
         for (what, factory) in strangers(stale, provider.ep().cast()).into_iter().skip(1) {
-            refused(what, (provider.release)(factory), "no factory");
+            refused(what, (provider.release)(factory), "expected a living factory");
         }
     }
 }
@@ -218,10 +218,14 @@ fn the_factory_s_functions() {
     unsafe {
         for (what, stranger) in strangers(stale, provider.ep().cast()) {
             let status = supported(stranger, devices.as_ptr(), 2, offers.as_mut_ptr(), 2, &mut number);
-            refused(what, status, "no factory");
-            refused(what, create_ep(stranger, null(), null(), 0, options, null(), &mut ep), "no factory");
-            refused(what, create_allocator(stranger, null(), null(), &mut allocator), "no factory");
-            refused(what, create_transfer(stranger, &mut transfer), "no factory");
+            refused(what, status, "expected a living factory");
+            refused(
+                what,
+                create_ep(stranger, null(), null(), 0, options, null(), &mut ep),
+                "expected a living factory",
+            );
+            refused(what, create_allocator(stranger, null(), null(), &mut allocator), "expected a living factory");
+            refused(what, create_transfer(stranger, &mut transfer), "expected a living factory");
             // Constants need no factory.
             assert!(!callbacks.get_name.expect("it is served")(stranger).is_null());
             assert!(!callbacks.get_vendor.expect("it is served")(stranger).is_null());
@@ -307,11 +311,11 @@ fn the_session_s_functions() {
     // SAFETY: what is not null and aligned is valid, opaque to the stand-in, or a handle that is none.
     unsafe {
         for (what, stranger) in strangers(stale, provider.factory.cast()) {
-            refused(what, capability(stranger, graph, info), "no provider");
-            refused(what, compile(stranger, graphs, nodes, 1, infos, null_mut()), "no provider");
-            refused(what, concurrent(stranger, &mut yes), "no provider");
-            refused(what, complete(stranger), "no provider");
-            refused(what, storage(stranger, &mut served), "no provider");
+            refused(what, capability(stranger, graph, info), "expected a living provider");
+            refused(what, compile(stranger, graphs, nodes, 1, infos, null_mut()), "expected a living provider");
+            refused(what, concurrent(stranger, &mut yes), "expected a living provider");
+            refused(what, complete(stranger), "expected a living provider");
+            refused(what, storage(stranger, &mut served), "expected a living provider");
             take_back(stranger, infos, 2);
             assert!(!callbacks.get_name.expect("it is served")(stranger).is_null());
         }
@@ -367,10 +371,10 @@ fn the_profiler_s_functions() {
         refused("no place", create(ep, null_mut()), "place for the profiler");
         release(stale);
         for (what, stranger) in strangers(stale, another.cast()) {
-            refused(what, start(stranger, 0), "no profiler");
-            refused(what, begin(stranger, 1), "no profiler");
-            refused(what, end(stranger, 1, null()), "no profiler");
-            refused(what, finish(stranger, container), "no profiler");
+            refused(what, start(stranger, 0), "expected a living profiler");
+            refused(what, begin(stranger, 1), "expected a living profiler");
+            refused(what, end(stranger, 1, null()), "expected a living profiler");
+            refused(what, finish(stranger, container), "expected a living profiler");
             release(stranger);
         }
         refused("no container", finish(profiler, null_mut()), "place for events is null");

@@ -37,7 +37,7 @@ pub fn set_callback(callback: unsafe extern "C" fn(Severity, *const c_char)) {
 /// If the number is not a severity.
 pub fn set_level(level: Severity) -> Result<(), Error> {
     if !(Severity::INFO..=Severity::OFF).contains(&level) {
-        return Err(Error::invalid_value(format!("wanted a log level of 0 to 4, came {}", level.0)));
+        return Err(Error::invalid_value(format!("expected a log level of 0 to 4, got {}", level.0)));
     }
     LEVEL.store(level.0, Ordering::Relaxed);
     update_filter();

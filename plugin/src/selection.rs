@@ -107,7 +107,7 @@ fn decide(switch: &str, gpus: impl FnOnce() -> c_int) -> Selection {
         "on" => return Selection::On,
         "off" => return Selection::SwitchedOff,
         "" | "auto" => {}
-        other => log::warn!("{SWITCH}: wanted auto, on or off, came {other:?}; taking auto"),
+        other => log::warn!("{SWITCH}: expected auto, on or off, got {other:?}; taking auto"),
     }
     match gpus() {
         count if count > 0 => Selection::Gpus(count),

@@ -142,7 +142,7 @@ impl SerializedGraphAndPlan {
         if content_kind(bytes) != ContentKind::GraphAndPlan {
             let came = String::from_utf8_lossy(bytes.get(4..8).unwrap_or_default()).into_owned();
             let wanted = Self::IDENTIFIER;
-            return Err(GraphError::Malformed(format!("wanted the file identifier {wanted:?}, came {came:?}")));
+            return Err(GraphError::Malformed(format!("expected the file identifier {wanted:?}, got {came:?}")));
         }
         let container = root::<fb::SerializedGraphAndPlan>(bytes)?;
         Ok(SerializedGraphAndPlan {

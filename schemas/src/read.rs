@@ -81,7 +81,7 @@ impl GraphDef {
 
 /// The reason that there are too many of something.
 pub(crate) fn limit(what: &str, count: usize, most: usize) -> Result<(), String> {
-    if count > most { Err(format!("wanted at most {most} {what}, came {count}")) } else { Ok(()) }
+    if count > most { Err(format!("expected at most {most} {what}, got {count}")) } else { Ok(()) }
 }
 
 fn tensor(tensor: fb::TensorAttributes<'_>) -> Result<TensorDef, GraphError> {
@@ -117,7 +117,7 @@ fn value(tensor: fb::TensorAttributes<'_>) -> Result<Option<TensorValue>, GraphE
     let table = tensor._tab;
     let field = match table.vtable().get(VALUE_SLOT) {
         0 => {
-            return Err(GraphError::Malformed(format!("tensor {uid}: a value of kind {kind} is announced, none came")));
+            return Err(GraphError::Malformed(format!("tensor {uid}: expected a value of kind {kind}, got none")));
         }
         offset => table.loc() + usize::from(offset),
     };

@@ -163,7 +163,7 @@ fn a_wrong_value_slot_is_an_error() {
             &[57, 0, 0, 0],
             "not a hipDNN FlatBuffer: tensor 7: the value lies outside the 152 bytes",
         ),
-        ("no slot", 52 + 18, &[0, 0], "not a hipDNN FlatBuffer: tensor 7: a value of kind 1 is announced, none came"),
+        ("no slot", 52 + 18, &[0, 0], "not a hipDNN FlatBuffer: tensor 7: expected a value of kind 1, got none"),
         (
             "data type not known",
             78,

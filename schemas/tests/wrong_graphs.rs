@@ -40,28 +40,28 @@ fn check(name: &str, def: GraphDef, message: &str) {
 fn convolution_bias_relu() {
     let cases: &[(&str, Change, &str)] = &[
         ("uid twice", |d| d.tensors[1].uid = TensorUid(1), "tensor 1: its uid is taken by another tensor"),
-        ("no dims", |d| d.tensors[0].dims.clear(), "tensor 1: wanted 1 to 8 dimensions, came 0"),
-        ("rank 9", |d| d.tensors[0].dims = vec![1; 9], "tensor 1: wanted 1 to 8 dimensions, came 9"),
+        ("no dims", |d| d.tensors[0].dims.clear(), "tensor 1: expected 1 to 8 dimensions, got 0"),
+        ("rank 9", |d| d.tensors[0].dims = vec![1; 9], "tensor 1: expected 1 to 8 dimensions, got 9"),
         (
             "stride missing",
             |d| d.tensors[0].strides.truncate(3),
-            "tensor 1: wanted 4 strides, one for each dimension, came 3",
+            "tensor 1: expected 4 strides, one for each dimension, got 3",
         ),
-        ("extent 0", |d| d.tensors[0].dims[2] = 0, "tensor 1: wanted an extent of at least 1 in dimension 2, came 0"),
+        ("extent 0", |d| d.tensors[0].dims[2] = 0, "tensor 1: expected an extent of at least 1 in dimension 2, got 0"),
         (
             "stride negative",
             |d| d.tensors[0].strides[3] = -32,
-            "tensor 1: wanted a stride of at least 0 in dimension 3, came -32",
+            "tensor 1: expected a stride of at least 0 in dimension 3, got -32",
         ),
         (
             "too many elements",
             |d| d.tensors[0].dims = vec![i64::MAX; 4],
-            "tensor 1: wanted at most 70368744177664 elements of type half, came 18446744073709551615",
+            "tensor 1: expected at most 70368744177664 elements of type half, got 18446744073709551615",
         ),
         (
             "too wide",
             |d| d.tensors[0].strides[0] = i64::MAX,
-            "tensor 1: wanted at most 70368744177664 elements of type half, came 9223372036854782079",
+            "tensor 1: expected at most 70368744177664 elements of type half, got 9223372036854782079",
         ),
         (
             "no type anywhere",
@@ -79,7 +79,7 @@ fn convolution_bias_relu() {
             },
             "node 1 (PointwiseAttributes): neither the node nor the graph has a compute type",
         ),
-        ("alignment", |d| d.tensors[0].alignment = 0, "tensor 1: wanted an alignment of at least 1 byte, came 0"),
+        ("alignment", |d| d.tensors[0].alignment = 0, "tensor 1: expected an alignment of at least 1 byte, got 0"),
         (
             "own offsets",
             |d| d.tensors[0].ragged = Some(Ragged { offset: TensorUid(1), multiplier: 1 }),
@@ -93,22 +93,22 @@ fn convolution_bias_relu() {
         (
             "offset multiplier",
             |d| d.tensors[0].ragged = Some(Ragged { offset: TensorUid(2), multiplier: 0 }),
-            "tensor 1: wanted a multiplier of row offsets of at least 1, came 0",
+            "tensor 1: expected a multiplier of row offsets of at least 1, got 0",
         ),
         (
             "value of another type",
             |d| d.tensors[3].value = Some(TensorValue::Float32(1.0)),
-            "tensor 4: wanted a value of type half, came Float32(1.0)",
+            "tensor 4: expected a value of type half, got Float32(1.0)",
         ),
         (
             "value of many",
             |d| d.tensors[3].value = Some(TensorValue::Float16(1.0)),
-            "tensor 4: wanted 1 element for a scalar passed by value, came 64",
+            "tensor 4: expected 1 element for a scalar passed by value, got 64",
         ),
         (
             "runtime scalar of many",
             |d| d.tensors[3].is_runtime_pass_by_value = true,
-            "tensor 4: wanted 1 element for a scalar passed by value, came 64",
+            "tensor 4: expected 1 element for a scalar passed by value, got 64",
         ),
         ("no nodes", |d| d.nodes.clear(), "the graph has no nodes"),
         (
@@ -171,95 +171,95 @@ fn convolution_bias_relu() {
         (
             "mode unset",
             |d| geometry(d).mode = ConvMode::Unset,
-            "node 0 (ConvolutionFwdAttributes): conv_mode: wanted CONVOLUTION or CROSS_CORRELATION, came UNSET",
+            "node 0 (ConvolutionFwdAttributes): conv_mode: expected CONVOLUTION or CROSS_CORRELATION, got UNSET",
         ),
         (
             "rank 2",
             |d| {
                 d.tensors[0] = TensorDef::new(1, DataType::Half, &[2, 32]);
             },
-            "node 0 (ConvolutionFwdAttributes): x (tensor 1): wanted at least 3 dimensions, came 2",
+            "node 0 (ConvolutionFwdAttributes): x (tensor 1): expected at least 3 dimensions, got 2",
         ),
         (
             "ranks differ",
             |d| {
                 d.tensors[1] = TensorDef::new(2, DataType::Half, &[64, 32, 3]);
             },
-            "node 0 (ConvolutionFwdAttributes): w (tensor 2): wanted 4 dimensions as x has, came 3",
+            "node 0 (ConvolutionFwdAttributes): w (tensor 2): expected 4 dimensions as x has, got 3",
         ),
         (
             "padding missing",
             |d| geometry(d).pre_padding.clear(),
-            "node 0 (ConvolutionFwdAttributes): pre_padding: wanted 2 entries, one for each spatial dimension, came 0",
+            "node 0 (ConvolutionFwdAttributes): pre_padding: expected 2 entries, one for each spatial dimension, got 0",
         ),
         (
             "padding negative",
             |d| geometry(d).post_padding[1] = -1,
-            "node 0 (ConvolutionFwdAttributes): post_padding: wanted entries of 0 to 2147483647, came -1",
+            "node 0 (ConvolutionFwdAttributes): post_padding: expected entries of 0 to 2147483647, got -1",
         ),
         (
             "stride 0",
             |d| geometry(d).stride[0] = 0,
-            "node 0 (ConvolutionFwdAttributes): stride: wanted entries of 1 to 2147483647, came 0",
+            "node 0 (ConvolutionFwdAttributes): stride: expected entries of 1 to 2147483647, got 0",
         ),
         (
             "dilation huge",
             |d| geometry(d).dilation[0] = i64::MAX,
-            "node 0 (ConvolutionFwdAttributes): dilation: wanted entries of 1 to 2147483647, came 9223372036854775807",
+            "node 0 (ConvolutionFwdAttributes): dilation: expected entries of 1 to 2147483647, got 9223372036854775807",
         ),
         (
             "groups do not divide",
             |d| d.tensors[1] = TensorDef::new(2, DataType::Half, &[64, 5, 3, 3]),
-            "node 0 (ConvolutionFwdAttributes): w (tensor 2): wanted a dimension 1 that divides the 32 channels of x, \
-             came 5",
+            "node 0 (ConvolutionFwdAttributes): w (tensor 2): expected a dimension 1 that divides the 32 channels of x, \
+             got 5",
         ),
         (
             "filters do not divide",
             |d| d.tensors[1] = TensorDef::new(2, DataType::Half, &[60, 4, 3, 3]),
-            "node 0 (ConvolutionFwdAttributes): w (tensor 2): wanted a dimension 0 that is a multiple of the 8 groups, \
-             came 60",
+            "node 0 (ConvolutionFwdAttributes): w (tensor 2): expected a dimension 0 that is a multiple of the 8 groups, \
+             got 60",
         ),
         (
             "filter too large",
             |d| geometry(d).dilation[1] = 8,
-            "node 0 (ConvolutionFwdAttributes): w (tensor 2): wanted a filter that fits extent 14 with padding 1 and 1 \
-             in dimension 3, came extent 3 with dilation 8",
+            "node 0 (ConvolutionFwdAttributes): w (tensor 2): expected a filter that fits extent 14 with padding 1 and 1 \
+             in dimension 3, got extent 3 with dilation 8",
         ),
         (
             "output extents",
             |d| geometry(d).stride[1] = 2,
-            "node 0 (ConvolutionFwdAttributes): y (tensor 3): wanted dimensions [2, 64, 14, 7], came [2, 64, 14, 14]",
+            "node 0 (ConvolutionFwdAttributes): y (tensor 3): expected dimensions [2, 64, 14, 7], got [2, 64, 14, 14]",
         ),
         (
             "pointwise mode unset",
             |d| pointwise(d, 1).mode = PointwiseMode::Unset,
-            "node 1 (PointwiseAttributes): operation: wanted a pointwise mode, came unset",
+            "node 1 (PointwiseAttributes): operation: expected a pointwise mode, got unset",
         ),
         (
             "operand missing",
             |d| pointwise(d, 1).in_1 = None,
-            "node 1 (PointwiseAttributes): in_1: wanted 2 operands for add, came none here",
+            "node 1 (PointwiseAttributes): in_1: expected 2 operands for add, got none here",
         ),
         (
             "operand too many",
             |d| pointwise(d, 2).in_1 = Some(TensorUid(4)),
-            "node 2 (PointwiseAttributes): in_1 (tensor 4): wanted 1 operands for relu_fwd, came one more",
+            "node 2 (PointwiseAttributes): in_1 (tensor 4): expected 1 operands for relu_fwd, got one more",
         ),
         (
             "no broadcast",
             |d| d.tensors[3].dims[2] = 7,
-            "node 1 (PointwiseAttributes): in_1 (tensor 4): wanted extents of 1 or those of out_0, [2, 64, 14, 14], \
-             came [1, 64, 7, 1]",
+            "node 1 (PointwiseAttributes): in_1 (tensor 4): expected extents of 1 or those of out_0, [2, 64, 14, 14], \
+             got [1, 64, 7, 1]",
         ),
         (
             "axis missing",
             |d| pointwise(d, 2).mode = PointwiseMode::GenIndex,
-            "node 2 (PointwiseAttributes): axis_tensor_uid: wanted the index of a dimension for gen_index, came none",
+            "node 2 (PointwiseAttributes): axis_tensor_uid: expected the index of a dimension for gen_index, got none",
         ),
         (
             "axis outside",
             |d| pointwise(d, 2).axis = Some(4),
-            "node 2 (PointwiseAttributes): axis_tensor_uid: wanted a dimension of out_0, 0 to 3, came 4",
+            "node 2 (PointwiseAttributes): axis_tensor_uid: expected a dimension of out_0, 0 to 3, got 4",
         ),
     ];
     for (name, change, message) in cases {
@@ -277,86 +277,86 @@ fn shapes_of_other_kinds() {
             "BatchnormInferenceAttributes",
             1,
             &[5],
-            "mean (tensor 1): wanted 4 elements, one for each channel of x, came 5",
+            "mean (tensor 1): expected 4 elements, one for each channel of x, got 5",
         ),
         (
             "BatchnormInferenceAttributes",
             5,
             &[2, 4, 5, 7],
-            "y (tensor 5): wanted dimensions [2, 4, 5, 6], came [2, 4, 5, 7]",
+            "y (tensor 5): expected dimensions [2, 4, 5, 6], got [2, 4, 5, 7]",
         ),
-        ("BatchnormAttributes", 3, &[2], "epsilon (tensor 3): wanted 1 elements, a scalar, came 2"),
+        ("BatchnormAttributes", 3, &[2], "epsilon (tensor 3): expected 1 elements, a scalar, got 2"),
         (
             "BatchnormBackwardAttributes",
             8,
             &[3],
-            "dscale (tensor 8): wanted 4 elements, one for each channel of x, came 3",
+            "dscale (tensor 8): expected 4 elements, one for each channel of x, got 3",
         ),
         (
             "ConvolutionBwdAttributes",
             2,
             &[2, 4, 5, 7],
-            "dy (tensor 0): wanted dimensions [2, 6, 2, 7], came [2, 6, 2, 6]",
+            "dy (tensor 0): expected dimensions [2, 6, 2, 7], got [2, 6, 2, 6]",
         ),
         (
             "ConvolutionWrwAttributes",
             2,
             &[6, 3, 3, 2],
-            "dw (tensor 2): wanted a dimension 1 that divides the 4 channels of x, came 3",
+            "dw (tensor 2): expected a dimension 1 that divides the 4 channels of x, got 3",
         ),
-        ("MatmulAttributes", 1, &[1, 5, 3, 6], "b (tensor 1): wanted 4 rows, as a has columns, came 3"),
-        ("MatmulAttributes", 1, &[3, 5, 4, 6], "b (tensor 1): wanted an extent of 1 or 2 in dimension 0, came 3"),
-        ("MatmulAttributes", 2, &[2, 5, 6, 3], "c (tensor 2): wanted dimensions [2, 5, 3, 6], came [2, 5, 6, 3]"),
+        ("MatmulAttributes", 1, &[1, 5, 3, 6], "b (tensor 1): expected 4 rows, as a has columns, got 3"),
+        ("MatmulAttributes", 1, &[3, 5, 4, 6], "b (tensor 1): expected an extent of 1 or 2 in dimension 0, got 3"),
+        ("MatmulAttributes", 2, &[2, 5, 6, 3], "c (tensor 2): expected dimensions [2, 5, 3, 6], got [2, 5, 6, 3]"),
         (
             "RMSNormAttributes",
             1,
             &[1, 4, 5, 7],
-            "scale (tensor 1): wanted extents of 1 or those of x, [2, 4, 5, 6], came [1, 4, 5, 7]",
+            "scale (tensor 1): expected extents of 1 or those of x, [2, 4, 5, 6], got [1, 4, 5, 7]",
         ),
-        ("RMSNormAttributes", 4, &[1, 4, 1, 1], "bias (tensor 4): wanted dimensions [1, 4, 5, 6], came [1, 4, 1, 1]"),
+        ("RMSNormAttributes", 4, &[1, 4, 1, 1], "bias (tensor 4): expected dimensions [1, 4, 5, 6], got [1, 4, 1, 1]"),
         (
             "RMSNormBackwardAttributes",
             0,
             &[2, 4, 5, 5],
-            "dy (tensor 0): wanted dimensions [2, 4, 5, 6], came [2, 4, 5, 5]",
+            "dy (tensor 0): expected dimensions [2, 4, 5, 6], got [2, 4, 5, 5]",
         ),
         (
             "LayernormAttributes",
             1,
             &[4],
-            "scale (tensor 1): wanted 120 elements, one for each normalised element of x, came 4",
+            "scale (tensor 1): expected 120 elements, one for each normalised element of x, got 4",
         ),
-        ("LayernormAttributes", 5, &[3], "mean (tensor 5): wanted 2 elements, one for each row of x, came 3"),
-        ("LayernormBackwardAttributes", 3, &[3], "mean (tensor 3): wanted 4 elements, one for each row of x, came 3"),
+        ("LayernormAttributes", 5, &[3], "mean (tensor 5): expected 2 elements, one for each row of x, got 3"),
+        ("LayernormBackwardAttributes", 3, &[3], "mean (tensor 3): expected 4 elements, one for each row of x, got 3"),
         (
             "ReductionAttributes",
             1,
             &[2, 4, 2, 1],
-            "out (tensor 1): wanted extents of 1 or those of in, [2, 4, 5, 6], came [2, 4, 2, 1]",
+            "out (tensor 1): expected extents of 1 or those of in, [2, 4, 5, 6], got [2, 4, 2, 1]",
         ),
-        ("ResampleFwdAttributes", 1, &[2, 4, 4, 3], "y (tensor 1): wanted an extent of 3 in dimension 2, came 4"),
+        ("ResampleFwdAttributes", 1, &[2, 4, 4, 3], "y (tensor 1): expected an extent of 3 in dimension 2, got 4"),
         (
             "ResampleFwdAttributes",
             1,
             &[2, 5, 3, 3],
-            "y (tensor 1): wanted the batch and channels of x, [2, 4], came [2, 5]",
+            "y (tensor 1): expected the batch and channels of x, [2, 4], got [2, 5]",
         ),
         (
             "ResampleFwdAttributes",
             2,
             &[2, 4, 3, 2],
-            "index (tensor 2): wanted dimensions [2, 4, 3, 3], came [2, 4, 3, 2]",
+            "index (tensor 2): expected dimensions [2, 4, 3, 3], got [2, 4, 3, 2]",
         ),
-        ("ResampleBwdAttributes", 1, &[2, 4, 9, 6], "dy (tensor 0): wanted an extent of 5 in dimension 2, came 3"),
-        ("BlockScaleDequantizeAttributes", 2, &[4, 9], "y (tensor 2): wanted dimensions [4, 8], came [4, 9]"),
-        ("BlockScaleQuantizeAttributes", 1, &[8], "y (tensor 1): wanted 2 dimensions as x has, came 1"),
-        ("SdpaAttributes", 1, &[2, 3, 5, 8], "k (tensor 1): wanted heads that divide the 4 of q, came 3"),
-        ("SdpaAttributes", 3, &[2, 4, 3, 9], "o (tensor 3): wanted dimensions [2, 4, 3, 8], came [2, 4, 3, 9]"),
+        ("ResampleBwdAttributes", 1, &[2, 4, 9, 6], "dy (tensor 0): expected an extent of 5 in dimension 2, got 3"),
+        ("BlockScaleDequantizeAttributes", 2, &[4, 9], "y (tensor 2): expected dimensions [4, 8], got [4, 9]"),
+        ("BlockScaleQuantizeAttributes", 1, &[8], "y (tensor 1): expected 2 dimensions as x has, got 1"),
+        ("SdpaAttributes", 1, &[2, 3, 5, 8], "k (tensor 1): expected heads that divide the 4 of q, got 3"),
+        ("SdpaAttributes", 3, &[2, 4, 3, 9], "o (tensor 3): expected dimensions [2, 4, 3, 8], got [2, 4, 3, 9]"),
         (
             "SdpaBackwardAttributes",
             7,
             &[2, 4, 5, 8],
-            "dk (tensor 7): wanted dimensions [2, 2, 5, 8], came [2, 4, 5, 8]",
+            "dk (tensor 7): expected dimensions [2, 2, 5, 8], got [2, 4, 5, 8]",
         ),
     ];
     for (kind, tensor, dims, message) in cases {
@@ -377,7 +377,7 @@ fn attributes_of_other_kinds() {
                     n.normalized_dim_count = 5
                 }
             },
-            "normalized_dim_count: wanted 1 to 4, the dimensions of x, came 5",
+            "normalized_dim_count: expected 1 to 4, the dimensions of x, got 5",
         ),
         (
             "ReductionAttributes",
@@ -386,7 +386,7 @@ fn attributes_of_other_kinds() {
                     r.mode = ReductionMode::Unset
                 }
             },
-            "wanted a reduction mode, came not_set",
+            "expected a reduction mode, got not_set",
         ),
         (
             "ResampleFwdAttributes",
@@ -395,7 +395,7 @@ fn attributes_of_other_kinds() {
                     r.window.push(1)
                 }
             },
-            "window: wanted 2 entries, one for each spatial dimension, came 3",
+            "window: expected 2 entries, one for each spatial dimension, got 3",
         ),
         (
             "ResampleBwdAttributes",
@@ -404,7 +404,7 @@ fn attributes_of_other_kinds() {
                     r.resample_mode = ResampleMode::Unset
                 }
             },
-            "resample_mode: wanted a mode, came not_set",
+            "resample_mode: expected a mode, got not_set",
         ),
         (
             "BlockScaleDequantizeAttributes",
@@ -413,7 +413,7 @@ fn attributes_of_other_kinds() {
                     b.block_size[1] = 0
                 }
             },
-            "block_size: wanted at least 1, came 0",
+            "block_size: expected at least 1, got 0",
         ),
         (
             "BlockScaleQuantizeAttributes",
@@ -422,7 +422,7 @@ fn attributes_of_other_kinds() {
                     b.axis = Some(-1)
                 }
             },
-            "axis: wanted a dimension of x, 0 to 1, came -1",
+            "axis: expected a dimension of x, 0 to 1, got -1",
         ),
         (
             "CustomOpAttributes",
@@ -431,7 +431,7 @@ fn attributes_of_other_kinds() {
                     c.custom_op_id.clear()
                 }
             },
-            "custom_op_id: wanted a name, came none",
+            "custom_op_id: expected a name, got none",
         ),
         (
             "CustomOpAttributes",
@@ -495,7 +495,7 @@ fn strides_of_intermediates_are_free() {
     for (uid, wrong, message) in [
         (1, strides.clone(), "tensor 1: expected an intermediate of the graph, whose strides are free".to_string()),
         (99, strides, "tensor 99: expected an intermediate of the graph, whose strides are free".to_string()),
-        (3, vec![1], format!("tensor 3: wanted {rank} strides, one for each dimension, came 1")),
+        (3, vec![1], format!("tensor 3: expected {rank} strides, one for each dimension, got 1")),
         (3, vec![0; rank], "tensor 3: stride 0 of dimension 3 overlaps itself".to_string()),
     ] {
         let came = graph.with_strides([(TensorUid(uid), wrong)]).err().map(|error| error.to_string());

@@ -27,7 +27,7 @@ pub enum LibraryError {
         library: PathBuf,
     },
     /// The library was opened, but its version does not fit.
-    #[error("{} has version {found}, wanted {wanted}", path.display())]
+    #[error("{}: expected version {wanted}, got {found}", path.display())]
     VersionMismatch {
         /// Required version.
         wanted: String,

@@ -91,7 +91,7 @@ fn a_library_that_lacks_a_function_and_one_of_another_version_are_different_erro
     let directory = directory("lacking");
     for (name, major, without, want) in [
         ("needed", 3, "miopenCreate", Err("has no symbol miopenCreate")),
-        ("version", 4, "", Err("has version 4.5.1, wanted 3.x")),
+        ("version", 4, "", Err("expected version 3.x, got 4.5.1")),
         ("optional", 3, "miopenExecuteFusionPlan_v2", Ok(())),
     ] {
         let path = directory.join(format!("lib{name}.so"));

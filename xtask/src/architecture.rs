@@ -126,7 +126,7 @@ fn check(members: &[Member]) -> Result<()> {
     for member in members {
         let lines = lines::production(&member.root.join("src"))?;
         if lines > MOST_LINES {
-            wrong.push(format!("{} has {lines} production lines, expected at most {MOST_LINES}", member.name));
+            wrong.push(format!("{}: expected at most {MOST_LINES} production lines, got {lines}", member.name));
         }
     }
     let engines = workspace::root().join("engines");

@@ -19,7 +19,7 @@ pub(crate) fn system() -> Result<PathBuf> {
         let ((major, minor), (wanted_major, wanted_minor)) = (version, MINIMUM);
         let program = program.display();
         return Err(format!(
-            "{program} is Python {major}.{minor}, but {wanted_major}.{wanted_minor} or newer is needed; set PYTHON to another one"
+            "{program}: expected Python {wanted_major}.{wanted_minor} or newer, got {major}.{minor}; set PYTHON to another one"
         )
         .into());
     }

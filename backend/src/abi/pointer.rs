@@ -60,7 +60,7 @@ impl Elements<'_> {
     /// All elements, which must be of this type; none is not an error here.
     fn read<T: Plain>(&self, wanted: AttributeType) -> Result<Vec<T>> {
         if self.kind != wanted {
-            return Err(Error::bad_param(format!("wanted elements of {wanted}, came {}", self.kind)));
+            return Err(Error::bad_param(format!("expected elements of {wanted}, got {}", self.kind)));
         }
         if !(0..=MAX_ELEMENTS).contains(&self.count) {
             return Err(Error::bad_param(format!("{} elements", self.count)));
@@ -76,13 +76,17 @@ impl Elements<'_> {
     /// At least one element.
     fn some<T: Plain>(&self, wanted: AttributeType) -> Result<Vec<T>> {
         let elements = self.read(wanted)?;
-        if elements.is_empty() { Err(Error::bad_param("wanted at least one element, came none")) } else { Ok(elements) }
+        if elements.is_empty() {
+            Err(Error::bad_param("expected at least one element, got none"))
+        } else {
+            Ok(elements)
+        }
     }
 
     /// Exactly one element.
     fn one<T: Plain>(&self, wanted: AttributeType) -> Result<T> {
         if self.kind == wanted && self.count != 1 {
-            return Err(Error::bad_param(format!("wanted one element, came {}", self.count)));
+            return Err(Error::bad_param(format!("expected one element, got {}", self.count)));
         }
         Ok(self.read(wanted)?[0])
     }
@@ -195,7 +199,7 @@ impl Output<'_> {
 
     fn expect(&self, wanted: AttributeType) -> Result<()> {
         if self.kind != wanted {
-            return Err(Error::bad_param(format!("wanted {wanted}, came {}", self.kind)));
+            return Err(Error::bad_param(format!("expected {wanted}, got {}", self.kind)));
         }
         if self.requested < 0 {
             return Err(Error::bad_param(format!("{} elements are requested", self.requested)));
@@ -245,7 +249,7 @@ impl Output<'_> {
     pub(crate) fn strict_scalar<T: Plain>(&self, kind: AttributeType, value: T) -> Result<()> {
         self.expect(kind)?;
         if self.requested != 1 {
-            return Err(Error::bad_param(format!("wanted a request of one element, came {}", self.requested)));
+            return Err(Error::bad_param(format!("expected a request of one element, got {}", self.requested)));
         }
         if self.data.is_null() {
             return Err(Error::null("the array of elements is null"));
@@ -290,7 +294,7 @@ impl Output<'_> {
 
     fn expect_room(&self, count: usize) -> Result<()> {
         if (self.requested as usize) < count {
-            return Err(Error::bad_param(format!("wanted room for {count} elements, came {}", self.requested)));
+            return Err(Error::bad_param(format!("expected room for {count} elements, got {}", self.requested)));
         }
         Ok(())
     }
@@ -328,7 +332,7 @@ impl Output<'_> {
     pub(crate) fn descriptor(&self, object: Object) -> Result<()> {
         self.expect(AttributeType::BACKEND_DESCRIPTOR)?;
         if self.requested != 1 {
-            return Err(Error::bad_param(format!("wanted a request of one descriptor, came {}", self.requested)));
+            return Err(Error::bad_param(format!("expected a request of one descriptor, got {}", self.requested)));
         }
         if self.data.is_null() {
             return Err(Error::null("the array of descriptors is null"));
@@ -453,7 +457,7 @@ pub(crate) unsafe fn write_sized(bytes: &[u8], room: usize, size: Place<'_, usiz
         return Ok(());
     }
     if room < bytes.len() {
-        return Err(Error::too_small(format!("wanted a buffer of {} bytes, came {room}", bytes.len())));
+        return Err(Error::too_small(format!("expected a buffer of {} bytes, got {room}", bytes.len())));
     }
     // SAFETY: there is room for these bytes, and a caller's buffer does not overlap ours.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, bytes.len()) };

@@ -91,8 +91,8 @@ impl Graph {
             && wanted > NEWEST_API
         {
             return Err(Error::not_supported(format!(
-                "the graph needs engine API {}.{}.{}; {}.{}.{} is the newest known here",
-                wanted.major, wanted.minor, wanted.patch, NEWEST_API.major, NEWEST_API.minor, NEWEST_API.patch
+                "expected a graph for engine API {}.{}.{} at most, got one for {}.{}.{}",
+                NEWEST_API.major, NEWEST_API.minor, NEWEST_API.patch, wanted.major, wanted.minor, wanted.patch
             )));
         }
         let draft = Draft { header: def, original: Some(Arc::new(bytes)), ..Draft::default() };
@@ -139,7 +139,7 @@ impl Graph {
                 let what = object.what();
                 let operation = object.operation();
                 let operation =
-                    operation.map_err(|_| Error::not_supported(format!("wanted operations, came {what}")))?;
+                    operation.map_err(|_| Error::not_supported(format!("expected operations, got {what}")))?;
                 operation.referred()?;
                 operations.push(operation);
             }

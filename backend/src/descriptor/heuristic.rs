@@ -41,7 +41,7 @@ impl Heuristic {
             AttributeName::ENGINEHEUR_MODE => {
                 let mode = HeurMode(elements.enumerator(AttributeType::HEUR_MODE)?);
                 if mode != HeurMode::FALLBACK {
-                    return Err(Error::not_supported(format!("wanted mode FALLBACK (0), came {}", mode.0)));
+                    return Err(Error::not_supported(format!("expected mode FALLBACK (0), got {}", mode.0)));
                 }
                 draft.mode = Some(mode);
             }

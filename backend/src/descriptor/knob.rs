@@ -33,7 +33,7 @@ impl KnobChoice {
                 let id = elements.text()?;
                 if !(1..=MAX_ID).contains(&id.len()) {
                     return Err(Error::bad_param(format!(
-                        "wanted a knob id of 1 to {MAX_ID} bytes, came {} bytes",
+                        "expected a knob id of 1 to {MAX_ID} bytes, got {} bytes",
                         id.len()
                     )));
                 }
@@ -44,7 +44,7 @@ impl KnobChoice {
                     AttributeType::INT64 => KnobValue::Int(elements.int64()?),
                     AttributeType::DOUBLE => KnobValue::Float(elements.double()?),
                     AttributeType::CHAR => KnobValue::String(elements.text()?),
-                    other => return Err(Error::bad_param(format!("wanted INT64, DOUBLE or CHAR, came {other}"))),
+                    other => return Err(Error::bad_param(format!("expected INT64, DOUBLE or CHAR, got {other}"))),
                 });
             }
             _ => return Err(unhandled(name)),

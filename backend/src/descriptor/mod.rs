@@ -122,7 +122,7 @@ impl Object {
     }
 
     fn is_not(&self, wanted: &str) -> Error {
-        Error::bad_param(format!("wanted {wanted}, came {}", self.what()))
+        Error::bad_param(format!("expected {wanted}, got {}", self.what()))
     }
 
     /// A new pointer for a client, who owns it.

@@ -203,7 +203,7 @@ impl Alignments {
             let alignment = self.of(buffer.uid);
             if !(buffer.ptr as usize).is_multiple_of(alignment) {
                 return Err(Error::bad_param(format!(
-                    "tensor {}: wanted an address aligned to {alignment} bytes, came {:p}",
+                    "tensor {}: expected an address aligned to {alignment} bytes, got {:p}",
                     buffer.uid, buffer.ptr
                 )));
             }

@@ -67,7 +67,7 @@ impl Tensor {
             AttributeName::TENSOR_BYTE_ALIGNMENT => {
                 let alignment = elements.int64()?;
                 if alignment < 1 {
-                    return Err(Error::bad_param(format!("wanted an alignment of at least 1 byte, came {alignment}")));
+                    return Err(Error::bad_param(format!("expected an alignment of at least 1 byte, got {alignment}")));
                 }
                 def.alignment = alignment;
             }
@@ -125,7 +125,7 @@ impl Tensor {
         let Draft { def, ragged } = self.0.draft().clone();
         if def.dims.is_empty() || def.dims.len() != def.strides.len() {
             return Err(Error::bad_param(format!(
-                "tensor {}: wanted dimensions and as many strides, came {} and {}",
+                "tensor {}: expected dimensions and as many strides, got {} and {}",
                 def.uid,
                 def.dims.len(),
                 def.strides.len()
@@ -142,7 +142,7 @@ impl Tensor {
 /// A scalar from its bytes in memory.
 fn decode(data_type: DataType, bytes: &[u8]) -> Result<TensorValue> {
     fn exactly<const N: usize>(bytes: &[u8]) -> Result<[u8; N]> {
-        bytes.try_into().map_err(|_| Error::bad_param(format!("wanted a value of {N} bytes, came {}", bytes.len())))
+        bytes.try_into().map_err(|_| Error::bad_param(format!("expected a value of {N} bytes, got {}", bytes.len())))
     }
     Ok(match data_type {
         DataType::Float => TensorValue::Float32(f32::from_ne_bytes(exactly(bytes)?)),

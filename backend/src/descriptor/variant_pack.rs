@@ -123,7 +123,7 @@ impl VariantPack {
         let draft = self.0.draft().clone();
         if draft.uids.len() != draft.addresses.len() {
             return Err(Error::bad_param(format!(
-                "wanted as many uids as data pointers, came {} and {}",
+                "expected as many uids as data pointers, got {} and {}",
                 draft.uids.len(),
                 draft.addresses.len()
             )));
@@ -140,7 +140,7 @@ fn overrides(draft: &Draft) -> Result<Option<Overrides>> {
     let Draft { override_uids, override_lengths, override_shapes, override_strides, .. } = draft;
     if override_uids.len() != override_lengths.len() {
         return Err(Error::bad_param(format!(
-            "wanted a length for each of {} overrides, came {}",
+            "expected a length for each of {} overrides, got {}",
             override_uids.len(),
             override_lengths.len()
         )));
@@ -155,7 +155,7 @@ fn overrides(draft: &Draft) -> Result<Option<Overrides>> {
     }
     if override_shapes.len() != total || override_strides.len() != total {
         return Err(Error::bad_param(format!(
-            "wanted {total} overridden extents and strides, came {} and {}",
+            "expected {total} overridden extents and strides, got {} and {}",
             override_shapes.len(),
             override_strides.len()
         )));

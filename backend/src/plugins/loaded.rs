@@ -52,7 +52,7 @@ impl Plugin {
         let status = unsafe { (api.get_type)(&mut kind) };
         check(&api, "hipdnnPluginGetType", status)?;
         if kind != PluginType::ENGINE {
-            return Err(format!("wanted a plugin of type ENGINE (1), came {}", kind.0));
+            return Err(format!("expected a plugin of type ENGINE (1), got {}", kind.0));
         }
         let version = text(&api, "hipdnnPluginGetVersion", api.get_version)?;
         if let Some(set_logging_callback) = api.set_logging_callback {
@@ -66,7 +66,8 @@ impl Plugin {
         let api_version = match api.get_api_version {
             Some(get_api_version) => {
                 let text = text(&api, "hipdnnPluginGetApiVersion", get_api_version)?;
-                parse_version(&text).ok_or_else(|| format!("wanted an API version MAJOR.MINOR.PATCH, came {text:?}"))?
+                parse_version(&text)
+                    .ok_or_else(|| format!("expected an API version MAJOR.MINOR.PATCH, got {text:?}"))?
             }
             None => EngineApiVersion { major: 1, minor: 0, patch: 0 },
         };
@@ -173,7 +174,7 @@ fn engine_ids(api: &EngineApi) -> std::result::Result<Vec<i64>, String> {
     let status = unsafe { (api.get_all_engine_ids)(std::ptr::null_mut(), 0, &mut count) };
     check(api, FUNCTION, status)?;
     if !(1..=MAX_ENGINES).contains(&count) {
-        return Err(format!("wanted 1 to {MAX_ENGINES} engines, came {count}"));
+        return Err(format!("expected 1 to {MAX_ENGINES} engines, got {count}"));
     }
     let mut ids = vec![0; count as usize];
     let mut written = 0;

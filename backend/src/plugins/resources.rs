@@ -210,8 +210,9 @@ impl Resources {
                 context.engine
             )));
         }
-        let count = u32::try_from(buffers.len())
-            .map_err(|_| Error::bad_param(format!("{} data pointers are too many", buffers.len())))?;
+        let count = u32::try_from(buffers.len()).map_err(|_| {
+            Error::bad_param(format!("expected at most {} data pointers, got {}", u32::MAX, buffers.len()))
+        })?;
         let Some(overrides) = overrides else {
             // SAFETY: handle and context are the plugin's; the buffers are valid for the call; the rest is the caller's
             // duty.

@@ -35,7 +35,7 @@ impl Table {
     }
 
     fn case(&self, shape: &str, types: &str, layout: Layout, options: &str) -> Result<Case, String> {
-        let wrong = || format!("wanted batch,heads,queries,depth * heads,keys,depth, came {shape:?}");
+        let wrong = || format!("expected batch,heads,queries,depth * heads,keys,depth, got {shape:?}");
         let (q, kv) = shape.split_once('*').ok_or_else(wrong)?;
         let (q, kv) = (text::numbers(q)?, text::numbers(kv)?);
         let (&[batch, heads, queries, depth], &[shared, keys, width]) = (&q[..], &kv[..]) else { return Err(wrong()) };

@@ -25,11 +25,11 @@ impl Dequantize {
     pub(super) fn expand(&self, cases: &mut Vec<Case>) -> Result<(), String> {
         for shape in &self.shapes {
             let (dims, blocks) =
-                shape.split_once('|').ok_or_else(|| format!("wanted extents | blocks, came {shape:?}"))?;
+                shape.split_once('|').ok_or_else(|| format!("expected extents | blocks, got {shape:?}"))?;
             let (dims, blocks) = (text::numbers(dims.trim())?, text::numbers(blocks)?);
             for types in &self.types {
                 let listed: Vec<DataType> = types.split(',').map(text::data_type).collect::<Result<_, _>>()?;
-                let [tx, ts, ty] = listed[..] else { return Err(format!("wanted three types, came {types:?}")) };
+                let [tx, ts, ty] = listed[..] else { return Err(format!("expected three types, got {types:?}")) };
                 for layout in &self.layouts {
                     let mut scale_dims = dims.clone();
                     let first = dims.len() - blocks.len();
@@ -78,13 +78,13 @@ impl Quantize {
     pub(super) fn expand(&self, cases: &mut Vec<Case>) -> Result<(), String> {
         for shape in &self.shapes {
             let (dims, rest) =
-                shape.split_once('|').ok_or_else(|| format!("wanted extents | block, came {shape:?}"))?;
+                shape.split_once('|').ok_or_else(|| format!("expected extents | block, got {shape:?}"))?;
             let (dims, rest) = (text::numbers(dims.trim())?, text::numbers(rest)?);
             let block = rest[0];
             let axis = rest.get(1).copied();
             for types in &self.types {
                 let listed: Vec<DataType> = types.split(',').map(text::data_type).collect::<Result<_, _>>()?;
-                let [tx, ty, ts] = listed[..] else { return Err(format!("wanted three types, came {types:?}")) };
+                let [tx, ty, ts] = listed[..] else { return Err(format!("expected three types, got {types:?}")) };
                 for layout in &self.layouts {
                     let mut scale_dims = dims.clone();
                     let along = axis.unwrap_or(dims.len() as i64 - 1) as usize;

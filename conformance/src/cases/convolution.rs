@@ -83,7 +83,7 @@ impl Table {
         let [tx, tw, ty] = match listed[..] {
             [all] => [all; 3],
             [x, w, y] => [x, w, y],
-            _ => return Err(format!("wanted one type or three, came {types:?}")),
+            _ => return Err(format!("expected one type or three, got {types:?}")),
         };
         let intermediate = self.intermediate.as_deref().map_or(Ok(DataType::Float), |name| match name {
             "io" => Ok(ty),
@@ -148,7 +148,7 @@ impl Table {
 }
 
 fn parse(shape: &str) -> Result<(Vec<i64>, Vec<i64>, Convolution), String> {
-    let (x, rest) = shape.split_once('*').ok_or_else(|| format!("wanted x * w, came {shape:?}"))?;
+    let (x, rest) = shape.split_once('*').ok_or_else(|| format!("expected x * w, got {shape:?}"))?;
     let (w, rest) = rest.trim().split_once(' ').unwrap_or((rest.trim(), ""));
     let (x, w) = (text::numbers(x)?, text::numbers(w)?);
     let spatial = x.len() - 2;

@@ -39,7 +39,7 @@ fn strides(dims: &[i64], order: char) -> Result<Vec<i64>, String> {
             strides.swap(rank - 1, rank - 2);
             strides
         }
-        other => return Err(format!("wanted n, t or p, came {other}")),
+        other => return Err(format!("expected n, t or p, got {other}")),
     })
 }
 
@@ -59,13 +59,13 @@ impl Table {
     }
 
     fn case(&self, shape: &str, types: &str, order: &str, tail: &str) -> Result<Case, String> {
-        let (a, b) = shape.split_once('*').ok_or_else(|| format!("wanted a * b, came {shape:?}"))?;
+        let (a, b) = shape.split_once('*').ok_or_else(|| format!("expected a * b, got {shape:?}"))?;
         let (a, b) = (text::numbers(a)?, text::numbers(b)?);
         let listed: Vec<DataType> = types.split(',').map(text::data_type).collect::<Result<_, _>>()?;
         let [ta, tb, tc] = match listed[..] {
             [all] => [all; 3],
             [a, b, c] => [a, b, c],
-            _ => return Err(format!("wanted one type or three, came {types:?}")),
+            _ => return Err(format!("expected one type or three, got {types:?}")),
         };
         let rank = a.len();
         let mut c: Vec<i64> = a.iter().zip(&b).map(|(a, b)| *a.max(b)).collect();

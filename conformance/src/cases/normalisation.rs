@@ -250,7 +250,7 @@ impl Rows {
     fn expand(&self, cases: &mut Vec<Case>, build: fn(&Row) -> Result<Net, String>) -> Result<(), String> {
         for shape in &self.shapes {
             let (dims, count) =
-                shape.split_once('|').ok_or_else(|| format!("wanted extents | count, came {shape:?}"))?;
+                shape.split_once('|').ok_or_else(|| format!("expected extents | count, got {shape:?}"))?;
             let dims = text::numbers(dims.trim())?;
             let count = text::numbers(count)?[0] as usize;
             for types in &self.types {

@@ -38,7 +38,7 @@ impl Table {
             }
         };
         for shape in &self.shapes {
-            let (input, output) = shape.split_once('>').ok_or_else(|| format!("wanted in > out, came {shape:?}"))?;
+            let (input, output) = shape.split_once('>').ok_or_else(|| format!("expected in > out, got {shape:?}"))?;
             let (input, output) = (text::numbers(input)?, text::numbers(output)?);
             for mode in &modes {
                 for types in &self.types {

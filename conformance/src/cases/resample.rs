@@ -80,11 +80,14 @@ impl Table {
             return Ok(None);
         }
         let (dims, rest) =
-            shape.split_once(' ').ok_or_else(|| format!("wanted extents and a window, came {shape:?}"))?;
+            shape.split_once(' ').ok_or_else(|| format!("expected extents and a window, got {shape:?}"))?;
         let x = text::numbers(dims)?;
         let spatial = x.len() - 2;
         let mut words = Words::new(rest);
-        let window = text::per_axis(words.take("w").ok_or("wanted a window")?, spatial)?;
+        let window = text::per_axis(
+            words.take("w").ok_or_else(|| format!("expected a window such as w3, got {shape:?}"))?,
+            spatial,
+        )?;
         let stride = words.take("s").map_or(Ok(vec![1; spatial]), |text| text::per_axis(text, spatial))?;
         let (pre_padding, post_padding) =
             words.take("p").map_or(Ok((vec![0; spatial], vec![0; spatial])), |text| text::padding(text, spatial))?;

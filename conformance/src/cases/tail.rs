@@ -23,7 +23,7 @@ pub(super) struct Types {
 /// Sets parameters written as `name=value,…`.
 pub(super) fn set_parameters(node: &mut Pointwise, text: &str) -> Result<(), String> {
     for part in text.split(',').filter(|part| !part.is_empty()) {
-        let wanted = || format!("wanted a parameter such as lower=0, came {part:?}");
+        let wanted = || format!("expected a parameter such as lower=0, got {part:?}");
         let (name, value) = part.split_once('=').ok_or_else(wanted)?;
         let number: f32 = value.parse().map_err(|_| wanted())?;
         match name {
@@ -45,7 +45,7 @@ pub(super) fn mode(text: &str) -> Result<PointwiseMode, String> {
     PointwiseMode::from_json_name(text)
         .or_else(|| PointwiseMode::from_json_name(&format!("{text}_fwd")))
         .or_else(|| PointwiseMode::from_json_name(&format!("{text}_op")))
-        .ok_or_else(|| format!("wanted a pointwise mode, came {text:?}"))
+        .ok_or_else(|| format!("expected a pointwise mode, got {text:?}"))
 }
 
 /// Adds the nodes behind the tensor `from`, and gives the tensor that the last one writes, which has memory behind it.
@@ -73,7 +73,7 @@ pub(super) fn append(
             "channel" => (0..dims.len()).map(|axis| if axis == 1 { dims[1] } else { 1 }).collect(),
             "row" => (0..dims.len()).map(|axis| if axis + 1 == dims.len() { dims[axis] } else { 1 }).collect(),
             "scalar" | "runtime" => vec![1],
-            other => return Err(format!("wanted @full, @channel, @row, @scalar or @runtime, came @{other}")),
+            other => return Err(format!("expected @full, @channel, @row, @scalar or @runtime, got @{other}")),
         };
         let second = (mode.operands() == 2).then(|| match operand {
             "scalar" => net.scalar(name, types.io, 0.75),

@@ -5,7 +5,7 @@ use hipdnn_schemas::DataType;
 /// Numbers with commas between them: `1,16,16`.
 pub(super) fn numbers(text: &str) -> Result<Vec<i64>, String> {
     text.split(',')
-        .map(|part| part.trim().parse().map_err(|_| format!("wanted numbers with commas between them, came {text:?}")))
+        .map(|part| part.trim().parse().map_err(|_| format!("expected numbers with commas between them, got {text:?}")))
         .collect()
 }
 
@@ -15,13 +15,13 @@ pub(super) fn per_axis(text: &str, count: usize) -> Result<Vec<i64>, String> {
     match list.len() {
         1 => Ok(vec![list[0]; count]),
         len if len == count => Ok(list),
-        len => Err(format!("wanted 1 or {count} numbers, came {len}: {text:?}")),
+        len => Err(format!("expected 1 or {count} numbers, got {len}: {text:?}")),
     }
 }
 
 /// A type by its name in hipDNN's JSON.
 pub(super) fn data_type(text: &str) -> Result<DataType, String> {
-    DataType::from_json_name(text.trim()).ok_or_else(|| format!("wanted a data type, came {text:?}"))
+    DataType::from_json_name(text.trim()).ok_or_else(|| format!("expected a data type, got {text:?}"))
 }
 
 /// Words with a letter before a number list, such as `p1,0:2,1 s2`.

@@ -13,13 +13,13 @@ pub(super) fn dequantize(step: &mut Step, node: &BlockScaleDequantize) -> Result
     let (x, scale) = (step.operand(node.x)?, step.operand(node.scale)?);
     let rank = x.dims.len();
     if node.block_size.len() > rank {
-        return Err(format!("wanted at most {rank} block sizes, came {}", node.block_size.len()));
+        return Err(format!("expected at most {rank} block sizes, got {}", node.block_size.len()));
     }
     let leading = rank - node.block_size.len();
     let size = |axis: usize| if axis < leading { 1 } else { node.block_size[axis - leading] as usize };
     let wanted: Vec<usize> = (0..rank).map(|axis| x.dims[axis].div_ceil(size(axis))).collect();
     if scale.dims != wanted {
-        return Err(format!("wanted scales of extents {wanted:?}, came {:?}", scale.dims));
+        return Err(format!("expected scales of extents {wanted:?}, got {:?}", scale.dims));
     }
     let y = Array::from_fn(&x.dims, |at| {
         let block: Vec<usize> = at.iter().enumerate().map(|(axis, i)| i / size(axis)).collect();
@@ -49,16 +49,16 @@ pub(super) fn quantize(step: &mut Step, node: &BlockScaleQuantize) -> Result<(),
     blocks[axis] = blocks[axis].div_ceil(block);
     let scale_tensor = step.tensor(node.scale);
     if scale_tensor.dims() != blocks {
-        return Err(format!("wanted scales of extents {blocks:?}, came {:?}", scale_tensor.dims()));
+        return Err(format!("expected scales of extents {blocks:?}, got {:?}", scale_tensor.dims()));
     }
     let y_type = step.tensor(node.y).data_type();
     let largest = match (Float::of(y_type), crate::format::integer_range(y_type)) {
         (Some(float), _) => float.largest(),
         (_, Some((_, most))) => most,
-        _ => return Err(format!("wanted a number as type of y, came {y_type}")),
+        _ => return Err(format!("expected a number as type of y, got {y_type}")),
     };
     let scale_float = Float::of(scale_tensor.data_type())
-        .ok_or_else(|| format!("wanted a float as type of the scale, came {}", scale_tensor.data_type()))?;
+        .ok_or_else(|| format!("expected a float as type of the scale, got {}", scale_tensor.data_type()))?;
     let is_exponent = scale_tensor.data_type() == hipdnn_schemas::DataType::Fp8E8M0;
     let mut greatest = Array::filled(&blocks, Number::exact(0.0));
     each_index(&x.dims, |at| {

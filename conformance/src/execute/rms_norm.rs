@@ -17,12 +17,12 @@ fn row(step: &Step, x: TensorUid, scale: TensorUid) -> Result<usize, String> {
     let shared = x.iter().zip(scale).rev().take_while(|(x, scale)| x == scale).count();
     let rest = x.len() - shared;
     if scale[..rest].iter().any(|extent| *extent != 1) || scale[rest..].iter().all(|extent| *extent == 1) {
-        return Err(format!("wanted a scale along the last dimensions of {x:?}, came {scale:?}"));
+        return Err(format!("expected a scale along the last dimensions of {x:?}, got {scale:?}"));
     }
     // A scale as large as x leaves the first dimension out: it is the batch.
     let first = if rest == 0 { 1 } else { rest };
     if rest == 0 && x[0] != 1 {
-        return Err(format!("wanted a scale that repeats along dimension 0 of {x:?}, came {scale:?}"));
+        return Err(format!("expected a scale that repeats along dimension 0 of {x:?}, got {scale:?}"));
     }
     Ok(x[first..].iter().product())
 }

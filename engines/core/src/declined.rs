@@ -19,7 +19,7 @@ pub enum Declined {
         tensor: TensorLabel,
     },
     /// Alignment that is promised by the graph and less than the tensor's elements need.
-    #[error("{tensor} is aligned to {alignment} bytes, wanted a multiple of {wanted}")]
+    #[error("{tensor}: expected an alignment to a multiple of {wanted} bytes, got {alignment}")]
     Alignment {
         /// The tensor.
         tensor: TensorLabel,
@@ -43,7 +43,7 @@ pub enum Declined {
         mode: hipdnn_schemas::PointwiseMode,
     },
     /// Attribute with a value that the engine does not support.
-    #[error("{node}: {attribute} is {value}, wanted {wanted}")]
+    #[error("{node}: {attribute}: expected {wanted}, got {value}")]
     Attribute {
         /// The node.
         node: NodeLabel,
@@ -55,7 +55,7 @@ pub enum Declined {
         wanted: &'static str,
     },
     /// Compute type that the engine does not support.
-    #[error("{node}: compute_data_type is {data_type}, wanted {wanted}")]
+    #[error("{node}: compute_data_type: expected {wanted}, got {data_type}")]
     ComputeType {
         /// The node.
         node: NodeLabel,
@@ -65,7 +65,7 @@ pub enum Declined {
         wanted: String,
     },
     /// Element type that the engine does not support for an operand.
-    #[error("{node}: {role} ({tensor}) is {data_type}, wanted {wanted}")]
+    #[error("{node}: {role} ({tensor}): expected {wanted}, got {data_type}")]
     ElementType {
         /// The node.
         node: NodeLabel,
@@ -79,7 +79,7 @@ pub enum Declined {
         wanted: String,
     },
     /// Number of dimensions that the engine does not support for an operand.
-    #[error("{node}: {role} ({tensor}) has {rank} dimensions, wanted {wanted}")]
+    #[error("{node}: {role} ({tensor}): expected {wanted} dimensions, got {rank}")]
     Rank {
         /// The node.
         node: NodeLabel,
@@ -93,7 +93,7 @@ pub enum Declined {
         wanted: &'static str,
     },
     /// Extents that the engine does not support for an operand.
-    #[error("{node}: {role} ({tensor}) has extents {dims:?}, wanted {wanted}")]
+    #[error("{node}: {role} ({tensor}): expected extents {wanted}, got {dims:?}")]
     Shape {
         /// The node.
         node: NodeLabel,
@@ -107,7 +107,7 @@ pub enum Declined {
         wanted: String,
     },
     /// Size of a node above a limit of the engine.
-    #[error("{node}: {what}: wanted at most {most}, came {came}")]
+    #[error("{node}: {what}: expected at most {most}, got {came}")]
     Size {
         /// The node.
         node: NodeLabel,

@@ -65,9 +65,9 @@ impl IntKnob {
             None => Ok(None),
             Some(KnobValue::Int(value)) if (min..=max).contains(value) => Ok(Some(*value)),
             Some(KnobValue::Int(value)) => {
-                Err(Error::bad_param(format!("knob {id}: wanted {min} to {max}, came {value}")))
+                Err(Error::bad_param(format!("knob {id}: expected {min} to {max}, got {value}")))
             }
-            Some(other) => Err(Error::bad_param(format!("knob {id}: wanted a whole number, came {other:?}"))),
+            Some(other) => Err(Error::bad_param(format!("knob {id}: expected a whole number, got {other:?}"))),
         }
     }
 }
@@ -94,9 +94,9 @@ impl TextKnob {
             None => Ok(None),
             Some(KnobValue::String(text)) if text.len() <= most as usize => Ok(Some(text)),
             Some(KnobValue::String(text)) => {
-                Err(Error::bad_param(format!("knob {id}: wanted at most {most} bytes, came {}", text.len())))
+                Err(Error::bad_param(format!("knob {id}: expected at most {most} bytes, got {}", text.len())))
             }
-            Some(other) => Err(Error::bad_param(format!("knob {id}: wanted text, came {other:?}"))),
+            Some(other) => Err(Error::bad_param(format!("knob {id}: expected text, got {other:?}"))),
         }
     }
 }
@@ -127,9 +127,9 @@ impl ChoiceKnob {
             None => Ok(None),
             Some(KnobValue::String(text)) => match self.valid.iter().find(|word| **word == text) {
                 Some(word) => Ok(Some(word)),
-                None => Err(Error::bad_param(format!("knob {id}: wanted one of {wanted}, came {}", shortened(text)))),
+                None => Err(Error::bad_param(format!("knob {id}: expected one of {wanted}, got {}", shortened(text)))),
             },
-            Some(other) => Err(Error::bad_param(format!("knob {id}: wanted one of {wanted}, came {other:?}"))),
+            Some(other) => Err(Error::bad_param(format!("knob {id}: expected one of {wanted}, got {other:?}"))),
         }
     }
 }

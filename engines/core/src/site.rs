@@ -69,7 +69,7 @@ impl Site {
         if self.memory == MemoryKind::UNSPECIFIED || self.memory == wanted {
             return Ok(());
         }
-        Err(Declined::Unavailable(format!("expected tensors in {wanted}, the handle's are in {}", self.memory)))
+        Err(Declined::Unavailable(format!("expected tensors in {wanted}, got the handle's in {}", self.memory)))
     }
 }
 
@@ -86,12 +86,12 @@ mod tests {
             (
                 MemoryKind::DEVICE,
                 MemoryKind::HOST,
-                Some("expected tensors in host memory, the handle's are in device memory"),
+                Some("expected tensors in host memory, got the handle's in device memory"),
             ),
             (
                 MemoryKind::HOST,
                 MemoryKind::DEVICE,
-                Some("expected tensors in device memory, the handle's are in host memory"),
+                Some("expected tensors in device memory, got the handle's in host memory"),
             ),
         ] {
             let got = Site { memory, ..Site::UNSPECIFIED }.check(wanted);

@@ -288,8 +288,8 @@ fn main() {
             "--bench" => {}
             "--fastest" => fastest = true,
             "--threads" => {
-                let list = args.next().expect("--threads wants numbers");
-                threads = list.split(',').map(|n| n.parse().expect("--threads wants numbers")).collect();
+                let list = args.next().expect("--threads: expected numbers");
+                threads = list.split(',').map(|n| n.parse().expect("--threads: expected numbers")).collect();
             }
             other => filter = other.to_string(),
         }

@@ -158,7 +158,7 @@ impl Blueprint {
             least = least.min(bytes);
         }
         Err(Error::invalid_value(format!(
-            "knob global.workspace_size_limit: wanted at least {least} bytes for this graph, came {limit}"
+            "knob global.workspace_size_limit: expected at least {least} bytes for this graph, got {limit}"
         )))
     }
 }

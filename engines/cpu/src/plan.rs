@@ -220,7 +220,7 @@ impl Plan for CpuPlan {
     unsafe fn execute(&self, _stream: *mut c_void, workspace: *mut u8, pack: &[DeviceBuffer]) -> Result<(), Error> {
         let bytes = self.workspace_bytes();
         if bytes > 0 && workspace.is_null() {
-            return Err(Error::invalid_value(format!("workspace: wanted {bytes} bytes, came null")));
+            return Err(Error::invalid_value(format!("workspace: expected {bytes} bytes, got null")));
         }
         // The workspace has another `ALIGNMENT` bytes for this.
         let workspace = workspace.wrapping_add(workspace.align_offset(ALIGNMENT));

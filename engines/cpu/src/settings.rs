@@ -141,7 +141,7 @@ fn default_threads() -> i64 {
         Ok(threads) if (THREADS.min..=THREADS.max).contains(&threads) => threads,
         _ => {
             let (min, max, default) = (THREADS.min, THREADS.max, THREADS.default);
-            log::warn!("{THREADS_VARIABLE}: wanted {min} to {max}, came {text:?}; taking {default}");
+            log::warn!("{THREADS_VARIABLE}: expected {min} to {max}, got {text:?}; taking {default}");
             default
         }
     }
@@ -157,13 +157,13 @@ fn constants(text: &str, graph: &Graph) -> Result<Vec<(TensorUid, Token)>, Error
     }
     for entry in text.split(',') {
         let (uid, token) =
-            entry.split_once('=').ok_or_else(|| wrong(format!("wanted uid=token, came {}", shortened(entry))))?;
-        let uid: i64 = uid.parse().map_err(|_| wrong(format!("wanted a uid, came {}", shortened(uid))))?;
+            entry.split_once('=').ok_or_else(|| wrong(format!("expected uid=token, got {}", shortened(entry))))?;
+        let uid: i64 = uid.parse().map_err(|_| wrong(format!("expected a uid, got {}", shortened(uid))))?;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if token.is_empty() || token.len() > MAX_TOKEN || !token.bytes().all(is_plain) {
             let token = shortened(token);
             return Err(wrong(format!(
-                "tensor {uid}: wanted a token of 1 to {MAX_TOKEN} characters of [0-9A-Za-z._-], came {token}"
+                "tensor {uid}: expected a token of 1 to {MAX_TOKEN} characters of [0-9A-Za-z._-], got {token}"
             )));
         }
         let uid = TensorUid(uid);
@@ -177,7 +177,7 @@ fn constants(text: &str, graph: &Graph) -> Result<Vec<(TensorUid, Token)>, Error
     }
     constants.sort();
     match constants.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        Some(pair) => Err(wrong(format!("tensor {}: wanted one token, came two", pair[0].0))),
+        Some(pair) => Err(wrong(format!("tensor {}: expected one token, got two", pair[0].0))),
         None => Ok(constants),
     }
 }

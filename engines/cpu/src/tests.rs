@@ -429,7 +429,7 @@ pub(super) fn check(graph: &Graph, memory: &HashMap<TensorUid, Memory>, what: &s
         }
         for (i, (got, want)) in memory.values().iter().zip(&want[uid]).enumerate() {
             let off = (got - want.value).abs();
-            assert!(off <= want.error, "{what}: tensor {uid}[{i}]: {got}, wanted {want:?}");
+            assert!(off <= want.error, "{what}: tensor {uid}[{i}]: expected {want:?}, got {got}");
         }
     }
 }
@@ -686,7 +686,7 @@ fn a_residual_gives_its_place_to_the_result() {
     let operand = memory[&TensorUid(3)].values();
     for (i, (got, want)) in got.iter().zip(memory[&TensorUid(6)].values()).enumerate() {
         let bound = 50.0 * unit(Float) * 182.0 / operand[i].abs();
-        assert!((got - want).abs() <= bound, "place {i}: {got}, wanted {want}");
+        assert!((got - want).abs() <= bound, "place {i}: expected {want}, got {got}");
     }
 }
 
@@ -769,7 +769,7 @@ fn constant_filters_are_prepared_once_and_shared() {
     let mut memory_of_other = memory(&other_graph, 9);
     let missing: Vec<_> = pack(&memory_of_other).into_iter().filter(|buffer| buffer.uid != 1).collect();
     let error = execute(&other, &missing).unwrap_err();
-    assert_eq!(error.to_string(), "tensor 1: wanted a buffer, came no entry with its uid");
+    assert_eq!(error.to_string(), "tensor 1: expected a buffer, got no entry with its uid");
 
     let memory_of_first = memory(&first_graph, 9);
     execute(&first, &pack(&memory_of_first)).unwrap();
@@ -890,7 +890,7 @@ fn a_workspace_limit_is_kept_or_refused() {
     let smaller = limited(free - 1).unwrap();
     assert!(smaller.workspace_bytes() < free);
     let error = limited(1).unwrap_err().to_string();
-    assert!(error.starts_with("knob global.workspace_size_limit: wanted at least "), "{error}");
+    assert!(error.starts_with("knob global.workspace_size_limit: expected at least "), "{error}");
 }
 
 #[test]
@@ -962,36 +962,36 @@ fn settings_are_read_strictly() {
     let long = format!("1={}", "a".repeat(65));
     for (id, value, want) in [
         ("hipdnn_rs.cpu.threads", KnobValue::Int(3), Ok(())),
-        ("hipdnn_rs.cpu.threads", KnobValue::Int(-1), Err("knob hipdnn_rs.cpu.threads: wanted 0 to 1024, came -1")),
+        ("hipdnn_rs.cpu.threads", KnobValue::Int(-1), Err("knob hipdnn_rs.cpu.threads: expected 0 to 1024, got -1")),
         (
             "hipdnn_rs.cpu.threads",
             text("3"),
-            Err("knob hipdnn_rs.cpu.threads: wanted a whole number, came String(\"3\")"),
+            Err("knob hipdnn_rs.cpu.threads: expected a whole number, got String(\"3\")"),
         ),
-        ("hipdnn_rs.cpu.winograd", KnobValue::Int(2), Err("knob hipdnn_rs.cpu.winograd: wanted 0 to 1, came 2")),
+        ("hipdnn_rs.cpu.winograd", KnobValue::Int(2), Err("knob hipdnn_rs.cpu.winograd: expected 0 to 1, got 2")),
         ("hipdnn_rs.cpu.fuse", KnobValue::Int(0), Ok(())),
-        ("hipdnn_rs.cpu.fuse", KnobValue::Int(2), Err("knob hipdnn_rs.cpu.fuse: wanted 0 to 1, came 2")),
-        ("global.deterministic", KnobValue::Int(7), Err("knob global.deterministic: wanted 0 to 1, came 7")),
+        ("hipdnn_rs.cpu.fuse", KnobValue::Int(2), Err("knob hipdnn_rs.cpu.fuse: expected 0 to 1, got 2")),
+        ("global.deterministic", KnobValue::Int(7), Err("knob global.deterministic: expected 0 to 1, got 7")),
         (
             "global.workspace_size_limit",
             KnobValue::Int(-5),
-            Err("knob global.workspace_size_limit: wanted 0 to 9223372036854775807, came -5"),
+            Err("knob global.workspace_size_limit: expected 0 to 9223372036854775807, got -5"),
         ),
         ("somebody.elses", KnobValue::Float(0.5), Ok(())),
         (constants, text(""), Ok(())),
         (constants, text("1=ab-C_9.z,0=x"), Ok(())),
-        (constants, KnobValue::Int(1), Err("knob hipdnn_rs.constants: wanted text, came Int(1)")),
-        (constants, text("1"), Err("knob hipdnn_rs.constants: wanted uid=token, came \"1\"")),
-        (constants, text("1=a,"), Err("knob hipdnn_rs.constants: wanted uid=token, came \"\"")),
-        (constants, text("w=a"), Err("knob hipdnn_rs.constants: wanted a uid, came \"w\"")),
-        (constants, text(" 1=a"), Err("knob hipdnn_rs.constants: wanted a uid, came \" 1\"")),
-        (constants, text("1="), Err("came \"\"")),
-        (constants, text("1=a b"), Err("came \"a b\"")),
-        (constants, text("1=a=b"), Err("came \"a=b\"")),
-        (constants, text(&long), Err("wanted a token of 1 to 64 characters")),
+        (constants, KnobValue::Int(1), Err("knob hipdnn_rs.constants: expected text, got Int(1)")),
+        (constants, text("1"), Err("knob hipdnn_rs.constants: expected uid=token, got \"1\"")),
+        (constants, text("1=a,"), Err("knob hipdnn_rs.constants: expected uid=token, got \"\"")),
+        (constants, text("w=a"), Err("knob hipdnn_rs.constants: expected a uid, got \"w\"")),
+        (constants, text(" 1=a"), Err("knob hipdnn_rs.constants: expected a uid, got \" 1\"")),
+        (constants, text("1="), Err("got \"\"")),
+        (constants, text("1=a b"), Err("got \"a b\"")),
+        (constants, text("1=a=b"), Err("got \"a=b\"")),
+        (constants, text(&long), Err("expected a token of 1 to 64 characters")),
         (constants, text("9=a"), Err("knob hipdnn_rs.constants: tensor 9: the graph has no such tensor")),
         (constants, text("2=a"), Err("knob hipdnn_rs.constants: tensor 2: node 0 writes it, so it is no constant")),
-        (constants, text("1=a,1=a"), Err("knob hipdnn_rs.constants: tensor 1: wanted one token, came two")),
+        (constants, text("1=a,1=a"), Err("knob hipdnn_rs.constants: tensor 1: expected one token, got two")),
     ] {
         let config = EngineConfig { engine_id: 0, knobs: vec![(id.to_string(), value.clone())] };
         let got = Settings::new(&config, &graph).map(|_| ()).map_err(|error| error.to_string());
@@ -1041,7 +1041,7 @@ fn graphs_are_declined_with_a_reason() {
             with(&|def| def.is_override_shape_enabled = true),
             "the graph allows other shapes at execution (override shapes)",
         ),
-        (with(&|def| def.tensors[0].alignment = 2), "tensor 0 is aligned to 2 bytes, wanted a multiple of 4"),
+        (with(&|def| def.tensors[0].alignment = 2), "tensor 0: expected an alignment to a multiple of 4 bytes, got 2"),
         (
             with(&|def| {
                 def.tensors.push(tensor(9, Int32, &[2]));
@@ -1051,11 +1051,11 @@ fn graphs_are_declined_with_a_reason() {
         ),
         (
             with(&|def| def.nodes[0].compute_data_type = Half),
-            "node 0 (ConvolutionFwd \"n0\"): compute_data_type is half, wanted float",
+            "node 0 (ConvolutionFwd \"n0\"): compute_data_type: expected float, got half",
         ),
         (
             with(&|def| def.tensors[1].data_type = DataType::Double),
-            "node 0 (ConvolutionFwd \"n0\"): w (tensor 1) is double, wanted float, half or bfloat16",
+            "node 0 (ConvolutionFwd \"n0\"): w (tensor 1): expected float, half or bfloat16, got double",
         ),
         (
             with(&|def| def.tensors[0].strides = vec![1600, 100, 10, 0]),
@@ -1065,21 +1065,24 @@ fn graphs_are_declined_with_a_reason() {
             with(&|def| def.tensors[0].strides = vec![1600, 91, 10, 1]),
             "x (tensor 0) has strides [1600, 91, 10, 1] over dimensions [1, 16, 10, 10], which overlap",
         ),
-        (deep, "x (tensor 0) has 6 dimensions, wanted 3 to 5"),
+        (deep, "x (tensor 0): expected 3 to 5 dimensions, got 6"),
         (custom, "node 0 (CustomOp \"n0\"): the engine does not have this operation"),
         (
             whole,
-            "node 0 (Pointwise \"n0\"): compute_data_type is int32, wanted a floating-point type for exp of these operands",
+            "node 0 (Pointwise \"n0\"): compute_data_type: expected a floating-point type for exp of these operands, got int32",
         ),
-        (softplus(0.0), "node 0 (Pointwise \"n0\"): softplus_beta is 0, wanted a finite number other than 0"),
+        (softplus(0.0), "node 0 (Pointwise \"n0\"): softplus_beta: expected a finite number other than 0, got 0"),
         (
             pointwise(Mode::Abs, DataType::Int4),
-            "in_0 (tensor 0 \"in\") is int4, wanted float, half, bfloat16, double, int32, int64, int8, uint8, boolean, fp8_e4m3",
+            "in_0 (tensor 0 \"in\"): expected float, half, bfloat16, double, int32, int64, int8, uint8, boolean, fp8_e4m3, fp8_e5m2, fp8_e4m3_fnuz, fp8_e5m2_fnuz, fp6_e2m3, fp6_e3m2, fp4_e2m1 or fp8_e8m0, got int4",
         ),
-        (pointwise(Mode::Abs, DataType::Fp8E8M0), "out_0 (tensor 1) is fp8_e8m0, wanted float, half"),
+        (
+            pointwise(Mode::Abs, DataType::Fp8E8M0),
+            "out_0 (tensor 1): expected float, half, bfloat16, double, int32, int64, int8, uint8, boolean, fp8_e4m3, fp8_e5m2, fp8_e4m3_fnuz, fp8_e5m2_fnuz, fp6_e2m3, fp6_e3m2 or fp4_e2m1, got fp8_e8m0",
+        ),
     ] {
         let got = applicability::lower(&graph).map(|_| ()).unwrap_err().to_string();
-        assert!(got.contains(want), "{got}\nwanted {want}");
+        assert!(got.contains(want), "expected {want}\ngot {got}");
     }
     for kind in applicability::OPERATIONS {
         assert!(Operation::KINDS.contains(kind), "{kind}");

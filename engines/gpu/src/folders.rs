@@ -97,7 +97,9 @@ fn check_writable(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), Str
 
 fn check_room(variable: impl Fn(&str) -> Option<OsString>, wanted: u64, limit: u64) -> Result<(), String> {
     if limit < wanted {
-        return Err(format!("the process's files are limited to {limit} bytes (RLIMIT_FSIZE), {wanted} are wanted"));
+        return Err(format!(
+            "expected a limit of the process's files (RLIMIT_FSIZE) of at least {wanted} bytes, got {limit}"
+        ));
     }
     for folder in &FOLDERS {
         let Some(path) = folder.path(&variable) else { continue };
@@ -111,7 +113,7 @@ fn check_room(variable: impl Fn(&str) -> Option<OsString>, wanted: u64, limit: u
             let Folder { what, variables, .. } = folder;
             let path = path.display();
             return Err(format!(
-                "{free} bytes are free for {what} in {path}, {wanted} are wanted; {} can name a folder",
+                "expected {wanted} bytes free for {what} in {path}, got {free}; {} can name a folder",
                 variables[0]
             ));
         }
@@ -237,7 +239,7 @@ mod tests {
         let variables = [("HOME", home.at("not/there/yet"))];
         assert_eq!(check_room(named(&variables), 1, UNLIMITED), Ok(()));
         let full = check_room(named(&variables), u64::MAX, UNLIMITED).unwrap_err();
-        assert!(full.contains("bytes are free") && full.contains("MIOPEN_USER_DB_PATH"), "{full}");
+        assert!(full.contains("bytes free for ") && full.contains("MIOPEN_USER_DB_PATH"), "{full}");
         let limited = check_room(named(&variables), 1 << 20, 4096).unwrap_err();
         assert!(limited.contains("RLIMIT_FSIZE") && limited.contains("4096"), "{limited}");
         // Not a file system that counts.

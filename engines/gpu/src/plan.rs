@@ -583,7 +583,7 @@ impl Plan for GpuPlan {
         if bytes > 0 && (workspace.is_null() || !workspace.addr().is_multiple_of(WORKSPACE_ALIGNMENT)) {
             let came = if workspace.is_null() { "null".to_string() } else { format!("{workspace:p}") };
             return Err(Error::invalid_value(format!(
-                "workspace: wanted {bytes} bytes at a multiple of {WORKSPACE_ALIGNMENT}, came {came}"
+                "workspace: expected {bytes} bytes at a multiple of {WORKSPACE_ALIGNMENT}, got {came}"
             )));
         }
         let known = self.tapes.find(workspace, pack);

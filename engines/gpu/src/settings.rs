@@ -183,7 +183,7 @@ impl Settings {
             other => {
                 if let Some(other) = other.filter(|text| !text.is_empty()) {
                     let other = shortened(other);
-                    log::warn!("{FORCE_BENCHMARKING_VARIABLE}: wanted 0 or 1, came {other}; left to the knobs");
+                    log::warn!("{FORCE_BENCHMARKING_VARIABLE}: expected 0 or 1, got {other}; left to the knobs");
                 }
                 search.max(least)
             }
@@ -230,7 +230,7 @@ impl Settings {
     /// The error of a workspace that needs more than the limit.
     pub fn too_small(&self, needed: usize) -> Error {
         let (id, limit) = (WORKSPACE_LIMIT.id, self.workspace_limit);
-        Error::invalid_value(format!("knob {id}: wanted at least {needed} bytes for this graph, came {limit}"))
+        Error::invalid_value(format!("knob {id}: expected at least {needed} bytes for this graph, got {limit}"))
     }
 }
 
@@ -243,7 +243,7 @@ fn ids(knob: TextKnob, config: &EngineConfig) -> Result<Vec<u64>, Error> {
         Ok(id) if id > 0 => Ok(id),
         _ => {
             let (knob, came) = (knob.id, shortened(entry));
-            Err(Error::bad_param(format!("knob {knob}: wanted the numbers of solvers, as in 85,86, came {came}")))
+            Err(Error::bad_param(format!("knob {knob}: expected the numbers of solvers, as in 85,86, got {came}")))
         }
     });
     let mut ids = ids.collect::<Result<Vec<u64>, Error>>()?;
@@ -338,7 +338,7 @@ mod tests {
             let got = Settings::read(&config(&[("hipdnn_rs.gpu.solvers", text(list))]), None);
             assert_eq!(got.as_ref().ok().map(|settings| settings.solvers.clone()), want, "{list:?}");
             if let Err(error) = got {
-                assert!(error.to_string().contains("wanted the numbers of solvers"), "{error}");
+                assert!(error.to_string().contains("expected the numbers of solvers"), "{error}");
             }
         }
     }

@@ -256,7 +256,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     // SAFETY: it has no precondition.
     let user = unsafe { libc::geteuid() };
     if metadata.uid() != user && metadata.uid() != 0 {
-        return Err(io::Error::other(format!("it belongs to user {}, not to {user}", metadata.uid())));
+        return Err(io::Error::other(format!("expected a file of user {user}, got one of user {}", metadata.uid())));
     }
     if metadata.len() > LARGEST_ENTRY {
         return Err(io::Error::other(format!("it has {} bytes", metadata.len())));

@@ -134,20 +134,20 @@ impl ConvolutionProblem {
         let spatial = padding.len();
         if !(2..=3).contains(&spatial) || stride.len() != spatial || dilation.len() != spatial {
             return Err(format!(
-                "wanted 2 or 3 spatial dimensions, came padding {padding:?}, stride {stride:?}, dilation {dilation:?}"
+                "expected 2 or 3 spatial dimensions, got padding {padding:?}, stride {stride:?}, dilation {dilation:?}"
             ));
         }
         for (name, tensor) in [("x", x), ("w", w), ("y", y)] {
             if tensor.dims.len() != spatial + 2 || tensor.strides.len() != spatial + 2 {
-                return Err(format!("{name}: wanted {} dimensions, came {tensor}", spatial + 2));
+                return Err(format!("{name}: expected {} dimensions, got {tensor}", spatial + 2));
             }
             if tensor.data_type != x.data_type {
-                return Err(format!("{name}: wanted the element type of x, {}, came {tensor}", x.data_type.name()));
+                return Err(format!("{name}: expected the element type of x, {}, got {tensor}", x.data_type.name()));
             }
             // MIOpen's kernels count in 32 bits, with a sign.
             let limit = i32::MAX as usize;
             if tensor.dims.iter().chain(&tensor.strides).any(|value| *value == 0 || *value > limit) {
-                return Err(format!("{name}: wanted extents and strides of 1 to {limit}, came {tensor}"));
+                return Err(format!("{name}: expected extents and strides of 1 to {limit}, got {tensor}"));
             }
             let steps = tensor.dims.iter().zip(&tensor.strides).map(|(extent, step)| (extent - 1).checked_mul(*step));
             let last = steps.into_iter().try_fold(0usize, |sum, step| sum.checked_add(step?));
@@ -157,16 +157,19 @@ impl ConvolutionProblem {
         }
         let parts = usize::try_from(*groups).unwrap_or(0);
         if parts == 0 || x.dims[1] % parts != 0 || w.dims[0] % parts != 0 || x.dims[1] / parts != w.dims[1] {
-            return Err(format!("{groups} groups do not fit the channels of x {x} and w {w}"));
+            let [of_x, filters, of_w] = [x.dims[1], w.dims[0], w.dims[1]];
+            return Err(format!(
+                "expected groups that fit the {of_x} channels of x and the {filters} by {of_w} of w, got {groups}"
+            ));
         }
         if y.dims[0] != x.dims[0] || y.dims[1] != w.dims[0] {
-            return Err(format!("y {y} has not the batch of x {x} and the channels of w {w}"));
+            return Err(format!("y: expected the batch of x {x} and the channels of w {w}, got {y}"));
         }
         for axis in 0..spatial {
             let (pad, step, spread) = (padding[axis], stride[axis], dilation[axis]);
             if pad < 0 || step < 1 || spread < 1 {
                 return Err(format!(
-                    "wanted padding from 0, stride and dilation from 1, came {padding:?}, {stride:?}, {dilation:?}"
+                    "expected padding from 0, stride and dilation from 1, got {padding:?}, {stride:?}, {dilation:?}"
                 ));
             }
             // None of these overflows 64 bits: each is below 2^31, each product below 2^62.
@@ -174,7 +177,7 @@ impl ConvolutionProblem {
             let room = extent + 2 * i64::from(pad) - i64::from(spread) * (taps - 1) - 1;
             let wanted = if room < 0 { 0 } else { room / i64::from(step) + 1 };
             if y.dims[axis + 2] as i64 != wanted {
-                return Err(format!("y {y}: wanted {wanted} as extent of spatial dimension {axis}: {self}"));
+                return Err(format!("y: expected {wanted} as extent of spatial dimension {axis}, got {y}: {self}"));
             }
         }
         Ok(())
@@ -214,18 +217,18 @@ mod tests {
         assert_eq!(problem().check(), Ok(()));
         type Change = fn(&mut ConvolutionProblem);
         let cases: [(&str, Change, &str); 16] = [
-            ("one dimension", |p| p.padding = vec![1], "wanted 2 or 3 spatial dimensions"),
-            ("strides of another rank", |p| p.stride = vec![1; 3], "wanted 2 or 3 spatial dimensions"),
+            ("one dimension", |p| p.padding = vec![1], "expected 2 or 3 spatial dimensions"),
+            ("strides of another rank", |p| p.stride = vec![1; 3], "expected 2 or 3 spatial dimensions"),
             (
                 "an x of another rank",
                 |p| p.x = TensorShape::packed(DataType::Half, &[2, 4, 9]),
-                "x: wanted 4 dimensions",
+                "x: expected 4 dimensions",
             ),
-            ("a missing stride", |p| p.y.strides.truncate(3), "y: wanted 4 dimensions"),
-            ("mixed types", |p| p.w.data_type = DataType::Float, "w: wanted the element type of x, f16"),
-            ("nothing", |p| p.x.dims[0] = 0, "x: wanted extents and strides of 1 to 2147483647"),
-            ("a broadcast", |p| p.w.strides[2] = 0, "w: wanted extents and strides of 1"),
-            ("too many", |p| p.x.dims[2] = 1 << 31, "x: wanted extents"),
+            ("a missing stride", |p| p.y.strides.truncate(3), "y: expected 4 dimensions"),
+            ("mixed types", |p| p.w.data_type = DataType::Float, "w: expected the element type of x, f16"),
+            ("nothing", |p| p.x.dims[0] = 0, "x: expected extents and strides of 1 to 2147483647"),
+            ("a broadcast", |p| p.w.strides[2] = 0, "w: expected extents and strides of 1"),
+            ("too many", |p| p.x.dims[2] = 1 << 31, "x: expected extents"),
             (
                 "too large",
                 |p| {
@@ -234,13 +237,21 @@ mod tests {
                 },
                 "x is too large",
             ),
-            ("no groups", |p| p.groups = 0, "0 groups do not fit"),
-            ("fewer than none", |p| p.groups = -2, "-2 groups do not fit"),
-            ("groups that don't divide", |p| p.groups = 4, "4 groups do not fit"),
-            ("another batch", |p| p.y.dims[0] = 3, "has not the batch"),
-            ("negative padding", |p| p.padding[1] = -1, "wanted padding from 0"),
+            ("no groups", |p| p.groups = 0, "expected groups that fit the 4 channels of x and the 6 by 2 of w, got 0"),
+            (
+                "fewer than none",
+                |p| p.groups = -2,
+                "expected groups that fit the 4 channels of x and the 6 by 2 of w, got -2",
+            ),
+            (
+                "groups that don't divide",
+                |p| p.groups = 4,
+                "expected groups that fit the 4 channels of x and the 6 by 2 of w, got 4",
+            ),
+            ("another batch", |p| p.y.dims[0] = 3, "y: expected the batch of x"),
+            ("negative padding", |p| p.padding[1] = -1, "expected padding from 0"),
             ("no stride", |p| p.stride[0] = 0, "stride and dilation from 1"),
-            ("another extent", |p| p.y.dims[3] = 4, "wanted 3 as extent of spatial dimension 1"),
+            ("another extent", |p| p.y.dims[3] = 4, "expected 3 as extent of spatial dimension 1"),
         ];
         for (name, change, want) in cases {
             let mut problem = problem();
@@ -251,7 +262,7 @@ mod tests {
         // The filter is larger than the padded image: nothing is left to compute.
         let mut problem = problem();
         problem.w = TensorShape::packed(DataType::Half, &[6, 2, 12, 1]);
-        assert!(problem.check().expect_err("no room").contains("wanted 0 as extent"));
+        assert!(problem.check().expect_err("no room").contains("expected 0 as extent"));
     }
 
     #[test]

@@ -299,17 +299,17 @@ mod tests {
                     set_dims(&mut t[1], &[1, 1, 3, 3, 3, 3]);
                     set_dims(&mut t[2], &[1, 1, 1, 1, 1, 1]);
                 },
-                Some("has 6 dimensions, wanted 3 to 5"),
+                Some("expected 3 to 5 dimensions, got 6"),
             ),
-            ("double", |t, _| t[1].data_type = DataType::Double, Some("is double, wanted float, half or bfloat16")),
-            ("misaligned", |t, _| t[0].alignment = 2, Some("aligned to 2 bytes, wanted a multiple of 4")),
+            ("double", |t, _| t[1].data_type = DataType::Double, Some("expected float, half or bfloat16, got double")),
+            ("misaligned", |t, _| t[0].alignment = 2, Some("expected an alignment to a multiple of 4 bytes, got 2")),
             (
                 "huge padding",
                 |t, g| {
                     (g.pre_padding[0], g.post_padding[0]) = (1 << 30, 1 << 30);
                     set_dims(&mut t[2], &[2, 6, (1 << 31) + 7, 7]);
                 },
-                Some("an extent: wanted at most 2147483647"),
+                Some("an extent: expected at most 2147483647"),
             ),
         ];
         for direction in Direction::ALL {
@@ -325,7 +325,7 @@ mod tests {
                     (Err(declined), Some(want)) => {
                         assert!(declined.to_string().contains(want), "{what} {direction:?}: {declined}");
                     }
-                    (got, want) => panic!("{what} {direction:?}: {got:?}, wanted {want:?}"),
+                    (got, want) => panic!("{what} {direction:?}: expected {want:?}, got {got:?}"),
                 }
             }
         }
@@ -372,16 +372,19 @@ mod tests {
         );
         for (graph, want) in [
             (override_shapes, "override shapes"),
-            (compute, "compute_data_type is half, wanted float"),
-            (pointwise(|p| p.softplus_beta = Some(0.0)), "softplus_beta is 0, wanted a finite number"),
-            (double, "compute_data_type is double, wanted float for operands of these types"),
+            (compute, "compute_data_type: expected float, got half"),
+            (pointwise(|p| p.softplus_beta = Some(0.0)), "softplus_beta: expected a finite number other than 0, got 0"),
+            (double, "compute_data_type: expected float for operands of these types, got double"),
             (ragged, "tensor 0 is ragged"),
-            (integer, "out_0 (tensor 1) is int4, wanted float, half, bfloat16, double"),
+            (
+                integer,
+                "out_0 (tensor 1): expected float, half, bfloat16, double, int32, int64, int8, uint8 or boolean, got int4",
+            ),
             (matmul, "node 0 (Matmul \"product\"): the engine does not have this operation"),
             (custom, "node 0 (CustomOp): the engine does not have this operation"),
         ] {
             let declined = lower(&graph.build().unwrap()).unwrap_err().to_string();
-            assert!(declined.contains(want), "{declined}, wanted {want}");
+            assert!(declined.contains(want), "expected {want}, got {declined}");
         }
     }
 
@@ -402,7 +405,10 @@ mod tests {
         }
         for value in [(1 << 53) + 1, -(1 << 53) - 1, i64::MIN, i64::MAX] {
             let declined = sum(value).unwrap_err();
-            assert!(declined.contains(&format!("an int64 scalar is {value}, wanted a magnitude")), "{declined}");
+            assert!(
+                declined.contains(&format!("an int64 scalar: expected a magnitude of at most 2⁵³, got {value}")),
+                "{declined}"
+            );
         }
     }
 
@@ -427,7 +433,10 @@ mod tests {
         ] {
             let declined = copy(mode, from, to, compute).unwrap_err();
             assert!(
-                declined.contains(&format!("compute_data_type is {}, wanted float", compute.json_name())),
+                declined.contains(&format!(
+                    "compute_data_type: expected float, half, bfloat16 or double, got {}",
+                    compute.json_name()
+                )),
                 "{declined}"
             );
         }

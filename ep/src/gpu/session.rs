@@ -67,7 +67,7 @@ impl OnDevice {
         if options.graph_capture && runtime.version() < OLDEST_CAPTURE {
             let (name, text) = (crate::NAME_TEXT, runtime.text);
             return Err(Error::invalid(format!(
-                "{name}: \"graph_capture\" wants ONNX Runtime 1.{OLDEST_CAPTURE} or newer, this is {text}"
+                "{name}: \"graph_capture\": expected ONNX Runtime 1.{OLDEST_CAPTURE} or newer, got {text}"
             )));
         }
         let captures = options.graph_capture.then(|| Captures::new(gpu, lent.clone())).transpose()?;

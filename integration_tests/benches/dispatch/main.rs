@@ -38,7 +38,7 @@ fn main() {
         [] => dispatch(101),
         ["--batches", batches] => match batches.parse() {
             Ok(batches) => dispatch(batches),
-            Err(_) => Err(format!("--batches wants a number, came {batches:?}").into()),
+            Err(_) => Err(format!("--batches: expected a number, got {batches:?}").into()),
         },
         ["--facts"] => facts::print(),
         ["--first-result", who, "--case", case] => first_result(who, case),
@@ -232,7 +232,7 @@ fn first_result(who: &str, case: &str) -> Result<()> {
             stream.synchronize()?;
             start.elapsed()
         }
-        other => return Err(format!("--first-result takes ours or provider, came {other:?}").into()),
+        other => return Err(format!("--first-result: expected ours or provider, got {other:?}").into()),
     };
     println!("{:.1}", spent.as_secs_f64() * 1e3);
     Ok(())

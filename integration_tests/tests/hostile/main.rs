@@ -51,7 +51,7 @@ const IDLE: u64 = u64::MAX;
 
 fn number(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}: wanted a number, came {text:?}")),
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}: expected a number, got {text:?}")),
         Err(_) => default,
     }
 }
@@ -116,7 +116,7 @@ fn hostile_input_is_refused_or_served() {
             ("calls: executed", "calls: sequence", 0.05),
         ] {
             let share = stages.count(stage) as f64 / stages.count(of) as f64;
-            assert!(share >= least, "only {share:.2} of the inputs came to {stage:?}, wanted {least}");
+            assert!(share >= least, "{stage:?}: expected a share of {least} of the inputs, got {share:.2}");
         }
     }
 }

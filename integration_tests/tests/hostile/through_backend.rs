@@ -237,7 +237,9 @@ impl ThroughBackend {
             at.is_none_or(|(_, ptr)| (*ptr as usize).is_multiple_of(tensor.alignment() as usize))
         });
         if (must_succeed && is_aligned) != (status == Status::SUCCESS) {
-            return Err(format!("execute: {status}: {text}, wanted success: {must_succeed}, aligned: {is_aligned}"));
+            return Err(format!(
+                "execute, aligned {is_aligned}: expected success {must_succeed}, got {status}: {text}"
+            ));
         }
         stages.reach(if status == Status::SUCCESS { "backend: executed" } else { "backend: execution refused" });
         Ok(())

@@ -248,7 +248,7 @@ impl ThroughPlugin {
         let status = unsafe { (self.api.execute)(self.handle, context, workspace, pack.as_ptr(), pack.len() as u32) };
         self.memory.check(prepared)?;
         if must_succeed != (status == PluginStatus::SUCCESS) {
-            return Err(format!("execute: {status}: {}, wanted success: {must_succeed}", self.error()));
+            return Err(format!("execute: expected success {must_succeed}, got {status}: {}", self.error()));
         }
         stages.reach(if must_succeed { "plugin: executed" } else { "plugin: execution refused" });
         Ok(())

@@ -78,7 +78,10 @@ impl Bench {
             self.handle.workspace_size(&config, graph).map_err(|error| format!("workspace size: {}", told(&error)))?;
         let plan = self.handle.plan(&config, graph).map_err(|error| format!("no plan: {}", told(&error)))?;
         if plan.workspace_bytes() > announced {
-            return Err(format!("{announced} bytes of workspace announced, {} wanted", plan.workspace_bytes()));
+            return Err(format!(
+                "expected a workspace of at most {announced} bytes, as announced, got {}",
+                plan.workspace_bytes()
+            ));
         }
         Ok(plan)
     }

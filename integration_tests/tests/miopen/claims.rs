@@ -181,7 +181,7 @@ fn with(child: Child, claimed: Claimed, word: &str) -> Outcome {
             match of_case.get(round) {
                 Some(&"runs") if wanted => {}
                 Some(reason) if !wanted && reason.starts_with("declined: ") && reason.contains(word) => {}
-                other => problems.push(format!("{name}, round {round}: claimed {wanted} is wanted, came {other:?}")),
+                other => problems.push(format!("{name}, round {round}: expected claimed {wanted}, got {other:?}")),
             }
         }
     }
@@ -200,7 +200,7 @@ fn full(variable: &str, folder: &str, claimed: Claimed) -> Outcome {
     let disk = place.directory.join("disk");
     std::fs::create_dir_all(&disk).map_err(|error| error.to_string())?;
     let child = place.child(Hiprtc::Counting)?.env(variable, disk.join(folder));
-    with(child.on_a_full_disk(&disk)?, claimed, "bytes are free")
+    with(child.on_a_full_disk(&disk)?, claimed, "bytes free for ")
 }
 
 /// Kernels that were compiled once are good without a compiler.

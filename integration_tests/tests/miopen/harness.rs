@@ -272,7 +272,7 @@ fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
 
 /// One of the processes.
 fn job(modules: &[Module], arguments: &[String]) -> ExitCode {
-    let [name, part, parts, rest @ ..] = arguments else { panic!("{JOB} wants a module and its part") };
+    let [name, part, parts, rest @ ..] = arguments else { panic!("{JOB}: expected a module and its part") };
     let (part, parts): (usize, usize) =
         (part.parse().expect("a part is a number"), parts.parse().expect("parts are a number"));
     let module = modules.iter().find(|module| module.name == name).expect("a module of this program");

@@ -77,7 +77,7 @@ fn details() -> Outcome {
     let wanted = [(BENCHMARKING, &zero), (DETERMINISTIC, &zero), (STRICT, &zero), (RECORDED, &one)];
     for (id, default) in wanted {
         if knobs.get(id) != Some(&default) {
-            return Err(format!("{id}: wanted {default:?}, came {:?}", knobs.get(id)).into());
+            return Err(format!("{id}: expected {default:?}, got {:?}", knobs.get(id)).into());
         }
     }
     for id in [SEARCH, SEARCH_TIME, SOLVERS, DENIED, LIMIT] {

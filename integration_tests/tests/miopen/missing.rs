@@ -113,7 +113,7 @@ fn says(child: Child, words: &[&str]) -> Outcome {
     let about: Vec<&str> = general.filter(|line| words.iter().all(|word| line.contains(word))).collect();
     match about[..] {
         [line] if line.starts_with("info: ") => {}
-        _ => return Err(format!("wanted one info line with {words:?}, came:\n{stdout}").into()),
+        _ => return Err(format!("expected one info line with {words:?}, got:\n{stdout}").into()),
     }
     let bad: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("info: ")).collect();
     if !bad.is_empty() {

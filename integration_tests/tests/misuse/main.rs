@@ -257,7 +257,7 @@ fn plugin_functions() {
     let mut wrong = Vec::new();
     for (what, wanted, came) in cases {
         if wanted != came {
-            wrong.push(format!("{what}: wanted {wanted}, came {came}"));
+            wrong.push(format!("{what}: expected {wanted}, got {came}"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}\nlast text: {}", plugin.last_error());
@@ -434,7 +434,7 @@ impl World {
         let wrong: Vec<_> = cases
             .iter()
             .filter(|(_, wanted, came)| wanted != came)
-            .map(|(what, wanted, came)| format!("{what}: wanted {wanted}, came {came}"))
+            .map(|(what, wanted, came)| format!("{what}: expected {wanted}, got {came}"))
             .collect();
         assert!(wrong.is_empty(), "{wrong:#?}\nlast text: {}", self.b.take_last_error());
     }

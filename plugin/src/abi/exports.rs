@@ -81,7 +81,7 @@ impl Handle {
     fn engine(&self, id: i64) -> Result<&'static dyn Engine, Error> {
         registry::find(self.engines, id).ok_or_else(|| {
             let known = registry::ids(self.engines);
-            Error::bad_param(format!("engine {id} is not of this plugin; it has {known:?}"))
+            Error::bad_param(format!("expected an engine among {known:?}, got {id}"))
         })
     }
 
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn hipdnnPluginGetLastErrorString(error_str: *mut *const c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnPluginSetLoggingCallback(callback: LogCallback) -> PluginStatus {
     guard("hipdnnPluginSetLoggingCallback", || {
-        log::set_callback(callback.ok_or_else(|| Error::bad_param("callback: wanted a function, came null"))?);
+        log::set_callback(callback.ok_or_else(|| Error::bad_param("callback: expected a function, got null"))?);
         Ok(())
     })
 }
@@ -257,7 +257,9 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetEngineName(engine_id: i64, name: *
         let out = unsafe { Out::new(name, "name") }?;
         let engine = registry::find(registry::ENGINES, engine_id);
         out.set_text(
-            engine.ok_or_else(|| Error::not_applicable(format!("engine {engine_id} is not of this plugin")))?.name(),
+            engine
+                .ok_or_else(|| Error::not_applicable(format!("expected an engine of this plugin, got {engine_id}")))?
+                .name(),
         );
         Ok(())
     })

@@ -76,7 +76,9 @@ impl Lent {
                 self.0.insert(address.addr(), buffer);
                 Err(Error::bad_param(format!("{what}: expected {expected} bytes at {address:p}, got {size}")))
             }
-            None => Err(Error::bad_param(format!("{what}: {address:p} is not of this handle, or was freed"))),
+            None => Err(Error::bad_param(format!(
+                "{what}: expected memory of this handle, got {address:p}, which is none or was freed"
+            ))),
         }
     }
 }

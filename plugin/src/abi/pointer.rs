@@ -41,7 +41,7 @@ impl<'a> Data<'a> {
         // SAFETY: by `Data::new` the struct is there.
         let ConstData { ptr, size } = unsafe { *self.data };
         if ptr.is_null() || size > isize::MAX as usize {
-            return Err(Error::bad_param(format!("{}: wanted bytes, came {size} at {ptr:p}", self.what)));
+            return Err(Error::bad_param(format!("{}: expected bytes, got {size} at {ptr:p}", self.what)));
         }
         // SAFETY: not null, not too long, and by `Data::new` the bytes are there and stay.
         Ok(unsafe { std::slice::from_raw_parts(ptr.cast(), size) })

@@ -16,7 +16,7 @@ impl<'a> Operand<'a> {
 
     /// The message `role (tensor uid): wanted .., came ..`.
     fn wrong(self, wanted: impl std::fmt::Display, came: impl std::fmt::Display) -> String {
-        format!("{} (tensor {}): wanted {wanted}, came {came}", self.role, self.tensor.uid())
+        format!("{} (tensor {}): expected {wanted}, got {came}", self.role, self.tensor.uid())
     }
 
     fn rank_at_least(self, least: usize) -> Result<(), String> {
@@ -156,7 +156,7 @@ pub(super) fn check(graph: &Graph, operation: &Operation) -> Result<(), String> 
         }
         Operation::Reduction(r) => {
             if r.mode == ReductionMode::Unset {
-                return Err("wanted a reduction mode, came not_set".into());
+                return Err("expected a reduction mode, got not_set".into());
             }
             t.get("out", r.output).broadcasts_to(t.get("in", r.input))
         }
@@ -184,7 +184,7 @@ pub(super) fn check(graph: &Graph, operation: &Operation) -> Result<(), String> 
             let x = t.get("x", b.x);
             t.get("y", b.y).dims_are(x.dims())?;
             match b.block_size.iter().find(|size| **size < 1) {
-                Some(size) => Err(format!("block_size: wanted at least 1, came {size}")),
+                Some(size) => Err(format!("block_size: expected at least 1, got {size}")),
                 None => Ok(()),
             }
         }
@@ -192,7 +192,7 @@ pub(super) fn check(graph: &Graph, operation: &Operation) -> Result<(), String> 
             let x = t.get("x", b.x);
             axis("axis", b.axis, x)?;
             if b.block_size < 1 {
-                return Err(format!("block_size: wanted at least 1, came {}", b.block_size));
+                return Err(format!("block_size: expected at least 1, got {}", b.block_size));
             }
             if b.transpose { t.get("y", b.y).rank_of(x) } else { t.get("y", b.y).dims_are(x.dims()) }
         }
@@ -209,7 +209,7 @@ pub(super) fn check(graph: &Graph, operation: &Operation) -> Result<(), String> 
             t.get("dk", s.dk).dims_are(k.dims())?;
             t.get("dv", s.dv).dims_are(v.dims())
         }
-        Operation::CustomOp(c) if c.custom_op_id.is_empty() => Err("custom_op_id: wanted a name, came none".into()),
+        Operation::CustomOp(c) if c.custom_op_id.is_empty() => Err("custom_op_id: expected a name, got none".into()),
         // What these do with their shapes is not the format's to say.
         Operation::CustomOp(_) | Operation::MoeGroupedMatmul(_) | Operation::MoeGroupedMatmulBwd(_) => Ok(()),
     }
@@ -218,18 +218,18 @@ pub(super) fn check(graph: &Graph, operation: &Operation) -> Result<(), String> 
 /// A list with one entry for each spatial dimension. Larger entries than these have no use, and overflow sums.
 fn spatial_list(name: &str, list: &[i64], spatial: usize, least: i64) -> Result<(), String> {
     if list.len() != spatial {
-        return Err(format!("{name}: wanted {spatial} entries, one for each spatial dimension, came {}", list.len()));
+        return Err(format!("{name}: expected {spatial} entries, one for each spatial dimension, got {}", list.len()));
     }
     let most = i64::from(i32::MAX);
     match list.iter().find(|entry| !(least..=most).contains(entry)) {
-        Some(entry) => Err(format!("{name}: wanted entries of {least} to {most}, came {entry}")),
+        Some(entry) => Err(format!("{name}: expected entries of {least} to {most}, got {entry}")),
         None => Ok(()),
     }
 }
 
 fn convolution(x: Operand, w: Operand, y: Operand, c: &Convolution) -> Result<(), String> {
     if c.mode == ConvMode::Unset {
-        return Err("conv_mode: wanted CONVOLUTION or CROSS_CORRELATION, came UNSET".into());
+        return Err("conv_mode: expected CONVOLUTION or CROSS_CORRELATION, got UNSET".into());
     }
     x.rank_at_least(3)?;
     w.rank_of(x)?;
@@ -268,7 +268,7 @@ fn convolution(x: Operand, w: Operand, y: Operand, c: &Convolution) -> Result<()
 
 fn pointwise(t: Operands, p: &Pointwise) -> Result<(), String> {
     if p.mode == PointwiseMode::Unset {
-        return Err("operation: wanted a pointwise mode, came unset".into());
+        return Err("operation: expected a pointwise mode, got unset".into());
     }
     let out = t.get("out_0", p.out_0);
     let inputs = [Some(t.get("in_0", p.in_0)), t.some("in_1", p.in_1), t.some("in_2", p.in_2)];
@@ -276,7 +276,7 @@ fn pointwise(t: Operands, p: &Pointwise) -> Result<(), String> {
     for (i, input) in inputs.iter().enumerate() {
         match input {
             None if i < wanted => {
-                return Err(format!("in_{i}: wanted {wanted} operands for {}, came none here", p.mode));
+                return Err(format!("in_{i}: expected {wanted} operands for {}, got none here", p.mode));
             }
             Some(input) if i >= wanted => {
                 return Err(input.wrong(format_args!("{wanted} operands for {}", p.mode), "one more"));
@@ -287,7 +287,7 @@ fn pointwise(t: Operands, p: &Pointwise) -> Result<(), String> {
         }
     }
     if p.mode == PointwiseMode::GenIndex && p.axis.is_none() {
-        return Err("axis_tensor_uid: wanted the index of a dimension for gen_index, came none".into());
+        return Err("axis_tensor_uid: expected the index of a dimension for gen_index, got none".into());
     }
     axis("axis_tensor_uid", p.axis, out)
 }
@@ -295,7 +295,7 @@ fn pointwise(t: Operands, p: &Pointwise) -> Result<(), String> {
 fn axis(name: &str, axis: Option<i64>, of: Operand) -> Result<(), String> {
     match axis {
         Some(axis) if !(0..of.tensor.rank() as i64).contains(&axis) => {
-            Err(format!("{name}: wanted a dimension of {}, 0 to {}, came {axis}", of.role, of.tensor.rank() - 1))
+            Err(format!("{name}: expected a dimension of {}, 0 to {}, got {axis}", of.role, of.tensor.rank() - 1))
         }
         _ => Ok(()),
     }
@@ -346,7 +346,7 @@ fn batchnorm(
 fn layernorm(t: Operands, x: Operand, count: i64, affine: &[Named], statistics: &[Named]) -> Result<(), String> {
     let rank = x.tensor.rank();
     if count < 1 || count > rank as i64 {
-        return Err(format!("normalized_dim_count: wanted 1 to {rank}, the dimensions of x, came {count}"));
+        return Err(format!("normalized_dim_count: expected 1 to {rank}, the dimensions of x, got {count}"));
     }
     let (outer, inner) = x.dims().split_at(rank - count as usize);
     for operand in affine.iter().filter_map(|&(role, uid)| t.some(role, uid)) {
@@ -385,7 +385,7 @@ fn resample(
         return Err(y.wrong(wanted, format_args!("{:?}", &y.dims()[..2])));
     }
     match mode {
-        ResampleMode::Unset => return Err("resample_mode: wanted a mode, came not_set".into()),
+        ResampleMode::Unset => return Err("resample_mode: expected a mode, got not_set".into()),
         // Interpolation takes its scale from the extents.
         ResampleMode::Bilinear | ResampleMode::Nearest => {}
         _ => pooled_extents(x, y, lists)?,

@@ -15,10 +15,10 @@ pub(super) fn check(def: &TensorDef) -> Result<Tensor, String> {
     };
     let rank = def.dims.len();
     if rank == 0 || rank > MAX_RANK {
-        return Err(format!("wanted 1 to {MAX_RANK} dimensions, came {rank}"));
+        return Err(format!("expected 1 to {MAX_RANK} dimensions, got {rank}"));
     }
     if def.strides.len() != rank {
-        return Err(format!("wanted {rank} strides, one for each dimension, came {}", def.strides.len()));
+        return Err(format!("expected {rank} strides, one for each dimension, got {}", def.strides.len()));
     }
     let mut dims = Vec::with_capacity(rank);
     let mut strides = Vec::with_capacity(rank);
@@ -26,10 +26,10 @@ pub(super) fn check(def: &TensorDef) -> Result<Tensor, String> {
     let mut last = 0u64;
     for (i, (&dim, &stride)) in def.dims.iter().zip(&def.strides).enumerate() {
         let extent = usize::try_from(dim).ok().filter(|extent| *extent >= 1);
-        let extent = extent.ok_or_else(|| format!("wanted an extent of at least 1 in dimension {i}, came {dim}"))?;
+        let extent = extent.ok_or_else(|| format!("expected an extent of at least 1 in dimension {i}, got {dim}"))?;
         // The stride of an extent of 1 is never used; clients leave anything there.
         let step = if extent == 1 && stride < 0 { Some(0) } else { usize::try_from(stride).ok() };
-        let step = step.ok_or_else(|| format!("wanted a stride of at least 0 in dimension {i}, came {stride}"))?;
+        let step = step.ok_or_else(|| format!("expected a stride of at least 0 in dimension {i}, got {stride}"))?;
         let step = if extent == 1 { step.min(MAX_BYTES as usize) } else { step };
         elements = elements.saturating_mul(extent as u64);
         last = last.saturating_add((extent as u64 - 1).saturating_mul(step as u64));
@@ -40,26 +40,26 @@ pub(super) fn check(def: &TensorDef) -> Result<Tensor, String> {
     let most = MAX_BYTES * 8 / u64::from(bits);
     if elements > most || last >= most {
         let came = elements.max(last.saturating_add(1));
-        return Err(format!("wanted at most {most} elements of type {}, came {came}", def.data_type));
+        return Err(format!("expected at most {most} elements of type {}, got {came}", def.data_type));
     }
     if def.alignment < 1 {
-        return Err(format!("wanted an alignment of at least 1 byte, came {}", def.alignment));
+        return Err(format!("expected an alignment of at least 1 byte, got {}", def.alignment));
     }
     if let Some(ragged) = def.ragged {
         if ragged.offset == def.uid {
             return Err("it cannot be its own row offsets".into());
         }
         if ragged.multiplier < 1 {
-            return Err(format!("wanted a multiplier of row offsets of at least 1, came {}", ragged.multiplier));
+            return Err(format!("expected a multiplier of row offsets of at least 1, got {}", ragged.multiplier));
         }
     }
     if let Some(value) = def.value
         && !fits(value, def.data_type)
     {
-        return Err(format!("wanted a value of type {}, came {value:?}", def.data_type));
+        return Err(format!("expected a value of type {}, got {value:?}", def.data_type));
     }
     if (def.value.is_some() || def.is_runtime_pass_by_value) && elements != 1 {
-        return Err(format!("wanted 1 element for a scalar passed by value, came {elements}"));
+        return Err(format!("expected 1 element for a scalar passed by value, got {elements}"));
     }
     Ok(Tensor { def: def.clone(), dims: dims.into(), strides: strides.into() })
 }

@@ -84,7 +84,7 @@ impl BufferTable {
             }
             if address.addr() % buffer.alignment != 0 {
                 let (label, wanted) = (&buffer.label, buffer.alignment);
-                return Err(Error::invalid_value(format!("{label}: wanted a multiple of {wanted}, came {address:p}")));
+                return Err(Error::invalid_value(format!("{label}: expected a multiple of {wanted}, got {address:p}")));
             }
             addresses[index] = address;
         }
@@ -101,7 +101,7 @@ impl BufferTable {
 pub fn missing(buffer: &Buffer, pack: &[DeviceBuffer]) -> Error {
     let label = &buffer.label;
     let came = if pack.iter().any(|entry| entry.uid == buffer.uid.0) { "null" } else { "no entry with its uid" };
-    Error::invalid_value(format!("{label}: wanted a buffer, came {came}"))
+    Error::invalid_value(format!("{label}: expected a buffer, got {came}"))
 }
 
 #[cfg(test)]
@@ -124,10 +124,10 @@ mod tests {
             ("in any order, with strangers", vec![entry(7, 16), entry(9, 3), entry(0, 8)], Ok([0, 8, 16])),
             ("all", vec![entry(-3, 4), entry(7, 16), entry(0, 8)], Ok([4, 8, 16])),
             ("the same twice", vec![entry(7, 16), entry(7, 16), entry(0, 8)], Ok([0, 8, 16])),
-            ("missing", vec![entry(0, 8)], Err("tensor 7 \"y\": wanted a buffer, came no entry with its uid")),
-            ("null", vec![entry(0, 0), entry(7, 16)], Err("tensor 0 \"x\": wanted a buffer, came null")),
+            ("missing", vec![entry(0, 8)], Err("tensor 7 \"y\": expected a buffer, got no entry with its uid")),
+            ("null", vec![entry(0, 0), entry(7, 16)], Err("tensor 0 \"x\": expected a buffer, got null")),
             ("two places", vec![entry(7, 16), entry(7, 20)], Err("tensor 7 \"y\" has two buffers: 0x10 and 0x14")),
-            ("misaligned", vec![entry(-3, 6)], Err("tensor -3: wanted a multiple of 4, came 0x6")),
+            ("misaligned", vec![entry(-3, 6)], Err("tensor -3: expected a multiple of 4, got 0x6")),
         ];
         for (what, pack, want) in cases {
             let mut addresses = [at(1).cast(); 3];

@@ -222,8 +222,8 @@ impl<'g> Reader<'g> {
                 self.input(Slot::Mean, "mean", mean, &along)?;
                 self.input(Slot::Inverse, "inv_variance", inv_variance, &along)?;
             }
-            (Some(mean), None) => return Err(self.attribute("mean_tensor_uid", mean, "inv_variance as well")),
-            (None, Some(inv)) => return Err(self.attribute("inv_variance_tensor_uid", inv, "mean as well")),
+            (Some(mean), None) => return Err(self.attribute("mean_tensor_uid", mean, "none without inv_variance")),
+            (None, Some(inv)) => return Err(self.attribute("inv_variance_tensor_uid", inv, "none without mean")),
         }
         self.node.given = true;
         Ok(true)

@@ -87,7 +87,7 @@ pub fn backward<'g>(
     let pooling = pooling(graph, index, images, node.index, lists, (node.resample_mode, node.padding_mode), types)?;
     if pooling.mode.is_greatest() && node.index.is_none() {
         let (attribute, wanted) = ("index_tensor_uid", "the indices of the forward pass for maxpool");
-        let (node, value) = (NodeLabel::of(graph, index), "absent".to_string());
+        let (node, value) = (NodeLabel::of(graph, index), "none".to_string());
         return Err(Declined::Attribute { node, attribute, value, wanted });
     }
     Ok(pooling)

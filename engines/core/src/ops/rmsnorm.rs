@@ -25,7 +25,7 @@ fn first(graph: &Graph, index: usize, x: TensorUid, scale: TensorUid) -> Result<
         role: "scale",
         tensor: TensorLabel::of(graph, scale),
         dims: parameters.to_vec(),
-        wanted: format!("ones and then the last of {dims:?}"),
+        wanted: format!("of ones and then the last of {dims:?}"),
     })
 }
 

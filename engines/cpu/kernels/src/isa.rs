@@ -63,7 +63,7 @@ impl Isa {
         }
         Isa::available().find(|isa| isa.name() == wanted).unwrap_or_else(|| {
             log::warn!(
-                "{ISA_VARIABLE}={wanted}: this CPU has {:?}; using {}",
+                "{ISA_VARIABLE}: expected one of {:?}, which this CPU has, got {wanted:?}; taking {}",
                 Vec::from_iter(Isa::available()),
                 best()
             );

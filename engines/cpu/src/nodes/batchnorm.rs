@@ -317,9 +317,17 @@ mod tests {
             ]
         };
         for (node, x, want) in [
-            (Batchnorm { peer_stats: vec![TensorUid(4)], ..base() }, Float, "peer_stats_tensor_uid is 4, wanted none"),
-            (Batchnorm { next_running_mean: Some(TensorUid(4)), ..base() }, Float, "next_running_mean_tensor_uid is 4"),
-            (base(), Double, "x (tensor 0) is double, wanted float, half or bfloat16"),
+            (
+                Batchnorm { peer_stats: vec![TensorUid(4)], ..base() },
+                Float,
+                "peer_stats_tensor_uid: expected none, got 4",
+            ),
+            (
+                Batchnorm { next_running_mean: Some(TensorUid(4)), ..base() },
+                Float,
+                "next_running_mean_tensor_uid: expected none where there is no previous one to go on from, got 4",
+            ),
+            (base(), Double, "x (tensor 0): expected float, half or bfloat16, got double"),
         ] {
             let reason = Bench::declined(Operation::Batchnorm(node), tensors(x));
             assert!(reason.contains(want) && reason.starts_with("node 0 (Batchnorm)"), "{reason}");

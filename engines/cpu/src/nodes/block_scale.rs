@@ -736,11 +736,20 @@ mod tests {
             Bench::declined(Operation::BlockScaleDequantize(node), tensors)
         };
         for (reason, want) in [
-            (quantize(Boolean, Float, &[4, 2], 32), "node 0 (BlockScaleQuantize): y (tensor 1) is boolean"),
-            (quantize(Fp8E4M3, Int8, &[4, 2], 32), "scale (tensor 2) is int8"),
-            (quantize(Fp8E4M3, Float, &[4, 3], 32), "scale (tensor 2) has extents [4, 3], wanted [4, 2]"),
-            (dequantize(&[1, 1, 32], &[4, 2]), "node 0 (BlockScaleDequantize): block_size is [1, 1, 32]"),
-            (dequantize(&[32], &[2, 2]), "scale (tensor 1) has extents [2, 2], wanted [4, 2]"),
+            (
+                quantize(Boolean, Float, &[4, 2], 32),
+                "node 0 (BlockScaleQuantize): y (tensor 1): expected fp8_e4m3, fp8_e5m2, fp8_e4m3_fnuz, fp8_e5m2_fnuz, fp6_e2m3, fp6_e3m2, fp4_e2m1, int8, uint8, int32, float, half or bfloat16, got boolean",
+            ),
+            (
+                quantize(Fp8E4M3, Int8, &[4, 2], 32),
+                "scale (tensor 2): expected float, half, bfloat16, fp8_e8m0 or fp8_e4m3, got int8",
+            ),
+            (quantize(Fp8E4M3, Float, &[4, 3], 32), "scale (tensor 2): expected extents [4, 2], got [4, 3]"),
+            (
+                dequantize(&[1, 1, 32], &[4, 2]),
+                "node 0 (BlockScaleDequantize): block_size: expected at most as many entries as x has dimensions, got [1, 1, 32]",
+            ),
+            (dequantize(&[32], &[2, 2]), "scale (tensor 1): expected extents [4, 2], got [2, 2]"),
         ] {
             assert!(reason.contains(want), "{reason}");
         }

@@ -199,9 +199,9 @@ mod tests {
             ]
         };
         for (operation, want) in [
-            (node(2, None, None), "epsilon_tensor_uid is null"),
-            (node(2, Some(3), None), "mean_tensor_uid is 3, wanted inv_variance as well"),
-            (node(4, None, None), "scale (tensor 4) has extents [12], wanted [3, 4] and ones"),
+            (node(2, None, None), "epsilon_tensor_uid: expected a tensor, as no statistics are given, got null"),
+            (node(2, Some(3), None), "mean_tensor_uid: expected none without inv_variance, got 3"),
+            (node(4, None, None), "scale (tensor 4): expected extents [3, 4] and ones, got [12]"),
         ] {
             let reason = Bench::declined(operation, tensors());
             assert!(reason.contains(want) && reason.starts_with("node 0 (LayernormBackward)"), "{reason}");

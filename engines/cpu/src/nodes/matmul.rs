@@ -669,7 +669,10 @@ mod tests {
                     Double => error + f64::EPSILON * value.abs(),
                     to => error + unit(to).0 * (value.abs() + error) + unit(to).1,
                 };
-                assert!((got - value).abs() <= bound, "{what} {types:?} at {n}: {got}, wanted {value} ± {bound:e}");
+                assert!(
+                    (got - value).abs() <= bound,
+                    "{what} {types:?} at {n}: expected {value} ± {bound:e}, got {got}"
+                );
             }
         }
     }
@@ -710,9 +713,15 @@ mod tests {
     fn other_types_are_declined() {
         let tensors = |types: [DataType; 3]| (0..3).map(|i| TensorDef::new(i, types[i as usize], &[2, 2])).collect();
         for (types, want) in [
-            ([DataType::Fp8E4M3, Float, Float], "a (tensor 0) is fp8_e4m3"),
-            ([Float, Int32, Float], "b (tensor 1) is int32"),
-            ([Float, Float, DataType::Int64], "c (tensor 2) is int64"),
+            (
+                [DataType::Fp8E4M3, Float, Float],
+                "a (tensor 0): expected float, half, bfloat16, double, int8 or uint8, got fp8_e4m3",
+            ),
+            ([Float, Int32, Float], "b (tensor 1): expected float, half, bfloat16, double, int8 or uint8, got int32"),
+            (
+                [Float, Float, DataType::Int64],
+                "c (tensor 2): expected float, half, bfloat16, double, int32, int8 or uint8, got int64",
+            ),
         ] {
             let got = Bench::declined(node(), tensors(types));
             assert!(got.contains(want), "{got}");

@@ -145,9 +145,9 @@ mod tests {
     #[test]
     fn scales_of_other_shapes_are_declined() {
         for (scale, wanted) in [
-            ([1, 3, 1, 1], "ones and then the last of [2, 3, 4, 5]"),
-            ([1, 3, 1, 5], "ones and then the last of [2, 3, 4, 5]"),
-            ([1, 1, 1, 1], "ones and then the last of [2, 3, 4, 5]"),
+            ([1, 3, 1, 1], "of ones and then the last of [2, 3, 4, 5]"),
+            ([1, 3, 1, 5], "of ones and then the last of [2, 3, 4, 5]"),
+            ([1, 1, 1, 1], "of ones and then the last of [2, 3, 4, 5]"),
         ] {
             let node = RmsNorm {
                 x: TensorUid(0),
@@ -165,7 +165,7 @@ mod tests {
                 TensorDef::new(4, Float, &[2, 3, 4, 5]),
             ];
             let reason = Bench::declined(Operation::RmsNorm(node), tensors);
-            let want = format!("scale (tensor 1) has extents {scale:?}, wanted {wanted}");
+            let want = format!("scale (tensor 1): expected extents {wanted}, got {scale:?}");
             assert!(reason.contains(&want) && reason.starts_with("node 0 (RMSNorm)"), "{reason}");
         }
     }

@@ -273,13 +273,13 @@ impl Lowering<'_> {
         check_type(self.graph, self.index, role, uid, TYPES)?;
         let tensor = self.graph.tensor(uid);
         let missing = 4usize.checked_sub(tensor.rank());
-        let missing = missing.ok_or_else(|| self.shape(role, uid, format!("those of {whole:?} or ones")))?;
+        let missing = missing.ok_or_else(|| self.shape(role, uid, format!("of {whole:?} or ones")))?;
         let mut strides = [0; 4];
         for (i, (extent, stride)) in tensor.dims().iter().zip(tensor.strides()).enumerate() {
             match *extent {
                 1 => {}
                 extent if extent == whole[missing + i] => strides[missing + i] = *stride,
-                _ => return Err(self.shape(role, uid, format!("the last of {whole:?}, or ones"))),
+                _ => return Err(self.shape(role, uid, format!("as the last of {whole:?}, or ones"))),
             }
         }
         Ok(Operand {
@@ -378,7 +378,7 @@ impl Lowering<'_> {
                 };
                 Some((list("seq_len_q", of_queries)?, list("seq_len_kv", of_keys)?))
             }
-            (true, _, _) => return Err(self.attribute("padding_mask", true, "seq_len_q and seq_len_kv with it")),
+            (true, _, _) => return Err(self.attribute("padding_mask", true, "false without seq_len_q and seq_len_kv")),
             (false, _, _) => {
                 return Err(self.attribute("padding_mask", false, "true where sequence lengths are given"));
             }
@@ -434,7 +434,7 @@ pub fn lower(graph: &Graph, index: usize, node: &Sdpa) -> Result<Work, Declined>
         return Err(lowering.attribute("mma_core_mode", node.mma_core_mode, "unset, float, half or bfloat16"));
     }
     if node.generate_stats == Some(true) && node.stats.is_none() {
-        return Err(lowering.attribute("generate_stats", true, "a tensor stats with it"));
+        return Err(lowering.attribute("generate_stats", true, "false without a tensor stats"));
     }
     let attention = lowering.attention(&node.into())?;
     let each = [attention.batch, attention.heads, attention.queries];
@@ -839,20 +839,28 @@ pub(crate) mod tests {
         };
         type Change = (&'static str, fn(&mut Sdpa));
         let changes: [Change; 14] = [
-            ("alibi_mask is true", |n| n.alibi_mask = true),
-            ("dropout_probability is 0.5", |n| n.dropout_probability = Some(0.5)),
-            ("dropout_mask_tensor_uid is 4", |n| n.dropout_mask = Some(TensorUid(4))),
-            ("block_mask_tensor_uid is 4", |n| n.block_mask = Some(TensorUid(4))),
-            ("page_table_k_tensor_uid is 5", |n| n.page_table_k = Some(TensorUid(5))),
-            ("descale_q_tensor_uid is 4", |n| n.descale_q = Some(TensorUid(4))),
-            ("amax_o_tensor_uid is 6", |n| n.amax_o = Some(TensorUid(6))),
-            ("padding_mask is true", |n| n.padding_mask = true),
-            ("padding_mask is false", |n| n.seq_len_kv = Some(TensorUid(5))),
-            ("generate_stats is true", |n| n.generate_stats = Some(true)),
-            ("causal_mask_bottom_right is true", |n| (n.causal_mask, n.causal_mask_bottom_right) = (true, true)),
-            ("attn_mask (tensor 4) has extents [2, 7]", |n| n.attn_mask = Some(TensorUid(4))),
-            ("stats (tensor 6) has extents [2, 2, 5, 2], wanted [2, 2, 5, 1]", |n| n.stats = Some(TensorUid(6))),
-            ("mma_core_mode is fp8_e4m3", |n| n.mma_core_mode = DataType::Fp8E4M3),
+            ("alibi_mask: expected false, got true", |n| n.alibi_mask = true),
+            ("dropout_probability: expected null or 0, got 0.5", |n| n.dropout_probability = Some(0.5)),
+            ("dropout_mask_tensor_uid: expected null, got 4", |n| n.dropout_mask = Some(TensorUid(4))),
+            ("block_mask_tensor_uid: expected null, got 4", |n| n.block_mask = Some(TensorUid(4))),
+            ("page_table_k_tensor_uid: expected null, got 5", |n| n.page_table_k = Some(TensorUid(5))),
+            ("descale_q_tensor_uid: expected null, got 4", |n| n.descale_q = Some(TensorUid(4))),
+            ("amax_o_tensor_uid: expected null, got 6", |n| n.amax_o = Some(TensorUid(6))),
+            ("padding_mask: expected false without seq_len_q and seq_len_kv, got true", |n| n.padding_mask = true),
+            ("padding_mask: expected true where sequence lengths are given, got false", |n| {
+                n.seq_len_kv = Some(TensorUid(5))
+            }),
+            ("generate_stats: expected false without a tensor stats, got true", |n| n.generate_stats = Some(true)),
+            ("causal_mask_bottom_right: expected false where causal_mask is true, got true", |n| {
+                (n.causal_mask, n.causal_mask_bottom_right) = (true, true)
+            }),
+            ("attn_mask (tensor 4): expected extents as the last of [2, 2, 5, 7], or ones, got [2, 7]", |n| {
+                n.attn_mask = Some(TensorUid(4))
+            }),
+            ("stats (tensor 6): expected extents [2, 2, 5, 1], got [2, 2, 5, 2]", |n| n.stats = Some(TensorUid(6))),
+            ("mma_core_mode: expected unset, float, half or bfloat16, got fp8_e4m3", |n| {
+                n.mma_core_mode = DataType::Fp8E4M3
+            }),
         ];
         for (want, change) in changes {
             let mut node = plain();
@@ -861,6 +869,6 @@ pub(crate) mod tests {
             assert!(reason.contains(want) && reason.starts_with("node 0 (Sdpa)"), "{reason}");
         }
         let reason = Bench::declined(Operation::Sdpa(Box::new(plain())), tensors(Double));
-        assert!(reason.contains("q (tensor 0) is double"), "{reason}");
+        assert!(reason.contains("q (tensor 0): expected float, half or bfloat16, got double"), "{reason}");
     }
 }

@@ -292,7 +292,7 @@ mod tests {
                     let scale = want.abs().max(x.abs()).max(y.abs()).max(1.0);
                     let bound = 16.0 * f64::from(f32::EPSILON) * scale;
                     let same = (want.is_nan() && got.is_nan()) || (f64::from(*got) - want).abs() <= bound;
-                    assert!(same, "{mode} on {isa}: f({x}, {y}, {t}) = {got}, wanted {want} within {bound:e}");
+                    assert!(same, "{mode} on {isa}: f({x}, {y}, {t}): expected {want} within {bound:e}, got {got}");
                 }
             }
             let wide = |values: &[f32]| values.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>();
@@ -306,7 +306,7 @@ mod tests {
                 let scale = want.abs().max(x.abs()).max(y.abs()).max(1.0);
                 let bound = if mode.json_name().ends_with("_bwd") { 2e-12 } else { 16.0 * f64::EPSILON } * scale;
                 let same = (want.is_nan() && got.is_nan()) || (got - want).abs() <= bound;
-                assert!(same, "{mode} in f64: f({x}, {y}, {t}) = {got}, wanted {want} within {bound:e}");
+                assert!(same, "{mode} in f64: f({x}, {y}, {t}): expected {want} within {bound:e}, got {got}");
             }
             if !function.is_whole() || mode == PointwiseMode::ReluFwd {
                 continue;
@@ -370,12 +370,16 @@ mod tests {
             let function = Function::new(mode, &Parameters::default()).unwrap();
             let mut a = [x];
             function.apply(Isa::best(), &mut a, &[y], &[0.0]);
-            assert!(a[0] == want || (a[0].is_nan() && want.is_nan()), "{mode}({x}, {y}) = {}, wanted {want}", a[0]);
+            assert!(
+                a[0] == want || (a[0].is_nan() && want.is_nan()),
+                "{mode}({x}, {y}): expected {want}, got {}",
+                a[0]
+            );
             let mut a = [f64::from(x)];
             function.apply_wide(Isa::best(), &mut a, &[f64::from(y)], &[0.0]);
             let (got, want) = (a[0], f64::from(want));
             let same = (got - want).abs() <= 1e-80 || got == want || (got.is_nan() && want.is_nan());
-            assert!(same, "{mode}({x}, {y}) in f64 = {got}, wanted {want}");
+            assert!(same, "{mode}({x}, {y}) in f64: expected {want}, got {got}");
         }
     }
 }

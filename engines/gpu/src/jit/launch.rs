@@ -32,7 +32,7 @@ struct Packed(MaybeUninit<[u8; MOST_BYTES]>);
 /// Sees whether a launch comes with other values for all scalars, or for none.
 pub(crate) fn check_scalars(wanted: usize, came: usize) -> Result<(), Error> {
     if came != 0 && came != wanted {
-        return Err(Error::invalid_value(format!("the kernel has {wanted} scalars, came {came}")));
+        return Err(Error::invalid_value(format!("expected values for the kernel's {wanted} scalars, got {came}")));
     }
     Ok(())
 }

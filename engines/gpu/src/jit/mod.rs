@@ -103,7 +103,7 @@ impl PreparedKernel {
     ) -> Result<(), Error> {
         if (reads.len(), writes.len()) != (self.reads, self.writes) {
             return Err(Error::invalid_value(format!(
-                "the kernel reads {} tensors and writes {}, came {} and {}",
+                "expected {} tensors to read and {} to write, got {} and {}",
                 self.reads,
                 self.writes,
                 reads.len(),

@@ -104,7 +104,8 @@ fn every_mode_computes_its_definition() {
                         (worst, place) = (units, xs[i]);
                     }
                     let bound = bound(*mode, element, &operands, *want);
-                    let what = format!("{mode}{operands:?} of {element:?} = {got}, wanted {want} within {bound:e}");
+                    let what =
+                        format!("{mode}{operands:?} of {element:?}: expected {want} within {bound:e}, got {got}");
                     assert!(same || (got - want).abs() <= bound, "{what}");
                 }
                 println!("{mode} of {element:?}: at most {worst:.1} units off, at {place}");
@@ -493,8 +494,8 @@ fn nothing_is_launched_for_no_elements_and_wrong_calls_are_refused() {
             kernel.launch(&mut Queue::new(stream), &[null], &[null], &[1.0, 2.0]),
         )
     };
-    assert_eq!(tensors.unwrap_err().to_string(), "the kernel reads 1 tensors and writes 1, came 0 and 1");
-    assert_eq!(scalars.unwrap_err().to_string(), "the kernel has 1 scalars, came 2");
+    assert_eq!(tensors.unwrap_err().to_string(), "expected 1 tensors to read and 1 to write, got 0 and 1");
+    assert_eq!(scalars.unwrap_err().to_string(), "expected values for the kernel's 1 scalars, got 2");
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl Policy {
             Some("it is not among those allowed".to_string())
         } else {
             let limit = self.workspace_limit.filter(|limit| workspace > *limit)?;
-            Some(format!("it needs {workspace} bytes of workspace, the limit is {limit}"))
+            Some(format!("expected at most {limit} bytes of workspace, got {workspace}"))
         }
     }
 

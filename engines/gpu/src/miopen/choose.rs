@@ -191,7 +191,7 @@ impl Work<'_> {
         // What MIOpen was tuned to since may change what a solver needs.
         let needed = self.calls()?.workspace(self.builder.handle(), solver)?;
         if needed > workspace {
-            let text = format!("it needs {needed} bytes of workspace now, {workspace} when it was chosen");
+            let text = format!("expected {workspace} bytes of workspace, as when it was chosen, got {needed}");
             return Err(Error::new(ErrorKind::Device, text));
         }
         if choice.verdict == Verdict::Same

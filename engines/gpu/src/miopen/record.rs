@@ -161,7 +161,7 @@ impl Recording {
     pub unsafe fn launch(&self, gpu: &Gpu, queue: &mut Queue<'_>, at: &Addresses) -> Result<(), Error> {
         for (operand, used) in self.used.iter().enumerate() {
             if *used && at[operand] == 0 {
-                return Err(Error::bad_param(format!("wanted an address of {}, came null", NAMES[operand])));
+                return Err(Error::bad_param(format!("expected an address of {}, got null", NAMES[operand])));
             }
         }
         for (index, step) in self.steps.iter().enumerate() {

@@ -379,14 +379,14 @@ impl Expected {
         if near {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Device, format!("it computes {got} at element {place}, not {value}")))
+        Err(Error::new(ErrorKind::Device, format!("expected {value} at element {place}, got {got}")))
     }
 }
 
 /// Memory on the host for an output to compare with.
 fn zeros(bytes: usize) -> Result<Vec<u8>, Error> {
     if bytes > LARGEST_COMPARED {
-        let text = format!("an output of {bytes} bytes is not compared, {LARGEST_COMPARED} at most");
+        let text = format!("expected an output of at most {LARGEST_COMPARED} bytes to compare, got {bytes}");
         return Err(Error::alloc_failed(text));
     }
     let mut zeros = Vec::new();
@@ -445,7 +445,7 @@ mod tests {
                 assert!(kinds[..operand].iter().all(|other| other != data));
                 let nonzero = data.iter().filter(|value| **value != 0).count();
                 let wanted = PERIOD / one_in as usize;
-                assert!(nonzero.abs_diff(wanted) < wanted / 4, "{operand}: {nonzero}, {wanted} wanted");
+                assert!(nonzero.abs_diff(wanted) < wanted / 4, "{operand}: expected {wanted}, got {nonzero}");
                 let sum: i32 = data.iter().map(|value| i32::from(*value)).sum();
                 assert!(sum.unsigned_abs() < 200, "{operand}: {sum}");
             }

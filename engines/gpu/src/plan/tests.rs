@@ -209,7 +209,7 @@ fn scalars_come_from_the_graph_and_from_the_host() {
         assert_eq!(bench.values(&y), want);
     }
     let error = bench.execute(&*plan, &[(0, x.address()), (4, y.address())]).unwrap_err();
-    assert!(error.to_string().contains("tensor 2: wanted a buffer"), "{error}");
+    assert!(error.to_string().contains("tensor 2: expected a buffer"), "{error}");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_softmax_is_one_step() {
             let whole: f32 = row.iter().map(|x| (x - row[2]).exp()).sum();
             for (x, got) in row.iter().zip(got) {
                 let want = scale * (x - row[2]).exp() / whole;
-                assert!((got - want).abs() <= 1e-6 * scale.abs(), "{row:?}: {got}, wanted {want}");
+                assert!((got - want).abs() <= 1e-6 * scale.abs(), "{row:?}: expected {want}, got {got}");
             }
         }
     }
@@ -301,7 +301,7 @@ fn joined_graphs_compute_what_their_nodes_do() {
             let largest = want.iter().fold(1.0f64, |largest, want| largest.max(want.abs()));
             for (got, want) in bench.values(memory).iter().zip(want) {
                 let near = (f64::from(*got) - want).abs() <= 1e-4 * largest;
-                assert!(near, "{what}, tensor {uid}: {got}, wanted {want} of {graph:#?}");
+                assert!(near, "{what}, tensor {uid}: expected {want}, got {got} of {graph:#?}");
             }
         }
     }
@@ -353,7 +353,7 @@ fn a_residual_may_be_where_the_result_goes() {
         let signs = [1.0, -1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0];
         for ((got, sign), value) in bench.values(to).iter().zip(signs).zip(values) {
             let want = 2.0 * sign + 0.5 + if residual == 0 { value } else { 10.0 };
-            assert!((got - want).abs() < 1e-5, "residual {residual}: {got}, wanted {want}");
+            assert!((got - want).abs() < 1e-5, "residual {residual}: expected {want}, got {got}");
         }
     }
 }
@@ -430,17 +430,17 @@ fn what_an_execution_needs_is_asked_for() {
     let all = [(0, x.address()), (1, w.address()), (2, y.address())];
     for (what, workspace, buffers, want) in [
         ("all", workspace.address(), all.to_vec(), Ok(())),
-        ("no workspace", null, all.to_vec(), Err("workspace: wanted")),
+        ("no workspace", null, all.to_vec(), Err("workspace: expected")),
         ("a crooked workspace", workspace.at(8), all.to_vec(), Err("at a multiple of 16")),
         ("a workspace that is aligned enough", workspace.at(16), all.to_vec(), Ok(())),
-        ("no filter", workspace.address(), vec![all[0], all[2]], Err("tensor 1: wanted a buffer, came no entry")),
-        ("null", workspace.address(), vec![all[0], (1, null), all[2]], Err("tensor 1: wanted a buffer, came null")),
-        ("crooked", workspace.address(), vec![all[0], (1, w.at(2)), all[2]], Err("tensor 1: wanted a multiple of 4")),
+        ("no filter", workspace.address(), vec![all[0], all[2]], Err("tensor 1: expected a buffer, got no entry")),
+        ("null", workspace.address(), vec![all[0], (1, null), all[2]], Err("tensor 1: expected a buffer, got null")),
+        ("crooked", workspace.address(), vec![all[0], (1, w.at(2)), all[2]], Err("tensor 1: expected a multiple of 4")),
     ] {
         match (execute(workspace, &buffers), want) {
             (Ok(()), Ok(())) => {}
             (Err(error), Err(want)) => assert!(error.contains(want), "{what}: {error}"),
-            (got, want) => panic!("{what}: {got:?}, wanted {want:?}"),
+            (got, want) => panic!("{what}: expected {want:?}, got {got:?}"),
         }
     }
     // Three rows of the filter fit; columns beyond the input are zero.
@@ -454,5 +454,5 @@ fn limits_name_what_is_needed() {
     let limit = |bytes: i64| plan(padded(), &[("global.workspace_size_limit", KnobValue::Int(bytes))]);
     assert_eq!(limit(needed).unwrap().workspace_bytes() as i64, needed);
     let error = limit(255).err().expect("the padded input has no room").to_string();
-    assert!(error.contains("global.workspace_size_limit: wanted at least 256 bytes"), "{error}");
+    assert!(error.contains("global.workspace_size_limit: expected at least 256 bytes"), "{error}");
 }

@@ -397,7 +397,7 @@ fn copies_are_made_where_they_are_needed_only() {
             words
         };
         let same = got.len() == want.len() && got.iter().zip(want).all(|(g, w)| sorted(g) == sorted(w));
-        assert!(same, "{what}: {got:?}, wanted {want:?}");
+        assert!(same, "{what}: expected {want:?}, got {got:?}");
     }
 }
 

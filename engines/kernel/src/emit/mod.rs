@@ -87,7 +87,7 @@ pub trait Emit {
 fn check_size(arguments: &Arguments) -> Result<(), Error> {
     let bytes = arguments.bytes.len();
     if bytes > MOST_BYTES {
-        let text = format!("a kernel has at most {MOST_BYTES} bytes of arguments, this one would have {bytes}");
+        let text = format!("expected at most {MOST_BYTES} bytes of arguments, got {bytes}");
         return Err(Error::invalid_value(text));
     }
     Ok(())
@@ -264,7 +264,7 @@ fn check(work: &Elementwise) -> Result<(), Error> {
     for (i, input) in work.inputs.iter().enumerate() {
         match input {
             Input::Index { axis } if *axis >= rank => {
-                return wrong(format!("input {i} is the index along dimension {axis}, but there are {rank}"));
+                return wrong(format!("input {i}: expected the index along a dimension below {rank}, got {axis}"));
             }
             Input::Tensor(view) if view.strides.len() != rank => {
                 return wrong(format!("input {i} has {} strides for {rank} dimensions", view.strides.len()));

@@ -151,7 +151,7 @@ impl Text {
         for (i, op) in program.iter().enumerate() {
             let slot = inputs + i;
             if let Some(later) = op.operands().iter().find(|operand| **operand >= slot) {
-                return Err(format!("operation {i} reads slot {later}, which comes after it: there are {slot}"));
+                return Err(format!("operation {i}: expected a slot below {slot}, got {later}"));
             }
             statements += &match op {
                 Op::Round { to, operand } => {
@@ -162,7 +162,7 @@ impl Text {
                 Op::Pointwise { mode, parameters, operands } => {
                     if operands.len() != mode.operands() {
                         let (wanted, came) = (mode.operands(), operands.len());
-                        return Err(format!("{mode} takes {wanted} operands, operation {i} has {came}"));
+                        return Err(format!("operation {i}: expected {wanted} operands of {mode}, got {came}"));
                     }
                     expression::statements(self.numbers, *mode, parameters, operands, slot, &mut self.scalars)
                         .ok_or_else(|| format!("{mode} is no operation"))?

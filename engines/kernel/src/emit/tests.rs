@@ -144,7 +144,7 @@ fn work_that_makes_no_sense_is_refused_with_a_reason() {
         (with(|work| work.inputs = vec![Input::Scalar(0.0); 17]), "a kernel takes 1 to 16 inputs, this one has 17"),
         (
             with(|work| work.inputs[2] = Input::Index { axis: 4 }),
-            "input 2 is the index along dimension 4, but there are 4",
+            "input 2: expected the index along a dimension below 4, got 4",
         ),
         (with(|work| work.inputs[1] = view(Element::F16, &[1, 1], 0, None)), "input 1 has 2 strides for 4 dimensions"),
         (
@@ -163,19 +163,19 @@ fn work_that_makes_no_sense_is_refused_with_a_reason() {
         (with(|work| work.program.clear()), "without operations there is one input, this kernel has 3"),
         (
             with(|work| work.program[0] = Op::pointwise(PointwiseMode::Mul, &[0, 3])),
-            "operation 0 reads slot 3, which comes after it: there are 3",
+            "operation 0: expected a slot below 3, got 3",
         ),
         (
             with(|work| work.program[0] = Op::pointwise(PointwiseMode::Mul, &[0])),
-            "mul takes 2 operands, operation 0 has 1",
+            "operation 0: expected 2 operands of mul, got 1",
         ),
         (with(|work| work.program[0] = Op::pointwise(PointwiseMode::GenIndex, &[0])), "gen_index is no operation"),
         (with(|work| work.dims[0] = usize::MAX), "would reach further than addresses do"),
         (with(|work| work.output.strides[0] = i64::MIN), "would reach further than addresses do"),
         (with(|work| work.output.offset = i64::MAX), "would reach further than addresses do"),
     ] {
-        let error = generate(&work, false).err().unwrap_or_else(|| panic!("wanted: {want}"));
-        assert!(error.to_string().contains(want), "{error}, wanted: {want}");
+        let error = generate(&work, false).err().unwrap_or_else(|| panic!("expected {want}"));
+        assert!(error.to_string().contains(want), "expected {want}, got {error}");
     }
 }
 

@@ -137,26 +137,36 @@ mod tests {
     fn what_is_not_served_is_declined_by_name() {
         let backward = |operands| Operation::LayernormBackward(gradient(1, operands));
         for (operation, types, compute, want) in [
-            (Operation::Layernorm(node(1, 9, true)), [Float, Double, Float], Float, "y (tensor 2) is double"),
+            (
+                Operation::Layernorm(node(1, 9, true)),
+                [Float, Double, Float],
+                Float,
+                "y (tensor 2): expected float, half or bfloat16, got double",
+            ),
             (
                 Operation::Layernorm(node(1, 9, true)),
                 [Float; 3],
                 Double,
-                "compute_data_type is double, wanted float for",
+                "compute_data_type: expected float for operands of these types, got double",
             ),
             (
                 backward([Some(7), None, None, None]),
                 [Float; 3],
                 Float,
-                "mean_tensor_uid is 7, wanted inv_variance as well",
+                "mean_tensor_uid: expected none without inv_variance, got 7",
             ),
             (
                 backward([None, Some(8), None, None]),
                 [Float; 3],
                 Float,
-                "inv_variance_tensor_uid is 8, wanted mean as well",
+                "inv_variance_tensor_uid: expected none without mean, got 8",
             ),
-            (backward([None; 4]), [Float; 3], Float, "epsilon_tensor_uid is null, wanted a tensor"),
+            (
+                backward([None; 4]),
+                [Float; 3],
+                Float,
+                "epsilon_tensor_uid: expected a tensor, as no statistics are given, got null",
+            ),
         ] {
             let reason = declined(&operation, &tensors(&SHAPES[0], types, true), compute);
             assert!(reason.starts_with("node 0 (Layernorm") && reason.contains(want), "{reason}");
@@ -171,6 +181,6 @@ mod tests {
         let scale = other.iter_mut().find(|tensor| tensor.uid.0 == 3).unwrap();
         *scale = TensorDef::new(3, Float, &[2, 3]);
         let reason = declined(&Operation::Layernorm(node(1, 9, true)), &other, Float);
-        assert!(reason.contains("scale (tensor 3) has extents [2, 3], wanted [6] and ones"), "{reason}");
+        assert!(reason.contains("scale (tensor 3): expected extents [6] and ones, got [2, 3]"), "{reason}");
     }
 }

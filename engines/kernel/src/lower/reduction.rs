@@ -210,12 +210,16 @@ mod tests {
             (
                 [Int64, Float],
                 Float,
-                "in (tensor 0) is int64, wanted float, half, bfloat16, double, int32, int8 or uint8",
+                "in (tensor 0): expected float, half, bfloat16, double, int32, int8 or uint8, got int64",
             ),
-            ([Float, DataType::Boolean], Float, "out (tensor 1) is boolean, wanted float"),
-            ([Float, Float], Double, "compute_data_type is double, wanted float for operands of these types"),
-            ([Int8, Int32], Int32, "compute_data_type is int32, wanted float for operands of these types"),
-            ([Float, Float], Int64, "compute_data_type is int64, wanted float, half"),
+            (
+                [Float, DataType::Boolean],
+                Float,
+                "out (tensor 1): expected float, half, bfloat16, double, int32, int8 or uint8, got boolean",
+            ),
+            ([Float, Float], Double, "compute_data_type: expected float for operands of these types, got double"),
+            ([Int8, Int32], Int32, "compute_data_type: expected float for operands of these types, got int32"),
+            ([Float, Float], Int64, "compute_data_type: expected float, half, bfloat16, double or int32, got int64"),
         ] {
             let tensors = [TensorDef::new(0, types[0], &[3, 5]), TensorDef::new(1, types[1], &[3, 1])];
             let reason = declined(&node(ReductionMode::Add), &tensors, compute);

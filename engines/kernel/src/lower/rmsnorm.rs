@@ -102,28 +102,40 @@ mod tests {
     fn what_is_not_served_is_declined_by_name() {
         let columns: Shape = ("", &[4, 6], &[6, 1], &[4, 1], 1);
         for (operation, shape, types, compute, want) in [
-            (Operation::RmsNorm(node(true)), SHAPES[0], [Double, Float, Float], Float, "x (tensor 0) is double"),
+            (
+                Operation::RmsNorm(node(true)),
+                SHAPES[0],
+                [Double, Float, Float],
+                Float,
+                "x (tensor 0): expected float, half or bfloat16, got double",
+            ),
             (
                 Operation::RmsNorm(node(true)),
                 SHAPES[0],
                 [Float; 3],
                 Double,
-                "compute_data_type is double, wanted float for",
+                "compute_data_type: expected float for operands of these types, got double",
             ),
-            (Operation::RmsNormBackward(gradient(true)), SHAPES[0], [Float; 3], Double, "compute_data_type is double"),
+            (
+                Operation::RmsNormBackward(gradient(true)),
+                SHAPES[0],
+                [Float; 3],
+                Double,
+                "compute_data_type: expected float for operands of these types, got double",
+            ),
             (
                 Operation::RmsNorm(node(false)),
                 columns,
                 [Float; 3],
                 Float,
-                "scale (tensor 3) has extents [4, 1], wanted ones",
+                "scale (tensor 3): expected extents of ones and then the last of [4, 6], got [4, 1]",
             ),
             (
                 Operation::RmsNormBackward(gradient(false)),
                 columns,
                 [Float; 3],
                 Float,
-                "scale (tensor 3) has extents [4, 1]",
+                "scale (tensor 3): expected extents of ones and then the last of [4, 6], got [4, 1]",
             ),
         ] {
             let reason = declined(&operation, &tensors(&shape, types), compute);

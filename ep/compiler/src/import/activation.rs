@@ -330,7 +330,7 @@ fn prelu(n: &mut Importer<'_>) -> Result<(), Declined> {
     let below = n.with_number(PointwiseMode::Min, x, 0.0)?;
     let below = n.binary(PointwiseMode::Mul, below, slope)?;
     if n.dims(below) != dims {
-        return declined(format!("a slope of extents {slopes:?} does not broadcast to {dims:?}"));
+        return declined(format!("expected a slope that broadcasts to {dims:?}, got extents {slopes:?}"));
     }
     let y = n.binary(PointwiseMode::Add, above, below)?;
     n.output(0, y);

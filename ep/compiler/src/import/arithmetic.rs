@@ -36,7 +36,9 @@ fn pair(n: &mut Importer<'_>, accepts: fn(DataType) -> bool) -> Result<([ValueId
         let (dims, mut own) = (n.dims(a), n.dims(b));
         let axis = n.axis(n.int("axis", 0), dims.len())?;
         let Some(after) = dims.len().checked_sub(axis + own.len()) else {
-            return declined(format!("{own:?} does not broadcast to {dims:?} from dimension {axis} on"));
+            return declined(format!(
+                "expected extents that broadcast to {dims:?} from dimension {axis} on, got {own:?}"
+            ));
         };
         own.extend(vec![1; after]);
         b = n.reshape(b, &own);
@@ -111,7 +113,7 @@ fn booleans(n: &mut Importer<'_>, count: usize) -> Result<Vec<ValueId>, Declined
             let id = n.input(index)?;
             match n.data_type(id) {
                 DataType::Boolean => Ok(id),
-                other => declined(format!("its input {index} is of type {other}, expected boolean")),
+                other => declined(format!("its input {index} is of another type: expected boolean, got {other}")),
             }
         })
         .collect()

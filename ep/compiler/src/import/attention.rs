@@ -98,7 +98,7 @@ fn multi_head_attention(n: &mut Importer<'_>) -> Result<(), Declined> {
     let (v, _) = projected(n, 2, from)?;
     let (qs, ks, vs) = (n.dims(q), n.dims(k), n.dims(v));
     let ([batch, heads, rows, size], [_, _, columns, _]) = (&qs[..], &ks[..]) else {
-        return declined("expected 3 or 4 dimensions");
+        return declined(format!("expected queries and keys of 3 or 4 dimensions, got {qs:?} and {ks:?}"));
     };
     let (batch, heads, rows, columns) = (*batch, *heads, *rows, *columns);
     if ks[..2] != qs[..2] || vs[..3] != ks[..3] || ks[3] != *size {
@@ -148,7 +148,9 @@ impl Importer<'_> {
     /// Attention of [batch, heads, sequence, size] as one node; `flat` has the heads of a place next to one another.
     fn fused_attention(&mut self, [q, k, v]: [ValueId; 3], fused: &Fused, flat: bool) -> Result<ValueId, Declined> {
         let (data_type, qs, width) = (self.data_type(q), self.dims(q), self.dims(v)[3]);
-        let [batch, heads, rows, size] = qs[..] else { return declined("expected queries of 4 dimensions") };
+        let [batch, heads, rows, size] = qs[..] else {
+            return declined(format!("expected queries of 4 dimensions, got {}", qs.len()));
+        };
         let dims = [batch, heads, rows, width];
         let y = if flat { vec![batch, rows, heads * width] } else { dims.to_vec() };
         let y = self.function.result(data_type, &y);
@@ -199,7 +201,8 @@ fn attention(n: &mut Importer<'_>) -> Result<(), Declined> {
     if n.has_input(4) && n.has_input(5) {
         let (key, value) = (n.float_input(4)?, n.float_input(5)?);
         if n.rank(key) != 4 || n.rank(value) != 4 {
-            return declined("expected past keys and values of 4 dimensions");
+            let ranks = [key, value].map(|id| n.rank(id));
+            return declined(format!("expected past keys and values of 4 dimensions, got {ranks:?}"));
         }
         past = n.dims(key)[2];
         k = n.joined(&[key, k], 2)?;
@@ -209,7 +212,9 @@ fn attention(n: &mut Importer<'_>) -> Result<(), Declined> {
     n.output(2, v);
     let data_type = n.data_type(q);
     let (qs, ks, vs) = (n.dims(q), n.dims(k), n.dims(v));
-    let [batch, heads, rows, size] = qs[..] else { return declined("expected queries of 4 dimensions") };
+    let [batch, heads, rows, size] = qs[..] else {
+        return declined(format!("expected queries of 4 dimensions, got {}", qs.len()));
+    };
     let (groups, columns) = (ks[1], ks[2]);
     if groups < 1 || heads % groups != 0 || vs[1] != groups || vs[2] != columns || ks[3] != size {
         return declined(format!("queries {qs:?}, keys {ks:?} and values {vs:?} do not fit"));
@@ -280,7 +285,9 @@ fn attention(n: &mut Importer<'_>) -> Result<(), Declined> {
     }
     if n.int("is_causal", 0) != 0 {
         if rows * columns > MOST_MASK_ELEMENTS {
-            return declined(format!("a mask has at most {MOST_MASK_ELEMENTS} elements, got {rows} by {columns}"));
+            return declined(format!(
+                "expected a mask of at most {MOST_MASK_ELEMENTS} elements, got {rows} by {columns}"
+            ));
         }
         let seen = (0..rows).flat_map(|row| (0..columns).map(move |column| i64::from(column <= row + past))).collect();
         let mask = n.constant(&Folded::whole(DataType::Boolean, vec![1, 1, 1, rows, columns], seen));
@@ -321,7 +328,9 @@ fn rotary_embedding(n: &mut Importer<'_>) -> Result<(), Declined> {
     let given = n.dims(x);
     let x = n.heads(0, "num_heads")?;
     let (dims, data_type) = (n.dims(x), n.data_type(x));
-    let [batch, heads, rows, size] = dims[..] else { return declined("expected 3 or 4 dimensions") };
+    let [batch, heads, rows, size] = dims[..] else {
+        return declined(format!("expected 3 or 4 dimensions, got {}", given.len()));
+    };
     let turned = match n.int("rotary_embedding_dim", 0) {
         0 => size,
         turned => turned,
@@ -336,7 +345,11 @@ fn rotary_embedding(n: &mut Importer<'_>) -> Result<(), Declined> {
         let table = if n.has_input(3) {
             let places = n.input(3)?;
             if n.rank(table) != 2 || n.dims(places) != [batch, rows] {
-                return declined("expected a table of 2 dimensions and a position for each row");
+                let (table, places) = (n.dims(table), n.dims(places));
+                return declined(format!(
+                    "expected a table of 2 dimensions and positions of {:?}, got extents {table:?} and {places:?}",
+                    [batch, rows]
+                ));
             }
             let entries = n.dims(table);
             let table = n.reshape(table, &[1, entries[0], entries[1]]);

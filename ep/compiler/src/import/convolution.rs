@@ -123,8 +123,8 @@ impl Window {
                 let at = axis + 2;
                 if window > padded && (window - padded >= 2 * stride || padded < 1) {
                     return declined(format!(
-                        "the window of {window} along dimension {at} is larger than the input of {input} with its padding \
-                         of {before} and {after}"
+                        "expected a window within the input of {input} with its padding of {before} and {after} along \
+                         dimension {at}, got {window}"
                     ));
                 }
                 let room = padded - window;
@@ -133,7 +133,8 @@ impl Window {
                 if ceil && room > 0 && room % stride != 0 && extent * stride < input + before {
                     extent += 1;
                 }
-                let numbers = [("padding", before), ("padding", after), ("stride", stride), ("output's extent", extent)];
+                let numbers =
+                    [("padding", before), ("padding", after), ("stride", stride), ("output's extent", extent)];
                 let dilation = ("dilation", i128::from(self.dilations[axis]));
                 match numbers.into_iter().chain([dilation]).find(|(_, number)| *number > most) {
                     Some((what, number)) => {

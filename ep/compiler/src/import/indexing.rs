@@ -69,7 +69,7 @@ impl Importer<'_> {
             return declined(format!("{comparisons} comparisons would stand for the places"));
         }
         if !matches!(kind, DataType::Int32 | DataType::Int64) {
-            return declined(format!("places are of type {kind}, expected int32 or int64"));
+            return declined(format!("expected places of type int32 or int64, got {kind}"));
         }
         let (zero, end) = (self.number(0.0, kind, rank), self.number(extent as f64, kind, rank));
         let negative = self.binary_to(PointwiseMode::CmpLt, places, zero, DataType::Boolean)?;
@@ -164,7 +164,7 @@ fn gather_elements(n: &mut Importer<'_>) -> Result<(), Declined> {
     let mut wide = n.dims(data);
     wide.insert(axis, 1);
     if wide.len() > super::MAX_RANK {
-        return declined(format!("tensors have at most {} dimensions, got {}", super::MAX_RANK, wide.len()));
+        return declined(format!("expected at most {} dimensions, got {}", super::MAX_RANK, wide.len()));
     }
     let data = n.reshape(data, &wide);
     shape.push(1);
@@ -185,7 +185,7 @@ fn triangle(n: &mut Importer<'_>) -> Result<(), Declined> {
     let diagonal = if n.has_input(1) { n.ints(1)?.first().copied().unwrap_or(0) } else { 0 };
     let upper = n.int("upper", 1) != 0;
     if height * width > MOST_MASK_ELEMENTS {
-        return declined(format!("a mask has at most {MOST_MASK_ELEMENTS} elements, got {height} by {width}"));
+        return declined(format!("expected a mask of at most {MOST_MASK_ELEMENTS} elements, got {height} by {width}"));
     }
     let keeps = |row: i64, column: i64| {
         let distance = column - row;

@@ -20,7 +20,7 @@ fn negative_log_likelihood(n: &mut Importer<'_>) -> Result<(), Declined> {
 fn cross_entropy(n: &mut Importer<'_>) -> Result<(), Declined> {
     let x = n.float_input(0)?;
     if n.rank(x) < 2 {
-        return declined("expected at least 2 dimensions");
+        return declined(format!("expected at least 2 dimensions, got {}", n.rank(x)));
     }
     let logarithms = n.softmax(x, 1, true)?;
     let y = loss(n, logarithms)?;

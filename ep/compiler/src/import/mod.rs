@@ -205,7 +205,7 @@ impl<'m> Importer<'m> {
         let Some(element) = element else { return declined("its input is no tensor") };
         let data_type = data_type(element)?;
         if dims.len() > MAX_RANK {
-            return declined(format!("tensors have at most {MAX_RANK} dimensions, got {}", dims.len()));
+            return declined(format!("expected at most {MAX_RANK} dimensions, got {}", dims.len()));
         }
         let id = self.function.source(Source::Input(number), data_type, dims);
         if let Some(token) = self.model.values[value].constant.as_ref().and_then(|constant| constant.token) {
@@ -264,9 +264,10 @@ impl<'m> Importer<'m> {
                 })
         };
         match &value.shape {
-            Some(shape) if self.declared && !fits(shape) => {
-                declined(format!("its output {} has extents {dims:?}, {shape:?} are declared", value.name))
-            }
+            Some(shape) if self.declared && !fits(shape) => declined(format!(
+                "its output {} is declared otherwise: expected extents {shape:?}, got {dims:?}",
+                value.name
+            )),
             _ => Ok(()),
         }
     }
@@ -337,7 +338,7 @@ impl<'m> Importer<'m> {
         if is_float(data_type) {
             return Ok(id);
         }
-        declined(format!("its input {index} is of type {data_type}, expected a floating-point type"))
+        declined(format!("its input {index} is of another type: expected a floating-point type, got {data_type}"))
     }
 
     /// Input `index` as a tensor of numbers, whole or not.
@@ -347,7 +348,7 @@ impl<'m> Importer<'m> {
         if is_float(data_type) || is_whole(data_type) {
             return Ok(id);
         }
-        declined(format!("its input {index} is of type {data_type}, expected numbers"))
+        declined(format!("its input {index} is of another type: expected numbers, got {data_type}"))
     }
 
     /// Content of input `index`, if it is known when the program is built.
@@ -485,10 +486,10 @@ impl<'m> Importer<'m> {
         operation: impl FnOnce(ValueId) -> Operation,
     ) -> Result<ValueId, Declined> {
         if dims.len() > MAX_RANK {
-            return declined(format!("tensors have at most {MAX_RANK} dimensions, got {}", dims.len()));
+            return declined(format!("expected at most {MAX_RANK} dimensions, got {}", dims.len()));
         }
         if let Some(extent) = dims.iter().find(|extent| **extent > i64::from(i32::MAX)) {
-            return declined(format!("extents are at most {}, got {extent}", i32::MAX));
+            return declined(format!("expected extents of at most {}, got {extent}", i32::MAX));
         }
         let id = self.function.result(data_type, dims);
         if dims.contains(&0) {

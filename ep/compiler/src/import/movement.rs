@@ -46,7 +46,7 @@ impl Importer<'_> {
     /// Hands input 0 out with other extents.
     fn output_reshaped(&mut self, dims: &[i64]) -> Result<(), Declined> {
         if dims.len() > MAX_RANK {
-            return declined(format!("tensors have at most {MAX_RANK} dimensions, got {}", dims.len()));
+            return declined(format!("expected at most {MAX_RANK} dimensions, got {}", dims.len()));
         }
         if let Some(folded) = self.folded_data()? {
             self.output_folded(0, folded.reshaped(dims.to_vec()));
@@ -104,12 +104,12 @@ fn reshape(n: &mut Importer<'_>) -> Result<(), Declined> {
         let others: i64 =
             result.iter().enumerate().filter(|(axis, _)| *axis != free).map(|(_, extent)| extent).product();
         if others == 0 || elements % others != 0 {
-            return declined(format!("{dims:?} cannot be reshaped to {wanted:?}"));
+            return declined(format!("expected a shape of as many elements as {dims:?}, got {wanted:?}"));
         }
         result[free] = elements / others;
     }
     if result.iter().any(|extent| *extent < 0) || result.iter().product::<i64>() != elements {
-        return declined(format!("{dims:?} cannot be reshaped to {wanted:?}"));
+        return declined(format!("expected a shape of as many elements as {dims:?}, got {wanted:?}"));
     }
     n.output_reshaped(&result)
 }
@@ -130,7 +130,7 @@ fn squeeze(n: &mut Importer<'_>) -> Result<(), Declined> {
             for axis in axes {
                 let axis = n.axis(axis, dims.len())?;
                 if dims[axis] != 1 {
-                    return declined(format!("dimension {axis} of {dims:?} is not 1"));
+                    return declined(format!("expected an extent of 1 in dimension {axis}, got {dims:?}"));
                 }
                 gone[axis] = true;
             }
@@ -189,7 +189,7 @@ fn expand(n: &mut Importer<'_>) -> Result<(), Declined> {
     let wanted = n.ints(1)?;
     let dims = super::broadcast(&n.dims(x), &wanted)?;
     if dims.len() > MAX_RANK {
-        return declined(format!("tensors have at most {MAX_RANK} dimensions, got {}", dims.len()));
+        return declined(format!("expected at most {MAX_RANK} dimensions, got {}", dims.len()));
     }
     let x = n.ranked(x, dims.len());
     let y = n.function.expand(x, &dims);
@@ -216,7 +216,7 @@ fn tile(n: &mut Importer<'_>) -> Result<(), Declined> {
         result.push(repeats[axis] * dims[axis]);
     }
     if shape.len() > MAX_RANK {
-        return declined(format!("tensors have at most {MAX_RANK} dimensions, got {}", shape.len()));
+        return declined(format!("expected at most {MAX_RANK} dimensions, got {}", shape.len()));
     }
     let wide = n.function.view(x, &shape, &strides, 0);
     let y = n.reshape(wide, &result);
@@ -415,7 +415,7 @@ impl Importer<'_> {
                 dims.iter().enumerate().filter(|(at, _)| *at != axis).map(|(_, d)| *d).collect::<Vec<_>>()
             };
             if dims.len() != first.len() || others(&dims) != others(&first) {
-                return declined(format!("{first:?} and {dims:?} differ beside dimension {axis}"));
+                return declined(format!("expected extents {first:?} beside dimension {axis}, got {dims:?}"));
             }
             if self.data_type(*input) != self.data_type(inputs[0]) {
                 return declined("its inputs are of different types");
@@ -516,7 +516,7 @@ fn depth_to_space(n: &mut Importer<'_>) -> Result<(), Declined> {
         return declined(format!("expected 4 dimensions, got {}", dims.len()));
     };
     if block < 1 || channels % (block * block) != 0 {
-        return declined(format!("{channels} channels are no blocks of {block} by {block}"));
+        return declined(format!("expected channels in blocks of {block} by {block}, got {channels}"));
     }
     let depth = channels / (block * block);
     let (shape, order) = match n.text("mode") {
@@ -538,7 +538,7 @@ fn space_to_depth(n: &mut Importer<'_>) -> Result<(), Declined> {
         return declined(format!("expected 4 dimensions, got {}", dims.len()));
     };
     if block < 1 || height % block != 0 || width % block != 0 {
-        return declined(format!("{height} by {width} are no blocks of {block} by {block}"));
+        return declined(format!("expected an image in blocks of {block} by {block}, got {height} by {width}"));
     }
     let apart = n.reshape(x, &[batch, channels, height / block, block, width / block, block]);
     let turned = n.function.transpose(apart, &[0, 3, 5, 1, 2, 4]);
@@ -561,7 +561,7 @@ fn pad(n: &mut Importer<'_>) -> Result<(), Declined> {
         (true, _) => f64::from(n.float("value", 0.0)),
         (false, true) => match n.floats(2)?[..] {
             [number] => number,
-            _ => return declined("expected one number to pad with"),
+            ref others => return declined(format!("expected one number to pad with, got {}", others.len())),
         },
         (false, false) => 0.0,
     };
@@ -687,7 +687,7 @@ fn resize(n: &mut Importer<'_>) -> Result<(), Declined> {
         }
     }
     if shape.len() > MAX_RANK {
-        return declined(format!("tensors have at most {MAX_RANK} dimensions, got {}", shape.len()));
+        return declined(format!("expected at most {MAX_RANK} dimensions, got {}", shape.len()));
     }
     let result: Vec<i64> = dims.iter().zip(&factors).map(|(extent, factor)| extent * factor).collect();
     let wide = n.function.view(x, &shape, &strides, 0);
@@ -729,11 +729,13 @@ fn resize_factors(n: &Importer<'_>, dims: &[i64]) -> Result<Vec<i64>, Declined> 
             Some(scales) if scales[index] >= 1.0 && scales[index].fract() == 0.0 && scales[index] < 65536.0 => {
                 scales[index] as i64
             }
-            Some(scales) => return declined(format!("the scale {} is no whole number", scales[index])),
+            Some(scales) => {
+                return declined(format!("expected scales of whole numbers from 1 to 65535, got {}", scales[index]));
+            }
             None => {
                 let size = n.ints(3)?[index];
                 if dims[axis] < 1 || size < dims[axis] || size % dims[axis] != 0 {
-                    return declined(format!("{size} is no multiple of the extent {}", dims[axis]));
+                    return declined(format!("expected a multiple of the extent {}, got {size}", dims[axis]));
                 }
                 size / dims[axis]
             }

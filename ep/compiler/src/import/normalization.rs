@@ -166,7 +166,7 @@ fn per_element(n: &mut Importer<'_>, id: ValueId, shape: &[i64]) -> Result<Value
     }
     // Fewer dimensions, or extents of 1, where some are the same.
     if dims.len() > shape.len() || super::broadcast(&dims, shape).as_deref() != Ok(shape) {
-        return declined(format!("parameters of extents {dims:?} are not one for each of {shape:?}"));
+        return declined(format!("expected parameters for each of {shape:?}, got extents {dims:?}"));
     }
     let ranked = n.ranked(id, shape.len());
     let wide = n.function.expand(ranked, shape);

@@ -43,7 +43,11 @@ fn windows(n: &Importer<'_>, x: ValueId) -> Result<Window, Declined> {
         return declined(format!("expected 3 to 5 dimensions, got {rank}"));
     }
     let Some(kernel) = n.ints_of("kernel_shape").filter(|kernel| kernel.len() == rank - 2) else {
-        return declined(format!("expected kernel_shape of {} values", rank - 2));
+        return declined(format!(
+            "expected kernel_shape of {} values, got {:?}",
+            rank - 2,
+            n.ints_of("kernel_shape").unwrap_or_default()
+        ));
     };
     if let Some(extent) = kernel.iter().find(|extent| !(1..=i64::from(i32::MAX)).contains(*extent)) {
         return declined(format!("expected a kernel_shape of 1 to {}, got {extent}", i32::MAX));

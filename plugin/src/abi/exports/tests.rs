@@ -119,7 +119,7 @@ fn a_graph_goes_all_the_way() {
         pack[0].ptr = null_mut();
         let status = hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, pack.as_ptr(), pack.len() as u32);
         assert_eq!(status, PluginStatus::INVALID_VALUE);
-        assert_eq!(last(), "tensor 5 \"y\": wanted a buffer, came null");
+        assert_eq!(last(), "tensor 5 \"y\": expected a buffer, got null");
         assert_eq!(hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, null(), 3), BAD);
         assert_eq!(hipdnnEnginePluginExecuteOpGraph(handle, context, workspace, null(), 0), BAD);
         assert_eq!(
@@ -129,7 +129,7 @@ fn a_graph_goes_all_the_way() {
         if built > 0 {
             let status = hipdnnEnginePluginExecuteOpGraph(handle, context, null_mut(), pack.as_ptr(), 5);
             assert_eq!(status, PluginStatus::INVALID_VALUE);
-            assert_eq!(last(), format!("workspace: wanted {built} bytes, came null"));
+            assert_eq!(last(), format!("workspace: expected {built} bytes, got null"));
         }
 
         // A plan works under any handle, and after the one it was made with.
@@ -218,7 +218,7 @@ fn texts_are_given_and_null_is_refused() {
             assert_eq!(CStr::from_ptr(text).to_str(), Ok(want));
             assert_eq!(get(null_mut()), BAD);
         }
-        assert!(last().contains("came null"), "{}", last());
+        assert!(last().contains("got null"), "{}", last());
     }
     let mut name = null();
     let mut kind = PluginType::UNSPECIFIED;
@@ -340,7 +340,7 @@ fn stale_null_and_foreign_handles_are_refused_everywhere() {
             ]
         };
         assert_eq!(statuses, [BAD; 10], "{what}");
-        assert!(last().starts_with("wanted a plugin handle, came "), "{what}: {}", last());
+        assert!(last().starts_with("expected a plugin handle, got "), "{what}: {}", last());
     }
     let destroyed = context(live, &conv_bias_relu());
     assert_eq!(hipdnnEnginePluginDestroyExecutionContext(live, destroyed), OK);
@@ -355,7 +355,7 @@ fn stale_null_and_foreign_handles_are_refused_everywhere() {
             ]
         };
         assert_eq!(statuses, [BAD; 3], "{what}");
-        assert!(last().starts_with("wanted an execution context, came "), "{what}: {}", last());
+        assert!(last().starts_with("expected an execution context, got "), "{what}: {}", last());
     }
     assert_eq!(hipdnnEnginePluginDestroyExecutionContext(live, made), OK);
     assert_eq!(hipdnnEnginePluginDestroy(live), OK);

@@ -238,7 +238,7 @@ fn run(case: &Case, types: [DataType; 3], lie: Lie, weights: bool, threads: usiz
         // numbers are 2⁻²⁴ apart for f16.
         let error = f64::from(count + 1) * 2f64.powi(-24) * magnitude * 1.01;
         let bound = error + unit(types[out]) * (value.abs() + error) + 2f64.powi(-25);
-        assert!((got - value).abs() <= bound, "{what} at {at:?}: {got}, wanted {value} within {bound:e}");
+        assert!((got - value).abs() <= bound, "{what} at {at:?}: expected {value} within {bound:e}, got {got}");
     }
     memory[out].check_gaps(&what);
 }

@@ -89,7 +89,7 @@ fn windows_are_what_loops_give() {
                                 let error = case.window.iter().product::<i64>() as f64 * f64::EPSILON * magnitude;
                                 let bound = error + relative * (value.abs() + error) + least;
                                 let same = got[&1][n] == value || (got[&1][n] - value).abs() <= bound;
-                                assert!(same, "{what}: {}, wanted {value}", got[&1][n]);
+                                assert!(same, "{what}: expected {value}, got {}", got[&1][n]);
                                 if mode.0 == ResampleMode::MaxPool && indexed {
                                     assert_eq!(got[&2][n], index, "{what}");
                                 }
@@ -142,7 +142,7 @@ fn gradients_are_what_loops_give() {
                             let error = windows.len() as f64 * f64::EPSILON * magnitude;
                             let bound = error + relative * (value.abs() + error) + least;
                             let what = format!("{} {mode:?} {types:?} {last} at {n}", case.what);
-                            assert!((got - value).abs() <= bound, "{what}: {got}, wanted {value}");
+                            assert!((got - value).abs() <= bound, "{what}: expected {value}, got {got}");
                         }
                     }
                 }
@@ -228,18 +228,34 @@ fn what_is_not_there_is_declined_with_a_reason() {
     };
     let plain = [Float, Float, Int32];
     for (node, types, want) in [
-        (with(&|n| n.resample_mode = ResampleMode::Bilinear), plain, "resample_mode is bilinear"),
-        (with(&|n| n.padding_mode = PaddingMode::Unset), plain, "padding_mode is not_set"),
-        (with(&|n| n.resample_mode = ResampleMode::AvgPoolIncludePadding), plain, "index_tensor_uid is 2"),
-        (with(&|_| {}), [Float, Float, Int8], "index (tensor 2) is int8"),
-        (with(&|_| {}), [Float, Int64, Int32], "y (tensor 1) is int64"),
+        (
+            with(&|n| n.resample_mode = ResampleMode::Bilinear),
+            plain,
+            "resample_mode: expected maxpool, avgpool_exclude_padding or avgpool_include_padding, got bilinear",
+        ),
+        (
+            with(&|n| n.padding_mode = PaddingMode::Unset),
+            plain,
+            "padding_mode: expected neg_inf_pad or zero_pad for padded maxpool, got not_set",
+        ),
+        (
+            with(&|n| n.resample_mode = ResampleMode::AvgPoolIncludePadding),
+            plain,
+            "index_tensor_uid: expected no indices but for maxpool, got 2",
+        ),
+        (with(&|_| {}), [Float, Float, Int8], "index (tensor 2): expected int32 or int64, got int8"),
+        (
+            with(&|_| {}),
+            [Float, Int64, Int32],
+            "y (tensor 1): expected float, half, bfloat16, double, int32, int8, uint8, fp8_e4m3, fp8_e5m2, fp8_e4m3_fnuz or fp8_e5m2_fnuz, got int64",
+        ),
         (
             Operation::ResampleBwd(ResampleBwd { index: None, ..backward(case, MODES[0]) }),
             plain,
-            "index_tensor_uid is absent",
+            "index_tensor_uid: expected the indices of the forward pass for maxpool, got none",
         ),
     ] {
         let got = Bench::declined(node, all(types));
-        assert!(got.contains(want), "{got}, wanted {want}");
+        assert!(got.contains(want), "expected {want}, got {got}");
     }
 }

@@ -35,7 +35,7 @@ pub fn lower(graph: &Graph, index: usize, node: &SdpaBackward) -> Result<Work, D
     let attention = lowering.attention(&node.into())?;
     if attention.share_k != attention.share_v {
         let heads = attention.heads / attention.share_k;
-        return Err(lowering.shape("v", node.v, format!("the {heads} heads of k")));
+        return Err(lowering.shape("v", node.v, format!("with the {heads} heads of k")));
     }
     let recipe = Backward {
         o: lowering.operand("o", node.o)?,
@@ -701,10 +701,10 @@ mod tests {
     fn what_is_not_served_is_declined_by_name() {
         type Change = (&'static str, i64, fn(&mut SdpaBackward));
         let changes: [Change; 4] = [
-            ("dbias_tensor_uid is 9", 2, |n| n.dbias = Some(TensorUid(9))),
-            ("dropout_scale_inv_tensor_uid is 9", 2, |n| n.dropout_scale_inv = Some(TensorUid(9))),
-            ("alibi_mask is true", 2, |n| n.alibi_mask = true),
-            ("v (tensor 2) has extents [1, 1, 5, 8], wanted the 2 heads of k", 1, |_| {}),
+            ("dbias_tensor_uid: expected null, got 9", 2, |n| n.dbias = Some(TensorUid(9))),
+            ("dropout_scale_inv_tensor_uid: expected null, got 9", 2, |n| n.dropout_scale_inv = Some(TensorUid(9))),
+            ("alibi_mask: expected false, got true", 2, |n| n.alibi_mask = true),
+            ("v (tensor 2): expected extents with the 2 heads of k, got [1, 1, 5, 8]", 1, |_| {}),
         ];
         for (want, heads_v, change) in changes {
             let sizes = Sizes::new([1, 2, 2, heads_v, 3, 5, 8, 8]);

@@ -104,7 +104,7 @@ fn check(
                     if element.bytes() == 2 { (near.units.min(1.0), 0.01) } else { (near.units, near.scale) };
                 let near = (got - want).abs() <= units * ulp(element, want.abs().max(scale));
                 let same = *got == want || (got.is_nan() && want.is_nan()) || near;
-                assert!(same, "{what}, {choice:?}: element {i} of tensor {t} is {got:e}, wanted {want:e}");
+                assert!(same, "{what}, {choice:?}: element {i} of tensor {t}: expected {want:e}, got {got:e}");
             }
         }
     }
@@ -343,7 +343,7 @@ fn long_sums_are_as_good_as_short_ones() {
             let got = bench.group(&work, Choice { mapping, wide: false }, &[encoded(element, &values)], &before);
             let got = decoded(element, &got[0])[0];
             let units = (got - want).abs() / ulp(element, want);
-            assert!(units <= 1.0, "{mapping:?} of {element:?}: {got}, wanted {want}: {units} units");
+            assert!(units <= 1.0, "{mapping:?} of {element:?}: expected {want}, got {got}: {units} units");
         }
     }
 }
@@ -398,7 +398,7 @@ fn elements_may_be_written_where_they_are_read() {
                 memory[m].read(0, &mut bytes, &bench.stream).unwrap();
                 for (i, (got, want)) in decoded(Element::F32, &bytes).iter().zip(want).enumerate() {
                     let near = (got - want).abs() <= 8.0 * ulp(Element::F32, 4.0);
-                    assert!(near, "{choice:?}: element {i} of buffer {m} is {got}, wanted {want}");
+                    assert!(near, "{choice:?}: element {i} of buffer {m}: expected {want}, got {got}");
                 }
             }
         }
@@ -455,9 +455,9 @@ fn one_kernel_serves_many_shapes_and_scalars() {
         ]
     };
     for (error, want) in errors.into_iter().zip([
-        "the kernel reads 1 tensors and writes 1, came 0 and 1",
-        "the kernel reads 1 tensors and writes 1, came 1 and 2",
-        "the kernel has 3 scalars, came 1",
+        "expected 1 tensors to read and 1 to write, got 0 and 1",
+        "expected 1 tensors to read and 1 to write, got 1 and 2",
+        "expected values for the kernel's 3 scalars, got 1",
     ]) {
         assert_eq!(error.unwrap_err().to_string(), want);
     }

@@ -1078,7 +1078,7 @@ fn what_miopen_has_no_solution_for_is_not_supported() {
     assert!(
         supported(context.miopen().unwrap(), &odd, &Policy::default(), &Store::disabled())
             .expect_err("three groups")
-            .contains("3 groups do not fit")
+            .contains("expected groups that fit the 4 channels of x and the 6 by 4 of w, got 3")
     );
 }
 

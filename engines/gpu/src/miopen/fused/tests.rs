@@ -275,7 +275,7 @@ fn a_fused_kernel_is_recorded_if_it_is_right() {
     let launched = unsafe {
         let (x, w, y, workspace) = (x.address(), w.address(), y.address(), workspace.address());
         let without = prepared.launch(raw, x, w, y, workspace).expect_err("there is no bias");
-        assert!(without.to_string().contains("wanted an address of bias"), "{without}");
+        assert!(without.to_string().contains("expected an address of bias"), "{without}");
         prepared.launch_with_bias(&mut Queue::new(raw), x, w, bias.address(), y, workspace)
     };
     launched.unwrap();

@@ -66,13 +66,13 @@ fn check_phase(work: &Grouped, parts: &Parts<'_>, kept: usize) -> Result<(), Str
     for (i, input) in parts.inputs.iter().enumerate() {
         match input {
             Input::Tensor { tensor, .. } if *tensor >= work.reads.len() => {
-                return Err(format!("input {i} reads tensor {tensor}, but there are {}", work.reads.len()));
+                return Err(format!("input {i}: expected a tensor below {}, got {tensor}", work.reads.len()));
             }
             Input::Tensor { access, .. } | Input::Inside(access) => {
                 check_access(access, loops).map_err(|text| format!("input {i} has {text}"))?;
             }
             Input::Index { axis } if *axis >= loops => {
-                return Err(format!("input {i} is the index of loop {axis}, but there are {loops}"));
+                return Err(format!("input {i}: expected the index of a loop below {loops}, got {axis}"));
             }
             Input::Index { axis } if *axis >= groups && !parts.members => {
                 return Err(format!("input {i} is the index of loop {axis}, but this runs once for all members"));
@@ -87,11 +87,11 @@ fn check_phase(work: &Grouped, parts: &Parts<'_>, kept: usize) -> Result<(), Str
     });
     let stored = parts.stores.iter().map(|store| store.slot);
     if let Some(slot) = folded.chain(parts.keep.iter().copied()).chain(stored).find(|slot| *slot >= slots) {
-        return Err(format!("its result is slot {slot}, but there are {slots}"));
+        return Err(format!("its result: expected a slot below {slots}, got {slot}"));
     }
     for (s, store) in parts.stores.iter().enumerate() {
         if store.tensor >= work.writes.len() {
-            return Err(format!("store {s} writes tensor {}, but there are {}", store.tensor, work.writes.len()));
+            return Err(format!("store {s}: expected a tensor below {}, got {}", work.writes.len(), store.tensor));
         }
         check_access(&store.access, loops).map_err(|text| format!("store {s} has {text}"))?;
         if !store.access.bounds.is_empty() {

@@ -156,26 +156,29 @@ fn work_that_makes_no_sense_is_refused_with_a_reason() {
     assert!(generate(&with(|_| {}), Choice::default()).is_ok());
     for (work, want) in [
         (with(|work| work.phases.clear()), "a kernel over groups has at least one phase"),
-        (with(|work| work.reads.clear()), "phase 0 of a kernel over groups: input 0 reads tensor 0, but there are 0"),
+        (with(|work| work.reads.clear()), "phase 0 of a kernel over groups: input 0: expected a tensor below 0, got 0"),
         (
             with(|work| access(work).strides.truncate(5)),
             "phase 0 of a kernel over groups: input 0 has 5 strides for 6 loops",
         ),
         (with(|work| access(work).bounds[1].steps.push(1)), "input 0 has a bound of 7 steps for 6 loops"),
         (with(|work| access(work).bounds[0].divisor = 0), "input 0 has a bound of divisor 0"),
-        (with(|work| fold(work).0[3] = Input::Index { axis: 6 }), "input 3 is the index of loop 6, but there are 6"),
+        (
+            with(|work| fold(work).0[3] = Input::Index { axis: 6 }),
+            "input 3: expected the index of a loop below 6, got 6",
+        ),
         (
             with(|work| once(work).0.push(Input::Index { axis: 4 })),
             "phase 1 of a kernel over groups: input 0 is the index of loop 4, but this runs once for all members",
         ),
-        (with(|work| fold(work).2[0].slot = 20), "its result is slot 20, but there are 20"),
+        (with(|work| fold(work).2[0].slot = 20), "its result: expected a slot below 20, got 20"),
         (
             with(|work| fold(work).2[1].mode = FoldMode::FirstGreatest { at: 99 }),
-            "its result is slot 99, but there are 20",
+            "its result: expected a slot below 20, got 99",
         ),
-        (with(|work| once(work).1.push(5)), "its result is slot 5, but there are 5"),
-        (with(|work| once(work).2[0].slot = 7), "its result is slot 7, but there are 5"),
-        (with(|work| work.writes.truncate(2)), "store 2 writes tensor 2, but there are 2"),
+        (with(|work| once(work).1.push(5)), "its result: expected a slot below 5, got 5"),
+        (with(|work| once(work).2[0].slot = 7), "its result: expected a slot below 5, got 7"),
+        (with(|work| work.writes.truncate(2)), "store 2: expected a tensor below 2, got 2"),
         (
             with(|work| {
                 let bounds = access(work).bounds.clone();
@@ -186,9 +189,9 @@ fn work_that_makes_no_sense_is_refused_with_a_reason() {
         (with(|work| once(work).2[1].access.strides[2] = 0), "store 1 writes 5 elements in one place along loop 2"),
         (
             with(|work| fold(work).1[0] = op(PointwiseMode::Mul, &[3, 12])),
-            "operation 0 reads slot 12, which comes after it: there are 12",
+            "operation 0: expected a slot below 12, got 12",
         ),
-        (with(|work| fold(work).1[0] = op(PointwiseMode::Mul, &[3])), "mul takes 2 operands, operation 0 has 1"),
+        (with(|work| fold(work).1[0] = op(PointwiseMode::Mul, &[3])), "operation 0: expected 2 operands of mul, got 1"),
         (with(|work| work.groups[0] = usize::MAX), "would reach further than addresses do"),
         (with(|work| work.members[0] = usize::MAX), "would reach further than addresses do"),
         (with(|work| access(work).offset = i64::MIN), "would reach further than addresses do"),
@@ -201,11 +204,11 @@ fn work_that_makes_no_sense_is_refused_with_a_reason() {
                 fold(work).0.extend((0..1000).map(|_| Input::Scalar(0.0)));
                 fold(work).1.clear();
             }),
-            "a kernel has at most 4096 bytes of arguments, this one would have ",
+            "expected at most 4096 bytes of arguments, got ",
         ),
     ] {
-        let error = generate(&work, Choice::default()).err().unwrap_or_else(|| panic!("wanted: {want}"));
-        assert!(error.to_string().contains(want), "{error}, wanted: {want}");
+        let error = generate(&work, Choice::default()).err().unwrap_or_else(|| panic!("expected {want}"));
+        assert!(error.to_string().contains(want), "expected {want}, got {error}");
     }
 }
 

@@ -121,7 +121,7 @@ impl Case {
         for (uid, want) in &results[0] {
             let got = &results[1][uid];
             for (got, want) in got.iter().zip(want) {
-                assert!((got - want).abs() <= 1e-9 * want.abs().max(1.0), "tensor {uid}: {got}, wanted {want}");
+                assert!((got - want).abs() <= 1e-9 * want.abs().max(1.0), "tensor {uid}: expected {want}, got {got}");
             }
         }
         joined.iter().map(name).collect::<Vec<_>>().join(" ")
@@ -577,7 +577,7 @@ fn random_graphs_compute_the_same_when_they_are_joined() {
                     let is_near = (got - want).abs() <= 1e-9 * want.abs().max(1.0);
                     assert!(
                         is_near,
-                        "case {case}, {shared:?}, tensor {uid}: {got}, wanted {want}: {names:?} of {graph:#?}"
+                        "case {case}, {shared:?}, tensor {uid}: expected {want}, got {got}: {names:?} of {graph:#?}"
                     );
                 }
             }
