@@ -221,7 +221,7 @@ pub(crate) fn run(action: &Action) -> Result<()> {
     }
 }
 
-/// What was prepared; that it can't be had is an error here.
+/// Prepared installation, or the reason for which it cannot be had as an error.
 fn available<T>(prepared: Prepared<T>) -> Result<T> {
     match prepared {
         Prepared::Ready(ready) => Ok(ready),

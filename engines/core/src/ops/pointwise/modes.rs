@@ -15,7 +15,7 @@ use super::arithmetic::{Number, Real, Whole};
 
 /// Operands of a node, to which the function of a mode is applied: numbers, or rows of them.
 pub trait Operands<N> {
-    /// What comes of a function.
+    /// Result of a function.
     type Output;
     /// Applies a function of the first operand.
     fn unary(self, f: impl Fn(N) -> N) -> Self::Output;
