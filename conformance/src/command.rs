@@ -98,7 +98,7 @@ struct Options {
     /// The failures, as they come
     #[arg(long, value_name = "FILE")]
     failures: Option<PathBuf>,
-    /// What is declined counts as failed
+    /// Declined cases count as failed
     #[arg(long)]
     complete: bool,
     /// Only the names of the cases

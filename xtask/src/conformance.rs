@@ -27,7 +27,7 @@ const RANDOM_GRAPHS: &str = "2000";
 /// Random graphs of the stage on the emulated GPU.
 const EMULATED_RANDOM_GRAPHS: &str = "100";
 
-/// What the suite takes, and this command beside it.
+/// Options of the suite, and those of this command.
 pub(crate) const HELP: &str = "Options of the suite and this command:
   --plugin FILE --engine NAME     any vendor's (this project's, HIPDNN_RS_CPU_ENGINE)
   --filter TEXT | --sample N      fewer cases

@@ -8,7 +8,7 @@ use crate::{Result, dist, process, workspace};
 /// The ONNX Runtime that the demo and the benchmark use.
 pub(crate) const ONNXRUNTIME: &str = "1.31.1";
 
-/// What the script takes.
+/// Options of the script.
 pub(crate) const HELP: &str = "Options of the script:
   --model FILE.onnx    any other model, generated input
   --shape NAME=1x3x224x224, --value NAME=NUMBER

@@ -34,7 +34,7 @@ pub(crate) enum Action {
         /// The release of ONNX Runtime
         #[arg(long, value_name = "VERSION", default_value = ONNXRUNTIME)]
         ort: String,
-        /// What python takes: a file, -c or -m, and arguments
+        /// Arguments of python: a file, -c or -m, and arguments
         #[arg(value_name = "SCRIPT", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -22,7 +22,7 @@ pub(crate) struct Options {
     /// Fewer cases and repetitions
     #[arg(long)]
     quick: bool,
-    /// Where to write the report
+    /// File of the report
     #[arg(long, value_name = "FILE", default_value = "gpu-check.md")]
     report: PathBuf,
 }

@@ -13,7 +13,7 @@ const ONNX: &str = "onnx==1.21.0";
 /// Random nodes and graphs of `--random` without numbers of its own.
 const RANDOM: [&str; 4] = ["--nodes", "20000", "--graphs", "5000"];
 
-/// What the scripts take.
+/// Options of the scripts.
 pub(crate) const HELP: &str = "Options of the scripts:
   --only REGEX | --sample N    fewer cases, and no page
   --run coverage | defaults    one of the two runs, and no page
