@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,13 @@ class Setting:
         return f"{threads}, its own time" if self.threads == 1 else f"{threads}, ONNX Runtime's {'spin' if self.spinning else 'do not spin'} between runs"
 
 
+ONE_THREAD = Setting(1, True)
+
+
 def settings() -> list[Setting]:
     """One thread, which does not wait for others; then two, with and without ONNX Runtime's busy waiting."""
     two = [Setting(2, True), Setting(2, False)] if (os.cpu_count() or 1) > 1 else []
-    return [Setting(1, True), *two]
+    return [ONE_THREAD, *two]
 
 
 @dataclass
@@ -120,16 +124,32 @@ def layers(direct: dict[tuple[str, int], float], turns: int, directory: Path) ->
                 model, feeds = layer_model({key: int(value) for key, value in row.items() if key not in ("name", "class")})
                 path = directory / "layer.onnx"
                 path.write_bytes(model)
-                (ep_time, cpu_time), (ratio, _), _ = compare([ours, cpu], path, feeds, turns, 0.03, directory)
+                measured = compare([ours, cpu], path, feeds, turns, 0.03, directory)
+                (ep_time, cpu_time), ratio = measured.times(), measured.ratio(0, 1)
                 ratios.append(ratio)
                 alone = direct.get((row["name"], setting.threads), math.nan)
                 print(f"{row['name']:22} {ep_time:9.3f} {cpu_time:9.3f} {ratio:8.2f} {alone:9.3f} {ep_time / alone:9.2f}", flush=True)
         print(f"{'geometric mean':22} {'':9} {'':9} {geometric_mean(ratios):8.2f}")
 
 
-def compare(contenders: list[Contender], model: Path, feeds: dict[str, np.ndarray], turns: int, seconds: float,
-            directory: Path) -> tuple[list[float], list[float], list[dict[str, float]]]:
-    """Medians of the contenders' times, and of these divided by the last one's in the same turn; and what opening took."""
+@dataclass
+class Measured:
+    """What contenders took: the fastest run of each turn, in ms, and what opening the session took."""
+
+    turns: list[list[float]]
+    openings: list[dict[str, float]]
+
+    def times(self) -> list[float]:
+        """The contenders' medians over the turns."""
+        return [statistics.median(record) for record in self.turns]
+
+    def ratio(self, one: int, other: int) -> float:
+        """Median of one contender's time divided by another's in the same turn."""
+        return statistics.median(a / b for a, b in zip(self.turns[one], self.turns[other]))
+
+
+def compare(contenders: list[Contender], model: Path, feeds: dict[str, np.ndarray], turns: int, seconds: float, directory: Path) -> Measured:
+    """Opens the model in each contender, holds the results against the last one's, and times runs in turn."""
     given = directory / "feeds.npz"
     np.savez(given, **feeds)
     outputs, openings = [], []
@@ -147,8 +167,7 @@ def compare(contenders: list[Contender], model: Path, feeds: dict[str, np.ndarra
             # Threads of the one before may still be busy waiting.
             time.sleep(0.01)
             record.append(contender.ask(seconds=seconds))
-    ratios = [statistics.median(a / b for a, b in zip(record, times[-1])) for record in times]
-    return [statistics.median(record) for record in times], ratios, openings
+    return Measured(times, openings)
 
 
 def layer_model(row: dict[str, int]) -> tuple[bytes, dict[str, np.ndarray]]:
@@ -173,22 +192,47 @@ def networks(cache: Path, turns: int, directory: Path) -> None:
         ("page orientation", models.fetch("orientation", cache), [1, 3, 224, 224]),
         ("ResNet-50", models.random_resnet50(cache), [1, 3, 224, 224]),
     ]
+    shares: dict[Setting, list[tuple[str, dict[str, float]]]] = {}
     for setting in settings():
-        print(f"\nnetworks, {setting}; session and first run: the first of the process")
-        print(f"{'':18} {'':>16} {'':>9} {'':>9} {'':>8} {'session':>9} {'':>9} {'first run':>9} {'':>9}")
-        print(f"{'model':18} {'input':>16} {'EP':>9} {'CPU EP':>9} {'EP/CPU':>8} {'EP':>9} {'CPU EP':>9} {'EP':>9} {'CPU EP':>9}")
+        alone = setting.threads == 1
+        scale = "" if alone else f" {'EP/EP,1':>8}"
+        print(f"\nnetworks, {setting}; session and first run: the first of the process" + ("" if alone else "; EP/EP,1: beside one thread in the same turns"))
+        print(f"{'':18} {'':>16} {'':>9} {'':>9} {'':>8}{'' if alone else ' ' * 9} {'session':>9} {'':>9} {'first run':>9} {'':>9}")
+        print(f"{'model':18} {'input':>16} {'EP':>9} {'CPU EP':>9} {'EP/CPU':>8}{scale} {'EP':>9} {'CPU EP':>9} {'EP':>9} {'CPU EP':>9}")
         ratios: list[float] = []
-        with Contender(OURS, provider.NAME, setting) as ours, Contender("CPU EP", provider.CPU, setting) as cpu:
+        with ExitStack() as stack:
+            ours, cpu = (stack.enter_context(Contender(name, of, setting)) for name, of in [(OURS, provider.NAME), ("CPU EP", provider.CPU)])
+            one = [] if alone else [stack.enter_context(Contender(f"{OURS}, one thread", provider.NAME, ONE_THREAD))]
             for name, path, given in cases:
                 session = provider.cpu_session(path)
                 first = session.get_inputs()[0].name
                 feeds = {first: given} if isinstance(given, np.ndarray) else provider.generated_inputs(session, {first: given})
-                times, (ratio, _), openings = compare([ours, cpu], path, feeds, turns, 0.3, directory)
-                ratios.append(ratio)
+                measured = compare([ours, *one, cpu], path, feeds, turns, 0.3, directory)
+                # The CPU provider is the last.
+                mine, theirs = measured.times()[0], measured.times()[-1]
+                ratios.append(measured.ratio(0, -1))
                 shape = "x".join(map(str, next(iter(feeds.values())).shape))
-                opened = " ".join(f"{opening[what]:9.1f}" for what in ("session", "first run") for opening in openings)
-                print(f"{name:18} {shape:>16} {times[0]:9.2f} {times[1]:9.2f} {ratio:8.2f} {opened}", flush=True)
+                opened = " ".join(f"{measured.openings[at][what]:9.1f}" for what in ("session", "first run") for at in (0, -1))
+                scaled = "" if alone else f" {measured.ratio(0, 1):8.2f}"
+                print(f"{name:18} {shape:>16} {mine:9.2f} {theirs:9.2f} {ratios[-1]:8.2f}{scaled} {opened}", flush=True)
+                if alone or not setting.spinning:
+                    shares.setdefault(setting, []).append((name, ours.ask(shares=2.0, directory=str(directory))))
         print(f"{'geometric mean':18} {'':16} {'':9} {'':9} {geometric_mean(ratios):8.2f}")
+    for setting, rows in shares.items():
+        print_shares(setting, rows)
+
+
+# The parts of a run, as `bench_contender.py` measures them.
+PARTS = ["kernels", "waiting", "provider", "others", "runtime"]
+
+
+def print_shares(setting: Setting, rows: list[tuple[str, dict[str, float]]]) -> None:
+    """What the provider's runs are made of, in per cent."""
+    print(f"\na run's time, {setting}, in per cent, by ONNX Runtime's profile; within the engine's executions kernels and")
+    print("waiting: threads at work and without any; provider: the rest of its nodes; others: other providers' nodes; runtime: no node's")
+    print(f"{'model':18} " + " ".join(f"{part:>9}" for part in PARTS))
+    for name, parts in rows:
+        print(f"{name:18} " + " ".join(f"{100 * parts[part]:9.1f}" for part in PARTS))
 
 
 def geometric_mean(values: list[float]) -> float:
