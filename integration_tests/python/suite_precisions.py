@@ -30,6 +30,8 @@ def main() -> int:
 
 
 def body(runner: Runner) -> None:
+    for name, kind in (("fp32", TensorProto.FLOAT), ("fp16", TensorProto.FLOAT16)):
+        runner.case(f"rounding in {name}, signs of zeros included", lambda: rounding(kind))
     for name, kind in (("fp16", TensorProto.FLOAT16), ("bf16", TensorProto.BFLOAT16)):
         runner.case(f"orientation in {name}: as near to fp32 as rounding behind every node", lambda: orientation(runner.cache, kind))
         runner.case(f"a residual network in {name}: as near to fp32 as rounding behind every node", lambda: narrow(residual(), IMAGE, kind))
@@ -46,6 +48,20 @@ IMAGE = [2, 3, 40, 40]
 # least part of the outputs that are equal. Without them both providers compute the same model, and only sums of another order
 # round to the neighbour now and then. With them the CPU provider multiplies whole numbers, and biases are rounded for it.
 LEVELS = {"off": (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, 1, 0.99), "on": (ort.GraphOptimizationLevel.ORT_ENABLE_ALL, 3, 0.5)}
+
+
+def rounding(kind: int) -> None:
+    """Round gives numpy's numbers, to the sign of a zero."""
+    values = np.array([-0.5, -0.25, -0.0, 0.0, 0.25, 0.5, 1.5, -1.5, 2.5, -2.5, 1023.5, np.inf, -np.inf, np.nan])
+    x = values.astype(helper.tensor_dtype_to_np_dtype(kind))
+    declared = [helper.make_tensor_value_info(name, kind, list(x.shape)) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Round", ["x"], ["y"])], "rounding", declared[:1], declared[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = provider.Session(model.SerializeToString(), {"cost_rule": "0"})
+    check(session.nodes().get(provider.NAME, {}) == {"Round": 1}, f"expected the node on the provider, got {session.nodes()}")
+    got, wanted = session.run({"x": x})[0], np.rint(x)
+    signs = [np.signbit(array[~np.isnan(x)]) for array in (got, wanted)]
+    check(np.array_equal(got, wanted, equal_nan=True) and np.array_equal(*signs), f"expected {wanted}, got {got}")
 
 
 def residual() -> onnx.ModelProto:

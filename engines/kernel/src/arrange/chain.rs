@@ -115,11 +115,16 @@ fn is_given(graph: &Graph, uid: TensorUid) -> bool {
 }
 
 /// True if the function's operand may be rounded to the 16-bit type that its result is rounded to: it brings back no
-/// value that is too large for the type, and no digits that are too small, as sums do.
+/// value that is too large for the type, and no digits that are too small, as sums and large factors do.
+///
+/// An ELU with an alpha above 1 enlarges what was too small for the type. Below half's range, where the operand becomes
+/// minus infinity and the result 0, a softplus is at most `exp(-65504 beta) / beta`: nothing in the type from a beta of 0.01 on.
 pub(super) fn keeps_range(node: &Formula) -> bool {
     use PointwiseMode::*;
     every_op(node, |mode, parameters| match mode {
-        Identity | Abs | Neg | Max | Min | SigmoidFwd | TanhFwd | EluFwd | SoftplusFwd => true,
+        Identity | Abs | Neg | Max | Min | SigmoidFwd | TanhFwd => true,
+        EluFwd => parameters.elu_alpha.abs() <= 1.0,
+        SoftplusFwd => parameters.softplus_beta >= 0.01,
         ReluFwd => [0.0, 1.0].contains(&parameters.relu_lower_clip_slope),
         _ => false,
     })

@@ -164,6 +164,13 @@ impl Case {
         self
     }
 
+    fn elu(mut self, alpha: f32, x: i64, y: i64) -> Case {
+        let mut elu = Pointwise::unary(PointwiseMode::EluFwd, TensorUid(x), TensorUid(y));
+        elu.elu_alpha = Some(alpha);
+        self.graph.pointwise(elu);
+        self
+    }
+
     fn strict(mut self) -> Case {
         self.wishes.strict_fp32 = true;
         self
@@ -328,6 +335,16 @@ fn copies_are_made_where_they_are_needed_only() {
                 case.graph.pointwise(relu);
                 case
             },
+            &["copy 0 > t0", "copy 1 > t1", "Float t0 t1 > t2", "compute t2 > 3"],
+        ),
+        (
+            "a float intermediate of which an ELU leaves no more than there is",
+            Case::new(|t, _| intermediate(t, F)).tensor(result()).elu(0.5, 2, 3),
+            &["Half 0 1 > 3", "compute 3 > 3"],
+        ),
+        (
+            "a float intermediate of which an ELU enlarges what halves have no digits for",
+            Case::new(|t, _| intermediate(t, F)).tensor(result()).elu(1e4, 2, 3),
             &["copy 0 > t0", "copy 1 > t1", "Float t0 t1 > t2", "compute t2 > 3"],
         ),
         (

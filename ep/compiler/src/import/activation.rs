@@ -75,6 +75,7 @@ fn relu(n: &mut Importer<'_>) -> Result<(), Declined> {
 }
 
 /// Rounding to the nearest integer, ties to even, by conversion to 32 bits and back. Above 2^23 there are no fractions.
+/// Integers have one zero: what is rounded to it takes its sign from a product by it.
 fn round(n: &mut Importer<'_>) -> Result<(), Declined> {
     let x = n.float_input(0)?;
     let data_type = n.data_type(x);
@@ -83,6 +84,11 @@ fn round(n: &mut Importer<'_>) -> Result<(), Declined> {
     }
     let dims = n.dims(x);
     let near = n.converted(x, DataType::Int32)?;
+    let near = n.converted(near, data_type)?;
+    let nothing = n.number(0.0, data_type, dims.len());
+    let is_zero = n.binary_to(PointwiseMode::CmpEq, near, nothing, DataType::Boolean)?;
+    let zero = n.binary(PointwiseMode::Mul, x, nothing)?;
+    let near = n.select(is_zero, zero, near)?;
     let size = n.apply(PointwiseMode::Abs, x)?;
     let limit = n.scalar(8_388_608.0, dims.len());
     let fractional = n.binary_to(PointwiseMode::CmpLt, size, limit, DataType::Boolean)?;
