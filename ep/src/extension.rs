@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr::{NonNull, null};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hipdnn_ep_compiler::constants::Token;
 use hipdnn_sdk_bindings::hipdnn::backend::{Backend, HandlePtr, Status};
@@ -13,7 +14,8 @@ use hipdnn_sdk_bindings::hipdnn::plugin::PluginStatus;
 use hipdnn_sdk_bindings::library::Library;
 use hipdnn_sdk_bindings::ort::KernelContext;
 
-use crate::runtime::Runtime;
+use crate::error::Error;
+use crate::runtime::{Runtime, caught};
 
 /// The oldest version that is of use; a newer table begins with what this one has.
 const LEAST_VERSION: u32 = 1;
@@ -202,6 +204,42 @@ impl RuntimeThreads {
     /// `context` is the runtime's for a call that lasts as long as the value.
     pub(crate) unsafe fn new(runtime: Runtime, context: *const KernelContext) -> RuntimeThreads {
         RuntimeThreads { runtime, context }
+    }
+
+    /// Calls `item` for each number below `count`, in any order; all calls have returned when it does.
+    ///
+    /// # Errors
+    /// If the runtime refuses, or an item panicked.
+    pub(crate) fn for_each<F: Fn(usize) + Sync>(&self, count: usize, item: F) -> Result<(), Error> {
+        let items = Items { item, panicked: AtomicBool::new(false) };
+        let data = (&raw const items).cast_mut().cast();
+        // SAFETY: the context is of the running call, and `call_item` gets the items that it is made for, which outlive the call.
+        let status =
+            unsafe { self.runtime.api.kernel_context_parallel_for()(self.context, call_item::<F>, count, 0, data) };
+        // SAFETY: the status is ours.
+        unsafe { self.runtime.check(status) }?;
+        match items.panicked.into_inner() {
+            true => Err(Error::failed(format!("{}: internal error: an item of a loop panicked", crate::NAME_TEXT))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What the items of a loop on the runtime's threads share.
+struct Items<F> {
+    item: F,
+    panicked: AtomicBool,
+}
+
+unsafe extern "C" fn call_item<F: Fn(usize) + Sync>(data: *mut c_void, item: usize) {
+    // SAFETY: `for_each` passes its items, which are shared with all of the runtime's threads until it returns.
+    let items = unsafe { &*data.cast::<Items<F>>() };
+    let called = caught(|| {
+        (items.item)(item);
+        Ok(())
+    });
+    if called.is_err() {
+        items.panicked.store(true, Ordering::Relaxed);
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use hipdnn_ep_compiler::constants::{Contents, Known, Token};
 use hipdnn_ep_compiler::import::{self, MAX_RANK};
@@ -55,6 +55,18 @@ pub(crate) struct Kernel {
     changes: AtomicU64,
     /// Records of earlier runs.
     ready: Spare<Ready>,
+}
+
+/// A constant of a run that is held against the model's.
+struct Looked<'a> {
+    /// Number of the input.
+    index: usize,
+    /// What the model has.
+    constant: &'a Constant,
+    /// What the run has.
+    bytes: Cow<'a, [u8]>,
+    /// Content token of the run's bytes, once they were hashed.
+    token: OnceLock<Token>,
 }
 
 /// Most runs that leave something: those of as many threads.
@@ -210,23 +222,44 @@ impl Kernel {
             return Ok(current);
         }
         let (known, promised) = current.known.after(addresses);
-        let mut changed = Vec::new();
+        let mut looked = Vec::new();
         for (index, value) in current.model.inputs.iter().enumerate() {
             let value = &current.model.values[*value];
             let Some(constant) = &value.constant else { continue };
-            let small = constant.bytes.as_deref();
-            if small.is_none() && constant.token.is_none() {
+            if constant.bytes.is_none() && constant.token.is_none() {
                 continue;
             }
             // SAFETY: the caller's duty.
             let tensor = unsafe { self.input(context, index, &value.name) }?;
             // SAFETY: the tensor is of this call, during which nobody writes to an initializer.
             let bytes = unsafe { self.contents(tensor, value, stream) }?;
-            let token = constant.token.filter(|_| promised).map(|_| Token::of(&bytes));
-            if token != constant.token || small.is_some_and(|small| *small != *bytes) {
-                let bytes = small.map(|_| Arc::from(&*bytes));
+            let token = OnceLock::new();
+            match bytes {
+                // Nothing of a GPU's memory is kept longer than it is looked at, but for what the model has, too.
+                Cow::Owned(bytes) if constant.bytes.is_none() => {
+                    token.get_or_init(|| Token::of(&bytes));
+                    looked.push(Looked { index, constant, bytes: Cow::Borrowed(&[]), token });
+                }
+                bytes => looked.push(Looked { index, constant, bytes, token }),
+            }
+        }
+        if promised {
+            // SAFETY: the context is of this call.
+            let threads = unsafe { RuntimeThreads::new(self.runtime, context) };
+            let hashed: Vec<_> = looked.iter().filter(|one| one.constant.token.is_some()).collect();
+            threads.for_each(hashed.len(), |item| {
+                let one = hashed[item];
+                one.token.get_or_init(|| Token::of(&one.bytes));
+            })?;
+        }
+        let mut changed = Vec::new();
+        for Looked { index, constant, bytes, token } in &looked {
+            let small = constant.bytes.as_deref();
+            let token = constant.token.filter(|_| promised).and_then(|_| token.get().copied());
+            if token != constant.token || small.is_some_and(|small| *small != **bytes) {
+                let bytes = small.map(|_| Arc::from(&**bytes));
                 let constant = Constant { dims: constant.dims.clone(), bytes, token };
-                changed.push((current.model.inputs[index], constant));
+                changed.push((current.model.inputs[*index], constant));
             }
         }
         let (model, programs) = if changed.is_empty() {
