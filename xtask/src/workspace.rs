@@ -45,8 +45,12 @@ pub(crate) fn cargo() -> Command {
 }
 
 /// Builds the shipped libraries and the program with optimization.
+///
+/// Not incrementally, whatever the environment says: that cuts crates into pieces between which nothing is inlined, and a
+/// network of small layers takes 2.5 times as long.
 pub(crate) fn build_release() -> Result<()> {
     let mut command = cargo();
+    command.env("CARGO_INCREMENTAL", "0");
     command.args(["build", "--release", "--quiet"]);
     for package in LIBRARIES.into_iter().chain([PROGRAM]) {
         command.args(["--package", package]);
