@@ -82,3 +82,6 @@ fn list(types: &[DataType]) -> String {
         None => "none".to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

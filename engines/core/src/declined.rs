@@ -200,3 +200,41 @@ fn quoted(name: &str) -> String {
         _ => format!(" {name:?}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hipdnn_schemas::{GraphBuilder, Matmul, Operation, Pointwise, PointwiseMode, TensorDef};
+
+    use super::*;
+
+    /// A message says which node or tensor is meant: by position, kind, uid, and the client's name where it gave one.
+    #[test]
+    fn labels_say_which_node_and_tensor_is_meant() {
+        let mut graph = GraphBuilder::new("").compute(DataType::Float);
+        let tensor = |uid| TensorDef::new(uid, DataType::Float, &[2, 2]);
+        let [a, b, c] = [tensor(1).named("left"), tensor(-7), tensor(3)].map(|tensor| graph.tensor(tensor));
+        graph.node("product", Operation::Matmul(Matmul { a, b, c: TensorUid(4) }));
+        graph.tensor(tensor(4).intermediate());
+        graph.pointwise(Pointwise::unary(PointwiseMode::Neg, TensorUid(4), c));
+        let graph = graph.build().unwrap();
+        assert_eq!(NodeLabel::of(&graph, 0).to_string(), "node 0 (Matmul \"product\")");
+        assert_eq!(NodeLabel::of(&graph, 1).to_string(), "node 1 (Pointwise)");
+        assert_eq!(TensorLabel::of(&graph, a).to_string(), "tensor 1 \"left\"");
+        assert_eq!(TensorLabel::of(&graph, b).to_string(), "tensor -7");
+        assert_eq!(TensorLabel::new(5, "fifth").to_string(), "tensor 5 \"fifth\"");
+    }
+
+    /// Names come from outside: what would break a line of a log is escaped, and long ones are cut, by characters.
+    #[test]
+    fn names_are_quoted_and_cut() {
+        for (name, want) in [
+            (String::new(), String::new()),
+            ("a \"b\"\n".into(), " \"a \\\"b\\\"\\n\"".into()),
+            ("é".repeat(63), format!(" \"{}\"", "é".repeat(63))),
+            ("é".repeat(64), format!(" \"{}\"", "é".repeat(64))),
+            ("é".repeat(65), format!(" \"{}\"…", "é".repeat(64))),
+        ] {
+            assert_eq!(quoted(&name), want);
+        }
+    }
+}

@@ -73,3 +73,42 @@ impl From<hipdnn_capi::Error> for Error {
         Error::new(kind, error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kind, from which the status of the C ABI follows, is the constructor's, and survives what is put before the message.
+    #[test]
+    fn errors_keep_their_kind_and_message() {
+        type Constructor = fn(&'static str) -> Error;
+        let constructors: [(Constructor, ErrorKind); 4] = [
+            (Error::bad_param, ErrorKind::BadParam),
+            (Error::invalid_value, ErrorKind::InvalidValue),
+            (Error::not_applicable, ErrorKind::NotApplicable),
+            (Error::alloc_failed, ErrorKind::AllocFailed),
+        ];
+        for (constructor, kind) in constructors {
+            let error = constructor("expected this, got that");
+            assert_eq!((error.kind(), error.to_string()), (kind, "expected this, got that".to_string()));
+            let error = error.within("knob 7");
+            assert_eq!((error.kind(), error.to_string()), (kind, "knob 7: expected this, got that".to_string()));
+        }
+        assert_eq!(Error::new(ErrorKind::Device, "").kind(), ErrorKind::Device);
+    }
+
+    /// A full table is no fault of the arguments, as all other errors of a border are.
+    #[test]
+    fn only_a_full_table_is_no_bad_argument() {
+        use hipdnn_capi::Error::{Full, Misaligned, Null, Unknown};
+        for (error, kind) in [
+            (Null { what: "handle" }, ErrorKind::BadParam),
+            (Misaligned { what: "handle", address: 3, wanted: 8 }, ErrorKind::BadParam),
+            (Unknown { what: "a handle", key: 5 }, ErrorKind::BadParam),
+            (Full { what: "handles", most: 4 }, ErrorKind::AllocFailed),
+        ] {
+            let message = error.to_string();
+            assert_eq!(Error::from(error), Error::new(kind, message));
+        }
+    }
+}

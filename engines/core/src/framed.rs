@@ -123,4 +123,24 @@ mod tests {
         assert!(read(&[&bytes[..], &[0]].concat()).is_err(), "longer");
         assert_eq!(read(&Writer::new(MAGIC).finish()), Ok(Vec::new()));
     }
+
+    /// Stored files name other runs' hashes, so the function may not change: <http://www.isthe.com/chongo/tech/comp/fnv/>
+    /// has its offset, prime and test vectors.
+    #[test]
+    fn the_checksum_is_the_published_function() {
+        let offset = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+        // One step by its definition, in two halves of 64 bits: the prime is 2⁸⁸ + 2⁸ + 0x3b.
+        let step = |hash: u128, byte: u8| {
+            let hash = hash ^ u128::from(byte);
+            (hash << 88).wrapping_add(hash << 8).wrapping_add(hash.wrapping_mul(0x3b))
+        };
+        assert_eq!(fnv128([]), offset);
+        assert_eq!(fnv128([&b"a"[..]]), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
+        let text = b"plans and kernels";
+        let want = text.iter().fold(offset, |hash, byte| step(hash, *byte));
+        for at in 0..=text.len() {
+            let (front, back) = text.split_at(at);
+            assert_eq!(fnv128([front, back]), want, "parts of {at} bytes and the rest");
+        }
+    }
 }

@@ -144,3 +144,6 @@ pub fn shortened(text: &str) -> String {
 fn find<'c>(config: &'c EngineConfig, id: &str) -> Option<&'c KnobValue> {
     config.knobs.iter().rev().find(|(name, _)| name == id).map(|(_, value)| value)
 }
+
+#[cfg(test)]
+mod tests;

@@ -118,3 +118,70 @@ pub trait Plan: Send + Sync {
     /// If a buffer that is needed is missing.
     unsafe fn execute(&self, stream: *mut c_void, workspace: *mut u8, buffers: &[DeviceBuffer]) -> Result<(), Error>;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Engine that computes nothing, and the answer of an engine that nothing has a say in.
+    struct Idle;
+
+    impl Engine for Idle {
+        fn name(&self) -> &'static CStr {
+            c"MIOPEN_ENGINE"
+        }
+
+        fn attach(&self) -> Box<dyn Send + Sync> {
+            Box::new(())
+        }
+
+        fn applicable(&self, _: &Arc<Graph>, _: Site) -> Result<Arc<dyn Applicable>, Declined> {
+            Err(Declined::Unavailable("it has no kernels".into()))
+        }
+
+        fn restore(&self, _: &Payload, _: Site) -> Result<Box<dyn Plan>, Error> {
+            Err(payload::declined(self, &Declined::OverrideShapes))
+        }
+    }
+
+    impl Applicable for Idle {
+        fn details(&self) -> EngineDetails {
+            EngineDetails::default()
+        }
+
+        fn settled(&self, config: &EngineConfig) -> Result<EngineConfig, Error> {
+            Ok(config.clone())
+        }
+
+        fn workspace_bytes(&self, _: &EngineConfig) -> Result<usize, Error> {
+            Ok(0)
+        }
+
+        fn plan(&self, _: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
+            Err(Error::not_applicable("it makes no plans"))
+        }
+    }
+
+    /// hipDNN finds an engine by the id that it has published for the name.
+    #[test]
+    fn the_id_of_an_engine_is_the_one_of_its_name() {
+        assert_eq!(engine_id(&Idle), 0x15B4_6865_C717_A122);
+    }
+
+    /// Without a say of the environment or a device, an answer holds for good.
+    #[test]
+    fn answers_hold_unless_an_engine_says_otherwise() {
+        assert!(Applicable::holds(&Idle, Site::UNSPECIFIED));
+    }
+
+    /// A stored plan whose graph is declined here is not applicable, with the engine's name and reason.
+    #[test]
+    fn a_stored_plan_of_a_declined_graph_is_not_applicable() {
+        let graph = Vec::new();
+        let payload = Payload { engine: "MIOPEN_ENGINE".into(), graph, config: vec![], portrait: Portrait::default() };
+        let error = Idle.restore(&payload, Site::UNSPECIFIED).err().unwrap();
+        let want = "serialized_context: MIOPEN_ENGINE does not compute the stored plan's graph: the graph allows other \
+                    shapes at execution (override shapes)";
+        assert_eq!(error, Error::not_applicable(want));
+    }
+}

@@ -179,7 +179,10 @@ pub fn declined(engine: &dyn Engine, declined: &Declined) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use hipdnn_schemas::{DataType, GraphBuilder, KnobValue, Pointwise, PointwiseMode, TensorDef};
+
     use super::*;
+    use crate::error::ErrorKind;
 
     fn payload() -> Payload {
         let entry =
@@ -260,5 +263,26 @@ mod tests {
             assert!(error.ends_with(want), "{error}");
         }
         assert!(payload.graph().is_err() && payload.config().is_err());
+    }
+
+    /// A stored graph and configuration are read back as they were; what is wrong with others is said of which it is.
+    #[test]
+    fn the_graph_and_the_configuration_are_parsed() {
+        let mut graph = GraphBuilder::new("stored").compute(DataType::Float);
+        let x = graph.tensor(TensorDef::new(1, DataType::Float, &[2, 3]));
+        let y = graph.tensor(TensorDef::new(2, DataType::Float, &[2, 3]));
+        graph.pointwise(Pointwise::unary(PointwiseMode::Exp, x, y));
+        let graph = graph.build().unwrap();
+        let config = EngineConfig { engine_id: 5, knobs: vec![("a.knob".into(), KnobValue::Int(3))] };
+        let stored = Payload { graph: graph.def().to_bytes(), config: config.to_bytes(), ..payload() };
+        assert_eq!(stored.graph().unwrap().def(), graph.def());
+        assert_eq!(stored.config().unwrap(), config);
+        let errors = [payload().graph().unwrap_err(), payload().config().unwrap_err()];
+        for (error, want) in
+            errors.iter().zip(["serialized_context: the graph: ", "serialized_context: the configuration: "])
+        {
+            assert_eq!(error.kind(), ErrorKind::BadParam);
+            assert!(error.to_string().starts_with(want), "{error}");
+        }
     }
 }

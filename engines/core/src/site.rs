@@ -100,4 +100,30 @@ mod tests {
             assert!(got.unwrap_or_default().contains(refusal.unwrap_or_default()), "{memory}, {wanted}");
         }
     }
+
+    /// Handles of one thread get what that thread asked for, and no other thread's do.
+    #[test]
+    fn what_is_set_for_new_handles_is_the_threads_own() {
+        let here = || (memory(), cache());
+        let before = (MemoryKind::UNSPECIFIED, None);
+        assert_eq!(here(), before);
+        assert_eq!((replace_memory(MemoryKind::HOST), replace_cache(Some(c"/a"))), before);
+        assert_eq!(here(), (MemoryKind::HOST, Some(c"/a")));
+        assert_eq!(std::thread::spawn(here).join().unwrap(), before, "another thread");
+        assert_eq!((replace_memory(MemoryKind::DEVICE), replace_cache(Some(c"/b"))), (MemoryKind::HOST, Some(c"/a")));
+        assert_eq!((replace_memory(before.0), replace_cache(before.1)), (MemoryKind::DEVICE, Some(c"/b")));
+        assert_eq!(here(), before);
+    }
+
+    /// Names are leaked, so each is kept only once.
+    #[test]
+    fn a_name_is_interned_once() {
+        let [first, other] = [c"/some/directory", c"/some/other"].map(interned);
+        assert_eq!((first, other), (c"/some/directory", c"/some/other"));
+        for _ in 0..3 {
+            let again = std::ffi::CString::new("/some/directory").unwrap();
+            assert!(std::ptr::eq(interned(&again), first));
+        }
+        assert!(std::ptr::eq(interned(c"/some/other"), other));
+    }
 }

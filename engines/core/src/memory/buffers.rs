@@ -135,4 +135,27 @@ mod tests {
             assert_eq!(got.map_err(|error| error.to_string()), want.map_err(str::to_string), "{what}");
         }
     }
+
+    /// Buffers are found by uid, in whatever order they came; indices are those of the addresses.
+    #[test]
+    fn buffers_are_found_by_uid() {
+        let table = |uids: &[i64]| {
+            let label = |uid| TensorLabel::new(uid, "");
+            let buffer = |uid: &i64| Buffer { uid: TensorUid(*uid), label: label(*uid), alignment: 1, required: true };
+            BufferTable::new(uids.iter().map(buffer).collect())
+        };
+        for uids in [&[][..], &[4], &[7, -3], &[9, 5, i64::MAX, 0, i64::MIN]] {
+            let table = table(uids);
+            assert_eq!((table.len(), table.is_empty()), (uids.len(), uids.is_empty()), "{uids:?}");
+            let mut indices: Vec<usize> = uids.iter().map(|uid| table.index(TensorUid(*uid)).unwrap()).collect();
+            for (uid, index) in uids.iter().zip(&indices) {
+                assert_eq!(table.get(*index).uid, TensorUid(*uid), "{uids:?}");
+            }
+            indices.sort();
+            assert!(indices.into_iter().eq(0..uids.len()), "{uids:?}: one index for each");
+            for stranger in [-4, 1, 6, 10] {
+                assert_eq!(table.index(TensorUid(stranger)), None, "{uids:?}");
+            }
+        }
+    }
 }

@@ -99,6 +99,7 @@ impl Planner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn places_are_reused_and_joined() {
@@ -145,5 +146,101 @@ mod tests {
             }
         }
         assert!(planner.bytes() < sum / 20, "places are reused");
+    }
+
+    /// Offsets and ends of blocks that are taken at once.
+    fn ranges(planner: &mut Planner, bytes: &[usize]) -> Vec<(usize, usize)> {
+        bytes.iter().map(|bytes| planner.take(*bytes).unwrap()).map(|block| (block.offset, block.end())).collect()
+    }
+
+    /// A block reaches up to where the next one may begin, at multiples of the planner's own alignment.
+    #[test]
+    fn blocks_are_rounded_up_to_the_planners_alignment() {
+        assert_eq!(ranges(&mut Planner::default(), &[1, 64, 65]), [(0, 64), (64, 128), (128, 256)]);
+        assert_eq!(ranges(&mut Planner::aligned(256), &[1, 256, 257]), [(0, 256), (256, 512), (512, 1024)]);
+        assert_eq!(ranges(&mut Planner::aligned(1), &[3, 0, 7]), [(0, 3), (3, 3), (3, 10)]);
+        assert_eq!(Planner::default().bytes(), 0, "nothing was taken");
+    }
+
+    /// What is left of a freed block is free still, to its last byte, and a block that is used up is gone.
+    #[test]
+    fn the_rest_of_a_block_stays_free() {
+        let mut planner = Planner::aligned(1);
+        let [front, hole, behind] = [10, 30, 5].map(|bytes| planner.take(bytes).unwrap());
+        planner.give_back(hole);
+        assert_eq!(ranges(&mut planner, &[12, 18, 1]), [(10, 22), (22, 40), (45, 46)]);
+        planner.give_back(front);
+        planner.give_back(behind);
+        assert_eq!(ranges(&mut planner, &[10, 5, 1]), [(0, 10), (40, 45), (46, 47)]);
+    }
+
+    /// The first hole is taken in which a block fits, not the best one.
+    #[test]
+    fn the_first_hole_that_fits_is_taken() {
+        let mut planner = Planner::aligned(1);
+        let blocks = [10, 1, 30, 1, 20, 1].map(|bytes| planner.take(bytes).unwrap());
+        for hole in [4, 0, 2] {
+            planner.give_back(blocks[hole]);
+        }
+        assert_eq!(ranges(&mut planner, &[20, 20, 10, 10]), [(11, 31), (42, 62), (0, 10), (31, 41)]);
+        assert_eq!(planner.bytes(), 63, "all of that was there before");
+    }
+
+    /// Free neighbors are one hole, whichever is freed last; blocks in use keep holes apart.
+    #[test]
+    fn holes_that_touch_are_one() {
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut planner = Planner::aligned(1);
+            let _front = planner.take(7).unwrap();
+            let blocks = [3, 5, 4].map(|bytes| planner.take(bytes).unwrap());
+            let _behind = planner.take(2).unwrap();
+            for (freed, block) in order.into_iter().enumerate() {
+                let probe = planner.take(12).unwrap();
+                assert_eq!(probe.offset, 21, "{order:?}: {freed} of the three leave no room for all");
+                planner.give_back(probe);
+                planner.give_back(blocks[block]);
+            }
+            assert_eq!(ranges(&mut planner, &[12, 1]), [(7, 19), (21, 22)], "{order:?}");
+        }
+    }
+
+    /// What is freed at the end is no hole: the next block begins there, however large. The peak stays.
+    #[test]
+    fn the_end_moves_back() {
+        let mut planner = Planner::aligned(1);
+        let [_front, middle, last] = [10, 20, 30].map(|bytes| planner.take(bytes).unwrap());
+        planner.give_back(middle);
+        planner.give_back(last);
+        assert_eq!(ranges(&mut planner, &[25]), [(10, 35)]);
+        assert_eq!(planner.bytes(), 60);
+        assert_eq!(ranges(&mut planner, &[26]), [(35, 61)]);
+        assert_eq!(planner.bytes(), 61);
+    }
+
+    /// Blocks of no bytes take no room, and giving them back frees nothing of others.
+    #[test]
+    fn empty_blocks_take_no_room() {
+        let mut planner = Planner::aligned(1);
+        let [empty, first, nothing, _second] = [0, 8, 0, 8].map(|bytes| planner.take(bytes).unwrap());
+        assert_eq!([empty.offset, first.offset, nothing.offset], [0, 0, 8]);
+        planner.give_back(empty);
+        planner.give_back(nothing);
+        assert_eq!(ranges(&mut planner, &[1]), [(16, 17)]);
+        planner.give_back(first);
+        assert_eq!(ranges(&mut planner, &[0, 8]), [(0, 0), (0, 8)]);
+    }
+
+    /// A workspace of half of what a program can address is the limit, which is itself allowed; a refusal changes nothing.
+    #[test]
+    fn the_limit_is_half_an_address_space() {
+        let most = isize::MAX as usize / 2;
+        let mut planner = Planner::aligned(1);
+        assert!(planner.take(most + 1).is_err());
+        assert_eq!(planner.take(5).unwrap().offset, 0);
+        let error = planner.take(most - 4).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AllocFailed);
+        assert!(error.to_string().contains(&(most - 4).to_string()), "{error}");
+        assert_eq!(planner.bytes(), 5);
+        assert_eq!(planner.take(most - 5).unwrap().end(), most);
     }
 }
