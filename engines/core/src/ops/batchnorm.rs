@@ -147,3 +147,6 @@ pub fn backward(graph: &Graph, index: usize, node: &BatchnormBackward) -> Result
     reader.output(Slot::Dbias, "dbias", node.dbias, per_channel)?;
     Ok(reader.finish())
 }
+
+#[cfg(test)]
+mod tests;

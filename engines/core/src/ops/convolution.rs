@@ -24,3 +24,16 @@ impl Direction {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages tell directions apart, and the list has each.
+    #[test]
+    fn directions_have_names_of_their_own() {
+        let [forward, data, weights] = Direction::ALL.map(Direction::name);
+        assert!(forward.contains("forward") && data.contains("data") && weights.contains("weights"));
+        assert!([data, weights].iter().all(|name| name.contains("backward")) && data != weights);
+    }
+}

@@ -60,3 +60,6 @@ pub fn backward(graph: &Graph, index: usize, node: &LayernormBackward) -> Result
     }
     Ok(reader.finish())
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,8 @@ pub mod pooling;
 pub mod pooling_cases;
 pub mod reduction;
 pub mod rmsnorm;
+#[cfg(test)]
+mod testing;
 
 use hipdnn_schemas::DataType;
 
@@ -33,3 +35,17 @@ pub const NUMBERS_AND_FP8: &[DataType] = &[
 
 /// Types of numbers that every engine supports.
 pub const NUMBERS: &[DataType] = NUMBERS_AND_FP8.split_at(7).0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tables of operations are made of both lists: the shorter one begins the longer one, and ends before the first type
+    /// of 8-bit floats.
+    #[test]
+    fn numbers_are_the_types_but_for_fp8() {
+        assert!(NUMBERS_AND_FP8.starts_with(NUMBERS));
+        assert!(NUMBERS.iter().all(|data_type| !data_type.json_name().starts_with("fp8")));
+        assert!(NUMBERS_AND_FP8[NUMBERS.len()..].iter().all(|data_type| data_type.json_name().starts_with("fp8")));
+    }
+}

@@ -245,3 +245,6 @@ impl<'g> Reader<'g> {
         self.node
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -67,3 +67,6 @@ impl Parameters {
         std::array::from_fn(|place| N::scalar(place, values[place]))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -140,3 +140,6 @@ fn pooling<'g>(
     let ((_, large), (_, small)) = (large, small);
     Ok(Pooling { mode, large, small, index: indices, window, stride, padding: pre_padding })
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,3 +125,6 @@ impl Case {
         all
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,3 +19,38 @@ pub fn check(graph: &Graph, index: usize, node: &Reduction, types: &[DataType]) 
     check_type(graph, index, "in", node.input, types)?;
     check_type(graph, index, "out", node.output, types)
 }
+
+#[cfg(test)]
+mod tests {
+    use hipdnn_schemas::{Operation, ReductionMode, TensorUid};
+
+    use super::*;
+    use crate::ops::testing::{Tensors, reason};
+    use DataType::{BFloat16, Double, Float, Half, Int8, Int32, Int64};
+
+    /// What is read, what is written, and what is computed in have their types each: the engine's own for tensors, and
+    /// floats and 32-bit integers to compute in.
+    #[test]
+    fn reductions_are_of_the_engines_types() {
+        let node =
+            Reduction { mode: ReductionMode::Add, input: TensorUid(1), output: TensorUid(2), is_deterministic: false };
+        let operation = Operation::Reduction(node.clone());
+        let tensors = Tensors::new(&[(1, &[2, 3]), (2, &[2, 1])]);
+        let answer = |graph: &Graph| reason(check(graph, 0, &node, &[Float, Int8]));
+        for (input, output, want) in [
+            (Float, Float, ""),
+            (Int8, Float, ""),
+            (Half, Float, "in (tensor 1): expected float or int8, got half"),
+            (Float, Half, "out (tensor 2): expected float or int8, got half"),
+            (Int64, Double, "in (tensor 1): expected float or int8, got int64"),
+        ] {
+            let graph = tensors.typed(1, input).typed(2, output).graph(operation.clone());
+            assert_eq!(answer(&graph), want, "{input}, {output}");
+        }
+        for compute in [Float, Half, BFloat16, Double, Int32] {
+            assert_eq!(answer(&tensors.graph_in(compute, operation.clone())), "", "{compute}");
+        }
+        let want = "compute_data_type: expected float, half, bfloat16, double or int32, got int8";
+        assert_eq!(answer(&tensors.graph_in(Int8, operation)), want);
+    }
+}

@@ -69,3 +69,6 @@ pub fn backward(graph: &Graph, index: usize, node: &RmsNormBackward) -> Result<N
     }
     Ok(reader.finish())
 }
+
+#[cfg(test)]
+mod tests;

@@ -211,3 +211,6 @@ impl Neg for Whole {
         Whole(self.0.saturating_neg())
     }
 }
+
+#[cfg(test)]
+mod tests;

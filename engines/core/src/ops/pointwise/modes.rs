@@ -205,3 +205,6 @@ const CUBIC: f64 = 0.044_715;
 fn doubled<R: Real>(x: R) -> R {
     R::constant(TWICE_ROOT) * R::constant(CUBIC).mul_add(x * x * x, x)
 }
+
+#[cfg(test)]
+mod tests;

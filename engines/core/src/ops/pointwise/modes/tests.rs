@@ -1,0 +1,382 @@
+//! Every mode against its definition: formulas from textbooks, none of which is the one that is computed, on `f64`; slopes
+//! of backward modes as differences of those; limits and precision where the plain formulas have neither.
+
+use std::f64::consts::{PI, SQRT_2};
+
+use super::*;
+use PointwiseMode::*;
+
+/// Scalars of which none is a default, and none stands for another one.
+const PARAMETERS: Parameters = Parameters {
+    relu_lower_clip: -0.5,
+    relu_upper_clip: 2.0,
+    relu_lower_clip_slope: 0.25,
+    swish_beta: 1.5,
+    elu_alpha: 0.75,
+    softplus_beta: 2.0,
+};
+
+/// Scalars of ReLUs with each of their special cases: the plain one, clipped at 6, leaky, flat up to a clip.
+const RELUS: [Parameters; 4] =
+    [relu(0.0, f32::INFINITY, 0.0), relu(0.0, 6.0, 0.0), relu(0.0, f32::INFINITY, 0.125), relu(1.0, 3.0, 0.0)];
+
+const fn relu(relu_lower_clip: f32, relu_upper_clip: f32, relu_lower_clip_slope: f32) -> Parameters {
+    Parameters { relu_lower_clip, relu_upper_clip, relu_lower_clip_slope, ..PARAMETERS }
+}
+
+/// Modes that are defined on whole numbers, with default scalars.
+const WHOLE: [PointwiseMode; 21] = [
+    Identity,
+    Abs,
+    Neg,
+    ReluFwd,
+    Add,
+    AddSquare,
+    Sub,
+    Mul,
+    Div,
+    Max,
+    Min,
+    CmpEq,
+    CmpNeq,
+    CmpGt,
+    CmpGe,
+    CmpLt,
+    CmpLe,
+    LogicalNot,
+    LogicalAnd,
+    LogicalOr,
+    BinarySelect,
+];
+
+/// Modes that are the slope of a function, times the second operand.
+const BACKWARD: [(PointwiseMode, PointwiseMode); 8] = [
+    (ReluBwd, ReluFwd),
+    (SigmoidBwd, SigmoidFwd),
+    (TanhBwd, TanhFwd),
+    (EluBwd, EluFwd),
+    (SoftplusBwd, SoftplusFwd),
+    (SwishBwd, SwishFwd),
+    (GeluBwd, GeluFwd),
+    (GeluApproxTanhBwd, GeluApproxTanhFwd),
+];
+
+/// Error function by its series of terms of one sign: `2x/√π · e^-x² · Σ (2x²)ⁿ / (1·3·…·(2n+1))`.
+fn erf(x: f64) -> f64 {
+    let (mut term, mut sum) = (1.0, 1.0);
+    for n in 1..400 {
+        term *= 2.0 * x * x / f64::from(2 * n + 1);
+        sum += term;
+    }
+    2.0 * x / PI.sqrt() * (-x * x).exp() * sum
+}
+
+/// Function of a mode by its definition, `x`, `y` and `z` being its operands.
+fn definition(mode: PointwiseMode, p: &Parameters, [x, y, z]: [f64; 3]) -> f64 {
+    let truth = |holds: bool| f64::from(u8::from(holds));
+    let [lower, upper, slope, swish_beta, alpha, softplus_beta] =
+        [p.relu_lower_clip, p.relu_upper_clip, p.relu_lower_clip_slope, p.swish_beta, p.elu_alpha, p.softplus_beta]
+            .map(f64::from);
+    match mode {
+        Identity => x,
+        Abs => x.abs(),
+        Neg => -x,
+        Ceil => x.ceil(),
+        Floor => x.floor(),
+        Sqrt => x.sqrt(),
+        Rsqrt => x.sqrt().recip(),
+        Reciprocal => x.recip(),
+        Exp => x.exp(),
+        Log => x.ln(),
+        Erf => erf(x),
+        Sin => x.sin(),
+        Tan => x.tan(),
+        Add => x + y,
+        AddSquare => x + y.powi(2),
+        Sub => x - y,
+        Mul => x * y,
+        Div => x / y,
+        Max => x.max(y),
+        Min => x.min(y),
+        CmpEq => truth(x == y),
+        CmpNeq => truth(x != y),
+        CmpGt => truth(x > y),
+        CmpGe => truth(x >= y),
+        CmpLt => truth(x < y),
+        CmpLe => truth(x <= y),
+        LogicalNot => truth(x == 0.0),
+        LogicalAnd => truth(x != 0.0 && y != 0.0),
+        LogicalOr => truth(x != 0.0 || y != 0.0),
+        BinarySelect => [y, x][usize::from(z != 0.0)],
+        ReluFwd if x <= lower => lower + slope * (x - lower),
+        ReluFwd => x.min(upper),
+        SigmoidFwd => 1.0 / (1.0 + (-x).exp()),
+        TanhFwd => x.tanh(),
+        EluFwd if x > 0.0 => x,
+        EluFwd => alpha * (x.exp() - 1.0),
+        SoftplusFwd => (1.0 + (softplus_beta * x).exp()).ln() / softplus_beta,
+        SwishFwd => x / (1.0 + (-swish_beta * x).exp()),
+        GeluFwd => x * (1.0 + erf(x / SQRT_2)) / 2.0,
+        GeluApproxTanhFwd => 0.5 * x * (1.0 + ((2.0 / PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh()),
+        Unset | GenIndex => panic!("{mode} is no function of its operands"),
+        backward => {
+            let (_, forward) = BACKWARD.iter().find(|(mode, _)| *mode == backward).expect("a backward mode");
+            // Central difference of fourth order.
+            let f = |v: f64| definition(*forward, p, [v, y, z]);
+            let h = 4.8e-4;
+            y * (8.0 * (f(x + h) - f(x - h)) - (f(x + 2.0 * h) - f(x - 2.0 * h))) / (12.0 * h)
+        }
+    }
+}
+
+/// Result of a mode in `f32`.
+fn narrow(mode: PointwiseMode, p: &Parameters, operands: [f64; 3]) -> f64 {
+    let operands = operands.map(|x| x as f32);
+    apply(mode, p, &operands[..]).unwrap_or_else(|| panic!("{mode} is not computed in f32")).into()
+}
+
+/// Result of a mode in `f64`.
+fn wide(mode: PointwiseMode, p: &Parameters, operands: [f64; 3]) -> f64 {
+    apply(mode, p, &operands[..]).unwrap_or_else(|| panic!("{mode} is not computed in f64"))
+}
+
+/// Operands of all modes, exact in `f32`: some 80 values around zero, none on a kink of a function nor next to one (where
+/// slopes are a matter of definition), against others of either sign.
+fn operands() -> impl Iterator<Item = [f64; 3]> {
+    let x = |i: i32| f64::from(i) * 37.0 / 256.0 + 1.0 / 512.0;
+    (-40..=40).map(move |i| [x(i), x(-i) * 0.5 + 0.125, f64::from(i % 2)])
+}
+
+fn is_backward(mode: PointwiseMode) -> bool {
+    BACKWARD.iter().any(|(backward, _)| *backward == mode)
+}
+
+/// Holds the results of a mode in `f32` and `f64` against its definition.
+fn assert_is_its_definition(mode: PointwiseMode, p: &Parameters) {
+    for operands in operands() {
+        let want = definition(mode, p, operands);
+        // A few roundings, of half a unit in the last place each, of values that are no larger than these. The definitions
+        // of backward modes are differences: h⁴/30 times the fifth derivative, and 18/12h times the function's roundings.
+        let scale = operands.iter().fold(want.abs().max(1.0), |most, x| most.max(x.abs()));
+        let difference = if is_backward(mode) { 1e-11 * scale } else { 0.0 };
+        for (arithmetic, got, epsilon) in [
+            ("f32", narrow(mode, p, operands), f64::from(f32::EPSILON)),
+            ("f64", wide(mode, p, operands), f64::EPSILON),
+        ] {
+            let bound = 16.0 * epsilon * scale + difference;
+            let same = got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= bound;
+            assert!(same, "{mode} in {arithmetic} of {operands:?}, {p:?}: expected {want} within {bound:e}, got {got}");
+        }
+    }
+}
+
+#[test]
+fn every_mode_computes_its_definition() {
+    for &mode in PointwiseMode::ALL {
+        if matches!(mode, Unset | GenIndex) {
+            assert_eq!(apply::<f32, _>(mode, &PARAMETERS, &[1.0; 3][..]), None, "{mode} is no function");
+        } else {
+            assert_is_its_definition(mode, &PARAMETERS);
+            assert_is_its_definition(mode, &Parameters::default());
+        }
+    }
+}
+
+/// The slope, the clips, and their absence are one function each.
+#[test]
+fn every_relu_computes_its_definition() {
+    for p in RELUS {
+        assert_is_its_definition(ReluFwd, &p);
+        assert_is_its_definition(ReluBwd, &p);
+    }
+}
+
+/// On a kink, where there is no slope, a gradient is the one from below: as autograd frameworks have it for `max(x, 0)`.
+#[test]
+fn kinks_have_the_slope_from_below() {
+    for (mode, p, x, slope) in [
+        (ReluBwd, Parameters::default(), 0.0, 0.0),
+        (ReluBwd, PARAMETERS, -0.5, 0.25),
+        (ReluBwd, PARAMETERS, 2.0, 1.0),
+        (EluBwd, PARAMETERS, 0.0, 0.75),
+    ] {
+        assert_eq!((narrow(mode, &p, [x, 3.0, 0.0]), wide(mode, &p, [x, 3.0, 0.0])), (slope * 3.0, slope * 3.0));
+    }
+}
+
+/// Whole numbers are computed as such: what `f64` would round is exact, and what is out of range is the end of the range.
+#[test]
+fn whole_numbers_are_exact() {
+    let numbers =
+        [i64::MIN, i64::MIN + 1, -(1 << 53) - 1, -7, -2, -1, 0, 1, 2, 7, (1 << 53) + 1, i64::MAX - 1, i64::MAX];
+    let p = Parameters::default();
+    for mode in WHOLE {
+        for (x, y) in numbers.into_iter().flat_map(|x| numbers.map(|y| (x, y))) {
+            let (a, b) = (i128::from(x), i128::from(y));
+            for z in [-3, 0, 1] {
+                let want = match mode {
+                    Identity => a,
+                    Abs => a.abs(),
+                    Neg => -a,
+                    ReluFwd => a.max(0),
+                    Add => a + b,
+                    AddSquare => a + b * b,
+                    Sub => a - b,
+                    Mul => a * b,
+                    Div if y == 0 => a.signum() << 64,
+                    Div => a / b,
+                    Max => a.max(b),
+                    Min => a.min(b),
+                    BinarySelect => [b, a][usize::from(z != 0)],
+                    CmpEq => (x == y).into(),
+                    CmpNeq => (x != y).into(),
+                    CmpGt => (x > y).into(),
+                    CmpGe => (x >= y).into(),
+                    CmpLt => (x < y).into(),
+                    CmpLe => (x <= y).into(),
+                    LogicalNot => (x == 0).into(),
+                    LogicalAnd => (x != 0 && y != 0).into(),
+                    LogicalOr => (x != 0 || y != 0).into(),
+                    _ => unreachable!("{mode} is none of the modes of whole numbers"),
+                };
+                let want = want.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+                // A square that is out of range is brought back into it before it is added.
+                let want = if mode == AddSquare { x.saturating_add(y.saturating_mul(y)) } else { want };
+                let got = apply_whole(mode, &p, &[x, y, z].map(Whole)[..]).expect("a mode of whole numbers");
+                assert_eq!(i64::from(got), want, "{mode} of {x}, {y}, {z}");
+            }
+        }
+    }
+}
+
+/// Only these modes are defined on whole numbers, a ReLU only where it has no scalars, which are fractions; and only where
+/// every result is whole, `i64` may stand for an arithmetic of fractions.
+#[test]
+fn modes_of_whole_numbers_are_known() {
+    let p = Parameters::default();
+    let halves = |mode| (-9..=9).any(|x| definition(mode, &p, [f64::from(x), 2.0, 0.0]).fract() != 0.0);
+    for &mode in PointwiseMode::ALL {
+        let is_defined = WHOLE.contains(&mode);
+        assert_eq!(is_whole(mode, &p), is_defined, "{mode}");
+        assert_eq!(keeps_whole(mode, &p), is_defined && !halves(mode), "{mode}");
+    }
+    for p in RELUS {
+        assert_eq!((is_whole(ReluFwd, &p), keeps_whole(ReluFwd, &p)), (p.is_plain_relu(), p.is_plain_relu()), "{p:?}");
+    }
+    assert!(is_whole(Add, &PARAMETERS), "scalars of other functions do not matter");
+}
+
+/// A function has its limits at infinities, its slope too, and is as good where e^x is out of range.
+#[test]
+fn functions_have_their_limits() {
+    let (inf, p) = (f64::INFINITY, Parameters::default());
+    for (mode, below, above) in [
+        (Exp, 0.0, inf),
+        (Erf, -1.0, 1.0),
+        (ReluFwd, 0.0, inf),
+        (SigmoidFwd, 0.0, 1.0),
+        (TanhFwd, -1.0, 1.0),
+        (EluFwd, -1.0, inf),
+        (SoftplusFwd, 0.0, inf),
+        (SwishFwd, 0.0, inf),
+        (GeluFwd, 0.0, inf),
+        (GeluApproxTanhFwd, 0.0, inf),
+        (ReluBwd, 0.0, 1.0),
+        (SigmoidBwd, 0.0, 0.0),
+        (TanhBwd, 0.0, 0.0),
+        (EluBwd, 0.0, 1.0),
+        (SoftplusBwd, 0.0, 1.0),
+        (SwishBwd, 0.0, 1.0),
+        (GeluBwd, 0.0, 1.0),
+        (GeluApproxTanhBwd, 0.0, 1.0),
+    ] {
+        for far in [1e3, 1e20, inf] {
+            for (x, want) in [(-far, below), (far, above)] {
+                let want = if want == inf && mode != Exp { x } else { want };
+                for got in [narrow(mode, &p, [x, 1.0, 0.0]), wide(mode, &p, [x, 1.0, 0.0])] {
+                    let bound = 2.0 * f64::from(f32::EPSILON) * want.abs();
+                    assert!(got == want || (got - want).abs() <= bound, "{mode} of {x}: expected {want}, got {got}");
+                }
+            }
+        }
+    }
+    assert_eq!(narrow(ReluFwd, &RELUS[2], [-inf, 0.0, 0.0]), -inf, "a leaky one");
+    assert_eq!(narrow(ReluFwd, &RELUS[3], [-inf, 0.0, 0.0]), 1.0, "a flat one");
+    assert_eq!(narrow(ReluFwd, &RELUS[3], [inf, 0.0, 0.0]), 3.0, "a clipped one");
+}
+
+/// Results that are small next to what they are the difference of keep their relative precision: leading terms of the
+/// functions' series at zero and far out.
+#[test]
+fn small_results_are_precise() {
+    let p = Parameters::default();
+    let density = |x: f64| (-x * x / 2.0).exp() / (2.0 * PI).sqrt();
+    // Mills' ratio: Φ(x) ≈ φ(x)/|x| · (1 - 1/x² + 3/x⁴ - 15/x⁶ + 105/x⁸) for x far below zero.
+    let mills = |x: f64| 1.0 - x.powi(-2) + 3.0 * x.powi(-4) - 15.0 * x.powi(-6) + 105.0 * x.powi(-8);
+    for (mode, x, want) in [
+        (SigmoidFwd, -40.0, (-40f64).exp()),
+        (SigmoidBwd, -40.0, (-40f64).exp()),
+        (SigmoidBwd, 40.0, (-40f64).exp()),
+        (TanhFwd, 1e-9, 1e-9),
+        (TanhBwd, 20.0, 4.0 * (-40f64).exp()),
+        (EluFwd, -1e-9, -1e-9),
+        (EluBwd, -40.0, (-40f64).exp()),
+        (SoftplusFwd, -40.0, (-40f64).exp()),
+        (SoftplusBwd, -40.0, (-40f64).exp()),
+        (SwishFwd, -40.0, -40.0 * (-40f64).exp()),
+        (SwishBwd, -40.0, -39.0 * (-40f64).exp()),
+        (GeluFwd, -9.0, -density(9.0) * mills(9.0)),
+        (GeluBwd, -9.0, density(9.0) * (mills(9.0) / 9.0 - 9.0)),
+    ] {
+        // Rounding of the argument of an exponential, 40 at most, is multiplied by that; the series of Mills' ratio ends at
+        // 945/x¹⁰, which is 3e-7.
+        for (got, bound) in [(narrow(mode, &p, [x, 1.0, 0.0]), 1e-5), (wide(mode, &p, [x, 1.0, 0.0]), 4e-7)] {
+            assert!((got / want - 1.0).abs() <= bound, "{mode} of {x}: expected {want:e}, got {got:e}");
+        }
+    }
+}
+
+/// NaN stays NaN, but for functions whose result is a truth, for which it is unequal to all numbers, 0 too; a gradient of
+/// what is piecewise linear is the second operand's.
+#[test]
+fn nan_stays_nan() {
+    let truths = [
+        (CmpEq, 0.0),
+        (CmpNeq, 1.0),
+        (CmpGt, 0.0),
+        (CmpGe, 0.0),
+        (CmpLt, 0.0),
+        (CmpLe, 0.0),
+        (LogicalNot, 0.0),
+        (LogicalAnd, 1.0),
+        (LogicalOr, 1.0),
+    ];
+    for p in [Parameters::default(), PARAMETERS] {
+        for &mode in PointwiseMode::ALL {
+            if matches!(mode, Unset | GenIndex) {
+                continue;
+            }
+            let truth = truths.iter().find(|(truth, _)| *truth == mode).map(|(_, want)| *want);
+            let places = if mode.operands() == 1 { &[0][..] } else { &[0, 1] };
+            for &place in places {
+                let mut operands = [1.0; 3];
+                operands[place] = f64::NAN;
+                if (mode, place) == (BinarySelect, 1) {
+                    operands[2] = 0.0;
+                }
+                for got in [narrow(mode, &p, operands), wide(mode, &p, operands)] {
+                    match truth {
+                        Some(want) => assert_eq!(got, want, "{mode} of {operands:?}"),
+                        None if (mode, place) == (ReluBwd, 0) => assert_eq!(got, 1.0, "{mode} of {operands:?}"),
+                        None => assert!(got.is_nan(), "{mode} of {operands:?}: expected NaN, got {got}"),
+                    }
+                }
+            }
+        }
+    }
+    let chosen = [
+        wide(BinarySelect, &PARAMETERS, [1.0, 2.0, f64::NAN]),
+        narrow(BinarySelect, &PARAMETERS, [1.0, 2.0, f64::NAN]),
+    ];
+    assert_eq!(chosen, [1.0; 2], "a predicate that is NaN is not 0");
+}
