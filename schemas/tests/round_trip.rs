@@ -344,6 +344,23 @@ fn json_errors_name_the_place() {
     }
 }
 
+/// A message repeats what came up to 40 characters of it, whatever their size in bytes.
+#[test]
+fn json_errors_cut_long_texts() {
+    for (came, shown) in [
+        (format!("{:?}", "é".repeat(40)), format!("{:?}", "é".repeat(40))),
+        (format!("{:?}", "é".repeat(41)), format!("{:?}...", "é".repeat(40))),
+        ("{}".to_string(), "an object".to_string()),
+        ("null".to_string(), "null".to_string()),
+    ] {
+        let text = CONV_BIAS_RELU.replacen(r#""stride": [1, 1]"#, &format!(r#""stride": {came}"#), 1);
+        assert_ne!(text, CONV_BIAS_RELU);
+        let error = GraphDef::from_json(&text).unwrap_err().to_string();
+        let want = "not a hipDNN JSON graph: nodes[0]: parameters.stride: expected a list of integers, got";
+        assert_eq!(error, format!("{want} {shown}"));
+    }
+}
+
 #[test]
 fn configurations_details_and_plans_round_trip() {
     let config = EngineConfig {
@@ -405,6 +422,37 @@ fn configurations_details_and_plans_round_trip() {
         assert!(EngineConfig::from_bytes(garbage).is_err(), "{garbage:?}");
         assert!(EngineDetails::from_bytes(garbage).is_err(), "{garbage:?}");
         assert!(SerializedExecutionPlan::from_bytes(garbage).is_err(), "{garbage:?}");
+    }
+}
+
+/// Over the backend's ABI a knob, and a setting, travel alone.
+#[test]
+fn knobs_and_settings_travel_alone() {
+    for value in [KnobValue::Int(-3), KnobValue::Float(0.5), KnobValue::String("on".into())] {
+        let bytes = knob_setting_to_bytes("a.knob", &value);
+        assert_eq!(knob_setting_from_bytes(&bytes), Ok(("a.knob".to_string(), value.clone())));
+        let constraint = match value {
+            KnobValue::Int(_) => Some(KnobConstraint::Int { min: -3, max: 5, step: 1, valid: vec![] }),
+            KnobValue::Float(_) => Some(KnobConstraint::Float { min: 0.0, max: 1.0 }),
+            KnobValue::String(_) => None,
+        };
+        let description = "What it does.".to_string();
+        let knob = Knob { id: "a.knob".into(), description, default: value, constraint, deprecated: true };
+        assert_eq!(Knob::from_bytes(&knob.to_bytes()), Ok(knob));
+    }
+    for garbage in [&[][..], &[0; 3], &[0xff; 64]] {
+        assert!(knob_setting_from_bytes(garbage).is_err() && Knob::from_bytes(garbage).is_err(), "{garbage:?}");
+    }
+}
+
+/// A host hands on what was verified: bytes that are no graph, or only a part of one, are refused.
+#[test]
+fn only_graphs_are_verified() {
+    let bytes = samples::conv_bias_relu().to_bytes();
+    assert_eq!(verify_graph(&bytes), Ok(()));
+    for wrong in [&[][..], &[0; 3], &[0xff; 64], &bytes[..bytes.len() / 2], &bytes[1..]] {
+        let error = verify_graph(wrong).expect_err("no graph");
+        assert!(matches!(error, GraphError::Malformed(_)), "{error}");
     }
 }
 

@@ -462,6 +462,10 @@ fn odd_graphs_that_are_right() {
         ("scalar of rank 1 as bias", |d| {
             d.tensors[3] = TensorDef::new(4, DataType::Half, &[1]).with_value(TensorValue::Float16(1.0));
         }),
+        ("a virtual scalar has its value in the graph", |d| {
+            let scalar = TensorDef::new(4, DataType::Half, &[1]).with_value(TensorValue::Float16(1.0));
+            d.tensors[3] = scalar.intermediate();
+        }),
         ("types from the graph", |d| {
             for tensor in &mut d.tensors {
                 tensor.data_type = DataType::Unset;
