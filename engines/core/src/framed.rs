@@ -124,8 +124,8 @@ mod tests {
         assert_eq!(read(&Writer::new(MAGIC).finish()), Ok(Vec::new()));
     }
 
-    /// Stored files name other runs' hashes, so the function may not change: <http://www.isthe.com/chongo/tech/comp/fnv/>
-    /// has its offset, prime and test vectors.
+    /// Files outlive the build that wrote them, so the function may not change. Its offset, prime and test vectors are
+    /// those of <http://www.isthe.com/chongo/tech/comp/fnv/>.
     #[test]
     fn the_checksum_is_the_published_function() {
         let offset = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
