@@ -78,7 +78,8 @@ impl From<hipdnn_capi::Error> for Error {
 mod tests {
     use super::*;
 
-    /// The kind, from which the status of the C ABI follows, is the constructor's, and survives what is put before the message.
+    /// The kind, from which the status of the C ABI follows, is the constructor's, and survives what is put before the
+    /// message.
     #[test]
     fn errors_keep_their_kind_and_message() {
         type Constructor = fn(&'static str) -> Error;

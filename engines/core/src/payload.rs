@@ -277,12 +277,11 @@ mod tests {
         let stored = Payload { graph: graph.def().to_bytes(), config: config.to_bytes(), ..payload() };
         assert_eq!(stored.graph().unwrap().def(), graph.def());
         assert_eq!(stored.config().unwrap(), config);
-        let errors = [payload().graph().unwrap_err(), payload().config().unwrap_err()];
-        for (error, want) in
-            errors.iter().zip(["serialized_context: the graph: ", "serialized_context: the configuration: "])
+        for (error, part) in
+            [(payload().graph().unwrap_err(), "graph"), (payload().config().unwrap_err(), "configuration")]
         {
             assert_eq!(error.kind(), ErrorKind::BadParam);
-            assert!(error.to_string().starts_with(want), "{error}");
+            assert!(error.to_string().starts_with(&format!("serialized_context: the {part}: ")), "{error}");
         }
     }
 }

@@ -230,7 +230,8 @@ mod tests {
         assert_eq!(ranges(&mut planner, &[0, 8]), [(0, 0), (0, 8)]);
     }
 
-    /// A workspace of half of what a program can address is the limit, which is itself allowed; a refusal changes nothing.
+    /// A workspace of half of what a program can address is the limit, which is itself allowed; a refusal changes
+    /// nothing.
     #[test]
     fn the_limit_is_half_an_address_space() {
         let most = isize::MAX as usize / 2;

@@ -40,8 +40,8 @@ pub const NUMBERS: &[DataType] = NUMBERS_AND_FP8.split_at(7).0;
 mod tests {
     use super::*;
 
-    /// Tables of operations are made of both lists: the shorter one begins the longer one, and ends before the first type
-    /// of 8-bit floats.
+    /// Tables of operations are made of both lists: the shorter one begins the longer one, and ends before the first
+    /// type of 8-bit floats.
     #[test]
     fn numbers_are_the_types_but_for_fp8() {
         assert!(NUMBERS_AND_FP8.starts_with(NUMBERS));

@@ -68,8 +68,8 @@ pub(crate) fn wanted(operands: &[(Slot, i64, &str)]) -> Vec<(Slot, i64, String)>
     operands.iter().map(|(slot, uid, axes)| (*slot, *uid, axes.to_string())).collect()
 }
 
-/// Types of operands by uid and role: holds that each of `numbers` is declined unless it is a float of 32 or 16 bits, and
-/// that each of `scalars` may be a double besides.
+/// Types of operands by uid and role: holds that each of `numbers` is declined unless it is a float of 32 or 16 bits,
+/// and that each of `scalars` may be a double besides.
 pub(crate) fn assert_types<T>(
     tensors: &Tensors,
     operation: &Operation,

@@ -6,8 +6,8 @@ use super::*;
 use crate::ops::testing::{Tensors, assert_types, operands, reason, wanted};
 use Slot::*;
 
-/// x is 1, the result 2, the gradient 3, scalars are 20 and 21; all others have an element for each of 4 channels, in the
-/// ways in which clients write that.
+/// x is 1, the result 2, the gradient 3, scalars are 20 and 21; all others have an element for each of 4 channels, in
+/// the ways in which clients write that.
 fn tensors() -> Tensors {
     let image: &[i64] = &[2, 4, 5, 1];
     Tensors::new(&[

@@ -7,8 +7,8 @@ use crate::ops::normalization::{Affine, Scalar};
 use crate::ops::testing::{Tensors, assert_types, operands, reason, wanted};
 use Slot::*;
 
-/// x is 1, the result 2, the gradient 3, epsilon 20; of rows of 3 · 4 elements, in the ways in which clients write that:
-/// scale and bias, or their gradients, are 10 and 11, statistics 12 and 13.
+/// x is 1, the result 2, the gradient 3, epsilon 20; of rows of 3 · 4 elements, in the ways in which clients write
+/// that: scale and bias are 10 and 11, their gradients 14 and 15, statistics 12 and 13.
 fn tensors() -> Tensors {
     let x: &[i64] = &[5, 2, 1, 3, 4];
     Tensors::new(&[

@@ -20,8 +20,8 @@ fn reader(graph: &Graph) -> Result<Reader<'_>, Declined> {
     Reader::new(graph, 0, "test", Task::Forward, TensorUid(1), |axis| axis == 0)
 }
 
-/// A normalization begins with x, all of whose dimensions are its own, but for those of extent 1, which have no elements
-/// to tell apart.
+/// A normalization begins with x, all of whose dimensions are its own, but for those of extent 1, which have no
+/// elements to tell apart.
 #[test]
 fn a_normalization_begins_with_x() {
     let graph = graph(Float, &[2, 3, 1, 5], &[1]);
@@ -31,8 +31,8 @@ fn a_normalization_begins_with_x() {
     assert_eq!((node.name, node.dims, node.reduced), ("test", vec![2, 3, 1, 5], vec![true, false, false, false]));
 }
 
-/// An operand along some dimensions of x has their extents in order, with ones wherever a client writes them, or without
-/// those; it is none where any extent is missing, another one, one more, or in another order.
+/// An operand along some dimensions of x has their extents in order, with ones wherever a client writes them, or
+/// without those; it is none where any extent is missing, another one, one more, or in another order.
 #[test]
 fn operands_are_matched_to_dimensions_by_their_extents() {
     type Case<'a> = (&'a [usize], &'a [i64], Option<&'a [Option<usize>]>);

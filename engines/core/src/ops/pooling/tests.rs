@@ -62,8 +62,8 @@ fn a_maximum_is_one_of_the_elements() {
     }
 }
 
-/// Both directions have the image on one side and a place for each window on the other; windows begin where the padding in
-/// front does.
+/// Both directions have the image on one side and a place for each window on the other; windows begin where the padding
+/// in front does.
 #[test]
 fn both_directions_read_the_same_geometry() {
     let case = case("", &[2, 3, 6, 8], &[2, 3], &[2, 1], [&[0, 1], &[2, 0]], false);

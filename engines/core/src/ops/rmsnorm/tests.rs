@@ -7,8 +7,8 @@ use crate::ops::normalization::{Affine, Scalar};
 use crate::ops::testing::{Tensors, assert_types, operands, reason, wanted};
 use Slot::*;
 
-/// Tensors of a node over `x` with that scale: x is 1, the result 2, the gradient 3, epsilon 20; the scale is 10, 11 to 13
-/// are like it, and the inverse 14.
+/// Tensors of a node over `x` with that scale: x is 1, the result 2, the gradient 3, epsilon 20; the scale is 10, 11 to
+/// 13 are like it, and the inverse 14.
 fn tensors(x: &[i64], scale: &[i64], inverse: &[i64]) -> Tensors {
     let like_scale = [10, 11, 12, 13].map(|uid| (uid, scale));
     Tensors::new(&[&[(1, x), (2, x), (3, x), (14, inverse), (20, &[1])], &like_scale[..]].concat())
@@ -33,8 +33,8 @@ fn backward_node() -> RmsNormBackward {
     RmsNormBackward { dy, x, scale, inv_rms, dx, dscale, dbias: Some(TensorUid(13)) }
 }
 
-/// A row is the longest run of last dimensions in which x and scale are the same, but never all of x; where the scale has
-/// anything else than ones before it, or there is no such run, no row is meant.
+/// A row is the longest run of last dimensions in which x and scale are the same, but never all of x; where the scale
+/// has anything else than ones before it, or there is no such run, no row is meant.
 #[test]
 fn rows_follow_from_the_scale() {
     type Case<'a> = (&'a [i64], &'a [i64], Option<usize>);
@@ -74,8 +74,8 @@ fn rows_follow_from_the_scale() {
     }
 }
 
-/// The inverse is computed, and written where the node has a tensor for it, whatever it says of its phase; a bias may be
-/// left out.
+/// The inverse is computed, and written where the node has a tensor for it, whatever it says of its phase; a bias may
+/// be left out.
 #[test]
 fn forward_writes_the_inverse_that_is_asked_for() {
     for forward_phase in [NormFwdPhase::Unset, NormFwdPhase::Inference, NormFwdPhase::Training] {

@@ -1,5 +1,5 @@
-//! Every mode against its definition: formulas from textbooks, none of which is the one that is computed, on `f64`; slopes
-//! of backward modes as differences of those; limits and precision where the plain formulas have neither.
+//! Every mode against its definition: the textbook's formula on `f64`, and slopes of backward modes as differences of
+//! those; limits and precision where the plain formulas have neither.
 
 use std::f64::consts::{PI, SQRT_2};
 
@@ -140,8 +140,8 @@ fn wide(mode: PointwiseMode, p: &Parameters, operands: [f64; 3]) -> f64 {
     apply(mode, p, &operands[..]).unwrap_or_else(|| panic!("{mode} is not computed in f64"))
 }
 
-/// Operands of all modes, exact in `f32`: some 80 values around zero, none on a kink of a function nor next to one (where
-/// slopes are a matter of definition), against others of either sign.
+/// Operands of all modes, exact in `f32`: some 80 values around zero, none on a kink of a function nor next to one
+/// (where slopes are a matter of definition), against others of either sign.
 fn operands() -> impl Iterator<Item = [f64; 3]> {
     let x = |i: i32| f64::from(i) * 37.0 / 256.0 + 1.0 / 512.0;
     (-40..=40).map(move |i| [x(i), x(-i) * 0.5 + 0.125, f64::from(i % 2)])
@@ -155,8 +155,9 @@ fn is_backward(mode: PointwiseMode) -> bool {
 fn assert_is_its_definition(mode: PointwiseMode, p: &Parameters) {
     for operands in operands() {
         let want = definition(mode, p, operands);
-        // A few roundings, of half a unit in the last place each, of values that are no larger than these. The definitions
-        // of backward modes are differences: h⁴/30 times the fifth derivative, and 18/12h times the function's roundings.
+        // A few roundings, of half a unit in the last place each, of values that are no larger than these. The
+        // definitions of backward modes are differences: h⁴/30 times the fifth derivative, and 18/12h times the
+        // function's roundings.
         let scale = operands.iter().fold(want.abs().max(1.0), |most, x| most.max(x.abs()));
         let difference = if is_backward(mode) { 1e-11 * scale } else { 0.0 };
         for (arithmetic, got, epsilon) in [
@@ -191,7 +192,7 @@ fn every_relu_computes_its_definition() {
     }
 }
 
-/// On a kink, where there is no slope, a gradient is the one from below: as autograd frameworks have it for `max(x, 0)`.
+/// On a kink, where there is no slope, a gradient is the one from below, as frameworks have it for `max(x, 0)`.
 #[test]
 fn kinks_have_the_slope_from_below() {
     for (mode, p, x, slope) in [
@@ -205,7 +206,8 @@ fn kinks_have_the_slope_from_below() {
     }
 }
 
-/// Whole numbers are computed as such: what `f64` would round is exact, and what is out of range is the end of the range.
+/// Whole numbers are computed as such: what `f64` would round is exact, and what is out of range is the end of the
+/// range.
 #[test]
 fn whole_numbers_are_exact() {
     let numbers =
@@ -249,8 +251,8 @@ fn whole_numbers_are_exact() {
     }
 }
 
-/// Only these modes are defined on whole numbers, a ReLU only where it has no scalars, which are fractions; and only where
-/// every result is whole, `i64` may stand for an arithmetic of fractions.
+/// Only these modes are defined on whole numbers, a ReLU only where it has no scalars, which are fractions; and only
+/// where every result is whole, `i64` may stand for an arithmetic of fractions.
 #[test]
 fn modes_of_whole_numbers_are_known() {
     let p = Parameters::default();
@@ -328,16 +330,16 @@ fn small_results_are_precise() {
         (GeluFwd, -9.0, -density(9.0) * mills(9.0)),
         (GeluBwd, -9.0, density(9.0) * (mills(9.0) / 9.0 - 9.0)),
     ] {
-        // Rounding of the argument of an exponential, 40 at most, is multiplied by that; the series of Mills' ratio ends at
-        // 945/x¹⁰, which is 3e-7.
+        // Rounding of the argument of an exponential, 40 at most, is multiplied by that; the series of Mills' ratio
+        // ends at 945/x¹⁰, which is 3e-7.
         for (got, bound) in [(narrow(mode, &p, [x, 1.0, 0.0]), 1e-5), (wide(mode, &p, [x, 1.0, 0.0]), 4e-7)] {
             assert!((got / want - 1.0).abs() <= bound, "{mode} of {x}: expected {want:e}, got {got:e}");
         }
     }
 }
 
-/// NaN stays NaN, but for functions whose result is a truth, for which it is unequal to all numbers, 0 too; a gradient of
-/// what is piecewise linear is the second operand's.
+/// NaN stays NaN, but for functions whose result is a truth, for which it is unequal to all numbers, 0 too; a gradient
+/// of what is piecewise linear is the second operand's.
 #[test]
 fn nan_stays_nan() {
     let truths = [
