@@ -12,16 +12,13 @@ use hipdnn_schemas::{
     ConvolutionFwd, DataType, Graph, GraphError, Operation, Tensor, TensorUid, channels_last_strides,
 };
 
-/// True if convolutions of one group for each channel read and write channels last.
-const DEPTHWISE: bool = false;
-
 /// Minimum number of channels, on both sides, with which a convolution gains from contiguous ones.
 const MANY_CHANNELS: usize = 16;
 
 /// Minimum number of such convolutions of images that are linked.
 const CONVOLUTIONS: usize = 2;
 
-/// Cost of a byte that a node other than a convolution reads or writes in another layout than the rest: a convolution
+/// Cost of a byte that a node other than a dense convolution reads or writes in another layout than the rest: that
 /// packs its input in either case.
 const REORDERED: usize = 4;
 
@@ -82,7 +79,8 @@ impl Bytes {
                     self.convolutions += 1;
                     self.gained += sum(inside);
                 }
-                self.reordered += sum(outside);
+                let cost = if is_depthwise(graph, node) { REORDERED } else { 1 };
+                self.reordered += cost * sum(outside);
             }
             _ => self.reordered += REORDERED * sum(outside),
         }
@@ -202,9 +200,14 @@ fn is_member(graph: &Graph, operation: &Operation) -> bool {
 fn is_convolution(graph: &Graph, node: &ConvolutionFwd) -> bool {
     let [x, w, y] = [node.x, node.w, node.y].map(|uid| graph.tensor(uid));
     let single = [x, w, y].iter().all(|tensor| tensor.data_type() == DataType::Float);
-    let groups = x.dims()[1] / w.dims()[1];
-    let grouped = groups == 1 || DEPTHWISE && groups == x.dims()[1];
-    single && x.rank() == 4 && grouped && node.w != node.x && node.w != node.y
+    let dense = x.dims()[1] == w.dims()[1];
+    single && x.rank() == 4 && (dense || is_depthwise(graph, node)) && node.w != node.x && node.w != node.y
+}
+
+/// True if each channel is convolved with one filter of its own.
+fn is_depthwise(graph: &Graph, node: &ConvolutionFwd) -> bool {
+    let [x, w] = [node.x, node.w].map(|uid| graph.tensor(uid).dims());
+    x[1] > 1 && w[..2] == [x[1], 1]
 }
 
 #[cfg(test)]
