@@ -22,6 +22,12 @@ const CONVOLUTIONS: usize = 2;
 /// packs its input in either case.
 const REORDERED: usize = 4;
 
+/// Cost of such a byte of an image of more than [`FAR`] bytes, of which each line comes from memory several times.
+const REORDERED_FAR: usize = 16;
+
+/// Bytes of an image beyond which memory sets the pace of a depthwise convolution, which then reads planes faster.
+const FAR: usize = 4 << 20;
+
 /// Assigns the fastest layouts to a graph's intermediates; `None` if those are the layouts that it has.
 ///
 /// # Errors
@@ -82,7 +88,10 @@ impl Bytes {
                 let cost = if is_depthwise(graph, node) { REORDERED } else { 1 };
                 self.reordered += cost * sum(outside);
             }
-            _ => self.reordered += REORDERED * sum(outside),
+            _ => {
+                let cost = |tensor: &&Tensor| if is_far(tensor) { REORDERED_FAR } else { REORDERED };
+                self.reordered += outside.iter().map(|tensor| cost(tensor) * tensor.span_bytes()).sum::<usize>();
+            }
         }
     }
 
@@ -201,7 +210,13 @@ fn is_convolution(graph: &Graph, node: &ConvolutionFwd) -> bool {
     let [x, w, y] = [node.x, node.w, node.y].map(|uid| graph.tensor(uid));
     let single = [x, w, y].iter().all(|tensor| tensor.data_type() == DataType::Float);
     let dense = x.dims()[1] == w.dims()[1];
-    single && x.rank() == 4 && (dense || is_depthwise(graph, node)) && node.w != node.x && node.w != node.y
+    let near_depthwise = is_depthwise(graph, node) && !is_far(x) && !is_far(y);
+    single && x.rank() == 4 && (dense || near_depthwise) && node.w != node.x && node.w != node.y
+}
+
+/// True if an image is so large that caches do not hold it between two nodes.
+fn is_far(image: &Tensor) -> bool {
+    image.span_bytes() > FAR
 }
 
 /// True if each channel is convolved with one filter of its own.
