@@ -92,7 +92,7 @@ impl Indirect {
             shape: shape.clone(),
         };
         let distance = size_of::<f32>() * shape.stride[2] * problem.x.strides[4];
-        let aliased = !staged && ow > 1 && distance % ALIASED == 0;
+        let aliased = !staged && ow > 1 && distance.is_multiple_of(ALIASED);
         let mut splits: Vec<usize> = (1..=16).chain([20, 24, 28, 32, 48, 64, 96, 128, 192, 256, 384, 512]).collect();
         if staged {
             splits.retain(|parts| *parts <= oh);
