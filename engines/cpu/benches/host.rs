@@ -1,8 +1,10 @@
 //! Times the CPU engine's convolutions on a table of layers.
 //!
-//! `cargo bench -p hipdnn-engine-cpu --bench host -- [--csv] [--threads 1,2] [--dynamic] [--fused] [--fastest] [FILTER]`
+//! `cargo bench -p hipdnn-engine-cpu --bench host -- [--csv] [--threads 1,2] [--dynamic] [--fused] [--fastest]
+//! [--channels-last] [FILTER]`
 //!
-//! With `--fused` a bias and a ReLU follow. Prints the median time of each layer (the least with `--fastest`, for noisy
+//! With `--fused` a bias and a ReLU follow; with `--channels-last` input and output have their channels innermost, as
+//! the engine's intermediates do where that pays. Prints the median time of each layer (the least with `--fastest`, for noisy
 //! machines), its rate, and this in per cent of the rate that multiply-adds without memory reached just before or
 //! after; with `--csv` lines of `layer,threads,weights,seconds`.
 
@@ -30,6 +32,10 @@ const LAYERS: &[Layer] = &[
     square("r50_1x1_256_64_56", [1, 256, 56, 64, 1, 1, 0, 1, 1]),
     square("r50_1x1_512_2048_7", [1, 512, 7, 2048, 1, 1, 0, 1, 1]),
     square("r50_1x1s2_256_512_56", [1, 256, 56, 512, 1, 2, 0, 1, 1]),
+    square("r50_1x1_1024_256_14", [1, 1024, 14, 256, 1, 1, 0, 1, 1]),
+    square("r50_1x1s2_512_1024_28", [1, 512, 28, 1024, 1, 2, 0, 1, 1]),
+    square("r50_3x3s2_128_56", [1, 128, 56, 128, 3, 2, 1, 1, 1]),
+    square("r50_3x3s2_512_14", [1, 512, 14, 512, 3, 2, 1, 1, 1]),
     square("r50_3x3_64_56", [1, 64, 56, 64, 3, 1, 1, 1, 1]),
     square("r50_3x3_128_28", [1, 128, 28, 128, 3, 1, 1, 1, 1]),
     square("r50_3x3_256_14", [1, 256, 14, 256, 3, 1, 1, 1, 1]),
@@ -37,6 +43,10 @@ const LAYERS: &[Layer] = &[
     square("mb_1x1_24_144_56", [1, 24, 56, 144, 1, 1, 0, 1, 1]),
     square("mb_dw3x3_32_112", [1, 32, 112, 32, 3, 1, 1, 1, 32]),
     square("mb_dw3x3s2_144_56", [1, 144, 56, 144, 3, 2, 1, 1, 144]),
+    square("mb_dw5x5_256_14", [1, 256, 14, 256, 5, 1, 2, 1, 256]),
+    square("mb_dw5x5s2_256_14", [1, 256, 14, 256, 5, 2, 2, 1, 256]),
+    square("mb_1x1_512_512_7", [1, 512, 7, 512, 1, 1, 0, 1, 1]),
+    square("mb_1x1_16_32_112", [1, 16, 112, 32, 1, 1, 0, 1, 1]),
     square("mb_dw3x3_576_14", [1, 576, 14, 576, 3, 1, 1, 1, 576]),
     square("inc_5x5_48_64_28", [1, 48, 28, 64, 5, 1, 2, 1, 1]),
     square("dlab_3x3d2_256_28", [1, 256, 28, 256, 3, 1, 2, 2, 1]),
@@ -59,7 +69,7 @@ const LAYERS: &[Layer] = &[
     ("ocr_1x1_480_96_30x23", 1, 480, [30, 23], 96, [1, 1], 1, [0, 0], 1, 1),
 ];
 
-fn problem(layer: &Layer, constant_weights: bool, fused: bool) -> Problem {
+fn problem(layer: &Layer, [constant_weights, fused, channels_last]: [bool; 3]) -> Problem {
     let (_, batch, c, [h, w], k, [r, s], stride, [ph, pw], dilation, groups) = *layer;
     let out = |size: usize, kernel: usize, pad: usize| (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
     let shape = Shape {
@@ -90,9 +100,13 @@ fn problem(layer: &Layer, constant_weights: bool, fused: bool) -> Problem {
         constant_weights,
         winograd: constant_weights,
     };
-    problem.x = Layout::packed(Element::F32, problem.x_sizes());
+    let image = |[n, c, d, h, w]: [usize; 5]| match channels_last {
+        false => Layout::packed(Element::F32, [n, c, d, h, w]),
+        true => Layout { element: Element::F32, strides: [d * h * w * c, 1, h * w * c, w * c, c] },
+    };
+    problem.x = image(problem.x_sizes());
     problem.w = Layout::packed(Element::F32, problem.w_sizes());
-    problem.y = Layout::packed(Element::F32, problem.y_sizes());
+    problem.y = image(problem.y_sizes());
     problem
 }
 
@@ -163,8 +177,9 @@ fn measure(fastest: bool, mut f: impl FnMut()) -> f64 {
     times[if fastest { 0 } else { times.len() / 2 }]
 }
 
-fn time(layer: &Layer, threads: usize, [constant, fused, fastest]: [bool; 3]) -> (f64, &'static str, f64) {
-    let problem = problem(layer, constant, fused);
+fn time(layer: &Layer, threads: usize, kind: [bool; 3], fastest: bool) -> (f64, &'static str, f64) {
+    let problem = problem(layer, kind);
+    let [constant, ..] = kind;
     let plan = ConvolutionPlan::new(&problem, threads);
     let pool = Pool::new(threads);
     let (x, w, mut y) = (filled(problem.x_sizes(), 1), filled(problem.w_sizes(), 2), filled(problem.y_sizes(), 3));
@@ -200,7 +215,8 @@ fn main() {
     let fastest = arguments.iter().any(|argument| argument == "--fastest");
     let mut threads = vec![1, 2];
     let mut filter = "";
-    let flags = ["--csv", "--dynamic", "--fused", "--fastest"];
+    let channels_last = arguments.iter().any(|argument| argument == "--channels-last");
+    let flags = ["--csv", "--dynamic", "--fused", "--fastest", "--channels-last"];
     let mut rest = arguments.iter().filter(|argument| !flags.contains(&argument.as_str()));
     while let Some(argument) = rest.next() {
         if argument == "--threads" {
@@ -219,7 +235,7 @@ fn main() {
         let mut line = format!("{:22}", layer.0);
         for threads in &threads {
             let before = peak();
-            let (seconds, algorithm, operations) = time(layer, *threads, [!dynamic, fused, fastest]);
+            let (seconds, algorithm, operations) = time(layer, *threads, [!dynamic, fused, channels_last], fastest);
             if csv {
                 println!("{},{threads},{},{seconds:.9}", layer.0, if dynamic { "dynamic" } else { "constant" });
             } else {

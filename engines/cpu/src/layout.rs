@@ -12,18 +12,21 @@ use hipdnn_schemas::{
     ConvolutionFwd, DataType, Graph, GraphError, Operation, Tensor, TensorUid, channels_last_strides,
 };
 
-/// True if convolutions of one group for each channel read and write channels last.
-const DEPTHWISE: bool = false;
-
 /// Minimum number of channels, on both sides, with which a convolution gains from contiguous ones.
 const MANY_CHANNELS: usize = 16;
 
 /// Minimum number of such convolutions of images that are linked.
 const CONVOLUTIONS: usize = 2;
 
-/// Cost of a byte that a node other than a convolution reads or writes in another layout than the rest: a convolution
+/// Cost of a byte that a node other than a dense convolution reads or writes in another layout than the rest: that
 /// packs its input in either case.
 const REORDERED: usize = 4;
+
+/// Cost of such a byte of an image of more than [`FAR`] bytes, of which each line comes from memory several times.
+const REORDERED_FAR: usize = 16;
+
+/// Bytes of an image beyond which memory sets the pace of a depthwise convolution, which then reads planes faster.
+const FAR: usize = 4 << 20;
 
 /// Assigns the fastest layouts to a graph's intermediates; `None` if those are the layouts that it has.
 ///
@@ -82,9 +85,13 @@ impl Bytes {
                     self.convolutions += 1;
                     self.gained += sum(inside);
                 }
-                self.reordered += sum(outside);
+                let cost = if is_depthwise(graph, node) { REORDERED } else { 1 };
+                self.reordered += cost * sum(outside);
             }
-            _ => self.reordered += REORDERED * sum(outside),
+            _ => {
+                let cost = |tensor: &&Tensor| if is_far(tensor) { REORDERED_FAR } else { REORDERED };
+                self.reordered += outside.iter().map(|tensor| cost(tensor) * tensor.span_bytes()).sum::<usize>();
+            }
         }
     }
 
@@ -202,9 +209,20 @@ fn is_member(graph: &Graph, operation: &Operation) -> bool {
 fn is_convolution(graph: &Graph, node: &ConvolutionFwd) -> bool {
     let [x, w, y] = [node.x, node.w, node.y].map(|uid| graph.tensor(uid));
     let single = [x, w, y].iter().all(|tensor| tensor.data_type() == DataType::Float);
-    let groups = x.dims()[1] / w.dims()[1];
-    let grouped = groups == 1 || DEPTHWISE && groups == x.dims()[1];
-    single && x.rank() == 4 && grouped && node.w != node.x && node.w != node.y
+    let dense = x.dims()[1] == w.dims()[1];
+    let near_depthwise = is_depthwise(graph, node) && !is_far(x) && !is_far(y);
+    single && x.rank() == 4 && (dense || near_depthwise) && node.w != node.x && node.w != node.y
+}
+
+/// True if an image is so large that caches do not hold it between two nodes.
+fn is_far(image: &Tensor) -> bool {
+    image.span_bytes() > FAR
+}
+
+/// True if each channel is convolved with one filter of its own.
+fn is_depthwise(graph: &Graph, node: &ConvolutionFwd) -> bool {
+    let [x, w] = [node.x, node.w].map(|uid| graph.tensor(uid).dims());
+    x[1] > 1 && w[..2] == [x[1], 1]
 }
 
 #[cfg(test)]

@@ -62,6 +62,9 @@ fn images_between_convolutions_are_channels_last() {
     let per_channel = |uid| tensor(uid, float, &[1, 16, 1, 1]);
     let small = |uid| tensor(uid, float, &[2, 16, 1, 1]).intermediate();
     let depthwise = tensor(5, float, &[16, 1, 3, 3]);
+    let grouped = tensor(5, float, &[16, 2, 3, 3]);
+    let large = |uid| tensor(uid, float, &[1, 16, 260, 260]);
+    let within = |uid| large(uid).intermediate();
     let normalization = |x, y| {
         let [mean, inv_variance, scale, bias] = [6, 6, 6, 6].map(TensorUid);
         Operation::BatchnormInference(BatchnormInference {
@@ -132,11 +135,16 @@ fn images_between_convolutions_are_channels_last() {
             row(vec![v(4), tensor(5, float, &[2, 16, 5, 1])], vec![reduce(4, 5)]),
             &[2, 3],
         ),
+        ("a depthwise convolution", row(vec![v(4), depthwise.clone(), y(6)], vec![conv(4, 5, 6, 1)]), &[2, 3, 4]),
         (
-            "what a convolution of groups reads stays",
-            row(vec![v(4), depthwise.clone(), y(6)], vec![conv(4, 5, 6, 1)]),
+            "what a depthwise convolution of images that no cache holds reads stays",
+            build(
+                &[large(0), filter(1, 3), within(2), within(3), within(4), depthwise, large(6)],
+                vec![conv(0, 1, 2, 1), conv(2, 1, 3, 1), conv(3, 1, 4, 1), conv(4, 5, 6, 1)],
+            ),
             &[2, 3],
         ),
+        ("what a convolution of groups reads stays", row(vec![v(4), grouped, y(6)], vec![conv(4, 5, 6, 1)]), &[2, 3]),
         (
             "a filter that is computed stays",
             build(

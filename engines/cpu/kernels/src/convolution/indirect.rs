@@ -10,7 +10,7 @@
 use super::band::{copy, inside, zero};
 use super::finish::{Block, Finish, InTile, offset};
 use super::problem::{Element, Layout, Problem, Shape};
-use super::row_tile::{self, RowAfter, RowTile, RowTileFn};
+use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
 use super::tile;
 use super::units::{InUnits, Unit};
 use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
@@ -19,6 +19,10 @@ use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
 const INPUT_BYTES: usize = 512 << 10;
 /// Bytes of a unit's weights that stay in that cache while places pass.
 const WEIGHTS_BYTES: usize = 768 << 10;
+/// Distance, in bytes, at which lines compete for the same [`WAYS`] places of the first-level cache.
+const ALIASED: usize = 4096;
+/// Lines at that distance that stay in the first-level cache beside the weights that pass.
+const WAYS: usize = 7;
 /// Bytes of copied input of a unit.
 const STAGED_BYTES: usize = 512 << 10;
 
@@ -34,6 +38,8 @@ pub(super) struct Indirect {
     steps: Vec<tile::Step>,
     /// True if the input is copied.
     staged: bool,
+    /// Outputs on each axis whose windows are inside of the input.
+    interior: [std::ops::Range<usize>; 3],
     /// Maximum tile size: places and vectors.
     size: (usize, usize),
     /// Places of a unit, and number of units of a plane.
@@ -76,6 +82,7 @@ impl Indirect {
             direct,
             steps: Vec::new(),
             staged,
+            interior: [0, 1, 2].map(|axis| interior(shape, axis)),
             size: (1, 1),
             places: 1,
             parts: 1,
@@ -84,6 +91,8 @@ impl Indirect {
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
+        let distance = size_of::<f32>() * shape.stride[2] * problem.x.strides[4];
+        let aliased = !staged && ow > 1 && distance.is_multiple_of(ALIASED);
         let mut splits: Vec<usize> = (1..=16).chain([20, 24, 28, 32, 48, 64, 96, 128, 192, 256, 384, 512]).collect();
         if staged {
             splits.retain(|parts| *parts <= oh);
@@ -111,7 +120,7 @@ impl Indirect {
                 let places = places.min(oh * ow);
                 let tiles = places.div_ceil(rows);
                 // The last tile has fewer places.
-                let step = |rows: usize| step_cycles(rows, vectors);
+                let step = |rows: usize| step_cycles(rows, vectors) * if aliased && rows > WAYS { 1.3 } else { 1.0 };
                 let rest = places - (tiles - 1) * rows;
                 let sum = (tiles - 1) as f64 * step(rows) + step(rest);
                 let call = 40.0 + (rows * vectors) as f64 * 2.5;
@@ -191,6 +200,14 @@ impl Indirect {
     fn tile_len(&self) -> usize {
         if self.direct.is_some() { 0 } else { 2 * MAX_LANES * self.panel() }
     }
+}
+
+/// Outputs on an axis whose windows are inside of the input.
+fn interior(shape: &Shape, axis: usize) -> std::ops::Range<usize> {
+    let (pad, stride) = (shape.pad_before[axis], shape.stride[axis]);
+    let reach = (shape.kernel[axis] - 1) * shape.dilation[axis];
+    let end = (shape.input[axis] + pad).checked_sub(reach).map_or(0, |starts| starts.div_ceil(stride));
+    pad.div_ceil(stride)..end.min(shape.output[axis])
 }
 
 /// True if a kernel row of few input channels is worth copying, so that its taps become one.
@@ -358,6 +375,9 @@ impl Unit<'_, Indirect> {
                             let from = from + column * strides[4];
                             copy(s, plan.x.element, self.x, from, 1, to.wrapping_add(column * cg), cg);
                         }
+                    } else if cg == 3 && plan.x.element == Element::F32 && strides[4] == 1 {
+                        let x = self.x.cast::<f32>().wrapping_add(from);
+                        interleave(s, [0, 1, 2].map(|c| x.wrapping_add(c * strides[1])), count, to);
                     } else {
                         for c in 0..cg {
                             let from = from + c * strides[1];
@@ -389,71 +409,76 @@ impl Unit<'_, Indirect> {
         let shape = &plan.shape;
         let ow = shape.output[2];
         let (_, taps) = plan.terms();
-        let [depth, height, width] = shape.input;
         let cg = shape.group_in();
-        let strides = plan.x.strides;
-        let x = self.x.cast::<f32>().wrapping_add(at.image * strides[0] + at.group * cg * strides[1]);
-        let (columns, rows) = if plan.staged { plan.staged_sizes(at.places.len()) } else { (0, 0) };
-        let first_row = at.places.start / ow;
-        let rows_of_tile = plan.size.0;
         let [kt, kr, ks] = shape.kernel;
-        // In the copy a kernel row is one tap, unless its columns are apart.
-        let across = taps / (kt * kr);
+        // Strides of planes, rows and columns, and the address of the window of the plane's first place.
+        let (strides, from, across) = if plan.staged {
+            let (columns, rows) = plan.staged_sizes(at.places.len());
+            let first_row = at.places.start / ow * shape.stride[1];
+            let from = at.staged.cast_const().wrapping_sub(first_row * columns * cg);
+            // In the copy a kernel row is one tap, unless its columns are apart.
+            ([rows * columns * cg, columns * cg, cg], from, taps / (kt * kr))
+        } else {
+            let [image, channel, plane, line, column] = plan.x.strides;
+            let x = self.x.cast::<f32>().wrapping_add(at.image * image + at.group * cg * channel);
+            let pad = shape.pad_before[1] * line + shape.pad_before[2] * column;
+            let z = (at.z * shape.stride[0]) as isize - shape.pad_before[0] as isize;
+            ([plane, line, column], x.wrapping_sub(pad).wrapping_offset(z * plane as isize), ks)
+        };
+        // The copy has planes of its taps only.
+        let dilation = [if plan.staged { 1 } else { shape.dilation[0] }, shape.dilation[1], shape.dilation[2]];
+        let steps = [0, 1, 2].map(|axis| dilation[axis] * strides[axis]);
+        let [interior_z, interior_rows, interior_columns] = &plan.interior;
+        let whole_z = plan.staged || interior_z.contains(&at.z);
         let (mut row, mut column) = (places.start / ow, places.start % ow);
         let mut first = places.start;
         while first < places.end {
-            let count = rows_of_tile.min(places.end - first);
-            let mut to = at.pointers.wrapping_add((first - places.start) * taps);
+            let count = plan.size.0.min(places.end - first);
+            let to = at.pointers.wrapping_add((first - places.start) * taps);
+            let (mut windows, mut coordinates) = ([std::ptr::null::<f32>(); MAX_ROWS], [(0, 0); MAX_ROWS]);
+            let mut whole = whole_z;
             let mut i = 0;
             while i < count {
-                let put = |tap: usize, from: *const f32| {
-                    // SAFETY: the slot has room for the pointers of a block.
-                    unsafe { *to.add(tap * count) = from };
-                };
-                if plan.staged {
-                    let top = (row - first_row) * shape.stride[1];
-                    let left = column * shape.stride[2];
-                    let mut tap = 0;
-                    for t in 0..kt {
-                        for r in 0..kr {
-                            let line = (t * rows + top + r * shape.dilation[1]) * columns + left;
-                            for s in 0..across {
-                                put(tap, at.staged.wrapping_add((line + s * shape.dilation[2]) * cg));
-                                tap += 1;
-                            }
-                        }
-                    }
-                } else {
-                    let place = |axis: usize, out: usize, tap: usize, size: usize| {
-                        inside(out * shape.stride[axis] + tap * shape.dilation[axis], shape.pad_before[axis], size)
-                    };
-                    let mut tap = 0;
-                    for t in 0..kt {
-                        let z = place(0, at.z, t, depth);
-                        for r in 0..kr {
-                            let line = place(1, row, r, height).zip(z);
-                            for s in 0..ks {
-                                let from = match (line, place(2, column, s, width)) {
-                                    (Some((line, z)), Some(column)) => {
-                                        x.wrapping_add(z * strides[2] + line * strides[3] + column * strides[4])
-                                    }
-                                    _ => at.zeros.cast_const(),
-                                };
-                                put(tap, from);
-                                tap += 1;
-                            }
-                        }
-                    }
-                }
-                to = to.wrapping_add(1);
+                windows[i] =
+                    from.wrapping_add(row * shape.stride[1] * strides[1] + column * shape.stride[2] * strides[2]);
+                coordinates[i] = (row, column);
+                whole &= plan.staged || interior_rows.contains(&row) && interior_columns.contains(&column);
                 column += 1;
                 if column == ow {
                     (row, column) = (row + 1, 0);
                 }
                 i += 1;
             }
+            let mut tap = 0;
+            for t in 0..kt {
+                for r in 0..kr {
+                    for s in 0..across {
+                        let offset = t * steps[0] + r * steps[1] + s * steps[2];
+                        let mut i = 0;
+                        while i < count {
+                            let inside = whole || {
+                                let (row, column) = coordinates[i];
+                                self.inside(0, at.z, t) && self.inside(1, row, r) && self.inside(2, column, s)
+                            };
+                            let from = if inside { windows[i].wrapping_add(offset) } else { at.zeros.cast_const() };
+                            // SAFETY: the slot has room for the pointers of a block.
+                            unsafe { *to.add(tap * count + i) = from };
+                            i += 1;
+                        }
+                        tap += 1;
+                    }
+                }
+            }
             first += count;
         }
+    }
+
+    /// True if the input has the place that an output looks at with a tap, on an axis.
+    #[inline(always)]
+    fn inside(&self, axis: usize, output: usize, tap: usize) -> bool {
+        let shape = &self.plan.shape;
+        let place = output * shape.stride[axis] + tap * shape.dilation[axis];
+        inside(place, shape.pad_before[axis], shape.input[axis]).is_some()
     }
 
     /// Computes a tile: `count` places from `place` on of a panel's channels.
@@ -489,18 +514,19 @@ impl Unit<'_, Indirect> {
             keep: width,
             after: None,
         };
-        let first = [at.image, channel, at.z, place / ow, place % ow];
+        // Where tiles are stored straight to the output, its places have one stride, and so do a summand's.
+        let plane = [at.image, channel, at.z, 0, 0];
         // SAFETY: the pointers of the tile's places, the weights of the panel and the lists of its channels are there; what is
         // kept are output places of the unit.
         unsafe {
             let Some(tile) = &plan.direct else {
                 function(s, &job);
-                self.transpose(s, at, first, count, keep);
+                self.transpose(s, at, [at.image, channel, at.z, place / ow, place % ow], count, keep);
                 return;
             };
             job.keep = keep;
-            job.to = self.y.cast::<f32>().wrapping_add(offset(&plan.y, first));
             job.row = place_distance(&plan.y, ow);
+            job.to = self.y.cast::<f32>().wrapping_add(offset(&plan.y, plane) + place * job.row);
             if !tile.is_empty() {
                 let mut after = RowAfter {
                     steps: &plan.steps,
@@ -511,8 +537,8 @@ impl Unit<'_, Indirect> {
                 };
                 if let Some((operand, layout)) = &tile.summand {
                     let p = (*self.operands.add(*operand)).cast::<f32>();
-                    after.summand = p.wrapping_add(offset(layout, first));
                     after.row = place_distance(layout, ow);
+                    after.summand = p.wrapping_add(offset(layout, plane) + place * after.row);
                 }
                 job.after = Some(after);
             }
@@ -535,6 +561,39 @@ impl Unit<'_, Indirect> {
             }
             let block = Block { at: first, values, channels: keep, pitch: MAX_LANES, count };
             plan.finish.run(s, self.operands, self.y, block);
+        }
+    }
+}
+
+/// Writes three rows of `count` values value by value: the first of each, the second of each, and so on.
+///
+/// # Safety
+/// The rows can be read, and `3 * count` values written.
+#[inline(always)]
+unsafe fn interleave<S: Simd>(s: S, rows: [*const f32; 3], count: usize, to: *mut f32) {
+    // Of four neighbors the last is none.
+    let keep = (0..S::LANES).fold(0, |keep, lane| if lane % 4 == 3 { keep } else { keep | 1 << lane });
+    let step = S::LANES / 4 * 3;
+    let mut place = 0;
+    // SAFETY: whole vectors end with the rows; a quarter of the vectors' lanes is not written.
+    unsafe {
+        while place + S::LANES <= count {
+            let [a, b, c] = rows.map(|row| s.load(row.wrapping_add(place)));
+            let (ac, bn) = (s.zip(a, c), s.zip(b, s.splat(0.0)));
+            let quarters = [s.zip(ac.0, bn.0), s.zip(ac.1, bn.1)];
+            let mut to = to.wrapping_add(3 * place);
+            for (low, high) in quarters {
+                s.store_compressed(keep, to, low);
+                s.store_compressed(keep, to.wrapping_add(step), high);
+                to = to.wrapping_add(2 * step);
+            }
+            place += S::LANES;
+        }
+        while place < count {
+            for (c, row) in rows.into_iter().enumerate() {
+                *to.add(3 * place + c) = *row.add(place);
+            }
+            place += 1;
         }
     }
 }

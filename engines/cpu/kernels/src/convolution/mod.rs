@@ -4,6 +4,7 @@
 //! with other plans.
 
 mod band;
+mod depthwise;
 mod direct;
 mod finish;
 mod gemm;
@@ -25,6 +26,7 @@ pub use problem::{Element, EpilogueStep, Layout, MAX_OPERANDS, Problem, Shape};
 use super::isa::Isa;
 use super::scratch::{LINE, align_up, lines};
 use super::threads::Pool;
+use depthwise::Depthwise;
 use direct::Direct;
 use gemm::Gemm;
 use indirect::Indirect;
@@ -90,6 +92,7 @@ pub struct ConvolutionPlan {
 enum Algorithm {
     /// Plain loops, for no output or nothing to sum.
     Naive,
+    Depthwise(Depthwise),
     Direct(Direct),
     Gemm(Box<Gemm>),
     Indirect(Box<Indirect>),
@@ -104,6 +107,9 @@ impl Algorithm {
         let shape = &problem.shape;
         if shape.is_empty() || shape.depth() == 0 {
             return Algorithm::Naive;
+        }
+        if Depthwise::applies(problem) {
+            return Algorithm::Depthwise(Depthwise::new(problem, threads, isa));
         }
         if Direct::applies(shape) && shape.groups > 1 && shape.group_out() < 8 {
             return Algorithm::Direct(Direct::new(problem, threads, isa));
@@ -152,6 +158,9 @@ impl Algorithm {
                 Gemm::new(problem, threads, isa, source..source + 1).map(|gemm| Algorithm::Gemm(Box::new(gemm))),
             );
         }
+        if Depthwise::applies(problem) {
+            all.push(Algorithm::Depthwise(Depthwise::new(problem, threads, isa)));
+        }
         if Direct::applies(shape) {
             all.push(Algorithm::Direct(Direct::new(problem, threads, isa)));
         }
@@ -198,9 +207,13 @@ impl ConvolutionPlan {
     }
 
     fn with_algorithm(problem: &Problem, threads: usize, isa: Isa, algorithm: Algorithm) -> ConvolutionPlan {
-        let source = pack::Source::new(problem);
+        let source = match &algorithm {
+            Algorithm::Depthwise(_) => pack::Source::new(problem).ungrouped(),
+            _ => pack::Source::new(problem),
+        };
         let form = match &algorithm {
             Algorithm::Naive => Form::Raw,
+            Algorithm::Depthwise(depthwise) => Form::TapPanels(depthwise.panel()),
             Algorithm::Direct(_) if source.plain() => Form::Raw,
             Algorithm::Direct(_) => Form::Panels(1),
             Algorithm::Gemm(gemm) => Form::Panels(gemm.panel()),
@@ -217,6 +230,7 @@ impl ConvolutionPlan {
     pub fn algorithm(&self) -> &'static str {
         match &self.algorithm {
             Algorithm::Naive => "naive",
+            Algorithm::Depthwise(_) => "depthwise, channels last",
             Algorithm::Direct(_) => "direct",
             Algorithm::Gemm(gemm) => gemm.name(),
             Algorithm::Indirect(_) => "indirect gemm",
@@ -247,6 +261,7 @@ impl ConvolutionPlan {
     fn slot_bytes(&self) -> usize {
         match &self.algorithm {
             Algorithm::Naive => 0,
+            Algorithm::Depthwise(depthwise) => lines(4 * depthwise.slot()),
             Algorithm::Direct(direct) => lines(4 * direct.slot()),
             Algorithm::Gemm(gemm) => lines(4 * gemm.slot()),
             Algorithm::Indirect(indirect) => lines(4 * indirect.slot()),
@@ -336,6 +351,7 @@ impl ConvolutionPlan {
         unsafe {
             match &self.algorithm {
                 Algorithm::Naive => naive::run(self.isa, &self.problem, pool, self.threads, args, weights.cast()),
+                Algorithm::Depthwise(depthwise) => depthwise.run(pool, self.threads, args, weights, slots),
                 Algorithm::Direct(direct) => direct.run(pool, self.threads, args, weights, slots),
                 Algorithm::Gemm(gemm) => gemm.run(pool, self.threads, args, weights, slots),
                 Algorithm::Indirect(indirect) => indirect.run(pool, self.threads, args, weights, slots),

@@ -28,6 +28,11 @@ impl Source {
         Source { layout, sizes: problem.w_sizes(), groups: problem.shape.groups, flip: problem.shape.flip }
     }
 
+    /// Same weights as output channels of a single group, for groups of one channel each.
+    pub(super) fn ungrouped(self) -> Source {
+        Source { groups: 1, ..self }
+    }
+
     /// Bytes from the first weight to behind the last.
     pub(super) fn bytes(&self) -> usize {
         self.layout.span(self.sizes) * self.layout.element.bytes()

@@ -130,14 +130,14 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
                 }
             }
             if !tile.bias.is_null() {
-                let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
                 // Only now: sums that begin with a large bias lose their own digits.
                 for v in 0..V {
                     let bias = s.load(tile.bias.add(v * S::LANES));
                     for sums in &mut sums {
-                        sums[v] = s.min(high, s.max(low, s.add(sums[v], bias)));
+                        sums[v] = s.add(sums[v], bias);
                     }
                 }
+                clamp(s, tile.clamp, &mut sums);
             }
             let whole = tile.keep >= V * S::LANES;
             if let Some(after) = &tile.after {
@@ -219,7 +219,6 @@ pub(super) unsafe fn finish<S: Simd, const R: usize, const V: usize>(
             }
             i += 1;
         }
-        let (low, high) = (s.splat(after.clamp.0), s.splat(after.clamp.1));
         if !after.summand.is_null() {
             for (row, sums) in sums.iter_mut().enumerate() {
                 for (v, sum) in sums.iter_mut().enumerate() {
@@ -229,6 +228,19 @@ pub(super) unsafe fn finish<S: Simd, const R: usize, const V: usize>(
                 }
             }
         }
-        each!(sum, _value = |v| (), s.min(high, s.max(low, sum)));
+    }
+    clamp(s, after.clamp, sums);
+}
+
+/// Clamps the sums, unless that leaves all as they are.
+#[inline(always)]
+pub(super) fn clamp<S: Simd, const R: usize, const V: usize>(s: S, bounds: (f32, f32), sums: &mut [[S::V; V]; R]) {
+    if bounds != (f32::NEG_INFINITY, f32::INFINITY) {
+        let (low, high) = (s.splat(bounds.0), s.splat(bounds.1));
+        for v in 0..V {
+            for sums in sums.iter_mut() {
+                sums[v] = s.min(high, s.max(low, sums[v]));
+            }
+        }
     }
 }

@@ -507,6 +507,8 @@ fn shapes() -> Vec<Shape> {
         shape((1, 1, 8, 20), [1, 13, 15], ONE, [1, 2, 2], NO, even, ONE),
         shape((1, 1, 8, 20), [1, 13, 15], ONE, [1, 3, 1], NO, even, ONE),
         shape((1, 1, 4, 6), [1, 5, 6], ONE, ONE, [0, 2, 1], even, ONE),
+        // places of channels-last images at distances at which they compete for lines of caches
+        shape((1, 1, 1024, 18), [1, 3, 5], ONE, ONE, NO, even, ONE),
         // 3×3, square and not, asymmetric padding, strides 1 to 4
         shape((1, 1, 5, 7), [1, 14, 14], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
         shape((2, 1, 16, 30), [1, 9, 21], [1, 3, 3], ONE, [0, 1, 1], even, ONE),
@@ -580,6 +582,7 @@ fn every_kind_of_shape() {
         names.extend(check(&Case { orders, ..plain(shape) }, &ways, i as u64));
     }
     let all = [
+        "depthwise, channels last",
         "direct",
         "gemm",
         "gemm in place",
@@ -625,39 +628,41 @@ const THENS: [Then; 9] = [
     Then::Activation(Activation::Swish { beta: 1.0 }),
 ];
 
+/// Epilogues of every form.
+const CHAINS: &[&[Then]] = &[
+    &[THENS[0]],
+    &[THENS[1], THENS[6]],
+    &[THENS[6]],
+    &[THENS[0], THENS[2], THENS[6]],
+    &[THENS[2], THENS[0], THENS[7]],
+    &[THENS[0], THENS[8]],
+    &[THENS[3], THENS[5], THENS[4]],
+    &[THENS[0], THENS[6], THENS[5], THENS[3], THENS[8], THENS[1]],
+    &[Then::Activation(Activation::Identity), THENS[0]],
+    &[THENS[0], Then::Activation(Activation::HardSwish { alpha: 1.0 / 6.0, beta: 0.5 })],
+    &[
+        THENS[0],
+        Then::Factors(Element::F32, 0),
+        Then::Bias(Element::F32, 0),
+        Then::Activation(Activation::HardSwish { alpha: 0.25, beta: 0.5 }),
+        Then::Factors(Element::F16, 1),
+        Then::Bias(Element::BF16, 2),
+    ],
+    &[
+        Then::Factors(Element::F32, 3),
+        Then::Activation(Activation::HardSigmoid { alpha: 0.25, beta: 0.5 }),
+        Then::Add(Element::F32, Order::Packed),
+        Then::Activation(Activation::RELU),
+    ],
+    // Sums that begin with the bias would lose their last digits to it.
+    &[Then::LargeBias, THENS[6]],
+];
+
 #[test]
 fn every_epilogue() {
     let pool = Pool::new(2);
-    let chains: &[&[Then]] = &[
-        &[THENS[0]],
-        &[THENS[1], THENS[6]],
-        &[THENS[6]],
-        &[THENS[0], THENS[2], THENS[6]],
-        &[THENS[2], THENS[0], THENS[7]],
-        &[THENS[0], THENS[8]],
-        &[THENS[3], THENS[5], THENS[4]],
-        &[THENS[0], THENS[6], THENS[5], THENS[3], THENS[8], THENS[1]],
-        &[Then::Activation(Activation::Identity), THENS[0]],
-        &[THENS[0], Then::Activation(Activation::HardSwish { alpha: 1.0 / 6.0, beta: 0.5 })],
-        &[
-            THENS[0],
-            Then::Factors(Element::F32, 0),
-            Then::Bias(Element::F32, 0),
-            Then::Activation(Activation::HardSwish { alpha: 0.25, beta: 0.5 }),
-            Then::Factors(Element::F16, 1),
-            Then::Bias(Element::BF16, 2),
-        ],
-        &[
-            Then::Factors(Element::F32, 3),
-            Then::Activation(Activation::HardSigmoid { alpha: 0.25, beta: 0.5 }),
-            Then::Add(Element::F32, Order::Packed),
-            Then::Activation(Activation::RELU),
-        ],
-        // Sums that begin with the bias would lose their last digits to it.
-        &[Then::LargeBias, THENS[6]],
-    ];
     for (i, shape) in shapes().into_iter().enumerate() {
-        for (j, chain) in chains.iter().enumerate() {
+        for (j, chain) in CHAINS.iter().enumerate() {
             let order = Order::ALL[(i + j) % 5];
             let y = [Element::F32, Element::F32, Element::F16, Element::BF16][(i + 2 * j) % 4];
             let case = Case {
@@ -667,6 +672,46 @@ fn every_epilogue() {
                 ..plain(shape.clone())
             };
             check(&case, &on_every_isa(&pool, true, (i + j) % 3 == 0), (1000 + i * 100 + j) as u64);
+        }
+    }
+}
+
+/// Depthwise convolutions with channels innermost: strides and kernels that have tiles of their own and those that have
+/// none, rows longer and shorter than tiles, channels that are no whole vectors, images that do not stay in caches.
+#[test]
+fn depthwise_channels_last() {
+    let pool = Pool::new(3);
+    let of = |channels, size: [usize; 2], extent, stride, pad, dilation| {
+        let groups = (2, channels, channels, channels);
+        let [kernel, stride, pad, dilation] =
+            [(extent, 1), (stride, 1), (pad, 0), (dilation, 1)].map(|(value, first)| [first, value, value]);
+        shape(groups, [1, size[0], size[1]], kernel, stride, pad, [0; 3], dilation)
+    };
+    let shapes = [
+        of(37, [8, 19], 3, 2, 1, 1),
+        of(16, [9, 31], 7, 1, 3, 1),
+        of(24, [10, 16], 5, 2, 2, 1),
+        of(33, [7, 7], 5, 1, 2, 1),
+        of(8, [12, 29], 3, 1, 1, 1),
+        of(20, [11, 18], 3, 1, 2, 2),
+        of(9, [17, 6], 4, 3, 2, 1),
+        of(16, [2, 3], 7, 1, 3, 1),
+        of(40, [58, 60], 3, 2, 1, 1),
+        of(8, [150, 120], 5, 1, 2, 1),
+    ];
+    let residual: &[Then] = &[THENS[0], Then::Add(Element::F32, Order::ChannelsLast), THENS[6]];
+    for (i, shape) in shapes.into_iter().enumerate() {
+        let chains = [&[] as &[Then], residual].into_iter().chain(CHAINS.iter().copied());
+        for (j, chain) in chains.enumerate().filter(|(j, _)| i < 8 || j % 5 == i % 5) {
+            let last = [Order::ChannelsLast, Order::ChannelsLastSliced];
+            let case = Case {
+                epilogue: chain.to_vec(),
+                elements: [Element::F32, Element::F32, [Element::F32, Element::F32, Element::F16][j % 3]],
+                orders: [last[i % 2], Order::Packed, last[j % 2]],
+                ..plain(Shape { flip: j % 4 == 3, ..shape.clone() })
+            };
+            let names = check(&case, &on_every_isa(&pool, j % 2 == 0, false), (10 * i + j) as u64);
+            assert_eq!(Vec::from_iter(names), ["depthwise, channels last"]);
         }
     }
 }

@@ -1,0 +1,448 @@
+//! Depthwise convolution of channels-last images: vectors run over channels, each of which has taps of its own.
+//!
+//! A tile is some neighboring places of an output row, and passes over all channels, a vector at a time. A vector of the
+//! input is loaded once for all places of the tile that a kernel row looks at it for.
+//!
+//! A unit of work is some rows of the output.
+
+use super::band::inside;
+use super::finish::{Block, Finish, InTile, offset};
+use super::problem::{Element, Layout, Problem, Shape};
+use super::row_tile::{RowAfter, clamp, finish};
+use super::tile;
+use super::units::{InUnits, Unit};
+use crate::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+
+/// Numbers of places of a tile, the better one first: as many sums as hide the latency of an addition.
+const PLACES: [usize; 2] = [8, 7];
+
+/// Bytes of an image beyond which it is not in the second-level cache when its convolution begins.
+const FAR: usize = 512 << 10;
+
+/// Minimum number of channels: of a vector of fewer most lanes would be computed in vain.
+const LEAST_CHANNELS: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct Depthwise {
+    shape: Shape,
+    x: Layout,
+    y: Layout,
+    isa: Isa,
+    finish: Finish,
+    /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
+    direct: Option<InTile>,
+    steps: Vec<tile::Step>,
+    /// Number of places of a tile.
+    places: usize,
+    /// True if rows of the input are asked for before they are needed.
+    far: bool,
+    /// Number of units.
+    units: usize,
+}
+
+impl Depthwise {
+    /// True if each channel is a group of its own, and the channels of images lie side by side in input and output.
+    pub(super) fn applies(problem: &Problem) -> bool {
+        let shape = &problem.shape;
+        shape.groups >= LEAST_CHANNELS
+            && (shape.group_in(), shape.group_out()) == (1, 1)
+            && (problem.x.element, problem.x.strides[1], problem.y.strides[1]) == (Element::F32, 1, 1)
+            && (shape.input[0], shape.kernel[0], shape.output[0]) == (1, 1, 1)
+    }
+
+    pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Depthwise {
+        let shape = &problem.shape;
+        let [_, oh, ow] = shape.output;
+        let finish = Finish::new(problem);
+        let direct = finish.in_rows();
+        let in_vain = |places: &usize| ow.next_multiple_of(*places);
+        let mut plan = Depthwise {
+            x: problem.x,
+            y: problem.y,
+            isa,
+            finish,
+            direct,
+            steps: Vec::new(),
+            places: PLACES.into_iter().min_by_key(in_vain).expect("there are some"),
+            far: shape.dilation[1] == 1 && size_of::<f32>() * shape.groups * shape.input[1] * shape.input[2] > FAR,
+            units: (shape.batch * oh).min(8 * threads),
+            shape: shape.clone(),
+        };
+        plan.steps = plan.direct.as_ref().map_or(Vec::new(), |tile| tile.steps(plan.list_len()));
+        plan
+    }
+
+    /// Channels of a weight panel.
+    pub(super) fn panel(&self) -> usize {
+        self.isa.lanes()
+    }
+
+    /// Values of a per-channel list: whole vectors.
+    fn list_len(&self) -> usize {
+        self.shape.groups.next_multiple_of(self.isa.lanes())
+    }
+
+    fn lists_len(&self) -> usize {
+        self.list_len() * (1 + self.direct.as_ref().map_or(0, |tile| tile.lists.len()))
+    }
+}
+
+impl InUnits for Depthwise {
+    fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    fn units(&self) -> usize {
+        self.units
+    }
+
+    fn slot(&self) -> usize {
+        // A tile, and the same with its places side by side.
+        let tile = if self.direct.is_some() { 0 } else { (self.places + MAX_LANES) * self.list_len() };
+        (self.lists_len() + tile).next_multiple_of(16)
+    }
+}
+
+impl Kernel for Unit<'_, Depthwise> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let [_, oh, ow] = shape.output;
+        let rows = shape.batch * oh;
+        let share = |unit: usize| rows * unit / plan.units;
+        let blocks = shape.groups / S::LANES;
+        let fixed = match (shape.kernel[2], shape.stride[2]) {
+            size @ ((3 | 5, 1 | 2) | (7, 1)) if shape.dilation[2] == 1 => size,
+            _ => (0, 0),
+        };
+        let whole = function::<S>(fixed, plan.places, true);
+        let rest = function::<S>(fixed, plan.places, false);
+        let mut listed = usize::MAX;
+        for row in share(self.unit)..share(self.unit + 1) {
+            let (image, row) = (row / oh, row % oh);
+            // SAFETY: the slot has room for the lists and a tile; windows, channels and places are the problem's.
+            unsafe {
+                if listed != image {
+                    self.fill_lists(image);
+                    listed = image;
+                }
+                let mut place = 0;
+                while place < ow {
+                    let count = plan.places.min(ow - place);
+                    let mut tile = self.tile([image, 0, 0, row, place], count);
+                    tile.blocks = blocks;
+                    whole(s, &tile);
+                    if blocks * S::LANES < shape.groups {
+                        tile.skip(blocks * S::LANES, blocks * shape.taps() * S::LANES);
+                        (tile.blocks, tile.keep) = (1, shape.groups - blocks * S::LANES);
+                        rest(s, &tile);
+                    }
+                    if plan.direct.is_none() {
+                        self.transpose(s, [image, 0, 0, row, place], count);
+                    }
+                    place += count;
+                }
+            }
+        }
+    }
+}
+
+impl Unit<'_, Depthwise> {
+    /// Fills bias and operand lists of the steps in registers.
+    #[inline(always)]
+    unsafe fn fill_lists(&self, image: usize) {
+        let plan = self.plan;
+        let (count, len) = (plan.shape.groups, plan.list_len());
+        // SAFETY: the slot has room for the lists; the operands are those of the problem.
+        unsafe {
+            if !plan.finish.biases(self.operands, 0, count, self.slot, len) {
+                self.slot.write_bytes(0, len);
+            }
+            if let Some(tile) = &plan.direct {
+                tile.fill_lists(self.operands, image, 0, count, self.slot.wrapping_add(len), len);
+            }
+        }
+    }
+
+    /// Tile of `count` places from `at` on.
+    ///
+    /// # Safety
+    /// The places are those of a row of the output; the operands are those of the problem.
+    #[inline(always)]
+    unsafe fn tile(&self, at: [usize; 5], count: usize) -> Tile<'_> {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let [image, _, _, row, place] = at;
+        let [_, kr, ks] = shape.kernel;
+        let [_, height, width] = shape.input;
+        let (mut begin, mut end) = (0, kr);
+        let line = |r: usize| inside(row * shape.stride[1] + r * shape.dilation[1], shape.pad_before[1], height);
+        while begin < end && line(begin).is_none() {
+            begin += 1;
+        }
+        while begin < end && line(end - 1).is_none() {
+            end -= 1;
+        }
+        let left = (place * shape.stride[2]) as isize - shape.pad_before[2] as isize;
+        let reach = ((count - 1) * shape.stride[2] + (ks - 1) * shape.dilation[2] + 1) as isize;
+        let strides = plan.x.strides;
+        // Rows that the next row of the output looks at beside those of this one.
+        let next = (row * shape.stride[1] + kr).saturating_sub(shape.pad_before[1]);
+        let top = image * strides[0] + line(begin).unwrap_or(0) * strides[3];
+        let x = self.x.cast::<f32>().wrapping_add(top).wrapping_offset(left * strides[4] as isize);
+        let mut tile = Tile {
+            x,
+            line: shape.dilation[1] * strides[3],
+            column: strides[4],
+            rows: end - begin,
+            columns: ks,
+            stride: shape.stride[2],
+            dilation: shape.dilation[2],
+            ahead: x.wrapping_add((next - line(begin).unwrap_or(0).min(next)) * strides[3]),
+            ahead_line: strides[3],
+            ahead_lines: if plan.far { shape.stride[1].min(height.saturating_sub(next)) } else { 0 },
+            inside: ((-left).max(0), (width as isize - left).min(reach)),
+            weights: self.weights.wrapping_add(begin * ks * plan.panel()),
+            panel: shape.taps() * plan.panel(),
+            blocks: 0,
+            keep: plan.panel(),
+            count,
+            bias: self.slot.cast_const(),
+            clamp: plan.finish.clamp,
+            to: self.slot.wrapping_add(plan.lists_len()),
+            to_place: plan.list_len(),
+            steps: &plan.steps,
+            values: self.slot.wrapping_add(plan.list_len()).cast_const(),
+            summand: std::ptr::null(),
+            summand_place: 0,
+            last_clamp: (f32::NEG_INFINITY, f32::INFINITY),
+        };
+        if let Some(direct) = &plan.direct {
+            tile.to = self.y.cast::<f32>().wrapping_add(offset(&plan.y, at));
+            tile.to_place = plan.y.strides[4];
+            tile.last_clamp = direct.clamp;
+            if let Some((operand, layout)) = &direct.summand {
+                // SAFETY: the caller's duty.
+                let p = unsafe { *self.operands.add(*operand) }.cast::<f32>();
+                tile.summand = p.wrapping_add(offset(layout, at));
+                tile.summand_place = layout.strides[4];
+            }
+        }
+        tile
+    }
+
+    /// Finishes a tile that is in scratch memory: `count` places from `first` on.
+    ///
+    /// # Safety
+    /// The places are those of a row of the output; the tile is computed.
+    #[inline(always)]
+    unsafe fn transpose<S: Simd>(&self, s: S, first: [usize; 5], count: usize) {
+        let plan = self.plan;
+        let (channels, len) = (plan.shape.groups, plan.list_len());
+        let tile = self.slot.wrapping_add(plan.lists_len());
+        let values = tile.wrapping_add(plan.places * len);
+        // SAFETY: the slot has room for the tile twice, with places for whole vectors; the rest is the caller's duty.
+        unsafe {
+            for channel in 0..channels {
+                for place in 0..count {
+                    *values.add(channel * MAX_LANES + place) = *tile.add(place * len + channel);
+                }
+            }
+            let block = Block { at: first, values, channels, pitch: MAX_LANES, count };
+            plan.finish.run(s, self.operands, self.y, block);
+        }
+    }
+}
+
+/// Microkernel arguments: some places of an output row, with all of a range of channels.
+struct Tile<'a> {
+    /// Address of the first place's first tap in the first of the kernel rows that are inside of the image, which may be
+    /// a column outside of it; strides of kernel rows and of columns.
+    x: *const f32,
+    line: usize,
+    column: usize,
+    /// Number of kernel rows inside of the image.
+    rows: usize,
+    /// Number of kernel columns, stride between places and dilation between taps.
+    columns: usize,
+    stride: usize,
+    dilation: usize,
+    /// Address of the first tap's column in rows that are needed next; their stride and number.
+    ahead: *const f32,
+    ahead_line: usize,
+    ahead_lines: usize,
+    /// Columns inside of the image that the places look at, from `x` on.
+    inside: (isize, isize),
+    /// Weights: for each tap those of a vector of channels; stride between vectors.
+    weights: *const f32,
+    panel: usize,
+    /// Number of vectors of channels, and of lanes of each that are kept.
+    blocks: usize,
+    keep: usize,
+    /// Number of places to store.
+    count: usize,
+    /// Bias of each channel, and clamp bounds of the biased sums.
+    bias: *const f32,
+    clamp: (f32, f32),
+    /// Destination of the first place's channels, and stride between places.
+    to: *mut f32,
+    to_place: usize,
+    /// Epilogue behind bias and clamp, with the first channel's value in the first of its lists.
+    steps: &'a [tile::Step],
+    values: *const f32,
+    /// Summand of the first place, added behind the steps, null for none; stride between places.
+    summand: *const f32,
+    summand_place: usize,
+    /// Clamp bounds of the result.
+    last_clamp: (f32, f32),
+}
+
+impl Tile<'_> {
+    /// Moves on by so many channels, whose weights are so many values.
+    #[inline(always)]
+    fn skip(&mut self, channels: usize, weights: usize) {
+        self.x = self.x.wrapping_add(channels);
+        self.ahead = self.ahead.wrapping_add(channels);
+        self.weights = self.weights.wrapping_add(weights);
+        self.bias = self.bias.wrapping_add(channels);
+        self.to = self.to.wrapping_add(channels);
+        self.values = self.values.wrapping_add(channels);
+        if !self.summand.is_null() {
+            self.summand = self.summand.wrapping_add(channels);
+        }
+    }
+}
+
+type TileFn<S> = unsafe fn(S, &Tile<'_>);
+
+/// Function for kernels of `(width, stride)` columns without dilation, or any for (0, 0), on tiles of so many places;
+/// `whole` if all lanes of its vectors are kept.
+fn function<S: Simd>(fixed: (usize, usize), places: usize, whole: bool) -> TileFn<S> {
+    macro_rules! among {
+        ($($places:literal: $(($width:literal $stride:literal))+;)+) => {
+            match (fixed, places, whole) {
+                $($(
+                    (($width, $stride), $places, true) => enter::<S, $width, $stride, $places, true>,
+                    (($width, $stride), $places, false) => enter::<S, $width, $stride, $places, false>,
+                )+)+
+                _ => unreachable!("tiles are chosen among those there are"),
+            }
+        };
+    }
+    among! {
+        7: (0 0) (3 1) (3 2) (5 1) (5 2) (7 1);
+        8: (0 0) (3 1) (3 2) (5 1) (5 2) (7 1);
+    }
+}
+
+/// # Safety
+/// As in [`Tile`]: the columns inside of the image, weights and lists can be read for all kept channels, and the places
+/// written.
+unsafe fn enter<S: Simd, const W: usize, const SW: usize, const P: usize, const WHOLE: bool>(s: S, tile: &Tile<'_>) {
+    s.call(Run::<W, SW, P, WHOLE>(tile));
+}
+
+struct Run<'a, const W: usize, const SW: usize, const P: usize, const WHOLE: bool>(&'a Tile<'a>);
+
+impl<const W: usize, const SW: usize, const P: usize, const WHOLE: bool> Kernel for Run<'_, W, SW, P, WHOLE> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let tile = self.0;
+        let kept = first(tile.keep);
+        let (begin, end) = tile.inside;
+        let plain = tile.steps.is_empty();
+        for block in 0..tile.blocks {
+            let channel = block * S::LANES;
+            let mut sums = [[s.splat(0.0)]; P];
+            for line in 0..tile.ahead_lines {
+                let mut p = tile.ahead.wrapping_add(line * tile.ahead_line + channel);
+                for _ in 0..P * SW.max(1) {
+                    s.prefetch_far(p);
+                    p = p.wrapping_add(tile.column);
+                }
+            }
+            // SAFETY: columns from `begin` to `end` of the rows are in the image, and the lanes of `kept` are channels of
+            // it; panels of weights and lists have whole vectors; the rest is the caller's duty.
+            unsafe {
+                let load = |p: *const f32| if WHOLE { s.load(p) } else { s.load_masked(s.mask(kept), p) };
+                let mut weights = tile.weights.wrapping_add(block * tile.panel);
+                let mut line = tile.x.wrapping_add(channel);
+                for _ in 0..tile.rows {
+                    if W > 0 {
+                        let mut factors = [s.splat(0.0); W];
+                        for (tap, factor) in factors.iter_mut().enumerate() {
+                            *factor = s.load(weights.add(tap * S::LANES));
+                        }
+                        let mut p = line;
+                        for t in 0..(P - 1) * SW + W {
+                            if (t as isize) >= begin && (t as isize) < end {
+                                let value = load(p);
+                                for tap in 0..W {
+                                    if t >= tap && (t - tap) % SW.max(1) == 0 && (t - tap) / SW.max(1) < P {
+                                        let sum = &mut sums[(t - tap) / SW.max(1)][0];
+                                        *sum = s.fma(value, factors[tap], *sum);
+                                    }
+                                }
+                            }
+                            p = p.wrapping_add(tile.column);
+                        }
+                        weights = weights.wrapping_add(W * S::LANES);
+                    } else {
+                        for tap in 0..tile.columns {
+                            let factor = s.load(weights);
+                            for (place, sum) in sums.iter_mut().enumerate() {
+                                let t = (place * tile.stride + tap * tile.dilation) as isize;
+                                if t >= begin && t < end {
+                                    let value = load(line.wrapping_offset(t * tile.column as isize));
+                                    sum[0] = s.fma(value, factor, sum[0]);
+                                }
+                            }
+                            weights = weights.wrapping_add(S::LANES);
+                        }
+                    }
+                    line = line.wrapping_add(tile.line);
+                }
+                // Only now: sums that begin with a large bias lose their own digits.
+                let bias = s.load(tile.bias.add(channel));
+                for sum in &mut sums {
+                    sum[0] = s.add(sum[0], bias);
+                }
+                clamp(s, tile.clamp, &mut sums);
+                if !plain {
+                    let after = RowAfter {
+                        steps: tile.steps,
+                        values: tile.values.wrapping_add(channel),
+                        summand: std::ptr::null(),
+                        row: 0,
+                        clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                    };
+                    finish(s, S::LANES, &after, &mut sums);
+                }
+                if !tile.summand.is_null() {
+                    for (place, sum) in sums.iter_mut().enumerate() {
+                        if place < tile.count {
+                            let other = load(tile.summand.add(place * tile.summand_place + channel));
+                            sum[0] = s.add(sum[0], other);
+                        }
+                    }
+                }
+                clamp(s, tile.last_clamp, &mut sums);
+                for (place, [sum]) in sums.into_iter().enumerate() {
+                    if place < tile.count {
+                        let to = tile.to.wrapping_add(place * tile.to_place + channel);
+                        if WHOLE {
+                            s.store(to, sum);
+                        } else {
+                            s.store_masked(s.mask(kept), to, sum);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
