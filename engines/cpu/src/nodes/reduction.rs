@@ -324,19 +324,17 @@ impl Kernel {
 
     /// Combines each element into the sum beside it.
     fn columns(&self, sums: &mut [f64], values: Elements<'_>) {
-        let fold = self.fold;
         match values {
-            Elements::Single(values) => self.isa.run(Columns { fold, sums, values }),
-            Elements::Wide(values) => self.isa.run(Columns { fold, sums, values }),
+            Elements::Single(values) => self.fold.columns(self.isa, sums, values),
+            Elements::Wide(values) => self.fold.columns(self.isa, sums, values),
         }
     }
 
     /// Combines a row.
     fn row(&self, values: Elements<'_>) -> f64 {
-        let fold = self.fold;
         match values {
-            Elements::Single(values) => self.isa.run(Row { fold, values }),
-            Elements::Wide(values) => self.isa.run(Row { fold, values }),
+            Elements::Single(values) => self.fold.row(self.isa, values),
+            Elements::Wide(values) => self.fold.row(self.isa, values),
         }
     }
 
@@ -359,7 +357,7 @@ impl Kernel {
 
 /// Reduction operator. The minimum and the maximum of elements with a NaN among them is NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fold {
+pub(crate) enum Fold {
     Sum,
     SumOfMagnitudes,
     SumOfSquares,
@@ -384,8 +382,18 @@ const LANES: usize = 32;
 const FEW_LANES: usize = 8;
 
 impl Fold {
+    /// Combines each value into the sum beside it.
+    pub(crate) fn columns<V: Copy + Into<f64>>(self, isa: Isa, sums: &mut [f64], values: &[V]) {
+        isa.run(Columns { fold: self, sums, values });
+    }
+
+    /// Combines a row of values, in an order that follows from their number.
+    pub(crate) fn row<V: Copy + Into<f64>>(self, isa: Isa, values: &[V]) -> f64 {
+        isa.run(Row { fold: self, values })
+    }
+
     /// Identity of the operator.
-    fn start(self) -> f64 {
+    pub(crate) fn start(self) -> f64 {
         match self {
             Fold::Sum | Fold::SumOfMagnitudes | Fold::SumOfSquares | Fold::GreatestMagnitude => 0.0,
             Fold::Product | Fold::ProductOfOthers => 1.0,
@@ -396,7 +404,7 @@ impl Fold {
 
     /// Combines two partial results.
     #[inline(always)]
-    fn join(self, a: f64, b: f64) -> f64 {
+    pub(crate) fn join(self, a: f64, b: f64) -> f64 {
         match self {
             Fold::Sum | Fold::SumOfMagnitudes | Fold::SumOfSquares => a + b,
             Fold::Product | Fold::ProductOfOthers => a * b,

@@ -249,6 +249,9 @@ pub trait Value: Copy + Default + 'static {
     /// Value of an index.
     fn of(place: usize) -> Self;
 
+    /// Nearest value to a number.
+    fn from_wide(number: f64) -> Self;
+
     /// Rounds the values to those that a store and a load would give.
     fn round(storage: Storage, isa: Isa, values: &mut [Self]) {
         let mut memory = [0u64; 128];
@@ -281,6 +284,10 @@ impl Value for f32 {
     fn of(place: usize) -> f32 {
         place as f32
     }
+
+    fn from_wide(number: f64) -> f32 {
+        number as f32
+    }
 }
 
 impl Value for f64 {
@@ -301,6 +308,10 @@ impl Value for f64 {
     fn of(place: usize) -> f64 {
         place as f64
     }
+
+    fn from_wide(number: f64) -> f64 {
+        number
+    }
 }
 
 impl Value for i64 {
@@ -320,6 +331,10 @@ impl Value for i64 {
 
     fn of(place: usize) -> i64 {
         place as i64
+    }
+
+    fn from_wide(number: f64) -> i64 {
+        number as i64
     }
 }
 

@@ -188,8 +188,8 @@ impl<'a> Region<'a> {
             if is_known || !tensor.is_virtual() || start - place > MAX_SPAN {
                 continue;
             }
-            // MIOpen may have the chain behind a convolution in one kernel with it.
-            let follows = chain.inputs().iter().any(|argument| self.is_of_convolution(argument.tensor));
+            // The back end may have the chain in one kernel with what computes its operand: MIOpen behind a convolution.
+            let follows = chain.inputs().iter().any(|argument| self.has_epilogue(argument.tensor));
             let is_large = |argument: &&Argument| self.graph.tensor(argument.tensor).elements() == tensor.elements();
             let large = chain.inputs().iter().filter(is_large).count();
             let reads: Vec<usize> = kernels.iter().flat_map(|kernel| reads_of(kernel, uid)).collect();
@@ -203,9 +203,15 @@ impl<'a> Region<'a> {
         chains
     }
 
-    fn is_of_convolution(&self, uid: TensorUid) -> bool {
-        let is_convolution = matches!(self.row.producer(uid), Some((_, Stage::Convolution(_))));
-        self.graph.tensor(uid).is_virtual() && is_convolution
+    /// True if a tensor is computed by what may have chains behind it in one kernel with it.
+    fn has_epilogue(&self, uid: TensorUid) -> bool {
+        let producer = self.row.producer(uid).map(|(_, stage)| stage);
+        self.graph.tensor(uid).is_virtual()
+            && match producer {
+                Some(Stage::Convolution(_)) => true,
+                Some(Stage::Opaque(opaque)) => opaque.has_epilogue,
+                _ => false,
+            }
     }
 
     /// Prepends chains to a kernel that reads them: it then finds their results at the indices where it reads them.
@@ -223,7 +229,7 @@ impl<'a> Region<'a> {
     fn with(&self, place: usize, stage: &Stage) -> Option<Region<'a>> {
         let mut larger = self.clone();
         match stage {
-            Stage::Convolution(_) => return None,
+            Stage::Convolution(_) | Stage::Opaque(_) => return None,
             Stage::Chain(chain) => larger.add_chain(chain)?,
             Stage::Groups(groups) => {
                 let chains = larger.add_work(place, groups)?;
