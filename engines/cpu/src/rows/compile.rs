@@ -10,7 +10,7 @@ use crate::nodes::reduction::Fold;
 use crate::pointwise::{Function, Storage};
 
 /// Number of elements of a row that are worked on together: the rows of a program fit the first cache.
-pub(super) const CHUNK: usize = 512;
+const CHUNK: usize = 1024;
 
 /// Limit of the views of a kernel: their offsets are on the stack.
 pub(super) const MAX_VIEWS: usize = 48;
@@ -22,7 +22,7 @@ const MAX_ROWS: usize = 24;
 /// cache.
 const KEPT_BYTES: usize = 64 * 1024;
 
-/// Number of groups that are worth working on together.
+/// Number of groups that are worth working on together where they are what is vectorized.
 const FEWEST_TOGETHER: usize = 64;
 
 /// Cost of a value, in loads of a row, from which on keeping it is cheaper than computing it again.
@@ -82,8 +82,38 @@ pub(super) struct Compiled {
     pub(super) rows: [usize; 2],
     /// Number of values that are kept for all members.
     pub(super) kept: usize,
-    /// Number of elements of a row: of members, or of groups that are worked on together.
-    pub(super) chunk: usize,
+    /// Elements of a row.
+    pub(super) chunk: Chunk,
+}
+
+/// Elements of a row: as many lanes of neighboring groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chunk {
+    /// Number of groups that are worked on together.
+    pub(super) together: usize,
+    /// Number of lanes of each; all of them where there are several groups.
+    pub(super) lanes: usize,
+}
+
+impl Chunk {
+    /// Largest row of a nest.
+    fn of(nest: &Nest) -> Chunk {
+        Chunk { together: (CHUNK / nest.lanes).clamp(1, nest.inner), lanes: nest.lanes.min(CHUNK) }
+    }
+
+    /// Number of elements.
+    pub(super) fn elements(self) -> usize {
+        self.together * self.lanes
+    }
+
+    /// Stride of a row's elements along a path; `None` if they lie in no one distance from each other.
+    pub(super) fn stride(self, path: &Path) -> Option<usize> {
+        match self {
+            Chunk { lanes: 1, .. } => Some(path.inner),
+            Chunk { together: 1, .. } => Some(path.lane),
+            Chunk { lanes, .. } => (path.inner == path.lane * lanes).then_some(path.lane),
+        }
+    }
 }
 
 /// Compiles a kernel's phases.
@@ -103,7 +133,7 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
         let is_known =
             |value: usize| pass.turns == Turns::Each && number.get(&value).is_some_and(|kept| computed[*kept]);
         let needed = values.needed(pass.roots(), is_known);
-        let mut program = Program::new(values, &nest.paths, pass.turns, needed, pass.roots().collect());
+        let mut program = Program::new(values, (&nest.paths, chunk), pass.turns, needed, pass.roots().collect());
         for value in &program.needed {
             if is_known(*value) {
                 program.places.insert(*value, At::Kept(number[value]));
@@ -144,19 +174,19 @@ struct Keeping<'a> {
 }
 
 impl Keeping<'_> {
-    /// Values that are kept, and the number of elements that are worked on together.
-    fn choose(&self) -> (Vec<usize>, usize) {
+    /// Values that are kept, and the rows that are worked on.
+    fn choose(&self) -> (Vec<usize>, Chunk) {
         let wanted = self.used_again(|_| true);
-        let members: usize = self.nest.members.iter().product();
-        let lanes = if self.nest.along_members { self.nest.lanes } else { self.nest.lanes.min(FEWEST_TOGETHER) };
-        let room = KEPT_BYTES / (members.saturating_mul(lanes).saturating_mul(size_of::<f32>())).max(1);
+        let most = Chunk::of(self.nest);
+        let group = self.nest.members.iter().product::<usize>().saturating_mul(self.nest.lanes * size_of::<f32>());
+        let fewest = if self.nest.along_members { 1 } else { most.together.min(FEWEST_TOGETHER) };
+        let room = KEPT_BYTES / group.saturating_mul(fewest).max(1);
         let kept = if wanted.len() <= room { wanted } else { self.dearest(wanted, room) };
-        let mut chunk = self.nest.lanes.min(CHUNK);
-        if !self.nest.along_members && !kept.is_empty() {
-            let fit = KEPT_BYTES / (kept.len() * members * size_of::<f32>());
-            chunk = chunk.min(fit / 16 * 16).max(self.nest.lanes.min(FEWEST_TOGETHER));
+        if kept.is_empty() {
+            return (kept, most);
         }
-        (kept, chunk)
+        let together = most.together.min(KEPT_BYTES / (kept.len() * group)).max(1);
+        (kept, Chunk { together, ..most })
     }
 
     /// The dearest values for which there is room, and of these what is then used again.
@@ -188,11 +218,12 @@ impl Keeping<'_> {
 
     /// Cost of each value, in loads of a row.
     fn costs(&self) -> Vec<usize> {
+        let chunk = Chunk::of(self.nest);
         let mut costs: Vec<usize> = Vec::with_capacity(self.values.values.len());
         for (value, of_members) in self.values.values.iter().zip(self.of_members) {
             costs.push(match value {
                 _ if !of_members => 0,
-                Value::Element(view) if is_direct(self.values, &self.nest.paths, *view) => 1,
+                Value::Element(view) if is_direct(self.values, &self.nest.paths, chunk, *view) => 1,
                 Value::Element(_) => 4,
                 Value::Apply(function, operands) => {
                     weight(function) + operands.iter().map(|operand| costs[*operand]).sum::<usize>()
@@ -217,14 +248,15 @@ fn weight(function: &Function) -> usize {
 }
 
 /// True for elements that rows are computed with where they lie.
-fn is_direct(values: &Values, paths: &[Path], view: usize) -> bool {
-    values.views[view].storage == Storage::F32 && paths[view].lane == 1
+fn is_direct(values: &Values, paths: &[Path], chunk: Chunk, view: usize) -> bool {
+    values.views[view].storage == Storage::F32 && chunk.stride(&paths[view]) == Some(1)
 }
 
 /// Program of a phase, while rows are assigned.
 struct Program<'a> {
     values: &'a Values,
     paths: &'a [Path],
+    chunk: Chunk,
     turns: Turns,
     /// Values that are needed, operands first.
     needed: Vec<usize>,
@@ -236,8 +268,14 @@ struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    fn new(values: &'a Values, paths: &'a [Path], turns: Turns, needed: Vec<usize>, roots: Vec<usize>) -> Program<'a> {
-        Program { values, paths, turns, needed, roots, places: HashMap::new(), free: Vec::new() }
+    fn new(
+        values: &'a Values,
+        (paths, chunk): (&'a [Path], Chunk),
+        turns: Turns,
+        needed: Vec<usize>,
+        roots: Vec<usize>,
+    ) -> Program<'a> {
+        Program { values, paths, chunk, turns, needed, roots, places: HashMap::new(), free: Vec::new() }
     }
 
     fn take(&mut self) -> Result<usize, &'static str> {
@@ -273,14 +311,16 @@ impl<'a> Program<'a> {
         }
         let stays = |program: &Program<'_>, value: usize| {
             let read_later = |reader: &usize| !is_part(*reader) && program.operands(*reader).contains(&value);
-            !is_part(value) || program.roots.contains(&value) || program.needed.iter().any(|reader| read_later(reader))
+            !is_part(value) || program.roots.contains(&value) || program.needed.iter().any(read_later)
         };
         let mut moves = Vec::new();
         for (place, value) in list.iter().copied().enumerate() {
             let dies =
                 |program: &Program<'_>, operand: usize| last.get(&operand) == Some(&place) && !stays(program, operand);
             let row = match &self.values.values[value] {
-                Value::Element(view) if self.turns == Turns::Each && is_direct(self.values, self.paths, *view) => {
+                Value::Element(view)
+                    if self.turns == Turns::Each && is_direct(self.values, self.paths, self.chunk, *view) =>
+                {
                     self.places.insert(value, At::Memory(*view));
                     continue;
                 }

@@ -6,11 +6,10 @@ use hipdnn_cpu_kernels::scratch::lines;
 use hipdnn_cpu_kernels::threads::Pool;
 
 use super::Rows;
-use super::compile::{At, MAX_VIEWS, Move, Phase};
-use super::nest::offset;
+use super::compile::{At, Chunk, MAX_VIEWS, Move, Phase};
+use super::nest::{Path, offset};
 use super::values::Turns;
 use crate::nodes::NodeKernel;
-use crate::nodes::reduction::Fold;
 use crate::pointwise::Value;
 
 /// Number of elements that are worth waking another thread for.
@@ -21,9 +20,7 @@ const PER_UNIT: usize = 8 * 1024;
 pub(super) struct Kernel {
     rows: Arc<Rows>,
     workers: usize,
-    /// Number of groups of a block.
-    together: usize,
-    /// Number of rows of members of a group, or members where lanes are groups.
+    /// Number of places in the loops of the members but for that of the lanes.
     points: usize,
     /// Bytes of the rows of members, of the rows of groups, of what phases leave behind, and of what is kept.
     bytes: [usize; 4],
@@ -32,19 +29,17 @@ pub(super) struct Kernel {
 
 impl Kernel {
     pub(super) fn new(rows: Arc<Rows>, workers: usize) -> Kernel {
-        let compiled = &rows.compiled;
-        let together = if rows.nest.along_members { 1 } else { compiled.chunk };
+        let (compiled, chunk) = (&rows.compiled, rows.compiled.chunk);
         let points = rows.nest.members.iter().product::<usize>();
-        let lanes = if rows.nest.along_members { rows.nest.lanes } else { compiled.chunk };
+        let of_block = points * chunk.together * rows.nest.lanes;
         let [of_members, of_groups] = compiled.rows;
         let bytes = [
-            lines(of_members * compiled.chunk * size_of::<f32>()),
-            lines(of_groups * together * size_of::<f64>()),
-            lines(rows.left * together * size_of::<f64>()),
-            lines(compiled.kept * points * lanes * size_of::<f32>()),
+            lines(of_members * chunk.elements() * size_of::<f32>()),
+            lines(of_groups * chunk.together * size_of::<f64>()),
+            lines(rows.left * chunk.together * size_of::<f64>()),
+            lines(compiled.kept * of_block * size_of::<f32>()),
         ];
-        let blocks_per_unit = (PER_UNIT / (points * lanes).max(1)).max(1);
-        Kernel { workers, together, points, bytes, blocks_per_unit, rows }
+        Kernel { workers, points, bytes, blocks_per_unit: (PER_UNIT / of_block).max(1), rows }
     }
 }
 
@@ -96,12 +91,12 @@ struct Block<'a> {
     kept: *mut f32,
 }
 
-/// Rows of a phase that are worked on: which, from which element on, and how many.
+/// Part of the groups that is worked on: a place in the loops of the members, and lanes of all groups there.
 #[derive(Clone, Copy)]
 struct Part {
     point: usize,
     start: usize,
-    len: usize,
+    lanes: usize,
 }
 
 /// Rows of a type, and the elements between two of them.
@@ -114,17 +109,12 @@ struct Base<T> {
 impl<'a> Block<'a> {
     fn new(kernel: &'a Kernel, addresses: &'a Addresses<'a>, worker: usize, number: usize) -> Block<'a> {
         let rows = &*kernel.rows;
-        let nest = &rows.nest;
-        let (outer, first, groups) = if nest.along_members {
-            (number, 0, 1)
-        } else {
-            let blocks = nest.lanes.div_ceil(kernel.together);
-            let first = number % blocks * kernel.together;
-            (number / blocks, first, kernel.together.min(nest.lanes - first))
-        };
+        let (nest, together) = (&rows.nest, rows.compiled.chunk.together);
+        let blocks = nest.inner.div_ceil(together);
+        let (outer, first) = (number / blocks, number % blocks * together);
         let mut offsets = [0; MAX_VIEWS];
         for (to, path) in offsets.iter_mut().zip(&nest.paths) {
-            *to = path.offset + offset(&nest.groups, &path.groups, outer) + first * path.lane;
+            *to = path.offset + offset(&nest.groups, &path.groups, outer) + first * path.inner;
         }
         let [of_members, of_groups, left, _] = kernel.bytes;
         let scratch = addresses.scratch.wrapping_add(worker * kernel.bytes.iter().sum::<usize>());
@@ -133,7 +123,7 @@ impl<'a> Block<'a> {
             kernel,
             rows,
             addresses,
-            groups,
+            groups: together.min(nest.inner - first),
             offsets,
             of_members: at(0).cast(),
             of_groups: at(of_members).cast(),
@@ -147,7 +137,7 @@ impl<'a> Block<'a> {
     /// # Safety
     /// As [`NodeKernel::run`]; nobody else uses the worker's scratch memory or writes elements of these groups.
     unsafe fn run(&self) {
-        let (nest, chunk) = (&self.rows.nest, self.rows.compiled.chunk);
+        let (all, chunk) = (self.rows.nest.lanes, self.rows.compiled.chunk);
         for phase in &self.rows.compiled.phases {
             // SAFETY: the caller's promise for all members of the groups.
             unsafe {
@@ -158,23 +148,18 @@ impl<'a> Block<'a> {
                 for (fold, _, left) in &phase.folds {
                     self.left(*left).fill(fold.start());
                 }
-                let base = Base { rows: self.of_members, pitch: chunk };
-                let len = if nest.along_members { chunk.min(nest.lanes) } else { self.groups };
-                self.compute(&phase.before, base, Part { point: 0, start: 0, len });
+                let base = Base { rows: self.of_members, pitch: chunk.elements() };
+                self.compute(&phase.before, base, Part { point: 0, start: 0, lanes: chunk.lanes });
                 for point in 0..self.kernel.points {
-                    if !nest.along_members {
-                        self.members(phase, base, Part { point, start: 0, len });
-                        continue;
-                    }
-                    for start in (0..nest.lanes).step_by(chunk) {
-                        self.members(phase, base, Part { point, start, len: chunk.min(nest.lanes - start) });
+                    for start in (0..all).step_by(chunk.lanes) {
+                        self.members(phase, base, Part { point, start, lanes: chunk.lanes.min(all - start) });
                     }
                 }
             }
         }
     }
 
-    /// Computes a phase for a row of members, or a member of each group.
+    /// Computes a phase for a part of the groups.
     ///
     /// # Safety
     /// As [`Block::run`], for that part.
@@ -183,22 +168,19 @@ impl<'a> Block<'a> {
         unsafe {
             self.compute(&phase.body, base, part);
             for (fold, at, left) in &phase.folds {
-                let row = std::slice::from_raw_parts(self.at(*at, base, part), part.len);
-                self.fold(*fold, row, self.left(*left));
+                let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
+                fold.rows(self.rows.isa, self.left(*left), row);
             }
             for (at, view) in &phase.stores {
-                let row = std::slice::from_raw_parts(self.at(*at, base, part), part.len);
+                let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
                 self.store(*view, row, part);
             }
         }
     }
 
-    fn fold(&self, fold: Fold, row: &[f32], left: &mut [f64]) {
-        if self.rows.nest.along_members {
-            left[0] = fold.join(left[0], fold.row(self.rows.isa, row));
-        } else {
-            fold.columns(self.rows.isa, left, row);
-        }
+    /// Number of elements of a part of a row.
+    fn len(&self, part: Part) -> usize {
+        self.groups * part.lanes
     }
 
     /// Computes a phase once for each group.
@@ -206,17 +188,17 @@ impl<'a> Block<'a> {
     /// # Safety
     /// As [`Block::run`].
     unsafe fn once(&self, phase: &Phase) {
-        let base = Base { rows: self.of_groups, pitch: self.kernel.together };
-        let part = Part { point: 0, start: 0, len: self.groups };
+        let base = Base { rows: self.of_groups, pitch: self.rows.compiled.chunk.together };
+        let part = Part { point: 0, start: 0, lanes: 1 };
         // SAFETY: the caller's promise; rows of values are not written while they are kept and stored.
         unsafe {
             self.compute(&phase.before, base, part);
             for (at, left) in &phase.keep {
-                let row = std::slice::from_raw_parts(self.at(*at, base, part), part.len);
+                let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
                 self.left(*left).copy_from_slice(row);
             }
             for (at, view) in &phase.stores {
-                let row = std::slice::from_raw_parts(self.at(*at, base, part), part.len);
+                let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
                 self.store(*view, row, part);
             }
         }
@@ -225,10 +207,10 @@ impl<'a> Block<'a> {
     /// Values that a phase leaves behind.
     ///
     /// # Safety
-    /// Nothing else refers to them.
-    unsafe fn left(&self, left: usize) -> &mut [f64] {
+    /// Nothing else refers to them, and they are not used behind the block's run.
+    unsafe fn left<'s>(&self, left: usize) -> &'s mut [f64] {
         // SAFETY: the worker's scratch memory has a row for each of these values, which nobody else uses.
-        unsafe { std::slice::from_raw_parts_mut(self.left.add(left * self.kernel.together), self.groups) }
+        unsafe { std::slice::from_raw_parts_mut(self.left.add(left * self.rows.compiled.chunk.together), self.groups) }
     }
 
     /// Address of a part of a row of values.
@@ -252,9 +234,8 @@ impl<'a> Block<'a> {
 
     /// Address of kept values.
     fn kept(&self, kept: usize, part: Part) -> *mut f32 {
-        let nest = &self.rows.nest;
-        let lanes = if nest.along_members { nest.lanes } else { self.kernel.together };
-        self.kept.wrapping_add((kept * self.kernel.points + part.point) * lanes + part.start)
+        let of_point = self.rows.compiled.chunk.together * self.rows.nest.lanes;
+        self.kept.wrapping_add((kept * self.kernel.points + part.point) * of_point + part.start)
     }
 
     /// Offset of a part's first element in a view.
@@ -268,12 +249,53 @@ impl<'a> Block<'a> {
     /// # Safety
     /// As [`Block::run`], for that part.
     unsafe fn store<T: Value>(&self, view: usize, values: &[T], part: Part) {
-        let (offset, stride) = (self.offset(view, part), self.rows.nest.paths[view].lane);
+        let (offset, path) = (self.offset(view, part), &self.rows.nest.paths[view]);
         let view = &self.rows.views[view];
         let to = self.addresses.outputs[view.tensor];
+        let isa = self.rows.isa;
         // SAFETY: the elements are those of a part of the loops, which are within the tensor, aligned for its type; blocks
         // and parts have different ones.
-        unsafe { T::store(view.storage, self.rows.isa, values, to, offset, stride) };
+        unsafe {
+            match self.stride(path, part) {
+                Some(stride) => T::store(view.storage, isa, values, to, offset, stride),
+                None => {
+                    for (group, values) in values.chunks_exact(part.lanes).enumerate() {
+                        T::store(view.storage, isa, values, to, offset + group * path.inner, path.lane);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads elements of a part.
+    ///
+    /// # Safety
+    /// As [`Block::run`], for that part.
+    unsafe fn load<T: Value>(&self, view: usize, values: &mut [T], part: Part) {
+        let (offset, path) = (self.offset(view, part), &self.rows.nest.paths[view]);
+        let view = &self.rows.views[view];
+        let from = self.addresses.inputs[view.tensor];
+        let isa = self.rows.isa;
+        // SAFETY: the elements are those of a part of the loops, which are within the tensor, aligned for its type.
+        unsafe {
+            match self.stride(path, part) {
+                Some(stride) => T::load(view.storage, isa, from, offset, stride, values),
+                None if path.lane == 0 => {
+                    T::load(view.storage, isa, from, offset, path.inner, &mut values[..self.groups]);
+                    spread(values, part.lanes);
+                }
+                None => {
+                    for (group, values) in values.chunks_exact_mut(part.lanes).enumerate() {
+                        T::load(view.storage, isa, from, offset + group * path.inner, path.lane, values);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stride of a part's elements along a path; `None` if they lie in no one distance from each other.
+    fn stride(&self, path: &Path, part: Part) -> Option<usize> {
+        Chunk { together: self.groups, lanes: part.lanes }.stride(path)
     }
 
     /// Runs instructions on a part.
@@ -281,29 +303,21 @@ impl<'a> Block<'a> {
     /// # Safety
     /// As [`Block::run`], for that part; `T` is `f32` for phases over members.
     unsafe fn compute<T: Value>(&self, moves: &[Move], base: Base<T>, part: Part) {
-        let isa = self.rows.isa;
+        let (isa, len) = (self.rows.isa, self.len(part));
         // SAFETY: rows are as many as the program has, each as long as a part; nothing refers to the row that is written.
-        let row = |row: usize| unsafe { std::slice::from_raw_parts_mut(base.rows.add(row * base.pitch), part.len) };
+        let row = |row: usize| unsafe { std::slice::from_raw_parts_mut(base.rows.add(row * base.pitch), len) };
         // SAFETY: as `at` says; compiled programs write no row that is an operand of the same instruction.
-        let read = |at: At| unsafe { std::slice::from_raw_parts(self.at(at, base, part), part.len) };
+        let read = |at: At| unsafe { std::slice::from_raw_parts(self.at(at, base, part), len) };
         for step in moves {
             match step {
-                Move::Load { view, to } => {
-                    let (offset, stride) = (self.offset(*view, part), self.rows.nest.paths[*view].lane);
-                    let view = &self.rows.views[*view];
-                    let from = self.addresses.inputs[view.tensor];
-                    // SAFETY: the elements are those of a part of the loops, which are within the tensor.
-                    unsafe { T::load(view.storage, isa, from, offset, stride, row(*to)) };
-                }
+                // SAFETY: the caller's promise.
+                Move::Load { view, to } => unsafe { self.load(*view, row(*to), part) },
                 Move::Number { number, to } => row(*to).fill(T::from_wide(*number)),
                 Move::Left { left, to } => {
                     // SAFETY: what phases leave behind is not written while another one reads it.
                     let left = unsafe { self.left(*left) };
-                    match left {
-                        [one] if self.rows.nest.along_members => row(*to).fill(T::from_wide(*one)),
-                        left => {
-                            row(*to).iter_mut().zip(left).for_each(|(to, value)| *to = T::from_wide(*value));
-                        }
+                    for (to, value) in row(*to).chunks_exact_mut(part.lanes).zip(left) {
+                        to.fill(T::from_wide(*value));
                     }
                 }
                 Move::Copy { from, to } => row(*to).copy_from_slice(read(*from)),
@@ -314,10 +328,18 @@ impl<'a> Block<'a> {
                 Move::Round { row: to, storage } => T::round(*storage, isa, row(*to)),
                 Move::Keep { row: from, kept } => {
                     // SAFETY: kept values have a place for each member, in scratch memory apart from all rows.
-                    let to = unsafe { std::slice::from_raw_parts_mut(self.kept(*kept, part).cast::<T>(), part.len) };
+                    let to = unsafe { std::slice::from_raw_parts_mut(self.kept(*kept, part).cast::<T>(), len) };
                     to.copy_from_slice(row(*from));
                 }
             }
         }
+    }
+}
+
+/// Repeats each of the first elements of a row so many times, in order.
+fn spread<T: Copy>(row: &mut [T], times: usize) {
+    for group in (0..row.len() / times).rev() {
+        let value = row[group];
+        row[group * times..(group + 1) * times].fill(value);
     }
 }

@@ -1,8 +1,8 @@
 //! Kernels over groups of elements in rows: the CPU's back end of the kernel compiler.
 //!
 //! A [`GroupKernel`] folds, computes and writes in phases over groups and their members. Its values are rows of `f32`
-//! here, of members of one group, or of one member of neighboring groups, whichever lie together in memory: [`nest`]
-//! chooses. Each operation is a pointwise [`Function`](crate::pointwise::Function) on rows. What is computed once for a
+//! here, of members of one group or several, or of one member of neighboring groups, whichever lie together in memory:
+//! [`nest`] chooses. Each operation is a pointwise [`Function`](crate::pointwise::Function) on rows. What is computed once for a
 //! group is computed in `f64`, in which sums and products are kept too. Members' values that a later phase needs again are
 //! kept while they fit the second cache, so that a softmax computes its exponentials once.
 //!
@@ -30,7 +30,7 @@ use nest::Nest;
 use values::{Values, View};
 
 /// Extent of the vectorized loop below which rows cost more than they save.
-const FEWEST_LANES: usize = 16;
+const FEWEST_LANES: usize = 8;
 
 /// Number of elements of a kernel from which on it should keep several threads busy ...
 const LARGE: usize = 64 * 1024;
@@ -83,13 +83,12 @@ fn bind_for(isa: Isa, fewest: usize, graph: &Graph, kernel: &GroupKernel) -> Res
 impl Rows {
     /// Number of members of all groups.
     fn elements(&self) -> usize {
-        let extents = self.nest.groups.iter().chain(&self.nest.members);
-        extents.product::<usize>() * self.nest.lanes
+        let Nest { groups, inner, members, lanes, .. } = &self.nest;
+        groups.iter().chain(members).product::<usize>() * inner * lanes
     }
 
-    /// Number of blocks: groups, or sets of neighboring groups, that are worked on together.
+    /// Number of blocks: sets of neighboring groups that are worked on together.
     fn blocks(&self) -> usize {
-        let groups: usize = self.nest.groups.iter().product();
-        if self.nest.along_members { groups } else { groups * self.nest.lanes.div_ceil(self.compiled.chunk) }
+        self.nest.groups.iter().product::<usize>() * self.nest.inner.div_ceil(self.compiled.chunk.together)
     }
 }

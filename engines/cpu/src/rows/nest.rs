@@ -5,11 +5,13 @@ use super::values::Values;
 /// Loop nest: groups, and members of each, with one of the loops vectorized.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Nest {
-    /// Extents of the loops that number groups, outermost first, but for the vectorized one.
+    /// Extents of the loops that number groups, outermost first, but for the innermost one.
     pub(super) groups: Vec<usize>,
-    /// Extents of the loops that number members, likewise.
+    /// Extent of the innermost loop of the groups: neighbors there may be worked on together.
+    pub(super) inner: usize,
+    /// Extents of the loops that number members, outermost first, but for that of the lanes.
     pub(super) members: Vec<usize>,
-    /// Extent of the vectorized loop.
+    /// Extent of the loop of the members that is vectorized; 1 where that is the innermost one of the groups.
     pub(super) lanes: usize,
     /// True if lanes are members of one group, false if they are groups.
     pub(super) along_members: bool,
@@ -22,6 +24,7 @@ pub(super) struct Nest {
 pub(super) struct Path {
     pub(super) offset: usize,
     pub(super) groups: Vec<usize>,
+    pub(super) inner: usize,
     pub(super) members: Vec<usize>,
     pub(super) lane: usize,
 }
@@ -60,16 +63,20 @@ impl Nest {
             return Err("its rows are scattered in memory");
         }
         let along_members = of_members >= of_groups;
-        let lane = if along_members { members.pop() } else { groups.pop() }.expect("the loop that was counted");
+        let alone = || Loop { extent: 1, strides: vec![0; values.views.len()] };
+        let inner = groups.pop().unwrap_or_else(alone);
+        let lane = if along_members { members.pop() } else { None }.unwrap_or_else(alone);
         let path = |view: usize| Path {
             offset: values.views[view].offset,
             groups: groups.iter().map(|l| l.strides[view]).collect(),
+            inner: inner.strides[view],
             members: members.iter().map(|l| l.strides[view]).collect(),
             lane: lane.strides[view],
         };
         let paths = (0..values.views.len()).map(path).collect();
         let extents = |loops: &[Loop]| loops.iter().map(|l| l.extent).collect();
-        Ok(Nest { paths, groups: extents(&groups), members: extents(&members), lanes: lane.extent, along_members })
+        let (groups, members) = (extents(&groups), extents(&members));
+        Ok(Nest { paths, groups, inner: inner.extent, members, lanes: lane.extent, along_members })
     }
 }
 
@@ -127,18 +134,19 @@ mod tests {
 
     #[test]
     fn lanes_are_what_lies_together() {
-        // What, extents, number of loops of groups, strides of the views, and the nest: groups, members, lanes.
-        type Case<'a> = (&'a str, &'a [usize], usize, &'a [&'a [usize]], (&'a [usize], &'a [usize], usize, bool));
+        // What, extents, number of loops of groups, strides of the views, and the nest: groups, the innermost of them,
+        // members, lanes.
+        type Case<'a> = (&'a str, &'a [usize], usize, &'a [&'a [usize]], (&'a [usize], usize, &'a [usize], usize));
         let cases: [Case<'_>; 5] = [
-            ("rows", &[8, 5, 64], 2, &[&[320, 64, 1], &[5, 1, 0]], (&[40], &[], 64, true)),
-            ("channels in the middle", &[2, 6, 7, 21], 3, &[&[882, 7, 1, 42]], (&[2], &[21], 42, false)),
-            ("channels last", &[2, 6, 7, 21], 3, &[&[882, 147, 21, 1]], (&[84], &[], 21, true)),
-            ("sums of channels", &[3, 2, 6, 7], 1, &[&[42, 126, 7, 1]], (&[3], &[2], 42, true)),
-            ("sums of channels, last", &[32, 2, 6, 7], 1, &[&[1, 1344, 224, 32]], (&[], &[84], 32, false)),
+            ("rows", &[8, 5, 64], 2, &[&[320, 64, 1], &[5, 1, 0]], (&[], 40, &[], 64)),
+            ("channels in the middle", &[2, 6, 7, 21], 3, &[&[882, 7, 1, 42]], (&[2], 42, &[21], 1)),
+            ("channels last", &[2, 6, 7, 21], 3, &[&[882, 147, 21, 1]], (&[], 84, &[], 21)),
+            ("sums of channels", &[3, 2, 6, 7], 1, &[&[42, 126, 7, 1]], (&[], 3, &[2], 42)),
+            ("sums of channels, last", &[32, 2, 6, 7], 1, &[&[1, 1344, 224, 32]], (&[], 32, &[84], 1)),
         ];
         for (what, loops, groups, views, want) in cases {
             let nest = Nest::new(&values(loops, groups, views), 16).unwrap();
-            assert_eq!((&nest.groups[..], &nest.members[..], nest.lanes, nest.along_members), want, "{what}");
+            assert_eq!((&nest.groups[..], nest.inner, &nest.members[..], nest.lanes), want, "{what}");
         }
         for (what, loops, groups, views) in [
             ("too short", &[100, 5][..], 1, &[&[5, 1][..]][..]),
