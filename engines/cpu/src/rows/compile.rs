@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use hipdnn_schemas::PointwiseMode;
 
 use super::nest::{Nest, Path};
-use super::values::{Turns, Value, Values};
+use super::values::{Pass, Turns, Value, Values};
 use crate::nodes::reduction::Fold;
 use crate::pointwise::{Function, Storage};
 
@@ -24,6 +24,9 @@ const KEPT_BYTES: usize = 64 * 1024;
 
 /// Number of groups that are worth working on together where they are what is vectorized.
 const FEWEST_TOGETHER: usize = 64;
+
+/// Cost of a function that is no arithmetic, in loads of a row.
+const TRANSCENDENTAL: usize = 16;
 
 /// Cost of a value, in loads of a row, from which on keeping it is cheaper than computing it again.
 const WORTH_KEEPING: usize = 5;
@@ -50,8 +53,8 @@ pub(super) enum Move {
     Left { left: usize, to: usize },
     /// Copies values to a row.
     Copy { from: At, to: usize },
-    /// Applies a function to a row, with other operands.
-    Apply { function: Function, row: usize, others: [Option<At>; 2] },
+    /// Applies a function to a row, with other operands; in rows of `f64` with the digits of `f32` if it is `single`.
+    Apply { function: Function, row: usize, others: [Option<At>; 2], single: bool },
     /// Rounds a row.
     Round { row: usize, storage: Storage },
     /// Keeps a row for later phases.
@@ -133,7 +136,7 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
         let is_known =
             |value: usize| pass.turns == Turns::Each && number.get(&value).is_some_and(|kept| computed[*kept]);
         let needed = values.needed(pass.roots(), is_known);
-        let mut program = Program::new(values, (&nest.paths, chunk), pass.turns, needed, pass.roots().collect());
+        let mut program = Program::new(values, (&nest.paths, chunk), pass, needed);
         for value in &program.needed {
             if is_known(*value) {
                 program.places.insert(*value, At::Kept(number[value]));
@@ -243,7 +246,7 @@ fn weight(function: &Function) -> usize {
         Identity | Abs | Neg | Add | Sub | Mul | AddSquare | Max | Min | CmpEq | CmpNeq | CmpGt | CmpGe | CmpLt
         | CmpLe | LogicalNot | LogicalAnd | LogicalOr | BinarySelect | ReluFwd | ReluBwd | Ceil | Floor => 2,
         Div | Reciprocal | Sqrt | Rsqrt => 4,
-        _ => 16,
+        _ => TRANSCENDENTAL,
     }
 }
 
@@ -260,22 +263,20 @@ struct Program<'a> {
     turns: Turns,
     /// Values that are needed, operands first.
     needed: Vec<usize>,
-    /// Values that are needed behind the program.
+    /// Values that are needed behind the program, and those of them that are stored.
     roots: Vec<usize>,
+    stored: Vec<usize>,
     places: HashMap<usize, At>,
     /// True for each row that has no value.
     free: Vec<bool>,
 }
 
 impl<'a> Program<'a> {
-    fn new(
-        values: &'a Values,
-        (paths, chunk): (&'a [Path], Chunk),
-        turns: Turns,
-        needed: Vec<usize>,
-        roots: Vec<usize>,
-    ) -> Program<'a> {
-        Program { values, paths, chunk, turns, needed, roots, places: HashMap::new(), free: Vec::new() }
+    fn new(values: &'a Values, (paths, chunk): (&'a [Path], Chunk), pass: &Pass, needed: Vec<usize>) -> Program<'a> {
+        let stored = pass.stores.iter().map(|(value, _)| *value).collect();
+        let roots = pass.roots().collect();
+        let (places, free) = (HashMap::new(), Vec::new());
+        Program { values, paths, chunk, turns: pass.turns, needed, roots, stored, places, free }
     }
 
     fn take(&mut self) -> Result<usize, &'static str> {
@@ -318,8 +319,11 @@ impl<'a> Program<'a> {
             let dies =
                 |program: &Program<'_>, operand: usize| last.get(&operand) == Some(&place) && !stays(program, operand);
             let row = match &self.values.values[value] {
+                // What is stored as it is has to be read before the first store, which may be to the same memory.
                 Value::Element(view)
-                    if self.turns == Turns::Each && is_direct(self.values, self.paths, self.chunk, *view) =>
+                    if self.turns == Turns::Each
+                        && !self.stored.contains(&value)
+                        && is_direct(self.values, self.paths, self.chunk, *view) =>
                 {
                     self.places.insert(value, At::Memory(*view));
                     continue;
@@ -361,7 +365,9 @@ impl<'a> Program<'a> {
                     for (place, other) in places.iter_mut().zip(others) {
                         *place = Some(self.places[other]);
                     }
-                    moves.push(Move::Apply { function: *function, row, others: places });
+                    // A logarithm of every pixel's sum would take as long in `f64` as all that it is a sum of.
+                    let single = weight(function) >= TRANSCENDENTAL;
+                    moves.push(Move::Apply { function: *function, row, others: places, single });
                     row
                 }
             };

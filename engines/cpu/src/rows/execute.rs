@@ -321,9 +321,10 @@ impl<'a> Block<'a> {
                     }
                 }
                 Move::Copy { from, to } => row(*to).copy_from_slice(read(*from)),
-                Move::Apply { function, row: first, others: [b, c] } => {
+                Move::Apply { function, row: first, others: [b, c], single } => {
                     let other = |at: &Option<At>| at.map_or(&[][..], read);
-                    T::apply(function, isa, row(*first), other(b), other(c));
+                    let apply = if *single { T::apply_single } else { T::apply };
+                    apply(function, isa, row(*first), other(b), other(c));
                 }
                 Move::Round { row: to, storage } => T::round(*storage, isa, row(*to)),
                 Move::Keep { row: from, kept } => {

@@ -2,9 +2,10 @@
 //!
 //! A [`GroupKernel`] folds, computes and writes in phases over groups and their members. Its values are rows of `f32`
 //! here, of members of one group or several, or of one member of neighboring groups, whichever lie together in memory:
-//! [`nest`] chooses. Each operation is a pointwise [`Function`](crate::pointwise::Function) on rows. What is computed once for a
-//! group is computed in `f64`, in which sums and products are kept too. Members' values that a later phase needs again are
-//! kept while they fit the second cache, so that a softmax computes its exponentials once.
+//! [`nest`] chooses. Each operation is a pointwise [`Function`](crate::pointwise::Function) on rows. What is computed
+//! once for a group is computed in `f64`, but for exponentials and the like; sums and products are kept in it too.
+//! Members' values that a later phase needs again are kept while they fit the second cache, so that a softmax computes
+//! its exponentials once.
 //!
 //! The order of every sum follows from the shapes alone: the same kernel gives the same bits on any number of threads.
 //!

@@ -183,3 +183,47 @@ fn random_graphs_compute_the_same_in_rows() {
     }
     assert!(fused > 150, "{fused} are too few to say anything");
 }
+
+#[test]
+fn a_result_may_be_where_an_operand_is() {
+    use PointwiseMode::{Add, Exp, Mul, Sub};
+    for (dims, sums) in [([7, 5, 40], [7, 5, 1]), ([2, 3, 2000], [2, 3, 1]), ([3, 21, 70], [3, 1, 70])] {
+        let mut graph = GraphBuilder::new("in place").compute(DataType::Float);
+        for uid in [0, 1, 2, 10, 11, 12] {
+            let tensor = TensorDef::new(uid, DataType::Float, &dims);
+            graph.tensor(if uid < 10 { tensor } else { tensor.intermediate() });
+        }
+        for uid in [20, 21] {
+            graph.tensor(TensorDef::new(uid, DataType::Float, &sums).intermediate());
+        }
+        let uid = |uid: i64| TensorUid(uid);
+        let binary = |mode, a, b, y| Operation::Pointwise(Pointwise::binary(mode, uid(a), uid(b), uid(y)));
+        let reduce = |mode, x, y| {
+            Operation::Reduction(Reduction { mode, input: uid(x), output: uid(y), is_deterministic: true })
+        };
+        for node in [
+            reduce(ReductionMode::Max, 0, 20),
+            binary(Sub, 0, 20, 10),
+            Operation::Pointwise(Pointwise::unary(Exp, uid(10), uid(11))),
+            reduce(ReductionMode::Add, 11, 21),
+            binary(Mul, 11, 21, 12),
+            binary(Add, 12, 1, 2),
+        ] {
+            graph.node("", node);
+        }
+        let graph = graph.build().unwrap();
+        let rewritten = crate::fuse::fuse(&graph, applicability::lower(&graph).unwrap(), &settings(2));
+        assert_eq!(rewritten.works.len(), 1, "{dims:?}: {:?}", rewritten.notes);
+        let blueprint = || Blueprint::new(&graph, &rewritten, &settings(2)).unwrap();
+        let apart = memory(&graph, 3);
+        execute(&CpuPlan::new(blueprint(), 2, resources::get()).unwrap(), &pack(&apart)).unwrap();
+        for operand in [0, 1] {
+            let shared = memory(&graph, 3);
+            let mut buffers = pack(&shared);
+            let at = buffers.iter().find(|buffer| buffer.uid == operand).unwrap().ptr;
+            buffers.iter_mut().find(|buffer| buffer.uid == 2).unwrap().ptr = at;
+            execute(&CpuPlan::new(blueprint(), 2, resources::get()).unwrap(), &buffers).unwrap();
+            assert_eq!(shared[&uid(operand)].values(), apart[&uid(2)].values(), "{dims:?} over tensor {operand}");
+        }
+    }
+}
