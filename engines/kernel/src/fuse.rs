@@ -64,10 +64,6 @@ impl Stage {
         }
     }
 
-    fn reads(&self, uid: TensorUid) -> bool {
-        self.inputs().contains(&uid)
-    }
-
     /// Indices of its nodes in the graph.
     fn nodes(&self) -> Vec<usize> {
         match self {

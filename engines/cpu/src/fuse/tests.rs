@@ -752,3 +752,49 @@ fn what_goes_through_the_same_groups_is_one_step() {
         }
     }
 }
+
+#[test]
+fn a_scale_behind_a_product_is_its_epilogue_and_not_the_softmax_s() {
+    let dims: &[i64] = &[2, 20, 24];
+    let full = (10..14).map(|uid| tensor(uid, Float, dims).intermediate());
+    let sums = [20, 21].map(|uid| tensor(uid, Float, &[2, 20, 1]).intermediate());
+    let caller = [(0, [2, 20, 8]), (2, [2, 8, 24]), (3, [1, 1, 1]), (1, [2, 20, 24])];
+    let product = Matmul { a: TensorUid(0), b: TensorUid(2), c: TensorUid(10) };
+    check(Case {
+        what: "attention, spelled out",
+        tensors: caller.map(|(uid, dims)| tensor(uid, Float, &dims)).into_iter().chain(full).chain(sums).collect(),
+        nodes: vec![
+            Operation::Matmul(product),
+            binary(Mode::Mul, 10, 3, 11),
+            reduce(ReductionMode::Max, 11, 20),
+            binary(Mode::Sub, 11, 20, 12),
+            unary(Mode::Exp, 12, 13),
+            reduce(ReductionMode::Add, 13, 21),
+            binary(Mode::Div, 13, 21, 1),
+        ],
+        rules: vec![Rule::Rows, Rule::ProductEpilogue],
+        steps: 2,
+        reason: "",
+        within: Within::Of(64.0),
+    });
+}
+
+#[test]
+fn groups_that_threads_or_vectors_would_not_gain_by_stay_nodes() {
+    for (dims, sums, reason) in [
+        ([1, 300, 4], [1, 300, 1], "its rows are scattered"),
+        ([1, 7, 5], [1, 7, 1], "its rows are too short"),
+        ([1, 2, 40_000], [1, 2, 1], "its groups are too few"),
+    ] {
+        let used = [0, 1, 10, 11, 20, 21];
+        check(Case {
+            what: "a softmax",
+            tensors: tensors(&dims, &sums, |t| t).into_iter().filter(|tensor| used.contains(&tensor.uid.0)).collect(),
+            nodes: softmax(),
+            rules: vec![Rule::Chain],
+            steps: 4,
+            reason,
+            within: Within::Of(16.0),
+        });
+    }
+}
