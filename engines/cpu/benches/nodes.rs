@@ -233,8 +233,69 @@ fn cases() -> Vec<Case> {
             ];
             cases.push(Case { name: name(what), graph: graph(tensors, nodes()), products: None, fuse });
         }
+        for (what, dims, axis) in [
+            ("softmax_40x6625", [1, 1, 40, 6625], 3),
+            ("softmax_12x128x128", [1, 12, 128, 128], 3),
+            ("softmax_channels_21x128x128", [1, 21, 128, 128], 1),
+            ("softmax_1000x10", [1, 1, 1000, 10], 3),
+            ("softmax_1000x20", [1, 1, 1000, 20], 3),
+            ("softmax_4x100000", [1, 1, 4, 100_000], 3),
+        ] {
+            cases.push(Case { name: name(what), graph: softmax(&dims, axis), products: None, fuse });
+        }
+        for (what, dims) in [("norm_128x768", [1, 1, 128, 768]), ("norm_40x120", [1, 1, 40, 120])] {
+            cases.push(Case { name: name(what), graph: normalization(&dims), products: None, fuse });
+        }
     }
     cases
+}
+
+/// Tensors of these extents, and from 10 on of their sums along an axis; all but 0 and 1 are virtual.
+fn rows(dims: &[i64], axis: usize, sums: usize) -> Vec<TensorDef> {
+    let mut short = dims.to_vec();
+    short[axis] = 1;
+    let full = (0..6).map(|uid| tensor(uid, DataType::Float, dims));
+    let all = full.chain((10..10 + sums as i64).map(|uid| tensor(uid, DataType::Float, &short)));
+    all.map(|tensor| if tensor.uid.0 < 2 { tensor } else { tensor.intermediate() }).collect()
+}
+
+fn binary(mode: PointwiseMode, a: i64, b: i64, y: i64) -> Operation {
+    Operation::Pointwise(Pointwise::binary(mode, TensorUid(a), TensorUid(b), TensorUid(y)))
+}
+
+fn unary(mode: PointwiseMode, x: i64, y: i64) -> Operation {
+    Operation::Pointwise(Pointwise::unary(mode, TensorUid(x), TensorUid(y)))
+}
+
+fn reduce(mode: ReductionMode, x: i64, y: i64) -> Operation {
+    Operation::Reduction(Reduction { mode, input: TensorUid(x), output: TensorUid(y), is_deterministic: true })
+}
+
+/// Softmax along an axis, spelled out.
+fn softmax(dims: &[i64], axis: usize) -> Graph {
+    let nodes = vec![
+        reduce(ReductionMode::Max, 0, 10),
+        binary(PointwiseMode::Sub, 0, 10, 2),
+        unary(PointwiseMode::Exp, 2, 3),
+        reduce(ReductionMode::Add, 3, 11),
+        binary(PointwiseMode::Div, 3, 11, 1),
+    ];
+    let tensors = rows(dims, axis, 2).into_iter().filter(|tensor| ![4, 5].contains(&tensor.uid.0));
+    graph(tensors.collect(), nodes)
+}
+
+/// Normalization of rows without scale and bias, spelled out.
+fn normalization(dims: &[i64]) -> Graph {
+    let nodes = vec![
+        reduce(ReductionMode::Average, 0, 10),
+        binary(PointwiseMode::Sub, 0, 10, 2),
+        binary(PointwiseMode::Mul, 2, 2, 3),
+        reduce(ReductionMode::Average, 3, 11),
+        unary(PointwiseMode::Rsqrt, 11, 12),
+        binary(PointwiseMode::Mul, 2, 12, 1),
+    ];
+    let tensors = rows(dims, 3, 3).into_iter().filter(|tensor| ![4, 5].contains(&tensor.uid.0));
+    graph(tensors.collect(), nodes)
 }
 
 /// Memory of every caller's tensor, filled with small numbers.

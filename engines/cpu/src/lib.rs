@@ -14,6 +14,7 @@ pub mod nodes;
 pub mod plan;
 pub mod pointwise;
 pub mod resources;
+mod rows;
 pub mod settings;
 #[cfg(test)]
 mod tests;

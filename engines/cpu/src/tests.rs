@@ -43,11 +43,11 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    fn new(tensor: &Tensor) -> Memory {
+    pub(super) fn new(tensor: &Tensor) -> Memory {
         Memory { tensor: tensor.clone(), bytes: vec![0; tensor.span_bytes().div_ceil(8)] }
     }
 
-    fn address(&self) -> *mut c_void {
+    pub(super) fn address(&self) -> *mut c_void {
         self.bytes.as_ptr().cast_mut().cast()
     }
 
@@ -66,7 +66,7 @@ impl Memory {
             .collect()
     }
 
-    fn fill(&mut self, mut next: impl FnMut() -> f64) {
+    pub(super) fn fill(&mut self, mut next: impl FnMut() -> f64) {
         let base = self.bytes.as_mut_ptr();
         for offset in self.offsets() {
             let value = next();

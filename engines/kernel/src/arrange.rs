@@ -15,8 +15,8 @@ mod task;
 
 use std::collections::{HashMap, HashSet};
 
-use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::checks::element_bytes;
+use hipdnn_engine_core::{Declined, NodeLabel};
 use hipdnn_schemas::{DataType, Graph, Tensor, TensorUid, TensorValue};
 
 pub use self::convolution::CONVOLUTION_ALIGNMENT;
@@ -59,7 +59,7 @@ pub struct Wishes {
 /// Arranges stages as tasks.
 ///
 /// # Errors
-/// If MIOpen takes a convolution in none of the types and layouts that it could be converted to.
+/// If MIOpen takes a convolution in none of the types and layouts that it could be converted to, or a stage is opaque.
 pub fn arrange(
     graph: &Graph,
     stages: &[Stage],
@@ -93,6 +93,7 @@ pub fn arrange(
             Stage::Convolution(work) => arranger.convolution(work)?,
             Stage::Chain(chain) => arranger.chain(chain),
             Stage::Groups(groups) => arranger.groups(groups),
+            Stage::Opaque(opaque) => return Err(Declined::Operation { node: NodeLabel::of(graph, opaque.node) }),
         }
     }
     Ok(arranger.arrangement)

@@ -20,7 +20,7 @@ use self::draft::Draft;
 use crate::emit::{Element, Op};
 use crate::ir::formula::{Argument, Formula};
 use crate::ir::group::{GroupKernel, GroupWork, Input, Operand};
-use crate::ir::op::{Convolution, Work};
+use crate::ir::op::{Convolution, Opaque, Work};
 
 pub use self::places::stays_within;
 
@@ -39,6 +39,8 @@ pub enum Stage {
     Chain(Chain),
     /// Kernels over groups of elements.
     Groups(Groups),
+    /// Operation of which only the operands are known.
+    Opaque(Opaque),
 }
 
 impl Stage {
@@ -48,6 +50,7 @@ impl Stage {
             Stage::Convolution(convolution) => convolution.inputs().to_vec(),
             Stage::Chain(chain) => chain.tensors(),
             Stage::Groups(groups) => groups.work.inputs(),
+            Stage::Opaque(opaque) => opaque.inputs.clone(),
         }
     }
 
@@ -57,11 +60,8 @@ impl Stage {
             Stage::Convolution(convolution) => vec![convolution.output()],
             Stage::Chain(chain) => vec![chain.output()],
             Stage::Groups(groups) => groups.work.outputs(),
+            Stage::Opaque(opaque) => opaque.outputs.clone(),
         }
-    }
-
-    fn reads(&self, uid: TensorUid) -> bool {
-        self.inputs().contains(&uid)
     }
 
     /// Indices of its nodes in the graph.
@@ -70,6 +70,7 @@ impl Stage {
             Stage::Convolution(convolution) => vec![convolution.node],
             Stage::Chain(chain) => chain.nodes().iter().map(|node| node.node).collect(),
             Stage::Groups(groups) => groups.nodes.clone(),
+            Stage::Opaque(opaque) => vec![opaque.node],
         }
     }
 }
@@ -144,6 +145,7 @@ pub fn separate(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
         Work::Convolution(convolution) => Stage::Convolution(convolution),
         Work::Pointwise(node) => Stage::Chain(Chain::new(node)),
         Work::Groups(work) => Stage::Groups(Groups { nodes: vec![work.node], work }),
+        Work::Opaque(opaque) => Stage::Opaque(opaque),
     };
     works.into_iter().flatten().map(stage).collect()
 }
@@ -176,6 +178,7 @@ fn chained(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
         Work::Convolution(convolution) => Some(Stage::Convolution(convolution)),
         Work::Pointwise(_) => chains.remove(&index).map(Stage::Chain),
         Work::Groups(work) => Some(Stage::Groups(Groups { nodes: vec![work.node], work })),
+        Work::Opaque(opaque) => Some(Stage::Opaque(opaque)),
     });
     stages.collect()
 }
@@ -188,6 +191,7 @@ fn drop_unseen(graph: &Graph, works: &mut [Option<Work>]) {
         let is_seen = |output: TensorUid| !graph.tensor(output).is_virtual() || read.contains(&output);
         let inputs: Vec<TensorUid> = match place {
             Some(Work::Convolution(work)) if is_seen(work.output()) => work.inputs().to_vec(),
+            Some(Work::Opaque(work)) if work.outputs.iter().copied().any(is_seen) => work.inputs.clone(),
             Some(Work::Pointwise(work)) if is_seen(work.output) => work.inputs.iter().map(|i| i.tensor).collect(),
             Some(Work::Groups(work)) if work.outputs().into_iter().any(is_seen) => {
                 tidy(work, is_seen);

@@ -4,6 +4,8 @@
 //! Graph ─► lower ─► Work ─► fuse ─► Stage ─► arrange ─► Task ─► emit ─► KernelSource
 //! ```
 //!
+//! The CPU engine takes kernels over groups from `Stage`, and runs them in rows.
+//!
 //! | module | holds |
 //! |---|---|
 //! | [`ir`] | operations of nodes: element-wise formulas, loop nests over groups, convolutions |

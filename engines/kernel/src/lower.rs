@@ -92,39 +92,40 @@ pub const COPIED_WHOLE: &[DataType] = &[DataType::Int32, DataType::Int8, DataTyp
 /// If the engine declines the graph, with the first reason.
 pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
     check_graph(graph)?;
-    let nodes = graph.nodes().iter().enumerate();
-    nodes
-        .map(|(index, node)| match &node.operation {
-            Operation::ConvolutionFwd(c) => check_convolution(
-                graph,
-                index,
-                Direction::Forward,
-                [("x", c.x), ("w", c.w), ("y", c.y)],
-                &c.convolution,
-            ),
-            Operation::ConvolutionBwd(c) => {
-                let tensors = [("dx", c.dx), ("w", c.w), ("dy", c.dy)];
-                check_convolution(graph, index, Direction::BackwardData, tensors, &c.convolution)
-            }
-            Operation::ConvolutionWrw(c) => {
-                let tensors = [("x", c.x), ("dw", c.dw), ("dy", c.dy)];
-                check_convolution(graph, index, Direction::BackwardWeights, tensors, &c.convolution)
-            }
-            Operation::Pointwise(p) => check_pointwise(graph, index, p),
-            Operation::BatchnormInference(n) => batchnorm::inference(graph, index, n),
-            Operation::BatchnormInferenceVarianceExt(n) => batchnorm::inference_with_variance(graph, index, n),
-            Operation::Batchnorm(n) => batchnorm::training(graph, index, n),
-            Operation::BatchnormBackward(n) => batchnorm::backward(graph, index, n),
-            Operation::Layernorm(n) => layernorm::forward(graph, index, n),
-            Operation::LayernormBackward(n) => layernorm::backward(graph, index, n),
-            Operation::RmsNorm(n) => rmsnorm::forward(graph, index, n),
-            Operation::RmsNormBackward(n) => rmsnorm::backward(graph, index, n),
-            Operation::Reduction(n) => reduction::lower(graph, index, n),
-            Operation::ResampleFwd(n) => resample::forward(graph, index, n),
-            Operation::ResampleBwd(n) => resample::backward(graph, index, n),
-            _ => Err(Declined::Operation { node: NodeLabel::of(graph, index) }),
-        })
-        .collect()
+    (0..graph.nodes().len()).map(|index| lower_node(graph, index)).collect()
+}
+
+/// Lowers a node of a graph.
+///
+/// # Errors
+/// If the engine does not support the node, with the reason.
+pub fn lower_node(graph: &Graph, index: usize) -> Result<Work, Declined> {
+    match &graph.nodes()[index].operation {
+        Operation::ConvolutionFwd(c) => {
+            check_convolution(graph, index, Direction::Forward, [("x", c.x), ("w", c.w), ("y", c.y)], &c.convolution)
+        }
+        Operation::ConvolutionBwd(c) => {
+            let tensors = [("dx", c.dx), ("w", c.w), ("dy", c.dy)];
+            check_convolution(graph, index, Direction::BackwardData, tensors, &c.convolution)
+        }
+        Operation::ConvolutionWrw(c) => {
+            let tensors = [("x", c.x), ("dw", c.dw), ("dy", c.dy)];
+            check_convolution(graph, index, Direction::BackwardWeights, tensors, &c.convolution)
+        }
+        Operation::Pointwise(p) => check_pointwise(graph, index, p),
+        Operation::BatchnormInference(n) => batchnorm::inference(graph, index, n),
+        Operation::BatchnormInferenceVarianceExt(n) => batchnorm::inference_with_variance(graph, index, n),
+        Operation::Batchnorm(n) => batchnorm::training(graph, index, n),
+        Operation::BatchnormBackward(n) => batchnorm::backward(graph, index, n),
+        Operation::Layernorm(n) => layernorm::forward(graph, index, n),
+        Operation::LayernormBackward(n) => layernorm::backward(graph, index, n),
+        Operation::RmsNorm(n) => rmsnorm::forward(graph, index, n),
+        Operation::RmsNormBackward(n) => rmsnorm::backward(graph, index, n),
+        Operation::Reduction(n) => reduction::lower(graph, index, n),
+        Operation::ResampleFwd(n) => resample::forward(graph, index, n),
+        Operation::ResampleBwd(n) => resample::backward(graph, index, n),
+        _ => Err(Declined::Operation { node: NodeLabel::of(graph, index) }),
+    }
 }
 
 fn check_convolution(

@@ -6,6 +6,7 @@
 mod chain;
 mod epilogue;
 pub mod fold;
+mod rows;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,8 @@ pub enum Rule {
     Chain,
     /// Element-wise consumers of a matrix product become its epilogue.
     ProductEpilogue,
+    /// Reductions and element-wise functions over the same groups are computed row by row.
+    Rows,
 }
 
 impl fmt::Display for Rule {
@@ -40,6 +43,7 @@ impl fmt::Display for Rule {
             Rule::Normalization => "batch norm into convolution",
             Rule::Chain => "pointwise chain",
             Rule::ProductEpilogue => "matmul epilogue",
+            Rule::Rows => "rows",
         })
     }
 }
@@ -112,6 +116,7 @@ pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Rewritten {
         for index in 0..works.len() {
             epilogue::apply(graph, &mut works, &mut nodes, &readers, &mut notes, (index, settings.layout));
         }
+        rows::apply(graph, &mut works, &mut nodes, &mut notes);
         let readers = Readers::new(&works);
         for index in (0..works.len()).rev() {
             chain::apply(graph, &mut works, &mut nodes, &readers, &mut notes, index);

@@ -3,7 +3,7 @@
 
 use hipdnn_schemas::{
     BatchnormInference, BatchnormInferenceVarianceExt, Convolution, ConvolutionFwd, DataType, Graph, Matmul, Operation,
-    PointwiseMode as Mode, TensorDef, TensorUid, TensorValue,
+    PointwiseMode as Mode, Reduction, ReductionMode, TensorDef, TensorUid, TensorValue,
 };
 
 use super::{Rule, fuse};
@@ -665,5 +665,136 @@ fn operands_beside_channels_last_results_are_taken_in_where_kernels_write_channe
         let graph = build(&tensors(residual), nodes());
         let what = format!("{:?}, {layout}", graph.tensor(TensorUid(5)).strides());
         run(&graph, &Settings { layout, ..settings(2) }, steps, &what);
+    }
+}
+
+fn reduce(mode: ReductionMode, x: i64, y: i64) -> Operation {
+    let (input, output) = (TensorUid(x), TensorUid(y));
+    Operation::Reduction(Reduction { mode, input, output, is_deterministic: true })
+}
+
+/// Tensors of a case: 0 to 9 are the caller's, of a shape or, from 5 on, of its sums; from 10 on they are virtual, and
+/// from 20 on sums.
+fn tensors(dims: &[i64], sums: &[i64], lay: impl Fn(TensorDef) -> TensorDef) -> Vec<TensorDef> {
+    let full = (0..5).map(|uid| lay(tensor(uid, Float, dims)));
+    let inner = (10..20).map(|uid| lay(tensor(uid, Float, dims)).intermediate());
+    let caller = (5..10).map(|uid| lay(tensor(uid, Float, sums)));
+    full.chain(inner).chain(caller).chain((20..30).map(|uid| lay(tensor(uid, Float, sums)).intermediate())).collect()
+}
+
+/// Softmax of tensor 0 to tensor 1, as nodes.
+fn softmax() -> Vec<Operation> {
+    vec![
+        reduce(ReductionMode::Max, 0, 20),
+        binary(Mode::Sub, 0, 20, 10),
+        unary(Mode::Exp, 10, 11),
+        reduce(ReductionMode::Add, 11, 21),
+        binary(Mode::Div, 11, 21, 1),
+    ]
+}
+
+#[test]
+fn what_goes_through_the_same_groups_is_one_step() {
+    let log_softmax = || {
+        let mut nodes = softmax();
+        nodes[4] = unary(Mode::Log, 21, 22);
+        nodes.push(binary(Mode::Sub, 10, 22, 1));
+        nodes
+    };
+    let variance = || {
+        vec![
+            reduce(ReductionMode::Average, 0, 20),
+            binary(Mode::Sub, 0, 20, 10),
+            binary(Mode::Mul, 10, 10, 11),
+            reduce(ReductionMode::Average, 11, 5),
+        ]
+    };
+    let rms = || {
+        vec![
+            binary(Mode::Mul, 0, 0, 10),
+            reduce(ReductionMode::Average, 10, 20),
+            unary(Mode::Rsqrt, 20, 21),
+            binary(Mode::Mul, 0, 21, 11),
+            binary(Mode::Add, 11, 2, 12),
+            unary(Mode::ReluFwd, 12, 1),
+        ]
+    };
+    let shapes: [(&[i64], &[i64]); 6] = [
+        (&[3, 40, 128], &[3, 40, 1]),
+        (&[5, 7, 1601], &[5, 7, 1]),
+        (&[9, 17], &[9, 1]),
+        (&[2, 21, 12, 16], &[2, 1, 12, 16]),
+        (&[2, 21, 12, 16], &[1, 21, 1, 1]),
+        (&[2, 3, 700], &[2, 1, 700]),
+    ];
+    for (what, nodes) in [
+        ("softmax", softmax as fn() -> Vec<Operation>),
+        ("log-softmax", log_softmax),
+        ("variance", variance),
+        ("RMS norm with residual and ReLU", rms),
+    ] {
+        for ((dims, sums), last) in shapes.iter().flat_map(|shape| [(shape, false), (shape, true)]) {
+            if last && dims.len() != 4 {
+                continue;
+            }
+            let lay = |t: TensorDef| if last { t.channels_last() } else { t };
+            let used: Vec<TensorUid> =
+                nodes().iter().flat_map(|node| [node.inputs(), node.outputs()].concat()).collect();
+            check(Case {
+                what,
+                tensors: tensors(dims, sums, lay).into_iter().filter(|tensor| used.contains(&tensor.uid)).collect(),
+                nodes: nodes(),
+                rules: vec![Rule::Rows],
+                steps: 1,
+                reason: "",
+                within: Within::Of(16.0),
+            });
+        }
+    }
+}
+
+#[test]
+fn a_scale_behind_a_product_is_its_epilogue_and_not_the_softmax_s() {
+    let dims: &[i64] = &[2, 20, 24];
+    let full = (10..14).map(|uid| tensor(uid, Float, dims).intermediate());
+    let sums = [20, 21].map(|uid| tensor(uid, Float, &[2, 20, 1]).intermediate());
+    let caller = [(0, [2, 20, 8]), (2, [2, 8, 24]), (3, [1, 1, 1]), (1, [2, 20, 24])];
+    let product = Matmul { a: TensorUid(0), b: TensorUid(2), c: TensorUid(10) };
+    check(Case {
+        what: "attention, spelled out",
+        tensors: caller.map(|(uid, dims)| tensor(uid, Float, &dims)).into_iter().chain(full).chain(sums).collect(),
+        nodes: vec![
+            Operation::Matmul(product),
+            binary(Mode::Mul, 10, 3, 11),
+            reduce(ReductionMode::Max, 11, 20),
+            binary(Mode::Sub, 11, 20, 12),
+            unary(Mode::Exp, 12, 13),
+            reduce(ReductionMode::Add, 13, 21),
+            binary(Mode::Div, 13, 21, 1),
+        ],
+        rules: vec![Rule::Rows, Rule::ProductEpilogue],
+        steps: 2,
+        reason: "",
+        within: Within::Of(64.0),
+    });
+}
+
+#[test]
+fn groups_that_threads_or_vectors_would_not_gain_by_stay_nodes() {
+    for (dims, sums, reason) in [
+        ([1, 300, 4], [1, 300, 1], "its rows are scattered"),
+        ([1, 7, 5], [1, 7, 1], "its rows are too short"),
+        ([1, 2, 40_000], [1, 2, 1], "its groups are too few"),
+    ] {
+        let used = [0, 1, 10, 11, 20, 21];
+        check(Case {
+            what: "a softmax",
+            tensors: tensors(&dims, &sums, |t| t).into_iter().filter(|tensor| used.contains(&tensor.uid.0)).collect(),
+            nodes: softmax(),
+            rules: vec![Rule::Chain],
+            steps: 4,
+            reason,
+            within: Within::Of(16.0),
+        });
     }
 }

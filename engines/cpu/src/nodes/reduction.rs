@@ -324,19 +324,17 @@ impl Kernel {
 
     /// Combines each element into the sum beside it.
     fn columns(&self, sums: &mut [f64], values: Elements<'_>) {
-        let fold = self.fold;
         match values {
-            Elements::Single(values) => self.isa.run(Columns { fold, sums, values }),
-            Elements::Wide(values) => self.isa.run(Columns { fold, sums, values }),
+            Elements::Single(values) => self.fold.columns(self.isa, sums, values),
+            Elements::Wide(values) => self.fold.columns(self.isa, sums, values),
         }
     }
 
     /// Combines a row.
     fn row(&self, values: Elements<'_>) -> f64 {
-        let fold = self.fold;
         match values {
-            Elements::Single(values) => self.isa.run(Row { fold, values }),
-            Elements::Wide(values) => self.isa.run(Row { fold, values }),
+            Elements::Single(values) => self.fold.row(self.isa, values),
+            Elements::Wide(values) => self.fold.row(self.isa, values),
         }
     }
 
@@ -359,7 +357,7 @@ impl Kernel {
 
 /// Reduction operator. The minimum and the maximum of elements with a NaN among them is NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fold {
+pub(crate) enum Fold {
     Sum,
     SumOfMagnitudes,
     SumOfSquares,
@@ -384,8 +382,27 @@ const LANES: usize = 32;
 const FEW_LANES: usize = 8;
 
 impl Fold {
+    /// Combines each value into the sum beside it.
+    fn columns<V: Copy + Into<f64>>(self, isa: Isa, sums: &mut [f64], values: &[V]) {
+        isa.run(Columns { fold: self, sums, values });
+    }
+
+    /// Combines a row of values, in an order that follows from their number.
+    fn row<V: Copy + Into<f64>>(self, isa: Isa, values: &[V]) -> f64 {
+        isa.run(Row { fold: self, values })
+    }
+
+    /// Combines as many values of a row with each sum: first those of the first one. The order follows from their number.
+    pub(crate) fn rows(self, isa: Isa, sums: &mut [f64], values: &[f32]) {
+        if sums.len() == values.len() {
+            self.columns(isa, sums, values);
+        } else {
+            isa.run(Rows { fold: self, sums, values });
+        }
+    }
+
     /// Identity of the operator.
-    fn start(self) -> f64 {
+    pub(crate) fn start(self) -> f64 {
         match self {
             Fold::Sum | Fold::SumOfMagnitudes | Fold::SumOfSquares | Fold::GreatestMagnitude => 0.0,
             Fold::Product | Fold::ProductOfOthers => 1.0,
@@ -522,6 +539,55 @@ impl<V: Copy + Into<f64>> Loops for Row<'_, V> {
         }
         sum
     }
+}
+
+/// Combines the values of a row with its sum, of as many rows as there are sums.
+struct Rows<'a> {
+    fold: Fold,
+    sums: &'a mut [f64],
+    values: &'a [f32],
+}
+
+impl IsaKernel for Rows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Rows { fold, sums, values } = self;
+        let len = values.len() / sums.len();
+        let rows = sums.iter_mut().zip(values.chunks_exact(len));
+        match fold {
+            Fold::Least => rows.for_each(|(sum, row)| *sum = least(*sum, extreme(row, f32::INFINITY, |a, b| a < b))),
+            Fold::Greatest => {
+                rows.for_each(|(sum, row)| *sum = greatest(*sum, extreme(row, f32::NEG_INFINITY, |a, b| a > b)));
+            }
+            _ => rows.for_each(|(sum, values)| *sum = fold.join(*sum, fold.run(Row { fold, values }))),
+        }
+    }
+}
+
+/// The value of a row that comes before all others, or the start; NaN if there is one. It has no digits that `f32` has not.
+#[inline(always)]
+fn extreme(row: &[f32], start: f32, is_before: impl Fn(f32, f32) -> bool) -> f64 {
+    let take = |a: f32, b: f32| if is_before(a, b) | a.is_nan() { a } else { b };
+    let mut lanes = [start; 2 * LANES];
+    let (whole, rest) = row.as_chunks::<{ 2 * LANES }>();
+    for chunk in whole {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane = take(*lane, *value);
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane = take(*lane, *value);
+    }
+    let mut len = LANES;
+    while len > 0 {
+        for i in 0..len {
+            lanes[i] = take(lanes[i], lanes[i + len]);
+        }
+        len /= 2;
+    }
+    f64::from(lanes[0])
 }
 
 #[inline(always)]

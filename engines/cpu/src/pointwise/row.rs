@@ -246,8 +246,16 @@ pub trait Value: Copy + Default + 'static {
     /// Applies a function: see [`Function::apply`].
     fn apply(function: &Function, isa: Isa, a: &mut [Self], b: &[Self], c: &[Self]);
 
+    /// Applies a function with no more digits than `f32` has, in whose rows most functions are vectors.
+    fn apply_single(function: &Function, isa: Isa, a: &mut [Self], b: &[Self], c: &[Self]) {
+        Self::apply(function, isa, a, b, c);
+    }
+
     /// Value of an index.
     fn of(place: usize) -> Self;
+
+    /// Nearest value to a number.
+    fn from_wide(number: f64) -> Self;
 
     /// Rounds the values to those that a store and a load would give.
     fn round(storage: Storage, isa: Isa, values: &mut [Self]) {
@@ -281,6 +289,10 @@ impl Value for f32 {
     fn of(place: usize) -> f32 {
         place as f32
     }
+
+    fn from_wide(number: f64) -> f32 {
+        number as f32
+    }
 }
 
 impl Value for f64 {
@@ -298,8 +310,26 @@ impl Value for f64 {
         function.apply_wide(isa, a, b, c);
     }
 
+    fn apply_single(function: &Function, isa: Isa, a: &mut [f64], b: &[f64], c: &[f64]) {
+        const LEN: usize = 64;
+        let mut rows = [[0f32; LEN]; 3];
+        for (piece, a) in a.chunks_mut(LEN).enumerate() {
+            let operands = [&*a, rest(b, piece * LEN), rest(c, piece * LEN)];
+            for (row, operand) in rows.iter_mut().zip(operands) {
+                row.iter_mut().zip(operand).for_each(|(to, value)| *to = *value as f32);
+            }
+            let [first, second, third] = &mut rows;
+            function.apply(isa, &mut first[..a.len()], &second[..a.len()], &third[..a.len()]);
+            a.iter_mut().zip(&*first).for_each(|(to, value)| *to = f64::from(*value));
+        }
+    }
+
     fn of(place: usize) -> f64 {
         place as f64
+    }
+
+    fn from_wide(number: f64) -> f64 {
+        number
     }
 }
 
@@ -321,6 +351,15 @@ impl Value for i64 {
     fn of(place: usize) -> i64 {
         place as i64
     }
+
+    fn from_wide(number: f64) -> i64 {
+        number as i64
+    }
+}
+
+/// Elements of a row from one on; none where the row has none.
+fn rest(row: &[f64], from: usize) -> &[f64] {
+    row.get(from..).unwrap_or_default()
 }
 
 /// Rounds to odd: on the way to a type that `f32` holds with bits to spare, so that only the last step rounds.

@@ -96,7 +96,7 @@ impl Arranger<'_> {
                 .inputs()
                 .iter()
                 .all(|uid| *uid == output.uid() || (is_given(self.graph, *uid) && self.data_type(*uid) == data_type)),
-            Stage::Chain(_) | Stage::Groups(_) => false,
+            Stage::Chain(_) | Stage::Groups(_) | Stage::Opaque(_) => false,
         };
         let readers = self.readers.get(&output.uid())?;
         let may_be_narrow = output.data_type() == DataType::Float

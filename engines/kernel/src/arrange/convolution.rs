@@ -92,7 +92,7 @@ impl Arranger<'_> {
             Stage::Chain(chain) => {
                 self.graph.tensor(chain.output()).data_type() == a && chain.nodes().iter().all(keeps_range)
             }
-            Stage::Convolution(_) | Stage::Groups(_) => false,
+            Stage::Convolution(_) | Stage::Groups(_) | Stage::Opaque(_) => false,
         };
         let narrow = output.is_virtual()
             && output.data_type() == DataType::Float
@@ -130,7 +130,7 @@ impl Arranger<'_> {
         let reader = match self.readers.get(&uid).map(Vec::as_slice) {
             Some([reader]) if tensor.is_virtual() => match &self.stages[*reader] {
                 Stage::Chain(chain) => Some(self.graph.tensor(chain.output())).filter(|o| o.dims() == tensor.dims()),
-                Stage::Convolution(_) | Stage::Groups(_) => None,
+                Stage::Convolution(_) | Stage::Groups(_) | Stage::Opaque(_) => None,
             },
             _ => None,
         };

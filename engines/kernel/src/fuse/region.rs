@@ -66,32 +66,40 @@ pub(super) fn join(graph: &Graph, stages: Vec<Stage>) -> Vec<Stage> {
 /// Stages in order, with the readers and producers of tensors.
 struct Row {
     stages: Vec<Option<Stage>>,
+    /// Inputs and outputs of each stage; none where it was replaced.
+    operands: Vec<[Vec<TensorUid>; 2]>,
     readers: HashMap<TensorUid, Vec<usize>>,
     producers: HashMap<TensorUid, usize>,
 }
 
 impl Row {
     fn new(stages: Vec<Stage>) -> Row {
-        let mut row = Row { stages: Vec::new(), readers: HashMap::new(), producers: HashMap::new() };
+        let mut row =
+            Row { stages: Vec::new(), operands: Vec::new(), readers: HashMap::new(), producers: HashMap::new() };
         for (place, stage) in stages.into_iter().enumerate() {
             row.stages.push(None);
+            row.operands.push([Vec::new(), Vec::new()]);
             row.put(place, stage);
         }
         row
     }
 
     fn put(&mut self, place: usize, stage: Stage) {
-        for uid in stage.inputs() {
-            self.readers.entry(uid).or_default().push(place);
+        let (inputs, outputs) = (stage.inputs(), stage.outputs());
+        for uid in &inputs {
+            self.readers.entry(*uid).or_default().push(place);
         }
-        self.producers.extend(stage.outputs().into_iter().map(|uid| (uid, place)));
+        self.producers.extend(outputs.iter().map(|uid| (*uid, place)));
+        self.operands[place] = [inputs, outputs];
         self.stages[place] = Some(stage);
     }
 
     /// Replaces several stages by one, where the last of them was.
     fn replace(&mut self, places: &[usize], stage: Stage) {
         for place in places {
-            for uid in self.stages[*place].take().iter().flat_map(Stage::inputs) {
+            self.stages[*place] = None;
+            let [inputs, _] = std::mem::take(&mut self.operands[*place]);
+            for uid in inputs {
                 self.readers.entry(uid).or_default().retain(|reader| reader != place);
             }
         }
@@ -188,8 +196,8 @@ impl<'a> Region<'a> {
             if is_known || !tensor.is_virtual() || start - place > MAX_SPAN {
                 continue;
             }
-            // MIOpen may have the chain behind a convolution in one kernel with it.
-            let follows = chain.inputs().iter().any(|argument| self.is_of_convolution(argument.tensor));
+            // The back end may have the chain in one kernel with what computes its operand: MIOpen behind a convolution.
+            let follows = chain.inputs().iter().any(|argument| self.has_epilogue(argument.tensor));
             let is_large = |argument: &&Argument| self.graph.tensor(argument.tensor).elements() == tensor.elements();
             let large = chain.inputs().iter().filter(is_large).count();
             let reads: Vec<usize> = kernels.iter().flat_map(|kernel| reads_of(kernel, uid)).collect();
@@ -203,9 +211,15 @@ impl<'a> Region<'a> {
         chains
     }
 
-    fn is_of_convolution(&self, uid: TensorUid) -> bool {
-        let is_convolution = matches!(self.row.producer(uid), Some((_, Stage::Convolution(_))));
-        self.graph.tensor(uid).is_virtual() && is_convolution
+    /// True if a tensor is computed by what may have chains behind it in one kernel with it.
+    fn has_epilogue(&self, uid: TensorUid) -> bool {
+        let producer = self.row.producer(uid).map(|(_, stage)| stage);
+        self.graph.tensor(uid).is_virtual()
+            && match producer {
+                Some(Stage::Convolution(_)) => true,
+                Some(Stage::Opaque(opaque)) => opaque.has_epilogue,
+                _ => false,
+            }
     }
 
     /// Prepends chains to a kernel that reads them: it then finds their results at the indices where it reads them.
@@ -223,7 +237,7 @@ impl<'a> Region<'a> {
     fn with(&self, place: usize, stage: &Stage) -> Option<Region<'a>> {
         let mut larger = self.clone();
         match stage {
-            Stage::Convolution(_) => return None,
+            Stage::Convolution(_) | Stage::Opaque(_) => return None,
             Stage::Chain(chain) => larger.add_chain(chain)?,
             Stage::Groups(groups) => {
                 let chains = larger.add_work(place, groups)?;
@@ -308,7 +322,7 @@ impl<'a> Region<'a> {
 
     /// Results of its stages.
     fn outputs(&self) -> HashSet<TensorUid> {
-        self.joined.iter().filter_map(|place| self.row.stages[*place].as_ref()).flat_map(Stage::outputs).collect()
+        self.joined.iter().flat_map(|place| &self.row.operands[*place][1]).copied().collect()
     }
 
     /// True if a result is needed in memory: it is not virtual, or has a reader outside of the region, or one of the
@@ -331,13 +345,13 @@ impl<'a> Region<'a> {
         let last = *self.joined.iter().max().expect("a region has a stage");
         let between = |place: usize| {
             let others = (place + 1..last).filter(|other| !self.joined.contains(other));
-            others.filter_map(|other| self.row.stages[other].as_ref())
+            others.map(|other| &self.row.operands[other])
         };
-        let stays = self.joined.iter().filter_map(|place| Some((*place, self.row.stages[*place].as_ref()?)));
-        let waits = stays.into_iter().all(|(place, stage)| {
-            let outputs = stage.outputs();
-            let in_time = outputs.iter().all(|uid| self.taken.contains(uid) || !between(place).any(|s| s.reads(*uid)));
-            in_time && !between(place).any(|s| overwrites(self.graph, &stage.inputs(), &s.outputs(), &s.inputs()))
+        let waits = self.joined.iter().all(|place| {
+            let [inputs, outputs] = &self.row.operands[*place];
+            let is_read = |uid: &TensorUid| between(*place).any(|[reads, _]| reads.contains(uid));
+            outputs.iter().all(|uid| self.taken.contains(uid) || !is_read(uid))
+                && !between(*place).any(|[reads, writes]| overwrites(self.graph, inputs, writes, reads))
         });
         let kernels = self.kernels();
         waits && kernels.iter().all(is_small) && is_apart(self.graph, &kernels)

@@ -62,6 +62,7 @@ impl Case {
                 format!("[{} of {}]", nodes.join(" "), inputs.join(" "))
             }
             Stage::Groups(groups) => format!("{{{}}}", groups.work.node),
+            Stage::Opaque(opaque) => format!("<{}>", opaque.node),
         };
         stages.iter().map(name).collect::<Vec<_>>().join(" ")
     }

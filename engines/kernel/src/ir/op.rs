@@ -15,6 +15,22 @@ pub enum Work {
     Pointwise(Formula),
     /// Kernels over groups of elements.
     Groups(GroupWork),
+    /// Operation of which only the operands are known.
+    Opaque(Opaque),
+}
+
+/// Operation that a back end has kernels of its own for. [`lower`](crate::lower::lower) makes none: a back end that asks
+/// for the fusion of some nodes puts it in the place of each other one, and [`fuse`](crate::fuse::fuse) leaves it as it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Opaque {
+    /// Index of the node in the graph.
+    pub node: usize,
+    /// Operand tensors.
+    pub inputs: Vec<TensorUid>,
+    /// Result tensors.
+    pub outputs: Vec<TensorUid>,
+    /// True if the back end may have chains behind it in one kernel with it: then none is recomputed where it is read.
+    pub has_epilogue: bool,
 }
 
 /// Convolution, or one of its gradients; the tensors have the places that they have in the forward one.

@@ -83,7 +83,7 @@ pub(super) fn compare(what: &str, operation: Operation, tensors: Vec<TensorDef>,
             }
         }
         Work::Pointwise(formula) => check(&element_wise(&graph, &formula, &inputs), "element by element"),
-        Work::Convolution(_) => panic!("{what} is no convolution"),
+        Work::Convolution(_) | Work::Opaque(_) => panic!("{what} is no convolution"),
     }
 }
 

@@ -15,6 +15,8 @@ use crate::arrange::{Input as MapInput, Task, Value, Wishes, arrange};
 #[cfg(test)]
 use crate::fuse::memory::may_share;
 use crate::fuse::{fuse, separate};
+#[cfg(test)]
+use crate::ir::op::{Opaque, Work};
 use crate::lower::lower;
 
 const F: DataType = DataType::Float;
@@ -439,6 +441,22 @@ fn chains_and_works_join_the_kernel_before_them() {
 fn what_would_cost_or_change_something_stays_apart() {
     for (what, case, want) in staying() {
         assert_eq!(case.stages(), want, "{what}");
+    }
+}
+
+#[test]
+fn opaque_works_stay_and_keep_the_chains_that_may_be_their_epilogue() {
+    let case = [0, 100, 101].iter().fold(Case::new(), |case, uid| case.tensor(*uid, ROWS)).tensor(1, SUMS);
+    let case = case.unary(Neg, 0, 100).unary(Exp, 100, 101).reduce(ReductionMode::Add, 101, 1);
+    let graph = case.0.build().unwrap();
+    for (has_epilogue, want) in [(false, "[0] {1 2: FO}"), (true, "[0] [1] {2: FO}")] {
+        let mut works = lower(&graph).unwrap();
+        let (inputs, outputs) = (vec![TensorUid(0)], vec![TensorUid(100)]);
+        works[0] = Work::Opaque(Opaque { node: 0, inputs, outputs, has_epilogue });
+        let stages = fuse(&graph, works);
+        assert!(matches!(stages[0], Stage::Opaque(_)));
+        assert_eq!(stages.iter().map(name).collect::<Vec<_>>().join(" "), want);
+        assert!(arrange(&graph, &stages, Wishes::default(), &|_| Ok(())).is_err(), "no back end has kernels for it");
     }
 }
 

@@ -1,0 +1,400 @@
+//! Programs of phases on rows: which values are kept between phases, and a row for each of the others.
+
+use std::collections::HashMap;
+
+use hipdnn_schemas::PointwiseMode;
+
+use super::nest::{Nest, Path};
+use super::values::{Pass, Turns, Value, Values};
+use crate::nodes::reduction::Fold;
+use crate::pointwise::{Function, Storage};
+
+/// Number of elements of a row that are worked on together: the rows of a program fit the first cache.
+const CHUNK: usize = 1024;
+
+/// Limit of the views of a kernel: their offsets are on the stack.
+pub(super) const MAX_VIEWS: usize = 48;
+
+/// Limit of the rows of a program.
+const MAX_ROWS: usize = 24;
+
+/// Bytes of the values that are kept for a group, or for the groups that are worked on together: they stay in the second
+/// cache.
+const KEPT_BYTES: usize = 64 * 1024;
+
+/// Number of groups that are worth working on together where they are what is vectorized.
+const FEWEST_TOGETHER: usize = 64;
+
+/// Cost of a function that is no arithmetic, in loads of a row.
+const TRANSCENDENTAL: usize = 16;
+
+/// Cost of a value, in loads of a row, from which on keeping it is cheaper than computing it again.
+const WORTH_KEEPING: usize = 5;
+
+/// Place of a row of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// Row of the program.
+    Row(usize),
+    /// Values that are kept for all members: their number.
+    Kept(usize),
+    /// Elements in memory that are what they are computed with: their view.
+    Memory(usize),
+}
+
+/// Instruction on rows.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Move {
+    /// Reads the elements of a view.
+    Load { view: usize, to: usize },
+    /// Fills a row with a number.
+    Number { number: f64, to: usize },
+    /// Reads what a phase left behind.
+    Left { left: usize, to: usize },
+    /// Copies values to a row.
+    Copy { from: At, to: usize },
+    /// Applies a function to a row, with other operands; in rows of `f64` with the digits of `f32` if it is `single`.
+    Apply { function: Function, row: usize, others: [Option<At>; 2], single: bool },
+    /// Rounds a row.
+    Round { row: usize, storage: Storage },
+    /// Keeps a row for later phases.
+    Keep { row: usize, kept: usize },
+}
+
+/// Phase over rows.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Phase {
+    pub(super) turns: Turns,
+    /// Instructions for what is the same for all members, once for each group; for phases of one turn all.
+    pub(super) before: Vec<Move>,
+    /// Instructions for each row of members.
+    pub(super) body: Vec<Move>,
+    /// Reductions: the operator, its operand, and the number of what is left behind.
+    pub(super) folds: Vec<(Fold, At, usize)>,
+    /// Values that are left behind.
+    pub(super) keep: Vec<(At, usize)>,
+    /// Values that are stored, with their views.
+    pub(super) stores: Vec<(At, usize)>,
+}
+
+/// Phases of a kernel over rows.
+#[derive(Clone, Debug)]
+pub(super) struct Compiled {
+    pub(super) phases: Vec<Phase>,
+    /// Number of rows of phases for members, and of those of one turn.
+    pub(super) rows: [usize; 2],
+    /// Number of values that are kept for all members.
+    pub(super) kept: usize,
+    /// Elements of a row.
+    pub(super) chunk: Chunk,
+}
+
+/// Elements of a row: as many lanes of neighboring groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chunk {
+    /// Number of groups that are worked on together.
+    pub(super) together: usize,
+    /// Number of lanes of each; all of them where there are several groups.
+    pub(super) lanes: usize,
+}
+
+impl Chunk {
+    /// Largest row of a nest.
+    fn of(nest: &Nest) -> Chunk {
+        Chunk { together: (CHUNK / nest.lanes).clamp(1, nest.inner), lanes: nest.lanes.min(CHUNK) }
+    }
+
+    /// Number of elements.
+    pub(super) fn elements(self) -> usize {
+        self.together * self.lanes
+    }
+
+    /// Stride of a row's elements along a path; `None` if they lie in no one distance from each other.
+    pub(super) fn stride(self, path: &Path) -> Option<usize> {
+        match self {
+            Chunk { lanes: 1, .. } => Some(path.inner),
+            Chunk { together: 1, .. } => Some(path.lane),
+            Chunk { lanes, .. } => (path.inner == path.lane * lanes).then_some(path.lane),
+        }
+    }
+}
+
+/// Compiles a kernel's phases.
+///
+/// # Errors
+/// Reason for which there is no program.
+pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static str> {
+    if values.views.len() > MAX_VIEWS {
+        return Err("it has too many operands");
+    }
+    let of_members = values.of_members();
+    let (kept, chunk) = Keeping { values, nest, of_members: &of_members }.choose();
+    let number: HashMap<usize, usize> = kept.iter().enumerate().map(|(number, value)| (*value, number)).collect();
+    let mut compiled = Compiled { phases: Vec::new(), rows: [0; 2], kept: kept.len(), chunk };
+    let mut computed: Vec<bool> = vec![false; kept.len()];
+    for pass in &values.passes {
+        let is_known =
+            |value: usize| pass.turns == Turns::Each && number.get(&value).is_some_and(|kept| computed[*kept]);
+        let needed = values.needed(pass.roots(), is_known);
+        let mut program = Program::new(values, (&nest.paths, chunk), pass, needed);
+        for value in &program.needed {
+            if is_known(*value) {
+                program.places.insert(*value, At::Kept(number[value]));
+            }
+        }
+        let is_early = |value: usize| pass.turns == Turns::Once || !of_members[value];
+        let before = program.instructions(is_early, &HashMap::new())?;
+        let fresh: HashMap<usize, usize> = match pass.turns {
+            Turns::Once => HashMap::new(),
+            Turns::Each => number.iter().filter(|(_, kept)| !computed[**kept]).map(|(v, k)| (*v, *k)).collect(),
+        };
+        let body = program.instructions(|value| !is_early(value), &fresh)?;
+        for value in &program.needed {
+            if let Some(kept) = fresh.get(value) {
+                computed[*kept] = true;
+            }
+        }
+        let rows = &mut compiled.rows[usize::from(pass.turns == Turns::Once)];
+        *rows = program.free.len().max(*rows);
+        let place = |value: usize| program.places[&value];
+        compiled.phases.push(Phase {
+            turns: pass.turns,
+            before,
+            body,
+            folds: pass.folds.iter().map(|(fold, value, left)| (*fold, place(*value), *left)).collect(),
+            keep: pass.keep.iter().map(|(value, left)| (place(*value), *left)).collect(),
+            stores: pass.stores.iter().map(|(value, view)| (place(*value), *view)).collect(),
+        });
+    }
+    Ok(compiled)
+}
+
+/// Choice of the values that are kept between phases.
+struct Keeping<'a> {
+    values: &'a Values,
+    nest: &'a Nest,
+    of_members: &'a [bool],
+}
+
+impl Keeping<'_> {
+    /// Values that are kept, and the rows that are worked on.
+    fn choose(&self) -> (Vec<usize>, Chunk) {
+        let wanted = self.used_again(|_| true);
+        let most = Chunk::of(self.nest);
+        let group = self.nest.members.iter().product::<usize>().saturating_mul(self.nest.lanes * size_of::<f32>());
+        let fewest = if self.nest.along_members { 1 } else { most.together.min(FEWEST_TOGETHER) };
+        let room = KEPT_BYTES / group.saturating_mul(fewest).max(1);
+        let kept = if wanted.len() <= room { wanted } else { self.dearest(wanted, room) };
+        if kept.is_empty() {
+            return (kept, most);
+        }
+        let together = most.together.min(KEPT_BYTES / (kept.len() * group)).max(1);
+        (kept, Chunk { together, ..most })
+    }
+
+    /// The dearest values for which there is room, and of these what is then used again.
+    fn dearest(&self, mut wanted: Vec<usize>, room: usize) -> Vec<usize> {
+        let costs = self.costs();
+        wanted.sort_by_key(|value| std::cmp::Reverse(costs[*value]));
+        wanted.truncate(room);
+        self.used_again(|value| wanted.contains(&value))
+    }
+
+    /// Values, among the allowed ones, that a phase for members needs which an earlier one has computed, and which are
+    /// worth keeping.
+    fn used_again(&self, is_allowed: impl Fn(usize) -> bool) -> Vec<usize> {
+        let costs = self.costs();
+        let mut kept: Vec<usize> = Vec::new();
+        let mut computed = vec![false; self.values.values.len()];
+        for pass in self.values.passes.iter().filter(|pass| pass.turns == Turns::Each) {
+            let is_known = |value: usize| {
+                computed[value] && self.of_members[value] && costs[value] >= WORTH_KEEPING && is_allowed(value)
+            };
+            let needed = self.values.needed(pass.roots(), is_known);
+            kept.extend(needed.iter().copied().filter(|value| is_known(*value)));
+            needed.into_iter().for_each(|value| computed[value] = true);
+        }
+        kept.sort_unstable();
+        kept.dedup();
+        kept
+    }
+
+    /// Cost of each value, in loads of a row.
+    fn costs(&self) -> Vec<usize> {
+        let chunk = Chunk::of(self.nest);
+        let mut costs: Vec<usize> = Vec::with_capacity(self.values.values.len());
+        for (value, of_members) in self.values.values.iter().zip(self.of_members) {
+            costs.push(match value {
+                _ if !of_members => 0,
+                Value::Element(view) if is_direct(self.values, &self.nest.paths, chunk, *view) => 1,
+                Value::Element(_) => 4,
+                Value::Apply(function, operands) => {
+                    weight(function) + operands.iter().map(|operand| costs[*operand]).sum::<usize>()
+                }
+                Value::Round(_, operand) => 4 + costs[*operand],
+                Value::Left(_) | Value::Number(_) => 0,
+            });
+        }
+        costs
+    }
+}
+
+/// Cost of a function, in loads of a row.
+fn weight(function: &Function) -> usize {
+    use PointwiseMode::*;
+    match function.mode() {
+        Identity | Abs | Neg | Add | Sub | Mul | AddSquare | Max | Min | CmpEq | CmpNeq | CmpGt | CmpGe | CmpLt
+        | CmpLe | LogicalNot | LogicalAnd | LogicalOr | BinarySelect | ReluFwd | ReluBwd | Ceil | Floor => 2,
+        Div | Reciprocal | Sqrt | Rsqrt => 4,
+        _ => TRANSCENDENTAL,
+    }
+}
+
+/// True for elements that rows are computed with where they lie.
+fn is_direct(values: &Values, paths: &[Path], chunk: Chunk, view: usize) -> bool {
+    values.views[view].storage == Storage::F32 && chunk.stride(&paths[view]) == Some(1)
+}
+
+/// Program of a phase, while rows are assigned.
+struct Program<'a> {
+    values: &'a Values,
+    paths: &'a [Path],
+    chunk: Chunk,
+    turns: Turns,
+    /// Values that are needed, operands first.
+    needed: Vec<usize>,
+    /// Values that are needed behind the program, and those of them that are stored.
+    roots: Vec<usize>,
+    stored: Vec<usize>,
+    places: HashMap<usize, At>,
+    /// True for each row that has no value.
+    free: Vec<bool>,
+}
+
+impl<'a> Program<'a> {
+    fn new(values: &'a Values, (paths, chunk): (&'a [Path], Chunk), pass: &Pass, needed: Vec<usize>) -> Program<'a> {
+        let stored = pass.stores.iter().map(|(value, _)| *value).collect();
+        let roots = pass.roots().collect();
+        let (places, free) = (HashMap::new(), Vec::new());
+        Program { values, paths, chunk, turns: pass.turns, needed, roots, stored, places, free }
+    }
+
+    fn take(&mut self) -> Result<usize, &'static str> {
+        let row = self.free.iter().position(|free| *free).unwrap_or_else(|| {
+            self.free.push(true);
+            self.free.len() - 1
+        });
+        self.free[row] = false;
+        if self.free.len() > MAX_ROWS { Err("it has too many values at a time") } else { Ok(row) }
+    }
+
+    fn operands(&self, value: usize) -> &'a [usize] {
+        match &self.values.values[value] {
+            Value::Apply(_, operands) => operands,
+            Value::Round(_, operand) => std::slice::from_ref(operand),
+            Value::Left(_) | Value::Element(_) | Value::Number(_) => &[],
+        }
+    }
+
+    /// Instructions for the needed values of one part of the program, and rows for them; `keep` has those that are kept
+    /// for later phases. Values that the other part reads stay where they are.
+    fn instructions(
+        &mut self,
+        is_part: impl Fn(usize) -> bool,
+        keep: &HashMap<usize, usize>,
+    ) -> Result<Vec<Move>, &'static str> {
+        let list: Vec<usize> =
+            self.needed.iter().copied().filter(|v| is_part(*v) && !self.places.contains_key(v)).collect();
+        // Place in the list of the last reader of each value of this part; none where it is read later.
+        let mut last: HashMap<usize, usize> = HashMap::new();
+        for (place, value) in list.iter().enumerate() {
+            last.extend(self.operands(*value).iter().map(|operand| (*operand, place)));
+        }
+        let stays = |program: &Program<'_>, value: usize| {
+            let read_later = |reader: &usize| !is_part(*reader) && program.operands(*reader).contains(&value);
+            !is_part(value) || program.roots.contains(&value) || program.needed.iter().any(read_later)
+        };
+        let mut moves = Vec::new();
+        for (place, value) in list.iter().copied().enumerate() {
+            let dies =
+                |program: &Program<'_>, operand: usize| last.get(&operand) == Some(&place) && !stays(program, operand);
+            let row = match &self.values.values[value] {
+                // What is stored as it is has to be read before the first store, which may be to the same memory.
+                Value::Element(view)
+                    if self.turns == Turns::Each
+                        && !self.stored.contains(&value)
+                        && is_direct(self.values, self.paths, self.chunk, *view) =>
+                {
+                    self.places.insert(value, At::Memory(*view));
+                    continue;
+                }
+                Value::Element(view) => {
+                    let to = self.take()?;
+                    moves.push(Move::Load { view: *view, to });
+                    to
+                }
+                Value::Number(number) => {
+                    let to = self.take()?;
+                    moves.push(Move::Number { number: *number, to });
+                    to
+                }
+                Value::Left(left) => {
+                    let to = self.take()?;
+                    moves.push(Move::Left { left: *left, to });
+                    to
+                }
+                Value::Round(storage, operand) => {
+                    let row = self.first(*operand, dies(self, *operand), &mut moves)?;
+                    moves.push(Move::Round { row, storage: *storage });
+                    row
+                }
+                Value::Apply(function, operands) => {
+                    let mut operands = operands.clone();
+                    let is_row =
+                        |program: &Program<'_>, v: usize| matches!(program.places[&v], At::Row(_)) && dies(program, v);
+                    if let ([a, b], PointwiseMode::Add | PointwiseMode::Mul) = (&mut operands[..], function.mode())
+                        && !is_row(self, *a)
+                        && is_row(self, *b)
+                    {
+                        std::mem::swap(a, b);
+                    }
+                    let (first, others) = operands.split_first().expect("functions have operands");
+                    let dies_here = dies(self, *first) && !others.contains(first);
+                    let row = self.first(*first, dies_here, &mut moves)?;
+                    let mut places = [None; 2];
+                    for (place, other) in places.iter_mut().zip(others) {
+                        *place = Some(self.places[other]);
+                    }
+                    // A logarithm of every pixel's sum would take as long in `f64` as all that it is a sum of.
+                    let single = weight(function) >= TRANSCENDENTAL;
+                    moves.push(Move::Apply { function: *function, row, others: places, single });
+                    row
+                }
+            };
+            for operand in self.operands(value) {
+                if let (true, At::Row(free)) = (dies(self, *operand), self.places[operand])
+                    && free != row
+                {
+                    self.free[free] = true;
+                }
+            }
+            if let Some(kept) = keep.get(&value) {
+                moves.push(Move::Keep { row, kept: *kept });
+            }
+            self.places.insert(value, At::Row(row));
+        }
+        Ok(moves)
+    }
+
+    /// Row that has an operand, to be overwritten: its own where it is not needed any more, else a copy.
+    fn first(&mut self, operand: usize, dies: bool, moves: &mut Vec<Move>) -> Result<usize, &'static str> {
+        match self.places[&operand] {
+            At::Row(row) if dies => Ok(row),
+            from => {
+                let to = self.take()?;
+                moves.push(Move::Copy { from, to });
+                Ok(to)
+            }
+        }
+    }
+}

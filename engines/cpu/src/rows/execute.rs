@@ -1,0 +1,346 @@
+//! Execution of kernels in rows: blocks of groups on threads.
+
+use std::sync::Arc;
+
+use hipdnn_cpu_kernels::scratch::lines;
+use hipdnn_cpu_kernels::threads::Pool;
+
+use super::Rows;
+use super::compile::{At, Chunk, MAX_VIEWS, Move, Phase};
+use super::nest::{Path, offset};
+use super::values::Turns;
+use crate::nodes::NodeKernel;
+use crate::pointwise::Value;
+
+/// Number of elements that are worth waking another thread for.
+const PER_UNIT: usize = 8 * 1024;
+
+/// A kernel for a number of threads, with the layout of a thread's scratch memory.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    rows: Arc<Rows>,
+    workers: usize,
+    /// Number of places in the loops of the members but for that of the lanes.
+    points: usize,
+    /// Bytes of the rows of members, of the rows of groups, of what phases leave behind, and of what is kept.
+    bytes: [usize; 4],
+    blocks_per_unit: usize,
+}
+
+impl Kernel {
+    pub(super) fn new(rows: Arc<Rows>, workers: usize) -> Kernel {
+        let (compiled, chunk) = (&rows.compiled, rows.compiled.chunk);
+        let points = rows.nest.members.iter().product::<usize>();
+        let of_block = points * chunk.together * rows.nest.lanes;
+        let [of_members, of_groups] = compiled.rows;
+        let bytes = [
+            lines(of_members * chunk.elements() * size_of::<f32>()),
+            lines(of_groups * chunk.together * size_of::<f64>()),
+            lines(rows.left * chunk.together * size_of::<f64>()),
+            lines(compiled.kept * of_block * size_of::<f32>()),
+        ];
+        Kernel { workers, points, bytes, blocks_per_unit: (PER_UNIT / of_block).max(1), rows }
+    }
+}
+
+impl NodeKernel for Kernel {
+    fn scratch_bytes(&self) -> usize {
+        self.workers * self.bytes.iter().sum::<usize>()
+    }
+
+    unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+        let addresses = Addresses { inputs, outputs, scratch };
+        // The whole value moves into the closure, so that its promise about threads is what is checked.
+        let addresses = &addresses;
+        let blocks = self.rows.blocks();
+        pool.run_indexed(blocks.div_ceil(self.blocks_per_unit), self.workers, &|worker, unit| {
+            let first = unit * self.blocks_per_unit;
+            for number in first..(first + self.blocks_per_unit).min(blocks) {
+                let block = Block::new(self, addresses, worker, number);
+                // SAFETY: blocks are within the loops, for which the caller answers, and no other call has this worker's
+                // scratch memory, nor writes elements of this block's groups.
+                unsafe { block.run() };
+            }
+        });
+    }
+}
+
+/// Addresses of a run, shared with the threads that work on it.
+struct Addresses<'a> {
+    inputs: &'a [*const u8],
+    outputs: &'a [*mut u8],
+    scratch: *mut u8,
+}
+
+// SAFETY: inputs are only read, each element of an output is written by the one block that has its group, and each worker has
+// a part of the scratch memory of its own.
+unsafe impl Sync for Addresses<'_> {}
+
+/// Groups that are worked on together.
+struct Block<'a> {
+    kernel: &'a Kernel,
+    rows: &'a Rows,
+    addresses: &'a Addresses<'a>,
+    /// Number of groups.
+    groups: usize,
+    /// Offset of the block's first element in each view.
+    offsets: [usize; MAX_VIEWS],
+    of_members: *mut f32,
+    of_groups: *mut f64,
+    left: *mut f64,
+    kept: *mut f32,
+}
+
+/// Part of the groups that is worked on: a place in the loops of the members, and lanes of all groups there.
+#[derive(Clone, Copy)]
+struct Part {
+    point: usize,
+    start: usize,
+    lanes: usize,
+}
+
+/// Rows of a type, and the elements between two of them.
+#[derive(Clone, Copy)]
+struct Base<T> {
+    rows: *mut T,
+    pitch: usize,
+}
+
+impl<'a> Block<'a> {
+    fn new(kernel: &'a Kernel, addresses: &'a Addresses<'a>, worker: usize, number: usize) -> Block<'a> {
+        let rows = &*kernel.rows;
+        let (nest, together) = (&rows.nest, rows.compiled.chunk.together);
+        let blocks = nest.inner.div_ceil(together);
+        let (outer, first) = (number / blocks, number % blocks * together);
+        let mut offsets = [0; MAX_VIEWS];
+        for (to, path) in offsets.iter_mut().zip(&nest.paths) {
+            *to = path.offset + offset(&nest.groups, &path.groups, outer) + first * path.inner;
+        }
+        let [of_members, of_groups, left, _] = kernel.bytes;
+        let scratch = addresses.scratch.wrapping_add(worker * kernel.bytes.iter().sum::<usize>());
+        let at = |bytes: usize| scratch.wrapping_add(bytes);
+        Block {
+            kernel,
+            rows,
+            addresses,
+            groups: together.min(nest.inner - first),
+            offsets,
+            of_members: at(0).cast(),
+            of_groups: at(of_members).cast(),
+            left: at(of_members + of_groups).cast(),
+            kept: at(of_members + of_groups + left).cast(),
+        }
+    }
+
+    /// Computes the groups.
+    ///
+    /// # Safety
+    /// As [`NodeKernel::run`]; nobody else uses the worker's scratch memory or writes elements of these groups.
+    unsafe fn run(&self) {
+        let (all, chunk) = (self.rows.nest.lanes, self.rows.compiled.chunk);
+        for phase in &self.rows.compiled.phases {
+            // SAFETY: the caller's promise for all members of the groups.
+            unsafe {
+                if phase.turns == Turns::Once {
+                    self.once(phase);
+                    continue;
+                }
+                for (fold, _, left) in &phase.folds {
+                    self.left(*left).fill(fold.start());
+                }
+                let base = Base { rows: self.of_members, pitch: chunk.elements() };
+                self.compute(&phase.before, base, Part { point: 0, start: 0, lanes: chunk.lanes });
+                for point in 0..self.kernel.points {
+                    for start in (0..all).step_by(chunk.lanes) {
+                        self.members(phase, base, Part { point, start, lanes: chunk.lanes.min(all - start) });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Computes a phase for a part of the groups.
+    ///
+    /// # Safety
+    /// As [`Block::run`], for that part.
+    unsafe fn members(&self, phase: &Phase, base: Base<f32>, part: Part) {
+        // SAFETY: the caller's promise; rows of values are not written while they are folded and stored.
+        unsafe {
+            self.compute(&phase.body, base, part);
+            for (fold, at, left) in &phase.folds {
+                let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
+                fold.rows(self.rows.isa, self.left(*left), row);
+            }
+            for (at, view) in &phase.stores {
+                let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
+                self.store(*view, row, part);
+            }
+        }
+    }
+
+    /// Number of elements of a part of a row.
+    fn len(&self, part: Part) -> usize {
+        self.groups * part.lanes
+    }
+
+    /// Computes a phase once for each group.
+    ///
+    /// # Safety
+    /// As [`Block::run`].
+    unsafe fn once(&self, phase: &Phase) {
+        let base = Base { rows: self.of_groups, pitch: self.rows.compiled.chunk.together };
+        let part = Part { point: 0, start: 0, lanes: 1 };
+        // SAFETY: the caller's promise; rows of values are not written while they are kept and stored.
+        unsafe {
+            self.compute(&phase.before, base, part);
+            for (at, left) in &phase.keep {
+                let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
+                self.left(*left).copy_from_slice(row);
+            }
+            for (at, view) in &phase.stores {
+                let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
+                self.store(*view, row, part);
+            }
+        }
+    }
+
+    /// Values that a phase leaves behind.
+    ///
+    /// # Safety
+    /// Nothing else refers to them, and they are not used behind the block's run.
+    unsafe fn left<'s>(&self, left: usize) -> &'s mut [f64] {
+        // SAFETY: the worker's scratch memory has a row for each of these values, which nobody else uses.
+        unsafe { std::slice::from_raw_parts_mut(self.left.add(left * self.rows.compiled.chunk.together), self.groups) }
+    }
+
+    /// Address of a part of a row of values.
+    ///
+    /// # Safety
+    /// As [`Block::run`], for that part; `T` is `f32` for what is kept or in memory.
+    unsafe fn at<T>(&self, at: At, base: Base<T>, part: Part) -> *const T {
+        // SAFETY: rows are as many as the program has, kept values have a place for each member, and elements of a view are
+        // within its tensor.
+        unsafe {
+            match at {
+                At::Row(row) => base.rows.add(row * base.pitch).cast_const(),
+                At::Kept(kept) => self.kept(kept, part).cast_const().cast(),
+                At::Memory(view) => {
+                    let tensor = self.addresses.inputs[self.rows.views[view].tensor];
+                    tensor.cast::<f32>().add(self.offset(view, part)).cast()
+                }
+            }
+        }
+    }
+
+    /// Address of kept values.
+    fn kept(&self, kept: usize, part: Part) -> *mut f32 {
+        let of_point = self.rows.compiled.chunk.together * self.rows.nest.lanes;
+        self.kept.wrapping_add((kept * self.kernel.points + part.point) * of_point + part.start)
+    }
+
+    /// Offset of a part's first element in a view.
+    fn offset(&self, view: usize, part: Part) -> usize {
+        let (nest, path) = (&self.rows.nest, &self.rows.nest.paths[view]);
+        self.offsets[view] + offset(&nest.members, &path.members, part.point) + part.start * path.lane
+    }
+
+    /// Writes values of a part.
+    ///
+    /// # Safety
+    /// As [`Block::run`], for that part.
+    unsafe fn store<T: Value>(&self, view: usize, values: &[T], part: Part) {
+        let (offset, path) = (self.offset(view, part), &self.rows.nest.paths[view]);
+        let view = &self.rows.views[view];
+        let to = self.addresses.outputs[view.tensor];
+        let isa = self.rows.isa;
+        // SAFETY: the elements are those of a part of the loops, which are within the tensor, aligned for its type; blocks
+        // and parts have different ones.
+        unsafe {
+            match self.stride(path, part) {
+                Some(stride) => T::store(view.storage, isa, values, to, offset, stride),
+                None => {
+                    for (group, values) in values.chunks_exact(part.lanes).enumerate() {
+                        T::store(view.storage, isa, values, to, offset + group * path.inner, path.lane);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads elements of a part.
+    ///
+    /// # Safety
+    /// As [`Block::run`], for that part.
+    unsafe fn load<T: Value>(&self, view: usize, values: &mut [T], part: Part) {
+        let (offset, path) = (self.offset(view, part), &self.rows.nest.paths[view]);
+        let view = &self.rows.views[view];
+        let from = self.addresses.inputs[view.tensor];
+        let isa = self.rows.isa;
+        // SAFETY: the elements are those of a part of the loops, which are within the tensor, aligned for its type.
+        unsafe {
+            match self.stride(path, part) {
+                Some(stride) => T::load(view.storage, isa, from, offset, stride, values),
+                None if path.lane == 0 => {
+                    T::load(view.storage, isa, from, offset, path.inner, &mut values[..self.groups]);
+                    spread(values, part.lanes);
+                }
+                None => {
+                    for (group, values) in values.chunks_exact_mut(part.lanes).enumerate() {
+                        T::load(view.storage, isa, from, offset + group * path.inner, path.lane, values);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stride of a part's elements along a path; `None` if they lie in no one distance from each other.
+    fn stride(&self, path: &Path, part: Part) -> Option<usize> {
+        Chunk { together: self.groups, lanes: part.lanes }.stride(path)
+    }
+
+    /// Runs instructions on a part.
+    ///
+    /// # Safety
+    /// As [`Block::run`], for that part; `T` is `f32` for phases over members.
+    unsafe fn compute<T: Value>(&self, moves: &[Move], base: Base<T>, part: Part) {
+        let (isa, len) = (self.rows.isa, self.len(part));
+        // SAFETY: rows are as many as the program has, each as long as a part; nothing refers to the row that is written.
+        let row = |row: usize| unsafe { std::slice::from_raw_parts_mut(base.rows.add(row * base.pitch), len) };
+        // SAFETY: as `at` says; compiled programs write no row that is an operand of the same instruction.
+        let read = |at: At| unsafe { std::slice::from_raw_parts(self.at(at, base, part), len) };
+        for step in moves {
+            match step {
+                // SAFETY: the caller's promise.
+                Move::Load { view, to } => unsafe { self.load(*view, row(*to), part) },
+                Move::Number { number, to } => row(*to).fill(T::from_wide(*number)),
+                Move::Left { left, to } => {
+                    // SAFETY: what phases leave behind is not written while another one reads it.
+                    let left = unsafe { self.left(*left) };
+                    for (to, value) in row(*to).chunks_exact_mut(part.lanes).zip(left) {
+                        to.fill(T::from_wide(*value));
+                    }
+                }
+                Move::Copy { from, to } => row(*to).copy_from_slice(read(*from)),
+                Move::Apply { function, row: first, others: [b, c], single } => {
+                    let other = |at: &Option<At>| at.map_or(&[][..], read);
+                    let apply = if *single { T::apply_single } else { T::apply };
+                    apply(function, isa, row(*first), other(b), other(c));
+                }
+                Move::Round { row: to, storage } => T::round(*storage, isa, row(*to)),
+                Move::Keep { row: from, kept } => {
+                    // SAFETY: kept values have a place for each member, in scratch memory apart from all rows.
+                    let to = unsafe { std::slice::from_raw_parts_mut(self.kept(*kept, part).cast::<T>(), len) };
+                    to.copy_from_slice(row(*from));
+                }
+            }
+        }
+    }
+}
+
+/// Repeats each of the first elements of a row so many times, in order.
+fn spread<T: Copy>(row: &mut [T], times: usize) {
+    for group in (0..row.len() / times).rev() {
+        let value = row[group];
+        row[group * times..(group + 1) * times].fill(value);
+    }
+}

@@ -1,0 +1,95 @@
+//! Kernels over groups of elements in rows: the CPU's back end of the kernel compiler.
+//!
+//! A [`GroupKernel`] folds, computes and writes in phases over groups and their members. Its values are rows of `f32`
+//! here, of members of one group or several, or of one member of neighboring groups, whichever lie together in memory:
+//! [`nest`] chooses. Each operation is a pointwise [`Function`](crate::pointwise::Function) on rows. What is computed
+//! once for a group is computed in `f64`, but for exponentials and the like; sums and products are kept in it too.
+//! Members' values that a later phase needs again are kept while they fit the second cache, so that a softmax computes
+//! its exponentials once.
+//!
+//! The order of every sum follows from the shapes alone: the same kernel gives the same bits on any number of threads.
+//!
+//! [`values`] numbers a kernel's values, [`compile`] assigns rows to them, [`execute`] runs blocks of groups on threads.
+
+mod compile;
+mod execute;
+mod nest;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::sync::Arc;
+
+use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_engine_kernel::ir::group::GroupKernel;
+use hipdnn_schemas::Graph;
+
+use crate::nodes::{MAX_INPUTS, MAX_OUTPUTS, NodeKernel, NodeWork, Recipe};
+use compile::Compiled;
+use execute::Kernel;
+use nest::Nest;
+use values::{Values, View};
+
+/// Extent of the vectorized loop below which rows cost more than they save.
+const FEWEST_LANES: usize = 8;
+
+/// Number of elements of a kernel from which on it should keep several threads busy ...
+const LARGE: usize = 64 * 1024;
+
+/// ... with at least this number of blocks of groups.
+const FEWEST_BLOCKS: usize = 8;
+
+/// A kernel over groups, bound to the layouts of its tensors.
+#[derive(Debug)]
+struct Rows {
+    isa: Isa,
+    nest: Nest,
+    views: Vec<View>,
+    compiled: Compiled,
+    /// Number of values that phases leave behind for a group.
+    left: usize,
+}
+
+impl Recipe for Arc<Rows> {
+    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
+        Box::new(Kernel::new(self.clone(), threads))
+    }
+}
+
+/// Binds a kernel over groups of a graph's tensors.
+///
+/// # Errors
+/// Reason for which the nodes are faster, or more exact, one by one.
+pub(crate) fn bind(graph: &Graph, kernel: &GroupKernel) -> Result<NodeWork, &'static str> {
+    bind_for(Isa::best(), FEWEST_LANES, graph, kernel)
+}
+
+/// Binds a kernel for an instruction set; its rows have at least this number of lanes.
+fn bind_for(isa: Isa, fewest: usize, graph: &Graph, kernel: &GroupKernel) -> Result<NodeWork, &'static str> {
+    let values = Values::new(graph, kernel)?;
+    if values.inputs.len() > MAX_INPUTS || values.outputs.len() > MAX_OUTPUTS {
+        return Err("it has too many operands");
+    }
+    let nest = Nest::new(&values, fewest)?;
+    let compiled = compile::compile(&values, &nest)?;
+    let Values { inputs, outputs, views, left, .. } = values;
+    let rows = Rows { isa, nest, views, compiled, left };
+    if rows.elements() >= LARGE && rows.blocks() < FEWEST_BLOCKS {
+        return Err("its groups are too few for threads to share");
+    }
+    let some = |uids: Vec<_>| uids.into_iter().map(Some).collect();
+    Ok(NodeWork { name: "rows", inputs: some(inputs), outputs: some(outputs), recipe: Arc::new(Arc::new(rows)) })
+}
+
+impl Rows {
+    /// Number of members of all groups.
+    fn elements(&self) -> usize {
+        let Nest { groups, inner, members, lanes, .. } = &self.nest;
+        groups.iter().chain(members).product::<usize>() * inner * lanes
+    }
+
+    /// Number of blocks: sets of neighboring groups that are worked on together.
+    fn blocks(&self) -> usize {
+        self.nest.groups.iter().product::<usize>() * self.nest.inner.div_ceil(self.compiled.chunk.together)
+    }
+}

@@ -1,0 +1,229 @@
+//! Rows against the kernel compiler's results in `f64`, and against nodes one by one.
+
+use std::collections::HashMap;
+
+use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_kernels::scratch::AlignedBuffer;
+use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_engine_kernel::fuse::{Stage, examples, fuse};
+use hipdnn_engine_kernel::lower::lower;
+use hipdnn_schemas::{
+    DataType, Graph, GraphBuilder, Operation, Pointwise, PointwiseMode, Reduction, ReductionMode, TensorDef, TensorUid,
+};
+
+use super::bind_for;
+use crate::applicability;
+use crate::blueprint::Blueprint;
+use crate::nodes::NodeWork;
+use crate::plan::CpuPlan;
+use crate::resources;
+use crate::settings::Settings;
+use crate::tests::{Memory, execute, memory, pack, settings};
+
+/// Runs a kernel on a number of threads; returns the elements of its outputs, in their order.
+fn run(
+    graph: &Graph,
+    work: &NodeWork,
+    read: &HashMap<TensorUid, Vec<f64>>,
+    threads: usize,
+) -> Vec<(TensorUid, Vec<f64>)> {
+    let given = |uid: &TensorUid| {
+        let mut memory = Memory::new(graph.tensor(*uid));
+        let mut values = read.get(uid).into_iter().flatten().copied();
+        memory.fill(|| values.next().unwrap_or(f64::NAN));
+        memory
+    };
+    let inputs: Vec<Memory> = work.inputs.iter().flatten().map(given).collect();
+    let outputs: Vec<Memory> = work.outputs.iter().flatten().map(given).collect();
+    let kernel = work.recipe.kernel(threads);
+    let mut scratch = AlignedBuffer::new(kernel.scratch_bytes().div_ceil(4));
+    scratch.fill(f32::NAN);
+    let from: Vec<*const u8> = inputs.iter().map(|memory| memory.address().cast_const().cast()).collect();
+    let to: Vec<*mut u8> = outputs.iter().map(|memory| memory.address().cast()).collect();
+    // SAFETY: every tensor's memory has its span, and the scratch memory, which begins on a line, what the kernel asks for.
+    unsafe { kernel.run(&Pool::new(threads), &from, &to, scratch.as_mut_ptr().cast()) };
+    work.outputs.iter().flatten().zip(outputs).map(|(uid, memory)| (*uid, memory.values())).collect()
+}
+
+#[test]
+fn rows_compute_what_the_kernel_compiler_says() {
+    let mut bound = 0;
+    for example in examples() {
+        let graph = &example.graph;
+        let stages = fuse(graph, lower(graph).unwrap());
+        let [Stage::Groups(groups)] = &stages[..] else { continue };
+        let [kernel] = &groups.work.kernels[..] else { continue };
+        let mut read = example.read.clone();
+        read.extend(
+            graph.tensors().iter().filter(|t| t.value().is_some()).map(|t| (t.uid(), vec![f64::from(1e-3f32)])),
+        );
+        for isa in Isa::available() {
+            let work = match bind_for(isa, 1, graph, kernel) {
+                Ok(work) => work,
+                Err(reason) => {
+                    assert!(reason.contains("windows") || reason.contains("indices"), "{}: {reason}", example.what);
+                    continue;
+                }
+            };
+            bound += 1;
+            let alone = run(graph, &work, &read, 1);
+            for (uid, got) in &alone {
+                for (got, want) in got.iter().zip(&example.written[uid]) {
+                    let near = (got - want).abs() <= 2e-5 * want.abs().max(1.0);
+                    assert!(near, "{}, {isa}, tensor {uid}: expected {want}, got {got}", example.what);
+                }
+            }
+            for threads in 2..=3 {
+                let bits = |results: &[(TensorUid, Vec<f64>)]| -> Vec<u64> {
+                    results.iter().flat_map(|(_, values)| values.iter().map(|value| value.to_bits())).collect()
+                };
+                let shared = run(graph, &work, &read, threads);
+                assert_eq!(bits(&shared), bits(&alone), "{}, {isa}, {threads} threads", example.what);
+            }
+        }
+    }
+    assert!(bound >= 20, "{bound} are too few to say anything");
+}
+
+/// Random graph of reductions and functions over images with rows that are long enough.
+fn random_graph(random: &mut fastrand::Rng) -> Graph {
+    let whole = [[2, 5, 49], [3, 21, 130], [2, 3, 600], [4, 37, 18]][random.usize(..4)];
+    let shapes: [[i64; 3]; 4] = [whole, [whole[0], whole[1], 1], [whole[0], 1, whole[2]], [1, whole[1], 1]];
+    let mut graph = GraphBuilder::new("random").compute(DataType::Float);
+    let mut tensors: Vec<[i64; 3]> = Vec::new();
+    let types = [DataType::Float, DataType::Float, DataType::Half, DataType::BFloat16];
+    let define = |graph: &mut GraphBuilder, random: &mut fastrand::Rng, uid: i64, dims: [i64; 3], is_virtual: bool| {
+        let data_type = if uid == 0 { DataType::Float } else { types[random.usize(..4)] };
+        let mut tensor = TensorDef::new(uid, data_type, &dims);
+        match random.usize(..5) {
+            0 => tensor = tensor.strided(&[dims[1] * dims[2], 1, dims[1]]),
+            1 => tensor = tensor.strided(&[(dims[1] + 1) * (dims[2] + 3), dims[2] + 3, 1]),
+            _ => {}
+        }
+        graph.tensor(if is_virtual { tensor.intermediate() } else { tensor });
+    };
+    for uid in 0..3 {
+        let dims = if uid == 0 { whole } else { shapes[random.usize(..4)] };
+        define(&mut graph, random, uid, dims, false);
+        tensors.push(dims);
+    }
+    let nodes = 2 + random.usize(..8);
+    for node in 0..nodes {
+        let uid = tensors.len() as i64;
+        let pick = |random: &mut fastrand::Rng| match random.usize(..3) {
+            0 => random.usize(..tensors.len()),
+            _ => tensors.len() - 1 - random.usize(..tensors.len().min(3)),
+        };
+        let (a, b) = (pick(random), pick(random));
+        let [of_a, of_b, to] = [a as i64, b as i64, uid].map(TensorUid);
+        let (dims, operation) = match random.usize(..5) {
+            0 | 1 => {
+                let dims = match random.usize(..3) {
+                    0 => [tensors[a][0], 1, tensors[a][2]],
+                    1 => [tensors[a][0], tensors[a][1], 1],
+                    _ => [1, tensors[a][1], 1],
+                };
+                use ReductionMode::*;
+                let mode = [Add, Average, Max, Min, Norm1, AbsMax][random.usize(..6)];
+                let node = Reduction { mode, input: of_a, output: to, is_deterministic: true };
+                (dims, Operation::Reduction(node))
+            }
+            2 => {
+                use PointwiseMode::*;
+                let mode = [Neg, TanhFwd, Abs, SigmoidFwd, ReluFwd][random.usize(..5)];
+                (tensors[a], Operation::Pointwise(Pointwise::unary(mode, of_a, to)))
+            }
+            _ => {
+                use PointwiseMode::*;
+                let mode = [Add, Mul, Sub, Max][random.usize(..4)];
+                let dims = std::array::from_fn(|axis| tensors[a][axis].max(tensors[b][axis]));
+                (dims, Operation::Pointwise(Pointwise::binary(mode, of_a, of_b, to)))
+            }
+        };
+        let is_virtual = node + 1 < nodes && random.usize(..4) > 0;
+        define(&mut graph, random, uid, dims, is_virtual);
+        graph.node("", operation);
+        tensors.push(dims);
+    }
+    graph.build().unwrap()
+}
+
+/// Results of a graph for the caller, and the number of nodes that are rows.
+fn results(graph: &Graph, settings: &Settings) -> (HashMap<TensorUid, Vec<f64>>, usize) {
+    let rewritten = crate::fuse::fuse(graph, applicability::lower(graph).unwrap(), settings);
+    let works = rewritten.works.iter().zip(&rewritten.nodes);
+    let in_rows = works.filter(|(work, _)| work.name() == "rows").map(|(_, nodes)| nodes.len()).sum();
+    let plan = CpuPlan::new(Blueprint::new(graph, &rewritten, settings).unwrap(), 2, resources::get()).unwrap();
+    let memory = memory(graph, 5);
+    execute(&plan, &pack(&memory)).unwrap();
+    let of_nodes = memory.iter().filter(|(uid, _)| graph.producer(**uid).is_some());
+    (of_nodes.map(|(uid, memory)| (*uid, memory.values())).collect(), in_rows)
+}
+
+#[test]
+fn random_graphs_compute_the_same_in_rows() {
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut fused = 0;
+    for case in 0..600 {
+        let graph = random_graph(&mut random);
+        let (got, in_rows) = results(&graph, &settings(2));
+        fused += usize::from(in_rows > 1);
+        let (want, _) = results(&graph, &Settings { fuse: false, ..settings(2) });
+        for (uid, want) in &want {
+            // Intermediates of a shorter type are rounded to it one by one; sums of 126 of them add up.
+            let largest = want.iter().fold(1.0, |most: f64, value| most.max(value.abs()));
+            let short = graph.tensors().iter().any(|tensor| tensor.data_type() == DataType::BFloat16);
+            let unit = if short { 2f64.powi(-7) } else { 2f64.powi(-10) };
+            for (i, (got, want)) in got[uid].iter().zip(want).enumerate() {
+                let near =
+                    (got - want).abs() <= 16.0 * unit * largest || got == want || (got.is_nan() && want.is_nan());
+                assert!(near, "case {case}, tensor {uid}[{i}]: expected {want}, got {got}: {graph:#?}");
+            }
+        }
+    }
+    assert!(fused > 150, "{fused} are too few to say anything");
+}
+
+#[test]
+fn a_result_may_be_where_an_operand_is() {
+    use PointwiseMode::{Add, Exp, Mul, Sub};
+    for (dims, sums) in [([7, 5, 40], [7, 5, 1]), ([2, 3, 2000], [2, 3, 1]), ([3, 21, 70], [3, 1, 70])] {
+        let mut graph = GraphBuilder::new("in place").compute(DataType::Float);
+        for uid in [0, 1, 2, 10, 11, 12] {
+            let tensor = TensorDef::new(uid, DataType::Float, &dims);
+            graph.tensor(if uid < 10 { tensor } else { tensor.intermediate() });
+        }
+        for uid in [20, 21] {
+            graph.tensor(TensorDef::new(uid, DataType::Float, &sums).intermediate());
+        }
+        let uid = |uid: i64| TensorUid(uid);
+        let binary = |mode, a, b, y| Operation::Pointwise(Pointwise::binary(mode, uid(a), uid(b), uid(y)));
+        let reduce = |mode, x, y| {
+            Operation::Reduction(Reduction { mode, input: uid(x), output: uid(y), is_deterministic: true })
+        };
+        for node in [
+            reduce(ReductionMode::Max, 0, 20),
+            binary(Sub, 0, 20, 10),
+            Operation::Pointwise(Pointwise::unary(Exp, uid(10), uid(11))),
+            reduce(ReductionMode::Add, 11, 21),
+            binary(Mul, 11, 21, 12),
+            binary(Add, 12, 1, 2),
+        ] {
+            graph.node("", node);
+        }
+        let graph = graph.build().unwrap();
+        let rewritten = crate::fuse::fuse(&graph, applicability::lower(&graph).unwrap(), &settings(2));
+        assert_eq!(rewritten.works.len(), 1, "{dims:?}: {:?}", rewritten.notes);
+        let blueprint = || Blueprint::new(&graph, &rewritten, &settings(2)).unwrap();
+        let apart = memory(&graph, 3);
+        execute(&CpuPlan::new(blueprint(), 2, resources::get()).unwrap(), &pack(&apart)).unwrap();
+        for operand in [0, 1] {
+            let shared = memory(&graph, 3);
+            let mut buffers = pack(&shared);
+            let at = buffers.iter().find(|buffer| buffer.uid == operand).unwrap().ptr;
+            buffers.iter_mut().find(|buffer| buffer.uid == 2).unwrap().ptr = at;
+            execute(&CpuPlan::new(blueprint(), 2, resources::get()).unwrap(), &buffers).unwrap();
+            assert_eq!(shared[&uid(operand)].values(), apart[&uid(2)].values(), "{dims:?} over tensor {operand}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Values of a kernel over groups: its phases' slots, numbered by what they are computed from.
+//!
+//! Phases of a [`GroupKernel`] compute values of members again where a phase before has computed them already. Here equal
+//! values are one (value numbering over all phases), so that they can be kept from one phase to another.
+
+use std::collections::HashSet;
+
+use hipdnn_engine_kernel::emit::grouped::FoldMode;
+use hipdnn_engine_kernel::emit::{Element, Op};
+use hipdnn_engine_kernel::fuse::stays_within;
+use hipdnn_engine_kernel::ir::group::{At, GroupKernel, Input, Operand, Phase};
+use hipdnn_schemas::{Graph, TensorUid};
+
+use crate::nodes::reduction::Fold;
+use crate::pointwise::{Function, Storage};
+
+/// Elements of a tensor along the loops of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct View {
+    /// Index of the tensor among the inputs, or the outputs.
+    pub(super) tensor: usize,
+    /// True if it is one of the outputs.
+    pub(super) is_written: bool,
+    /// Element type in memory.
+    pub(super) storage: Storage,
+    /// Offset of the first element.
+    pub(super) offset: usize,
+    /// Stride of each loop: those of the groups, then those of the members.
+    pub(super) strides: Vec<usize>,
+}
+
+/// Definition of a value. Operands come before it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    /// Value that a phase leaves behind: its number.
+    Left(usize),
+    /// Element: the number of its view.
+    Element(usize),
+    /// Number that the kernel knows.
+    Number(f64),
+    /// Function of values.
+    Apply(Function, Vec<usize>),
+    /// Value rounded to a type.
+    Round(Storage, usize),
+}
+
+/// Number of times that a phase computes its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turns {
+    /// Once for each group.
+    Once,
+    /// Once for each member of each group.
+    Each,
+}
+
+/// Phase over values.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pass {
+    pub(super) turns: Turns,
+    /// Reductions: the operator, the value, and the number of what is left behind.
+    pub(super) folds: Vec<(Fold, usize, usize)>,
+    /// Values that are left behind, with their numbers there.
+    pub(super) keep: Vec<(usize, usize)>,
+    /// Values that are stored, with the numbers of their views.
+    pub(super) stores: Vec<(usize, usize)>,
+}
+
+impl Pass {
+    /// Values that it folds, keeps or stores.
+    pub(super) fn roots(&self) -> impl Iterator<Item = usize> {
+        let folds = self.folds.iter().map(|(_, value, _)| *value);
+        folds.chain(self.keep.iter().chain(&self.stores).map(|(value, _)| *value))
+    }
+}
+
+/// Kernel over values.
+#[derive(Clone, Debug)]
+pub(super) struct Values {
+    /// Extents of the loops: those of the groups, then those of the members.
+    pub(super) loops: Vec<usize>,
+    /// Number of loops that number groups.
+    pub(super) groups: usize,
+    pub(super) inputs: Vec<TensorUid>,
+    pub(super) outputs: Vec<TensorUid>,
+    pub(super) views: Vec<View>,
+    pub(super) values: Vec<Value>,
+    pub(super) passes: Vec<Pass>,
+    /// Number of values that phases leave behind.
+    pub(super) left: usize,
+}
+
+impl Values {
+    /// Numbers the values of a kernel over the tensors of a graph.
+    ///
+    /// # Errors
+    /// Reason for which the CPU engine has no rows for the kernel.
+    pub(super) fn new(graph: &Graph, kernel: &GroupKernel) -> Result<Values, &'static str> {
+        let mut values = Values {
+            loops: [&kernel.groups[..], &kernel.members].concat(),
+            groups: kernel.groups.len(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            views: Vec::new(),
+            values: Vec::new(),
+            passes: Vec::new(),
+            left: 0,
+        };
+        let mut stored: HashSet<TensorUid> = HashSet::new();
+        for phase in &kernel.phases {
+            let turns = if matches!(phase, Phase::Once { .. }) { Turns::Once } else { Turns::Each };
+            let mut slots: Vec<usize> = (0..values.left).map(|left| values.add(Value::Left(left))).collect();
+            for input in phase.inputs() {
+                let value = match input {
+                    Input::Literal(number) | Input::Number(number) => Value::Number(*number),
+                    Input::Element { of: Operand::Tensor(uid), at, .. } => {
+                        if stored.contains(uid) {
+                            return Err("a phase reads what another one writes");
+                        }
+                        Value::Element(values.view(graph, *uid, at, turns, false)?)
+                    }
+                    Input::Element { of: Operand::Local(_), .. } => return Err("it has temporaries of its own"),
+                    Input::Inside { .. } | Input::Index(_) => return Err("it reads indices"),
+                };
+                slots.push(values.add(value));
+            }
+            for op in phase.program() {
+                let value = match op {
+                    Op::Pointwise { mode, parameters, operands } => {
+                        let function = Function::new(*mode, parameters).ok_or("a function has no mode")?;
+                        Value::Apply(function, operands.iter().map(|slot| slots[*slot]).collect())
+                    }
+                    Op::Round { to, operand } => Value::Round(storage(*to), slots[*operand]),
+                };
+                slots.push(values.add(value));
+            }
+            let mut pass = Pass { turns, folds: Vec::new(), keep: Vec::new(), stores: Vec::new() };
+            match phase {
+                Phase::Fold { folds, .. } => {
+                    for fold in folds {
+                        let operator = match fold.mode {
+                            FoldMode::Sum => Fold::Sum,
+                            FoldMode::Product => Fold::Product,
+                            FoldMode::Least => Fold::Least,
+                            FoldMode::Greatest => Fold::Greatest,
+                            FoldMode::FirstGreatest { .. } => return Err("it looks for an index"),
+                        };
+                        pass.folds.push((operator, slots[fold.slot], values.left + pass.folds.len()));
+                    }
+                }
+                Phase::Once { keep, .. } => {
+                    pass.keep = keep.iter().enumerate().map(|(i, slot)| (slots[*slot], values.left + i)).collect();
+                }
+                Phase::Each { .. } => {}
+            }
+            for store in phase.stores() {
+                let Operand::Tensor(uid) = store.to else { return Err("it has temporaries of its own") };
+                stored.insert(uid);
+                let view = values.view(graph, uid, &store.at, turns, true)?;
+                pass.stores.push((slots[store.slot], view));
+            }
+            values.left += phase.leaves();
+            values.passes.push(pass);
+        }
+        Ok(values)
+    }
+
+    fn add(&mut self, value: Value) -> usize {
+        let known = self.values.iter().position(|known| *known == value);
+        known.unwrap_or_else(|| {
+            self.values.push(value);
+            self.values.len() - 1
+        })
+    }
+
+    fn view(
+        &mut self,
+        graph: &Graph,
+        uid: TensorUid,
+        at: &At,
+        turns: Turns,
+        is_written: bool,
+    ) -> Result<usize, &'static str> {
+        let tensor = graph.tensor(uid);
+        let storage = Storage::of(tensor.data_type()).ok_or("a tensor's type has no rows")?;
+        let mut loops = self.loops.clone();
+        if turns == Turns::Once {
+            loops[self.groups..].fill(1);
+        }
+        let (mut offset, mut strides) = (0, vec![0; loops.len()]);
+        for ((line, extent), stride) in at.iter().zip(tensor.dims()).zip(tensor.strides()) {
+            if !stays_within(line, &loops, *extent) || line.steps.iter().any(|step| *step < 0) {
+                return Err("it reads windows");
+            }
+            let along = |index: i64| usize::try_from(index).map_err(|_| "it reads windows");
+            offset += along(line.offset)? * stride;
+            for ((to, step), extent) in strides.iter_mut().zip(&line.steps).zip(&loops) {
+                if *extent > 1 {
+                    *to += along(*step)? * stride;
+                }
+            }
+        }
+        let tensors = if is_written { &mut self.outputs } else { &mut self.inputs };
+        let tensor = tensors.iter().position(|known| *known == uid).unwrap_or_else(|| {
+            tensors.push(uid);
+            tensors.len() - 1
+        });
+        let view = View { tensor, is_written, storage, offset, strides };
+        let known = self.views.iter().position(|known| *known == view);
+        Ok(known.unwrap_or_else(|| {
+            self.views.push(view);
+            self.views.len() - 1
+        }))
+    }
+
+    /// True for each value that differs between the members of a group.
+    pub(super) fn of_members(&self) -> Vec<bool> {
+        let mut differs: Vec<bool> = Vec::with_capacity(self.values.len());
+        for value in &self.values {
+            differs.push(match value {
+                Value::Left(_) | Value::Number(_) => false,
+                Value::Element(view) => self.views[*view].strides[self.groups..].iter().any(|stride| *stride != 0),
+                Value::Apply(_, operands) => operands.iter().any(|operand| differs[*operand]),
+                Value::Round(_, operand) => differs[*operand],
+            });
+        }
+        differs
+    }
+
+    /// Values that the roots depend on, ascending: operands before what is computed from them. Operands of those for
+    /// which `is_known` are left out.
+    pub(super) fn needed(
+        &self,
+        roots: impl IntoIterator<Item = usize>,
+        is_known: impl Fn(usize) -> bool,
+    ) -> Vec<usize> {
+        let mut needed = vec![false; self.values.len()];
+        roots.into_iter().for_each(|root| needed[root] = true);
+        for value in (0..self.values.len()).rev() {
+            if !needed[value] || is_known(value) {
+                continue;
+            }
+            match &self.values[value] {
+                Value::Apply(_, operands) => operands.iter().for_each(|operand| needed[*operand] = true),
+                Value::Round(_, operand) => needed[*operand] = true,
+                Value::Left(_) | Value::Element(_) | Value::Number(_) => {}
+            }
+        }
+        (0..needed.len()).filter(|value| needed[*value]).collect()
+    }
+}
+
+/// Element type of a kernel's element.
+fn storage(element: Element) -> Storage {
+    match element {
+        Element::F32 => Storage::F32,
+        Element::F16 => Storage::F16,
+        Element::BF16 => Storage::BF16,
+        Element::F64 => Storage::F64,
+        Element::I32 => Storage::I32,
+        Element::I64 => Storage::I64,
+        Element::I8 => Storage::I8,
+        Element::U8 => Storage::U8,
+        Element::Boolean => Storage::Boolean,
+    }
+}
