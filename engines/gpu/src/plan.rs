@@ -39,6 +39,7 @@ use crate::miopen::choice::Policy;
 use crate::miopen::choose::{self, PreparedConvolution};
 use crate::miopen::follow::{Followed, followed};
 use crate::miopen::fused::prepare_fused;
+use crate::recording;
 
 /// Alignment of every place in the workspace, in bytes: that of HIP's own allocations.
 pub const ALIGNMENT: usize = 256;
@@ -527,23 +528,45 @@ impl GpuPlan {
         pack: &[DeviceBuffer],
         mut known: Option<MutexGuard<'_, Known>>,
     ) -> Result<(), Error> {
-        let count = self.buffers.len();
-        let mut on_stack = [std::ptr::null_mut(); ADDRESSES_ON_STACK];
-        let mut on_heap = Vec::new();
-        let addresses = entries(&mut on_stack, &mut on_heap, count, std::ptr::null_mut());
-        self.buffers.resolve(pack, addresses)?;
-        let memory = Memory { addresses, workspace };
         let Some(known) = &mut known else {
-            // SAFETY: the caller's promise, for memory that was just resolved.
-            return unsafe { self.run(Queue::new(stream), &memory) };
+            // SAFETY: the caller's promise.
+            return unsafe { self.run_in(Queue::new(stream), workspace, pack) };
         };
-        // SAFETY: the caller's promise, for memory that was just resolved.
-        unsafe { self.run(Queue::taped(stream, &mut known.tape), &memory) }?;
+        // SAFETY: the caller's promise.
+        unsafe { self.run_in(Queue::taped(stream, &mut known.tape), workspace, pack) }?;
         known.is_taken = known.tape.is_whole();
         if !known.is_taken {
             self.tapes.give_up();
         }
         Ok(())
+    }
+
+    /// Executes the steps on the memory of a pack.
+    ///
+    /// # Safety
+    /// As [`Plan::execute`].
+    unsafe fn run_in(&self, queue: Queue<'_>, workspace: *mut u8, pack: &[DeviceBuffer]) -> Result<(), Error> {
+        let count = self.buffers.len();
+        let mut on_stack = [std::ptr::null_mut(); ADDRESSES_ON_STACK];
+        let mut on_heap = Vec::new();
+        let addresses = entries(&mut on_stack, &mut on_heap, count, std::ptr::null_mut());
+        self.buffers.resolve(pack, addresses)?;
+        // SAFETY: the caller's promise, for memory that was just resolved.
+        unsafe { self.run(queue, &Memory { addresses, workspace }) }
+    }
+
+    /// Executes the steps, and appends their launches to the calling thread's recording.
+    ///
+    /// # Safety
+    /// As [`Plan::execute`].
+    #[cold]
+    unsafe fn run_recorded(&self, stream: *mut c_void, workspace: *mut u8, pack: &[DeviceBuffer]) -> Result<(), Error> {
+        let mut tape = Tape::default();
+        // SAFETY: the caller's promise.
+        let ran = unsafe { self.run_in(Queue::taped(stream, &mut tape), workspace, pack) };
+        let can_be_repeated = ran.is_ok() && tape.is_whole() && !self.steps.iter().any(Step::reads_host_memory);
+        recording::add(&self.context, can_be_repeated.then_some(&tape));
+        ran
     }
 
     /// Repeats the launches of an execution on the same memory.
@@ -585,6 +608,10 @@ impl Plan for GpuPlan {
             return Err(Error::invalid_value(format!(
                 "workspace: expected {bytes} bytes at a multiple of {WORKSPACE_ALIGNMENT}, got {came}"
             )));
+        }
+        if recording::is_on() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.run_recorded(stream, workspace, pack) };
         }
         let known = self.tapes.find(workspace, pack);
         if let Some(known) = known.as_ref().filter(|known| known.is_taken) {
