@@ -226,10 +226,11 @@ impl Choice {
             return Ok(());
         };
         let mut known: Vec<&str> = names().collect();
-        // Without what scripts have in common, which is most of a short name.
+        // With and without what the names of scripts have in common, which is most of a short one.
         let likeness = |name: &str| {
-            let bare = |text: &str| text.trim_start_matches("suite_").trim_end_matches(".py").to_lowercase();
-            strsim::normalized_damerau_levenshtein(&bare(part), &bare(name))
+            let bare = name.trim_start_matches("suite_").trim_end_matches(".py");
+            let part = part.to_lowercase();
+            [name, bare].map(|name| strsim::normalized_damerau_levenshtein(&part, name)).into_iter().fold(0.0, f64::max)
         };
         known.sort_by(|one, other| likeness(other).total_cmp(&likeness(one)));
         Err(format!("--only: expected a part of a suite's name, got {part:?}; the nearest first: {}", known.join(", "))
