@@ -4,8 +4,8 @@ and of what it has that it ran there.
 
 GPU_CONFORMANCE says how much: `sample`, the default, covers operators and types; `thin`, one case of each operator, is for further
 releases of ONNX Runtime, to which the provider's own code is the same; `all` runs everything (`cargo xtask test --whole`, hours).
-GPU_PARTS=table,random,onnx,networks chooses parts, GPU_JOBS how many processes share the cases. GPU_IMAGE has the nine light models run
-with images of that many pixels a side instead, up to their own 224.
+GPU_PARTS=table,random,onnx,networks chooses parts, GPU_JOBS how many processes share the cases. GPU_IMAGE has
+all nine light models run, with images of that many pixels a side, from 32 to their own 224.
 """
 
 from __future__ import annotations
@@ -45,15 +45,18 @@ class Extent:
     # Of onnx's cases of one operator so many, spread over all that it has, and whether those with only Conv are all among them;
     # `None`: every case of any number of operators.
     of_each_operator: int | None
-    # The light models, and the pixels of an image's side.
+    # Of the light models, and the pixels of an image's side.
     networks: tuple[str, ...]
     image: int
     every_convolution: bool = True
 
 
+# Without those with more weights than anything else: AlexNet and its kind.
+SAMPLED_NETWORKS = ("densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet")
+
 EXTENTS = {
     "thin": Extent({"float32": 8, "float16": 12, "bfloat16": 12}, 60, 12, 1, ("shufflenet",), 32, every_convolution=False),
-    "sample": Extent({"float32": 2, "float16": 4, "bfloat16": 6}, 200, 40, 2, light.NAMES, 32),
+    "sample": Extent({"float32": 2, "float16": 4, "bfloat16": 6}, 200, 40, 2, SAMPLED_NETWORKS, 32),
     "all": Extent({"float32": 1, "float16": 1, "bfloat16": 1}, 5000, 1000, None, light.NAMES, light.FULL),
 }
 HOW_MUCH = os.environ.get("GPU_CONFORMANCE", "sample")
@@ -197,10 +200,11 @@ def right(result: dict[str, Any]) -> None:
 
 
 def networks(runner: Runner) -> None:
-    image = int(os.environ.get("GPU_IMAGE") or extent().image)
-    if not 32 <= image <= light.FULL:
-        raise SystemExit(f"GPU_IMAGE: expected 32 to {light.FULL}, got {image}")
-    for name in extent().networks:
+    wanted = os.environ.get("GPU_IMAGE", "")
+    if wanted and not (wanted.isdecimal() and 32 <= int(wanted) <= light.FULL):
+        raise SystemExit(f"GPU_IMAGE: expected 32 to {light.FULL}, got {wanted}")
+    names, image = (light.NAMES, int(wanted)) if wanted else (extent().networks, extent().image)
+    for name in names:
         runner.case(f"networks: {name} at {image} × {image}",
                     lambda name=name: children.run(light.same, name, str(image), patience=PATIENCE_WITH_NETWORK))
 
