@@ -221,6 +221,29 @@ pub struct GpuPlan {
     _contexts: Share<Contexts>,
 }
 
+/// Labels of a plan's steps, for messages about their launches.
+#[derive(Debug)]
+pub(crate) struct StepLabels {
+    choices: Arc<Choices>,
+    /// For each step, its place in [`Choices::convolutions`] if it is one.
+    convolutions: Box<[Option<usize>]>,
+}
+
+impl StepLabels {
+    /// Number of steps.
+    pub(crate) fn len(&self) -> usize {
+        self.convolutions.len()
+    }
+
+    /// An error of a step's launch, with what was launched.
+    pub(crate) fn explain(&self, step: usize, error: Error) -> Error {
+        match self.convolutions.get(step).copied().flatten() {
+            Some(index) => self.choices.convolutions[index].prepared.explain(error),
+            None => error,
+        }
+    }
+}
+
 /// One thing that is done.
 #[derive(Debug)]
 enum Step {
@@ -310,6 +333,15 @@ impl GpuPlan {
         let plan = GpuPlan { steps, buffers, choices, context: Arc::clone(context), tapes, _contexts: contexts };
         log::debug!("plan for graph {:?}:\n{plan}", graph.name());
         Ok(plan)
+    }
+
+    /// Labels of its steps.
+    fn labels(&self) -> StepLabels {
+        let convolution = |step: &Step| match step {
+            Step::Convolution(step) => Some(step.index),
+            Step::Kernel(_) | Step::Grouped(_) => None,
+        };
+        StepLabels { choices: Arc::clone(&self.choices), convolutions: self.steps.iter().map(convolution).collect() }
     }
 
     /// Its kernels, as they are stored; some of them several times.
@@ -565,7 +597,7 @@ impl GpuPlan {
         // SAFETY: the caller's promise.
         let ran = unsafe { self.run_in(Queue::taped(stream, &mut tape), workspace, pack) };
         let can_be_repeated = ran.is_ok() && tape.is_whole() && !self.steps.iter().any(Step::reads_host_memory);
-        recording::add(&self.context, can_be_repeated.then_some(&tape));
+        recording::add(&self.context, self.labels(), can_be_repeated.then_some(&tape));
         ran
     }
 
@@ -577,10 +609,7 @@ impl GpuPlan {
         let _entered = self.context.device().enter_for(stream.cast())?;
         // SAFETY: the plan keeps the kernels' modules; the rest is the caller's promise.
         let replayed = unsafe { tape.replay(self.context.device().gpu(), stream) };
-        replayed.map_err(|(step, error)| match &self.steps[step] {
-            Step::Convolution(step) => self.choices.convolutions[step.index].prepared.explain(error),
-            Step::Kernel(_) | Step::Grouped(_) => error,
-        })
+        replayed.map_err(|(step, error)| self.labels().explain(step, error))
     }
 }
 

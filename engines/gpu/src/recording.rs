@@ -13,12 +13,23 @@ use hipdnn_engine_core::error::Error;
 
 use crate::context::Context;
 use crate::hip::Tape;
+use crate::plan::StepLabels;
 
 /// The launches of several executions on one device.
 #[derive(Debug)]
 pub struct Recording {
     context: Arc<Context>,
+    /// Its steps are those of all executions, one behind the other.
     tape: Tape,
+    executions: Vec<Execution>,
+}
+
+/// An execution that was recorded.
+#[derive(Debug)]
+struct Execution {
+    /// Number of its first step on the tape.
+    first: usize,
+    labels: StepLabels,
 }
 
 /// A recording that is under way.
@@ -26,7 +37,9 @@ pub struct Recording {
 struct Draft {
     context: Option<Arc<Context>>,
     tape: Tape,
-    executions: usize,
+    executions: Vec<Execution>,
+    /// Number of their steps.
+    steps: usize,
     /// True if an execution can't be repeated by launches alone.
     is_spoilt: bool,
 }
@@ -60,9 +73,10 @@ pub fn begin() {
 /// Ends the calling thread's recording. Gives the number of executions, and the recording unless one of them can't be repeated.
 pub fn end() -> (usize, Option<Recording>) {
     let Some(draft) = take_draft() else { return (0, None) };
-    let Draft { context, tape, executions, is_spoilt } = *draft;
-    let recording = context.filter(|_| !is_spoilt).map(|context| Recording { context, tape });
-    (executions, recording)
+    let Draft { context, tape, executions, is_spoilt, .. } = *draft;
+    let count = executions.len();
+    let recording = context.filter(|_| !is_spoilt).map(|context| Recording { context, tape, executions });
+    (count, recording)
 }
 
 /// True if the calling thread's executions are recorded.
@@ -72,15 +86,17 @@ pub(crate) fn is_on() -> bool {
 }
 
 /// Appends an execution to the calling thread's recording; without a tape it can't be repeated.
-pub(crate) fn add(context: &Arc<Context>, tape: Option<&Tape>) {
+pub(crate) fn add(context: &Arc<Context>, labels: StepLabels, tape: Option<&Tape>) {
     // SAFETY: a draft lives until `take_draft`, and no other reference to it is made on this, its only thread, meanwhile.
     let Some(draft) = (unsafe { DRAFT.get().as_mut() }) else { return };
     let known = draft.context.get_or_insert_with(|| Arc::clone(context));
     match tape {
-        Some(tape) if Arc::ptr_eq(known, context) => draft.tape.append(tape, draft.executions),
+        Some(tape) if Arc::ptr_eq(known, context) => draft.tape.append(tape, draft.steps),
         _ => draft.is_spoilt = true,
     }
-    draft.executions += 1;
+    let first = draft.steps;
+    draft.steps += labels.len();
+    draft.executions.push(Execution { first, labels });
 }
 
 impl Recording {
@@ -95,6 +111,14 @@ impl Recording {
         let device = self.context.device();
         let _entered = device.enter_for(stream.cast()).map_err(|error| (0, error))?;
         // SAFETY: the plans keep the kernels' modules; the rest is the caller's promise.
-        unsafe { self.tape.replay(device.gpu(), stream) }
+        unsafe { self.tape.replay(device.gpu(), stream) }.map_err(|(step, error)| self.explained(step, error))
+    }
+
+    /// The number of the execution that a step of the tape is of, and the error of its launch with what was launched.
+    #[cold]
+    fn explained(&self, step: usize, error: Error) -> (usize, Error) {
+        let number = self.executions.partition_point(|execution| execution.first <= step).saturating_sub(1);
+        let explained = |execution: &Execution| execution.labels.explain(step - execution.first, error.clone());
+        (number, self.executions.get(number).map_or_else(|| error.clone(), explained))
     }
 }

@@ -173,11 +173,11 @@ impl Tape {
         self.is_whole
     }
 
-    /// Appends the launches of another tape, as those of one step.
-    pub fn append(&mut self, other: &Tape, step: usize) {
+    /// Appends the launches of another tape, whose step 0 is `first` here.
+    pub fn append(&mut self, other: &Tape, first: usize) {
         let before = self.arguments.len();
         self.arguments.extend_from_slice(&other.arguments);
-        let moved = |taken: &Taken| Taken { first: before + taken.first, step, ..*taken };
+        let moved = |taken: &Taken| Taken { first: before + taken.first, step: first + taken.step, ..*taken };
         self.launches.extend(other.launches.iter().map(moved));
     }
 
