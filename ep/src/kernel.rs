@@ -67,12 +67,12 @@ struct Ready {
     binding: Arc<Binding>,
     /// Room for a run's key.
     key: Vec<i64>,
+    /// The program's packs for `tensors`, which go before the program.
+    packs: Option<Packs>,
     /// The last run's program, with its key.
     last: Option<(Vec<i64>, Arc<Program>)>,
     /// Addresses of inputs, and of the last run's outputs behind them.
     tensors: Vec<usize>,
-    /// The program's packs for them.
-    packs: Option<Packs>,
     stream: KnownStream,
 }
 

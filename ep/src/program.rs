@@ -20,6 +20,8 @@ use crate::profile::Clock;
 
 /// A program that is ready to run, several times at once.
 pub(crate) struct Program {
+    /// Packs of earlier runs that no run uses now, the last one's last. They go before the plans, whose launches they have.
+    packs: Mutex<Vec<Packs>>,
     /// Extents of each output.
     pub outputs: Vec<Vec<i64>>,
     /// Plans in order of execution.
@@ -27,8 +29,6 @@ pub(crate) struct Program {
     constants: Vec<Resident>,
     arena: usize,
     workspace: usize,
-    /// Packs of earlier runs that no run uses now, the last one's last.
-    packs: Mutex<Vec<Packs>>,
 }
 
 /// Most packs that a program keeps: those of as many concurrent runs, or of as many inputs and outputs that take turns.

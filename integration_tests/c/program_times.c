@@ -10,7 +10,7 @@
 
 #include "runtime.h"
 
-enum { COMPUTE, KINDS = 5, ROOM = 4096, ROWS = 3, COLUMNS = 32, WARM = 16 };
+enum { COMPUTE, KINDS = 5, ROOM = 4096, CHANNELS = 3, SIDE = 32, WARM = 16 };
 
 static size_t (*take)(int, long long*);
 static long long times[ROOM];
@@ -43,7 +43,7 @@ static long long median(long long* values, size_t count) {
 int main(int count, char** arguments) {
     CHECK(count == 7, "usage: program_times RUNTIME TIMES MODEL OUTPUT COLUMNS RUNS");
     const char* output = arguments[4];
-    const int64_t input_shape[] = {1, ROWS, COLUMNS, COLUMNS}, output_shape[] = {1, atoll(arguments[5])};
+    const int64_t input_shape[] = {1, CHANNELS, SIDE, SIDE}, output_shape[] = {1, atoll(arguments[5])};
     size_t runs = (size_t)atoll(arguments[6]);
     CHECK(runs > 0, "expected a number of runs, got %s", arguments[6]);
     void* env = opened(arguments[1], arguments[2], "program_times");
@@ -71,7 +71,7 @@ int main(int count, char** arguments) {
     GOOD(CREATE_TENSOR(allocator, output_shape, 2, FLOAT, &y));
     void* content = NULL;
     GOOD(TENSOR_DATA(x, &content));
-    HIP(hipMemset, content, 0, sizeof(float) * ROWS * COLUMNS * COLUMNS);
+    HIP(hipMemset, content, 0, sizeof(float) * CHANNELS * SIDE * SIDE);
     HIP(hipStreamCreateWithFlags, &stream, 1);
     GOOD(CREATE_BINDING(session, &binding));
     GOOD(BIND_INPUT(binding, "x", x));
