@@ -12,7 +12,7 @@ use hipdnn_schemas::KnobValue;
 use hipdnn_sdk_bindings::hipdnn::backend::{
     AttributeName, Backend, DescriptorPtr, DescriptorType, HandlePtr, HeurMode, PluginLoadingMode, Status,
 };
-use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
+use hipdnn_sdk_bindings::hipdnn::extension::{MemoryKind, RecordingPtr};
 use hipdnn_sdk_bindings::library::LibraryError;
 
 use crate::descriptor::{BackendError, Descriptor, check};
@@ -384,6 +384,15 @@ impl Context {
         self.with_constants(contents, || self.plan_from(stored, wish))
     }
 
+    /// Result of `run`, and a recording of the launches of its `executions`, if they are launches alone.
+    pub(crate) fn record<R>(self: &Arc<Self>, executions: usize, run: impl FnOnce() -> R) -> (R, Option<Recording>) {
+        let Some(extension) = self.extension() else { return (run(), None) };
+        let (ran, recorded) = extension.with_recording(run);
+        let recording = recorded.map(|(count, raw)| (count, Recording { context: self.clone(), raw }));
+        // Another engine or plugin may have had some of them.
+        (ran, recording.filter(|(count, _)| *count == executions).map(|(_, recording)| recording))
+    }
+
     /// Result of `build`, with the contents of constants lent to the plans that it builds, if they can be.
     fn with_constants<R>(&self, contents: &[(Token, &[u8])], build: impl FnOnce() -> R) -> R {
         match self.extension() {
@@ -695,6 +704,41 @@ impl From<BackendError> for NoPlan {
     }
 }
 
+/// The launches of a run of several plans, which one call repeats.
+pub(crate) struct Recording {
+    context: Arc<Context>,
+    raw: RecordingPtr,
+}
+
+// SAFETY: the plugin lets recordings be replayed and destroyed by any thread.
+unsafe impl Send for Recording {}
+// SAFETY: a recording does not change, and may be replayed by several threads at once.
+unsafe impl Sync for Recording {}
+
+impl Recording {
+    /// Enqueues the launches on a stream of HIP.
+    ///
+    /// # Safety
+    /// The plans live, with the memory that they were executed on, and the stream is of their device.
+    ///
+    /// # Errors
+    /// The number of the execution whose launch failed, with the plugin's words.
+    pub(crate) unsafe fn replay(&self, stream: *mut c_void) -> Result<(), (usize, String)> {
+        let extension = self.context.extension().expect("whoever recorded has the extension");
+        // SAFETY: the recording is the extension's, and is destroyed on drop; the rest is the caller's promise.
+        unsafe { extension.replay(self.raw, stream) }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if let Some(extension) = self.context.extension() {
+            // SAFETY: the recording is the extension's, and not used again.
+            unsafe { extension.destroy_recording(self.raw) };
+        }
+    }
+}
+
 /// A plan that is ready to run, on any lane of its context, several times at once.
 pub(crate) struct Plan {
     /// There until the plan is dropped.
@@ -724,6 +768,11 @@ impl Plan {
         let _builder = lock(&self.context.builder);
         let plan = self.plan.as_ref().expect("a plan is whole until it is dropped");
         plan.serialized_plan().map_err(|error| Error::failed(error.to_string()))
+    }
+
+    /// The context by which its executions can be recorded, if they are on a GPU.
+    pub(crate) fn recorder(&self) -> Option<&Arc<Context>> {
+        matches!(self.context.site, Site::Device(_)).then_some(&self.context)
     }
 
     /// A pack of tensors for executions: those with these uids are at these addresses.

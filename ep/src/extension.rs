@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hipdnn_ep_compiler::constants::Token;
 use hipdnn_sdk_bindings::hipdnn::backend::{Backend, HandlePtr, Status};
 use hipdnn_sdk_bindings::hipdnn::extension::{
-    self, Body, Constant, Constants, GetExtension, MemoryKind, ParallelFor, SYMBOL,
+    self, Body, Constant, Constants, GetExtension, MemoryKind, ParallelFor, RecordingPtr, SYMBOL,
 };
-use hipdnn_sdk_bindings::hipdnn::plugin::PluginStatus;
+use hipdnn_sdk_bindings::hipdnn::plugin::{GetLastErrorString, PluginStatus};
 use hipdnn_sdk_bindings::library::Library;
 use hipdnn_sdk_bindings::ort::KernelContext;
 
@@ -23,7 +23,7 @@ const LEAST_VERSION: u32 = 1;
 /// The plugin's table, and the plugin that it is part of.
 pub(crate) struct Extension {
     table: NonNull<extension::Extension>,
-    _library: Library,
+    library: Library,
 }
 
 // SAFETY: the table is a constant of the plugin, whose functions may be called from any thread.
@@ -52,7 +52,7 @@ impl Extension {
         if status != PluginStatus::SUCCESS {
             return None;
         }
-        Some(Extension { table: NonNull::new(table.cast_mut())?, _library: library })
+        Some(Extension { table: NonNull::new(table.cast_mut())?, library })
     }
 
     /// The table's version. The table of an older plugin ends where its version does: no reference to all of it is made.
@@ -108,6 +108,72 @@ impl Extension {
         unsafe { set(directory.as_ptr(), &mut before) };
         let _named = Named { set, before };
         make()
+    }
+
+    /// Result of `run`, with the executions by the calling thread recorded, if the plugin can: their number, and what replays them.
+    pub(crate) fn with_recording<R>(&self, run: impl FnOnce() -> R) -> (R, Option<(usize, RecordingPtr)>) {
+        if self.version() < 4 {
+            return (run(), None);
+        }
+        // SAFETY: a table of version 4 has the functions, and is valid as long as the library is loaded, which is held here.
+        let (begin, end) = unsafe {
+            let table = self.table.as_ptr();
+            ((&raw const (*table).begin_recording).read(), (&raw const (*table).end_recording).read())
+        };
+        // SAFETY: the function asks for nothing.
+        if unsafe { begin() } != PluginStatus::SUCCESS {
+            return (run(), None);
+        }
+        let ran = run();
+        let (mut executions, mut recording) = (0, std::ptr::null_mut());
+        // SAFETY: places for the answers.
+        let status = unsafe { end(&mut executions, &mut recording) };
+        let recorded = status == PluginStatus::SUCCESS && !recording.is_null();
+        (ran, recorded.then_some((executions, recording)))
+    }
+
+    /// Enqueues a recording's launches on a stream of HIP.
+    ///
+    /// # Safety
+    /// The recording is the plugin's and not destroyed; its plans live, with the memory that they were executed on, and the stream is
+    /// of their device.
+    ///
+    /// # Errors
+    /// The number of the execution whose launch failed, with the plugin's words.
+    pub(crate) unsafe fn replay(&self, recording: RecordingPtr, stream: *mut c_void) -> Result<(), (usize, String)> {
+        // SAFETY: whoever made a recording has a table of version 4, which has the function, and is valid as long as the library
+        // is loaded, which is held here.
+        let replay = unsafe { (&raw const (*self.table.as_ptr()).replay).read() };
+        let mut execution = 0;
+        // SAFETY: the caller's promise, and a place for the number.
+        let status = unsafe { replay(recording, stream, &mut execution) };
+        if status == PluginStatus::SUCCESS {
+            return Ok(());
+        }
+        Err((execution, format!("{status}{}", self.last_error().map_or_else(String::new, |text| format!(" ({text})")))))
+    }
+
+    /// Destroys a recording.
+    ///
+    /// # Safety
+    /// The recording is the plugin's, and nobody uses it any more.
+    pub(crate) unsafe fn destroy_recording(&self, recording: RecordingPtr) {
+        // SAFETY: whoever made a recording has a table of version 4, which has the function, and is valid as long as the library
+        // is loaded, which is held here.
+        let destroy = unsafe { (&raw const (*self.table.as_ptr()).destroy_recording).read() };
+        // SAFETY: the caller's promise. A failure leaves nothing to be done.
+        unsafe { destroy(recording) };
+    }
+
+    /// The plugin's words for the calling thread's last error.
+    fn last_error(&self) -> Option<String> {
+        // SAFETY: hipDNN means this function by the name; the library outlives its use.
+        let get = unsafe { self.library.optional::<GetLastErrorString>(c"hipdnnPluginGetLastErrorString") }?;
+        let mut text = null();
+        // SAFETY: a place for the answer.
+        unsafe { get(&mut text) };
+        // SAFETY: a text of hipDNN's ends in NUL, and is the thread's until its next error.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_string())
     }
 
     /// Result of `build`, with these contents of constants lent to the plans that it builds.

@@ -12,7 +12,6 @@ use hipdnn_ep_compiler::ir::element_bytes;
 use hipdnn_ep_compiler::model::{self, Constant, Model, ValueIndex};
 use hipdnn_sdk_bindings::ort::{self, ElementType, NodeComputeInfo, Status};
 
-use crate::backend::Lane;
 use crate::error::Error;
 use crate::extension::RuntimeThreads;
 use crate::gpu::Gpu;
@@ -80,12 +79,12 @@ struct Ready {
     binding: Arc<Binding>,
     /// Room for a run's key.
     key: Vec<i64>,
+    /// The program's packs for `tensors`, which go before the program.
+    packs: Option<Packs>,
     /// The last run's program, with its key.
     last: Option<(Vec<i64>, Arc<Program>)>,
     /// Addresses of inputs, and of the last run's outputs behind them.
     tensors: Vec<usize>,
-    /// The program's packs for them.
-    packs: Option<Packs>,
     stream: KnownStream,
 }
 
@@ -556,25 +555,25 @@ impl Kernel {
             _ => Box::new(HostClock::default()),
         });
         let clock = recording.as_mut().map(Recording::clock);
-        let context_of_plans = self.planner.context();
-        let mut lane = context_of_plans.lane().map_err(|error| Error::failed(error.to_string()))?;
-        let result = match &stream {
+        match &stream {
             None => {
+                let context_of_plans = self.planner.context();
+                let mut lane = context_of_plans.lane().map_err(|error| Error::failed(error.to_string()))?;
                 // SAFETY: the context is of this call.
                 let threads = unsafe { RuntimeThreads::new(self.runtime, context) };
                 let _lent = context_of_plans.extension().map(|extension| extension.lend(&threads));
-                lane.memory(program.memory()).and_then(|memory| {
+                let result = lane.memory(program.memory()).and_then(|memory| {
                     // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the
                     // runtime gives each call outputs of its own of the program's extents.
                     unsafe { program.run(&mut lane, tensors, memory, packs, clock) }
-                })
+                });
+                context_of_plans.put_back(lane);
+                result
             }
             // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the runtime
             // gives each call outputs of its own of the program's extents, which stay until the stream has passed.
-            Some((stream, _)) => unsafe { self.enqueue(program, &mut lane, tensors, packs, stream, clock) },
-        };
-        context_of_plans.put_back(lane);
-        result?;
+            Some((stream, _)) => unsafe { self.enqueue(program, tensors, packs, stream, clock) },
+        }?;
         if let Some(recording) = recording {
             recording.finish(&self.name, program);
         }
@@ -591,7 +590,6 @@ impl Kernel {
     unsafe fn enqueue(
         &self,
         program: &Arc<Program>,
-        lane: &mut Lane,
         tensors: &[usize],
         packs: &mut Option<Packs>,
         stream: &Arc<Stream>,
@@ -611,14 +609,41 @@ impl Kernel {
             bytes => Some(Block::take(device.gpu, bytes, Some(stream), &*device.account)?),
         };
         stream.touch();
-        lane.on(stream.raw().cast()).map_err(|error| Error::failed(error.to_string()))?;
         let memory = block.as_ref().map_or(null_mut(), Block::address);
         // Another run may have the program dropped while this one's work is under way.
         stream.keep(program);
-        // SAFETY: the caller's duty; the block is the stream's, so that whoever gets it next comes after this work.
-        let enqueued = unsafe { program.run(lane, tensors, memory, packs, clock) };
+        let recording = packs.as_ref().and_then(|packs| packs.recording(tensors, memory)).filter(|_| clock.is_none());
+        let enqueued = match recording {
+            // SAFETY: the caller's duty; the block is the stream's, so that whoever gets it next comes after this work.
+            Some(recording) => unsafe { program.replay(recording, stream.raw().cast()) },
+            // SAFETY: as for the recording: the caller's duty, and the block is the stream's.
+            None => unsafe { self.execute_on(program, tensors, memory, packs, stream, clock) },
+        };
         stream.count_work();
         enqueued
+    }
+
+    /// Executes a program's plans one by one on a stream.
+    ///
+    /// # Safety
+    /// As for [`Program::run`]; the tensors and the memory are the stream's device's.
+    #[inline(never)]
+    unsafe fn execute_on(
+        &self,
+        program: &Program,
+        tensors: &[usize],
+        memory: *mut c_void,
+        packs: &mut Option<Packs>,
+        stream: &Stream,
+        clock: Option<&mut dyn Clock>,
+    ) -> Result<(), Error> {
+        let context = self.planner.context();
+        let mut lane = context.lane().map_err(|error| Error::failed(error.to_string()))?;
+        let set = lane.on(stream.raw().cast()).map_err(|error| Error::failed(error.to_string()));
+        // SAFETY: the caller's duty.
+        let ran = set.and_then(|()| unsafe { program.run(&mut lane, tensors, memory, packs, clock) });
+        context.put_back(lane);
+        ran
     }
 
     /// # Safety

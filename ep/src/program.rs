@@ -11,7 +11,7 @@ use hipdnn_ep_compiler::outline::{self, Outlined, Region, Uses};
 use hipdnn_ep_compiler::print::{self, Linked};
 use hipdnn_schemas::{GraphDef, Operation};
 
-use crate::backend::{Lane, Plan};
+use crate::backend::{Lane, Plan, Recording};
 use crate::descriptor::{BackendError, Descriptor};
 use crate::error::Error;
 use crate::gpu::Gpu;
@@ -20,6 +20,8 @@ use crate::profile::Clock;
 
 /// A program that is ready to run, several times at once.
 pub(crate) struct Program {
+    /// Packs of earlier runs that no run uses now, the last one's last. They go before the plans, whose launches they have.
+    packs: Mutex<Vec<Packs>>,
     /// Extents of each output.
     pub outputs: Vec<Vec<i64>>,
     /// Plans in order of execution.
@@ -27,8 +29,6 @@ pub(crate) struct Program {
     constants: Vec<Resident>,
     arena: usize,
     workspace: usize,
-    /// Packs of earlier runs that no run uses now, the last one's last.
-    packs: Mutex<Vec<Packs>>,
 }
 
 /// Most packs that a program keeps: those of as many concurrent runs, or of as many inputs and outputs that take turns.
@@ -40,9 +40,28 @@ pub(crate) struct Packs {
     tensors: Box<[usize]>,
     memory: usize,
     packs: Box<[Descriptor]>,
+    /// The run's launches, if runs on a GPU have been recorded.
+    recorded: Recorded,
+}
+
+/// Recording of a program's run.
+enum Recorded {
+    /// None is there yet.
+    NotYet,
+    /// It did what no launch repeats, or the plugin can't record.
+    Never,
+    Done(Recording),
 }
 
 impl Packs {
+    /// Recording of the program's launches on these tensors and memory.
+    pub(crate) fn recording(&self, tensors: &[usize], memory: *mut c_void) -> Option<&Recording> {
+        match &self.recorded {
+            Recorded::Done(recording) if self.are_of(tensors, memory) => Some(recording),
+            _ => None,
+        }
+    }
+
     fn are_of(&self, tensors: &[usize], memory: *mut c_void) -> bool {
         self.memory == memory.addr() && *self.tensors == *tensors
     }
@@ -289,10 +308,10 @@ impl Program {
         tensors: &[usize],
         memory: *mut c_void,
         held: &mut Option<Packs>,
-        mut clock: Option<&mut dyn Clock>,
+        clock: Option<&mut dyn Clock>,
     ) -> Result<(), Error> {
-        let packs = match held.take() {
-            Some(packs) if packs.are_of(tensors, memory) => packs,
+        let (mut packs, is_new) = match held.take() {
+            Some(packs) if packs.are_of(tensors, memory) => (packs, false),
             others => {
                 if let Some(others) = others {
                     self.keep_packs(others);
@@ -300,6 +319,29 @@ impl Program {
                 self.take_packs(tensors, memory)?
             }
         };
+        // Of packs that are used again, by a run whose steps nobody times.
+        if !is_new
+            && clock.is_none()
+            && matches!(packs.recorded, Recorded::NotYet)
+            && let Some(context) = self.steps.first().and_then(|step| step.plan.recorder())
+        {
+            // SAFETY: the caller's promise.
+            let (ran, recording) = context.record(self.steps.len(), || unsafe { self.execute(lane, &packs, None) });
+            ran?;
+            packs.recorded = recording.map_or(Recorded::Never, Recorded::Done);
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.execute(lane, &packs, clock) }?;
+        }
+        *held = Some(packs);
+        Ok(())
+    }
+
+    /// Executes the steps with their packs.
+    ///
+    /// # Safety
+    /// As for [`Program::run`], for the tensors and the memory of the packs.
+    unsafe fn execute(&self, lane: &mut Lane, packs: &Packs, mut clock: Option<&mut dyn Clock>) -> Result<(), Error> {
         for (number, (step, pack)) in self.steps.iter().zip(&packs.packs).enumerate() {
             if let Some(clock) = &mut clock {
                 clock.begin(number);
@@ -313,15 +355,30 @@ impl Program {
                 clock.end(number);
             }
         }
-        *held = Some(packs);
         Ok(())
     }
 
-    /// The packs of an earlier run at these addresses, or new ones.
-    fn take_packs(&self, tensors: &[usize], memory: *mut c_void) -> Result<Packs, Error> {
+    /// Repeats a run of the program on a stream, as it was recorded.
+    ///
+    /// # Safety
+    /// As for [`Program::run`], for the tensors and the memory of the recorded run; the stream is of the program's device.
+    ///
+    /// # Errors
+    /// The plugin's words, with the step.
+    pub(crate) unsafe fn replay(&self, recording: &Recording, stream: *mut c_void) -> Result<(), Error> {
+        // SAFETY: the recording is of this program, whose plans are its own; the rest is the caller's promise.
+        let replayed = unsafe { recording.replay(stream) };
+        replayed.map_err(|(number, text)| match self.steps.get(number) {
+            Some(step) => Error::failed(format!("running {}: {text}", step.engine())).at(&step.label),
+            None => Error::failed(text),
+        })
+    }
+
+    /// The packs of an earlier run at these addresses, or new ones, and whether they are new.
+    fn take_packs(&self, tensors: &[usize], memory: *mut c_void) -> Result<(Packs, bool), Error> {
         let mut kept = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = kept.iter().rposition(|packs| packs.are_of(tensors, memory)) {
-            return Ok(kept.remove(index));
+            return Ok((kept.remove(index), false));
         }
         drop(kept);
         let (inputs, outputs) = tensors.split_at(tensors.len() - self.outputs.len());
@@ -339,7 +396,7 @@ impl Program {
             step.plan.pack(&step.uids, &addresses, workspace).map_err(|error| step.failure(&error))
         };
         let packs = self.steps.iter().map(pack).collect::<Result<_, Error>>()?;
-        Ok(Packs { tensors: tensors.into(), memory: memory.addr(), packs })
+        Ok((Packs { tensors: tensors.into(), memory: memory.addr(), packs, recorded: Recorded::NotYet }, true))
     }
 
     /// Keeps packs for runs at the same addresses, in the place of those that were not used for longest.

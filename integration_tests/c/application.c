@@ -4,107 +4,21 @@
  *     application RUNTIME PROVIDER MODEL OUTPUT
  *
  * RUNTIME is ONNX Runtime's library, PROVIDER the provider's, MODEL a network from `x`, 1×3×16×16 floats, to OUTPUT, 1×6×16×16.
- * Exit status 0, or a line on standard error and 1. Layouts and numbers are those of ONNX Runtime's C API of version 24. */
-#include <dlfcn.h>
+ * Exit status 0, or a line on standard error and 1. */
 #include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../emulated_gpu/include/hipemu_control.h"
+#include "runtime.h"
 
-typedef void (*Function)(void);
-typedef struct Status Status;
+enum { MOST_DEVICES = 16, INPUT = 3 * 16 * 16, OUTPUT = 6 * 16 * 16, TURNS = 12 };
 
-struct Allocator {
-    uint32_t version;
-    void* (*alloc)(struct Allocator*, size_t);
-    void (*free)(struct Allocator*, void*);
-    const void* (*info)(const struct Allocator*);
-    void* (*reserve)(struct Allocator*, size_t);
-    Status* (*get_stats)(const struct Allocator*, void**);
-};
-
-struct ApiBase {
-    const Function* (*get_api)(uint32_t version);
-    const char* (*get_version_string)(void);
-};
-
-enum { API = 24, CPU = 0, GPU = 1, FLOAT = 1, DEVICE = 0, PINNED = 5, MOST_DEVICES = 16, INPUT = 3 * 16 * 16, OUTPUT = 6 * 16 * 16, TURNS = 12 };
-
-/* Entries of the runtime's table, by their numbers from 0. */
-#define ENTRY(number, result, ...) ((result(*)(__VA_ARGS__))api[number])
-#define ERROR_MESSAGE ENTRY(2, const char*, const Status*)
-#define CREATE_ENV ENTRY(3, Status*, int, const char*, void**)
-#define CREATE_SESSION ENTRY(7, Status*, void*, const char*, void*, void**)
-#define RUN ENTRY(9, Status*, void*, void*, const char* const*, void* const*, size_t, const char* const*, size_t, void**)
-#define CREATE_SESSION_OPTIONS ENTRY(10, Status*, void**)
-#define CREATE_RUN_OPTIONS ENTRY(39, Status*, void**)
-#define CREATE_TENSOR ENTRY(48, Status*, void*, const int64_t*, size_t, int, void**)
-#define CREATE_TENSOR_WITH_DATA ENTRY(49, Status*, const void*, void*, size_t, const int64_t*, size_t, int, void**)
-#define TENSOR_DATA ENTRY(51, Status*, void*, void**)
-#define CREATE_CPU_MEMORY_INFO ENTRY(69, Status*, int, int, void**)
-#define RELEASE_ENV ENTRY(92, void, void*)
-#define RELEASE_MEMORY_INFO ENTRY(94, void, void*)
-#define RELEASE_SESSION ENTRY(95, void, void*)
-#define RELEASE_VALUE ENTRY(96, void, void*)
-#define RELEASE_RUN_OPTIONS ENTRY(97, void, void*)
-#define RELEASE_SESSION_OPTIONS ENTRY(100, void, void*)
-#define ADD_RUN_CONFIG_ENTRY ENTRY(165, Status*, void*, const char*, const char*)
-#define KEY_VALUE ENTRY(297, const char*, const void*, const char*)
-#define RELEASE_KEY_VALUES ENTRY(300, void, void*)
-#define REGISTER_LIBRARY ENTRY(301, Status*, void*, const char*, const char*)
-#define UNREGISTER_LIBRARY ENTRY(302, Status*, void*, const char*)
-#define GET_EP_DEVICES ENTRY(303, Status*, const void*, const void* const**, size_t*)
-#define APPEND_PROVIDER \
-    ENTRY(304, Status*, void*, void*, const void* const*, size_t, const char* const*, const char* const*, size_t)
-#define DEVICE_TYPE ENTRY(307, int, const void*)
-#define PROVIDER_NAME ENTRY(312, const char*, const void*)
-#define HARDWARE_DEVICE ENTRY(316, const void*, const void*)
-#define DEVICE_MEMORY ENTRY(374, const void*, const void*, int)
-#define SHARED_ALLOCATOR ENTRY(376, Status*, void*, const void*, void**)
-#define CREATE_SYNC_STREAM ENTRY(383, Status*, const void*, const void*, void**)
-#define STREAM_HANDLE ENTRY(384, void*, void*)
-#define RELEASE_SYNC_STREAM ENTRY(385, void, void*)
-#define COPY_TENSORS ENTRY(386, Status*, const void*, const void* const*, void* const*, void*, size_t)
-#define COUNT_HARDWARE ENTRY(397, Status*, const void*, size_t*)
-#define LIST_HARDWARE ENTRY(398, Status*, const void*, const void**, size_t)
-#define INCOMPATIBILITY ENTRY(399, Status*, const void*, const char*, const void*, void**)
-#define INCOMPATIBILITY_REASONS ENTRY(400, Status*, const void*, uint32_t*)
-#define INCOMPATIBILITY_NOTES ENTRY(401, Status*, const void*, const char**)
-#define RELEASE_INCOMPATIBILITY ENTRY(403, void, void*)
-#define SET_SYNC_STREAM ENTRY(413, void, void*, void*)
-
-static const Function* api;
-static void* hip;
 static void* env;
 static void* session;
 static const void* host_memory;
 static struct Allocator *allocator, *pinned;
-static const char PROVIDER[] = "HipDnnRsExecutionProvider";
 static const int64_t INPUT_SHAPE[] = {1, 3, 16, 16}, OUTPUT_SHAPE[] = {1, 6, 16, 16};
 static const char* const INPUTS[] = {"x"};
 static const char* OUTPUTS[1];
-
-#define WRONG(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(1))
-#define CHECK(condition, ...) ((condition) ? (void)0 : WRONG(__VA_ARGS__))
-
-static void good(Status* status, const char* call) {
-    CHECK(!status, "%s: %s", call, ERROR_MESSAGE(status));
-}
-#define GOOD(call) good((call), #call)
-
-static void* symbol(void* library, const char* name) {
-    void* found = dlsym(library, name);
-    CHECK(found, "there is no %s", name);
-    return found;
-}
-
-#define HIP(name, ...) hip_good(((int (*)())symbol(hip, #name))(__VA_ARGS__), #name)
-static void hip_good(int code, const char* call) {
-    CHECK(code == 0, "%s gave %d", call, code);
-}
 
 static struct hipemu_counters counters(void) {
     struct hipemu_counters now;
@@ -221,23 +135,9 @@ static void leave(struct Lane* lane) {
 int main(int count, char** arguments) {
     CHECK(count == 5, "usage: application RUNTIME PROVIDER MODEL OUTPUT");
     OUTPUTS[0] = arguments[4];
-    void* runtime = dlopen(arguments[1], RTLD_NOW);
-    CHECK(runtime, "%s", dlerror());
-    hip = dlopen("libamdhip64.so", RTLD_NOW);
-    CHECK(hip, "%s", dlerror());
-    api = ((const struct ApiBase* (*)(void))symbol(runtime, "OrtGetApiBase"))()->get_api(API);
-    CHECK(api, "ONNX Runtime is older than 1.%d", API);
-    GOOD(CREATE_ENV(3, "application", &env));
+    env = opened(arguments[1], arguments[2], "application");
     GOOD(CREATE_CPU_MEMORY_INFO(0, 0, (void**)&host_memory));
-    GOOD(REGISTER_LIBRARY(env, "hipdnn_rs", arguments[2]));
-    const void* const* devices = NULL;
-    const void* device = NULL;
-    size_t offered = 0;
-    GOOD(GET_EP_DEVICES(env, &devices, &offered));
-    for (size_t i = 0; i < offered && !device; i++)
-        if (!strcmp(PROVIDER_NAME(devices[i]), PROVIDER) && DEVICE_TYPE(HARDWARE_DEVICE(devices[i])) == GPU)
-            device = devices[i];
-    CHECK(device, "the provider offers no GPU among %zu devices", offered);
+    const void* device = first_gpu(env);
     hardware(HARDWARE_DEVICE(device));
     GOOD(SHARED_ALLOCATOR(env, DEVICE_MEMORY(device, DEVICE), (void**)&allocator));
     GOOD(SHARED_ALLOCATOR(env, DEVICE_MEMORY(device, PINNED), (void**)&pinned));
@@ -262,11 +162,7 @@ int main(int count, char** arguments) {
         RELEASE_VALUE(output);
     }
     RELEASE_SESSION(cpu);
-    /* A network of this size is not worth a copy. */
-    const char* const keys[] = {"cost_rule"};
-    const char* const values[] = {"0"};
-    GOOD(APPEND_PROVIDER(options, env, &device, 1, keys, values, 1));
-    GOOD(CREATE_SESSION(env, arguments[3], options, &session));
+    session = session_on(env, device, arguments[3], options);
     RELEASE_SESSION_OPTIONS(options);
 
     struct Lane first = lane(device), second = lane(device);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Host time of a run of the provider's programs on a GPU, beside that of their kernels' bare launches.
+"""Host time of a run of the provider's programs on a GPU, beside that of their kernels' bare launches, in C and in Python.
 
 For the emulated GPU, where launches succeed and run nothing while the clock runs: what is left is the host's work. All inputs and
 outputs are bound, in device memory. What is printed:
@@ -9,9 +9,11 @@ outputs are bound, in device memory. What is printed:
 * The program: from the entry of the provider's `Compute` to its return, which has enqueued everything. The ratio is that of this to
   the bare launches.
 * The other callbacks of the provider that a run makes: where it begins and ends, with the wait for the stream, and `Flush`.
-* What ONNX Runtime takes itself, with Python's call of it: the rest of the run.
+* What ONNX Runtime takes itself, with the application's call of it: the rest of the run.
 
-Figures are medians. `c/callback_times.c` has the clock around the callbacks; `cargo xtask bench dispatch` runs this.
+Each program is run by an application in C (`c/program_times.c`), one run after the other as a server makes them, and by Python, whose own
+code between the runs leaves them colder caches. Figures are medians. `c/callback_times.c` has the clock around the callbacks;
+`cargo xtask bench dispatch` runs this.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import ctypes
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,7 +33,7 @@ import onnxruntime as ort
 import emulated_gpu
 import onnxruntime_ep_hipdnn_rs as wheel
 import provider
-from gpu import device, networks
+from gpu import device, networks, streams
 from suite_umbrella import compiled
 
 SHAPE = [1, 3, 32, 32]
@@ -46,11 +49,29 @@ def main() -> int:
         provider.LIBRARY = str(library)
         device.device()
         clock = Clock(library)
-        print("| program | kernels | bare launches, µs | program, µs | ratio | other callbacks, µs | ONNX Runtime, µs |\n|---|---|---|---|---|---|---|")
+        application = compiled("program_times.c", Path(directory) / "program_times")
+        print("| program | application | kernels | bare launches, µs | program, µs | ratio | other callbacks, µs | ONNX Runtime, µs |\n"
+              "|---|---|---|---|---|---|---|---|")
         for name, make in (("ResNet-like", networks.resnet_like), ("MobileNet-like", networks.mobilenet_like)):
-            kernels, bare, program, others, runtime = measure(make(SHAPE), clock)
-            print(f"| {name} | {kernels} | {bare:.2f} | {program:.2f} | {program / bare:.2f} | {others:.2f} | {runtime:.2f} |")
+            model = make(SHAPE)
+            for language, figures in (("C", in_c(model, application, library)), ("Python", measure(model, clock))):
+                kernels, bare, program, others, runtime = figures
+                print(f"| {name} | {language} | {kernels} | {bare:.2f} | {program:.2f} | {program / bare:.2f} | {others:.2f} | {runtime:.2f} |")
     return 0
+
+
+def in_c(model: bytes, application: Path, library: Path) -> tuple[int, float, float, float, float]:
+    """As `measure`, of the application in C."""
+    path = application.with_name("model.onnx")
+    path.write_bytes(model)
+    output = provider.cpu_session(model).get_outputs()[0]
+    command = [os.environ[emulated_gpu.RUNNER], application, streams.library(), library, path, output.name, output.shape[1], RUNS]
+    ended = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if ended.returncode:
+        raise RuntimeError(f"{application.name} ended with {ended.returncode}: {ended.stderr[-1000:]}")
+    launches, *nanoseconds = map(int, ended.stdout.split())
+    bare, program, others, runtime = (figure / 1e3 for figure in nanoseconds)
+    return launches, bare, program, others, runtime
 
 
 class Clock:

@@ -12,11 +12,11 @@ import sys
 import compiled_models
 import emulated_gpu
 import provider
-from gpu import binding, capture, faults, offered, options, process, several, small, steady, streams, threads, umbrella
+from gpu import binding, capture, doctor, faults, offered, options, process, several, small, steady, streams, threads, umbrella
 from runner import Runner, run_suite
 
 GROUPS = {"process": process.cases, "offered": offered.cases, "small": small.cases, "binding": binding.cases, "threads": threads.cases,
-          "steady": steady.cases, "streams": streams.cases, "faults": faults.cases, "options": options.cases, "several": several.cases, "umbrella": umbrella.cases,
+          "steady": steady.cases, "streams": streams.cases, "doctor": doctor.cases, "faults": faults.cases, "options": options.cases, "several": several.cases, "umbrella": umbrella.cases,
           "capture": capture.cases, "compiled": lambda _: compiled_models.cases(emulated_gpu.interpreter())}
 
 

@@ -4,7 +4,8 @@ and of what it has that it ran there.
 
 GPU_CONFORMANCE says how much: `sample`, the default, covers operators and types; `thin`, one case of each operator, is for further
 releases of ONNX Runtime, to which the provider's own code is the same; `all` runs everything (`cargo xtask test --whole`, hours).
-GPU_PARTS=table,random,onnx chooses parts, GPU_JOBS how many processes share the cases.
+GPU_PARTS=table,random,onnx,networks chooses parts, GPU_JOBS how many processes share the cases. GPU_IMAGE has
+all nine light models run, with images of that many pixels a side, from 32 to their own 224.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import ort_conformance
 import provider
 import suite_random
 import suite_table
+from gpu import children, light
 from runner import Failure, Runner, check, run_suite
 
 # Streams wait up to so long before each piece of work.
@@ -27,7 +29,7 @@ LATE_US = 100
 JOBS = int(os.environ.get("GPU_JOBS", os.cpu_count() or 1))
 # The first seed of the random nodes and graphs.
 SEED = 7000
-# Seconds without an answer after which a worker's case counts as a crash; light models run at their own size on the emulator.
+# Seconds without an answer after which a worker's case counts as a crash, and which a network at its own size may take.
 PATIENCE, PATIENCE_WITH_NETWORK = 300, 7200
 
 
@@ -43,13 +45,19 @@ class Extent:
     # Of onnx's cases of one operator so many, spread over all that it has, and whether those with only Conv are all among them;
     # `None`: every case of any number of operators.
     of_each_operator: int | None
+    # Of the light models, and the pixels of an image's side.
+    networks: tuple[str, ...]
+    image: int
     every_convolution: bool = True
 
 
+# Without those with more weights than anything else: AlexNet and its kind.
+SAMPLED_NETWORKS = ("densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet")
+
 EXTENTS = {
-    "thin": Extent({"float32": 8, "float16": 12, "bfloat16": 12}, 60, 12, 1, every_convolution=False),
-    "sample": Extent({"float32": 2, "float16": 4, "bfloat16": 6}, 200, 40, 2),
-    "all": Extent({"float32": 1, "float16": 1, "bfloat16": 1}, 5000, 1000, None),
+    "thin": Extent({"float32": 8, "float16": 12, "bfloat16": 12}, 60, 12, 1, ("shufflenet",), 32, every_convolution=False),
+    "sample": Extent({"float32": 2, "float16": 4, "bfloat16": 6}, 200, 40, 2, SAMPLED_NETWORKS, 32),
+    "all": Extent({"float32": 1, "float16": 1, "bfloat16": 1}, 5000, 1000, None, light.NAMES, light.FULL),
 }
 HOW_MUCH = os.environ.get("GPU_CONFORMANCE", "sample")
 
@@ -147,8 +155,9 @@ def judged(entry: dict[str, Any]) -> None:
 def of_onnx(cases: list[Any]) -> list[int]:
     """Numbers of cases."""
     of_each = extent().of_each_operator
+    # The light models are a part of their own, where more than what their Softmax leaves is compared.
     if of_each is None:
-        return list(range(len(cases)))
+        return [number for number, case in enumerate(cases) if case.kind != "real"]
     by_operators: dict[tuple[str, ...], list[int]] = {}
     for number, case in enumerate(cases):
         if case.kind != "real":
@@ -167,16 +176,14 @@ def onnx(runner: Runner) -> None:
     cases = ort_conformance.collect()
     # Names alone are not unique: some cases come in two kinds.
     names = [f"{case.kind}/{case.name}" for case in cases]
-    results: list[dict[str, Any]] = []
 
     def report(name: str, result: dict[str, Any]) -> None:
         runner.case(name, lambda: right(result))
 
-    for real, patience in ((False, PATIENCE), (True, PATIENCE_WITH_NETWORK)):
-        chosen = [number for number in of_onnx(cases) if (cases[number].kind == "real") == real and runner.wants(f"onnx: {names[number]}")]
-        # Without the cost rule each node that the engine has is on the device.
-        results += ort_conformance.run_cases(wheel.get_library_path(), {"cost_rule": "0"}, chosen, names, JOBS,
-                                             lambda result: report(f"onnx: {names[result['number']]}", result), patience)
+    chosen = [number for number in of_onnx(cases) if runner.wants(f"onnx: {names[number]}")]
+    # Without the cost rule each node that the engine has is on the device.
+    results = ort_conformance.run_cases(wheel.get_library_path(), {"cost_rule": "0"}, chosen, names, JOBS,
+                                        lambda result: report(f"onnx: {names[result['number']]}", result), PATIENCE)
     tally = ort_conformance.Tally(results)
     there = sorted({operator for result in tally.passed if result["mine"] for operator in result["mine"]})
     print(f"gpu conformance: {tally.summary()}; on the device: {', '.join(there)}", flush=True)
@@ -189,7 +196,20 @@ def right(result: dict[str, Any]) -> None:
         raise Failure(f"{result['ep']}: {result.get('ep_detail', '')}")
 
 
-PARTS: dict[str, Callable[[Runner], None]] = {"table": table, "random": random, "onnx": onnx}
+# ---- whole networks ----
+
+
+def networks(runner: Runner) -> None:
+    wanted = os.environ.get("GPU_IMAGE", "")
+    if wanted and not (wanted.isdecimal() and 32 <= int(wanted) <= light.FULL):
+        raise SystemExit(f"GPU_IMAGE: expected 32 to {light.FULL}, got {wanted}")
+    names, image = (light.NAMES, int(wanted)) if wanted else (extent().networks, extent().image)
+    for name in names:
+        runner.case(f"networks: {name} at {image} × {image}",
+                    lambda name=name: children.run(light.same, name, str(image), patience=PATIENCE_WITH_NETWORK))
+
+
+PARTS: dict[str, Callable[[Runner], None]] = {"table": table, "random": random, "onnx": onnx, "networks": networks}
 
 
 if __name__ == "__main__":

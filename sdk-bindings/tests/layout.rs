@@ -100,6 +100,9 @@ fn structs_are_laid_out_as_in_c() {
         printf(\"%zu %zu\\n\", sizeof(hipdnnRsConstant_t), offsetof(hipdnnRsConstant_t, size));
         printf(\"%zu %zu\\n\", sizeof(hipdnnRsConstants_t), offsetof(hipdnnRsConstants_t, count));
         printf(\"%zu %zu\\n\", sizeof(hipdnnRsExtension_t), offsetof(hipdnnRsExtension_t, lend_constants));
+        printf(\"%zu %zu\\n\", sizeof(hipdnnRsRecording_t), offsetof(hipdnnRsExtension_t, begin_recording));
+        printf(\"%zu %zu\\n\", offsetof(hipdnnRsExtension_t, end_recording), offsetof(hipdnnRsExtension_t, replay));
+        printf(\"%zu %zu\\n\", sizeof(hipdnnRsExtension_t), offsetof(hipdnnRsExtension_t, destroy_recording));
         printf(\"%zu %d\\n\", sizeof HIPDNN_RS_EXTENSION_VERSION, HIPDNN_RS_EXTENSION_VERSION);
     ";
     let ours = [
@@ -113,6 +116,9 @@ fn structs_are_laid_out_as_in_c() {
         (size_of::<extension::Constant>(), offset_of!(extension::Constant, size)),
         (size_of::<extension::Constants>(), offset_of!(extension::Constants, count)),
         (size_of::<extension::Extension>(), offset_of!(extension::Extension, lend_constants)),
+        (size_of::<extension::RecordingPtr>(), offset_of!(extension::Extension, begin_recording)),
+        (offset_of!(extension::Extension, end_recording), offset_of!(extension::Extension, replay)),
+        (size_of::<extension::Extension>(), offset_of!(extension::Extension, destroy_recording)),
         (size_of_val(&extension::VERSION), extension::VERSION as usize),
     ];
     let ours: String = ours.iter().map(|(a, b)| format!("{a} {b}\n")).collect();

@@ -44,6 +44,30 @@ const SUITES: [&str; 13] = [
     RANDOM_SUITE,
 ];
 
+/// The suites that are no scripts.
+const OTHER_SUITES: [&str; 15] = [
+    "cargo",
+    "loom",
+    "architecture",
+    "support",
+    "fuzz",
+    "conformance",
+    "interop",
+    "emulated-gpu",
+    "miopen",
+    "device-units",
+    "conformance-miopen",
+    "interop-device",
+    "codegen",
+    "installed",
+    "wheel",
+];
+
+/// The names of all suites.
+fn names() -> impl Iterator<Item = &'static str> {
+    OTHER_SUITES.into_iter().chain(SUITES).chain(DEVICE_SUITES.into_iter().map(|(suite, _)| suite))
+}
+
 /// The suite whose engine declines by rule.
 const SPLITTING_SUITE: &str = "suite_splitting.py";
 
@@ -73,6 +97,7 @@ const MODELS: &str = "models";
 
 /// Runs the suites; an error when any test failed.
 pub(crate) fn run(choice: &Choice) -> Result<()> {
+    choice.check()?;
     let mut summary = Summary::default();
     let built = dist::build();
     if let Err(problem) = &built {
@@ -193,6 +218,23 @@ impl Choice {
         let chosen =
             |version: &&&str| self.onnxruntimes.is_empty() || self.onnxruntimes.iter().any(|one| one == **version);
         known.iter().filter(chosen).copied().collect()
+    }
+
+    /// Checks that each part is of a suite's name: one that is of none would run nothing, and pass.
+    fn check(&self) -> Result<()> {
+        let Some(part) = self.only.iter().find(|part| !names().any(|name| name.contains(part.as_str()))) else {
+            return Ok(());
+        };
+        let mut known: Vec<&str> = names().collect();
+        // With and without what the names of scripts have in common, which is most of a short one.
+        let likeness = |name: &str| {
+            let bare = name.trim_start_matches("suite_").trim_end_matches(".py");
+            let part = part.to_lowercase();
+            [name, bare].map(|name| strsim::normalized_damerau_levenshtein(&part, name)).into_iter().fold(0.0, f64::max)
+        };
+        known.sort_by(|one, other| likeness(other).total_cmp(&likeness(one)));
+        Err(format!("--only: expected a part of a suite's name, got {part:?}; the nearest first: {}", known.join(", "))
+            .into())
     }
 
     fn takes(&self, suite: &str) -> bool {
@@ -543,6 +585,42 @@ mod tests {
         for line in ["--only", "--quick", "models", "--ort"] {
             assert!(crate::parse::<Choice>(line).is_err(), "{line:?}");
         }
+    }
+
+    #[test]
+    fn a_part_of_no_name_is_refused_with_the_nearest_names() {
+        for (line, wanted) in [
+            ("", None),
+            ("--only gpu", None),
+            ("--only models fuzz", None),
+            ("--only suite_gpu_conformance.py", None),
+            ("--only sute_gpu.py", Some(("\"sute_gpu.py\"", "suite_gpu.py, "))),
+            ("--only suite_model.py", Some(("\"suite_model.py\"", "suite_models.py, "))),
+            ("--only fuzz Doctor", Some(("\"Doctor\"", "suite_doctor.py, "))),
+            ("--only fuz archtecture", Some(("\"archtecture\"", "architecture, "))),
+        ] {
+            let choice = crate::parse::<Choice>(line).expect("a valid command line");
+            let refusal = choice.check().err().map(|error| error.to_string());
+            match (refusal, wanted) {
+                (None, None) => {}
+                (Some(text), Some((part, nearest))) => {
+                    let start =
+                        format!("--only: expected a part of a suite's name, got {part}; the nearest first: {nearest}");
+                    assert!(text.starts_with(&start), "{line:?}: {text}");
+                    assert_eq!(text.matches(", ").count(), names().count(), "{line:?}: {text}");
+                }
+                (refusal, wanted) => panic!("{line:?}: expected {wanted:?}, got {refusal:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn every_suite_that_is_asked_for_has_a_name() {
+        let source = include_str!("test.rs");
+        let asked = regex::Regex::new(r#"choice\.takes\("([^"]+)"\)"#).expect("a pattern");
+        let asked: Vec<&str> =
+            asked.captures_iter(source).map(|found| found.get(1).map_or("", |name| name.as_str())).collect();
+        assert_eq!(asked, OTHER_SUITES);
     }
 
     #[test]

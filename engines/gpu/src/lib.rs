@@ -9,6 +9,7 @@
 //! | [`jit`] | compiled kernels: by hiprtc, or from the [`store`] |
 //! | [`miopen`] | convolutions by MIOpen: solvers, fusion plans, recorded launches |
 //! | [`plan`] | plans: buffers, steps, executions |
+//! | [`recording`] | the launches of several plans' executions, replayed by one call |
 //! | [`device`] | devices of HIP |
 //! | [`context`], [`shared`] | what plans share on a device and in a process |
 
@@ -19,6 +20,7 @@ pub mod hip;
 pub mod jit;
 pub mod miopen;
 pub mod plan;
+pub mod recording;
 pub mod settings;
 pub mod shared;
 pub mod store;

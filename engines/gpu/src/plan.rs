@@ -39,6 +39,7 @@ use crate::miopen::choice::Policy;
 use crate::miopen::choose::{self, PreparedConvolution};
 use crate::miopen::follow::{Followed, followed};
 use crate::miopen::fused::prepare_fused;
+use crate::recording;
 
 /// Alignment of every place in the workspace, in bytes: that of HIP's own allocations.
 pub const ALIGNMENT: usize = 256;
@@ -220,6 +221,29 @@ pub struct GpuPlan {
     _contexts: Share<Contexts>,
 }
 
+/// Labels of a plan's steps, for messages about their launches.
+#[derive(Debug)]
+pub(crate) struct StepLabels {
+    choices: Arc<Choices>,
+    /// For each step, its place in [`Choices::convolutions`] if it is one.
+    convolutions: Box<[Option<usize>]>,
+}
+
+impl StepLabels {
+    /// Number of steps.
+    pub(crate) fn len(&self) -> usize {
+        self.convolutions.len()
+    }
+
+    /// An error of a step's launch, with what was launched.
+    pub(crate) fn explain(&self, step: usize, error: Error) -> Error {
+        match self.convolutions.get(step).copied().flatten() {
+            Some(index) => self.choices.convolutions[index].prepared.explain(error),
+            None => error,
+        }
+    }
+}
+
 /// One thing that is done.
 #[derive(Debug)]
 enum Step {
@@ -309,6 +333,15 @@ impl GpuPlan {
         let plan = GpuPlan { steps, buffers, choices, context: Arc::clone(context), tapes, _contexts: contexts };
         log::debug!("plan for graph {:?}:\n{plan}", graph.name());
         Ok(plan)
+    }
+
+    /// Labels of its steps.
+    fn labels(&self) -> StepLabels {
+        let convolution = |step: &Step| match step {
+            Step::Convolution(step) => Some(step.index),
+            Step::Kernel(_) | Step::Grouped(_) => None,
+        };
+        StepLabels { choices: Arc::clone(&self.choices), convolutions: self.steps.iter().map(convolution).collect() }
     }
 
     /// Its kernels, as they are stored; some of them several times.
@@ -527,23 +560,45 @@ impl GpuPlan {
         pack: &[DeviceBuffer],
         mut known: Option<MutexGuard<'_, Known>>,
     ) -> Result<(), Error> {
-        let count = self.buffers.len();
-        let mut on_stack = [std::ptr::null_mut(); ADDRESSES_ON_STACK];
-        let mut on_heap = Vec::new();
-        let addresses = entries(&mut on_stack, &mut on_heap, count, std::ptr::null_mut());
-        self.buffers.resolve(pack, addresses)?;
-        let memory = Memory { addresses, workspace };
         let Some(known) = &mut known else {
-            // SAFETY: the caller's promise, for memory that was just resolved.
-            return unsafe { self.run(Queue::new(stream), &memory) };
+            // SAFETY: the caller's promise.
+            return unsafe { self.run_in(Queue::new(stream), workspace, pack) };
         };
-        // SAFETY: the caller's promise, for memory that was just resolved.
-        unsafe { self.run(Queue::taped(stream, &mut known.tape), &memory) }?;
+        // SAFETY: the caller's promise.
+        unsafe { self.run_in(Queue::taped(stream, &mut known.tape), workspace, pack) }?;
         known.is_taken = known.tape.is_whole();
         if !known.is_taken {
             self.tapes.give_up();
         }
         Ok(())
+    }
+
+    /// Executes the steps on the memory of a pack.
+    ///
+    /// # Safety
+    /// As [`Plan::execute`].
+    unsafe fn run_in(&self, queue: Queue<'_>, workspace: *mut u8, pack: &[DeviceBuffer]) -> Result<(), Error> {
+        let count = self.buffers.len();
+        let mut on_stack = [std::ptr::null_mut(); ADDRESSES_ON_STACK];
+        let mut on_heap = Vec::new();
+        let addresses = entries(&mut on_stack, &mut on_heap, count, std::ptr::null_mut());
+        self.buffers.resolve(pack, addresses)?;
+        // SAFETY: the caller's promise, for memory that was just resolved.
+        unsafe { self.run(queue, &Memory { addresses, workspace }) }
+    }
+
+    /// Executes the steps, and appends their launches to the calling thread's recording.
+    ///
+    /// # Safety
+    /// As [`Plan::execute`].
+    #[cold]
+    unsafe fn run_recorded(&self, stream: *mut c_void, workspace: *mut u8, pack: &[DeviceBuffer]) -> Result<(), Error> {
+        let mut tape = Tape::default();
+        // SAFETY: the caller's promise.
+        let ran = unsafe { self.run_in(Queue::taped(stream, &mut tape), workspace, pack) };
+        let can_be_repeated = ran.is_ok() && tape.is_whole() && !self.steps.iter().any(Step::reads_host_memory);
+        recording::add(&self.context, self.labels(), can_be_repeated.then_some(&tape));
+        ran
     }
 
     /// Repeats the launches of an execution on the same memory.
@@ -554,10 +609,7 @@ impl GpuPlan {
         let _entered = self.context.device().enter_for(stream.cast())?;
         // SAFETY: the plan keeps the kernels' modules; the rest is the caller's promise.
         let replayed = unsafe { tape.replay(self.context.device().gpu(), stream) };
-        replayed.map_err(|(step, error)| match &self.steps[step] {
-            Step::Convolution(step) => self.choices.convolutions[step.index].prepared.explain(error),
-            Step::Kernel(_) | Step::Grouped(_) => error,
-        })
+        replayed.map_err(|(step, error)| self.labels().explain(step, error))
     }
 }
 
@@ -585,6 +637,10 @@ impl Plan for GpuPlan {
             return Err(Error::invalid_value(format!(
                 "workspace: expected {bytes} bytes at a multiple of {WORKSPACE_ALIGNMENT}, got {came}"
             )));
+        }
+        if recording::is_on() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.run_recorded(stream, workspace, pack) };
         }
         let known = self.tapes.find(workspace, pack);
         if let Some(known) = known.as_ref().filter(|known| known.is_taken) {

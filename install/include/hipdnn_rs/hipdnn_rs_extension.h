@@ -50,6 +50,9 @@ typedef enum {
     HIPDNN_RS_MEMORY_DEVICE = 2       /* memory of the GPU of the handle's stream: engines for GPUs alone take graphs */
 } hipdnnRsMemoryKind_t;
 
+/* The launches of several executions. */
+typedef struct hipdnnRsRecording* hipdnnRsRecording_t;
+
 typedef struct {
     /* The version that the plugin has; a version has what older ones have, at the same places. */
     uint32_t version;
@@ -87,10 +90,32 @@ typedef struct {
      * then. A handle keeps what it was made with; the text is copied. What the process has in memory already is not written
      * again. `*before`, if not NULL, gets what was said before, which stays valid as long as the plugin is loaded. */
     hipdnnPluginStatus_t (*set_handle_cache)(const char* directory, const char** before);
+
+    /* Since version 4. Executions of several plans on the same tensors again, by one call. From begin_recording on, executions on
+     * HIPDNN_RS_GPU_ENGINE by the calling thread are recorded beside being run, until end_recording. `*executions` gets their
+     * number, by which a client sees whether another engine or plugin had some; `*recording` what replays them in their order,
+     * or NULL if there was none, or if one failed, did work that is no launch, or read a number from host memory:
+     *
+     *     extension->begin_recording();
+     *     for (i = 0; i < count; i++) status[i] = hipdnnBackendExecute(handle, plans[i], packs[i]);
+     *     extension->end_recording(&executions, &recording);
+     *
+     * To begin again drops what was recorded. */
+    hipdnnPluginStatus_t (*begin_recording)(void);
+    hipdnnPluginStatus_t (*end_recording)(size_t* executions, hipdnnRsRecording_t* recording);
+
+    /* Since version 4. Enqueues the recorded launches on a stream (hipStream_t) of the plans' device, with the addresses that they
+     * were recorded with: tensors and workspaces are there still, and the plans live. Any thread may replay, several at once.
+     * Where a launch fails, those before it are enqueued, `*execution`, if not NULL, gets the number of its execution from 0, and
+     * hipdnnPluginGetLastErrorString has the reason. */
+    hipdnnPluginStatus_t (*replay)(hipdnnRsRecording_t recording, void* stream, size_t* execution);
+
+    /* Since version 4. Destroys a recording: before its plans are destroyed. */
+    hipdnnPluginStatus_t (*destroy_recording)(hipdnnRsRecording_t recording);
 } hipdnnRsExtension_t;
 
 /* The newest version that this header knows. */
-#define HIPDNN_RS_EXTENSION_VERSION 3
+#define HIPDNN_RS_EXTENSION_VERSION 4
 
 /* Gives the table, of at least this version: HIPDNN_PLUGIN_STATUS_NOT_APPLICABLE where the plugin is older. */
 hipdnnPluginStatus_t hipdnnRsGetExtension(uint32_t version, const hipdnnRsExtension_t** extension);

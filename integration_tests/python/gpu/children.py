@@ -28,15 +28,15 @@ print('outcome:', outcome, flush=True)
 PATIENCE = 900
 
 
-def start(function: Callable[..., None], *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+def start(function: Callable[..., None], *arguments: str, patience: float = PATIENCE, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Runs a function of a module to its end; its last line on the standard output says what came of it."""
     command = [*emulated_gpu.interpreter(), "-c", PROGRAM, str(Path(__file__).parents[1]), function.__module__, function.__name__, *arguments]
-    return subprocess.run(command, env=os.environ | environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+    return subprocess.run(command, env=os.environ | environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience)
 
 
-def run(function: Callable[..., None], *arguments: str, **environment: str) -> None:
+def run(function: Callable[..., None], *arguments: str, patience: float = PATIENCE, **environment: str) -> None:
     """The same; what the function raised is raised here, and the process has to end without a signal."""
-    ended = start(function, *arguments, **environment)
+    ended = start(function, *arguments, patience=patience, **environment)
     said = [line.removeprefix("outcome: ") for line in ended.stdout.splitlines() if line.startswith("outcome: ")]
     kind, _, detail = (said[-1] if said else "").partition(" ")
     if kind == "skipped":

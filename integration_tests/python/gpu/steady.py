@@ -10,7 +10,7 @@ import numpy as np
 
 import emulated_gpu
 from gpu import device, networks
-from runner import check
+from runner import Failure, check
 
 # Functions that no run may call once a session has warmed up: they allocate, release, load or wait for a whole device.
 FORBIDDEN = ("hipMalloc", "hipExtMallocWithFlags", "hipMallocAsync", "hipFree", "hipFreeAsync", "hipHostMalloc", "hipHostFree",
@@ -29,6 +29,7 @@ def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     for name, make in (("Conv", networks.single), ("a ResNet-like network", networks.resnet_like), ("a MobileNet-like network", networks.mobilenet_like)):
         yield f"{name}: a run with bound memory waits once, at its end", lambda make=make: waits(make([1, 3, 32, 32]))
         yield f"{name}: a run on host memory allocates nothing and waits for its copies alone", lambda make=make: host_memory(make([1, 3, 32, 32]))
+    yield "runs on the same memory are replayed: they see what is there now, and a launch that fails names its node", replayed
     yield "free extents that come back allocate nothing", free_extents
     yield f"{RUNS} runs with bound memory and {RUNS} on host memory allocate nothing, wait at their end, and grow in nothing", no_growth
     yield "sessions that come and go leave nothing", come_and_go
@@ -56,6 +57,48 @@ def waits(model: bytes) -> None:
     check(all(trace.lines.index(line) > last for line in waited), "the run waits before its last launch")
     check(not trace.work("copy"), f"{len(trace.work('copy'))} copies")
     wanted.meets([y.numpy()])
+
+
+def replayed() -> None:
+    shape = [1, 3, 32, 32]
+    # Several plans.
+    model = networks.mobilenet_like(shape)
+    session = device.session(model)
+    inputs = [networks.images(shape, seed) for seed in (1, 2)]
+    wanted = [networks.expected(model, feeds) for feeds in inputs]
+    x = [device.on_device(feeds["x"]) for feeds in inputs]
+    y = [device.empty_on_device(wanted[0].exact[0].shape) for _ in range(2)]
+    bindings = {(i, o): device.bound(session, x[i], y[o]) for i in range(2) for o in range(2)}
+
+    def run(i: int, o: int) -> dict[str, int]:
+        work = device.used(lambda: session.session.run_with_iobinding(bindings[i, o]))
+        wanted[i].meets([y[o].numpy()])
+        return work
+
+    launches = run(0, 0)["launches"]
+    for turn in [(0, 0)] * WARM_UP + [(1, 1), (1, 0), (0, 1)] * (WARM_UP + 1):
+        work = run(*turn)
+        check(work["launches"] == launches, f"{turn}: {work}, the first run had {launches} launches")
+    # Other contents at the same addresses.
+    x[0].update_inplace(inputs[1]["x"])
+    session.session.run_with_iobinding(bindings[0, 0])
+    wanted[1].meets([y[0].numpy()])
+    for nth in (1, launches // 2, launches):
+        # Packs of a run that failed are dropped: each failure has replays before it.
+        for _ in range(WARM_UP):
+            run(1, 1)
+        try:
+            with emulated_gpu.failing("hipModuleLaunchKernel", nth):
+                session.session.run_with_iobinding(bindings[1, 1])
+        except Exception as problem:
+            device.clear(problem)
+            text = str(problem)
+        else:
+            raise Failure(f"launch {nth} fails, and the run does not")
+        check("hipModuleLaunchKernel" in text and "_v" in text, f"launch {nth}: {text}")
+        # An execution by way of the backend would name the plugin's function.
+        check(nth > 1 or "solver" in text, f"the first convolution is not described: {text}")
+        check("hipdnnEnginePluginExecuteOpGraph" not in text, f"launch {nth} was no replay's: {text}")
 
 
 def host_memory(model: bytes) -> None:

@@ -2,17 +2,31 @@
 
 use std::ffi::{CStr, c_char};
 
-use hipdnn_capi::pointer::Out;
+use hipdnn_capi::pointer::{Out, key, opaque};
+use hipdnn_capi::table::{Slot, Slots};
 use hipdnn_cpu_kernels::lent;
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::site;
-use hipdnn_sdk_bindings::hipdnn::extension::{Constants, Extension, MemoryKind, ParallelFor, VERSION};
-use hipdnn_sdk_bindings::hipdnn::plugin::PluginStatus;
+use hipdnn_engine_gpu::recording::{self, Recording};
+use hipdnn_sdk_bindings::hipdnn::extension::{Constants, Extension, MemoryKind, ParallelFor, RecordingPtr, VERSION};
+use hipdnn_sdk_bindings::hipdnn::plugin::{PluginStatus, StreamPtr};
 
 use super::unwind::guard;
 
-static EXTENSION: Extension =
-    Extension { version: VERSION, lend_parallel_for, lend_constants, set_handle_memory, set_handle_cache };
+static EXTENSION: Extension = Extension {
+    version: VERSION,
+    lend_parallel_for,
+    lend_constants,
+    set_handle_memory,
+    set_handle_cache,
+    begin_recording,
+    end_recording,
+    replay,
+    destroy_recording,
+};
+
+static RECORDING_SLOTS: [Slot<Recording>; 65536] = [const { Slot::empty() }; 65536];
+static RECORDINGS: Slots<Recording> = Slots::new("a recording", 0x53, &RECORDING_SLOTS);
 
 /// Gives the table of extensions, of at least `version`.
 ///
@@ -115,6 +129,56 @@ unsafe extern "C" fn set_handle_cache(directory: *const c_char, before: *mut *co
     })
 }
 
+/// Begins to record the calling thread's executions.
+unsafe extern "C" fn begin_recording() -> PluginStatus {
+    guard("begin_recording", || {
+        recording::begin();
+        Ok(())
+    })
+}
+
+/// Ends the calling thread's recording; gives the number of its executions, and a recording if they can be repeated, else null.
+///
+/// # Safety
+/// `executions` and `recording` are null or good for writing.
+unsafe extern "C" fn end_recording(executions: *mut usize, recording: *mut RecordingPtr) -> PluginStatus {
+    guard("end_recording", || {
+        let (count, recorded) = recording::end();
+        // SAFETY: the caller's promise.
+        let (executions, out) = unsafe { (Out::new(executions, "executions")?, Out::new(recording, "recording")?) };
+        let recorded = recorded.map(|recorded| RECORDINGS.insert(recorded)).transpose()?;
+        executions.set(count);
+        out.set(recorded.map_or(std::ptr::null_mut(), opaque));
+        Ok(())
+    })
+}
+
+/// Repeats a recording's launches on a stream; gives the number of the execution of one that fails.
+///
+/// # Safety
+/// The recording's plans live, with the memory of the recorded executions, and the stream is of their device; `execution` is null
+/// or good for writing.
+unsafe extern "C" fn replay(recording: RecordingPtr, stream: StreamPtr, execution: *mut usize) -> PluginStatus {
+    guard("replay", || {
+        // SAFETY: the caller's promise, for an address that is not null.
+        let execution = unsafe { optional(execution, "execution") }?;
+        RECORDINGS.with(key(recording), |recording| {
+            // SAFETY: the caller's promise.
+            unsafe { recording.replay(stream) }.map_err(|(number, error)| {
+                if let Some(execution) = execution {
+                    execution.set(number);
+                }
+                error
+            })
+        })
+    })
+}
+
+/// Destroys a recording.
+unsafe extern "C" fn destroy_recording(recording: RecordingPtr) -> PluginStatus {
+    guard("destroy_recording", || RECORDINGS.remove(key(recording)).map(drop).map_err(Error::from))
+}
+
 /// Makes an out-pointer that may be null.
 ///
 /// # Safety
@@ -197,6 +261,29 @@ mod tests {
             assert_eq!((CStr::from_ptr(before), site::cache()), (c"/a", None));
         }
         assert_eq!(site::interned(c"/a").as_ptr(), site::interned(c"/a").as_ptr());
+    }
+
+    #[test]
+    fn recordings_are_keys_and_empty_ones_are_none() {
+        let (mut executions, mut recording) = (77, opaque(1));
+        // SAFETY: places are null, misaligned, or good for writing; recordings are looked up and never followed.
+        unsafe {
+            assert_eq!(begin_recording(), PluginStatus::SUCCESS);
+            assert_eq!(end_recording(&mut executions, &mut recording), PluginStatus::SUCCESS);
+            assert_eq!((executions, recording), (0, null_mut()), "nothing was executed");
+            let askew = (&raw mut executions).cast::<u8>().wrapping_add(1).cast();
+            for (count, out) in
+                [(null_mut(), &raw mut recording), (&raw mut executions, null_mut()), (askew, &raw mut recording)]
+            {
+                assert_eq!(end_recording(count, out), PluginStatus::BAD_PARAM);
+            }
+            for wrong in [null_mut(), opaque(1 << 62 | 0x53 << 54), (&raw mut executions).cast()] {
+                assert_eq!(replay(wrong, null_mut(), &mut executions), PluginStatus::BAD_PARAM);
+                assert_eq!(replay(wrong, null_mut(), askew), PluginStatus::BAD_PARAM);
+                assert_eq!(destroy_recording(wrong), PluginStatus::BAD_PARAM);
+            }
+        }
+        assert_eq!(executions, 0, "what was refused changed nothing");
     }
 
     #[test]

@@ -6,13 +6,13 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 
-use super::plugin::PluginStatus;
+use super::plugin::{PluginStatus, StreamPtr};
 
 /// The exported function: a [`GetExtension`].
 pub const SYMBOL: &CStr = c"hipdnnRsGetExtension";
 
 /// The newest version of [`Extension`]. A version has what older ones have, at the same places.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Gives the table of at least this version; `NOT_APPLICABLE` where the plugin is older.
 pub type GetExtension = unsafe extern "C" fn(version: u32, extension: *mut *const Extension) -> PluginStatus;
@@ -32,7 +32,27 @@ pub struct Extension {
     /// Since version 3: sets the directory of the engines' caches for handles that the calling thread makes from now
     /// on; null leaves the choice to the environment.
     pub set_handle_cache: unsafe extern "C" fn(directory: *const c_char, before: *mut *const c_char) -> PluginStatus,
+    /// Since version 4: records what executions by the calling thread launch, from here on.
+    pub begin_recording: unsafe extern "C" fn() -> PluginStatus,
+    /// Since version 4: ends that; gives the number of executions that were recorded, and what replays them, or null if
+    /// one of them did what no launch repeats.
+    pub end_recording: unsafe extern "C" fn(executions: *mut usize, recording: *mut RecordingPtr) -> PluginStatus,
+    /// Since version 4: repeats a recording's launches on a stream; where one fails, `execution` gets the number of its
+    /// execution.
+    pub replay: unsafe extern "C" fn(recording: RecordingPtr, stream: StreamPtr, execution: *mut usize) -> PluginStatus,
+    /// Since version 4: destroys a recording.
+    pub destroy_recording: unsafe extern "C" fn(recording: RecordingPtr) -> PluginStatus,
 }
+
+/// Opaque target of [`RecordingPtr`].
+#[repr(C)]
+#[derive(Debug)]
+pub struct OpaqueRecording {
+    _private: [u8; 0],
+}
+
+/// `hipdnnRsRecording_t`: the launches of several executions.
+pub type RecordingPtr = *mut OpaqueRecording;
 
 /// `hipdnnRsMemoryKind_t`: the memory that the tensors of a handle are in.
 #[repr(transparent)]

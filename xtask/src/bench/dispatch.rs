@@ -67,7 +67,7 @@ pub(crate) fn tables(gpu: &Gpu, quick: bool) -> Result<String> {
     if let Gpu::Emulated(installation) = gpu {
         text += "\nHost time of a run of the execution provider, with memory bound on the device. The program is from the entry of\n\
                  the provider's Compute to its return, the ratio that of it to the bare launches of its kernels; ONNX Runtime's own\n\
-                 part is the rest of the run, with Python's call:\n\n";
+                 part is the rest of the run, with the application's call:\n\n";
         text += &emulated_gpu::programs(installation)?;
     }
     Ok(text)

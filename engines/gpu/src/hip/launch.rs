@@ -141,7 +141,7 @@ pub struct Tape {
     step: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Taken {
     kernel: KernelLaunch,
     is_wide: bool,
@@ -171,6 +171,14 @@ impl Tape {
     /// True if all work that was enqueued is on it.
     pub fn is_whole(&self) -> bool {
         self.is_whole
+    }
+
+    /// Appends the launches of another tape, whose step 0 is `first` here.
+    pub fn append(&mut self, other: &Tape, first: usize) {
+        let before = self.arguments.len();
+        self.arguments.extend_from_slice(&other.arguments);
+        let moved = |taken: &Taken| Taken { first: before + taken.first, step: first + taken.step, ..*taken };
+        self.launches.extend(other.launches.iter().map(moved));
     }
 
     /// Repeats the launches on a stream.

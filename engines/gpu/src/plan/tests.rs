@@ -412,6 +412,80 @@ fn executions_on_the_same_memory_see_what_is_there_now() {
     }
 }
 
+/// y = 2·x, where the host or the graph has the 2.
+fn doubled(is_from_host: bool) -> GraphBuilder {
+    let mut graph = GraphBuilder::new("doubled").compute(F);
+    let x = graph.tensor(TensorDef::new(2, F, &[1, 1, 2, 4]));
+    let mut two = TensorDef::new(3, F, &[1]);
+    match is_from_host {
+        true => two.is_runtime_pass_by_value = true,
+        false => two = two.with_value(TensorValue::Float32(2.0)),
+    }
+    let two = graph.tensor(two);
+    let y = graph.tensor(TensorDef::new(4, F, &[1, 1, 2, 4]));
+    graph.pointwise(Pointwise::binary(PointwiseMode::Mul, x, two, y));
+    graph
+}
+
+#[test]
+fn recorded_executions_are_repeated_in_their_order() {
+    let Some(bench) = bench("recordings") else { return };
+    let plans = [padded(), doubled(false), doubled(true)].map(|graph| plan(graph, &[]).unwrap());
+    let workspace = DeviceMemory::new(bench.context.device().gpu(), plans[0].workspace_bytes()).unwrap();
+    let (x, w) = (bench.memory(&[0.0; 16]), bench.memory(&[1.0; 9]));
+    let (sums, y) = (bench.memory(&[0.0; 8]), bench.memory(&[0.0; 8]));
+    let mut two = 2.0f32;
+    let host = (3, (&raw mut two).cast::<u8>());
+    let convolution = [(0, x.address()), (1, w.address()), (2, sums.address())];
+    let doubling = [(2, sums.address()), (4, y.address())];
+    let execute = |number: usize, buffers: &[(i64, *mut u8)]| {
+        let pack: Vec<_> = buffers.iter().map(|(uid, at)| DeviceBuffer { uid: *uid, ptr: at.cast() }).collect();
+        // SAFETY: the buffers are as large as the tensors, and stay until the stream is done; or the call is refused.
+        unsafe { plans[number].execute(bench.stream.raw().cast(), workspace.address(), &pack) }
+    };
+    recording::begin();
+    execute(0, &convolution).unwrap();
+    execute(1, &doubling).unwrap();
+    let (count, recording) = recording::end();
+    let recording = recording.expect("both are launches alone");
+    assert_eq!(count, 2);
+    let other = Stream::new(bench.context.device().gpu()).unwrap();
+    for (turn, stream) in [&bench.stream, &other, &bench.stream].into_iter().enumerate() {
+        let value = turn as f32 - 3.0;
+        x.write(0, &[value; 16].map(f32::to_ne_bytes).concat(), &bench.stream).unwrap();
+        bench.stream.synchronize().unwrap();
+        // SAFETY: plans and memory are there, and the stream is of their device.
+        unsafe { recording.replay(stream.raw().cast()) }.unwrap();
+        stream.synchronize().unwrap();
+        let want = [9.0, 9.0, 6.0, 3.0, 9.0, 9.0, 6.0, 3.0].map(|sum| 2.0 * sum * value);
+        assert_eq!(bench.values(&y), want, "turn {turn}");
+    }
+    // What is not recorded leaves nothing, and a thread records its own executions only.
+    execute(1, &doubling).unwrap();
+    assert!(matches!(recording::end(), (0, None)));
+    recording::begin();
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert!(matches!(recording::end(), (0, None))));
+    });
+    assert!(matches!(recording::end(), (0, None)), "nothing was executed");
+    // What launches alone can't repeat is counted.
+    recording::begin();
+    execute(1, &doubling).unwrap();
+    execute(2, &[doubling[0], host, doubling[1]]).unwrap();
+    assert!(matches!(recording::end(), (2, None)), "the host's number may be another one");
+    recording::begin();
+    execute(1, &doubling[..1]).unwrap_err();
+    execute(1, &doubling).unwrap();
+    assert!(matches!(recording::end(), (2, None)), "one has failed");
+    // Beginning again drops what was recorded.
+    recording::begin();
+    execute(2, &[doubling[0], host, doubling[1]]).unwrap();
+    recording::begin();
+    execute(1, &doubling).unwrap();
+    assert!(matches!(recording::end(), (1, Some(_))));
+    bench.stream.synchronize().unwrap();
+}
+
 #[test]
 fn what_an_execution_needs_is_asked_for() {
     let Some(bench) = bench("needs") else { return };
