@@ -77,7 +77,7 @@ pub(crate) struct Context {
     extension: Option<Extension>,
     /// Plans are made with this handle: it outlives them all, because they hold the context.
     builder: Mutex<Handle>,
-    idle: Spare<Lane>,
+    idle: Spare<PooledHandle>,
     /// Of a device, what plans are built on: it outlives the handle.
     _stream: Option<Arc<Stream>>,
 }
@@ -92,7 +92,7 @@ pub(crate) struct EngineInfo {
 }
 
 /// Handle, stream and memory of one execution: a handle serves one caller at a time.
-pub(crate) struct Lane {
+pub(crate) struct PooledHandle {
     handle: Handle,
     /// Stream of executions.
     stream: *mut c_void,
@@ -100,9 +100,9 @@ pub(crate) struct Lane {
 }
 
 // SAFETY: streams of HIP may be used from any thread; a lane has one user at a time.
-unsafe impl Send for Lane {}
+unsafe impl Send for PooledHandle {}
 
-impl Lane {
+impl PooledHandle {
     /// Memory of at least that size for an arena and workspaces, with any content; null if none is wanted.
     ///
     /// # Errors
@@ -345,16 +345,16 @@ impl Context {
     ///
     /// # Errors
     /// If the backend gives no handle.
-    pub(crate) fn lane(&self) -> Result<Box<Lane>, BackendError> {
+    pub(crate) fn lane(&self) -> Result<Box<PooledHandle>, BackendError> {
         if let Some(lane) = self.idle.take() {
             return Ok(lane);
         }
         let handle = Handle::at(self.backend, self.extension.as_ref(), &self.site, self.cache.as_deref())?;
-        Ok(Box::new(Lane { handle, stream: null_mut(), workspace: Workspace::default() }))
+        Ok(Box::new(PooledHandle { handle, stream: null_mut(), workspace: Workspace::default() }))
     }
 
     /// Keeps a lane for the next caller, or drops it if enough are kept.
-    pub(crate) fn put_back(&self, lane: Box<Lane>) {
+    pub(crate) fn put_back(&self, lane: Box<PooledHandle>) {
         drop(self.idle.put(lane));
     }
 
@@ -365,7 +365,7 @@ impl Context {
     pub(crate) fn plan_with_constants(
         self: &Arc<Self>,
         graph: &[u8],
-        wish: &Wish,
+        wish: &EngineChoice,
         contents: &[(Token, &[u8])],
     ) -> Result<Plan, NoPlan> {
         self.with_constants(contents, || self.plan(graph, wish))
@@ -378,7 +378,7 @@ impl Context {
     pub(crate) fn stored_with_constants(
         self: &Arc<Self>,
         stored: &[u8],
-        wish: &Wish,
+        wish: &EngineChoice,
         contents: &[(Token, &[u8])],
     ) -> Result<Plan, NoPlan> {
         self.with_constants(contents, || self.plan_from(stored, wish))
@@ -405,7 +405,7 @@ impl Context {
     ///
     /// # Errors
     /// The engines' reasons, if none does.
-    pub(crate) fn plan(self: &Arc<Self>, graph: &[u8], wish: &Wish) -> Result<Plan, NoPlan> {
+    pub(crate) fn plan(self: &Arc<Self>, graph: &[u8], wish: &EngineChoice) -> Result<Plan, NoPlan> {
         let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
         let builder = lock(&self.builder);
         let descriptor = Descriptor::graph(self.backend, graph)?;
@@ -456,7 +456,7 @@ impl Context {
     }
 
     /// Refusals of the graph by the engines that could serve the provider.
-    fn refusals(&self, graph: &Descriptor, wish: &Wish, has_gpus: &LazyCell<bool>) -> Vec<String> {
+    fn refusals(&self, graph: &Descriptor, wish: &EngineChoice, has_gpus: &LazyCell<bool>) -> Vec<String> {
         let engines = self.engines.iter().filter(|engine| wish.refuses(&engine.name, &self.site, has_gpus).is_none());
         let refusal = |engine: &EngineInfo| {
             let descriptor = Descriptor::new(self.backend, DescriptorType::ENGINE_DESCRIPTOR)?;
@@ -473,7 +473,7 @@ impl Context {
     /// # Errors
     /// The reason: the bytes are of another version, another device or damaged, or of an engine that must not have the
     /// tensors.
-    pub(crate) fn plan_from(self: &Arc<Self>, bytes: &[u8], wish: &Wish) -> Result<Plan, NoPlan> {
+    pub(crate) fn plan_from(self: &Arc<Self>, bytes: &[u8], wish: &EngineChoice) -> Result<Plan, NoPlan> {
         let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
         let builder = lock(&self.builder);
         let plan = Descriptor::stored_plan(self.backend, builder.raw, bytes)?;
@@ -492,7 +492,7 @@ impl Context {
         builder: &Handle,
         config: &Descriptor,
         engine: &Descriptor,
-        wish: &Wish,
+        wish: &EngineChoice,
     ) -> Result<(Descriptor, usize), BackendError> {
         let choices = self.knob_choices(engine, wish)?;
         let with_knobs;
@@ -516,7 +516,7 @@ impl Context {
     }
 
     /// The wished knobs as far as the engine has them: other engines have others.
-    fn knob_choices(&self, engine: &Descriptor, wish: &Wish) -> Result<Vec<Descriptor>, BackendError> {
+    fn knob_choices(&self, engine: &Descriptor, wish: &EngineChoice) -> Result<Vec<Descriptor>, BackendError> {
         if wish.knobs.is_empty() {
             return Ok(Vec::new());
         }
@@ -660,16 +660,16 @@ fn has_gpus() -> LazyCell<bool> {
 
 /// Wishes for an engine, beyond the graph.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct EngineChoice {
     /// The engine that is tried first.
     pub engine: Option<String>,
     /// Knobs to set on an engine that has them.
     pub knobs: Vec<(String, KnobValue)>,
 }
 
-impl Wish {
+impl EngineChoice {
     /// The same with the promise that tensors have known contents.
-    pub(crate) fn promising(&self, promise: &Promise) -> Wish {
+    pub(crate) fn promising(&self, promise: &Promise) -> EngineChoice {
         let mut wish = self.clone();
         wish.knobs.extend(promise.knob());
         wish
@@ -802,7 +802,7 @@ impl Plan {
     ///
     /// # Errors
     /// The backend's status.
-    pub(crate) unsafe fn execute_on(&self, lane: &mut Lane, pack: &Descriptor) -> Result<(), BackendError> {
+    pub(crate) unsafe fn execute_on(&self, lane: &mut PooledHandle, pack: &Descriptor) -> Result<(), BackendError> {
         let backend = self.context.backend;
         let plan = self.plan.as_ref().expect("a plan is whole until it is dropped");
         // SAFETY: handle, plan and pack are alive, and the caller vouches for the tensors and the workspace.
@@ -842,7 +842,7 @@ mod tests {
         let [a, b, c] = [1, 2, 3].map(|uid| graph.tensor(TensorDef::new(uid, DataType::Float, &[5])));
         graph.pointwise(Pointwise::binary(PointwiseMode::Sub, a, b, c));
         let graph = graph.build().expect("a right graph").def().to_bytes();
-        let wish = Wish::default();
+        let wish = EngineChoice::default();
         let plan = match context.plan(&graph, &wish) {
             Ok(plan) => plan,
             // The engine leaves graphs to the engines of a GPU.
@@ -885,7 +885,7 @@ mod tests {
             (Some("HIPDNN_RS_GPU_ENGINE"), "HIPDNN_RS_GPU_ENGINE", false),
             (Some("MIOPEN_ENGINE"), "MIOPEN_ENGINE", false),
         ] {
-            let wish = Wish { engine: wished.map(str::to_string), knobs: Vec::new() };
+            let wish = EngineChoice { engine: wished.map(str::to_string), knobs: Vec::new() };
             assert_eq!(wish.refuses(engine, &Site::Host, &has_gpus()).is_none(), taken, "{engine}, wished {wished:?}");
         }
     }

@@ -23,7 +23,7 @@ use crate::plan_cache::PlanCache;
 use crate::planner::{Planner, Purpose};
 use crate::pointer::{Handles, Held, Place};
 use crate::profile::{Clock, HostClock, Recording};
-use crate::program::{Packs, Program, Question};
+use crate::program::{Packs, PlanRequest, Program};
 use crate::runtime::Runtime;
 use crate::spare::Spare;
 
@@ -53,7 +53,7 @@ pub(crate) struct Kernel {
     /// Number of changes of binding or programs.
     changes: AtomicU64,
     /// Records of earlier runs.
-    ready: Spare<Ready>,
+    ready: Spare<RunState>,
 }
 
 /// A constant of a run that is held against the model's.
@@ -73,7 +73,7 @@ const MOST_READY: usize = 8;
 
 /// Record of a run for the next one: where that is the same again, it is compared instead of looked up. One run at a time
 /// has it.
-struct Ready {
+struct RunState {
     /// [`Kernel::changes`] when the binding was taken.
     change: u64,
     binding: Arc<Binding>,
@@ -349,7 +349,7 @@ impl Kernel {
         let labels = |node: usize| model.nodes[node].label.clone();
         let mut inputs = model.inputs.iter().map(|value| &model.values[*value]).zip(dims);
         let free = inputs.find(|(value, _)| value.known_dims().is_none()).map(|(_, dims)| dims.as_slice());
-        let ask = &mut |question: Question<'_>| {
+        let ask = &mut |question: PlanRequest<'_>| {
             let plan = self.planner.plan(&question, contents, Purpose::Program)?;
             self.planner.dump(free, question.graph);
             Ok(plan)
@@ -407,7 +407,7 @@ impl Kernel {
     }
 
     /// State that an earlier run left for the next one, or that there is before one.
-    fn take_ready(&self) -> Box<Ready> {
+    fn take_ready(&self) -> Box<RunState> {
         let change = self.changes.load(Ordering::Acquire);
         self.ready.take().filter(|ready| ready.change == change).unwrap_or_else(|| {
             let binding = self.current();
@@ -417,13 +417,13 @@ impl Kernel {
                 None => tensors.resize(binding.model.inputs.len(), 0),
             }
             let (key, last) = (Vec::with_capacity(4 * MAX_RANK), None);
-            Box::new(Ready { change, binding, key, last, tensors, packs: None, stream: KnownStream::default() })
+            Box::new(RunState { change, binding, key, last, tensors, packs: None, stream: KnownStream::default() })
         })
     }
 
     /// Leaves what a run found for the next one, if it is as good then: not where each run looks for its constants, nor where the
     /// cache has to know which of several programs was used.
-    fn keep_ready(&self, ready: Box<Ready>) {
+    fn keep_ready(&self, ready: Box<RunState>) {
         if ready.binding.fixed.is_none() || !ready.binding.programs.has_one() {
             return;
         }
@@ -458,10 +458,10 @@ impl Kernel {
     unsafe fn look(
         &self,
         context: *const ort::KernelContext,
-        ready: &mut Ready,
+        ready: &mut RunState,
         on: Option<&Stream>,
     ) -> Result<(), Error> {
-        let Ready { binding, key, last, tensors, packs, .. } = ready;
+        let RunState { binding, key, last, tensors, packs, .. } = ready;
         let model = &binding.model;
         let is_fixed = binding.fixed.is_some();
         tensors.truncate(model.inputs.len());
@@ -523,13 +523,13 @@ impl Kernel {
     ///
     /// # Safety
     /// `context` is the runtime's for one call of this partition.
-    unsafe fn run_with(&self, context: *mut ort::KernelContext, ready: &mut Ready) -> Result<(), Error> {
+    unsafe fn run_with(&self, context: *mut ort::KernelContext, ready: &mut RunState) -> Result<(), Error> {
         // SAFETY: the caller's duty.
         let stream = unsafe { self.stream(context, &mut ready.stream) }?;
         let on = stream.as_ref().map(|(stream, _)| &**stream);
         // SAFETY: the caller's duty.
         unsafe { self.look(context, ready, on) }?;
-        let Ready { tensors, packs, last, .. } = ready;
+        let RunState { tensors, packs, last, .. } = ready;
         let (_, program) = last.as_ref().expect("a run that was looked at has its program");
         for (index, dims) in program.outputs.iter().enumerate() {
             let mut output = null_mut();

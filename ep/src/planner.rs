@@ -9,12 +9,12 @@ use hipdnn_ep_compiler::outline;
 use hipdnn_ep_compiler::print::{self, Linked};
 use hipdnn_schemas::{GraphDef, KnobValue};
 
-use crate::backend::{Context, Plan, Wish};
+use crate::backend::{Context, EngineChoice, Plan};
 use crate::compiled::{self, PlanKey};
 use crate::dump::Dump;
 use crate::error::Error;
 use crate::options::{Options, Tuning};
-use crate::program::Question;
+use crate::program::PlanRequest;
 use crate::runtime::caught;
 
 /// Threads of the CPU engine.
@@ -33,7 +33,7 @@ const SEARCH_KNOB: &str = "hipdnn_rs.gpu.search";
 /// Asks one backend for the plans of one session.
 pub(crate) struct Planner {
     context: Arc<Context>,
-    wish: Wish,
+    wish: EngineChoice,
     dumps: Dumps,
     answers: Mutex<Answers>,
     guesses: Guesses,
@@ -120,7 +120,7 @@ impl Planner {
             knobs.push((BENCHMARKING_KNOB.to_string(), KnobValue::Int(i64::from(tuning != Tuning::Immediate))));
             knobs.push((SEARCH_KNOB.to_string(), KnobValue::String(tuning.word().to_string())));
         }
-        let wish = Wish { engine: options.engine.clone(), knobs };
+        let wish = EngineChoice { engine: options.engine.clone(), knobs };
         let made = options.compiled.enable.then(HashMap::new);
         let compiled = Mutex::new(Compiled { made, ..Compiled::default() });
         Planner { context, wish, dumps, answers: Mutex::default(), guesses: Guesses::default(), compiled }
@@ -137,7 +137,7 @@ impl Planner {
     /// The engines' reasons, if none takes the graph.
     pub(crate) fn plan(
         &self,
-        question: &Question<'_>,
+        question: &PlanRequest<'_>,
         contents: &[(Token, &[u8])],
         purpose: Purpose,
     ) -> Result<Arc<Plan>, String> {
@@ -154,7 +154,7 @@ impl Planner {
     /// The plan of a region whose graph is these bytes without names.
     fn find_or_build(
         &self,
-        question: &Question<'_>,
+        question: &PlanRequest<'_>,
         nameless: Vec<u8>,
         contents: &[(Token, &[u8])],
         purpose: Purpose,

@@ -11,7 +11,7 @@ use hipdnn_ep_compiler::outline::{self, Outlined, Region, Uses};
 use hipdnn_ep_compiler::print::{self, Linked};
 use hipdnn_schemas::{GraphDef, Operation};
 
-use crate::backend::{Lane, Plan, Recording};
+use crate::backend::{Plan, PooledHandle, Recording};
 use crate::descriptor::{BackendError, Descriptor};
 use crate::error::Error;
 use crate::gpu::Gpu;
@@ -141,7 +141,7 @@ enum Place {
 }
 
 /// A region that is asked about.
-pub(crate) struct Question<'a> {
+pub(crate) struct PlanRequest<'a> {
     /// The region's graph, whose nodes have the labels of ONNX's.
     pub graph: &'a GraphDef,
     /// Tensors whose contents never change.
@@ -149,7 +149,7 @@ pub(crate) struct Question<'a> {
 }
 
 /// Gives a plan for a region's graph, or says why there is none.
-pub(crate) type Ask<'a> = &'a mut dyn FnMut(Question<'_>) -> Result<Arc<Plan>, String>;
+pub(crate) type Ask<'a> = &'a mut dyn FnMut(PlanRequest<'_>) -> Result<Arc<Plan>, String>;
 
 /// Nodes that no engine takes, with the reasons.
 pub(crate) type Refused = Vec<(usize, String)>;
@@ -185,7 +185,7 @@ impl Program {
         while let Some(region) = open.pop() {
             let outlined = outline::graph(function, &uses, &region, labels);
             let promise = outline::promise(function, &outlined.arguments);
-            match ask(Question { graph: &outlined.graph, promise: &promise }) {
+            match ask(PlanRequest { graph: &outlined.graph, promise: &promise }) {
                 Ok(plan) => taken.push(Taken { region, plan, outlined }),
                 Err(reason) => match region.split() {
                     Some([first, second]) => open.extend([second, first]),
@@ -304,7 +304,7 @@ impl Program {
     /// The backend's status.
     pub(crate) unsafe fn run(
         &self,
-        lane: &mut Lane,
+        lane: &mut PooledHandle,
         tensors: &[usize],
         memory: *mut c_void,
         held: &mut Option<Packs>,
@@ -341,7 +341,12 @@ impl Program {
     ///
     /// # Safety
     /// As for [`Program::run`], for the tensors and the memory of the packs.
-    unsafe fn execute(&self, lane: &mut Lane, packs: &Packs, mut clock: Option<&mut dyn Clock>) -> Result<(), Error> {
+    unsafe fn execute(
+        &self,
+        lane: &mut PooledHandle,
+        packs: &Packs,
+        mut clock: Option<&mut dyn Clock>,
+    ) -> Result<(), Error> {
         for (number, (step, pack)) in self.steps.iter().zip(&packs.packs).enumerate() {
             if let Some(clock) = &mut clock {
                 clock.begin(number);

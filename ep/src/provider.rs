@@ -33,7 +33,7 @@ use crate::profile::Profiler;
 use crate::read;
 use crate::report::{self, Report};
 use crate::runtime::{Runtime, caught};
-use crate::search::{self, Surroundings};
+use crate::search::{self, Environment};
 use crate::storage::{self, Storage};
 
 /// The runtime's object for a session: its callbacks, then ours.
@@ -412,7 +412,7 @@ fn open_backend(options: &Options, site: Site) -> Result<Result<Arc<Context>, St
     if options.disable {
         return Ok(Err("the provider is disabled by its option \"disable\"".to_string()));
     }
-    let surroundings = Surroundings::current();
+    let surroundings = Environment::current();
     let (candidates, named) = search::backend_candidates(options, &surroundings);
     let plugins = search::plugins(options, &surroundings);
     match Context::open(&candidates, &plugins, &site, options.cache_dir.as_deref()) {

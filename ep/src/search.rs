@@ -13,7 +13,7 @@ pub(crate) const PLUGIN_NAME: &str = "libhipdnn_rs_plugin.so";
 
 /// Environment of the search; a struct, so that the search itself depends on nothing else.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Surroundings {
+pub(crate) struct Environment {
     /// `HIPDNN_RS_BACKEND`: the library.
     pub backend: Option<PathBuf>,
     /// `HIPDNN_BACKEND_LIBRARY_PATH`: the directory it is in, as hipDNN's own loader reads it.
@@ -26,11 +26,11 @@ pub(crate) struct Surroundings {
     pub beside: Option<PathBuf>,
 }
 
-impl Surroundings {
+impl Environment {
     /// Of this process.
-    pub(crate) fn current() -> Surroundings {
+    pub(crate) fn current() -> Environment {
         let path = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        Surroundings {
+        Environment {
             backend: path("HIPDNN_RS_BACKEND"),
             backend_directory: path("HIPDNN_BACKEND_LIBRARY_PATH"),
             rocm: path("ROCM_PATH"),
@@ -42,7 +42,7 @@ impl Surroundings {
 
 /// The candidates for the backend library, in the order of trying, and whether somebody named it: then a failure is an
 /// error, not a reason to go on without.
-pub(crate) fn backend_candidates(options: &Options, surroundings: &Surroundings) -> (Vec<PathBuf>, bool) {
+pub(crate) fn backend_candidates(options: &Options, surroundings: &Environment) -> (Vec<PathBuf>, bool) {
     let exact = options.backend.as_ref().or(surroundings.backend.as_ref());
     if let Some(path) = exact {
         return (vec![library_at(path)], true);
@@ -73,7 +73,7 @@ pub(crate) enum Plugins {
 }
 
 /// The choice of plugins.
-pub(crate) fn plugins(options: &Options, surroundings: &Surroundings) -> Plugins {
+pub(crate) fn plugins(options: &Options, surroundings: &Environment) -> Plugins {
     if let Some(path) = &options.plugin_dir {
         return Plugins::Only(absolute(path));
     }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_backend_is_searched_in_order() {
-        let surroundings = Surroundings {
+        let surroundings = Environment {
             backend: None,
             backend_directory: Some("/env".into()),
             rocm: Some("/rocm".into()),
@@ -140,14 +140,14 @@ mod tests {
         assert!(!named);
         let (candidates, _) = backend_candidates(
             &Options::default(),
-            &Surroundings { rocm: Some("/opt/rocm".into()), ..Surroundings::default() },
+            &Environment { rocm: Some("/opt/rocm".into()), ..Environment::default() },
         );
         assert_eq!(texts(&candidates), ["/opt/rocm/lib/libhipdnn_backend.so", "libhipdnn_backend.so"]);
     }
 
     #[test]
     fn a_named_backend_is_the_only_one() {
-        let surroundings = Surroundings { backend: Some("/env/b.so".into()), ..Surroundings::default() };
+        let surroundings = Environment { backend: Some("/env/b.so".into()), ..Environment::default() };
         assert_eq!(backend_candidates(&Options::default(), &surroundings), (vec!["/env/b.so".into()], true));
         let options = Options { backend: Some("/opt/b.so".into()), ..Options::default() };
         assert_eq!(backend_candidates(&options, &surroundings), (vec!["/opt/b.so".into()], true));
@@ -157,11 +157,11 @@ mod tests {
 
     #[test]
     fn plugins_are_named_or_default() {
-        let surroundings = Surroundings { plugin_directory: Some("/env".into()), ..Surroundings::default() };
+        let surroundings = Environment { plugin_directory: Some("/env".into()), ..Environment::default() };
         assert_eq!(plugins(&Options::default(), &surroundings), Plugins::Default(None));
         let options = Options { plugin_dir: Some("/p".into()), ..Options::default() };
         assert_eq!(plugins(&options, &surroundings), Plugins::Only("/p".into()));
-        let nothing_there = Surroundings { beside: Some("/nonexistent".into()), ..Surroundings::default() };
+        let nothing_there = Environment { beside: Some("/nonexistent".into()), ..Environment::default() };
         assert_eq!(plugins(&Options::default(), &nothing_there), Plugins::Default(None));
     }
 

@@ -8,7 +8,7 @@ use hipdnn_schemas::{ConvolutionFwd, DataType, Graph, Operation, Pointwise, Poin
 
 use super::geometry::check_convolution_operands;
 use super::nodes;
-use super::pointwise::{Domain, Function, Parameters, Program, Storage};
+use super::pointwise::{ComputeType, Function, Parameters, Program, Storage};
 use super::work::{Convolution, Elementwise, Input, Work};
 
 macro_rules! operations {
@@ -73,7 +73,7 @@ pub const POINTWISE_TYPES: &[DataType] = &[
 /// specification says how to round to them.
 pub const POINTWISE_RESULTS: &[DataType] = POINTWISE_TYPES.split_at(POINTWISE_TYPES.len() - 1).0;
 
-/// Compute types that a pointwise node may ask for: see [`domain`] for the numbers it is computed in.
+/// Compute types that a pointwise node may ask for: see [`compute_type`] for the numbers it is computed in.
 pub const POINTWISE_COMPUTE: &[DataType] =
     &[DataType::Float, DataType::Half, DataType::BFloat16, DataType::Double, DataType::Int32, DataType::Int64];
 
@@ -118,24 +118,24 @@ fn check_pointwise(graph: &Graph, index: usize, p: &Pointwise) -> Result<Work, D
         inputs = vec![Input::Index(axis.expect("a checked gen_index node has an axis within its output"))];
     }
     let compute = graph.nodes()[index].compute_data_type;
-    let domain = domain(&function, &storages, compute).ok_or_else(|| Declined::ComputeType {
+    let compute_type = compute_type(&function, &storages, compute).ok_or_else(|| Declined::ComputeType {
         node: node(),
         data_type: compute,
         wanted: format!("a floating-point type for {} of these operands", p.mode),
     })?;
-    Ok(Work::Pointwise(Elementwise { program: Program::single(domain, function), inputs, output: p.out_0 }))
+    Ok(Work::Pointwise(Elementwise { program: Program::single(compute_type, function), inputs, output: p.out_0 }))
 }
 
 /// Compute type of a function of these operands: whole numbers if all operands are whole and the function keeps to
 /// them, or if they are asked for; `f64` where an operand or the compute type has digits that `f32` has not; else
 /// `f32`. `None` if whole numbers are asked for where they would not do.
-fn domain(function: &Function, storages: &[Storage], compute: DataType) -> Option<Domain> {
+fn compute_type(function: &Function, storages: &[Storage], compute: DataType) -> Option<ComputeType> {
     let whole = storages.iter().all(|storage| storage.is_whole());
     match compute {
-        DataType::Int32 | DataType::Int64 => (whole && function.is_whole()).then_some(Domain::Whole),
-        _ if whole && function.keeps_whole() => Some(Domain::Whole),
-        DataType::Double => Some(Domain::Double),
-        _ if storages.iter().all(|storage| storage.is_single()) => Some(Domain::Single),
-        _ => Some(Domain::Double),
+        DataType::Int32 | DataType::Int64 => (whole && function.is_whole()).then_some(ComputeType::I64),
+        _ if whole && function.keeps_whole() => Some(ComputeType::I64),
+        DataType::Double => Some(ComputeType::F64),
+        _ if storages.iter().all(|storage| storage.is_single()) => Some(ComputeType::F32),
+        _ => Some(ComputeType::F64),
     }
 }

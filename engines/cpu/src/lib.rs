@@ -1,12 +1,11 @@
 //! The CPU engine: serves graphs in host memory, on machines without a GPU.
 //!
 //! [`applicability`] turns a graph into works or gives the reason why not, [`layout`] chooses the layouts of
-//! intermediates, [`fuse`] rewrites the works, [`blueprint`] gives every operand a place and chooses kernels, [`plan`]
+//! intermediates, [`fuse`] rewrites the works, [`schedule`] gives every operand a place and chooses kernels, [`plan`]
 //! runs them. An execution computes in the calling thread and its pool, and is done when the call returns: a handle's
 //! stream means nothing to it.
 
 pub mod applicability;
-pub mod blueprint;
 pub mod fuse;
 pub mod geometry;
 pub mod layout;
@@ -15,6 +14,7 @@ pub mod plan;
 pub mod pointwise;
 pub mod resources;
 mod rows;
+pub mod schedule;
 pub mod settings;
 #[cfg(test)]
 mod tests;
@@ -31,8 +31,8 @@ use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
 use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 use hipdnn_sdk_bindings::hipdnn::plugin::BehaviorNote;
 
-use self::blueprint::Blueprint;
 use self::plan::CpuPlan;
+use self::schedule::Schedule;
 use self::settings::Settings;
 use self::work::Work;
 
@@ -49,8 +49,8 @@ struct CpuGraph {
     works: Vec<Work>,
     /// The graph and its works with the layouts of intermediates assigned, where other layouts are faster.
     assigned: OnceLock<Option<(Graph, Vec<Work>)>>,
-    /// The last blueprint, until a plan is made of it: hosts ask for the workspace first.
-    blueprint: Mutex<Option<(Settings, Blueprint)>>,
+    /// The last schedule, until a plan is made of it: hosts ask for the workspace first.
+    schedule: Mutex<Option<(Settings, Schedule)>>,
 }
 
 impl Engine for CpuEngine {
@@ -71,41 +71,41 @@ impl Engine for CpuEngine {
         let (graph, config) = (payload.graph()?, payload.config()?);
         let host = CpuGraph::new(Arc::new(graph), site).map_err(|reason| payload::declined(self, &reason))?;
         let settings = Settings::new(&config, &host.graph)?;
-        let blueprint = host.blueprint(&settings)?;
-        payload.expect_description(&blueprint.to_string())?;
-        Ok(Box::new(build(blueprint, &settings)?))
+        let schedule = host.schedule(&settings)?;
+        payload.expect_description(&schedule.to_string())?;
+        Ok(Box::new(build(schedule, &settings)?))
     }
 }
 
 /// Makes a plan on the engine's threads, or on those that are lent.
-fn build(blueprint: Blueprint, settings: &Settings) -> Result<CpuPlan, Error> {
+fn build(schedule: Schedule, settings: &Settings) -> Result<CpuPlan, Error> {
     let resources = resources::get();
     let pool = if settings.pool { resources.pool(settings.threads) } else { resources.lent_pool(settings.threads) };
-    CpuPlan::with_pool(blueprint, pool, resources)
+    CpuPlan::with_pool(schedule, pool, resources)
 }
 
 impl CpuGraph {
     fn new(graph: Arc<Graph>, site: Site) -> Result<CpuGraph, Declined> {
         site.check(MemoryKind::HOST)?;
         let works = applicability::lower(&graph)?;
-        Ok(CpuGraph { graph, works, assigned: OnceLock::new(), blueprint: Mutex::default() })
+        Ok(CpuGraph { graph, works, assigned: OnceLock::new(), schedule: Mutex::default() })
     }
 
-    /// The last blueprint, if it is of these settings, or a new one.
-    fn take_blueprint(&self, settings: &Settings) -> Result<Blueprint, Error> {
-        let last = self.blueprint.lock().unwrap_or_else(PoisonError::into_inner).take();
+    /// The last schedule, if it is of these settings, or a new one.
+    fn take_blueprint(&self, settings: &Settings) -> Result<Schedule, Error> {
+        let last = self.schedule.lock().unwrap_or_else(PoisonError::into_inner).take();
         match last {
-            Some((of, blueprint)) if of == *settings => Ok(blueprint),
-            _ => self.blueprint(settings),
+            Some((of, schedule)) if of == *settings => Ok(schedule),
+            _ => self.schedule(settings),
         }
     }
 
-    fn blueprint(&self, settings: &Settings) -> Result<Blueprint, Error> {
+    fn schedule(&self, settings: &Settings) -> Result<Schedule, Error> {
         let (graph, works) = match if settings.layout { self.assigned()? } else { None } {
             Some((graph, works)) => (graph, works),
             None => (&*self.graph, &self.works),
         };
-        Blueprint::new(graph, &fuse::fuse(graph, works.clone(), settings), settings)
+        Schedule::new(graph, &fuse::fuse(graph, works.clone(), settings), settings)
     }
 
     /// Assigns layouts to intermediates.
@@ -141,9 +141,9 @@ impl Applicable for CpuGraph {
 
     fn workspace_bytes(&self, config: &EngineConfig) -> Result<usize, Error> {
         let settings = Settings::new(config, &self.graph)?;
-        let blueprint = self.take_blueprint(&settings)?;
-        let bytes = blueprint.workspace_bytes();
-        *self.blueprint.lock().unwrap_or_else(PoisonError::into_inner) = Some((settings, blueprint));
+        let schedule = self.take_blueprint(&settings)?;
+        let bytes = schedule.workspace_bytes();
+        *self.schedule.lock().unwrap_or_else(PoisonError::into_inner) = Some((settings, schedule));
         Ok(bytes)
     }
 

@@ -15,9 +15,9 @@ use hipdnn_engine_core::memory::workspace::ALIGNMENT;
 use hipdnn_engine_core::payload::Portrait;
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
-use super::blueprint::{ADDRESSES_ON_STACK, Blueprint, Constant, ConvolutionStep, NodeStep, PointwiseStep, Step};
 use super::nodes;
 use super::resources::{PreparedWeights, Resources};
+use super::schedule::{ADDRESSES_ON_STACK, Constant, ConvolutionStep, NodeStep, PointwiseStep, Schedule, Step};
 
 /// Maximum number of operands of a normalization that is folded into a convolution.
 const MAX_FOLDED: usize = 5;
@@ -32,7 +32,7 @@ pub(super) fn platform(isa: Isa) -> String {
 
 /// Steps of a graph, with their threads, prepared weights and constants.
 pub struct CpuPlan {
-    blueprint: Blueprint,
+    schedule: Schedule,
     /// Prepared filter of each step, if it has one.
     weights: Vec<Option<Arc<PreparedWeights>>>,
     pool: Arc<Pool>,
@@ -44,18 +44,18 @@ pub struct CpuPlan {
 impl CpuPlan {
     /// Makes a plan that runs on `threads` threads of the engine's.
     #[cfg(test)]
-    pub(super) fn new(blueprint: Blueprint, threads: usize, resources: Resources) -> Result<CpuPlan, Error> {
+    pub(super) fn new(schedule: Schedule, threads: usize, resources: Resources) -> Result<CpuPlan, Error> {
         let pool = resources.pool(threads);
-        CpuPlan::with_pool(blueprint, pool, resources)
+        CpuPlan::with_pool(schedule, pool, resources)
     }
 
-    /// Binds memory and a pool to a blueprint.
+    /// Binds memory and a pool to a schedule.
     ///
     /// # Errors
     /// If memory could not be had.
-    pub fn with_pool(blueprint: Blueprint, pool: Arc<Pool>, resources: Resources) -> Result<CpuPlan, Error> {
-        log::debug!("CPU engine: {blueprint}");
-        let weights = blueprint.steps.iter().map(|step| match step {
+    pub fn with_pool(schedule: Schedule, pool: Arc<Pool>, resources: Resources) -> Result<CpuPlan, Error> {
+        log::debug!("CPU engine: {schedule}");
+        let weights = schedule.steps.iter().map(|step| match step {
             Step::Convolution(step) => {
                 let (plan, token) = (&step.plan, step.token.as_ref());
                 token.map(|token| resources.weights(token, plan.packing(), plan.prepared_len())).transpose()
@@ -63,13 +63,13 @@ impl CpuPlan {
             Step::Pointwise(_) | Step::Node(_) => Ok(None),
         });
         let weights = weights.collect::<Result<_, _>>()?;
-        Ok(CpuPlan { weights, pool, isa: Isa::best(), blueprint, _resources: resources })
+        Ok(CpuPlan { weights, pool, isa: Isa::best(), schedule, _resources: resources })
     }
 
     /// Prepares weights whose contents the calling thread lent, on threads that end here.
     fn prepare_weights(&self) {
         let missing = || {
-            let steps = self.blueprint.steps.iter().zip(&self.weights);
+            let steps = self.schedule.steps.iter().zip(&self.weights);
             steps.filter_map(|(step, weights)| match (step, weights) {
                 (Step::Convolution(step), Some(weights)) if weights.get().is_none() => Some((step, weights)),
                 _ => None,
@@ -96,8 +96,8 @@ impl CpuPlan {
     }
 
     #[cfg(test)]
-    pub(super) fn blueprint(&self) -> &Blueprint {
-        &self.blueprint
+    pub(super) fn schedule(&self) -> &Schedule {
+        &self.schedule
     }
 
     #[cfg(test)]
@@ -141,7 +141,7 @@ impl CpuPlan {
             operands: &operands[..step.operands.len()],
             workspace: memory.at(step.scratch),
         };
-        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the blueprint took them and
+        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the schedule took them and
         // apart from each other while both are used; prepared filters are of this packing and contents.
         unsafe { step.plan.run(&self.pool, &args) };
         Ok(())
@@ -154,7 +154,7 @@ impl CpuPlan {
         for (to, place) in inputs.iter_mut().zip(&step.inputs) {
             *to = place.map_or(std::ptr::null(), |place| memory.at(place).cast_const());
         }
-        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the blueprint took them,
+        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the schedule took them,
         // and apart from each other while both are used; every place is aligned for its element.
         unsafe { step.kernel.run(self.isa, &self.pool, &inputs[..step.inputs.len()], memory.at(step.output)) };
     }
@@ -171,7 +171,7 @@ impl CpuPlan {
             *to = place.map_or(std::ptr::null_mut(), |place| memory.at(place));
         }
         let (inputs, outputs) = (&inputs[..step.inputs.len()], &outputs[..step.outputs.len()]);
-        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the blueprint took them
+        // SAFETY: the caller answers for its buffers; places in the workspace are as large as the schedule took them
         // and begin on cache lines, and outputs and scratch memory have their own while the step runs.
         unsafe { step.kernel.run(&self.pool, inputs, outputs, memory.at(step.scratch)) };
     }
@@ -196,7 +196,7 @@ impl Memory<'_> {
 
     fn missing(&self, plan: &CpuPlan, place: Place) -> Error {
         match place {
-            Place::Buffer(index) => missing(plan.blueprint.buffers.get(index), self.pack),
+            Place::Buffer(index) => missing(plan.schedule.buffers.get(index), self.pack),
             _ => unreachable!("only buffers of the caller can be missing"),
         }
     }
@@ -204,12 +204,12 @@ impl Memory<'_> {
 
 impl Plan for CpuPlan {
     fn workspace_bytes(&self) -> usize {
-        self.blueprint.workspace_bytes()
+        self.schedule.workspace_bytes()
     }
 
     fn portrait(&self) -> Result<Portrait, Error> {
         // Kernels are chosen by rules, and packed weights are named by their tokens: there is nothing else to store.
-        let (platform, description) = (platform(self.isa), self.blueprint.to_string());
+        let (platform, description) = (platform(self.isa), self.schedule.to_string());
         Ok(Portrait { platform, description, entries: Vec::new() })
     }
 
@@ -224,13 +224,13 @@ impl Plan for CpuPlan {
         }
         // The workspace has another `ALIGNMENT` bytes for this.
         let workspace = workspace.wrapping_add(workspace.align_offset(ALIGNMENT));
-        let count = self.blueprint.buffers.len();
+        let count = self.schedule.buffers.len();
         let mut on_stack = [std::ptr::null_mut(); ADDRESSES_ON_STACK];
-        let addresses = match self.blueprint.addresses {
+        let addresses = match self.schedule.addresses {
             None => &mut on_stack[..count],
             Some(offset) => {
                 let table = workspace.wrapping_add(offset).cast::<*mut u8>();
-                // SAFETY: the blueprint took this place for so many addresses, aligned, and never gave it back; writing
+                // SAFETY: the schedule took this place for so many addresses, aligned, and never gave it back; writing
                 // null makes them values.
                 unsafe {
                     table.write_bytes(0, count);
@@ -238,9 +238,9 @@ impl Plan for CpuPlan {
                 }
             }
         };
-        self.blueprint.buffers.resolve(pack, addresses)?;
-        let memory = Memory { addresses, workspace, constants: &self.blueprint.constants, pack };
-        for (index, step) in self.blueprint.steps.iter().enumerate() {
+        self.schedule.buffers.resolve(pack, addresses)?;
+        let memory = Memory { addresses, workspace, constants: &self.schedule.constants, pack };
+        for (index, step) in self.schedule.steps.iter().enumerate() {
             match step {
                 // SAFETY: the caller's promise, for memory that was just resolved.
                 Step::Convolution(step) => unsafe { self.convolve(index, step, &memory) }?,

@@ -13,8 +13,8 @@ use hipdnn_schemas::{
 use hipdnn_sdk_bindings::hipdnn::extension::{Constant, Constants};
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
-use super::blueprint::{Blueprint, Step};
 use super::pointwise::Storage;
+use super::schedule::{Schedule, Step};
 use super::settings::Settings;
 use super::*;
 use DataType::{BFloat16, Boolean, Float, Half, Int32, UInt8};
@@ -394,13 +394,13 @@ pub(super) fn settings(threads: usize) -> Settings {
     }
 }
 
-pub(super) fn blueprint(graph: &Graph, settings: &Settings) -> Blueprint {
-    CpuGraph::new(Arc::new(graph.clone()), Site::UNSPECIFIED).unwrap().blueprint(settings).unwrap()
+pub(super) fn schedule(graph: &Graph, settings: &Settings) -> Schedule {
+    CpuGraph::new(Arc::new(graph.clone()), Site::UNSPECIFIED).unwrap().schedule(settings).unwrap()
 }
 
 /// Letters for the steps: c for a convolution, p for a pointwise function.
-fn letters(blueprint: &Blueprint) -> String {
-    blueprint
+fn letters(schedule: &Schedule) -> String {
+    schedule
         .steps
         .iter()
         .map(|step| match step {
@@ -553,9 +553,9 @@ fn fused_and_plain_graphs_compute_the_same() {
         let nodes: Vec<_> = [conv(0, 1, 2, 1)].into_iter().chain(nodes).collect();
         let graph = build(&all, nodes);
         for threads in [1, 2] {
-            let blueprint = blueprint(&graph, &settings(threads));
-            assert_eq!(letters(&blueprint), steps, "{what}");
-            let plan = CpuPlan::new(blueprint, threads, resources::get()).unwrap();
+            let schedule = schedule(&graph, &settings(threads));
+            assert_eq!(letters(&schedule), steps, "{what}");
+            let plan = CpuPlan::new(schedule, threads, resources::get()).unwrap();
             let memory = memory(&graph, 7);
             // Divisors near 0 would have no useful bound.
             execute(&plan, &pack(&memory)).unwrap();
@@ -585,7 +585,7 @@ fn types_mix() {
         let nodes = vec![conv(0, 1, 2, 1), binary(Mode::Add, 2, 3, 4), unary(Mode::ReluFwd, 4, 5)];
         let graph = build(&tensors, nodes);
         let memory = memory(&graph, 3);
-        let plan = CpuPlan::new(blueprint(&graph, &settings(2)), 2, resources::get()).unwrap();
+        let plan = CpuPlan::new(schedule(&graph, &settings(2)), 2, resources::get()).unwrap();
         execute(&plan, &pack(&memory)).unwrap();
         if y == UInt8 {
             // A sum next to the middle of two integers may round either way.
@@ -621,7 +621,7 @@ fn every_rank_and_both_modes_run() {
             let conv = ConvolutionFwd { x: TensorUid(0), w: TensorUid(1), y: TensorUid(2), convolution };
             let graph = build(&[x, w, y], vec![Operation::ConvolutionFwd(conv)]);
             let memory = memory(&graph, 11);
-            let plan = CpuPlan::new(blueprint(&graph, &settings(1)), 1, resources::get()).unwrap();
+            let plan = CpuPlan::new(schedule(&graph, &settings(1)), 1, resources::get()).unwrap();
             execute(&plan, &pack(&memory)).unwrap();
             check(&graph, &memory, &format!("{mode} rank {}", spatial + 2));
         }
@@ -642,11 +642,11 @@ fn intermediates_share_the_workspace_by_their_lifetime() {
     let plain = Settings { fuse: false, ..settings(1) };
     for (nodes, live) in [(1, 0), (2, 1), (3, 1), (20, 1)] {
         let graph = chain(nodes);
-        let blueprint = blueprint(&graph, &plain);
+        let schedule = schedule(&graph, &plain);
         // 100 floats are 400 bytes, on lines 448.
-        assert_eq!(blueprint.aligned_bytes, live * 448, "{nodes} nodes");
+        assert_eq!(schedule.aligned_bytes, live * 448, "{nodes} nodes");
         let memory = memory(&graph, 1);
-        let plan = CpuPlan::new(blueprint, 1, resources::get()).unwrap();
+        let plan = CpuPlan::new(schedule, 1, resources::get()).unwrap();
         execute(&plan, &pack(&memory)).unwrap();
         check(&graph, &memory, "chain");
     }
@@ -658,8 +658,8 @@ fn intermediates_share_the_workspace_by_their_lifetime() {
     nodes.push(binary(Mode::Add, 5, 1, 6));
     let graph = build(&tensors, nodes);
     let memory = memory(&graph, 2);
-    let plan = CpuPlan::new(blueprint(&graph, &plain), 1, resources::get()).unwrap();
-    assert_eq!(plan.blueprint().aligned_bytes, 2 * 448);
+    let plan = CpuPlan::new(schedule(&graph, &plain), 1, resources::get()).unwrap();
+    assert_eq!(plan.schedule().aligned_bytes, 2 * 448);
     execute(&plan, &pack(&memory)).unwrap();
     check(&graph, &memory, "early result");
 }
@@ -671,16 +671,16 @@ fn a_residual_gives_its_place_to_the_result() {
     tensors.extend([tensor(3, Float, Y), v(4), v(5), tensor(6, Float, Y)]);
     let nodes = vec![unary(Mode::Neg, 3, 4), conv(0, 1, 2, 1), binary(Mode::Add, 2, 4, 5), binary(Mode::Div, 5, 3, 6)];
     let graph = build(&tensors, nodes);
-    let blueprint = blueprint(&graph, &settings(2));
-    let text = blueprint.to_string();
+    let schedule = schedule(&graph, &settings(2));
+    let text = schedule.to_string();
     for line in ["tensor 4 (workspace + 0)\n", "-> tensor 5 (workspace + 0)", "tensor 5 (workspace + 0), tensor 3 ->"] {
         assert!(text.contains(line), "{line} is missing in {text}");
     }
     let memory = memory(&graph, 3);
-    let plan = CpuPlan::new(blueprint, 2, resources::get()).unwrap();
+    let plan = CpuPlan::new(schedule, 2, resources::get()).unwrap();
     execute(&plan, &pack(&memory)).unwrap();
     let got = memory[&TensorUid(6)].values();
-    let again = CpuPlan::new(self::blueprint(&graph, &Settings { fuse: false, ..settings(2) }), 2, resources::get());
+    let again = CpuPlan::new(self::schedule(&graph, &Settings { fuse: false, ..settings(2) }), 2, resources::get());
     execute(&again.unwrap(), &pack(&memory)).unwrap();
     // Sums of 45 products below 4 and a residual, divided by the residual's own operand: a few roundings of each.
     let operand = memory[&TensorUid(3)].values();
@@ -699,8 +699,8 @@ fn many_buffers_find_their_addresses_in_the_workspace() {
     let nodes = (0..40).map(|i| binary(Mode::Add, if i == 0 { 0 } else { 40 + i }, i + 1, 41 + i)).collect();
     let graph = build(&tensors, nodes);
     let memory = memory(&graph, 5);
-    let plan = CpuPlan::new(blueprint(&graph, &settings(1)), 1, resources::get()).unwrap();
-    assert!(plan.blueprint().addresses.is_some());
+    let plan = CpuPlan::new(schedule(&graph, &settings(1)), 1, resources::get()).unwrap();
+    assert!(plan.schedule().addresses.is_some());
     execute(&plan, &pack(&memory)).unwrap();
     check(&graph, &memory, "forty sums");
 }
@@ -721,7 +721,7 @@ fn scalars_come_from_the_graph_or_the_host() {
     ] {
         let tensors = [tensor(0, Float, &[3]), scalar, tensor(2, Float, &[3])];
         let graph = build(&tensors, vec![binary(Mode::Add, 0, 1, 2)]);
-        let plan = CpuPlan::new(blueprint(&graph, &settings(1)), 1, resources::get()).unwrap();
+        let plan = CpuPlan::new(schedule(&graph, &settings(1)), 1, resources::get()).unwrap();
         let (x, mut y) = ([1f32; 3], [0f32; 3]);
         let mut pack = vec![
             DeviceBuffer { uid: 0, ptr: x.as_ptr().cast_mut().cast() },
@@ -754,7 +754,7 @@ fn constant_filters_are_prepared_once_and_shared() {
     let resources = resources::get();
     let plan = |batch, token: &str| {
         let graph = conv_graph(batch);
-        let plan = CpuPlan::new(blueprint(&graph, &constant(token, false)), 2, resources::get()).unwrap();
+        let plan = CpuPlan::new(schedule(&graph, &constant(token, false)), 2, resources::get()).unwrap();
         (graph, plan)
     };
     let (first_graph, first) = plan(1, "shared-1");
@@ -808,7 +808,7 @@ fn filters_are_prepared_with_the_plan_if_their_contents_are_lent() {
         ("another token", c"lent-2", filter, bytes, false, false),
         ("a longer token", c"lent.", filter, bytes, false, false),
     ] {
-        let plan = CpuPlan::new(blueprint(&graph, &constant("lent", winograd)), 2, resources::get()).unwrap();
+        let plan = CpuPlan::new(schedule(&graph, &constant("lent", winograd)), 2, resources::get()).unwrap();
         let ready = || plan.weights()[0].as_ref().expect("a prepared filter").get().is_some();
         let constants = [
             Constant { token: std::ptr::null(), data: filter, size: bytes },
@@ -839,7 +839,7 @@ fn filters_are_prepared_with_the_plan_if_their_contents_are_lent() {
 #[test]
 fn filters_that_are_not_constant_are_read_at_every_execution() {
     let graph = conv_graph(1);
-    let plan = CpuPlan::new(blueprint(&graph, &settings(2)), 2, resources::get()).unwrap();
+    let plan = CpuPlan::new(schedule(&graph, &settings(2)), 2, resources::get()).unwrap();
     for seed in [1, 2] {
         let memory = memory(&graph, seed);
         execute(&plan, &pack(&memory)).unwrap();
@@ -856,7 +856,7 @@ fn one_plan_runs_on_many_threads_at_once() {
     };
     let nodes = vec![conv(0, 1, 2, 1), binary(Mode::Div, 2, 3, 4), unary(Mode::SigmoidFwd, 4, 5)];
     let graph = build(&tensors, nodes);
-    let plan = CpuPlan::new(blueprint(&graph, &constant("many-threads", true)), 2, resources::get()).unwrap();
+    let plan = CpuPlan::new(schedule(&graph, &constant("many-threads", true)), 2, resources::get()).unwrap();
     let barrier = Barrier::new(6);
     let filter = memory(&graph, 1)[&TensorUid(1)].bytes.clone();
     std::thread::scope(|scope| {
@@ -882,10 +882,10 @@ fn one_plan_runs_on_many_threads_at_once() {
 #[test]
 fn a_workspace_limit_is_kept_or_refused() {
     let graph = conv_graph(2);
-    let free = blueprint(&graph, &settings(4)).workspace_bytes();
+    let free = schedule(&graph, &settings(4)).workspace_bytes();
     assert!(free > 0);
     let works = fuse::fuse(&graph, applicability::lower(&graph).unwrap(), &settings(2));
-    let limited = |limit| Blueprint::new(&graph, &works, &Settings { workspace_limit: limit, ..settings(4) });
+    let limited = |limit| Schedule::new(&graph, &works, &Settings { workspace_limit: limit, ..settings(4) });
     assert_eq!(limited(free).unwrap().workspace_bytes(), free);
     let smaller = limited(free - 1).unwrap();
     assert!(smaller.workspace_bytes() < free);
@@ -943,11 +943,11 @@ fn graphs_of_any_size_are_declined_or_planned() {
         let Ok(works) = works else { continue };
         let works = fuse::fuse(&graph, works, &settings(2));
         for settings in [settings(2), constant(&format!("huge-{what}").replace(' ', "-"), true)] {
-            let blueprint = Blueprint::new(&graph, &works, &settings).unwrap();
+            let schedule = Schedule::new(&graph, &works, &settings).unwrap();
             let plain: usize = graph.tensor(TensorUid(3)).span_bytes();
-            assert!(blueprint.workspace_bytes() >= plain, "{what}: the size has not overflowed");
+            assert!(schedule.workspace_bytes() >= plain, "{what}: the size has not overflowed");
             // Filters too large for memory are an error; the plan of others could be had, but is not run.
-            if let Err(error) = CpuPlan::new(blueprint, 2, resources::get()) {
+            if let Err(error) = CpuPlan::new(schedule, 2, resources::get()) {
                 assert_eq!(error.kind(), hipdnn_engine_core::error::ErrorKind::AllocFailed, "{what}: {error}");
             }
         }
@@ -1100,8 +1100,8 @@ fn a_plan_is_made_of_the_blueprint_that_its_workspace_was_asked_of() {
         knobs: vec![("hipdnn_rs.cpu.fuse".to_string(), KnobValue::Int(fuse))],
     };
     let kept = || {
-        let kept = graph.blueprint.lock().unwrap();
-        kept.as_ref().map(|(settings, blueprint)| (settings.fuse, blueprint.steps.as_ptr().addr()))
+        let kept = graph.schedule.lock().unwrap();
+        kept.as_ref().map(|(settings, schedule)| (settings.fuse, schedule.steps.as_ptr().addr()))
     };
     let bytes = graph.workspace_bytes(&config(1)).unwrap();
     let first = kept();

@@ -4,9 +4,9 @@ use hipdnn_cpu_kernels::activation::Activation;
 use hipdnn_schemas::{ConvolutionFwd, TensorUid};
 
 use crate::fuse::fold::Fold;
-use crate::nodes::NodeWork;
+use crate::nodes::LibraryOp;
 use crate::nodes::matmul::MatmulWork;
-use crate::pointwise::{Domain, Function, Program};
+use crate::pointwise::{ComputeType, Function, Program};
 
 /// Operation of one node, and after fusion of several.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub enum Work {
     /// Matrix product with its epilogue.
     Matmul(MatmulWork),
     /// Node of any other kind.
-    Node(NodeWork),
+    Node(LibraryOp),
 }
 
 impl Work {
@@ -26,7 +26,7 @@ impl Work {
     pub fn reads(&self) -> Vec<TensorUid> {
         match self {
             Work::Convolution(c) => {
-                [c.node.x, c.node.w].into_iter().chain(c.epilogue.iter().flat_map(Follow::tensors)).collect()
+                [c.node.x, c.node.w].into_iter().chain(c.epilogue.iter().flat_map(EpilogueOp::tensors)).collect()
             }
             Work::Pointwise(p) => p.tensors().collect(),
             Work::Matmul(m) => m.reads(),
@@ -63,7 +63,7 @@ pub struct Convolution {
     /// Output tensor: the node's own, or that of the last node fused into it.
     pub output: TensorUid,
     /// Epilogue, in order.
-    pub epilogue: Vec<Follow>,
+    pub epilogue: Vec<EpilogueOp>,
 }
 
 /// Element-wise functions of tensors, in one pass.
@@ -81,7 +81,7 @@ impl Elementwise {
     /// The function, if there is but one and it is computed in `f32`.
     pub fn single(&self) -> Option<&Function> {
         match &self.program {
-            Program { domain: Domain::Single, steps } if steps.len() == 1 => Some(&steps[0].function),
+            Program { compute_type: ComputeType::F32, steps } if steps.len() == 1 => Some(&steps[0].function),
             _ => None,
         }
     }
@@ -106,7 +106,7 @@ pub enum Input {
 
 /// Step of a convolution's epilogue.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Follow {
+pub enum EpilogueOp {
     /// An activation.
     Activation(Activation),
     /// Sum with an operand.
@@ -126,20 +126,20 @@ pub enum Operand {
     Literal(f32),
 }
 
-impl Follow {
+impl EpilogueOp {
     /// Number of operands.
     pub(crate) fn operands(&self) -> usize {
         match self {
-            Follow::Activation(_) => 0,
-            Follow::Add(_) | Follow::Mul(_) => 1,
-            Follow::Fold(_) => 2,
+            EpilogueOp::Activation(_) => 0,
+            EpilogueOp::Add(_) | EpilogueOp::Mul(_) => 1,
+            EpilogueOp::Fold(_) => 2,
         }
     }
 
     /// Tensor that is added or multiplied by.
     pub fn summand(&self) -> Option<TensorUid> {
         match self {
-            Follow::Add(Operand::Tensor(uid)) | Follow::Mul(Operand::Tensor(uid)) => Some(*uid),
+            EpilogueOp::Add(Operand::Tensor(uid)) | EpilogueOp::Mul(Operand::Tensor(uid)) => Some(*uid),
             _ => None,
         }
     }
@@ -147,8 +147,8 @@ impl Follow {
     /// Input tensors of the step.
     pub fn tensors(&self) -> Vec<TensorUid> {
         match self {
-            Follow::Add(Operand::Tensor(uid)) | Follow::Mul(Operand::Tensor(uid)) => vec![*uid],
-            Follow::Fold(fold) => fold.tensors(),
+            EpilogueOp::Add(Operand::Tensor(uid)) | EpilogueOp::Mul(Operand::Tensor(uid)) => vec![*uid],
+            EpilogueOp::Fold(fold) => fold.tensors(),
             _ => Vec::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! The GPU engine: convolutions by libMIOpen on an AMD GPU, everything around them by kernels of our own.
 //!
-//! The kernel compiler turns a graph into tasks or says why not; [`plan`] chooses, compiles and runs. Everything is chosen,
+//! The kernel compiler turns a graph into dispatches or says why not; [`plan`] chooses, compiles and runs. Everything is chosen,
 //! compiled and tried when the plan is built: an execution launches kernels on the handle's stream and does nothing else.
 //!
 //! | module | holds |
@@ -35,9 +35,9 @@ use hipdnn_capi::shared::Share;
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::payload::{self, Payload};
 use hipdnn_engine_core::{Applicable, Declined, Engine, Plan, Site, engine_id};
-use hipdnn_engine_kernel::arrange::{self, Arrangement};
 use hipdnn_engine_kernel::convolution::ConvolutionProblem;
 use hipdnn_engine_kernel::ir::op::Work;
+use hipdnn_engine_kernel::legalize::{self, Legalized};
 use hipdnn_engine_kernel::{fuse, lower};
 use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
 use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
@@ -67,9 +67,9 @@ fn usable() -> Result<&'static Gpu, Declined> {
 struct GpuGraph {
     graph: Arc<Graph>,
     works: Vec<Work>,
-    /// Settings without a configuration, which the answer depends on, and the arrangement by them until it is chosen for.
+    /// Settings without a configuration, which the answer depends on, and the legalized graph by them until it is chosen for.
     defaults: Settings,
-    arrangement: Mutex<Option<Arrangement>>,
+    legalized: Mutex<Option<Legalized>>,
     /// Tensors are copied into a layout that MIOpen takes, or out of one.
     copies: bool,
     /// Directory of the handle's cache, if its client names one.
@@ -96,11 +96,11 @@ impl Engine for GpuEngine {
         let works = lower::lower(graph)?;
         let defaults = Settings::new(&EngineConfig::default());
         let defaults = defaults.map_err(|error| Declined::Unavailable(error.to_string()))?;
-        let (graph, arrangement, cache) = (graph.clone(), Mutex::default(), site.cache);
-        let mut graph = GpuGraph { graph, works, defaults, arrangement, copies: false, cache, context, shared };
-        let arrangement = graph.arrange(&graph.defaults, &graph.store())?;
-        graph.copies = arrangement.copies();
-        graph.arrangement = Mutex::new(Some(arrangement));
+        let (graph, legalized, cache) = (graph.clone(), Mutex::default(), site.cache);
+        let mut graph = GpuGraph { graph, works, defaults, legalized, copies: false, cache, context, shared };
+        let legalized = graph.legalize(&graph.defaults, &graph.store())?;
+        graph.copies = legalized.copies();
+        graph.legalized = Mutex::new(Some(legalized));
         Ok(Arc::new(graph))
     }
 
@@ -113,15 +113,15 @@ impl Engine for GpuEngine {
     }
 }
 
-/// The works' tasks, where MIOpen takes what is `supported`.
-fn arranged(
+/// The works' dispatches, where MIOpen takes what is `supported`.
+fn legalized_for(
     graph: &Graph,
     works: Vec<Work>,
     settings: &Settings,
-    supported: arrange::Supported<'_>,
-) -> Result<Arrangement, Declined> {
+    supported: legalize::Supported<'_>,
+) -> Result<Legalized, Declined> {
     let fuse = if settings.fuse { fuse::fuse } else { fuse::separate };
-    arrange::arrange(graph, &fuse(graph, works), settings.wishes(), supported)
+    legalize::legalize(graph, &fuse(graph, works), settings.options(), supported)
 }
 
 impl GpuGraph {
@@ -129,29 +129,29 @@ impl GpuGraph {
         Store::of(self.cache)
     }
 
-    fn arrange(&self, settings: &Settings, store: &Store) -> Result<Arrangement, Declined> {
+    fn legalize(&self, settings: &Settings, store: &Store) -> Result<Legalized, Declined> {
         let policy = settings.policy();
         let ask = |problem: &ConvolutionProblem| {
             let miopen = self.context.miopen().map_err(|error| error.to_string())?;
             supported(miopen, problem, &policy, store)
         };
-        let arrangement = arranged(&self.graph, self.works.clone(), settings, &ask)?;
-        kernels_can_be_had(&arrangement, self.context.kernels(), store)?;
-        Ok(arrangement)
+        let legalized = legalized_for(&self.graph, self.works.clone(), settings, &ask)?;
+        kernels_can_be_had(&legalized, self.context.kernels(), store)?;
+        Ok(legalized)
     }
 
     fn choose(&self, settings: &Settings, store: &Store, to_plan: bool) -> Result<Arc<Choices>, Error> {
         self.shared.choices(&self.graph, settings, &self.context, to_plan, || {
             let known = (*settings == self.defaults)
-                .then(|| self.arrangement.lock().unwrap_or_else(PoisonError::into_inner).take());
-            let arrangement = match known.flatten() {
-                Some(arrangement) => arrangement,
-                None => self.arrange(settings, store).map_err(|declined| {
+                .then(|| self.legalized.lock().unwrap_or_else(PoisonError::into_inner).take());
+            let legalized = match known.flatten() {
+                Some(legalized) => legalized,
+                None => self.legalize(settings, store).map_err(|declined| {
                     let name = self.graph.name();
                     Error::not_applicable(format!("with these knobs graph {name:?} is declined: {declined}"))
                 })?,
             };
-            Choices::new(&self.graph, arrangement, &self.context, settings, store)
+            Choices::new(&self.graph, legalized, &self.context, settings, store)
         })
     }
 }

@@ -18,10 +18,10 @@ use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::memory::buffers::{Buffer, BufferTable, Place};
 use hipdnn_engine_core::payload::{Entry, Portrait};
 use hipdnn_engine_core::{Declined, Plan, TensorLabel};
-use hipdnn_engine_kernel::arrange::{
-    Arrangement, CONVOLUTION_ALIGNMENT, ConvolutionTask, Input, MapTask, Number, Task, Value,
-};
 use hipdnn_engine_kernel::emit::{self, Element, Elementwise, MOST_INPUTS, Output, View, Window};
+use hipdnn_engine_kernel::legalize::{
+    CONVOLUTION_ALIGNMENT, ConvolutionDispatch, Dispatch, ElementwiseDispatch, Input, Legalized, Number, Value,
+};
 use hipdnn_schemas::{DataType, Graph, TensorUid};
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
@@ -37,7 +37,7 @@ use crate::hip::{Queue, Tape};
 use crate::jit::{self, Kernels, PreparedKernel};
 use crate::miopen::choice::Policy;
 use crate::miopen::choose::{self, PreparedConvolution};
-use crate::miopen::follow::{Followed, followed};
+use crate::miopen::follow::{FusedConvolution, fused_convolution};
 use crate::miopen::fused::prepare_fused;
 use crate::recording;
 
@@ -66,13 +66,13 @@ fn memory(input: &Input) -> Option<Value> {
     }
 }
 
-/// Tasks, convolutions with their solvers, and where everything goes in the workspace.
+/// Dispatches, convolutions with their solvers, and where everything goes in the workspace.
 #[derive(Debug)]
 pub struct Choices {
-    /// The tasks; those that MIOpen has in one kernel with a convolution are not among them any more.
-    arrangement: Arrangement,
+    /// The dispatches; those that MIOpen has in one kernel with a convolution are not among them any more.
+    legalized: Legalized,
     layout: Layout,
-    /// For each task that is a convolution, in order.
+    /// For each dispatch that is a convolution, in order.
     convolutions: Vec<Chosen>,
     bytes: usize,
     settings: Settings,
@@ -82,8 +82,8 @@ pub struct Choices {
 #[derive(Debug)]
 struct Chosen {
     prepared: PreparedConvolution,
-    /// Tasks behind the convolution that are one kernel with it.
-    followed: Option<Followed>,
+    /// Dispatches behind the convolution that are one kernel with it.
+    fused_convolution: Option<FusedConvolution>,
 }
 
 impl Choices {
@@ -93,12 +93,12 @@ impl Choices {
     /// If nothing keeps to the limit, or MIOpen has no solver that works.
     pub fn new(
         graph: &Graph,
-        arrangement: Arrangement,
+        legalized: Legalized,
         context: &Context,
         settings: &Settings,
         store: &Store,
     ) -> Result<Choices, Error> {
-        let (mut fused, mut found) = (arrangement.clone(), Vec::new());
+        let (mut fused, mut found) = (legalized.clone(), Vec::new());
         if settings.fused_kernels {
             found = fuse(graph, &mut fused, context, settings, store)?;
         }
@@ -107,34 +107,35 @@ impl Choices {
         {
             return Ok(choices);
         }
-        let needed = Layout::new(&arrangement)?.bytes;
-        Choices::within_limit(arrangement, Vec::new(), context, settings, store)?
+        let needed = Layout::new(&legalized)?.bytes;
+        Choices::within_limit(legalized, Vec::new(), context, settings, store)?
             .ok_or_else(|| settings.too_small(needed))
     }
 
     /// Chooses solvers for convolutions that are not ready; `None` if what is ready, or temporaries, are above the limit.
     fn within_limit(
-        arrangement: Arrangement,
+        legalized: Legalized,
         ready: Vec<Option<Chosen>>,
         context: &Context,
         settings: &Settings,
         store: &Store,
     ) -> Result<Option<Choices>, Error> {
-        let layout = Layout::new(&arrangement)?;
+        let layout = Layout::new(&legalized)?;
         let mut bytes = layout.bytes;
         if bytes > settings.workspace_limit {
             return Ok(None);
         }
         let mut ready = ready.into_iter();
         let mut convolutions = Vec::new();
-        for (task, end) in arrangement.tasks.iter().zip(&layout.ends) {
-            let Task::Convolution(task) = task else { continue };
+        for (dispatch, end) in legalized.dispatches.iter().zip(&layout.ends) {
+            let Dispatch::Convolution(dispatch) = dispatch else { continue };
             let chosen = match ready.next().flatten() {
                 Some(chosen) => chosen,
                 None => {
-                    let prepared = choose::prepare(context.miopen()?, &task.problem, &policy(settings, *end), store)
-                        .map_err(|error| error.within(format!("node {}", task.node)))?;
-                    Chosen { prepared, followed: None }
+                    let prepared =
+                        choose::prepare(context.miopen()?, &dispatch.problem, &policy(settings, *end), store)
+                            .map_err(|error| error.within(format!("node {}", dispatch.node)))?;
+                    Chosen { prepared, fused_convolution: None }
                 }
             };
             if chosen.prepared.workspace_bytes() > 0 {
@@ -144,7 +145,7 @@ impl Choices {
         }
         Ok((bytes <= settings.workspace_limit).then(|| {
             let settings = settings.clone();
-            Choices { arrangement, layout, convolutions, bytes, settings }
+            Choices { legalized, layout, convolutions, bytes, settings }
         }))
     }
 
@@ -154,18 +155,18 @@ impl Choices {
     }
 
     /// The convolutions, what was asked of each one's solver, and what was chosen.
-    fn convolutions(&self) -> impl Iterator<Item = (&ConvolutionTask, Policy, &Chosen)> {
-        let tasks = self.arrangement.tasks.iter().zip(&self.layout.ends);
-        let tasks = tasks.filter_map(|(task, end)| match task {
-            Task::Convolution(task) => Some((task, *end)),
-            Task::Map(_) | Task::Grouped(_) => None,
+    fn convolutions(&self) -> impl Iterator<Item = (&ConvolutionDispatch, Policy, &Chosen)> {
+        let dispatches = self.legalized.dispatches.iter().zip(&self.layout.ends);
+        let dispatches = dispatches.filter_map(|(dispatch, end)| match dispatch {
+            Dispatch::Convolution(dispatch) => Some((dispatch, *end)),
+            Dispatch::Elementwise(_) | Dispatch::Grouped(_) => None,
         });
-        tasks.zip(&self.convolutions).map(|((task, end), chosen)| {
-            let policy = match chosen.followed {
+        dispatches.zip(&self.convolutions).map(|((dispatch, end), chosen)| {
+            let policy = match chosen.fused_convolution {
                 Some(_) => self.settings.policy(),
                 None => policy(&self.settings, end),
             };
-            (task, policy, chosen)
+            (dispatch, policy, chosen)
         })
     }
 }
@@ -177,30 +178,35 @@ fn policy(settings: &Settings, end: usize) -> Policy {
     policy
 }
 
-/// Asks MIOpen for kernels that do what follows a convolution with it. Takes those tasks out; gives for each convolution
+/// Asks MIOpen for kernels that do what follows a convolution with it. Takes those dispatches out; gives for each convolution
 /// what was found.
 fn fuse(
     graph: &Graph,
-    arrangement: &mut Arrangement,
+    legalized: &mut Legalized,
     context: &Context,
     settings: &Settings,
     store: &Store,
 ) -> Result<Vec<Option<Chosen>>, Error> {
     let mut found = Vec::new();
     let mut index = 0;
-    while index < arrangement.tasks.len() {
-        let followed = followed(graph, arrangement, index);
-        if let Task::Convolution(task) = &mut arrangement.tasks[index] {
+    while index < legalized.dispatches.len() {
+        let fused_convolution = fused_convolution(graph, legalized, index);
+        if let Dispatch::Convolution(dispatch) = &mut legalized.dispatches[index] {
             let mut chosen = None;
-            if let Some(followed) = followed {
-                let prepared =
-                    prepare_fused(context.miopen()?, &task.problem, &followed.followers, &settings.policy(), store)
-                        .map_err(|error| error.within(format!("node {}", task.node)))?;
-                chosen = prepared.map(|prepared| Chosen { prepared, followed: Some(followed) });
+            if let Some(fused_convolution) = fused_convolution {
+                let prepared = prepare_fused(
+                    context.miopen()?,
+                    &dispatch.problem,
+                    &fused_convolution.epilogue,
+                    &settings.policy(),
+                    store,
+                )
+                .map_err(|error| error.within(format!("node {}", dispatch.node)))?;
+                chosen = prepared.map(|prepared| Chosen { prepared, fused_convolution: Some(fused_convolution) });
             }
-            if let Some(followed) = chosen.as_ref().and_then(|chosen| chosen.followed.as_ref()) {
-                (task.y, task.bias) = (followed.y, followed.bias);
-                arrangement.tasks.remove(index + 1);
+            if let Some(fused_convolution) = chosen.as_ref().and_then(|chosen| chosen.fused_convolution.as_ref()) {
+                (dispatch.y, dispatch.bias) = (fused_convolution.y, fused_convolution.bias);
+                legalized.dispatches.remove(index + 1);
             }
             found.push(chosen);
         }
@@ -311,18 +317,18 @@ impl GpuPlan {
         contexts: Share<Contexts>,
         store: &Store,
     ) -> Result<GpuPlan, Error> {
-        let arrangement = &choices.arrangement;
-        let places = Places { buffers: table(graph, arrangement), layout: &choices.layout };
-        let mut steps = Vec::with_capacity(arrangement.tasks.len());
+        let legalized = &choices.legalized;
+        let places = Places { buffers: table(graph, legalized), layout: &choices.layout };
+        let mut steps = Vec::with_capacity(legalized.dispatches.len());
         let mut index = 0;
-        for (task, end) in arrangement.tasks.iter().zip(&choices.layout.ends) {
-            steps.push(match task {
-                Task::Convolution(task) => {
+        for (dispatch, end) in legalized.dispatches.iter().zip(&choices.layout.ends) {
+            steps.push(match dispatch {
+                Dispatch::Convolution(dispatch) => {
                     index += 1;
-                    Step::Convolution(places.convolution(task, index - 1, *end))
+                    Step::Convolution(places.convolution(dispatch, index - 1, *end))
                 }
-                Task::Map(task) => Step::Kernel(places.kernel(task, context.kernels(), store)?),
-                Task::Grouped(task) => Step::Grouped(places.grouped(task, context.kernels(), store)?),
+                Dispatch::Elementwise(dispatch) => Step::Kernel(places.kernel(dispatch, context.kernels(), store)?),
+                Dispatch::Grouped(dispatch) => Step::Grouped(places.grouped(dispatch, context.kernels(), store)?),
             });
         }
         let buffers = places.buffers;
@@ -358,15 +364,17 @@ impl GpuPlan {
 ///
 /// # Errors
 /// With the first one that can't.
-pub fn kernels_can_be_had(arrangement: &Arrangement, kernels: &Kernels, store: &Store) -> Result<(), Declined> {
+pub fn kernels_can_be_had(legalized: &Legalized, kernels: &Kernels, store: &Store) -> Result<(), Declined> {
     if jit::is_compiler_known() {
         return Ok(());
     }
-    for task in &arrangement.tasks {
-        let (purpose, answer) = match task {
-            Task::Convolution(_) => continue,
-            Task::Map(task) => (&task.purpose, jit::can_prepare(kernels, &elementwise(task), store)),
-            Task::Grouped(task) => (&task.purpose, jit::can_prepare(kernels, &task.kernel, store)),
+    for dispatch in &legalized.dispatches {
+        let (purpose, answer) = match dispatch {
+            Dispatch::Convolution(_) => continue,
+            Dispatch::Elementwise(dispatch) => {
+                (&dispatch.purpose, jit::can_prepare(kernels, &elementwise(dispatch), store))
+            }
+            Dispatch::Grouped(dispatch) => (&dispatch.purpose, jit::can_prepare(kernels, &dispatch.kernel, store)),
         };
         answer.map_err(|error| Declined::Kernel { purpose: purpose.clone(), reason: error.to_string() })?;
     }
@@ -374,7 +382,7 @@ pub fn kernels_can_be_had(arrangement: &Arrangement, kernels: &Kernels, store: &
 }
 
 /// The tensors that the caller gives memory for.
-fn table(graph: &Graph, arrangement: &Arrangement) -> BufferTable {
+fn table(graph: &Graph, legalized: &Legalized) -> BufferTable {
     let mut buffers: std::collections::HashMap<TensorUid, Buffer> = std::collections::HashMap::new();
     let mut need = |uid: TensorUid, alignment: usize| {
         let buffer = buffers.entry(uid).or_insert_with(|| Buffer {
@@ -388,30 +396,30 @@ fn table(graph: &Graph, arrangement: &Arrangement) -> BufferTable {
     // Host memory is read byte by byte.
     let host = 1;
     let element = |uid: TensorUid| element_bytes(graph.tensor(uid).data_type());
-    for task in &arrangement.tasks {
-        match task {
-            Task::Convolution(task) => {
-                for uid in [task.x, task.w, task.y].into_iter().chain(task.bias).filter_map(tensor) {
+    for dispatch in &legalized.dispatches {
+        match dispatch {
+            Dispatch::Convolution(dispatch) => {
+                for uid in [dispatch.x, dispatch.w, dispatch.y].into_iter().chain(dispatch.bias).filter_map(tensor) {
                     need(uid, element(uid).max(CONVOLUTION_ALIGNMENT));
                 }
             }
-            Task::Map(task) => {
-                for input in &task.inputs {
+            Dispatch::Elementwise(dispatch) => {
+                for input in &dispatch.inputs {
                     if let Input::Scalar(uid, _) = input {
                         need(*uid, host);
                     }
                 }
-                for uid in task.inputs.iter().filter_map(memory).chain([task.output]).filter_map(tensor) {
+                for uid in dispatch.inputs.iter().filter_map(memory).chain([dispatch.output]).filter_map(tensor) {
                     need(uid, element(uid));
                 }
             }
-            Task::Grouped(task) => {
-                for number in &task.scalars {
+            Dispatch::Grouped(dispatch) => {
+                for number in &dispatch.scalars {
                     if let Number::Host(uid, _) = number {
                         need(*uid, host);
                     }
                 }
-                for uid in task.reads.iter().chain(&task.writes).copied().filter_map(tensor) {
+                for uid in dispatch.reads.iter().chain(&dispatch.writes).copied().filter_map(tensor) {
                     need(uid, element(uid));
                 }
             }
@@ -427,7 +435,7 @@ struct Places<'a> {
 
 impl Places<'_> {
     fn index(&self, uid: TensorUid) -> usize {
-        self.buffers.index(uid).expect("every tensor of a task is in the table")
+        self.buffers.index(uid).expect("every tensor of a dispatch is in the table")
     }
 
     fn of(&self, value: Value) -> Place {
@@ -437,35 +445,35 @@ impl Places<'_> {
         }
     }
 
-    fn convolution(&self, task: &ConvolutionTask, index: usize, end: usize) -> ConvolutionStep {
-        let [x, w, y] = [task.x, task.w, task.y].map(|value| self.of(value));
-        let bias = task.bias.map(|value| self.of(value));
-        ConvolutionStep { node: task.node, index, x, w, y, bias, scratch: Place::Workspace(end) }
+    fn convolution(&self, dispatch: &ConvolutionDispatch, index: usize, end: usize) -> ConvolutionStep {
+        let [x, w, y] = [dispatch.x, dispatch.w, dispatch.y].map(|value| self.of(value));
+        let bias = dispatch.bias.map(|value| self.of(value));
+        ConvolutionStep { node: dispatch.node, index, x, w, y, bias, scratch: Place::Workspace(end) }
     }
 
-    fn kernel(&self, task: &MapTask, kernels: &Kernels, store: &Store) -> Result<KernelStep, Error> {
-        let work = elementwise(task);
-        let within = |error: Error| error.within(format!("kernel to {}", task.purpose));
+    fn kernel(&self, dispatch: &ElementwiseDispatch, kernels: &Kernels, store: &Store) -> Result<KernelStep, Error> {
+        let work = elementwise(dispatch);
+        let within = |error: Error| error.within(format!("kernel to {}", dispatch.purpose));
         let kernel = jit::prepare(kernels, &work, store).map_err(within)?;
-        let scalars = scalars(task.inputs.iter().filter_map(|input| match input {
+        let scalars = scalars(dispatch.inputs.iter().filter_map(|input| match input {
             Input::Literal(number) => Some(Scalar::Known(*number)),
             Input::Scalar(uid, data_type) => Some(Scalar::Host(self.index(*uid), *data_type)),
             Input::Memory(_) | Input::Index(_) => None,
         }));
         Ok(KernelStep {
-            purpose: task.purpose.clone(),
+            purpose: dispatch.purpose.clone(),
             kernel,
-            inputs: task.inputs.iter().filter_map(memory).map(|value| self.of(value)).collect(),
-            output: self.of(task.output),
+            inputs: dispatch.inputs.iter().filter_map(memory).map(|value| self.of(value)).collect(),
+            output: self.of(dispatch.output),
             scalars,
         })
     }
 }
 
-/// A task as kernels are asked for.
-fn elementwise(task: &MapTask) -> Elementwise {
+/// A dispatch as kernels are asked for.
+fn elementwise(dispatch: &ElementwiseDispatch) -> Elementwise {
     let element = |data_type: DataType| Element::of(data_type).expect("lowered types have kernels");
-    let inputs = task.inputs.iter().map(|input| match input {
+    let inputs = dispatch.inputs.iter().map(|input| match input {
         Input::Memory(input) => {
             let window = |(begin, extent): &(usize, usize)| {
                 Some(Window { begin: *begin as i64, extent: *extent as u64, step: 1 })
@@ -482,14 +490,14 @@ fn elementwise(task: &MapTask) -> Elementwise {
         Input::Index(axis) => emit::Input::Index { axis: *axis },
     });
     Elementwise {
-        dims: task.dims.clone(),
+        dims: dispatch.dims.clone(),
         inputs: inputs.collect(),
         output: Output {
-            element: element(task.view.data_type),
-            strides: task.view.strides.clone(),
-            offset: task.view.offset,
+            element: element(dispatch.view.data_type),
+            strides: dispatch.view.strides.clone(),
+            offset: dispatch.view.offset,
         },
-        program: task.program.clone(),
+        program: dispatch.program.clone(),
     }
 }
 
@@ -670,9 +678,9 @@ impl fmt::Display for GpuPlan {
                     if let Some(bias) = bias {
                         write!(f, ", bias {}", place(bias))?;
                     }
-                    let Chosen { prepared, followed } = &self.choices.convolutions[step.index];
-                    if let Some(followed) = followed {
-                        write!(f, ", with{}", followed.followers)?;
+                    let Chosen { prepared, fused_convolution } = &self.choices.convolutions[step.index];
+                    if let Some(fused_convolution) = fused_convolution {
+                        write!(f, ", with{}", fused_convolution.epilogue)?;
                     }
                     match f.alternate() {
                         true => writeln!(f, ": {}", prepared.outline())?,

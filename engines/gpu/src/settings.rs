@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::knobs::{ChoiceKnob, IntKnob, TextKnob, shortened};
-use hipdnn_engine_kernel::arrange::Wishes;
+use hipdnn_engine_kernel::legalize::LegalizeOptions;
 use hipdnn_schemas::{EngineConfig, Knob, KnobValue};
 
 use crate::miopen::choice::{Effort, Policy};
@@ -222,9 +222,9 @@ impl Settings {
         }
     }
 
-    /// Wishes for the arrangement.
-    pub fn wishes(&self) -> Wishes {
-        Wishes { deterministic: self.deterministic, strict_fp32: self.strict_fp32 }
+    /// Options of legalization.
+    pub fn options(&self) -> LegalizeOptions {
+        LegalizeOptions { deterministic: self.deterministic, strict_fp32: self.strict_fp32 }
     }
 
     /// The error of a workspace that needs more than the limit.

@@ -19,7 +19,7 @@ use super::plan::{Choices, GpuPlan, PROBLEM};
 use super::settings::Settings;
 use super::shared::Shared;
 use super::store::Store;
-use super::{GPU_ENGINE, arranged};
+use super::{GPU_ENGINE, legalized_for};
 
 /// Makes a stored plan again.
 ///
@@ -36,8 +36,8 @@ pub(super) fn restore(payload: &Payload, context: &Arc<Context>, shared: &Shared
         None => Err("the stored plan does not have it".to_string()),
     };
     let works = lower::lower(&graph).map_err(|reason| declined(&GPU_ENGINE, &reason))?;
-    let arrangement = arranged(&graph, works, &settings, &taken).map_err(|reason| declined(&GPU_ENGINE, &reason))?;
-    let choices = Arc::new(Choices::new(&graph, arrangement, context, &settings, &store)?);
+    let legalized = legalized_for(&graph, works, &settings, &taken).map_err(|reason| declined(&GPU_ENGINE, &reason))?;
+    let choices = Arc::new(Choices::new(&graph, legalized, context, &settings, &store)?);
     let plan = GpuPlan::new(&graph, choices, context, shared.contexts().clone(), &store)?;
     payload.expect_description(&format!("{plan:#}"))?;
     Ok(plan)

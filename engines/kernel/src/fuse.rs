@@ -7,18 +7,18 @@
 //!
 //! Chains and works over groups then join the kernels over groups that produce their operands: see [`region`].
 
-mod draft;
+mod blocks;
 mod memory;
 mod places;
-mod region;
+mod vertical;
 
 use std::collections::{HashMap, HashSet};
 
 use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid};
 
-use self::draft::Draft;
+use self::blocks::KernelBlocks;
 use crate::emit::{Element, Op};
-use crate::ir::formula::{Argument, Formula};
+use crate::ir::elementwise::{Argument, ElementwiseOp};
 use crate::ir::group::{GroupKernel, GroupWork, Input, Operand};
 use crate::ir::op::{Convolution, Opaque, Work};
 
@@ -32,7 +32,7 @@ pub const MAX_OPERATIONS: usize = 64;
 
 /// Fused group of nodes.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Stage {
+pub enum FusionGroup {
     /// Convolution, or one of its gradients.
     Convolution(Convolution),
     /// Chain of pointwise nodes.
@@ -43,34 +43,34 @@ pub enum Stage {
     Opaque(Opaque),
 }
 
-impl Stage {
+impl FusionGroup {
     /// Input tensors.
     pub fn inputs(&self) -> Vec<TensorUid> {
         match self {
-            Stage::Convolution(convolution) => convolution.inputs().to_vec(),
-            Stage::Chain(chain) => chain.tensors(),
-            Stage::Groups(groups) => groups.work.inputs(),
-            Stage::Opaque(opaque) => opaque.inputs.clone(),
+            FusionGroup::Convolution(convolution) => convolution.inputs().to_vec(),
+            FusionGroup::Chain(chain) => chain.tensors(),
+            FusionGroup::Groups(groups) => groups.work.inputs(),
+            FusionGroup::Opaque(opaque) => opaque.inputs.clone(),
         }
     }
 
     /// Output tensors.
     pub fn outputs(&self) -> Vec<TensorUid> {
         match self {
-            Stage::Convolution(convolution) => vec![convolution.output()],
-            Stage::Chain(chain) => vec![chain.output()],
-            Stage::Groups(groups) => groups.work.outputs(),
-            Stage::Opaque(opaque) => opaque.outputs.clone(),
+            FusionGroup::Convolution(convolution) => vec![convolution.output()],
+            FusionGroup::Chain(chain) => vec![chain.output()],
+            FusionGroup::Groups(groups) => groups.work.outputs(),
+            FusionGroup::Opaque(opaque) => opaque.outputs.clone(),
         }
     }
 
     /// Indices of its nodes in the graph.
     fn nodes(&self) -> Vec<usize> {
         match self {
-            Stage::Convolution(convolution) => vec![convolution.node],
-            Stage::Chain(chain) => chain.nodes().iter().map(|node| node.node).collect(),
-            Stage::Groups(groups) => groups.nodes.clone(),
-            Stage::Opaque(opaque) => vec![opaque.node],
+            FusionGroup::Convolution(convolution) => vec![convolution.node],
+            FusionGroup::Chain(chain) => chain.nodes().iter().map(|node| node.node).collect(),
+            FusionGroup::Groups(groups) => groups.nodes.clone(),
+            FusionGroup::Opaque(opaque) => vec![opaque.node],
         }
     }
 }
@@ -87,12 +87,12 @@ pub struct Groups {
 /// Pointwise nodes in the order of the graph, of which only the last one's result is read by others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chain {
-    nodes: Vec<Formula>,
+    nodes: Vec<ElementwiseOp>,
     inputs: Vec<Argument>,
 }
 
 impl Chain {
-    fn new(node: Formula) -> Chain {
+    fn new(node: ElementwiseOp) -> Chain {
         let mut chain = Chain { nodes: Vec::new(), inputs: Vec::new() };
         chain.inputs = chain.inputs_with(&node);
         chain.nodes.push(node);
@@ -100,7 +100,7 @@ impl Chain {
     }
 
     /// Nodes, at least one.
-    pub fn nodes(&self) -> &[Formula] {
+    pub fn nodes(&self) -> &[ElementwiseOp] {
         &self.nodes
     }
 
@@ -120,7 +120,7 @@ impl Chain {
     }
 
     /// Operands of the chain with another node before it.
-    fn inputs_with(&self, node: &Formula) -> Vec<Argument> {
+    fn inputs_with(&self, node: &ElementwiseOp) -> Vec<Argument> {
         let mut inputs: Vec<Argument> =
             self.inputs.iter().filter(|argument| argument.tensor != node.output).cloned().collect();
         for argument in &node.inputs {
@@ -132,26 +132,26 @@ impl Chain {
     }
 }
 
-/// Fuses works as stages. `works` has one for each node of the graph, in its order.
-pub fn fuse(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
-    region::join(graph, chained(graph, works))
+/// Fuses works as fusion groups. `works` has one for each node of the graph, in its order.
+pub fn fuse(graph: &Graph, works: Vec<Work>) -> Vec<FusionGroup> {
+    vertical::join(graph, chained(graph, works))
 }
 
-/// Stages without fusion: one for each work that is not dead.
-pub fn separate(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
+/// Fusion groups without fusion: one for each work that is not dead.
+pub fn separate(graph: &Graph, works: Vec<Work>) -> Vec<FusionGroup> {
     let mut works: Vec<Option<Work>> = works.into_iter().map(Some).collect();
     drop_unseen(graph, &mut works);
-    let stage = |work: Work| match work {
-        Work::Convolution(convolution) => Stage::Convolution(convolution),
-        Work::Pointwise(node) => Stage::Chain(Chain::new(node)),
-        Work::Groups(work) => Stage::Groups(Groups { nodes: vec![work.node], work }),
-        Work::Opaque(opaque) => Stage::Opaque(opaque),
+    let fusion_group = |work: Work| match work {
+        Work::Convolution(convolution) => FusionGroup::Convolution(convolution),
+        Work::Pointwise(node) => FusionGroup::Chain(Chain::new(node)),
+        Work::Groups(work) => FusionGroup::Groups(Groups { nodes: vec![work.node], work }),
+        Work::Opaque(opaque) => FusionGroup::Opaque(opaque),
     };
-    works.into_iter().flatten().map(stage).collect()
+    works.into_iter().flatten().map(fusion_group).collect()
 }
 
 /// Fuses pointwise nodes with each other.
-fn chained(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
+fn chained(graph: &Graph, works: Vec<Work>) -> Vec<FusionGroup> {
     let mut works: Vec<Option<Work>> = works.into_iter().map(Some).collect();
     drop_unseen(graph, &mut works);
     // From the last node on, so that a node finds the chains of all that read its result. Chains are known by the index
@@ -174,13 +174,13 @@ fn chained(graph: &Graph, works: Vec<Work>) -> Vec<Stage> {
         };
         chain_of.insert(index, last);
     }
-    let stages = works.into_iter().enumerate().filter_map(|(index, work)| match work? {
-        Work::Convolution(convolution) => Some(Stage::Convolution(convolution)),
-        Work::Pointwise(_) => chains.remove(&index).map(Stage::Chain),
-        Work::Groups(work) => Some(Stage::Groups(Groups { nodes: vec![work.node], work })),
-        Work::Opaque(opaque) => Some(Stage::Opaque(opaque)),
+    let fusion_groups = works.into_iter().enumerate().filter_map(|(index, work)| match work? {
+        Work::Convolution(convolution) => Some(FusionGroup::Convolution(convolution)),
+        Work::Pointwise(_) => chains.remove(&index).map(FusionGroup::Chain),
+        Work::Groups(work) => Some(FusionGroup::Groups(Groups { nodes: vec![work.node], work })),
+        Work::Opaque(opaque) => Some(FusionGroup::Opaque(opaque)),
     });
-    stages.collect()
+    fusion_groups.collect()
 }
 
 /// Dead-code elimination: removes works whose results are virtual and have no live reader, and such results of other
@@ -208,18 +208,18 @@ fn drop_unseen(graph: &Graph, works: &mut [Option<Work>]) {
 
 /// Removes dead results from a work.
 fn tidy(work: &mut GroupWork, is_seen: impl Fn(TensorUid) -> bool) {
-    let drafts: Vec<Draft> = work.kernels.iter().map(Draft::of).collect();
+    let drafts: Vec<KernelBlocks> = work.kernels.iter().map(KernelBlocks::of).collect();
     work.kernels = finish(drafts, is_seen);
 }
 
-/// Kernels after the elimination of dead stores, phases and values.
-fn finish(drafts: Vec<Draft>, is_seen: impl Fn(TensorUid) -> bool) -> Vec<GroupKernel> {
+/// Kernels after the elimination of dead stores, passes and values.
+fn finish(drafts: Vec<KernelBlocks>, is_seen: impl Fn(TensorUid) -> bool) -> Vec<GroupKernel> {
     let mut kernels = Vec::new();
     let mut read: HashSet<Operand> = HashSet::new();
     for mut draft in drafts.into_iter().rev() {
         draft.keep_stores(|operand| read.contains(&operand) || operand.tensor().is_some_and(&is_seen));
         let Some(kernel) = draft.finish() else { continue };
-        let elements = kernel.phases.iter().flat_map(|phase| phase.inputs()).filter_map(|input| match input {
+        let elements = kernel.passes.iter().flat_map(|pass| pass.inputs()).filter_map(|input| match input {
             Input::Element { of, .. } => Some(*of),
             _ => None,
         });
@@ -234,7 +234,7 @@ fn finish(drafts: Vec<Draft>, is_seen: impl Fn(TensorUid) -> bool) -> Vec<GroupK
 fn joined(
     graph: &Graph,
     works: &[Option<Work>],
-    node: &Formula,
+    node: &ElementwiseOp,
     chain_of: &HashMap<usize, usize>,
     chains: &HashMap<usize, Chain>,
 ) -> Option<(usize, Vec<Argument>)> {
@@ -264,7 +264,7 @@ fn joined(
 }
 
 /// True if the function's result stays the same, up to rounding, when it is not stored in that type.
-fn keeps_its_value(node: &Formula, data_type: DataType) -> bool {
+fn keeps_its_value(node: &ElementwiseOp, data_type: DataType) -> bool {
     match data_type {
         DataType::Float | DataType::Half | DataType::BFloat16 => true,
         DataType::Boolean => node.program.last().is_some_and(is_truth),
@@ -284,7 +284,7 @@ fn is_truth(op: &Op) -> bool {
 }
 
 #[cfg(any(test, feature = "testing"))]
-pub use self::region::tests::{Computed, examples};
+pub use self::vertical::tests::{Computed, examples};
 
 #[cfg(test)]
 mod tests;

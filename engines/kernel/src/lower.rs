@@ -14,7 +14,7 @@ mod normalization;
 pub mod reduction;
 pub mod resample;
 pub mod rmsnorm;
-mod split;
+mod split_reduction;
 #[cfg(test)]
 mod testing;
 
@@ -26,7 +26,7 @@ use hipdnn_schemas::{Convolution as Geometry, DataType, Graph, Operation, Pointw
 
 use self::digits::check_digits;
 use crate::emit::Op;
-use crate::ir::formula::{Argument, Formula};
+use crate::ir::elementwise::{Argument, ElementwiseOp};
 use crate::ir::op::{Convolution, Work};
 
 /// Operations that the engine supports, by the names of their attribute tables.
@@ -214,7 +214,7 @@ fn check_pointwise(graph: &Graph, position: usize, p: &hipdnn_schemas::Pointwise
         check_digits(graph, position, inputs.iter().copied(), p.out_0)?;
     }
     let op = Op::Pointwise { mode: p.mode, parameters: Parameters::of(p), operands: (0..count).collect() };
-    Ok(Work::Pointwise(Formula {
+    Ok(Work::Pointwise(ElementwiseOp {
         node: position,
         inputs: inputs.into_iter().map(Argument::new).collect(),
         // The index alone is the result.

@@ -19,7 +19,7 @@ pub const COMPUTE: &[DataType] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Maximum; zeros around the image count if that is set.
-    Greatest {
+    Max {
         /// True if the zeros around the image count.
         zeros: bool,
     },
@@ -33,7 +33,7 @@ pub enum Mode {
 impl Mode {
     /// True for the maximum, whose result is one of the elements.
     pub fn is_greatest(self) -> bool {
-        matches!(self, Mode::Greatest { .. })
+        matches!(self, Mode::Max { .. })
     }
 }
 
@@ -107,7 +107,7 @@ fn pooling<'g>(
     let declined = |attribute, value: String, wanted| Declined::Attribute { node: node(), attribute, value, wanted };
     let pads = pre_padding.iter().chain(post_padding).any(|pad| *pad > 0);
     let mode = match (resample_mode, padding_mode) {
-        (ResampleMode::MaxPool, PaddingMode::Zero) => Mode::Greatest { zeros: true },
+        (ResampleMode::MaxPool, PaddingMode::Zero) => Mode::Max { zeros: true },
         (ResampleMode::MaxPool, PaddingMode::Unset) if pads => {
             return Err(declined(
                 "padding_mode",
@@ -115,7 +115,7 @@ fn pooling<'g>(
                 "neg_inf_pad or zero_pad for padded maxpool",
             ));
         }
-        (ResampleMode::MaxPool, _) => Mode::Greatest { zeros: false },
+        (ResampleMode::MaxPool, _) => Mode::Max { zeros: false },
         (ResampleMode::AvgPoolIncludePadding, _) => Mode::Average { zeros: true },
         (ResampleMode::AvgPoolExcludePadding, _) => Mode::Average { zeros: false },
         (other, _) => {

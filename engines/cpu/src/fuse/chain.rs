@@ -7,9 +7,9 @@
 
 use hipdnn_schemas::{Graph, TensorUid};
 
-use super::{Note, Readers, Rule};
+use super::{Readers, Remark, Rule};
 use crate::nodes;
-use crate::pointwise::{Arg, Domain, Program, ProgramStep, Storage};
+use crate::pointwise::{Arg, ComputeType, Program, ProgramStep, Storage};
 use crate::work::{Elementwise, Input, Work};
 
 /// Maximum number of nodes of a pass: planning stays linear whatever the graph.
@@ -21,7 +21,7 @@ pub(super) fn apply(
     works: &mut [Option<Work>],
     nodes: &mut [Vec<usize>],
     readers: &Readers,
-    notes: &mut Vec<Note>,
+    remarks: &mut Vec<Remark>,
     last: usize,
 ) {
     let Some(Work::Pointwise(end)) = &works[last] else { return };
@@ -34,7 +34,7 @@ pub(super) fn apply(
         for uid in inputs(&pass) {
             let Some(producer) = graph.producer(uid) else { continue };
             let Some(Work::Pointwise(first)) = &works[producer] else { continue };
-            if let Err(reason) = fits(graph, readers, &group, uid, end, first.program.domain) {
+            if let Err(reason) = fits(graph, readers, &group, uid, end, first.program.compute_type) {
                 refused.push((producer, reason));
                 continue;
             }
@@ -51,19 +51,19 @@ pub(super) fn apply(
         }
         break;
     }
-    notes.extend(refused.iter().map(|(producer, reason)| Note {
+    remarks.extend(refused.iter().map(|(producer, reason)| Remark {
         rule: Rule::Chain,
         nodes: vec![*producer, last],
         refused: Some(reason),
     }));
     if group.len() > 1 {
-        notes.push(Note { rule: Rule::Chain, nodes: group.clone(), refused: None });
+        remarks.push(Remark { rule: Rule::Chain, nodes: group.clone(), refused: None });
     }
     let mut product = None;
     for uid in inputs(&pass) {
         let Some(producer) = graph.producer(uid) else { continue };
         let Some(Work::Matmul(work)) = &works[producer] else { continue };
-        let fit = match fits(graph, readers, &group, uid, end, work.domain) {
+        let fit = match fits(graph, readers, &group, uid, end, work.compute_type) {
             Ok(()) if work.epilogue.is_some() => Err("the product has an epilogue already"),
             Ok(()) if shares_bytes(graph, end.output) => Err("its threads would write bytes that they share"),
             // The product, and its two factors among the inputs.
@@ -72,7 +72,11 @@ pub(super) fn apply(
         };
         match fit {
             Err(reason) => {
-                notes.push(Note { rule: Rule::ProductEpilogue, nodes: vec![producer, last], refused: Some(reason) });
+                remarks.push(Remark {
+                    rule: Rule::ProductEpilogue,
+                    nodes: vec![producer, last],
+                    refused: Some(reason),
+                });
             }
             Ok(()) if product.is_none_or(|other| other < producer) => product = Some(producer),
             Ok(()) => {}
@@ -85,7 +89,7 @@ pub(super) fn apply(
         Some((producer, Work::Matmul(mut work))) => {
             work.epilogue = Some(pass);
             group.insert(0, producer);
-            notes.push(Note { rule: Rule::ProductEpilogue, nodes: group.clone(), refused: None });
+            remarks.push(Remark { rule: Rule::ProductEpilogue, nodes: group.clone(), refused: None });
             Some(Work::Matmul(work))
         }
         _ => Some(Work::Pointwise(pass)),
@@ -112,7 +116,7 @@ fn fits(
     group: &[usize],
     uid: TensorUid,
     end: &Elementwise,
-    domain: Domain,
+    compute_type: ComputeType,
 ) -> Result<(), &'static str> {
     let tensor = graph.tensor(uid);
     if !tensor.is_virtual() {
@@ -124,7 +128,7 @@ fn fits(
     if tensor.dims() != graph.tensor(end.output).dims() {
         return Err("its result is broadcast");
     }
-    if domain != end.program.domain {
+    if compute_type != end.program.compute_type {
         return Err("it is computed with other numbers");
     }
     Ok(())
@@ -168,10 +172,10 @@ fn join(graph: &Graph, works: &[Option<Work>], group: &[usize]) -> Option<Elemen
             steps.push(ProgramStep { function: step.function, args, round: step.round });
         }
         let storage = Storage::of(graph.tensor(part.output).data_type())?;
-        let exact = match end.program.domain {
-            Domain::Single => storage == Storage::F32,
-            Domain::Double => storage == Storage::F64,
-            Domain::Whole => storage == Storage::I64,
+        let exact = match end.program.compute_type {
+            ComputeType::F32 => storage == Storage::F32,
+            ComputeType::F64 => storage == Storage::F64,
+            ComputeType::I64 => storage == Storage::I64,
         };
         if part.output != end.output
             && let Some(step) = steps.last_mut()
@@ -180,7 +184,7 @@ fn join(graph: &Graph, works: &[Option<Work>], group: &[usize]) -> Option<Elemen
         }
         results.push((part.output, steps.len() - 1));
     }
-    let program = Program { domain: end.program.domain, steps };
+    let program = Program { compute_type: end.program.compute_type, steps };
     let room = inputs.len() <= nodes::MAX_INPUTS - 2 && program.compile().is_some();
     room.then_some(Elementwise { program, inputs, output: end.output })
 }

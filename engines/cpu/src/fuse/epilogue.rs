@@ -10,11 +10,11 @@ use hipdnn_cpu_kernels::activation::Activation;
 use hipdnn_cpu_kernels::convolution::MAX_OPERANDS;
 use hipdnn_schemas::{Graph, PointwiseMode, Tensor, TensorUid, TensorValue};
 
-use super::{Note, Readers, Rule, fold};
+use super::{Readers, Remark, Rule, fold};
 use crate::geometry::broadcast;
 use crate::geometry::element;
 use crate::layout::is_channels_last;
-use crate::work::{Convolution, Elementwise, Follow, Input, Operand, Work};
+use crate::work::{Convolution, Elementwise, EpilogueOp, Input, Operand, Work};
 
 /// Fuses consumers into the convolution at `index`; if `by_channels`, its kernels write contiguous channels as vectors.
 pub(super) fn apply(
@@ -22,7 +22,7 @@ pub(super) fn apply(
     works: &mut [Option<Work>],
     nodes: &mut [Vec<usize>],
     readers: &Readers,
-    notes: &mut Vec<Note>,
+    remarks: &mut Vec<Remark>,
     (index, by_channels): (usize, bool),
 ) {
     let Some(Work::Convolution(convolution)) = &works[index] else { return };
@@ -35,8 +35,8 @@ pub(super) fn apply(
                     works[node] = None;
                     taken.push(node);
                 }
-                let folded = matches!(next.steps[..], [Follow::Fold(_)]);
-                notes.push(Note {
+                let folded = matches!(next.steps[..], [EpilogueOp::Fold(_)]);
+                remarks.push(Remark {
                     rule: if folded { Rule::Normalization } else { Rule::Epilogue },
                     nodes: taken.clone(),
                     refused: None,
@@ -45,7 +45,7 @@ pub(super) fn apply(
                 convolution.output = next.output;
             }
             Err(reason) => {
-                notes.push(Note { rule: Rule::Epilogue, nodes: taken.clone(), refused: Some(reason) });
+                remarks.push(Remark { rule: Rule::Epilogue, nodes: taken.clone(), refused: Some(reason) });
                 break;
             }
         }
@@ -60,7 +60,7 @@ pub(super) fn apply(
 /// Nodes that an epilogue can take in, ascending, and the steps that stand for them.
 struct Follower {
     nodes: Vec<usize>,
-    steps: Vec<Follow>,
+    steps: Vec<EpilogueOp>,
     output: TensorUid,
 }
 
@@ -87,7 +87,7 @@ fn follower(
             Some(pointwise) => (vec![node], steps(graph, pointwise, current).ok_or(unknown)?, pointwise.output),
             None => {
                 let (fold, output) = fold::normalization(graph, works, node, current).ok_or(unknown)?;
-                (vec![node], vec![Follow::Fold(fold)], output)
+                (vec![node], vec![EpilogueOp::Fold(fold)], output)
             }
         },
         [first, product] => gated(graph, works, readers, current, [first, product])
@@ -95,7 +95,7 @@ fn follower(
         [] => return Err("nothing reads its result"),
         _ => return Err("its result has more than two readers"),
     };
-    let operands = convolution.epilogue.iter().chain(&steps).map(Follow::operands).sum::<usize>();
+    let operands = convolution.epilogue.iter().chain(&steps).map(EpilogueOp::operands).sum::<usize>();
     if graph.tensor(output).dims() != between.dims() {
         return Err("the reader's result has other extents");
     }
@@ -112,7 +112,7 @@ fn follower(
             false => neighbors(operand, result),
         }
     };
-    if !steps.iter().filter_map(Follow::summand).all(|uid| beside(graph.tensor(uid))) {
+    if !steps.iter().filter_map(EpilogueOp::summand).all(|uid| beside(graph.tensor(uid))) {
         return Err("the places of its other operand are no neighbors in memory: a pass of its own is faster");
     }
     Ok(Follower { nodes, steps, output })
@@ -135,7 +135,7 @@ fn gated(
     readers: &Readers,
     current: TensorUid,
     [first, product]: [usize; 2],
-) -> Option<(Vec<usize>, Vec<Follow>, TensorUid)> {
+) -> Option<(Vec<usize>, Vec<EpilogueOp>, TensorUid)> {
     let between = graph.tensor(current);
     let Some(Work::Pointwise(product_node)) = &works[product] else { return None };
     let (mut nodes, weight, activation) = gate(graph, works, readers, current, first)?;
@@ -150,7 +150,7 @@ fn gated(
         return None;
     }
     nodes.push(product);
-    Some((nodes, vec![Follow::Activation(activation)], product_node.output))
+    Some((nodes, vec![EpilogueOp::Activation(activation)], product_node.output))
 }
 
 /// Matches a gate of `current`: the nodes from `first` on that compute it, its tensor, and the activation that
@@ -194,17 +194,18 @@ fn gate(
 const UNIT_CLAMP: Activation = Activation::Relu { lower_clip: 0.0, upper_clip: 1.0, slope: 0.0 };
 
 /// Replaces the steps `min(max(alpha · x + beta, 0), 1)` by one activation.
-fn simplify(graph: &Graph, epilogue: &mut Vec<Follow>) {
+fn simplify(graph: &Graph, epilogue: &mut Vec<EpilogueOp>) {
     let number = |operand: &Operand| match operand {
         Operand::Literal(value) => Some(*value),
         Operand::Tensor(uid) => constant(graph.tensor(*uid)),
     };
     let mut at = 0;
     while at + 3 <= epilogue.len() {
-        if let [Follow::Mul(alpha), Follow::Add(beta), Follow::Activation(UNIT_CLAMP)] = &epilogue[at..at + 3]
+        if let [EpilogueOp::Mul(alpha), EpilogueOp::Add(beta), EpilogueOp::Activation(UNIT_CLAMP)] =
+            &epilogue[at..at + 3]
             && let (Some(alpha), Some(beta)) = (number(alpha), number(beta))
         {
-            epilogue.splice(at..at + 3, [Follow::Activation(Activation::HardSigmoid { alpha, beta })]);
+            epilogue.splice(at..at + 3, [EpilogueOp::Activation(Activation::HardSigmoid { alpha, beta })]);
         }
         at += 1;
     }
@@ -218,11 +219,11 @@ fn two(inputs: &[Input]) -> Option<[TensorUid; 2]> {
 }
 
 /// Epilogue steps that do to the sums what the node does to `current`.
-fn steps(graph: &Graph, node: &Elementwise, current: TensorUid) -> Option<Vec<Follow>> {
+fn steps(graph: &Graph, node: &Elementwise, current: TensorUid) -> Option<Vec<EpilogueOp>> {
     use PointwiseMode::*;
     let function = node.single()?;
     if let Some(activation) = function.activation() {
-        return Some(vec![Follow::Activation(activation)]);
+        return Some(vec![EpilogueOp::Activation(activation)]);
     }
     let other = match *node.inputs {
         [_] => None,
@@ -231,25 +232,25 @@ fn steps(graph: &Graph, node: &Elementwise, current: TensorUid) -> Option<Vec<Fo
         _ => return None,
     };
     let operand = |tensor: &Tensor| element(tensor.data_type()).map(|_| Operand::Tensor(tensor.uid()));
-    let negate = Follow::Activation(Activation::Neg);
+    let negate = EpilogueOp::Activation(Activation::Neg);
     Some(match (function.mode(), other) {
-        (Abs, None) => vec![Follow::Activation(Activation::Abs)],
+        (Abs, None) => vec![EpilogueOp::Activation(Activation::Abs)],
         (Neg, None) => vec![negate],
-        (Add, Some((other, _))) => vec![Follow::Add(operand(other)?)],
-        (Mul, Some((other, _))) => vec![Follow::Mul(operand(other)?)],
+        (Add, Some((other, _))) => vec![EpilogueOp::Add(operand(other)?)],
+        (Mul, Some((other, _))) => vec![EpilogueOp::Mul(operand(other)?)],
         // other - x
-        (Sub, Some((other, false))) => vec![negate, Follow::Add(operand(other)?)],
+        (Sub, Some((other, false))) => vec![negate, EpilogueOp::Add(operand(other)?)],
         // x - other = -(-x + other)
         (Sub, Some((other, true))) => match constant(other) {
-            Some(value) => vec![Follow::Add(Operand::Literal(-value))],
-            None => vec![negate.clone(), Follow::Add(operand(other)?), negate],
+            Some(value) => vec![EpilogueOp::Add(Operand::Literal(-value))],
+            None => vec![negate.clone(), EpilogueOp::Add(operand(other)?), negate],
         },
         (Div, Some((other, true))) => {
             let factor = constant(other)?.recip();
             if !factor.is_normal() {
                 return None;
             }
-            vec![Follow::Mul(Operand::Literal(factor))]
+            vec![EpilogueOp::Mul(Operand::Literal(factor))]
         }
         (Max, Some((other, _))) => vec![clip(constant(other)?, f32::INFINITY)?],
         (Min, Some((other, _))) => vec![clip(f32::NEG_INFINITY, constant(other)?)?],
@@ -257,9 +258,9 @@ fn steps(graph: &Graph, node: &Elementwise, current: TensorUid) -> Option<Vec<Fo
     })
 }
 
-fn clip(lower_clip: f32, upper_clip: f32) -> Option<Follow> {
+fn clip(lower_clip: f32, upper_clip: f32) -> Option<EpilogueOp> {
     let ordered = lower_clip <= upper_clip;
-    ordered.then_some(Follow::Activation(Activation::Relu { lower_clip, upper_clip, slope: 0.0 }))
+    ordered.then_some(EpilogueOp::Activation(Activation::Relu { lower_clip, upper_clip, slope: 0.0 }))
 }
 
 /// Value of a scalar that is fixed in the graph.

@@ -50,7 +50,7 @@ impl fmt::Display for Rule {
 
 /// Remark of a rule: what it rewrote, or the reason why it did not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct Remark {
     /// Rule that makes the remark.
     pub rule: Rule,
     /// Nodes that the rule looked at, by their index in the graph.
@@ -59,9 +59,9 @@ pub struct Note {
     pub refused: Option<&'static str>,
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for Remark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Note { rule, nodes, .. } = self;
+        let Remark { rule, nodes, .. } = self;
         match self.refused {
             None => write!(f, "{rule}: nodes {nodes:?}"),
             Some(reason) => write!(f, "{rule}: not from nodes {nodes:?} on: {reason}"),
@@ -71,13 +71,13 @@ impl fmt::Display for Note {
 
 /// Fused works of a graph.
 #[derive(Clone, Debug)]
-pub struct Rewritten {
+pub struct Fused {
     /// Works, in order.
     pub works: Vec<Work>,
     /// Nodes of each work, by their index in the graph.
     pub nodes: Vec<Vec<usize>>,
     /// Remarks: what was rewritten, and what was not.
-    pub notes: Vec<Note>,
+    pub remarks: Vec<Remark>,
 }
 
 /// Consumers of each tensor, by the index of the work.
@@ -106,28 +106,28 @@ impl Readers {
 
 /// Rewrites a graph's works, of which there is one for each node, in its order. Where the settings switch fusion off
 /// only dead nodes are left out.
-pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Rewritten {
+pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Fused {
     let mut nodes: Vec<Vec<usize>> = (0..works.len()).map(|index| vec![index]).collect();
     let mut works: Vec<Option<Work>> = works.into_iter().map(Some).collect();
-    let mut notes = Vec::new();
-    dead(graph, &mut works, &mut notes);
+    let mut remarks = Vec::new();
+    dead(graph, &mut works, &mut remarks);
     if settings.fuse {
         let readers = Readers::new(&works);
         for index in 0..works.len() {
-            epilogue::apply(graph, &mut works, &mut nodes, &readers, &mut notes, (index, settings.layout));
+            epilogue::apply(graph, &mut works, &mut nodes, &readers, &mut remarks, (index, settings.layout));
         }
-        rows::apply(graph, &mut works, &mut nodes, &mut notes);
+        rows::apply(graph, &mut works, &mut nodes, &mut remarks);
         let readers = Readers::new(&works);
         for index in (0..works.len()).rev() {
-            chain::apply(graph, &mut works, &mut nodes, &readers, &mut notes, index);
+            chain::apply(graph, &mut works, &mut nodes, &readers, &mut remarks, index);
         }
     }
     let (works, nodes) = works.into_iter().zip(nodes).filter_map(|(work, nodes)| Some((work?, nodes))).unzip();
-    Rewritten { works, nodes, notes }
+    Fused { works, nodes, remarks }
 }
 
 /// Eliminates works that write virtual tensors only, which no work reads.
-fn dead(graph: &Graph, works: &mut [Option<Work>], notes: &mut Vec<Note>) {
+fn dead(graph: &Graph, works: &mut [Option<Work>], remarks: &mut Vec<Remark>) {
     let mut needed: std::collections::HashSet<TensorUid> = Default::default();
     for (index, entry) in works.iter_mut().enumerate().rev() {
         let Some(work) = entry else { continue };
@@ -136,7 +136,7 @@ fn dead(graph: &Graph, works: &mut [Option<Work>], notes: &mut Vec<Note>) {
             needed.extend(work.reads());
         } else {
             *entry = None;
-            notes.push(Note { rule: Rule::Dead, nodes: vec![index], refused: None });
+            remarks.push(Remark { rule: Rule::Dead, nodes: vec![index], refused: None });
         }
     }
 }

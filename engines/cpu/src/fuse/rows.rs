@@ -10,18 +10,18 @@
 
 use std::collections::HashSet;
 
-use hipdnn_engine_kernel::fuse::{Stage, fuse};
+use hipdnn_engine_kernel::fuse::{FusionGroup, fuse};
 use hipdnn_engine_kernel::ir::op::{Opaque, Work as Lowered};
 use hipdnn_engine_kernel::lower::lower_node;
 use hipdnn_schemas::{Graph, Operation, ReductionMode, TensorUid};
 
-use super::{Note, Rule};
-use crate::pointwise::{Domain, Storage};
+use super::{Remark, Rule};
+use crate::pointwise::{ComputeType, Storage};
 use crate::rows;
 use crate::work::Work;
 
 /// Fuses what goes through the same groups. Works are those of single nodes, or of several where `nodes` says so.
-pub(super) fn apply(graph: &Graph, works: &mut [Option<Work>], nodes: &mut [Vec<usize>], notes: &mut Vec<Note>) {
+pub(super) fn apply(graph: &Graph, works: &mut [Option<Work>], nodes: &mut [Vec<usize>], remarks: &mut Vec<Remark>) {
     let candidates = candidates(graph, works, nodes);
     if candidates.is_empty() {
         return;
@@ -30,21 +30,21 @@ pub(super) fn apply(graph: &Graph, works: &mut [Option<Work>], nodes: &mut [Vec<
         let known = candidates.contains(&index).then(|| lower_node(graph, index).ok()).flatten();
         known.unwrap_or_else(|| Lowered::Opaque(opaque(graph, works, index)))
     });
-    for stage in fuse(graph, lowered.collect()) {
-        let Stage::Groups(groups) = stage else { continue };
+    for fusion_group in fuse(graph, lowered.collect()) {
+        let FusionGroup::Groups(groups) = fusion_group else { continue };
         let (Some(last), true) = (groups.nodes.last().copied(), groups.nodes.len() > 1) else { continue };
         let work = match &groups.work.kernels[..] {
             [kernel] => rows::bind(graph, kernel),
             _ => Err("its groups are too few for threads to share"),
         };
         match work {
-            Err(reason) => notes.push(Note { rule: Rule::Rows, nodes: groups.nodes, refused: Some(reason) }),
+            Err(reason) => remarks.push(Remark { rule: Rule::Rows, nodes: groups.nodes, refused: Some(reason) }),
             Ok(work) => {
                 for node in &groups.nodes {
                     works[*node] = None;
                 }
                 works[last] = Some(Work::Node(work));
-                notes.push(Note { rule: Rule::Rows, nodes: groups.nodes.clone(), refused: None });
+                remarks.push(Remark { rule: Rule::Rows, nodes: groups.nodes.clone(), refused: None });
                 nodes[last] = groups.nodes;
             }
         }
@@ -56,7 +56,7 @@ fn candidates(graph: &Graph, works: &[Option<Work>], nodes: &[Vec<usize>]) -> Ha
     let is_known = |index: usize| {
         let Some(work) = works[index].as_ref().filter(|_| nodes[index].len() == 1) else { return false };
         match work {
-            Work::Pointwise(work) => work.program.domain == Domain::Single,
+            Work::Pointwise(work) => work.program.compute_type == ComputeType::F32,
             Work::Node(_) => is_reduction(graph, index),
             Work::Convolution(_) | Work::Matmul(_) => false,
         }

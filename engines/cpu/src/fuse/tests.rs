@@ -8,9 +8,9 @@ use hipdnn_schemas::{
 
 use super::{Rule, fuse};
 use crate::applicability::lower;
-use crate::blueprint::Blueprint;
 use crate::plan::CpuPlan;
 use crate::resources;
+use crate::schedule::Schedule;
 use crate::settings::Settings;
 use crate::tests::{binary, build, conv, execute, memory, pack, settings, tensor, unary};
 use DataType::{BFloat16, Boolean, Double, Float, Fp4E2M1, Fp6E3M2, Fp8E4M3, Fp8E5M2, Half, Int32};
@@ -38,15 +38,15 @@ struct Case {
 }
 
 fn run(graph: &Graph, settings: &Settings, steps: usize, what: &str) -> Vec<(TensorUid, Vec<f64>)> {
-    let rewritten = fuse(graph, lower(graph).unwrap(), settings);
-    assert_eq!(rewritten.works.len(), steps, "{what}: {:?}", rewritten.notes);
-    let blueprint = Blueprint::new(graph, &rewritten, settings).unwrap();
-    let text = blueprint.to_string();
-    for note in &rewritten.notes {
-        assert!(text.contains(&note.to_string()), "{what}: {text}");
+    let fused = fuse(graph, lower(graph).unwrap(), settings);
+    assert_eq!(fused.works.len(), steps, "{what}: {:?}", fused.remarks);
+    let schedule = Schedule::new(graph, &fused, settings).unwrap();
+    let text = schedule.to_string();
+    for remark in &fused.remarks {
+        assert!(text.contains(&remark.to_string()), "{what}: {text}");
     }
     assert!(text.starts_with(&format!("{steps} steps, ")), "{what}: {text}");
-    let plan = CpuPlan::new(blueprint, settings.threads, resources::get()).unwrap();
+    let plan = CpuPlan::new(schedule, settings.threads, resources::get()).unwrap();
     let memory = memory(graph, 11);
     execute(&plan, &pack(&memory)).unwrap();
     let results = memory.iter().filter(|(uid, _)| graph.producer(**uid).is_some());
@@ -58,10 +58,10 @@ fn run(graph: &Graph, settings: &Settings, steps: usize, what: &str) -> Vec<(Ten
 fn check(case: Case) {
     let what = case.what;
     let graph = build(&case.tensors, case.nodes);
-    let rewritten = fuse(&graph, lower(&graph).unwrap(), &settings(2));
-    let fired: Vec<Rule> = rewritten.notes.iter().filter(|n| n.refused.is_none()).map(|n| n.rule).collect();
+    let fused = fuse(&graph, lower(&graph).unwrap(), &settings(2));
+    let fired: Vec<Rule> = fused.remarks.iter().filter(|n| n.refused.is_none()).map(|n| n.rule).collect();
     assert_eq!(fired, case.rules, "{what}");
-    let reasons: Vec<&str> = rewritten.notes.iter().filter_map(|note| note.refused).collect();
+    let reasons: Vec<&str> = fused.remarks.iter().filter_map(|remark| remark.refused).collect();
     assert!(case.reason.is_empty() || reasons.iter().any(|r| r.contains(case.reason)), "{what}: {reasons:?}");
     let dead = case.rules.iter().filter(|rule| **rule == Rule::Dead).count();
     let plain = Settings { fuse: false, ..settings(2) };

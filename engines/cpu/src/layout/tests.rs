@@ -12,7 +12,7 @@ use super::*;
 use crate::plan::CpuPlan;
 use crate::resources;
 use crate::settings::Settings;
-use crate::tests::{binary, blueprint, build, check, conv, execute, memory, pack, settings, tensor, unary};
+use crate::tests::{binary, build, check, conv, execute, memory, pack, schedule, settings, tensor, unary};
 
 const IMAGE: [i64; 4] = [2, 16, 5, 5];
 
@@ -284,7 +284,7 @@ fn graphs_compute_the_same_in_either_layout() {
         for (fuse, threads) in [(true, 1), (true, 3), (false, 2)] {
             let settings =
                 Settings { layout: true, winograd: false, fuse, constants: constants.clone(), ..settings(threads) };
-            let plan = CpuPlan::new(blueprint(&graph, &settings), threads, resources::get()).unwrap();
+            let plan = CpuPlan::new(schedule(&graph, &settings), threads, resources::get()).unwrap();
             let memory = memory(&graph, 11);
             execute(&plan, &pack(&memory)).unwrap();
             check(&graph, &memory, &format!("{what}, constant filters, fuse {fuse}, {threads} threads"));
@@ -293,7 +293,7 @@ fn graphs_compute_the_same_in_either_layout() {
             let mut bits: Vec<Vec<Vec<f64>>> = Vec::new();
             for (layout, threads) in [(false, 2), (true, 1), (true, 2), (true, 3)] {
                 let settings = Settings { layout, fuse, ..settings(threads) };
-                let plan = CpuPlan::new(blueprint(&graph, &settings), threads, resources::get()).unwrap();
+                let plan = CpuPlan::new(schedule(&graph, &settings), threads, resources::get()).unwrap();
                 let memory = memory(&graph, 11);
                 execute(&plan, &pack(&memory)).unwrap();
                 if bits.len() < 2 {

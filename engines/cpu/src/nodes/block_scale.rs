@@ -23,7 +23,7 @@ use hipdnn_engine_core::checks::{check_compute_type, check_type};
 use hipdnn_engine_core::{Declined, NodeLabel, TensorLabel};
 use hipdnn_schemas::{BlockScaleDequantize, BlockScaleQuantize, DataType, Graph, Tensor, TensorUid};
 
-use super::{NodeKernel, NodeWork, Recipe};
+use super::{LibraryKernel, LibraryOp, Recipe};
 use crate::pointwise::{Storage, code};
 use crate::work::Work;
 
@@ -137,7 +137,7 @@ pub fn lower_quantize(graph: &Graph, index: usize, node: &BlockScaleQuantize) ->
         scale: storage(scale),
         strides: [x, y, scale].map(|tensor| tensor.strides().to_vec()),
     };
-    Ok(Work::Node(NodeWork {
+    Ok(Work::Node(LibraryOp {
         name: "block scale quantisation",
         inputs: vec![Some(node.x)],
         outputs: vec![Some(node.y), Some(node.scale)],
@@ -176,7 +176,7 @@ pub fn lower_dequantize(graph: &Graph, index: usize, node: &BlockScaleDequantize
         scale: storage(scale),
         strides: [x, y, scale].map(|tensor| tensor.strides().to_vec()),
     };
-    Ok(Work::Node(NodeWork {
+    Ok(Work::Node(LibraryOp {
         name: "block scale dequantisation",
         inputs: vec![Some(node.x), Some(node.scale)],
         outputs: vec![Some(node.y)],
@@ -215,7 +215,7 @@ struct Quantize {
 }
 
 impl Recipe for Quantize {
-    fn kernel(&self, _threads: usize) -> Box<dyn NodeKernel> {
+    fn kernel(&self, _threads: usize) -> Box<dyn LibraryKernel> {
         Box::new(QuantizeKernel::new(self))
     }
 }
@@ -284,7 +284,7 @@ struct Addresses {
 // SAFETY: inputs are only read, and no byte of a result is used by two units.
 unsafe impl Sync for Addresses {}
 
-impl NodeKernel for QuantizeKernel {
+impl LibraryKernel for QuantizeKernel {
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], _scratch: *mut u8) {
         let isa = Isa::best();
         let addresses = &Addresses { x: inputs[0], y: outputs[0], scale: outputs[1] };
@@ -389,7 +389,7 @@ struct Dequantize {
 }
 
 impl Recipe for Dequantize {
-    fn kernel(&self, _threads: usize) -> Box<dyn NodeKernel> {
+    fn kernel(&self, _threads: usize) -> Box<dyn LibraryKernel> {
         Box::new(DequantizeKernel::new(self))
     }
 }
@@ -426,7 +426,7 @@ impl DequantizeKernel {
     }
 }
 
-impl NodeKernel for DequantizeKernel {
+impl LibraryKernel for DequantizeKernel {
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], _scratch: *mut u8) {
         let isa = Isa::best();
         let addresses = &Addresses { x: inputs[0], y: outputs[0], scale: inputs[1].cast_mut() };

@@ -10,7 +10,7 @@ use hipdnn_cpu_kernels::convolution::{Layout, Shape};
 use hipdnn_engine_core::Declined;
 use hipdnn_schemas::{Convolution, ConvolutionBwd, ConvolutionWrw, Graph, TensorUid};
 
-use super::NodeWork;
+use super::LibraryOp;
 use crate::geometry::check_convolution_operands;
 use crate::geometry::{layout, shape};
 use crate::work::Work;
@@ -23,7 +23,7 @@ pub fn lower_data(graph: &Graph, index: usize, node: &ConvolutionBwd) -> Result<
     let operands = [("dx", node.dx), ("w", node.w), ("dy", node.dy)];
     let forward = forward(graph, index, operands, &node.convolution)?;
     let gradient = data::Gradient::new(graph, index, forward)?;
-    Ok(Work::Node(NodeWork {
+    Ok(Work::Node(LibraryOp {
         name: "convolution data gradient",
         inputs: vec![Some(node.dy), Some(node.w)],
         outputs: vec![Some(node.dx)],
@@ -38,7 +38,7 @@ pub fn lower_data(graph: &Graph, index: usize, node: &ConvolutionBwd) -> Result<
 pub fn lower_weights(graph: &Graph, index: usize, node: &ConvolutionWrw) -> Result<Work, Declined> {
     let operands = [("x", node.x), ("dw", node.dw), ("dy", node.dy)];
     let forward = forward(graph, index, operands, &node.convolution)?;
-    Ok(Work::Node(NodeWork {
+    Ok(Work::Node(LibraryOp {
         name: "convolution weight gradient",
         inputs: vec![Some(node.x), Some(node.dy)],
         outputs: vec![Some(node.dw)],

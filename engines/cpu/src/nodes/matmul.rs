@@ -14,9 +14,9 @@ use hipdnn_schemas::{DataType, Graph, Matmul, Tensor, TensorUid};
 
 use super::product::{DEPTH, Factor, MAX_COLUMNS, Product, Sink};
 use super::view::Walk;
-use super::{NodeKernel, NodeWork, Recipe};
+use super::{LibraryKernel, LibraryOp, Recipe};
 use crate::geometry::broadcast;
-use crate::pointwise::{Compiled, Domain, InputView, SLOTS, Storage, Value, View};
+use crate::pointwise::{Compiled, ComputeType, InputView, SLOTS, Storage, Value, View};
 use crate::work::{Elementwise, Input, Work};
 
 /// Types of the factors, in any mix.
@@ -31,7 +31,7 @@ pub const COMPUTE: &[DataType] = &[DataType::Float, DataType::Double, DataType::
 pub struct MatmulWork {
     node: Matmul,
     /// Accumulator type.
-    pub domain: Domain,
+    pub compute_type: ComputeType,
     /// Epilogue: one of its inputs is the product. The result is its output.
     pub epilogue: Option<Elementwise>,
 }
@@ -47,11 +47,11 @@ pub fn lower(graph: &Graph, index: usize, node: &Matmul) -> Result<Work, Decline
     check_type(graph, index, "c", node.c, NUMBERS)?;
     let single = |uid| matches!(storage(graph.tensor(uid)), Storage::F32 | Storage::F16 | Storage::BF16);
     let compute = graph.nodes()[index].compute_data_type;
-    let domain = match compute == DataType::Float && [node.a, node.b, node.c].into_iter().all(single) {
-        true => Domain::Single,
-        false => Domain::Double,
+    let compute_type = match compute == DataType::Float && [node.a, node.b, node.c].into_iter().all(single) {
+        true => ComputeType::F32,
+        false => ComputeType::F64,
     };
-    Ok(Work::Matmul(MatmulWork { node: node.clone(), domain, epilogue: None }))
+    Ok(Work::Matmul(MatmulWork { node: node.clone(), compute_type, epilogue: None }))
 }
 
 fn storage(tensor: &Tensor) -> Storage {
@@ -71,7 +71,7 @@ impl MatmulWork {
     }
 
     /// The work as a node.
-    pub fn node(&self, graph: &Graph) -> NodeWork {
+    pub fn node(&self, graph: &Graph) -> LibraryOp {
         let mut inputs = vec![Some(self.node.a), Some(self.node.b)];
         let [a, b] = [self.node.a, self.node.b].map(|uid| graph.tensor(uid));
         let output = graph.tensor(self.output());
@@ -95,11 +95,11 @@ impl MatmulWork {
                 round: storage(graph.tensor(self.node.c)),
             }
         });
-        NodeWork {
+        LibraryOp {
             name: "matmul",
             inputs,
             outputs: vec![Some(self.output())],
-            recipe: Arc::new(Plan::new(self.domain, a, b, output, epilogue)),
+            recipe: Arc::new(Plan::new(self.compute_type, a, b, output, epilogue)),
         }
     }
 }
@@ -148,7 +148,7 @@ impl Matrix {
 
 #[derive(Clone, Debug)]
 struct Plan {
-    domain: Domain,
+    compute_type: ComputeType,
     isa: Isa,
     a: Matrix,
     b: Matrix,
@@ -161,10 +161,10 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(domain: Domain, a: &Tensor, b: &Tensor, output: &Tensor, epilogue: Option<Epilogue>) -> Plan {
+    fn new(compute_type: ComputeType, a: &Tensor, b: &Tensor, output: &Tensor, epilogue: Option<Epilogue>) -> Plan {
         let batches = output.rank() - 2;
         Plan {
-            domain,
+            compute_type,
             isa: Isa::best(),
             a: Matrix::new(a, output),
             b: Matrix::new(b, output),
@@ -195,7 +195,7 @@ impl Plan {
         let len = values.len();
         let mut values = values;
         if let Some(epilogue) = &self.epilogue {
-            if !matches!((epilogue.round, self.domain), (Storage::F32, Domain::Single) | (Storage::F64, _)) {
+            if !matches!((epilogue.round, self.compute_type), (Storage::F32, ComputeType::F32) | (Storage::F64, _)) {
                 T::round(epilogue.round, self.isa, values);
             }
             let product = values;
@@ -228,10 +228,10 @@ impl Plan {
 }
 
 impl Recipe for Plan {
-    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
-        match self.domain {
-            Domain::Single if Dots::serves(self) => Box::new(Dots { plan: self.clone() }),
-            Domain::Single => {
+    fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
+        match self.compute_type {
+            ComputeType::F32 if Dots::serves(self) => Box::new(Dots { plan: self.clone() }),
+            ComputeType::F32 => {
                 let spare = if self.epilogue.is_some() { SLOTS * MAX_COLUMNS } else { 0 };
                 let product = Product::new(self.isa, threads, self.batch(), self.sizes, spare);
                 Box::new(Single { plan: self.clone(), product })
@@ -257,7 +257,7 @@ struct Single {
     product: Product,
 }
 
-impl NodeKernel for Single {
+impl LibraryKernel for Single {
     fn scratch_bytes(&self) -> usize {
         self.product.scratch_bytes()
     }
@@ -364,7 +364,7 @@ impl Dots {
     }
 }
 
-impl NodeKernel for Dots {
+impl LibraryKernel for Dots {
     fn scratch_bytes(&self) -> usize {
         self.left_bytes()
     }
@@ -539,7 +539,7 @@ const WIDE_ROWS: usize = 8;
 const WIDE_COLUMNS: usize = 128;
 const WIDE_DEPTH: usize = 64;
 
-impl NodeKernel for Wide {
+impl LibraryKernel for Wide {
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], _: *mut u8) {
         let plan = &self.0;
         let addresses = Addresses { inputs, output: outputs[0] };
@@ -557,7 +557,7 @@ impl NodeKernel for Wide {
 
 impl Wide {
     /// # Safety
-    /// As [`NodeKernel::run`]; the place is in the result, and blocks are computed by one thread each.
+    /// As [`LibraryKernel::run`]; the place is in the result, and blocks are computed by one thread each.
     unsafe fn block(&self, addresses: &Addresses<'_>, batch: usize, row: usize, column: usize) {
         let Plan { a, b, sizes: [rows, columns, depth], isa, .. } = &self.0;
         let (rows, columns) = (WIDE_ROWS.min(rows - row), WIDE_COLUMNS.min(columns - column));

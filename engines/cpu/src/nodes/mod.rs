@@ -1,6 +1,6 @@
 //! Nodes that are steps of their own: each kind has a module that lowers the node and a kernel that computes it.
 //!
-//! A module's `lower` gives the reason why a node is declined or describes it as a [`NodeWork`]: its inputs and
+//! A module's `lower` gives the reason why a node is declined or describes it as a [`LibraryOp`]: its inputs and
 //! outputs, in an order that only the module's own kernel knows, and a [`Recipe`] that makes the kernel once the
 //! settings are known.
 
@@ -33,7 +33,7 @@ pub const MAX_INPUTS: usize = 32;
 pub const MAX_OUTPUTS: usize = 16;
 
 /// Kernel that computes a node's outputs from its inputs, chosen and sized when the plan is built.
-pub trait NodeKernel: Send + Sync + fmt::Debug {
+pub trait LibraryKernel: Send + Sync + fmt::Debug {
     /// Scratch memory of a run in bytes; 0 for none.
     fn scratch_bytes(&self) -> usize {
         0
@@ -42,9 +42,9 @@ pub trait NodeKernel: Send + Sync + fmt::Debug {
     /// Computes the outputs. Allocates nothing, and gives the same bits whatever the number of threads.
     ///
     /// # Safety
-    /// `inputs` and `outputs` are in the order of the node's [`NodeWork`], each the address of the tensor's first element,
+    /// `inputs` and `outputs` are in the order of the node's [`LibraryOp`], each the address of the tensor's first element,
     /// aligned for its type, with the memory that the tensor's extents and strides reach; null stands for an operand that
-    /// the node has not. `scratch` begins on a cache line and has [`NodeKernel::scratch_bytes`]. Outputs and scratch overlap
+    /// the node has not. `scratch` begins on a cache line and has [`LibraryKernel::scratch_bytes`]. Outputs and scratch overlap
     /// nothing else, and nobody else uses them during the run, nor writes to the inputs.
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8);
 }
@@ -53,12 +53,12 @@ pub trait NodeKernel: Send + Sync + fmt::Debug {
 pub trait Recipe: Send + Sync + fmt::Debug {
     /// Makes the kernel, for runs on pools of any size of which at most `threads` workers take part: its scratch memory
     /// for workers is for that many.
-    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel>;
+    fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel>;
 }
 
 /// Node as its module describes it.
 #[derive(Clone, Debug)]
-pub struct NodeWork {
+pub struct LibraryOp {
     /// Description for messages and logs.
     pub name: &'static str,
     /// Inputs, in the kernel's order; `None` where an optional one is absent.

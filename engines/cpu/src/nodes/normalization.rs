@@ -20,7 +20,7 @@ pub(crate) mod tests;
 pub use hipdnn_engine_core::ops::normalization::{Affine, SLOTS, Slot, Task};
 
 use super::super::pointwise::Storage;
-use super::{NodeKernel, Recipe};
+use super::{LibraryKernel, Recipe};
 use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_cpu_kernels::threads::Pool;
 use line::{Around, Averages, Gradient, Statistics, Target};
@@ -122,7 +122,7 @@ pub enum Source {
 }
 
 impl Recipe for Normalization {
-    fn kernel(&self, _threads: usize) -> Box<dyn NodeKernel> {
+    fn kernel(&self, _threads: usize) -> Box<dyn LibraryKernel> {
         Box::new(NormalizationKernel::new(self))
     }
 }
@@ -345,7 +345,7 @@ impl NormalizationKernel {
     }
 }
 
-impl NodeKernel for NormalizationKernel {
+impl LibraryKernel for NormalizationKernel {
     fn scratch_bytes(&self) -> usize {
         self.scratch_len() * size_of::<f64>()
     }
@@ -533,7 +533,7 @@ impl Run<'_> {
     /// Computes all results of a block that is not cut, except those that groups share.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`], and nobody else works on the block.
+    /// As [`LibraryKernel::run`], and nobody else works on the block.
     unsafe fn whole(&self, walk: &Walk, block: usize, buffers: &mut Buffers) {
         // SAFETY: the caller's promise; each step uses what the one before has written.
         unsafe {
@@ -549,7 +549,7 @@ impl Run<'_> {
     /// Loads the elements of an operand along a line; `values` stay as they are where there is no such operand.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`], for a line of the walk.
+    /// As [`LibraryKernel::run`], for a line of the walk.
     unsafe fn load(&self, walk: &Walk, slot: Slot, line: &Line, values: &mut [f32; LINE]) {
         let i = slot as usize;
         if let Some(storage) = self.kernel.storage[i] {
@@ -601,7 +601,7 @@ impl Run<'_> {
     /// Computes the moments of a segment.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`].
+    /// As [`LibraryKernel::run`].
     unsafe fn moments(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) -> Moments {
         let mut moments = Moments::NONE;
         let x = &mut buffers.x;
@@ -662,7 +662,7 @@ impl Run<'_> {
     }
 
     /// # Safety
-    /// As [`NodeKernel::run`], and nobody else works on the segment.
+    /// As [`LibraryKernel::run`], and nobody else works on the segment.
     unsafe fn store_moments(&self, walk: &Walk, block: usize, segment: usize, moments: &Moments) {
         let place = self.partial(walk, block, segment, 3);
         for lane in 0..walk.width() {
@@ -701,7 +701,7 @@ impl Run<'_> {
     /// Computes mean and deviation of the groups of a block, and writes the results that follow from them.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`], and nobody else works on the block.
+    /// As [`LibraryKernel::run`], and nobody else works on the block.
     unsafe fn finish_moments(&self, walk: &Walk, block: usize, moments: &Moments) {
         let line = walk.line(block, 0);
         for lane in 0..if walk.lanes { line.len } else { 1 } {
@@ -740,7 +740,7 @@ impl Run<'_> {
     /// Computes the sums for the gradient of a segment's groups.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`], and the moments of the groups are settled.
+    /// As [`LibraryKernel::run`], and the moments of the groups are settled.
     unsafe fn gradient_sums(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) -> Pairs {
         // A scale for the whole group is left out here: the sums are then the gradients of scale and bias.
         // SAFETY: the caller's promise.
@@ -750,14 +750,14 @@ impl Run<'_> {
     /// Computes the sums for gradients of a scale that groups share.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`], for the exchanged walk, and the moments of all groups are settled.
+    /// As [`LibraryKernel::run`], for the exchanged walk, and the moments of all groups are settled.
     unsafe fn across_sums(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) -> Pairs {
         // SAFETY: the caller's promise.
         unsafe { self.pairs(walk, block, segment, false, buffers) }
     }
 
     /// # Safety
-    /// As [`NodeKernel::run`], and the moments of the groups are settled.
+    /// As [`LibraryKernel::run`], and the moments of the groups are settled.
     unsafe fn pairs(&self, walk: &Walk, block: usize, segment: usize, weighted: bool, buffers: &mut Buffers) -> Pairs {
         let mut pairs = Pairs([0.0; LANES], [0.0; LANES]);
         let Buffers { x, dy, weight, mean, inverse, .. } = buffers;
@@ -808,7 +808,7 @@ impl Run<'_> {
     }
 
     /// # Safety
-    /// As [`NodeKernel::run`], and nobody else works on the segment.
+    /// As [`LibraryKernel::run`], and nobody else works on the segment.
     unsafe fn store_sums(&self, walk: &Walk, block: usize, segment: usize, pairs: &Pairs) {
         let place = self.partial(walk, block, segment, 2);
         for lane in 0..walk.width() {
@@ -839,7 +839,7 @@ impl Run<'_> {
     /// Keeps the averages of the gradient of the groups of a block, and writes the gradients of their scales.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`], and nobody else works on the block.
+    /// As [`LibraryKernel::run`], and nobody else works on the block.
     unsafe fn finish_sums(&self, walk: &Walk, block: usize, pairs: &Pairs) {
         let line = walk.line(block, 0);
         let count = self.kernel.count as f64;
@@ -861,7 +861,7 @@ impl Run<'_> {
     /// Writes the gradients of scales that groups share.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`], for the exchanged walk, and nobody else works on the block.
+    /// As [`LibraryKernel::run`], for the exchanged walk, and nobody else works on the block.
     unsafe fn finish_across(&self, walk: &Walk, block: usize, pairs: &Pairs) {
         let line = walk.line(block, 0);
         for lane in 0..if walk.lanes { line.len } else { 1 } {
@@ -876,7 +876,7 @@ impl Run<'_> {
     /// Computes and writes the result of a segment.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`]; mean, deviation and averages of the groups are settled, and nobody else works on
+    /// As [`LibraryKernel::run`]; mean, deviation and averages of the groups are settled, and nobody else works on
     /// the segment.
     unsafe fn apply(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) {
         let Buffers { x, dy, weight, factor, out, mean, inverse, averages: [a, b] } = buffers;

@@ -12,7 +12,7 @@ use hipdnn_engine_core::ops::{NUMBERS_AND_FP8, reduction};
 use hipdnn_schemas::{Graph, Reduction, ReductionMode, TensorUid};
 
 use super::view::{TensorView, Walk};
-use super::{NodeKernel, NodeWork, Recipe};
+use super::{LibraryKernel, LibraryOp, Recipe};
 use crate::pointwise::Storage;
 use crate::work::Work;
 
@@ -49,10 +49,10 @@ pub(super) fn work(
     name: &'static str,
     mode: ReductionMode,
     [input, output]: [TensorUid; 2],
-) -> NodeWork {
+) -> LibraryOp {
     let view = |uid| TensorView::of(graph.tensor(uid)).expect("the types of the table have a storage");
     let recipe = Arc::new(Reduce { mode, input: view(input), output: view(output) });
-    NodeWork { name, inputs: vec![Some(input)], outputs: vec![Some(output)], recipe }
+    LibraryOp { name, inputs: vec![Some(input)], outputs: vec![Some(output)], recipe }
 }
 
 /// A reduction: its mode, input and output.
@@ -65,7 +65,7 @@ pub(super) struct Reduce {
 }
 
 impl Recipe for Reduce {
-    fn kernel(&self, _threads: usize) -> Box<dyn NodeKernel> {
+    fn kernel(&self, _threads: usize) -> Box<dyn LibraryKernel> {
         Box::new(Kernel::new(self))
     }
 }
@@ -176,7 +176,7 @@ impl Kernel {
     }
 }
 
-impl NodeKernel for Kernel {
+impl LibraryKernel for Kernel {
     fn scratch_bytes(&self) -> usize {
         if self.parts == 1 { 0 } else { self.parts * self.outputs() * size_of::<f64>() }
     }

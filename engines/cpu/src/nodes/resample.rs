@@ -16,7 +16,7 @@ use hipdnn_engine_core::ops::NUMBERS_AND_FP8;
 use hipdnn_engine_core::ops::pooling::{self, Mode};
 use hipdnn_schemas::{Graph, ResampleBwd, ResampleFwd, Tensor};
 
-use super::NodeWork;
+use super::LibraryOp;
 use crate::geometry::{lift, lift_spatial};
 use crate::pointwise::Storage;
 use crate::work::Work;
@@ -33,7 +33,7 @@ const PER_UNIT: usize = 16 * 1024;
 /// Reason for which the engine declines the node.
 pub fn lower(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, Declined> {
     let pooling = pooling::forward(graph, index, node, NUMBERS_AND_FP8)?;
-    Ok(Work::Node(NodeWork {
+    Ok(Work::Node(LibraryOp {
         name: "pooling",
         inputs: vec![Some(node.x)],
         outputs: vec![Some(node.y), node.index],
@@ -47,7 +47,7 @@ pub fn lower(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, De
 /// Reason for which the engine declines the node.
 pub fn lower_backward(graph: &Graph, index: usize, node: &ResampleBwd) -> Result<Work, Declined> {
     let pooling = pooling::backward(graph, index, node, NUMBERS_AND_FP8)?;
-    Ok(Work::Node(NodeWork {
+    Ok(Work::Node(LibraryOp {
         name: "pooling gradient",
         inputs: vec![Some(node.dy), node.index],
         outputs: vec![Some(node.dx)],
@@ -136,7 +136,7 @@ impl Pooling {
     /// Factor of the divisor for an axis.
     fn divisor_of(&self, axis: usize, at: usize) -> f64 {
         match self.mode {
-            Mode::Greatest { .. } => 1.0,
+            Mode::Max { .. } => 1.0,
             Mode::Average { zeros: true } => self.window[axis] as f64,
             // A window wholly outside sums nothing: whatever it is divided by gives 0.
             Mode::Average { zeros: false } => self.taps(axis, at).0.len().max(1) as f64,

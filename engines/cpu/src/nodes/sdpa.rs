@@ -27,7 +27,7 @@ use hipdnn_engine_core::checks::{check_compute_type, check_type};
 use hipdnn_engine_core::{Declined, NodeLabel, TensorLabel};
 use hipdnn_schemas::{DataType, DiagonalAlignment, Graph, Sdpa, SdpaBackward, TensorUid};
 
-use super::NodeWork;
+use super::LibraryOp;
 use crate::pointwise::Storage;
 use crate::work::Work;
 pub use backward::lower as lower_backward;
@@ -447,7 +447,7 @@ pub fn lower(graph: &Graph, index: usize, node: &Sdpa) -> Result<Work, Declined>
         sink: node.sink_token.map(|uid| lowering.list("sink_token", uid, attention.heads, TYPES)).transpose()?,
         attention,
     };
-    Ok(Work::Node(NodeWork {
+    Ok(Work::Node(LibraryOp {
         name: "attention",
         inputs: vec![
             Some(node.q),

@@ -8,7 +8,7 @@ use hipdnn_cpu_kernels::scratch::LINE;
 use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorUid, TensorValue};
 
-use super::NodeWork;
+use super::LibraryOp;
 use crate::applicability::lower;
 use crate::pointwise::{Code, code};
 use crate::work::Work;
@@ -19,7 +19,7 @@ const GAP: u8 = 0xA5;
 /// A node, its tensors, and the contents of its inputs.
 pub struct Bench {
     graph: Graph,
-    work: NodeWork,
+    work: LibraryOp,
     memory: BTreeMap<i64, Vec<u64>>,
 }
 

@@ -13,7 +13,7 @@ pub use code::Code;
 pub use function::Function;
 use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_cpu_kernels::threads::Pool;
-pub use program::{Arg, Compiled, Domain, Program, ProgramStep, SLOTS};
+pub use program::{Arg, Compiled, ComputeType, Program, ProgramStep, SLOTS};
 pub use row::{Storage, Value};
 
 /// Number of elements of a row that are worked on together: the rows of a program fit the first cache.
@@ -140,10 +140,10 @@ impl PointwiseKernel {
     pub unsafe fn run(&self, isa: Isa, pool: &Pool, inputs: &[*const u8], output: *mut u8) {
         // SAFETY: the caller's promise.
         unsafe {
-            match self.program.domain() {
-                Domain::Single => self.run_in::<f32>(isa, pool, inputs, output),
-                Domain::Double => self.run_in::<f64>(isa, pool, inputs, output),
-                Domain::Whole => self.run_in::<i64>(isa, pool, inputs, output),
+            match self.program.compute_type() {
+                ComputeType::F32 => self.run_in::<f32>(isa, pool, inputs, output),
+                ComputeType::F64 => self.run_in::<f64>(isa, pool, inputs, output),
+                ComputeType::I64 => self.run_in::<i64>(isa, pool, inputs, output),
             }
         }
     }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn function(mode: PointwiseMode) -> Program {
-        Program::single(Domain::Single, Function::new(mode, &Parameters::default()).unwrap())
+        Program::single(ComputeType::F32, Function::new(mode, &Parameters::default()).unwrap())
     }
 
     #[test]
@@ -382,12 +382,12 @@ mod tests {
     fn counting_follows_the_dimensions() {
         let pool = Pool::new(2);
         let dims = [3, 5, 700];
-        for (axis, domain) in [(0, Domain::Whole), (1, Domain::Double), (2, Domain::Single)] {
+        for (axis, compute_type) in [(0, ComputeType::I64), (1, ComputeType::F64), (2, ComputeType::F32)] {
             let identity = Function::new(PointwiseMode::GenIndex, &Parameters::default()).unwrap();
             let steps = (0..3).map(|i| usize::from(i == axis)).collect();
             // The output lies with its first dimension innermost.
             let output = View { storage: Storage::I32, strides: vec![1, 2100, 3] };
-            let program = Program::single(domain, identity);
+            let program = Program::single(compute_type, identity);
             let kernel = PointwiseKernel::new(&program, &dims, &[InputView::Count(steps)], &output);
             let mut out = vec![-1i32; 10_500];
             // SAFETY: the output's span is the vector's length.

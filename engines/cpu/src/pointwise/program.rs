@@ -7,13 +7,13 @@ use hipdnn_cpu_kernels::isa::Isa;
 
 /// Compute type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Domain {
+pub enum ComputeType {
     /// `f32`.
-    Single,
+    F32,
     /// `f64`.
-    Double,
+    F64,
     /// `i64`, saturating.
-    Whole,
+    I64,
 }
 
 /// Operand of a function.
@@ -41,7 +41,7 @@ pub struct ProgramStep {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     /// Compute type.
-    pub domain: Domain,
+    pub compute_type: ComputeType,
     /// Functions, at least one.
     pub steps: Vec<ProgramStep>,
 }
@@ -65,7 +65,7 @@ enum Move {
 /// Program with a row assigned to each value.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    domain: Domain,
+    compute_type: ComputeType,
     functions: Vec<Function>,
     moves: Vec<Move>,
     result: usize,
@@ -75,9 +75,9 @@ pub struct Compiled {
 
 impl Program {
     /// Makes a program of one function.
-    pub fn single(domain: Domain, function: Function) -> Program {
+    pub fn single(compute_type: ComputeType, function: Function) -> Program {
         let args = (0..function.operands()).map(Arg::Input).collect();
-        Program { domain, steps: vec![ProgramStep { function, args, round: None }] }
+        Program { compute_type, steps: vec![ProgramStep { function, args, round: None }] }
     }
 
     /// Number of inputs.
@@ -145,14 +145,14 @@ impl Program {
             }
         }
         let functions = self.steps.iter().map(|step| step.function).collect();
-        Some(Compiled { domain: self.domain, functions, moves, result: *row_of.last()?, slots })
+        Some(Compiled { compute_type: self.compute_type, functions, moves, result: *row_of.last()?, slots })
     }
 }
 
 impl Compiled {
     /// Compute type.
-    pub fn domain(&self) -> Domain {
-        self.domain
+    pub fn compute_type(&self) -> ComputeType {
+        self.compute_type
     }
 
     /// Number of rows that a run uses.
@@ -280,7 +280,7 @@ mod tests {
             ),
         ];
         for (what, steps, want, slots) in cases {
-            let program = Program { domain: Domain::Single, steps };
+            let program = Program { compute_type: ComputeType::F32, steps };
             let compiled = program.compile().unwrap();
             assert_eq!(compiled.slots(), slots, "{what}");
             let mut rows = vec![f32::NAN; SLOTS * 4];
@@ -297,6 +297,6 @@ mod tests {
         for i in 2..9 {
             steps.push(step(PointwiseMode::Add, &[Arg::Step(7 + i), Arg::Step(i)]));
         }
-        assert!(Program { domain: Domain::Single, steps }.compile().is_none());
+        assert!(Program { compute_type: ComputeType::F32, steps }.compile().is_none());
     }
 }

@@ -1,11 +1,11 @@
-//! Programs of phases on rows: which values are kept between phases, and a row for each of the others.
+//! Programs of passes on rows: which values are kept between passes, and a row for each of the others.
 
 use std::collections::HashMap;
 
 use hipdnn_schemas::PointwiseMode;
 
 use super::nest::{Nest, Path};
-use super::values::{Pass, Turns, Value, Values};
+use super::values::{Turns, Value, ValuePass, Values};
 use crate::nodes::reduction::Fold;
 use crate::pointwise::{Function, Storage};
 
@@ -49,23 +49,23 @@ pub(super) enum Move {
     Load { view: usize, to: usize },
     /// Fills a row with a number.
     Number { number: f64, to: usize },
-    /// Reads what a phase left behind.
-    Left { left: usize, to: usize },
+    /// Reads what a pass left behind.
+    Carried { left: usize, to: usize },
     /// Copies values to a row.
     Copy { from: At, to: usize },
     /// Applies a function to a row, with other operands; in rows of `f64` with the digits of `f32` if it is `single`.
     Apply { function: Function, row: usize, others: [Option<At>; 2], single: bool },
     /// Rounds a row.
     Round { row: usize, storage: Storage },
-    /// Keeps a row for later phases.
+    /// Keeps a row for later passes.
     Keep { row: usize, kept: usize },
 }
 
-/// Phase over rows.
+/// Pass over rows.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Phase {
+pub(super) struct Pass {
     pub(super) turns: Turns,
-    /// Instructions for what is the same for all members, once for each group; for phases of one turn all.
+    /// Instructions for what is the same for all members, once for each group; for passes of one turn all.
     pub(super) before: Vec<Move>,
     /// Instructions for each row of members.
     pub(super) body: Vec<Move>,
@@ -77,11 +77,11 @@ pub(super) struct Phase {
     pub(super) stores: Vec<(At, usize)>,
 }
 
-/// Phases of a kernel over rows.
+/// Passes of a kernel over rows.
 #[derive(Clone, Debug)]
 pub(super) struct Compiled {
-    pub(super) phases: Vec<Phase>,
-    /// Number of rows of phases for members, and of those of one turn.
+    pub(super) passes: Vec<Pass>,
+    /// Number of rows of passes for members, and of those of one turn.
     pub(super) rows: [usize; 2],
     /// Number of values that are kept for all members.
     pub(super) kept: usize,
@@ -119,7 +119,7 @@ impl Chunk {
     }
 }
 
-/// Compiles a kernel's phases.
+/// Compiles a kernel's passes.
 ///
 /// # Errors
 /// Reason for which there is no program.
@@ -130,11 +130,11 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
     let of_members = values.of_members();
     let (kept, chunk) = Keeping { values, nest, of_members: &of_members }.choose();
     let number: HashMap<usize, usize> = kept.iter().enumerate().map(|(number, value)| (*value, number)).collect();
-    let mut compiled = Compiled { phases: Vec::new(), rows: [0; 2], kept: kept.len(), chunk };
+    let mut compiled = Compiled { passes: Vec::new(), rows: [0; 2], kept: kept.len(), chunk };
     let mut computed: Vec<bool> = vec![false; kept.len()];
     for pass in &values.passes {
         let is_known =
-            |value: usize| pass.turns == Turns::Each && number.get(&value).is_some_and(|kept| computed[*kept]);
+            |value: usize| pass.turns == Turns::PerMember && number.get(&value).is_some_and(|kept| computed[*kept]);
         let needed = values.needed(pass.roots(), is_known);
         let mut program = Program::new(values, (&nest.paths, chunk), pass, needed);
         for value in &program.needed {
@@ -142,11 +142,11 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
                 program.places.insert(*value, At::Kept(number[value]));
             }
         }
-        let is_early = |value: usize| pass.turns == Turns::Once || !of_members[value];
+        let is_early = |value: usize| pass.turns == Turns::PerGroup || !of_members[value];
         let before = program.instructions(is_early, &HashMap::new())?;
         let fresh: HashMap<usize, usize> = match pass.turns {
-            Turns::Once => HashMap::new(),
-            Turns::Each => number.iter().filter(|(_, kept)| !computed[**kept]).map(|(v, k)| (*v, *k)).collect(),
+            Turns::PerGroup => HashMap::new(),
+            Turns::PerMember => number.iter().filter(|(_, kept)| !computed[**kept]).map(|(v, k)| (*v, *k)).collect(),
         };
         let body = program.instructions(|value| !is_early(value), &fresh)?;
         for value in &program.needed {
@@ -154,10 +154,10 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
                 computed[*kept] = true;
             }
         }
-        let rows = &mut compiled.rows[usize::from(pass.turns == Turns::Once)];
+        let rows = &mut compiled.rows[usize::from(pass.turns == Turns::PerGroup)];
         *rows = program.free.len().max(*rows);
         let place = |value: usize| program.places[&value];
-        compiled.phases.push(Phase {
+        compiled.passes.push(Pass {
             turns: pass.turns,
             before,
             body,
@@ -169,7 +169,7 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
     Ok(compiled)
 }
 
-/// Choice of the values that are kept between phases.
+/// Choice of the values that are kept between passes.
 struct Keeping<'a> {
     values: &'a Values,
     nest: &'a Nest,
@@ -200,13 +200,13 @@ impl Keeping<'_> {
         self.used_again(|value| wanted.contains(&value))
     }
 
-    /// Values, among the allowed ones, that a phase for members needs which an earlier one has computed, and which are
+    /// Values, among the allowed ones, that a pass for members needs which an earlier one has computed, and which are
     /// worth keeping.
     fn used_again(&self, is_allowed: impl Fn(usize) -> bool) -> Vec<usize> {
         let costs = self.costs();
         let mut kept: Vec<usize> = Vec::new();
         let mut computed = vec![false; self.values.values.len()];
-        for pass in self.values.passes.iter().filter(|pass| pass.turns == Turns::Each) {
+        for pass in self.values.passes.iter().filter(|pass| pass.turns == Turns::PerMember) {
             let is_known = |value: usize| {
                 computed[value] && self.of_members[value] && costs[value] >= WORTH_KEEPING && is_allowed(value)
             };
@@ -232,7 +232,7 @@ impl Keeping<'_> {
                     weight(function) + operands.iter().map(|operand| costs[*operand]).sum::<usize>()
                 }
                 Value::Round(_, operand) => 4 + costs[*operand],
-                Value::Left(_) | Value::Number(_) => 0,
+                Value::Carried(_) | Value::Number(_) => 0,
             });
         }
         costs
@@ -255,7 +255,7 @@ fn is_direct(values: &Values, paths: &[Path], chunk: Chunk, view: usize) -> bool
     values.views[view].storage == Storage::F32 && chunk.stride(&paths[view]) == Some(1)
 }
 
-/// Program of a phase, while rows are assigned.
+/// Program of a pass, while rows are assigned.
 struct Program<'a> {
     values: &'a Values,
     paths: &'a [Path],
@@ -272,7 +272,12 @@ struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    fn new(values: &'a Values, (paths, chunk): (&'a [Path], Chunk), pass: &Pass, needed: Vec<usize>) -> Program<'a> {
+    fn new(
+        values: &'a Values,
+        (paths, chunk): (&'a [Path], Chunk),
+        pass: &ValuePass,
+        needed: Vec<usize>,
+    ) -> Program<'a> {
         let stored = pass.stores.iter().map(|(value, _)| *value).collect();
         let roots = pass.roots().collect();
         let (places, free) = (HashMap::new(), Vec::new());
@@ -292,12 +297,12 @@ impl<'a> Program<'a> {
         match &self.values.values[value] {
             Value::Apply(_, operands) => operands,
             Value::Round(_, operand) => std::slice::from_ref(operand),
-            Value::Left(_) | Value::Element(_) | Value::Number(_) => &[],
+            Value::Carried(_) | Value::Element(_) | Value::Number(_) => &[],
         }
     }
 
     /// Instructions for the needed values of one part of the program, and rows for them; `keep` has those that are kept
-    /// for later phases. Values that the other part reads stay where they are.
+    /// for later passes. Values that the other part reads stay where they are.
     fn instructions(
         &mut self,
         is_part: impl Fn(usize) -> bool,
@@ -321,7 +326,7 @@ impl<'a> Program<'a> {
             let row = match &self.values.values[value] {
                 // What is stored as it is has to be read before the first store, which may be to the same memory.
                 Value::Element(view)
-                    if self.turns == Turns::Each
+                    if self.turns == Turns::PerMember
                         && !self.stored.contains(&value)
                         && is_direct(self.values, self.paths, self.chunk, *view) =>
                 {
@@ -338,9 +343,9 @@ impl<'a> Program<'a> {
                     moves.push(Move::Number { number: *number, to });
                     to
                 }
-                Value::Left(left) => {
+                Value::Carried(left) => {
                     let to = self.take()?;
-                    moves.push(Move::Left { left: *left, to });
+                    moves.push(Move::Carried { left: *left, to });
                     to
                 }
                 Value::Round(storage, operand) => {

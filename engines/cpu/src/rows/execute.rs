@@ -6,10 +6,10 @@ use hipdnn_cpu_kernels::scratch::lines;
 use hipdnn_cpu_kernels::threads::Pool;
 
 use super::Rows;
-use super::compile::{At, Chunk, MAX_VIEWS, Move, Phase};
+use super::compile::{At, Chunk, MAX_VIEWS, Move, Pass};
 use super::nest::{Path, offset};
 use super::values::Turns;
-use crate::nodes::NodeKernel;
+use crate::nodes::LibraryKernel;
 use crate::pointwise::Value;
 
 /// Number of elements that are worth waking another thread for.
@@ -22,7 +22,7 @@ pub(super) struct Kernel {
     workers: usize,
     /// Number of places in the loops of the members but for that of the lanes.
     points: usize,
-    /// Bytes of the rows of members, of the rows of groups, of what phases leave behind, and of what is kept.
+    /// Bytes of the rows of members, of the rows of groups, of what passes leave behind, and of what is kept.
     bytes: [usize; 4],
     blocks_per_unit: usize,
 }
@@ -43,7 +43,7 @@ impl Kernel {
     }
 }
 
-impl NodeKernel for Kernel {
+impl LibraryKernel for Kernel {
     fn scratch_bytes(&self) -> usize {
         self.workers * self.bytes.iter().sum::<usize>()
     }
@@ -135,43 +135,43 @@ impl<'a> Block<'a> {
     /// Computes the groups.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`]; nobody else uses the worker's scratch memory or writes elements of these groups.
+    /// As [`LibraryKernel::run`]; nobody else uses the worker's scratch memory or writes elements of these groups.
     unsafe fn run(&self) {
         let (all, chunk) = (self.rows.nest.lanes, self.rows.compiled.chunk);
-        for phase in &self.rows.compiled.phases {
+        for pass in &self.rows.compiled.passes {
             // SAFETY: the caller's promise for all members of the groups.
             unsafe {
-                if phase.turns == Turns::Once {
-                    self.once(phase);
+                if pass.turns == Turns::PerGroup {
+                    self.once(pass);
                     continue;
                 }
-                for (fold, _, left) in &phase.folds {
+                for (fold, _, left) in &pass.folds {
                     self.left(*left).fill(fold.start());
                 }
                 let base = Base { rows: self.of_members, pitch: chunk.elements() };
-                self.compute(&phase.before, base, Part { point: 0, start: 0, lanes: chunk.lanes });
+                self.compute(&pass.before, base, Part { point: 0, start: 0, lanes: chunk.lanes });
                 for point in 0..self.kernel.points {
                     for start in (0..all).step_by(chunk.lanes) {
-                        self.members(phase, base, Part { point, start, lanes: chunk.lanes.min(all - start) });
+                        self.members(pass, base, Part { point, start, lanes: chunk.lanes.min(all - start) });
                     }
                 }
             }
         }
     }
 
-    /// Computes a phase for a part of the groups.
+    /// Computes a pass for a part of the groups.
     ///
     /// # Safety
     /// As [`Block::run`], for that part.
-    unsafe fn members(&self, phase: &Phase, base: Base<f32>, part: Part) {
+    unsafe fn members(&self, pass: &Pass, base: Base<f32>, part: Part) {
         // SAFETY: the caller's promise; rows of values are not written while they are folded and stored.
         unsafe {
-            self.compute(&phase.body, base, part);
-            for (fold, at, left) in &phase.folds {
+            self.compute(&pass.body, base, part);
+            for (fold, at, left) in &pass.folds {
                 let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
                 fold.rows(self.rows.isa, self.left(*left), row);
             }
-            for (at, view) in &phase.stores {
+            for (at, view) in &pass.stores {
                 let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
                 self.store(*view, row, part);
             }
@@ -183,28 +183,28 @@ impl<'a> Block<'a> {
         self.groups * part.lanes
     }
 
-    /// Computes a phase once for each group.
+    /// Computes a pass once for each group.
     ///
     /// # Safety
     /// As [`Block::run`].
-    unsafe fn once(&self, phase: &Phase) {
+    unsafe fn once(&self, pass: &Pass) {
         let base = Base { rows: self.of_groups, pitch: self.rows.compiled.chunk.together };
         let part = Part { point: 0, start: 0, lanes: 1 };
         // SAFETY: the caller's promise; rows of values are not written while they are kept and stored.
         unsafe {
-            self.compute(&phase.before, base, part);
-            for (at, left) in &phase.keep {
+            self.compute(&pass.before, base, part);
+            for (at, left) in &pass.keep {
                 let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
                 self.left(*left).copy_from_slice(row);
             }
-            for (at, view) in &phase.stores {
+            for (at, view) in &pass.stores {
                 let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
                 self.store(*view, row, part);
             }
         }
     }
 
-    /// Values that a phase leaves behind.
+    /// Values that a pass leaves behind.
     ///
     /// # Safety
     /// Nothing else refers to them, and they are not used behind the block's run.
@@ -301,7 +301,7 @@ impl<'a> Block<'a> {
     /// Runs instructions on a part.
     ///
     /// # Safety
-    /// As [`Block::run`], for that part; `T` is `f32` for phases over members.
+    /// As [`Block::run`], for that part; `T` is `f32` for passes over members.
     unsafe fn compute<T: Value>(&self, moves: &[Move], base: Base<T>, part: Part) {
         let (isa, len) = (self.rows.isa, self.len(part));
         // SAFETY: rows are as many as the program has, each as long as a part; nothing refers to the row that is written.
@@ -313,8 +313,8 @@ impl<'a> Block<'a> {
                 // SAFETY: the caller's promise.
                 Move::Load { view, to } => unsafe { self.load(*view, row(*to), part) },
                 Move::Number { number, to } => row(*to).fill(T::from_wide(*number)),
-                Move::Left { left, to } => {
-                    // SAFETY: what phases leave behind is not written while another one reads it.
+                Move::Carried { left, to } => {
+                    // SAFETY: what passes leave behind is not written while another one reads it.
                     let left = unsafe { self.left(*left) };
                     for (to, value) in row(*to).chunks_exact_mut(part.lanes).zip(left) {
                         to.fill(T::from_wide(*value));

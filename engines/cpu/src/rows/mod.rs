@@ -1,10 +1,10 @@
 //! Kernels over groups of elements in rows: the CPU's back end of the kernel compiler.
 //!
-//! A [`GroupKernel`] folds, computes and writes in phases over groups and their members. Its values are rows of `f32`
+//! A [`GroupKernel`] folds, computes and writes in passes over groups and their members. Its values are rows of `f32`
 //! here, of members of one group or several, or of one member of neighboring groups, whichever lie together in memory:
 //! [`nest`] chooses. Each operation is a pointwise [`Function`](crate::pointwise::Function) on rows. What is computed
 //! once for a group is computed in `f64`, but for exponentials and the like; sums and products are kept in it too.
-//! Members' values that a later phase needs again are kept while they fit the second cache, so that a softmax computes
+//! Members' values that a later pass needs again are kept while they fit the second cache, so that a softmax computes
 //! its exponentials once.
 //!
 //! The order of every sum follows from the shapes alone: the same kernel gives the same bits on any number of threads.
@@ -24,7 +24,7 @@ use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_engine_kernel::ir::group::GroupKernel;
 use hipdnn_schemas::Graph;
 
-use crate::nodes::{MAX_INPUTS, MAX_OUTPUTS, NodeKernel, NodeWork, Recipe};
+use crate::nodes::{LibraryKernel, LibraryOp, MAX_INPUTS, MAX_OUTPUTS, Recipe};
 use compile::Compiled;
 use execute::Kernel;
 use nest::Nest;
@@ -46,12 +46,12 @@ struct Rows {
     nest: Nest,
     views: Vec<View>,
     compiled: Compiled,
-    /// Number of values that phases leave behind for a group.
+    /// Number of values that passes leave behind for a group.
     left: usize,
 }
 
 impl Recipe for Arc<Rows> {
-    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
+    fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
         Box::new(Kernel::new(self.clone(), threads))
     }
 }
@@ -60,12 +60,12 @@ impl Recipe for Arc<Rows> {
 ///
 /// # Errors
 /// Reason for which the nodes are faster, or more exact, one by one.
-pub(crate) fn bind(graph: &Graph, kernel: &GroupKernel) -> Result<NodeWork, &'static str> {
+pub(crate) fn bind(graph: &Graph, kernel: &GroupKernel) -> Result<LibraryOp, &'static str> {
     bind_for(Isa::best(), FEWEST_LANES, graph, kernel)
 }
 
 /// Binds a kernel for an instruction set; its rows have at least this number of lanes.
-fn bind_for(isa: Isa, fewest: usize, graph: &Graph, kernel: &GroupKernel) -> Result<NodeWork, &'static str> {
+fn bind_for(isa: Isa, fewest: usize, graph: &Graph, kernel: &GroupKernel) -> Result<LibraryOp, &'static str> {
     let values = Values::new(graph, kernel)?;
     if values.inputs.len() > MAX_INPUTS || values.outputs.len() > MAX_OUTPUTS {
         return Err("it has too many operands");
@@ -78,7 +78,7 @@ fn bind_for(isa: Isa, fewest: usize, graph: &Graph, kernel: &GroupKernel) -> Res
         return Err("its groups are too few for threads to share");
     }
     let some = |uids: Vec<_>| uids.into_iter().map(Some).collect();
-    Ok(NodeWork { name: "rows", inputs: some(inputs), outputs: some(outputs), recipe: Arc::new(Arc::new(rows)) })
+    Ok(LibraryOp { name: "rows", inputs: some(inputs), outputs: some(outputs), recipe: Arc::new(Arc::new(rows)) })
 }
 
 impl Rows {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_cpu_kernels::scratch::AlignedBuffer;
 use hipdnn_cpu_kernels::threads::Pool;
-use hipdnn_engine_kernel::fuse::{Stage, examples, fuse};
+use hipdnn_engine_kernel::fuse::{FusionGroup, examples, fuse};
 use hipdnn_engine_kernel::lower::lower;
 use hipdnn_schemas::{
     DataType, Graph, GraphBuilder, Operation, Pointwise, PointwiseMode, Reduction, ReductionMode, TensorDef, TensorUid,
@@ -13,17 +13,17 @@ use hipdnn_schemas::{
 
 use super::bind_for;
 use crate::applicability;
-use crate::blueprint::Blueprint;
-use crate::nodes::NodeWork;
+use crate::nodes::LibraryOp;
 use crate::plan::CpuPlan;
 use crate::resources;
+use crate::schedule::Schedule;
 use crate::settings::Settings;
 use crate::tests::{Memory, execute, memory, pack, settings};
 
 /// Runs a kernel on a number of threads; returns the elements of its outputs, in their order.
 fn run(
     graph: &Graph,
-    work: &NodeWork,
+    work: &LibraryOp,
     read: &HashMap<TensorUid, Vec<f64>>,
     threads: usize,
 ) -> Vec<(TensorUid, Vec<f64>)> {
@@ -50,8 +50,8 @@ fn rows_compute_what_the_kernel_compiler_says() {
     let mut bound = 0;
     for example in examples() {
         let graph = &example.graph;
-        let stages = fuse(graph, lower(graph).unwrap());
-        let [Stage::Groups(groups)] = &stages[..] else { continue };
+        let fusion_groups = fuse(graph, lower(graph).unwrap());
+        let [FusionGroup::Groups(groups)] = &fusion_groups[..] else { continue };
         let [kernel] = &groups.work.kernels[..] else { continue };
         let mut read = example.read.clone();
         read.extend(
@@ -150,10 +150,10 @@ fn random_graph(random: &mut fastrand::Rng) -> Graph {
 
 /// Results of a graph for the caller, and the number of nodes that are rows.
 fn results(graph: &Graph, settings: &Settings) -> (HashMap<TensorUid, Vec<f64>>, usize) {
-    let rewritten = crate::fuse::fuse(graph, applicability::lower(graph).unwrap(), settings);
-    let works = rewritten.works.iter().zip(&rewritten.nodes);
+    let fused = crate::fuse::fuse(graph, applicability::lower(graph).unwrap(), settings);
+    let works = fused.works.iter().zip(&fused.nodes);
     let in_rows = works.filter(|(work, _)| work.name() == "rows").map(|(_, nodes)| nodes.len()).sum();
-    let plan = CpuPlan::new(Blueprint::new(graph, &rewritten, settings).unwrap(), 2, resources::get()).unwrap();
+    let plan = CpuPlan::new(Schedule::new(graph, &fused, settings).unwrap(), 2, resources::get()).unwrap();
     let memory = memory(graph, 5);
     execute(&plan, &pack(&memory)).unwrap();
     let of_nodes = memory.iter().filter(|(uid, _)| graph.producer(**uid).is_some());
@@ -212,17 +212,17 @@ fn a_result_may_be_where_an_operand_is() {
             graph.node("", node);
         }
         let graph = graph.build().unwrap();
-        let rewritten = crate::fuse::fuse(&graph, applicability::lower(&graph).unwrap(), &settings(2));
-        assert_eq!(rewritten.works.len(), 1, "{dims:?}: {:?}", rewritten.notes);
-        let blueprint = || Blueprint::new(&graph, &rewritten, &settings(2)).unwrap();
+        let fused = crate::fuse::fuse(&graph, applicability::lower(&graph).unwrap(), &settings(2));
+        assert_eq!(fused.works.len(), 1, "{dims:?}: {:?}", fused.remarks);
+        let schedule = || Schedule::new(&graph, &fused, &settings(2)).unwrap();
         let apart = memory(&graph, 3);
-        execute(&CpuPlan::new(blueprint(), 2, resources::get()).unwrap(), &pack(&apart)).unwrap();
+        execute(&CpuPlan::new(schedule(), 2, resources::get()).unwrap(), &pack(&apart)).unwrap();
         for operand in [0, 1] {
             let shared = memory(&graph, 3);
             let mut buffers = pack(&shared);
             let at = buffers.iter().find(|buffer| buffer.uid == operand).unwrap().ptr;
             buffers.iter_mut().find(|buffer| buffer.uid == 2).unwrap().ptr = at;
-            execute(&CpuPlan::new(blueprint(), 2, resources::get()).unwrap(), &buffers).unwrap();
+            execute(&CpuPlan::new(schedule(), 2, resources::get()).unwrap(), &buffers).unwrap();
             assert_eq!(shared[&uid(operand)].values(), apart[&uid(2)].values(), "{dims:?} over tensor {operand}");
         }
     }

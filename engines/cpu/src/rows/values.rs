@@ -1,14 +1,14 @@
-//! Values of a kernel over groups: its phases' slots, numbered by what they are computed from.
+//! Values of a kernel over groups: its passes' slots, numbered by what they are computed from.
 //!
-//! Phases of a [`GroupKernel`] compute values of members again where a phase before has computed them already. Here equal
-//! values are one (value numbering over all phases), so that they can be kept from one phase to another.
+//! Passes of a [`GroupKernel`] compute values of members again where a pass before has computed them already. Here equal
+//! values are one (value numbering over all passes), so that they can be kept from one pass to another.
 
 use std::collections::HashSet;
 
-use hipdnn_engine_kernel::emit::grouped::FoldMode;
+use hipdnn_engine_kernel::emit::grouped::ReduceOp;
 use hipdnn_engine_kernel::emit::{Element, Op};
 use hipdnn_engine_kernel::fuse::stays_within;
-use hipdnn_engine_kernel::ir::group::{At, GroupKernel, Input, Operand, Phase};
+use hipdnn_engine_kernel::ir::group::{GroupKernel, IndexMap, Input, Operand, Pass};
 use hipdnn_schemas::{Graph, TensorUid};
 
 use crate::nodes::reduction::Fold;
@@ -32,8 +32,8 @@ pub(super) struct View {
 /// Definition of a value. Operands come before it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
-    /// Value that a phase leaves behind: its number.
-    Left(usize),
+    /// Value that a pass leaves behind: its number.
+    Carried(usize),
     /// Element: the number of its view.
     Element(usize),
     /// Number that the kernel knows.
@@ -44,18 +44,18 @@ pub(super) enum Value {
     Round(Storage, usize),
 }
 
-/// Number of times that a phase computes its values.
+/// Number of times that a pass computes its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turns {
     /// Once for each group.
-    Once,
+    PerGroup,
     /// Once for each member of each group.
-    Each,
+    PerMember,
 }
 
-/// Phase over values.
+/// Pass over values.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Pass {
+pub(super) struct ValuePass {
     pub(super) turns: Turns,
     /// Reductions: the operator, the value, and the number of what is left behind.
     pub(super) folds: Vec<(Fold, usize, usize)>,
@@ -65,7 +65,7 @@ pub(super) struct Pass {
     pub(super) stores: Vec<(usize, usize)>,
 }
 
-impl Pass {
+impl ValuePass {
     /// Values that it folds, keeps or stores.
     pub(super) fn roots(&self) -> impl Iterator<Item = usize> {
         let folds = self.folds.iter().map(|(_, value, _)| *value);
@@ -84,8 +84,8 @@ pub(super) struct Values {
     pub(super) outputs: Vec<TensorUid>,
     pub(super) views: Vec<View>,
     pub(super) values: Vec<Value>,
-    pub(super) passes: Vec<Pass>,
-    /// Number of values that phases leave behind.
+    pub(super) passes: Vec<ValuePass>,
+    /// Number of values that passes leave behind.
     pub(super) left: usize,
 }
 
@@ -106,24 +106,24 @@ impl Values {
             left: 0,
         };
         let mut stored: HashSet<TensorUid> = HashSet::new();
-        for phase in &kernel.phases {
-            let turns = if matches!(phase, Phase::Once { .. }) { Turns::Once } else { Turns::Each };
-            let mut slots: Vec<usize> = (0..values.left).map(|left| values.add(Value::Left(left))).collect();
-            for input in phase.inputs() {
+        for pass in &kernel.passes {
+            let turns = if matches!(pass, Pass::PerGroup { .. }) { Turns::PerGroup } else { Turns::PerMember };
+            let mut slots: Vec<usize> = (0..values.left).map(|left| values.add(Value::Carried(left))).collect();
+            for input in pass.inputs() {
                 let value = match input {
                     Input::Literal(number) | Input::Number(number) => Value::Number(*number),
                     Input::Element { of: Operand::Tensor(uid), at, .. } => {
                         if stored.contains(uid) {
-                            return Err("a phase reads what another one writes");
+                            return Err("a pass reads what another one writes");
                         }
                         Value::Element(values.view(graph, *uid, at, turns, false)?)
                     }
                     Input::Element { of: Operand::Local(_), .. } => return Err("it has temporaries of its own"),
-                    Input::Inside { .. } | Input::Index(_) => return Err("it reads indices"),
+                    Input::InBounds { .. } | Input::Index(_) => return Err("it reads indices"),
                 };
                 slots.push(values.add(value));
             }
-            for op in phase.program() {
+            for op in pass.program() {
                 let value = match op {
                     Op::Pointwise { mode, parameters, operands } => {
                         let function = Function::new(*mode, parameters).ok_or("a function has no mode")?;
@@ -133,33 +133,33 @@ impl Values {
                 };
                 slots.push(values.add(value));
             }
-            let mut pass = Pass { turns, folds: Vec::new(), keep: Vec::new(), stores: Vec::new() };
-            match phase {
-                Phase::Fold { folds, .. } => {
+            let mut numbered = ValuePass { turns, folds: Vec::new(), keep: Vec::new(), stores: Vec::new() };
+            match pass {
+                Pass::Reduce { folds, .. } => {
                     for fold in folds {
                         let operator = match fold.mode {
-                            FoldMode::Sum => Fold::Sum,
-                            FoldMode::Product => Fold::Product,
-                            FoldMode::Least => Fold::Least,
-                            FoldMode::Greatest => Fold::Greatest,
-                            FoldMode::FirstGreatest { .. } => return Err("it looks for an index"),
+                            ReduceOp::Sum => Fold::Sum,
+                            ReduceOp::Product => Fold::Product,
+                            ReduceOp::Min => Fold::Least,
+                            ReduceOp::Max => Fold::Greatest,
+                            ReduceOp::ArgMax { .. } => return Err("it looks for an index"),
                         };
-                        pass.folds.push((operator, slots[fold.slot], values.left + pass.folds.len()));
+                        numbered.folds.push((operator, slots[fold.slot], values.left + numbered.folds.len()));
                     }
                 }
-                Phase::Once { keep, .. } => {
-                    pass.keep = keep.iter().enumerate().map(|(i, slot)| (slots[*slot], values.left + i)).collect();
+                Pass::PerGroup { keep, .. } => {
+                    numbered.keep = keep.iter().enumerate().map(|(i, slot)| (slots[*slot], values.left + i)).collect();
                 }
-                Phase::Each { .. } => {}
+                Pass::PerMember { .. } => {}
             }
-            for store in phase.stores() {
+            for store in pass.stores() {
                 let Operand::Tensor(uid) = store.to else { return Err("it has temporaries of its own") };
                 stored.insert(uid);
                 let view = values.view(graph, uid, &store.at, turns, true)?;
-                pass.stores.push((slots[store.slot], view));
+                numbered.stores.push((slots[store.slot], view));
             }
-            values.left += phase.leaves();
-            values.passes.push(pass);
+            values.left += pass.leaves();
+            values.passes.push(numbered);
         }
         Ok(values)
     }
@@ -176,14 +176,14 @@ impl Values {
         &mut self,
         graph: &Graph,
         uid: TensorUid,
-        at: &At,
+        at: &IndexMap,
         turns: Turns,
         is_written: bool,
     ) -> Result<usize, &'static str> {
         let tensor = graph.tensor(uid);
         let storage = Storage::of(tensor.data_type()).ok_or("a tensor's type has no rows")?;
         let mut loops = self.loops.clone();
-        if turns == Turns::Once {
+        if turns == Turns::PerGroup {
             loops[self.groups..].fill(1);
         }
         let (mut offset, mut strides) = (0, vec![0; loops.len()]);
@@ -217,7 +217,7 @@ impl Values {
         let mut differs: Vec<bool> = Vec::with_capacity(self.values.len());
         for value in &self.values {
             differs.push(match value {
-                Value::Left(_) | Value::Number(_) => false,
+                Value::Carried(_) | Value::Number(_) => false,
                 Value::Element(view) => self.views[*view].strides[self.groups..].iter().any(|stride| *stride != 0),
                 Value::Apply(_, operands) => operands.iter().any(|operand| differs[*operand]),
                 Value::Round(_, operand) => differs[*operand],
@@ -242,7 +242,7 @@ impl Values {
             match &self.values[value] {
                 Value::Apply(_, operands) => operands.iter().for_each(|operand| needed[*operand] = true),
                 Value::Round(_, operand) => needed[*operand] = true,
-                Value::Left(_) | Value::Element(_) | Value::Number(_) => {}
+                Value::Carried(_) | Value::Element(_) | Value::Number(_) => {}
             }
         }
         (0..needed.len()).filter(|value| needed[*value]).collect()

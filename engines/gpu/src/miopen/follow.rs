@@ -1,53 +1,55 @@
 //! Followers of a convolution that may be one kernel with it in MIOpen: a bias for each channel, an activation.
 
-use hipdnn_engine_kernel::arrange::{
-    Arrangement, CONVOLUTION_ALIGNMENT, ConvolutionTask, Input, MapTask, Task, Value, View, library_type, lifted,
-    same_strides,
-};
 use hipdnn_engine_kernel::convolution::Direction;
 use hipdnn_engine_kernel::emit::Op;
+use hipdnn_engine_kernel::legalize::{
+    CONVOLUTION_ALIGNMENT, ConvolutionDispatch, Dispatch, ElementwiseDispatch, Input, Legalized, Value, View,
+    library_type, lifted, same_strides,
+};
 use hipdnn_schemas::{Graph, PointwiseMode};
 
-use super::fused::{Activation, Followers};
+use super::fused::{Activation, Epilogue};
 
 /// A convolution that is one kernel with what follows it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Followed {
+pub struct FusedConvolution {
     /// Bias and activation that follow.
-    pub followers: Followers,
+    pub epilogue: Epilogue,
     /// The bias, if there is one.
     pub bias: Option<Value>,
     /// Destination of the result.
     pub y: Value,
 }
 
-/// Bias and activation that the next task applies to a convolution's result, if MIOpen may have both tasks as one
+/// Bias and activation that the next dispatch applies to a convolution's result, if MIOpen may have both dispatches as one
 /// kernel.
-pub fn followed(graph: &Graph, arrangement: &Arrangement, index: usize) -> Option<Followed> {
-    let [Task::Convolution(convolution), Task::Map(map)] = arrangement.tasks.get(index..index + 2)? else {
+pub fn fused_convolution(graph: &Graph, legalized: &Legalized, index: usize) -> Option<FusedConvolution> {
+    let [Dispatch::Convolution(convolution), Dispatch::Elementwise(map)] =
+        legalized.dispatches.get(index..index + 2)?
+    else {
         return None;
     };
     // Nobody else may want what lies between.
-    let is_read = |task: &Task| match task {
-        Task::Convolution(task) => [task.x, task.w, task.y].contains(&convolution.y),
-        Task::Map(task) => {
-            task.inputs.iter().any(|input| matches!(input, Input::Memory(m) if m.value == convolution.y))
+    let is_read = |dispatch: &Dispatch| match dispatch {
+        Dispatch::Convolution(dispatch) => [dispatch.x, dispatch.w, dispatch.y].contains(&convolution.y),
+        Dispatch::Elementwise(dispatch) => {
+            dispatch.inputs.iter().any(|input| matches!(input, Input::Memory(m) if m.value == convolution.y))
         }
-        Task::Grouped(task) => task.reads.contains(&convolution.y),
+        Dispatch::Grouped(dispatch) => dispatch.reads.contains(&convolution.y),
     };
     let between = match convolution.y {
         value if value == map.output => true,
         Value::Tensor(_) => false,
-        Value::Temporary(_) => !arrangement.tasks[index + 2..].iter().any(is_read),
+        Value::Temporary(_) => !legalized.dispatches[index + 2..].iter().any(is_read),
     };
     if !between || convolution.problem.direction != Direction::Forward || !is_aligned(graph, map.output) {
         return None;
     }
-    let (followers, bias) = followers(convolution, map)?;
+    let (epilogue, bias) = epilogue(convolution, map)?;
     if !bias.is_none_or(|bias| is_aligned(graph, bias)) {
         return None;
     }
-    Some(Followed { followers, bias, y: map.output })
+    Some(FusedConvolution { epilogue, bias, y: map.output })
 }
 
 /// True if MIOpen may have the value's memory as it is: a caller's tensor is aligned for it.
@@ -58,7 +60,7 @@ fn is_aligned(graph: &Graph, value: Value) -> bool {
     }
 }
 
-fn followers(convolution: &ConvolutionTask, map: &MapTask) -> Option<(Followers, Option<Value>)> {
+fn epilogue(convolution: &ConvolutionDispatch, map: &ElementwiseDispatch) -> Option<(Epilogue, Option<Value>)> {
     let y = &convolution.problem.y;
     let strides: Vec<i64> = y.strides.iter().map(|stride| *stride as i64).collect();
     let lies_so = |view: &View| {
@@ -104,8 +106,8 @@ fn followers(convolution: &ConvolutionTask, map: &MapTask) -> Option<(Followers,
         [op] if op.operands() == [current] => Some(activation(op)?),
         _ => return None,
     };
-    let followers = Followers { bias: bias.is_some(), activation };
-    Some((followers, bias.map(|(_, value)| value)))
+    let epilogue = Epilogue { bias: bias.is_some(), activation };
+    Some((epilogue, bias.map(|(_, value)| value)))
 }
 
 /// The activation, if MIOpen's fused kernels have it.
@@ -135,15 +137,15 @@ fn activation(op: &Op) -> Option<Activation> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hipdnn_engine_kernel::arrange::{Wishes, arrange};
     use hipdnn_engine_kernel::fuse::fuse;
+    use hipdnn_engine_kernel::legalize::{LegalizeOptions, legalize};
     use hipdnn_engine_kernel::lower::lower;
     use hipdnn_schemas::{Convolution, DataType, GraphBuilder, Pointwise, TensorDef, TensorUid};
 
     const H: DataType = DataType::Half;
 
     /// A convolution (x 0, w 1, virtual result 100), and what follows: nodes from one uid to another.
-    fn case(data_type: DataType, tail: &dyn Fn(&mut GraphBuilder)) -> Option<Followed> {
+    fn case(data_type: DataType, tail: &dyn Fn(&mut GraphBuilder)) -> Option<FusedConvolution> {
         let mut graph = GraphBuilder::new("case").compute(DataType::Float);
         for tensor in [
             TensorDef::new(0, H, &[2, 4, 9, 9]),
@@ -163,9 +165,9 @@ mod tests {
         tail(&mut graph);
         let graph = graph.build().unwrap();
         let stages = fuse(&graph, lower(&graph).unwrap());
-        let arrangement = arrange(&graph, &stages, Wishes::default(), &|_| Ok(())).unwrap();
-        let at = arrangement.tasks.iter().position(|task| matches!(task, Task::Convolution(_))).unwrap();
-        followed(&graph, &arrangement, at)
+        let legalized = legalize(&graph, &stages, LegalizeOptions::default(), &|_| Ok(())).unwrap();
+        let at = legalized.dispatches.iter().position(|dispatch| matches!(dispatch, Dispatch::Convolution(_))).unwrap();
+        fused_convolution(&graph, &legalized, at)
     }
 
     fn unary(graph: &mut GraphBuilder, mode: PointwiseMode, x: i64, y: i64) {
@@ -250,8 +252,8 @@ mod tests {
         ];
         for (what, data_type, tail, want) in cases {
             let got = case(data_type, &tail);
-            let want = want.map(|(bias, activation)| Followed {
-                followers: Followers { bias, activation },
+            let want = want.map(|(bias, activation)| FusedConvolution {
+                epilogue: Epilogue { bias, activation },
                 bias: bias.then_some(Value::Tensor(TensorUid(3))),
                 y: Value::Tensor(TensorUid(2)),
             });

@@ -94,14 +94,14 @@ impl Activation {
 
 /// Bias and activation behind a forward convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Followers {
+pub struct Epilogue {
     /// A value for each channel of y, of the convolution's element type, is added.
     pub bias: bool,
     /// Then a function is applied.
     pub activation: Option<Activation>,
 }
 
-impl fmt::Display for Followers {
+impl fmt::Display for Epilogue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bias = if self.bias { " + bias" } else { "" };
         match self.activation {
@@ -122,19 +122,19 @@ const KIND: &str = "fusion";
 pub fn prepare_fused(
     miopen: &Miopen,
     problem: &ConvolutionProblem,
-    followers: &Followers,
+    epilogue: &Epilogue,
     policy: &Policy,
     store: &Store,
 ) -> Result<Option<PreparedConvolution>, Error> {
     problem.check().map_err(Error::invalid_value)?;
-    let plain = !followers.bias && followers.activation.is_none();
+    let plain = !epilogue.bias && epilogue.activation.is_none();
     // MIOpen does not tell which solver it takes, nor does it promise the same bits.
     let free = policy.allow.is_none() && policy.deny.is_empty() && !problem.deterministic;
     if plain || !free || !policy.recorded || problem.direction != Direction::Forward {
         return Ok(None);
     }
     let (handles, memo) = (miopen.handles(), miopen.memo());
-    let key = key(handles, problem, followers, policy);
+    let key = key(handles, problem, epilogue, policy);
     let fits = |bytes: usize| policy.workspace_limit.is_none_or(|limit| bytes <= limit);
     let known = memo.recall(KIND, &key, store);
     if let Some(Choice { verdict, solution, .. }) = &known
@@ -144,7 +144,7 @@ pub fn prepare_fused(
     }
     let tried = known.is_some_and(|choice| choice.verdict == Verdict::Same);
     handles.build(|builder| {
-        let fused = Fused { handles, builder, problem, followers, policy };
+        let fused = Fused { handles, builder, problem, epilogue, policy };
         if store.is_sealed() {
             // A stored plan without this kernel has its parts.
             let make = || fused.make(true, &fits).map_err(|refusal| Error::new(ErrorKind::Device, refusal.reason));
@@ -160,7 +160,7 @@ pub fn prepare_fused(
                     Lasts::InProcess => Some(&nowhere),
                     Lasts::No => None,
                 };
-                log::info!("{problem}{followers}: the parts are computed one by one: {reason}");
+                log::info!("{problem}{epilogue}: the parts are computed one by one: {reason}");
                 if let Some(store) = store {
                     let solution = Solution { solver: 0, workspace };
                     let verdict = Verdict::Refused(reason);
@@ -173,20 +173,20 @@ pub fn prepare_fused(
         if !tried {
             memo.remember(KIND, key, Choice { solution, verdict: Verdict::Same, milliseconds: None }, store);
         }
-        log::info!("{problem}{followers}: {}", made.describe());
+        log::info!("{problem}{epilogue}: {}", made.describe());
         Ok(Some(made))
     })
 }
 
 /// Key of the answer in the cache: all that it depends on.
-fn key(handles: &Handles, problem: &ConvolutionProblem, followers: &Followers, policy: &Policy) -> String {
+fn key(handles: &Handles, problem: &ConvolutionProblem, epilogue: &Epilogue, policy: &Policy) -> String {
     let alternative = policy.fp16_alternative;
-    format!("{problem}{followers}; {}; fp16 alternative {alternative}", handles.fingerprint())
+    format!("{problem}{epilogue}; {}; fp16 alternative {alternative}", handles.fingerprint())
 }
 
 /// Entry of the store that [`prepare_fused`] leaves for a stored plan, so that it repeats the choice.
-pub(crate) fn entry(prepared: &PreparedConvolution, followers: &Followers, policy: &Policy) -> Entry {
-    let key = key(&prepared.handles, &prepared.problem, followers, policy);
+pub(crate) fn entry(prepared: &PreparedConvolution, epilogue: &Epilogue, policy: &Policy) -> Entry {
+    let key = key(&prepared.handles, &prepared.problem, epilogue, policy);
     Entry { kind: KIND.to_string(), key, value: Choice::of(prepared).encode() }
 }
 
@@ -222,7 +222,7 @@ struct Fused<'a> {
     handles: &'a Arc<Handles>,
     builder: &'a Arc<Builder>,
     problem: &'a ConvolutionProblem,
-    followers: &'a Followers,
+    epilogue: &'a Epilogue,
     policy: &'a Policy,
 }
 
@@ -231,7 +231,7 @@ impl Fused<'_> {
         let (library, gpu) = (self.handles.library(), self.handles.device().gpu());
         let handle = self.builder.handle();
         let refuse = |error: Error| Refusal::new(&error, 0);
-        let plan = Plan::new(library, self.problem, self.followers, self.policy.fp16_alternative).map_err(refuse)?;
+        let plan = Plan::new(library, self.problem, self.epilogue, self.policy.fp16_alternative).map_err(refuse)?;
         folders::room().map_err(refuse)?;
         // SAFETY: both are alive.
         let status = unsafe { (library.functions.miopenCompileFusionPlan)(handle, plan.plan.raw()) };
@@ -259,16 +259,16 @@ impl Fused<'_> {
         };
         if tried {
             let mut operands = vec![operand::X, operand::W, operand::Y];
-            operands.extend(self.followers.bias.then_some(operand::BIAS));
+            operands.extend(self.epilogue.bias.then_some(operand::BIAS));
             operands.extend((bytes > 0).then_some(operand::WORKSPACE));
             if let Some(recording) = trial::again(self.builder, &operands, &run) {
                 return Ok(ready(recording));
             }
         }
-        let activation = self.followers.activation;
+        let activation = self.epilogue.activation;
         let function = |value: f64| activation.map_or(value, |activation| activation.of(value));
-        let bias = self.followers.bias.then(|| bias_of(self.problem));
-        let scratch = Scratch::followed(gpu, self.problem, bias.as_ref(), &function).map_err(refuse)?;
+        let bias = self.epilogue.bias.then(|| bias_of(self.problem));
+        let scratch = Scratch::fused_convolution(gpu, self.problem, bias.as_ref(), &function).map_err(refuse)?;
         let workspace = scratch.workspace(bytes).map_err(refuse)?;
         let subject =
             Subject { gpu, stream: &self.builder.stream, scratch: &scratch, workspace: &workspace, run: &run };
@@ -307,7 +307,7 @@ impl Plan {
     fn new(
         library: Library,
         problem: &ConvolutionProblem,
-        followers: &Followers,
+        epilogue: &Epilogue,
         fp16_alternative: bool,
     ) -> Result<Plan, Error> {
         let calls = Calls::new(library, problem, fp16_alternative)?;
@@ -316,7 +316,7 @@ impl Plan {
         let convolution = plan.add("miopenCreateOpConvForward", |plan, place| unsafe {
             (library.functions.miopenCreateOpConvForward)(plan, place, calls.convolution.raw(), calls.w.raw())
         })?;
-        let bias = match followers.bias {
+        let bias = match epilogue.bias {
             false => None,
             true => {
                 let shape = TensorDescriptor::new(library, &bias_of(problem))?;
@@ -327,7 +327,7 @@ impl Plan {
                 })?)
             }
         };
-        let activation = match followers.activation {
+        let activation = match epilogue.activation {
             None => None,
             Some(activation) => {
                 let (mode, ..) = activation.miopen();

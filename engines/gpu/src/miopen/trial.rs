@@ -43,11 +43,11 @@ const PERIOD: usize = 4093;
 impl Scratch {
     /// Memory for the problem's tensors.
     pub(crate) fn new(gpu: &'static Gpu, problem: &ConvolutionProblem) -> Result<Scratch, Error> {
-        Scratch::followed(gpu, problem, None, &|value| value)
+        Scratch::fused_convolution(gpu, problem, None, &|value| value)
     }
 
     /// The same for a convolution that a bias and a function follow.
-    pub(crate) fn followed(
+    pub(crate) fn fused_convolution(
         gpu: &'static Gpu,
         problem: &ConvolutionProblem,
         bias: Option<&TensorShape>,

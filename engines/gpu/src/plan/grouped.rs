@@ -2,7 +2,7 @@
 
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::memory::buffers::Place;
-use hipdnn_engine_kernel::arrange::{GroupedTask, Number};
+use hipdnn_engine_kernel::legalize::{GroupedDispatch, Number};
 
 use super::scalar::{Scalar, scalars};
 use super::{Memory, Places, entries};
@@ -24,14 +24,19 @@ pub(super) struct GroupedStep {
 }
 
 impl Places<'_> {
-    pub(super) fn grouped(&self, task: &GroupedTask, kernels: &Kernels, store: &Store) -> Result<GroupedStep, Error> {
-        let within = |error: Error| error.within(format!("kernel to {}", task.purpose));
+    pub(super) fn grouped(
+        &self,
+        dispatch: &GroupedDispatch,
+        kernels: &Kernels,
+        store: &Store,
+    ) -> Result<GroupedStep, Error> {
+        let within = |error: Error| error.within(format!("kernel to {}", dispatch.purpose));
         Ok(GroupedStep {
-            purpose: task.purpose.clone(),
-            kernel: prepare(kernels, &task.kernel, store).map_err(within)?,
-            reads: task.reads.iter().map(|value| self.of(*value)).collect(),
-            writes: task.writes.iter().map(|value| self.of(*value)).collect(),
-            scalars: scalars(task.scalars.iter().map(|number| match number {
+            purpose: dispatch.purpose.clone(),
+            kernel: prepare(kernels, &dispatch.kernel, store).map_err(within)?,
+            reads: dispatch.reads.iter().map(|value| self.of(*value)).collect(),
+            writes: dispatch.writes.iter().map(|value| self.of(*value)).collect(),
+            scalars: scalars(dispatch.scalars.iter().map(|number| match number {
                 Number::Known(number) => Scalar::Known(*number),
                 Number::Host(uid, data_type) => Scalar::Host(self.index(*uid), *data_type),
             })),

@@ -2,16 +2,16 @@
 
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::memory::workspace::{Block, Planner};
-use hipdnn_engine_kernel::arrange::{Arrangement, Task, Value};
+use hipdnn_engine_kernel::legalize::{Dispatch, Legalized, Value};
 
 use super::{ALIGNMENT, memory};
 
-/// Places of temporaries, and the free space behind them at each task.
+/// Places of temporaries, and the free space behind them at each dispatch.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The place of each temporary.
     pub(super) offsets: Vec<usize>,
-    /// For each task where the temporaries end that are alive then: MIOpen's workspace goes behind them.
+    /// For each dispatch where the temporaries end that are alive then: MIOpen's workspace goes behind them.
     pub(super) ends: Vec<usize>,
     /// Bytes of all temporaries.
     pub(super) bytes: usize,
@@ -22,11 +22,11 @@ impl Layout {
     ///
     /// # Errors
     /// If no address space is large enough.
-    pub fn new(arrangement: &Arrangement) -> Result<Layout, Error> {
-        let count = arrangement.temporaries.len();
+    pub fn new(legalized: &Legalized) -> Result<Layout, Error> {
+        let count = legalized.temporaries.len();
         let mut last_use = vec![0; count];
-        for (index, task) in arrangement.tasks.iter().enumerate() {
-            for temporary in temporaries(task) {
+        for (index, dispatch) in legalized.dispatches.iter().enumerate() {
+            for temporary in temporaries(dispatch) {
                 last_use[temporary] = index;
             }
         }
@@ -34,11 +34,11 @@ impl Layout {
         let mut blocks: Vec<Option<Block>> = vec![None; count];
         let mut offsets = vec![0; count];
         let mut live: Vec<usize> = Vec::new();
-        let mut ends = Vec::with_capacity(arrangement.tasks.len());
-        for (index, task) in arrangement.tasks.iter().enumerate() {
-            for temporary in temporaries(task) {
+        let mut ends = Vec::with_capacity(legalized.dispatches.len());
+        for (index, dispatch) in legalized.dispatches.iter().enumerate() {
+            for temporary in temporaries(dispatch) {
                 if blocks[temporary].is_none() {
-                    let block = planner.take(arrangement.temporaries[temporary])?;
+                    let block = planner.take(legalized.temporaries[temporary])?;
                     offsets[temporary] = block.offset;
                     blocks[temporary] = Some(block);
                     live.push(temporary);
@@ -58,12 +58,14 @@ impl Layout {
     }
 }
 
-/// The temporaries that a task reads or writes.
-fn temporaries(task: &Task) -> impl Iterator<Item = usize> {
-    let values: Vec<Value> = match task {
-        Task::Convolution(task) => [task.x, task.w, task.y].into_iter().chain(task.bias).collect(),
-        Task::Map(task) => task.inputs.iter().filter_map(memory).chain([task.output]).collect(),
-        Task::Grouped(task) => task.reads.iter().chain(&task.writes).copied().collect(),
+/// The temporaries that a dispatch reads or writes.
+fn temporaries(dispatch: &Dispatch) -> impl Iterator<Item = usize> {
+    let values: Vec<Value> = match dispatch {
+        Dispatch::Convolution(dispatch) => {
+            [dispatch.x, dispatch.w, dispatch.y].into_iter().chain(dispatch.bias).collect()
+        }
+        Dispatch::Elementwise(dispatch) => dispatch.inputs.iter().filter_map(memory).chain([dispatch.output]).collect(),
+        Dispatch::Grouped(dispatch) => dispatch.reads.iter().chain(&dispatch.writes).copied().collect(),
     };
     values.into_iter().filter_map(|value| match value {
         Value::Temporary(index) => Some(index),

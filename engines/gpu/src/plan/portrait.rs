@@ -18,11 +18,11 @@ pub(super) fn portrait(plan: &GpuPlan) -> Portrait {
         entries.insert((kind, key), value);
     };
     let mut convolutions = false;
-    for (task, policy, chosen) in plan.choices.convolutions() {
+    for (dispatch, policy, chosen) in plan.choices.convolutions() {
         convolutions = true;
-        add(Entry { kind: PROBLEM.to_string(), key: task.problem.to_string(), value: Vec::new() });
-        add(match &chosen.followed {
-            Some(followed) => fused::entry(&chosen.prepared, &followed.followers, &policy),
+        add(Entry { kind: PROBLEM.to_string(), key: dispatch.problem.to_string(), value: Vec::new() });
+        add(match &chosen.fused_convolution {
+            Some(fused_convolution) => fused::entry(&chosen.prepared, &fused_convolution.epilogue, &policy),
             None => policy.entry(&chosen.prepared),
         });
     }

@@ -2,9 +2,9 @@
 
 use hipdnn_capi::shared::Share;
 use hipdnn_engine_core::{Engine, Site};
-use hipdnn_engine_kernel::arrange::{GroupedTask, MemoryInput, View as ArrangedView};
 use hipdnn_engine_kernel::emit::grouped::Grouped;
 use hipdnn_engine_kernel::fuse::{Computed, examples};
+use hipdnn_engine_kernel::legalize::{GroupedDispatch, MemoryInput, View as ArrangedView};
 use hipdnn_schemas::{
     Convolution, DataType, EngineConfig, GraphBuilder, KnobValue, Layernorm, NormFwdPhase, Operation, Pointwise,
     PointwiseMode, Reduction, ReductionMode, TensorDef, TensorUid, TensorValue,
@@ -19,12 +19,12 @@ use crate::testing::skip;
 
 const F: DataType = DataType::Float;
 
-/// A task that reads some temporaries and writes another; `None` is the caller's memory.
-fn map(inputs: &[Option<usize>], output: Option<usize>) -> Task {
+/// A dispatch that reads some temporaries and writes another; `None` is the caller's memory.
+fn map(inputs: &[Option<usize>], output: Option<usize>) -> Dispatch {
     let value = |temporary: Option<usize>| temporary.map_or(Value::Tensor(TensorUid(0)), Value::Temporary);
     let view = || ArrangedView { data_type: F, strides: vec![1], offset: 0 };
     let input = |at: &Option<usize>| Input::Memory(MemoryInput { value: value(*at), view: view(), window: None });
-    Task::Map(MapTask {
+    Dispatch::Elementwise(ElementwiseDispatch {
         purpose: String::new(),
         dims: vec![1],
         inputs: inputs.iter().map(input).collect(),
@@ -34,21 +34,21 @@ fn map(inputs: &[Option<usize>], output: Option<usize>) -> Task {
     })
 }
 
-/// A task with several results, likewise.
-fn grouped(reads: &[Option<usize>], writes: &[Option<usize>]) -> Task {
+/// A dispatch with several results, likewise.
+fn grouped(reads: &[Option<usize>], writes: &[Option<usize>]) -> Dispatch {
     let values = |list: &[Option<usize>]| -> Vec<Value> {
         list.iter().map(|at| at.map_or(Value::Tensor(TensorUid(0)), Value::Temporary)).collect()
     };
     let list = Vec::new;
-    let kernel = Grouped { groups: list(), members: list(), reads: Vec::new(), writes: Vec::new(), phases: Vec::new() };
+    let kernel = Grouped { groups: list(), members: list(), reads: Vec::new(), writes: Vec::new(), passes: Vec::new() };
     let (purpose, scalars) = (String::new(), Vec::new());
-    Task::Grouped(GroupedTask { purpose, kernel, reads: values(reads), writes: values(writes), scalars })
+    Dispatch::Grouped(GroupedDispatch { purpose, kernel, reads: values(reads), writes: values(writes), scalars })
 }
 
 #[test]
 fn temporaries_share_places_when_they_are_not_alive_together() {
-    // Temporaries' bytes; tasks; wanted: places, where they end at each task, bytes.
-    type Case<'a> = (&'a str, &'a [usize], Vec<Task>, &'a [usize], &'a [usize], usize);
+    // Temporaries' bytes; dispatches; wanted: places, where they end at each dispatch, bytes.
+    type Case<'a> = (&'a str, &'a [usize], Vec<Dispatch>, &'a [usize], &'a [usize], usize);
     let cases: [Case<'_>; 6] = [
         ("none", &[], vec![map(&[None], None)], &[], &[0], 0),
         ("one", &[100], vec![map(&[None], Some(0)), map(&[Some(0)], None)], &[0], &[256, 256], 256),
@@ -95,12 +95,12 @@ fn temporaries_share_places_when_they_are_not_alive_together() {
             256,
         ),
     ];
-    for (what, temporaries, tasks, offsets, ends, bytes) in cases {
-        let arrangement = Arrangement { tasks, temporaries: temporaries.to_vec() };
-        let layout = Layout::new(&arrangement).unwrap();
+    for (what, temporaries, dispatches, offsets, ends, bytes) in cases {
+        let legalized = Legalized { dispatches, temporaries: temporaries.to_vec() };
+        let layout = Layout::new(&legalized).unwrap();
         assert_eq!((&layout.offsets[..], &layout.ends[..], layout.bytes), (offsets, ends, bytes), "{what}");
     }
-    let huge = Arrangement { tasks: vec![map(&[Some(1)], Some(0))], temporaries: vec![usize::MAX / 2; 2] };
+    let huge = Legalized { dispatches: vec![map(&[Some(1)], Some(0))], temporaries: vec![usize::MAX / 2; 2] };
     assert!(Layout::new(&huge).is_err());
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::program::Numbers;
+use super::program::ComputeType;
 
 /// Limit of a kernel's arguments in bytes.
 pub const MOST_BYTES: usize = 4096;
@@ -65,11 +65,11 @@ impl Arguments {
     ///
     /// # Panics
     /// If `real` is an integer type: kernels with scalars compute in floats.
-    pub(super) fn real(&mut self, numbers: Numbers, name: &str, value: f64) -> usize {
-        match numbers {
-            Numbers::Double => self.field("real", name, &value.to_le_bytes()),
-            Numbers::Single => self.field("real", name, &(value as f32).to_le_bytes()),
-            Numbers::Whole => unreachable!("what has scalars is computed in floats"),
+    pub(super) fn real(&mut self, compute_type: ComputeType, name: &str, value: f64) -> usize {
+        match compute_type {
+            ComputeType::F64 => self.field("real", name, &value.to_le_bytes()),
+            ComputeType::F32 => self.field("real", name, &(value as f32).to_le_bytes()),
+            ComputeType::I64 => unreachable!("what has scalars is computed in floats"),
         }
     }
 

@@ -6,19 +6,19 @@ use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Sub};
 use hipdnn_engine_core::ops::pointwise::{self, Number, Parameters, Real};
 use hipdnn_schemas::PointwiseMode;
 
-use super::program::Numbers;
+use super::program::ComputeType;
 
 /// Statements that compute `t<slot>` as the mode of operand slots, and the scalars that they call `a.p<index>` appended
 /// to those before them; `None` if the mode is no operation.
 pub(super) fn statements(
-    numbers: Numbers,
+    compute_type: ComputeType,
     mode: PointwiseMode,
     parameters: &Parameters,
     operands: &[usize],
     slot: usize,
     scalars: &mut Vec<f32>,
 ) -> Option<String> {
-    let arena = Arena { numbers, nodes: RefCell::default() };
+    let arena = Arena { compute_type, nodes: RefCell::default() };
     let operands: Vec<_> =
         operands.iter().map(|of| Expression { term: Term::Slot(*of), arena: Some(&arena) }).collect();
     let result = pointwise::apply(mode, parameters, &operands[..])?.term;
@@ -62,7 +62,7 @@ struct Node {
 }
 
 struct Arena {
-    numbers: Numbers,
+    compute_type: ComputeType,
     nodes: RefCell<Vec<Node>>,
 }
 
@@ -133,7 +133,7 @@ impl<'a> Expression<'a> {
 
     /// True among whole numbers, where results out of range saturate.
     fn is_whole(self) -> bool {
-        self.arena.is_some_and(|arena| arena.numbers == Numbers::Whole)
+        self.arena.is_some_and(|arena| arena.compute_type == ComputeType::I64)
     }
 }
 

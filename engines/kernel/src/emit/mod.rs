@@ -39,7 +39,7 @@ pub use element::Element;
 pub use layout::Window;
 use layout::{Axis, Loops, Place};
 pub use program::Op;
-use program::{Numbers, Text, fits_single, is_whole};
+use program::{ComputeType, Text, fits_single, is_whole};
 use source::{BLOCK, FUNCTION, Slot, Source, Values, Work};
 
 /// Kernel in C++ for hiprtc, and the argument of a launch: a structure that begins with a pointer for each tensor.
@@ -168,7 +168,7 @@ impl Output {
 struct Generated {
     source: Source,
     offsets: Vec<isize>,
-    numbers: Numbers,
+    compute_type: ComputeType,
 }
 
 /// Generates the kernel of a work; `None` if it has no element.
@@ -208,12 +208,12 @@ fn generate(work: &Elementwise, wide: bool) -> Result<Option<Generated>, Error> 
     if count.max(reach) > 1 << 55 {
         return Err(too_large(work));
     }
-    let numbers = match values {
-        Values::Numbers(numbers) => numbers,
+    let compute_type = match values {
+        Values::Computed(compute_type) => compute_type,
         // The program, of identities, is not asked for.
-        Values::Bytes(_) => Numbers::Single,
+        Values::Bytes(_) => ComputeType::F32,
     };
-    let mut program = Text::new(numbers);
+    let mut program = Text::new(compute_type);
     let statements = program.program(work.inputs.len(), &work.program).map_err(Error::invalid_value)?;
     for (_, element) in &elements {
         program.widen(*element);
@@ -244,7 +244,7 @@ fn generate(work: &Elementwise, wide: bool) -> Result<Option<Generated>, Error> 
         wide,
     });
     check_size(&source.arguments)?;
-    Ok(Some(Generated { source, offsets, numbers }))
+    Ok(Some(Generated { source, offsets, compute_type }))
 }
 
 fn too_large(work: &Elementwise) -> Error {
@@ -313,7 +313,7 @@ fn values(work: &Elementwise) -> Values {
         Input::Scalar(_) => false,
     };
     if work.output.element.is_whole() && work.inputs.iter().all(whole) && work.program.iter().all(Op::keeps_whole) {
-        return Values::Numbers(Numbers::Whole);
+        return Values::Computed(ComputeType::I64);
     }
     let double = |input: &Input| match input {
         Input::Tensor(view) => !view.element.fits_single(),
@@ -321,7 +321,7 @@ fn values(work: &Elementwise) -> Values {
         Input::Scalar(_) | Input::Literal(_) => false,
     };
     let double = work.output.element == Element::F64 || work.inputs.iter().any(double);
-    Values::Numbers(if double { Numbers::Double } else { Numbers::Single })
+    Values::Computed(if double { ComputeType::F64 } else { ComputeType::F32 })
 }
 
 impl Elementwise {
@@ -330,7 +330,7 @@ impl Elementwise {
     /// # Errors
     /// As [`Emit::source`].
     pub fn source_with(&self, wide: bool) -> Result<Option<KernelSource>, Error> {
-        let Some(Generated { source, offsets, numbers }) = generate(self, wide)? else { return Ok(None) };
+        let Some(Generated { source, offsets, compute_type }) = generate(self, wide)? else { return Ok(None) };
         let Source { text, arguments, threads } = source;
         Ok(Some(KernelSource {
             name: FUNCTION,
@@ -338,7 +338,7 @@ impl Elementwise {
             arguments: arguments.bytes.into(),
             offsets: offsets.into(),
             scalars: arguments.scalars.into(),
-            double: numbers == Numbers::Double,
+            double: compute_type == ComputeType::F64,
             blocks: u32::try_from(threads.div_ceil(u64::from(BLOCK))).expect("threads are below 2³¹"),
             threads: BLOCK,
             mapping: "a thread for each element or vector of them".to_owned(),

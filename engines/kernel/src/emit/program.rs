@@ -53,7 +53,7 @@ impl Op {
         match self {
             Op::Pointwise { mode, parameters, .. } => {
                 let mut scalars = Vec::new();
-                expression::statements(Numbers::Single, *mode, parameters, &[0, 1, 2], 3, &mut scalars);
+                expression::statements(ComputeType::F32, *mode, parameters, &[0, 1, 2], 3, &mut scalars);
                 scalars.len()
             }
             Op::Round { .. } => 0,
@@ -71,13 +71,13 @@ impl Op {
 
 /// Compute type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Numbers {
+pub(super) enum ComputeType {
     /// `f32`.
-    Single,
+    F32,
     /// `f64`.
-    Double,
+    F64,
     /// `i64`, saturating.
-    Whole,
+    I64,
 }
 
 impl Op {
@@ -123,7 +123,7 @@ const MATH: &[&str] = &[
 /// Declarations that programs in C need beside their statements.
 #[derive(Debug)]
 pub(super) struct Text {
-    numbers: Numbers,
+    compute_type: ComputeType,
     /// Values of the scalars, in order: statements call them `a.p<index>`.
     pub(super) scalars: Vec<f32>,
     /// Names of the helpers and math functions that are called.
@@ -135,13 +135,13 @@ pub(super) struct Text {
 
 impl Text {
     /// Declarations of no program.
-    pub(super) fn new(numbers: Numbers) -> Text {
-        Text { numbers, scalars: Vec::new(), uses: BTreeSet::new(), widened: Vec::new(), narrowed: Vec::new() }
+    pub(super) fn new(compute_type: ComputeType) -> Text {
+        Text { compute_type, scalars: Vec::new(), uses: BTreeSet::new(), widened: Vec::new(), narrowed: Vec::new() }
     }
 
     /// Compute type of the programs.
-    pub(super) fn numbers(&self) -> Numbers {
-        self.numbers
+    pub(super) fn compute_type(&self) -> ComputeType {
+        self.compute_type
     }
 
     /// Statements of a program over `inputs` slots, which compute `t<slot>` from the slots before it; the error is the
@@ -164,7 +164,7 @@ impl Text {
                         let (wanted, came) = (mode.operands(), operands.len());
                         return Err(format!("operation {i}: expected {wanted} operands of {mode}, got {came}"));
                     }
-                    expression::statements(self.numbers, *mode, parameters, operands, slot, &mut self.scalars)
+                    expression::statements(self.compute_type, *mode, parameters, operands, slot, &mut self.scalars)
                         .ok_or_else(|| format!("{mode} is no operation"))?
                 }
             };
@@ -192,20 +192,20 @@ impl Text {
         if !self.narrowed.contains(&element) {
             self.narrowed.push(element);
         }
-        if element.narrows_by_rint() && self.numbers != Numbers::Whole {
+        if element.narrows_by_rint() && self.compute_type != ComputeType::I64 {
             self.use_name("rint");
         }
     }
 
     /// Declarations and functions that the statements need.
     pub(super) fn prelude(&self) -> String {
-        let (real, suffix) = match self.numbers {
-            Numbers::Single => ("float", "f32"),
-            Numbers::Double => ("double", "f64"),
-            Numbers::Whole => ("long", ""),
+        let (real, suffix) = match self.compute_type {
+            ComputeType::F32 => ("float", "f32"),
+            ComputeType::F64 => ("double", "f64"),
+            ComputeType::I64 => ("long", ""),
         };
         let mut text = format!("typedef {real} real;\n#define MATH(name) __ocml_##name##_{suffix}\n");
-        if self.numbers == Numbers::Whole {
+        if self.compute_type == ComputeType::I64 {
             text = "typedef long real;\n#define MOST 9223372036854775807L\n#define LEAST (-MOST - 1)\n".to_owned();
         }
         for name in MATH.iter().filter(|name| self.uses.contains(*name)) {
@@ -213,9 +213,9 @@ impl Text {
             text += &format!("extern \"C\" __attribute__((device, const)) real MATH({name})({operands});\n");
         }
         if self.narrowed.iter().any(|element| element.narrows_by_odd()) {
-            text += if self.numbers == Numbers::Double { ODD_DOUBLE } else { ODD_SINGLE };
+            text += if self.compute_type == ComputeType::F64 { ODD_DOUBLE } else { ODD_SINGLE };
         }
-        let whole = self.numbers == Numbers::Whole;
+        let whole = self.compute_type == ComputeType::I64;
         let narrow = |element: &Element| if whole { element.narrow_whole() } else { element.narrow() };
         let functions = WHOLE.iter().filter(|(name, _)| self.uses.contains(name)).map(|(_, text)| *text);
         let functions = functions.chain(self.widened.iter().map(|e| e.widen()));
@@ -228,11 +228,11 @@ impl Text {
 }
 
 /// Literal in C; integers have at most the digits of `f64`.
-pub(super) fn literal(numbers: Numbers, value: f64) -> String {
-    match numbers {
-        Numbers::Whole => format!("{}L", value as i64),
-        Numbers::Double => format!("__builtin_bit_cast(double, {:#018x}ul)", value.to_bits()),
-        Numbers::Single => format!("__builtin_bit_cast(float, {:#010x}u)", (value as f32).to_bits()),
+pub(super) fn literal(compute_type: ComputeType, value: f64) -> String {
+    match compute_type {
+        ComputeType::I64 => format!("{}L", value as i64),
+        ComputeType::F64 => format!("__builtin_bit_cast(double, {:#018x}ul)", value.to_bits()),
+        ComputeType::F32 => format!("__builtin_bit_cast(float, {:#010x}u)", (value as f32).to_bits()),
     }
 }
 

@@ -6,7 +6,7 @@
 use super::arguments::{self, Arguments, quotient};
 use super::element::Element;
 use super::layout::{Axis, Loops};
-use super::program::{Numbers, Text, literal};
+use super::program::{ComputeType, Text, literal};
 
 /// Number of threads of a block.
 pub(super) const BLOCK: u32 = 256;
@@ -46,7 +46,7 @@ pub(super) enum Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Values {
     /// Numbers of a compute type.
-    Numbers(Numbers),
+    Computed(ComputeType),
     /// Uninterpreted bytes of that number, which are only moved.
     Bytes(usize),
 }
@@ -106,8 +106,8 @@ fn lanes(work: &Work<'_>) -> u64 {
     let inner = work.loops.extents.last().expect("there is one loop at least");
     let side_by_side = work.loops.output.axes.last().is_some_and(|axis| axis.stride == 1);
     let narrow = match work.values {
-        Values::Numbers(Numbers::Double | Numbers::Whole) | Values::Bytes(8) => false,
-        Values::Numbers(Numbers::Single) | Values::Bytes(_) => true,
+        Values::Computed(ComputeType::F64 | ComputeType::I64) | Values::Bytes(8) => false,
+        Values::Computed(ComputeType::F32) | Values::Bytes(_) => true,
     };
     if side_by_side && narrow && *inner >= 32 { 4 } else { 1 }
 }
@@ -131,7 +131,7 @@ impl Writer<'_> {
     /// Appends an argument of the type of the values.
     fn real(&mut self, name: &str, value: f64) -> usize {
         match self.work.values {
-            Values::Numbers(numbers) => self.arguments.real(numbers, name, value),
+            Values::Computed(compute_type) => self.arguments.real(compute_type, name, value),
             Values::Bytes(_) => unreachable!("what is moved has no scalars"),
         }
     }
@@ -182,7 +182,7 @@ impl Writer<'_> {
             Values::Bytes(2) => "unsigned short",
             Values::Bytes(4) => "unsigned",
             Values::Bytes(_) => "unsigned long",
-            Values::Numbers(_) => element.c_type(),
+            Values::Computed(_) => element.c_type(),
         }
     }
 
@@ -324,7 +324,7 @@ impl Writer<'_> {
             }
             Slot::Scalar(_) => format!("a.s{slot}"),
             Slot::Literal(value) => match self.work.values {
-                Values::Numbers(numbers) => literal(numbers, value),
+                Values::Computed(compute_type) => literal(compute_type, value),
                 Values::Bytes(_) => unreachable!("what is moved comes from a tensor"),
             },
         };
@@ -345,7 +345,7 @@ impl Writer<'_> {
         let memory = self.memory_type(work.output);
         let mut text = arguments::DEVICE.to_owned();
         text += arguments::index_types(self.wide);
-        if matches!(work.values, Values::Numbers(_)) {
+        if matches!(work.values, Values::Computed(_)) {
             text += &work.program.prelude();
         }
         if !self.wide && work.loops.extents.len() > 1 {
@@ -369,7 +369,7 @@ impl Writer<'_> {
         for slot in 0..work.inputs.len() {
             text += &self.value(slot);
         }
-        if matches!(work.values, Values::Numbers(_)) {
+        if matches!(work.values, Values::Computed(_)) {
             text += work.statements;
         }
         let result = work.result;

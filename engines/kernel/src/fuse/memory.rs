@@ -1,12 +1,12 @@
-//! Aliasing of callers' buffers, and its limits on fusing and moving stages.
+//! Aliasing of callers' buffers, and its limits on fusing and moving fusion groups.
 
 use std::collections::HashSet;
 
 use hipdnn_schemas::{Graph, Tensor, TensorUid};
 
 use super::places::same_places;
-use super::region::elements_of;
-use crate::ir::group::{GroupKernel, Phase};
+use super::vertical::elements_of;
+use crate::ir::group::{GroupKernel, Pass};
 
 /// True if the written tensor may alias the one that was read: a caller may have the result of an element-wise function
 /// at the place of an operand with the same extents, strides and type.
@@ -22,7 +22,7 @@ pub(super) fn may_share(graph: &Graph, read: TensorUid, written: TensorUid) -> b
         && from.data_type() == to.data_type()
 }
 
-/// True if a stage with these outputs, which reads `reads`, may overwrite one of the inputs.
+/// True if a fusion group with these outputs, which reads `reads`, may overwrite one of the inputs.
 pub(super) fn overwrites(graph: &Graph, inputs: &[TensorUid], outputs: &[TensorUid], reads: &[TensorUid]) -> bool {
     let is_overwritten = |uid: &TensorUid| outputs.iter().any(|output| may_share(graph, *uid, *output));
     inputs.iter().any(|uid| reads.contains(uid) && is_overwritten(uid))
@@ -31,15 +31,15 @@ pub(super) fn overwrites(graph: &Graph, inputs: &[TensorUid], outputs: &[TensorU
 /// True if in-place execution is safe where a caller has a result at the place of an operand of its functions: each
 /// element of that operand is read by the group that writes it, before it does.
 pub(super) fn is_apart(graph: &Graph, kernels: &[GroupKernel]) -> bool {
-    // Kernels and phases in order.
-    let phases: Vec<(usize, &GroupKernel, &Phase)> =
-        kernels.iter().enumerate().flat_map(|(k, kernel)| kernel.phases.iter().map(move |p| (k, kernel, p))).collect();
-    phases.iter().enumerate().all(|(number, (of, kernel, phase))| {
+    // Kernels and passes in order.
+    let passes: Vec<(usize, &GroupKernel, &Pass)> =
+        kernels.iter().enumerate().flat_map(|(k, kernel)| kernel.passes.iter().map(move |p| (k, kernel, p))).collect();
+    passes.iter().enumerate().all(|(number, (of, kernel, pass))| {
         let loops = [&kernel.groups[..], &kernel.members].concat();
-        phase.stores().iter().filter_map(|store| Some((store.to.tensor()?, &store.at))).all(|(written, stored_at)| {
+        pass.stores().iter().filter_map(|store| Some((store.to.tensor()?, &store.at))).all(|(written, stored_at)| {
             let shared: HashSet<TensorUid> =
-                elements_of(phase).map(|(uid, _)| uid).filter(|uid| may_share(graph, *uid, written)).collect();
-            phases.iter().enumerate().all(|(other, (other_of, _, other_phase))| {
+                elements_of(pass).map(|(uid, _)| uid).filter(|uid| may_share(graph, *uid, written)).collect();
+            passes.iter().enumerate().all(|(other, (other_of, _, other_phase))| {
                 elements_of(other_phase).filter(|(uid, _)| shared.contains(uid)).all(|(_, at)| {
                     other_of < of || (other_of == of && other <= number && same_places(at, stored_at, &loops))
                 })

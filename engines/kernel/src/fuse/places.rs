@@ -1,21 +1,21 @@
 //! Affine indices of tensors in loop nests.
 
-use crate::ir::formula::Argument;
-use crate::ir::group::{At, Input, Line};
+use crate::ir::elementwise::Argument;
+use crate::ir::group::{AffineExpr, IndexMap, Input};
 
 /// Indices at which an argument of those extents is read for a result's element.
-pub(super) fn along(argument: &Argument, dims: &[usize], at: &At) -> At {
+pub(super) fn along(argument: &Argument, dims: &[usize], at: &IndexMap) -> IndexMap {
     let loops = at.first().map_or(0, |line| line.steps.len());
     let repeated = dims.iter().all(|extent| *extent == 1);
     let line = |(dimension, extent): (usize, &usize)| {
         let axis = argument.axes.as_ref().map_or(dimension, |axes| axes[dimension]);
-        if repeated || *extent == 1 { Line::fixed(loops) } else { at[axis].clone() }
+        if repeated || *extent == 1 { AffineExpr::fixed(loops) } else { at[axis].clone() }
     };
     dims.iter().enumerate().map(line).collect()
 }
 
 /// Loop index that an affine index equals, if it is one.
-pub(super) fn index(line: &Line, loops: &[usize]) -> Option<Input> {
+pub(super) fn index(line: &AffineExpr, loops: &[usize]) -> Option<Input> {
     let line = plain(line, loops);
     let mut steps = line.steps.iter().enumerate().filter(|(_, step)| **step != 0);
     match (line.offset, line.divisor, steps.next(), steps.next()) {
@@ -26,7 +26,7 @@ pub(super) fn index(line: &Line, loops: &[usize]) -> Option<Input> {
 }
 
 /// True if an index never leaves a dimension of that extent.
-pub fn stays_within(line: &Line, loops: &[usize], extent: usize) -> bool {
+pub fn stays_within(line: &AffineExpr, loops: &[usize], extent: usize) -> bool {
     let reach = |step: &i64, count: &usize| i128::from(*step) * (*count as i128 - 1);
     let reaches = || line.steps.iter().zip(loops).map(|(step, count)| reach(step, count));
     let least = i128::from(line.offset) + reaches().map(|reach| reach.min(0)).sum::<i128>();
@@ -35,18 +35,18 @@ pub fn stays_within(line: &Line, loops: &[usize], extent: usize) -> bool {
 }
 
 /// Affine index without the steps of loops of extent 1.
-fn plain(line: &Line, loops: &[usize]) -> Line {
+fn plain(line: &AffineExpr, loops: &[usize]) -> AffineExpr {
     let steps = line.steps.iter().zip(loops).map(|(step, extent)| if *extent == 1 { 0 } else { *step }).collect();
-    Line { steps, ..*line }
+    AffineExpr { steps, ..*line }
 }
 
 /// True if two index maps are equal over the loops.
-pub(super) fn same_places(a: &At, b: &At, loops: &[usize]) -> bool {
+pub(super) fn same_places(a: &IndexMap, b: &IndexMap, loops: &[usize]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| plain(a, loops) == plain(b, loops))
 }
 
 /// True if the loops visit each element of a tensor exactly once.
-pub(super) fn is_whole(at: &At, dims: &[usize], loops: &[usize]) -> bool {
+pub(super) fn is_whole(at: &IndexMap, dims: &[usize], loops: &[usize]) -> bool {
     let mut free: Vec<bool> = loops.iter().map(|extent| *extent > 1).collect();
     let follows = at.iter().zip(dims).all(|(line, dim)| {
         let line = plain(line, loops);

@@ -1,4 +1,4 @@
-//! Fusion of nodes into stages.
+//! Fusion of nodes into fusion groups.
 
 use super::*;
 use crate::lower::lower;
@@ -48,23 +48,23 @@ impl Case {
         self
     }
 
-    /// Node numbers of each stage: chains in brackets.
-    fn stages(self) -> String {
+    /// Node numbers of each fusion group: chains in brackets.
+    fn fusion_groups(self) -> String {
         let graph = self.0.build().unwrap();
-        let stages = fuse(&graph, lower(&graph).unwrap());
-        let name = |stage: &Stage| match stage {
-            Stage::Convolution(convolution) => convolution.node.to_string(),
-            Stage::Chain(chain) => {
+        let fusion_groups = fuse(&graph, lower(&graph).unwrap());
+        let name = |fusion_group: &FusionGroup| match fusion_group {
+            FusionGroup::Convolution(convolution) => convolution.node.to_string(),
+            FusionGroup::Chain(chain) => {
                 let nodes: Vec<String> = chain.nodes.iter().map(|node| node.node.to_string()).collect();
                 let mut inputs: Vec<i64> = chain.inputs().iter().map(|argument| argument.tensor.0).collect();
                 inputs.sort();
                 let inputs: Vec<String> = inputs.iter().map(i64::to_string).collect();
                 format!("[{} of {}]", nodes.join(" "), inputs.join(" "))
             }
-            Stage::Groups(groups) => format!("{{{}}}", groups.work.node),
-            Stage::Opaque(opaque) => format!("<{}>", opaque.node),
+            FusionGroup::Groups(groups) => format!("{{{}}}", groups.work.node),
+            FusionGroup::Opaque(opaque) => format!("<{}>", opaque.node),
         };
-        stages.iter().map(name).collect::<Vec<_>>().join(" ")
+        fusion_groups.iter().map(name).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -134,7 +134,7 @@ fn pointwise_nodes_become_chains() {
             "[0 of 1] [1 of 100]",
         ),
     ] {
-        assert_eq!(case.stages(), want, "{what}");
+        assert_eq!(case.fusion_groups(), want, "{what}");
     }
 }
 
@@ -162,11 +162,11 @@ fn chains_have_bounds() {
     }
     for case in [long.unary(PointwiseMode::Neg, 200, 2), wide.unary(PointwiseMode::Neg, 140, 60)] {
         let graph = case.0.build().unwrap();
-        let stages = fuse(&graph, lower(&graph).unwrap());
-        assert!(stages.len() > 1);
+        let fusion_groups = fuse(&graph, lower(&graph).unwrap());
+        assert!(fusion_groups.len() > 1);
         let mut nodes = 0;
-        for stage in &stages {
-            let Stage::Chain(chain) = stage else { panic!("{stage:?}") };
+        for fusion_group in &fusion_groups {
+            let FusionGroup::Chain(chain) = fusion_group else { panic!("{fusion_group:?}") };
             assert!(chain.nodes.len() <= MAX_OPERATIONS && chain.inputs().len() <= MAX_INPUTS);
             nodes += chain.nodes.len();
         }

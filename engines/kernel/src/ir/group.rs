@@ -6,7 +6,7 @@
 use hipdnn_schemas::{DataType, TensorUid};
 
 use crate::emit::Op;
-use crate::emit::grouped::{Fold, FoldMode};
+use crate::emit::grouped::{Fold, ReduceOp};
 
 /// Kernels of a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub struct GroupWork {
 impl GroupWork {
     /// Input tensors of the graph without duplicates, in the order in which they are read.
     pub fn inputs(&self) -> Vec<TensorUid> {
-        let inputs = self.phases().flat_map(Phase::inputs).filter_map(|input| match input {
+        let inputs = self.passes().flat_map(Pass::inputs).filter_map(|input| match input {
             Input::Element { of, .. } => of.tensor(),
             _ => None,
         });
@@ -33,11 +33,11 @@ impl GroupWork {
 
     /// Output tensors of the graph without duplicates, in the order in which they are written.
     pub fn outputs(&self) -> Vec<TensorUid> {
-        each_once(self.phases().flat_map(Phase::stores).filter_map(|store| store.to.tensor()))
+        each_once(self.passes().flat_map(Pass::stores).filter_map(|store| store.to.tensor()))
     }
 
-    fn phases(&self) -> impl Iterator<Item = &Phase> {
-        self.kernels.iter().flat_map(|kernel| &kernel.phases)
+    fn passes(&self) -> impl Iterator<Item = &Pass> {
+        self.kernels.iter().flat_map(|kernel| &kernel.passes)
     }
 }
 
@@ -51,38 +51,38 @@ fn each_once(tensors: impl Iterator<Item = TensorUid>) -> Vec<TensorUid> {
     list
 }
 
-impl Phase {
+impl Pass {
     /// Inputs of its program.
     pub fn inputs(&self) -> &[Input] {
         match self {
-            Phase::Fold { inputs, .. } | Phase::Once { inputs, .. } | Phase::Each { inputs, .. } => inputs,
+            Pass::Reduce { inputs, .. } | Pass::PerGroup { inputs, .. } | Pass::PerMember { inputs, .. } => inputs,
         }
     }
 
     /// Operations of its program.
     pub fn program(&self) -> &[Op] {
         match self {
-            Phase::Fold { program, .. } | Phase::Once { program, .. } | Phase::Each { program, .. } => program,
+            Pass::Reduce { program, .. } | Pass::PerGroup { program, .. } | Pass::PerMember { program, .. } => program,
         }
     }
 
     /// Number of values that it leaves behind.
     pub fn leaves(&self) -> usize {
         match self {
-            Phase::Fold { folds, .. } => folds.iter().map(|fold| fold.mode.leaves()).sum(),
-            Phase::Once { keep, .. } => keep.len(),
-            Phase::Each { .. } => 0,
+            Pass::Reduce { folds, .. } => folds.iter().map(|fold| fold.mode.leaves()).sum(),
+            Pass::PerGroup { keep, .. } => keep.len(),
+            Pass::PerMember { .. } => 0,
         }
     }
 
     /// True if it reads a slot.
     pub fn reads_slot(&self, slot: usize) -> bool {
         let folded = match self {
-            Phase::Fold { folds, .. } => folds
-                .iter()
-                .any(|fold| fold.slot == slot || matches!(fold.mode, FoldMode::FirstGreatest { at } if at == slot)),
-            Phase::Once { keep, .. } => keep.contains(&slot),
-            Phase::Each { .. } => false,
+            Pass::Reduce { folds, .. } => {
+                folds.iter().any(|fold| fold.slot == slot || matches!(fold.mode, ReduceOp::ArgMax { at } if at == slot))
+            }
+            Pass::PerGroup { keep, .. } => keep.contains(&slot),
+            Pass::PerMember { .. } => false,
         };
         folded
             || self.program().iter().any(|op| op.operands().contains(&slot))
@@ -92,8 +92,8 @@ impl Phase {
     /// Stores.
     pub fn stores(&self) -> &[Store] {
         match self {
-            Phase::Fold { .. } => &[],
-            Phase::Once { stores, .. } | Phase::Each { stores, .. } => stores,
+            Pass::Reduce { .. } => &[],
+            Pass::PerGroup { stores, .. } | Pass::PerMember { stores, .. } => stores,
         }
     }
 }
@@ -124,17 +124,17 @@ pub struct GroupKernel {
     pub groups: Vec<usize>,
     /// Extents of the loops that number a group's members.
     pub members: Vec<usize>,
-    /// Phases of a group, in order.
-    pub phases: Vec<Phase>,
+    /// Passes of a group, in order.
+    pub passes: Vec<Pass>,
 }
 
-/// Pass over a group: see [`emit::grouped::Phase`](crate::emit::grouped::Phase); slots are numbered as there.
+/// Pass over a group: see [`emit::grouped::Pass`](crate::emit::grouped::Pass); slots are numbered as there.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "the kernels' phase has the same fields")]
-pub enum Phase {
-    Fold { inputs: Vec<Input>, program: Vec<Op>, folds: Vec<Fold> },
-    Once { inputs: Vec<Input>, program: Vec<Op>, keep: Vec<usize>, stores: Vec<Store> },
-    Each { inputs: Vec<Input>, program: Vec<Op>, stores: Vec<Store> },
+#[expect(missing_docs, reason = "the kernels' pass has the same fields")]
+pub enum Pass {
+    Reduce { inputs: Vec<Input>, program: Vec<Op>, folds: Vec<Fold> },
+    PerGroup { inputs: Vec<Input>, program: Vec<Op>, keep: Vec<usize>, stores: Vec<Store> },
+    PerMember { inputs: Vec<Input>, program: Vec<Op>, stores: Vec<Store> },
 }
 
 /// Source of a slot that is filled before the program runs.
@@ -145,16 +145,16 @@ pub enum Input {
         /// Tensor or temporary.
         of: Operand,
         /// Index map of the element.
-        at: At,
+        at: IndexMap,
         /// Padding value, where the indices leave the tensor.
-        outside: f64,
+        pad_value: f64,
     },
     /// In-bounds predicate: 1 where the indices stay within the tensor's extents, else 0.
-    Inside {
+    InBounds {
         /// Extents of the tensor.
         dims: Vec<usize>,
         /// Index map.
-        at: At,
+        at: IndexMap,
     },
     /// Index of a loop: of the groups, or behind those of the members.
     Index(usize),
@@ -174,11 +174,11 @@ pub enum Operand {
 }
 
 /// Index map: an affine index for each dimension of a tensor.
-pub type At = Vec<Line>;
+pub type IndexMap = Vec<AffineExpr>;
 
 /// Affine index along a dimension: `(offset + Σ index of a loop · step) / divisor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct AffineExpr {
     /// Offset before the division.
     pub offset: i64,
     /// Step of each loop: first those of the groups, then those of the members.
@@ -187,15 +187,15 @@ pub struct Line {
     pub divisor: u64,
 }
 
-impl Line {
+impl AffineExpr {
     /// Index that is always 0, in a nest of that many loops.
-    pub fn fixed(loops: usize) -> Line {
-        Line { offset: 0, steps: vec![0; loops], divisor: 1 }
+    pub fn fixed(loops: usize) -> AffineExpr {
+        AffineExpr { offset: 0, steps: vec![0; loops], divisor: 1 }
     }
 
     /// Index of one loop in a nest of that many.
-    pub fn along(loops: usize, which: usize) -> Line {
-        let mut line = Line::fixed(loops);
+    pub fn along(loops: usize, which: usize) -> AffineExpr {
+        let mut line = AffineExpr::fixed(loops);
         line.steps[which] = 1;
         line
     }
@@ -209,5 +209,5 @@ pub struct Store {
     /// Destination.
     pub to: Operand,
     /// Index map of the element.
-    pub at: At,
+    pub at: IndexMap,
 }

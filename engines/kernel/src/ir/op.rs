@@ -3,7 +3,7 @@
 use hipdnn_engine_core::ops::convolution::Direction;
 use hipdnn_schemas::{Convolution as Geometry, TensorUid};
 
-use super::formula::Formula;
+use super::elementwise::ElementwiseOp;
 use super::group::GroupWork;
 
 /// Operation of a node.
@@ -12,7 +12,7 @@ pub enum Work {
     /// Convolution, or one of its gradients.
     Convolution(Convolution),
     /// Element-wise function.
-    Pointwise(Formula),
+    Pointwise(ElementwiseOp),
     /// Kernels over groups of elements.
     Groups(GroupWork),
     /// Operation of which only the operands are known.

@@ -45,8 +45,8 @@ pub fn backward(graph: &Graph, index: usize, node: &BatchnormBackward) -> Result
 #[cfg(test)]
 mod tests {
     use super::{Batchnorm, BatchnormBackward, BatchnormInference, BatchnormInferenceVarianceExt};
-    use crate::arrange::{Input, Task, Value, Wishes, arrange};
     use crate::fuse::fuse;
+    use crate::legalize::{Dispatch, Input, LegalizeOptions, Value, legalize};
     use crate::lower::lower;
     use crate::lower::testing::{compare, declined};
     use DataType::{BFloat16, Double, Float, Half};
@@ -163,10 +163,10 @@ mod tests {
             graph.node("", operation);
             graph.pointwise(Pointwise::unary(PointwiseMode::ReluFwd, normal, y));
             let graph = graph.build().unwrap();
-            let stages = fuse(&graph, lower(&graph).unwrap());
-            let arrangement = arrange(&graph, &stages, Wishes::default(), &|_| Ok(())).unwrap();
-            let [Task::Convolution(convolution), Task::Map(map)] = &arrangement.tasks[..] else {
-                panic!("{arrangement:?}")
+            let fusion_groups = fuse(&graph, lower(&graph).unwrap());
+            let legalized = legalize(&graph, &fusion_groups, LegalizeOptions::default(), &|_| Ok(())).unwrap();
+            let [Dispatch::Convolution(convolution), Dispatch::Elementwise(map)] = &legalized.dispatches[..] else {
+                panic!("{legalized:?}")
             };
             // The convolution writes to where the result belongs.
             assert_eq!((convolution.y, map.output), (Value::Tensor(y), Value::Tensor(y)));

@@ -3,14 +3,14 @@
 use hipdnn_schemas::{PointwiseMode, TensorUid};
 
 use crate::emit::Op;
-use crate::emit::grouped::{Fold, FoldMode};
-use crate::ir::group::{At, GroupKernel, Input, Line, Operand, Phase, Store};
+use crate::emit::grouped::{Fold, ReduceOp};
+use crate::ir::group::{AffineExpr, GroupKernel, IndexMap, Input, Operand, Pass, Store};
 
 /// Value of a program, which gets a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// Value that an earlier phase has left behind.
-    Left(usize),
+    /// Value that an earlier pass has left behind.
+    Carried(usize),
     /// Input.
     Input(usize),
     /// Result of an operation.
@@ -22,10 +22,10 @@ pub(super) enum Value {
 pub(super) enum Combine {
     Sum(Value),
     Product(Value),
-    Least(Value),
-    Greatest(Value),
+    Min(Value),
+    Max(Value),
     /// Maximum; the second value is left behind too, of the first member that has it.
-    FirstGreatest(Value, Value),
+    ArgMax(Value, Value),
 }
 
 /// Builder of a kernel.
@@ -36,10 +36,10 @@ pub(super) struct Kernel {
 
 impl Kernel {
     pub(super) fn new(groups: Vec<usize>, members: Vec<usize>) -> Kernel {
-        Kernel { kernel: GroupKernel { groups, members, phases: Vec::new() }, left: 0 }
+        Kernel { kernel: GroupKernel { groups, members, passes: Vec::new() }, left: 0 }
     }
 
-    /// Adds a phase with the reductions that `build` returns; returns the values that it leaves behind.
+    /// Adds a pass with the reductions that `build` returns; returns the values that it leaves behind.
     pub(super) fn fold(&mut self, build: impl FnOnce(&mut Body) -> Vec<Combine>) -> Vec<Value> {
         let mut body = Body::new(self.left);
         let combines = build(&mut body);
@@ -47,24 +47,24 @@ impl Kernel {
         let mut folds = Vec::new();
         for combine in combines {
             let (value, mode) = match combine {
-                Combine::Sum(value) => (value, FoldMode::Sum),
-                Combine::Product(value) => (value, FoldMode::Product),
-                Combine::Least(value) => (value, FoldMode::Least),
-                Combine::Greatest(value) => (value, FoldMode::Greatest),
-                Combine::FirstGreatest(value, at) => (value, FoldMode::FirstGreatest { at: body.slot(at) }),
+                Combine::Sum(value) => (value, ReduceOp::Sum),
+                Combine::Product(value) => (value, ReduceOp::Product),
+                Combine::Min(value) => (value, ReduceOp::Min),
+                Combine::Max(value) => (value, ReduceOp::Max),
+                Combine::ArgMax(value, at) => (value, ReduceOp::ArgMax { at: body.slot(at) }),
             };
             self.left += mode.leaves();
             folds.push(Fold { mode, slot: body.slot(value) });
         }
-        self.kernel.phases.push(Phase::Fold { program: body.program(), inputs: body.inputs, folds });
-        (before..self.left).map(Value::Left).collect()
+        self.kernel.passes.push(Pass::Reduce { program: body.program(), inputs: body.inputs, folds });
+        (before..self.left).map(Value::Carried).collect()
     }
 
-    /// Adds a phase that runs once for each group; returns the values that `build` returns, as they are left behind.
+    /// Adds a pass that runs once for each group; returns the values that `build` returns, as they are left behind.
     pub(super) fn once<const N: usize>(&mut self, build: impl FnOnce(&mut Body) -> [Value; N]) -> [Value; N] {
         let before = self.left;
         self.once_list(|body| build(body).to_vec());
-        std::array::from_fn(|i| Value::Left(before + i))
+        std::array::from_fn(|i| Value::Carried(before + i))
     }
 
     /// [`Kernel::once`] for a number of values that is not known at compile time.
@@ -74,16 +74,16 @@ impl Kernel {
         let before = self.left;
         self.left += keep.len();
         let (program, stores) = (body.program(), body.stores());
-        self.kernel.phases.push(Phase::Once { inputs: body.inputs, program, keep, stores });
-        (before..self.left).map(Value::Left).collect()
+        self.kernel.passes.push(Pass::PerGroup { inputs: body.inputs, program, keep, stores });
+        (before..self.left).map(Value::Carried).collect()
     }
 
-    /// Adds a phase that runs for every member, with the stores of `build`.
+    /// Adds a pass that runs for every member, with the stores of `build`.
     pub(super) fn each(&mut self, build: impl FnOnce(&mut Body)) {
         let mut body = Body::new(self.left);
         build(&mut body);
         let (program, stores) = (body.program(), body.stores());
-        self.kernel.phases.push(Phase::Each { inputs: body.inputs, program, stores });
+        self.kernel.passes.push(Pass::PerMember { inputs: body.inputs, program, stores });
     }
 
     pub(super) fn finish(self) -> GroupKernel {
@@ -91,13 +91,13 @@ impl Kernel {
     }
 }
 
-/// Builder of a phase's program.
+/// Builder of a pass's program.
 pub(super) struct Body {
     left: usize,
     inputs: Vec<Input>,
     /// Operations, and the values that their slots stand for.
     ops: Vec<(Op, Vec<Value>)>,
-    stores: Vec<(Value, Operand, At)>,
+    stores: Vec<(Value, Operand, IndexMap)>,
 }
 
 impl Body {
@@ -115,13 +115,13 @@ impl Body {
     }
 
     /// Adds an element of a tensor as an input; 0 out of bounds.
-    pub(super) fn element(&mut self, of: Operand, at: At) -> Value {
-        self.input(Input::Element { of, at, outside: 0.0 })
+    pub(super) fn element(&mut self, of: Operand, at: IndexMap) -> Value {
+        self.input(Input::Element { of, at, pad_value: 0.0 })
     }
 
     /// Adds the only element of a tensor of that rank as an input.
     pub(super) fn only(&mut self, uid: TensorUid, rank: usize, loops: usize) -> Value {
-        self.element(Operand::Tensor(uid), vec![Line::fixed(loops); rank])
+        self.element(Operand::Tensor(uid), vec![AffineExpr::fixed(loops); rank])
     }
 
     /// Adds a constant of the definition.
@@ -166,13 +166,13 @@ impl Body {
         self.op(PointwiseMode::BinarySelect, &[value, other, predicate])
     }
 
-    pub(super) fn store(&mut self, value: Value, to: Operand, at: At) {
+    pub(super) fn store(&mut self, value: Value, to: Operand, at: IndexMap) {
         self.stores.push((value, to, at));
     }
 
     fn slot(&self, value: Value) -> usize {
         match value {
-            Value::Left(i) => i,
+            Value::Carried(i) => i,
             Value::Input(i) => self.left + i,
             Value::Result(i) => self.left + self.inputs.len() + i,
         }
@@ -183,7 +183,8 @@ impl Body {
     }
 
     fn stores(&self) -> Vec<Store> {
-        let store = |(value, to, at): &(Value, Operand, At)| Store { slot: self.slot(*value), to: *to, at: at.clone() };
+        let store =
+            |(value, to, at): &(Value, Operand, IndexMap)| Store { slot: self.slot(*value), to: *to, at: at.clone() };
         self.stores.iter().map(store).collect()
     }
 }
@@ -204,10 +205,10 @@ impl Loops {
     }
 
     /// Index map of a tensor, from the dimension that each of its own runs along; 0 along those that run along none.
-    pub(super) fn at(&self, axes: &[Option<usize>]) -> At {
+    pub(super) fn at(&self, axes: &[Option<usize>]) -> IndexMap {
         let line = |axis: &Option<usize>| match self.axes.iter().position(|known| Some(*known) == *axis) {
-            Some(which) => Line::along(self.len(), which),
-            None => Line::fixed(self.len()),
+            Some(which) => AffineExpr::along(self.len(), which),
+            None => AffineExpr::fixed(self.len()),
         };
         axes.iter().map(line).collect()
     }

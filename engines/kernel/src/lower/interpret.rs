@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use hipdnn_schemas::{Graph, TensorUid};
 
-use crate::arrange::simulate::indices;
 use crate::emit::Op;
-use crate::emit::grouped::FoldMode;
+use crate::emit::grouped::ReduceOp;
 use crate::emit::testing::defined;
-use crate::ir::group::{At, GroupKernel, GroupWork, Input, Operand, Phase, Store};
+use crate::ir::group::{GroupKernel, GroupWork, IndexMap, Input, Operand, Pass, Store};
+use crate::legalize::simulate::indices;
 
 /// Contents of tensors by their uids: elements in logical order.
 pub(super) type Tensors = BTreeMap<i64, Vec<f64>>;
@@ -60,19 +60,19 @@ impl Memory<'_> {
 
     fn input(&self, input: &Input, loops: &[usize]) -> f64 {
         match input {
-            Input::Element { of, at, outside } => {
-                place(at, self.dims(*of), loops).map_or(*outside, |place| self.element(*of, place))
+            Input::Element { of, at, pad_value } => {
+                place(at, self.dims(*of), loops).map_or(*pad_value, |place| self.element(*of, place))
             }
-            Input::Inside { dims, at } => f64::from(u8::from(place(at, dims, loops).is_some())),
+            Input::InBounds { dims, at } => f64::from(u8::from(place(at, dims, loops).is_some())),
             Input::Index(which) => loops[*which] as f64,
             Input::Literal(number) | Input::Number(number) => *number,
         }
     }
 
-    fn slots(&self, phase: &Phase, left: &[f64], loops: &[usize]) -> Vec<f64> {
+    fn slots(&self, pass: &Pass, left: &[f64], loops: &[usize]) -> Vec<f64> {
         let mut slots = left.to_vec();
-        slots.extend(phase.inputs().iter().map(|input| self.input(input, loops)));
-        for op in phase.program() {
+        slots.extend(pass.inputs().iter().map(|input| self.input(input, loops)));
+        for op in pass.program() {
             slots.push((self.round)(apply(op, &slots)));
         }
         slots
@@ -88,21 +88,21 @@ impl Memory<'_> {
             }
         };
         let mut left = Vec::new();
-        for phase in &kernel.phases {
+        for pass in &kernel.passes {
             let members = indices(&kernel.members).map(|member| [group, &member].concat());
-            match phase {
-                Phase::Fold { folds, .. } => {
-                    let all: Vec<Vec<f64>> = members.map(|loops| self.slots(phase, &left, &loops)).collect();
+            match pass {
+                Pass::Reduce { folds, .. } => {
+                    let all: Vec<Vec<f64>> = members.map(|loops| self.slots(pass, &left, &loops)).collect();
                     for fold in folds {
                         let values = all.iter().map(|slots| slots[fold.slot]);
                         match fold.mode {
-                            FoldMode::Sum => left.push(values.fold(0.0, |sum, value| (self.round)(sum + value))),
-                            FoldMode::Product => {
+                            ReduceOp::Sum => left.push(values.fold(0.0, |sum, value| (self.round)(sum + value))),
+                            ReduceOp::Product => {
                                 left.push(values.fold(1.0, |product, value| (self.round)(product * value)))
                             }
-                            FoldMode::Least => left.push(values.fold(f64::INFINITY, least)),
-                            FoldMode::Greatest => left.push(-values.map(|value| -value).fold(f64::INFINITY, least)),
-                            FoldMode::FirstGreatest { at } => {
+                            ReduceOp::Min => left.push(values.fold(f64::INFINITY, least)),
+                            ReduceOp::Max => left.push(-values.map(|value| -value).fold(f64::INFINITY, least)),
+                            ReduceOp::ArgMax { at } => {
                                 let greater = |a: f64, b: f64| a > b || (a.is_nan() && !b.is_nan());
                                 let first = all.iter().reduce(|best, other| {
                                     if greater(other[fold.slot], best[fold.slot]) { other } else { best }
@@ -113,16 +113,16 @@ impl Memory<'_> {
                         }
                     }
                 }
-                Phase::Once { keep, stores, .. } => {
+                Pass::PerGroup { keep, stores, .. } => {
                     // Along members there is nothing to read: an index there would be a mistake.
                     let loops = [group, &vec![usize::MAX / 4; kernel.members.len()]].concat();
-                    let slots = self.slots(phase, &left, &loops);
+                    let slots = self.slots(pass, &left, &loops);
                     store(stores, &slots, &loops);
                     left.extend(keep.iter().map(|slot| slots[*slot]));
                 }
-                Phase::Each { stores, .. } => {
+                Pass::PerMember { stores, .. } => {
                     for loops in members {
-                        store(stores, &self.slots(phase, &left, &loops), &loops);
+                        store(stores, &self.slots(pass, &left, &loops), &loops);
                     }
                 }
             }
@@ -142,7 +142,7 @@ pub(super) fn apply(op: &Op, slots: &[f64]) -> f64 {
 }
 
 /// Index of an element in logical order, unless the indices leave the tensor.
-fn place(at: &At, dims: &[usize], loops: &[usize]) -> Option<usize> {
+fn place(at: &IndexMap, dims: &[usize], loops: &[usize]) -> Option<usize> {
     assert_eq!(at.len(), dims.len(), "an index for each dimension");
     let mut number = 0;
     for (line, extent) in at.iter().zip(dims) {

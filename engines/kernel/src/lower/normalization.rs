@@ -11,10 +11,10 @@ use hipdnn_schemas::{DataType, Graph, PointwiseMode};
 
 use super::build::{Body, Combine, Kernel, Loops, Value};
 use super::check_digits;
-use super::split::split;
+use super::split_reduction::split;
 use crate::emit::Op;
-use crate::ir::formula::{Argument, Formula};
-use crate::ir::group::{At, GroupKernel, GroupWork, Local, Operand};
+use crate::ir::elementwise::{Argument, ElementwiseOp};
+use crate::ir::group::{GroupKernel, GroupWork, IndexMap, Local, Operand};
 use crate::ir::op::Work;
 
 /// Lowers a normalization by given statistics to an element-wise function.
@@ -58,7 +58,7 @@ pub(super) fn formula(graph: &Graph, index: usize, node: &Normalization) -> Resu
     let scaled = op(PointwiseMode::Mul, &[normal, scale.expect(present)]);
     op(PointwiseMode::Add, &[scaled, bias.expect(present)]);
     let output = node.operand(Slot::Out).expect("a normalisation has a result").tensor;
-    Ok(Work::Pointwise(Formula { node: index, inputs, index: None, program, output }))
+    Ok(Work::Pointwise(ElementwiseOp { node: index, inputs, index: None, program, output }))
 }
 
 /// Lowers a normalization to kernels over groups.
@@ -107,7 +107,7 @@ impl Frame<'_> {
         self.node.operand(slot).is_some()
     }
 
-    fn place(&self, slot: Slot) -> (Operand, At) {
+    fn place(&self, slot: Slot) -> (Operand, IndexMap) {
         let operand = self.node.operand(slot).expect("the node has this operand");
         (Operand::Tensor(operand.tensor), self.loops.at(&operand.axes))
     }

@@ -6,7 +6,7 @@ use hipdnn_schemas::{DataType, Graph, PointwiseMode, Reduction, ReductionMode};
 
 use super::build::{Combine, Kernel, Loops};
 use super::check_digits;
-use super::split::split;
+use super::split_reduction::split;
 use crate::ir::group::{GroupWork, Operand};
 use crate::ir::op::Work;
 
@@ -40,9 +40,9 @@ pub fn lower(graph: &Graph, index: usize, node: &Reduction) -> Result<Work, Decl
                 let is_zero = body.op(PointwiseMode::CmpEq, &[x, zero]);
                 Combine::Product(body.select(is_zero, one, x))
             }
-            ReductionMode::Min => Combine::Least(x),
-            ReductionMode::Max => Combine::Greatest(x),
-            ReductionMode::AbsMax => Combine::Greatest(body.op(PointwiseMode::Abs, &[x])),
+            ReductionMode::Min => Combine::Min(x),
+            ReductionMode::Max => Combine::Max(x),
+            ReductionMode::AbsMax => Combine::Max(body.op(PointwiseMode::Abs, &[x])),
             ReductionMode::Unset => unreachable!("a checked reduction has a mode"),
         }]
     })[0];

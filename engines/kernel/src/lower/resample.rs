@@ -12,8 +12,8 @@ use hipdnn_schemas::{DataType, Graph, PointwiseMode, ResampleBwd, ResampleFwd};
 
 use super::build::{Body, Combine, Kernel, Value};
 use super::check_digits;
-use super::split::split;
-use crate::ir::group::{At, GroupWork, Input, Line, Operand};
+use super::split_reduction::split;
+use crate::ir::group::{AffineExpr, GroupWork, IndexMap, Input, Operand};
 use crate::ir::op::Work;
 
 /// Limit of an image's places: indices are computed in `f32`, which is exact up to 2²⁴.
@@ -40,12 +40,10 @@ pub fn forward(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, 
     let mut kernel = Kernel::new(shape.places(&shape.output), shape.window.clone());
     match pooling.mode {
         Mode::Average { zeros } => average(&shape, &pooling, zeros, &mut kernel),
-        Mode::Greatest { zeros } if pooling.index.is_some() => {
-            greatest_with_index(&shape, &pooling, zeros, &mut kernel)
-        }
-        Mode::Greatest { zeros } => {
-            let outside = if zeros { 0.0 } else { f64::NEG_INFINITY };
-            let result = kernel.fold(|body| vec![Combine::Greatest(shape.tap(body, &pooling, outside))])[0];
+        Mode::Max { zeros } if pooling.index.is_some() => greatest_with_index(&shape, &pooling, zeros, &mut kernel),
+        Mode::Max { zeros } => {
+            let pad_value = if zeros { 0.0 } else { f64::NEG_INFINITY };
+            let result = kernel.fold(|body| vec![Combine::Max(shape.tap(body, &pooling, pad_value))])[0];
             kernel.once(|body| {
                 body.store(result, Operand::Tensor(pooling.small), shape.here());
                 []
@@ -81,7 +79,7 @@ pub fn backward(graph: &Graph, index: usize, node: &ResampleBwd) -> Result<Work,
         let zero = body.literal(0.0);
         match place {
             Some((indices, place)) => {
-                let chosen = body.input(Input::Element { of: Operand::Tensor(indices), at, outside: -1.0 });
+                let chosen = body.input(Input::Element { of: Operand::Tensor(indices), at, pad_value: -1.0 });
                 let is_here = body.op(PointwiseMode::CmpEq, &[chosen, place]);
                 part = body.select(is_here, part, zero);
             }
@@ -151,9 +149,9 @@ fn greatest_with_index(shape: &Shape, pooling: &Pooling<'_>, zeros: bool, kernel
         [body.sub(number, before)]
     });
     let leaves = shape.leaves_image();
-    let outside = if zeros { 0.0 } else { f64::NEG_INFINITY };
+    let pad_value = if zeros { 0.0 } else { f64::NEG_INFINITY };
     let left = kernel.fold(|body| {
-        let value = shape.tap(body, pooling, outside);
+        let value = shape.tap(body, pooling, pad_value);
         let spatial = shape.window.len();
         let tap = weighted(body, (0..spatial).map(|axis| Input::Index(2 + spatial + axis)), &shape.steps());
         let mut place = body.add(origin, tap);
@@ -162,12 +160,12 @@ fn greatest_with_index(shape: &Shape, pooling: &Pooling<'_>, zeros: bool, kernel
             let inside = shape.is_inside(body);
             if !zeros {
                 let none = body.literal(f64::INFINITY);
-                combines.push(Combine::Least(body.select(inside, place, none)));
+                combines.push(Combine::Min(body.select(inside, place, none)));
             }
             let none = body.literal(-1.0);
             place = body.select(inside, place, none);
         }
-        combines.insert(0, Combine::FirstGreatest(value, place));
+        combines.insert(0, Combine::ArgMax(value, place));
         combines
     });
     kernel.once(|body| {
@@ -239,17 +237,17 @@ impl Shape {
     }
 
     /// Index map of the result's element.
-    fn here(&self) -> At {
-        (0..2 + self.window.len()).map(|which| Line::along(self.loops(), which)).collect()
+    fn here(&self) -> IndexMap {
+        (0..2 + self.window.len()).map(|which| AffineExpr::along(self.loops(), which)).collect()
     }
 
     /// Indices of the spatial dimensions, affine in the loops of the place and of the tap; `line` gives (offset, step
     /// of the place, step of the tap, divisor).
-    fn lines(&self, line: impl Fn(usize) -> (i64, i64, i64, u64)) -> At {
+    fn lines(&self, line: impl Fn(usize) -> (i64, i64, i64, u64)) -> IndexMap {
         let spatial = self.window.len();
         let lines = (0..spatial).map(|axis| {
             let (offset, place, tap, divisor) = line(axis);
-            let mut line = Line { offset, divisor, ..Line::fixed(self.loops()) };
+            let mut line = AffineExpr { offset, divisor, ..AffineExpr::fixed(self.loops()) };
             line.steps[2 + axis] = place;
             line.steps[2 + spatial + axis] = tap;
             line
@@ -258,7 +256,7 @@ impl Shape {
     }
 
     /// In pooling: indices in the image of a window's tap.
-    fn taps(&self) -> At {
+    fn taps(&self) -> IndexMap {
         self.lines(|axis| (-self.padding[axis], self.stride_between(axis), 1, 1))
     }
 
@@ -275,8 +273,8 @@ impl Shape {
 
     /// In the gradient: index map of a candidate window, which contains the place if it is in bounds, and if
     /// [`Shape::has_place`].
-    fn window_of_place(&self) -> At {
-        let mut at: At = (0..2).map(|which| Line::along(self.loops(), which)).collect();
+    fn window_of_place(&self) -> IndexMap {
+        let mut at: IndexMap = (0..2).map(|which| AffineExpr::along(self.loops(), which)).collect();
         at.extend(self.lines(|axis| match self.counts_windows(axis) {
             true => (0, 0, 1, 1),
             false => (self.padding[axis], 1, -1, self.stride[axis].unsigned_abs()),
@@ -288,9 +286,9 @@ impl Shape {
     fn has_place(&self, body: &mut Body) -> Option<Value> {
         let counted: Vec<usize> = (0..self.window.len()).filter(|axis| self.counts_windows(*axis)).collect();
         let tap = self.lines(|axis| (self.padding[axis], 1, -self.stride_between(axis), 1));
-        let at: At = counted.iter().map(|axis| tap[*axis].clone()).collect();
+        let at: IndexMap = counted.iter().map(|axis| tap[*axis].clone()).collect();
         let dims: Vec<usize> = counted.iter().map(|axis| self.window[*axis]).collect();
-        (!counted.is_empty()).then(|| body.input(Input::Inside { dims, at }))
+        (!counted.is_empty()).then(|| body.input(Input::InBounds { dims, at }))
     }
 
     /// Stride between windows; 0 for a single window, whose stride may be of any size.
@@ -298,16 +296,16 @@ impl Shape {
         if self.output[axis] > 1 { self.stride[axis] } else { 0 }
     }
 
-    /// In pooling: element of the image at a tap, `outside` beyond the image.
-    fn tap(&self, body: &mut Body, pooling: &Pooling<'_>, outside: f64) -> Value {
-        let mut at: At = (0..2).map(|which| Line::along(self.loops(), which)).collect();
+    /// In pooling: element of the image at a tap, `pad_value` beyond the image.
+    fn tap(&self, body: &mut Body, pooling: &Pooling<'_>, pad_value: f64) -> Value {
+        let mut at: IndexMap = (0..2).map(|which| AffineExpr::along(self.loops(), which)).collect();
         at.extend(self.taps());
-        body.input(Input::Element { of: Operand::Tensor(pooling.large), at, outside })
+        body.input(Input::Element { of: Operand::Tensor(pooling.large), at, pad_value })
     }
 
     /// In pooling: predicate of a tap in the image.
     fn is_inside(&self, body: &mut Body) -> Value {
-        body.input(Input::Inside { dims: self.input.clone(), at: self.taps() })
+        body.input(Input::InBounds { dims: self.input.clone(), at: self.taps() })
     }
 
     /// True if a window along that dimension may leave the image.

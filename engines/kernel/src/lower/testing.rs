@@ -4,10 +4,10 @@ use hipdnn_engine_cpu::nodes::testing::{Bench, unit};
 use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorValue};
 
 use super::interpret::{Tensors, apply, interpret};
-use super::split::{Limits, split_by};
-use crate::arrange::simulate::{at, indices};
-use crate::ir::formula::Formula;
+use super::split_reduction::{Limits, split_by};
+use crate::ir::elementwise::ElementwiseOp;
 use crate::ir::group::GroupWork;
+use crate::legalize::simulate::{at, indices};
 use crate::lower::{Work, lower};
 
 /// Graph of that node alone.
@@ -98,7 +98,7 @@ fn saturated(value: f64, data_type: DataType) -> f64 {
     value.clamp(least, most)
 }
 
-fn element_wise(graph: &Graph, formula: &Formula, inputs: &Tensors) -> Tensors {
+fn element_wise(graph: &Graph, formula: &ElementwiseOp, inputs: &Tensors) -> Tensors {
     let dims = graph.tensor(formula.output).dims();
     let packed =
         |dims: &[usize]| hipdnn_schemas::packed_strides(&dims.iter().map(|extent| *extent as i64).collect::<Vec<_>>());

@@ -29,7 +29,7 @@ fn read(case: &Case, mode: (ResampleMode, PaddingMode), index: bool) -> Result<M
 #[test]
 fn padding_is_what_the_modes_say() {
     let unset = PaddingMode::Unset;
-    let (greatest, average) = (|zeros| Ok(Mode::Greatest { zeros }), |zeros| Ok(Mode::Average { zeros }));
+    let (greatest, average) = (|zeros| Ok(Mode::Max { zeros }), |zeros| Ok(Mode::Average { zeros }));
     let ambiguous = || Err("padding_mode: expected neg_inf_pad or zero_pad for padded maxpool, got not_set");
     for (mode, plain, padded) in [
         ((MaxPool, Zero), greatest(true), greatest(true)),
@@ -58,7 +58,7 @@ fn padding_is_what_the_modes_say() {
 #[test]
 fn a_maximum_is_one_of_the_elements() {
     for zeros in [false, true] {
-        assert!(Mode::Greatest { zeros }.is_greatest() && !Mode::Average { zeros }.is_greatest());
+        assert!(Mode::Max { zeros }.is_greatest() && !Mode::Average { zeros }.is_greatest());
     }
 }
 
@@ -70,7 +70,7 @@ fn both_directions_read_the_same_geometry() {
     let mode = (MaxPool, Zero);
     for index in [None, Some(TensorUid(2))] {
         let want = Pooling {
-            mode: Mode::Greatest { zeros: true },
+            mode: Mode::Max { zeros: true },
             large: TensorUid(0),
             small: TensorUid(1),
             index,

@@ -6,7 +6,7 @@
 //! A unit of work is some rows of the output.
 
 use super::band::inside;
-use super::finish::{Block, Finish, InTile, offset};
+use super::epilogue::{Block, Epilogue, InTile, offset};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{RowAfter, clamp, finish};
 use super::tile;
@@ -28,7 +28,7 @@ pub(super) struct Depthwise {
     x: Layout,
     y: Layout,
     isa: Isa,
-    finish: Finish,
+    finish: Epilogue,
     /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
     direct: Option<InTile>,
     steps: Vec<tile::Step>,
@@ -53,7 +53,7 @@ impl Depthwise {
     pub(super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Depthwise {
         let shape = &problem.shape;
         let [_, oh, ow] = shape.output;
-        let finish = Finish::new(problem);
+        let finish = Epilogue::new(problem);
         let direct = finish.in_rows();
         let in_vain = |places: &usize| ow.next_multiple_of(*places);
         let mut plan = Depthwise {

@@ -2,7 +2,7 @@
 //! registers, every loaded input row serving all of them. Borders are masked loads, so nothing is copied or padded.
 
 use super::band::copy;
-use super::finish::{BLOCK, Block, Finish, InTile, list};
+use super::epilogue::{BLOCK, Block, Epilogue, InTile, list};
 use super::problem::{Element, Layout, MAX_OPERANDS, Problem, Shape};
 use super::tile;
 use super::units::{InUnits, Unit};
@@ -15,7 +15,7 @@ pub(super) struct Direct {
     x: Layout,
     y: Layout,
     isa: Isa,
-    finish: Finish,
+    finish: Epilogue,
     /// True if the input is `f32` with neighboring columns side by side; otherwise its planes are copied first.
     native_x: bool,
     /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
@@ -80,7 +80,7 @@ impl Direct {
                 masks.push((0..lanes).filter(|lane| inside(*lane)).fold(0, |mask, lane| mask | 1 << lane));
             }
         }
-        let finish = Finish::new(problem);
+        let finish = Epilogue::new(problem);
         let row_blocks = oh.div_ceil(rows);
         let channel_blocks = kg / channels;
         let pieces = shape.batch * shape.groups * channel_blocks * row_blocks;
@@ -200,7 +200,7 @@ impl Kernel for Unit<'_, Direct> {
                 };
                 let count = rows.min(oh - row);
                 let (to, to_channel, to_row) = if plan.native_y.is_some() {
-                    let first = super::finish::offset(&plan.y, [image, k, 0, row, 0]);
+                    let first = super::epilogue::offset(&plan.y, [image, k, 0, row, 0]);
                     (self.y.cast::<f32>().wrapping_add(first), plan.y.strides[1], plan.y.strides[3])
                 } else if plan.planes == 0 {
                     block = Block { at: [image, k, 0, row, 0], channels, pitch: rows * ow, count: count * ow, ..block };

@@ -6,7 +6,7 @@
 //! accumulated in memory.
 
 use super::band::{Band, copy};
-use super::finish::{Block, Finish, InTile};
+use super::epilogue::{Block, Epilogue, InTile};
 use super::problem::{Element, Problem, Shape};
 use super::tile::{self, After, MAX_VECTORS, Tile, TileFn};
 use super::units::{InUnits, Unit};
@@ -44,7 +44,7 @@ pub(super) struct Gemm {
     y: super::Layout,
     isa: Isa,
     source: Source,
-    finish: Finish,
+    finish: Epilogue,
     /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
     direct: Option<InTile>,
     /// Steps of that epilogue.
@@ -149,7 +149,7 @@ impl Gemm {
         let choice = best?;
         let row_tiles = kg.div_ceil(choice.size.0);
         let chunk = row_tiles.div_ceil(choice.chunks);
-        let finish = Finish::new(problem);
+        let finish = Epilogue::new(problem);
         let strides = problem.y.strides;
         let dense = (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow);
         // Places between rows are dropped at the store: a summand does not have them.
@@ -486,7 +486,7 @@ impl<S: Simd> Job<'_, S> {
         };
         let channel = at.group * kg + channel;
         if let Some(in_tile) = &plan.direct {
-            let first_place = super::finish::offset(&plan.y, [at.image, channel, at.z, at.row, at.column]);
+            let first_place = super::epilogue::offset(&plan.y, [at.image, channel, at.z, at.row, at.column]);
             let y = self.unit.y.cast::<f32>().wrapping_add(first_place);
             job.row = plan.y.strides[1];
             for v in 0..vectors {
@@ -503,7 +503,7 @@ impl<S: Simd> Job<'_, S> {
                     clamp: in_tile.clamp,
                 };
                 if let Some((operand, layout)) = &in_tile.summand {
-                    let first = super::finish::offset(layout, [at.image, channel, at.z, at.row, at.column]);
+                    let first = super::epilogue::offset(layout, [at.image, channel, at.z, at.row, at.column]);
                     // SAFETY: the operands are those of the problem.
                     let from = unsafe { *self.unit.operands.add(*operand) }.cast::<f32>().wrapping_add(first + begin);
                     for v in 0..vectors {

@@ -8,7 +8,7 @@
 //! A unit of work is some places of a plane of an image and group, for some panels of output channels.
 
 use super::band::{copy, inside, zero};
-use super::finish::{Block, Finish, InTile, offset};
+use super::epilogue::{Block, Epilogue, InTile, offset};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
 use super::tile;
@@ -32,7 +32,7 @@ pub(super) struct Indirect {
     x: Layout,
     y: Layout,
     isa: Isa,
-    finish: Finish,
+    finish: Epilogue,
     /// Epilogue behind bias and clamp that the kernel computes in registers, if it stores straight to the output.
     direct: Option<InTile>,
     steps: Vec<tile::Step>,
@@ -69,7 +69,7 @@ impl Indirect {
         let (kg, depth) = (shape.group_out(), shape.depth());
         let staged =
             problem.x.element != Element::F32 || (problem.x.strides[1] != 1 && shape.in_channels > 1) || narrow(shape);
-        let finish = Finish::new(problem);
+        let finish = Epilogue::new(problem);
         // The places of a tile have one distance.
         let even = |layout: &Layout| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
         let summand = |tile: &InTile| tile.summand.as_ref().is_none_or(|(_, layout)| even(layout));

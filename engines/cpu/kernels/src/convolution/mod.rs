@@ -6,7 +6,7 @@
 mod band;
 mod depthwise;
 mod direct;
-mod finish;
+mod epilogue;
 mod gemm;
 mod indirect;
 mod naive;

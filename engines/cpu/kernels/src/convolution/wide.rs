@@ -8,7 +8,7 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::band::Band;
-use super::finish::{Block, Finish};
+use super::epilogue::{Block, Epilogue};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile};
 use super::units::{InUnits, Unit};
@@ -26,7 +26,7 @@ pub(super) struct Wide {
     y: Layout,
     isa: Isa,
     band: Band,
-    finish: Finish,
+    finish: Epilogue,
     native_y: bool,
     /// True if the input is read in place, not gathered.
     in_place: bool,
@@ -97,7 +97,7 @@ impl Wide {
                 Pick::new(&Vec::from_iter((begin..places.min(begin + size.0)).map(offset)))
             })
             .collect();
-        let finish = Finish::new(problem);
+        let finish = Epilogue::new(problem);
         let strides = problem.y.strides;
         Wide {
             y: problem.y,
@@ -317,7 +317,7 @@ impl Unit<'_, Wide> {
             }
             let [image, channel, z, ..] = at;
             if plan.places() == 1 {
-                let to = super::finish::offset(&plan.y, [image, channel, z, 0, 0]);
+                let to = super::epilogue::offset(&plan.y, [image, channel, z, 0, 0]);
                 let (to, distance) = (self.y.cast::<f32>().add(to), plan.y.strides[1]);
                 for i in 0..channels {
                     *to.add(i * distance) = *from.add(i);
@@ -326,7 +326,7 @@ impl Unit<'_, Wide> {
             }
             for i in 0..channels {
                 let values = from.wrapping_add(i * plan.row()).cast_const().cast();
-                let to = super::finish::offset(&plan.y, [image, channel + i, z, 0, 0]);
+                let to = super::epilogue::offset(&plan.y, [image, channel + i, z, 0, 0]);
                 super::band::copy(s, Element::F32, values, 0, 1, self.y.cast::<f32>().add(to), oh * ow);
             }
         }

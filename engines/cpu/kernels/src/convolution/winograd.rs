@@ -9,7 +9,7 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::band::{copy, inside, zero};
-use super::finish::{Block, Finish};
+use super::epilogue::{Block, Epilogue};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile, TileFn};
 use super::units::{InUnits, Unit};
@@ -83,7 +83,7 @@ pub(super) struct Winograd {
     x: Layout,
     y: Layout,
     isa: Isa,
-    finish: Finish,
+    finish: Epilogue,
     native_y: bool,
     /// Microkernel tile of the products: rows and vectors.
     size: (usize, usize),
@@ -118,7 +118,7 @@ impl Winograd {
         let lanes = isa.lanes();
         let (down, across) = (shape.output[1].div_ceil(OUT), shape.output[2].div_ceil(OUT));
         let (cg, kg) = (shape.group_in(), shape.group_out());
-        let finish = Finish::new(problem);
+        let finish = Epilogue::new(problem);
         let mut plan = Winograd {
             x: problem.x,
             y: problem.y,
@@ -511,7 +511,7 @@ impl Unit<'_, Winograd> {
                         let values = at.out.add(row * OUT * S::LANES + (tile - begin) * OUT);
                         let to = if plan.native_y {
                             let place = [at.image, channel, 0, line, column];
-                            self.y.cast::<f32>().add(super::finish::offset(&plan.y, place))
+                            self.y.cast::<f32>().add(super::epilogue::offset(&plan.y, place))
                         } else {
                             at.rows.add((line - at.row * OUT) * ow + column)
                         };

@@ -8,7 +8,7 @@
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
 use super::band::{inside, zero};
-use super::finish::{Finish, InTile, offset};
+use super::epilogue::{Epilogue, InTile, offset};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, RowAfter, RowTile};
 use super::winograd::{FREQUENCIES, IN, OUT, Winograd, transform_input, transform_output};
@@ -29,7 +29,7 @@ pub(super) struct WinogradRows {
     x: Layout,
     y: Layout,
     isa: Isa,
-    finish: Finish,
+    finish: Epilogue,
     follow: InTile,
     steps: Vec<tile::Step>,
     /// Maximum microkernel tile of the products: places and vectors.
@@ -62,7 +62,7 @@ impl WinogradRows {
         let lanes = isa.lanes();
         let (down, across) = (shape.output[1].div_ceil(OUT), shape.output[2].div_ceil(OUT));
         let (cg, kg) = (shape.group_in(), shape.group_out());
-        let finish = Finish::new(problem);
+        let finish = Epilogue::new(problem);
         let follow = finish.in_rows()?;
         let all = shape.batch * down * across;
         let tile_bytes = 4 * FREQUENCIES * cg.next_multiple_of(lanes);

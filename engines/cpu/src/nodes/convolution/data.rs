@@ -10,7 +10,7 @@ use hipdnn_schemas::Graph;
 
 use super::Forward;
 use crate::nodes::view::Walk;
-use crate::nodes::{NodeKernel, Recipe};
+use crate::nodes::{LibraryKernel, Recipe};
 use hipdnn_cpu_kernels::convolution::{Args, ConvolutionPlan, Element, Layout, Problem, Shape, Weights};
 use hipdnn_cpu_kernels::threads::Pool;
 
@@ -105,7 +105,7 @@ impl Gradient {
 }
 
 impl Recipe for Gradient {
-    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
+    fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
         Box::new(Kernel::new(&self.forward, &self.classes, threads))
     }
 }
@@ -212,7 +212,7 @@ impl Kernel {
     }
 }
 
-impl NodeKernel for Kernel {
+impl LibraryKernel for Kernel {
     fn scratch_bytes(&self) -> usize {
         self.parts.iter().map(|part| part.plan.workspace_bytes()).max().unwrap_or(0)
     }

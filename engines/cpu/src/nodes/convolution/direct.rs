@@ -5,7 +5,7 @@
 
 use super::Forward;
 use super::weights::{inside, storage, valid};
-use crate::nodes::NodeKernel;
+use crate::nodes::LibraryKernel;
 use hipdnn_cpu_kernels::convolution::Shape;
 use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, Simd};
 use hipdnn_cpu_kernels::threads::Pool;
@@ -50,7 +50,7 @@ struct Addresses {
 // SAFETY: the inputs are only read, and each weight is written by one thread.
 unsafe impl Sync for Addresses {}
 
-impl NodeKernel for Direct {
+impl LibraryKernel for Direct {
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], _: *mut u8) {
         let shape = &self.forward.shape;
         let addresses = Addresses { x: inputs[0], dy: inputs[1], dw: outputs[0] };
@@ -87,7 +87,7 @@ impl Direct {
     /// Computes the weights of output channel `k` and input channel `c` of its group, from tap `first` on.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`]; the weights exist and no other thread writes them.
+    /// As [`LibraryKernel::run`]; the weights exist and no other thread writes them.
     unsafe fn rows(&self, addresses: &Addresses, k: usize, c: usize, first: usize) {
         let Forward { shape, x, w, y } = &self.forward;
         let taps = TAPS.min(shape.taps() - first);

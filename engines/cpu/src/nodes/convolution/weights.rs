@@ -7,7 +7,7 @@ use super::Forward;
 use super::direct::Direct;
 use crate::nodes::product::{DEPTH, Factor, Product, Sink};
 use crate::nodes::view::Walk;
-use crate::nodes::{NodeKernel, Recipe};
+use crate::nodes::{LibraryKernel, Recipe};
 use crate::pointwise::Storage;
 use hipdnn_cpu_kernels::convolution::{Element, Layout, Shape};
 use hipdnn_cpu_kernels::isa::Isa;
@@ -17,7 +17,7 @@ use hipdnn_cpu_kernels::threads::Pool;
 pub(super) struct Gradient(pub(super) Forward);
 
 impl Recipe for Gradient {
-    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
+    fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
         match Direct::applies(&self.0.shape) {
             true => Box::new(Direct::new(&self.0)),
             false => Box::new(Kernel::new(&self.0, threads)),
@@ -80,7 +80,7 @@ pub(super) fn valid(shape: &Shape, tap: usize, columns: Range<usize>) -> Range<u
     low..high.clamp(low, columns.end)
 }
 
-impl NodeKernel for Kernel {
+impl LibraryKernel for Kernel {
     fn scratch_bytes(&self) -> usize {
         self.product.scratch_bytes()
     }

@@ -6,7 +6,7 @@ use hipdnn_engine_core::ops::normalization as node;
 use hipdnn_schemas::{Graph, TensorUid};
 
 use super::{Normalization, SLOTS, Scalar, Source, View};
-use crate::nodes::NodeWork;
+use crate::nodes::LibraryOp;
 use crate::pointwise::Storage;
 use crate::work::Work;
 
@@ -56,5 +56,5 @@ pub fn lower(graph: &Graph, node: node::Normalization) -> Work {
         epsilon,
         momentum,
     };
-    Work::Node(NodeWork { name: node.name, inputs, outputs, recipe: Arc::new(recipe) })
+    Work::Node(LibraryOp { name: node.name, inputs, outputs, recipe: Arc::new(recipe) })
 }

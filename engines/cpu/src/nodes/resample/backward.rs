@@ -1,14 +1,14 @@
 //! Gradient of pooling: each place of the image takes its part of the windows that have it.
 
 use super::{LANES, Pooling};
-use crate::nodes::NodeKernel;
+use crate::nodes::LibraryKernel;
 use hipdnn_cpu_kernels::threads::Pool;
 
 #[derive(Debug)]
 pub(super) struct Recipe(pub(super) Pooling);
 
 impl crate::nodes::Recipe for Recipe {
-    fn kernel(&self, _threads: usize) -> Box<dyn NodeKernel> {
+    fn kernel(&self, _threads: usize) -> Box<dyn LibraryKernel> {
         Box::new(Kernel(self.0.clone()))
     }
 }
@@ -26,7 +26,7 @@ struct Addresses {
 // SAFETY: the inputs are only read, and each place of the output is written by one thread.
 unsafe impl Sync for Addresses {}
 
-impl NodeKernel for Kernel {
+impl LibraryKernel for Kernel {
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], _: *mut u8) {
         let pooling = &self.0;
         let addresses = Addresses { dy: inputs[0], index: inputs[1], dx: outputs[0] };
@@ -48,7 +48,7 @@ impl Kernel {
     /// Computes one place, for `lanes` channels.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`]; the places are the image's and no other thread writes them.
+    /// As [`LibraryKernel::run`]; the places are the image's and no other thread writes them.
     unsafe fn channels(&self, addresses: &Addresses, [n, c, d, h, w]: [usize; 5], lanes: usize) {
         let pooling = &self.0;
         let mut sums = [0f64; LANES];

@@ -5,7 +5,7 @@ use std::ops::Range;
 use hipdnn_schemas::ReductionMode;
 
 use super::{Image, LANES, Mode, Pooling, rows, single};
-use crate::nodes::NodeKernel;
+use crate::nodes::LibraryKernel;
 use crate::nodes::reduction::Reduce;
 use crate::nodes::view::TensorView;
 use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, Simd};
@@ -15,7 +15,7 @@ use hipdnn_cpu_kernels::threads::Pool;
 pub(super) struct Recipe(pub(super) Pooling);
 
 impl crate::nodes::Recipe for Recipe {
-    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
+    fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
         match global(&self.0) {
             Some(reduce) => reduce.kernel(threads),
             None => Box::new(Kernel(self.0.clone())),
@@ -52,7 +52,7 @@ pub(super) struct Addresses {
 // SAFETY: the input is only read, and each place of the outputs is written by one thread.
 unsafe impl Sync for Addresses {}
 
-impl NodeKernel for Kernel {
+impl LibraryKernel for Kernel {
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], _: *mut u8) {
         let pooling = &self.0;
         let addresses = Addresses { x: inputs[0], y: outputs[0], index: outputs[1] };
@@ -106,7 +106,7 @@ impl Lanes {
 
     /// Folds in the padding around the image.
     fn outside(&mut self, lanes: Range<usize>) {
-        if self.mode != (Mode::Greatest { zeros: true }) {
+        if self.mode != (Mode::Max { zeros: true }) {
             return;
         }
         for lane in lanes {
@@ -148,7 +148,7 @@ impl Kernel {
     /// Computes windows of one place, for `lanes` channels.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`]; the places are the output's and no other thread writes them.
+    /// As [`LibraryKernel::run`]; the places are the output's and no other thread writes them.
     unsafe fn channels(&self, addresses: &Addresses, [n, c, d, h, w]: [usize; 5], lanes: usize) {
         let pooling = &self.0;
         let mut state = Lanes::new(pooling.mode);

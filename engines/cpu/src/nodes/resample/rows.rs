@@ -57,7 +57,7 @@ pub(super) fn lanes(pooling: &Pooling) -> Option<usize> {
 /// Computes windows of one channel, for `lanes` neighboring places.
 ///
 /// # Safety
-/// As [`crate::nodes::NodeKernel::run`]; the places are the output's and no other thread writes them.
+/// As [`crate::nodes::LibraryKernel::run`]; the places are the output's and no other thread writes them.
 pub(super) unsafe fn run(pooling: &Pooling, addresses: &Addresses, at: [usize; 5], lanes: usize) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -96,8 +96,8 @@ unsafe fn run_in<T: Number>(pooling: &Pooling, addresses: &Addresses, [n, c, d, 
     }
     isa.run(Slide { to: values, from: columns, window, stride, greatest });
     match pooling.mode {
-        Mode::Greatest { zeros: false } => {}
-        Mode::Greatest { zeros: true } => {
+        Mode::Max { zeros: false } => {}
+        Mode::Max { zeros: true } => {
             let outside = depth.len() < pooling.window[0] || height.len() < pooling.window[1];
             for (lane, value) in values.iter_mut().enumerate() {
                 if outside || pooling.taps(2, w + lane).0.len() < window {

@@ -47,7 +47,7 @@ pub(super) fn axis(pooling: &Pooling) -> Option<Axis> {
 /// Pools along that axis.
 ///
 /// # Safety
-/// As [`crate::nodes::NodeKernel::run`].
+/// As [`crate::nodes::LibraryKernel::run`].
 pub(super) unsafe fn run(pooling: &Pooling, axis: Axis, pool: &Pool, addresses: &Addresses) {
     let isa = Isa::best();
     let [depth, height, width] = pooling.output;
@@ -142,7 +142,7 @@ impl Kernel for ChannelRows<'_> {
                 // the rows are this unit's.
                 unsafe {
                     match pooling.mode {
-                        Mode::Greatest { zeros } => {
+                        Mode::Max { zeros } => {
                             let outside = zeros && counts != pooling.window;
                             greatest(s, &window, outside, *channels, to, step);
                         }
@@ -302,7 +302,7 @@ impl Kernel for ColumnRows<'_> {
         let [depth, height, width] = pooling.output;
         let [.., stride_z, stride_y, _] = large.strides;
         let (window, stride, pad) = (pooling.window[2], pooling.stride[2], pooling.pad[2]);
-        let zeros = pooling.mode == (Mode::Greatest { zeros: true });
+        let zeros = pooling.mode == (Mode::Max { zeros: true });
         let around = if zeros { 0.0 } else { f32::NEG_INFINITY };
         // Vectors are read beyond the last column, whose lanes no result is made of.
         let mut columns = [around; COLUMNS + 2 * MAX_LANES];

@@ -13,7 +13,7 @@ use hipdnn_schemas::{Graph, SdpaBackward};
 use super::forward::{BLOCK, Masking, Part, load_columns, load_rows, places};
 use super::multiply::{Gradient, Multiply, ROWS};
 use super::{Attention, Lowering, Operand, Sight};
-use crate::nodes::{NodeKernel, NodeWork, Recipe};
+use crate::nodes::{LibraryKernel, LibraryOp, Recipe};
 use crate::work::Work;
 use hipdnn_cpu_kernels::isa::{Isa, MAX_LANES};
 use hipdnn_cpu_kernels::threads::Pool;
@@ -46,7 +46,7 @@ pub fn lower(graph: &Graph, index: usize, node: &SdpaBackward) -> Result<Work, D
         dv: lowering.operand("dv", node.dv)?,
         attention,
     };
-    Ok(Work::Node(NodeWork {
+    Ok(Work::Node(LibraryOp {
         name: "gradient of attention",
         inputs: vec![
             Some(node.q),
@@ -78,7 +78,7 @@ struct Backward {
 }
 
 impl Recipe for Backward {
-    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
+    fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
         Box::new(Kernel { work: self.clone(), threads, layout: Layout::new(&self.attention) })
     }
 }
@@ -181,7 +181,7 @@ impl Kernel {
     }
 }
 
-impl NodeKernel for Kernel {
+impl LibraryKernel for Kernel {
     fn scratch_bytes(&self) -> usize {
         (self.shares() + self.threads * self.layout.len) * size_of::<f32>()
     }
@@ -252,7 +252,7 @@ impl Run<'_> {
     /// Attention window over the sequences of a batch.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`].
+    /// As [`LibraryKernel::run`].
     unsafe fn sight(&self, batch: usize) -> Sight {
         // SAFETY: the caller's promise.
         unsafe { self.kernel.work.attention.sight(batch, [self.inputs[5], self.inputs[6]]) }
@@ -261,7 +261,7 @@ impl Run<'_> {
     /// Computes the gradients of a block of queries.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`], and nobody else has the worker's scratch memory or computes these results.
+    /// As [`LibraryKernel::run`], and nobody else has the worker's scratch memory or computes these results.
     unsafe fn queries(&self, worker: usize, batch: usize, head: usize, first: usize) {
         let (work, layout) = (&self.kernel.work, &self.kernel.layout);
         let attention = &work.attention;
@@ -312,7 +312,7 @@ impl Run<'_> {
     /// Computes the gradients of a block of keys and values.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`], the shares of all queries are there, and nobody else has the worker's scratch memory or
+    /// As [`LibraryKernel::run`], the shares of all queries are there, and nobody else has the worker's scratch memory or
     /// computes these results.
     unsafe fn keys(&self, worker: usize, batch: usize, head: usize, first: usize) {
         let (work, layout) = (&self.kernel.work, &self.kernel.layout);

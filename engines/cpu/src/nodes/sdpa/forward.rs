@@ -3,7 +3,7 @@
 
 use super::multiply::{Multiply, ROWS, Softmax};
 use super::{Attention, Operand, Sight};
-use crate::nodes::{NodeKernel, Recipe};
+use crate::nodes::{LibraryKernel, Recipe};
 use crate::pointwise::Storage;
 use hipdnn_cpu_kernels::isa::{Isa, MAX_LANES};
 use hipdnn_cpu_kernels::scratch::LINE;
@@ -25,7 +25,7 @@ pub(super) struct Forward {
 }
 
 impl Recipe for Forward {
-    fn kernel(&self, threads: usize) -> Box<dyn NodeKernel> {
+    fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
         Box::new(Kernel { work: self.clone(), threads, layout: Layout::new(&self.attention) })
     }
 }
@@ -93,7 +93,7 @@ struct Run<'a> {
 // whose it is.
 unsafe impl Sync for Run<'_> {}
 
-impl NodeKernel for Kernel {
+impl LibraryKernel for Kernel {
     fn scratch_bytes(&self) -> usize {
         self.threads * self.layout.len * size_of::<f32>()
     }
@@ -119,7 +119,7 @@ impl Run<'_> {
     /// Computes the results of a block of queries.
     ///
     /// # Safety
-    /// As [`NodeKernel::run`], and nobody else has the worker's scratch memory or computes these results.
+    /// As [`LibraryKernel::run`], and nobody else has the worker's scratch memory or computes these results.
     unsafe fn block(&self, worker: usize, batch: usize, head: usize, first: usize) {
         let (work, layout) = (&self.kernel.work, &self.kernel.layout);
         let attention = &work.attention;

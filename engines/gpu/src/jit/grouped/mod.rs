@@ -7,7 +7,7 @@ use hipdnn_engine_kernel::emit::Element;
 use hipdnn_engine_kernel::emit::grouped::testing::{
     MAPPINGS, at, evaluate, folds, layer_norm, op, read, softmax, store,
 };
-use hipdnn_engine_kernel::emit::grouped::{Access, Choice, Fold, FoldMode, Grouped, Input, Mapping, Phase};
+use hipdnn_engine_kernel::emit::grouped::{Access, Choice, Fold, Grouped, Input, Pass, ReduceOp, ThreadMap};
 use hipdnn_engine_kernel::emit::testing::{decode, decoded, encode, encoded, rounded, ulp};
 use hipdnn_schemas::PointwiseMode;
 
@@ -158,7 +158,9 @@ fn every_fold_over_any_layout_gives_its_definition() {
         let len = span(&extents, strides);
         // Negative strides go back from the end.
         if strides.iter().any(|stride| *stride < 0) {
-            let Phase::Fold { inputs, .. } = &mut work.phases[0] else { unreachable!("the first phase is a fold") };
+            let Pass::Reduce { inputs, .. } = &mut work.passes[0] else {
+                unreachable!("the first pass is a reduction")
+            };
             for input in inputs {
                 if let Input::Tensor { access, .. } = input {
                     access.offset = len as i64 - 1;
@@ -229,20 +231,20 @@ fn normalisations_are_one_kernel() {
 }
 
 /// A fold of tensor 0 to tensor 0.
-fn reduction(groups: usize, members: usize, strides: [i64; 2], mode: FoldMode, element: Element) -> Grouped {
-    let at = if let FoldMode::FirstGreatest { at } = mode { at } else { 0 };
+fn reduction(groups: usize, members: usize, strides: [i64; 2], mode: ReduceOp, element: Element) -> Grouped {
+    let at = if let ReduceOp::ArgMax { at } = mode { at } else { 0 };
     Grouped {
         groups: vec![groups],
         members: vec![members],
         reads: vec![element],
         writes: vec![element; 2],
-        phases: vec![
-            Phase::Fold {
+        passes: vec![
+            Pass::Reduce {
                 inputs: vec![read(0, &strides), Input::Index { axis: 1 }],
                 program: vec![],
-                folds: vec![Fold { mode, slot: 0 }, Fold { mode: FoldMode::Greatest, slot: at }],
+                folds: vec![Fold { mode, slot: 0 }, Fold { mode: ReduceOp::Max, slot: at }],
             },
-            Phase::Once {
+            Pass::PerGroup {
                 inputs: vec![],
                 program: vec![],
                 keep: vec![],
@@ -278,7 +280,7 @@ fn what_is_no_number_and_what_is_infinite_is_found_first() {
     let groups = rows.len() + 3;
     let near = Near { units: 1.0, scale: 4.0 };
     for element in [Element::F32, Element::F64, Element::F16] {
-        for mode in [FoldMode::FirstGreatest { at: 1 }, FoldMode::Greatest, FoldMode::Least, FoldMode::Sum] {
+        for mode in [ReduceOp::ArgMax { at: 1 }, ReduceOp::Max, ReduceOp::Min, ReduceOp::Sum] {
             let what = format!("{mode:?} of {element:?}");
             let choices = if element == Element::F32 { several(3) } else { some() };
             let work = reduction(groups, 40, [40, 1], mode, element);
@@ -305,11 +307,11 @@ fn equal_whole_numbers_are_told_apart_and_sums_saturate() {
     // One thread for each group: the order is that of the members.
     let choice = Choice { mapping: Some(MAPPINGS[0]), wide: false };
     type Function = fn(&[i64; 4]) -> [i64; 2];
-    let cases: [(FoldMode, Function); 4] = [
-        (FoldMode::Sum, |row| [row.iter().fold(0, |a: i64, b| a.saturating_add(*b)), *row.iter().max().unwrap()]),
-        (FoldMode::Product, |row| [row.iter().fold(1, |a: i64, b| a.saturating_mul(*b)), *row.iter().max().unwrap()]),
-        (FoldMode::Least, |row| [*row.iter().min().unwrap(), *row.iter().max().unwrap()]),
-        (FoldMode::FirstGreatest { at: 1 }, |row| {
+    let cases: [(ReduceOp, Function); 4] = [
+        (ReduceOp::Sum, |row| [row.iter().fold(0, |a: i64, b| a.saturating_add(*b)), *row.iter().max().unwrap()]),
+        (ReduceOp::Product, |row| [row.iter().fold(1, |a: i64, b| a.saturating_mul(*b)), *row.iter().max().unwrap()]),
+        (ReduceOp::Min, |row| [*row.iter().min().unwrap(), *row.iter().max().unwrap()]),
+        (ReduceOp::ArgMax { at: 1 }, |row| {
             let most = row.iter().max().unwrap();
             [*most, row.iter().position(|v| v == most).unwrap() as i64]
         }),
@@ -338,7 +340,7 @@ fn long_sums_are_as_good_as_short_ones() {
         let rest = values.iter().map(|v| v - (v * 1048576.0).floor() / 1048576.0);
         let want = rounded(element, parts.sum::<f64>() / 1048576.0 + rest.sum::<f64>());
         for mapping in [None, Some(MAPPINGS[0]), Some(MAPPINGS[4]), Some(MAPPINGS[6])] {
-            let work = reduction(1, LEN, [0, 1], FoldMode::Sum, element);
+            let work = reduction(1, LEN, [0, 1], ReduceOp::Sum, element);
             let before = vec![encoded(element, &[0.0]); 2];
             let got = bench.group(&work, Choice { mapping, wide: false }, &[encoded(element, &values)], &before);
             let got = decoded(element, &got[0])[0];
@@ -353,8 +355,8 @@ fn more_groups_than_blocks_are_gone_through() {
     let Some(bench) = bench("more_groups_than_blocks_are_gone_through") else { return };
     // A block for each group, and more of them than are launched.
     const GROUPS: usize = (1 << 14) + 700;
-    let work = reduction(GROUPS, 3, [3, 1], FoldMode::FirstGreatest { at: 1 }, Element::F32);
-    let choices = [Choice { mapping: Some(Mapping { side: 1, lanes: 4, lanes_first: true }), wide: false }];
+    let work = reduction(GROUPS, 3, [3, 1], ReduceOp::ArgMax { at: 1 }, Element::F32);
+    let choices = [Choice { mapping: Some(ThreadMap { side: 1, lanes: 4, lanes_first: true }), wide: false }];
     check(&bench, "a block for each", &work, &choices, &[small(3 * GROUPS, 1)], &[GROUPS; 2], EXACT);
 }
 
@@ -362,14 +364,16 @@ fn more_groups_than_blocks_are_gone_through() {
 fn elements_may_be_written_where_they_are_read() {
     let Some(bench) = bench("elements_may_be_written_where_they_are_read") else { return };
     for (groups, members, strides) in [(vec![6], vec![77], vec![77, 1]), (vec![66], vec![50], vec![1, 66])] {
-        // Means, which a phase of its own adds to: in place too.
+        // Means, which a pass of its own adds to: in place too.
         let mut work = layer_norm(&groups, &members, &strides, Element::F32);
-        let Phase::Once { inputs, program, keep, .. } = &mut work.phases[1] else { unreachable!("that of the mean") };
-        inputs.push(Input::Tensor { tensor: 3, access: at(0, &[1, 0]), outside: 0.0 });
+        let Pass::PerGroup { inputs, program, keep, .. } = &mut work.passes[1] else {
+            unreachable!("that of the mean")
+        };
+        inputs.push(Input::Tensor { tensor: 3, access: at(0, &[1, 0]), pad_value: 0.0 });
         program[0] = op(PointwiseMode::Div, &[0, 1]);
         program.push(op(PointwiseMode::Add, &[3, 2]));
         keep[0] = 4;
-        let Phase::Once { stores, .. } = &mut work.phases[1] else { unreachable!("that of the mean") };
+        let Pass::PerGroup { stores, .. } = &mut work.passes[1] else { unreachable!("that of the mean") };
         stores[0].slot = 4;
         work.reads.push(Element::F32);
         let (len, outer, inner) = (groups[0] * members[0], groups[0], members[0]);
@@ -409,19 +413,19 @@ fn elements_may_be_written_where_they_are_read() {
 fn one_kernel_serves_many_shapes_and_scalars() {
     let Some(bench) = bench("one_kernel_serves_many_shapes_and_scalars") else { return };
     use PointwiseMode::{Add, Mul};
-    // Σ (x · a) + b, then y = x · c + that; two scalars in the first phase, one in the second.
+    // Σ (x · a) + b, then y = x · c + that; two scalars in the first pass, one in the second.
     let work = |groups: usize, members: usize| Grouped {
         groups: vec![groups],
         members: vec![members],
         reads: vec![Element::F32],
         writes: vec![Element::F32],
-        phases: vec![
-            Phase::Fold {
+        passes: vec![
+            Pass::Reduce {
                 inputs: vec![read(0, &[members as i64, 1]), Input::Scalar(2.0), Input::Scalar(-1.0)],
                 program: vec![op(Mul, &[0, 1]), op(Add, &[3, 2])],
-                folds: vec![Fold { mode: FoldMode::Sum, slot: 4 }],
+                folds: vec![Fold { mode: ReduceOp::Sum, slot: 4 }],
             },
-            Phase::Each {
+            Pass::PerMember {
                 inputs: vec![Input::Scalar(3.0), read(0, &[members as i64, 1])],
                 program: vec![op(Mul, &[1, 2]), op(Add, &[3, 0])],
                 stores: vec![store(4, 0, &[members as i64, 1])],
@@ -499,7 +503,7 @@ fn kernels_compile_for_other_devices_too() {
 #[test]
 fn what_all_members_share_is_folded() {
     let Some(bench) = bench("what_all_members_share_is_folded") else { return };
-    use FoldMode::{FirstGreatest, Greatest, Least, Product, Sum};
+    use ReduceOp::{ArgMax, Max, Min, Product, Sum};
     for element in [Element::F64, Element::F32] {
         for value in [-5.0, 5.0] {
             // An element, an argument and a constant; beside them what keeps the loops apart.
@@ -512,17 +516,17 @@ fn what_all_members_share_is_folded() {
                 Input::Index { axis: 2 },
             ];
             for slot in 0..3 {
-                let modes = [Greatest, Least, Sum, Product, FirstGreatest { at: 4 }];
+                let modes = [Max, Min, Sum, Product, ArgMax { at: 4 }];
                 let folds = modes.map(|mode| Fold { mode, slot }).to_vec();
-                let seen = [Fold { mode: FirstGreatest { at: slot }, slot: 3 }];
+                let seen = [Fold { mode: ArgMax { at: slot }, slot: 3 }];
                 let work = Grouped {
                     groups: vec![3],
                     members: vec![3, 4, 5],
                     reads: vec![element; 2],
                     writes: vec![element; 8],
-                    phases: vec![
-                        Phase::Fold { inputs: inputs.clone(), program: vec![], folds: [&folds[..], &seen].concat() },
-                        Phase::Once {
+                    passes: vec![
+                        Pass::Reduce { inputs: inputs.clone(), program: vec![], folds: [&folds[..], &seen].concat() },
+                        Pass::PerGroup {
                             inputs: vec![],
                             program: vec![],
                             keep: vec![],

@@ -53,16 +53,16 @@ fn gradients_are_gathered_through_divided_bounds() {
             members: vec![window],
             reads: vec![Element::F32],
             writes: vec![Element::F32; 2],
-            phases: vec![
-                Phase::Fold {
+            passes: vec![
+                Pass::Reduce {
                     inputs: vec![
-                        Input::Tensor { tensor: 0, access: gradient.clone(), outside: 0.5 },
-                        Input::Inside(gradient),
+                        Input::Tensor { tensor: 0, access: gradient.clone(), pad_value: 0.5 },
+                        Input::InBounds(gradient),
                     ],
                     program: vec![],
-                    folds: [0, 1].map(|slot| Fold { mode: FoldMode::Sum, slot }).to_vec(),
+                    folds: [0, 1].map(|slot| Fold { mode: ReduceOp::Sum, slot }).to_vec(),
                 },
-                Phase::Once {
+                Pass::PerGroup {
                     inputs: vec![],
                     program: vec![],
                     keep: vec![],

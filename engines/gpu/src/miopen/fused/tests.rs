@@ -45,8 +45,8 @@ fn what_does_not_compile_is_asked_once() {
     let Ok(_) = gpu().inspect_err(|reason| skip(reason)) else { return };
     let context = Contexts::get().current().expect("a device");
     let problem = problem();
-    let followers = Followers { bias: true, activation: Some(Activation::Relu) };
-    let ask = || prepare_fused(context.miopen().unwrap(), &problem, &followers, &Policy::default(), &Store::disabled());
+    let epilogue = Epilogue { bias: true, activation: Some(Activation::Relu) };
+    let ask = || prepare_fused(context.miopen().unwrap(), &problem, &epilogue, &Policy::default(), &Store::disabled());
     match ask().expect("an answer") {
         Some(prepared) => assert!(prepared.is_recorded(), "{}", prepared.describe()),
         None => {
@@ -59,7 +59,7 @@ fn what_does_not_compile_is_asked_once() {
     // What it can't promise is not asked.
     let deterministic = ConvolutionProblem { deterministic: true, ..problem.clone() };
     let answer =
-        prepare_fused(context.miopen().unwrap(), &deterministic, &followers, &Policy::default(), &Store::disabled());
+        prepare_fused(context.miopen().unwrap(), &deterministic, &epilogue, &Policy::default(), &Store::disabled());
     assert!(answer.expect("an answer").is_none());
 }
 
@@ -241,10 +241,10 @@ fn a_fused_kernel_is_recorded_if_it_is_right() {
     let Ok(library) = stand_in::library().inspect_err(|reason| skip(reason)) else { return };
     let gpu = library.gpu;
     let problem = problem();
-    let followers = Followers { bias: true, activation: Some(Activation::Relu) };
+    let epilogue = Epilogue { bias: true, activation: Some(Activation::Relu) };
     let context = || Context::new(Device::new(gpu, gpu.current_device().unwrap()).unwrap(), Ok(library));
     let prepare = |context: &Context, policy: &Policy| {
-        prepare_fused(context.miopen().unwrap(), &problem, &followers, policy, &Store::disabled()).expect("an answer")
+        prepare_fused(context.miopen().unwrap(), &problem, &epilogue, policy, &Store::disabled()).expect("an answer")
     };
     let own = context();
     let policy = Policy::default();

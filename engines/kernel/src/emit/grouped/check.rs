@@ -2,10 +2,10 @@
 
 use hipdnn_engine_core::error::Error;
 
-use super::{Access, Fold, FoldMode, Grouped, Input, Phase, Store};
+use super::{Access, Fold, Grouped, Input, Pass, ReduceOp, Store};
 use crate::emit::program::Op;
 
-/// Parts of a phase, whatever its kind.
+/// Parts of a pass, whatever its kind.
 pub(super) struct Parts<'a> {
     pub(super) inputs: &'a [Input],
     pub(super) program: &'a [Op],
@@ -16,16 +16,16 @@ pub(super) struct Parts<'a> {
     pub(super) members: bool,
 }
 
-impl Phase {
+impl Pass {
     pub(super) fn parts(&self) -> Parts<'_> {
         match self {
-            Phase::Fold { inputs, program, folds } => {
+            Pass::Reduce { inputs, program, folds } => {
                 Parts { inputs, program, folds, keep: &[], stores: &[], members: true }
             }
-            Phase::Once { inputs, program, keep, stores } => {
+            Pass::PerGroup { inputs, program, keep, stores } => {
                 Parts { inputs, program, folds: &[], keep, stores, members: false }
             }
-            Phase::Each { inputs, program, stores } => {
+            Pass::PerMember { inputs, program, stores } => {
                 Parts { inputs, program, folds: &[], keep: &[], stores, members: true }
             }
         }
@@ -33,29 +33,29 @@ impl Phase {
 }
 
 impl Parts<'_> {
-    /// Number of values that the phase leaves behind.
+    /// Number of values that the pass leaves behind.
     pub(super) fn leaves(&self) -> usize {
         self.keep.len() + self.folds.iter().map(|fold| fold.mode.leaves()).sum::<usize>()
     }
 }
 
-impl FoldMode {
+impl ReduceOp {
     /// Number of values that it leaves behind.
     pub fn leaves(&self) -> usize {
-        if matches!(self, FoldMode::FirstGreatest { .. }) { 2 } else { 1 }
+        if matches!(self, ReduceOp::ArgMax { .. }) { 2 } else { 1 }
     }
 }
 
 /// Checks the preconditions of code generation.
 pub(super) fn check(work: &Grouped) -> Result<(), Error> {
-    if work.phases.is_empty() {
-        return Err(Error::invalid_value("a kernel over groups has at least one phase"));
+    if work.passes.is_empty() {
+        return Err(Error::invalid_value("a kernel over groups has at least one pass"));
     }
     let mut kept = 0;
-    for (p, phase) in work.phases.iter().enumerate() {
-        let parts = phase.parts();
+    for (p, pass) in work.passes.iter().enumerate() {
+        let parts = pass.parts();
         check_phase(work, &parts, kept)
-            .map_err(|text| Error::invalid_value(format!("phase {p} of a kernel over groups: {text}")))?;
+            .map_err(|text| Error::invalid_value(format!("pass {p} of a kernel over groups: {text}")))?;
         kept += parts.leaves();
     }
     Ok(())
@@ -68,7 +68,7 @@ fn check_phase(work: &Grouped, parts: &Parts<'_>, kept: usize) -> Result<(), Str
             Input::Tensor { tensor, .. } if *tensor >= work.reads.len() => {
                 return Err(format!("input {i}: expected a tensor below {}, got {tensor}", work.reads.len()));
             }
-            Input::Tensor { access, .. } | Input::Inside(access) => {
+            Input::Tensor { access, .. } | Input::InBounds(access) => {
                 check_access(access, loops).map_err(|text| format!("input {i} has {text}"))?;
             }
             Input::Index { axis } if *axis >= loops => {
@@ -82,7 +82,7 @@ fn check_phase(work: &Grouped, parts: &Parts<'_>, kept: usize) -> Result<(), Str
     }
     let slots = kept + parts.inputs.len() + parts.program.len();
     let folded = parts.folds.iter().flat_map(|fold| match fold.mode {
-        FoldMode::FirstGreatest { at } => vec![fold.slot, at],
+        ReduceOp::ArgMax { at } => vec![fold.slot, at],
         _ => vec![fold.slot],
     });
     let stored = parts.stores.iter().map(|store| store.slot);

@@ -4,17 +4,17 @@
 //! Sums of `f32` are kept in `f64`, and so are products, which then neither overflow nor underflow on the way. Sums of
 //! `f64` carry the rounding error along (compensated summation). So the error does not grow with the number of members.
 
-use super::FoldMode;
-use crate::emit::program::{Numbers, Text};
+use super::ReduceOp;
+use crate::emit::program::{ComputeType, Text};
 
 /// C macros `MOST` and `LEAST`: the neutral elements of minimum and maximum.
-pub(super) fn limits(numbers: Numbers) -> &'static str {
-    match numbers {
+pub(super) fn limits(compute_type: ComputeType) -> &'static str {
+    match compute_type {
         // The prelude of whole numbers has them.
-        Numbers::Whole => "",
-        Numbers::Single => "#define MOST real(__builtin_inf())\n#define LEAST (-MOST)\n",
+        ComputeType::I64 => "",
+        ComputeType::F32 => "#define MOST real(__builtin_inf())\n#define LEAST (-MOST)\n",
         // Clang 22 moves zero instead of ±∞ to a pair of scalar registers (where all members have the same value, say).
-        Numbers::Double => {
+        ComputeType::F64 => {
             "DEVICE real in_vector(real v) { __asm__(\"\" : \"+v\"(v)); return v; }
 #define MOST in_vector(__builtin_inf())
 #define LEAST in_vector(-__builtin_inf())
@@ -23,46 +23,46 @@ pub(super) fn limits(numbers: Numbers) -> &'static str {
     }
 }
 
-impl FoldMode {
+impl ReduceOp {
     /// Name of the structure.
     pub(super) fn structure(&self) -> &'static str {
         match self {
-            FoldMode::Sum => "Sum",
-            FoldMode::Product => "Product",
-            FoldMode::Least => "Least",
-            FoldMode::Greatest => "Greatest",
-            FoldMode::FirstGreatest { .. } => "First",
+            ReduceOp::Sum => "Sum",
+            ReduceOp::Product => "Product",
+            ReduceOp::Min => "Least",
+            ReduceOp::Max => "Greatest",
+            ReduceOp::ArgMax { .. } => "First",
         }
     }
 
     /// Initializer of the neutral element.
     pub(super) fn neutral(&self) -> &'static str {
         match self {
-            FoldMode::Sum => "{0}",
-            FoldMode::Product => "{1}",
-            FoldMode::Least => "{MOST}",
-            FoldMode::Greatest => "{LEAST}",
-            FoldMode::FirstGreatest { .. } => "{LEAST, real(-1), ~count(0)}",
+            ReduceOp::Sum => "{0}",
+            ReduceOp::Product => "{1}",
+            ReduceOp::Min => "{MOST}",
+            ReduceOp::Max => "{LEAST}",
+            ReduceOp::ArgMax { .. } => "{LEAST, real(-1), ~count(0)}",
         }
     }
 
     /// Size of the structure in bytes.
-    pub(super) fn bytes(&self, numbers: Numbers, wide: bool) -> usize {
-        let real = if numbers == Numbers::Single { 4 } else { 8 };
+    pub(super) fn bytes(&self, compute_type: ComputeType, wide: bool) -> usize {
+        let real = if compute_type == ComputeType::F32 { 4 } else { 8 };
         match self {
-            FoldMode::Sum if numbers == Numbers::Double => 16,
-            FoldMode::Sum | FoldMode::Product => 8,
-            FoldMode::Least | FoldMode::Greatest => real,
-            FoldMode::FirstGreatest { .. } if real == 4 && !wide => 12,
-            FoldMode::FirstGreatest { .. } => 24,
+            ReduceOp::Sum if compute_type == ComputeType::F64 => 16,
+            ReduceOp::Sum | ReduceOp::Product => 8,
+            ReduceOp::Min | ReduceOp::Max => real,
+            ReduceOp::ArgMax { .. } if real == 4 && !wide => 12,
+            ReduceOp::ArgMax { .. } => 24,
         }
     }
 
     /// C definition of the structure and its functions.
     pub(super) fn definition(&self, text: &mut Text) -> &'static str {
-        let numbers = text.numbers();
-        match (self, numbers) {
-            (FoldMode::Sum, Numbers::Whole) => {
+        let compute_type = text.compute_type();
+        match (self, compute_type) {
+            (ReduceOp::Sum, ComputeType::I64) => {
                 text.use_name("whole_add");
                 "struct Sum { real total; };
 DEVICE void put(Sum& s, real v) { s.total = whole_add(s.total, v); }
@@ -70,7 +70,7 @@ DEVICE void join(Sum& s, Sum o) { put(s, o.total); }
 DEVICE real value(Sum s) { return s.total; }
 "
             }
-            (FoldMode::Sum, Numbers::Single) => {
+            (ReduceOp::Sum, ComputeType::F32) => {
                 "struct Sum { double total; };
 DEVICE void put(Sum& s, real v) { s.total += double(v); }
 DEVICE void join(Sum& s, Sum o) { s.total += o.total; }
@@ -78,7 +78,7 @@ DEVICE real value(Sum s) { return real(s.total); }
 "
             }
             // What an infinite or overflowing sum has lost is no number, and is forgotten.
-            (FoldMode::Sum, Numbers::Double) => {
+            (ReduceOp::Sum, ComputeType::F64) => {
                 "struct Sum { real total, rest; };
 DEVICE void put(Sum& s, real v) {
   const real x = v + s.rest, t = s.total + x, b = t - s.total, rest = (s.total - (t - b)) + (x - b);
@@ -89,7 +89,7 @@ DEVICE void join(Sum& s, Sum o) { put(s, o.total); s.rest += o.rest; }
 DEVICE real value(Sum s) { return s.total + s.rest; }
 "
             }
-            (FoldMode::Product, Numbers::Whole) => {
+            (ReduceOp::Product, ComputeType::I64) => {
                 text.use_name("whole_mul");
                 "struct Product { real total; };
 DEVICE void put(Product& p, real v) { p.total = whole_mul(p.total, v); }
@@ -97,21 +97,21 @@ DEVICE void join(Product& p, Product o) { put(p, o.total); }
 DEVICE real value(Product p) { return p.total; }
 "
             }
-            (FoldMode::Product, _) => {
+            (ReduceOp::Product, _) => {
                 "struct Product { double total; };
 DEVICE void put(Product& p, real v) { p.total *= double(v); }
 DEVICE void join(Product& p, Product o) { p.total *= o.total; }
 DEVICE real value(Product p) { return real(p.total); }
 "
             }
-            (FoldMode::Least, _) => {
+            (ReduceOp::Min, _) => {
                 "struct Least { real least; };
 DEVICE void put(Least& l, real v) { if (v < l.least || v != v) l.least = v; }
 DEVICE void join(Least& l, Least o) { put(l, o.least); }
 DEVICE real value(Least l) { return l.least; }
 "
             }
-            (FoldMode::Greatest, _) => {
+            (ReduceOp::Max, _) => {
                 "struct Greatest { real greatest; };
 DEVICE void put(Greatest& g, real v) { if (v > g.greatest || v != v) g.greatest = v; }
 DEVICE void join(Greatest& g, Greatest o) { put(g, o.greatest); }
@@ -119,7 +119,7 @@ DEVICE real value(Greatest g) { return g.greatest; }
 "
             }
             // Of equal ones that of the smallest number, whichever thread has it; before there is any, all are smaller.
-            (FoldMode::FirstGreatest { .. }, _) => {
+            (ReduceOp::ArgMax { .. }, _) => {
                 "struct First { real greatest, at; count number; };
 DEVICE void join(First& f, First o) {
   const bool no = o.greatest != o.greatest, none = f.greatest != f.greatest;

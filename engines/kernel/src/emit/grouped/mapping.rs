@@ -2,7 +2,7 @@
 
 /// Mapping of a block's threads to its work. All numbers are powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct ThreadMap {
     /// Number of groups that a block works on at a time.
     pub side: u32,
     /// Number of threads that work on one group.
@@ -30,9 +30,9 @@ const BUSY: u64 = 128;
 /// Strides up to this, in elements, share a cache line.
 const NEAR: u64 = 8;
 
-impl Mapping {
+impl ThreadMap {
     /// Mapping for the numbers of groups and members, and for the strides along each (`None`: the stride is 0).
-    pub fn new(groups: u64, members: u64, neighbours: (Option<u64>, Option<u64>)) -> Mapping {
+    pub fn new(groups: u64, members: u64, neighbours: (Option<u64>, Option<u64>)) -> ThreadMap {
         let lanes = |most: u32| {
             let worth = (members / PER_LANE).clamp(1, u64::from(most));
             let lanes = 1 << worth.ilog2();
@@ -43,10 +43,10 @@ impl Mapping {
         if member < group && group > NEAR {
             let threads = if groups < BUSY && members >= 8 * u64::from(MANY_THREADS) { MANY_THREADS } else { THREADS };
             let lanes = lanes(threads);
-            return Mapping { side: threads / lanes, lanes, lanes_first: lanes > 1 };
+            return ThreadMap { side: threads / lanes, lanes, lanes_first: lanes > 1 };
         }
         if members <= FEW || groups >= MANY_GROUPS {
-            return Mapping { side: THREADS, lanes: 1, lanes_first: false };
+            return ThreadMap { side: THREADS, lanes: 1, lanes_first: false };
         }
         let mut side = 64;
         while side > 8 && groups / u64::from(side) < BUSY {
@@ -55,14 +55,14 @@ impl Mapping {
         let few = groups / u64::from(side) < BUSY && members >= 8 * u64::from(MANY_THREADS);
         let threads = if few { MANY_THREADS } else { THREADS };
         let lanes = lanes(threads / side);
-        Mapping { side: threads / lanes, lanes, lanes_first: false }
+        ThreadMap { side: threads / lanes, lanes, lanes_first: false }
     }
 
     /// The same mapping with blocks of the usual size.
-    pub fn smaller(self) -> Mapping {
-        let Mapping { side, lanes, lanes_first } = self;
+    pub fn smaller(self) -> ThreadMap {
+        let ThreadMap { side, lanes, lanes_first } = self;
         let times = (side * lanes / THREADS).max(1);
-        if lanes >= times { Mapping { side, lanes: lanes / times, lanes_first } } else { self }
+        if lanes >= times { ThreadMap { side, lanes: lanes / times, lanes_first } } else { self }
     }
 
     /// Number of threads of a block.
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn threads_follow_memory() {
-        let first = |side, lanes| Mapping { side, lanes, lanes_first: true };
-        let last = |side, lanes| Mapping { side, lanes, lanes_first: false };
+        let first = |side, lanes| ThreadMap { side, lanes, lanes_first: true };
+        let last = |side, lanes| ThreadMap { side, lanes, lanes_first: false };
         // (what, groups, members, neighbors, wanted)
         let cases = [
             ("long rows", 1000, 4096, (Some(4096), Some(1)), first(1, 256)),
@@ -96,7 +96,7 @@ mod tests {
             ("no group but one, and nothing along its members", 1, 5000, (None, None), last(8, 32)),
         ];
         for (what, groups, members, neighbours, want) in cases {
-            let got = Mapping::new(groups, members, neighbours);
+            let got = ThreadMap::new(groups, members, neighbours);
             assert_eq!(got, want, "{what}");
             assert!(got.threads().is_power_of_two() && got.threads() <= MANY_THREADS, "{what}");
             let smaller = got.smaller();

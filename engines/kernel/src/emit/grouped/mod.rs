@@ -1,8 +1,8 @@
 //! Kernels over groups of elements: reductions, and computations that depend on one.
 //!
 //! Elements are numbered by two lists of loops: those that number groups (parallel), and those that number the members
-//! of a group (reduced). Each group goes through phases: a phase reduces over all members, computes once, or writes a
-//! value for every member. Values that a phase leaves behind are inputs of all phases after it. So a normalization,
+//! of a group (reduced). Each group goes through passes: a pass reduces over all members, computes once, or writes a
+//! value for every member. Values that a pass leaves behind are inputs of all passes after it. So a normalization,
 //! which needs a mean, then a variance, then writes every element, is one launch.
 //!
 //! A block's threads share its groups: many groups with a thread each, or a few with many threads each, which go
@@ -27,11 +27,11 @@ mod tests;
 use hipdnn_engine_core::error::Error;
 
 use super::element::Element;
-use super::program::{Numbers, Op, Text, fits_single, is_whole};
+use super::program::{ComputeType, Op, Text, fits_single, is_whole};
 use super::{Emit, KernelSource, check_size};
 use layout::Loops;
-pub use mapping::Mapping;
-use source::{FUNCTION, Part, Slot, Source, Target, Work};
+pub use mapping::ThreadMap;
+use source::{Block, FUNCTION, Slot, Source, Target, Work};
 
 /// Kernel over groups of elements.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,19 +44,19 @@ pub struct Grouped {
     pub reads: Vec<Element>,
     /// Element types of the output tensors, likewise.
     pub writes: Vec<Element>,
-    /// Phases in order.
-    pub phases: Vec<Phase>,
+    /// Passes in order.
+    pub passes: Vec<Pass>,
 }
 
 /// One pass over a group.
 ///
-/// Slots of its program are numbered: first all values that phases before it have left behind, then its inputs, then
+/// Slots of its program are numbered: first all values that passes before it have left behind, then its inputs, then
 /// the results of its operations.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Phase {
+pub enum Pass {
     /// Reduction: the program runs for every member; folds combine slots over them. Each fold leaves a value behind
-    /// ([`FoldMode::FirstGreatest`] two).
-    Fold {
+    /// ([`ReduceOp::ArgMax`] two).
+    Reduce {
         /// Inputs of the program.
         inputs: Vec<Input>,
         /// Operations for a member, in order.
@@ -65,7 +65,7 @@ pub enum Phase {
         folds: Vec<Fold>,
     },
     /// Scalar computation: the program runs once.
-    Once {
+    PerGroup {
         /// Inputs of the program; strides along members are ignored.
         inputs: Vec<Input>,
         /// Operations in order.
@@ -76,7 +76,7 @@ pub enum Phase {
         stores: Vec<Store>,
     },
     /// Map: the program runs for every member, and its results are written.
-    Each {
+    PerMember {
         /// Inputs of the program.
         inputs: Vec<Input>,
         /// Operations in order.
@@ -90,25 +90,25 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fold {
     /// Operation.
-    pub mode: FoldMode,
+    pub mode: ReduceOp,
     /// Slot that is reduced.
     pub slot: usize,
 }
 
 /// Reduction operation. The order of sums and products is fixed by the shapes alone.
 #[derive(Clone, Debug, PartialEq)]
-pub enum FoldMode {
+pub enum ReduceOp {
     /// Sum.
     Sum,
     /// Product.
     Product,
     /// Minimum; NaN if there is one.
-    Least,
+    Min,
     /// Maximum; NaN if there is one.
-    Greatest,
+    Max,
     /// Maximum (the first NaN if there is one) and argmax: behind it the value of the slot `at` for the first member,
     /// in the order of the loops, that has it.
-    FirstGreatest {
+    ArgMax {
         /// Slot whose value is left behind too.
         at: usize,
     },
@@ -124,10 +124,10 @@ pub enum Input {
         /// Access of the element.
         access: Access,
         /// Padding value, where the access leaves the tensor.
-        outside: f64,
+        pad_value: f64,
     },
     /// In-bounds predicate: 1 where the access stays within the tensor, else 0. Nothing is read.
-    Inside(Access),
+    InBounds(Access),
     /// Index of a loop: of the groups, or behind those of the members.
     Index {
         /// Number of the loop.
@@ -182,7 +182,7 @@ pub struct Store {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choice {
     /// Mapping of threads to the work.
-    pub mapping: Option<Mapping>,
+    pub mapping: Option<ThreadMap>,
     /// Forces 64-bit indices even where 32 bits are enough.
     pub wide: bool,
 }
@@ -190,8 +190,8 @@ pub struct Choice {
 /// Generated source and its launch parameters.
 struct Generated {
     source: Source,
-    numbers: Numbers,
-    mapping: Mapping,
+    compute_type: ComputeType,
+    mapping: ThreadMap,
 }
 
 /// Limit of a block's shared memory in bytes.
@@ -219,14 +219,14 @@ impl Places {
 /// Generates the kernel of a work; `None` if it has no group.
 fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> {
     check::check(work)?;
-    let numbers = numbers(work);
+    let compute_type = compute_type(work);
     let (groups, loops) = (work.groups.len(), work.groups.len() + work.members.len());
     let mut places = Places::default();
-    let mut program = Text::new(numbers);
-    let mut phases = Vec::new();
+    let mut program = Text::new(compute_type);
+    let mut passes = Vec::new();
     let mut kept = 0;
-    for phase in &work.phases {
-        let parts = phase.parts();
+    for pass in &work.passes {
+        let parts = pass.parts();
         // Where the program runs once, what belongs to members means nothing.
         let access = |access: &Access| {
             let mut access = access.clone();
@@ -242,16 +242,16 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
                 Input::Scalar(value) => Slot::Scalar(value),
                 Input::Literal(value) => Slot::Literal(value),
                 Input::Index { axis } => Slot::Index { place: places.add(index(loops, axis), 0) },
-                Input::Inside(ref inside) => {
+                Input::InBounds(ref inside) => {
                     // Of the tensor's dimensions, not of its memory.
                     let mut inside = Access { offset: 0, strides: vec![0; loops], ..access(inside) };
                     inside.bounds.iter_mut().for_each(|bound| bound.stride = 0);
-                    Slot::Inside { place: places.add(inside, 0) }
+                    Slot::InBounds { place: places.add(inside, 0) }
                 }
-                Input::Tensor { tensor, access: ref tensors, outside } => {
+                Input::Tensor { tensor, access: ref tensors, pad_value } => {
                     program.widen(work.reads[tensor]);
                     let place = places.add(access(tensors), work.reads[tensor].bytes());
-                    Slot::Tensor { tensor, place, outside }
+                    Slot::Tensor { tensor, place, pad_value }
                 }
             });
         }
@@ -264,11 +264,11 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         }
         let (folds, keep, members) = (parts.folds, parts.keep, parts.members);
         let leaves = parts.leaves();
-        phases.push(Part { inputs, statements, kept, leaves, folds, keep, stores, members });
+        passes.push(Block { inputs, statements, kept, leaves, folds, keep, stores, members });
         kept += leaves;
     }
-    let folds = || phases.iter().flat_map(|part| part.folds);
-    let ordered = folds().any(|fold| matches!(fold.mode, FoldMode::FirstGreatest { .. }));
+    let folds = || passes.iter().flat_map(|part| part.folds);
+    let ordered = folds().any(|fold| matches!(fold.mode, ReduceOp::ArgMax { .. }));
     let number = ordered.then(|| places.add(number(work), 0));
     if work.groups.contains(&0) {
         return Ok(None);
@@ -287,11 +287,11 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
     if offsets.chain([groups, members, reach, most]).any(|number| number > 1 << 55) {
         return Err(too_large());
     }
-    let mapping = choice.mapping.unwrap_or_else(|| Mapping::new(groups, members, loops.neighbours()));
+    let mapping = choice.mapping.unwrap_or_else(|| ThreadMap::new(groups, members, loops.neighbours()));
     // Indices, their sums with a block, and offsets are then below 2³¹.
     let wide = choice.wide || groups.max(members).max(most) >= 1 << 30;
-    let shared = |mapping: Mapping| {
-        let bytes: usize = folds().map(|fold| fold.mode.bytes(numbers, wide)).sum();
+    let shared = |mapping: ThreadMap| {
+        let bytes: usize = folds().map(|fold| fold.mode.bytes(compute_type, wide)).sum();
         if mapping.lanes > 1 { bytes * mapping.threads() as usize } else { 0 }
     };
     let mut mapping = if shared(mapping) > MOST_SHARED / 2 { mapping.smaller() } else { mapping };
@@ -303,18 +303,18 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         loops: &loops,
         reads: &work.reads,
         writes: &work.writes,
-        phases,
+        passes,
         number,
-        numbers,
+        compute_type,
         mapping,
-        fours: numbers == Numbers::Single && in_fours(&loops),
+        fours: compute_type == ComputeType::F32 && in_fours(&loops),
         groups,
         members,
         wide,
     };
     let source = Source::new(&work, program);
     check_size(&source.arguments)?;
-    Ok(Some(Generated { source, numbers, mapping }))
+    Ok(Some(Generated { source, compute_type, mapping }))
 }
 
 /// True if members are contiguous in long rows, so that a thread takes four at a time.
@@ -340,30 +340,30 @@ fn number(work: &Grouped) -> Access {
     Access { offset: 0, strides, bounds: Vec::new() }
 }
 
-fn numbers(work: &Grouped) -> Numbers {
-    let parts = || work.phases.iter().map(Phase::parts);
+fn compute_type(work: &Grouped) -> ComputeType {
+    let parts = || work.passes.iter().map(Pass::parts);
     let whole = |input: &Input| match input {
-        Input::Tensor { tensor, access, outside } => {
-            work.reads[*tensor].is_whole() && (access.bounds.is_empty() || is_whole(*outside))
+        Input::Tensor { tensor, access, pad_value } => {
+            work.reads[*tensor].is_whole() && (access.bounds.is_empty() || is_whole(*pad_value))
         }
-        Input::Inside(_) | Input::Index { .. } => true,
+        Input::InBounds(_) | Input::Index { .. } => true,
         Input::Literal(value) => is_whole(*value),
         Input::Scalar(_) => false,
     };
     let keeps = |parts: check::Parts<'_>| parts.inputs.iter().all(whole) && parts.program.iter().all(Op::keeps_whole);
     if work.writes.iter().all(|element| element.is_whole()) && parts().all(keeps) {
-        return Numbers::Whole;
+        return ComputeType::I64;
     }
     let extents: Vec<usize> = work.groups.iter().chain(&work.members).copied().collect();
     let double = |input: &Input| match input {
         Input::Tensor { tensor, .. } => !work.reads[*tensor].fits_single(),
         Input::Index { axis } => !fits_single(extents[*axis]),
-        Input::Inside(_) | Input::Scalar(_) | Input::Literal(_) => false,
+        Input::InBounds(_) | Input::Scalar(_) | Input::Literal(_) => false,
     };
     if work.writes.contains(&Element::F64) || parts().any(|parts| parts.inputs.iter().any(double)) {
-        return Numbers::Double;
+        return ComputeType::F64;
     }
-    Numbers::Single
+    ComputeType::F32
 }
 
 impl Grouped {
@@ -372,7 +372,7 @@ impl Grouped {
     /// # Errors
     /// As [`Emit::source`].
     pub fn source_with(&self, choice: Choice) -> Result<Option<KernelSource>, Error> {
-        let Some(Generated { source, numbers, mapping }) = generate(self, choice)? else { return Ok(None) };
+        let Some(Generated { source, compute_type, mapping }) = generate(self, choice)? else { return Ok(None) };
         let Source { text, arguments, blocks } = source;
         Ok(Some(KernelSource {
             name: FUNCTION,
@@ -380,7 +380,7 @@ impl Grouped {
             arguments: arguments.bytes.into(),
             offsets: vec![0; self.reads.len() + self.writes.len()].into(),
             scalars: arguments.scalars.into(),
-            double: numbers == Numbers::Double,
+            double: compute_type == ComputeType::F64,
             blocks,
             threads: mapping.threads(),
             mapping: format!("{} groups a block, {} thread(s) for each, {blocks} blocks", mapping.side, mapping.lanes),
@@ -402,7 +402,7 @@ impl Emit for Grouped {
     }
 
     fn scalars(&self) -> usize {
-        let inputs = self.phases.iter().flat_map(|phase| phase.parts().inputs);
+        let inputs = self.passes.iter().flat_map(|pass| pass.parts().inputs);
         inputs.filter(|input| matches!(input, Input::Scalar(_))).count()
     }
 }

@@ -3,17 +3,17 @@
 //! As for element-wise kernels the text depends on the program, the types, the number of loops, the mapping of threads
 //! and on which strides are zero or one; extents, strides, offsets and scalars are arguments.
 
-mod phases;
+mod passes;
 mod places;
 
 use std::ops::Range;
 
 use super::layout::Loops;
-use super::mapping::Mapping;
-use super::{Bound, Fold, FoldMode, folds};
+use super::mapping::ThreadMap;
+use super::{Bound, Fold, ReduceOp, folds};
 use crate::emit::arguments::{self, Arguments, quotient};
 use crate::emit::element::Element;
-use crate::emit::program::{Numbers, Text};
+use crate::emit::program::{ComputeType, Text};
 
 /// Name of the kernel function.
 pub(super) const FUNCTION: &std::ffi::CStr = c"grouped";
@@ -23,11 +23,11 @@ pub(super) struct Work<'a> {
     pub(super) loops: &'a Loops,
     pub(super) reads: &'a [Element],
     pub(super) writes: &'a [Element],
-    pub(super) phases: Vec<Part<'a>>,
+    pub(super) passes: Vec<Block<'a>>,
     /// Place whose offset is the number of a member, if an input asks for it.
     pub(super) number: Option<usize>,
-    pub(super) numbers: Numbers,
-    pub(super) mapping: Mapping,
+    pub(super) compute_type: ComputeType,
+    pub(super) mapping: ThreadMap,
     /// True if a thread takes four adjacent steps of the innermost loop of the members at a time.
     pub(super) fours: bool,
     /// Number of groups, and of a group's members.
@@ -36,13 +36,13 @@ pub(super) struct Work<'a> {
     pub(super) wide: bool,
 }
 
-/// Phase with its statements in C.
-pub(super) struct Part<'a> {
+/// Pass with its statements in C.
+pub(super) struct Block<'a> {
     pub(super) inputs: Vec<Slot>,
     pub(super) statements: String,
-    /// Number of slots before the inputs: values that phases before have left behind.
+    /// Number of slots before the inputs: values that passes before have left behind.
     pub(super) kept: usize,
-    /// Number of values that this phase leaves behind.
+    /// Number of values that this pass leaves behind.
     pub(super) leaves: usize,
     pub(super) folds: &'a [Fold],
     pub(super) keep: &'a [usize],
@@ -54,10 +54,10 @@ pub(super) struct Part<'a> {
 /// Source of a slot that is filled before the program runs. Places are those of the loops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Slot {
-    /// Element of a tensor, or `outside` if the place is out of bounds.
-    Tensor { tensor: usize, place: usize, outside: f64 },
+    /// Element of a tensor, or `pad_value` if the place is out of bounds.
+    Tensor { tensor: usize, place: usize, pad_value: f64 },
     /// In-bounds predicate of the place.
-    Inside { place: usize },
+    InBounds { place: usize },
     /// Offset of the place itself.
     Index { place: usize },
     /// Argument of the kernel.
@@ -69,7 +69,7 @@ pub(super) enum Slot {
 impl Slot {
     fn place(self) -> Option<usize> {
         match self {
-            Slot::Tensor { place, .. } | Slot::Inside { place } | Slot::Index { place } => Some(place),
+            Slot::Tensor { place, .. } | Slot::InBounds { place } | Slot::Index { place } => Some(place),
             Slot::Scalar(_) | Slot::Literal(_) => None,
         }
     }
@@ -204,7 +204,7 @@ impl Writer<'_> {
         }
         self.index("blocks", blocks as i64);
         self.index("step", launched as i64);
-        let Mapping { side, lanes, lanes_first } = work.mapping;
+        let ThreadMap { side, lanes, lanes_first } = work.mapping;
         let thread = "count(__builtin_amdgcn_workitem_id_x())";
         let (lane, place) = match (lanes, side, lanes_first) {
             (1, _, _) => ("0".to_owned(), thread.to_owned()),
@@ -229,8 +229,8 @@ impl Writer<'_> {
         self.group_indices();
         self.group_places();
         let mut fold = 0;
-        for part in &work.phases {
-            self.phase(part, fold);
+        for part in &work.passes {
+            self.pass(part, fold);
             fold += part.folds.len();
         }
         if lanes > 1 && fold > 0 {
@@ -239,7 +239,7 @@ impl Writer<'_> {
         }
         self.close();
         for (i, value) in program.scalars.iter().enumerate() {
-            self.arguments.real(work.numbers, &format!("p{i}"), f64::from(*value));
+            self.arguments.real(work.compute_type, &format!("p{i}"), f64::from(*value));
         }
         self.arguments.finish();
     }
@@ -294,8 +294,8 @@ impl Writer<'_> {
 
     fn text(&self, program: &mut Text) -> String {
         let work = self.work;
-        let mut definitions: Vec<&FoldMode> = Vec::new();
-        for fold in work.phases.iter().flat_map(|part| part.folds) {
+        let mut definitions: Vec<&ReduceOp> = Vec::new();
+        for fold in work.passes.iter().flat_map(|part| part.folds) {
             if !definitions.iter().any(|mode| mode.structure() == fold.mode.structure()) {
                 definitions.push(&fold.mode);
             }
@@ -308,7 +308,7 @@ impl Writer<'_> {
             text += arguments::MULHI;
         }
         if !definitions.is_empty() {
-            text += folds::limits(work.numbers);
+            text += folds::limits(work.compute_type);
         }
         text += &definitions;
         if work.mapping.lanes > 1 {

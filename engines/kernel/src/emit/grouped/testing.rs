@@ -16,7 +16,7 @@ pub fn at(offset: i64, strides: &[i64]) -> Access {
 
 /// Input of a tensor's elements, from its first on.
 pub fn read(tensor: usize, strides: &[i64]) -> Input {
-    Input::Tensor { tensor, access: at(0, strides), outside: 0.0 }
+    Input::Tensor { tensor, access: at(0, strides), pad_value: 0.0 }
 }
 
 /// Store of a slot to a tensor, from its first element on.
@@ -25,14 +25,14 @@ pub fn store(slot: usize, tensor: usize, strides: &[i64]) -> Store {
 }
 
 /// Mappings of different kinds.
-pub const MAPPINGS: [Mapping; 7] = [
-    Mapping { side: 256, lanes: 1, lanes_first: false },
-    Mapping { side: 64, lanes: 4, lanes_first: false },
-    Mapping { side: 8, lanes: 32, lanes_first: false },
-    Mapping { side: 8, lanes: 128, lanes_first: false },
-    Mapping { side: 1, lanes: 256, lanes_first: true },
-    Mapping { side: 16, lanes: 16, lanes_first: true },
-    Mapping { side: 1, lanes: 1024, lanes_first: true },
+pub const MAPPINGS: [ThreadMap; 7] = [
+    ThreadMap { side: 256, lanes: 1, lanes_first: false },
+    ThreadMap { side: 64, lanes: 4, lanes_first: false },
+    ThreadMap { side: 8, lanes: 32, lanes_first: false },
+    ThreadMap { side: 8, lanes: 128, lanes_first: false },
+    ThreadMap { side: 1, lanes: 256, lanes_first: true },
+    ThreadMap { side: 16, lanes: 16, lanes_first: true },
+    ThreadMap { side: 1, lanes: 1024, lanes_first: true },
 ];
 
 /// Kernel of every fold at once of tensor 0, products of tensor 1, both of those strides; results go to six tensors.
@@ -51,13 +51,13 @@ pub fn folds(groups: &[usize], members: &[usize], strides: &[i64], from: Element
         program.push(Op::pointwise(PointwiseMode::Add, &[next, 4 + l]));
         at = next + 1;
     }
-    let mode = |mode: FoldMode, slot: usize| Fold { mode, slot };
+    let mode = |mode: ReduceOp, slot: usize| Fold { mode, slot };
     let folds = vec![
-        mode(FoldMode::Sum, 0),
-        mode(FoldMode::Product, 1),
-        mode(FoldMode::Least, 0),
-        mode(FoldMode::Greatest, 0),
-        mode(FoldMode::FirstGreatest { at }, 0),
+        mode(ReduceOp::Sum, 0),
+        mode(ReduceOp::Product, 1),
+        mode(ReduceOp::Min, 0),
+        mode(ReduceOp::Max, 0),
+        mode(ReduceOp::ArgMax { at }, 0),
     ];
     let loops = [packed(groups), vec![0; members.len()]].concat();
     let stores = (0..6).map(|k| store(k, k, &loops)).collect();
@@ -66,9 +66,9 @@ pub fn folds(groups: &[usize], members: &[usize], strides: &[i64], from: Element
         members: members.to_vec(),
         reads: vec![from; 2],
         writes: vec![to; 6],
-        phases: vec![
-            Phase::Fold { inputs, program, folds },
-            Phase::Once { inputs: vec![], program: vec![], keep: vec![], stores },
+        passes: vec![
+            Pass::Reduce { inputs, program, folds },
+            Pass::PerGroup { inputs: vec![], program: vec![], keep: vec![], stores },
         ],
     }
 }
@@ -87,18 +87,18 @@ pub fn softmax(groups: &[usize], members: &[usize], strides: &[i64], element: El
         members: members.to_vec(),
         reads: vec![element],
         writes: vec![element],
-        phases: vec![
-            Phase::Fold {
+        passes: vec![
+            Pass::Reduce {
                 inputs: vec![read(0, strides)],
                 program: vec![],
-                folds: vec![Fold { mode: FoldMode::Greatest, slot: 0 }],
+                folds: vec![Fold { mode: ReduceOp::Max, slot: 0 }],
             },
-            Phase::Fold {
+            Pass::Reduce {
                 inputs: vec![read(0, strides)],
                 program: shifted,
-                folds: vec![Fold { mode: FoldMode::Sum, slot: 3 }],
+                folds: vec![Fold { mode: ReduceOp::Sum, slot: 3 }],
             },
-            Phase::Each {
+            Pass::PerMember {
                 inputs: vec![read(0, strides)],
                 program: vec![op(Sub, &[2, 0]), op(Exp, &[3]), op(Div, &[4, 1])],
                 stores: vec![store(5, 0, strides)],
@@ -119,33 +119,33 @@ pub fn layer_norm(groups: &[usize], members: &[usize], strides: &[i64], element:
         members: members.to_vec(),
         reads: vec![element, Element::F32, Element::F32],
         writes: vec![element, Element::F32, Element::F32],
-        phases: vec![
-            Phase::Fold {
+        passes: vec![
+            Pass::Reduce {
                 inputs: vec![read(0, strides)],
                 program: vec![],
-                folds: vec![Fold { mode: FoldMode::Sum, slot: 0 }],
+                folds: vec![Fold { mode: ReduceOp::Sum, slot: 0 }],
             },
             // 1: mean
-            Phase::Once {
+            Pass::PerGroup {
                 inputs: vec![Input::Literal(count)],
                 program: vec![op(Div, &[0, 1])],
                 keep: vec![2],
                 stores: vec![store(2, 1, &statistics)],
             },
             // 2: Σ (x - mean)²
-            Phase::Fold {
+            Pass::Reduce {
                 inputs: vec![read(0, strides)],
                 program: vec![op(Sub, &[2, 1]), op(Mul, &[3, 3])],
-                folds: vec![Fold { mode: FoldMode::Sum, slot: 4 }],
+                folds: vec![Fold { mode: ReduceOp::Sum, slot: 4 }],
             },
             // 3: 1/√(variance + ε)
-            Phase::Once {
+            Pass::PerGroup {
                 inputs: vec![Input::Literal(count), Input::Scalar(1e-3)],
                 program: vec![op(Div, &[2, 3]), op(Add, &[5, 4]), op(Rsqrt, &[6])],
                 keep: vec![7],
                 stores: vec![store(7, 2, &statistics)],
             },
-            Phase::Each {
+            Pass::PerMember {
                 inputs: vec![read(0, strides), read(1, &affine), read(2, &affine)],
                 program: vec![op(Sub, &[4, 1]), op(Mul, &[7, 3]), op(Mul, &[8, 5]), op(Add, &[9, 6])],
                 stores: vec![store(10, 0, strides)],
@@ -189,13 +189,13 @@ pub fn pooling(h: &Window, w: &Window, channels_last: bool, element: Element) ->
         strides: vec![strides[0], strides[1], 0, 0, 0, 0],
         bounds: vec![bound(0, h, strides[2]), bound(1, w, strides[3])],
     };
-    let tensor = |outside| Input::Tensor { tensor: 0, access: access(image), outside };
+    let tensor = |pad_value| Input::Tensor { tensor: 0, access: access(image), pad_value };
     let literal = |value: usize| Input::Literal(value as f64);
     let axis = |axis| Input::Index { axis };
     let inputs = vec![
         tensor(0.0),
         tensor(f64::NEG_INFINITY),
-        Input::Inside(access([0; 4])),
+        Input::InBounds(access([0; 4])),
         axis(2),
         axis(3),
         axis(4),
@@ -218,20 +218,20 @@ pub fn pooling(h: &Window, w: &Window, channels_last: bool, element: Element) ->
         (Sub, 17, 10),
         (Add, 15, 18),
     ];
-    let folds = [(FoldMode::Sum, 0), (FoldMode::FirstGreatest { at: 19 }, 1), (FoldMode::Sum, 2)];
+    let folds = [(ReduceOp::Sum, 0), (ReduceOp::ArgMax { at: 19 }, 1), (ReduceOp::Sum, 2)];
     let output = [&output[..], &[0, 0]].concat();
     Grouped {
         groups: groups.to_vec(),
         members: vec![h.window, w.window],
         reads: vec![element],
         writes: vec![element, element, Element::I32],
-        phases: vec![
-            Phase::Fold {
+        passes: vec![
+            Pass::Reduce {
                 inputs,
                 program: program.iter().map(|(mode, a, b)| Op::pointwise(*mode, &[*a, *b])).collect(),
                 folds: folds.map(|(mode, slot)| Fold { mode, slot }).to_vec(),
             },
-            Phase::Once {
+            Pass::PerGroup {
                 inputs: vec![],
                 program: vec![Op::pointwise(PointwiseMode::Div, &[0, 3])],
                 keep: vec![],
@@ -282,12 +282,12 @@ impl Random {
         for _ in 0..1 + self.below(3) {
             let (tensor, access) = (self.below(work.reads.len()), self.access(&extents, groups));
             inputs.push(match self.below(6) {
-                0 => Input::Inside(access),
+                0 => Input::InBounds(access),
                 1 => Input::Scalar(self.below(5) as f64),
                 2 if !extents.is_empty() && (members || groups > 0) => {
                     Input::Index { axis: self.below(if members { extents.len() } else { groups }) }
                 }
-                _ => Input::Tensor { tensor, access, outside: self.below(9) as f64 - 4.0 },
+                _ => Input::Tensor { tensor, access, pad_value: self.below(9) as f64 - 4.0 },
             });
         }
         let (mut program, mut slots): (Vec<Op>, Vec<usize>) = (Vec::new(), (kept..kept + inputs.len()).collect());
@@ -333,37 +333,37 @@ impl Random {
         }
         let types = [Element::F32, Element::F16, Element::I8, Element::I32, Element::BF16];
         let reads = (0..1 + self.below(2)).map(|_| self.of(&types)).collect();
-        let mut work = Grouped { groups, members, reads, writes: vec![], phases: vec![] };
+        let mut work = Grouped { groups, members, reads, writes: vec![], passes: vec![] };
         let mut kept = 0;
         for p in 0..2 + self.below(3) {
             let kind = if p == 0 { 0 } else { self.below(3) };
             let (inputs, program, slots) = self.program(&work, kept, kind != 1);
             let slot = self.of(&slots);
-            let phase = match kind {
+            let pass = match kind {
                 0 => {
-                    let modes = [FoldMode::Sum, FoldMode::Least, FoldMode::Greatest];
+                    let modes = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max];
                     let mut folds = Vec::new();
                     for _ in 0..1 + self.below(2) {
                         let mode = match self.below(4) {
-                            3 => FoldMode::FirstGreatest { at: self.of(&slots) },
+                            3 => ReduceOp::ArgMax { at: self.of(&slots) },
                             m => modes[m].clone(),
                         };
                         folds.push(Fold { mode, slot: self.of(&slots) });
                     }
-                    Phase::Fold { inputs, program, folds }
+                    Pass::Reduce { inputs, program, folds }
                 }
                 1 => {
                     let keep = (0..self.below(3)).map(|_| self.of(&slots)).collect();
-                    Phase::Once { inputs, program, keep, stores: vec![self.target(&mut work, slot, false)] }
+                    Pass::PerGroup { inputs, program, keep, stores: vec![self.target(&mut work, slot, false)] }
                 }
-                _ => Phase::Each { inputs, program, stores: vec![self.target(&mut work, slot, true)] },
+                _ => Pass::PerMember { inputs, program, stores: vec![self.target(&mut work, slot, true)] },
             };
-            work.phases.push(phase);
-            kept += work.phases[p].parts().leaves();
+            work.passes.push(pass);
+            kept += work.passes[p].parts().leaves();
         }
         // What is left behind last can be seen.
         let stores = (0..kept).map(|slot| self.target(&mut work, slot, false)).collect();
-        work.phases.push(Phase::Once { inputs: vec![], program: vec![], keep: vec![], stores });
+        work.passes.push(Pass::PerGroup { inputs: vec![], program: vec![], keep: vec![], stores });
         work
     }
 }

@@ -6,8 +6,8 @@ use hipdnn_schemas::{
 
 use super::testing::{MAPPINGS, Window, folds, layer_norm, op, pooling, softmax};
 use super::*;
-use crate::arrange::{Task, Wishes, arrange};
 use crate::fuse::fuse;
+use crate::legalize::{Dispatch, LegalizeOptions, legalize};
 use crate::lower::lower;
 
 /// Source text of a work.
@@ -28,7 +28,7 @@ fn text_depends_on_the_kind_of_work_and_not_on_its_numbers() {
         ("columns", with(&[12], &[4, 40], &[1, 500, 12]), false),
         ("a loop less", with(&[12], &[160], &[200, 1]), false),
         ("another type", layer_norm(&[12], &[4, 40], &[200, 50, 1], Element::BF16), false),
-        ("less to do", Grouped { phases: one.phases[..3].to_vec(), ..one.clone() }, false),
+        ("less to do", Grouped { passes: one.passes[..3].to_vec(), ..one.clone() }, false),
     ] {
         let (own, text) = (text(&one, Choice::default()), text(&other, Choice::default()));
         // The number of members is a constant of the program.
@@ -142,7 +142,9 @@ fn work_that_makes_no_sense_is_refused_with_a_reason() {
         work
     };
     fn fold(work: &mut Grouped) -> (&mut Vec<Input>, &mut Vec<Op>, &mut Vec<Fold>) {
-        let Phase::Fold { inputs, program, folds } = &mut work.phases[0] else { panic!("the first phase is a fold") };
+        let Pass::Reduce { inputs, program, folds } = &mut work.passes[0] else {
+            panic!("the first pass is a reduction")
+        };
         (inputs, program, folds)
     }
     fn access(work: &mut Grouped) -> &mut Access {
@@ -150,16 +152,16 @@ fn work_that_makes_no_sense_is_refused_with_a_reason() {
         access
     }
     fn once(work: &mut Grouped) -> (&mut Vec<Input>, &mut Vec<usize>, &mut Vec<Store>) {
-        let Phase::Once { inputs, keep, stores, .. } = &mut work.phases[1] else { panic!("the second runs once") };
+        let Pass::PerGroup { inputs, keep, stores, .. } = &mut work.passes[1] else { panic!("the second runs once") };
         (inputs, keep, stores)
     }
     assert!(generate(&with(|_| {}), Choice::default()).is_ok());
     for (work, want) in [
-        (with(|work| work.phases.clear()), "a kernel over groups has at least one phase"),
-        (with(|work| work.reads.clear()), "phase 0 of a kernel over groups: input 0: expected a tensor below 0, got 0"),
+        (with(|work| work.passes.clear()), "a kernel over groups has at least one pass"),
+        (with(|work| work.reads.clear()), "pass 0 of a kernel over groups: input 0: expected a tensor below 0, got 0"),
         (
             with(|work| access(work).strides.truncate(5)),
-            "phase 0 of a kernel over groups: input 0 has 5 strides for 6 loops",
+            "pass 0 of a kernel over groups: input 0 has 5 strides for 6 loops",
         ),
         (with(|work| access(work).bounds[1].steps.push(1)), "input 0 has a bound of 7 steps for 6 loops"),
         (with(|work| access(work).bounds[0].divisor = 0), "input 0 has a bound of divisor 0"),
@@ -169,11 +171,11 @@ fn work_that_makes_no_sense_is_refused_with_a_reason() {
         ),
         (
             with(|work| once(work).0.push(Input::Index { axis: 4 })),
-            "phase 1 of a kernel over groups: input 0 is the index of loop 4, but this runs once for all members",
+            "pass 1 of a kernel over groups: input 0 is the index of loop 4, but this runs once for all members",
         ),
         (with(|work| fold(work).2[0].slot = 20), "its result: expected a slot below 20, got 20"),
         (
-            with(|work| fold(work).2[1].mode = FoldMode::FirstGreatest { at: 99 }),
+            with(|work| fold(work).2[1].mode = ReduceOp::ArgMax { at: 99 }),
             "its result: expected a slot below 20, got 99",
         ),
         (with(|work| once(work).1.push(5)), "its result: expected a slot below 5, got 5"),
@@ -237,11 +239,11 @@ fn functions(count: i64) -> GraphBuilder {
     let mut graph = GraphBuilder::new("functions").compute(DataType::Float);
     let input = graph.tensor(TensorDef::new(0, DataType::Float, &[64, 16]));
     let output = graph.tensor(TensorDef::new(1, DataType::Float, &[64, 1]).intermediate());
-    let numbers = graph.tensor(TensorDef::new(2, DataType::Int32, &[64, 16]));
+    let compute_type = graph.tensor(TensorDef::new(2, DataType::Int32, &[64, 16]));
     let mode = ReductionMode::Add;
     graph.node("", Operation::Reduction(Reduction { mode, input, output, is_deterministic: true }));
     let mut last = graph.tensor(TensorDef::new(10, DataType::Float, &[64, 16]).intermediate());
-    graph.pointwise(Pointwise::binary(PointwiseMode::Add, numbers, output, last));
+    graph.pointwise(Pointwise::binary(PointwiseMode::Add, compute_type, output, last));
     for i in 0..count {
         let next = TensorDef::new(11 + i, DataType::Float, &[64, 16]);
         let next = graph.tensor(if i + 1 < count { next.intermediate() } else { next });
@@ -263,13 +265,13 @@ fn whatever_is_joined_fits_into_arguments_and_shared_memory() {
         functions(190),
     ] {
         let graph = graph.build().unwrap();
-        let stages = fuse(&graph, lower(&graph).unwrap());
-        let arrangement = arrange(&graph, &stages, Wishes::default(), &|_| Ok(())).unwrap();
-        let grouped: Vec<&Grouped> = arrangement
-            .tasks
+        let fusion_groups = fuse(&graph, lower(&graph).unwrap());
+        let legalized = legalize(&graph, &fusion_groups, LegalizeOptions::default(), &|_| Ok(())).unwrap();
+        let grouped: Vec<&Grouped> = legalized
+            .dispatches
             .iter()
-            .filter_map(|task| match task {
-                Task::Grouped(task) => Some(&task.kernel),
+            .filter_map(|dispatch| match dispatch {
+                Dispatch::Grouped(dispatch) => Some(&dispatch.kernel),
                 _ => None,
             })
             .collect();
@@ -277,8 +279,8 @@ fn whatever_is_joined_fits_into_arguments_and_shared_memory() {
         for work in grouped {
             let made = generate(work, Choice::default()).unwrap_or_else(|error| panic!("{}: {error}", graph.name()));
             let made = made.expect("there are groups");
-            let folds = work.phases.iter().flat_map(|phase| phase.parts().folds);
-            let bytes: usize = folds.map(|fold| fold.mode.bytes(made.numbers, false)).sum();
+            let folds = work.passes.iter().flat_map(|pass| pass.parts().folds);
+            let bytes: usize = folds.map(|fold| fold.mode.bytes(made.compute_type, false)).sum();
             let shared = if made.mapping.lanes > 1 { bytes * made.mapping.threads() as usize } else { 0 };
             assert!(shared <= MOST_SHARED, "{shared}");
         }

@@ -29,7 +29,7 @@ impl Writer<'_> {
             Slot::Tensor { tensor, place, .. } => Some(('r', tensor, place)),
             _ => None,
         };
-        for part in &work.phases {
+        for part in &work.passes {
             named.extend(part.inputs.iter().filter_map(read));
             named.extend(part.stores.iter().map(|target| ('w', target.tensor, target.place)));
         }
@@ -59,7 +59,7 @@ impl Writer<'_> {
                 1 => terms.push(format!("j{l}")),
                 step => {
                     let name = format!("{name}_{l}");
-                    // Several phases may come here.
+                    // Several passes may come here.
                     if !self.arguments.has(&name) {
                         self.index(&name, step);
                     }
@@ -161,21 +161,21 @@ impl Writer<'_> {
             bounded = !self.work.loops.places[place].bounds.is_empty();
         }
         match input {
-            Slot::Tensor { tensor, place, outside } => {
+            Slot::Tensor { tensor, place, pad_value } => {
                 let widen = format!("widen_{}(r{tensor}_{place}[{at}])", self.work.reads[tensor].suffix());
                 if bounded {
-                    self.line(format_args!("real t{slot} = {};", literal(self.work.numbers, outside)));
+                    self.line(format_args!("real t{slot} = {};", literal(self.work.compute_type, pad_value)));
                     let inside = self.inside(place);
                     self.line(format_args!("if ({inside}) t{slot} = {widen};"));
                 } else {
                     self.line(format_args!("const real t{slot} = {widen};"));
                 }
             }
-            Slot::Inside { place } if bounded => {
+            Slot::InBounds { place } if bounded => {
                 let inside = self.inside(place);
                 self.line(format_args!("const real t{slot} = ({inside}) ? real(1) : real(0);"));
             }
-            Slot::Inside { .. } => self.line(format_args!("const real t{slot} = real(1);")),
+            Slot::InBounds { .. } => self.line(format_args!("const real t{slot} = real(1);")),
             Slot::Index { place } => {
                 let offset = self.work.loops.places[place].offset;
                 debug_assert_eq!(offset, 0, "indices begin at 0");
@@ -183,12 +183,12 @@ impl Writer<'_> {
             }
             Slot::Scalar(value) => {
                 let name = format!("s{}", self.arguments.scalars.len());
-                let offset = self.arguments.real(self.work.numbers, &name, value);
+                let offset = self.arguments.real(self.work.compute_type, &name, value);
                 self.arguments.scalars.push(offset);
                 self.line(format_args!("const real t{slot} = a.{name};"));
             }
             Slot::Literal(value) => {
-                self.line(format_args!("const real t{slot} = {};", literal(self.work.numbers, value)));
+                self.line(format_args!("const real t{slot} = {};", literal(self.work.compute_type, value)));
             }
         }
     }

@@ -40,9 +40,9 @@ fn run(
             Input::Literal(value) => *value,
             Input::Scalar(value) => scalars.next().unwrap_or(*value),
             Input::Index { axis } => index[*axis] as f64,
-            Input::Inside(access) => f64::from(u8::from(place(access, index).is_some())),
-            Input::Tensor { tensor, access, outside } => {
-                place(access, index).map_or(*outside, |at| reads[*tensor][at as usize])
+            Input::InBounds(access) => f64::from(u8::from(place(access, index).is_some())),
+            Input::Tensor { tensor, access, pad_value } => {
+                place(access, index).map_or(*pad_value, |at| reads[*tensor][at as usize])
             }
         });
     }
@@ -65,11 +65,11 @@ fn fold(fold: &Fold, members: &[Vec<f64>]) -> Vec<f64> {
         values().fold(none, |a, b| if a.is_nan() || (!b.is_nan() && !better(b, a)) { a } else { b })
     };
     match fold.mode {
-        FoldMode::Sum => vec![values().sum()],
-        FoldMode::Product => vec![values().product()],
-        FoldMode::Least => vec![pick(|b, a| b < a, f64::INFINITY)],
-        FoldMode::Greatest => vec![pick(|b, a| b > a, f64::NEG_INFINITY)],
-        FoldMode::FirstGreatest { at } => {
+        ReduceOp::Sum => vec![values().sum()],
+        ReduceOp::Product => vec![values().product()],
+        ReduceOp::Min => vec![pick(|b, a| b < a, f64::INFINITY)],
+        ReduceOp::Max => vec![pick(|b, a| b > a, f64::NEG_INFINITY)],
+        ReduceOp::ArgMax { at } => {
             let greatest = pick(|b, a| b > a, f64::NEG_INFINITY);
             let same = |v: f64| v == greatest || (v.is_nan() && greatest.is_nan());
             let first = members.iter().find(|slots| same(slots[fold.slot]));
@@ -84,8 +84,8 @@ pub fn evaluate(work: &Grouped, reads: &[Vec<f64>], writes: &[Vec<f64>], scalars
     for group in indices(&work.groups) {
         let mut kept: Vec<f64> = Vec::new();
         let mut rest = scalars;
-        for phase in &work.phases {
-            let parts = phase.parts();
+        for pass in &work.passes {
+            let parts = pass.parts();
             let count = parts.inputs.iter().filter(|input| matches!(input, Input::Scalar(_))).count();
             let (own, others) = rest.split_at(count.min(rest.len()));
             rest = others;

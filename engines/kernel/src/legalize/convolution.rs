@@ -6,11 +6,12 @@ use hipdnn_schemas::{ConvMode, DataType, Tensor, TensorUid};
 
 use super::chain::keeps_range;
 use super::{
-    Arranger, ConvolutionTask, Input, Kind, Layout, MapTask, MemoryInput, Stored, Task, Value, View, same_strides, view,
+    ConvolutionDispatch, Dispatch, ElementwiseDispatch, Input, Kind, Layout, Legalizer, MemoryInput, Stored, Value,
+    View, same_strides, view,
 };
 use crate::convolution::{self, ConvolutionProblem, Direction, TensorShape};
-use crate::fuse::Stage;
-use crate::ir::formula::Argument;
+use crate::fuse::FusionGroup;
+use crate::ir::elementwise::Argument;
 use crate::ir::op::Convolution;
 
 /// Role of a tensor in a convolution.
@@ -54,7 +55,7 @@ pub(super) struct Form {
     flipped: bool,
 }
 
-impl Arranger<'_> {
+impl Legalizer<'_> {
     pub(super) fn convolution(&mut self, work: &Convolution) -> Result<(), Declined> {
         let data_type = self.convolution_type(work);
         let types = if data_type == DataType::Float { vec![data_type] } else { vec![data_type, DataType::Float] };
@@ -88,15 +89,15 @@ impl Arranger<'_> {
         // what lies between can't bring back what rounding has lost, that is rounded twice instead of once, and MIOpen
         // need not compute with float operands.
         let readers = self.readers.get(&output.uid()).map_or(&[][..], Vec::as_slice);
-        let ends_narrow = |reader: &usize| match &self.stages[*reader] {
-            Stage::Chain(chain) => {
+        let ends_narrow = |reader: &usize| match &self.fusion_groups[*reader] {
+            FusionGroup::Chain(chain) => {
                 self.graph.tensor(chain.output()).data_type() == a && chain.nodes().iter().all(keeps_range)
             }
-            Stage::Convolution(_) | Stage::Groups(_) | Stage::Opaque(_) => false,
+            FusionGroup::Convolution(_) | FusionGroup::Groups(_) | FusionGroup::Opaque(_) => false,
         };
         let narrow = output.is_virtual()
             && output.data_type() == DataType::Float
-            && !self.wishes.strict_fp32
+            && !self.options.strict_fp32
             && !readers.is_empty()
             && readers.iter().all(ends_narrow);
         if narrow { a } else { DataType::Float }
@@ -128,9 +129,11 @@ impl Arranger<'_> {
         }
         // A virtual result is put where it suits the convolution, best as its reader's result lies.
         let reader = match self.readers.get(&uid).map(Vec::as_slice) {
-            Some([reader]) if tensor.is_virtual() => match &self.stages[*reader] {
-                Stage::Chain(chain) => Some(self.graph.tensor(chain.output())).filter(|o| o.dims() == tensor.dims()),
-                Stage::Convolution(_) | Stage::Groups(_) | Stage::Opaque(_) => None,
+            Some([reader]) if tensor.is_virtual() => match &self.fusion_groups[*reader] {
+                FusionGroup::Chain(chain) => {
+                    Some(self.graph.tensor(chain.output())).filter(|o| o.dims() == tensor.dims())
+                }
+                FusionGroup::Convolution(_) | FusionGroup::Groups(_) | FusionGroup::Opaque(_) => None,
             },
             _ => None,
         };
@@ -197,7 +200,7 @@ impl Arranger<'_> {
             stride: list(&work.geometry.stride),
             dilation: list(&work.geometry.dilation),
             groups: small((x.dims()[1] / w.dims()[1]) as i64),
-            deterministic: self.wishes.deterministic,
+            deterministic: self.options.deterministic,
         }
     }
 
@@ -207,7 +210,7 @@ impl Arranger<'_> {
         let [x, w, y] = [operand(Role::X), operand(Role::W), operand(Role::Y)];
         let (result, copy) = self.result(work, data_type, layout);
         let [x, w, y] = [x, w, y].map(|value| value.unwrap_or(result));
-        self.arrangement.tasks.push(Task::Convolution(ConvolutionTask {
+        self.legalized.dispatches.push(Dispatch::Convolution(ConvolutionDispatch {
             node: work.node,
             problem,
             x,
@@ -215,7 +218,7 @@ impl Arranger<'_> {
             y,
             bias: None,
         }));
-        self.arrangement.tasks.extend(copy.map(Task::Map));
+        self.legalized.dispatches.extend(copy.map(Dispatch::Elementwise));
     }
 
     /// Memory of an operand for MIOpen: its own, or a copy.
@@ -251,8 +254,8 @@ impl Arranger<'_> {
         let view = View { data_type, strides: layout.strides(&form.dims), offset: 0 };
         let purpose = format!("{} tensor {uid} for node {}", form.purpose(), work.node);
         let (dims, inputs) = (form.dims.clone(), vec![input]);
-        let task = MapTask { purpose, dims, inputs, program: Vec::new(), output: value, view };
-        self.arrangement.tasks.push(Task::Map(task));
+        let dispatch = ElementwiseDispatch { purpose, dims, inputs, program: Vec::new(), output: value, view };
+        self.legalized.dispatches.push(Dispatch::Elementwise(dispatch));
         self.prepared.insert((uid, form), value);
         value
     }
@@ -270,7 +273,12 @@ impl Arranger<'_> {
     }
 
     /// Destination of MIOpen's result, and the copy from there to the caller's tensor, if one is needed.
-    fn result(&mut self, work: &Convolution, data_type: DataType, layout: Layout) -> (Value, Option<MapTask>) {
+    fn result(
+        &mut self,
+        work: &Convolution,
+        data_type: DataType,
+        layout: Layout,
+    ) -> (Value, Option<ElementwiseDispatch>) {
         let uid = work.output();
         let tensor = self.graph.tensor(uid);
         let form = self.form(work, Role::result(work.direction), data_type, layout);
@@ -293,7 +301,7 @@ impl Arranger<'_> {
             return (stored.value, None);
         }
         let value = self.temporary(form.dims.iter().product(), data_type);
-        let copy = MapTask {
+        let copy = ElementwiseDispatch {
             purpose: format!("{} tensor {uid} of node {}", form.purpose(), work.node),
             dims: form.inner,
             inputs: vec![Input::Memory(MemoryInput { value, view: inner, window: None })],
@@ -311,7 +319,7 @@ impl Arranger<'_> {
         if self.readers.get(&tensor.uid()).map(Vec::as_slice) != Some(&[self.current + 1]) {
             return None;
         }
-        let Stage::Chain(chain) = &self.stages[self.current + 1] else { return None };
+        let FusionGroup::Chain(chain) = &self.fusion_groups[self.current + 1] else { return None };
         let output = self.graph.tensor(chain.output());
         let fits = !form.differs()
             && output.dims() == tensor.dims()

@@ -1,4 +1,4 @@
-//! Arrangements, run in `f64` task by task, against the reference results of their graphs.
+//! Legalized graphs, run in `f64` dispatch by dispatch, against the reference results of their graphs.
 
 use hipdnn_schemas::{
     ConvMode, Convolution as Geometry, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, GraphBuilder, Operation,
@@ -37,8 +37,8 @@ fn fill(tensor: &Tensor, seed: usize) -> Vec<f64> {
     (0..tensor.span()).map(|i| ((i * 5 + i / 7 + seed) % 7) as f64 - 3.0).collect()
 }
 
-fn arranged(graph: &Graph, wishes: Wishes) -> Arrangement {
-    arrange(graph, &fuse(graph, lower(graph).unwrap()), wishes, &|_| Ok(())).unwrap()
+fn legalized_for(graph: &Graph, options: LegalizeOptions) -> Legalized {
+    legalize(graph, &fuse(graph, lower(graph).unwrap()), options, &|_| Ok(())).unwrap()
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn arranged_convolutions_compute_what_the_graph_says() {
         }
         graph.node("", convolution(direction, [0, 1, 2].map(TensorUid), geometry.clone()));
         let graph = graph.build().unwrap();
-        let arrangement = arranged(&graph, Wishes::default());
-        copies += arrangement.tasks.len() - 1;
+        let legalized = legalized_for(&graph, LegalizeOptions::default());
+        copies += legalized.dispatches.len() - 1;
         let output = match direction {
             Direction::Forward => 2,
             Direction::BackwardData => 0,
@@ -113,7 +113,7 @@ fn arranged_convolutions_compute_what_the_graph_says() {
         };
         let want = definition.run([0, 1, 2].map(|i| &memory[i][..]));
         let values = memory.iter().enumerate().map(|(i, m)| (Value::Tensor(TensorUid(i as i64)), m.clone())).collect();
-        let got = &run(&arrangement, values)[&Value::Tensor(TensorUid(output as i64))];
+        let got = &run(&legalized, values)[&Value::Tensor(TensorUid(output as i64))];
         for index in indices(&dims[output]) {
             let place = at(&index, &view(graph.tensor(TensorUid(output as i64))).strides) as usize;
             assert_eq!(got[place], want[place], "case {case}: {direction:?} {dims:?} {geometry:?} at {index:?}");
@@ -130,7 +130,7 @@ fn arranged_convolutions_compute_what_the_graph_says() {
 /// Test case: a 2-D convolution of half tensors with a tail, and its options.
 struct Case {
     graph: GraphBuilder,
-    wishes: Wishes,
+    options: LegalizeOptions,
 }
 
 impl Case {
@@ -146,7 +146,7 @@ impl Case {
         let mut graph = GraphBuilder::new("case").compute(F);
         let uids = tensors.map(|tensor| graph.tensor(tensor));
         graph.node("", convolution(Direction::Forward, uids, geometry));
-        Case { graph, wishes: Wishes::default() }
+        Case { graph, options: LegalizeOptions::default() }
     }
 
     fn tensor(mut self, tensor: TensorDef) -> Case {
@@ -172,25 +172,25 @@ impl Case {
     }
 
     fn strict(mut self) -> Case {
-        self.wishes.strict_fp32 = true;
+        self.options.strict_fp32 = true;
         self
     }
 
-    /// Summary of the tasks: purpose, sources and destination.
-    fn tasks(self) -> Vec<String> {
+    /// Summary of the dispatches: purpose, sources and destination.
+    fn dispatches(self) -> Vec<String> {
         let graph = self.graph.build().unwrap();
         let value = |value: Value| match value {
             Value::Tensor(uid) => uid.to_string(),
             Value::Temporary(index) => format!("t{index}"),
         };
-        let task = |task: &Task| match task {
-            Task::Convolution(task) => {
-                let [x, w, y] = [task.x, task.w, task.y].map(value);
-                let last = task.problem.x.strides[1] == 1;
-                format!("{:?}{} {x} {w} > {y}", task.problem.x.data_type, if last { " last" } else { "" })
+        let dispatch = |dispatch: &Dispatch| match dispatch {
+            Dispatch::Convolution(dispatch) => {
+                let [x, w, y] = [dispatch.x, dispatch.w, dispatch.y].map(value);
+                let last = dispatch.problem.x.strides[1] == 1;
+                format!("{:?}{} {x} {w} > {y}", dispatch.problem.x.data_type, if last { " last" } else { "" })
             }
-            Task::Map(task) => {
-                let inputs: Vec<String> = task
+            Dispatch::Elementwise(dispatch) => {
+                let inputs: Vec<String> = dispatch
                     .inputs
                     .iter()
                     .map(|input| match input {
@@ -200,15 +200,15 @@ impl Case {
                         Input::Index(axis) => format!("#{axis}"),
                     })
                     .collect();
-                let what = task.purpose.split(' ').next().unwrap();
-                format!("{what} {} > {}", inputs.join(" "), value(task.output))
+                let what = dispatch.purpose.split(' ').next().unwrap();
+                format!("{what} {} > {}", inputs.join(" "), value(dispatch.output))
             }
-            Task::Grouped(task) => {
+            Dispatch::Grouped(dispatch) => {
                 let list = |values: &[Value]| values.iter().map(|v| value(*v)).collect::<Vec<_>>().join(" ");
-                format!("groups {} > {}", list(&task.reads), list(&task.writes))
+                format!("groups {} > {}", list(&dispatch.reads), list(&dispatch.writes))
             }
         };
-        arranged(&graph, self.wishes).tasks.iter().map(task).collect()
+        legalized_for(&graph, self.options).dispatches.iter().map(dispatch).collect()
     }
 }
 
@@ -406,7 +406,7 @@ fn copies_are_made_where_they_are_needed_only() {
         ),
     ];
     for (what, case, want) in cases {
-        let got = case.tasks();
+        let got = case.dispatches();
         // The order of a kernel's inputs means nothing.
         let sorted = |text: &str| {
             let mut words: Vec<String> = text.split(' ').map(str::to_string).collect();
@@ -436,8 +436,8 @@ fn what_miopen_does_not_take_is_tried_in_other_forms() {
             asked.borrow_mut().push(format!("{:?} {last}", problem.x.data_type));
             if takes(problem) { Ok(()) } else { Err(format!("no {last}")) }
         };
-        let answer = arrange(graph, &fuse(graph, lower(graph).unwrap()), Wishes::default(), &ask);
-        (asked.into_inner().join(", "), answer.map(|arrangement| arrangement.tasks.len()).map_err(|d| d.to_string()))
+        let answer = legalize(graph, &fuse(graph, lower(graph).unwrap()), LegalizeOptions::default(), &ask);
+        (asked.into_inner().join(", "), answer.map(|legalized| legalized.dispatches.len()).map_err(|d| d.to_string()))
     };
     let graph_last = graph(H, true);
     assert_eq!(forms(&graph_last, &|_| true), ("Half last".to_string(), Ok(1)));

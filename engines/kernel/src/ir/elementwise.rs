@@ -7,7 +7,7 @@ use crate::emit::Op;
 /// Element-wise function of tensors. Slots of its program are numbered: first its inputs, then the index if it has one,
 /// then the results of its operations. The last slot is the result.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Formula {
+pub struct ElementwiseOp {
     /// Index of the node in the graph.
     pub node: usize,
     /// Operands.
@@ -30,7 +30,7 @@ pub struct Argument {
     pub axes: Option<Vec<usize>>,
 }
 
-impl Formula {
+impl ElementwiseOp {
     /// Program as part of a larger one, in which its inputs and its index have the slots `before` and its results the
     /// slots from `next` on.
     pub fn program_within(&self, before: &[usize], next: usize) -> Vec<Op> {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn programs_are_put_into_others() {
-        let formula = Formula {
+        let formula = ElementwiseOp {
             node: 0,
             inputs: vec![Argument::new(TensorUid(0)), Argument::new(TensorUid(1))],
             index: None,

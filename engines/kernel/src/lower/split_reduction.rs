@@ -8,8 +8,8 @@
 use hipdnn_schemas::DataType;
 
 use super::build::{Body, Combine, Kernel, Value};
-use crate::emit::grouped::{Fold, FoldMode};
-use crate::ir::group::{At, GroupKernel, GroupWork, Input, Line, Local, Operand, Phase};
+use crate::emit::grouped::{Fold, ReduceOp};
+use crate::ir::group::{AffineExpr, GroupKernel, GroupWork, IndexMap, Input, Local, Operand, Pass};
 
 /// Thresholds of splitting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,26 +60,26 @@ struct LoopMap {
 }
 
 impl LoopMap {
-    fn at(&self, at: &At) -> At {
+    fn at(&self, at: &IndexMap) -> IndexMap {
         at.iter().map(|line| self.line(line)).collect()
     }
 
-    fn line(&self, line: &Line) -> Line {
+    fn line(&self, line: &AffineExpr) -> AffineExpr {
         let mut steps = vec![0; self.loops];
         for (terms, step) in self.terms.iter().zip(&line.steps) {
             for (which, factor) in terms {
                 steps[*which] += step * factor;
             }
         }
-        Line { steps, ..*line }
+        AffineExpr { steps, ..*line }
     }
 
     fn input(&self, body: &mut Body, input: &Input) -> Value {
         match input {
-            Input::Element { of, at, outside } => {
-                body.input(Input::Element { of: *of, at: self.at(at), outside: *outside })
+            Input::Element { of, at, pad_value } => {
+                body.input(Input::Element { of: *of, at: self.at(at), pad_value: *pad_value })
             }
-            Input::Inside { dims, at } => body.input(Input::Inside { dims: dims.clone(), at: self.at(at) }),
+            Input::InBounds { dims, at } => body.input(Input::InBounds { dims: dims.clone(), at: self.at(at) }),
             Input::Index(which) => {
                 let mut sum = None;
                 for (which, factor) in &self.terms[*which] {
@@ -96,12 +96,12 @@ impl LoopMap {
         }
     }
 
-    /// Adds a phase's program; returns the values of its slots. `left` are the values that earlier phases have left
+    /// Adds a pass's program; returns the values of its slots. `left` are the values that earlier passes have left
     /// behind.
-    fn program(&self, body: &mut Body, phase: &Phase, left: &[Value]) -> Vec<Value> {
+    fn program(&self, body: &mut Body, pass: &Pass, left: &[Value]) -> Vec<Value> {
         let mut slots = left.to_vec();
-        slots.extend(phase.inputs().iter().map(|input| self.input(body, input)));
-        for op in phase.program() {
+        slots.extend(pass.inputs().iter().map(|input| self.input(body, input)));
+        for op in pass.program() {
             let result = body.operation(op.clone(), &slots);
             slots.push(result);
         }
@@ -118,7 +118,7 @@ struct Parts {
     /// Map of the original loops to those of a part.
     map: LoopMap,
     /// Extent and index of the split loop, where the last piece is not full.
-    hangs_over: Option<(usize, Line)>,
+    hangs_over: Option<(usize, AffineExpr)>,
 }
 
 impl Parts {
@@ -145,7 +145,7 @@ impl Parts {
         terms.push(vec![(groups + whole, piece as i64), (groups + whole + 1, 1)]);
         terms.extend((groups + whole + 2..loops).map(|which| vec![(which, 1)]));
         let map = LoopMap { loops, terms };
-        let index = map.line(&Line::along(groups + members.len(), groups + whole));
+        let index = map.line(&AffineExpr::along(groups + members.len(), groups + whole));
         let hangs_over = (extent % piece != 0).then_some((extent, index));
         Parts { outer, inner, map, hangs_over }
     }
@@ -156,22 +156,22 @@ struct Splitter<'a> {
     parts: Parts,
     sums: DataType,
     work: &'a mut GroupWork,
-    /// Memory of each value that phases have left behind so far; `None` if no later kernel reads it.
+    /// Memory of each value that passes have left behind so far; `None` if no later kernel reads it.
     places: Vec<Option<Operand>>,
 }
 
 impl Splitter<'_> {
     fn run(&mut self) {
-        let phases = &self.kernel.phases;
+        let passes = &self.kernel.passes;
         let mut next = 0;
-        while next < phases.len() {
-            if let Phase::Each { .. } = &phases[next] {
-                self.each(&phases[next]);
+        while next < passes.len() {
+            if let Pass::PerMember { .. } = &passes[next] {
+                self.each(&passes[next]);
                 next += 1;
                 continue;
             }
             // A fold, and what is done once with what it comes to.
-            let once = phases[next + 1..].iter().take_while(|phase| matches!(phase, Phase::Once { .. })).count();
+            let once = passes[next + 1..].iter().take_while(|pass| matches!(pass, Pass::PerGroup { .. })).count();
             let end = next + 1 + once;
             self.head(next..end);
             next = end;
@@ -183,26 +183,26 @@ impl Splitter<'_> {
         Operand::Local(self.work.locals.len() - 1)
     }
 
-    /// Number of values that phases before that one have left behind.
-    fn left_before(&self, phase: usize) -> usize {
-        self.kernel.phases[..phase].iter().map(Phase::leaves).sum()
+    /// Number of values that passes before that one have left behind.
+    fn left_before(&self, pass: usize) -> usize {
+        self.kernel.passes[..pass].iter().map(Pass::leaves).sum()
     }
 
-    /// True if a phase from that one on reads a value that was left behind.
-    fn is_read_from(&self, phase: usize, value: usize) -> bool {
-        self.kernel.phases[phase..].iter().any(|phase| phase.reads_slot(value))
+    /// True if a pass from that one on reads a value that was left behind.
+    fn is_read_from(&self, pass: usize, value: usize) -> bool {
+        self.kernel.passes[pass..].iter().any(|pass| pass.reads_slot(value))
     }
 
     /// Index map of a tensor of the groups' extents.
-    fn of_group(&self, loops: usize) -> At {
-        (0..self.kernel.groups.len()).map(|which| Line::along(loops, which)).collect()
+    fn of_group(&self, loops: usize) -> IndexMap {
+        (0..self.kernel.groups.len()).map(|which| AffineExpr::along(loops, which)).collect()
     }
 
-    /// Loads the left-behind values that a phase reads; others get the value 0, which it does not read.
-    fn load(&self, kernel: &mut Kernel, phase: &Phase, loops: usize) -> Vec<Value> {
-        let read: Vec<usize> = (0..self.places.len()).filter(|value| phase.reads_slot(*value)).collect();
+    /// Loads the left-behind values that a pass reads; others get the value 0, which it does not read.
+    fn load(&self, kernel: &mut Kernel, pass: &Pass, loops: usize) -> Vec<Value> {
+        let read: Vec<usize> = (0..self.places.len()).filter(|value| pass.reads_slot(*value)).collect();
         if read.is_empty() {
-            return vec![Value::Left(0); self.places.len()];
+            return vec![Value::Carried(0); self.places.len()];
         }
         let loaded = kernel.once_list(|body| {
             let load = |value: &usize| {
@@ -211,44 +211,44 @@ impl Splitter<'_> {
             };
             read.iter().map(load).collect()
         });
-        let mut left = vec![Value::Left(0); self.places.len()];
+        let mut left = vec![Value::Carried(0); self.places.len()];
         for (value, loaded) in read.into_iter().zip(loaded) {
             left[value] = loaded;
         }
         left
     }
 
-    /// Adds the kernel of a phase that runs for every member: each member is a group.
-    fn each(&mut self, phase: &Phase) {
+    /// Adds the kernel of a pass that runs for every member: each member is a group.
+    fn each(&mut self, pass: &Pass) {
         let all = [&self.kernel.groups[..], &self.kernel.members].concat();
         let map = LoopMap { loops: all.len(), terms: (0..all.len()).map(|which| vec![(which, 1)]).collect() };
         let mut kernel = Kernel::new(all, Vec::new());
-        let left = self.load(&mut kernel, phase, map.loops);
+        let left = self.load(&mut kernel, pass, map.loops);
         kernel.each(|body| {
-            let slots = map.program(body, phase, &left);
-            for store in phase.stores() {
+            let slots = map.program(body, pass, &left);
+            for store in pass.stores() {
                 body.store(slots[store.slot], store.to, map.at(&store.at));
             }
         });
         self.work.kernels.push(kernel.finish());
     }
 
-    /// Adds the kernels of a fold, if the first of these phases is one, and of the scalar phases behind it.
-    fn head(&mut self, phases: std::ops::Range<usize>) {
-        let first = &self.kernel.phases[phases.start];
+    /// Adds the kernels of a fold, if the first of these passes is one, and of the scalar passes behind it.
+    fn head(&mut self, passes: std::ops::Range<usize>) {
+        let first = &self.kernel.passes[passes.start];
         let partial = match first {
-            Phase::Fold { folds, .. } => Some((folds.clone(), self.partial(first, folds))),
+            Pass::Reduce { folds, .. } => Some((folds.clone(), self.partial(first, folds))),
             _ => None,
         };
         let members = if partial.is_some() { self.parts.outer.clone() } else { Vec::new() };
         let groups = self.kernel.groups.len();
         let loops = groups + members.len();
-        let all: At = (0..loops).map(|which| Line::along(loops, which)).collect();
-        let once = phases.start + usize::from(partial.is_some());
+        let all: IndexMap = (0..loops).map(|which| AffineExpr::along(loops, which)).collect();
+        let once = passes.start + usize::from(partial.is_some());
         let mut kernel = Kernel::new(self.kernel.groups.clone(), members);
         // What was left behind in this kernel.
         let mut own: Vec<Value> = Vec::new();
-        let before = self.left_before(phases.start);
+        let before = self.left_before(passes.start);
         if let Some((folds, places)) = partial {
             own = kernel.fold(|body| {
                 let values: Vec<Value> = places.iter().map(|place| body.element(*place, all.clone())).collect();
@@ -261,16 +261,16 @@ impl Splitter<'_> {
         let terms =
             (0..groups + self.kernel.members.len()).map(|which| if which < groups { vec![(which, 1)] } else { vec![] });
         let map = LoopMap { loops, terms: terms.collect() };
-        for phase in &self.kernel.phases[once..phases.end] {
-            let Phase::Once { keep, stores, .. } = phase else { unreachable!("only such follow a fold here") };
+        for pass in &self.kernel.passes[once..passes.end] {
+            let Pass::PerGroup { keep, stores, .. } = pass else { unreachable!("only such follow a fold here") };
             let kept = kernel.once_list(|body| {
                 let earlier = |(value, place): (usize, &Option<Operand>)| match place {
-                    Some(place) if phase.reads_slot(value) => body.element(*place, self.of_group(loops)),
-                    _ => Value::Left(0),
+                    Some(place) if pass.reads_slot(value) => body.element(*place, self.of_group(loops)),
+                    _ => Value::Carried(0),
                 };
                 let mut left: Vec<Value> = self.places.iter().enumerate().map(earlier).collect();
                 left.extend(&own);
-                let slots = map.program(body, phase, &left);
+                let slots = map.program(body, pass, &left);
                 for store in stores {
                     body.store(slots[store.slot], store.to, map.at(&store.at));
                 }
@@ -280,7 +280,7 @@ impl Splitter<'_> {
         }
         let dims = self.kernel.groups.clone();
         let places: Vec<Option<Operand>> = (0..own.len())
-            .map(|value| self.is_read_from(phases.end, before + value).then(|| self.local(&dims)))
+            .map(|value| self.is_read_from(passes.end, before + value).then(|| self.local(&dims)))
             .collect();
         if places.iter().any(Option::is_some) {
             kernel.once(|body| {
@@ -297,20 +297,20 @@ impl Splitter<'_> {
     }
 
     /// Adds the kernel that folds parts; returns the temporaries of the partial results.
-    fn partial(&mut self, phase: &Phase, folds: &[Fold]) -> Vec<Operand> {
+    fn partial(&mut self, pass: &Pass, folds: &[Fold]) -> Vec<Operand> {
         let groups = [&self.kernel.groups[..], &self.parts.outer].concat();
         let values: usize = folds.iter().map(|fold| fold.mode.leaves()).sum();
         let places: Vec<Operand> = (0..values).map(|_| self.local(&groups)).collect();
         let map = &self.parts.map;
-        let at: At = (0..groups.len()).map(|which| Line::along(map.loops, which)).collect();
+        let at: IndexMap = (0..groups.len()).map(|which| AffineExpr::along(map.loops, which)).collect();
         let mut kernel = Kernel::new(groups, self.parts.inner.clone());
-        let left = self.load(&mut kernel, phase, map.loops);
+        let left = self.load(&mut kernel, pass, map.loops);
         let results = kernel.fold(|body| {
-            let slots = map.program(body, phase, &left);
+            let slots = map.program(body, pass, &left);
             let Some((extent, index)) = &self.parts.hangs_over else {
                 return folds.iter().map(|fold| combine(fold, |slot| slots[slot])).collect();
             };
-            let inside = body.input(Input::Inside { dims: vec![*extent], at: vec![index.clone()] });
+            let inside = body.input(Input::InBounds { dims: vec![*extent], at: vec![index.clone()] });
             let within = |fold: &Fold| {
                 let neutral = body.literal(neutral(&fold.mode));
                 let value = body.select(inside, slots[fold.slot], neutral);
@@ -333,20 +333,20 @@ impl Splitter<'_> {
 fn combine(fold: &Fold, mut value: impl FnMut(usize) -> Value) -> Combine {
     let of = value(fold.slot);
     match fold.mode {
-        FoldMode::Sum => Combine::Sum(of),
-        FoldMode::Product => Combine::Product(of),
-        FoldMode::Least => Combine::Least(of),
-        FoldMode::Greatest => Combine::Greatest(of),
-        FoldMode::FirstGreatest { at } => Combine::FirstGreatest(of, value(at)),
+        ReduceOp::Sum => Combine::Sum(of),
+        ReduceOp::Product => Combine::Product(of),
+        ReduceOp::Min => Combine::Min(of),
+        ReduceOp::Max => Combine::Max(of),
+        ReduceOp::ArgMax { at } => Combine::ArgMax(of, value(at)),
     }
 }
 
 /// Neutral element of a fold. For the first maximum it comes last, so that real members win.
-fn neutral(mode: &FoldMode) -> f64 {
+fn neutral(mode: &ReduceOp) -> f64 {
     match mode {
-        FoldMode::Sum => 0.0,
-        FoldMode::Product => 1.0,
-        FoldMode::Least => f64::INFINITY,
-        FoldMode::Greatest | FoldMode::FirstGreatest { .. } => f64::NEG_INFINITY,
+        ReduceOp::Sum => 0.0,
+        ReduceOp::Product => 1.0,
+        ReduceOp::Min => f64::INFINITY,
+        ReduceOp::Max | ReduceOp::ArgMax { .. } => f64::NEG_INFINITY,
     }
 }

@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use hipdnn_engine_core::ops::pointwise::Parameters;
 use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid};
 
-use super::{Arranger, Input, Kind, Layout, MapTask, MemoryInput, Stored, Task, Value, View, same_strides, view};
+use super::{
+    Dispatch, ElementwiseDispatch, Input, Kind, Layout, Legalizer, MemoryInput, Stored, Value, View, same_strides, view,
+};
 use crate::emit::Op;
-use crate::fuse::{Chain, Stage};
-use crate::ir::formula::{Argument, Formula};
+use crate::fuse::{Chain, FusionGroup};
+use crate::ir::elementwise::{Argument, ElementwiseOp};
 
-impl Arranger<'_> {
+impl Legalizer<'_> {
     pub(super) fn chain(&mut self, chain: &Chain) {
         let output = self.graph.tensor(chain.output());
         let dims = output.dims().to_vec();
@@ -53,7 +55,14 @@ impl Arranger<'_> {
         let numbers: Vec<String> = chain.nodes().iter().map(|node| node.node.to_string()).collect();
         let purpose = format!("compute node {}", numbers.join(", "));
         let (output, view) = (stored.value, stored.view);
-        self.arrangement.tasks.push(Task::Map(MapTask { purpose, dims, inputs, program, output, view }));
+        self.legalized.dispatches.push(Dispatch::Elementwise(ElementwiseDispatch {
+            purpose,
+            dims,
+            inputs,
+            program,
+            output,
+            view,
+        }));
     }
 
     /// Destination of a chain's result.
@@ -91,16 +100,16 @@ impl Arranger<'_> {
             Kind::Literal(number) => is_value(number, data_type),
             Kind::Scalar => false,
         };
-        let is_wanted = |reader: &usize| match &self.stages[*reader] {
-            Stage::Convolution(work) => work
+        let is_wanted = |reader: &usize| match &self.fusion_groups[*reader] {
+            FusionGroup::Convolution(work) => work
                 .inputs()
                 .iter()
                 .all(|uid| *uid == output.uid() || (is_given(self.graph, *uid) && self.data_type(*uid) == data_type)),
-            Stage::Chain(_) | Stage::Groups(_) | Stage::Opaque(_) => false,
+            FusionGroup::Chain(_) | FusionGroup::Groups(_) | FusionGroup::Opaque(_) => false,
         };
         let readers = self.readers.get(&output.uid())?;
         let may_be_narrow = output.data_type() == DataType::Float
-            && !self.wishes.strict_fp32
+            && !self.options.strict_fp32
             && read.all(|t| t == data_type)
             && inputs().all(has)
             && chain.nodes().iter().all(|node| selects(node, data_type))
@@ -119,7 +128,7 @@ fn is_given(graph: &Graph, uid: TensorUid) -> bool {
 ///
 /// An ELU with an alpha above 1 enlarges what was too small for the type. Below half's range, where the operand becomes
 /// minus infinity and the result 0, a softplus is at most `exp(-65504 beta) / beta`: nothing in the type from a beta of 0.01 on.
-pub(super) fn keeps_range(node: &Formula) -> bool {
+pub(super) fn keeps_range(node: &ElementwiseOp) -> bool {
     use PointwiseMode::*;
     every_op(node, |mode, parameters| match mode {
         Identity | Abs | Neg | Max | Min | SigmoidFwd | TanhFwd => true,
@@ -132,7 +141,7 @@ pub(super) fn keeps_range(node: &Formula) -> bool {
 
 /// True if the result is always one of the operands, or their negative, or a bound that is exact in the 16-bit type: if
 /// the operands are of that type, storing the result in it is lossless.
-fn selects(node: &Formula, data_type: DataType) -> bool {
+fn selects(node: &ElementwiseOp, data_type: DataType) -> bool {
     use PointwiseMode::*;
     every_op(node, |mode, parameters| match mode {
         Identity | Abs | Neg | Max | Min => true,
@@ -147,7 +156,7 @@ fn selects(node: &Formula, data_type: DataType) -> bool {
 }
 
 /// True if the node is a function of its operands alone (no index), and the predicate holds for every operation.
-fn every_op(node: &Formula, is_so: impl Fn(PointwiseMode, &Parameters) -> bool) -> bool {
+fn every_op(node: &ElementwiseOp, is_so: impl Fn(PointwiseMode, &Parameters) -> bool) -> bool {
     let holds = |op: &Op| match op {
         Op::Pointwise { mode, parameters, .. } => is_so(*mode, parameters),
         Op::Round { .. } => false,

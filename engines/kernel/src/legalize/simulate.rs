@@ -1,11 +1,11 @@
-//! Interpreter of arrangements in `f64`, task by task, for tests.
+//! Interpreter of legalized graphs in `f64`, dispatch by dispatch, for tests.
 
 use std::collections::HashMap;
 
-use super::{Arrangement, GroupedTask, Input, Number, Task, Value};
+use super::{Dispatch, GroupedDispatch, Input, Legalized, Number, Value};
 use crate::convolution::{ConvolutionProblem, Direction};
 use crate::emit::Op;
-use crate::emit::grouped::{Access, FoldMode, Input as Grouping, Phase, Store};
+use crate::emit::grouped::{Access, Input as Grouping, Pass, ReduceOp, Store};
 use crate::emit::testing::defined;
 
 /// Iterator over every index within extents.
@@ -68,17 +68,18 @@ impl Definition<'_> {
     }
 }
 
-/// Runs an arrangement; returns the memory afterwards.
-pub fn run(arrangement: &Arrangement, mut memory: HashMap<Value, Vec<f64>>) -> HashMap<Value, Vec<f64>> {
-    for (index, bytes) in arrangement.temporaries.iter().enumerate() {
+/// Runs an legalized graph; returns the memory afterwards.
+pub fn run(legalized: &Legalized, mut memory: HashMap<Value, Vec<f64>>) -> HashMap<Value, Vec<f64>> {
+    for (index, bytes) in legalized.temporaries.iter().enumerate() {
         // Half as many elements as there may be: reading what nobody wrote gives NaN.
         memory.insert(Value::Temporary(index), vec![f64::NAN; bytes / 2]);
     }
-    for task in &arrangement.tasks {
-        match task {
-            Task::Convolution(task) => {
-                let ConvolutionProblem { direction, x, w, y, padding, stride, dilation, groups, .. } = &task.problem;
-                task.problem.check().unwrap();
+    for dispatch in &legalized.dispatches {
+        match dispatch {
+            Dispatch::Convolution(dispatch) => {
+                let ConvolutionProblem { direction, x, w, y, padding, stride, dilation, groups, .. } =
+                    &dispatch.problem;
+                dispatch.problem.check().unwrap();
                 assert_eq!(x.dims[1] / w.dims[1], *groups as usize);
                 let list = |list: &[i32]| list.iter().map(|entry| i64::from(*entry)).collect();
                 let definition = Definition {
@@ -89,18 +90,18 @@ pub fn run(arrangement: &Arrangement, mut memory: HashMap<Value, Vec<f64>>) -> H
                     dilation: list(dilation),
                     flip: false,
                 };
-                let result = definition.run([task.x, task.w, task.y].map(|value| &memory[&value][..]));
+                let result = definition.run([dispatch.x, dispatch.w, dispatch.y].map(|value| &memory[&value][..]));
                 let output = match direction {
-                    Direction::Forward => task.y,
-                    Direction::BackwardData => task.x,
-                    Direction::BackwardWeights => task.w,
+                    Direction::Forward => dispatch.y,
+                    Direction::BackwardData => dispatch.x,
+                    Direction::BackwardWeights => dispatch.w,
                 };
-                let elements = task.problem.output().elements();
+                let elements = dispatch.problem.output().elements();
                 memory.get_mut(&output).unwrap()[..elements].copy_from_slice(&result[..elements]);
             }
-            Task::Map(task) => {
-                for index in indices(&task.dims) {
-                    let mut slots: Vec<f64> = task
+            Dispatch::Elementwise(dispatch) => {
+                for index in indices(&dispatch.dims) {
+                    let mut slots: Vec<f64> = dispatch
                         .inputs
                         .iter()
                         .map(|input| match input {
@@ -119,12 +120,12 @@ pub fn run(arrangement: &Arrangement, mut memory: HashMap<Value, Vec<f64>>) -> H
                             }
                         })
                         .collect();
-                    compute(&task.program, &mut slots);
-                    let place = task.view.offset + at(&index, &task.view.strides);
-                    memory.get_mut(&task.output).unwrap()[place as usize] = *slots.last().unwrap();
+                    compute(&dispatch.program, &mut slots);
+                    let place = dispatch.view.offset + at(&index, &dispatch.view.strides);
+                    memory.get_mut(&dispatch.output).unwrap()[place as usize] = *slots.last().unwrap();
                 }
             }
-            Task::Grouped(task) => groups(task, &mut memory),
+            Dispatch::Grouped(dispatch) => groups(dispatch, &mut memory),
         }
     }
     memory
@@ -144,22 +145,22 @@ fn compute(program: &[Op], slots: &mut Vec<f64>) {
     }
 }
 
-/// Runs a kernel over groups: group by group, phase by phase.
-fn groups(task: &GroupedTask, memory: &mut HashMap<Value, Vec<f64>>) {
-    let kernel = &task.kernel;
+/// Runs a kernel over groups: group by group, pass by pass.
+fn groups(dispatch: &GroupedDispatch, memory: &mut HashMap<Value, Vec<f64>>) {
+    let kernel = &dispatch.kernel;
     for group in indices(&kernel.groups) {
-        // A scalar has a number for each place in the phases where it stands.
-        let mut scalars = task.scalars.iter().map(|number| match number {
+        // A scalar has a number for each place in the passes where it stands.
+        let mut scalars = dispatch.scalars.iter().map(|number| match number {
             Number::Known(number) => *number,
             Number::Host(uid, _) => memory[&Value::Tensor(*uid)][0],
         });
         let mut left: Vec<f64> = Vec::new();
         let mut written: Vec<(Value, i64, f64)> = Vec::new();
-        for phase in &kernel.phases {
-            let (inputs, program) = match phase {
-                Phase::Fold { inputs, program, .. }
-                | Phase::Once { inputs, program, .. }
-                | Phase::Each { inputs, program, .. } => (inputs, program),
+        for pass in &kernel.passes {
+            let (inputs, program) = match pass {
+                Pass::Reduce { inputs, program, .. }
+                | Pass::PerGroup { inputs, program, .. }
+                | Pass::PerMember { inputs, program, .. } => (inputs, program),
             };
             let numbers: Vec<f64> =
                 inputs.iter().filter(|i| matches!(i, Grouping::Scalar(_))).map(|_| scalars.next().unwrap()).collect();
@@ -167,11 +168,11 @@ fn groups(task: &GroupedTask, memory: &mut HashMap<Value, Vec<f64>>) {
                 let mut numbers = numbers.iter();
                 let mut slots = left.clone();
                 slots.extend(inputs.iter().map(|input| match input {
-                    Grouping::Tensor { tensor, access, outside } => match place(access, index) {
-                        Some(place) => memory[&task.reads[*tensor]][usize::try_from(place).unwrap()],
-                        None => *outside,
+                    Grouping::Tensor { tensor, access, pad_value } => match place(access, index) {
+                        Some(place) => memory[&dispatch.reads[*tensor]][usize::try_from(place).unwrap()],
+                        None => *pad_value,
                     },
-                    Grouping::Inside(access) => f64::from(u8::from(place(access, index).is_some())),
+                    Grouping::InBounds(access) => f64::from(u8::from(place(access, index).is_some())),
                     Grouping::Index { axis } => index[*axis] as f64,
                     Grouping::Scalar(_) => *numbers.next().unwrap(),
                     Grouping::Literal(number) => *number,
@@ -183,20 +184,20 @@ fn groups(task: &GroupedTask, memory: &mut HashMap<Value, Vec<f64>>) {
             let mut store = |stores: &[Store], index: &[usize], slots: &[f64]| {
                 for store in stores {
                     let place = place(&store.access, index).unwrap();
-                    written.push((task.writes[store.tensor], place, slots[store.slot]));
+                    written.push((dispatch.writes[store.tensor], place, slots[store.slot]));
                 }
             };
-            match phase {
-                Phase::Fold { folds, .. } => {
+            match pass {
+                Pass::Reduce { folds, .. } => {
                     let all: Vec<Vec<f64>> = members().map(|index| slots_of(&index)).collect();
                     for fold in folds {
                         let values = all.iter().map(|slots| slots[fold.slot]);
                         match fold.mode {
-                            FoldMode::Sum => left.push(values.sum()),
-                            FoldMode::Product => left.push(values.product()),
-                            FoldMode::Least => left.push(values.fold(f64::INFINITY, f64::min)),
-                            FoldMode::Greatest => left.push(values.fold(f64::NEG_INFINITY, f64::max)),
-                            FoldMode::FirstGreatest { at } => {
+                            ReduceOp::Sum => left.push(values.sum()),
+                            ReduceOp::Product => left.push(values.product()),
+                            ReduceOp::Min => left.push(values.fold(f64::INFINITY, f64::min)),
+                            ReduceOp::Max => left.push(values.fold(f64::NEG_INFINITY, f64::max)),
+                            ReduceOp::ArgMax { at } => {
                                 let better = |a: &Vec<f64>, b: &Vec<f64>| a[fold.slot] >= b[fold.slot];
                                 let best = all.iter().reduce(|a, b| if better(a, b) { a } else { b }).unwrap();
                                 left.extend([best[fold.slot], best[at]]);
@@ -204,13 +205,13 @@ fn groups(task: &GroupedTask, memory: &mut HashMap<Value, Vec<f64>>) {
                         }
                     }
                 }
-                Phase::Once { keep, stores, .. } => {
+                Pass::PerGroup { keep, stores, .. } => {
                     let index: Vec<usize> = group.iter().copied().chain(kernel.members.iter().map(|_| 0)).collect();
                     let slots = slots_of(&index);
                     store(stores, &index, &slots);
                     left.extend(keep.iter().map(|slot| slots[*slot]));
                 }
-                Phase::Each { stores, .. } => {
+                Pass::PerMember { stores, .. } => {
                     for index in members() {
                         store(stores, &index, &slots_of(&index));
                     }

@@ -1,11 +1,11 @@
-//! Statements of the phases of a group.
+//! Statements of the passes of a group.
 
-use super::{Part, Slot, Target, Writer};
-use crate::emit::grouped::mapping::Mapping;
-use crate::emit::grouped::{Fold, FoldMode};
+use super::{Block, Slot, Target, Writer};
+use crate::emit::grouped::mapping::ThreadMap;
+use crate::emit::grouped::{Fold, ReduceOp};
 
 impl Writer<'_> {
-    pub(super) fn phase(&mut self, part: &Part<'_>, first_fold: usize) {
+    pub(super) fn pass(&mut self, part: &Block<'_>, first_fold: usize) {
         for k in part.kept..part.kept + part.leaves {
             self.line(format_args!("real k{k} = real(0);"));
         }
@@ -21,7 +21,7 @@ impl Writer<'_> {
         self.close();
     }
 
-    fn once(&mut self, part: &Part<'_>) {
+    fn once(&mut self, part: &Block<'_>) {
         let work = self.work;
         for (s, target) in part.stores.iter().enumerate() {
             self.line(format_args!("{} y{s} = 0;", work.writes[target.tensor].c_type()));
@@ -55,7 +55,7 @@ impl Writer<'_> {
         self.close();
     }
 
-    fn over_members(&mut self, part: &Part<'_>, first_fold: usize) {
+    fn over_members(&mut self, part: &Block<'_>, first_fold: usize) {
         let work = self.work;
         let members = self.members();
         let lanes = work.mapping.lanes;
@@ -115,7 +115,7 @@ impl Writer<'_> {
         for (f, fold) in part.folds.iter().enumerate() {
             let f = first_fold + f;
             self.line(format_args!("k{k} = value(f{f});"));
-            if let FoldMode::FirstGreatest { .. } = fold.mode {
+            if let ReduceOp::ArgMax { .. } = fold.mode {
                 self.line(format_args!("k{} = f{f}.at;", k + 1));
             }
             k += fold.mode.leaves();
@@ -123,7 +123,7 @@ impl Writer<'_> {
     }
 
     /// Emits the statements for four members: contiguous elements are loaded and stored together.
-    fn four_members(&mut self, part: &Part<'_>, varying: &[(usize, &Slot)], first_fold: usize, mut known: Vec<usize>) {
+    fn four_members(&mut self, part: &Block<'_>, varying: &[(usize, &Slot)], first_fold: usize, mut known: Vec<usize>) {
         let inner = self.inner().expect("there is a loop that goes in fours");
         self.line(format_args!("const index first = four * 4;"));
         let within = if self.tail() {
@@ -196,11 +196,11 @@ impl Writer<'_> {
     }
 
     /// Emits the accumulation of a member's values into the folds.
-    fn puts(&mut self, part: &Part<'_>, first_fold: usize) {
+    fn puts(&mut self, part: &Block<'_>, first_fold: usize) {
         for (f, Fold { mode, slot }) in part.folds.iter().enumerate() {
             let f = first_fold + f;
             match mode {
-                FoldMode::FirstGreatest { at } => {
+                ReduceOp::ArgMax { at } => {
                     let number = self.work.number.expect("there is a place for the number of a member");
                     let number = self.at(number);
                     self.line(format_args!("put(f{f}, t{slot}, t{at}, count({number}));"));
@@ -244,8 +244,8 @@ impl Writer<'_> {
     }
 
     /// Emits the tree reduction of the lanes' accumulators: halves of them, pair by pair.
-    fn tree(&mut self, part: &Part<'_>, first_fold: usize) {
-        let Mapping { side, lanes, .. } = self.work.mapping;
+    fn tree(&mut self, part: &Block<'_>, first_fold: usize) {
+        let ThreadMap { side, lanes, .. } = self.work.mapping;
         let folds = first_fold..first_fold + part.folds.len();
         for (f, fold) in folds.clone().zip(part.folds) {
             let (structure, threads) = (fold.mode.structure(), side * lanes);

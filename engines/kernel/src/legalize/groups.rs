@@ -1,16 +1,18 @@
-//! Arrangement of kernels over groups: tensors and indices become memory and strides.
+//! Legalized graph of kernels over groups: tensors and indices become memory and strides.
 
 use hipdnn_schemas::{DataType, TensorUid};
 
-use super::{Arranger, Input as MapInput, Kind, Layout, MapTask, Stored, Task, Value, View, same_strides, view};
+use super::{
+    Dispatch, ElementwiseDispatch, Input as MapInput, Kind, Layout, Legalizer, Stored, Value, View, same_strides, view,
+};
 use crate::emit::Element;
 use crate::emit::grouped::{self, Access, Bound, Grouped};
 use crate::fuse::{Groups, stays_within};
-use crate::ir::group::{GroupKernel, GroupWork, Input, Line, Operand, Phase, Store};
+use crate::ir::group::{AffineExpr, GroupKernel, GroupWork, Input, Operand, Pass, Store};
 
 /// Kernel over groups and its operands.
 #[derive(Debug, Clone, PartialEq)]
-pub struct GroupedTask {
+pub struct GroupedDispatch {
     /// Purpose for the log.
     pub purpose: String,
     /// Kernel.
@@ -19,7 +21,7 @@ pub struct GroupedTask {
     pub reads: Vec<Value>,
     /// Memory of each output tensor.
     pub writes: Vec<Value>,
-    /// Values of its scalars, in the order in which the phases have them.
+    /// Values of its scalars, in the order in which the passes have them.
     pub scalars: Vec<Number>,
 }
 
@@ -32,7 +34,7 @@ pub enum Number {
     Host(TensorUid, DataType),
 }
 
-impl Arranger<'_> {
+impl Legalizer<'_> {
     /// Emits the kernels of a work over groups.
     pub(super) fn groups(&mut self, groups: &Groups) {
         let work = &groups.work;
@@ -46,8 +48,8 @@ impl Arranger<'_> {
             if work.kernels.len() > 1 {
                 purpose += &format!(", kernel {} of {}", index + 1, work.kernels.len());
             }
-            let task = Resolution::new(self, work, &locals, kernel).task(kernel, purpose + ")");
-            self.arrangement.tasks.push(Task::Grouped(task));
+            let dispatch = Resolution::new(self, work, &locals, kernel).dispatch(kernel, purpose + ")");
+            self.legalized.dispatches.push(Dispatch::Grouped(dispatch));
         }
     }
 
@@ -87,7 +89,7 @@ impl Arranger<'_> {
 
 /// Operands of a kernel while they are resolved to memory.
 struct Resolution<'a, 'b> {
-    arranger: &'a mut Arranger<'b>,
+    legalizer: &'a mut Legalizer<'b>,
     work: &'a GroupWork,
     locals: &'a [Stored],
     /// Extents of all loops.
@@ -121,42 +123,42 @@ impl Operands {
 
 impl<'a, 'b> Resolution<'a, 'b> {
     fn new(
-        arranger: &'a mut Arranger<'b>,
+        legalizer: &'a mut Legalizer<'b>,
         work: &'a GroupWork,
         locals: &'a [Stored],
         kernel: &GroupKernel,
     ) -> Resolution<'a, 'b> {
         let loops = [&kernel.groups[..], &kernel.members].concat();
         let (reads, writes) = (Operands::default(), Operands::default());
-        Resolution { arranger, work, locals, loops, groups: kernel.groups.len(), reads, writes, scalars: Vec::new() }
+        Resolution { legalizer, work, locals, loops, groups: kernel.groups.len(), reads, writes, scalars: Vec::new() }
     }
 
-    fn task(mut self, kernel: &GroupKernel, purpose: String) -> GroupedTask {
-        let phases = kernel.phases.iter().map(|phase| self.phase(phase)).collect();
+    fn dispatch(mut self, kernel: &GroupKernel, purpose: String) -> GroupedDispatch {
+        let passes = kernel.passes.iter().map(|pass| self.pass(pass)).collect();
         let Resolution { reads, writes, scalars, .. } = self;
         let (groups, members) = (kernel.groups.clone(), kernel.members.clone());
-        let kernel = Grouped { groups, members, reads: reads.elements, writes: writes.elements, phases };
-        GroupedTask { purpose, kernel, reads: reads.values, writes: writes.values, scalars }
+        let kernel = Grouped { groups, members, reads: reads.elements, writes: writes.elements, passes };
+        GroupedDispatch { purpose, kernel, reads: reads.values, writes: writes.values, scalars }
     }
 
-    fn phase(&mut self, phase: &Phase) -> grouped::Phase {
-        match phase {
-            Phase::Fold { inputs, program, folds } => {
+    fn pass(&mut self, pass: &Pass) -> grouped::Pass {
+        match pass {
+            Pass::Reduce { inputs, program, folds } => {
                 let loops = self.loops.clone();
                 let inputs = self.inputs(inputs, &loops);
-                grouped::Phase::Fold { inputs, program: program.clone(), folds: folds.clone() }
+                grouped::Pass::Reduce { inputs, program: program.clone(), folds: folds.clone() }
             }
-            Phase::Once { inputs, program, keep, stores } => {
+            Pass::PerGroup { inputs, program, keep, stores } => {
                 // There is one place along members.
                 let mut loops = self.loops.clone();
                 loops[self.groups..].fill(1);
                 let (inputs, stores) = (self.inputs(inputs, &loops), self.stores(stores));
-                grouped::Phase::Once { inputs, program: program.clone(), keep: keep.clone(), stores }
+                grouped::Pass::PerGroup { inputs, program: program.clone(), keep: keep.clone(), stores }
             }
-            Phase::Each { inputs, program, stores } => {
+            Pass::PerMember { inputs, program, stores } => {
                 let loops = self.loops.clone();
                 let (inputs, stores) = (self.inputs(inputs, &loops), self.stores(stores));
-                grouped::Phase::Each { inputs, program: program.clone(), stores }
+                grouped::Pass::PerMember { inputs, program: program.clone(), stores }
             }
         }
     }
@@ -167,9 +169,9 @@ impl<'a, 'b> Resolution<'a, 'b> {
 
     fn input(&mut self, input: &Input, loops: &[usize]) -> grouped::Input {
         match input {
-            Input::Element { of: Operand::Tensor(uid), at, outside } => {
-                let tensor = self.arranger.graph.tensor(*uid);
-                let stored = match self.arranger.kind(*uid) {
+            Input::Element { of: Operand::Tensor(uid), at, pad_value } => {
+                let tensor = self.legalizer.graph.tensor(*uid);
+                let stored = match self.legalizer.kind(*uid) {
                     Kind::Memory(stored) => stored,
                     kind => {
                         let number = match kind {
@@ -184,19 +186,19 @@ impl<'a, 'b> Resolution<'a, 'b> {
                     }
                 };
                 let access = access(&stored.view, tensor.dims(), at, loops);
-                grouped::Input::Tensor { tensor: self.reads.of(&stored), access, outside: *outside }
+                grouped::Input::Tensor { tensor: self.reads.of(&stored), access, pad_value: *pad_value }
             }
-            Input::Element { of: Operand::Local(index), at, outside } => {
+            Input::Element { of: Operand::Local(index), at, pad_value } => {
                 let stored = &self.locals[*index];
                 let access = access(&stored.view, &self.work.locals[*index].dims, at, loops);
-                grouped::Input::Tensor { tensor: self.reads.of(stored), access, outside: *outside }
+                grouped::Input::Tensor { tensor: self.reads.of(stored), access, pad_value: *pad_value }
             }
-            Input::Inside { dims, at } => {
+            Input::InBounds { dims, at } => {
                 let nothing = View { data_type: DataType::Float, strides: vec![0; dims.len()], offset: 0 };
                 let access = access(&nothing, dims, at, loops);
                 match access.bounds.is_empty() {
                     true => grouped::Input::Literal(1.0),
-                    false => grouped::Input::Inside(access),
+                    false => grouped::Input::InBounds(access),
                 }
             }
             Input::Index(axis) => grouped::Input::Index { axis: *axis },
@@ -211,16 +213,16 @@ impl<'a, 'b> Resolution<'a, 'b> {
         grouped::Input::Scalar(if let Number::Known(number) = number { number } else { 0.0 })
     }
 
-    /// Temporary that a task of its own fills with the number.
+    /// Temporary that a dispatch of its own fills with the number.
     fn tensor_of(&mut self, uid: TensorUid, number: Number) -> Stored {
-        let data_type = self.arranger.graph.tensor(uid).data_type();
-        let dims = self.arranger.graph.tensor(uid).dims().to_vec();
-        let stored = self.arranger.packed(&dims, data_type, false);
+        let data_type = self.legalizer.graph.tensor(uid).data_type();
+        let dims = self.legalizer.graph.tensor(uid).dims().to_vec();
+        let stored = self.legalizer.packed(&dims, data_type, false);
         let input = match number {
             Number::Known(number) => MapInput::Literal(number),
             Number::Host(uid, data_type) => MapInput::Scalar(uid, data_type),
         };
-        self.arranger.arrangement.tasks.push(Task::Map(MapTask {
+        self.legalizer.legalized.dispatches.push(Dispatch::Elementwise(ElementwiseDispatch {
             purpose: format!("copy tensor {uid} for node {}", self.work.node),
             dims,
             inputs: vec![input],
@@ -234,7 +236,7 @@ impl<'a, 'b> Resolution<'a, 'b> {
     fn stores(&mut self, stores: &[Store]) -> Vec<grouped::Store> {
         let store = |store: &Store| {
             let stored = match store.to {
-                Operand::Tensor(uid) => match self.arranger.kind(uid) {
+                Operand::Tensor(uid) => match self.legalizer.kind(uid) {
                     Kind::Memory(stored) => stored,
                     Kind::Literal(_) | Kind::Scalar => unreachable!("results of nodes are in memory"),
                 },
@@ -248,7 +250,7 @@ impl<'a, 'b> Resolution<'a, 'b> {
 }
 
 /// Access of elements at those indices, none of which leaves the tensor.
-fn straight(view: &View, at: &[Line], loops: usize) -> Access {
+fn straight(view: &View, at: &[AffineExpr], loops: usize) -> Access {
     let mut access = Access { offset: view.offset, strides: vec![0; loops], bounds: Vec::new() };
     for (line, stride) in at.iter().zip(&view.strides) {
         add(&mut access, line, *stride);
@@ -256,7 +258,7 @@ fn straight(view: &View, at: &[Line], loops: usize) -> Access {
     access
 }
 
-fn add(access: &mut Access, line: &Line, stride: i64) {
+fn add(access: &mut Access, line: &AffineExpr, stride: i64) {
     access.offset += line.offset * stride;
     for (along, step) in access.strides.iter_mut().zip(&line.steps) {
         *along += step * stride;
@@ -264,7 +266,7 @@ fn add(access: &mut Access, line: &Line, stride: i64) {
 }
 
 /// Access of elements at those indices, with bounds where they may leave the tensor.
-fn access(view: &View, dims: &[usize], at: &[Line], loops: &[usize]) -> Access {
+fn access(view: &View, dims: &[usize], at: &[AffineExpr], loops: &[usize]) -> Access {
     let mut access = Access { offset: view.offset, strides: vec![0; loops.len()], bounds: Vec::new() };
     for ((line, extent), stride) in at.iter().zip(dims).zip(&view.strides) {
         if stays_within(line, loops, *extent) {

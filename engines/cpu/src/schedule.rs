@@ -12,13 +12,13 @@ use hipdnn_engine_core::memory::workspace::{ALIGNMENT, Block, Planner};
 use hipdnn_schemas::{Graph, Tensor, TensorUid, TensorValue};
 
 use super::fuse::fold::{Factors, Fold, Values};
-use super::fuse::{Note, Rewritten};
+use super::fuse::{Fused, Remark};
 use super::geometry::{broadcast, element, layout, lift, shape};
 use super::layout::is_channels_last;
-use super::nodes::{MAX_INPUTS, MAX_OUTPUTS, NodeKernel, NodeWork};
+use super::nodes::{LibraryKernel, LibraryOp, MAX_INPUTS, MAX_OUTPUTS};
 use super::pointwise::{InputView, PointwiseKernel, Storage, View};
 use super::settings::{Settings, Token};
-use super::work::{Convolution, Elementwise, Follow, Input, Operand, Work};
+use super::work::{Convolution, Elementwise, EpilogueOp, Input, Operand, Work};
 
 /// Number of buffers whose addresses an execution keeps on the stack; more of them get room in the workspace.
 pub const ADDRESSES_ON_STACK: usize = 32;
@@ -28,7 +28,7 @@ pub type Constant = u64;
 
 /// A CPU plan before its memory and threads are bound.
 #[derive(Debug)]
-pub struct Blueprint {
+pub struct Schedule {
     /// Steps, in order.
     pub steps: Vec<Step>,
     /// The caller's tensors.
@@ -42,7 +42,7 @@ pub struct Blueprint {
     /// Outline of each step.
     outlines: Vec<Outline>,
     /// Remarks of fusion: what was fused, and what was not.
-    notes: Vec<Note>,
+    remarks: Vec<Remark>,
 }
 
 /// Operands and scratch of a step, for messages and logs.
@@ -125,7 +125,7 @@ pub struct NodeStep {
     /// Description for messages and logs.
     pub name: &'static str,
     /// The kernel.
-    pub kernel: Box<dyn NodeKernel>,
+    pub kernel: Box<dyn LibraryKernel>,
     /// Inputs, in the kernel's order; `None` where an optional one is absent.
     pub inputs: Vec<Option<Place>>,
     /// Outputs, in the kernel's order; `None` where an optional one is absent.
@@ -134,7 +134,7 @@ pub struct NodeStep {
     pub scratch: Place,
 }
 
-impl Blueprint {
+impl Schedule {
     /// Bytes of workspace, enough for any address that the caller gives.
     pub fn workspace_bytes(&self) -> usize {
         if self.aligned_bytes == 0 { 0 } else { self.aligned_bytes + ALIGNMENT }
@@ -144,16 +144,16 @@ impl Blueprint {
     ///
     /// # Errors
     /// If no choice keeps the limit, or no address space is large enough.
-    pub fn new(graph: &Graph, rewritten: &Rewritten, settings: &Settings) -> Result<Blueprint, Error> {
-        let works = &rewritten.works;
+    pub fn new(graph: &Graph, fused: &Fused, settings: &Settings) -> Result<Schedule, Error> {
+        let works = &fused.works;
         let limit = settings.workspace_limit;
         let mut least = usize::MAX;
         for (winograd, threads) in [(settings.winograd, settings.threads), (false, settings.threads), (false, 1)] {
             let choice = Choice { winograd, threads, settings };
-            let blueprint = Builder::new(graph, works, &choice).build(rewritten)?;
-            let bytes = blueprint.workspace_bytes();
+            let schedule = Builder::new(graph, works, &choice).build(fused)?;
+            let bytes = schedule.workspace_bytes();
             if bytes <= limit {
-                return Ok(blueprint);
+                return Ok(schedule);
             }
             least = least.min(bytes);
         }
@@ -235,8 +235,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn build(mut self, rewritten: &Rewritten) -> Result<Blueprint, Error> {
-        let works = &rewritten.works;
+    fn build(mut self, fused: &Fused) -> Result<Schedule, Error> {
+        let works = &fused.works;
         let table = match self.buffers.len() {
             count if count > ADDRESSES_ON_STACK => Some(self.planner.take(count * size_of::<*mut u8>())?.offset),
             _ => None,
@@ -258,7 +258,7 @@ impl<'a> Builder<'a> {
             };
             outlines.push(Outline {
                 name: work.name(),
-                nodes: rewritten.nodes[index].clone(),
+                nodes: fused.nodes[index].clone(),
                 reads: work.reads().into_iter().map(locate).collect(),
                 writes: work.writes().into_iter().map(locate).collect(),
                 scratch_bytes: match &step {
@@ -276,14 +276,14 @@ impl<'a> Builder<'a> {
                 }
             }
         }
-        Ok(Blueprint {
+        Ok(Schedule {
             steps,
             buffers: self.buffers,
             constants: self.constants,
             addresses: table,
             aligned_bytes: self.planner.bytes(),
             outlines,
-            notes: rewritten.notes.clone(),
+            remarks: fused.remarks.clone(),
         })
     }
 
@@ -350,8 +350,8 @@ impl<'a> Builder<'a> {
         let mut epilogue = Vec::with_capacity(work.epilogue.len());
         for follow in &work.epilogue {
             let step = match follow {
-                Follow::Activation(activation) => EpilogueStep::Activation(*activation),
-                Follow::Add(operand) => {
+                EpilogueOp::Activation(activation) => EpilogueStep::Activation(*activation),
+                EpilogueOp::Add(operand) => {
                     let (operand, layout) = self.operand(operand, y, &mut operands)?;
                     let [n, channel_stride, rest @ ..] = layout.strides;
                     if n == 0 && rest == [0; 3] {
@@ -360,11 +360,11 @@ impl<'a> Builder<'a> {
                         EpilogueStep::Add { operand, layout }
                     }
                 }
-                Follow::Mul(operand) => {
+                EpilogueOp::Mul(operand) => {
                     let (operand, layout) = self.operand(operand, y, &mut operands)?;
                     EpilogueStep::Mul { operand, layout }
                 }
-                Follow::Fold(fold) => {
+                EpilogueOp::Fold(fold) => {
                     let step = self.fold(fold, y.dims()[1], &mut taken)?;
                     operands.extend([step.to, step.shifts]);
                     let layout = Layout { element: Element::F32, strides: [0, 1, 0, 0, 0] };
@@ -389,13 +389,13 @@ impl<'a> Builder<'a> {
         let plan = ConvolutionPlan::new(&problem, self.choice.threads);
         let token = token.filter(|_| plan.prepared_len() > 0).cloned();
         // A residual that lies as the output does is read, place by place, before that is written.
-        let donors: Vec<TensorUid> = work.epilogue.iter().filter_map(Follow::summand).collect();
+        let donors: Vec<TensorUid> = work.epilogue.iter().filter_map(EpilogueOp::summand).collect();
         let donors: Vec<TensorUid> = donors
             .into_iter()
             .filter(|uid| {
                 let (donor, inner) = (graph.tensor(*uid), [work.node.x, work.node.w]);
                 let folded =
-                    work.epilogue.iter().any(|f| matches!(f, Follow::Fold(fold) if fold.tensors().contains(uid)));
+                    work.epilogue.iter().any(|f| matches!(f, EpilogueOp::Fold(fold) if fold.tensors().contains(uid)));
                 donor.dims() == y.dims() && layout(donor) == problem.y && !inner.contains(uid) && !folded
             })
             .collect();
@@ -473,7 +473,7 @@ impl<'a> Builder<'a> {
         Ok(PointwiseStep { kernel, inputs, output: self.result(work.output, &donors)? })
     }
 
-    fn node(&mut self, work: &NodeWork) -> Result<NodeStep, Error> {
+    fn node(&mut self, work: &LibraryOp) -> Result<NodeStep, Error> {
         assert!(work.inputs.len() <= MAX_INPUTS && work.outputs.len() <= MAX_OUTPUTS, "a node's operands are few");
         let kernel = work.recipe.kernel(self.choice.threads);
         let mut places = |uids: &[Option<TensorUid>]| -> Result<Vec<Option<Place>>, Error> {
@@ -496,7 +496,7 @@ fn operands(work: &Work) -> Vec<TensorUid> {
     uids
 }
 
-impl fmt::Display for Blueprint {
+impl fmt::Display for Schedule {
     /// Steps, places of their operands, and remarks of fusion.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, bytes) = (self.steps.len(), self.workspace_bytes());
@@ -519,7 +519,7 @@ impl fmt::Display for Blueprint {
                 write!(f, ", {} bytes of scratch memory", outline.scratch_bytes)?;
             }
         }
-        self.notes.iter().try_for_each(|note| write!(f, "\n  {note}"))
+        self.remarks.iter().try_for_each(|remark| write!(f, "\n  {remark}"))
     }
 }
 

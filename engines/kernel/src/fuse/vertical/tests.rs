@@ -10,13 +10,13 @@ use hipdnn_schemas::{
 };
 
 use super::*;
-use crate::arrange::simulate::run;
-use crate::arrange::{Input as MapInput, Task, Value, Wishes, arrange};
 #[cfg(test)]
 use crate::fuse::memory::may_share;
 use crate::fuse::{fuse, separate};
 #[cfg(test)]
 use crate::ir::op::{Opaque, Work};
+use crate::legalize::simulate::run;
+use crate::legalize::{Dispatch, Input as MapInput, LegalizeOptions, Value, legalize};
 use crate::lower::lower;
 
 const F: DataType = DataType::Float;
@@ -114,12 +114,12 @@ impl Case {
     }
 
     #[cfg(test)]
-    /// Summary of the stages, after a comparison with the results of unfused nodes.
-    fn stages(self) -> String {
+    /// Summary of the fusion groups, after a comparison with the results of unfused nodes.
+    fn fusion_groups(self) -> String {
         let graph = self.0.build().unwrap();
         let works = || lower(&graph).unwrap();
         let joined = fuse(&graph, works());
-        let results = [&separate(&graph, works()), &joined].map(|stages| results(&graph, stages, None));
+        let results = [&separate(&graph, works()), &joined].map(|fusion_groups| results(&graph, fusion_groups, None));
         for (uid, want) in &results[0] {
             let got = &results[1][uid];
             for (got, want) in got.iter().zip(want) {
@@ -131,25 +131,25 @@ impl Case {
 }
 
 #[cfg(test)]
-/// Name of a stage: its nodes, and for each kernel over groups its phases: fold, once, each.
-fn name(stage: &Stage) -> String {
-    let nodes: Vec<String> = stage.nodes().iter().map(usize::to_string).collect();
-    let Stage::Groups(groups) = stage else { return format!("[{}]", nodes.join(" ")) };
-    let letter = |phase: &Phase| match phase {
-        Phase::Fold { .. } => 'F',
-        Phase::Once { .. } => 'O',
-        Phase::Each { .. } => 'E',
+/// Name of a fusion group: its nodes, and for each kernel over groups its passes: fold, once, each.
+fn name(fusion_group: &FusionGroup) -> String {
+    let nodes: Vec<String> = fusion_group.nodes().iter().map(usize::to_string).collect();
+    let FusionGroup::Groups(groups) = fusion_group else { return format!("[{}]", nodes.join(" ")) };
+    let letter = |pass: &Pass| match pass {
+        Pass::Reduce { .. } => 'F',
+        Pass::PerGroup { .. } => 'O',
+        Pass::PerMember { .. } => 'E',
     };
-    let kernels: Vec<String> = groups.work.kernels.iter().map(|k| k.phases.iter().map(letter).collect()).collect();
+    let kernels: Vec<String> = groups.work.kernels.iter().map(|k| k.passes.iter().map(letter).collect()).collect();
     format!("{{{}: {}}}", nodes.join(" "), kernels.join(" "))
 }
 
 /// Results that the caller sees, who may have an operand and a result at one place.
-fn results(graph: &Graph, stages: &[Stage], shared: Option<(TensorUid, TensorUid)>) -> Contents {
-    if stages.iter().any(|stage| matches!(stage, Stage::Convolution(_))) {
+fn results(graph: &Graph, fusion_groups: &[FusionGroup], shared: Option<(TensorUid, TensorUid)>) -> Contents {
+    if fusion_groups.iter().any(|fusion_group| matches!(fusion_group, FusionGroup::Convolution(_))) {
         return HashMap::new();
     }
-    let mut arrangement = arrange(graph, stages, Wishes::default(), &|_| Ok(())).unwrap();
+    let mut legalized = legalize(graph, fusion_groups, LegalizeOptions::default(), &|_| Ok(())).unwrap();
     let given = graph.tensors().iter().filter(|tensor| !tensor.is_virtual());
     let fill = |tensor: &hipdnn_schemas::Tensor| {
         (0..tensor.span()).map(|i| ((i * 5 + i / 7) % 11) as f64 / 4.0 - 1.0 + tensor.uid().0 as f64 / 32.0).collect()
@@ -159,20 +159,20 @@ fn results(graph: &Graph, stages: &[Stage], shared: Option<(TensorUid, TensorUid
     if let Some((read, written)) = shared.map(|(read, written)| (Value::Tensor(read), Value::Tensor(written))) {
         let numbers = memory.remove(&read).unwrap();
         memory.insert(written, numbers);
-        let values = arrangement.tasks.iter_mut().flat_map(|task| match task {
-            Task::Grouped(task) => task.reads.iter_mut().collect::<Vec<_>>(),
-            Task::Map(task) => {
-                let values = task.inputs.iter_mut().filter_map(|input| match input {
+        let values = legalized.dispatches.iter_mut().flat_map(|dispatch| match dispatch {
+            Dispatch::Grouped(dispatch) => dispatch.reads.iter_mut().collect::<Vec<_>>(),
+            Dispatch::Elementwise(dispatch) => {
+                let values = dispatch.inputs.iter_mut().filter_map(|input| match input {
                     MapInput::Memory(memory) => Some(&mut memory.value),
                     _ => None,
                 });
                 values.collect()
             }
-            Task::Convolution(_) => Vec::new(),
+            Dispatch::Convolution(_) => Vec::new(),
         });
         values.filter(|value| **value == read).for_each(|value| *value = written);
     }
-    let seen = run(&arrangement, memory).into_iter().filter_map(|(value, numbers)| match value {
+    let seen = run(&legalized, memory).into_iter().filter_map(|(value, numbers)| match value {
         Value::Tensor(uid) => Some((uid, numbers)),
         Value::Temporary(_) => None,
     });
@@ -190,7 +190,7 @@ fn exponentials(dims: &[i64], sums: &[i64]) -> Case {
     case.binary(Sub, 0, 100, 101).unary(Exp, 101, 102)
 }
 
-/// Name, graph, and summary of its stages.
+/// Name, graph, and summary of its fusion groups.
 type Example = (&'static str, Case, &'static str);
 
 fn joining() -> Vec<Example> {
@@ -433,14 +433,14 @@ fn staying() -> Vec<Example> {
 #[test]
 fn chains_and_works_join_the_kernel_before_them() {
     for (what, case, want) in joining() {
-        assert_eq!(case.stages(), want, "{what}");
+        assert_eq!(case.fusion_groups(), want, "{what}");
     }
 }
 
 #[test]
 fn what_would_cost_or_change_something_stays_apart() {
     for (what, case, want) in staying() {
-        assert_eq!(case.stages(), want, "{what}");
+        assert_eq!(case.fusion_groups(), want, "{what}");
     }
 }
 
@@ -453,10 +453,13 @@ fn opaque_works_stay_and_keep_the_chains_that_may_be_their_epilogue() {
         let mut works = lower(&graph).unwrap();
         let (inputs, outputs) = (vec![TensorUid(0)], vec![TensorUid(100)]);
         works[0] = Work::Opaque(Opaque { node: 0, inputs, outputs, has_epilogue });
-        let stages = fuse(&graph, works);
-        assert!(matches!(stages[0], Stage::Opaque(_)));
-        assert_eq!(stages.iter().map(name).collect::<Vec<_>>().join(" "), want);
-        assert!(arrange(&graph, &stages, Wishes::default(), &|_| Ok(())).is_err(), "no back end has kernels for it");
+        let fusion_groups = fuse(&graph, works);
+        assert!(matches!(fusion_groups[0], FusionGroup::Opaque(_)));
+        assert_eq!(fusion_groups.iter().map(name).collect::<Vec<_>>().join(" "), want);
+        assert!(
+            legalize(&graph, &fusion_groups, LegalizeOptions::default(), &|_| Ok(())).is_err(),
+            "no back end has kernels for it"
+        );
     }
 }
 
@@ -483,7 +486,9 @@ pub fn examples() -> Vec<Computed> {
     while graphs.len() < 30 {
         let graph = random_graph(&mut numbers);
         let joined = fuse(&graph, lower(&graph).unwrap());
-        let joins = joined.iter().any(|stage| matches!(stage, Stage::Groups(groups) if groups.nodes.len() > 2));
+        let joins = joined
+            .iter()
+            .any(|fusion_group| matches!(fusion_group, FusionGroup::Groups(groups) if groups.nodes.len() > 2));
         // What is computed in single precision differs by little then.
         if joins && graph.tensors().iter().all(|tensor| tensor.data_type() == F) {
             graphs.push((format!("random graph {}", graphs.len()), graph));
@@ -578,7 +583,9 @@ fn random_graphs_compute_the_same_when_they_are_joined() {
         let graph = random_graph(&mut numbers);
         let works = || lower(&graph).unwrap();
         let [apart, joined] = [separate, fuse].map(|fuse| fuse(&graph, works()));
-        let joins_groups = joined.iter().any(|stage| matches!(stage, Stage::Groups(groups) if groups.nodes.len() > 1));
+        let joins_groups = joined
+            .iter()
+            .any(|fusion_group| matches!(fusion_group, FusionGroup::Groups(groups) if groups.nodes.len() > 1));
         joins += usize::from(joins_groups);
         let shared = shareable(&graph);
         shares += usize::from(shared.is_some() && joins_groups);

@@ -8,9 +8,9 @@ use hipdnn_schemas::{
 };
 
 use super::*;
-use crate::arrange::simulate::run;
-use crate::arrange::{Arrangement, Wishes, arrange};
 use crate::fuse::fuse;
+use crate::legalize::simulate::run;
+use crate::legalize::{LegalizeOptions, Legalized, legalize};
 use crate::lower::lower;
 
 const F: DataType = DataType::Float;
@@ -26,16 +26,16 @@ fn graph(tensors: &[TensorDef], operations: Vec<Operation>) -> hipdnn_schemas::G
     graph.build().unwrap()
 }
 
-fn arranged(graph: &hipdnn_schemas::Graph) -> Arrangement {
-    arrange(graph, &fuse(graph, lower(graph).unwrap()), Wishes::default(), &|_| Ok(())).unwrap()
+fn legalized_for(graph: &hipdnn_schemas::Graph) -> Legalized {
+    legalize(graph, &fuse(graph, lower(graph).unwrap()), LegalizeOptions::default(), &|_| Ok(())).unwrap()
 }
 
-fn grouped(arrangement: &Arrangement) -> Vec<&GroupedTask> {
-    let tasks = arrangement.tasks.iter().filter_map(|task| match task {
-        Task::Grouped(task) => Some(task),
+fn grouped(legalized: &Legalized) -> Vec<&GroupedDispatch> {
+    let dispatches = legalized.dispatches.iter().filter_map(|dispatch| match dispatch {
+        Dispatch::Grouped(dispatch) => Some(dispatch),
         _ => None,
     });
-    tasks.collect()
+    dispatches.collect()
 }
 
 fn sum(x: i64, y: i64) -> Operation {
@@ -59,12 +59,12 @@ fn pool(x: i64, y: i64, pre: [i64; 2], post: [i64; 2], stride: [i64; 2]) -> Resa
     }
 }
 
-/// Access of the first tensor that a phase reads.
-fn access(task: &GroupedTask) -> &Access {
-    let inputs = task.kernel.phases.iter().flat_map(|phase| match phase {
-        grouped::Phase::Fold { inputs, .. }
-        | grouped::Phase::Once { inputs, .. }
-        | grouped::Phase::Each { inputs, .. } => inputs,
+/// Access of the first tensor that a pass reads.
+fn access(dispatch: &GroupedDispatch) -> &Access {
+    let inputs = dispatch.kernel.passes.iter().flat_map(|pass| match pass {
+        grouped::Pass::Reduce { inputs, .. }
+        | grouped::Pass::PerGroup { inputs, .. }
+        | grouped::Pass::PerMember { inputs, .. } => inputs,
     });
     let mut tensors = inputs.filter_map(|input| match input {
         grouped::Input::Tensor { access, .. } => Some(access),
@@ -111,11 +111,11 @@ fn indices_are_strides_where_they_stay_within() {
         ),
     ];
     for (what, x, y, node, want) in cases {
-        let arrangement = arranged(&graph(&[x, y], vec![Operation::ResampleFwd(node)]));
-        let [task] = &grouped(&arrangement)[..] else { panic!("{what}: {arrangement:?}") };
-        assert_eq!(access(task), &want, "{what}");
+        let legalized = legalized_for(&graph(&[x, y], vec![Operation::ResampleFwd(node)]));
+        let [dispatch] = &grouped(&legalized)[..] else { panic!("{what}: {legalized:?}") };
+        assert_eq!(access(dispatch), &want, "{what}");
         let tensor = |uid| Value::Tensor(TensorUid(uid));
-        assert_eq!((&task.reads[..], &task.writes[..]), (&[tensor(0)][..], &[tensor(1)][..]), "{what}");
+        assert_eq!((&dispatch.reads[..], &dispatch.writes[..]), (&[tensor(0)][..], &[tensor(1)][..]), "{what}");
     }
 }
 
@@ -133,9 +133,10 @@ fn steps_of_a_window_are_divisors_of_its_gradient() {
         resample_mode: ResampleMode::AvgPoolIncludePadding,
         padding_mode: PaddingMode::Zero,
     };
-    let arrangement = arranged(&graph(&tensors, vec![Operation::ResampleBwd(node)]));
-    let [task] = &grouped(&arrangement)[..] else { panic!("{arrangement:?}") };
-    let bounds: Vec<(u64, u64, i64)> = access(task).bounds.iter().map(|b| (b.divisor, b.extent, b.stride)).collect();
+    let legalized = legalized_for(&graph(&tensors, vec![Operation::ResampleBwd(node)]));
+    let [dispatch] = &grouped(&legalized)[..] else { panic!("{legalized:?}") };
+    let bounds: Vec<(u64, u64, i64)> =
+        access(dispatch).bounds.iter().map(|b| (b.divisor, b.extent, b.stride)).collect();
     assert_eq!(bounds, [(2, 4, 4), (2, 4, 1)]);
 }
 
@@ -165,22 +166,22 @@ fn numbers_are_scalars_and_locals_are_temporaries() {
     for (what, epsilon, want) in
         [("known", known, Number::Known(0.5)), ("given", given, Number::Host(TensorUid(3), DataType::Double))]
     {
-        let arrangement = arranged(&norm(epsilon, rows(4)));
-        let [task] = &grouped(&arrangement)[..] else { panic!("{what}: {arrangement:?}") };
-        assert!(task.scalars.contains(&want), "{what}: {:?}", task.scalars);
+        let legalized = legalized_for(&norm(epsilon, rows(4)));
+        let [dispatch] = &grouped(&legalized)[..] else { panic!("{what}: {legalized:?}") };
+        assert!(dispatch.scalars.contains(&want), "{what}: {:?}", dispatch.scalars);
         let uids = [0, 1, 2].map(|uid| Value::Tensor(TensorUid(uid)));
         assert!(
-            uids.iter().all(|value| task.reads.contains(value)) && task.reads.len() == 3,
+            uids.iter().all(|value| dispatch.reads.contains(value)) && dispatch.reads.len() == 3,
             "{what}: {:?}",
-            task.reads
+            dispatch.reads
         );
-        assert!(arrangement.temporaries.is_empty());
+        assert!(legalized.temporaries.is_empty());
     }
     // One sum of so many that it is cut into parts.
     let long = graph(&[TensorDef::new(0, F, &[1, 1 << 20]), TensorDef::new(1, F, &[1, 1])], vec![sum(0, 1)]);
-    let arrangement = arranged(&long);
-    let [parts, whole] = &grouped(&arrangement)[..] else { panic!("{arrangement:?}") };
-    let [local] = &arrangement.temporaries[..] else { panic!("{arrangement:?}") };
+    let legalized = legalized_for(&long);
+    let [parts, whole] = &grouped(&legalized)[..] else { panic!("{legalized:?}") };
+    let [local] = &legalized.temporaries[..] else { panic!("{legalized:?}") };
     let count: usize = parts.kernel.groups.iter().product();
     assert_eq!(
         (&parts.writes[..], &whole.reads[..], *local),
@@ -200,11 +201,11 @@ fn virtual_results_lie_as_what_they_come_from() {
             TensorDef::new(1, F, &[2, 3, 3, 6]),
         ];
         let pools = [(0, 100), (100, 1)].map(|(x, y)| Operation::ResampleFwd(pool(x, y, [0, 0], [0, 0], [1, 1])));
-        let arrangement = arranged(&graph(&tensors, pools.to_vec()));
-        let [_, second] = &grouped(&arrangement)[..] else { panic!("{what}: {arrangement:?}") };
+        let legalized = legalized_for(&graph(&tensors, pools.to_vec()));
+        let [_, second] = &grouped(&legalized)[..] else { panic!("{what}: {legalized:?}") };
         let want = if last { [105, 1, 21, 3] } else { [105, 35, 7, 1] };
         assert_eq!(access(second).strides[..4], want, "{what}");
-        assert_eq!(arrangement.temporaries, [2 * 3 * 5 * 7 * 4], "{what}");
+        assert_eq!(legalized.temporaries, [2 * 3 * 5 * 7 * 4], "{what}");
     }
 }
 
@@ -216,9 +217,9 @@ fn numbers_that_are_left_are_tensors() {
     node.resample_mode = ResampleMode::AvgPoolIncludePadding;
     node.padding_mode = PaddingMode::Zero;
     let graph = graph(&[number, TensorDef::new(1, F, &[1, 1, 1, 1])], vec![Operation::ResampleFwd(node)]);
-    let arrangement = arranged(&graph);
+    let legalized = legalized_for(&graph);
     let memory = HashMap::from([(Value::Tensor(TensorUid(1)), vec![9.0])]);
-    let got = run(&arrangement, memory)[&Value::Tensor(TensorUid(1))][0];
+    let got = run(&legalized, memory)[&Value::Tensor(TensorUid(1))][0];
     assert!((got - 2.0 / 6.0).abs() < 1e-12, "{got}");
 }
 
@@ -241,10 +242,10 @@ fn what_a_convolution_leaves_backwards_is_read_so() {
         let fill =
             |tensor: &hipdnn_schemas::Tensor| (0..tensor.span()).map(|i| ((i * 5 + i / 7) % 7) as f64 - 2.5).collect();
         let memory = given.map(|tensor| (Value::Tensor(tensor.uid()), fill(tensor))).collect();
-        let arrangement = arranged(&graph);
-        let strides = &access(grouped(&arrangement)[0]).strides;
+        let legalized = legalized_for(&graph);
+        let strides = &access(grouped(&legalized)[0]).strides;
         assert_eq!(strides.iter().any(|stride| *stride < 0), is_virtual, "{strides:?}");
-        run(&arrangement, memory).remove(&Value::Tensor(TensorUid(3))).unwrap()
+        run(&legalized, memory).remove(&Value::Tensor(TensorUid(3))).unwrap()
     };
     assert_eq!(sums(true), sums(false));
 }

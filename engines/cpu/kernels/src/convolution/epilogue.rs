@@ -16,7 +16,7 @@ pub(super) const BLOCK: usize = 4096;
 
 /// Epilogue of a plan, split into the part that kernels compute in registers and the rest.
 #[derive(Clone, Debug)]
-pub(super) struct Finish {
+pub(super) struct Epilogue {
     /// Bias that the kernels add to their sums: operand, element type, stride.
     pub(super) bias: Option<(usize, Element, usize)>,
     /// Clamp bounds behind the bias.
@@ -60,7 +60,7 @@ pub(super) struct InTile {
     pub(super) lists: Vec<(usize, Element, usize)>,
     /// Stride between images of each per-channel operand, 0 if all have the same values.
     pub(super) images: Vec<usize>,
-    /// Tensor that is added last, with the output's places (for [`Finish::in_rows`] its channels) side by side.
+    /// Tensor that is added last, with the output's places (for [`Epilogue::in_rows`] its channels) side by side.
     pub(super) summand: Option<(usize, Layout)>,
     /// Clamp bounds of the result.
     pub(super) clamp: (f32, f32),
@@ -134,8 +134,8 @@ impl Block {
 
 const NO_CLAMP: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
 
-impl Finish {
-    pub(super) fn new(problem: &Problem) -> Finish {
+impl Epilogue {
+    pub(super) fn new(problem: &Problem) -> Epilogue {
         let mut rest = problem.epilogue.clone();
         rest.retain(|step| *step != EpilogueStep::Activation(Activation::Identity));
         let (mut bias, mut clamp) = (None, NO_CLAMP);
@@ -173,7 +173,7 @@ impl Finish {
                 Step::Activation(_) => true,
             });
         let single = height == 1 && width == 1;
-        Finish { bias, clamp, steps, last, last_clamp, y: problem.y, plane: [height, width], flat, single }
+        Epilogue { bias, clamp, steps, last, last_clamp, y: problem.y, plane: [height, width], flat, single }
     }
 
     /// True if the kernels' results are the output's values.
@@ -377,9 +377,9 @@ impl Step {
     }
 }
 
-/// Kernel of [`Finish::run`], compiled once for all callers.
+/// Kernel of [`Epilogue::run`], compiled once for all callers.
 struct Run<'a> {
-    finish: &'a Finish,
+    finish: &'a Epilogue,
     operands: *const *const u8,
     y: *mut u8,
     block: Block,
@@ -396,7 +396,7 @@ impl Kernel for Run<'_> {
         while done < count {
             let part = if self.finish.flat { count } else { (width - at[4]).min(count - done) };
             let mut block = Block { at, values: values.wrapping_add(done), channels, pitch, count: part };
-            // SAFETY: the duty of the caller of `Finish::run`; the part is of one row, or rows are as good as one.
+            // SAFETY: the duty of the caller of `Epilogue::run`; the part is of one row, or rows are as good as one.
             unsafe {
                 // Functions would else be computed of mostly nothing. Where other parts lie between the channels' values, they
                 // have to stay where they are.

@@ -2,24 +2,24 @@
 //! produces their operands, so that a softmax or a normalization that a graph spells out is one kernel.
 //!
 //! A region begins with a work and grows along the consumers of its results. Consumers get these results without
-//! memory: values of a group are left behind by the phases that compute them, values of members are recomputed where
+//! memory: values of a group are left behind by the passes that compute them, values of members are recomputed where
 //! they are read. Chains that only the region reads are recomputed where they are read too. A region stands where the
-//! last of its stages stood, so its other operands have been computed; it must be safe to move its stages past those
+//! last of its fusion groups stood, so its other operands have been computed; it must be safe to move its fusion groups past those
 //! that stand between.
 
 use std::collections::{HashMap, HashSet};
 
 use hipdnn_schemas::{Graph, TensorUid};
 
-use super::draft::{Draft, Kind, Part};
+use super::blocks::{Block, KernelBlocks, Kind};
 use super::memory::{is_apart, overwrites};
 use super::places::is_whole;
-use super::{Chain, Groups, Stage, finish};
+use super::{Chain, FusionGroup, Groups, finish};
 use crate::emit::Op;
-use crate::ir::formula::Argument;
-use crate::ir::group::{At, GroupKernel, GroupWork, Input, Line, Operand, Phase, Store};
+use crate::ir::elementwise::Argument;
+use crate::ir::group::{AffineExpr, GroupKernel, GroupWork, IndexMap, Input, Operand, Pass, Store};
 
-/// Limit of the values in all programs of a kernel that stages are joined to: a bound on its size.
+/// Limit of the values in all programs of a kernel that fusion groups are joined to: a bound on its size.
 const MAX_VALUES: usize = 256;
 
 /// Limit of the elements that its programs read or write: each is described by arguments of the kernel.
@@ -35,14 +35,14 @@ const FEW_GROUPS: usize = 64;
 /// ... unless it has at most this number of members, so that a launch takes longer.
 const FEW_MEMBERS: usize = 8192;
 
-/// Limit of the distance between the first and the last stage of a region: a bound on the work of looking for stages.
+/// Limit of the distance between the first and the last fusion group of a region: a bound on the work of looking for fusion groups.
 const MAX_SPAN: usize = 128;
 
-/// Fuses stages. The order stays topological: operands are computed before they are read.
-pub(super) fn join(graph: &Graph, stages: Vec<Stage>) -> Vec<Stage> {
-    let mut row = Row::new(stages);
-    for start in 0..row.stages.len() {
-        if !matches!(row.stages[start], Some(Stage::Groups(_))) {
+/// Joins fusion groups vertically. The order stays topological: operands are computed before they are read.
+pub(super) fn join(graph: &Graph, fusion_groups: Vec<FusionGroup>) -> Vec<FusionGroup> {
+    let mut row = Row::new(fusion_groups);
+    for start in 0..row.fusion_groups.len() {
+        if !matches!(row.fusion_groups[start], Some(FusionGroup::Groups(_))) {
             continue;
         }
         let mut kept: HashSet<TensorUid> = HashSet::new();
@@ -56,86 +56,86 @@ pub(super) fn join(graph: &Graph, stages: Vec<Stage>) -> Vec<Stage> {
             kept.extend(seen);
         };
         if region.joined.len() > 1 {
-            let (joined, stage) = (region.joined.clone(), region.stage());
-            row.replace(&joined, stage);
+            let (joined, fusion_group) = (region.joined.clone(), region.fusion_group());
+            row.replace(&joined, fusion_group);
         }
     }
-    row.stages.into_iter().flatten().collect()
+    row.fusion_groups.into_iter().flatten().collect()
 }
 
-/// Stages in order, with the readers and producers of tensors.
+/// Fusion groups in order, with the readers and producers of tensors.
 struct Row {
-    stages: Vec<Option<Stage>>,
-    /// Inputs and outputs of each stage; none where it was replaced.
+    fusion_groups: Vec<Option<FusionGroup>>,
+    /// Inputs and outputs of each fusion group; none where it was replaced.
     operands: Vec<[Vec<TensorUid>; 2]>,
     readers: HashMap<TensorUid, Vec<usize>>,
     producers: HashMap<TensorUid, usize>,
 }
 
 impl Row {
-    fn new(stages: Vec<Stage>) -> Row {
+    fn new(fusion_groups: Vec<FusionGroup>) -> Row {
         let mut row =
-            Row { stages: Vec::new(), operands: Vec::new(), readers: HashMap::new(), producers: HashMap::new() };
-        for (place, stage) in stages.into_iter().enumerate() {
-            row.stages.push(None);
+            Row { fusion_groups: Vec::new(), operands: Vec::new(), readers: HashMap::new(), producers: HashMap::new() };
+        for (place, fusion_group) in fusion_groups.into_iter().enumerate() {
+            row.fusion_groups.push(None);
             row.operands.push([Vec::new(), Vec::new()]);
-            row.put(place, stage);
+            row.put(place, fusion_group);
         }
         row
     }
 
-    fn put(&mut self, place: usize, stage: Stage) {
-        let (inputs, outputs) = (stage.inputs(), stage.outputs());
+    fn put(&mut self, place: usize, fusion_group: FusionGroup) {
+        let (inputs, outputs) = (fusion_group.inputs(), fusion_group.outputs());
         for uid in &inputs {
             self.readers.entry(*uid).or_default().push(place);
         }
         self.producers.extend(outputs.iter().map(|uid| (*uid, place)));
         self.operands[place] = [inputs, outputs];
-        self.stages[place] = Some(stage);
+        self.fusion_groups[place] = Some(fusion_group);
     }
 
-    /// Replaces several stages by one, where the last of them was.
-    fn replace(&mut self, places: &[usize], stage: Stage) {
+    /// Replaces several fusion groups by one, where the last of them was.
+    fn replace(&mut self, places: &[usize], fusion_group: FusionGroup) {
         for place in places {
-            self.stages[*place] = None;
+            self.fusion_groups[*place] = None;
             let [inputs, _] = std::mem::take(&mut self.operands[*place]);
             for uid in inputs {
                 self.readers.entry(uid).or_default().retain(|reader| reader != place);
             }
         }
-        self.put(*places.iter().max().expect("something is replaced"), stage);
+        self.put(*places.iter().max().expect("something is replaced"), fusion_group);
     }
 
     fn readers(&self, uid: TensorUid) -> &[usize] {
         self.readers.get(&uid).map_or(&[], Vec::as_slice)
     }
 
-    fn producer(&self, uid: TensorUid) -> Option<(usize, &Stage)> {
+    fn producer(&self, uid: TensorUid) -> Option<(usize, &FusionGroup)> {
         let place = *self.producers.get(&uid)?;
-        Some((place, self.stages[place].as_ref()?))
+        Some((place, self.fusion_groups[place].as_ref()?))
     }
 }
 
-/// Stages that are fused.
+/// Fusion groups that are fused.
 #[derive(Clone)]
 struct Region<'a> {
     graph: &'a Graph,
     row: &'a Row,
-    /// Indices of the stages, the first work first.
+    /// Indices of the fusion groups, the first work first.
     joined: Vec<usize>,
     /// Results of the producer chains that are fused into it.
     taken: Vec<TensorUid>,
     /// Results of chains that stay in memory.
     kept: &'a HashSet<TensorUid>,
-    /// Kernels; stages are joined to the last one.
-    drafts: Vec<Draft>,
+    /// Kernels; fusion groups are joined to the last one.
+    drafts: Vec<KernelBlocks>,
     /// First work; its kernels are those above.
     work: GroupWork,
 }
 
 impl<'a> Region<'a> {
     fn grown(graph: &'a Graph, row: &'a Row, start: usize, kept: &'a HashSet<TensorUid>) -> Region<'a> {
-        let Some(Stage::Groups(groups)) = &row.stages[start] else {
+        let Some(FusionGroup::Groups(groups)) = &row.fusion_groups[start] else {
             unreachable!("regions begin with works over groups")
         };
         let mut work = groups.work.clone();
@@ -144,8 +144,8 @@ impl<'a> Region<'a> {
         region.begin(start, &kernels);
         let mut place = start;
         while let Some(next) = region.next_reader(place).filter(|next| next - start <= MAX_SPAN) {
-            let stage = row.stages[next].as_ref().expect("who reads is there");
-            match region.with(next, stage) {
+            let fusion_group = row.fusion_groups[next].as_ref().expect("who reads is there");
+            match region.with(next, fusion_group) {
                 Some(larger) => region = larger,
                 None => break,
             }
@@ -154,7 +154,7 @@ impl<'a> Region<'a> {
         region
     }
 
-    /// First stage after that place that reads a result of the region.
+    /// First fusion group after that place that reads a result of the region.
     fn next_reader(&self, place: usize) -> Option<usize> {
         let readers = self.outputs().into_iter().flat_map(|uid| self.row.readers(uid));
         readers.copied().filter(|reader| *reader > place).min()
@@ -164,16 +164,16 @@ impl<'a> Region<'a> {
     fn begin(&mut self, start: usize, kernels: &[GroupKernel]) {
         let chains = self.chains_before(start, kernels);
         for kernel in kernels {
-            let mut draft = Draft::new(&kernel.groups, &kernel.members);
+            let mut draft = KernelBlocks::new(&kernel.groups, &kernel.members);
             self.prepend(&mut draft, &chains, kernel);
             if draft.append(self.graph, kernel, 0).is_none() {
-                draft = Draft::of(kernel);
+                draft = KernelBlocks::of(kernel);
             }
             self.drafts.push(draft);
         }
         self.take(&chains);
         if !self.is_sound() {
-            self.drafts = kernels.iter().map(Draft::of).collect();
+            self.drafts = kernels.iter().map(KernelBlocks::of).collect();
             self.joined.truncate(1);
             self.taken.clear();
         }
@@ -182,7 +182,7 @@ impl<'a> Region<'a> {
     fn take(&mut self, chains: &[usize]) {
         for place in chains {
             self.joined.push(*place);
-            self.taken.extend(self.row.stages[*place].iter().flat_map(Stage::outputs));
+            self.taken.extend(self.row.fusion_groups[*place].iter().flat_map(FusionGroup::outputs));
         }
     }
 
@@ -191,7 +191,7 @@ impl<'a> Region<'a> {
         let mut chains = Vec::new();
         for (uid, _) in kernels.iter().flat_map(elements) {
             let tensor = self.graph.tensor(uid);
-            let Some((place, Stage::Chain(chain))) = self.row.producer(uid) else { continue };
+            let Some((place, FusionGroup::Chain(chain))) = self.row.producer(uid) else { continue };
             let is_known = self.joined.contains(&place) || chains.contains(&place) || self.kept.contains(&uid);
             if is_known || !tensor.is_virtual() || start - place > MAX_SPAN {
                 continue;
@@ -213,19 +213,19 @@ impl<'a> Region<'a> {
 
     /// True if a tensor is computed by what may have chains behind it in one kernel with it.
     fn has_epilogue(&self, uid: TensorUid) -> bool {
-        let producer = self.row.producer(uid).map(|(_, stage)| stage);
+        let producer = self.row.producer(uid).map(|(_, fusion_group)| fusion_group);
         self.graph.tensor(uid).is_virtual()
             && match producer {
-                Some(Stage::Convolution(_)) => true,
-                Some(Stage::Opaque(opaque)) => opaque.has_epilogue,
+                Some(FusionGroup::Convolution(_)) => true,
+                Some(FusionGroup::Opaque(opaque)) => opaque.has_epilogue,
                 _ => false,
             }
     }
 
     /// Prepends chains to a kernel that reads them: it then finds their results at the indices where it reads them.
-    fn prepend(&self, draft: &mut Draft, chains: &[usize], kernel: &GroupKernel) {
+    fn prepend(&self, draft: &mut KernelBlocks, chains: &[usize], kernel: &GroupKernel) {
         for place in chains {
-            let Some(Stage::Chain(chain)) = &self.row.stages[*place] else { continue };
+            let Some(FusionGroup::Chain(chain)) = &self.row.fusion_groups[*place] else { continue };
             if let Some(at) = elements(kernel).find(|(uid, _)| *uid == chain.output()).map(|(_, at)| at.clone()) {
                 // If it can't be, the kernel reads it from memory, and it stays.
                 let _ = draft.append_chain(self.graph, chain, &at, false);
@@ -233,13 +233,13 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// Region with another stage, if that can be part of it.
-    fn with(&self, place: usize, stage: &Stage) -> Option<Region<'a>> {
+    /// Region with another fusion group, if that can be part of it.
+    fn with(&self, place: usize, fusion_group: &FusionGroup) -> Option<Region<'a>> {
         let mut larger = self.clone();
-        match stage {
-            Stage::Convolution(_) | Stage::Opaque(_) => return None,
-            Stage::Chain(chain) => larger.add_chain(chain)?,
-            Stage::Groups(groups) => {
+        match fusion_group {
+            FusionGroup::Convolution(_) | FusionGroup::Opaque(_) => return None,
+            FusionGroup::Chain(chain) => larger.add_chain(chain)?,
+            FusionGroup::Groups(groups) => {
                 let chains = larger.add_work(place, groups)?;
                 larger.take(&chains);
             }
@@ -250,18 +250,19 @@ impl<'a> Region<'a> {
 
     fn add_chain(&mut self, chain: &Chain) -> Option<()> {
         // Later kernels have nothing that it reads.
-        let is_read = |draft: &Draft| chain.inputs().iter().any(|argument| draft.store_of(argument.tensor).is_some());
+        let is_read =
+            |draft: &KernelBlocks| chain.inputs().iter().any(|argument| draft.store_of(argument.tensor).is_some());
         let kernel = self.drafts.iter().rposition(is_read)?;
         let (at, once) = self.places_of(chain, &self.drafts[kernel])?;
         self.drafts[kernel].append_chain(self.graph, chain, &at, once)
     }
 
     /// Index map of a chain's result in a kernel's loops, and true if it is computed once for each group.
-    fn places_of(&self, chain: &Chain, draft: &Draft) -> Option<(At, bool)> {
+    fn places_of(&self, chain: &Chain, draft: &KernelBlocks) -> Option<(IndexMap, bool)> {
         let dims = self.graph.tensor(chain.output()).dims();
         let is_plain =
             |argument: &&Argument| argument.axes.is_none() && self.graph.tensor(argument.tensor).dims() == dims;
-        let is_once = |part: &Part| matches!(part.kind, Kind::Once { .. });
+        let is_once = |part: &Block| matches!(part.kind, Kind::PerGroup { .. });
         for argument in chain.inputs().iter().filter(is_plain) {
             let stored = draft.store_of(argument.tensor);
             if let Some((part, store)) = stored.filter(|(_, store)| self.is_complete(store, draft)) {
@@ -287,7 +288,7 @@ impl<'a> Region<'a> {
     /// True if a store covers all elements of its tensor. Works and the chains that consume their results store whole
     /// results, but a producer chain is computed where the work reads it: windows leave elements out, have some several
     /// times, and reach into padding.
-    fn is_complete(&self, store: &Store, draft: &Draft) -> bool {
+    fn is_complete(&self, store: &Store, draft: &KernelBlocks) -> bool {
         match store.to {
             Operand::Tensor(uid) if self.taken.contains(&uid) => {
                 is_whole(&store.at, self.graph.tensor(uid).dims(), &draft.loops())
@@ -320,7 +321,7 @@ impl<'a> Region<'a> {
         Some(chains)
     }
 
-    /// Results of its stages.
+    /// Results of its fusion groups.
     fn outputs(&self) -> HashSet<TensorUid> {
         self.joined.iter().flat_map(|place| &self.row.operands[*place][1]).copied().collect()
     }
@@ -340,9 +341,9 @@ impl<'a> Region<'a> {
         finish(self.drafts.clone(), |uid| self.is_seen(uid))
     }
 
-    /// True if the kernels can stand where the last of the stages stood, and are within the limits.
+    /// True if the kernels can stand where the last of the fusion groups stood, and are within the limits.
     fn is_sound(&self) -> bool {
-        let last = *self.joined.iter().max().expect("a region has a stage");
+        let last = *self.joined.iter().max().expect("a region has a fusion group");
         let between = |place: usize| {
             let others = (place + 1..last).filter(|other| !self.joined.contains(other));
             others.map(|other| &self.row.operands[other])
@@ -357,58 +358,62 @@ impl<'a> Region<'a> {
         waits && kernels.iter().all(is_small) && is_apart(self.graph, &kernels)
     }
 
-    fn stage(self) -> Stage {
-        let mut nodes: Vec<usize> =
-            self.joined.iter().filter_map(|place| self.row.stages[*place].as_ref()).flat_map(Stage::nodes).collect();
+    fn fusion_group(self) -> FusionGroup {
+        let mut nodes: Vec<usize> = self
+            .joined
+            .iter()
+            .filter_map(|place| self.row.fusion_groups[*place].as_ref())
+            .flat_map(FusionGroup::nodes)
+            .collect();
         nodes.sort_unstable();
         let kernels = self.kernels();
-        Stage::Groups(Groups { nodes, work: GroupWork { kernels, ..self.work } })
+        FusionGroup::Groups(Groups { nodes, work: GroupWork { kernels, ..self.work } })
     }
 }
 
 /// True if a chain over a kernel's members keeps a device as busy as one of its own.
-fn is_busy(draft: &Draft) -> bool {
+fn is_busy(draft: &KernelBlocks) -> bool {
     draft.groups.iter().product::<usize>() >= FEW_GROUPS || draft.members.iter().product::<usize>() <= FEW_MEMBERS
 }
 
 /// Tensors that a kernel reads, with their index maps.
-fn elements(kernel: &GroupKernel) -> impl Iterator<Item = (TensorUid, &At)> {
-    kernel.phases.iter().flat_map(elements_of)
+fn elements(kernel: &GroupKernel) -> impl Iterator<Item = (TensorUid, &IndexMap)> {
+    kernel.passes.iter().flat_map(elements_of)
 }
 
-/// Number of reads of a tensor in each phase that reads it.
+/// Number of reads of a tensor in each pass that reads it.
 fn reads_of(kernel: &GroupKernel, uid: TensorUid) -> impl Iterator<Item = usize> {
-    let reads = kernel.phases.iter().filter_map(move |phase| {
+    let reads = kernel.passes.iter().filter_map(move |pass| {
         let is_it = |input: &Input| matches!(input, Input::Element { of, .. } if *of == Operand::Tensor(uid));
-        let members = match phase {
-            Phase::Once { .. } => 1,
-            Phase::Fold { .. } | Phase::Each { .. } => kernel.members.iter().product(),
+        let members = match pass {
+            Pass::PerGroup { .. } => 1,
+            Pass::Reduce { .. } | Pass::PerMember { .. } => kernel.members.iter().product(),
         };
-        phase.inputs().iter().any(is_it).then(|| kernel.groups.iter().product::<usize>().saturating_mul(members))
+        pass.inputs().iter().any(is_it).then(|| kernel.groups.iter().product::<usize>().saturating_mul(members))
     });
     reads.collect::<Vec<usize>>().into_iter()
 }
 
 fn is_small(kernel: &GroupKernel) -> bool {
-    let inputs = || kernel.phases.iter().flat_map(Phase::inputs);
-    let operations = || kernel.phases.iter().flat_map(Phase::program);
+    let inputs = || kernel.passes.iter().flat_map(Pass::inputs);
+    let operations = || kernel.passes.iter().flat_map(Pass::program);
     // A dimension that may be left has arguments of its own.
-    let is_bent = |line: &&Line| {
+    let is_bent = |line: &&AffineExpr| {
         line.offset != 0 || line.divisor != 1 || line.steps.iter().filter(|step| **step != 0).count() > 1
     };
     let arguments = inputs().map(|input| match input {
-        Input::Element { at, .. } | Input::Inside { at, .. } => 1 + 2 * at.iter().filter(is_bent).count(),
+        Input::Element { at, .. } | Input::InBounds { at, .. } => 1 + 2 * at.iter().filter(is_bent).count(),
         Input::Index(_) | Input::Literal(_) | Input::Number(_) => 0,
     });
-    let stores: usize = kernel.phases.iter().map(|phase| phase.stores().len()).sum();
+    let stores: usize = kernel.passes.iter().map(|pass| pass.stores().len()).sum();
     inputs().count() + operations().count() <= MAX_VALUES
         && arguments.sum::<usize>() + stores <= MAX_ELEMENTS
         && operations().map(Op::scalars).sum::<usize>() <= MAX_SCALARS
 }
 
-/// Tensors that a phase reads, with their index maps.
-pub(super) fn elements_of(phase: &Phase) -> impl Iterator<Item = (TensorUid, &At)> {
-    phase.inputs().iter().filter_map(|input| match input {
+/// Tensors that a pass reads, with their index maps.
+pub(super) fn elements_of(pass: &Pass) -> impl Iterator<Item = (TensorUid, &IndexMap)> {
+    pass.inputs().iter().filter_map(|input| match input {
         Input::Element { of: Operand::Tensor(uid), at, .. } => Some((*uid, at)),
         _ => None,
     })

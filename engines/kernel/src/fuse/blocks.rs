@@ -6,21 +6,21 @@ use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid};
 
 use super::places::{along, index, same_places, stays_within};
 use super::{Chain, is_truth};
-use crate::emit::grouped::{Fold, FoldMode};
+use crate::emit::grouped::{Fold, ReduceOp};
 use crate::emit::{Element, Op};
-use crate::ir::group::{At, GroupKernel, Input, Operand, Phase, Store};
+use crate::ir::group::{GroupKernel, IndexMap, Input, Operand, Pass, Store};
 
 /// Kernel in SSA form: parts in order.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Draft {
+pub(super) struct KernelBlocks {
     pub(super) groups: Vec<usize>,
     pub(super) members: Vec<usize>,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<Block>,
 }
 
-/// Phase in SSA form. Slots of operations, folds and stores are indices in the list of values.
+/// Pass in SSA form. Slots of operations, folds and stores are indices in the list of values.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Part {
+pub(super) struct Block {
     pub(super) values: Vec<Value>,
     pub(super) kind: Kind,
 }
@@ -29,7 +29,7 @@ pub(super) struct Part {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     /// Result of a part before: the index of the part, and of the value among those that it leaves behind.
-    Left(usize, usize),
+    Carried(usize, usize),
     Input(Input),
     /// Operation on values before it.
     Op(Op),
@@ -37,14 +37,14 @@ pub(super) enum Value {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
-    Fold(Vec<Fold>),
-    Once { keep: Vec<usize>, stores: Vec<Store> },
-    Each(Vec<Store>),
+    Reduce(Vec<Fold>),
+    PerGroup { keep: Vec<usize>, stores: Vec<Store> },
+    PerMember(Vec<Store>),
 }
 
-impl Part {
-    fn new(kind: Kind) -> Part {
-        Part { values: Vec::new(), kind }
+impl Block {
+    fn new(kind: Kind) -> Block {
+        Block { values: Vec::new(), kind }
     }
 
     /// Index of a value, which is added if it is new.
@@ -61,25 +61,25 @@ impl Part {
     }
 
     fn is_once(&self) -> bool {
-        matches!(self.kind, Kind::Once { .. })
+        matches!(self.kind, Kind::PerGroup { .. })
     }
 
     pub(super) fn stores(&self) -> &[Store] {
         match &self.kind {
-            Kind::Fold(_) => &[],
-            Kind::Once { stores, .. } | Kind::Each(stores) => stores,
+            Kind::Reduce(_) => &[],
+            Kind::PerGroup { stores, .. } | Kind::PerMember(stores) => stores,
         }
     }
 
     fn stores_mut(&mut self) -> Option<&mut Vec<Store>> {
         match &mut self.kind {
-            Kind::Fold(_) => None,
-            Kind::Once { stores, .. } | Kind::Each(stores) => Some(stores),
+            Kind::Reduce(_) => None,
+            Kind::PerGroup { stores, .. } | Kind::PerMember(stores) => Some(stores),
         }
     }
 
     /// Elements that it reads.
-    pub(super) fn elements(&self) -> impl Iterator<Item = (Operand, &At)> {
+    pub(super) fn elements(&self) -> impl Iterator<Item = (Operand, &IndexMap)> {
         self.values.iter().filter_map(|value| match value {
             Value::Input(Input::Element { of, at, .. }) => Some((*of, at)),
             _ => None,
@@ -101,15 +101,15 @@ impl Part {
     /// Copies the roots and their dependencies into another part; returns the new index of each value.
     fn copy_into(
         &self,
-        other: &mut Part,
+        other: &mut Block,
         roots: impl IntoIterator<Item = usize>,
-        mut left: impl FnMut(&mut Part, usize, usize) -> usize,
+        mut left: impl FnMut(&mut Block, usize, usize) -> usize,
     ) -> Vec<usize> {
         let live = self.live(roots);
         let mut places = vec![usize::MAX; self.values.len()];
         for (place, value) in self.values.iter().enumerate().filter(|(place, _)| live[*place]) {
             places[place] = match value {
-                Value::Left(part, value) => left(other, *part, *value),
+                Value::Carried(part, value) => left(other, *part, *value),
                 Value::Input(input) => other.input(input.clone()),
                 Value::Op(op) => other.add(Value::Op(op.relocated(|operand| places[operand]))),
             };
@@ -120,7 +120,7 @@ impl Part {
 
 fn moved_fold(fold: &Fold, slot: impl Fn(usize) -> usize) -> Fold {
     let mode = match fold.mode {
-        FoldMode::FirstGreatest { at } => FoldMode::FirstGreatest { at: slot(at) },
+        ReduceOp::ArgMax { at } => ReduceOp::ArgMax { at: slot(at) },
         ref other => other.clone(),
     };
     Fold { mode, slot: slot(fold.slot) }
@@ -130,14 +130,14 @@ fn moved_stores(stores: &[Store], slot: impl Fn(usize) -> usize) -> Vec<Store> {
     stores.iter().map(|store| Store { slot: slot(store.slot), ..store.clone() }).collect()
 }
 
-impl Draft {
-    pub(super) fn new(groups: &[usize], members: &[usize]) -> Draft {
-        Draft { groups: groups.to_vec(), members: members.to_vec(), parts: Vec::new() }
+impl KernelBlocks {
+    pub(super) fn new(groups: &[usize], members: &[usize]) -> KernelBlocks {
+        KernelBlocks { groups: groups.to_vec(), members: members.to_vec(), parts: Vec::new() }
     }
 
     /// SSA form of a kernel.
-    pub(super) fn of(kernel: &GroupKernel) -> Draft {
-        let mut draft = Draft::new(&kernel.groups, &kernel.members);
+    pub(super) fn of(kernel: &GroupKernel) -> KernelBlocks {
+        let mut draft = KernelBlocks::new(&kernel.groups, &kernel.members);
         let whole = draft.append_with(kernel, 0, |_, part, input| Some(part.input(input.clone())));
         whole.expect("inputs stay what they are");
         draft
@@ -156,61 +156,63 @@ impl Draft {
         loops
     }
 
-    /// Appends the phases of a kernel over the same groups; results of earlier parts are forwarded instead of being
+    /// Appends the passes of a kernel over the same groups; results of earlier parts are forwarded instead of being
     /// read from memory. `None` if that is not possible.
     pub(super) fn append(&mut self, graph: &Graph, kernel: &GroupKernel, locals: usize) -> Option<()> {
         self.append_with(kernel, locals, |draft, part, input| match input {
-            Input::Element { of: Operand::Tensor(uid), at, outside } => draft.fetch(graph, part, *uid, at, *outside),
+            Input::Element { of: Operand::Tensor(uid), at, pad_value } => {
+                draft.fetch(graph, part, *uid, at, *pad_value)
+            }
             other => Some(part.input(other.clone())),
         })
     }
 
-    /// Appends the phases of a kernel, with `locals` added to the numbers of its locals.
+    /// Appends the passes of a kernel, with `locals` added to the numbers of its locals.
     fn append_with(
         &mut self,
         kernel: &GroupKernel,
         locals: usize,
-        mut input: impl FnMut(&mut Draft, &mut Part, &Input) -> Option<usize>,
+        mut input: impl FnMut(&mut KernelBlocks, &mut Block, &Input) -> Option<usize>,
     ) -> Option<()> {
         let operand = |of: Operand| match of {
             Operand::Local(index) => Operand::Local(index + locals),
             tensor => tensor,
         };
         let mut left: Vec<Value> = Vec::new();
-        for phase in &kernel.phases {
-            let kind = match phase {
-                Phase::Fold { .. } => Kind::Fold(Vec::new()),
-                Phase::Once { .. } => Kind::Once { keep: Vec::new(), stores: Vec::new() },
-                Phase::Each { .. } => Kind::Each(Vec::new()),
+        for pass in &kernel.passes {
+            let kind = match pass {
+                Pass::Reduce { .. } => Kind::Reduce(Vec::new()),
+                Pass::PerGroup { .. } => Kind::PerGroup { keep: Vec::new(), stores: Vec::new() },
+                Pass::PerMember { .. } => Kind::PerMember(Vec::new()),
             };
-            let mut part = Part::new(kind);
+            let mut part = Block::new(kind);
             let mut slots: Vec<usize> = left.iter().map(|value| part.add(value.clone())).collect();
-            for from in phase.inputs() {
+            for from in pass.inputs() {
                 let from = match from {
-                    Input::Element { of, at, outside } => {
-                        &Input::Element { of: operand(*of), at: at.clone(), outside: *outside }
+                    Input::Element { of, at, pad_value } => {
+                        &Input::Element { of: operand(*of), at: at.clone(), pad_value: *pad_value }
                     }
                     other => other,
                 };
                 slots.push(input(self, &mut part, from)?);
             }
-            for op in phase.program() {
+            for op in pass.program() {
                 slots.push(part.add(Value::Op(op.relocated(|slot| slots[slot]))));
             }
             let stores = |stores: &[Store]| {
                 let stores = moved_stores(stores, |slot| slots[slot]).into_iter();
                 stores.map(|store| Store { to: operand(store.to), ..store }).collect::<Vec<Store>>()
             };
-            part.kind = match phase {
-                Phase::Fold { folds, .. } => {
-                    Kind::Fold(folds.iter().map(|f| moved_fold(f, |slot| slots[slot])).collect())
+            part.kind = match pass {
+                Pass::Reduce { folds, .. } => {
+                    Kind::Reduce(folds.iter().map(|f| moved_fold(f, |slot| slots[slot])).collect())
                 }
-                Phase::Once { keep, stores: s, .. } => {
-                    Kind::Once { keep: keep.iter().map(|slot| slots[*slot]).collect(), stores: stores(s) }
+                Pass::PerGroup { keep, stores: s, .. } => {
+                    Kind::PerGroup { keep: keep.iter().map(|slot| slots[*slot]).collect(), stores: stores(s) }
                 }
-                Phase::Each { stores: s, .. } => Kind::Each(stores(s)),
+                Pass::PerMember { stores: s, .. } => Kind::PerMember(stores(s)),
             };
-            left.extend((0..phase.leaves()).map(|value| Value::Left(self.parts.len(), value)));
+            left.extend((0..pass.leaves()).map(|value| Value::Carried(self.parts.len(), value)));
             self.parts.push(part);
         }
         Some(())
@@ -218,9 +220,10 @@ impl Draft {
 
     /// Appends a part that computes a chain's result at these indices, once for each group or for each member. `None`
     /// if an operand that this kernel computes is not available there.
-    pub(super) fn append_chain(&mut self, graph: &Graph, chain: &Chain, at: &At, once: bool) -> Option<()> {
-        let kind = if once { Kind::Once { keep: Vec::new(), stores: Vec::new() } } else { Kind::Each(Vec::new()) };
-        let mut part = Part::new(kind);
+    pub(super) fn append_chain(&mut self, graph: &Graph, chain: &Chain, at: &IndexMap, once: bool) -> Option<()> {
+        let kind =
+            if once { Kind::PerGroup { keep: Vec::new(), stores: Vec::new() } } else { Kind::PerMember(Vec::new()) };
+        let mut part = Block::new(kind);
         let mut results: HashMap<TensorUid, usize> = HashMap::new();
         for node in chain.nodes() {
             let mut slots = Vec::with_capacity(node.starts() + node.program.len());
@@ -256,26 +259,33 @@ impl Draft {
 
     /// Value of an element in a later part: forwarded from this kernel's results, else read from memory. `None` if it
     /// is not available there.
-    fn fetch(&mut self, graph: &Graph, part: &mut Part, uid: TensorUid, at: &At, outside: f64) -> Option<usize> {
+    fn fetch(
+        &mut self,
+        graph: &Graph,
+        part: &mut Block,
+        uid: TensorUid,
+        at: &IndexMap,
+        pad_value: f64,
+    ) -> Option<usize> {
         let Some((from, store)) = self.store_of(uid) else {
-            return Some(part.input(Input::Element { of: Operand::Tensor(uid), at: at.clone(), outside }));
+            return Some(part.input(Input::Element { of: Operand::Tensor(uid), at: at.clone(), pad_value }));
         };
         let loops = self.loops_of(part.is_once());
         let (slot, stored_at) = (store.slot, store.at.clone());
         if !same_places(&stored_at, at, &loops) {
             return None;
         }
-        let value = if let Kind::Once { keep, .. } = &mut self.parts[from].kind {
+        let value = if let Kind::PerGroup { keep, .. } = &mut self.parts[from].kind {
             let known = keep.iter().position(|kept| *kept == slot);
             let value = known.unwrap_or_else(|| {
                 keep.push(slot);
                 keep.len() - 1
             });
-            part.add(Value::Left(from, value))
+            part.add(Value::Carried(from, value))
         } else if part.is_once() {
             return None;
         } else {
-            let left = |part: &mut Part, from, value| part.add(Value::Left(from, value));
+            let left = |part: &mut Block, from, value| part.add(Value::Carried(from, value));
             self.parts[from].copy_into(part, [slot], left)[slot]
         };
         let tensor = graph.tensor(uid);
@@ -292,14 +302,14 @@ impl Draft {
         if at.iter().zip(tensor.dims()).all(|(line, extent)| stays_within(line, &loops, *extent)) {
             return Some(value);
         }
-        let inside = part.input(Input::Inside { dims: tensor.dims().to_vec(), at: at.clone() });
-        let outside = part.input(Input::Literal(outside));
-        Some(part.add(Value::Op(Op::pointwise(PointwiseMode::BinarySelect, &[value, outside, inside]))))
+        let inside = part.input(Input::InBounds { dims: tensor.dims().to_vec(), at: at.clone() });
+        let pad_value = part.input(Input::Literal(pad_value));
+        Some(part.add(Value::Op(Op::pointwise(PointwiseMode::BinarySelect, &[value, pad_value, inside]))))
     }
 
     /// Removes dead stores.
     pub(super) fn keep_stores(&mut self, is_seen: impl Fn(Operand) -> bool) {
-        for stores in self.parts.iter_mut().filter_map(Part::stores_mut) {
+        for stores in self.parts.iter_mut().filter_map(Block::stores_mut) {
             stores.retain(|store| is_seen(store.to));
         }
     }
@@ -308,20 +318,20 @@ impl Draft {
     pub(super) fn finish(&self) -> Option<GroupKernel> {
         let needed = self.without_dead().joined();
         let mut left: HashMap<(usize, usize), usize> = HashMap::new();
-        let mut phases = Vec::new();
+        let mut passes = Vec::new();
         for (place, part) in needed.parts.iter().enumerate() {
-            phases.push(part.phase(&left));
-            for value in 0..phases.last().map_or(0, Phase::leaves) {
+            passes.push(part.pass(&left));
+            for value in 0..passes.last().map_or(0, Pass::leaves) {
                 left.insert((place, value), left.len());
             }
         }
-        (!phases.is_empty()).then(|| GroupKernel { groups: self.groups.clone(), members: self.members.clone(), phases })
+        (!passes.is_empty()).then(|| GroupKernel { groups: self.groups.clone(), members: self.members.clone(), passes })
     }
 
     /// Removes dead parts, folds and kept values.
-    fn without_dead(&self) -> Draft {
+    fn without_dead(&self) -> KernelBlocks {
         let mut wanted: HashSet<(usize, usize)> = HashSet::new();
-        let mut kept: Vec<(usize, Part)> = Vec::new();
+        let mut kept: Vec<(usize, Block)> = Vec::new();
         // For each value that was left behind its new place among those of its part.
         let mut places: HashMap<(usize, usize), usize> = HashMap::new();
         for (number, part) in self.parts.iter().enumerate().rev() {
@@ -335,12 +345,12 @@ impl Draft {
                 is_wanted
             };
             let kind = match &part.kind {
-                Kind::Each(stores) => Kind::Each(stores.clone()),
-                Kind::Once { keep, stores } => {
+                Kind::PerMember(stores) => Kind::PerMember(stores.clone()),
+                Kind::PerGroup { keep, stores } => {
                     let keep = keep.iter().enumerate().filter(|(value, _)| keeps(*value)).map(|(_, slot)| *slot);
-                    Kind::Once { keep: keep.collect(), stores: stores.clone() }
+                    Kind::PerGroup { keep: keep.collect(), stores: stores.clone() }
                 }
-                Kind::Fold(folds) => {
+                Kind::Reduce(folds) => {
                     let mut next = 0;
                     let is_wanted = |fold: &&Fold| {
                         let values = next..next + fold.mode.leaves();
@@ -354,17 +364,17 @@ impl Draft {
                         }
                         is_wanted
                     };
-                    Kind::Fold(folds.iter().filter(is_wanted).cloned().collect())
+                    Kind::Reduce(folds.iter().filter(is_wanted).cloned().collect())
                 }
             };
-            let part = Part { values: part.values.clone(), kind };
+            let part = Block { values: part.values.clone(), kind };
             let roots = part.roots();
             if roots.is_empty() {
                 continue;
             }
             let live = part.live(roots);
             let needs = part.values.iter().zip(live).filter_map(|(value, live)| match value {
-                Value::Left(from, value) if live => Some((*from, *value)),
+                Value::Carried(from, value) if live => Some((*from, *value)),
                 _ => None,
             });
             wanted.extend(needs);
@@ -373,37 +383,38 @@ impl Draft {
         kept.reverse();
         let numbers: HashMap<usize, usize> = kept.iter().enumerate().map(|(new, (old, _))| (*old, new)).collect();
         let parts = kept.iter().map(|(_, part)| {
-            let mut tidy = Part::new(part.kind.clone());
+            let mut tidy = Block::new(part.kind.clone());
             let moved = part.copy_into(&mut tidy, part.roots(), |tidy, from, value| {
-                tidy.add(Value::Left(numbers[&from], places[&(from, value)]))
+                tidy.add(Value::Carried(numbers[&from], places[&(from, value)]))
             });
             tidy.kind = part.kind.moved(|slot| moved[slot]);
             tidy
         });
-        Draft { groups: self.groups.clone(), members: self.members.clone(), parts: parts.collect() }
+        KernelBlocks { groups: self.groups.clone(), members: self.members.clone(), parts: parts.collect() }
     }
 
     /// Merges consecutive parts that run once, and consecutive parts that run for each member.
-    fn joined(self) -> Draft {
-        let mut parts: Vec<Part> = Vec::new();
+    fn joined(self) -> KernelBlocks {
+        let mut parts: Vec<Block> = Vec::new();
         // Where each value is that was left behind.
         let mut places: HashMap<(usize, usize), (usize, usize)> = HashMap::new();
         for (number, part) in self.parts.iter().enumerate() {
             let joins = match (parts.last().map(|last| &last.kind), &part.kind) {
-                (Some(Kind::Each(_)), Kind::Each(_)) | (Some(Kind::Once { .. }), Kind::Once { .. }) => parts.pop(),
+                (Some(Kind::PerMember(_)), Kind::PerMember(_))
+                | (Some(Kind::PerGroup { .. }), Kind::PerGroup { .. }) => parts.pop(),
                 _ => None,
             };
             let target = parts.len();
             let mut whole = joins.unwrap_or_else(|| match &part.kind {
-                Kind::Fold(_) => Part::new(Kind::Fold(Vec::new())),
-                Kind::Once { .. } => Part::new(Kind::Once { keep: Vec::new(), stores: Vec::new() }),
-                Kind::Each(_) => Part::new(Kind::Each(Vec::new())),
+                Kind::Reduce(_) => Block::new(Kind::Reduce(Vec::new())),
+                Kind::PerGroup { .. } => Block::new(Kind::PerGroup { keep: Vec::new(), stores: Vec::new() }),
+                Kind::PerMember(_) => Block::new(Kind::PerMember(Vec::new())),
             });
             let moved = part.copy_into(&mut whole, part.roots(), |whole, from, value| {
                 let (from, value) = places[&(from, value)];
                 match &whole.kind {
-                    Kind::Once { keep, .. } if from == target => keep[value],
-                    _ => whole.add(Value::Left(from, value)),
+                    Kind::PerGroup { keep, .. } if from == target => keep[value],
+                    _ => whole.add(Value::Carried(from, value)),
                 }
             });
             let before = whole.kind.leaves();
@@ -413,61 +424,64 @@ impl Draft {
             }
             parts.push(whole);
         }
-        Draft { parts, ..self }
+        KernelBlocks { parts, ..self }
     }
 }
 
 impl Kind {
     fn moved(&self, slot: impl Fn(usize) -> usize) -> Kind {
         match self {
-            Kind::Fold(folds) => Kind::Fold(folds.iter().map(|fold| moved_fold(fold, &slot)).collect()),
-            Kind::Once { keep, stores } => {
-                Kind::Once { keep: keep.iter().map(|kept| slot(*kept)).collect(), stores: moved_stores(stores, slot) }
-            }
-            Kind::Each(stores) => Kind::Each(moved_stores(stores, slot)),
+            Kind::Reduce(folds) => Kind::Reduce(folds.iter().map(|fold| moved_fold(fold, &slot)).collect()),
+            Kind::PerGroup { keep, stores } => Kind::PerGroup {
+                keep: keep.iter().map(|kept| slot(*kept)).collect(),
+                stores: moved_stores(stores, slot),
+            },
+            Kind::PerMember(stores) => Kind::PerMember(moved_stores(stores, slot)),
         }
     }
 
     fn leaves(&self) -> usize {
         match self {
-            Kind::Fold(folds) => folds.iter().map(|fold| fold.mode.leaves()).sum(),
-            Kind::Once { keep, .. } => keep.len(),
-            Kind::Each(_) => 0,
+            Kind::Reduce(folds) => folds.iter().map(|fold| fold.mode.leaves()).sum(),
+            Kind::PerGroup { keep, .. } => keep.len(),
+            Kind::PerMember(_) => 0,
         }
     }
 
     /// Appends the folds, stores and kept values of another part of the kind.
     fn extend(&mut self, other: Kind) {
         match (self, other) {
-            (Kind::Fold(folds), Kind::Fold(others)) => folds.extend(others),
-            (Kind::Once { keep, stores }, Kind::Once { keep: more_keep, stores: more }) => {
+            (Kind::Reduce(folds), Kind::Reduce(others)) => folds.extend(others),
+            (Kind::PerGroup { keep, stores }, Kind::PerGroup { keep: more_keep, stores: more }) => {
                 keep.extend(more_keep);
                 stores.extend(more);
             }
-            (Kind::Each(stores), Kind::Each(more)) => stores.extend(more),
+            (Kind::PerMember(stores), Kind::PerMember(more)) => stores.extend(more),
             _ => unreachable!("parts of one kind are joined"),
         }
     }
 }
 
-impl Part {
+impl Block {
     /// Roots of liveness: values that are folded, kept or stored.
     fn roots(&self) -> Vec<usize> {
         match &self.kind {
-            Kind::Fold(folds) => {
+            Kind::Reduce(folds) => {
                 let slots = folds.iter().flat_map(|fold| match fold.mode {
-                    FoldMode::FirstGreatest { at } => vec![fold.slot, at],
+                    ReduceOp::ArgMax { at } => vec![fold.slot, at],
                     _ => vec![fold.slot],
                 });
                 slots.collect()
             }
-            Kind::Once { keep, stores } => keep.iter().copied().chain(stores.iter().map(|store| store.slot)).collect(),
-            Kind::Each(stores) => stores.iter().map(|store| store.slot).collect(),
+            Kind::PerGroup { keep, stores } => {
+                keep.iter().copied().chain(stores.iter().map(|store| store.slot)).collect()
+            }
+            Kind::PerMember(stores) => stores.iter().map(|store| store.slot).collect(),
         }
     }
 
-    /// Converts back to a phase; `left` has the slots of the values that earlier parts leave behind, which come first.
-    fn phase(&self, left: &HashMap<(usize, usize), usize>) -> Phase {
+    /// Converts back to a pass; `left` has the slots of the values that earlier parts leave behind, which come first.
+    fn pass(&self, left: &HashMap<(usize, usize), usize>) -> Pass {
         let inputs: Vec<Input> = self
             .values
             .iter()
@@ -481,7 +495,7 @@ impl Part {
         let mut program = Vec::new();
         for value in &self.values {
             let place = match value {
-                Value::Left(part, value) => left[&(*part, *value)],
+                Value::Carried(part, value) => left[&(*part, *value)],
                 Value::Input(_) => {
                     next_input += 1;
                     next_input - 1
@@ -495,9 +509,9 @@ impl Part {
             slots.push(place);
         }
         match self.kind.moved(|slot| slots[slot]) {
-            Kind::Fold(folds) => Phase::Fold { inputs, program, folds },
-            Kind::Once { keep, stores } => Phase::Once { inputs, program, keep, stores },
-            Kind::Each(stores) => Phase::Each { inputs, program, stores },
+            Kind::Reduce(folds) => Pass::Reduce { inputs, program, folds },
+            Kind::PerGroup { keep, stores } => Pass::PerGroup { inputs, program, keep, stores },
+            Kind::PerMember(stores) => Pass::PerMember { inputs, program, stores },
         }
     }
 }

@@ -1,25 +1,25 @@
-//! Tasks and their operands.
+//! Dispatches and their operands.
 
 use hipdnn_schemas::{DataType, TensorUid};
 
-use super::GroupedTask;
+use super::GroupedDispatch;
 use crate::convolution::ConvolutionProblem;
 use crate::emit::Op;
 
 /// One kernel launch, or one convolution of MIOpen.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Task {
+pub enum Dispatch {
     /// Convolution.
-    Convolution(ConvolutionTask),
+    Convolution(ConvolutionDispatch),
     /// Element-wise kernel.
-    Map(MapTask),
+    Elementwise(ElementwiseDispatch),
     /// Kernel over groups.
-    Grouped(GroupedTask),
+    Grouped(GroupedDispatch),
 }
 
 /// Convolution and its operands.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ConvolutionTask {
+pub struct ConvolutionDispatch {
     /// Index of the node in the graph.
     pub node: usize,
     /// Problem for MIOpen.
@@ -36,7 +36,7 @@ pub struct ConvolutionTask {
 
 /// Element-wise kernel and its operands.
 #[derive(Debug, Clone, PartialEq)]
-pub struct MapTask {
+pub struct ElementwiseDispatch {
     /// Purpose for the log.
     pub purpose: String,
     /// Extents of the result.
@@ -51,12 +51,12 @@ pub struct MapTask {
     pub view: View,
 }
 
-/// Buffer that tasks read and write.
+/// Buffer that dispatches read and write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Value {
     /// Tensor of the caller.
     Tensor(TensorUid),
-    /// Temporary in the workspace, by its index in [`Arrangement::temporaries`].
+    /// Temporary in the workspace, by its index in [`Legalized::temporaries`].
     Temporary(usize),
 }
 

@@ -1,4 +1,4 @@
-//! Legalization and buffer assignment, from stages to tasks, still without a device: every convolution becomes a
+//! Legalization and buffer assignment, from fusion groups to dispatches, still without a device: every convolution becomes a
 //! problem that MIOpen takes, with copies around it where a tensor's layout is not MIOpen's; every chain becomes one
 //! kernel over strided views.
 //!
@@ -8,10 +8,10 @@
 
 mod chain;
 mod convolution;
+mod dispatch;
 mod groups;
 #[cfg(any(test, feature = "testing"))]
 pub mod simulate;
-mod task;
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,81 +22,81 @@ use hipdnn_schemas::{DataType, Graph, Tensor, TensorUid, TensorValue};
 pub use self::convolution::CONVOLUTION_ALIGNMENT;
 use self::convolution::Form;
 pub use self::convolution::{library_type, lifted};
-pub use self::groups::{GroupedTask, Number};
-pub use self::task::same_strides;
-pub use self::task::{ConvolutionTask, Input, Layout, MapTask, MemoryInput, Task, Value, View};
+pub use self::dispatch::same_strides;
+pub use self::dispatch::{ConvolutionDispatch, Dispatch, ElementwiseDispatch, Input, Layout, MemoryInput, Value, View};
+pub use self::groups::{GroupedDispatch, Number};
 use crate::convolution::ConvolutionProblem;
-use crate::fuse::Stage;
+use crate::fuse::FusionGroup;
 
-/// Schedule of tasks and their temporaries.
+/// Schedule of dispatches and their temporaries.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Arrangement {
-    /// Tasks in order of execution.
-    pub tasks: Vec<Task>,
+pub struct Legalized {
+    /// Dispatches in order of execution.
+    pub dispatches: Vec<Dispatch>,
     /// Size of each temporary in bytes.
     pub temporaries: Vec<usize>,
 }
 
-impl Arrangement {
+impl Legalized {
     /// True if tensors are copied for convolutions.
     pub fn copies(&self) -> bool {
-        self.tasks.iter().any(|task| matches!(task, Task::Map(map) if map.program.is_empty()))
+        self.dispatches.iter().any(|dispatch| matches!(dispatch, Dispatch::Elementwise(map) if map.program.is_empty()))
     }
 }
 
 /// Predicate of problems that MIOpen takes; the error is the reason why not.
 pub type Supported<'a> = &'a dyn Fn(&ConvolutionProblem) -> Result<(), String>;
 
-/// Options of the arrangement.
+/// Options of the legalized graph.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wishes {
+pub struct LegalizeOptions {
     /// Deterministic results: equal executions give equal bits.
     pub deterministic: bool,
     /// No intermediate that the graph calls float is narrowed.
     pub strict_fp32: bool,
 }
 
-/// Arranges stages as tasks.
+/// Legalizes fusion groups as dispatches.
 ///
 /// # Errors
-/// If MIOpen takes a convolution in none of the types and layouts that it could be converted to, or a stage is opaque.
-pub fn arrange(
+/// If MIOpen takes a convolution in none of the types and layouts that it could be converted to, or a fusion group is opaque.
+pub fn legalize(
     graph: &Graph,
-    stages: &[Stage],
-    wishes: Wishes,
+    fusion_groups: &[FusionGroup],
+    options: LegalizeOptions,
     supported: Supported<'_>,
-) -> Result<Arrangement, Declined> {
+) -> Result<Legalized, Declined> {
     let mut readers: HashMap<TensorUid, Vec<usize>> = HashMap::new();
-    for (index, stage) in stages.iter().enumerate() {
-        for uid in stage.inputs() {
+    for (index, fusion_group) in fusion_groups.iter().enumerate() {
+        for uid in fusion_group.inputs() {
             let readers = readers.entry(uid).or_default();
             if readers.last() != Some(&index) {
                 readers.push(index);
             }
         }
     }
-    let mut arranger = Arranger {
+    let mut legalizer = Legalizer {
         graph,
-        stages,
-        wishes,
+        fusion_groups,
+        options,
         supported,
         readers,
         stored: HashMap::new(),
         prepared: HashMap::new(),
         claimed: HashSet::new(),
         current: 0,
-        arrangement: Arrangement::default(),
+        legalized: Legalized::default(),
     };
-    for (index, stage) in stages.iter().enumerate() {
-        arranger.current = index;
-        match stage {
-            Stage::Convolution(work) => arranger.convolution(work)?,
-            Stage::Chain(chain) => arranger.chain(chain),
-            Stage::Groups(groups) => arranger.groups(groups),
-            Stage::Opaque(opaque) => return Err(Declined::Operation { node: NodeLabel::of(graph, opaque.node) }),
+    for (index, fusion_group) in fusion_groups.iter().enumerate() {
+        legalizer.current = index;
+        match fusion_group {
+            FusionGroup::Convolution(work) => legalizer.convolution(work)?,
+            FusionGroup::Chain(chain) => legalizer.chain(chain),
+            FusionGroup::Groups(groups) => legalizer.groups(groups),
+            FusionGroup::Opaque(opaque) => return Err(Declined::Operation { node: NodeLabel::of(graph, opaque.node) }),
         }
     }
-    Ok(arranger.arrangement)
+    Ok(legalizer.legalized)
 }
 
 /// Tensor in memory: buffer and view.
@@ -113,10 +113,10 @@ enum Kind {
     Memory(Stored),
 }
 
-struct Arranger<'a> {
+struct Legalizer<'a> {
     graph: &'a Graph,
-    stages: &'a [Stage],
-    wishes: Wishes,
+    fusion_groups: &'a [FusionGroup],
+    options: LegalizeOptions,
     supported: Supported<'a>,
     readers: HashMap<TensorUid, Vec<usize>>,
     /// Memory of virtual tensors.
@@ -125,14 +125,14 @@ struct Arranger<'a> {
     prepared: HashMap<(TensorUid, Form), Value>,
     /// Results of chains whose memory the convolution before them writes in place: one convolution each.
     claimed: HashSet<TensorUid>,
-    /// Index of the current stage.
+    /// Index of the current fusion group.
     current: usize,
-    arrangement: Arrangement,
+    legalized: Legalized,
 }
 
-impl Arranger<'_> {
+impl Legalizer<'_> {
     fn temporary(&mut self, elements: usize, data_type: DataType) -> Value {
-        let temporaries = &mut self.arrangement.temporaries;
+        let temporaries = &mut self.legalized.temporaries;
         temporaries.push(elements * element_bytes(data_type));
         Value::Temporary(temporaries.len() - 1)
     }
