@@ -1,6 +1,7 @@
 //! The engine plugin's extension of hipDNN's ABI, whatever backend loaded it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::ptr::{NonNull, null};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,12 +125,22 @@ impl Extension {
         if unsafe { begin() } != PluginStatus::SUCCESS {
             return (run(), None);
         }
-        let ran = run();
+        // A panic must not leave the thread recording what it executes ever after.
+        let ran = catch_unwind(AssertUnwindSafe(run));
         let (mut executions, mut recording) = (0, std::ptr::null_mut());
         // SAFETY: places for the answers.
         let status = unsafe { end(&mut executions, &mut recording) };
-        let recorded = status == PluginStatus::SUCCESS && !recording.is_null();
-        (ran, recorded.then_some((executions, recording)))
+        let recorded = (status == PluginStatus::SUCCESS && !recording.is_null()).then_some((executions, recording));
+        match ran {
+            Ok(ran) => (ran, recorded),
+            Err(panic) => {
+                if let Some((_, recording)) = recorded {
+                    // SAFETY: the recording was just made, and nobody else knows it.
+                    unsafe { self.destroy_recording(recording) };
+                }
+                resume_unwind(panic)
+            }
+        }
     }
 
     /// Enqueues a recording's launches on a stream of HIP.

@@ -32,6 +32,7 @@ def main() -> int:
 def body(runner: Runner) -> None:
     for name, kind in (("fp32", TensorProto.FLOAT), ("fp16", TensorProto.FLOAT16)):
         runner.case(f"rounding in {name}, signs of zeros included", lambda: rounding(kind))
+        runner.case(f"maxima in {name} of windows without elements: the CPU provider's", lambda: empty_windows(kind))
     for name, kind in (("fp16", TensorProto.FLOAT16), ("bf16", TensorProto.BFLOAT16)):
         runner.case(f"orientation in {name}: as near to fp32 as rounding behind every node", lambda: orientation(runner.cache, kind))
         runner.case(f"a residual network in {name}: as near to fp32 as rounding behind every node", lambda: narrow(residual(), IMAGE, kind))
@@ -62,6 +63,19 @@ def rounding(kind: int) -> None:
     got, wanted = session.run({"x": x})[0], np.rint(x)
     signs = [np.signbit(array[~np.isnan(x)]) for array in (got, wanted)]
     check(np.array_equal(got, wanted, equal_nan=True) and np.array_equal(*signs), f"expected {wanted}, got {got}")
+
+
+def empty_windows(kind: int) -> None:
+    """Both taps of the only window lie in the padding."""
+    x = np.ones((1, 2, 2), helper.tensor_dtype_to_np_dtype(kind))
+    declared = [helper.make_tensor_value_info(name, kind, shape) for name, shape in (("x", [1, 2, 2]), ("y", None))]
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2], dilations=[3], pads=[1, 1])
+    model = helper.make_model(helper.make_graph([node], "windows", declared[:1], declared[1:]),
+                              opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    session = provider.Session(model, {"cost_rule": "0"})
+    check(session.nodes().get(provider.NAME, {}) == {"MaxPool": 1}, f"expected the node on the provider, got {session.nodes()}")
+    got, wanted = session.run({"x": x})[0], provider.cpu_session(model).run(None, {"x": x})[0]
+    check(got.shape == (1, 2, 1) and np.array_equal(got, wanted), f"expected {wanted}, got {got}")
 
 
 def residual() -> onnx.ModelProto:

@@ -41,7 +41,7 @@ struct Draft {
     /// Number of their steps.
     steps: usize,
     /// True if an execution can't be repeated by launches alone.
-    is_spoilt: bool,
+    is_spoiled: bool,
 }
 
 /// Number of recordings under way in the process: executions of others look no further.
@@ -73,9 +73,9 @@ pub fn begin() {
 /// Ends the calling thread's recording. Gives the number of executions, and the recording unless one of them can't be repeated.
 pub fn end() -> (usize, Option<Recording>) {
     let Some(draft) = take_draft() else { return (0, None) };
-    let Draft { context, tape, executions, is_spoilt, .. } = *draft;
+    let Draft { context, tape, executions, is_spoiled, .. } = *draft;
     let count = executions.len();
-    let recording = context.filter(|_| !is_spoilt).map(|context| Recording { context, tape, executions });
+    let recording = context.filter(|_| !is_spoiled).map(|context| Recording { context, tape, executions });
     (count, recording)
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn add(context: &Arc<Context>, labels: StepLabels, tape: Option<&Tape
     let known = draft.context.get_or_insert_with(|| Arc::clone(context));
     match tape {
         Some(tape) if Arc::ptr_eq(known, context) => draft.tape.append(tape, draft.steps),
-        _ => draft.is_spoilt = true,
+        _ => draft.is_spoiled = true,
     }
     let first = draft.steps;
     draft.steps += labels.len();

@@ -1,6 +1,6 @@
 //! Pooling.
 
-use hipdnn_schemas::{Operation, PaddingMode, PointwiseMode, ReductionMode, ResampleFwd, ResampleMode};
+use hipdnn_schemas::{DataType, Operation, PaddingMode, PointwiseMode, ReductionMode, ResampleFwd, ResampleMode};
 
 use super::convolution::{AutoPad, Window};
 use super::fold::Folded;
@@ -105,7 +105,7 @@ fn dilated_pool(
         counts.push((0..extent).map(count).collect::<Vec<f64>>());
     }
     let data_type = n.data_type(x);
-    let fill = n.number(if max { f64::NEG_INFINITY } else { 0.0 }, data_type, dims.len());
+    let fill = n.number(if max { least(data_type) } else { 0.0 }, data_type, dims.len());
     let x = n.padded(x, &pads, fill);
     let value = n.function.value(x);
     let (mut shape, mut strides) = (y.clone(), value.strides[..2].to_vec());
@@ -125,6 +125,12 @@ fn dilated_pool(
         }
     }
     Ok(reduced)
+}
+
+/// The maximum of a window without elements, which holes make possible: minus infinity, but for the least `f32`, which ONNX
+/// Runtime's maxima in `f32` begin with.
+fn least(data_type: DataType) -> f64 {
+    if data_type == DataType::Float { f64::from(f32::MIN) } else { f64::NEG_INFINITY }
 }
 
 /// Pools windows of [N, C, ...]. With `ceil` the last window may hang over the end, if it begins before the end of the image.
