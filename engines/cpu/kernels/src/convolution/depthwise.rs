@@ -152,6 +152,9 @@ impl Kernel for Unit<'_, Depthwise> {
 
 impl Unit<'_, Depthwise> {
     /// Fills bias and operand lists of the steps in registers.
+    ///
+    /// # Safety
+    /// The unit's slot is its own and has [`InUnits::slot`] values; the operands are those of the problem.
     #[inline(always)]
     unsafe fn fill_lists(&self, image: usize) {
         let plan = self.plan;
