@@ -75,7 +75,7 @@ def graphics() -> list[str]:
 
 
 def probe() -> str:
-    """Runs a convolution on the provider. Gives the engine that computed it."""
+    """Runs a convolution on each device of the provider. Gives the engines that computed it."""
     try:
         import onnxruntime as ort
     except ImportError as error:
@@ -96,20 +96,35 @@ def probe() -> str:
                 show(f"  {key}", value)
     if not devices:
         raise Problem(f"the library is loaded, but offers no device for {get_ep_name()}")
+    engines: list[str] = []
+    for index, device in enumerate(devices):
+        try:
+            engine = probe_device(ort, device, is_first=index == 0)
+        except Problem as problem:
+            raise Problem(f"device {index}: {problem}" if len(devices) > 1 else str(problem)) from None
+        if engine not in engines:
+            engines.append(engine)
+    return ", ".join(engines)
+
+
+def probe_device(ort: Any, device: Any, is_first: bool) -> str:
+    """Runs a convolution on a device, in a session of its own: ONNX Runtime 1.24 takes no two GPUs in one. Gives the engine
+    that computed it; backend and engines are shown once."""
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.jsonl"
         options = ort.SessionOptions()
         options.log_severity_level = 4
-        options.add_provider_for_devices(devices, {"report": str(report)})
+        options.add_provider_for_devices([device], {"report": str(report)})
         try:
             session = ort.InferenceSession(convolution(), options, enable_fallback=0)
         except Exception as error:
             raise Problem(f"a session can't be made: {error}") from None
         lines: list[dict[str, Any]] = [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
     opened = next((line for line in lines if "provider" in line), {})
-    show("backend", f"{opened.get('backend') or 'none'}, version {opened.get('backend_version') or 'unknown'}")
-    for engine in opened.get("engines", []):
-        show("engine", engine)
+    if is_first:
+        show("backend", f"{opened.get('backend') or 'none'}, version {opened.get('backend_version') or 'unknown'}")
+        for engine in opened.get("engines", []):
+            show("engine", engine)
     if not opened.get("backend"):
         raise Problem(str(opened.get("reason")))
     node = next((line for line in lines if line.get("op") == "Conv"), {})
