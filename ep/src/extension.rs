@@ -13,7 +13,7 @@ use hipdnn_sdk_bindings::hipdnn::extension::{
 };
 use hipdnn_sdk_bindings::hipdnn::plugin::{GetLastErrorString, PluginStatus};
 use hipdnn_sdk_bindings::library::Library;
-use hipdnn_sdk_bindings::ort::KernelContext;
+use hipdnn_sdk_bindings::ort::{self, KernelContext};
 
 use crate::error::Error;
 use crate::runtime::{Runtime, caught};
@@ -290,9 +290,8 @@ impl RuntimeThreads {
     pub(crate) fn for_each<F: Fn(usize) + Sync>(&self, count: usize, item: F) -> Result<(), Error> {
         let items = Items { item, panicked: AtomicBool::new(false) };
         let data = (&raw const items).cast_mut().cast();
-        // SAFETY: the context is of the running call, and `call_item` gets the items that it is made for, which outlive the call.
-        let status =
-            unsafe { self.runtime.api.kernel_context_parallel_for()(self.context, call_item::<F>, count, 0, data) };
+        // SAFETY: `call_item` gets the items that it is made for, which outlive the call.
+        let status = unsafe { self.parallel_for(count, call_item::<F>, data) };
         // SAFETY: the status is ours.
         unsafe { self.runtime.check(status) }?;
         match items.panicked.into_inner() {
@@ -300,9 +299,19 @@ impl RuntimeThreads {
             false => Ok(()),
         }
     }
+
+    /// Calls `body(data, i)` for each `i` below `count`, in any order, one batch an item: the runtime spreads them as it sees fit.
+    /// The status is the caller's to release.
+    ///
+    /// # Safety
+    /// `data` is what `body` wants, from any thread, until the call returns.
+    unsafe fn parallel_for(&self, count: usize, body: Body, data: *mut c_void) -> *mut ort::Status {
+        // SAFETY: the context is of the running call, as `new` was promised; body and data are the caller's fact.
+        unsafe { self.runtime.api.kernel_context_parallel_for()(self.context, body, count, 0, data) }
+    }
 }
 
-/// What the items of a loop on the runtime's threads share.
+/// State that the items of a loop on the runtime's threads share.
 struct Items<F> {
     item: F,
     panicked: AtomicBool,
@@ -324,9 +333,8 @@ unsafe extern "C" fn call_item<F: Fn(usize) + Sync>(data: *mut c_void, item: usi
 unsafe extern "C" fn run(context: *mut c_void, items: usize, body: Body, data: *mut c_void) -> c_int {
     // SAFETY: `lend` passes threads that live until the loan ends.
     let threads = unsafe { &*context.cast::<RuntimeThreads>() };
-    // One batch for each item: the runtime spreads them as it sees fit.
-    // SAFETY: the context is of the running call; body and data come together.
-    let status = unsafe { threads.runtime.api.kernel_context_parallel_for()(threads.context, body, items, 0, data) };
+    // SAFETY: the borrower of the loan gives body and data together.
+    let status = unsafe { threads.parallel_for(items, body, data) };
     if status.is_null() {
         return 0;
     }

@@ -1,4 +1,4 @@
-//! What is declined of graphs and operands, with which reason, and what is not.
+//! Checks of graphs and operands: reasons of declining, and what passes.
 
 use hipdnn_schemas::{GraphBuilder, Operation, Ragged, TensorDef};
 
@@ -62,7 +62,7 @@ fn alignments_have_to_suit_the_elements() {
     }
 }
 
-/// What changes at an execution, shapes and lengths of rows, is nothing that a plan is made for.
+/// Shapes and lengths of rows that change at an execution are declined: no plan is made for them.
 #[test]
 fn graphs_that_change_at_executions_are_declined() {
     let plain = || TensorDef::new(1, Float, &[3]);

@@ -1,4 +1,4 @@
-//! What a knob says of itself, and what it reads of a configuration.
+//! Knobs: their descriptions, and their values in a configuration.
 
 use super::*;
 

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(Planner::default().bytes(), 0, "nothing was taken");
     }
 
-    /// What is left of a freed block is free still, to its last byte, and a block that is used up is gone.
+    /// The rest of a freed block stays free, to its last byte, and a block that is used up is gone.
     #[test]
     fn the_rest_of_a_block_stays_free() {
         let mut planner = Planner::aligned(1);
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// What is freed at the end is no hole: the next block begins there, however large. The peak stays.
+    /// A block that is freed at the end is no hole: the next one begins there, however large. The peak stays.
     #[test]
     fn the_end_moves_back() {
         let mut planner = Planner::aligned(1);

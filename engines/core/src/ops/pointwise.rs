@@ -3,6 +3,8 @@
 
 mod arithmetic;
 mod modes;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 use hipdnn_schemas::Pointwise;
 

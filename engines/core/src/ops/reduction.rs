@@ -28,8 +28,8 @@ mod tests {
     use crate::ops::testing::{Tensors, reason};
     use DataType::{BFloat16, Double, Float, Half, Int8, Int32, Int64};
 
-    /// What is read, what is written, and what is computed in have their types each: the engine's own for tensors, and
-    /// floats and 32-bit integers to compute in.
+    /// Element types of the input, of the output and of the arithmetic are checked each: the engine's own for tensors, floats and
+    /// 32-bit integers for the arithmetic.
     #[test]
     fn reductions_are_of_the_engines_types() {
         let node =

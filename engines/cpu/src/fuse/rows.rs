@@ -1,6 +1,6 @@
 //! The rule "rows": reductions and element-wise functions that go through the same groups are one kernel.
 //!
-//! Which do is what the kernel compiler says: the same fusion that GPUs' kernels are made of. It sees reductions and
+//! The kernel compiler says which do: the same fusion that GPUs' kernels are made of. It sees reductions and
 //! element-wise functions that are computed in `f32`, and everything else as opaque. Nodes that are one kernel there are
 //! one here if rows are faster: see [`rows`](crate::rows).
 //!

@@ -1,6 +1,7 @@
 //! Reference element-wise kernels in `f64`, and random ones, for tests.
 
 use half::{bf16, f16};
+pub use hipdnn_engine_core::ops::pointwise::testing::PARAMETERS;
 use hipdnn_engine_core::ops::pointwise::{self, Parameters};
 use hipdnn_schemas::PointwiseMode;
 
@@ -149,16 +150,6 @@ pub fn packed(dims: &[usize]) -> Vec<i64> {
     }
     strides
 }
-
-/// Scalars that all differ from their defaults.
-pub const PARAMETERS: Parameters = Parameters {
-    relu_lower_clip: -0.5,
-    relu_upper_clip: 2.0,
-    relu_lower_clip_slope: 0.25,
-    swish_beta: 1.5,
-    elu_alpha: 0.75,
-    softplus_beta: 2.0,
-};
 
 /// Kernel of a mode over as many vectors as it takes.
 pub fn vector(

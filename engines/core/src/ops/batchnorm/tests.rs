@@ -168,7 +168,7 @@ fn gradients_take_or_compute_the_statistics() {
     assert_eq!((operands(&read, false), operands(&read, true)), (wanted(&inputs), written));
 }
 
-/// What no engine computes is declined, with the attribute or operand that is to blame.
+/// Reasons of declining: the attribute or operand that no engine computes.
 #[test]
 fn what_is_not_computed_is_declined() {
     let peers = vec![TensorUid(21), TensorUid(20)];

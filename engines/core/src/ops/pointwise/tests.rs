@@ -4,28 +4,18 @@ use hipdnn_schemas::{Pointwise, PointwiseMode, TensorUid};
 
 use super::*;
 
-const PLAIN: Pointwise = Pointwise {
-    mode: PointwiseMode::ReluFwd,
-    in_0: TensorUid(1),
-    in_1: None,
-    in_2: None,
-    out_0: TensorUid(2),
-    relu_lower_clip: None,
-    relu_upper_clip: None,
-    relu_lower_clip_slope: None,
-    axis: None,
-    swish_beta: None,
-    elu_alpha: None,
-    softplus_beta: None,
-};
+/// A node without scalars.
+fn plain() -> Pointwise {
+    Pointwise::unary(PointwiseMode::ReluFwd, TensorUid(1), TensorUid(2))
+}
 
 /// A scalar that a node leaves out is the one of the plain function: max(x, 0), x·σ(x), eˣ - 1, ln(1 + eˣ).
 #[test]
 fn scalars_that_are_left_out_are_those_of_the_plain_functions() {
-    let [lower, upper, slope, swish, elu, softplus] = Parameters::of(&PLAIN).scalars::<f64>();
+    let [lower, upper, slope, swish, elu, softplus] = Parameters::of(&plain()).scalars::<f64>();
     assert_eq!([lower, upper, slope], [0.0, f64::INFINITY, 0.0]);
     assert_eq!([swish, elu, softplus], [1.0; 3]);
-    assert_eq!(Parameters::of(&PLAIN), Parameters::default());
+    assert_eq!(Parameters::of(&plain()), Parameters::default());
 }
 
 /// Each scalar of a node arrives in its own place.
@@ -38,12 +28,12 @@ fn scalars_of_a_node_arrive_in_their_places() {
         swish_beta: Some(1.5),
         elu_alpha: Some(0.75),
         softplus_beta: Some(2.0),
-        ..PLAIN
+        ..plain()
     };
     let parameters = Parameters::of(&node);
     assert_eq!(parameters.scalars::<f64>(), [-0.5, 6.0, 0.25, 1.5, 0.75, 2.0]);
     assert_eq!(parameters.scalars::<f32>(), [-0.5, 6.0, 0.25, 1.5, 0.75, 2.0]);
-    let swish = Parameters::of(&Pointwise { swish_beta: Some(3.0), ..PLAIN });
+    let swish = Parameters::of(&Pointwise { swish_beta: Some(3.0), ..plain() });
     assert_eq!(swish, Parameters { swish_beta: 3.0, ..Parameters::default() }, "the others are left out");
 }
 
@@ -51,13 +41,13 @@ fn scalars_of_a_node_arrive_in_their_places() {
 #[test]
 fn a_relu_with_a_clip_or_slope_is_not_plain() {
     for (node, is_plain) in [
-        (PLAIN, true),
-        (Pointwise { relu_lower_clip: Some(0.0), relu_upper_clip: Some(f32::INFINITY), ..PLAIN }, true),
-        (Pointwise { swish_beta: Some(2.0), elu_alpha: Some(2.0), softplus_beta: Some(2.0), ..PLAIN }, true),
-        (Pointwise { relu_lower_clip: Some(1.0), ..PLAIN }, false),
-        (Pointwise { relu_upper_clip: Some(6.0), ..PLAIN }, false),
-        (Pointwise { relu_lower_clip_slope: Some(0.01), ..PLAIN }, false),
-        (Pointwise { relu_lower_clip: Some(f32::NAN), ..PLAIN }, false),
+        (plain(), true),
+        (Pointwise { relu_lower_clip: Some(0.0), relu_upper_clip: Some(f32::INFINITY), ..plain() }, true),
+        (Pointwise { swish_beta: Some(2.0), elu_alpha: Some(2.0), softplus_beta: Some(2.0), ..plain() }, true),
+        (Pointwise { relu_lower_clip: Some(1.0), ..plain() }, false),
+        (Pointwise { relu_upper_clip: Some(6.0), ..plain() }, false),
+        (Pointwise { relu_lower_clip_slope: Some(0.01), ..plain() }, false),
+        (Pointwise { relu_lower_clip: Some(f32::NAN), ..plain() }, false),
     ] {
         assert_eq!(Parameters::of(&node).is_plain_relu(), is_plain, "{node:?}");
     }

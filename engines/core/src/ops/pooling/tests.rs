@@ -1,4 +1,4 @@
-//! What engines read of pooling, and what is declined.
+//! Pooling: the operands and attributes that engines read, and reasons of declining.
 
 use hipdnn_schemas::Operation;
 

@@ -1,20 +1,10 @@
-//! Every mode against its definition: the textbook's formula on `f64`, and slopes of backward modes as differences of
-//! those; limits and precision where the plain formulas have neither.
+//! Every mode against its [`definition`]; limits and precision where the plain formulas have neither.
 
-use std::f64::consts::{PI, SQRT_2};
+use std::f64::consts::PI;
 
 use super::*;
+use crate::ops::pointwise::testing::{PARAMETERS, definition, forward_of};
 use PointwiseMode::*;
-
-/// Scalars of which none is a default, and none stands for another one.
-const PARAMETERS: Parameters = Parameters {
-    relu_lower_clip: -0.5,
-    relu_upper_clip: 2.0,
-    relu_lower_clip_slope: 0.25,
-    swish_beta: 1.5,
-    elu_alpha: 0.75,
-    softplus_beta: 2.0,
-};
 
 /// Scalars of ReLUs with each of their special cases: the plain one, clipped at 6, leaky, flat up to a clip.
 const RELUS: [Parameters; 4] =
@@ -49,86 +39,6 @@ const WHOLE: [PointwiseMode; 21] = [
     BinarySelect,
 ];
 
-/// Modes that are the slope of a function, times the second operand.
-const BACKWARD: [(PointwiseMode, PointwiseMode); 8] = [
-    (ReluBwd, ReluFwd),
-    (SigmoidBwd, SigmoidFwd),
-    (TanhBwd, TanhFwd),
-    (EluBwd, EluFwd),
-    (SoftplusBwd, SoftplusFwd),
-    (SwishBwd, SwishFwd),
-    (GeluBwd, GeluFwd),
-    (GeluApproxTanhBwd, GeluApproxTanhFwd),
-];
-
-/// Error function by its series of terms of one sign: `2x/√π · e^-x² · Σ (2x²)ⁿ / (1·3·…·(2n+1))`.
-fn erf(x: f64) -> f64 {
-    let (mut term, mut sum) = (1.0, 1.0);
-    for n in 1..400 {
-        term *= 2.0 * x * x / f64::from(2 * n + 1);
-        sum += term;
-    }
-    2.0 * x / PI.sqrt() * (-x * x).exp() * sum
-}
-
-/// Function of a mode by its definition, `x`, `y` and `z` being its operands.
-fn definition(mode: PointwiseMode, p: &Parameters, [x, y, z]: [f64; 3]) -> f64 {
-    let truth = |holds: bool| f64::from(u8::from(holds));
-    let [lower, upper, slope, swish_beta, alpha, softplus_beta] =
-        [p.relu_lower_clip, p.relu_upper_clip, p.relu_lower_clip_slope, p.swish_beta, p.elu_alpha, p.softplus_beta]
-            .map(f64::from);
-    match mode {
-        Identity => x,
-        Abs => x.abs(),
-        Neg => -x,
-        Ceil => x.ceil(),
-        Floor => x.floor(),
-        Sqrt => x.sqrt(),
-        Rsqrt => x.sqrt().recip(),
-        Reciprocal => x.recip(),
-        Exp => x.exp(),
-        Log => x.ln(),
-        Erf => erf(x),
-        Sin => x.sin(),
-        Tan => x.tan(),
-        Add => x + y,
-        AddSquare => x + y.powi(2),
-        Sub => x - y,
-        Mul => x * y,
-        Div => x / y,
-        Max => x.max(y),
-        Min => x.min(y),
-        CmpEq => truth(x == y),
-        CmpNeq => truth(x != y),
-        CmpGt => truth(x > y),
-        CmpGe => truth(x >= y),
-        CmpLt => truth(x < y),
-        CmpLe => truth(x <= y),
-        LogicalNot => truth(x == 0.0),
-        LogicalAnd => truth(x != 0.0 && y != 0.0),
-        LogicalOr => truth(x != 0.0 || y != 0.0),
-        BinarySelect => [y, x][usize::from(z != 0.0)],
-        ReluFwd if x <= lower => lower + slope * (x - lower),
-        ReluFwd => x.min(upper),
-        SigmoidFwd => 1.0 / (1.0 + (-x).exp()),
-        TanhFwd => x.tanh(),
-        EluFwd if x > 0.0 => x,
-        EluFwd => alpha * (x.exp() - 1.0),
-        SoftplusFwd => (1.0 + (softplus_beta * x).exp()).ln() / softplus_beta,
-        SwishFwd => x / (1.0 + (-swish_beta * x).exp()),
-        GeluFwd => x * (1.0 + erf(x / SQRT_2)) / 2.0,
-        GeluApproxTanhFwd => 0.5 * x * (1.0 + ((2.0 / PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh()),
-        Unset | GenIndex => panic!("{mode} is no function of its operands"),
-        backward => {
-            let (_, forward) = BACKWARD.iter().find(|(mode, _)| *mode == backward).expect("a backward mode");
-            // Central difference of fourth order.
-            let f = |v: f64| definition(*forward, p, [v, y, z]);
-            let h = 4.8e-4;
-            y * (8.0 * (f(x + h) - f(x - h)) - (f(x + 2.0 * h) - f(x - 2.0 * h))) / (12.0 * h)
-        }
-    }
-}
-
 /// Result of a mode in `f32`.
 fn narrow(mode: PointwiseMode, p: &Parameters, operands: [f64; 3]) -> f64 {
     let operands = operands.map(|x| x as f32);
@@ -147,10 +57,6 @@ fn operands() -> impl Iterator<Item = [f64; 3]> {
     (-40..=40).map(move |i| [x(i), x(-i) * 0.5 + 0.125, f64::from(i % 2)])
 }
 
-fn is_backward(mode: PointwiseMode) -> bool {
-    BACKWARD.iter().any(|(backward, _)| *backward == mode)
-}
-
 /// Holds the results of a mode in `f32` and `f64` against its definition.
 fn assert_is_its_definition(mode: PointwiseMode, p: &Parameters) {
     for operands in operands() {
@@ -159,7 +65,7 @@ fn assert_is_its_definition(mode: PointwiseMode, p: &Parameters) {
         // definitions of backward modes are differences: h⁴/30 times the fifth derivative, and 18/12h times the
         // function's roundings.
         let scale = operands.iter().fold(want.abs().max(1.0), |most, x| most.max(x.abs()));
-        let difference = if is_backward(mode) { 1e-11 * scale } else { 0.0 };
+        let difference = if forward_of(mode).is_some() { 1e-11 * scale } else { 0.0 };
         for (arithmetic, got, epsilon) in [
             ("f32", narrow(mode, p, operands), f64::from(f32::EPSILON)),
             ("f64", wide(mode, p, operands), f64::EPSILON),
