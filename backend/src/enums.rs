@@ -1,7 +1,11 @@
-//! Conversions between the C enumerations and the wire format's, whose numbers differ.
+//! Conversions between the C enumerations and the wire format's: some numbers differ, and C has no unset values.
 
-use hipdnn_schemas::{ConvMode, DataType, PointwiseMode};
+use hipdnn_schemas::{
+    AttentionImplementation, ConvMode, DataType, DiagonalAlignment, MoeGroupedMatmulMode, NormFwdPhase, PaddingMode,
+    PointwiseMode, ReductionMode, ResampleMode,
+};
 use hipdnn_sdk_bindings::hipdnn::backend as c;
+use hipdnn_sdk_bindings::hipdnn::backend::AttributeType;
 
 use crate::error::{Error, Result};
 
@@ -26,57 +30,113 @@ const DATA_TYPES: &[(c::DataType, DataType)] = &[
     (c::DataType::FP8_E5M2_FNUZ, DataType::Fp8E5M2Fnuz),
 ];
 
-pub(crate) fn data_type(number: i32) -> Result<DataType> {
-    let found = DATA_TYPES.iter().find(|(c, _)| c.0 == number);
-    found.map(|(_, wire)| *wire).ok_or_else(|| Error::bad_param(format!("no data type has number {number}")))
+/// An enumeration of the wire format that is the element type of attributes.
+pub(crate) trait Enumeration: Copy {
+    const ELEMENT: AttributeType;
+
+    /// The variant with C's number.
+    fn from_c(number: i32) -> Result<Self>;
+
+    /// C's number; `None` for a value that C lacks, above all an unset one, which C expresses by not setting the attribute.
+    fn to_c(self) -> Option<i32>;
 }
 
-/// `None` for an unset type, which C expresses by not setting the attribute.
-pub(crate) fn c_data_type(wire: DataType) -> Option<i32> {
-    DATA_TYPES.iter().find(|(_, w)| *w == wire).map(|(c, _)| c.0)
-}
+impl Enumeration for DataType {
+    const ELEMENT: AttributeType = AttributeType::DATA_TYPE;
 
-pub(crate) fn conv_mode(number: i32) -> Result<ConvMode> {
-    match c::ConvolutionMode(number) {
-        c::ConvolutionMode::CONVOLUTION => Ok(ConvMode::Convolution),
-        c::ConvolutionMode::CROSS_CORRELATION => Ok(ConvMode::CrossCorrelation),
-        _ => Err(Error::bad_param(format!("no convolution mode has number {number}"))),
+    fn from_c(number: i32) -> Result<DataType> {
+        let found = DATA_TYPES.iter().find(|(c, _)| c.0 == number);
+        found.map(|(_, wire)| *wire).ok_or_else(|| Error::bad_param(format!("no data type has number {number}")))
+    }
+
+    fn to_c(self) -> Option<i32> {
+        DATA_TYPES.iter().find(|(_, wire)| *wire == self).map(|(c, _)| c.0)
     }
 }
 
-pub(crate) fn c_conv_mode(wire: ConvMode) -> Option<i32> {
-    match wire {
-        ConvMode::Unset => None,
-        ConvMode::Convolution => Some(c::ConvolutionMode::CONVOLUTION.0),
-        ConvMode::CrossCorrelation => Some(c::ConvolutionMode::CROSS_CORRELATION.0),
+impl Enumeration for ConvMode {
+    const ELEMENT: AttributeType = AttributeType::CONVOLUTION_MODE;
+
+    fn from_c(number: i32) -> Result<ConvMode> {
+        match c::ConvolutionMode(number) {
+            c::ConvolutionMode::CONVOLUTION => Ok(ConvMode::Convolution),
+            c::ConvolutionMode::CROSS_CORRELATION => Ok(ConvMode::CrossCorrelation),
+            _ => Err(Error::bad_param(format!("no convolution mode has number {number}"))),
+        }
+    }
+
+    fn to_c(self) -> Option<i32> {
+        match self {
+            ConvMode::Unset => None,
+            ConvMode::Convolution => Some(c::ConvolutionMode::CONVOLUTION.0),
+            ConvMode::CrossCorrelation => Some(c::ConvolutionMode::CROSS_CORRELATION.0),
+        }
     }
 }
 
-/// The two enumerations have the same numbers.
-pub(crate) fn pointwise_mode(number: i32) -> Result<PointwiseMode> {
-    let wire = i8::try_from(number).ok().and_then(PointwiseMode::from_wire);
-    wire.filter(|mode| *mode != PointwiseMode::Unset)
-        .ok_or_else(|| Error::bad_param(format!("no pointwise mode has number {number}")))
+/// Enumerations whose numbers are C's.
+macro_rules! same_numbers {
+    ($($wire:ident = $c:ident, $element:ident, $what:literal;)*) => { $(
+        impl Enumeration for $wire {
+            const ELEMENT: AttributeType = AttributeType::$element;
+
+            fn from_c(number: i32) -> Result<$wire> {
+                let known = c::$c::ALL.contains(&c::$c(number));
+                let wire = i8::try_from(number).ok().filter(|_| known).and_then($wire::from_wire);
+                wire.ok_or_else(|| Error::bad_param(format!(concat!("no ", $what, " has number {}"), number)))
+            }
+
+            fn to_c(self) -> Option<i32> {
+                let number = i32::from(self.wire());
+                c::$c::ALL.contains(&c::$c(number)).then_some(number)
+            }
+        }
+    )* };
 }
 
-pub(crate) fn c_pointwise_mode(wire: PointwiseMode) -> Option<i32> {
-    (wire != PointwiseMode::Unset).then(|| i32::from(wire.wire()))
+same_numbers! {
+    PointwiseMode = PointwiseMode, POINTWISE_MODE, "pointwise mode";
+    ReductionMode = ReduceTensorOp, REDUCTION_OPERATOR_TYPE, "reduction operator";
+    ResampleMode = ResampleMode, RESAMPLE_MODE, "resample mode";
+    PaddingMode = PaddingMode, PADDING_MODE, "padding mode";
+    NormFwdPhase = NormFwdPhase, NORM_FWD_PHASE, "normalization phase";
+    DiagonalAlignment = DiagonalAlignment, DIAGONAL_ALIGNMENT_EXT, "diagonal alignment";
+    AttentionImplementation = AttentionImplementation, ATTENTION_IMPLEMENTATION_EXT, "attention implementation";
+    MoeGroupedMatmulMode = MoeGroupedMatmulMode, MOE_GROUPED_MATMUL_MODE, "mixture-of-experts mode";
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn data_types_go_there_and_back() {
-        assert_eq!(DATA_TYPES.len(), c::DataType::ALL.len());
-        for wire in DataType::ALL {
-            match c_data_type(*wire) {
-                Some(number) => assert_eq!(data_type(number).unwrap(), *wire),
-                None => assert_eq!(*wire, DataType::Unset),
+    /// Every variant goes to C and back, but those that C lacks.
+    fn go_there_and_back<E: Enumeration + PartialEq + std::fmt::Debug>(all: &[E], c_lacks: &[E], numbers: usize) {
+        for &wire in all {
+            match wire.to_c() {
+                Some(number) => assert_eq!(E::from_c(number).unwrap(), wire),
+                None => assert!(c_lacks.contains(&wire), "{wire:?}"),
             }
         }
-        assert!(data_type(-1).is_err() && data_type(18).is_err());
+        assert_eq!(all.len() - c_lacks.len(), numbers, "{:?}", E::ELEMENT);
+        for number in [-1, 48, 258] {
+            assert!(E::from_c(number).is_err(), "{:?} {number}", E::ELEMENT);
+        }
+    }
+
+    #[test]
+    fn enumerations_go_there_and_back() {
+        go_there_and_back(DataType::ALL, &[DataType::Unset], c::DataType::ALL.len());
+        go_there_and_back(ConvMode::ALL, &[ConvMode::Unset], c::ConvolutionMode::ALL.len());
+        go_there_and_back(PointwiseMode::ALL, &[PointwiseMode::Unset], c::PointwiseMode::ALL.len());
+        go_there_and_back(ReductionMode::ALL, &[ReductionMode::Unset], c::ReduceTensorOp::ALL.len());
+        let c_lacks = [ResampleMode::Unset, ResampleMode::Bilinear, ResampleMode::Nearest];
+        go_there_and_back(ResampleMode::ALL, &c_lacks, c::ResampleMode::ALL.len());
+        go_there_and_back(PaddingMode::ALL, &[PaddingMode::Unset], c::PaddingMode::ALL.len());
+        go_there_and_back(NormFwdPhase::ALL, &[NormFwdPhase::Unset], c::NormFwdPhase::ALL.len());
+        go_there_and_back(DiagonalAlignment::ALL, &[], c::DiagonalAlignment::ALL.len());
+        go_there_and_back(AttentionImplementation::ALL, &[], c::AttentionImplementation::ALL.len());
+        go_there_and_back(MoeGroupedMatmulMode::ALL, &[], c::MoeGroupedMatmulMode::ALL.len());
+        assert!(DataType::from_c(18).is_err() && ConvMode::from_c(2).is_err() && PointwiseMode::from_c(0).is_err());
     }
 
     #[test]
@@ -84,7 +144,7 @@ mod tests {
         for (name, c, wire) in
             [("int64", 14, 15), ("boolean", 15, 16), ("fp8_e4m3_fnuz", 16, 17), ("fp8_e5m2_fnuz", 17, 18)]
         {
-            let found = data_type(c).unwrap();
+            let found = DataType::from_c(c).unwrap();
             assert_eq!((found.json_name(), found.wire()), (name, wire), "C number {c}");
         }
     }
@@ -93,18 +153,15 @@ mod tests {
     fn pointwise_numbers_coincide_by_name() {
         for mode in c::PointwiseMode::ALL {
             let name = mode.name().unwrap().strip_prefix("HIPDNN_POINTWISE_").unwrap().to_lowercase();
-            let wire = pointwise_mode(mode.0).unwrap();
-            assert_eq!(wire.json_name().trim_end_matches("_op"), name);
-            assert_eq!(c_pointwise_mode(wire), Some(mode.0));
+            assert_eq!(PointwiseMode::from_c(mode.0).unwrap().json_name().trim_end_matches("_op"), name);
         }
-        assert!(pointwise_mode(0).is_err() && pointwise_mode(48).is_err() && pointwise_mode(258).is_err());
     }
 
     #[test]
-    fn convolution_modes() {
-        for mode in [ConvMode::Convolution, ConvMode::CrossCorrelation] {
-            assert_eq!(conv_mode(c_conv_mode(mode).unwrap()).unwrap(), mode);
+    fn reduction_numbers_coincide_by_name() {
+        for operator in c::ReduceTensorOp::ALL {
+            let name = operator.name().unwrap().strip_prefix("HIPDNN_REDUCE_TENSOR_").unwrap().to_lowercase();
+            assert_eq!(ReductionMode::from_c(operator.0).unwrap().json_name(), name);
         }
-        assert!(conv_mode(2).is_err());
     }
 }

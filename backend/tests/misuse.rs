@@ -145,16 +145,16 @@ fn null_and_strange_pointers() {
 
 #[test]
 fn descriptor_types() {
-    let served = [1, 2, 3, 4, 6, 7, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 22, 27, 29, 33, 35];
+    let refused = [-1, 0, 5, 8, 9, 12, 13, 34, 39];
     for number in -1..40 {
         let mut descriptor = null_mut();
         // SAFETY: the place is valid.
         let status = unsafe { hipdnnBackendCreateDescriptor(D(number), &mut descriptor) };
-        if served.contains(&number) {
+        if refused.contains(&number) {
+            assert_eq!((status, descriptor.is_null()), (UNKNOWN, true), "type {number}");
+        } else {
             assert_eq!(status, OK, "type {number}");
             drop(Desc(descriptor));
-        } else {
-            assert_eq!((status, descriptor.is_null()), (UNKNOWN, true), "type {number}");
         }
     }
 }
@@ -162,7 +162,8 @@ fn descriptor_types() {
 /// Answers of a fresh descriptor of each type.
 #[test]
 fn attributes_of_fresh_descriptors() {
-    let types = [1, 2, 3, 4, 6, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 22, 27, 29, 33, 35];
+    let operations = (15..34).chain(35..39);
+    let types: Vec<i32> = [1, 2, 3, 4, 6, 10, 11, 14].into_iter().chain(operations).collect();
     for number in types {
         let descriptor = Desc::new(D(number));
         let mut out = [0u64; 4];

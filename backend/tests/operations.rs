@@ -247,32 +247,130 @@ fn common_tensor(uid: i64) -> Desc {
     tensor(uid, &[1, 4], |_| ())
 }
 
+/// Elements of an attribute that is no tensor.
+#[derive(Debug, PartialEq)]
+enum Plain {
+    Boolean(u8),
+    Int32s(&'static [i32]),
+    Int64s(&'static [i64]),
+    Float(f32),
+    Enumerator(T, i32),
+}
+
+use Plain::{Boolean, Enumerator, Float, Int32s, Int64s};
+
+impl Plain {
+    fn set(&self, operation: &Desc, attribute: A) {
+        match self {
+            Boolean(value) => operation.set(attribute, T::BOOLEAN, &[*value]),
+            Int32s(values) => operation.set(attribute, T::INT32, values),
+            Int64s(values) => operation.set(attribute, T::INT64, values),
+            Float(value) => operation.set(attribute, T::FLOAT, &[*value]),
+            Enumerator(kind, number) => operation.set(attribute, *kind, &[*number]),
+        };
+    }
+
+    fn expect(&self, operation: &Desc, attribute: A) {
+        match self {
+            Boolean(value) => assert_eq!(operation.get::<u8>(attribute, T::BOOLEAN), *value, "{attribute}"),
+            Int32s(values) => {
+                let mut got = vec![0i32; values.len() + 1];
+                assert_eq!(operation.try_get(attribute, T::INT32, &mut got), (OK, values.len() as i64), "{attribute}");
+                assert_eq!(&got[..values.len()], *values, "{attribute}");
+            }
+            Int64s(values) => assert_eq!(operation.get_int64s(attribute), *values, "{attribute}"),
+            Float(value) => assert_eq!(operation.get::<f32>(attribute, T::FLOAT), *value, "{attribute}"),
+            Enumerator(kind, number) => assert_eq!(operation.get::<i32>(attribute, *kind), *number, "{attribute}"),
+        }
+    }
+}
+
+/// Attributes of a pooling: windows, modes, compute type.
+const POOLING: &[(i32, Plain)] = &[
+    (3400, Enumerator(T::RESAMPLE_MODE, 2)),
+    (3401, Int64s(&[1, 2])),
+    (3402, Int64s(&[3, 4])),
+    (3403, Int64s(&[5, 6])),
+    (3404, Int64s(&[7, 8])),
+    (3405, Enumerator(T::PADDING_MODE, 2)),
+    (3407, Enumerator(T::DATA_TYPE, 0)),
+];
+
+/// A kind of operation: attribute numbers of its tensors, those that must be there and those that may; other attributes,
+/// those that must be there and those that may.
+type Case<'a> = (D, OperationType, &'a [i32], &'a [i32], &'a [(i32, Plain)], &'a [(i32, Plain)]);
+
 #[test]
 fn every_served_operation_keeps_its_attributes() {
-    // Attribute numbers of tensors: those that must be there, and those that may.
     #[rustfmt::skip]
-    let cases: &[(D, OperationType, &[i32], &[i32])] = &[
-        (D::OPERATION_MATMUL_DESCRIPTOR, OperationType::MATMUL_EXT, &[2500, 2501, 2502], &[]),
+    let cases: &[Case] = &[
+        (D::OPERATION_MATMUL_DESCRIPTOR, OperationType::MATMUL_EXT, &[2500, 2501, 2502], &[], &[], &[]),
         (D::OPERATION_BATCHNORM_INFERENCE_DESCRIPTOR_EXT, OperationType::BATCHNORM_INFERENCE_EXT,
-         &[1800, 1801, 1802, 1803, 1804, 1805], &[]),
+         &[1800, 1801, 1802, 1803, 1804, 1805], &[], &[], &[]),
         (D::OPERATION_BATCHNORM_INFERENCE_VARIANCE_DESCRIPTOR_EXT, OperationType::BATCHNORM_INFERENCE_VARIANCE_EXT,
-         &[1900, 1901, 1902, 1903, 1904, 1905, 1906], &[]),
+         &[1900, 1901, 1902, 1903, 1904, 1905, 1906], &[], &[], &[]),
         (D::OPERATION_BATCHNORM_BACKWARD_DESCRIPTOR_EXT, OperationType::BATCHNORM_BACKWARD_EXT,
-         &[2000, 2001, 2002, 2003, 2004, 2005], &[2006, 2007, 2101]),
+         &[2000, 2001, 2002, 2003, 2004, 2005], &[2006, 2007, 2101], &[], &[]),
         (D::OPERATION_BATCHNORM_DESCRIPTOR_EXT, OperationType::BATCHNORM_EXT,
-         &[2900, 2901, 2902, 2903, 2904], &[2905, 2906, 2907, 2908, 2909, 2910, 2911, 2913]),
+         &[2900, 2901, 2902, 2903, 2904], &[2905, 2906, 2907, 2908, 2909, 2910, 2911, 2913], &[], &[]),
         (D::OPERATION_RMSNORM_BACKWARD_DESCRIPTOR_EXT, OperationType::RMSNORM_BACKWARD_EXT,
-         &[3500, 3501, 3502, 3503, 3504, 3505], &[3506]),
+         &[3500, 3501, 3502, 3503, 3504, 3505], &[3506], &[], &[]),
+        (D::OPERATION_LAYERNORM_BACKWARD_DESCRIPTOR_EXT, OperationType::LAYERNORM_BACKWARD_EXT,
+         &[3600, 3601, 3602, 3606, 3607], &[3603, 3604, 3605, 3608], &[(3609, Int64s(&[2]))], &[]),
+        (D::OPERATION_LAYERNORM_DESCRIPTOR_EXT, OperationType::LAYERNORM_EXT,
+         &[2700, 2701, 2702, 2703, 2704], &[2705, 2706],
+         &[(2707, Enumerator(T::NORM_FWD_PHASE, 2)), (2708, Enumerator(T::DATA_TYPE, 0))], &[(2709, Int64s(&[2]))]),
+        (D::OPERATION_RMSNORM_DESCRIPTOR_EXT, OperationType::RMSNORM_EXT,
+         &[2400, 2401, 2402, 2403], &[2404, 2405],
+         &[(2406, Enumerator(T::NORM_FWD_PHASE, 1)), (2407, Enumerator(T::DATA_TYPE, 0))], &[]),
+        (D::OPERATION_REDUCTION_DESCRIPTOR, OperationType::REDUCTION_EXT, &[3200, 3201], &[],
+         &[(3202, Enumerator(T::REDUCTION_OPERATOR_TYPE, 9)), (3203, Enumerator(T::DATA_TYPE, 0))],
+         &[(3204, Boolean(1))]),
+        (D::OPERATION_RESAMPLE_FWD_DESCRIPTOR, OperationType::RESAMPLE_FWD, &[3300, 3301], &[3302],
+         POOLING, &[(3406, Boolean(1))]),
+        (D::OPERATION_RESAMPLE_BWD_DESCRIPTOR, OperationType::RESAMPLE_BWD_EXT, &[3408, 3409], &[3410], POOLING, &[]),
+        (D::OPERATION_BLOCK_SCALE_QUANTIZE_DESCRIPTOR, OperationType::BLOCK_SCALE_QUANTIZE_EXT,
+         &[2800, 2801, 2802], &[], &[(2803, Int32s(&[32])), (2806, Enumerator(T::DATA_TYPE, 0))],
+         &[(2804, Int64s(&[1])), (2805, Boolean(1))]),
+        (D::OPERATION_BLOCK_SCALE_DEQUANTIZE_DESCRIPTOR, OperationType::BLOCK_SCALE_DEQUANTIZE_EXT,
+         &[2807, 2808, 2809], &[], &[(2810, Int32s(&[1, 32])), (2812, Enumerator(T::DATA_TYPE, 0))],
+         &[(2811, Boolean(1))]),
+        (D::OPERATION_SDPA_FWD_DESCRIPTOR, OperationType::SDPA_FORWARD_EXT, &[2600, 2601, 2602, 2603],
+         &[2604, 2605, 2606, 2607, 2608, 2609, 2610, 2611, 2612, 2613, 2614, 2615, 2616, 2617, 2618, 2619, 2620, 2621,
+           2622, 2623, 2624, 2625, 2626, 2627],
+         &[(2641, Enumerator(T::DATA_TYPE, 0))],
+         &[(2628, Boolean(1)), (2629, Boolean(1)), (2630, Boolean(1)), (2631, Boolean(1)), (2632, Boolean(1)),
+           (2633, Float(0.25)), (2634, Float(0.125)), (2635, Int64s(&[-1])), (2636, Int64s(&[3])), (2637, Int32s(&[7])),
+           (2638, Enumerator(T::DIAGONAL_ALIGNMENT_EXT, 1)), (2639, Enumerator(T::DATA_TYPE, 2)),
+           (2640, Enumerator(T::ATTENTION_IMPLEMENTATION_EXT, 2))]),
+        (D::OPERATION_SDPA_BWD_DESCRIPTOR_EXT, OperationType::SDPA_BACKWARD_EXT,
+         &[3100, 3101, 3102, 3103, 3104, 3105, 3106, 3107, 3108],
+         &[3109, 3110, 3111, 3112, 3113, 3114, 3115, 3116, 3117, 3118], &[(3128, Enumerator(T::DATA_TYPE, 0))],
+         &[(3119, Boolean(1)), (3120, Boolean(1)), (3121, Boolean(1)), (3122, Boolean(1)), (3123, Float(0.25)),
+           (3124, Float(0.125)), (3125, Int64s(&[-1])), (3126, Int64s(&[3])),
+           (3127, Enumerator(T::DIAGONAL_ALIGNMENT_EXT, 1))]),
+        (D::OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR, OperationType::MOE_GROUPED_MATMUL_EXT,
+         &[3700, 3701, 3702, 3705], &[3703, 3704], &[(3708, Enumerator(T::DATA_TYPE, 0))],
+         &[(3706, Enumerator(T::MOE_GROUPED_MATMUL_MODE, 2)), (3707, Int32s(&[2]))]),
+        (D::OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR, OperationType::MOE_GROUPED_MATMUL_BWD_EXT,
+         &[3800, 3801, 3802, 3803], &[], &[(3804, Enumerator(T::DATA_TYPE, 0))], &[]),
     ];
-    for (kind, operation_type, mandatory, optional) in cases {
+    for (kind, operation_type, mandatory, optional, plain, optional_plain) in cases {
         let operation = Desc::new(*kind);
         let attributes: Vec<A> = mandatory.iter().chain(*optional).map(|number| A(*number)).collect();
         let tensors: Vec<Desc> = (0..attributes.len()).map(|index| common_tensor(index as i64)).collect();
+        for (number, value) in *plain {
+            assert_eq!(operation.try_finalize(), Status::BAD_PARAM, "{kind} without {}", A(*number));
+            value.set(&operation, A(*number));
+        }
         for (index, (attribute, tensor)) in attributes.iter().zip(&tensors).enumerate() {
             if index < mandatory.len() {
                 assert_eq!(operation.try_finalize(), Status::BAD_PARAM, "{kind} without {attribute}");
             }
             operation.set_desc(*attribute, tensor);
+        }
+        for (number, value) in *optional_plain {
+            value.set(&operation, A(*number));
         }
         operation.finalize();
         let graph = Desc::new(D::OPERATIONGRAPH_DESCRIPTOR);
@@ -281,21 +379,58 @@ fn every_served_operation_keeps_its_attributes() {
         assert_eq!(def.tensors.len(), attributes.len(), "{kind}");
         let read = Desc::graph(&def);
         let back = &read.get_descs(A::OPERATIONGRAPH_OPS)[0];
-        assert_eq!(back.get::<i32>(A::OPERATION_TYPE_EXT, T::OPERATION_TYPE_EXT), operation_type.0);
-        for (index, attribute) in attributes.iter().enumerate() {
-            let tensor = back.get_desc(*attribute);
-            assert_eq!(tensor.get::<i64>(A::TENSOR_UNIQUE_ID, T::INT64), index as i64, "{kind} {attribute}");
+        for operation in [&operation, back] {
+            assert_eq!(operation.get::<i32>(A::OPERATION_TYPE_EXT, T::OPERATION_TYPE_EXT), operation_type.0);
+            for (index, attribute) in attributes.iter().enumerate() {
+                let tensor = operation.get_desc(*attribute);
+                assert_eq!(tensor.get::<i64>(A::TENSOR_UNIQUE_ID, T::INT64), index as i64, "{kind} {attribute}");
+            }
+            for (number, value) in plain.iter().chain(*optional_plain) {
+                value.expect(operation, A(*number));
+            }
         }
     }
 }
 
 #[test]
+fn mandatory_attributes_alone_are_enough_and_others_read_as_hipdnns_defaults() {
+    let operation = Desc::new(D::OPERATION_SDPA_FWD_DESCRIPTOR);
+    let tensors = [1, 2, 3, 4].map(common_tensor);
+    for (attribute, tensor) in [2600, 2601, 2602, 2603].into_iter().zip(&tensors) {
+        operation.set_desc(A(attribute), tensor);
+    }
+    operation.set(A::SDPA_FWD_COMP_TYPE_EXT, T::DATA_TYPE, &[DataType::FLOAT]);
+    operation.finalize();
+    let graph = Desc::new(D::OPERATIONGRAPH_DESCRIPTOR);
+    graph.set_desc(A::OPERATIONGRAPH_OPS, &operation);
+    let [q, k, v, o] = [1, 2, 3, 4].map(TensorUid);
+    let def = binary_of(&graph);
+    assert_eq!(def.nodes[0].operation, Operation::Sdpa(hipdnn_schemas::Sdpa::new(q, k, v, o).into()));
+    let back = Desc::graph(&def).get_descs(A::OPERATIONGRAPH_OPS).remove(0);
+    assert_eq!(back.get::<u8>(A::SDPA_FWD_CAUSAL_MASK_EXT, T::BOOLEAN), 0);
+    assert_eq!(back.get::<i32>(A::SDPA_FWD_IMPLEMENTATION_EXT, T::ATTENTION_IMPLEMENTATION_EXT), 0);
+    assert_eq!(back.try_get(A::SDPA_FWD_GENERATE_STATS_EXT, T::BOOLEAN, &mut [0u8]), (OK, 0), "unset");
+    assert_eq!(back.try_get(A::SDPA_FWD_MAX_SEQ_LEN_KV_EXT, T::INT32, &mut [0i32]), (OK, 0), "unset");
+    assert_eq!(back.try_get(A::SDPA_FWD_MMA_CORE_MODE_EXT, T::DATA_TYPE, &mut [0i32]), (OK, 0), "unset");
+    assert_eq!(back.try_get(A::OPERATION_SDPA_FWD_STATSDESC, T::BACKEND_DESCRIPTOR, &mut [0usize]), (OK, 0));
+}
+
+#[test]
+fn numbers_of_no_enumerator_are_refused() {
+    let reduction = Desc::new(D::OPERATION_REDUCTION_DESCRIPTOR);
+    for number in [-1, 0, 10, 257] {
+        let status = reduction.try_set(A::REDUCTION_OPERATOR, T::REDUCTION_OPERATOR_TYPE, &[number]);
+        assert_eq!(status, Status::BAD_PARAM, "{number}");
+        assert!(last_error().contains(&format!("no reduction operator has number {number}")));
+    }
+    assert_eq!(reduction.try_set(A::REDUCTION_OPERATOR, T::INT64, &[1i64]), Status::BAD_PARAM);
+}
+
+#[test]
 fn descriptors_that_are_not_served_are_refused_by_name() {
-    for (number, name) in [
-        (36, "HIPDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR"),
-        (37, "HIPDNN_BACKEND_37"),
-        (0, "HIPDNN_INVALID_TYPE_EXT"),
-    ] {
+    for (number, name) in
+        [(8, "HIPDNN_BACKEND_LAYOUT_INFO_DESCRIPTOR"), (39, "HIPDNN_BACKEND_39"), (0, "HIPDNN_INVALID_TYPE_EXT")]
+    {
         let mut descriptor = std::ptr::null_mut();
         // SAFETY: a place for a descriptor.
         let status = unsafe { hipdnnBackendCreateDescriptor(D(number), &mut descriptor) };

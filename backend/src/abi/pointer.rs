@@ -108,6 +108,15 @@ impl Elements<'_> {
         self.one(AttributeType::INT64)
     }
 
+    /// At least one number.
+    pub(crate) fn int32s(&self) -> Result<Vec<i32>> {
+        self.some(AttributeType::INT32)
+    }
+
+    pub(crate) fn int32(&self) -> Result<i32> {
+        self.one(AttributeType::INT32)
+    }
+
     pub(crate) fn double(&self) -> Result<f64> {
         self.one(AttributeType::DOUBLE)
     }

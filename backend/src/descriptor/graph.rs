@@ -17,7 +17,7 @@ use super::staged::Staged;
 use super::{Object, Operation, Tensor, required, unhandled};
 use crate::abi::pointer::{Elements, Output};
 use crate::buffer::Buffer;
-use crate::enums;
+use crate::enums::Enumeration;
 use crate::error::{Error, Result};
 use crate::handle;
 use crate::log;
@@ -148,7 +148,7 @@ impl Graph {
             return Ok(());
         }
         let mut header = draft.header.clone_header();
-        let data_type = || enums::data_type(elements.enumerator(AttributeType::DATA_TYPE)?);
+        let data_type = || DataType::from_c(elements.enumerator(AttributeType::DATA_TYPE)?);
         match name {
             AttributeName::OPERATIONGRAPH_COMPUTE_DATA_TYPE_EXT => header.compute_data_type = data_type()?,
             AttributeName::OPERATIONGRAPH_INTERMEDIATE_DATA_TYPE_EXT => header.intermediate_data_type = data_type()?,
@@ -177,8 +177,7 @@ impl Graph {
             return output.descriptors(&operations, true);
         }
         let header = &draft.header;
-        let data_type =
-            |value: DataType, output: Output<'_>| output.optional(AttributeType::DATA_TYPE, enums::c_data_type(value));
+        let data_type = |value: DataType, output: Output<'_>| output.optional(AttributeType::DATA_TYPE, value.to_c());
         match name {
             AttributeName::OPERATIONGRAPH_COMPUTE_DATA_TYPE_EXT => data_type(header.compute_data_type, output),
             AttributeName::OPERATIONGRAPH_INTERMEDIATE_DATA_TYPE_EXT => {

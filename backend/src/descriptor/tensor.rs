@@ -9,7 +9,7 @@ use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, AttributeType};
 use super::staged::Staged;
 use super::{Object, required, unhandled};
 use crate::abi::pointer::{Elements, Output};
-use crate::enums;
+use crate::enums::Enumeration;
 use crate::error::{Error, Result};
 
 #[derive(Clone)]
@@ -53,7 +53,7 @@ impl Tensor {
             AttributeName::TENSOR_UNIQUE_ID => def.uid = TensorUid(elements.int64()?),
             AttributeName::TENSOR_NAME_EXT => def.name = elements.text()?,
             AttributeName::TENSOR_DATA_TYPE => {
-                let data_type = enums::data_type(elements.enumerator(AttributeType::DATA_TYPE)?)?;
+                let data_type = DataType::from_c(elements.enumerator(AttributeType::DATA_TYPE)?)?;
                 if data_type != def.data_type && def.value.is_some() {
                     return Err(Error::bad_param("the tensor's value was set for another data type"));
                 }
@@ -93,9 +93,7 @@ impl Tensor {
         match name {
             AttributeName::TENSOR_UNIQUE_ID => output.scalar(AttributeType::INT64, def.uid.0),
             AttributeName::TENSOR_NAME_EXT => output.text(&def.name),
-            AttributeName::TENSOR_DATA_TYPE => {
-                output.optional(AttributeType::DATA_TYPE, enums::c_data_type(def.data_type))
-            }
+            AttributeName::TENSOR_DATA_TYPE => output.optional(AttributeType::DATA_TYPE, def.data_type.to_c()),
             AttributeName::TENSOR_DIMENSIONS => output.vector(AttributeType::INT64, &def.dims),
             AttributeName::TENSOR_STRIDES => output.vector(AttributeType::INT64, &def.strides),
             AttributeName::TENSOR_IS_VIRTUAL => output.scalar(AttributeType::BOOLEAN, u8::from(def.is_virtual)),
