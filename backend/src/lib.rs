@@ -1,8 +1,8 @@
 //! hipDNN's backend C ABI, `libhipdnn_backend.so`, for machines without ROCm's.
 //!
 //! A client makes a handle, describes a graph, asks which engines take it, configures one, builds a plan and executes
-//! it; engines live in plugins, which are found and loaded as hipDNN does. Nothing here computes, and nothing calls HIP:
-//! streams are words handed on to plugins.
+//! it; engines live in plugins, which are found and loaded as hipDNN does. Nothing here computes: streams are words handed
+//! on to plugins, and HIP is called for the events of profiling controls alone.
 //!
 //! The way in is [`exports`]: every C function, four lines each. Raw pointers end in `abi::pointer`, panics in
 //! `abi::unwind`; behind them is safe code over the objects of `descriptor`, and `plugins` owns what plugins make.
@@ -20,6 +20,7 @@ mod log;
 mod names;
 mod plugins;
 mod policy;
+mod timer;
 
 hipdnn_sdk_bindings::glibc_2_28!();
 

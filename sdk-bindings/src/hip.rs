@@ -58,12 +58,24 @@ impl Hip {
     /// If the process has none, or it lacks a function.
     pub fn of(user: &dyn Lookup) -> Result<Hip, LibraryError> {
         let linked = user.address(c"hipGetDevice").and_then(library::file_of);
+        Hip::loaded(&format!("the HIP that {} uses", user.path().display()), linked)
+    }
+
+    /// The HIP that the process has loaded.
+    ///
+    /// # Errors
+    /// If the process has none, or it lacks a function.
+    pub fn of_process() -> Result<Hip, LibraryError> {
+        Hip::loaded("the HIP of the process", None)
+    }
+
+    fn loaded(what: &str, first: Option<PathBuf>) -> Result<Hip, LibraryError> {
         let names = LIBRARY_NAMES.iter().map(PathBuf::from);
-        let candidates: Vec<_> = linked.into_iter().chain(names).chain(loaded()).collect();
+        let candidates: Vec<_> = first.into_iter().chain(names).chain(loaded()).collect();
         match candidates.iter().find_map(Library::loaded) {
             Some(library) => Hip::new(library),
             None => Err(LibraryError::LibraryNotFound {
-                library: format!("the HIP that {} uses", user.path().display()),
+                library: what.to_owned(),
                 tried: candidates.into_iter().map(|path| (path, "not loaded".to_owned())).collect(),
             }),
         }

@@ -50,21 +50,8 @@ const DRIVERS: [Driver; 4] = [
     Driver {
         name: "frontend_sequences",
         refused: &[
-            // Descriptors that the backend does not have.
-            "reduction ADD",
-            "resample fwd MAXPOOL",
-            "resample bwd",
-            "rmsnorm",
-            "layernorm",
-            "sdpa fwd",
-            "sdpa bwd",
-            "block scale quantize",
-            "block scale dequantize",
-            "descriptor: profiling control",
-            "operations of a deserialized graph: reduction ADD",
-            "operations of a deserialized graph: resample MAXPOOL 2x2",
-            "operations of a deserialized graph: layernorm inference",
-            "operations of a deserialized graph: rmsnorm inference",
+            // Operations that no engine computes.
+            "mixture-of-experts product",
             // Questions that it does not answer.
             "heuristics: RANKING_METRIC_EXT",
             "engine: NUMERICAL_NOTE",

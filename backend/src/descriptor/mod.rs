@@ -10,6 +10,7 @@ mod heuristic;
 mod knob;
 mod operation;
 mod plan;
+mod profiling;
 mod staged;
 mod tensor;
 mod variant_pack;
@@ -25,6 +26,7 @@ pub(crate) use heuristic::Heuristic;
 pub(crate) use knob::{KnobChoice, KnobInfo};
 pub(crate) use operation::Operation;
 pub(crate) use plan::Plan;
+pub(crate) use profiling::ProfilingControl;
 pub(crate) use tensor::Tensor;
 pub(crate) use variant_pack::VariantPack;
 
@@ -45,6 +47,7 @@ pub(crate) enum Object {
     KnobChoice(Arc<KnobChoice>),
     KnobInfo(Arc<KnobInfo>),
     Plan(Arc<Plan>),
+    ProfilingControl(Arc<ProfilingControl>),
     VariantPack(Arc<VariantPack>),
 }
 
@@ -88,6 +91,7 @@ kinds! {
     KnobChoice "a knob choice" as knob_choice;
     KnobInfo "knob information";
     Plan "an execution plan" ref plan;
+    ProfilingControl "a profiling control";
     VariantPack "a variant pack" ref variant_pack;
 }
 
@@ -102,6 +106,7 @@ impl Object {
             DescriptorType::KNOB_CHOICE_DESCRIPTOR => Object::KnobChoice(Arc::default()),
             DescriptorType::KNOB_INFO_DESCRIPTOR => Object::KnobInfo(Arc::default()),
             DescriptorType::OPERATIONGRAPH_DESCRIPTOR => Object::Graph(Arc::default()),
+            DescriptorType::PROFILING_CONTROL_EXT => Object::ProfilingControl(Arc::default()),
             DescriptorType::VARIANT_PACK_DESCRIPTOR => Object::VariantPack(Arc::default()),
             DescriptorType::TENSOR_DESCRIPTOR => Object::Tensor(Arc::default()),
             other => match Operation::new(other) {
@@ -147,6 +152,7 @@ impl Object {
             Object::KnobChoice(choice) => choice.finalize(),
             Object::KnobInfo(_) => Err(Error::not_supported("knob information is read-only")),
             Object::Plan(plan) => plan.finalize(),
+            Object::ProfilingControl(control) => control.finalize(),
             Object::VariantPack(pack) => pack.finalize(),
         }
     }
@@ -162,6 +168,7 @@ impl Object {
             Object::KnobChoice(choice) => choice.set(name, elements),
             Object::KnobInfo(_) => Err(unhandled(name)),
             Object::Plan(plan) => plan.set(name, elements),
+            Object::ProfilingControl(control) => control.set(name, elements),
             Object::VariantPack(pack) => pack.set(name, elements),
         }
         .map_err(|error| self.named(name, error))
@@ -178,6 +185,7 @@ impl Object {
             Object::KnobChoice(choice) => choice.get(name, output),
             Object::KnobInfo(info) => info.get(name, output),
             Object::Plan(plan) => plan.get(name, output),
+            Object::ProfilingControl(control) => control.get(name, output),
             Object::VariantPack(pack) => pack.get(name, output),
         }
         .map_err(|error| self.named(name, error))

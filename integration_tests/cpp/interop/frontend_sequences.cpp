@@ -261,6 +261,18 @@ static void geometry(Descriptor& o)
     o.choice(A(CONVOLUTION_CONV_MODE), TY(CONVOLUTION_MODE), HIPDNN_CROSS_CORRELATION);
     o.type(A(CONVOLUTION_COMP_TYPE));
 }
+// What every pooling here has: windows of 2x2, two apart, without padding.
+static void windows(Descriptor& o, int mode, int padding)
+{
+    Dims two{2, 2}, zero{0, 0};
+    o.i64s(A(RESAMPLE_PRE_PADDINGS), zero);
+    o.i64s(A(RESAMPLE_POST_PADDINGS), zero);
+    o.i64s(A(RESAMPLE_STRIDES), two);
+    o.i64s(A(RESAMPLE_WINDOW_DIMS), two);
+    o.choice(A(RESAMPLE_MODE), TY(RESAMPLE_MODE), mode);
+    o.choice(A(RESAMPLE_PADDING_MODE), TY(PADDING_MODE), padding);
+    o.type(A(RESAMPLE_COMP_TYPE));
+}
 static void conv(Graph& g, int64_t x, int64_t w, int64_t y)
 {
     auto& o = g.op(HIPDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, "conv_fwd");
@@ -310,6 +322,21 @@ static void engines();
 static void around_a_graph();
 static void of_heuristics(const Descriptor& graph);
 static void of_engine(const Descriptor& graph, const Descriptor& configuration);
+// The time of an execution, as the frontend's autotuning takes it.
+static void timed(Graph& b, const Descriptor& plan)
+{
+    Descriptor p(HIPDNN_BACKEND_PROFILING_CONTROL_EXT, "profiling control");
+    p.set(A(PROFILING_HANDLE_EXT), TY(HANDLE), 1, &handle);
+    p.boolean(A(PROFILING_DEVICE_SYNC_EXT), true);
+    p.boolean(A(PROFILING_START_EXT), true);
+    must(execute(plan, b, nullptr), "Execute");
+    p.boolean(A(PROFILING_STOP_EXT), true);
+    p.done();
+    float ms = -1;
+    int64_t count = 0;
+    auto s = get(p.d, A(PROFILING_ELAPSED_MS_EXT), TY(FLOAT), 1, &count, &ms);
+    answer("profiling control: an execution's time", s, ms > 0 && ms < 60e3, std::to_string(ms) + " ms");
+}
 // A plan from what holds the graph too, as the frontend keeps them.
 static void stored_and_read(Graph& b, const Descriptor& graph, const Descriptor& plan)
 {
@@ -510,30 +537,34 @@ static void operations()
     graph_case("resample fwd MAXPOOL",
                [](Graph& g)
                {
-                   Dims two{2, 2}, zero{0, 0};
-                   g.input(1, XD, 1);
-                   g.output(2, {1, 3, 4, 4});
+                   auto x = g.input(1, XD, 1);
+                   g.output(2, {1, 3, 4, 4}, max_pool(x, XD));
                    auto& o = g.op(HIPDNN_BACKEND_OPERATION_RESAMPLE_FWD_DESCRIPTOR, "resample");
                    o.ref(A(OPERATION_RESAMPLE_FWD_XDESC), g.at(1));
                    o.ref(A(OPERATION_RESAMPLE_FWD_YDESC), g.at(2));
-                   o.i64s(A(RESAMPLE_PRE_PADDINGS), zero);
-                   o.i64s(A(RESAMPLE_POST_PADDINGS), zero);
-                   o.i64s(A(RESAMPLE_STRIDES), two);
-                   o.i64s(A(RESAMPLE_WINDOW_DIMS), two);
-                   o.choice(A(RESAMPLE_MODE), TY(RESAMPLE_MODE), HIPDNN_RESAMPLE_MAXPOOL);
-                   o.choice(A(RESAMPLE_PADDING_MODE), TY(PADDING_MODE), HIPDNN_PADDING_NEG_INF_PAD);
-                   o.type(A(RESAMPLE_COMP_TYPE));
+                   windows(o, HIPDNN_RESAMPLE_MAXPOOL, HIPDNN_PADDING_NEG_INF_PAD);
                });
-    graph_case("resample bwd",
-               [](Graph& g) { g.op(HIPDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR, "resample bwd"); });
+    graph_case("resample bwd AVGPOOL",
+               [](Graph& g)
+               {
+                   auto dy = g.input(1, {1, 3, 4, 4}, 1);
+                   Floats dx(192);
+                   for(int c = 0; c < 3; c++)
+                       for(int h = 0; h < 8; h++)
+                           for(int w = 0; w < 8; w++) dx[(c * 8 + h) * 8 + w] = dy[(c * 4 + h / 2) * 4 + w / 2] / 4;
+                   g.output(2, XD, dx);
+                   auto& o = g.op(HIPDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR, "resample bwd");
+                   o.ref(A(OPERATION_RESAMPLE_BWD_DYDESC), g.at(1));
+                   o.ref(A(OPERATION_RESAMPLE_BWD_DXDESC), g.at(2));
+                   windows(o, HIPDNN_RESAMPLE_AVGPOOL_INCLUDE_PADDING, HIPDNN_PADDING_ZERO_PAD);
+               });
     graph_case("rmsnorm",
                [](Graph& g)
                {
                    float eps = 1e-5f;
-                   g.input(1, {4, 16}, 1);
-                   g.input(2, {1, 16}, 2);
+                   auto x = g.input(1, {4, 16}, 1), s = g.input(2, {1, 16}, 2);
                    g.tensor(3, {1}, HIPDNN_DATA_FLOAT, false, &eps);
-                   g.output(4, {4, 16});
+                   g.output(4, {4, 16}, normalized(x, s, nullptr, eps));
                    auto& o = g.op(HIPDNN_BACKEND_OPERATION_RMSNORM_DESCRIPTOR_EXT, "rmsnorm");
                    o.ref(A(OPERATION_RMSNORM_X_EXT), g.at(1));
                    o.ref(A(OPERATION_RMSNORM_SCALE_EXT), g.at(2));
@@ -546,35 +577,111 @@ static void operations()
                [](Graph& g)
                {
                    float eps = 1e-5f;
-                   g.input(1, {4, 16}, 1);
-                   g.input(2, {1, 16}, 2);
-                   g.input(3, {1, 16}, 3);
+                   auto x = g.input(1, {4, 16}, 1), s = g.input(2, {1, 16}, 2), b = g.input(3, {1, 16}, 3);
                    g.tensor(4, {1}, HIPDNN_DATA_FLOAT, false, &eps);
-                   g.output(5, {4, 16});
+                   g.output(5, {4, 16}, normalized(x, s, &b, eps));
                    auto& o = g.op(HIPDNN_BACKEND_OPERATION_LAYERNORM_DESCRIPTOR_EXT, "layernorm");
                    for(int i = 0; i < 5; i++) o.ref(A(OPERATION_LAYERNORM_X_EXT) + i, g.at(i + 1));
                    o.choice(A(OPERATION_LAYERNORM_FWD_PHASE_EXT), TY(NORM_FWD_PHASE), HIPDNN_NORM_FWD_INFERENCE);
                    o.i64(A(OPERATION_LAYERNORM_NORMALIZED_DIM_COUNT_EXT), 1);
                    o.type(A(LAYERNORM_COMP_TYPE_EXT));
                });
+    const Dims heads{1, 2, 8, 16}, rows{1, 2, 8, 1};
+    // What both directions of attention send whether or not it is asked for.
+    auto masks = [](Descriptor& o, int first)
+    {
+        for(int i = 0; i < 4; i++) o.boolean(first + i, false);
+    };
     graph_case("sdpa fwd",
-               [](Graph& g)
+               [&](Graph& g)
                {
-                   Dims d{1, 2, 8, 16};
-                   for(int i = 1; i < 4; i++) g.input(i, d, i);
-                   g.output(4, d);
+                   auto q = g.input(1, heads, 1), k = g.input(2, heads, 2), v = g.input(3, heads, 3);
+                   g.output(5, rows);
+                   g.output(4, heads, attention(q, k, v, {}, heads).o);
                    auto& o = g.op(HIPDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, "sdpa");
                    for(int i = 0; i < 4; i++) o.ref(A(OPERATION_SDPA_FWD_QDESC) + i, g.at(i + 1));
+                   o.ref(A(OPERATION_SDPA_FWD_STATSDESC), g.at(5));
+                   o.boolean(A(SDPA_FWD_GENERATE_STATS_EXT), true);
+                   masks(o, A(SDPA_FWD_ALIBI_MASK_EXT));
+                   o.real(A(SDPA_FWD_ATTN_SCALE_VALUE_EXT), 0.25f);
+                   o.choice(A(SDPA_FWD_DIAGONAL_ALIGNMENT_EXT), TY(DIAGONAL_ALIGNMENT_EXT),
+                            HIPDNN_DIAGONAL_ALIGNMENT_TOP_LEFT_EXT);
+                   o.choice(A(SDPA_FWD_IMPLEMENTATION_EXT), TY(ATTENTION_IMPLEMENTATION_EXT),
+                            HIPDNN_ATTENTION_IMPLEMENTATION_AUTO_EXT);
+                   o.type(A(SDPA_FWD_COMP_TYPE_EXT));
                });
-    graph_case("sdpa bwd", [](Graph& g) { g.op(HIPDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR_EXT, "sdpa bwd"); });
-    graph_case("block scale quantize",
-               [](Graph& g) { g.op(HIPDNN_BACKEND_OPERATION_BLOCK_SCALE_QUANTIZE_DESCRIPTOR, "quantize"); });
-    graph_case("block scale dequantize",
-               [](Graph& g) { g.op(HIPDNN_BACKEND_OPERATION_BLOCK_SCALE_DEQUANTIZE_DESCRIPTOR, "dequantize"); });
+    graph_case("sdpa bwd",
+               [&](Graph& g)
+               {
+                   auto q = g.input(1, heads, 1), k = g.input(2, heads, 2), v = g.input(3, heads, 3),
+                        gradient = g.input(5, heads, 5);
+                   auto a = attention(q, k, v, gradient, heads);
+                   auto given = [&](int64_t uid, const Dims& d, const Floats& f)
+                   {
+                       g.tensor(uid, d);
+                       auto* p = reinterpret_cast<const uint8_t*>(f.data());
+                       g.buffers.push_back({uid, {p, p + f.size() * 4}});
+                   };
+                   given(4, heads, a.o);
+                   given(6, rows, a.stats);
+                   g.output(7, heads);
+                   g.output(9, heads);
+                   g.output(8, heads, a.dk);
+                   auto& o = g.op(HIPDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR_EXT, "sdpa bwd");
+                   for(int i = 0; i < 9; i++) o.ref(A(OPERATION_SDPA_BWD_Q_EXT) + i, g.at(i + 1));
+                   masks(o, A(SDPA_BWD_ALIBI_MASK_EXT));
+                   o.real(A(SDPA_BWD_ATTN_SCALE_VALUE_EXT), 0.25f);
+                   o.choice(A(SDPA_BWD_DIAGONAL_ALIGNMENT_EXT), TY(DIAGONAL_ALIGNMENT_EXT),
+                            HIPDNN_DIAGONAL_ALIGNMENT_TOP_LEFT_EXT);
+                   o.type(A(SDPA_BWD_COMP_TYPE_EXT));
+               });
+    graph_case("block scale quantize and dequantize",
+               [](Graph& g)
+               {
+                   Dims d{2, 64}, blocks{2, 2};
+                   auto x = g.input(1, d, 1);
+                   g.tensor(10, d, HIPDNN_DATA_FP8_E4M3, true);
+                   g.tensor(11, blocks, HIPDNN_DATA_FP8_E8M0, true);
+                   // An element has three bits behind the point, and subnormal ones beside a maximum of one are small.
+                   g.output(2, d, x, 0.0626);
+                   auto& q = g.op(HIPDNN_BACKEND_OPERATION_BLOCK_SCALE_QUANTIZE_DESCRIPTOR, "quantize");
+                   q.ref(A(OPERATION_BLOCK_SCALE_QUANTIZE_XDESC), g.at(1));
+                   q.ref(A(OPERATION_BLOCK_SCALE_QUANTIZE_YDESC), g.at(10));
+                   q.ref(A(OPERATION_BLOCK_SCALE_QUANTIZE_SCALE_DESC), g.at(11));
+                   q.i32(A(OPERATION_BLOCK_SCALE_QUANTIZE_BLOCK_SIZE), 32);
+                   q.i64(A(OPERATION_BLOCK_SCALE_QUANTIZE_AXIS_EXT), 1);
+                   q.boolean(A(OPERATION_BLOCK_SCALE_QUANTIZE_TRANSPOSE_EXT), false);
+                   q.type(A(OPERATION_BLOCK_SCALE_QUANTIZE_MATH_PREC));
+                   auto& o = g.op(HIPDNN_BACKEND_OPERATION_BLOCK_SCALE_DEQUANTIZE_DESCRIPTOR, "dequantize");
+                   o.ref(A(OPERATION_BLOCK_SCALE_DEQUANTIZE_XDESC), g.at(10));
+                   o.ref(A(OPERATION_BLOCK_SCALE_DEQUANTIZE_SCALE_DESC), g.at(11));
+                   o.ref(A(OPERATION_BLOCK_SCALE_DEQUANTIZE_YDESC), g.at(2));
+                   o.i32s(A(OPERATION_BLOCK_SCALE_DEQUANTIZE_BLOCK_SIZE), {1, 32});
+                   o.boolean(A(OPERATION_BLOCK_SCALE_DEQUANTIZE_NEG_SCALE), false);
+                   o.type(A(OPERATION_BLOCK_SCALE_DEQUANTIZE_MATH_PREC));
+               });
+    graph_case("mixture-of-experts product",
+               [](Graph& g)
+               {
+                   g.input(1, {1, 6, 4}, 1);
+                   g.input(2, {2, 4, 5}, 2);
+                   g.tensor(3, {2, 1, 1}, HIPDNN_DATA_INT32);
+                   g.buffers.push_back({3, std::vector<uint8_t>(8)});
+                   g.output(4, {1, 6, 5});
+                   auto& o = g.op(HIPDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR, "product");
+                   o.ref(A(OPERATION_MOE_GROUPED_MATMUL_TOKEN_DESC), g.at(1));
+                   o.ref(A(OPERATION_MOE_GROUPED_MATMUL_WEIGHT_DESC), g.at(2));
+                   o.ref(A(OPERATION_MOE_GROUPED_MATMUL_FIRST_TOKEN_OFFSET_DESC), g.at(3));
+                   o.ref(A(OPERATION_MOE_GROUPED_MATMUL_OUTPUT_DESC), g.at(4));
+                   o.choice(A(OPERATION_MOE_GROUPED_MATMUL_MODE), TY(MOE_GROUPED_MATMUL_MODE),
+                            HIPDNN_MOE_GROUPED_MATMUL_MODE_NONE);
+                   o.type(A(OPERATION_MOE_GROUPED_MATMUL_MATH_PREC));
+               });
     const std::pair<int, const char*> others[] = {{20, "batchnorm backward"}, {21, "batchnorm inference, variance"},
                                                   {27, "batchnorm"},          {29, "custom op"},
                                                   {33, "rmsnorm backward"},   {34, "profiling control"},
-                                                  {35, "layernorm backward"}};
+                                                  {35, "layernorm backward"},
+                                                  {38, "mixture-of-experts gradient"}};
     for(auto [number, what] : others)
     {
         const std::string name = std::string("descriptor: ") + what;
@@ -688,6 +795,7 @@ static void of_plan(Graph& b, const Descriptor& graph, const Descriptor& configu
     answer("GetSerializedBinaryGraphAndPlan_ext",
            hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(graph.d, plan->d, 0, &bytes, nullptr));
     stored_and_read(b, graph, *plan);
+    timed(b, *plan);
     int64_t fastest[1] = {index};
     int written = 0;
     answer("WriteEngineRankingResults_ext",

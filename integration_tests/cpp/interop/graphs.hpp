@@ -172,6 +172,82 @@ inline Floats filter_gradient(const Floats& x, const Floats& dy)
     return dw;
 }
 
+// Maxima of 2x2 windows, two apart.
+inline Floats max_pool(const Floats& x, const Dims& d)
+{
+    const int64_t planes = d[0] * d[1], H = d[2], W = d[3];
+    Floats y(planes * H / 2 * W / 2, -INFINITY);
+    for(int64_t c = 0; c < planes; c++)
+        for(int64_t h = 0; h < H; h++)
+            for(int64_t w = 0; w < W; w++)
+            {
+                auto& o = y[(c * (H / 2) + h / 2) * (W / 2) + w / 2];
+                o = std::fmax(o, x[(c * H + h) * W + w]);
+            }
+    return y;
+}
+
+// Layer normalization of rows; without a bias by the root mean square.
+inline Floats normalized(const Floats& x, const Floats& scale, const Floats* bias, double epsilon)
+{
+    const size_t n = scale.size();
+    Floats y(x.size());
+    for(size_t row = 0; row < x.size(); row += n)
+    {
+        double m = 0, v = 0;
+        for(size_t i = 0; bias && i < n; i++) m += x[row + i] / double(n);
+        for(size_t i = 0; i < n; i++) v += (x[row + i] - m) * (x[row + i] - m) / double(n);
+        for(size_t i = 0; i < n; i++)
+            y[row + i] = float((x[row + i] - m) / std::sqrt(v + epsilon) * scale[i] + (bias ? (*bias)[i] : 0.f));
+    }
+    return y;
+}
+
+// Attention over [batch, heads, rows, depth], the scores scaled by 1/sqrt(depth): result, logarithms of the sums of
+// exponentials, and from the result's gradient the gradient of the keys.
+struct Attention
+{
+    Floats o, stats, dk;
+};
+inline Attention attention(const Floats& q, const Floats& k, const Floats& v, const Floats& gradient, const Dims& d)
+{
+    const int64_t heads = d[0] * d[1], rows = d[2], depth = d[3];
+    const double scale = 1 / std::sqrt(double(depth));
+    Attention a{Floats(q.size()), Floats(heads * rows), Floats(k.size())};
+    std::vector<double> dk(k.size());
+    for(int64_t h = 0; h < heads; h++)
+        for(int64_t i = 0; i < rows; i++)
+        {
+            const int64_t at = (h * rows + i) * depth;
+            auto key = [&](int64_t j) { return (h * rows + j) * depth; };
+            std::vector<double> p(rows);
+            double sum = 0, inner = 0;
+            for(int64_t j = 0; j < rows; j++)
+            {
+                double s = 0;
+                for(int64_t c = 0; c < depth; c++) s += double(q[at + c]) * k[key(j) + c];
+                sum += p[j] = std::exp(s * scale);
+            }
+            a.stats[h * rows + i] = float(std::log(sum));
+            for(int64_t c = 0; c < depth; c++)
+            {
+                double o = 0;
+                for(int64_t j = 0; j < rows; j++) o += p[j] / sum * v[key(j) + c];
+                a.o[at + c] = float(o);
+                if(!gradient.empty()) inner += o * gradient[at + c];
+            }
+            for(int64_t j = 0; j < rows && !gradient.empty(); j++)
+            {
+                double dp = 0;
+                for(int64_t c = 0; c < depth; c++) dp += double(gradient[at + c]) * v[key(j) + c];
+                const double ds = p[j] / sum * (dp - inner) * scale;
+                for(int64_t c = 0; c < depth; c++) dk[key(j) + c] += ds * q[at + c];
+            }
+        }
+    for(size_t i = 0; i < dk.size(); i++) a.dk[i] = float(dk[i]);
+    return a;
+}
+
 inline std::vector<Case> cases()
 {
     std::vector<Case> all;
@@ -287,15 +363,7 @@ inline std::vector<Case> cases()
         Builder g("resample MAXPOOL 2x2");
         auto x = g.input(1, xd, 1);
         Dims two{2, 2}, zero{0, 0};
-        Floats e(48, -9.f);
-        for(int c = 0; c < 3; c++)
-            for(int h = 0; h < 8; h++)
-                for(int w = 0; w < 8; w++)
-                {
-                    auto& o = e[(c * 4 + h / 2) * 4 + w / 2];
-                    o = std::fmax(o, x[(c * 8 + h) * 8 + w]);
-                }
-        g.output(2, {1, 3, 4, 4}, e);
+        g.output(2, {1, 3, 4, 4}, max_pool(x, xd));
         g.node(wire::CreateResampleFwdAttributesDirect(g.b, 1, 2, {}, &zero, &zero, &two, &two,
                                                        wire::ResampleMode::MAXPOOL, wire::PaddingMode::NEG_INF_PAD));
         all.push_back(g.done());
@@ -321,17 +389,7 @@ inline std::vector<Case> cases()
         Dims d{4, 16};
         auto x = g.input(1, d, 1), s = g.input(2, {1, 16}, 2), b = g.input(3, {1, 16}, 3);
         g.scalar(4, 1e-5f);
-        Floats e(64);
-        for(int r = 0; r < 4; r++)
-        {
-            double m = 0, v = 0;
-            for(int i = 0; i < 16; i++) m += x[r * 16 + i];
-            m /= 16;
-            for(int i = 0; i < 16; i++) v += (x[r * 16 + i] - m) * (x[r * 16 + i] - m);
-            v /= 16;
-            for(int i = 0; i < 16; i++) e[r * 16 + i] = float((x[r * 16 + i] - m) / std::sqrt(v + 1e-5) * s[i] + b[i]);
-        }
-        g.output(5, d, e);
+        g.output(5, d, normalized(x, s, &b, 1e-5));
         g.node(wire::CreateLayernormAttributes(g.b, 1, 2, 3, 4, 5, 1, {}, {}, wire::NormFwdPhase::INFERENCE));
         all.push_back(g.done());
     }
@@ -340,15 +398,7 @@ inline std::vector<Case> cases()
         Dims d{4, 16};
         auto x = g.input(1, d, 1), s = g.input(2, {1, 16}, 2);
         g.scalar(4, 1e-5f);
-        Floats e(64);
-        for(int r = 0; r < 4; r++)
-        {
-            double v = 0;
-            for(int i = 0; i < 16; i++) v += double(x[r * 16 + i]) * x[r * 16 + i];
-            v /= 16;
-            for(int i = 0; i < 16; i++) e[r * 16 + i] = float(x[r * 16 + i] / std::sqrt(v + 1e-5) * s[i]);
-        }
-        g.output(5, d, e);
+        g.output(5, d, normalized(x, s, nullptr, 1e-5));
         g.node(wire::CreateRMSNormAttributes(g.b, 1, 2, 4, 5, {}, {}, wire::NormFwdPhase::INFERENCE));
         all.push_back(g.done());
     }
