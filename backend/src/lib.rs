@@ -17,6 +17,7 @@ pub mod exports;
 mod handle;
 mod last_error;
 mod log;
+mod metric;
 mod names;
 mod plugins;
 mod policy;

@@ -380,8 +380,7 @@ fn absent_features_say_why() {
     use_plugins(&[&plugin]);
     let handle = OwnedHandle::new();
     let graph = finished_graph(&handle, &add_graph());
-    let fresh = [D::ENGINEHEUR_DESCRIPTOR, D::ENGINE_DESCRIPTOR, D::ENGINECFG_DESCRIPTOR].map(Desc::new);
-    let [new_heuristic, new_engine, new_config] = &fresh;
+    let new_config = &Desc::new(D::ENGINECFG_DESCRIPTOR);
     let heuristic = heuristic(&graph);
     heuristic.finalize();
     let config = results(&heuristic).remove(0);
@@ -389,22 +388,13 @@ fn absent_features_say_why() {
         config.finalize();
         config.get_desc(A::ENGINECFG_ENGINE)
     };
-    let set = |descriptor: &Desc, name: A| (name, descriptor.try_set(name, T::INT64, &[1i64]), last_error());
     let get = |descriptor: &Desc, name: A| (name, descriptor.try_get(name, T::INT64, &mut [0i64]).0, last_error());
     for ((name, status, text), why) in [
-        (set(new_heuristic, A::ENGINEHEUR_RANKING_METRIC_EXT), "by no metric"),
-        (set(new_engine, A::ENGINE_PREDICTION_EVALUATE_EXT), "predict no speed"),
-        (set(new_engine, A::ENGINE_PREDICTION_METRIC_EXT), "predict no speed"),
         (get(&engine, A::ENGINE_PREDICTION_EXT), "predict no speed"),
-        (set(new_engine, A::ENGINE_CANDIDATE_OFFSET_EXT), "enumerate no candidate configurations"),
-        (set(new_engine, A::ENGINE_CANDIDATE_LIMIT_EXT), "enumerate no candidate configurations"),
-        (set(new_engine, A::ENGINE_CANDIDATE_SCOPE_EXT), "enumerate no candidate configurations"),
         (get(&engine, A::ENGINE_CANDIDATES_EXT), "enumerate no candidate configurations"),
         (get(&engine, A::ENGINE_CU_COUNT_TARGET_EXT), "compute units"),
         (get(&engine, A::ENGINE_NUMERICAL_NOTE), "no numerical ones"),
         (get(&engine, A::ENGINE_LAYOUT_INFO), "no such attribute"),
-        (set(new_config, A::ENGINECFG_PREDICTION_EVALUATE_EXT), "predict no speed"),
-        (set(new_config, A::ENGINECFG_RANKING_METRIC_EXT), "predict no speed"),
         (get(&config, A::ENGINECFG_PREDICTION_EXT), "predict no speed"),
         (get(new_config, A::ENGINECFG_PREDICTION_EXT), "predict no speed"),
         (get(&config, A::ENGINECFG_INTERMEDIATE_INFO), "no such attribute"),
@@ -412,12 +402,64 @@ fn absent_features_say_why() {
         assert_eq!(status, UNKNOWN, "{name}: {text}");
         assert!(text.starts_with(&name.to_string()) && text.contains(why), "{name}: {text}");
     }
-    for config in [new_config, &config] {
-        assert_eq!(config.get_text(A::ENGINECFG_RANKING_METRIC_EXT), "tflops");
-    }
     // SAFETY: the rankings are not looked at.
     let status = unsafe { hipdnnBackendWriteEngineRankingResults_ext(handle.0, graph.0, null(), 0, null_mut()) };
     assert_eq!((status, last_error().contains("no cache of engine rankings")), (UNKNOWN, true));
+}
+
+/// Metrics are hipDNN's, and travel from a heuristic to its engines and configurations; questions of predictions and
+/// candidates may be prepared.
+#[test]
+fn ranking_metrics_and_questions_of_predictions() {
+    let _turn = turn();
+    let directory = scratch("misuse-metrics");
+    let plugin = compile(&directory, "echo.so", &[]);
+    use_plugins(&[&plugin]);
+    let handle = OwnedHandle::new();
+    let graph = finished_graph(&handle, &add_graph());
+    for (metric, want) in [(None, "tflops"), (Some("tflops"), "tflops"), (Some("time"), "time")] {
+        let heuristic = heuristic(&graph);
+        assert_eq!(heuristic.try_set(A::ENGINEHEUR_RANKING_METRIC_EXT, T::CHAR, b"flops"), BAD);
+        assert!(last_error().contains("expected a ranking metric among"), "{}", last_error());
+        assert_eq!(heuristic.try_set(A::ENGINEHEUR_RANKING_METRIC_EXT, T::INT64, &[1i64]), BAD);
+        if let Some(metric) = metric {
+            heuristic.set_text(A::ENGINEHEUR_RANKING_METRIC_EXT, metric);
+        }
+        heuristic.finalize();
+        assert_eq!(heuristic.get_text(A::ENGINEHEUR_RANKING_METRIC_EXT), want);
+        let config = results(&heuristic).remove(0);
+        assert_eq!(config.get_text(A::ENGINECFG_RANKING_METRIC_EXT), want, "also before it is finalized");
+        config.finalize();
+        assert_eq!(config.get_text(A::ENGINECFG_RANKING_METRIC_EXT), want);
+        assert_eq!(config.get_desc(A::ENGINECFG_ENGINE).get_text(A::ENGINE_PREDICTION_METRIC_EXT), want);
+    }
+    let config = Desc::new(D::ENGINECFG_DESCRIPTOR);
+    assert_eq!(config.get_text(A::ENGINECFG_RANKING_METRIC_EXT), "tflops");
+    config.set_text(A::ENGINECFG_RANKING_METRIC_EXT, "time");
+    assert_eq!(config.get_text(A::ENGINECFG_RANKING_METRIC_EXT), "time");
+    assert_eq!(config.try_set(A::ENGINECFG_RANKING_METRIC_EXT, T::CHAR, b"flops"), BAD);
+    let engine = Desc::new(D::ENGINE_DESCRIPTOR);
+    engine.set_text(A::ENGINE_PREDICTION_METRIC_EXT, "time");
+    assert_eq!(engine.try_set(A::ENGINE_PREDICTION_METRIC_EXT, T::CHAR, b"flops"), BAD);
+    for (descriptor, name, right, wrong) in [
+        (&config, A::ENGINECFG_PREDICTION_EVALUATE_EXT, [0, 1], [-1, 2]),
+        (&engine, A::ENGINE_PREDICTION_EVALUATE_EXT, [0, 1], [-1, 2]),
+        (&engine, A::ENGINE_CANDIDATE_OFFSET_EXT, [0, i64::MAX], [-1, i64::MIN]),
+        (&engine, A::ENGINE_CANDIDATE_LIMIT_EXT, [1, 10_000], [0, 10_001]),
+    ] {
+        for (values, want) in [(right, OK), (wrong, BAD)] {
+            for value in values {
+                assert_eq!(descriptor.try_set(name, T::INT64, &[value]), want, "{name} {value}");
+            }
+        }
+    }
+    let choice = Desc::new(D::KNOB_CHOICE_DESCRIPTOR);
+    let scope = |choice: &Desc| engine.try_set(A::ENGINE_CANDIDATE_SCOPE_EXT, T::BACKEND_DESCRIPTOR, &[choice.0]);
+    assert_eq!(scope(&choice), Status::BAD_PARAM_NOT_FINALIZED);
+    choice.set_text(A::KNOB_CHOICE_KNOB_TYPE, "echo.int");
+    choice.set_int64s(A::KNOB_CHOICE_KNOB_VALUE, &[2]);
+    choice.finalize();
+    assert_eq!(scope(&choice), OK);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
@@ -106,6 +107,16 @@ impl Elements<'_> {
 
     pub(crate) fn int64(&self) -> Result<i64> {
         self.one(AttributeType::INT64)
+    }
+
+    /// One number of a range.
+    pub(crate) fn int64_within(&self, range: RangeInclusive<i64>) -> Result<i64> {
+        let value = self.int64()?;
+        if range.contains(&value) {
+            Ok(value)
+        } else {
+            Err(Error::bad_param(format!("expected a number from {} to {}, got {value}", range.start(), range.end())))
+        }
     }
 
     /// At least one number.

@@ -11,18 +11,24 @@ use super::{Graph, KnobInfo, Object, required, unhandled};
 use crate::abi::pointer::{Elements, Output};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
+use crate::metric::RankingMetric;
 use crate::names;
+
+/// Maximum number of candidates that one call may ask for, hipDNN's.
+const MAX_CANDIDATES: i64 = 10_000;
 
 #[derive(Clone, Default)]
 struct Draft {
     graph: Option<Arc<Graph>>,
     id: Option<i64>,
+    metric: RankingMetric,
 }
 
 /// Finalized engine: one that takes its graph.
 pub(crate) struct FinishedEngine {
     pub(super) graph: Arc<Graph>,
     pub(super) id: i64,
+    metric: RankingMetric,
     details: OnceLock<Details>,
 }
 
@@ -53,15 +59,8 @@ impl FinishedEngine {
 /// Reason why an attribute is not served, where hipDNN serves it.
 fn refused(name: AttributeName) -> Error {
     match name {
-        AttributeName::ENGINE_PREDICTION_EVALUATE_EXT
-        | AttributeName::ENGINE_PREDICTION_EXT
-        | AttributeName::ENGINE_PREDICTION_METRIC_EXT => {
-            Error::not_supported("engines of this library predict no speed")
-        }
-        AttributeName::ENGINE_CANDIDATE_OFFSET_EXT
-        | AttributeName::ENGINE_CANDIDATE_LIMIT_EXT
-        | AttributeName::ENGINE_CANDIDATE_SCOPE_EXT
-        | AttributeName::ENGINE_CANDIDATES_EXT => {
+        AttributeName::ENGINE_PREDICTION_EXT => Error::not_supported("engines of this library predict no speed"),
+        AttributeName::ENGINE_CANDIDATES_EXT => {
             Error::not_supported("engines of this library enumerate no candidate configurations")
         }
         AttributeName::ENGINE_CU_COUNT_TARGET_EXT => {
@@ -79,10 +78,10 @@ fn refused(name: AttributeName) -> Error {
 pub(crate) struct Engine(Staged<Draft, FinishedEngine>);
 
 impl Engine {
-    /// An engine that was just found to take the graph.
-    pub(super) fn applicable(graph: Arc<Graph>, id: i64) -> Result<Arc<Engine>> {
+    /// An engine that was just found to take the graph, ranked by this metric.
+    pub(super) fn applicable(graph: Arc<Graph>, id: i64, metric: RankingMetric) -> Result<Arc<Engine>> {
         graph.referred()?;
-        Ok(Arc::new(Engine(Staged::finished_from(FinishedEngine { graph, id, details: OnceLock::new() }))))
+        Ok(Arc::new(Engine(Staged::finished_from(FinishedEngine { graph, id, metric, details: OnceLock::new() }))))
     }
 
     pub(super) fn referred(&self) -> Result<&FinishedEngine> {
@@ -98,6 +97,16 @@ impl Engine {
                 draft.graph = Some(graph);
             }
             AttributeName::ENGINE_GLOBAL_INDEX => draft.id = Some(elements.int64()?),
+            AttributeName::ENGINE_PREDICTION_METRIC_EXT => draft.metric = RankingMetric::parse(&elements.text()?)?,
+            // Questions of predictions and candidates may be prepared, as with hipDNN; the answer is that there are none.
+            AttributeName::ENGINE_PREDICTION_EVALUATE_EXT => elements.int64_within(0..=1).map(drop)?,
+            AttributeName::ENGINE_CANDIDATE_OFFSET_EXT => elements.int64_within(0..=i64::MAX).map(drop)?,
+            AttributeName::ENGINE_CANDIDATE_LIMIT_EXT => elements.int64_within(1..=MAX_CANDIDATES).map(drop)?,
+            AttributeName::ENGINE_CANDIDATE_SCOPE_EXT => {
+                for choice in elements.descriptors()? {
+                    choice.knob_choice()?.referred()?;
+                }
+            }
             _ => return Err(refused(name)),
         }
         Ok(())
@@ -123,6 +132,7 @@ impl Engine {
             AttributeName::ENGINE_BEHAVIOR_NOTE => {
                 output.vector(AttributeType::BEHAVIOR_NOTE, &finished.details()?.decoded.behavior_notes)
             }
+            AttributeName::ENGINE_PREDICTION_METRIC_EXT => output.text(finished.metric.name()),
             AttributeName::ENGINE_NAME_EXT => {
                 let plugin = finished.graph().resources.plugin_of(finished.id)?;
                 let engine = plugin.engines.iter().find(|engine| engine.id == finished.id);
@@ -134,7 +144,7 @@ impl Engine {
 
     pub(super) fn finalize(&self) -> Result<()> {
         self.0.expect_unfinished()?;
-        let Draft { graph, id } = self.0.draft().clone();
+        let Draft { graph, id, metric } = self.0.draft().clone();
         let graph = required(graph, AttributeName::ENGINE_OPERATION_GRAPH)?;
         let id = required(id, AttributeName::ENGINE_GLOBAL_INDEX)?;
         let finished = graph.referred()?;
@@ -147,6 +157,6 @@ impl Engine {
                 names::fallback_name(id)
             )));
         }
-        self.0.finish(FinishedEngine { graph, id, details: OnceLock::new() })
+        self.0.finish(FinishedEngine { graph, id, metric, details: OnceLock::new() })
     }
 }

@@ -11,18 +11,17 @@ use super::{Engine, Object, required, unhandled};
 use crate::abi::pointer::{Elements, Output};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
+use crate::metric::RankingMetric;
 
 /// Maximum number of knobs that one call sets.
 const MAX_CHOICES: usize = 1024;
-
-/// The default ranking metric, hipDNN's.
-const RANKING_METRIC: &str = "tflops";
 
 #[derive(Clone, Default)]
 struct Draft {
     engine: Option<Arc<Engine>>,
     /// Knob settings in the order of the calls: a later one adds to what earlier ones set.
     knobs: Vec<(String, wire::KnobValue)>,
+    metric: RankingMetric,
 }
 
 /// Adds all knobs, or none if one is wrong.
@@ -57,9 +56,11 @@ impl FinishedConfig {
 pub(crate) struct EngineConfig(Staged<Draft, FinishedConfig>);
 
 impl EngineConfig {
-    /// Gives an empty configuration its engine, as heuristics do.
-    pub(super) fn fill(&self, engine: Arc<Engine>) -> Result<()> {
-        self.0.edit()?.engine = Some(engine);
+    /// Gives an empty configuration its engine, and the metric that the engine was ranked by, as heuristics do.
+    pub(super) fn fill(&self, engine: Arc<Engine>, metric: RankingMetric) -> Result<()> {
+        let mut draft = self.0.edit()?;
+        draft.engine = Some(engine);
+        draft.metric = metric;
         Ok(())
     }
 
@@ -94,9 +95,9 @@ impl EngineConfig {
                 });
                 append(&mut draft.knobs, knobs)?;
             }
-            AttributeName::ENGINECFG_PREDICTION_EVALUATE_EXT | AttributeName::ENGINECFG_RANKING_METRIC_EXT => {
-                return Err(no_predictions());
-            }
+            AttributeName::ENGINECFG_RANKING_METRIC_EXT => draft.metric = RankingMetric::parse(&elements.text()?)?,
+            // Nothing is evaluated in either case.
+            AttributeName::ENGINECFG_PREDICTION_EVALUATE_EXT => elements.int64_within(0..=1).map(drop)?,
             _ => return Err(unhandled(name)),
         }
         Ok(())
@@ -105,7 +106,7 @@ impl EngineConfig {
     pub(super) fn get(&self, name: AttributeName, output: Output<'_>) -> Result<()> {
         match name {
             // Both may be asked for before finalizing.
-            AttributeName::ENGINECFG_RANKING_METRIC_EXT => return output.text(RANKING_METRIC),
+            AttributeName::ENGINECFG_RANKING_METRIC_EXT => return output.text(self.0.draft().metric.name()),
             AttributeName::ENGINECFG_PREDICTION_EXT => return Err(no_predictions()),
             _ => {}
         }
@@ -121,7 +122,7 @@ impl EngineConfig {
 
     pub(super) fn finalize(&self) -> Result<()> {
         self.0.expect_unfinished()?;
-        let Draft { engine, knobs } = self.0.draft().clone();
+        let Draft { engine, knobs, metric: _ } = self.0.draft().clone();
         let engine = required(engine, AttributeName::ENGINECFG_ENGINE)?;
         let finished = engine.referred()?;
         let bytes = Buffer::new(&wire::EngineConfig { engine_id: finished.id, knobs }.to_bytes());

@@ -8,6 +8,7 @@ use super::staged::Staged;
 use super::{Engine, Graph, Object, required, unhandled};
 use crate::abi::pointer::{Elements, Output};
 use crate::error::{Error, Result};
+use crate::metric::RankingMetric;
 use crate::policy;
 
 #[derive(Clone, Default)]
@@ -16,12 +17,14 @@ struct Draft {
     mode: Option<HeurMode>,
     find_first: Option<bool>,
     policies: Option<Vec<i64>>,
+    metric: Option<RankingMetric>,
 }
 
 pub(crate) struct FinishedHeuristic {
     draft: Draft,
     /// The order in which policies were asked; empty where none was.
     policies: Vec<i64>,
+    metric: RankingMetric,
     engines: Vec<Arc<Engine>>,
 }
 
@@ -48,7 +51,7 @@ impl Heuristic {
             AttributeName::ENGINEHEUR_FIND_FIRST_EXT => draft.find_first = Some(elements.boolean()?),
             AttributeName::ENGINEHEUR_POLICY_ORDER_EXT => draft.policies = Some(elements.int64s_or_none()?),
             AttributeName::ENGINEHEUR_RANKING_METRIC_EXT => {
-                return Err(Error::not_supported("engines are ranked by a static order, and by no metric"));
+                draft.metric = Some(RankingMetric::parse(&elements.text()?)?);
             }
             _ => return Err(unhandled(name)),
         }
@@ -61,7 +64,7 @@ impl Heuristic {
         let draft = &finished.draft;
         match name {
             AttributeName::ENGINEHEUR_RESULTS => output.fill_descriptors(finished.engines.len(), |index, object| {
-                object.engine_config()?.fill(Arc::clone(&finished.engines[index]))
+                object.engine_config()?.fill(Arc::clone(&finished.engines[index]), finished.metric)
             }),
             AttributeName::ENGINEHEUR_MODE => {
                 output.strict_scalar(AttributeType::HEUR_MODE, draft.mode.unwrap_or_default().0)
@@ -74,6 +77,8 @@ impl Heuristic {
                 output.scalar(AttributeType::BOOLEAN, u8::from(draft.find_first.unwrap_or_default()))
             }
             AttributeName::ENGINEHEUR_POLICY_ORDER_EXT => output.vector(AttributeType::INT64, &finished.policies),
+            // The one that holds, whatever was set.
+            AttributeName::ENGINEHEUR_RANKING_METRIC_EXT => output.text(finished.metric.name()),
             _ => Err(unhandled(name)),
         }
     }
@@ -84,6 +89,7 @@ impl Heuristic {
         let graph = required(draft.graph.as_ref(), AttributeName::ENGINEHEUR_OPERATION_GRAPH)?;
         required(draft.mode, AttributeName::ENGINEHEUR_MODE)?;
         let finished = graph.referred()?;
+        let metric = RankingMetric::effective(draft.metric)?;
         let first = draft.find_first.unwrap_or_default();
         let found = finished.resources.applicable(&finished.bytes, finished.needs, first)?;
         let (policies, ranked) = if first || found.is_empty() {
@@ -93,7 +99,8 @@ impl Heuristic {
             let ranked = policy::rank(found, finished.def.preferred_engine_id, &policies, &finished.resources)?;
             (policies, ranked)
         };
-        let engines = ranked.into_iter().map(|id| Engine::applicable(Arc::clone(graph), id)).collect::<Result<_>>()?;
-        self.0.finish(FinishedHeuristic { draft, policies, engines })
+        let engines =
+            ranked.into_iter().map(|id| Engine::applicable(Arc::clone(graph), id, metric)).collect::<Result<_>>()?;
+        self.0.finish(FinishedHeuristic { draft, policies, metric, engines })
     }
 }
