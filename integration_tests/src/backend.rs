@@ -313,6 +313,36 @@ impl Descriptor {
         Ok(Descriptor { raw: raw[0], client: Arc::clone(&self.client) })
     }
 
+    /// An attribute that is any number of other descriptors; the wrappers are new and owned by the caller.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn children(&self, name: AttributeName) -> Result<Vec<Descriptor>, BackendError> {
+        let mut raw = vec![std::ptr::null_mut(); self.count(name, AttributeType::BACKEND_DESCRIPTOR)?];
+        if !raw.is_empty() {
+            self.get_into(name, AttributeType::BACKEND_DESCRIPTOR, &mut raw)?;
+        }
+        Ok(raw.into_iter().map(|raw| Descriptor { raw, client: Arc::clone(&self.client) }).collect())
+    }
+
+    /// A graph's binary form.
+    ///
+    /// # Errors
+    /// The backend's.
+    ///
+    /// # Panics
+    /// If the backend lacks the function.
+    pub fn serialized_graph(&self) -> Result<Vec<u8>, BackendError> {
+        let function = self.client.table.get_serialized_binary_graph.expect("this backend writes graphs");
+        let mut size = 0;
+        // SAFETY: the descriptor is live; without a place the size is asked for.
+        self.client.check(unsafe { function(self.raw, 0, &mut size, std::ptr::null_mut()) })?;
+        let mut bytes = vec![0; size];
+        // SAFETY: the descriptor is live, and there is room for `size` bytes.
+        self.client.check(unsafe { function(self.raw, size, &mut size, bytes.as_mut_ptr()) })?;
+        Ok(bytes)
+    }
+
     /// A finalized plan's stored form.
     ///
     /// # Errors

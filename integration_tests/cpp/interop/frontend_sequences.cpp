@@ -307,6 +307,11 @@ static void answer(const std::string& name, hipdnnStatus_t status, bool good = t
     report::check(name, status == HIPDNN_STATUS_SUCCESS && good,
                   status ? "status " + std::to_string(status) + " " + text : "got " + got);
 }
+// A question that hipDNN does not answer either: not supported, with a text.
+static void unanswered(const std::string& name, hipdnnStatus_t status)
+{
+    report::check(name, status == HIPDNN_STATUS_NOT_SUPPORTED && !last_error().empty(), std::to_string(status));
+}
 static hipdnnStatus_t get(D d, int a, int t, int64_t wanted, int64_t* count, void* into)
 {
     return hipdnnBackendGetAttribute(d, hipdnnBackendAttributeName_t(a), hipdnnBackendAttributeType_t(t), wanted, count,
@@ -745,9 +750,7 @@ static void of_engine(const Descriptor& graph, const Descriptor& configuration)
     const std::tuple<const char*, int, int, bool> lists[] = {
         {"engine: NAME_EXT", A(ENGINE_NAME_EXT), TY(CHAR), true},
         {"engine: KNOB_INFO", A(ENGINE_KNOB_INFO), TY(BACKEND_DESCRIPTOR), true},
-        {"engine: BEHAVIOR_NOTE", A(ENGINE_BEHAVIOR_NOTE), TY(BEHAVIOR_NOTE), false},
-        {"engine: NUMERICAL_NOTE", A(ENGINE_NUMERICAL_NOTE), TY(NUMERICAL_NOTE), false},
-        {"engine: CANDIDATES_EXT", A(ENGINE_CANDIDATES_EXT), TY(BACKEND_DESCRIPTOR), false}};
+        {"engine: BEHAVIOR_NOTE", A(ENGINE_BEHAVIOR_NOTE), TY(BEHAVIOR_NOTE), false}};
     for(auto& [name, attribute, type, some] : lists)
     {
         count = 0;
@@ -756,11 +759,20 @@ static void of_engine(const Descriptor& graph, const Descriptor& configuration)
     }
     Descriptor fresh(HIPDNN_BACKEND_ENGINE_DESCRIPTOR, "engine");
     fresh.ref(A(ENGINE_OPERATION_GRAPH), graph);
-    bool evaluate = true;
-    answer("engine: PREDICTION_EVALUATE_EXT",
-           put(fresh.d, A(ENGINE_PREDICTION_EVALUATE_EXT), TY(BOOLEAN), 1, &evaluate));
-    double predicted = 0;
-    answer("engine: PREDICTION_EXT", get(e.d, A(ENGINE_PREDICTION_EXT), TY(DOUBLE), 1, &count, &predicted));
+    const int64_t evaluate = 1;
+    answer("engine: PREDICTION_EVALUATE_EXT", put(fresh.d, A(ENGINE_PREDICTION_EVALUATE_EXT), TY(INT64), 1, &evaluate));
+    answer("engine: PREDICTION_METRIC_EXT", put(fresh.d, A(ENGINE_PREDICTION_METRIC_EXT), TY(CHAR), 4, "time"));
+    struct
+    {
+        const void* data;
+        size_t size;
+    } predicted;
+    answer("engine: PREDICTION_EXT",
+           get(e.d, A(ENGINE_PREDICTION_EXT), TY(FLATBUFFER_DATA_STRUCT_EXT), 1, &count, &predicted));
+    unanswered("engine: NUMERICAL_NOTE", get(e.d, A(ENGINE_NUMERICAL_NOTE), TY(NUMERICAL_NOTE), 0, &count, nullptr));
+    // Engines that don't enumerate configurations have no page, not an empty one.
+    unanswered("engine: CANDIDATES_EXT",
+               get(e.d, A(ENGINE_CANDIDATES_EXT), TY(FLATBUFFER_DATA_STRUCT_EXT), 1, &count, &predicted));
     int64_t bytes = -1;
     auto s = get(configuration.d, A(ENGINECFG_WORKSPACE_SIZE), TY(INT64), 1, &count, &bytes);
     answer("configuration: WORKSPACE_SIZE", s, bytes >= 0, std::to_string(bytes));
@@ -768,7 +780,8 @@ static void of_engine(const Descriptor& graph, const Descriptor& configuration)
     answer("configuration: RANKING_METRIC_EXT",
            get(configuration.d, A(ENGINECFG_RANKING_METRIC_EXT), TY(CHAR), 255, &count, metric));
     answer("configuration: PREDICTION_EXT",
-           get(configuration.d, A(ENGINECFG_PREDICTION_EXT), TY(DOUBLE), 1, &count, &predicted));
+           get(configuration.d, A(ENGINECFG_PREDICTION_EXT), TY(FLATBUFFER_DATA_STRUCT_EXT), 1, &count,
+               &predicted));
 }
 
 static void of_plan(Graph& b, const Descriptor& graph, const Descriptor& configuration)
