@@ -292,7 +292,7 @@ impl Program {
         self.arena.next_multiple_of(ALIGNMENT).saturating_add(self.workspace)
     }
 
-    /// Runs the program on inputs and outputs at these addresses, or enqueues it on the lane's stream. A clock is told of each step.
+    /// Runs the program on inputs and outputs at these addresses, or enqueues it on the handle's stream. A clock is told of each step.
     /// `held` are packs of the caller's earlier run, if there was one, and become those of this one.
     ///
     /// # Safety
@@ -304,7 +304,7 @@ impl Program {
     /// The backend's status.
     pub(crate) unsafe fn run(
         &self,
-        lane: &mut PooledHandle,
+        pooled: &mut PooledHandle,
         tensors: &[usize],
         memory: *mut c_void,
         held: &mut Option<Packs>,
@@ -326,12 +326,12 @@ impl Program {
             && let Some(context) = self.steps.first().and_then(|step| step.plan.recorder())
         {
             // SAFETY: the caller's promise.
-            let (ran, recording) = context.record(self.steps.len(), || unsafe { self.execute(lane, &packs, None) });
+            let (ran, recording) = context.record(self.steps.len(), || unsafe { self.execute(pooled, &packs, None) });
             ran?;
             packs.recorded = recording.map_or(Recorded::Never, Recorded::Done);
         } else {
             // SAFETY: the caller's promise.
-            unsafe { self.execute(lane, &packs, clock) }?;
+            unsafe { self.execute(pooled, &packs, clock) }?;
         }
         *held = Some(packs);
         Ok(())
@@ -343,7 +343,7 @@ impl Program {
     /// As for [`Program::run`], for the tensors and the memory of the packs.
     unsafe fn execute(
         &self,
-        lane: &mut PooledHandle,
+        pooled: &mut PooledHandle,
         packs: &Packs,
         mut clock: Option<&mut dyn Clock>,
     ) -> Result<(), Error> {
@@ -354,7 +354,7 @@ impl Program {
             // SAFETY: every tensor of the graph that is no intermediate has its place: the caller's for inputs and outputs,
             // the program's own for constants, which plans only read, and windows of the arena that nothing else lives in
             // at this step. The workspace behind the arena is as large as the largest that a plan asks for.
-            let executed = unsafe { step.plan.execute_on(lane, pack) };
+            let executed = unsafe { step.plan.execute_on(pooled, pack) };
             executed.map_err(|error| step.failure(&error))?;
             if let Some(clock) = &mut clock {
                 clock.end(number);
