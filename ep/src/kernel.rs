@@ -602,8 +602,7 @@ impl Kernel {
         };
         stream.touch();
         let memory = block.as_ref().map_or(null_mut(), Block::address);
-        // Another run may have the program dropped while this one's work is under way.
-        stream.keep(program);
+        stream.count_call(program);
         let recording = packs.as_ref().and_then(|packs| packs.recording(tensors, memory)).filter(|_| clock.is_none());
         let enqueued = match recording {
             // SAFETY: the caller's duty; the block is the stream's, so that whoever gets it next comes after this work.

@@ -29,6 +29,18 @@ pub(crate) struct Program {
     constants: Vec<Resident>,
     arena: usize,
     workspace: usize,
+    /// The GPU whose memory its tensors are in, if they are in one's.
+    gpu: Option<&'static Gpu>,
+}
+
+/// Enqueued work may use plans and constants when the last run has long returned: streams that have work keep them until it is done.
+impl Drop for Program {
+    fn drop(&mut self) {
+        let Some(gpu) = self.gpu else { return };
+        let packs = std::mem::take(self.packs.get_mut().unwrap_or_else(PoisonError::into_inner));
+        // Packs go before the plans whose launches they have; what streams keep is to be shared, and packs alone are not.
+        gpu.keep(&Arc::new((Mutex::new(packs), std::mem::take(&mut self.steps), std::mem::take(&mut self.constants))));
+    }
 }
 
 /// Most packs that a program keeps: those of as many concurrent runs, or of as many inputs and outputs that take turns.
@@ -261,7 +273,7 @@ impl Program {
         let workspace = steps.iter().map(|step| step.plan.workspace()).max().unwrap_or(0);
         let outputs = function.outputs.iter().map(|id| function.value(*id).dims.clone()).collect();
         let constants = constants.into_iter().map(Resident::Host).collect();
-        Program { outputs, steps, constants, arena: places.arena, workspace, packs: Mutex::default() }
+        Program { outputs, steps, constants, arena: places.arena, workspace, packs: Mutex::default(), gpu: None }
     }
 
     /// Bytes of intermediates that are alive between plans, at most at a time.
@@ -279,6 +291,7 @@ impl Program {
     /// # Errors
     /// If there is no memory, or HIP's status.
     pub(crate) fn upload(&mut self, gpu: &'static Gpu, account: &Arc<Account>) -> Result<(), Error> {
+        self.gpu = Some(gpu);
         for constant in &mut self.constants {
             if let Resident::Host(bytes) = constant {
                 *constant = Resident::Device(gpu.constant(bytes, account)?);
