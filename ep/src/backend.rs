@@ -99,7 +99,7 @@ pub(crate) struct PooledHandle {
     workspace: Workspace,
 }
 
-// SAFETY: streams of HIP may be used from any thread; a lane has one user at a time.
+// SAFETY: streams of HIP may be used from any thread; a pooled handle has one user at a time.
 unsafe impl Send for PooledHandle {}
 
 impl PooledHandle {
@@ -341,21 +341,21 @@ impl Context {
         self.extension.as_ref()
     }
 
-    /// Takes a lane, which [`Context::put_back`] takes back.
+    /// Takes an idle handle, or makes one; [`Context::put_back`] takes it back.
     ///
     /// # Errors
     /// If the backend gives no handle.
-    pub(crate) fn lane(&self) -> Result<Box<PooledHandle>, BackendError> {
-        if let Some(lane) = self.idle.take() {
-            return Ok(lane);
+    pub(crate) fn pooled_handle(&self) -> Result<Box<PooledHandle>, BackendError> {
+        if let Some(pooled) = self.idle.take() {
+            return Ok(pooled);
         }
         let handle = Handle::at(self.backend, self.extension.as_ref(), &self.site, self.cache.as_deref())?;
         Ok(Box::new(PooledHandle { handle, stream: null_mut(), workspace: Workspace::default() }))
     }
 
-    /// Keeps a lane for the next caller, or drops it if enough are kept.
-    pub(crate) fn put_back(&self, lane: Box<PooledHandle>) {
-        drop(self.idle.put(lane));
+    /// Keeps a handle for the next caller, or drops it if enough are kept.
+    pub(crate) fn put_back(&self, pooled: Box<PooledHandle>) {
+        drop(self.idle.put(pooled));
     }
 
     /// [`Context::plan`] with the contents of constants at hand, for an engine that prepares them when it builds the plan.
@@ -365,10 +365,10 @@ impl Context {
     pub(crate) fn plan_with_constants(
         self: &Arc<Self>,
         graph: &[u8],
-        wish: &EngineChoice,
+        choice: &EngineChoice,
         contents: &[(Token, &[u8])],
     ) -> Result<Plan, NoPlan> {
-        self.with_constants(contents, || self.plan(graph, wish))
+        self.with_constants(contents, || self.plan(graph, choice))
     }
 
     /// [`Context::plan_from`] with the contents of constants at hand, for an engine that prepares them when it builds the plan.
@@ -378,10 +378,10 @@ impl Context {
     pub(crate) fn stored_with_constants(
         self: &Arc<Self>,
         stored: &[u8],
-        wish: &EngineChoice,
+        choice: &EngineChoice,
         contents: &[(Token, &[u8])],
     ) -> Result<Plan, NoPlan> {
-        self.with_constants(contents, || self.plan_from(stored, wish))
+        self.with_constants(contents, || self.plan_from(stored, choice))
     }
 
     /// Result of `run`, and a recording of the launches of its `executions`, if they are launches alone.
@@ -405,7 +405,7 @@ impl Context {
     ///
     /// # Errors
     /// The engines' reasons, if none does.
-    pub(crate) fn plan(self: &Arc<Self>, graph: &[u8], wish: &EngineChoice) -> Result<Plan, NoPlan> {
+    pub(crate) fn plan(self: &Arc<Self>, graph: &[u8], choice: &EngineChoice) -> Result<Plan, NoPlan> {
         let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
         let builder = lock(&self.builder);
         let descriptor = Descriptor::graph(self.backend, graph)?;
@@ -434,15 +434,15 @@ impl Context {
             let engine = config.child(AttributeName::ENGINECFG_ENGINE)?;
             let id = engine.get::<i64>(AttributeName::ENGINE_GLOBAL_INDEX)?;
             let name = self.engine_name(id, &engine);
-            if let Some(refusal) = wish.refuses(&name, &self.site, &has_gpus) {
+            if let Some(refusal) = choice.refuses(&name, &self.site, &has_gpus) {
                 refusals.push(refusal);
                 continue;
             }
             candidates.push((config, engine, name));
         }
-        candidates.sort_by_key(|(_, _, name)| wish.engine.as_deref() != Some(name));
+        candidates.sort_by_key(|(_, _, name)| choice.engine.as_deref() != Some(name));
         for (config, engine, name) in candidates {
-            match self.plan_with(&builder, &config, &engine, wish) {
+            match self.plan_with(&builder, &config, &engine, choice) {
                 Ok((plan, workspace)) => {
                     return Ok(Plan { plan: Some(plan), workspace, engine: name, context: self.clone() });
                 }
@@ -450,14 +450,14 @@ impl Context {
             }
         }
         if refusals.is_empty() {
-            refusals.extend(self.refusals(&descriptor, wish, &has_gpus));
+            refusals.extend(self.refusals(&descriptor, choice, &has_gpus));
         }
         Err(NoPlan(if refusals.is_empty() { "no engine takes it".to_string() } else { refusals.join("; ") }))
     }
 
     /// Refusals of the graph by the engines that could serve the provider.
-    fn refusals(&self, graph: &Descriptor, wish: &EngineChoice, has_gpus: &LazyCell<bool>) -> Vec<String> {
-        let engines = self.engines.iter().filter(|engine| wish.refuses(&engine.name, &self.site, has_gpus).is_none());
+    fn refusals(&self, graph: &Descriptor, choice: &EngineChoice, has_gpus: &LazyCell<bool>) -> Vec<String> {
+        let engines = self.engines.iter().filter(|engine| choice.refuses(&engine.name, &self.site, has_gpus).is_none());
         let refusal = |engine: &EngineInfo| {
             let descriptor = Descriptor::new(self.backend, DescriptorType::ENGINE_DESCRIPTOR)?;
             descriptor.set(AttributeName::ENGINE_OPERATION_GRAPH, &[graph.as_ptr()])?;
@@ -473,14 +473,14 @@ impl Context {
     /// # Errors
     /// The reason: the bytes are of another version, another device or damaged, or of an engine that must not have the
     /// tensors.
-    pub(crate) fn plan_from(self: &Arc<Self>, bytes: &[u8], wish: &EngineChoice) -> Result<Plan, NoPlan> {
+    pub(crate) fn plan_from(self: &Arc<Self>, bytes: &[u8], choice: &EngineChoice) -> Result<Plan, NoPlan> {
         let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
         let builder = lock(&self.builder);
         let plan = Descriptor::stored_plan(self.backend, builder.raw, bytes)?;
         let id = plan.get::<i64>(AttributeName::EXECUTION_PLAN_ENGINE_GLOBAL_INDEX_EXT)?;
         let known = self.engines.iter().find(|engine| engine.id == id);
         let engine = known.map_or_else(|| format!("engine {id}"), |engine| engine.name.clone());
-        if let Some(refusal) = wish.refuses(&engine, &self.site, &has_gpus()) {
+        if let Some(refusal) = choice.refuses(&engine, &self.site, &has_gpus()) {
             return Err(NoPlan(refusal));
         }
         let workspace = workspace_of(&plan)?;
@@ -492,9 +492,9 @@ impl Context {
         builder: &Handle,
         config: &Descriptor,
         engine: &Descriptor,
-        wish: &EngineChoice,
+        choice: &EngineChoice,
     ) -> Result<(Descriptor, usize), BackendError> {
-        let choices = self.knob_choices(engine, wish)?;
+        let choices = self.knob_choices(engine, choice)?;
         let with_knobs;
         let config = if choices.is_empty() {
             config
@@ -515,9 +515,9 @@ impl Context {
         Ok((plan, workspace))
     }
 
-    /// The wished knobs as far as the engine has them: other engines have others.
-    fn knob_choices(&self, engine: &Descriptor, wish: &EngineChoice) -> Result<Vec<Descriptor>, BackendError> {
-        if wish.knobs.is_empty() {
+    /// The chosen knobs as far as the engine has them: other engines have others.
+    fn knob_choices(&self, engine: &Descriptor, choice: &EngineChoice) -> Result<Vec<Descriptor>, BackendError> {
+        if choice.knobs.is_empty() {
             return Ok(Vec::new());
         }
         // Older backends do not list knobs; then none is set.
@@ -525,16 +525,16 @@ impl Context {
         let mut choices = Vec::new();
         for info in infos {
             let id = info.text(AttributeName::KNOB_INFO_TYPE)?;
-            let Some((_, value)) = wish.knobs.iter().find(|(name, _)| *name == id) else { continue };
-            let choice = Descriptor::new(self.backend, DescriptorType::KNOB_CHOICE_DESCRIPTOR)?;
-            choice.set(AttributeName::KNOB_CHOICE_KNOB_TYPE, id.as_bytes())?;
+            let Some((_, value)) = choice.knobs.iter().find(|(name, _)| *name == id) else { continue };
+            let knob = Descriptor::new(self.backend, DescriptorType::KNOB_CHOICE_DESCRIPTOR)?;
+            knob.set(AttributeName::KNOB_CHOICE_KNOB_TYPE, id.as_bytes())?;
             match value {
-                KnobValue::Int(value) => choice.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, &[*value])?,
-                KnobValue::Float(value) => choice.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, &[*value])?,
-                KnobValue::String(value) => choice.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, value.as_bytes())?,
+                KnobValue::Int(value) => knob.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, &[*value])?,
+                KnobValue::Float(value) => knob.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, &[*value])?,
+                KnobValue::String(value) => knob.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, value.as_bytes())?,
             }
-            choice.finalize("knob choice")?;
-            choices.push(choice);
+            knob.finalize("knob choice")?;
+            choices.push(knob);
         }
         Ok(choices)
     }
@@ -658,7 +658,7 @@ fn has_gpus() -> LazyCell<bool> {
     LazyCell::new(|| gpu::all().is_ok())
 }
 
-/// Wishes for an engine, beyond the graph.
+/// What is asked of engines beside the graph: which is tried first, and its knobs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct EngineChoice {
     /// The engine that is tried first.
@@ -670,9 +670,9 @@ pub(crate) struct EngineChoice {
 impl EngineChoice {
     /// The same with the promise that tensors have known contents.
     pub(crate) fn promising(&self, promise: &Promise) -> EngineChoice {
-        let mut wish = self.clone();
-        wish.knobs.extend(promise.knob());
-        wish
+        let mut choice = self.clone();
+        choice.knobs.extend(promise.knob());
+        choice
     }
 
     /// Reason against tensors in that memory for an engine; `None` if it may have them.
@@ -739,7 +739,7 @@ impl Drop for Recording {
     }
 }
 
-/// A plan that is ready to run, on any lane of its context, several times at once.
+/// A plan that is ready to run, on any handle of its context, several times at once.
 pub(crate) struct Plan {
     /// There until the plan is dropped.
     plan: Option<Descriptor>,
@@ -793,7 +793,7 @@ impl Plan {
         Ok(pack)
     }
 
-    /// Runs the plan on a lane, on the tensors of a pack.
+    /// Runs the plan on a pooled handle, on the tensors of a pack.
     ///
     /// # Safety
     /// Every tensor of the graph that is not virtual is in the pack, with an address of memory of the tensor's type and
@@ -802,11 +802,11 @@ impl Plan {
     ///
     /// # Errors
     /// The backend's status.
-    pub(crate) unsafe fn execute_on(&self, lane: &mut PooledHandle, pack: &Descriptor) -> Result<(), BackendError> {
+    pub(crate) unsafe fn execute_on(&self, pooled: &mut PooledHandle, pack: &Descriptor) -> Result<(), BackendError> {
         let backend = self.context.backend;
         let plan = self.plan.as_ref().expect("a plan is whole until it is dropped");
         // SAFETY: handle, plan and pack are alive, and the caller vouches for the tensors and the workspace.
-        let status = unsafe { (backend.execute)(lane.handle.raw, plan.as_ptr(), pack.as_ptr()) };
+        let status = unsafe { (backend.execute)(pooled.handle.raw, plan.as_ptr(), pack.as_ptr()) };
         check(backend, status, || format!("running {}", self.engine))
     }
 }
@@ -842,8 +842,8 @@ mod tests {
         let [a, b, c] = [1, 2, 3].map(|uid| graph.tensor(TensorDef::new(uid, DataType::Float, &[5])));
         graph.pointwise(Pointwise::binary(PointwiseMode::Sub, a, b, c));
         let graph = graph.build().expect("a right graph").def().to_bytes();
-        let wish = EngineChoice::default();
-        let plan = match context.plan(&graph, &wish) {
+        let choice = EngineChoice::default();
+        let plan = match context.plan(&graph, &choice) {
             Ok(plan) => plan,
             // The engine leaves graphs to the engines of a GPU.
             Err(NoPlan(reason)) => return assert!(reason.contains("GPU") || reason.contains("no engine"), "{reason}"),
@@ -852,17 +852,17 @@ mod tests {
             let (a, b) = ([1.5, 2.0, -3.0, 0.1, 7.0], [0.3, 2.0, 8.0, -0.1, 1.0]);
             let mut tensors = [a, b, [f32::NAN; 5]].map(Aligned);
             let addresses = tensors.each_mut().map(|tensor| (&raw mut tensor.0).cast());
-            let mut lane = context.lane().expect("a lane");
-            let workspace = lane.memory(plan.workspace()).expect("memory");
+            let mut pooled = context.pooled_handle().expect("a handle");
+            let workspace = pooled.memory(plan.workspace()).expect("memory");
             let pack = plan.pack(&[1, 2, 3], &addresses, workspace).expect("a pack");
             // SAFETY: the tensors have five numbers each, and the workspace the plan's size.
-            unsafe { plan.execute_on(&mut lane, &pack) }.expect("an execution");
-            context.put_back(lane);
+            unsafe { plan.execute_on(&mut pooled, &pack) }.expect("an execution");
+            context.put_back(pooled);
             tensors[2].0
         };
         let (wanted, stored) = (run(&plan), plan.serialize().expect("the engine stores plans"));
         assert_eq!(wanted, [1.5 - 0.3, 0.0, -11.0, 0.1 + 0.1, 6.0]);
-        let again = context.plan_from(&stored, &wish).expect("it was just stored");
+        let again = context.plan_from(&stored, &choice).expect("it was just stored");
         assert_eq!((again.engine(), again.workspace()), (plan.engine(), plan.workspace()));
         drop(plan);
         assert_eq!(run(&again), wanted);
@@ -871,22 +871,26 @@ mod tests {
         let engines = damaged.windows(7).position(|window| window == b"HDNNRSP").expect("the engine's bytes");
         damaged[engines + 40] ^= 1;
         for (what, bytes) in [("half", &stored[..stored.len() / 2]), ("another byte", &damaged), ("nothing", &[])] {
-            assert!(context.plan_from(bytes, &wish).is_err_and(|reason| !reason.0.is_empty()), "{what}");
+            assert!(context.plan_from(bytes, &choice).is_err_and(|reason| !reason.0.is_empty()), "{what}");
         }
         let _ = std::fs::remove_dir_all(place);
     }
 
     #[test]
     fn engines_of_devices_never_get_host_memory() {
-        for (wished, engine, taken) in [
+        for (chosen, engine, taken) in [
             (None, HOST_ENGINE, true),
             (Some("SOME_ENGINE"), "SOME_ENGINE", true),
             (None, "HIPDNN_RS_GPU_ENGINE", false),
             (Some("HIPDNN_RS_GPU_ENGINE"), "HIPDNN_RS_GPU_ENGINE", false),
             (Some("MIOPEN_ENGINE"), "MIOPEN_ENGINE", false),
         ] {
-            let wish = EngineChoice { engine: wished.map(str::to_string), knobs: Vec::new() };
-            assert_eq!(wish.refuses(engine, &Site::Host, &has_gpus()).is_none(), taken, "{engine}, wished {wished:?}");
+            let choice = EngineChoice { engine: chosen.map(str::to_string), knobs: Vec::new() };
+            assert_eq!(
+                choice.refuses(engine, &Site::Host, &has_gpus()).is_none(),
+                taken,
+                "{engine}, chosen {chosen:?}"
+            );
         }
     }
 }

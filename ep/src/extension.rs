@@ -1,7 +1,6 @@
 //! The engine plugin's extension of hipDNN's ABI, whatever backend loaded it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::ptr::{NonNull, null};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,22 +124,9 @@ impl Extension {
         if unsafe { begin() } != PluginStatus::SUCCESS {
             return (run(), None);
         }
-        // A panic must not leave the thread recording what it executes ever after.
-        let ran = catch_unwind(AssertUnwindSafe(run));
-        let (mut executions, mut recording) = (0, std::ptr::null_mut());
-        // SAFETY: places for the answers.
-        let status = unsafe { end(&mut executions, &mut recording) };
-        let recorded = (status == PluginStatus::SUCCESS && !recording.is_null()).then_some((executions, recording));
-        match ran {
-            Ok(ran) => (ran, recorded),
-            Err(panic) => {
-                if let Some((_, recording)) = recorded {
-                    // SAFETY: the recording was just made, and nobody else knows it.
-                    unsafe { self.destroy_recording(recording) };
-                }
-                resume_unwind(panic)
-            }
-        }
+        let mut open = OpenRecording { extension: self, end: Some(end) };
+        let ran = run();
+        (ran, open.end())
     }
 
     /// Enqueues a recording's launches on a stream of HIP.
@@ -232,6 +218,33 @@ impl Drop for Said {
     fn drop(&mut self) {
         // SAFETY: the function is the table's, whose library is held by the caller up the stack; no answer is wanted.
         unsafe { (self.set)(self.before, std::ptr::null_mut()) };
+    }
+}
+
+/// Recording of the calling thread's executions, which dropping ends: a panic must not leave the thread recording ever after.
+struct OpenRecording<'a> {
+    extension: &'a Extension,
+    /// The table's function, until it was called.
+    end: Option<unsafe extern "C" fn(*mut usize, *mut RecordingPtr) -> PluginStatus>,
+}
+
+impl OpenRecording<'_> {
+    /// The number of the executions and what replays them, if they can be replayed and were not asked for before.
+    fn end(&mut self) -> Option<(usize, RecordingPtr)> {
+        let end = self.end.take()?;
+        let (mut executions, mut recording) = (0, std::ptr::null_mut());
+        // SAFETY: the function is the table's, whose library the extension holds; places for the answers.
+        let status = unsafe { end(&mut executions, &mut recording) };
+        (status == PluginStatus::SUCCESS && !recording.is_null()).then_some((executions, recording))
+    }
+}
+
+impl Drop for OpenRecording<'_> {
+    fn drop(&mut self) {
+        if let Some((_, recording)) = self.end() {
+            // SAFETY: the recording was just made, and nobody else knows it.
+            unsafe { self.extension.destroy_recording(recording) };
+        }
     }
 }
 

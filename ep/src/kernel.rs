@@ -232,15 +232,7 @@ impl Kernel {
             let tensor = unsafe { self.input(context, index, &value.name) }?;
             // SAFETY: the tensor is of this call, during which nobody writes to an initializer.
             let bytes = unsafe { self.contents(tensor, value, stream) }?;
-            let token = OnceLock::new();
-            match bytes {
-                // Nothing of a GPU's memory is kept longer than it is looked at, but for what the model has, too.
-                Cow::Owned(bytes) if constant.bytes.is_none() => {
-                    token.get_or_init(|| Token::of(&bytes));
-                    looked.push(Looked { index, constant, bytes: Cow::Borrowed(&[]), token });
-                }
-                bytes => looked.push(Looked { index, constant, bytes, token }),
-            }
+            looked.push(Looked { index, constant, bytes, token: OnceLock::new() });
         }
         if promised {
             // SAFETY: the context is of this call.
@@ -254,7 +246,7 @@ impl Kernel {
         let mut changed = Vec::new();
         for Looked { index, constant, bytes, token } in &looked {
             let small = constant.bytes.as_deref();
-            let token = constant.token.filter(|_| promised).and_then(|_| token.get().copied());
+            let token = token.get().copied();
             if token != constant.token || small.is_some_and(|small| *small != **bytes) {
                 let bytes = small.map(|_| Arc::from(&**bytes));
                 let constant = Constant { dims: constant.dims.clone(), bytes, token };
@@ -558,16 +550,16 @@ impl Kernel {
         match &stream {
             None => {
                 let context_of_plans = self.planner.context();
-                let mut lane = context_of_plans.lane().map_err(|error| Error::failed(error.to_string()))?;
+                let mut pooled = context_of_plans.pooled_handle().map_err(|error| Error::failed(error.to_string()))?;
                 // SAFETY: the context is of this call.
                 let threads = unsafe { RuntimeThreads::new(self.runtime, context) };
                 let _lent = context_of_plans.extension().map(|extension| extension.lend(&threads));
-                let result = lane.memory(program.memory()).and_then(|memory| {
+                let result = pooled.memory(program.memory()).and_then(|memory| {
                     // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the
                     // runtime gives each call outputs of its own of the program's extents.
-                    unsafe { program.run(&mut lane, tensors, memory, packs, clock) }
+                    unsafe { program.run(&mut pooled, tensors, memory, packs, clock) }
                 });
-                context_of_plans.put_back(lane);
+                context_of_plans.put_back(pooled);
                 result
             }
             // SAFETY: the program was built for inputs of these extents, constants have those of the model, and the runtime
@@ -610,8 +602,7 @@ impl Kernel {
         };
         stream.touch();
         let memory = block.as_ref().map_or(null_mut(), Block::address);
-        // Another run may have the program dropped while this one's work is under way.
-        stream.keep(program);
+        stream.count_call(program);
         let recording = packs.as_ref().and_then(|packs| packs.recording(tensors, memory)).filter(|_| clock.is_none());
         let enqueued = match recording {
             // SAFETY: the caller's duty; the block is the stream's, so that whoever gets it next comes after this work.
@@ -638,11 +629,11 @@ impl Kernel {
         clock: Option<&mut dyn Clock>,
     ) -> Result<(), Error> {
         let context = self.planner.context();
-        let mut lane = context.lane().map_err(|error| Error::failed(error.to_string()))?;
-        let set = lane.on(stream.raw().cast()).map_err(|error| Error::failed(error.to_string()));
+        let mut pooled = context.pooled_handle().map_err(|error| Error::failed(error.to_string()))?;
+        let set = pooled.on(stream.raw().cast()).map_err(|error| Error::failed(error.to_string()));
         // SAFETY: the caller's duty.
-        let ran = set.and_then(|()| unsafe { program.run(&mut lane, tensors, memory, packs, clock) });
-        context.put_back(lane);
+        let ran = set.and_then(|()| unsafe { program.run(&mut pooled, tensors, memory, packs, clock) });
+        context.put_back(pooled);
         ran
     }
 

@@ -33,7 +33,7 @@ const SEARCH_KNOB: &str = "hipdnn_rs.gpu.search";
 /// Asks one backend for the plans of one session.
 pub(crate) struct Planner {
     context: Arc<Context>,
-    wish: EngineChoice,
+    choice: EngineChoice,
     dumps: Dumps,
     answers: Mutex<Answers>,
     guesses: Guesses,
@@ -120,10 +120,10 @@ impl Planner {
             knobs.push((BENCHMARKING_KNOB.to_string(), KnobValue::Int(i64::from(tuning != Tuning::Immediate))));
             knobs.push((SEARCH_KNOB.to_string(), KnobValue::String(tuning.word().to_string())));
         }
-        let wish = EngineChoice { engine: options.engine.clone(), knobs };
+        let choice = EngineChoice { engine: options.engine.clone(), knobs };
         let made = options.compiled.enable.then(HashMap::new);
         let compiled = Mutex::new(Compiled { made, ..Compiled::default() });
-        Planner { context, wish, dumps, answers: Mutex::default(), guesses: Guesses::default(), compiled }
+        Planner { context, choice, dumps, answers: Mutex::default(), guesses: Guesses::default(), compiled }
     }
 
     /// The backend in use.
@@ -174,15 +174,15 @@ impl Planner {
                 return Err(reason.clone());
             }
         }
-        let wish = self.wish.promising(question.promise);
+        let choice = self.choice.promising(question.promise);
         let promised: Vec<_> = contents.iter().filter(|(token, _)| question.promise.has(*token)).copied().collect();
         let stored = {
             let stored = &mut self.compiled().stored;
             if stored.is_empty() { None } else { stored.remove(&compiled::key(&nameless.graph, question.promise)) }
         };
         let built = match &stored {
-            Some(stored) => self.context.stored_with_constants(stored, &wish, &promised),
-            None => self.context.plan_with_constants(&named.graph, &wish, &promised),
+            Some(stored) => self.context.stored_with_constants(stored, &choice, &promised),
+            None => self.context.plan_with_constants(&named.graph, &choice, &promised),
         };
         match built {
             Ok(plan) => {

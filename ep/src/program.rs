@@ -29,6 +29,18 @@ pub(crate) struct Program {
     constants: Vec<Resident>,
     arena: usize,
     workspace: usize,
+    /// The GPU whose memory its tensors are in, if they are in one's.
+    gpu: Option<&'static Gpu>,
+}
+
+/// Enqueued work may use plans and constants when the last run has long returned: streams that have work keep them until it is done.
+impl Drop for Program {
+    fn drop(&mut self) {
+        let Some(gpu) = self.gpu else { return };
+        let packs = std::mem::take(self.packs.get_mut().unwrap_or_else(PoisonError::into_inner));
+        // Packs go before the plans whose launches they have; what streams keep is to be shared, and packs alone are not.
+        gpu.keep(&Arc::new((Mutex::new(packs), std::mem::take(&mut self.steps), std::mem::take(&mut self.constants))));
+    }
 }
 
 /// Most packs that a program keeps: those of as many concurrent runs, or of as many inputs and outputs that take turns.
@@ -261,7 +273,7 @@ impl Program {
         let workspace = steps.iter().map(|step| step.plan.workspace()).max().unwrap_or(0);
         let outputs = function.outputs.iter().map(|id| function.value(*id).dims.clone()).collect();
         let constants = constants.into_iter().map(Resident::Host).collect();
-        Program { outputs, steps, constants, arena: places.arena, workspace, packs: Mutex::default() }
+        Program { outputs, steps, constants, arena: places.arena, workspace, packs: Mutex::default(), gpu: None }
     }
 
     /// Bytes of intermediates that are alive between plans, at most at a time.
@@ -279,6 +291,7 @@ impl Program {
     /// # Errors
     /// If there is no memory, or HIP's status.
     pub(crate) fn upload(&mut self, gpu: &'static Gpu, account: &Arc<Account>) -> Result<(), Error> {
+        self.gpu = Some(gpu);
         for constant in &mut self.constants {
             if let Resident::Host(bytes) = constant {
                 *constant = Resident::Device(gpu.constant(bytes, account)?);
@@ -292,7 +305,7 @@ impl Program {
         self.arena.next_multiple_of(ALIGNMENT).saturating_add(self.workspace)
     }
 
-    /// Runs the program on inputs and outputs at these addresses, or enqueues it on the lane's stream. A clock is told of each step.
+    /// Runs the program on inputs and outputs at these addresses, or enqueues it on the handle's stream. A clock is told of each step.
     /// `held` are packs of the caller's earlier run, if there was one, and become those of this one.
     ///
     /// # Safety
@@ -304,7 +317,7 @@ impl Program {
     /// The backend's status.
     pub(crate) unsafe fn run(
         &self,
-        lane: &mut PooledHandle,
+        pooled: &mut PooledHandle,
         tensors: &[usize],
         memory: *mut c_void,
         held: &mut Option<Packs>,
@@ -326,12 +339,12 @@ impl Program {
             && let Some(context) = self.steps.first().and_then(|step| step.plan.recorder())
         {
             // SAFETY: the caller's promise.
-            let (ran, recording) = context.record(self.steps.len(), || unsafe { self.execute(lane, &packs, None) });
+            let (ran, recording) = context.record(self.steps.len(), || unsafe { self.execute(pooled, &packs, None) });
             ran?;
             packs.recorded = recording.map_or(Recorded::Never, Recorded::Done);
         } else {
             // SAFETY: the caller's promise.
-            unsafe { self.execute(lane, &packs, clock) }?;
+            unsafe { self.execute(pooled, &packs, clock) }?;
         }
         *held = Some(packs);
         Ok(())
@@ -343,7 +356,7 @@ impl Program {
     /// As for [`Program::run`], for the tensors and the memory of the packs.
     unsafe fn execute(
         &self,
-        lane: &mut PooledHandle,
+        pooled: &mut PooledHandle,
         packs: &Packs,
         mut clock: Option<&mut dyn Clock>,
     ) -> Result<(), Error> {
@@ -354,7 +367,7 @@ impl Program {
             // SAFETY: every tensor of the graph that is no intermediate has its place: the caller's for inputs and outputs,
             // the program's own for constants, which plans only read, and windows of the arena that nothing else lives in
             // at this step. The workspace behind the arena is as large as the largest that a plan asks for.
-            let executed = unsafe { step.plan.execute_on(lane, pack) };
+            let executed = unsafe { step.plan.execute_on(pooled, pack) };
             executed.map_err(|error| step.failure(&error))?;
             if let Some(clock) = &mut clock {
                 clock.end(number);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def cases(interpreter: list[str]) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "damaged, cut, older and missing payloads are refused with the reason", refused
     if emulated_gpu.missing() is None:
         yield "a payload of another GPU is refused with the reason", lambda: foreign(interpreter)
+        yield "a compiled model is opened without a search", nothing_searched
     yield "replaced weights", replaced_weights
     yield "payloads in the application's own storage", own_storage
     yield "the application's storage that fails is an error that says so", failing_storage
@@ -124,6 +126,28 @@ def foreign(interpreter: list[str]) -> None:
         np.savez(folder / "feeds.npz", **networks.images(SHAPE))
         ended = opened_elsewhere(interpreter, path, folder, HIPEMU_ARCH="gfx1101")
         check(ended.returncode == 1 and "expected a model compiled for" in ended.stderr and "gfx1101" in ended.stderr, ended.stderr[-1500:])
+
+
+def nothing_searched() -> None:
+    """A search runs kernels while a session is made."""
+    model, feeds = networks.resnet_like(SHAPE), networks.images(SHAPE)
+    settings = {"cost_rule": "0", "cache_dir": "off"}
+
+    def kernels(path: Path) -> int:
+        with emulated_gpu.traced() as trace:
+            session = provider.Session(path, settings, provider.options(), on=devices())
+        networks.expected(model, feeds).meets(session.run(feeds))
+        return len(trace.work("kernel"))
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = compiled(model, folder, True)[0]
+        # Sessions that live at once share plans.
+        gc.collect()
+        searching = kernels(folder / "model.onnx")
+        gc.collect()
+        opening = kernels(path)
+    check(searching > 0 == opening, f"{searching} kernels run while the model's session is made, {opening} while the compiled one's is")
 
 
 def free_extents() -> None:

@@ -86,6 +86,7 @@ impl Captures {
             Some(lent) => lent,
             None => Stream::new(gpu)?,
         };
+        stream.will_capture();
         Ok(Captures { stream, state: Mutex::default() })
     }
 

@@ -1,4 +1,4 @@
-//! Lists of one element in nearly every case, which then take no allocation: those of a run's streams and programs.
+//! Lists of one element in nearly every case, which then take no allocation: those of what a stream keeps.
 
 /// A list.
 #[derive(Debug)]
@@ -27,11 +27,6 @@ impl<T> Few<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(&self.more)
     }
-
-    /// True if there is none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
 }
 
 #[cfg(test)]
@@ -41,10 +36,9 @@ mod tests {
     #[test]
     fn elements_come_in_their_order() {
         let mut few = Few::default();
-        assert!(few.is_empty() && few.iter().next().is_none());
+        assert!(few.iter().next().is_none());
         for (number, want) in [(3, vec![3]), (1, vec![3, 1]), (2, vec![3, 1, 2])] {
             few.push(number);
-            assert!(!few.is_empty());
             assert_eq!(few.iter().copied().collect::<Vec<_>>(), want);
             assert_eq!(few.more.capacity() > 0, want.len() > 1, "one takes no allocation");
         }

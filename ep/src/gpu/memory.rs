@@ -61,6 +61,11 @@ impl Account {
     pub(crate) fn limit(&self) -> usize {
         self.terms.limit
     }
+
+    /// True if there is a limit: else nobody asks what is used.
+    fn is_limited(&self) -> bool {
+        self.terms.limit != usize::MAX
+    }
 }
 
 /// Memory of one kind.
@@ -126,12 +131,16 @@ impl Memory {
     ) -> Result<*mut c_void, Error> {
         gpu.hip().check_process()?;
         let Some(wanted) = Arena::rounded(bytes) else { return Err(self.refusal(gpu, bytes, "it is too much")) };
+        let find = || self.find(gpu, bytes, wanted, stream, account.terms.growth);
+        if !account.is_limited() {
+            return find();
+        }
         let before = account.used.fetch_add(wanted, Ordering::AcqRel);
         let found = if before.checked_add(wanted).is_none_or(|used| used > account.terms.limit) {
             let limit = account.terms.limit;
             Err(self.refusal(gpu, bytes, &format!("its user has {before} of at most {limit} bytes")))
         } else {
-            self.find(gpu, bytes, wanted, stream, account.terms.growth)
+            find()
         };
         found.inspect_err(|_| {
             account.used.fetch_sub(wanted, Ordering::AcqRel);
@@ -232,7 +241,8 @@ impl Memory {
             return;
         }
         let (all, others) = if private { (Vec::new(), Vec::new()) } else { (gpu.timelines(), gpu.busy_timelines()) };
-        if let Some(bytes) = lock(&self.arena).put_back(block.addr(), &all, &others) {
+        let put_back = lock(&self.arena).put_back(block.addr(), &all, &others);
+        if let Some(bytes) = put_back.filter(|_| account.is_limited()) {
             // Another allocator's block is no credit of this one's.
             let less = |used: usize| Some(used.saturating_sub(bytes));
             let _ = account.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);

@@ -13,22 +13,21 @@ pub(crate) mod hip;
 pub(crate) mod memcpy;
 pub(crate) mod memory;
 pub(crate) mod offer;
+mod runs;
 pub(crate) mod session;
 pub(crate) mod stream;
 pub(crate) mod sync;
 pub(crate) mod transfer;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use hipdnn_sdk_bindings::hip::{self as sdk, hipEvent_t, hipMemcpyKind};
 
 use crate::error::Error;
-use crate::pointer::AddressHasher;
 use arena::Timeline;
-use few::Few;
 use hip::{Entered, Hip, HipError, call};
 use memory::{Account, Block, Memory};
 use stream::Stream;
@@ -51,9 +50,6 @@ pub(crate) struct Gpu {
     pinned: Memory,
     /// Streams that live, by HIP's own object.
     streams: RwLock<Vec<Known>>,
-    /// Streams that the runs of threads have enqueued work on. The runtime tells the end of a run that failed not in every case,
-    /// so that none is kept alive here.
-    runs: Mutex<HashMap<usize, Few<Weak<Stream>>, BuildHasherDefault<AddressHasher>>>,
     /// Events that nobody uses.
     events: Mutex<Vec<usize>>,
     /// The stream of copies that no other stream is named for.
@@ -75,12 +71,6 @@ struct Known {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A word that tells the calling thread from others that live.
-fn this_thread() -> usize {
-    // SAFETY: the call takes nothing and cannot fail.
-    unsafe { libc::pthread_self() as usize }
 }
 
 /// Waits on the host for streams that have work, but for those that capture.
@@ -155,7 +145,6 @@ impl Gpu {
             memory: Memory::new(false),
             pinned: Memory::new(true),
             streams: RwLock::default(),
-            runs: Mutex::default(),
             events: Mutex::default(),
             transfers: Mutex::default(),
             constants: Mutex::default(),
@@ -259,6 +248,11 @@ impl Gpu {
         busy.map(|stream| stream.progress().clone()).collect()
     }
 
+    /// Keeps what enqueued work may need, until the streams that have some now have been waited for.
+    pub(crate) fn keep<T: Any + Send + Sync>(&self, kept: &Arc<T>) {
+        self.living().iter().filter(|stream| stream.is_busy()).for_each(|stream| stream.keep(kept));
+    }
+
     /// Waits on the host for all that was enqueued on it.
     ///
     /// # Errors
@@ -267,18 +261,19 @@ impl Gpu {
         wait_for(&self.living())
     }
 
+    /// Its place among those whose runs are noted.
+    fn number(&self) -> usize {
+        usize::try_from(self.ordinal).unwrap_or(usize::MAX)
+    }
+
     /// A run of the calling thread begins.
     pub(crate) fn begin_run(&self) {
-        lock(&self.runs).insert(this_thread(), Few::default());
+        runs::begin(self.number());
     }
 
     /// Takes note that the calling thread's run enqueues work on a stream.
-    fn note(&self, stream: &Arc<Stream>) {
-        if let Some(streams) = lock(&self.runs).get_mut(&this_thread())
-            && !streams.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(stream)))
-        {
-            streams.push(Arc::downgrade(stream));
-        }
+    fn note(&self, stream: &Stream) {
+        runs::note(self.number(), std::ptr::from_ref(stream).addr());
     }
 
     /// The calling thread's run ends; waits for the streams that it used, where that is asked for, or for all of the device's if
@@ -287,15 +282,17 @@ impl Gpu {
     /// # Errors
     /// The first status that is none of success: that of a kernel that failed, say.
     pub(crate) fn end_run(&self, wait: bool) -> Result<(), HipError> {
-        let streams = lock(&self.runs).remove(&this_thread());
-        match streams {
-            _ if !wait => Ok(()),
-            // A stream that is gone was waited for.
-            Some(streams) if !streams.is_empty() => {
-                wait_for(&streams.iter().filter_map(Weak::upgrade).collect::<Vec<_>>())
-            }
-            _ => self.synchronize(),
+        let used = runs::end(self.number());
+        if !wait {
+            return Ok(());
         }
+        let Some(used) = used else { return self.synchronize() };
+        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        // A stream that is gone was waited for.
+        let used = streams.iter().filter(|known| used(known.stream.as_ptr().addr()));
+        let used: Vec<_> = used.filter_map(|known| known.stream.upgrade()).collect();
+        drop(streams);
+        wait_for(&used)
     }
 
     /// The stream of copies that no other stream is named for.

@@ -22,6 +22,8 @@ pub(crate) struct Stream {
     waits: Mutex<Vec<(Arc<Timeline>, u64)>>,
     /// Number of the capture in which it is, or [`SHARED`].
     capture: AtomicU32,
+    /// True if runs on it may be captured.
+    captures: AtomicBool,
     /// Held while the stream enters or leaves a capture, and while it is asked or waited for, which would end one.
     gate: Mutex<()>,
     /// Number of times that work was enqueued, and of those known to be done.
@@ -33,7 +35,7 @@ pub(crate) struct Stream {
 /// Work that was enqueued on a stream.
 #[derive(Default)]
 struct Pending {
-    /// Programs whose work may not be done: they own what it reads and runs.
+    /// Owners of what work reads and runs that may not be done.
     kept: Few<Kept>,
     /// Programs that were enqueued since [`Stream::take_calls`].
     calls: u64,
@@ -95,6 +97,7 @@ impl Stream {
             timeline: Arc::default(),
             waits: Mutex::default(),
             capture: AtomicU32::new(SHARED),
+            captures: AtomicBool::new(false),
             gate: Mutex::default(),
             work: AtomicU64::new(0),
             done: AtomicU64::new(0),
@@ -139,10 +142,23 @@ impl Stream {
         changed
     }
 
-    /// Keeps what the work of a run needs until that is done.
+    /// Takes note of a program that is enqueued, and keeps it for the graph that a capture makes: its runs are told from others by
+    /// their programs. Of a stream that is never captured nothing is noted, since a program that is dropped sees to its work itself.
+    pub(crate) fn count_call<T: Any + Send + Sync>(&self, program: &Arc<T>) {
+        if self.captures.load(Ordering::Acquire) {
+            lock(&self.pending).calls += 1;
+            self.keep(program);
+        }
+    }
+
+    /// The stream's work is captured from now on.
+    pub(crate) fn will_capture(&self) {
+        self.captures.store(true, Ordering::Release);
+    }
+
+    /// Keeps what enqueued work needs until that is done.
     pub(crate) fn keep<T: Any + Send + Sync>(&self, kept: &Arc<T>) {
         let mut pending = lock(&self.pending);
-        pending.calls += 1;
         if !pending.kept.iter().any(|known| std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(kept))) {
             pending.kept.push(kept.clone());
         }
@@ -160,7 +176,7 @@ impl Stream {
 
     /// Takes note of work, for the calling thread's run to wait for: before it is enqueued, so that nobody passes over it, and
     /// after, since whoever waits meanwhile may have waited for less.
-    pub(crate) fn touch(self: &Arc<Self>) {
+    pub(crate) fn touch(&self) {
         self.count_work();
         self.gpu.note(self);
     }

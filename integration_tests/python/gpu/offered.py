@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import tempfile
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterator
 
 import onnxruntime as ort
 
@@ -17,6 +20,7 @@ def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "one GPU of AMD with its memory", one_gpu
     yield "a GPU for each of HIP's devices", lambda: children.run(count_gpus, "3", HIPEMU_DEVICES="3")
     yield "without a GPU the CPU device, as on a machine without HIP", lambda: children.run(only_cpu, HIPEMU_DEVICES="0")
+    yield "README's quick start runs on the GPU", lambda: children.run(quick_start)
     yield "beside a GPU the CPU device on request, and sessions on each and on both", lambda: children.run(beside, HIPDNN_RS_CPU_ENGINE="on")
 
 
@@ -30,6 +34,25 @@ def one_gpu() -> None:
     check(memory is not None and memory.device_vendor_id == device.AMD, f"{memory}")
     pinned = found[0].memory_info(ort.OrtDeviceMemoryType.HOST_ACCESSIBLE)
     check(pinned is not None and pinned.device_mem_type == ort.OrtDeviceMemoryType.HOST_ACCESSIBLE, f"{pinned}")
+
+
+def quick_start() -> None:
+    """In a process in which nothing is registered, as the page has it."""
+    page = (Path(__file__).resolve().parents[3] / "README.md").read_text(encoding="utf-8")
+    code = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    found = [block for block in code if "register_execution_provider_library" in block]
+    check(len(found) == 1, f"{len(found)} quick starts in README.md")
+    model, feeds = networks.resnet_like([1, 3, 32, 32]), networks.images([1, 3, 32, 32])
+    wanted = networks.expected(model, feeds)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        Path("model.onnx").write_bytes(model)
+        names: dict[str, Any] = {}
+        exec(compile(found[0], "README.md", "exec"), names)
+        spent = device.used(lambda: wanted.meets(names["session"].run(None, feeds)))
+        claims = Path("claims.jsonl").read_text(encoding="utf-8")
+    check(spent["launches"] > 0, f"nothing ran on the device: {spent}")
+    check("HIPDNN_RS_GPU_ENGINE" in claims, f"the report names no engine of a GPU: {claims[:500]}")
 
 
 def beside() -> None:
