@@ -38,6 +38,7 @@ pub(crate) struct Options {
 /// Installs or removes components.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let root = below_destdir(std::env::var_os("DESTDIR").map(PathBuf::from).as_deref(), &options.prefix)?;
+    let umbrella = below_prefix(&options.umbrella_dir)?;
     if options.uninstall {
         return remove(&root, &options.components);
     }
@@ -49,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     };
     let components = if options.components.is_empty() { &Component::STANDARD[..] } else { &options.components };
-    for (component, count) in install(&root, components, &libraries, &options.umbrella_dir)? {
+    for (component, count) in install(&root, components, &libraries, &umbrella)? {
         println!("{}: {count} files below {}", component.name(), root.display());
     }
     Ok(())
@@ -112,6 +113,23 @@ fn below_destdir(destination: Option<&Path>, prefix: &Path) -> Result<PathBuf> {
     })
 }
 
+/// A directory below the prefix; `.` is the prefix itself.
+fn below_prefix(directory: &Path) -> Result<PathBuf> {
+    use std::path::Component::{CurDir, Normal};
+    let mut found = PathBuf::new();
+    for part in directory.components() {
+        match part {
+            Normal(name) => found.push(name),
+            CurDir => {}
+            _ => {
+                let got = directory.display();
+                return Err(format!("--umbrella-dir: expected a directory below the prefix, got {got}").into());
+            }
+        }
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +144,15 @@ mod tests {
         ] {
             let got = below_destdir(destination.map(Path::new), Path::new(prefix)).expect("absolute paths");
             assert_eq!(got, Path::new(wanted), "{destination:?} {prefix}");
+        }
+    }
+
+    #[test]
+    fn directories_stay_below_the_prefix() {
+        for (directory, wanted) in
+            [("bin", Some("bin")), (".", Some("")), ("./a/b", Some("a/b")), ("/bin", None), ("a/../..", None)]
+        {
+            assert_eq!(below_prefix(Path::new(directory)).ok(), wanted.map(PathBuf::from), "{directory}");
         }
     }
 

@@ -31,7 +31,7 @@ function(hipdnn_rs_forward name target headers)
     set(${name}_NOT_FOUND_MESSAGE "expected ${target}, which needs libhipdnn_backend.so in hipdnn-rs's prefix" PARENT_SCOPE)
     return()
   endif()
-  add_library(${name} INTERFACE IMPORTED GLOBAL)
+  add_library(${name} INTERFACE IMPORTED)
   set_target_properties(${name} PROPERTIES
     INTERFACE_LINK_LIBRARIES ${target}
     INTERFACE_INCLUDE_DIRECTORIES "${headers}")

@@ -156,7 +156,7 @@ impl Layout {
 
     /// Files of a component but its notices. `libraries` has the libraries and the program, `umbrella` is the umbrella's
     /// directory below the prefix.
-    pub(crate) fn items(&self, component: Component, libraries: &Path, umbrella: &Path) -> Result<Vec<Item>> {
+    fn items(&self, component: Component, libraries: &Path, umbrella: &Path) -> Result<Vec<Item>> {
         let mut items = Vec::new();
         for library in self.library.iter().filter(|library| library.component == component) {
             let to = match library.to.strip_prefix("@UMBRELLA@/") {
@@ -216,6 +216,14 @@ impl Layout {
         command.arg("--package").arg(root.join("install/python").join(&wheel.package));
         for license in notices::LICENSES {
             command.arg("--license").arg(root.join(license));
+        }
+        let packages = self.packages(Component::Python);
+        for (name, bytes) in notices::of(Component::Python, &packages, self.summary(Component::Python))? {
+            if name == notices::THIRD_PARTY {
+                let path = scratch()?.join(name);
+                fs::write(&path, bytes)?;
+                command.arg("--license").arg(path);
+            }
         }
         command.arg("--out").arg(directory);
         for library in &wheel.libraries {

@@ -23,6 +23,9 @@ use crate::{Result, process, workspace};
 /// The project's own licenses, in the root of the work tree.
 pub(crate) const LICENSES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
+/// Name of the licenses of what is linked.
+pub(crate) const THIRD_PARTY: &str = "THIRD-PARTY.txt";
+
 /// What names of files with licenses begin with.
 const LICENSE_NAMES: [&str; 6] = ["license", "licence", "copying", "copyright", "notice", "unlicense"];
 
@@ -36,7 +39,7 @@ pub(crate) fn of(component: Component, packages: &[&str], summary: &str) -> Resu
         documents.push((name, fs::read(workspace::root().join(name))?));
     }
     let linked = Linked::of(packages)?;
-    documents.push(("THIRD-PARTY.txt", linked.licenses()?.into_bytes()));
+    documents.push((THIRD_PARTY, linked.licenses()?.into_bytes()));
     documents.push(("sbom.cdx.json", linked.bill(component, summary)?));
     Ok(documents)
 }

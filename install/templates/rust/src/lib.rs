@@ -68,7 +68,7 @@ fn wanted<T>(pointer: *const T, expected: &str) -> Result<(), Failure> {
 /// those that `Create` gave and `Destroy` has not had.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnPluginGetName(name: *mut *const c_char) -> Status {
-    // SAFETY: as the ABI has it.
+    // SAFETY: the host gives null or a place for it.
     guarded(|| unsafe { put(name, abi::text(PLUGIN_NAME), "a name") })
 }
 
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn hipdnnPluginGetName(name: *mut *const c_char) -> Status
 /// See the first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnPluginGetVersion(version: *mut *const c_char) -> Status {
-    // SAFETY: as the ABI has it.
+    // SAFETY: the host gives null or a place for it.
     guarded(|| unsafe { put(version, abi::text(PLUGIN_VERSION), "a version") })
 }
 
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn hipdnnPluginGetVersion(version: *mut *const c_char) -> 
 /// See the first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnPluginGetApiVersion(version: *mut *const c_char) -> Status {
-    // SAFETY: as the ABI has it.
+    // SAFETY: the host gives null or a place for it.
     guarded(|| unsafe { put(version, abi::text(API_VERSION), "a version") })
 }
 
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn hipdnnPluginGetApiVersion(version: *mut *const c_char) 
 /// See the first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnPluginGetType(kind: *mut c_int) -> Status {
-    // SAFETY: as the ABI has it.
+    // SAFETY: the host gives null or a place for it.
     guarded(|| unsafe { put(kind, abi::ENGINE_PLUGIN, "a type") })
 }
 
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn hipdnnPluginGetType(kind: *mut c_int) -> Status {
 /// See the first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnPluginGetLastErrorString(text: *mut *const c_char) {
-    // SAFETY: as the ABI has it. There is no status for a null pointer.
+    // SAFETY: the host gives null, for which there is no status here, or a place for it.
     let _ = unsafe { put(text, abi::last_error(), "a text") };
 }
 
@@ -128,10 +128,10 @@ pub extern "C" fn hipdnnPluginSetLogLevel(level: c_int) -> Status {
 pub unsafe extern "C" fn hipdnnEnginePluginGetAllEngineIds(ids: *mut i64, room: u32, count: *mut u32) -> Status {
     guarded(|| {
         if !ids.is_null() && room > 0 {
-            // SAFETY: there is room for one.
+            // SAFETY: it is not null, and the host says that there is room for one.
             unsafe { put(ids, ENGINE_ID, "room")? };
         }
-        // SAFETY: as the ABI has it.
+        // SAFETY: the host gives null or a place for it.
         unsafe { put(count, 1, "a number of engines") }
     })
 }
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetEngineName(id: i64, name: *mut *co
     if id != ENGINE_ID {
         return Status::NOT_APPLICABLE;
     }
-    // SAFETY: as the ABI has it.
+    // SAFETY: the host gives null or a place for it.
     guarded(|| unsafe { put(name, abi::text(ENGINE_NAME), "a name") })
 }
 
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreate(handle: *mut *mut Handle) -> S
     guarded(|| {
         wanted(handle, "a handle")?;
         let made = Box::new(Handle { stream: std::ptr::null_mut() });
-        // SAFETY: as the ABI has it.
+        // SAFETY: the host gives null or a place for it.
         unsafe { put(handle, Box::into_raw(made), "a handle") }
     })
 }
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetApplicableEngineIds(
 ) -> Status {
     guarded(|| {
         wanted(handle, "a handle")?;
-        // SAFETY: as the ABI has it.
+        // SAFETY: the host gives null or a graph that is readable during the call.
         let taken = match unsafe { plan(graph)? } {
             Ok(_) => !ids.is_null() && room > 0,
             Err(Declined(reason)) => {
@@ -206,10 +206,10 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetApplicableEngineIds(
             }
         };
         if taken {
-            // SAFETY: there is room for one.
+            // SAFETY: it is not null, and the host says that there is room for one.
             unsafe { put(ids, ENGINE_ID, "room")? };
         }
-        // SAFETY: as the ABI has it.
+        // SAFETY: the host gives null or a place for it.
         unsafe { put(count, u32::from(taken), "a number of engines") }
     })
 }
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetEngineDetails(
         // Hosts read numbers in place, so that the buffer has to be aligned.
         let buffer = Box::new([HEAD.to_le(), (ENGINE_ID as u64 as u128).to_le()]);
         let made = ConstData { ptr: Box::into_raw(buffer).cast(), size: 24 };
-        // SAFETY: as the ABI has it.
+        // SAFETY: the host gives null or a place for it.
         unsafe { put(details, made, "details") }
     })
 }
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetWorkspaceSize(
         wanted(handle, "a handle")?;
         wanted(config, "a configuration")?;
         wanted(graph, "a graph")?;
-        // SAFETY: as the ABI has it.
+        // SAFETY: the host gives null or a place for it.
         unsafe { put(bytes, 0, "a size") }
     })
 }
@@ -292,10 +292,10 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContext(
         wanted(handle, "a handle")?;
         wanted(config, "a configuration")?;
         wanted(context, "a context")?;
-        // SAFETY: as the ABI has it.
+        // SAFETY: the host gives null or a graph that is readable during the call.
         let plan = unsafe { plan(graph)? };
         let plan = plan.map_err(|Declined(reason)| Failure(Status::INVALID_VALUE, reason))?;
-        // SAFETY: as the ABI has it.
+        // SAFETY: the host gives null or a place for it.
         unsafe { put(context, Box::into_raw(Box::new(plan)), "a context") }
     })
 }
@@ -324,7 +324,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginGetWorkspaceSizeFromExecutionContext(
     guarded(|| {
         wanted(handle, "a handle")?;
         wanted(context, "a context")?;
-        // SAFETY: as the ABI has it.
+        // SAFETY: the host gives null or a place for it.
         unsafe { put(bytes, 0, "a size") }
     })
 }
