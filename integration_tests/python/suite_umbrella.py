@@ -89,9 +89,14 @@ def compiled(source: str, target: Path, *libraries: str) -> Path:
     return target
 
 
+def inner() -> str:
+    """The provider: the installed component for AMD's umbrella where there is one, else the wheel's."""
+    return os.environ.get("INSTALLED_UMBRELLA") or wheel.get_library_path()
+
+
 def behind(scratch: Path, settings: dict[str, str] | None = None, **environment: str) -> dict[str, Any]:
     library = compiled("umbrella.c", scratch / "libumbrella.so")
-    environment |= {"UMBRELLA_BACKEND": wheel.get_library_path()}
+    environment |= {"UMBRELLA_BACKEND": inner()}
     outcome = subprocess.run([sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(library), json.dumps(settings or {})],
                              env=os.environ | environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     check(outcome.returncode == 0, f"exit status {outcome.returncode}: {outcome.stdout[-500:]}{outcome.stderr[-1000:]}")

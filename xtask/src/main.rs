@@ -11,11 +11,13 @@ mod emulated_gpu;
 mod fuzz;
 mod gpu;
 mod gpu_check;
+mod install;
 mod installed;
 mod interop;
 mod ort_conformance;
 mod process;
 mod python;
+mod rocm_interop;
 mod summary;
 mod support;
 mod test;
@@ -52,6 +54,12 @@ enum Command {
     OrtConformance(Words),
     /// Fills target/dist: the libraries in their installed places, headers, pkg-config file and Python wheel
     Dist,
+    /// Installs components below a prefix, or removes them
+    #[command(after_help = install::HELP)]
+    Install(install::Options),
+    /// Makes an archive and a Debian package of each component, with checksums
+    #[command(after_help = install::package::HELP)]
+    Package(install::package::Options),
     /// Times each convolution layer and model, beside ONNX Runtime's CPU provider
     Bench(bench::Options),
     /// Rewrites SUPPORT.md from the plugin's tables
@@ -67,6 +75,9 @@ enum Command {
     GpuCheck(gpu_check::Options),
     /// Runs C++ programs that call the libraries as hipDNN's own backend and frontend do
     Interop(interop::Options),
+    /// Runs our plugin in ROCm's hipDNN and hipDNN's samples on both backends; writes a report
+    #[command(after_help = rocm_interop::HELP)]
+    RocmInterop(rocm_interop::Options),
     /// Runs mutated graphs, configurations and JSON through the libraries, bounded and seeded
     Fuzz(fuzz::Options),
 }
@@ -93,6 +104,8 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options.words),
         Command::OrtConformance(options) => ort_conformance::run(&options.words),
         Command::Dist => dist::run(),
+        Command::Install(options) => install::run(&options),
+        Command::Package(options) => install::package::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Support(options) => support::run(options.check),
         Command::Architecture(options) => architecture::run(&options),
@@ -100,6 +113,7 @@ fn main() -> ExitCode {
         Command::EmulatedGpu(action) => emulated_gpu::run(&action),
         Command::GpuCheck(options) => gpu_check::run(&options),
         Command::Interop(options) => interop::run(&options),
+        Command::RocmInterop(options) => rocm_interop::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
     };
     match outcome {

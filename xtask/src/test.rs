@@ -14,8 +14,8 @@ use crate::emulated_gpu::Prepared;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{
-    Result, architecture, claims, codegen, conformance, dist, emulated_gpu, fuzz, installed, interop, process, support,
-    wheel, workspace,
+    Result, architecture, claims, codegen, conformance, dist, emulated_gpu, fuzz, install, installed, interop, process,
+    support, wheel, workspace,
 };
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
@@ -45,7 +45,7 @@ const SUITES: [&str; 13] = [
 ];
 
 /// The suites that are no scripts.
-const OTHER_SUITES: [&str; 15] = [
+const OTHER_SUITES: [&str; 16] = [
     "cargo",
     "loom",
     "architecture",
@@ -60,6 +60,7 @@ const OTHER_SUITES: [&str; 15] = [
     "interop-device",
     "codegen",
     "installed",
+    "install",
     "wheel",
 ];
 
@@ -70,6 +71,9 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 /// The suite whose engine declines by rule.
 const SPLITTING_SUITE: &str = "suite_splitting.py";
+
+/// The suites in which another provider opens ours.
+const UMBRELLA_SUITES: [&str; 2] = ["suite_umbrella.py", "suite_gpu.py"];
 
 /// The package with the plugin of that engine, and the plugin: an example of the package.
 const DECLINING_PLUGIN: [&str; 2] = ["hipdnn-rs-integration-tests", "declining_plugin"];
@@ -177,6 +181,9 @@ pub(crate) fn run(choice: &Choice) -> Result<()> {
     if let Ok(built) = &built {
         if choice.takes("installed") {
             step("installed layout", &mut summary, |summary| installed::test(&built.prefix, summary));
+        }
+        if choice.takes("install") {
+            step("installation", &mut summary, install::suite::test);
         }
         if choice.takes("wheel") {
             step("wheel", &mut summary, |summary| wheel::test(&built.wheel, summary));
@@ -491,6 +498,9 @@ fn python_suite(
     command.arg("--cache").arg(workspace::cache().join(MODELS));
     remove_settings(&mut command);
     command.env("DIST_PREFIX", prefix);
+    if UMBRELLA_SUITES.contains(&suite) {
+        command.env("INSTALLED_UMBRELLA", installed_umbrella()?);
+    }
     if suite == SPLITTING_SUITE {
         command.env("DECLINING_PLUGIN", declining_plugin()?);
     }
@@ -523,6 +533,14 @@ fn python_suite(
         return Ok(());
     }
     Err(format!("the suite did not come to its end ({})", process::describe(status)).into())
+}
+
+/// Installs the component for AMD's umbrella provider; the library that the umbrella opens.
+fn installed_umbrella() -> Result<PathBuf> {
+    let prefix = workspace::target().join("umbrella");
+    let directory = Path::new(install::layout::UMBRELLA_DIRECTORY);
+    install::install(&prefix, &[install::layout::Component::Umbrella], &workspace::release(), directory)?;
+    Ok(prefix.join(directory).join("libhip-backend.so"))
 }
 
 /// Builds the plugin that declines by rule.

@@ -14,7 +14,6 @@ from typing import Any, Callable, Iterator
 import onnxruntime as ort
 
 import emulated_gpu
-import onnxruntime_ep_hipdnn_rs as wheel
 import provider
 import suite_umbrella
 from gpu import children, device, networks
@@ -57,7 +56,7 @@ def scratch() -> "tempfile.TemporaryDirectory[str]":
 
 def behind(function: Callable[..., None], *arguments: str, **environment: str) -> None:
     library = suite_umbrella.compiled("umbrella.c", Path(scratch().name) / "libumbrella.so")
-    settings = {"UMBRELLA_BACKEND": wheel.get_library_path(), "UMBRELLA_MEMORY": "device", "UMBRELLA_NAME": NAME}
+    settings = {"UMBRELLA_BACKEND": suite_umbrella.inner(), "UMBRELLA_MEMORY": "device", "UMBRELLA_NAME": NAME}
     children.run(function, str(library), *arguments, **settings | environment)
 
 
@@ -240,7 +239,7 @@ def without_device(library: str) -> None:
 
 def library_appears(library: str) -> None:
     refused(lambda: ort.register_execution_provider_library(REGISTRATION, library))
-    os.environ["UMBRELLA_BACKEND"] = wheel.get_library_path()
+    os.environ["UMBRELLA_BACKEND"] = suite_umbrella.inner()
     convolution(library)
 
 

@@ -1,0 +1,2 @@
+/* hipDNN's name of this header. */
+#include <hipdnn_rs/hipdnn_backend.h>
