@@ -16,6 +16,7 @@ mod interop;
 mod ort_conformance;
 mod process;
 mod python;
+mod python_module;
 mod summary;
 mod support;
 mod test;
@@ -52,6 +53,8 @@ enum Command {
     OrtConformance(Words),
     /// Fills target/dist: the libraries in their installed places, headers, pkg-config file and Python wheel
     Dist,
+    /// Builds the wheel of the Python module for graphs
+    PythonModule,
     /// Times each convolution layer and model, beside ONNX Runtime's CPU provider
     Bench(bench::Options),
     /// Rewrites SUPPORT.md from the plugin's tables
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options.words),
         Command::OrtConformance(options) => ort_conformance::run(&options.words),
         Command::Dist => dist::run(),
+        Command::PythonModule => python_module::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Support(options) => support::run(options.check),
         Command::Architecture(options) => architecture::run(&options),

@@ -14,8 +14,8 @@ use crate::emulated_gpu::Prepared;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{
-    Result, architecture, claims, codegen, conformance, dist, emulated_gpu, fuzz, installed, interop, process, support,
-    wheel, workspace,
+    Result, architecture, claims, codegen, conformance, dist, emulated_gpu, fuzz, installed, interop, process,
+    python_module, support, wheel, workspace,
 };
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
@@ -45,7 +45,7 @@ const SUITES: [&str; 13] = [
 ];
 
 /// The suites that are no scripts.
-const OTHER_SUITES: [&str; 15] = [
+const OTHER_SUITES: [&str; 16] = [
     "cargo",
     "loom",
     "architecture",
@@ -61,6 +61,7 @@ const OTHER_SUITES: [&str; 15] = [
     "codegen",
     "installed",
     "wheel",
+    "python-module",
 ];
 
 /// The names of all suites.
@@ -180,6 +181,9 @@ pub(crate) fn run(choice: &Choice) -> Result<()> {
         }
         if choice.takes("wheel") {
             step("wheel", &mut summary, |summary| wheel::test(&built.wheel, summary));
+        }
+        if choice.takes("python-module") {
+            step("Python module", &mut summary, |summary| python_module::run_suite(&built.prefix, summary));
         }
         for version in choice.onnxruntimes(if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES }) {
             python_suites(version, built, choice, &mut summary);
@@ -475,7 +479,8 @@ fn fingerprint(wheel: &Path) -> Result<String> {
     Ok(format!("{:016x}", hasher.finish()))
 }
 
-fn python_suite(
+/// Runs a suite in Python and counts what it reports.
+pub(crate) fn python_suite(
     mut command: Command,
     suite: &str,
     version: &str,
