@@ -2,20 +2,19 @@
 
 use std::cell::LazyCell;
 use std::ffi::{CStr, CString, c_void};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use hipdnn_client::handle::{EngineInfo, Handle, default_plugins, set_plugins};
+use hipdnn_client::{library, planning};
 use hipdnn_ep_compiler::constants::{Promise, Token};
 use hipdnn_schemas::KnobValue;
-use hipdnn_sdk_bindings::hipdnn::backend::{
-    AttributeName, Backend, DescriptorPtr, DescriptorType, HandlePtr, HeurMode, PluginLoadingMode, Status,
-};
+use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, Backend, PluginLoadingMode};
 use hipdnn_sdk_bindings::hipdnn::extension::{MemoryKind, RecordingPtr};
-use hipdnn_sdk_bindings::library::LibraryError;
 
-use crate::descriptor::{BackendError, Descriptor, check};
+use crate::descriptor::{BackendError, Descriptor};
 use crate::error::Error;
 use crate::extension::Extension;
 use crate::gpu::hip::{Entered, HipError};
@@ -82,15 +81,6 @@ pub(crate) struct Context {
     _stream: Option<Arc<Stream>>,
 }
 
-/// An engine that the backend has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EngineInfo {
-    /// Its number.
-    pub id: i64,
-    /// Its name.
-    pub name: String,
-}
-
 /// Handle, stream and memory of one execution: a handle serves one caller at a time.
 pub(crate) struct PooledHandle {
     handle: Handle,
@@ -108,7 +98,7 @@ impl PooledHandle {
     /// # Errors
     /// If there is not so much memory.
     pub(crate) fn memory(&mut self, bytes: usize) -> Result<*mut c_void, Error> {
-        self.workspace.get(bytes)
+        Ok(self.workspace.get(bytes)?)
     }
 
     /// Enqueues further executions on a stream of HIP.
@@ -117,107 +107,35 @@ impl PooledHandle {
     /// The backend's status.
     pub(crate) fn on(&mut self, stream: *mut c_void) -> Result<(), BackendError> {
         if self.stream != stream {
-            self.handle.set_stream(stream)?;
+            // SAFETY: who passes the stream keeps it alive while it is used.
+            unsafe { self.handle.set_stream(stream) }?;
             self.stream = stream;
         }
         Ok(())
     }
 }
 
-struct Handle {
+/// A handle for tensors in one memory, as far as an engine plugin can be told.
+fn handle_at(
     backend: &'static Backend,
-    raw: HandlePtr,
-}
-
-// SAFETY: handles are not bound to the thread that made them; one caller at a time uses one, by ownership or a lock.
-unsafe impl Send for Handle {}
-
-impl Handle {
-    /// A handle for tensors in one memory, as far as an engine plugin can be told.
-    fn at(
-        backend: &'static Backend,
-        extension: Option<&Extension>,
-        site: &Site,
-        cache: Option<&CStr>,
-    ) -> Result<Handle, BackendError> {
-        match extension {
-            Some(extension) => extension
-                .with_handle_memory(site.memory(), || extension.with_handle_cache(cache, || Handle::new(backend))),
-            None => Handle::new(backend),
+    extension: Option<&Extension>,
+    site: &Site,
+    cache: Option<&CStr>,
+) -> Result<Handle, BackendError> {
+    match extension {
+        Some(extension) => {
+            extension.with_handle_memory(site.memory(), || extension.with_handle_cache(cache, || Handle::new(backend)))
         }
-    }
-
-    fn set_stream(&self, stream: *mut c_void) -> Result<(), BackendError> {
-        // SAFETY: the handle is alive, and who passes the stream keeps it so while it is used.
-        let status = unsafe { (self.backend.set_stream)(self.raw, stream) };
-        check(self.backend, status, || "setting the stream".to_string())
-    }
-
-    fn new(backend: &'static Backend) -> Result<Handle, BackendError> {
-        let mut raw = null_mut();
-        // SAFETY: `raw` is valid for the call.
-        let status = unsafe { (backend.create)(&mut raw) };
-        check(backend, status, || "making a handle".to_string())?;
-        if raw.is_null() {
-            let text = "success, but no handle".to_string();
-            return Err(BackendError { call: "making a handle".to_string(), status: Status::INTERNAL_ERROR, text });
-        }
-        Ok(Handle { backend, raw })
+        None => Handle::new(backend),
     }
 }
 
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // SAFETY: the handle is ours and not used again. A failure leaves nothing to be done.
-        unsafe { (self.backend.destroy)(self.raw) };
-    }
-}
-
-/// The libraries that were opened and the contexts that live. Libraries are never closed: ROCm's cannot be safely.
-#[derive(Default)]
-struct Registry {
-    libraries: Vec<(PathBuf, &'static Backend)>,
-    contexts: Vec<Weak<Context>>,
-}
-
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry { libraries: Vec::new(), contexts: Vec::new() });
+/// The contexts that live.
+static CONTEXTS: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
 
 /// The data stays whole even if a thread panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Registry {
-    fn open(&mut self, candidates: &[PathBuf]) -> Result<&'static Backend, LibraryError> {
-        let mut tried: Vec<(PathBuf, String)> = Vec::new();
-        let mut last = None;
-        for candidate in candidates {
-            if let Some((_, backend)) = self.libraries.iter().find(|(path, _)| path == candidate) {
-                return Ok(backend);
-            }
-            // SAFETY: what is named as a hipDNN backend is one: its user or the system's administrator says so.
-            match unsafe { Backend::open([candidate]) } {
-                Ok(backend) => {
-                    let backend: &'static Backend = Box::leak(Box::new(backend));
-                    self.libraries.push((candidate.clone(), backend));
-                    return Ok(backend);
-                }
-                // One that does not load is no reason not to try the next.
-                Err(LibraryError::LibraryNotFound { tried: more, .. }) => tried.extend(more),
-                Err(error) => {
-                    tried.push((candidate.clone(), error.to_string()));
-                    last = Some(error);
-                }
-            }
-        }
-        match (last, tried.len()) {
-            (Some(error), 1) => Err(error),
-            _ => {
-                let library = hipdnn_sdk_bindings::hipdnn::backend::LIBRARY_NAME.to_string();
-                Err(LibraryError::LibraryNotFound { library, tried })
-            }
-        }
-    }
 }
 
 impl Context {
@@ -231,10 +149,10 @@ impl Context {
         site: &Site,
         cache: Option<&CStr>,
     ) -> Result<Arc<Context>, Error> {
-        let mut registry = lock(&REGISTRY);
-        let backend = registry.open(candidates).map_err(|error| Error::failed(error.to_string()))?;
-        registry.contexts.retain(|context| context.strong_count() > 0);
-        let living: Vec<Arc<Context>> = registry.contexts.iter().filter_map(Weak::upgrade).collect();
+        let mut contexts = lock(&CONTEXTS);
+        let backend = library::open(candidates).map_err(|error| Error::failed(error.to_string()))?;
+        contexts.retain(|context| context.strong_count() > 0);
+        let living: Vec<Arc<Context>> = contexts.iter().filter_map(Weak::upgrade).collect();
         let mut living = living.into_iter().filter(|context| std::ptr::eq(context.backend, backend)).peekable();
         let chosen = living.peek().is_some();
         // Plugins are the process's: they can be chosen only while the backend has no handles.
@@ -252,7 +170,7 @@ impl Context {
             return Ok(context);
         }
         let context = Arc::new(Context::new(backend, plugins.clone(), *site, cache, chosen)?);
-        registry.contexts.push(Arc::downgrade(&context));
+        contexts.push(Arc::downgrade(&context));
         Ok(context)
     }
 
@@ -284,7 +202,7 @@ impl Context {
             (Plugins::Default(_), _) => {}
         }
         let mut builder = Handle::new(backend).map_err(failed)?;
-        let mut engines = engines(&builder);
+        let mut engines = builder.engines();
         if let Some(extra) = extra
             && !engines.iter().any(|engine| engine.name == HOST_ENGINE)
         {
@@ -293,7 +211,7 @@ impl Context {
             // Without the extra plugin the backend still serves what its own plugins do.
             let _ = set_plugins(backend, &[extra], PluginLoadingMode::ADDITIVE);
             builder = Handle::new(backend).map_err(failed)?;
-            engines = self::engines(&builder);
+            engines = builder.engines();
         }
         if let Plugins::Only(path) = &plugins
             && backend.get_engine_count.is_some()
@@ -306,14 +224,15 @@ impl Context {
             )));
         }
         // SAFETY: the handle is this backend's.
-        let extension = unsafe { Extension::find(backend, builder.raw) };
-        let builder = Handle::at(backend, extension.as_ref(), &site, cache).map_err(failed)?;
+        let extension = unsafe { Extension::find(backend, builder.as_ptr()) };
+        let builder = handle_at(backend, extension.as_ref(), &site, cache).map_err(failed)?;
         let stream = match site {
             Site::Host => None,
             Site::Device(gpu) => Some(Stream::new(gpu).map_err(|error| Error::failed(error.to_string()))?),
         };
         if let Some(stream) = &stream {
-            builder.set_stream(stream.raw().cast()).map_err(failed)?;
+            // SAFETY: the context holds the stream longer than the handle.
+            unsafe { builder.set_stream(stream.raw().cast()) }.map_err(failed)?;
         }
         let most_idle = std::thread::available_parallelism().map_or(4, |cores| cores.get().clamp(4, 64));
         let (builder, idle) = (Mutex::new(builder), Spare::new(most_idle));
@@ -349,7 +268,7 @@ impl Context {
         if let Some(pooled) = self.idle.take() {
             return Ok(pooled);
         }
-        let handle = Handle::at(self.backend, self.extension.as_ref(), &self.site, self.cache.as_deref())?;
+        let handle = handle_at(self.backend, self.extension.as_ref(), &self.site, self.cache.as_deref())?;
         Ok(Box::new(PooledHandle { handle, stream: null_mut(), workspace: Workspace::default() }))
     }
 
@@ -408,49 +327,27 @@ impl Context {
     pub(crate) fn plan(self: &Arc<Self>, graph: &[u8], choice: &EngineChoice) -> Result<Plan, NoPlan> {
         let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
         let builder = lock(&self.builder);
-        let descriptor = Descriptor::graph(self.backend, graph)?;
-        descriptor.set(AttributeName::OPERATIONGRAPH_HANDLE, &[builder.raw])?;
-        descriptor.finalize("graph")?;
-
-        let heuristic = Descriptor::new(self.backend, DescriptorType::ENGINEHEUR_DESCRIPTOR)?;
-        heuristic.set(AttributeName::ENGINEHEUR_OPERATION_GRAPH, &[descriptor.as_ptr()])?;
-        heuristic.set(AttributeName::ENGINEHEUR_MODE, &[HeurMode::FALLBACK])?;
-        heuristic.finalize("engine heuristic")?;
-        let count = heuristic.count::<DescriptorPtr>(AttributeName::ENGINEHEUR_RESULTS)?;
-        let configs = (0..count).map(|_| Descriptor::new(self.backend, DescriptorType::ENGINECFG_DESCRIPTOR));
-        let configs = configs.collect::<Result<Vec<_>, _>>()?;
-        let mut raw: Vec<_> = configs.iter().map(Descriptor::as_ptr).collect();
-        let filled = if raw.is_empty() { 0 } else { heuristic.read(AttributeName::ENGINEHEUR_RESULTS, &mut raw)? };
-
+        let graph = planning::graph(&builder, graph)?;
+        let (offered, mut refusals) = planning::candidates(self.backend, &graph, &self.engines)?;
         let has_gpus = has_gpus();
         let mut candidates = Vec::new();
-        let mut refusals = Vec::new();
-        for config in configs.into_iter().take(filled) {
-            // A configuration says its engine only when it is finalised, and then takes no knobs any more.
-            if let Err(error) = config.finalize("engine configuration") {
-                refusals.push(error.to_string());
-                continue;
+        for candidate in offered {
+            match choice.refuses(&candidate.name, &self.site, &has_gpus) {
+                Some(refusal) => refusals.push(refusal),
+                None => candidates.push(candidate),
             }
-            let engine = config.child(AttributeName::ENGINECFG_ENGINE)?;
-            let id = engine.get::<i64>(AttributeName::ENGINE_GLOBAL_INDEX)?;
-            let name = self.engine_name(id, &engine);
-            if let Some(refusal) = choice.refuses(&name, &self.site, &has_gpus) {
-                refusals.push(refusal);
-                continue;
-            }
-            candidates.push((config, engine, name));
         }
-        candidates.sort_by_key(|(_, _, name)| choice.engine.as_deref() != Some(name));
-        for (config, engine, name) in candidates {
-            match self.plan_with(&builder, &config, &engine, choice) {
+        candidates.sort_by_key(|candidate| choice.engine.as_ref() != Some(&candidate.name));
+        for candidate in candidates {
+            match planning::plan(&builder, &candidate, &choice.knobs) {
                 Ok((plan, workspace)) => {
-                    return Ok(Plan { plan: Some(plan), workspace, engine: name, context: self.clone() });
+                    return Ok(Plan { plan: Some(plan), workspace, engine: candidate.name, context: self.clone() });
                 }
-                Err(error) => refusals.push(format!("{name}: {error}")),
+                Err(error) => refusals.push(format!("{}: {error}", candidate.name)),
             }
         }
         if refusals.is_empty() {
-            refusals.extend(self.refusals(&descriptor, choice, &has_gpus));
+            refusals.extend(self.refusals(&graph, choice, &has_gpus));
         }
         Err(NoPlan(if refusals.is_empty() { "no engine takes it".to_string() } else { refusals.join("; ") }))
     }
@@ -458,13 +355,8 @@ impl Context {
     /// Refusals of the graph by the engines that could serve the provider.
     fn refusals(&self, graph: &Descriptor, choice: &EngineChoice, has_gpus: &LazyCell<bool>) -> Vec<String> {
         let engines = self.engines.iter().filter(|engine| choice.refuses(&engine.name, &self.site, has_gpus).is_none());
-        let refusal = |engine: &EngineInfo| {
-            let descriptor = Descriptor::new(self.backend, DescriptorType::ENGINE_DESCRIPTOR)?;
-            descriptor.set(AttributeName::ENGINE_OPERATION_GRAPH, &[graph.as_ptr()])?;
-            descriptor.set(AttributeName::ENGINE_GLOBAL_INDEX, &[engine.id])?;
-            descriptor.finalize("engine")
-        };
-        engines.filter_map(|engine| refusal(engine).err()).map(|error| error.to_string()).collect()
+        let refusals = engines.filter_map(|engine| planning::refusal(self.backend, graph, engine));
+        refusals.map(|error| error.to_string()).collect()
     }
 
     /// Makes a plan again that [`Plan::serialize`] gave, in this process or another: nothing is searched or compiled. What
@@ -476,75 +368,15 @@ impl Context {
     pub(crate) fn plan_from(self: &Arc<Self>, bytes: &[u8], choice: &EngineChoice) -> Result<Plan, NoPlan> {
         let _entered = self.site.enter().map_err(|error| NoPlan(error.to_string()))?;
         let builder = lock(&self.builder);
-        let plan = Descriptor::stored_plan(self.backend, builder.raw, bytes)?;
+        let plan = Descriptor::stored_plan(&builder, bytes)?;
         let id = plan.get::<i64>(AttributeName::EXECUTION_PLAN_ENGINE_GLOBAL_INDEX_EXT)?;
         let known = self.engines.iter().find(|engine| engine.id == id);
         let engine = known.map_or_else(|| format!("engine {id}"), |engine| engine.name.clone());
         if let Some(refusal) = choice.refuses(&engine, &self.site, &has_gpus()) {
             return Err(NoPlan(refusal));
         }
-        let workspace = workspace_of(&plan)?;
+        let workspace = planning::workspace_of(&plan)?;
         Ok(Plan { plan: Some(plan), workspace, engine, context: self.clone() })
-    }
-
-    fn plan_with(
-        &self,
-        builder: &Handle,
-        config: &Descriptor,
-        engine: &Descriptor,
-        choice: &EngineChoice,
-    ) -> Result<(Descriptor, usize), BackendError> {
-        let choices = self.knob_choices(engine, choice)?;
-        let with_knobs;
-        let config = if choices.is_empty() {
-            config
-        } else {
-            let raw: Vec<_> = choices.iter().map(Descriptor::as_ptr).collect();
-            with_knobs = Descriptor::new(self.backend, DescriptorType::ENGINECFG_DESCRIPTOR)?;
-            with_knobs.set(AttributeName::ENGINECFG_ENGINE, &[engine.as_ptr()])?;
-            with_knobs.set(AttributeName::ENGINECFG_KNOB_CHOICES, &raw)?;
-            with_knobs.finalize("engine configuration")?;
-            &with_knobs
-        };
-        let plan = Descriptor::new(self.backend, DescriptorType::EXECUTION_PLAN_DESCRIPTOR)?;
-        // Deprecated, and ignored by newer backends.
-        let _ = plan.set(AttributeName::EXECUTION_PLAN_HANDLE, &[builder.raw]);
-        plan.set(AttributeName::EXECUTION_PLAN_ENGINE_CONFIG, &[config.as_ptr()])?;
-        plan.finalize("execution plan")?;
-        let workspace = workspace_of(&plan)?;
-        Ok((plan, workspace))
-    }
-
-    /// The chosen knobs as far as the engine has them: other engines have others.
-    fn knob_choices(&self, engine: &Descriptor, choice: &EngineChoice) -> Result<Vec<Descriptor>, BackendError> {
-        if choice.knobs.is_empty() {
-            return Ok(Vec::new());
-        }
-        // Older backends do not list knobs; then none is set.
-        let Ok(infos) = engine.children(AttributeName::ENGINE_KNOB_INFO) else { return Ok(Vec::new()) };
-        let mut choices = Vec::new();
-        for info in infos {
-            let id = info.text(AttributeName::KNOB_INFO_TYPE)?;
-            let Some((_, value)) = choice.knobs.iter().find(|(name, _)| *name == id) else { continue };
-            let knob = Descriptor::new(self.backend, DescriptorType::KNOB_CHOICE_DESCRIPTOR)?;
-            knob.set(AttributeName::KNOB_CHOICE_KNOB_TYPE, id.as_bytes())?;
-            match value {
-                KnobValue::Int(value) => knob.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, &[*value])?,
-                KnobValue::Float(value) => knob.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, &[*value])?,
-                KnobValue::String(value) => knob.set(AttributeName::KNOB_CHOICE_KNOB_VALUE, value.as_bytes())?,
-            }
-            knob.finalize("knob choice")?;
-            choices.push(knob);
-        }
-        Ok(choices)
-    }
-
-    fn engine_name(&self, id: i64, engine: &Descriptor) -> String {
-        if let Some(known) = self.engines.iter().find(|engine| engine.id == id) {
-            return known.name.clone();
-        }
-        let named = engine.text(AttributeName::ENGINE_NAME_EXT).ok().filter(|name| !name.is_empty());
-        named.unwrap_or_else(|| format!("engine {id}"))
     }
 }
 
@@ -559,99 +391,6 @@ impl std::fmt::Display for Plugins {
 
 /// True if a session of this process has chosen the plugins.
 static CHOSEN: AtomicBool = AtomicBool::new(false);
-
-/// Directory in which a backend looks for engine plugins when none is chosen.
-fn default_plugins(backend: &Backend) -> PathBuf {
-    let named = std::env::var_os("HIPDNN_PLUGIN_DIR").filter(|path| !path.is_empty()).map(PathBuf::from);
-    named.unwrap_or_else(|| {
-        let library = backend.path();
-        library.parent().unwrap_or(Path::new("/")).join("hipdnn_plugins/engines")
-    })
-}
-
-fn set_plugins(backend: &Backend, paths: &[&Path], mode: PluginLoadingMode) -> Result<(), BackendError> {
-    let call = || "choosing engine plugins".to_string();
-    let Some(set) = backend.set_engine_plugin_paths else {
-        let text = "the library has no hipdnnSetEnginePluginPaths_ext".to_string();
-        return Err(BackendError { call: call(), status: Status::NOT_SUPPORTED, text });
-    };
-    let texts: Vec<CString> =
-        paths.iter().filter_map(|path| CString::new(path.as_os_str().as_encoded_bytes()).ok()).collect();
-    let raw: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
-    // SAFETY: `raw` has that many NUL-terminated texts, valid for the call.
-    let status = unsafe { set(raw.len(), raw.as_ptr(), mode) };
-    check(backend, status, call)
-}
-
-fn engines(handle: &Handle) -> Vec<EngineInfo> {
-    let backend = handle.backend;
-    let (Some(count_of), Some(info_of)) = (backend.get_engine_count, backend.get_engine_info) else {
-        return Vec::new();
-    };
-    let mut count = 0;
-    // SAFETY: the handle is alive and `count` is valid for the call.
-    if unsafe { count_of(handle.raw, &mut count) } != Status::SUCCESS {
-        return Vec::new();
-    }
-    let mut engines = Vec::new();
-    for index in 0..count {
-        let (mut id, mut sizes) = (0i64, [0usize; 4]);
-        let [name, plugin, version, kind] = &mut sizes;
-        // SAFETY: a size query: the four lengths and the id are valid for the call, the texts are null.
-        let status = unsafe {
-            info_of(
-                handle.raw,
-                index,
-                &mut id,
-                null_mut(),
-                name,
-                null_mut(),
-                plugin,
-                null_mut(),
-                version,
-                null_mut(),
-                kind,
-            )
-        };
-        if status != Status::SUCCESS {
-            continue;
-        }
-        let mut texts = sizes.map(|size| vec![0u8; size.max(1)]);
-        let [name_text, plugin_text, version_text, kind_text] = &mut texts;
-        let [name, plugin, version, kind] = &mut sizes;
-        // SAFETY: each text has as many bytes as its length says.
-        let status = unsafe {
-            info_of(
-                handle.raw,
-                index,
-                &mut id,
-                name_text.as_mut_ptr().cast(),
-                name,
-                plugin_text.as_mut_ptr().cast(),
-                plugin,
-                version_text.as_mut_ptr().cast(),
-                version,
-                kind_text.as_mut_ptr().cast(),
-                kind,
-            )
-        };
-        if status == Status::SUCCESS {
-            let end = texts[0].iter().position(|byte| *byte == 0).unwrap_or(texts[0].len());
-            engines.push(EngineInfo { id, name: String::from_utf8_lossy(&texts[0][..end]).into_owned() });
-        }
-    }
-    engines
-}
-
-/// Bytes of workspace that a finalized plan wants.
-fn workspace_of(plan: &Descriptor) -> Result<usize, BackendError> {
-    let workspace = plan.get::<i64>(AttributeName::EXECUTION_PLAN_WORKSPACE_SIZE)?;
-    usize::try_from(workspace).map_err(|_| {
-        let call = "reading the workspace size".to_string();
-        let text = format!("the size is {workspace}");
-        BackendError { call, status: Status::INTERNAL_ERROR, text }
-    })
-}
 
 /// True if HIP has GPUs, asked at the first engine that it matters for.
 fn has_gpus() -> LazyCell<bool> {
@@ -785,12 +524,7 @@ impl Plan {
         addresses: &[*mut c_void],
         workspace: *mut c_void,
     ) -> Result<Descriptor, BackendError> {
-        let pack = Descriptor::new(self.context.backend, DescriptorType::VARIANT_PACK_DESCRIPTOR)?;
-        pack.set(AttributeName::VARIANT_PACK_DATA_POINTERS, addresses)?;
-        pack.set(AttributeName::VARIANT_PACK_UNIQUE_IDS, uids)?;
-        pack.set(AttributeName::VARIANT_PACK_WORKSPACE, &[workspace])?;
-        pack.finalize("variant pack")?;
-        Ok(pack)
+        planning::pack(self.context.backend, uids, addresses, workspace)
     }
 
     /// Runs the plan on a pooled handle, on the tensors of a pack.
@@ -803,11 +537,9 @@ impl Plan {
     /// # Errors
     /// The backend's status.
     pub(crate) unsafe fn execute_on(&self, pooled: &mut PooledHandle, pack: &Descriptor) -> Result<(), BackendError> {
-        let backend = self.context.backend;
         let plan = self.plan.as_ref().expect("a plan is whole until it is dropped");
-        // SAFETY: handle, plan and pack are alive, and the caller vouches for the tensors and the workspace.
-        let status = unsafe { (backend.execute)(pooled.handle.raw, plan.as_ptr(), pack.as_ptr()) };
-        check(backend, status, || format!("running {}", self.engine))
+        // SAFETY: the caller vouches for the tensors and the workspace.
+        unsafe { planning::execute(&pooled.handle, plan, pack, || format!("running {}", self.engine)) }
     }
 }
 
@@ -886,11 +618,7 @@ mod tests {
             (Some("MIOPEN_ENGINE"), "MIOPEN_ENGINE", false),
         ] {
             let choice = EngineChoice { engine: chosen.map(str::to_string), knobs: Vec::new() };
-            assert_eq!(
-                choice.refuses(engine, &Site::Host, &has_gpus()).is_none(),
-                taken,
-                "{engine}, chosen {chosen:?}"
-            );
+            assert_eq!(choice.refuses(engine, &Site::Host, &has_gpus()).is_none(), taken, "{engine}, chosen {chosen:?}");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! embedded, in a file beside the model, or in the application's own storage ([`crate::storage`]).
 
 use std::ffi::{CString, c_char};
+use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,9 +90,29 @@ pub(crate) fn payload(
         return Err(Error::invalid(format!("expected a file beside the model in \"ep_cache_context\", got {name:?}")));
     }
     let model = graph.model_path()?.or_else(|| request.file.clone());
-    let directory = model.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
-    let file = directory.join(relative);
-    std::fs::read(&file).map_err(|error| Error::invalid(format!("the compiled partition {}: {error}", file.display())))
+    let model = model.as_deref().unwrap_or(Path::new(""));
+    let file = folder(model).join(relative);
+    let read = within(model, &file).and_then(std::fs::read);
+    read.map_err(|error| Error::invalid(format!("the compiled partition {}: {error}", file.display())))
+}
+
+/// The folder that a file is in.
+fn folder(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// A file without links, if it is in the folder of the model, or in that of what the model is a link to: caches of models
+/// have links to files that lie side by side elsewhere.
+fn within(model: &Path, file: &Path) -> io::Result<PathBuf> {
+    let resolved = file.canonicalize()?;
+    let beside = [folder(model).canonicalize(), model.canonicalize().map(|model| folder(&model).to_path_buf())];
+    if beside.into_iter().flatten().any(|folder| resolved.starts_with(folder)) {
+        return Ok(resolved);
+    }
+    Err(io::Error::other(format!("expected a file in the model's folder, got a link to {}", resolved.display())))
 }
 
 /// Makes the node of a compiled partition, which takes the place of a fused one.
@@ -188,7 +209,7 @@ fn write(
 
 /// Writes a payload beside a model.
 fn write_file(model: &Path, name: &str, payload: &[u8]) -> Result<(), Error> {
-    let file = model.parent().unwrap_or(Path::new("")).join(name);
+    let file = folder(model).join(name);
     // Nobody finds half of a file under its name.
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
@@ -228,5 +249,55 @@ impl Drop for Attributes<'_> {
             // SAFETY: the attribute was made for us, and is released once.
             unsafe { self.runtime.api.release_op_attr()(*attribute) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_lead_nowhere_but_to_files_beside_the_model() {
+        let place = std::env::temp_dir().join(format!("hipdnn-rs-context-{}", std::process::id()));
+        let [here, store, elsewhere] = ["here", "store", "elsewhere"].map(|name| place.join(name));
+        for folder in [&here, &store, &elsewhere, &here.join("below")] {
+            fs::create_dir_all(folder).expect("a folder");
+        }
+        let [model, own, below] = ["model.onnx", "own.bin", "below/part.bin"].map(|name| here.join(name));
+        let [stored, part, foreign] =
+            [store.join("model"), store.join("part"), elsewhere.join("part")].map(|path| path.to_path_buf());
+        for file in [&model, &own, &below, &stored, &part, &foreign] {
+            fs::write(file, "x").expect("a file");
+        }
+        for (target, link) in [
+            (&stored, here.join("linked.onnx")),
+            (&part, here.join("linked.bin")),
+            (&own, here.join("alias.bin")),
+            (&foreign, here.join("foreign.bin")),
+            (&elsewhere, here.join("folder")),
+        ] {
+            symlink(target, link).expect("a link");
+        }
+        for (of, name, taken) in [
+            ("model.onnx", "own.bin", true),
+            ("model.onnx", "below/part.bin", true),
+            ("model.onnx", "alias.bin", true),
+            ("model.onnx", "foreign.bin", false),
+            ("model.onnx", "folder/part", false),
+            ("model.onnx", "linked.bin", false),
+            ("linked.onnx", "linked.bin", true),
+            ("linked.onnx", "own.bin", true),
+            ("linked.onnx", "foreign.bin", false),
+            ("model.onnx", "missing.bin", false),
+        ] {
+            let found = within(&here.join(of), &here.join(name));
+            assert_eq!(found.is_ok(), taken, "{name} of {of}: {found:?}");
+        }
+        let told = within(&model, &here.join("foreign.bin")).expect_err("it is elsewhere").to_string();
+        assert!(told.starts_with("expected a file in the model's folder, got a link to "), "{told}");
+        fs::remove_dir_all(place).expect("the test's own folder");
     }
 }

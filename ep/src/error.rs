@@ -1,5 +1,6 @@
 //! Errors on their way to ONNX Runtime.
 
+use hipdnn_client::workspace::NoMemory;
 use hipdnn_sdk_bindings::ort::{ErrorCode, MissingEntry};
 
 /// A callback's answer when it does not succeed.
@@ -31,6 +32,12 @@ impl Error {
     /// The same error, saying first where it happened.
     pub(crate) fn at(self, place: impl std::fmt::Display) -> Error {
         Error { message: format!("{place}: {}", self.message), ..self }
+    }
+}
+
+impl From<NoMemory> for Error {
+    fn from(error: NoMemory) -> Error {
+        Error::failed(error.to_string())
     }
 }
 

@@ -1,17 +1,14 @@
 //! The engine plugin's extension of hipDNN's ABI, whatever backend loaded it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::path::Path;
-use std::ptr::{NonNull, null};
+use std::ptr::null;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hipdnn_client::extension::Table;
 use hipdnn_ep_compiler::constants::Token;
-use hipdnn_sdk_bindings::hipdnn::backend::{Backend, HandlePtr, Status};
-use hipdnn_sdk_bindings::hipdnn::extension::{
-    self, Body, Constant, Constants, GetExtension, MemoryKind, ParallelFor, RecordingPtr, SYMBOL,
-};
+use hipdnn_sdk_bindings::hipdnn::backend::{Backend, HandlePtr};
+use hipdnn_sdk_bindings::hipdnn::extension::{Body, Constant, Constants, MemoryKind, ParallelFor, RecordingPtr};
 use hipdnn_sdk_bindings::hipdnn::plugin::{GetLastErrorString, PluginStatus};
-use hipdnn_sdk_bindings::library::Library;
 use hipdnn_sdk_bindings::ort::{self, KernelContext};
 
 use crate::error::Error;
@@ -20,16 +17,10 @@ use crate::runtime::{Runtime, caught};
 /// The oldest version that is of use; a newer table begins with what this one has.
 const LEAST_VERSION: u32 = 1;
 
-/// The plugin's table, and the plugin that it is part of.
+/// The plugin's table, and what the provider does with it.
 pub(crate) struct Extension {
-    table: NonNull<extension::Extension>,
-    library: Library,
+    table: Table,
 }
-
-// SAFETY: the table is a constant of the plugin, whose functions may be called from any thread.
-unsafe impl Send for Extension {}
-// SAFETY: nothing is written through the pointer.
-unsafe impl Sync for Extension {}
 
 impl Extension {
     /// The extension of the plugin among those that the backend has loaded for this handle.
@@ -38,27 +29,12 @@ impl Extension {
     /// `handle` is one of `backend`'s.
     pub(crate) unsafe fn find(backend: &Backend, handle: HandlePtr) -> Option<Extension> {
         // SAFETY: the caller's promise.
-        let paths = unsafe { loaded_plugins(backend, handle) }?;
-        paths.iter().filter_map(|path| path.to_str().ok()).find_map(|path| Extension::of(Path::new(path)))
-    }
-
-    fn of(path: &Path) -> Option<Extension> {
-        let library = Library::loaded(path)?;
-        // SAFETY: whoever exports the symbol means this function by it; the library outlives its use.
-        let get = unsafe { library.optional::<GetExtension>(SYMBOL) }?;
-        let mut table = null();
-        // SAFETY: a place for a table.
-        let status = unsafe { get(LEAST_VERSION, &mut table) };
-        if status != PluginStatus::SUCCESS {
-            return None;
-        }
-        Some(Extension { table: NonNull::new(table.cast_mut())?, library })
+        unsafe { Table::find(backend, handle, LEAST_VERSION) }.map(|table| Extension { table })
     }
 
     /// The table's version. The table of an older plugin ends where its version does: no reference to all of it is made.
     fn version(&self) -> u32 {
-        // SAFETY: every table has its version, and is valid as long as the library is loaded, which is held here.
-        unsafe { (&raw const (*self.table.as_ptr()).version).read() }
+        self.table.version()
     }
 
     /// Since version 1.
@@ -86,16 +62,7 @@ impl Extension {
 impl Extension {
     /// Result of `make`, with the handles that it makes told where their tensors are, if the plugin can be told.
     pub(crate) fn with_handle_memory<R>(&self, memory: MemoryKind, make: impl FnOnce() -> R) -> R {
-        if self.version() < 2 {
-            return make();
-        }
-        // SAFETY: a table of version 2 has the function, and is valid as long as the library is loaded, which is held here.
-        let set = unsafe { (&raw const (*self.table.as_ptr()).set_handle_memory).read() };
-        let mut before = MemoryKind::UNSPECIFIED;
-        // SAFETY: a place for the answer.
-        unsafe { set(memory, &mut before) };
-        let _said = Said { set, before };
-        make()
+        self.table.with_handle_memory(memory, make)
     }
 
     /// Result of `make`, with the handles that it makes told where engines keep what they find out, if the plugin can be told.
@@ -165,7 +132,7 @@ impl Extension {
     /// The plugin's words for the calling thread's last error.
     fn last_error(&self) -> Option<String> {
         // SAFETY: hipDNN means this function by the name; the library outlives its use.
-        let get = unsafe { self.library.optional::<GetLastErrorString>(c"hipdnnPluginGetLastErrorString") }?;
+        let get = unsafe { self.table.library().optional::<GetLastErrorString>(c"hipdnnPluginGetLastErrorString") }?;
         let mut text = null();
         // SAFETY: a place for the answer.
         unsafe { get(&mut text) };
@@ -208,19 +175,6 @@ impl Drop for Named {
     }
 }
 
-/// Memory kind that handles were told of; dropping it tells them the earlier one again.
-struct Said {
-    set: unsafe extern "C" fn(MemoryKind, *mut MemoryKind) -> PluginStatus,
-    before: MemoryKind,
-}
-
-impl Drop for Said {
-    fn drop(&mut self) {
-        // SAFETY: the function is the table's, whose library is held by the caller up the stack; no answer is wanted.
-        unsafe { (self.set)(self.before, std::ptr::null_mut()) };
-    }
-}
-
 /// Recording of the calling thread's executions, which dropping ends: a panic must not leave the thread recording ever after.
 struct OpenRecording<'a> {
     extension: &'a Extension,
@@ -259,26 +213,6 @@ impl Drop for ConstantsLoan<'_> {
         // SAFETY: what was lent before is lent by somebody up the call stack, who ends that loan later.
         unsafe { self.extension.lend_constants()(&self.before, std::ptr::null_mut()) };
     }
-}
-
-/// The paths of the engine plugins that a backend has loaded, if it can say.
-///
-/// # Safety
-/// `handle` is one of `backend`'s.
-unsafe fn loaded_plugins(backend: &Backend, handle: HandlePtr) -> Option<Vec<CString>> {
-    let paths_of = backend.get_loaded_engine_plugin_paths?;
-    let (mut count, mut longest) = (0, 0);
-    // SAFETY: the handle is the backend's; a size query, whose answers' places are valid for the call.
-    if unsafe { paths_of(handle, &mut count, std::ptr::null_mut(), &mut longest) } != Status::SUCCESS {
-        return None;
-    }
-    let mut texts = vec![vec![0u8; longest + 1]; count];
-    let mut places: Vec<_> = texts.iter_mut().map(|text| text.as_mut_ptr().cast()).collect();
-    // SAFETY: there are `count` places of more than `longest` bytes each.
-    if unsafe { paths_of(handle, &mut count, places.as_mut_ptr(), &mut longest) } != Status::SUCCESS {
-        return None;
-    }
-    Some(texts.iter().filter_map(|text| CStr::from_bytes_until_nul(text).ok().map(CStr::to_owned)).collect())
 }
 
 /// The threads that the runtime runs an operator on, during one call of it.

@@ -3,7 +3,7 @@
 //! The runtime loads this library and calls [`CreateEpFactories`]. `factory` offers the provider on a device and reads
 //! `options`; `provider` is a session's. `read` copies the runtime's `graph` into a model; `claim` forms partitions of what the
 //! compiler ([`hipdnn_ep_compiler`]) can import and `backend` has engines for; `planner` and `program` make programs of them;
-//! `kernel` runs them. `descriptor` has hipDNN's objects, `extension` what our engine plugin has beyond them; `runtime` is the
+//! `kernel` runs them. hipDNN's objects are [`hipdnn_client`]'s; `extension` is what our engine plugin has beyond them; `runtime` is the
 //! border to the runtime that no panic crosses.
 
 mod backend;
@@ -14,7 +14,6 @@ mod profile;
 mod program;
 mod read;
 
-mod descriptor;
 mod dump;
 mod ep_context;
 mod error;
@@ -34,7 +33,7 @@ mod search;
 mod spare;
 mod storage;
 
-mod workspace;
+pub(crate) use hipdnn_client::{descriptor, workspace};
 
 hipdnn_sdk_bindings::glibc_2_28!();
 

@@ -42,24 +42,32 @@ def main() -> int:
     parser.add_argument("--package", type=Path, required=True, help="directory of the Python package")
     parser.add_argument("--license", type=Path, action="append", default=[])
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tag", default="py3-none", help="the Pythons and the ABI that it is for")
+    parser.add_argument("--python", default=">=3.10", help="the versions of Python that it wants")
+    parser.add_argument("--requires", action="append", default=[], help="a package that it wants")
+    parser.add_argument("--readme", type=Path, help="description in Markdown")
     parser.add_argument("libraries", type=Path, nargs="+", help="placed side by side in the package")
     arguments = parser.parse_args()
 
-    tag = f"py3-none-{platform_tag(arguments.libraries)}"
+    tag = f"{arguments.tag}-{platform_tag(arguments.libraries)}"
     name = arguments.distribution.replace("-", "_")
     info = f"{name}-{arguments.version}.dist-info"
     package = arguments.package.name
 
     entries: dict[str, bytes] = {}
-    for source in (path for pattern in ("*.py", "py.typed") for path in arguments.package.rglob(pattern)):
+    for source in (path for pattern in ("*.py", "*.pyi", "py.typed") for path in arguments.package.rglob(pattern)):
         entries[f"{package}/{source.relative_to(arguments.package).as_posix()}"] = source.read_bytes()
     for library in arguments.libraries:
         entries[f"{package}/{library.name}"] = library.read_bytes()
     for text in arguments.license:
         entries[f"{info}/licenses/{text.name}"] = text.read_bytes()
     metadata = ["Metadata-Version: 2.4", f"Name: {arguments.distribution}", f"Version: {arguments.version}",
-                f"Summary: {arguments.summary}", "License-Expression: MIT OR Apache-2.0", "Requires-Python: >=3.10", "Classifier: Typing :: Typed"]
+                f"Summary: {arguments.summary}", "License-Expression: MIT OR Apache-2.0", f"Requires-Python: {arguments.python}",
+                "Classifier: Typing :: Typed"]
+    metadata += [f"Requires-Dist: {requirement}" for requirement in arguments.requires]
     metadata += [f"License-File: {text.name}" for text in arguments.license]
+    if arguments.readme:
+        metadata += ["Description-Content-Type: text/markdown", "", arguments.readme.read_text(encoding="utf-8").rstrip()]
     entries[f"{info}/METADATA"] = ("\n".join(metadata) + "\n").encode()
     entries[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: hipdnn-rs ({arguments.version})\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
 

@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime as ort
 
 import onnxruntime_ep_hipdnn_rs as wheel
+from failure import Failure
 
 NAME = wheel.get_ep_name()
 CPU = "CPUExecutionProvider"
@@ -26,10 +27,6 @@ HAS_ASSIGNMENT = hasattr(ort.InferenceSession, "get_provider_graph_assignment_in
 
 
 SMALLEST_RANGE = 1e-3
-
-
-class Failure(Exception):
-    """Something that was promised did not hold; the message says what was wanted and what came."""
 
 
 # The provider's library.

@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Callable
 
-from provider import Failure
+from failure import Failure
 from workers import in_threads
 
 

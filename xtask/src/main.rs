@@ -17,6 +17,7 @@ mod interop;
 mod ort_conformance;
 mod process;
 mod python;
+mod python_module;
 mod rocm_interop;
 mod summary;
 mod support;
@@ -60,6 +61,8 @@ enum Command {
     /// Makes an archive and a Debian package of each component, with checksums
     #[command(after_help = install::package::HELP)]
     Package(install::package::Options),
+    /// Builds the wheel of the Python module for graphs
+    PythonModule,
     /// Times each convolution layer and model, beside ONNX Runtime's CPU provider
     Bench(bench::Options),
     /// Rewrites SUPPORT.md from the plugin's tables
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Command::Dist => dist::run(),
         Command::Install(options) => install::run(&options),
         Command::Package(options) => install::package::run(&options),
+        Command::PythonModule => python_module::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Support(options) => support::run(options.check),
         Command::Architecture(options) => architecture::run(&options),

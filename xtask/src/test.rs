@@ -15,7 +15,7 @@ use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{
     Result, architecture, claims, codegen, conformance, dist, emulated_gpu, fuzz, install, installed, interop, process,
-    support, wheel, workspace,
+    python_module, support, wheel, workspace,
 };
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
@@ -45,7 +45,7 @@ const SUITES: [&str; 13] = [
 ];
 
 /// The suites that are no scripts.
-const OTHER_SUITES: [&str; 16] = [
+const OTHER_SUITES: [&str; 17] = [
     "cargo",
     "loom",
     "architecture",
@@ -62,6 +62,7 @@ const OTHER_SUITES: [&str; 16] = [
     "installed",
     "install",
     "wheel",
+    "python-module",
 ];
 
 /// The names of all suites.
@@ -187,6 +188,9 @@ pub(crate) fn run(choice: &Choice) -> Result<()> {
         }
         if choice.takes("wheel") {
             step("wheel", &mut summary, |summary| wheel::test(&built.wheel, summary));
+        }
+        if choice.takes("python-module") {
+            step("Python module", &mut summary, |summary| python_module::run_suite(&built.prefix, summary));
         }
         for version in choice.onnxruntimes(if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES }) {
             python_suites(version, built, choice, &mut summary);
@@ -482,7 +486,8 @@ fn fingerprint(wheel: &Path) -> Result<String> {
     Ok(format!("{:016x}", hasher.finish()))
 }
 
-fn python_suite(
+/// Runs a suite in Python and counts what it reports.
+pub(crate) fn python_suite(
     mut command: Command,
     suite: &str,
     version: &str,

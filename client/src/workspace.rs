@@ -4,14 +4,17 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
-use crate::error::Error;
-
 /// Alignment of a workspace's address, in bytes: a page holds whole vectors and whole cache lines.
 const ALIGNMENT: usize = 4096;
 
+/// There is no memory for a workspace of so many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no memory for a workspace of {0} bytes")]
+pub struct NoMemory(pub usize);
+
 /// A buffer that grows to what was asked of it most.
 #[derive(Debug, Default)]
-pub(crate) struct Workspace {
+pub struct Workspace {
     memory: Option<(NonNull<u8>, Layout)>,
 }
 
@@ -23,7 +26,7 @@ impl Workspace {
     ///
     /// # Errors
     /// If there is not so much memory.
-    pub(crate) fn get(&mut self, bytes: usize) -> Result<*mut c_void, Error> {
+    pub fn get(&mut self, bytes: usize) -> Result<*mut c_void, NoMemory> {
         if bytes == 0 {
             return Ok(null_mut());
         }
@@ -42,7 +45,7 @@ impl Workspace {
         self.memory = memory;
         match memory {
             Some((memory, _)) => Ok(memory.as_ptr().cast()),
-            None => Err(Error::failed(format!("there is no memory for a workspace of {bytes} bytes"))),
+            None => Err(NoMemory(bytes)),
         }
     }
 
@@ -76,7 +79,7 @@ mod tests {
         unsafe { second.cast::<u8>().add(4999).write(7) };
         assert_eq!(workspace.get(1).unwrap(), second);
         let error = workspace.get(usize::MAX).unwrap_err();
-        assert_eq!(error.message, format!("there is no memory for a workspace of {} bytes", usize::MAX));
+        assert_eq!(error.to_string(), format!("there is no memory for a workspace of {} bytes", usize::MAX));
         assert!(workspace.memory.is_none());
     }
 }

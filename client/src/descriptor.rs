@@ -7,10 +7,12 @@ use hipdnn_sdk_bindings::hipdnn::backend::{
     AttributeName, AttributeType, Backend, DescriptorPtr, DescriptorType, HandlePtr, Status,
 };
 
+use crate::handle::Handle;
+
 /// A call of the backend that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {status}{}", detail(text))]
-pub(crate) struct BackendError {
+pub struct BackendError {
     /// The call and its object.
     pub call: String,
     /// Status that it answered.
@@ -24,7 +26,7 @@ fn detail(text: &str) -> String {
 }
 
 /// Turns a status into a result, with the backend's own words.
-pub(crate) fn check(backend: &Backend, status: Status, call: impl FnOnce() -> String) -> Result<(), BackendError> {
+pub fn check(backend: &Backend, status: Status, call: impl FnOnce() -> String) -> Result<(), BackendError> {
     if status == Status::SUCCESS {
         return Ok(());
     }
@@ -35,7 +37,7 @@ pub(crate) fn check(backend: &Backend, status: Status, call: impl FnOnce() -> St
 ///
 /// # Safety
 /// The type has the layout of C's element, and any bytes that the backend writes are a value of it.
-pub(crate) unsafe trait Element: Copy {
+pub unsafe trait Element: Copy {
     /// The attribute type that names it.
     const KIND: AttributeType;
     /// Value that a buffer holds before the backend fills it.
@@ -79,7 +81,7 @@ unsafe impl Element for hipdnn_sdk_bindings::hipdnn::backend::HeurMode {
 }
 
 /// A descriptor that is destroyed on drop.
-pub(crate) struct Descriptor {
+pub struct Descriptor {
     backend: &'static Backend,
     raw: DescriptorPtr,
 }
@@ -98,7 +100,7 @@ impl Drop for Descriptor {
 
 impl Descriptor {
     /// Makes an empty one.
-    pub(crate) fn new(backend: &'static Backend, kind: DescriptorType) -> Result<Descriptor, BackendError> {
+    pub fn new(backend: &'static Backend, kind: DescriptorType) -> Result<Descriptor, BackendError> {
         let mut raw = null_mut();
         // SAFETY: `raw` is valid for the call.
         let status = unsafe { (backend.create_descriptor)(kind, &mut raw) };
@@ -107,7 +109,7 @@ impl Descriptor {
     }
 
     /// Makes a graph from its bytes; it still has to be given a handle and finalised.
-    pub(crate) fn graph(backend: &'static Backend, bytes: &[u8]) -> Result<Descriptor, BackendError> {
+    pub fn graph(backend: &'static Backend, bytes: &[u8]) -> Result<Descriptor, BackendError> {
         let call = || "reading the graph".to_string();
         let Some(deserialize) = backend.create_and_deserialize_graph else {
             let text = "the library has no hipdnnBackendCreateAndDeserializeGraph_ext".to_string();
@@ -121,25 +123,22 @@ impl Descriptor {
     }
 
     /// A finalized plan from its stored form, with the handle's plugins.
-    pub(crate) fn stored_plan(
-        backend: &'static Backend,
-        handle: HandlePtr,
-        bytes: &[u8],
-    ) -> Result<Descriptor, BackendError> {
+    pub fn stored_plan(handle: &Handle, bytes: &[u8]) -> Result<Descriptor, BackendError> {
+        let backend = handle.backend();
         let call = || "reading the stored plan".to_string();
         let Some(deserialize) = backend.create_and_deserialize_execution_plan else {
             let text = "the library has no hipdnnBackendCreateAndDeserializeExecutionPlan_ext".to_string();
             return Err(BackendError { call: call(), status: Status::NOT_SUPPORTED, text });
         };
         let mut raw = null_mut();
-        // SAFETY: the caller's handle is alive; `bytes` is valid for the call, as is `raw`.
-        let status = unsafe { deserialize(handle, &mut raw, bytes.as_ptr(), bytes.len()) };
+        // SAFETY: the handle is alive; `bytes` is valid for the call, as is `raw`.
+        let status = unsafe { deserialize(handle.as_ptr(), &mut raw, bytes.as_ptr(), bytes.len()) };
         check(backend, status, call)?;
         Descriptor::owned(backend, raw, call)
     }
 
     /// The stored form of a finalized plan.
-    pub(crate) fn serialized_plan(&self) -> Result<Vec<u8>, BackendError> {
+    pub fn serialized_plan(&self) -> Result<Vec<u8>, BackendError> {
         let call = || "storing the plan".to_string();
         let Some(serialize) = self.backend.get_serialized_execution_plan else {
             let text = "the library has no hipdnnBackendGetSerializedExecutionPlan_ext".to_string();
@@ -168,12 +167,12 @@ impl Descriptor {
     }
 
     /// The backend's own pointer, for attributes whose elements are descriptors.
-    pub(crate) fn as_ptr(&self) -> DescriptorPtr {
+    pub fn as_ptr(&self) -> DescriptorPtr {
         self.raw
     }
 
     /// Sets an attribute to these elements, of their own type.
-    pub(crate) fn set<T: Element>(&self, name: AttributeName, elements: &[T]) -> Result<(), BackendError> {
+    pub fn set<T: Element>(&self, name: AttributeName, elements: &[T]) -> Result<(), BackendError> {
         // SAFETY: `elements` is valid for the call, and its element is the type's by `Element`. What descriptors or
         // handles among them point to is alive: the callers hold them.
         let status = unsafe {
@@ -183,14 +182,14 @@ impl Descriptor {
     }
 
     /// Makes the descriptor ready for use.
-    pub(crate) fn finalize(&self, what: &str) -> Result<(), BackendError> {
+    pub fn finalize(&self, what: &str) -> Result<(), BackendError> {
         // SAFETY: the descriptor is alive.
         let status = unsafe { (self.backend.finalize)(self.raw) };
         check(self.backend, status, || format!("finalizing the {what}"))
     }
 
     /// Reads an attribute that is one value.
-    pub(crate) fn get<T: Element>(&self, name: AttributeName) -> Result<T, BackendError> {
+    pub fn get<T: Element>(&self, name: AttributeName) -> Result<T, BackendError> {
         let mut value = T::EMPTY;
         let mut count = 0i64;
         // SAFETY: `value` has room for the one element that is asked for.
@@ -201,7 +200,7 @@ impl Descriptor {
     }
 
     /// Number of an attribute's elements.
-    pub(crate) fn count<T: Element>(&self, name: AttributeName) -> Result<usize, BackendError> {
+    pub fn count<T: Element>(&self, name: AttributeName) -> Result<usize, BackendError> {
         let mut count = 0i64;
         // SAFETY: a count query: no element is written.
         let status = unsafe { (self.backend.get_attribute)(self.raw, name, T::KIND, 0, &mut count, null_mut()) };
@@ -210,7 +209,7 @@ impl Descriptor {
     }
 
     /// Reads an attribute into `elements`, which the backend may also read; gives how many were written.
-    pub(crate) fn read<T: Element>(&self, name: AttributeName, elements: &mut [T]) -> Result<usize, BackendError> {
+    pub fn read<T: Element>(&self, name: AttributeName, elements: &mut [T]) -> Result<usize, BackendError> {
         let mut count = 0i64;
         // SAFETY: `elements` has room for as many as we ask for.
         let status = unsafe {
@@ -228,7 +227,7 @@ impl Descriptor {
     }
 
     /// Reads an attribute that is a text.
-    pub(crate) fn text(&self, name: AttributeName) -> Result<String, BackendError> {
+    pub fn text(&self, name: AttributeName) -> Result<String, BackendError> {
         let mut bytes = vec![0u8; self.count::<u8>(name)?];
         if bytes.is_empty() {
             return Ok(String::new());
@@ -240,7 +239,7 @@ impl Descriptor {
     }
 
     /// Reads an attribute that is descriptors; each becomes ours.
-    pub(crate) fn children(&self, name: AttributeName) -> Result<Vec<Descriptor>, BackendError> {
+    pub fn children(&self, name: AttributeName) -> Result<Vec<Descriptor>, BackendError> {
         let mut raw = vec![null_mut(); self.count::<DescriptorPtr>(name)?];
         if raw.is_empty() {
             return Ok(Vec::new());
@@ -251,7 +250,7 @@ impl Descriptor {
     }
 
     /// Reads an attribute that is one descriptor, which becomes ours.
-    pub(crate) fn child(&self, name: AttributeName) -> Result<Descriptor, BackendError> {
+    pub fn child(&self, name: AttributeName) -> Result<Descriptor, BackendError> {
         let raw = self.get::<DescriptorPtr>(name)?;
         Descriptor::owned(self.backend, raw, || format!("reading {name}"))
     }
