@@ -8,7 +8,7 @@
 //! A unit of work is some places of a plane of an image and group, for some panels of output channels.
 
 use super::band::{copy, inside, zero};
-use super::epilogue::{Block, Epilogue, InTile, offset};
+use super::epilogue::{self, Block, Epilogue, InTile, offset};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
 use super::tile;
@@ -135,7 +135,7 @@ impl Indirect {
                 }
             }
         }
-        plan.steps = plan.direct.as_ref().map_or(Vec::new(), |tile| tile.steps(plan.list_len()));
+        plan.steps = epilogue::steps(plan.direct.as_ref(), plan.list_len());
         plan
     }
 
@@ -193,7 +193,7 @@ impl Indirect {
     }
 
     fn lists_len(&self) -> usize {
-        self.list_len() * (1 + self.direct.as_ref().map_or(0, |tile| tile.lists.len()))
+        epilogue::lists_len(self.direct.as_ref(), self.list_len())
     }
 
     /// Values of a tile, and of the same with its places side by side.
@@ -290,7 +290,7 @@ impl Kernel for Unit<'_, Indirect> {
         let whole = row_tile::function::<S>(plan.size);
         // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
         unsafe {
-            self.fill_lists(s, &at);
+            self.fill_lists(&at);
             if plan.staged {
                 self.stage(s, &at);
             } else {
@@ -322,7 +322,7 @@ impl Kernel for Unit<'_, Indirect> {
 impl Unit<'_, Indirect> {
     /// Fills bias and operand lists of the steps in registers, for the unit's channels.
     #[inline(always)]
-    unsafe fn fill_lists<S: Simd>(&self, s: S, at: &Place) {
+    unsafe fn fill_lists(&self, at: &Place) {
         let plan = self.plan;
         let width = plan.panel();
         let kg = plan.shape.group_out();
@@ -331,13 +331,8 @@ impl Unit<'_, Indirect> {
         let channel = at.group * kg + first;
         // SAFETY: the slot has room for the lists; the operands are those of the problem.
         unsafe {
-            if !plan.finish.biases(self.operands, channel, count, at.lists, plan.list_len()) {
-                zero(s, at.lists, plan.list_len());
-            }
-            if let Some(tile) = &plan.direct {
-                let to = at.lists.wrapping_add(plan.list_len());
-                tile.fill_lists(self.operands, at.image, channel, count, to, plan.list_len());
-            }
+            let (direct, len) = (plan.direct.as_ref(), plan.list_len());
+            plan.finish.fill_lists(direct, self.operands, at.image, channel, count, at.lists, len);
         }
     }
 
