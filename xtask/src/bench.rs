@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run.
-//! `bench conv`: single convolutions by class, beside that provider and oneDNN; `bench epilogues`: convolutions with epilogues, fused and apart; `bench dispatch`: the host's time of a GPU plan.
+//! `bench conv`: single convolutions by class, beside that provider and oneDNN; `bench epilogues`: convolutions with epilogues,
+//! fused and apart; `bench dispatch`: the host's time of a GPU plan.
 
 pub(crate) mod dispatch;
 
