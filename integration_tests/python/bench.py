@@ -64,10 +64,14 @@ class Contender:
     provider: str
     setting: Setting
     options: dict[str, str] = field(default_factory=dict)
+    # The provider's library, if it is not the installed one.
+    library: Path | None = None
+    script: str = "bench_contender.py"
 
     def __enter__(self) -> Contender:
-        setting = {"provider": self.provider, "options": self.options, "threads": self.setting.threads, "spinning": self.setting.spinning}
-        command = [sys.executable, str(Path(__file__).with_name("bench_contender.py")), json.dumps(setting)]
+        setting = {"provider": self.provider, "options": self.options, "threads": self.setting.threads, "spinning": self.setting.spinning,
+                   "library": str(self.library or provider.LIBRARY)}
+        command = [sys.executable, str(Path(__file__).with_name(self.script)), json.dumps(setting)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         return self
 

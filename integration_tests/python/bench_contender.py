@@ -20,6 +20,7 @@ import provider
 
 def main() -> int:
     setting = json.loads(sys.argv[1])
+    provider.LIBRARY = setting["library"]
     answers = sys.stdout
     # What libraries print must not get between the answers.
     sys.stdout = sys.stderr

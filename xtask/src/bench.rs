@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run.
-//! `bench epilogues`: convolutions with epilogues, fused and apart; `bench dispatch`: the host's time of a GPU plan.
+//! `bench conv`: single convolutions by class, beside that provider and oneDNN; `bench epilogues`: convolutions with epilogues,
+//! fused and apart; `bench dispatch`: the host's time of a GPU plan.
 
 pub(crate) mod dispatch;
 
@@ -30,6 +31,9 @@ pub(crate) struct Options {
 /// The other benchmarks.
 #[derive(Subcommand)]
 enum Other {
+    /// Times single convolutions beside ONNX Runtime's CPU provider and oneDNN, by class; `--help` tells the options
+    #[command(disable_help_flag = true)]
+    Conv(Words),
     /// Times convolutions with what follows on them, fused and as a pass of its own, by the CPU engine alone
     #[command(
         after_help = "Options of the benchmark:\n  --threads N      1 unless given\n  [LAYER [TAIL]]   only names that contain these"
@@ -45,6 +49,7 @@ enum Other {
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.other {
         Some(Other::Dispatch(options)) => return dispatch::run(options),
+        Some(Other::Conv(options)) => return convolutions(&options.words),
         Some(Other::Epilogues(options)) => return epilogues(&options.words),
         Some(Other::Claims) => {
             return process::run(&mut environment()?.script("bench_claims.py"), "the measurement");
@@ -83,6 +88,21 @@ fn environment() -> Result<Environment> {
     let environment = Environment::ensure("bench", &[&runtime, "onnx==1.21.0", "numpy>=2,<3", "pillow>=11"])?;
     environment.install_wheel(&wheel)?;
     Ok(environment)
+}
+
+/// Single convolutions by class, with the rate of multiply-adds that this machine has just now.
+fn convolutions(arguments: &[String]) -> Result<()> {
+    let environment = environment()?;
+    let mut peak = workspace::cargo();
+    peak.args(["bench", "--quiet", "--package", "hipdnn-engine-cpu", "--bench", "host", "--", "--peak"]);
+    let output = process::capture(&mut peak)?;
+    if !output.status.success() {
+        return Err(format!("the engine's benchmark failed: {}", process::tail(&output.stderr, 5)).into());
+    }
+    let mut command = environment.script("bench_conv.py");
+    command.arg("--cache").arg(workspace::cache().join("models"));
+    command.args(["--peak", String::from_utf8_lossy(&output.stdout).trim()]).args(arguments);
+    process::run(&mut command, "the comparison")
 }
 
 /// Convolutions with their epilogues, fused and apart, by the engine alone.

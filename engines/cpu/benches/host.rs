@@ -6,7 +6,7 @@
 //! With `--fused` a bias and a ReLU follow; with `--channels-last` input and output have their channels innermost, as
 //! the engine's intermediates do where that pays. Prints the median time of each layer (the least with `--fastest`, for noisy
 //! machines), its rate, and this in per cent of the rate that multiply-adds without memory reached just before or
-//! after; with `--csv` lines of `layer,threads,weights,seconds`.
+//! after; with `--csv` lines of `layer,threads,weights,seconds`; with `--peak` only that rate, in GFLOP/s.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -209,6 +209,10 @@ fn time(layer: &Layer, threads: usize, kind: [bool; 3], fastest: bool) -> (f64, 
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if arguments.iter().any(|argument| argument == "--peak") {
+        println!("{:.1}", 1e-9 * peak());
+        return;
+    }
     let csv = arguments.iter().any(|argument| argument == "--csv");
     let dynamic = arguments.iter().any(|argument| argument == "--dynamic");
     let fused = arguments.iter().any(|argument| argument == "--fused");

@@ -9,7 +9,7 @@
 
 use super::naive::read;
 use super::problem::{Element, Layout, Shape};
-use crate::isa::{Kernel, Simd, first};
+use crate::isa::{Kernel, MAX_LANES, Simd, first};
 use half::{bf16, f16};
 
 /// Phases of an axis that some tap reads, and the position of each tap.
@@ -315,6 +315,22 @@ pub(super) unsafe fn copy_phases<S: Simd>(
             zero(s, to.add(left + count), len - left - count);
         }
     }
+}
+
+/// Transposes a square of as many vectors as these have lanes.
+#[inline(always)]
+pub(super) fn transposed<S: Simd>(s: S, mut square: [S::V; MAX_LANES]) -> [S::V; MAX_LANES] {
+    // Zipping the halves of the rows log₂ times transposes a square.
+    let mut stages = S::LANES;
+    while stages > 1 {
+        let mut zipped = square;
+        for i in 0..S::LANES / 2 {
+            (zipped[2 * i], zipped[2 * i + 1]) = s.zip(square[i], square[i + S::LANES / 2]);
+        }
+        square = zipped;
+        stages /= 2;
+    }
+    square
 }
 
 /// Copies `count` values, every `stride`th from element `from` of `x`, as `f32`.

@@ -6,7 +6,7 @@
 //! A unit of work is some rows of the output.
 
 use super::band::inside;
-use super::epilogue::{Block, Epilogue, InTile, offset};
+use super::epilogue::{self, Block, Epilogue, InTile, offset};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{RowAfter, clamp, finish};
 use super::tile;
@@ -68,7 +68,7 @@ impl Depthwise {
             units: (shape.batch * oh).min(8 * threads),
             shape: shape.clone(),
         };
-        plan.steps = plan.direct.as_ref().map_or(Vec::new(), |tile| tile.steps(plan.list_len()));
+        plan.steps = epilogue::steps(plan.direct.as_ref(), plan.list_len());
         plan
     }
 
@@ -83,7 +83,7 @@ impl Depthwise {
     }
 
     fn lists_len(&self) -> usize {
-        self.list_len() * (1 + self.direct.as_ref().map_or(0, |tile| tile.lists.len()))
+        epilogue::lists_len(self.direct.as_ref(), self.list_len())
     }
 }
 
@@ -126,7 +126,8 @@ impl Kernel for Unit<'_, Depthwise> {
             // SAFETY: the slot has room for the lists and a tile; windows, channels and places are the problem's.
             unsafe {
                 if listed != image {
-                    self.fill_lists(image);
+                    let (direct, count) = (plan.direct.as_ref(), shape.groups);
+                    plan.finish.fill_lists(direct, self.operands, image, 0, count, self.slot, plan.list_len());
                     listed = image;
                 }
                 let mut place = 0;
@@ -151,25 +152,6 @@ impl Kernel for Unit<'_, Depthwise> {
 }
 
 impl Unit<'_, Depthwise> {
-    /// Fills bias and operand lists of the steps in registers.
-    ///
-    /// # Safety
-    /// The unit's slot is its own and has [`InUnits::slot`] values; the operands are those of the problem.
-    #[inline(always)]
-    unsafe fn fill_lists(&self, image: usize) {
-        let plan = self.plan;
-        let (count, len) = (plan.shape.groups, plan.list_len());
-        // SAFETY: the slot has room for the lists; the operands are those of the problem.
-        unsafe {
-            if !plan.finish.biases(self.operands, 0, count, self.slot, len) {
-                self.slot.write_bytes(0, len);
-            }
-            if let Some(tile) = &plan.direct {
-                tile.fill_lists(self.operands, image, 0, count, self.slot.wrapping_add(len), len);
-            }
-        }
-    }
-
     /// Tile of `count` places from `at` on.
     ///
     /// # Safety

@@ -2,7 +2,7 @@
 //! registers, every loaded input row serving all of them. Borders are masked loads, so nothing is copied or padded.
 
 use super::band::copy;
-use super::epilogue::{BLOCK, Block, Epilogue, InTile, list};
+use super::epilogue::{self, BLOCK, Block, Epilogue, InTile, list};
 use super::problem::{Element, Layout, MAX_OPERANDS, Problem, Shape};
 use super::tile;
 use super::units::{InUnits, Unit};
@@ -99,7 +99,7 @@ impl Direct {
             y: problem.y,
             isa,
             native_x,
-            steps: native_y.as_ref().map_or(Vec::new(), |tile| tile.steps(MOST_CHANNELS)),
+            steps: epilogue::steps(native_y.as_ref(), MOST_CHANNELS),
             native_y,
             finish,
             planes,
@@ -200,7 +200,7 @@ impl Kernel for Unit<'_, Direct> {
                 };
                 let count = rows.min(oh - row);
                 let (to, to_channel, to_row) = if plan.native_y.is_some() {
-                    let first = super::epilogue::offset(&plan.y, [image, k, 0, row, 0]);
+                    let first = epilogue::offset(&plan.y, [image, k, 0, row, 0]);
                     (self.y.cast::<f32>().wrapping_add(first), plan.y.strides[1], plan.y.strides[3])
                 } else if plan.planes == 0 {
                     block = Block { at: [image, k, 0, row, 0], channels, pitch: rows * ow, count: count * ow, ..block };

@@ -66,9 +66,19 @@ pub(super) struct InTile {
     pub(super) clamp: (f32, f32),
 }
 
+/// Values of the lists of an epilogue in registers, each of `len` values: that of the biases, then those of `tile`.
+pub(super) fn lists_len(tile: Option<&InTile>, len: usize) -> usize {
+    len * (1 + tile.map_or(0, |tile| tile.lists.len()))
+}
+
+/// Steps of an epilogue in registers for lists of `len` values; none without one.
+pub(super) fn steps(tile: Option<&InTile>, len: usize) -> Vec<tile::Step> {
+    tile.map_or(Vec::new(), |tile| tile.steps(len))
+}
+
 impl InTile {
     /// Steps for lists of `len` values.
-    pub(super) fn steps(&self, len: usize) -> Vec<tile::Step> {
+    fn steps(&self, len: usize) -> Vec<tile::Step> {
         let place = |step: &tile::Step| match *step {
             tile::Step::Add(list) => tile::Step::Add(list * len),
             tile::Step::Multiply(list) => tile::Step::Multiply(list * len),
@@ -239,6 +249,35 @@ impl Epilogue {
         // SAFETY: the bias has a value for each output channel.
         unsafe { list(operands, bias, channel, count, to, len) };
         true
+    }
+
+    /// Writes the lists of an epilogue in registers at `to`, each `len` values: the biases, or zeros where there are none, and
+    /// the lists of `tile`, all for `count` channels from `channel` on of an image.
+    ///
+    /// # Safety
+    /// The operands are those of the problem, `image` and the channels are below its numbers of them, and `to` takes
+    /// [`lists_len`] values.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "the operands, which channels of them, and where they go")]
+    pub(super) unsafe fn fill_lists(
+        &self,
+        tile: Option<&InTile>,
+        operands: *const *const u8,
+        image: usize,
+        channel: usize,
+        count: usize,
+        to: *mut f32,
+        len: usize,
+    ) {
+        // SAFETY: the caller's duty.
+        unsafe {
+            if !self.biases(operands, channel, count, to, len) {
+                to.write_bytes(0, len);
+            }
+            if let Some(tile) = tile {
+                tile.fill_lists(operands, image, channel, count, to.wrapping_add(len), len);
+            }
+        }
     }
 
     /// Prefetches the memory that a block's epilogue uses, so that it arrives while the block is computed.

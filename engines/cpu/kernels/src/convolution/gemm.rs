@@ -6,7 +6,7 @@
 //! accumulated in memory.
 
 use super::band::{Band, copy};
-use super::epilogue::{Block, Epilogue, InTile};
+use super::epilogue::{self, Block, Epilogue, InTile};
 use super::problem::{Element, Problem, Shape};
 use super::tile::{self, After, MAX_VECTORS, Tile, TileFn};
 use super::units::{InUnits, Unit};
@@ -170,7 +170,7 @@ impl Gemm {
                 2 => Source::Picked(band),
                 _ => Source::InPlace,
             },
-            steps: direct.as_ref().map_or(Vec::new(), |tile| tile.steps(list_len(chunk, choice.size.0))),
+            steps: epilogue::steps(direct.as_ref(), list_len(chunk, choice.size.0)),
             direct,
             finish,
             size: choice.size,
@@ -229,7 +229,7 @@ impl Gemm {
 
     /// Values of all lists; the biases come first.
     fn lists_len(&self) -> usize {
-        self.list_len() * (1 + self.direct.as_ref().map_or(0, |tile| tile.lists.len()))
+        epilogue::lists_len(self.direct.as_ref(), self.list_len())
     }
 
     fn tile_len(&self) -> usize {
@@ -486,7 +486,7 @@ impl<S: Simd> Job<'_, S> {
         };
         let channel = at.group * kg + channel;
         if let Some(in_tile) = &plan.direct {
-            let first_place = super::epilogue::offset(&plan.y, [at.image, channel, at.z, at.row, at.column]);
+            let first_place = epilogue::offset(&plan.y, [at.image, channel, at.z, at.row, at.column]);
             let y = self.unit.y.cast::<f32>().wrapping_add(first_place);
             job.row = plan.y.strides[1];
             for v in 0..vectors {
@@ -503,7 +503,7 @@ impl<S: Simd> Job<'_, S> {
                     clamp: in_tile.clamp,
                 };
                 if let Some((operand, layout)) = &in_tile.summand {
-                    let first = super::epilogue::offset(layout, [at.image, channel, at.z, at.row, at.column]);
+                    let first = epilogue::offset(layout, [at.image, channel, at.z, at.row, at.column]);
                     // SAFETY: the operands are those of the problem.
                     let from = unsafe { *self.unit.operands.add(*operand) }.cast::<f32>().wrapping_add(first + begin);
                     for v in 0..vectors {

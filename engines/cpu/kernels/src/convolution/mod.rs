@@ -136,6 +136,13 @@ impl Algorithm {
                 best = (wide.cost, Algorithm::Wide(wide));
             }
         }
+        if Indirect::suits_planes(problem) {
+            let indirect = Indirect::new(problem, threads, isa);
+            let cost = indirect.cost * indirect::BESIDE_PLANES;
+            if cost < best.0 {
+                best = (cost, Algorithm::Indirect(Box::new(indirect)));
+            }
+        }
         if problem.winograd && problem.constant_weights && Winograd::applies(shape) {
             let winograd = Winograd::new(problem, threads, isa);
             if winograd.cost < best.0 {

@@ -7,7 +7,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::Band;
+use super::band::{Band, transposed};
 use super::epilogue::{Block, Epilogue};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile};
@@ -285,16 +285,7 @@ impl Unit<'_, Wide> {
                         let value = s.add(s.load(products.add((place + i) * width + v)), bias);
                         block[i] = s.min(high, s.max(low, value));
                     }
-                    // Zipping the halves of the rows log₂ times transposes a square.
-                    let mut stages = S::LANES;
-                    while stages > 1 {
-                        let mut zipped = block;
-                        for i in 0..S::LANES / 2 {
-                            (zipped[2 * i], zipped[2 * i + 1]) = s.zip(block[i], block[i + S::LANES / 2]);
-                        }
-                        block = zipped;
-                        stages /= 2;
-                    }
+                    let block = transposed(s, block);
                     for i in 0..S::LANES {
                         s.store(to.add((v + i) * row + place), block[i]);
                     }

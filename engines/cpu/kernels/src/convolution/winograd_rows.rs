@@ -7,8 +7,8 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{inside, zero};
-use super::epilogue::{Epilogue, InTile, offset};
+use super::band::inside;
+use super::epilogue::{self, Epilogue, InTile, offset};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, RowAfter, RowTile};
 use super::winograd::{FREQUENCIES, IN, OUT, Winograd, transform_input, transform_output};
@@ -115,7 +115,7 @@ impl WinogradRows {
                 }
             }
         }
-        plan.steps = plan.follow.steps(plan.list_len());
+        plan.steps = epilogue::steps(Some(&plan.follow), plan.list_len());
         Some(plan)
     }
 
@@ -145,7 +145,7 @@ impl WinogradRows {
     }
 
     fn lists_len(&self) -> usize {
-        self.list_len() * (1 + self.follow.lists.len())
+        epilogue::lists_len(Some(&self.follow), self.list_len())
     }
 
     /// Stride between frequencies of the products.
@@ -251,7 +251,6 @@ impl Kernel for Output<'_> {
         let mut panel = panels.start;
         // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
         unsafe {
-            part.fill_biases(s, &panels);
             let mut image = usize::MAX;
             while panel < panels.end {
                 part.multiply(s, &tiles, panel, products);
@@ -259,7 +258,7 @@ impl Kernel for Output<'_> {
                 for tile in tiles.clone() {
                     let of = tile / (plan.down * plan.across);
                     if of != image {
-                        part.fill_lists(s, &panels, of);
+                        part.fill_lists(&panels, of);
                         image = of;
                     }
                     for vector in 0..plan.size.1 {
@@ -340,26 +339,14 @@ impl Part<'_> {
         (self.group * kg + panels.start * width, (panels.end * width).min(kg) - panels.start * width)
     }
 
+    /// Fills bias and operand lists of the steps in registers, for an image.
     #[inline(always)]
-    unsafe fn fill_biases<S: Simd>(&self, s: S, panels: &std::ops::Range<usize>) {
+    unsafe fn fill_lists(&self, panels: &std::ops::Range<usize>, image: usize) {
         let plan = self.plan;
         let (channel, count) = self.channels(panels);
-        // SAFETY: the slot begins with the lists, that of the biases first.
-        unsafe {
-            if !plan.finish.biases(self.operands, channel, count, self.slot, plan.list_len()) {
-                zero(s, self.slot, plan.list_len());
-            }
-        }
-    }
-
-    /// Fills the operand lists of the steps in registers, for an image.
-    #[inline(always)]
-    unsafe fn fill_lists<S: Simd>(&self, _: S, panels: &std::ops::Range<usize>, image: usize) {
-        let plan = self.plan;
-        let (channel, count) = self.channels(panels);
-        let to = self.slot.wrapping_add(plan.list_len());
-        // SAFETY: the operands are those of the problem; in the slot the lists follow that of the biases.
-        unsafe { plan.follow.fill_lists(self.operands, image, channel, count, to, plan.list_len()) };
+        let (follow, len) = (Some(&plan.follow), plan.list_len());
+        // SAFETY: the operands are those of the problem; the slot begins with the lists.
+        unsafe { plan.finish.fill_lists(follow, self.operands, image, channel, count, self.slot, len) };
     }
 
     /// Computes the products of some tiles with a panel of weights, for all frequencies.
