@@ -73,7 +73,6 @@ const DRIVERS: [Driver; 4] = [
             "engine: PREDICTION_EXT",
             "configuration: PREDICTION_EXT",
             "WriteEngineRankingResults_ext",
-            "a graph with override shapes",
         ],
         refused_on_device: &["matmul"],
         device_sample: 1,
