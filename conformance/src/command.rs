@@ -83,6 +83,9 @@ struct Options {
     /// Only ask what the engine would take: a section of a page in Markdown
     #[arg(long)]
     claims: bool,
+    /// Execute each graph with N override shapes, and compare bits with plans that are built for these shapes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    overrides: usize,
     /// Memory of the tensors
     #[arg(long, value_enum, default_value_t = Memory::Auto)]
     memory: Memory,
@@ -147,8 +150,8 @@ pub fn main() -> Result<bool, String> {
     let on_host = options.on_host();
     let plugin = options.plugin.ok_or("expected a plugin, got none")?;
     let tolerance = Tolerance { narrow_intermediates: options.narrow_intermediates };
-    let Options { engine, knobs, claims, .. } = options;
-    let target = Target { plugin, engine, on_host, knobs, tolerance, claims };
+    let Options { engine, knobs, claims, overrides, .. } = options;
+    let target = Target { plugin, engine, on_host, knobs, tolerance, claims, overrides };
     if options.worker {
         return workers::serve(&target).map(|()| true);
     }
@@ -310,15 +313,16 @@ mod tests {
 
     #[test]
     fn workers_understand_what_they_are_told() {
-        for (narrow_intermediates, claims, on_host) in [(true, false, true), (false, true, false)] {
+        for (narrow_intermediates, claims, on_host, overrides) in [(true, false, true, 7), (false, true, false, 0)] {
             let knobs = vec![("a".to_string(), "1".to_string())];
             let tolerance = Tolerance { narrow_intermediates };
-            let target = Target { plugin: "p.so".into(), engine: "E".into(), on_host, knobs, tolerance, claims };
+            let (plugin, engine) = ("p.so".into(), "E".into());
+            let target = Target { plugin, engine, on_host, knobs, tolerance, claims, overrides };
             let options = Options::try_parse_from(std::iter::once("".into()).chain(target.arguments())).expect("fine");
             assert!(options.worker);
             assert_eq!(
-                (options.narrow_intermediates, options.claims, options.on_host()),
-                (narrow_intermediates, claims, on_host)
+                (options.narrow_intermediates, options.claims, options.on_host(), options.overrides),
+                (narrow_intermediates, claims, on_host, overrides)
             );
             assert_eq!((options.knobs, options.engine), (target.knobs, target.engine));
         }

@@ -2,7 +2,8 @@
 //!
 //! Cases ([`cases`]) are graphs with seeded inputs. An executor of its own ([`execute`]) computes each in double precision,
 //! with a bound on every element that is derived from the types and operations ([`number`]). The runner ([`run`])
-//! loads any plugin library, asks one of its engines for each graph, and judges what it claims.
+//! loads any plugin library, asks one of its engines for each graph, and judges what it claims. [`overrides`] compares
+//! executions with override shapes with those of plans for these shapes.
 
 pub mod array;
 pub mod cases;
@@ -13,6 +14,7 @@ pub mod format;
 pub mod inputs;
 pub mod memory;
 pub mod number;
+pub mod overrides;
 pub mod plugin;
 pub mod random;
 pub mod report;

@@ -4,12 +4,12 @@ use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
 use std::sync::Mutex;
 
-use hipdnn_schemas::{EngineConfig, EngineDetails};
+use hipdnn_schemas::{EngineConfig, EngineDetails, ShapeOverride};
 use hipdnn_sdk_bindings::hipdnn::plugin::{
     ConstData, Create, CreateExecutionContext, Destroy, DestroyEngineDetails, DestroyExecutionContext, DeviceBuffer,
-    ExecuteOpGraph, ExecutionContextPtr, GetAllEngineIds, GetApplicableEngineIds, GetEngineDetails, GetEngineName,
-    GetLastErrorString, GetText, GetWorkspaceSize, GetWorkspaceSizeFromExecutionContext, PluginHandlePtr, PluginStatus,
-    SetLogLevel, SetLoggingCallback, Severity,
+    ExecuteOpGraph, ExecuteOpGraphWithOverrides, ExecutionContextPtr, GetAllEngineIds, GetApplicableEngineIds,
+    GetEngineDetails, GetEngineName, GetLastErrorString, GetText, GetWorkspaceSize,
+    GetWorkspaceSizeFromExecutionContext, PluginHandlePtr, PluginStatus, SetLogLevel, SetLoggingCallback, Severity,
 };
 use hipdnn_sdk_bindings::library::Library;
 
@@ -28,6 +28,7 @@ struct Functions {
     destroy_plan: DestroyExecutionContext,
     plan_workspace_size: GetWorkspaceSizeFromExecutionContext,
     execute: ExecuteOpGraph,
+    execute_with_overrides: Option<ExecuteOpGraphWithOverrides>,
 }
 
 /// An open plugin with one handle.
@@ -86,6 +87,7 @@ impl Plugin {
                     .symbol(c"hipdnnEnginePluginGetWorkspaceSizeFromExecutionContext")
                     .map_err(missing)?,
                 execute: library.symbol(c"hipdnnEnginePluginExecuteOpGraph").map_err(missing)?,
+                execute_with_overrides: library.optional(c"hipdnnEnginePluginExecuteOpGraphWithOverrides"),
             }
         };
         // SAFETY: the signatures are those of the plugin ABI; the callback is a function of this program, which
@@ -267,6 +269,47 @@ impl Plan<'_> {
         let plugin = self.plugin;
         // SAFETY: handle and plan are live; the caller vouches for the memory.
         let status = unsafe { (plugin.functions.execute)(plugin.handle, self.raw, workspace, buffers.as_ptr(), count) };
+        plugin.check(status)
+    }
+
+    /// Executes with other shapes than the graph declares.
+    ///
+    /// # Errors
+    /// The plugin's, or that it can't.
+    ///
+    /// # Safety
+    /// As [`Plan::execute`], for tensors of these shapes.
+    pub unsafe fn execute_with_overrides(
+        &self,
+        workspace: *mut c_void,
+        buffers: &[DeviceBuffer],
+        shapes: &[ShapeOverride<'_>],
+    ) -> Result<(), String> {
+        let count = |length: usize| u32::try_from(length).map_err(|_| "too many entries");
+        let (buffer_count, shape_count) = (count(buffers.len())?, count(shapes.len())?);
+        let plugin = self.plugin;
+        let execute =
+            plugin.functions.execute_with_overrides.ok_or("the plugin does not execute with override shapes")?;
+        let uids: Vec<i64> = shapes.iter().map(|shape| shape.uid.0).collect();
+        let lengths: Vec<u32> = shapes.iter().map(|shape| shape.dims.len() as u32).collect();
+        let dims: Vec<*const i64> = shapes.iter().map(|shape| shape.dims.as_ptr()).collect();
+        let strides: Vec<*const i64> = shapes.iter().map(|shape| shape.strides.as_ptr()).collect();
+        // SAFETY: handle and plan are live; each list has one entry for each shape, and each shape and its strides as many
+        // numbers as its length; the caller vouches for the memory.
+        let status = unsafe {
+            execute(
+                plugin.handle,
+                self.raw,
+                workspace,
+                buffers.as_ptr(),
+                buffer_count,
+                shape_count,
+                uids.as_ptr(),
+                lengths.as_ptr(),
+                dims.as_ptr(),
+                strides.as_ptr(),
+            )
+        };
         plugin.check(status)
     }
 }

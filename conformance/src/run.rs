@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
 
-use hipdnn_schemas::{EngineConfig, Graph, KnobValue, Tensor, TensorUid};
+use hipdnn_schemas::{EngineConfig, Graph, KnobValue, ShapeOverride, Tensor, TensorUid};
 use hipdnn_sdk_bindings::hipdnn::plugin::{DeviceBuffer, engine_id};
 use serde::{Deserialize, Serialize};
 
@@ -45,16 +45,16 @@ pub enum Outcome {
 
 /// An engine of a plugin, ready to be asked.
 pub struct Engine {
-    plugin: Plugin,
-    memory: Memory,
-    id: i64,
-    name: String,
+    pub(crate) plugin: Plugin,
+    pub(crate) memory: Memory,
+    pub(crate) id: i64,
+    pub(crate) name: String,
     knobs: Vec<(String, String)>,
     tolerance: Tolerance,
 }
 
 /// A failure, as a sentence.
-type Failure = String;
+pub(crate) type Failure = String;
 
 impl Engine {
     /// Opens the plugin and finds the engine; without a name, the only engine there is.
@@ -165,7 +165,7 @@ impl Engine {
     }
 
     /// The configuration, deterministic if the engine has the knob, and the other knobs that a run makes use of.
-    fn configuration(&self, graph: &[u8]) -> Result<(EngineConfig, Offers), Failure> {
+    pub(crate) fn configuration(&self, graph: &[u8]) -> Result<(EngineConfig, Offers), Failure> {
         let details =
             self.plugin.details(self.id, graph).map_err(|problem| format!("details after a claim: {problem}"))?;
         if details.engine_id != self.id {
@@ -207,7 +207,7 @@ impl Engine {
 }
 
 /// Knobs that a run makes use of.
-struct Offers {
+pub(crate) struct Offers {
     /// True if the workspace can be limited.
     limit: bool,
     /// The knob that forbids fusing.
@@ -302,6 +302,19 @@ impl<'a> Execution<'a> {
     /// # Errors
     /// If the execution fails, or wrote where it may not.
     pub fn execute(&mut self, plan: &Plan, garbage: u8) -> Result<HashMap<TensorUid, Vec<u8>>, Failure> {
+        self.execute_with(plan, &[], garbage)
+    }
+
+    /// The same of a plan for larger shapes, which are overridden by these: those of this execution's graph.
+    ///
+    /// # Errors
+    /// As [`Execution::execute`].
+    pub fn execute_with(
+        &mut self,
+        plan: &Plan,
+        shapes: &[ShapeOverride<'_>],
+        garbage: u8,
+    ) -> Result<HashMap<TensorUid, Vec<u8>>, Failure> {
         let graph = self.graph;
         let is_output = |uid: TensorUid| graph.producer(uid).is_some();
         for (uid, buffer) in self.buffers.iter_mut().filter(|(uid, _)| is_output(*uid)) {
@@ -314,7 +327,13 @@ impl<'a> Execution<'a> {
             self.buffers.iter().map(|(uid, buffer)| DeviceBuffer { uid: uid.0, ptr: buffer.address() }).collect();
         // SAFETY: each buffer has the bytes of its tensor's span, the workspace those that the plan wants, in the memory
         // that the engine works on; only inputs are sealed.
-        unsafe { plan.execute(address, &pack) }.map_err(|problem| format!("executing after a claim: {problem}"))?;
+        let executed = unsafe {
+            match shapes {
+                [] => plan.execute(address, &pack),
+                _ => plan.execute_with_overrides(address, &pack, shapes),
+            }
+        };
+        executed.map_err(|problem| format!("executing after a claim: {problem}"))?;
         self.memory.synchronise()?;
         workspace.read().map_err(|problem| format!("the workspace: {problem}"))?;
         let mut results = HashMap::new();
@@ -425,7 +444,7 @@ pub fn judge(graph: &Graph, expected: &Results, got: &HashMap<TensorUid, Vec<u8>
 }
 
 /// Reason that the plugin logged for the engine's decline.
-fn reason(log: &[String], engine: &str) -> String {
+pub(crate) fn reason(log: &[String], engine: &str) -> String {
     // This project's plugin says which engine declines, and which graph: here graphs have no names.
     let own = format!("{engine} does not compute graph \"\": ");
     if let Some((_, said)) = log.iter().rev().find_map(|line| line.split_once(&own)) {

@@ -58,6 +58,8 @@ pub struct Target {
     pub tolerance: Tolerance,
     /// True if engines are only asked for their claims.
     pub claims: bool,
+    /// Number of override shapes that each graph is executed with, in place of its own shape.
+    pub overrides: usize,
 }
 
 impl Target {
@@ -75,6 +77,9 @@ impl Target {
         }
         if self.claims {
             arguments.push("--claims".into());
+        }
+        if self.overrides > 0 {
+            arguments.extend(["--overrides".into(), self.overrides.to_string().into()]);
         }
         arguments
     }
@@ -145,7 +150,11 @@ pub fn serve(target: &Target) -> Result<(), String> {
         let line = line.map_err(|problem| problem.to_string())?;
         let job = Job::parse(&line).ok_or_else(|| format!("not a job: {line:?}"))?;
         let (outcome, seconds) = match job.case(&cases) {
-            Ok(case) => timed(|| if target.claims { engine.claim(&case) } else { engine.run(&case) }),
+            Ok(case) => timed(|| match target.overrides {
+                _ if target.claims => engine.claim(&case),
+                0 => engine.run(&case),
+                count => engine.override_shapes(&case, count),
+            }),
             Err(reason) => (Outcome::Failed { reason }, 0.0),
         };
         let report = Report { name: job.name(&cases), seconds, outcome };

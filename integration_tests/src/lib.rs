@@ -6,6 +6,7 @@
 pub mod artifacts;
 pub mod backend;
 pub mod emulator;
+pub mod mutation;
 pub mod plugin;
 pub mod reference;
 pub mod tensor;

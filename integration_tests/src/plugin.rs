@@ -72,6 +72,9 @@ functions! {
         (PluginHandlePtr, ExecutionContextPtr, *mut usize);
     execute_op_graph "hipdnnEnginePluginExecuteOpGraph"
         (PluginHandlePtr, ExecutionContextPtr, *mut c_void, *const DeviceBuffer, u32);
+    execute_op_graph_with_overrides "hipdnnEnginePluginExecuteOpGraphWithOverrides"
+        (PluginHandlePtr, ExecutionContextPtr, *mut c_void, *const DeviceBuffer, u32, u32, *const i64, *const u32,
+         *const *const i64, *const *const i64);
     serialize_execution_context "hipdnnEnginePluginSerializeExecutionContext"
         (PluginHandlePtr, ExecutionContextPtr, *mut ConstData);
     destroy_serialized_execution_context "hipdnnEnginePluginDestroySerializedExecutionContext"

@@ -8,7 +8,7 @@ use hipdnn_rs_integration_tests::artifacts::{Artifact, compile, library_path};
 use hipdnn_rs_integration_tests::backend::{Client, Descriptor, Handle};
 use hipdnn_rs_integration_tests::reference::{assert_close, convolve};
 use hipdnn_rs_integration_tests::tensor::{AlignedBytes, HostTensor};
-use hipdnn_schemas::{Convolution, DataType, GraphBuilder, Pointwise, PointwiseMode, TensorDef};
+use hipdnn_schemas::{Convolution, DataType, GraphBuilder, GraphDef, Pointwise, PointwiseMode, TensorDef};
 use hipdnn_sdk_bindings::hipdnn::backend::{
     AttributeName as Name, AttributeType as Type, DescriptorType as Kind, PluginLoadingMode, Status,
 };
@@ -83,6 +83,12 @@ impl Case {
     }
 
     fn pack(&mut self, client: &Arc<Client>, workspace: *mut c_void) -> Descriptor {
+        let pack = self.unfinished_pack(client, workspace);
+        pack.finalize().expect("the pack is complete");
+        pack
+    }
+
+    fn unfinished_pack(&mut self, client: &Arc<Client>, workspace: *mut c_void) -> Descriptor {
         let pack = client.descriptor(Kind::VARIANT_PACK_DESCRIPTOR).expect("a variant pack");
         let buffers: Vec<_> = self.tensors.iter_mut().map(HostTensor::buffer).collect();
         let uids: Vec<i64> = buffers.iter().map(|buffer| buffer.uid).collect();
@@ -90,7 +96,6 @@ impl Case {
         pack.set(Name::VARIANT_PACK_UNIQUE_IDS, Type::INT64, &uids).expect("uids");
         pack.set(Name::VARIANT_PACK_DATA_POINTERS, Type::VOID_PTR, &pointers).expect("pointers");
         pack.set(Name::VARIANT_PACK_WORKSPACE, Type::VOID_PTR, &[workspace]).expect("a workspace");
-        pack.finalize().expect("the pack is complete");
         pack
     }
 }
@@ -208,6 +213,55 @@ fn graphs_run_from_json_and_from_bytes() {
             // The plan stands alone: what it was made of may go.
             drop((graph, configurations, engine));
             run(&handle, &plan, &mut case, &what);
+        }
+    }
+}
+
+/// A variant pack has the shapes of its execution, of a plan that was built or restored. Graphs that do not allow that have no
+/// such executions.
+#[test]
+fn shapes_are_overridden_by_variant_packs() {
+    let client = client("overrides");
+    let handle = client.handle().expect("a handle");
+    for is_allowed in [true, false] {
+        let mut case = Case::new(DataType::Float);
+        let mut def = GraphDef::from_bytes(&case.bytes).expect("a graph");
+        def.is_override_shape_enabled = is_allowed;
+        let graph = client.graph_from_bytes(&def.to_bytes()).expect("a graph");
+        handle.finalize_graph(&graph).expect("the graph is right");
+        let configuration = handle.configurations(&graph).expect("engines").pop().expect("the CPU engine takes it");
+        configuration.finalize().expect("the configuration is right");
+        let built = plan_of(&client, &configuration);
+        let restored = handle.restored(&built.stored_plan().expect("stored")).expect("restored");
+        for plan in [&built, &restored] {
+            run(&handle, plan, &mut case, "declared shapes");
+            let whole: Vec<f64> = (0..8).map(|column| case.tensors[Y].get(&[0, 5, 6, column])).collect();
+            case.clear();
+            let bytes = plan.number(Name::EXECUTION_PLAN_WORKSPACE_SIZE).expect("a size");
+            let mut workspace = AlignedBytes::filled(usize::try_from(bytes).expect("not negative"), 0xff);
+            let pack = case.unfinished_pack(&client, workspace.as_mut_ptr().cast());
+            // One image instead of two.
+            for (name, numbers) in [
+                (Name::VARIANT_PACK_OVERRIDE_UNIQUE_IDS_EXT, vec![1, 40]),
+                (Name::VARIANT_PACK_OVERRIDE_LENGTHS_EXT, vec![4, 4]),
+                (Name::VARIANT_PACK_OVERRIDE_SHAPES_EXT, vec![1, 5, 8, 9, 1, 6, 7, 8]),
+                (Name::VARIANT_PACK_OVERRIDE_STRIDES_EXT, vec![360, 72, 9, 1, 336, 56, 8, 1]),
+            ] {
+                pack.set::<i64>(name, Type::INT64, &numbers).expect("overrides");
+            }
+            pack.finalize().expect("the pack is complete");
+            // SAFETY: the case keeps the tensors, which are larger than the overridden ones; the workspace is the plan's.
+            let executed = unsafe { handle.execute(plan, &pack) };
+            if !is_allowed {
+                assert_eq!(executed.expect_err("no overrides").status, Status::NOT_SUPPORTED);
+                continue;
+            }
+            executed.expect("executed");
+            for (column, whole) in whole.iter().enumerate() {
+                let got = case.tensors[Y].get(&[0, 5, 6, column as i64]);
+                assert!((got - whole).abs() <= 1e-4, "column {column}: expected {whole}, got {got}");
+            }
+            assert!(case.tensors[Y].get(&[1, 0, 0, 0]).is_nan(), "the other image is not written");
         }
     }
 }

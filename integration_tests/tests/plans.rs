@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use hipdnn_rs_integration_tests::artifacts::{Artifact, library_path};
 use hipdnn_rs_integration_tests::backend::{BackendError, Client, Descriptor, Handle};
+use hipdnn_rs_integration_tests::mutation::mutated;
 use hipdnn_rs_integration_tests::tensor::{AlignedBytes, HostTensor};
 use hipdnn_schemas::{
     BatchnormInference, Convolution, DataType, GraphBuilder, Operation, Pointwise, PointwiseMode,
@@ -182,6 +183,7 @@ fn plans_travel_between_processes() {
         Ok("runs") => return runs(),
         Ok("is refused") => return is_refused(),
         Ok("meets damage") => return meets_damage(),
+        Ok("meets mutations") => return meets_mutations(),
         Ok(other) => panic!("there is no role {other:?}"),
         Err(_) => {}
     }
@@ -215,6 +217,68 @@ fn damaged_plans_are_refused() {
     let place = scratch("damaged-plans");
     process("stores", &place, &[]);
     process("meets damage", &place, &[]);
+}
+
+/// Number of mutations of stored plans.
+const MUTATIONS: u64 = 100_000;
+
+#[test]
+fn mutated_plans_are_refused_or_harmless() {
+    let place = scratch("mutated-plans");
+    process("stores", &place, &[]);
+    process("meets mutations", &place, &[]);
+}
+
+/// Stored plans that are changed by chance, of their payload or of the container around it: none ends the process, and none
+/// with a wrong checksum is taken. `HIPDNN_RS_TEST_MUTATIONS` sets how many, `HIPDNN_RS_TEST_SEED` the seed.
+fn meets_mutations() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: no number")))
+    };
+    let (count, seed) = (number("HIPDNN_RS_TEST_MUTATIONS", MUTATIONS), number("HIPDNN_RS_TEST_SEED", 15));
+    let place = place();
+    let handle = handle(&place);
+    let whole: Vec<(Vec<u8>, SerializedExecutionPlan)> = cases()
+        .iter()
+        .map(|case| {
+            let stored = std::fs::read(place.join(format!("{}.plan", case.name))).expect("it was left behind");
+            let plan = SerializedExecutionPlan::from_bytes(&stored).expect("a container");
+            (stored, plan)
+        })
+        .collect();
+    let (mut taken, mut refused) = (0, 0);
+    for index in 0..count {
+        let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(index));
+        let (stored, plan) = &whole[random.usize(..whole.len())];
+        let (bytes, what, may_be_taken) = if random.u8(..4) == 0 {
+            // The container's checksum is the payload's: what is beside that may change.
+            let mut bytes = stored.clone();
+            for _ in 0..random.usize(1..4) {
+                let at = random.usize(..bytes.len());
+                bytes[at] = random.u8(..);
+            }
+            bytes.truncate(if random.u8(..3) == 0 { random.usize(..bytes.len()) } else { bytes.len() });
+            (bytes, "the container".to_owned(), true)
+        } else {
+            let mutation = mutated(&mut random, &plan.plugin_payload);
+            let changed = SerializedExecutionPlan { plugin_payload: mutation.bytes, ..plan.clone() };
+            (changed.to_bytes(), mutation.what, !mutation.is_damaged)
+        };
+        match handle.restored(&bytes) {
+            Ok(plan) => {
+                taken += 1;
+                assert!(may_be_taken, "mutation {index} of seed {seed} is taken: {what}");
+                plan.number(Name::EXECUTION_PLAN_WORKSPACE_SIZE).expect("a size");
+            }
+            Err(error) => {
+                refused += 1;
+                let is_told = error.status != Status::SUCCESS && !error.message.trim().is_empty();
+                assert!(is_told, "mutation {index} of seed {seed}, {what}: {error:?}");
+            }
+        }
+    }
+    println!("{count} mutations: {refused} refused, {taken} taken");
+    assert!(taken < count / 4, "{taken} of {count} mutations are taken");
 }
 
 /// Containers with damage, a byte at a time, and payloads of other plugins and times.

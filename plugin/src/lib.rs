@@ -9,6 +9,7 @@
 //! | [`abi`] | the exported functions: raw pointers in, panics and errors out |
 //! | [`registry`] | the list of engines |
 //! | [`questions`] | graphs that a handle was asked about, decoded and lowered once |
+//! | [`overrides`] | plans for the shapes of single executions |
 //! | [`selection`] | which engine steps forward in this process |
 //! | [`log`] | the host's log callback as a logger |
 //!
@@ -17,6 +18,7 @@
 
 pub mod abi;
 pub mod log;
+pub mod overrides;
 pub mod questions;
 pub mod registry;
 pub mod selection;

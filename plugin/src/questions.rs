@@ -71,6 +71,11 @@ impl Question {
         &self.graph
     }
 
+    /// The graph, to keep.
+    pub fn shared_graph(&self) -> &Arc<Graph> {
+        &self.graph
+    }
+
     /// Applicability of an engine at a site of the handle.
     ///
     /// # Errors

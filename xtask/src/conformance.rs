@@ -24,6 +24,12 @@ const FAST_SAMPLE: &str = "800";
 /// Random graphs of the stage in `cargo xtask test`.
 const RANDOM_GRAPHS: &str = "2000";
 
+/// Random graphs of that stage that are executed with override shapes, and the shapes of each.
+const OVERRIDDEN: [&str; 4] = ["--random", "502", "--overrides", "20"];
+
+/// The same on the emulated GPU.
+const EMULATED_OVERRIDDEN: [&str; 4] = ["--random", "12", "--overrides", "2"];
+
 /// Random graphs of the stage on the emulated GPU.
 const EMULATED_RANDOM_GRAPHS: &str = "100";
 
@@ -33,6 +39,7 @@ pub(crate) const HELP: &str = "Options of the suite and this command:
   --filter TEXT | --sample N      fewer cases
   --sample covering               a case of every rule, types and layout
   --random N [--seed S]           random graphs instead
+  --overrides N                   executions with N override shapes, beside plans for these shapes
   --knob NAME=VALUE               a setting for every plan
   --claims [--check]              rewrite CONFORMANCE.md, what the engines take, or compare
   --junit FILE | --json FILE      reports for programs
@@ -69,7 +76,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     process::run(command.args(rest), "the conformance suite")
 }
 
-/// The CPU engine's claims, as a part of `cargo xtask test`: all cases and some random graphs, or a sample of the cases.
+/// The CPU engine's claims, as a part of `cargo xtask test`: all cases and some random graphs, also with override shapes, or a
+/// sample of the cases.
 pub(crate) fn test(fast: bool, summary: &mut Summary) -> Result<()> {
     let program = build()?;
     let runs: &[&[&str]] = if fast { &[&["--sample", FAST_SAMPLE]] } else { &[&[], &["--random", RANDOM_GRAPHS]] };
@@ -78,6 +86,22 @@ pub(crate) fn test(fast: bool, summary: &mut Summary) -> Result<()> {
             summary.record(case.name.clone(), case.outcome());
         }
     }
+    if !fast {
+        overridden(Command::new(&program), HOST, &OVERRIDDEN, summary)?;
+    }
+    Ok(())
+}
+
+/// Records random graphs that were executed with override shapes. Few have no other shape that fits; that is no skipped test.
+fn overridden(command: Command, engine: &str, arguments: &[&str], summary: &mut Summary) -> Result<()> {
+    let before = summary.passed();
+    for case in results(command, engine, arguments)? {
+        match case.outcome() {
+            Outcome::Skipped(_) => {}
+            outcome => summary.record(format!("{engine}: override shapes: {}", case.name), outcome),
+        }
+    }
+    summary.expect_more(before, format!("{engine}: {}", arguments.join(" ")));
     Ok(())
 }
 
@@ -108,6 +132,7 @@ pub(crate) fn test_on_emulated_gpu(summary: &mut Summary) -> Result<()> {
         }
         summary.expect_more(before, format!("{MIOPEN}: {}", arguments.join(" ")));
     }
+    overridden(gpu.command(&program), MIOPEN, &EMULATED_OVERRIDDEN, summary)?;
     if left > 0 {
         let reason = format!("{left} graphs are left to other engines; CONFORMANCE.md says why");
         summary.record(format!("conformance of {MIOPEN}"), Outcome::Skipped(reason));

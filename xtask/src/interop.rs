@@ -56,8 +56,6 @@ const DRIVERS: [Driver; 4] = [
             "engine: PREDICTION_EXT",
             "configuration: PREDICTION_EXT",
             "WriteEngineRankingResults_ext",
-            // Shapes that change at execution.
-            "a graph with override shapes",
         ],
         refused_on_device: &["matmul", "sdpa fwd", "sdpa bwd", "block scale quantize and dequantize"],
         device_sample: 1,

@@ -1,28 +1,14 @@
 //! The functions of an engine plugin, as this library calls them.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 
 use hipdnn_sdk_bindings::hipdnn::plugin::{
-    ConstData, Create, CreateExecutionContext, Destroy, DestroyEngineDetails, DestroyExecutionContext, DeviceBuffer,
-    ExecuteOpGraph, ExecutionContextPtr, GetAllEngineIds, GetApplicableEngineIds, GetEngineDetails, GetEngineName,
-    GetLastErrorString, GetText, GetType, GetWorkspaceSize, GetWorkspaceSizeFromExecutionContext, PluginHandlePtr,
-    PluginStatus, SetLogLevel, SetLoggingCallback, SetStream,
+    ConstData, Create, CreateExecutionContext, Destroy, DestroyEngineDetails, DestroyExecutionContext, ExecuteOpGraph,
+    ExecuteOpGraphWithOverrides, ExecutionContextPtr, GetAllEngineIds, GetApplicableEngineIds, GetEngineDetails,
+    GetEngineName, GetLastErrorString, GetText, GetType, GetWorkspaceSize, GetWorkspaceSizeFromExecutionContext,
+    PluginHandlePtr, PluginStatus, SetLogLevel, SetLoggingCallback, SetStream,
 };
 use hipdnn_sdk_bindings::library::{Library, LibraryError};
-
-/// `hipdnnEnginePluginExecuteOpGraphWithOverrides`
-type ExecuteOpGraphWithOverrides = unsafe extern "C" fn(
-    handle: PluginHandlePtr,
-    context: ExecutionContextPtr,
-    workspace: *mut c_void,
-    buffers: *const DeviceBuffer,
-    count: u32,
-    override_count: u32,
-    override_uids: *const i64,
-    override_lengths: *const u32,
-    override_shapes: *const *const i64,
-    override_strides: *const *const i64,
-) -> PluginStatus;
 
 /// `hipdnnEnginePluginSerializeExecutionContext`
 type SerializeExecutionContext = unsafe extern "C" fn(

@@ -6,9 +6,6 @@ use super::{Declined, NodeLabel, TensorLabel};
 
 /// Declines graphs with features that no engine here supports.
 pub fn check_graph(graph: &Graph) -> Result<(), Declined> {
-    if graph.def().is_override_shape_enabled {
-        return Err(Declined::OverrideShapes);
-    }
     graph.tensors().iter().try_for_each(|tensor| check_tensor(graph, tensor))
 }
 

@@ -9,9 +9,6 @@ pub enum Declined {
     /// Engine that does not work in this process at all.
     #[error("{0}")]
     Unavailable(String),
-    /// Graph whose shapes may be replaced at execution.
-    #[error("the graph allows other shapes at execution (override shapes)")]
-    OverrideShapes,
     /// Ragged tensor, with rows of variable length.
     #[error("{tensor} is ragged")]
     Ragged {

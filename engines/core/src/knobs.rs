@@ -1,6 +1,6 @@
 //! Knobs: descriptions and values of settings.
 
-use hipdnn_schemas::{EngineConfig, Knob, KnobConstraint, KnobValue};
+use hipdnn_schemas::{EngineConfig, Knob, KnobConstraint, KnobValue, TensorUid};
 
 use crate::error::Error;
 
@@ -41,6 +41,28 @@ pub struct ChoiceKnob {
     pub default: &'static str,
     /// Allowed words.
     pub valid: &'static [&'static str],
+}
+
+/// Tensors whose contents are constant, with a token for each: equal tokens, equal contents.
+pub const CONSTANTS: TextKnob = TextKnob {
+    id: "hipdnn_rs.constants",
+    description: "uid=token,… : the tensor's contents are the same whenever the token is, in this process",
+    max_length: 1 << 20,
+};
+
+/// The configuration, where tensors that are `left_out` are no [`CONSTANTS`].
+pub fn without_constants(config: &EngineConfig, left_out: impl Fn(TensorUid) -> bool) -> EngineConfig {
+    let is_kept = |entry: &&str| {
+        let uid = entry.split_once('=').and_then(|(uid, _)| uid.parse().ok());
+        !uid.is_some_and(|uid| left_out(TensorUid(uid)))
+    };
+    let mut config = config.clone();
+    for (id, value) in &mut config.knobs {
+        if let (true, KnobValue::String(text)) = (*id == CONSTANTS.id, value) {
+            *text = text.split(',').filter(is_kept).collect::<Vec<_>>().join(",");
+        }
+    }
+    config
 }
 
 impl IntKnob {

@@ -55,6 +55,18 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// If the plan is of another machine or does not come out as it was stored, with what differs.
     fn restore(&self, payload: &Payload, site: Site) -> Result<Box<dyn Plan>, Error>;
+
+    /// Allocates a workspace of `bytes` for executions on the site's stream, where the caller's is too small.
+    ///
+    /// # Errors
+    /// If there is not so much memory.
+    fn workspace(&self, bytes: usize, site: Site) -> Result<Box<dyn Workspace>, Error>;
+}
+
+/// Workspace that an engine has allocated, freed with its owner.
+pub trait Workspace: Send {
+    /// Address of the first byte, in the memory that the engine works on; null for no bytes.
+    fn address(&mut self) -> *mut u8;
 }
 
 /// Id of the engine: hipDNN's hash of its name.
@@ -140,7 +152,11 @@ mod tests {
         }
 
         fn restore(&self, _: &Payload, _: Site) -> Result<Box<dyn Plan>, Error> {
-            Err(payload::declined(self, &Declined::OverrideShapes))
+            Err(payload::declined(self, &Declined::Unavailable("it has no kernels".into())))
+        }
+
+        fn workspace(&self, _: usize, _: Site) -> Result<Box<dyn Workspace>, Error> {
+            Err(Error::not_applicable("it has no memory"))
         }
     }
 
@@ -180,8 +196,7 @@ mod tests {
         let graph = Vec::new();
         let payload = Payload { engine: "MIOPEN_ENGINE".into(), graph, config: vec![], portrait: Portrait::default() };
         let error = Idle.restore(&payload, Site::UNSPECIFIED).err().unwrap();
-        let want = "serialized_context: MIOPEN_ENGINE does not compute the stored plan's graph: the graph allows other \
-                    shapes at execution (override shapes)";
+        let want = "serialized_context: MIOPEN_ENGINE does not compute the stored plan's graph: it has no kernels";
         assert_eq!(error, Error::not_applicable(want));
     }
 }

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_engine_core::error::{Error, ErrorKind};
 use hipdnn_engine_core::payload::{self, Payload};
-use hipdnn_engine_core::{Applicable, Declined, Engine, Plan, Site, engine_id};
+use hipdnn_engine_core::{Applicable, Declined, Engine, Plan, Site, Workspace, engine_id};
 use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
 use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 use hipdnn_sdk_bindings::hipdnn::plugin::BehaviorNote;
@@ -74,6 +74,10 @@ impl Engine for CpuEngine {
         let schedule = host.schedule(&settings)?;
         payload.expect_description(&schedule.to_string())?;
         Ok(Box::new(build(schedule, &settings)?))
+    }
+
+    fn workspace(&self, bytes: usize, _site: Site) -> Result<Box<dyn Workspace>, Error> {
+        Ok(Box::new(resources::OwnWorkspace::new(bytes)?))
     }
 }
 

@@ -13,6 +13,7 @@ use hipdnn_capi::shared::{self, Share};
 use hipdnn_cpu_kernels::convolution::Packing;
 use hipdnn_cpu_kernels::scratch::LINE;
 use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_engine_core::Workspace;
 use hipdnn_engine_core::error::Error;
 
 use super::settings::Token;
@@ -119,5 +120,29 @@ impl Drop for PreparedWeights {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout.
         unsafe { dealloc(self.allocation.as_ptr(), self.layout) };
+    }
+}
+
+/// A workspace of the engine's own; plans align it themselves.
+pub struct OwnWorkspace(Box<[u8]>);
+
+impl OwnWorkspace {
+    /// Allocates `bytes` zeros.
+    ///
+    /// # Errors
+    /// If memory could not be had.
+    pub fn new(bytes: usize) -> Result<OwnWorkspace, Error> {
+        let mut memory = Vec::new();
+        memory
+            .try_reserve_exact(bytes)
+            .map_err(|_| Error::alloc_failed(format!("no memory for {bytes} bytes of workspace")))?;
+        memory.resize(bytes, 0);
+        Ok(OwnWorkspace(memory.into()))
+    }
+}
+
+impl Workspace for OwnWorkspace {
+    fn address(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr()
     }
 }

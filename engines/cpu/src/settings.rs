@@ -1,7 +1,7 @@
 //! Knobs of the CPU engine.
 
 use hipdnn_engine_core::error::Error;
-use hipdnn_engine_core::knobs::{IntKnob, TextKnob};
+use hipdnn_engine_core::knobs::{CONSTANTS, IntKnob};
 use hipdnn_schemas::{EngineConfig, Graph, Knob, KnobValue, TensorUid};
 
 /// Environment variable with the number of threads where the knob is not set; 0 for as many as there are cores.
@@ -62,12 +62,6 @@ const WORKSPACE_LIMIT: IntKnob = IntKnob {
     default: i64::MAX,
     min: 0,
     max: i64::MAX,
-};
-
-const CONSTANTS: TextKnob = TextKnob {
-    id: "hipdnn_rs.constants",
-    description: "uid=token,… : the tensor's contents are the same whenever the token is, in this process",
-    max_length: 1 << 20,
 };
 
 const MAX_TOKEN: usize = 64;

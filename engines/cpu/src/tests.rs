@@ -1037,10 +1037,6 @@ fn graphs_are_declined_with_a_reason() {
         build(&[x, w, y], vec![Operation::ConvolutionFwd(conv)])
     };
     for (graph, want) in [
-        (
-            with(&|def| def.is_override_shape_enabled = true),
-            "the graph allows other shapes at execution (override shapes)",
-        ),
         (with(&|def| def.tensors[0].alignment = 2), "tensor 0: expected an alignment to a multiple of 4 bytes, got 2"),
         (
             with(&|def| {

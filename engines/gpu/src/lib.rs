@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hipdnn_capi::shared::Share;
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::payload::{self, Payload};
-use hipdnn_engine_core::{Applicable, Declined, Engine, Plan, Site, engine_id};
+use hipdnn_engine_core::{Applicable, Declined, Engine, Plan, Site, Workspace, engine_id};
 use hipdnn_engine_kernel::convolution::ConvolutionProblem;
 use hipdnn_engine_kernel::ir::op::Work;
 use hipdnn_engine_kernel::legalize::{self, Legalized};
@@ -44,7 +44,7 @@ use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 use hipdnn_sdk_bindings::hipdnn::plugin::BehaviorNote;
 
 use self::context::Context;
-use self::hip::{Gpu, gpu};
+use self::hip::{DeviceMemory, Gpu, gpu};
 use self::plan::{Choices, GpuPlan, kernels_can_be_had};
 use self::settings::Settings;
 use self::shared::Shared;
@@ -110,6 +110,26 @@ impl Engine for GpuEngine {
         let shared = Shared::get();
         let context = shared.contexts().of(site.stream.cast())?;
         Ok(Box::new(stored::restore(payload, &context, &shared)?))
+    }
+
+    fn workspace(&self, bytes: usize, site: Site) -> Result<Box<dyn Workspace>, Error> {
+        let shared = Shared::get();
+        let context = shared.contexts().of(site.stream.cast())?;
+        let device = context.device();
+        let _entered = device.enter()?;
+        Ok(Box::new(OwnWorkspace { memory: DeviceMemory::new(device.gpu(), bytes)?, _shared: shared }))
+    }
+}
+
+/// A workspace in device memory; the libraries are in use as long as it lives.
+struct OwnWorkspace {
+    memory: DeviceMemory,
+    _shared: Share<Shared>,
+}
+
+impl Workspace for OwnWorkspace {
+    fn address(&mut self) -> *mut u8 {
+        self.memory.address()
     }
 }
 

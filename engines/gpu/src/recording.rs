@@ -80,7 +80,7 @@ pub fn end() -> (usize, Option<Recording>) {
 }
 
 /// True if the calling thread's executions are recorded.
-pub(crate) fn is_on() -> bool {
+pub fn is_on() -> bool {
     // A thread sees its own additions.
     DRAFTS.load(Ordering::Relaxed) > 0 && !DRAFT.get().is_null()
 }

@@ -334,8 +334,6 @@ mod tests {
 
     #[test]
     fn other_reasons_to_decline() {
-        let mut override_shapes = convolution(Direction::Forward, |_, _| ());
-        override_shapes.def_mut().is_override_shape_enabled = true;
         let mut compute = convolution(Direction::Forward, |_, _| ());
         compute.def_mut().compute_data_type = DataType::Half;
         let pointwise = |change: fn(&mut hipdnn_schemas::Pointwise)| {
@@ -372,7 +370,6 @@ mod tests {
             }),
         );
         for (graph, want) in [
-            (override_shapes, "override shapes"),
             (compute, "compute_data_type: expected float, got half"),
             (pointwise(|p| p.softplus_beta = Some(0.0)), "softplus_beta: expected a finite number other than 0, got 0"),
             (double, "compute_data_type: expected float for operands of these types, got double"),

@@ -101,6 +101,14 @@ hipdnnPluginStatus_t hipdnnEnginePluginExecuteOpGraph(hipdnnEnginePluginHandle_t
                                                       const hipdnnPluginDeviceBuffer_t* device_buffers,
                                                       uint32_t num_device_buffers);
 
+/* Optional, since version 1.1.0 of this interface: an execution with other shapes than the graph declares, which are the largest.
+ * Each of num_overrides tensors has a shape and strides of override_lengths[i] numbers. */
+hipdnnPluginStatus_t hipdnnEnginePluginExecuteOpGraphWithOverrides(
+    hipdnnEnginePluginHandle_t handle, hipdnnEnginePluginExecutionContext_t execution_context, void* workspace,
+    const hipdnnPluginDeviceBuffer_t* device_buffers, uint32_t num_device_buffers, uint32_t num_overrides,
+    const int64_t* override_unique_ids, const uint32_t* override_lengths, const int64_t* const* override_shapes,
+    const int64_t* const* override_strides);
+
 /* Optional: plans that travel. What Serialize gives is the plugin's until it is destroyed. */
 hipdnnPluginStatus_t hipdnnEnginePluginSerializeExecutionContext(hipdnnEnginePluginHandle_t handle,
                                                                  hipdnnEnginePluginExecutionContext_t execution_context,

@@ -360,6 +360,25 @@ fn every_function_of_the_plugin() {
         [handle_of(h), context_of(x), value(memory.as_ptr() as usize), buffers, value(3)],
         ok
     );
+    row!(
+        rows,
+        "hipdnnEnginePluginExecuteOpGraphWithOverrides",
+        f.execute_op_graph_with_overrides,
+        [0 1 2 3 4 5 6 7 8 9],
+        [
+            handle_of(h),
+            context_of(x),
+            value(memory.as_ptr() as usize),
+            address(pack.as_ptr() as usize, size_of_val(&pack)),
+            value(3),
+            value(0),
+            value(0),
+            value(0),
+            value(0),
+            value(0),
+        ],
+        ok
+    );
     row!(rows, "hipdnnEnginePluginSerializeExecutionContext", [handle_of(h), context_of(x), out(16)], ok, |a| {
         // SAFETY: addresses are valid, or a right plugin does not look at them; a success leaves a stored plan.
         unsafe {

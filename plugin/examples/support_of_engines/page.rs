@@ -99,8 +99,11 @@ fn operations(page: &mut String) {
         row(page, [kind.strip_suffix("Attributes").unwrap_or(kind)].into_iter().chain(takes));
     }
     page.push_str(
-        "\nNo engine takes ragged tensors, graphs with override shapes, or tensors whose promised alignment is not a \
+        "\nNo engine takes ragged tensors, or tensors whose promised alignment is not a \
          multiple of their element. Scalars may be fixed in the graph, have a default, or come from the host.\n\n\
+         Both engines execute with override shapes, where a graph allows them: extents of at most the declared ones, of any \
+         of its tensors; those of intermediates follow. The first execution with a shape plans it, and the last 64 shapes of a \
+         plan are kept.\n\n\
          Plans of either engine can be stored and made again in another process, for the same version of this plugin and the \
          same instruction set, or GPU with its libraries. For a plan of `HIPDNN_RS_GPU_ENGINE` MIOpen has to have the kernels of its \
          convolutions in its cache.\n\n",

@@ -15,7 +15,7 @@ use hipdnn_capi::table::{Slot, Slots};
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::payload::Payload;
 use hipdnn_engine_core::{Applicable, Engine, Plan, Site, engine_id, site};
-use hipdnn_schemas::EngineConfig;
+use hipdnn_schemas::{EngineConfig, Graph};
 use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 use hipdnn_sdk_bindings::hipdnn::plugin::{
     ConstData, DeviceBuffer, ExecutionContextPtr, LogCallback, PluginHandlePtr, PluginStatus, PluginType, Severity,
@@ -23,10 +23,11 @@ use hipdnn_sdk_bindings::hipdnn::plugin::{
 };
 
 use super::lent::{Lent, LentBytes};
-use super::pointer::{Data, IdList, memory, variant_pack};
+use super::pointer::{Data, IdList, OverrideLists, memory, overrides, variant_pack};
 use super::status::last_error;
 use super::unwind::guard;
-use crate::questions::Questions;
+use crate::overrides::Overrides;
+use crate::questions::{Question, Questions};
 use crate::registry::{self, Engines};
 use crate::{log, selection};
 
@@ -37,7 +38,7 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
     Err(_) => panic!("a version has no NUL"),
 };
 
-/// Version of the engine ABI that this plugin implements: with engine names (1.4.0). Graphs with features of 1.1.0 to
+/// Version of the engine ABI that this plugin implements: with engine names (1.4.0). Graphs with features of 1.2.0 and
 /// 1.3.0 come here and are declined where an engine lacks them.
 const API_VERSION: &CStr = c"1.4.0";
 
@@ -85,10 +86,20 @@ impl Handle {
         })
     }
 
+    /// A graph that the host should have checked already, and the engines' answers about it.
+    fn question(&self, graph: Data<'_>) -> Result<Arc<Question>, Error> {
+        let question = self.questions.about(graph.bytes()?);
+        question.map_err(|error| Error::bad_param(format!("op_graph: {error}")))
+    }
+
+    /// The checked graph.
+    fn graph(&self, graph: Data<'_>) -> Result<Arc<Graph>, Error> {
+        Ok(Arc::clone(self.question(graph)?.shared_graph()))
+    }
+
     /// Applicability of an engine to a graph that the host should have checked already.
     fn applicable(&self, id: i64, graph: Data<'_>) -> Result<Arc<dyn Applicable>, Error> {
-        let question = self.questions.about(graph.bytes()?);
-        let question = question.map_err(|error| Error::bad_param(format!("op_graph: {error}")))?;
+        let question = self.question(graph)?;
         let engine = self.engine(id)?;
         question.applicable(engine, self.site()).map_err(|declined| {
             let (name, graph) = (engine.name().to_string_lossy(), question.graph().name());
@@ -105,6 +116,8 @@ struct Context {
     graph: Box<[u8]>,
     /// Settled and serialized configuration.
     config: Box<[u8]>,
+    /// Plans for other shapes, if the graph allows them.
+    overrides: Option<Overrides>,
 }
 
 impl Context {
@@ -426,11 +439,14 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContext(
             let config = config(config_data)?;
             let applicable = handle.applicable(config.engine_id, graph_data)?;
             let config = applicable.settled(&config)?;
+            let (engine, plan) = (handle.engine(config.engine_id)?, applicable.plan(&config)?);
+            let graph = handle.graph(graph_data)?;
             let context = Context {
-                plan: applicable.plan(&config)?,
-                engine: handle.engine(config.engine_id)?.name(),
+                engine: engine.name(),
                 graph: graph_data.bytes()?.into(),
                 config: config.to_bytes().into(),
+                overrides: Overrides::new(engine, graph, config, plan.workspace_bytes()),
+                plan,
             };
             // The stream that the handle has is most likely the one that it executes on.
             context.plan.make_ready(handle.stream());
@@ -510,8 +526,10 @@ pub unsafe extern "C" fn hipdnnEnginePluginCreateExecutionContextFromSerialized(
             })?;
             let plan = selection::restore(*engine, &payload, handle.site())?;
             plan.make_ready(handle.stream());
+            let (graph, config) = (Arc::new(payload.graph()?), payload.config()?);
+            let overrides = Overrides::new(*engine, graph, config, plan.workspace_bytes());
             let Payload { graph, config, .. } = payload;
-            Ok(Context { plan, engine: engine.name(), graph: graph.into(), config: config.into() })
+            Ok(Context { plan, engine: engine.name(), graph: graph.into(), config: config.into(), overrides })
         })?;
         out.set(opaque(CONTEXTS.insert(context)?));
         Ok(())
@@ -574,6 +592,54 @@ pub unsafe extern "C" fn hipdnnEnginePluginExecuteOpGraph(
             let buffers = unsafe { variant_pack(device_buffers, num_device_buffers) }?;
             // SAFETY: the caller's promise: workspace and buffers are as the plan wants them.
             unsafe { context.plan.execute(stream, memory(workspace), buffers) }
+        })
+    })
+}
+
+/// Runs a plan's graph with other shapes than it declares. What is new is planned at its first execution, and the plans that
+/// came last are kept. Without overrides this is [`hipdnnEnginePluginExecuteOpGraph`].
+///
+/// # Safety
+/// `device_buffers` is null or refers to `num_device_buffers` entries; the other lists are null or have `num_overrides`
+/// entries, and each shape and stride is null or has as many numbers as its length. Workspace and buffers are as
+/// [`Plan::execute`] wants them, with the override shapes; the workspace is of the plan's size.
+#[unsafe(no_mangle)]
+#[expect(clippy::too_many_arguments, reason = "the parameters are the ABI's")]
+pub unsafe extern "C" fn hipdnnEnginePluginExecuteOpGraphWithOverrides(
+    handle: PluginHandlePtr,
+    execution_context: ExecutionContextPtr,
+    workspace: *mut c_void,
+    device_buffers: *const DeviceBuffer,
+    num_device_buffers: u32,
+    num_overrides: u32,
+    override_unique_ids: *const i64,
+    override_lengths: *const u32,
+    override_shapes: *const *const i64,
+    override_strides: *const *const i64,
+) -> PluginStatus {
+    guard("hipdnnEnginePluginExecuteOpGraphWithOverrides", || {
+        let site = HANDLES.with(key(handle), |handle| Ok::<_, Error>(handle.site()))?;
+        CONTEXTS.with(key(execution_context), |context| {
+            // SAFETY: the caller's promise: null, or that many entries.
+            let buffers = unsafe { variant_pack(device_buffers, num_device_buffers) }?;
+            let lists = OverrideLists {
+                count: num_overrides,
+                uids: override_unique_ids,
+                lengths: override_lengths,
+                shapes: override_shapes,
+                strides: override_strides,
+            };
+            // SAFETY: the caller's promise: null, or that many entries with as many numbers as they say.
+            let shapes = unsafe { overrides(lists) }?;
+            if shapes.is_empty() {
+                // SAFETY: the caller's promise: workspace and buffers are as the plan wants them.
+                return unsafe { context.plan.execute(site.stream, memory(workspace), buffers) };
+            }
+            let overrides = context.overrides.as_ref().ok_or_else(|| {
+                Error::invalid_value("expected a graph that allows override shapes, got one that does not")
+            })?;
+            // SAFETY: the caller's promise: workspace and buffers are as the plan wants them, with these shapes.
+            unsafe { overrides.execute(site, memory(workspace), buffers, &shapes) }
         })
     })
 }

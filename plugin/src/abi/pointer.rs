@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 
 use hipdnn_capi::pointer::{Out, checked};
 use hipdnn_engine_core::error::Error;
+use hipdnn_schemas::{ShapeOverride, TensorUid};
 use hipdnn_sdk_bindings::hipdnn::plugin::{ConstData, DeviceBuffer};
 
 /// Buffer that the host owns, not looked into yet: that waits until the call's other arguments are known to be right.
@@ -59,6 +60,56 @@ pub(super) unsafe fn variant_pack<'a>(buffers: *const DeviceBuffer, count: u32) 
     checked(buffers, "device_buffers")?;
     // SAFETY: not null, aligned, and the caller answers for the entries.
     Ok(unsafe { std::slice::from_raw_parts(buffers, count as usize) })
+}
+
+/// Addresses of the parallel lists of override shapes.
+#[derive(Clone, Copy)]
+pub(super) struct OverrideLists {
+    pub(super) count: u32,
+    pub(super) uids: *const i64,
+    pub(super) lengths: *const u32,
+    pub(super) shapes: *const *const i64,
+    pub(super) strides: *const *const i64,
+}
+
+/// Override shapes of an execution; none if the count is 0, whatever the addresses.
+///
+/// # Safety
+/// The lists, if not null and aligned, have `count` entries, and the address of each shape and stride, if not null and
+/// aligned, has as many numbers as its length says; all of them stay as they are for `'a`.
+///
+/// # Errors
+/// If an address is null or misaligned.
+pub(super) unsafe fn overrides<'a>(lists: OverrideLists) -> Result<Vec<ShapeOverride<'a>>, Error> {
+    let count = lists.count as usize;
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    checked(lists.uids, "override_unique_ids")?;
+    checked(lists.lengths, "override_lengths")?;
+    checked(lists.shapes, "override_shapes")?;
+    checked(lists.strides, "override_strides")?;
+    // SAFETY: not null, aligned, and the caller answers for the entries.
+    let (uids, lengths, shapes, strides) = unsafe {
+        (
+            std::slice::from_raw_parts(lists.uids, count),
+            std::slice::from_raw_parts(lists.lengths, count),
+            std::slice::from_raw_parts(lists.shapes, count),
+            std::slice::from_raw_parts(lists.strides, count),
+        )
+    };
+    let row = |row: *const i64, length: u32, what| -> Result<&'a [i64], Error> {
+        checked(row, what)?;
+        // SAFETY: not null, aligned, and the caller answers for the numbers.
+        Ok(unsafe { std::slice::from_raw_parts(row, length as usize) })
+    };
+    (0..count)
+        .map(|i| {
+            let dims = row(shapes[i], lengths[i], "override_shapes")?;
+            let strides = row(strides[i], lengths[i], "override_strides")?;
+            Ok(ShapeOverride { uid: TensorUid(uids[i]), dims, strides })
+        })
+        .collect()
 }
 
 /// Destination of a list of engine ids, with room for `max`; null where `max` is 0.

@@ -154,6 +154,12 @@ functions! {
         handle: PluginHandlePtr, context: ExecutionContextPtr, workspace: *mut c_void, buffers: *const DeviceBuffer,
         count: u32,
     ) -> PluginStatus;
+    /// `hipdnnEnginePluginExecuteOpGraphWithOverrides`
+    ExecuteOpGraphWithOverrides: fn(
+        handle: PluginHandlePtr, context: ExecutionContextPtr, workspace: *mut c_void, buffers: *const DeviceBuffer,
+        count: u32, override_count: u32, override_uids: *const i64, override_lengths: *const u32,
+        override_shapes: *const *const i64, override_strides: *const *const i64,
+    ) -> PluginStatus;
 }
 
 #[cfg(test)]

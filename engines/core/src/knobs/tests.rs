@@ -137,3 +137,13 @@ fn foreign_text_is_quoted_and_cut() {
         assert_eq!(shortened(&text), want);
     }
 }
+
+/// Tensors that are left out lose their token; other knobs, and text that is no list of tokens, stay as they are.
+#[test]
+fn constants_are_left_out_by_tensor() {
+    for (text, want) in [("", ""), ("1=a,2=b,-3=c", "1=a,-3=c"), ("2=b", ""), ("22=b,x=2,2", "22=b,x=2,2")] {
+        let knob = |id: &str, text: &str| (id.to_string(), KnobValue::String(text.into()));
+        let config = |text| EngineConfig { engine_id: 1, knobs: vec![knob(CONSTANTS.id, text), knob("other", "2=b")] };
+        assert_eq!(without_constants(&config(text), |uid| uid == TensorUid(2)), config(want), "{text:?}");
+    }
+}

@@ -2,7 +2,8 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use hipdnn_engine_core::payload::{Entry, Portrait};
-use hipdnn_engine_core::{Applicable, Declined, Engine, Site};
+use hipdnn_engine_core::{Applicable, Declined, Engine, Site, Workspace};
+use hipdnn_engine_gpu::recording;
 use hipdnn_schemas::{Convolution, DataType, EngineDetails, Graph, GraphBuilder, Pointwise, PointwiseMode, TensorDef};
 
 use super::*;
@@ -146,6 +147,156 @@ fn a_graph_goes_all_the_way() {
 
 /// The numbers of element types are hipDNN's, whatever this project calls them: a plugin and the backend that loads it
 /// come from different builds.
+/// `x + b` of two rows, where every shape may be overridden.
+fn overridable_sum() -> Vec<u8> {
+    let mut graph = GraphBuilder::new("sum").compute(DataType::Float);
+    let x = graph.tensor(TensorDef::new(0, DataType::Float, &[2, 4]));
+    let b = graph.tensor(TensorDef::new(1, DataType::Float, &[1, 4]));
+    let s = graph.tensor(TensorDef::new(2, DataType::Float, &[2, 4]).intermediate());
+    let y = graph.tensor(TensorDef::new(3, DataType::Float, &[2, 4]));
+    graph.pointwise(Pointwise::binary(PointwiseMode::Add, x, b, s));
+    graph.pointwise(Pointwise::unary(PointwiseMode::ReluFwd, s, y));
+    let mut def = graph.def().clone();
+    graph.build().unwrap();
+    def.is_override_shape_enabled = true;
+    def.to_bytes()
+}
+
+/// Executes a sum of ones and these biases with shapes, given as uid, extents and strides; the result's bytes, which were
+/// NaN before, as numbers.
+fn overridden(
+    handle: PluginHandlePtr,
+    context: ExecutionContextPtr,
+    shapes: &[(i64, [i64; 2], [i64; 2])],
+) -> Result<[f32; 8], (PluginStatus, String)> {
+    let (mut x, mut b, mut y) = ([1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [10f32, 20.0, 30.0, -40.0], [f32::NAN; 8]);
+    let entry = |uid, memory: *mut f32| DeviceBuffer { uid, ptr: memory.cast() };
+    let pack = [entry(0, x.as_mut_ptr()), entry(1, b.as_mut_ptr()), entry(3, y.as_mut_ptr())];
+    let uids: Vec<i64> = shapes.iter().map(|shape| shape.0).collect();
+    let lengths = vec![2u32; shapes.len()];
+    let dims: Vec<*const i64> = shapes.iter().map(|shape| shape.1.as_ptr()).collect();
+    let strides: Vec<*const i64> = shapes.iter().map(|shape| shape.2.as_ptr()).collect();
+    let mut bytes = 0;
+    // SAFETY: lists of these lengths, memory that every shape of the tests stays in, and a place for a number.
+    let status = unsafe {
+        assert_eq!(hipdnnEnginePluginGetWorkspaceSizeFromExecutionContext(handle, context, &mut bytes), OK);
+        let mut workspace = vec![0xffu8; bytes];
+        hipdnnEnginePluginExecuteOpGraphWithOverrides(
+            handle,
+            context,
+            workspace.as_mut_ptr().cast(),
+            pack.as_ptr(),
+            3,
+            shapes.len() as u32,
+            uids.as_ptr(),
+            lengths.as_ptr(),
+            dims.as_ptr(),
+            strides.as_ptr(),
+        )
+    };
+    if status == OK { Ok(y) } else { Err((status, last())) }
+}
+
+/// Executions have the shapes that they are given, in any order and any number of times, also with a plan that was stored.
+#[test]
+fn shapes_are_overridden() {
+    let handle = create();
+    let built = context(handle, &overridable_sum());
+    let restored = restore(handle, &serialize(handle, built)).unwrap();
+    let bits = |values: [f32; 8]| values.map(f32::to_bits);
+    let none = f32::NAN;
+    let whole = [11.0, 22.0, 33.0, 0.0, 15.0, 26.0, 37.0, 0.0];
+    for context in [built, restored] {
+        for _ in 0..2 {
+            assert_eq!(bits(overridden(handle, context, &[]).unwrap()), bits(whole));
+            // A row, of which intermediates follow.
+            let row = [(0, [1, 4], [4, 1]), (3, [1, 4], [4, 1])];
+            let want = [11.0, 22.0, 33.0, 0.0, none, none, none, none];
+            assert_eq!(bits(overridden(handle, context, &row).unwrap()), bits(want));
+            // Two columns of a larger tensor, packed in the result.
+            let columns = [(0, [2, 2], [4, 1]), (1, [1, 2], [2, 1]), (3, [2, 2], [2, 1])];
+            let want = [11.0, 22.0, 15.0, 26.0, none, none, none, none];
+            assert_eq!(bits(overridden(handle, context, &columns).unwrap()), bits(want));
+        }
+        // More shapes than are kept.
+        for first in 1..100 {
+            let strided = [(0, [1, 4], [first, 1]), (3, [1, 4], [4, 1])];
+            assert_eq!(overridden(handle, context, &strided).unwrap()[..3], whole[..3], "{first}");
+        }
+        assert_eq!(bits(overridden(handle, context, &[]).unwrap()), bits(whole));
+    }
+    for context in [built, restored] {
+        assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, context), OK);
+    }
+    assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
+}
+
+#[test]
+fn wrong_overrides_are_refused_with_their_reason() {
+    let handle = create();
+    let built = context(handle, &overridable_sum());
+    type Case<'a> = (&'a [(i64, [i64; 2], [i64; 2])], &'a str);
+    let cases: &[Case] = &[
+        (&[(9, [1, 4], [4, 1])], "override shapes: tensor 9: the graph does not have it"),
+        (&[(0, [3, 4], [4, 1])], "expected 1 to the declared extent 2 in dimension 0, got 3"),
+        (&[(0, [0, 4], [4, 1])], "expected 1 to the declared extent 2 in dimension 0, got 0"),
+        (&[(0, [1, 4], [4, -1])], "tensor 0: "),
+        (&[(0, [1, 4], [4, 1]), (0, [1, 4], [4, 1])], "its shape is given twice"),
+        (&[(3, [1, 4], [4, 1])], "in_0 (tensor 2): expected extents of 1 or those of out_0, [1, 4], got [2, 4]"),
+    ];
+    for (shapes, want) in cases {
+        let (status, reason) = overridden(handle, built, shapes).expect_err(want);
+        assert_eq!(status, PluginStatus::INVALID_VALUE, "{want}: {reason}");
+        assert!(reason.contains(want), "expected {want:?}, got {reason:?}");
+    }
+    // While executions are recorded, plans that may be dropped must not take part.
+    recording::begin();
+    let (status, reason) =
+        overridden(handle, built, &[(0, [1, 4], [4, 1]), (3, [1, 4], [4, 1])]).expect_err("recorded");
+    recording::end();
+    assert_eq!((status, reason.contains("are recorded")), (PluginStatus::NOT_APPLICABLE, true), "{reason}");
+
+    let fixed = context(handle, &conv_bias_relu());
+    let (status, reason) = overridden(handle, fixed, &[(0, [1, 4], [4, 1])]).expect_err("no overrides");
+    assert_eq!(status, PluginStatus::INVALID_VALUE);
+    assert!(reason.contains("expected a graph that allows override shapes"), "{reason}");
+
+    let (uid, length, numbers, pack) = (0i64, 2u32, [1i64, 4], [DeviceBuffer { uid: 0, ptr: null_mut() }]);
+    let rows = [numbers.as_ptr()];
+    let nowhere = [null::<i64>()];
+    type Lists = (*const i64, *const u32, *const *const i64, *const *const i64);
+    let lists: [Lists; 6] = [
+        (null(), &length, rows.as_ptr(), rows.as_ptr()),
+        (&uid, null(), rows.as_ptr(), rows.as_ptr()),
+        (&uid, &length, null(), rows.as_ptr()),
+        (&uid, &length, rows.as_ptr(), null()),
+        (&uid, &length, nowhere.as_ptr(), rows.as_ptr()),
+        (&uid, &length, rows.as_ptr(), nowhere.as_ptr()),
+    ];
+    for (uids, lengths, shapes, strides) in lists {
+        // SAFETY: lists of one entry, or null.
+        let status = unsafe {
+            hipdnnEnginePluginExecuteOpGraphWithOverrides(
+                handle,
+                built,
+                null_mut(),
+                pack.as_ptr(),
+                1,
+                1,
+                uids,
+                lengths,
+                shapes,
+                strides,
+            )
+        };
+        assert_eq!(status, BAD, "{}", last());
+    }
+    for context in [built, fixed] {
+        assert_eq!(hipdnnEnginePluginDestroyExecutionContext(handle, context), OK);
+    }
+    assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
+}
+
 #[test]
 fn element_types_16_to_18_are_boolean_and_the_two_fnuz() {
     let handle = create();
@@ -566,6 +717,10 @@ impl Engine for Defective {
     fn restore(&self, _: &Payload, _: Site) -> Result<Box<dyn Plan>, Error> {
         panic!("defect in restore")
     }
+
+    fn workspace(&self, bytes: usize, _: Site) -> Result<Box<dyn Workspace>, Error> {
+        unreachable!("its plans need no workspace, and not {bytes} bytes")
+    }
 }
 
 impl Applicable for DefectivePlan {
@@ -624,6 +779,10 @@ impl Engine for Counting {
 
     fn restore(&self, _: &Payload, _: Site) -> Result<Box<dyn Plan>, Error> {
         unreachable!("nothing is stored")
+    }
+
+    fn workspace(&self, bytes: usize, _: Site) -> Result<Box<dyn Workspace>, Error> {
+        unreachable!("its plans need no workspace, and not {bytes} bytes")
     }
 }
 

@@ -1,0 +1,161 @@
+//! Override shapes: plans of a graph for the shapes of single executions.
+//!
+//! A graph that allows override shapes declares the largest extents. An execution with others is one of a plan that is built
+//! for them as any plan is, when they first come. A context keeps the plans that were executed last, so that an execution
+//! with shapes that came before only launches. Callers give every execution the workspace of the declared shapes; a plan
+//! that needs more than that, since smaller shapes may have other algorithms, has memory of its own.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hipdnn_engine_core::error::Error;
+use hipdnn_engine_core::{Engine, Plan, Site, Workspace, knobs};
+use hipdnn_engine_gpu::recording;
+use hipdnn_schemas::{EngineConfig, Graph, ShapeOverride, TensorUid};
+use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
+
+use crate::selection;
+
+/// Maximum number of plans that a context keeps for override shapes.
+const MOST: usize = 64;
+
+/// A graph that allows override shapes, with the plans for those that came last.
+pub struct Overrides {
+    engine: &'static dyn Engine,
+    graph: Arc<Graph>,
+    /// Settled, as the plan for the declared shapes has it.
+    config: EngineConfig,
+    /// Workspace in bytes that a caller gives.
+    workspace_bytes: usize,
+    /// The last one at the end.
+    plans: Mutex<Vec<Arc<Overridden>>>,
+}
+
+/// The shape of a tensor, as it is kept.
+struct Shape {
+    uid: TensorUid,
+    dims: Box<[i64]>,
+    strides: Box<[i64]>,
+}
+
+/// A plan for override shapes.
+struct Overridden {
+    shapes: Vec<Shape>,
+    plan: Box<dyn Plan>,
+    /// The plan's own workspaces, by stream: executions on one stream come one after the other. They are made at the first
+    /// execution, where a caller's workspace is too small.
+    own: Mutex<Vec<(usize, Box<dyn Workspace>)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that is guarded is left half-done by a panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shape {
+    fn of(shape: &ShapeOverride<'_>) -> Shape {
+        Shape { uid: shape.uid, dims: shape.dims.into(), strides: shape.strides.into() }
+    }
+
+    fn is(&self, shape: &ShapeOverride<'_>) -> bool {
+        (self.uid, &*self.dims, &*self.strides) == (shape.uid, shape.dims, shape.strides)
+    }
+}
+
+impl Overrides {
+    /// Nothing built yet; `None` if the graph allows no override shapes. `config` and `workspace_bytes` are those of the
+    /// plan for the declared shapes.
+    pub fn new(
+        engine: &'static dyn Engine,
+        graph: Arc<Graph>,
+        config: EngineConfig,
+        workspace_bytes: usize,
+    ) -> Option<Overrides> {
+        let plans = Mutex::default();
+        graph.def().is_override_shape_enabled.then_some(Overrides { engine, graph, config, workspace_bytes, plans })
+    }
+
+    /// Executes the graph with these shapes.
+    ///
+    /// # Safety
+    /// As [`Plan::execute`]: buffers have what the override shapes reach, and the workspace is null or has the bytes of the
+    /// plan for the declared shapes.
+    ///
+    /// # Errors
+    /// If the graph can't have these shapes, the engine does not compute it with them, or the execution fails.
+    pub unsafe fn execute(
+        &self,
+        site: Site,
+        workspace: *mut u8,
+        buffers: &[DeviceBuffer],
+        shapes: &[ShapeOverride<'_>],
+    ) -> Result<(), Error> {
+        if recording::is_on() {
+            let reason = "expected the declared shapes while executions are recorded, got override shapes";
+            return Err(Error::not_applicable(reason));
+        }
+        let overridden = self.plan(site, shapes)?;
+        let bytes = overridden.plan.workspace_bytes();
+        if bytes <= self.workspace_bytes {
+            // SAFETY: the caller's promise; the workspace is large enough.
+            return unsafe { overridden.plan.execute(site.stream, workspace, buffers) };
+        }
+        // Held until everything is enqueued: launches of two executions that share memory must not mix.
+        let mut own = lock(&overridden.own);
+        let stream = site.stream.addr();
+        let at = match own.iter().position(|(of, _)| *of == stream) {
+            Some(at) => at,
+            None => {
+                own.push((stream, self.engine.workspace(bytes, site)?));
+                own.len() - 1
+            }
+        };
+        // SAFETY: the caller's promise for the buffers; the memory has the plan's bytes, and is only used by executions on
+        // this stream, under this lock.
+        unsafe { overridden.plan.execute(site.stream, own[at].1.address(), buffers) }
+    }
+
+    /// The plan for these shapes: one that is kept, or a new one.
+    fn plan(&self, site: Site, shapes: &[ShapeOverride<'_>]) -> Result<Arc<Overridden>, Error> {
+        if let Some(known) = take_last(&mut lock(&self.plans), shapes) {
+            return Ok(known);
+        }
+        // Not under the lock: it takes long.
+        let built = Arc::new(self.build(site, shapes)?);
+        let mut plans = lock(&self.plans);
+        if let Some(known) = take_last(&mut plans, shapes) {
+            // Another thread was as fast.
+            drop(plans);
+            return Ok(known);
+        }
+        let oldest = (plans.len() >= MOST).then(|| plans.remove(0));
+        plans.push(Arc::clone(&built));
+        drop(plans);
+        drop(oldest);
+        Ok(built)
+    }
+
+    fn build(&self, site: Site, shapes: &[ShapeOverride<'_>]) -> Result<Overridden, Error> {
+        let graph = self.graph.overridden(shapes);
+        let graph = Arc::new(graph.map_err(|error| Error::invalid_value(format!("override shapes: {error}")))?);
+        let applicable = selection::applicable(self.engine, &graph, site).map_err(|declined| {
+            let (name, graph) = (self.engine.name().to_string_lossy(), graph.name());
+            Error::not_applicable(format!(
+                "{name} does not compute graph {graph:?} with these override shapes: {declined}"
+            ))
+        })?;
+        // A token stands for the contents of a tensor of the declared shape.
+        let config = knobs::without_constants(&self.config, |uid| shapes.iter().any(|shape| shape.uid == uid));
+        let plan = applicable.plan(&config)?;
+        Ok(Overridden { shapes: shapes.iter().map(Shape::of).collect(), plan, own: Mutex::default() })
+    }
+}
+
+/// The plan for these shapes, moved to the end.
+fn take_last(plans: &mut Vec<Arc<Overridden>>, shapes: &[ShapeOverride<'_>]) -> Option<Arc<Overridden>> {
+    let is_for = |plan: &Arc<Overridden>| {
+        plan.shapes.len() == shapes.len() && plan.shapes.iter().zip(shapes).all(|(mine, shape)| mine.is(shape))
+    };
+    let at = plans.iter().rposition(is_for)?;
+    plans[at..].rotate_left(1);
+    plans.last().cloned()
+}
