@@ -2,7 +2,7 @@
 //!
 //! [`Layout`] gives temporaries and MIOpen's workspaces their places, [`GpuPlan`] is the steps with everything compiled.
 
-mod grouped;
+mod kernel;
 mod layout;
 mod portrait;
 mod scalar;
@@ -18,23 +18,22 @@ use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::memory::buffers::{Buffer, BufferTable, Place};
 use hipdnn_engine_core::payload::{Entry, Portrait};
 use hipdnn_engine_core::{Declined, Plan, TensorLabel};
-use hipdnn_engine_kernel::emit::{self, Element, Elementwise, MOST_INPUTS, Output, View, Window};
 use hipdnn_engine_kernel::legalize::{
-    CONVOLUTION_ALIGNMENT, ConvolutionDispatch, Dispatch, ElementwiseDispatch, Input, Legalized, Number, Value,
+    CONVOLUTION_ALIGNMENT, ConvolutionDispatch, Dispatch, KernelDispatch, Legalized, Number, Value,
 };
-use hipdnn_schemas::{DataType, Graph, TensorUid};
+use hipdnn_schemas::{Graph, TensorUid};
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
-use self::grouped::GroupedStep;
+use self::kernel::KernelStep;
 pub use self::layout::Layout;
 pub use self::portrait::PROBLEM;
-use self::scalar::{Scalar, scalars};
+use self::scalar::Scalar;
 use self::tapes::{Known, Tapes};
 use super::context::{Context, Contexts};
 use super::settings::Settings;
 use super::store::Store;
 use crate::hip::{Queue, Tape};
-use crate::jit::{self, Kernels, PreparedKernel};
+use crate::jit::{self, Kernels};
 use crate::miopen::choice::Policy;
 use crate::miopen::choose::{self, PreparedConvolution};
 use crate::miopen::follow::{FusedConvolution, fused_convolution};
@@ -56,13 +55,6 @@ fn tensor(value: Value) -> Option<TensorUid> {
     match value {
         Value::Tensor(uid) => Some(uid),
         Value::Temporary(_) => None,
-    }
-}
-
-fn memory(input: &Input) -> Option<Value> {
-    match input {
-        Input::Memory(input) => Some(input.value),
-        Input::Literal(_) | Input::Scalar(..) | Input::Index(_) => None,
     }
 }
 
@@ -159,7 +151,7 @@ impl Choices {
         let dispatches = self.legalized.dispatches.iter().zip(&self.layout.ends);
         let dispatches = dispatches.filter_map(|(dispatch, end)| match dispatch {
             Dispatch::Convolution(dispatch) => Some((dispatch, *end)),
-            Dispatch::Elementwise(_) | Dispatch::Grouped(_) => None,
+            Dispatch::Kernel(_) => None,
         });
         dispatches.zip(&self.convolutions).map(|((dispatch, end), chosen)| {
             let policy = match chosen.fused_convolution {
@@ -255,7 +247,6 @@ impl StepLabels {
 enum Step {
     Convolution(ConvolutionStep),
     Kernel(KernelStep),
-    Grouped(GroupedStep),
 }
 
 impl Step {
@@ -264,7 +255,6 @@ impl Step {
         let scalars = match self {
             Step::Convolution(_) => return false,
             Step::Kernel(step) => &step.scalars,
-            Step::Grouped(step) => &step.scalars,
         };
         scalars.iter().any(|scalar| matches!(scalar, Scalar::Host(..)))
     }
@@ -281,17 +271,6 @@ struct ConvolutionStep {
     y: Place,
     bias: Option<Place>,
     scratch: Place,
-}
-
-/// A kernel and where its operands are.
-#[derive(Debug)]
-struct KernelStep {
-    purpose: String,
-    kernel: PreparedKernel,
-    inputs: Box<[Place]>,
-    output: Place,
-    /// Values for the kernel's scalars; empty if all are known.
-    scalars: Box<[Scalar]>,
 }
 
 /// As many entries as wanted: on the stack if there is room.
@@ -327,8 +306,7 @@ impl GpuPlan {
                     index += 1;
                     Step::Convolution(places.convolution(dispatch, index - 1, *end))
                 }
-                Dispatch::Elementwise(dispatch) => Step::Kernel(places.kernel(dispatch, context.kernels(), store)?),
-                Dispatch::Grouped(dispatch) => Step::Grouped(places.grouped(dispatch, context.kernels(), store)?),
+                Dispatch::Kernel(dispatch) => Step::Kernel(places.kernel(dispatch, context.kernels(), store)?),
             });
         }
         let buffers = places.buffers;
@@ -345,7 +323,7 @@ impl GpuPlan {
     fn labels(&self) -> StepLabels {
         let convolution = |step: &Step| match step {
             Step::Convolution(step) => Some(step.index),
-            Step::Kernel(_) | Step::Grouped(_) => None,
+            Step::Kernel(_) => None,
         };
         StepLabels { choices: Arc::clone(&self.choices), convolutions: self.steps.iter().map(convolution).collect() }
     }
@@ -355,7 +333,6 @@ impl GpuPlan {
         self.steps.iter().filter_map(|step| match step {
             Step::Convolution(_) => None,
             Step::Kernel(step) => step.kernel.entry(),
-            Step::Grouped(step) => step.kernel.entry(),
         })
     }
 }
@@ -369,13 +346,8 @@ pub fn kernels_can_be_had(legalized: &Legalized, kernels: &Kernels, store: &Stor
         return Ok(());
     }
     for dispatch in &legalized.dispatches {
-        let (purpose, answer) = match dispatch {
-            Dispatch::Convolution(_) => continue,
-            Dispatch::Elementwise(dispatch) => {
-                (&dispatch.purpose, jit::can_prepare(kernels, &elementwise(dispatch), store))
-            }
-            Dispatch::Grouped(dispatch) => (&dispatch.purpose, jit::can_prepare(kernels, &dispatch.kernel, store)),
-        };
+        let Dispatch::Kernel(KernelDispatch { purpose, kernel, .. }) = dispatch else { continue };
+        let answer = jit::can_prepare(kernels, kernel, store);
         answer.map_err(|error| Declined::Kernel { purpose: purpose.clone(), reason: error.to_string() })?;
     }
     Ok(())
@@ -403,17 +375,7 @@ fn table(graph: &Graph, legalized: &Legalized) -> BufferTable {
                     need(uid, element(uid).max(CONVOLUTION_ALIGNMENT));
                 }
             }
-            Dispatch::Elementwise(dispatch) => {
-                for input in &dispatch.inputs {
-                    if let Input::Scalar(uid, _) = input {
-                        need(*uid, host);
-                    }
-                }
-                for uid in dispatch.inputs.iter().filter_map(memory).chain([dispatch.output]).filter_map(tensor) {
-                    need(uid, element(uid));
-                }
-            }
-            Dispatch::Grouped(dispatch) => {
+            Dispatch::Kernel(dispatch) => {
                 for number in &dispatch.scalars {
                     if let Number::Host(uid, _) = number {
                         need(*uid, host);
@@ -450,55 +412,6 @@ impl Places<'_> {
         let bias = dispatch.bias.map(|value| self.of(value));
         ConvolutionStep { node: dispatch.node, index, x, w, y, bias, scratch: Place::Workspace(end) }
     }
-
-    fn kernel(&self, dispatch: &ElementwiseDispatch, kernels: &Kernels, store: &Store) -> Result<KernelStep, Error> {
-        let work = elementwise(dispatch);
-        let within = |error: Error| error.within(format!("kernel to {}", dispatch.purpose));
-        let kernel = jit::prepare(kernels, &work, store).map_err(within)?;
-        let scalars = scalars(dispatch.inputs.iter().filter_map(|input| match input {
-            Input::Literal(number) => Some(Scalar::Known(*number)),
-            Input::Scalar(uid, data_type) => Some(Scalar::Host(self.index(*uid), *data_type)),
-            Input::Memory(_) | Input::Index(_) => None,
-        }));
-        Ok(KernelStep {
-            purpose: dispatch.purpose.clone(),
-            kernel,
-            inputs: dispatch.inputs.iter().filter_map(memory).map(|value| self.of(value)).collect(),
-            output: self.of(dispatch.output),
-            scalars,
-        })
-    }
-}
-
-/// A dispatch as kernels are asked for.
-fn elementwise(dispatch: &ElementwiseDispatch) -> Elementwise {
-    let element = |data_type: DataType| Element::of(data_type).expect("lowered types have kernels");
-    let inputs = dispatch.inputs.iter().map(|input| match input {
-        Input::Memory(input) => {
-            let window = |(begin, extent): &(usize, usize)| {
-                Some(Window { begin: *begin as i64, extent: *extent as u64, step: 1 })
-            };
-            emit::Input::Tensor(View {
-                element: element(input.view.data_type),
-                strides: input.view.strides.clone(),
-                offset: input.view.offset,
-                windows: input.window.iter().flatten().map(window).collect(),
-            })
-        }
-        Input::Literal(number) => emit::Input::Scalar(*number),
-        Input::Scalar(..) => emit::Input::Scalar(0.0),
-        Input::Index(axis) => emit::Input::Index { axis: *axis },
-    });
-    Elementwise {
-        dims: dispatch.dims.clone(),
-        inputs: inputs.collect(),
-        output: Output {
-            element: element(dispatch.view.data_type),
-            strides: dispatch.view.strides.clone(),
-            offset: dispatch.view.offset,
-        },
-        program: dispatch.program.clone(),
-    }
 }
 
 /// The memory of an execution.
@@ -532,23 +445,8 @@ impl GpuPlan {
                     // problem's tensors and its solver's workspace, and apart from each other while both are used.
                     unsafe { convolution.launch_with_bias(&mut queue, x, w, bias, y, scratch) }?;
                 }
-                Step::Kernel(step) => {
-                    let mut inputs = [std::ptr::null(); MOST_INPUTS];
-                    for (to, place) in inputs.iter_mut().zip(&step.inputs) {
-                        *to = memory.at(*place).cast_const();
-                    }
-                    let mut scalars = [0f64; MOST_INPUTS];
-                    for (to, scalar) in scalars.iter_mut().zip(&step.scalars) {
-                        // SAFETY: the caller answers for what it passes.
-                        *to = unsafe { scalar.value(memory.addresses) };
-                    }
-                    let (inputs, scalars) = (&inputs[..step.inputs.len()], &scalars[..step.scalars.len()]);
-                    // SAFETY: the caller answers for stream and buffers; the kernel was made for these views, and its
-                    // result is where an input is only if both are the same view.
-                    unsafe { step.kernel.launch(&mut queue, inputs, &[memory.at(step.output)], scalars) }?;
-                }
                 // SAFETY: the caller's promise.
-                Step::Grouped(step) => unsafe { step.run(&mut queue, memory) }?,
+                Step::Kernel(step) => unsafe { step.run(&mut queue, memory) }?,
             }
         }
         Ok(())
@@ -688,10 +586,6 @@ impl fmt::Display for GpuPlan {
                     }
                 }
                 Step::Kernel(step) => {
-                    let inputs: Vec<String> = step.inputs.iter().map(|at| place(*at)).collect();
-                    writeln!(f, "{index}: {} from {} to {}", step.purpose, inputs.join(", "), place(step.output))?;
-                }
-                Step::Grouped(step) => {
                     let list = |places: &[Place]| places.iter().map(|at| place(*at)).collect::<Vec<_>>().join(", ");
                     let (reads, writes) = (list(&step.reads), list(&step.writes));
                     writeln!(f, "{index}: {} from {reads} to {writes}: {}", step.purpose, step.kernel.mapping())?;

@@ -25,7 +25,7 @@ use crate::ir::op::{Convolution, Opaque, Work};
 pub use self::places::stays_within;
 
 /// Limit of a chain's inputs: tensors and indices.
-pub const MAX_INPUTS: usize = crate::emit::MOST_INPUTS;
+pub const MAX_INPUTS: usize = 16;
 
 /// Limit of a chain's operations: a bound on the size of a kernel.
 pub const MAX_OPERATIONS: usize = 64;
@@ -92,7 +92,8 @@ pub struct Chain {
 }
 
 impl Chain {
-    fn new(node: ElementwiseOp) -> Chain {
+    /// Chain of one node.
+    pub(crate) fn new(node: ElementwiseOp) -> Chain {
         let mut chain = Chain { nodes: Vec::new(), inputs: Vec::new() };
         chain.inputs = chain.inputs_with(&node);
         chain.nodes.push(node);
@@ -112,6 +113,11 @@ impl Chain {
     /// Operands without duplicates; a tensor that is mapped in two ways to the result's dimensions is there twice.
     pub fn inputs(&self) -> &[Argument] {
         &self.inputs
+    }
+
+    /// Kernel of the chain by itself, over one group, of which every element of the result is a member.
+    pub fn kernel(&self, graph: &Graph) -> GroupKernel {
+        KernelBlocks::of_chain(graph, self).finish().expect("a chain's result is stored")
     }
 
     /// Input tensors.
@@ -208,17 +214,17 @@ fn drop_unseen(graph: &Graph, works: &mut [Option<Work>]) {
 
 /// Removes dead results from a work.
 fn tidy(work: &mut GroupWork, is_seen: impl Fn(TensorUid) -> bool) {
-    let drafts: Vec<KernelBlocks> = work.kernels.iter().map(KernelBlocks::of).collect();
-    work.kernels = finish(drafts, is_seen);
+    let kernels: Vec<KernelBlocks> = work.kernels.iter().map(KernelBlocks::of).collect();
+    work.kernels = finish(kernels, is_seen);
 }
 
 /// Kernels after the elimination of dead stores, passes and values.
-fn finish(drafts: Vec<KernelBlocks>, is_seen: impl Fn(TensorUid) -> bool) -> Vec<GroupKernel> {
+fn finish(blocks: Vec<KernelBlocks>, is_seen: impl Fn(TensorUid) -> bool) -> Vec<GroupKernel> {
     let mut kernels = Vec::new();
     let mut read: HashSet<Operand> = HashSet::new();
-    for mut draft in drafts.into_iter().rev() {
-        draft.keep_stores(|operand| read.contains(&operand) || operand.tensor().is_some_and(&is_seen));
-        let Some(kernel) = draft.finish() else { continue };
+    for mut blocks in blocks.into_iter().rev() {
+        blocks.keep_stores(|operand| read.contains(&operand) || operand.tensor().is_some_and(&is_seen));
+        let Some(kernel) = blocks.finish() else { continue };
         let elements = kernel.passes.iter().flat_map(|pass| pass.inputs()).filter_map(|input| match input {
             Input::Element { of, .. } => Some(*of),
             _ => None,

@@ -1,6 +1,6 @@
 //! Legalization and buffer assignment, from fusion groups to dispatches, still without a device: every convolution becomes a
-//! problem that MIOpen takes, with copies around it where a tensor's layout is not MIOpen's; every chain becomes one
-//! kernel over strided views.
+//! problem that MIOpen takes, with copies around it where a tensor's layout is not MIOpen's; tensors and indices of every
+//! other group become memory and strides.
 //!
 //! MIOpen gets packed tensors of one type in one of two layouts only. It would take other strides, but its performance
 //! databases know none, and few of its solvers do: what they save by not copying they lose many times over. Copies also
@@ -22,9 +22,7 @@ use hipdnn_schemas::{DataType, Graph, Tensor, TensorUid, TensorValue};
 pub use self::convolution::CONVOLUTION_ALIGNMENT;
 use self::convolution::Form;
 pub use self::convolution::{library_type, lifted};
-pub use self::dispatch::same_strides;
-pub use self::dispatch::{ConvolutionDispatch, Dispatch, ElementwiseDispatch, Input, Layout, MemoryInput, Value, View};
-pub use self::groups::{GroupedDispatch, Number};
+pub use self::dispatch::{ConvolutionDispatch, Dispatch, KernelDispatch, Layout, Number, Value, View, same_strides};
 use crate::convolution::ConvolutionProblem;
 use crate::fuse::FusionGroup;
 
@@ -40,7 +38,7 @@ pub struct Legalized {
 impl Legalized {
     /// True if tensors are copied for convolutions.
     pub fn copies(&self) -> bool {
-        self.dispatches.iter().any(|dispatch| matches!(dispatch, Dispatch::Elementwise(map) if map.program.is_empty()))
+        self.dispatches.iter().any(|dispatch| matches!(dispatch, Dispatch::Kernel(kernel) if kernel.kernel.is_copy()))
     }
 }
 

@@ -16,8 +16,6 @@ pub(crate) struct Launch {
     pub(crate) compiled: Arc<Compiled>,
     /// The arguments, with room for the pointers at their beginning.
     arguments: Box<[u8]>,
-    /// Bytes that are added to each pointer.
-    offsets: Box<[isize]>,
     /// Places of the scalars in the arguments, in bytes.
     scalars: Box<[usize]>,
     double: bool,
@@ -43,15 +41,15 @@ impl Launch {
     /// # Panics
     /// If its structure is larger than HIP takes, which the kernel's source has seen to, or lacks the pointers.
     pub(crate) fn new(compiled: Arc<Compiled>, source: KernelSource) -> Launch {
-        let KernelSource { arguments, offsets, scalars, double, blocks, threads, .. } = source;
-        assert!(arguments.len() <= MOST_BYTES && 8 * offsets.len() <= arguments.len());
-        Launch { compiled, arguments, offsets, scalars, double, blocks, threads }
+        let KernelSource { arguments, pointers, scalars, double, blocks, threads, .. } = source;
+        assert!(arguments.len() <= MOST_BYTES && 8 * pointers <= arguments.len());
+        Launch { compiled, arguments, scalars, double, blocks, threads }
     }
 
     /// Launches it. Nothing is allocated and nothing waited for.
     ///
     /// # Safety
-    /// There is an address for each pointer, and behind each, after its offset, all memory that the kernel reads and writes
+    /// There is an address for each pointer, and behind each all memory that the kernel reads and writes
     /// until the stream has run it. The stream is one of the device.
     ///
     /// # Errors
@@ -71,8 +69,8 @@ impl Launch {
             place.copy_from_nonoverlapping(self.arguments.as_ptr(), bytes);
             std::slice::from_raw_parts_mut(place, bytes)
         };
-        for (i, (address, offset)) in addresses.zip(&self.offsets).enumerate() {
-            let address = address.wrapping_offset(*offset).addr() as u64;
+        for (i, address) in addresses.enumerate() {
+            let address = address.addr() as u64;
             place[8 * i..8 * i + 8].copy_from_slice(&address.to_le_bytes());
         }
         for (offset, value) in self.scalars.iter().zip(scalars) {

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::payload::Entry;
-use hipdnn_engine_kernel::emit::{Emit, KernelSource};
+use hipdnn_engine_kernel::emit::KernelSource;
+use hipdnn_engine_kernel::emit::grouped::Grouped;
 
 use crate::device::Device;
 use crate::hip::Queue;
@@ -41,7 +42,7 @@ pub struct PreparedKernel {
 ///
 /// # Errors
 /// If the work is not what its fields ask for, or the kernel does not compile or load.
-pub fn prepare(kernels: &Kernels, work: &impl Emit, store: &Store) -> Result<PreparedKernel, Error> {
+pub fn prepare(kernels: &Kernels, work: &Grouped, store: &Store) -> Result<PreparedKernel, Error> {
     PreparedKernel::new(kernels, work, work.source()?, store)
 }
 
@@ -49,7 +50,7 @@ pub fn prepare(kernels: &Kernels, work: &impl Emit, store: &Store) -> Result<Pre
 ///
 /// # Errors
 /// As [`prepare`], without compiling or loading the kernel.
-pub fn can_prepare(kernels: &Kernels, work: &impl Emit, store: &Store) -> Result<(), Error> {
+pub fn can_prepare(kernels: &Kernels, work: &Grouped, store: &Store) -> Result<(), Error> {
     match work.source()? {
         Some(source) => kernels.can_get(&source.text, store),
         None => Ok(()),
@@ -59,7 +60,7 @@ pub fn can_prepare(kernels: &Kernels, work: &impl Emit, store: &Store) -> Result
 impl PreparedKernel {
     fn new(
         kernels: &Kernels,
-        work: &impl Emit,
+        work: &Grouped,
         source: Option<KernelSource>,
         store: &Store,
     ) -> Result<PreparedKernel, Error> {
@@ -69,7 +70,7 @@ impl PreparedKernel {
             mapping = std::mem::take(&mut source.mapping);
             kernel = Some(Launch::new(kernels.get(source.name, &source.text, store)?, source));
         }
-        let (reads, writes, scalars) = (work.reads(), work.writes(), work.scalars());
+        let (reads, writes, scalars) = (work.reads.len(), work.writes.len(), work.scalars());
         Ok(PreparedKernel { kernel, device: Arc::clone(kernels.device()), mapping, reads, writes, scalars })
     }
 

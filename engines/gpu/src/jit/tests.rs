@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use hipdnn_engine_core::ops::pointwise::Parameters;
+use hipdnn_engine_kernel::emit::grouped::Choice;
 use hipdnn_engine_kernel::emit::testing::{
-    PARAMETERS, Random, decode, decoded, encode, encoded, evaluate, packed, rounded, rows, select_rows, ulp, vector,
+    Elementwise, Input, Output, PARAMETERS, Random, View, Window, decode, decoded, encode, encoded, evaluate, packed,
+    rounded, rows, select_rows, ulp, vector,
 };
-use hipdnn_engine_kernel::emit::{Element, Elementwise, Input, Op, Output, View, Window};
+use hipdnn_engine_kernel::emit::{Element, Op};
 use hipdnn_schemas::PointwiseMode;
 
 use super::*;
@@ -42,7 +44,9 @@ impl Bench {
     }
 
     fn run_with(&self, work: &Elementwise, wide: bool, inputs: &[Vec<u8>], output: &[u8]) -> Vec<u8> {
-        let kernel = PreparedKernel::new(self.context.kernels(), work, work.source_with(wide).unwrap(), &self.store);
+        let kernel = work.kernel();
+        let source = kernel.source_with(Choice { wide, ..Choice::default() }).unwrap();
+        let kernel = PreparedKernel::new(self.context.kernels(), &kernel, source, &self.store);
         self.launch(&kernel.unwrap_or_else(|error| panic!("{work:?}: {error}")), inputs, output, &[])
     }
 
@@ -227,7 +231,7 @@ fn whole_numbers_keep_all_their_digits_and_saturate() {
     for functions in functions.chunks(12) {
         let modes: Vec<_> = functions.iter().map(|(mode, _)| *mode).collect();
         let work = rows(&modes, Parameters::default(), Element::I64, xs.len());
-        assert!(work.source().unwrap().unwrap().text.contains("typedef long real"));
+        assert!(work.kernel().source().unwrap().unwrap().text.contains("typedef long real"));
         let got = bench.run(&work, &bytes, &vec![0; 8 * xs.len() * modes.len()]);
         let got: Vec<i64> = got.chunks(8).map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap())).collect();
         for ((mode, function), got) in functions.iter().zip(got.chunks(xs.len())) {
@@ -458,7 +462,7 @@ fn one_kernel_serves_many_shapes_and_scalars() {
     let mut kernels = Vec::new();
     for (dims, scalar) in [([40, 50], 2.0), ([3, 700], -1.0), ([70, 33], 0.5), ([2, 1999], 3.0)] {
         let work = work(dims, scalar);
-        let kernel = prepare(bench.context.kernels(), &work, &bench.store).unwrap();
+        let kernel = prepare(bench.context.kernels(), &work.kernel(), &bench.store).unwrap();
         let inputs = [encoded(Element::F32, &values)];
         let output = encoded(Element::F32, &values);
         let got = bench.launch(&kernel, &inputs, &output, &[]);
@@ -481,11 +485,11 @@ fn nothing_is_launched_for_no_elements_and_wrong_calls_are_refused() {
         program: vec![Op::pointwise(PointwiseMode::Add, &[0, 1])],
         dims,
     };
-    let empty = prepare(bench.context.kernels(), &work(vec![3, 0, 2]), &bench.store).unwrap();
+    let empty = prepare(bench.context.kernels(), &work(vec![3, 0, 2]).kernel(), &bench.store).unwrap();
     let null = std::ptr::null_mut();
     // SAFETY: there is no element to read or write.
     unsafe { empty.launch(&mut Queue::new(bench.stream.raw().cast()), &[null], &[null], &[]) }.unwrap();
-    let kernel = prepare(bench.context.kernels(), &work(vec![3]), &bench.store).unwrap();
+    let kernel = prepare(bench.context.kernels(), &work(vec![3]).kernel(), &bench.store).unwrap();
     // SAFETY: nothing is launched.
     let (tensors, scalars) = unsafe {
         let stream = bench.stream.raw().cast();
@@ -502,7 +506,7 @@ fn nothing_is_launched_for_no_elements_and_wrong_calls_are_refused() {
 fn a_tensor_may_be_written_where_it_is_read() {
     let Some(bench) = bench("a_tensor_may_be_written_where_it_is_read") else { return };
     let work = vector(PointwiseMode::Neg, Parameters::default(), Element::F16, Element::F16, 1001);
-    let kernel = prepare(bench.context.kernels(), &work, &bench.store).unwrap();
+    let kernel = prepare(bench.context.kernels(), &work.kernel(), &bench.store).unwrap();
     let values: Vec<f64> = (0..1001).map(f64::from).collect();
     let _entered = bench.context.device().enter().unwrap();
     let memory = DeviceMemory::new(bench.context.device().gpu(), 2002).unwrap();
@@ -521,7 +525,7 @@ fn code_objects_come_from_the_store() {
     let directory = std::env::temp_dir().join(format!("hipdnn-rs-kernels-{}", std::process::id()));
     let store = Store::at(&directory);
     let work = vector(PointwiseMode::Add, Parameters::default(), Element::F16, Element::BF16, 100);
-    let KernelSource { name, text, .. } = work.source().unwrap().unwrap();
+    let KernelSource { name, text, .. } = work.kernel().source().unwrap().unwrap();
     let files = || std::fs::read_dir(&directory).map_or(0, |files| files.count());
     // Kernels of their own each, as in a process.
     let own = || Kernels::new(Arc::clone(bench.context.kernels().device()));
@@ -556,8 +560,8 @@ fn kernels_compile_for_other_devices_too() {
     let Some(bench) = bench("kernels_compile_for_other_devices_too") else { return };
     let modes = [PointwiseMode::GeluBwd, PointwiseMode::Tan, PointwiseMode::SoftplusFwd];
     let work = rows(&modes, PARAMETERS, Element::F16, 100);
-    let wide = work.source_with(true).unwrap().unwrap().text;
-    let narrow = work.source().unwrap().unwrap().text;
+    let wide = work.kernel().source_with(Choice { wide: true, ..Choice::default() }).unwrap().unwrap().text;
+    let narrow = work.kernel().source().unwrap().unwrap().text;
     // With waves of 64 and of 32.
     for (arch, text) in [("gfx906", &narrow), ("gfx942", &wide), ("gfx1030", &wide), ("gfx1201", &narrow)] {
         let code = compile::compile(bench.context.device().gpu(), arch, text).unwrap();

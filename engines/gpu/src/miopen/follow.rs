@@ -1,10 +1,10 @@
 //! Followers of a convolution that may be one kernel with it in MIOpen: a bias for each channel, an activation.
 
-use hipdnn_engine_kernel::convolution::Direction;
-use hipdnn_engine_kernel::emit::Op;
+use hipdnn_engine_kernel::convolution::{DataType, Direction};
+use hipdnn_engine_kernel::emit::grouped::{Access, Input};
+use hipdnn_engine_kernel::emit::{Element, Op};
 use hipdnn_engine_kernel::legalize::{
-    CONVOLUTION_ALIGNMENT, ConvolutionDispatch, Dispatch, ElementwiseDispatch, Input, Legalized, Value, View,
-    library_type, lifted, same_strides,
+    CONVOLUTION_ALIGNMENT, ConvolutionDispatch, Dispatch, KernelDispatch, Legalized, Value, lifted, same_strides,
 };
 use hipdnn_schemas::{Graph, PointwiseMode};
 
@@ -24,32 +24,29 @@ pub struct FusedConvolution {
 /// Bias and activation that the next dispatch applies to a convolution's result, if MIOpen may have both dispatches as one
 /// kernel.
 pub fn fused_convolution(graph: &Graph, legalized: &Legalized, index: usize) -> Option<FusedConvolution> {
-    let [Dispatch::Convolution(convolution), Dispatch::Elementwise(map)] =
-        legalized.dispatches.get(index..index + 2)?
+    let [Dispatch::Convolution(convolution), Dispatch::Kernel(map)] = legalized.dispatches.get(index..index + 2)?
     else {
         return None;
     };
     // Nobody else may want what lies between.
     let is_read = |dispatch: &Dispatch| match dispatch {
         Dispatch::Convolution(dispatch) => [dispatch.x, dispatch.w, dispatch.y].contains(&convolution.y),
-        Dispatch::Elementwise(dispatch) => {
-            dispatch.inputs.iter().any(|input| matches!(input, Input::Memory(m) if m.value == convolution.y))
-        }
-        Dispatch::Grouped(dispatch) => dispatch.reads.contains(&convolution.y),
+        Dispatch::Kernel(dispatch) => dispatch.reads.contains(&convolution.y),
     };
+    let [output] = map.writes[..] else { return None };
     let between = match convolution.y {
-        value if value == map.output => true,
+        value if value == output => true,
         Value::Tensor(_) => false,
         Value::Temporary(_) => !legalized.dispatches[index + 2..].iter().any(is_read),
     };
-    if !between || convolution.problem.direction != Direction::Forward || !is_aligned(graph, map.output) {
+    if !between || convolution.problem.direction != Direction::Forward || !is_aligned(graph, output) {
         return None;
     }
     let (epilogue, bias) = epilogue(convolution, map)?;
     if !bias.is_none_or(|bias| is_aligned(graph, bias)) {
         return None;
     }
-    Some(FusedConvolution { epilogue, bias, y: map.output })
+    Some(FusedConvolution { epilogue, bias, y: output })
 }
 
 /// True if MIOpen may have the value's memory as it is: a caller's tensor is aligned for it.
@@ -60,38 +57,42 @@ fn is_aligned(graph: &Graph, value: Value) -> bool {
     }
 }
 
-fn epilogue(convolution: &ConvolutionDispatch, map: &ElementwiseDispatch) -> Option<(Epilogue, Option<Value>)> {
+fn epilogue(convolution: &ConvolutionDispatch, map: &KernelDispatch) -> Option<(Epilogue, Option<Value>)> {
+    let (inputs, mut program, store) = map.kernel.elementwise()?;
     let y = &convolution.problem.y;
     let strides: Vec<i64> = y.strides.iter().map(|stride| *stride as i64).collect();
-    let lies_so = |view: &View| {
-        view.offset == 0
-            && library_type(view.data_type) == Some(y.data_type)
-            && same_strides(&y.dims, &lifted(&view.strides, 0), &strides)
+    let is_plain = |element: Element, access: &Access| {
+        element == library_element(y.data_type) && access.offset == 0 && access.bounds.is_empty()
     };
-    if lifted(&map.dims, 1) != y.dims || !lies_so(&map.view) {
+    let lies_so = |access: &Access| same_strides(&y.dims, &lifted(&access.strides, 0), &strides);
+    if lifted(&map.kernel.members, 1) != y.dims
+        || !is_plain(map.kernel.writes[store.tensor], &store.access)
+        || !lies_so(&store.access)
+    {
         return None;
     }
-    let per_channel = |view: &View| {
-        let strides = lifted(&view.strides, 0);
+    let per_channel = |access: &Access| {
         let channel = if y.dims[1] == 1 { 0 } else { 1 };
-        view.offset == 0
-            && library_type(view.data_type) == Some(y.data_type)
-            && strides.iter().enumerate().all(|(axis, stride)| *stride == if axis == 1 { channel } else { 0 })
+        let mut strides = lifted(&access.strides, 0).into_iter().enumerate();
+        strides.all(|(axis, stride)| stride == if axis == 1 { channel } else { 0 })
     };
     let (mut result, mut bias) = (None, None);
-    for (slot, input) in map.inputs.iter().enumerate() {
+    for (slot, input) in inputs.iter().enumerate() {
         match input {
-            Input::Memory(input) if input.value == convolution.y && input.window.is_none() && lies_so(&input.view) => {
-                result = Some(slot);
-            }
-            Input::Memory(input) if bias.is_none() && input.window.is_none() && per_channel(&input.view) => {
-                bias = Some((slot, input.value));
+            Input::Tensor { tensor, access, .. } if is_plain(map.kernel.reads[*tensor], access) => {
+                let value = map.reads[*tensor];
+                if value == convolution.y && lies_so(access) {
+                    result = Some(slot);
+                } else if bias.is_none() && per_channel(access) {
+                    bias = Some((slot, value));
+                } else {
+                    return None;
+                }
             }
             _ => return None,
         }
     }
     let mut current = result?;
-    let mut program = map.program.as_slice();
     if let Some((bias, _)) = bias {
         let (Op::Pointwise { mode: PointwiseMode::Add, operands, .. }, rest) = program.split_first()? else {
             return None;
@@ -99,7 +100,7 @@ fn epilogue(convolution: &ConvolutionDispatch, map: &ElementwiseDispatch) -> Opt
         if ![[current, bias], [bias, current]].contains(&<[usize; 2]>::try_from(&operands[..]).ok()?) {
             return None;
         }
-        (current, program) = (map.inputs.len(), rest);
+        (current, program) = (inputs.len(), rest);
     }
     let activation = match program {
         [] => None,
@@ -108,6 +109,15 @@ fn epilogue(convolution: &ConvolutionDispatch, map: &ElementwiseDispatch) -> Opt
     };
     let epilogue = Epilogue { bias: bias.is_some(), activation };
     Some((epilogue, bias.map(|(_, value)| value)))
+}
+
+/// Element type of a convolution's tensors.
+fn library_element(data_type: DataType) -> Element {
+    match data_type {
+        DataType::Half => Element::F16,
+        DataType::Float => Element::F32,
+        DataType::BFloat16 => Element::BF16,
+    }
 }
 
 /// The activation, if MIOpen's fused kernels have it.

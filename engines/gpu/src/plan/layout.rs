@@ -4,7 +4,7 @@ use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::memory::workspace::{Block, Planner};
 use hipdnn_engine_kernel::legalize::{Dispatch, Legalized, Value};
 
-use super::{ALIGNMENT, memory};
+use super::ALIGNMENT;
 
 /// Places of temporaries, and the free space behind them at each dispatch.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,8 +64,7 @@ fn temporaries(dispatch: &Dispatch) -> impl Iterator<Item = usize> {
         Dispatch::Convolution(dispatch) => {
             [dispatch.x, dispatch.w, dispatch.y].into_iter().chain(dispatch.bias).collect()
         }
-        Dispatch::Elementwise(dispatch) => dispatch.inputs.iter().filter_map(memory).chain([dispatch.output]).collect(),
-        Dispatch::Grouped(dispatch) => dispatch.reads.iter().chain(&dispatch.writes).copied().collect(),
+        Dispatch::Kernel(dispatch) => dispatch.reads.iter().chain(&dispatch.writes).copied().collect(),
     };
     values.into_iter().filter_map(|value| match value {
         Value::Temporary(index) => Some(index),

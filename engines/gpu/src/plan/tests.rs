@@ -4,7 +4,6 @@ use hipdnn_capi::shared::Share;
 use hipdnn_engine_core::{Engine, Site};
 use hipdnn_engine_kernel::emit::grouped::Grouped;
 use hipdnn_engine_kernel::fuse::{Computed, examples};
-use hipdnn_engine_kernel::legalize::{GroupedDispatch, MemoryInput, View as ArrangedView};
 use hipdnn_schemas::{
     Convolution, DataType, EngineConfig, GraphBuilder, KnobValue, Layernorm, NormFwdPhase, Operation, Pointwise,
     PointwiseMode, Reduction, ReductionMode, TensorDef, TensorUid, TensorValue,
@@ -21,28 +20,18 @@ const F: DataType = DataType::Float;
 
 /// A dispatch that reads some temporaries and writes another; `None` is the caller's memory.
 fn map(inputs: &[Option<usize>], output: Option<usize>) -> Dispatch {
-    let value = |temporary: Option<usize>| temporary.map_or(Value::Tensor(TensorUid(0)), Value::Temporary);
-    let view = || ArrangedView { data_type: F, strides: vec![1], offset: 0 };
-    let input = |at: &Option<usize>| Input::Memory(MemoryInput { value: value(*at), view: view(), window: None });
-    Dispatch::Elementwise(ElementwiseDispatch {
-        purpose: String::new(),
-        dims: vec![1],
-        inputs: inputs.iter().map(input).collect(),
-        program: Vec::new(),
-        output: value(output),
-        view: view(),
-    })
+    kernel(inputs, &[output])
 }
 
 /// A dispatch with several results, likewise.
-fn grouped(reads: &[Option<usize>], writes: &[Option<usize>]) -> Dispatch {
+fn kernel(reads: &[Option<usize>], writes: &[Option<usize>]) -> Dispatch {
     let values = |list: &[Option<usize>]| -> Vec<Value> {
         list.iter().map(|at| at.map_or(Value::Tensor(TensorUid(0)), Value::Temporary)).collect()
     };
     let list = Vec::new;
     let kernel = Grouped { groups: list(), members: list(), reads: Vec::new(), writes: Vec::new(), passes: Vec::new() };
     let (purpose, scalars) = (String::new(), Vec::new());
-    Dispatch::Grouped(GroupedDispatch { purpose, kernel, reads: values(reads), writes: values(writes), scalars })
+    Dispatch::Kernel(KernelDispatch { purpose, kernel, reads: values(reads), writes: values(writes), scalars })
 }
 
 #[test]
@@ -78,8 +67,8 @@ fn temporaries_share_places_when_they_are_not_alive_together() {
             "several results",
             &[256, 100, 256],
             vec![
-                grouped(&[None], &[Some(0), Some(1)]),
-                grouped(&[Some(1)], &[None, Some(2)]),
+                kernel(&[None], &[Some(0), Some(1)]),
+                kernel(&[Some(1)], &[None, Some(2)]),
                 map(&[Some(0), Some(2)], None),
             ],
             &[0, 256, 512],

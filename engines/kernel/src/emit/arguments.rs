@@ -69,7 +69,7 @@ impl Arguments {
         match compute_type {
             ComputeType::F64 => self.field("real", name, &value.to_le_bytes()),
             ComputeType::F32 => self.field("real", name, &(value as f32).to_le_bytes()),
-            ComputeType::I64 => unreachable!("what has scalars is computed in floats"),
+            ComputeType::I64 | ComputeType::Bits(_) => unreachable!("what has scalars is computed in floats"),
         }
     }
 

@@ -78,6 +78,8 @@ pub(super) enum ComputeType {
     F64,
     /// `i64`, saturating.
     I64,
+    /// Uninterpreted bytes of that number, which are only moved.
+    Bits(usize),
 }
 
 impl Op {
@@ -203,6 +205,7 @@ impl Text {
             ComputeType::F32 => ("float", "f32"),
             ComputeType::F64 => ("double", "f64"),
             ComputeType::I64 => ("long", ""),
+            ComputeType::Bits(bytes) => return format!("typedef {} real;\n", unsigned(bytes)),
         };
         let mut text = format!("typedef {real} real;\n#define MATH(name) __ocml_##name##_{suffix}\n");
         if self.compute_type == ComputeType::I64 {
@@ -227,10 +230,22 @@ impl Text {
     }
 }
 
+/// C type of uninterpreted bytes of that number.
+fn unsigned(bytes: usize) -> &'static str {
+    match bytes {
+        1 => "unsigned char",
+        2 => "unsigned short",
+        4 => "unsigned",
+        _ => "unsigned long",
+    }
+}
+
 /// Literal in C; integers have at most the digits of `f64`.
 pub(super) fn literal(compute_type: ComputeType, value: f64) -> String {
     match compute_type {
         ComputeType::I64 => format!("{}L", value as i64),
+        // What is moved has no padding but zeros.
+        ComputeType::Bits(_) => "0".to_owned(),
         ComputeType::F64 => format!("__builtin_bit_cast(double, {:#018x}ul)", value.to_bits()),
         ComputeType::F32 => format!("__builtin_bit_cast(float, {:#010x}u)", (value as f32).to_bits()),
     }

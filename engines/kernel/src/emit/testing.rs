@@ -5,6 +5,7 @@ pub use hipdnn_engine_core::ops::pointwise::testing::PARAMETERS;
 use hipdnn_engine_core::ops::pointwise::{self, Parameters};
 use hipdnn_schemas::PointwiseMode;
 
+use super::grouped::{self, Access, Bound, Grouped, Pass, Store};
 use super::*;
 
 /// Encodes a value as an element.
@@ -93,53 +94,131 @@ pub fn defined(mode: PointwiseMode, p: &Parameters, v: &[f64]) -> f64 {
     pointwise::apply(mode, p, v).unwrap_or_else(|| panic!("{mode} is no operation"))
 }
 
-/// Expected contents of the output buffer, whose values are `output` before: all steps by their definition, in `f64`.
-pub fn evaluate(work: &Elementwise, inputs: &[Vec<f64>], output: &[f64]) -> Vec<f64> {
-    let mut output = output.to_vec();
-    for n in 0..work.dims.iter().product::<usize>() {
-        let mut index = vec![0; work.dims.len()];
-        let mut rest = n;
-        for (i, extent) in index.iter_mut().zip(&work.dims).rev() {
-            *i = rest % extent;
-            rest /= extent;
-        }
-        let mut tensors = inputs.iter();
-        let mut slots: Vec<f64> = Vec::new();
-        for input in &work.inputs {
-            slots.push(match input {
-                Input::Scalar(value) | Input::Literal(value) => *value,
-                Input::Index { axis } => index[*axis] as f64,
-                Input::Tensor(view) => {
-                    let values = tensors.next().unwrap();
-                    let mut at = Some(view.offset);
-                    for (d, i) in index.iter().enumerate() {
-                        let mut i = *i as i64;
-                        if let Some(Window { begin, extent, step }) = view.windows.get(d).copied().flatten() {
-                            i -= begin;
-                            if i < 0 || i % step as i64 != 0 || i / step as i64 >= extent as i64 {
-                                at = None;
-                            }
-                            i /= step as i64;
-                        }
-                        at = at.map(|at| at + i * view.strides[d]);
-                    }
-                    at.map_or(0.0, |at| values[at as usize])
-                }
-            });
-        }
-        for op in &work.program {
-            slots.push(match op {
-                Op::Round { to, operand } => rounded(*to, slots[*operand]),
-                Op::Pointwise { mode, parameters, operands } => {
-                    let operands: Vec<f64> = operands.iter().map(|slot| slots[*slot]).collect();
-                    defined(*mode, parameters, &operands)
-                }
-            });
-        }
-        let at = work.output.offset + index.iter().zip(&work.output.strides).map(|(i, s)| *i as i64 * s).sum::<i64>();
-        output[at as usize] = *slots.last().unwrap();
+/// Element-wise kernel: a program over every element of an output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Elementwise {
+    /// Extents of the output.
+    pub dims: Vec<usize>,
+    /// Inputs of the program: slots 0, 1, …
+    pub inputs: Vec<Input>,
+    /// Destination of the last operation's result, or of the only input if there are no operations.
+    pub output: Output,
+    /// Operations in order.
+    pub program: Vec<Op>,
+}
+
+/// Source of a slot that is filled before the program runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// Element of a tensor.
+    Tensor(View),
+    /// Index along a dimension of the output.
+    Index {
+        /// Number of the dimension.
+        axis: usize,
+    },
+    /// Scalar argument, which may be replaced for a launch ([`KernelSource::scalars`]).
+    Scalar(f64),
+    /// Constant of the program: kernels for other values are other kernels.
+    Literal(f64),
+}
+
+/// Strided view of an input tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Element type.
+    pub element: Element,
+    /// Strides along the dimensions of the output, in elements; 0 broadcasts, negative ones go backwards.
+    pub strides: Vec<i64>,
+    /// Offset of the element that index 0 reads, from the address given at launch, in elements.
+    pub offset: i64,
+    /// Windows of the dimensions, or an empty list: the indices that read an element; others read zero. With a window
+    /// the stride is that of the tensor's own dimension, and `offset` is its element 0.
+    pub windows: Vec<Option<Window>>,
+}
+
+/// Strided view of the output tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Element type.
+    pub element: Element,
+    /// Strides in elements. No two elements share an address.
+    pub strides: Vec<i64>,
+    /// Offset of the element of index 0 from the address given at launch, in elements.
+    pub offset: i64,
+}
+
+impl View {
+    /// View of a whole tensor, from its first element on.
+    pub fn new(element: Element, strides: impl Into<Vec<i64>>) -> View {
+        View { element, strides: strides.into(), offset: 0, windows: Vec::new() }
     }
-    output
+}
+
+impl Output {
+    /// View of a whole tensor, from its first element on.
+    pub fn new(element: Element, strides: impl Into<Vec<i64>>) -> Output {
+        Output { element, strides: strides.into(), offset: 0 }
+    }
+}
+
+impl Elementwise {
+    /// Kernel over one group, of which every element of the output is a member.
+    pub fn kernel(&self) -> Grouped {
+        let (rank, mut reads, mut inputs) = (self.dims.len(), Vec::new(), Vec::new());
+        for input in &self.inputs {
+            inputs.push(match *input {
+                Input::Scalar(value) => grouped::Input::Scalar(value),
+                Input::Literal(value) => grouped::Input::Literal(value),
+                Input::Index { axis } => grouped::Input::Index { axis },
+                Input::Tensor(ref view) => {
+                    reads.push(view.element);
+                    grouped::Input::Tensor { tensor: reads.len() - 1, access: view.access(rank), pad_value: 0.0 }
+                }
+            });
+        }
+        let Output { element, ref strides, offset } = self.output;
+        let access = Access { offset, strides: strides.clone(), bounds: Vec::new() };
+        let store = Store { slot: self.inputs.len() + self.program.len() - 1, tensor: 0, access };
+        let pass = Pass::PerMember { inputs, program: self.program.clone(), stores: vec![store] };
+        let (groups, members) = (Vec::new(), self.dims.clone());
+        Grouped { groups, members, reads, writes: vec![element], passes: vec![pass] }
+    }
+}
+
+impl View {
+    /// Access of an element by the indices of the output's dimensions.
+    fn access(&self, rank: usize) -> Access {
+        let mut access = Access { offset: self.offset, strides: self.strides.clone(), bounds: Vec::new() };
+        for (d, window) in self.windows.iter().enumerate() {
+            let Some(Window { begin, extent, step }) = *window else { continue };
+            let stride = std::mem::take(&mut access.strides[d]);
+            let mut steps = vec![0; rank];
+            steps[d] = 1;
+            access.bounds.push(Bound { offset: -begin, steps, divisor: step, extent, stride });
+        }
+        access
+    }
+}
+
+/// Window of an input along a dimension of the output, where it is not simply strided: index `i` reads the tensor's
+/// element `(i - begin) / step`, and zero where that is not a whole number from 0 to `extent - 1`.
+///
+/// With step 1 that is padding (or cropping, where `begin` is negative); a larger step inserts `step - 1` zeros between
+/// adjacent elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// Index that reads the first element.
+    pub begin: i64,
+    /// Extent of the tensor along this dimension.
+    pub extent: u64,
+    /// Distance of the indices that read adjacent elements; at least 1.
+    pub step: u64,
+}
+
+/// Expected contents of the output buffer, whose values are `output` before.
+pub fn evaluate(work: &Elementwise, inputs: &[Vec<f64>], output: &[f64]) -> Vec<f64> {
+    grouped::testing::evaluate(&work.kernel(), inputs, &[output.to_vec()], &[]).remove(0)
 }
 
 /// Strides of a packed tensor.

@@ -1,13 +1,14 @@
 //! Generated sources and refusals.
 
 use hipdnn_engine_core::ops::pointwise::Parameters;
+use hipdnn_schemas::PointwiseMode;
 
-use super::testing::{PARAMETERS, scaled, vector};
+use super::testing::{Elementwise, Input, Output, PARAMETERS, View, Window, scaled, vector};
 use super::*;
 
 /// Source and arguments of a work.
-fn source(work: &Elementwise) -> Source {
-    generate(work, false).unwrap().unwrap().source
+fn source(work: &Elementwise) -> KernelSource {
+    work.kernel().source().unwrap().unwrap()
 }
 
 #[test]
@@ -64,15 +65,15 @@ fn text_has_what_is_used_and_nothing_else() {
                 program: Vec::new(),
                 ..vector(PointwiseMode::Identity, PARAMETERS, Element::BF16, Element::BF16, 64)
             },
-            &["const unsigned short* x0", "load4"],
-            &["real", "widen", "narrow"],
+            &["typedef unsigned short real", "const real* r0", "load4"],
+            &["real(", "widen", "narrow"],
         ),
         (
             Elementwise {
                 output: Output::new(Element::F16, [1 << 29, 1 << 23, 1 << 21, 1]),
                 ..scaled([3, 9, 8, 8], false, 1.0)
             },
-            &["typedef long index", "item += a.threads"],
+            &["typedef long index", "item += count(a.threads)"],
             &["mulhi"],
         ),
     ] {
@@ -89,32 +90,29 @@ fn text_has_what_is_used_and_nothing_else() {
 #[test]
 fn arguments_lie_as_the_structure_says() {
     let source = source(&scaled([2, 3, 5, 8], false, 2.5));
-    let bytes = &source.arguments.bytes;
+    let bytes = &source.arguments;
     let int = |at: usize| i32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let declared = source.text.split("struct Arguments {").nth(1).unwrap().split("};").next().unwrap();
     let fields: Vec<_> = declared.split(';').filter_map(|field| field.split_whitespace().last()).collect();
     // Pointers first; then 32-bit numbers without gaps: loops over 2, 3 and 40 = 10 · 4, and the strides that are not
     // 0 or 1.
-    assert_eq!(fields[..4], ["x0", "x1", "y", "items"]);
+    assert_eq!(fields[..4], ["r0", "r1", "w0", "inner"]);
     let at = |name: &str| 24 + 4 * (fields.iter().position(|field| *field == name).unwrap() - 3);
     for (name, want) in [
         ("items", 2 * 3 * 10),
-        ("d2", 10),
-        ("d1", 3),
+        ("members", 10),
+        ("e1", 3),
         ("inner", 40),
-        ("x0_s0", 120),
-        ("x0_s1", 40),
-        ("x1_s1", 1),
-        ("y_s0", 120),
-        ("y_s1", 40),
-        ("s2", 2.5f32.to_bits() as i32),
+        ("x0_0", 120),
+        ("x0_1", 40),
+        ("s0", 2.5f32.to_bits() as i32),
     ] {
         assert_eq!(int(at(name)), want, "{name} of {fields:?}");
     }
-    assert_eq!(source.arguments.scalars, [at("s2")]);
+    assert_eq!(*source.scalars, [at("s0")]);
     assert_eq!(bytes.len(), (24 + 4 * (fields.len() - 3)).next_multiple_of(8));
     assert!(bytes[..24].iter().all(|byte| *byte == 0), "pointers come at launch");
-    assert_eq!(source.threads, 60);
+    assert_eq!((source.blocks, source.threads), (1, 256));
 }
 
 #[test]
@@ -138,29 +136,19 @@ fn work_that_makes_no_sense_is_refused_with_a_reason() {
         change(&mut work);
         work
     };
-    assert!(generate(&good(), false).is_ok());
+    assert!(good().kernel().source().is_ok());
     for (work, want) in [
-        (with(|work| work.inputs.clear()), "a kernel takes 1 to 16 inputs, this one has 0"),
-        (with(|work| work.inputs = vec![Input::Scalar(0.0); 17]), "a kernel takes 1 to 16 inputs, this one has 17"),
         (
             with(|work| work.inputs[2] = Input::Index { axis: 4 }),
-            "input 2: expected the index along a dimension below 4, got 4",
+            "input 2: expected the index of a loop below 4, got 4",
         ),
-        (with(|work| work.inputs[1] = view(Element::F16, &[1, 1], 0, None)), "input 1 has 2 strides for 4 dimensions"),
+        (with(|work| work.inputs[1] = view(Element::F16, &[1, 1], 0, None)), "input 1 has 2 strides for 4 loops"),
         (
             with(|work| work.inputs[0] = view(Element::F16, &[1; 4], 0, Some((1, 0, 3, 0)))),
-            "input 0 has a window of step 0",
+            "input 0 has a bound of divisor 0",
         ),
-        (
-            with(|work| {
-                let windows = vec![None; 3];
-                work.inputs[0] = Input::Tensor(View { windows, ..View::new(Element::F16, [1; 4]) });
-            }),
-            "input 0 has 3 windows for 4 dimensions",
-        ),
-        (with(|work| work.output.strides.truncate(3)), "the output has 3 strides for 4 dimensions"),
-        (with(|work| work.output.strides[1] = 0), "the output has 3 elements in one place along dimension 1"),
-        (with(|work| work.program.clear()), "without operations there is one input, this kernel has 3"),
+        (with(|work| work.output.strides.truncate(3)), "store 0 has 3 strides for 4 loops"),
+        (with(|work| work.output.strides[1] = 0), "store 0 writes 3 elements in one place along loop 1"),
         (
             with(|work| work.program[0] = Op::pointwise(PointwiseMode::Mul, &[0, 3])),
             "operation 0: expected a slot below 3, got 3",
@@ -174,7 +162,7 @@ fn work_that_makes_no_sense_is_refused_with_a_reason() {
         (with(|work| work.output.strides[0] = i64::MIN), "would reach further than addresses do"),
         (with(|work| work.output.offset = i64::MAX), "would reach further than addresses do"),
     ] {
-        let error = generate(&work, false).err().unwrap_or_else(|| panic!("expected {want}"));
+        let error = work.kernel().source().err().unwrap_or_else(|| panic!("expected {want}"));
         assert!(error.to_string().contains(want), "expected {want}, got {error}");
     }
 }

@@ -8,7 +8,7 @@ use super::places::{along, index, same_places, stays_within};
 use super::{Chain, is_truth};
 use crate::emit::grouped::{Fold, ReduceOp};
 use crate::emit::{Element, Op};
-use crate::ir::group::{GroupKernel, IndexMap, Input, Operand, Pass, Store};
+use crate::ir::group::{AffineExpr, GroupKernel, IndexMap, Input, Operand, Pass, Store};
 
 /// Kernel in SSA form: parts in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,6 +141,15 @@ impl KernelBlocks {
         let whole = draft.append_with(kernel, 0, |_, part, input| Some(part.input(input.clone())));
         whole.expect("inputs stay what they are");
         draft
+    }
+
+    /// SSA form of a chain by itself: one group, of which every element of the result is a member.
+    pub(super) fn of_chain(graph: &Graph, chain: &Chain) -> KernelBlocks {
+        let dims = graph.tensor(chain.output()).dims();
+        let at = (0..dims.len()).map(|axis| AffineExpr::along(dims.len(), axis)).collect();
+        let mut blocks = KernelBlocks::new(&[], dims);
+        blocks.append_chain(graph, chain, &at, false).expect("operands are in memory, and indices are loops");
+        blocks
     }
 
     pub(super) fn loops(&self) -> Vec<usize> {

@@ -60,3 +60,29 @@ pub(super) fn is_whole(at: &IndexMap, dims: &[usize], loops: &[usize]) -> bool {
     });
     follows && !free.contains(&true)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hipdnn_schemas::TensorUid;
+
+    #[test]
+    fn indices_follow_the_axes() {
+        // Axes of the argument, its extents, the rank of the result; wanted: the loop that each index runs along.
+        type Case<'a> = (Option<Vec<usize>>, &'a [usize], usize, &'a [Option<usize>]);
+        let cases: [Case<'_>; 6] = [
+            (None, &[2, 3, 4], 3, &[Some(0), Some(1), Some(2)]),
+            (None, &[1, 3, 1], 3, &[None, Some(1), None]),
+            (None, &[1], 4, &[None]),
+            (Some(vec![1]), &[5], 4, &[Some(1)]),
+            (Some(vec![1, 0, 2]), &[2, 3, 4], 3, &[Some(1), Some(0), Some(2)]),
+            (Some(vec![1, 1]), &[5, 1], 2, &[Some(1), None]),
+        ];
+        for (axes, dims, rank, want) in cases {
+            let argument = Argument { tensor: TensorUid(0), axes };
+            let at = (0..rank).map(|axis| AffineExpr::along(rank, axis)).collect();
+            let line = |of: &Option<usize>| of.map_or(AffineExpr::fixed(rank), |which| AffineExpr::along(rank, which));
+            assert_eq!(along(&argument, dims, &at), want.iter().map(line).collect::<Vec<_>>(), "{argument:?}");
+        }
+    }
+}

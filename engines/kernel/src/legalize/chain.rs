@@ -1,78 +1,19 @@
-//! Chains become one kernel each over strided views.
-
-use std::collections::HashMap;
+//! Results of chains: where they are put, and in which type.
 
 use hipdnn_engine_core::ops::pointwise::Parameters;
 use hipdnn_schemas::{DataType, Graph, PointwiseMode, TensorUid};
 
-use super::{
-    Dispatch, ElementwiseDispatch, Input, Kind, Layout, Legalizer, MemoryInput, Stored, Value, View, same_strides, view,
-};
+use super::{Kind, Layout, Legalizer, Stored, View, same_strides, view};
 use crate::emit::Op;
 use crate::fuse::{Chain, FusionGroup};
-use crate::ir::elementwise::{Argument, ElementwiseOp};
+use crate::ir::elementwise::ElementwiseOp;
 
 impl Legalizer<'_> {
-    pub(super) fn chain(&mut self, chain: &Chain) {
+    /// Allocates a chain's virtual result, unless it has memory already.
+    pub(super) fn place_chain(&mut self, chain: &Chain) {
         let output = self.graph.tensor(chain.output());
-        let dims = output.dims().to_vec();
-        let mut inputs: Vec<Input> = chain
-            .inputs()
-            .iter()
-            .map(|argument| {
-                let tensor = self.graph.tensor(argument.tensor);
-                match self.kind(argument.tensor) {
-                    Kind::Literal(number) => Input::Literal(number),
-                    Kind::Scalar => Input::Scalar(argument.tensor, tensor.data_type()),
-                    Kind::Memory(mut stored) => {
-                        stored.view.strides = argument.strides(tensor.dims(), &stored.view.strides, dims.len());
-                        Input::Memory(MemoryInput { value: stored.value, view: stored.view, window: None })
-                    }
-                }
-            })
-            .collect();
-        let arguments: HashMap<&Argument, usize> =
-            chain.inputs().iter().enumerate().map(|(slot, argument)| (argument, slot)).collect();
-        let mut indices = Vec::with_capacity(chain.nodes().len());
-        for node in chain.nodes() {
-            indices.push(node.index.map(|axis| {
-                inputs.push(Input::Index(axis));
-                inputs.len() - 1
-            }));
-        }
-        let mut results: HashMap<TensorUid, usize> = HashMap::new();
-        let mut program = Vec::new();
-        for (node, index) in chain.nodes().iter().zip(indices) {
-            let slot =
-                |argument: &Argument| results.get(&argument.tensor).copied().unwrap_or_else(|| arguments[argument]);
-            let before: Vec<usize> = node.inputs.iter().map(slot).chain(index).collect();
-            program.extend(node.program_within(&before, inputs.len() + program.len()));
-            let is_empty = node.program.is_empty();
-            let result = if is_empty { before[before.len() - 1] } else { inputs.len() + program.len() - 1 };
-            results.insert(node.output, result);
-        }
-        let stored = self.chain_result(chain);
-        let numbers: Vec<String> = chain.nodes().iter().map(|node| node.node.to_string()).collect();
-        let purpose = format!("compute node {}", numbers.join(", "));
-        let (output, view) = (stored.value, stored.view);
-        self.legalized.dispatches.push(Dispatch::Elementwise(ElementwiseDispatch {
-            purpose,
-            dims,
-            inputs,
-            program,
-            output,
-            view,
-        }));
-    }
-
-    /// Destination of a chain's result.
-    fn chain_result(&mut self, chain: &Chain) -> Stored {
-        let output = self.graph.tensor(chain.output());
-        if !output.is_virtual() {
-            return Stored { value: Value::Tensor(output.uid()), view: view(output) };
-        }
-        if let Some(stored) = self.stored.get(&output.uid()) {
-            return stored.clone();
+        if !output.is_virtual() || self.stored.contains_key(&output.uid()) {
+            return;
         }
         // Packed, in the order that the graph has it in.
         let last = Layout::ChannelsLast.strides(output.dims());
@@ -83,8 +24,7 @@ impl Legalizer<'_> {
         let data_type = self.type_for_convolutions(chain).unwrap_or(output.data_type());
         let view = View { data_type, strides, offset: 0 };
         let stored = Stored { value: self.temporary(output.elements(), data_type), view };
-        self.stored.insert(output.uid(), stored.clone());
-        stored
+        self.stored.insert(output.uid(), stored);
     }
 
     /// 16-bit type that a float intermediate may be narrowed to, because all other operands have that type: the inputs

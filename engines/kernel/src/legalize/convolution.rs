@@ -5,9 +5,10 @@ use hipdnn_engine_core::{Declined, NodeLabel};
 use hipdnn_schemas::{ConvMode, DataType, Tensor, TensorUid};
 
 use super::chain::keeps_range;
+use super::dispatch::Source;
 use super::{
-    ConvolutionDispatch, Dispatch, ElementwiseDispatch, Input, Kind, Layout, Legalizer, MemoryInput, Stored, Value,
-    View, same_strides, view,
+    ConvolutionDispatch, Dispatch, KernelDispatch, Kind, Layout, Legalizer, Number, Stored, Value, View, same_strides,
+    view,
 };
 use crate::convolution::{self, ConvolutionProblem, Direction, TensorShape};
 use crate::fuse::FusionGroup;
@@ -218,7 +219,7 @@ impl Legalizer<'_> {
             y,
             bias: None,
         }));
-        self.legalized.dispatches.extend(copy.map(Dispatch::Elementwise));
+        self.legalized.dispatches.extend(copy.map(Dispatch::Kernel));
     }
 
     /// Memory of an operand for MIOpen: its own, or a copy.
@@ -236,26 +237,25 @@ impl Legalizer<'_> {
         if let Some(value) = self.prepared.get(&(uid, form.clone())) {
             return *value;
         }
-        let input = match kind {
-            Kind::Literal(number) => Input::Literal(number),
-            Kind::Scalar => Input::Scalar(uid, tensor.data_type()),
+        let from = match kind {
+            Kind::Literal(number) => Source::Number(Number::Known(number)),
+            Kind::Scalar => Source::Number(Number::Host(uid, tensor.data_type())),
             Kind::Memory(stored) => {
                 let mut view = stored.view;
                 view.strides = lifted(&view.strides, 0);
                 if form.flipped {
                     flip(&mut view, &form.inner);
                 }
-                let places = || form.before.iter().copied().zip(form.inner.iter().copied()).collect();
-                let window = form.is_padded().then(places);
-                Input::Memory(MemoryInput { value: stored.value, view, window })
+                let window = form.before.iter().copied().zip(form.inner.iter().copied());
+                let access = if form.is_padded() { view.access_within(window) } else { view.access() };
+                Source::Memory(stored.value, view.data_type, access)
             }
         };
         let value = self.temporary(form.dims.iter().product(), data_type);
         let view = View { data_type, strides: layout.strides(&form.dims), offset: 0 };
         let purpose = format!("{} tensor {uid} for node {}", form.purpose(), work.node);
-        let (dims, inputs) = (form.dims.clone(), vec![input]);
-        let dispatch = ElementwiseDispatch { purpose, dims, inputs, program: Vec::new(), output: value, view };
-        self.legalized.dispatches.push(Dispatch::Elementwise(dispatch));
+        let copy = KernelDispatch::copy(purpose, form.dims.clone(), from, Stored { value, view });
+        self.legalized.dispatches.push(Dispatch::Kernel(copy));
         self.prepared.insert((uid, form), value);
         value
     }
@@ -273,12 +273,7 @@ impl Legalizer<'_> {
     }
 
     /// Destination of MIOpen's result, and the copy from there to the caller's tensor, if one is needed.
-    fn result(
-        &mut self,
-        work: &Convolution,
-        data_type: DataType,
-        layout: Layout,
-    ) -> (Value, Option<ElementwiseDispatch>) {
+    fn result(&mut self, work: &Convolution, data_type: DataType, layout: Layout) -> (Value, Option<KernelDispatch>) {
         let uid = work.output();
         let tensor = self.graph.tensor(uid);
         let form = self.form(work, Role::result(work.direction), data_type, layout);
@@ -301,14 +296,10 @@ impl Legalizer<'_> {
             return (stored.value, None);
         }
         let value = self.temporary(form.dims.iter().product(), data_type);
-        let copy = ElementwiseDispatch {
-            purpose: format!("{} tensor {uid} of node {}", form.purpose(), work.node),
-            dims: form.inner,
-            inputs: vec![Input::Memory(MemoryInput { value, view: inner, window: None })],
-            program: Vec::new(),
-            output: stored.value,
-            view: View { strides: lifted(&stored.view.strides, 0), ..stored.view },
-        };
+        let purpose = format!("{} tensor {uid} of node {}", form.purpose(), work.node);
+        let from = Source::Memory(value, data_type, inner.access());
+        let view = View { strides: lifted(&stored.view.strides, 0), ..stored.view };
+        let copy = KernelDispatch::copy(purpose, form.inner, from, Stored { view, ..stored });
         (value, Some(copy))
     }
 

@@ -2,19 +2,18 @@
 
 use hipdnn_schemas::{DataType, TensorUid};
 
-use super::GroupedDispatch;
+use super::Stored;
 use crate::convolution::ConvolutionProblem;
-use crate::emit::Op;
+use crate::emit::Element;
+use crate::emit::grouped::{Access, Bound, Grouped, Input, Pass, Store};
 
 /// One kernel launch, or one convolution of MIOpen.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Dispatch {
     /// Convolution.
     Convolution(ConvolutionDispatch),
-    /// Element-wise kernel.
-    Elementwise(ElementwiseDispatch),
-    /// Kernel over groups.
-    Grouped(GroupedDispatch),
+    /// Kernel of our own.
+    Kernel(KernelDispatch),
 }
 
 /// Convolution and its operands.
@@ -34,21 +33,71 @@ pub struct ConvolutionDispatch {
     pub bias: Option<Value>,
 }
 
-/// Element-wise kernel and its operands.
+/// Kernel and its operands.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ElementwiseDispatch {
+pub struct KernelDispatch {
     /// Purpose for the log.
     pub purpose: String,
-    /// Extents of the result.
-    pub dims: Vec<usize>,
-    /// Inputs.
-    pub inputs: Vec<Input>,
-    /// Operations in order; the last one's result is written, or the first input if there is none.
-    pub program: Vec<Op>,
-    /// Output buffer.
-    pub output: Value,
-    /// Layout of the output.
-    pub view: View,
+    /// Kernel.
+    pub kernel: Grouped,
+    /// Memory of each input tensor.
+    pub reads: Vec<Value>,
+    /// Memory of each output tensor.
+    pub writes: Vec<Value>,
+    /// Values of its scalars, in the order in which the passes have them.
+    pub scalars: Vec<Number>,
+}
+
+/// Scalar that is the same for all elements.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// Constant of the graph.
+    Known(f64),
+    /// Number that the caller's host memory holds when the plan is executed.
+    Host(TensorUid, DataType),
+}
+
+impl Number {
+    /// Scalar argument; what the caller holds is put in at launch.
+    pub(super) fn input(self) -> Input {
+        Input::Scalar(if let Number::Known(number) = self { number } else { 0.0 })
+    }
+}
+
+/// Operand of a copy.
+pub(super) enum Source {
+    /// Number that every element gets.
+    Number(Number),
+    /// Tensor, with its access along the dimensions of the copy; what lies outside of it is 0.
+    Memory(Value, DataType, Access),
+}
+
+impl KernelDispatch {
+    /// Copy to every element of a tensor.
+    pub(super) fn copy(purpose: String, dims: Vec<usize>, from: Source, to: Stored) -> KernelDispatch {
+        let (mut reads, mut elements, mut scalars) = (Vec::new(), Vec::new(), Vec::new());
+        let input = match from {
+            Source::Number(number) => {
+                scalars.push(number);
+                number.input()
+            }
+            Source::Memory(value, data_type, access) => {
+                reads.push(value);
+                elements.push(element(data_type));
+                Input::Tensor { tensor: 0, access, pad_value: 0.0 }
+            }
+        };
+        let store = Store { slot: 0, tensor: 0, access: to.view.access() };
+        let pass = Pass::PerMember { inputs: vec![input], program: Vec::new(), stores: vec![store] };
+        let writes = vec![element(to.view.data_type)];
+        let kernel = Grouped { groups: Vec::new(), members: dims, reads: elements, writes, passes: vec![pass] };
+        KernelDispatch { purpose, kernel, reads, writes: vec![to.value], scalars }
+    }
+}
+
+/// Element type in kernels.
+pub(super) fn element(data_type: DataType) -> Element {
+    Element::of(data_type).expect("lowered types have kernels")
 }
 
 /// Buffer that dispatches read and write.
@@ -60,30 +109,6 @@ pub enum Value {
     Temporary(usize),
 }
 
-/// Operand of a kernel.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Input {
-    /// Tensor in memory.
-    Memory(MemoryInput),
-    /// Constant.
-    Literal(f64),
-    /// Scalar that the caller's host memory holds when the plan is executed.
-    Scalar(TensorUid, DataType),
-    /// Index along that dimension of the result.
-    Index(usize),
-}
-
-/// Tensor operand of a kernel.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MemoryInput {
-    /// Buffer.
-    pub value: Value,
-    /// Layout along the dimensions of the result; strides are 0 where it is broadcast.
-    pub view: View,
-    /// Window of the operand in the result, (begin, extent) for each dimension; values outside are 0.
-    pub window: Option<Vec<(usize, usize)>>,
-}
-
 /// Strided layout of elements in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
@@ -93,6 +118,24 @@ pub struct View {
     pub strides: Vec<i64>,
     /// Offset of the first element, in elements.
     pub offset: i64,
+}
+
+impl View {
+    /// Access along its dimensions.
+    pub(super) fn access(&self) -> Access {
+        Access { offset: self.offset, strides: self.strides.clone(), bounds: Vec::new() }
+    }
+
+    /// Access along dimensions in which the tensor is a window: (begin, extent) of each.
+    pub(super) fn access_within(&self, window: impl Iterator<Item = (usize, usize)>) -> Access {
+        let rank = self.strides.len();
+        let bounds = window.zip(&self.strides).enumerate().map(|(d, ((begin, extent), stride))| {
+            let mut steps = vec![0; rank];
+            steps[d] = 1;
+            Bound { offset: -(begin as i64), steps, divisor: 1, extent: extent as u64, stride: *stride }
+        });
+        Access { offset: self.offset, strides: vec![0; rank], bounds: bounds.collect() }
+    }
 }
 
 /// Memory order of dimensions.

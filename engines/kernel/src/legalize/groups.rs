@@ -1,38 +1,13 @@
-//! Legalized graph of kernels over groups: tensors and indices become memory and strides.
+//! Legalization of kernels: tensors and indices become memory and strides.
 
 use hipdnn_schemas::{DataType, TensorUid};
 
-use super::{
-    Dispatch, ElementwiseDispatch, Input as MapInput, Kind, Layout, Legalizer, Stored, Value, View, same_strides, view,
-};
+use super::dispatch::{Source, element};
+use super::{Dispatch, KernelDispatch, Kind, Layout, Legalizer, Number, Stored, Value, View, same_strides, view};
 use crate::emit::Element;
 use crate::emit::grouped::{self, Access, Bound, Grouped};
-use crate::fuse::{Groups, stays_within};
+use crate::fuse::{Chain, Groups, stays_within};
 use crate::ir::group::{AffineExpr, GroupKernel, GroupWork, Input, Operand, Pass, Store};
-
-/// Kernel over groups and its operands.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GroupedDispatch {
-    /// Purpose for the log.
-    pub purpose: String,
-    /// Kernel.
-    pub kernel: Grouped,
-    /// Memory of each input tensor.
-    pub reads: Vec<Value>,
-    /// Memory of each output tensor.
-    pub writes: Vec<Value>,
-    /// Values of its scalars, in the order in which the passes have them.
-    pub scalars: Vec<Number>,
-}
-
-/// Scalar that is the same for all groups.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Number {
-    /// Constant of the graph.
-    Known(f64),
-    /// Number that the caller's host memory holds when the plan is executed.
-    Host(TensorUid, DataType),
-}
 
 impl Legalizer<'_> {
     /// Emits the kernels of a work over groups.
@@ -49,8 +24,19 @@ impl Legalizer<'_> {
                 purpose += &format!(", kernel {} of {}", index + 1, work.kernels.len());
             }
             let dispatch = Resolution::new(self, work, &locals, kernel).dispatch(kernel, purpose + ")");
-            self.legalized.dispatches.push(Dispatch::Grouped(dispatch));
+            self.legalized.dispatches.push(Dispatch::Kernel(dispatch));
         }
+    }
+
+    /// Emits a chain as one kernel, of which every element of the result is a member.
+    pub(super) fn chain(&mut self, chain: &Chain) {
+        self.place_chain(chain);
+        let numbers: Vec<String> = chain.nodes().iter().map(|node| node.node.to_string()).collect();
+        let (node, kernels) = (chain.nodes()[0].node, vec![chain.kernel(self.graph)]);
+        let work = GroupWork { node, name: "chain", locals: Vec::new(), kernels };
+        let kernel = Resolution::new(self, &work, &[], &work.kernels[0]);
+        let dispatch = kernel.dispatch(&work.kernels[0], format!("compute node {}", numbers.join(", ")));
+        self.legalized.dispatches.push(Dispatch::Kernel(dispatch));
     }
 
     /// Allocates a packed temporary.
@@ -111,7 +97,7 @@ struct Operands {
 impl Operands {
     /// Index of an operand, which is added if it is new.
     fn of(&mut self, stored: &Stored) -> usize {
-        let element = Element::of(stored.view.data_type).expect("lowered types have kernels");
+        let element = element(stored.view.data_type);
         let known = self.values.iter().zip(&self.elements).position(|known| known == (&stored.value, &element));
         known.unwrap_or_else(|| {
             self.values.push(stored.value);
@@ -133,12 +119,12 @@ impl<'a, 'b> Resolution<'a, 'b> {
         Resolution { legalizer, work, locals, loops, groups: kernel.groups.len(), reads, writes, scalars: Vec::new() }
     }
 
-    fn dispatch(mut self, kernel: &GroupKernel, purpose: String) -> GroupedDispatch {
+    fn dispatch(mut self, kernel: &GroupKernel, purpose: String) -> KernelDispatch {
         let passes = kernel.passes.iter().map(|pass| self.pass(pass)).collect();
         let Resolution { reads, writes, scalars, .. } = self;
         let (groups, members) = (kernel.groups.clone(), kernel.members.clone());
         let kernel = Grouped { groups, members, reads: reads.elements, writes: writes.elements, passes };
-        GroupedDispatch { purpose, kernel, reads: reads.values, writes: writes.values, scalars }
+        KernelDispatch { purpose, kernel, reads: reads.values, writes: writes.values, scalars }
     }
 
     fn pass(&mut self, pass: &Pass) -> grouped::Pass {
@@ -209,8 +195,7 @@ impl<'a, 'b> Resolution<'a, 'b> {
 
     fn scalar(&mut self, number: Number) -> grouped::Input {
         self.scalars.push(number);
-        // What the caller holds is put in at launch.
-        grouped::Input::Scalar(if let Number::Known(number) = number { number } else { 0.0 })
+        number.input()
     }
 
     /// Temporary that a dispatch of its own fills with the number.
@@ -218,18 +203,9 @@ impl<'a, 'b> Resolution<'a, 'b> {
         let data_type = self.legalizer.graph.tensor(uid).data_type();
         let dims = self.legalizer.graph.tensor(uid).dims().to_vec();
         let stored = self.legalizer.packed(&dims, data_type, false);
-        let input = match number {
-            Number::Known(number) => MapInput::Literal(number),
-            Number::Host(uid, data_type) => MapInput::Scalar(uid, data_type),
-        };
-        self.legalizer.legalized.dispatches.push(Dispatch::Elementwise(ElementwiseDispatch {
-            purpose: format!("copy tensor {uid} for node {}", self.work.node),
-            dims,
-            inputs: vec![input],
-            program: Vec::new(),
-            output: stored.value,
-            view: stored.view.clone(),
-        }));
+        let purpose = format!("copy tensor {uid} for node {}", self.work.node);
+        let copy = KernelDispatch::copy(purpose, dims, Source::Number(number), stored.clone());
+        self.legalizer.legalized.dispatches.push(Dispatch::Kernel(copy));
         stored
     }
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{Dispatch, GroupedDispatch, Input, Legalized, Number, Value};
+use super::{Dispatch, KernelDispatch, Legalized, Number, Value};
 use crate::convolution::{ConvolutionProblem, Direction};
 use crate::emit::Op;
-use crate::emit::grouped::{Access, Input as Grouping, Pass, ReduceOp, Store};
+use crate::emit::grouped::{Access, Input, Pass, ReduceOp, Store};
 use crate::emit::testing::defined;
 
 /// Iterator over every index within extents.
@@ -99,33 +99,7 @@ pub fn run(legalized: &Legalized, mut memory: HashMap<Value, Vec<f64>>) -> HashM
                 let elements = dispatch.problem.output().elements();
                 memory.get_mut(&output).unwrap()[..elements].copy_from_slice(&result[..elements]);
             }
-            Dispatch::Elementwise(dispatch) => {
-                for index in indices(&dispatch.dims) {
-                    let mut slots: Vec<f64> = dispatch
-                        .inputs
-                        .iter()
-                        .map(|input| match input {
-                            Input::Literal(number) => *number,
-                            Input::Index(axis) => index[*axis] as f64,
-                            Input::Scalar(uid, _) => memory[&Value::Tensor(*uid)][0],
-                            Input::Memory(input) => {
-                                let mut place = input.view.offset + at(&index, &input.view.strides);
-                                for (axis, (begin, extent)) in input.window.iter().flatten().enumerate() {
-                                    if !(*begin..begin + extent).contains(&index[axis]) {
-                                        return 0.0;
-                                    }
-                                    place -= *begin as i64 * input.view.strides[axis];
-                                }
-                                memory[&input.value][place as usize]
-                            }
-                        })
-                        .collect();
-                    compute(&dispatch.program, &mut slots);
-                    let place = dispatch.view.offset + at(&index, &dispatch.view.strides);
-                    memory.get_mut(&dispatch.output).unwrap()[place as usize] = *slots.last().unwrap();
-                }
-            }
-            Dispatch::Grouped(dispatch) => groups(dispatch, &mut memory),
+            Dispatch::Kernel(dispatch) => groups(dispatch, &mut memory),
         }
     }
     memory
@@ -146,7 +120,7 @@ fn compute(program: &[Op], slots: &mut Vec<f64>) {
 }
 
 /// Runs a kernel over groups: group by group, pass by pass.
-fn groups(dispatch: &GroupedDispatch, memory: &mut HashMap<Value, Vec<f64>>) {
+fn groups(dispatch: &KernelDispatch, memory: &mut HashMap<Value, Vec<f64>>) {
     let kernel = &dispatch.kernel;
     for group in indices(&kernel.groups) {
         // A scalar has a number for each place in the passes where it stands.
@@ -163,19 +137,19 @@ fn groups(dispatch: &GroupedDispatch, memory: &mut HashMap<Value, Vec<f64>>) {
                 | Pass::PerMember { inputs, program, .. } => (inputs, program),
             };
             let numbers: Vec<f64> =
-                inputs.iter().filter(|i| matches!(i, Grouping::Scalar(_))).map(|_| scalars.next().unwrap()).collect();
+                inputs.iter().filter(|i| matches!(i, Input::Scalar(_))).map(|_| scalars.next().unwrap()).collect();
             let slots_of = |index: &[usize]| {
                 let mut numbers = numbers.iter();
                 let mut slots = left.clone();
                 slots.extend(inputs.iter().map(|input| match input {
-                    Grouping::Tensor { tensor, access, pad_value } => match place(access, index) {
+                    Input::Tensor { tensor, access, pad_value } => match place(access, index) {
                         Some(place) => memory[&dispatch.reads[*tensor]][usize::try_from(place).unwrap()],
                         None => *pad_value,
                     },
-                    Grouping::InBounds(access) => f64::from(u8::from(place(access, index).is_some())),
-                    Grouping::Index { axis } => index[*axis] as f64,
-                    Grouping::Scalar(_) => *numbers.next().unwrap(),
-                    Grouping::Literal(number) => *number,
+                    Input::InBounds(access) => f64::from(u8::from(place(access, index).is_some())),
+                    Input::Index { axis } => index[*axis] as f64,
+                    Input::Scalar(_) => *numbers.next().unwrap(),
+                    Input::Literal(number) => *number,
                 }));
                 compute(program, &mut slots);
                 slots

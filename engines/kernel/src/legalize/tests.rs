@@ -8,6 +8,7 @@ use hipdnn_schemas::{
 use super::simulate::{Definition, at, indices, run};
 use super::*;
 use crate::convolution::{self, Direction};
+use crate::emit::grouped::Input;
 use crate::fuse::fuse;
 use crate::lower::lower;
 
@@ -189,23 +190,26 @@ impl Case {
                 let last = dispatch.problem.x.strides[1] == 1;
                 format!("{:?}{} {x} {w} > {y}", dispatch.problem.x.data_type, if last { " last" } else { "" })
             }
-            Dispatch::Elementwise(dispatch) => {
-                let inputs: Vec<String> = dispatch
-                    .inputs
+            Dispatch::Kernel(dispatch) => {
+                let list = |values: &[Value]| values.iter().map(|v| value(*v)).collect::<Vec<_>>().join(" ");
+                let writes = list(&dispatch.writes);
+                let Some((inputs, ..)) = dispatch.kernel.elementwise() else {
+                    return format!("groups {} > {writes}", list(&dispatch.reads));
+                };
+                let mut scalars = dispatch.scalars.iter();
+                let inputs: Vec<String> = inputs
                     .iter()
                     .map(|input| match input {
-                        Input::Memory(input) => value(input.value),
-                        Input::Literal(number) => format!("={number}"),
-                        Input::Scalar(uid, _) => format!("?{uid}"),
-                        Input::Index(axis) => format!("#{axis}"),
+                        Input::Tensor { tensor, .. } => value(dispatch.reads[*tensor]),
+                        Input::Index { axis } => format!("#{axis}"),
+                        _ => match scalars.next().unwrap() {
+                            Number::Known(number) => format!("={number}"),
+                            Number::Host(uid, _) => format!("?{uid}"),
+                        },
                     })
                     .collect();
                 let what = dispatch.purpose.split(' ').next().unwrap();
-                format!("{what} {} > {}", inputs.join(" "), value(dispatch.output))
-            }
-            Dispatch::Grouped(dispatch) => {
-                let list = |values: &[Value]| values.iter().map(|v| value(*v)).collect::<Vec<_>>().join(" ");
-                format!("groups {} > {}", list(&dispatch.reads), list(&dispatch.writes))
+                format!("{what} {} > {writes}", inputs.join(" "))
             }
         };
         legalized_for(&graph, self.options).dispatches.iter().map(dispatch).collect()

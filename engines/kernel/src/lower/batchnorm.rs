@@ -45,8 +45,9 @@ pub fn backward(graph: &Graph, index: usize, node: &BatchnormBackward) -> Result
 #[cfg(test)]
 mod tests {
     use super::{Batchnorm, BatchnormBackward, BatchnormInference, BatchnormInferenceVarianceExt};
+    use crate::emit::grouped::Input;
     use crate::fuse::fuse;
-    use crate::legalize::{Dispatch, Input, LegalizeOptions, Value, legalize};
+    use crate::legalize::{Dispatch, LegalizeOptions, Value, legalize};
     use crate::lower::lower;
     use crate::lower::testing::{compare, declined};
     use DataType::{BFloat16, Double, Float, Half};
@@ -165,16 +166,17 @@ mod tests {
             let graph = graph.build().unwrap();
             let fusion_groups = fuse(&graph, lower(&graph).unwrap());
             let legalized = legalize(&graph, &fusion_groups, LegalizeOptions::default(), &|_| Ok(())).unwrap();
-            let [Dispatch::Convolution(convolution), Dispatch::Elementwise(map)] = &legalized.dispatches[..] else {
+            let [Dispatch::Convolution(convolution), Dispatch::Kernel(map)] = &legalized.dispatches[..] else {
                 panic!("{legalized:?}")
             };
             // The convolution writes to where the result belongs.
-            assert_eq!((convolution.y, map.output), (Value::Tensor(y), Value::Tensor(y)));
-            assert_eq!(map.program.len(), if with_variance { 7 } else { 5 });
-            for input in &map.inputs {
-                let Input::Memory(input) = input else { continue };
-                let want = if input.value == Value::Tensor(y) { [144, 36, 6, 1] } else { [0, 1, 0, 0] };
-                assert_eq!(input.view.strides, want, "{input:?}");
+            assert_eq!((convolution.y, &map.writes[..]), (Value::Tensor(y), &[Value::Tensor(y)][..]));
+            let (inputs, program, _) = map.kernel.elementwise().unwrap();
+            assert_eq!(program.len(), if with_variance { 7 } else { 5 });
+            for input in inputs {
+                let Input::Tensor { tensor, access, .. } = input else { continue };
+                let want = if map.reads[*tensor] == Value::Tensor(y) { [144, 36, 6, 1] } else { [0, 1, 0, 0] };
+                assert_eq!(access.strides, want, "{input:?}");
             }
         }
     }

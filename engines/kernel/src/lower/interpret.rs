@@ -135,7 +135,7 @@ fn least(a: f64, b: f64) -> f64 {
 }
 
 /// Result of an operation.
-pub(super) fn apply(op: &Op, slots: &[f64]) -> f64 {
+fn apply(op: &Op, slots: &[f64]) -> f64 {
     let Op::Pointwise { mode, parameters, operands } = op else { panic!("lowered nodes have no {op:?}") };
     let operands: Vec<f64> = operands.iter().map(|slot| slots[*slot]).collect();
     defined(*mode, parameters, &operands)

@@ -3,11 +3,10 @@
 use hipdnn_engine_cpu::nodes::testing::{Bench, unit};
 use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorValue};
 
-use super::interpret::{Tensors, apply, interpret};
+use super::interpret::{Tensors, interpret};
 use super::split_reduction::{Limits, split_by};
-use crate::ir::elementwise::ElementwiseOp;
+use crate::fuse::Chain;
 use crate::ir::group::GroupWork;
-use crate::legalize::simulate::{at, indices};
 use crate::lower::{Work, lower};
 
 /// Graph of that node alone.
@@ -82,7 +81,13 @@ pub(super) fn compare(what: &str, operation: Operation, tensors: Vec<TensorDef>,
                 check(&tensors, &format!("in parts by {limits:?}"));
             }
         }
-        Work::Pointwise(formula) => check(&element_wise(&graph, &formula, &inputs), "element by element"),
+        Work::Pointwise(formula) => {
+            let (node, kernels) = (formula.node, vec![Chain::new(formula).kernel(&graph)]);
+            let mut tensors = inputs.clone();
+            let work = GroupWork { node, name: "", locals: Vec::new(), kernels };
+            interpret(&graph, &work, &mut tensors, |value| value);
+            check(&tensors, "element by element");
+        }
         Work::Convolution(_) | Work::Opaque(_) => panic!("{what} is no convolution"),
     }
 }
@@ -96,24 +101,4 @@ fn saturated(value: f64, data_type: DataType) -> f64 {
         _ => return value,
     };
     value.clamp(least, most)
-}
-
-fn element_wise(graph: &Graph, formula: &ElementwiseOp, inputs: &Tensors) -> Tensors {
-    let dims = graph.tensor(formula.output).dims();
-    let packed =
-        |dims: &[usize]| hipdnn_schemas::packed_strides(&dims.iter().map(|extent| *extent as i64).collect::<Vec<_>>());
-    let mut result = Vec::new();
-    for index in indices(dims) {
-        let mut slots: Vec<f64> = Vec::new();
-        for argument in &formula.inputs {
-            let own = graph.tensor(argument.tensor).dims();
-            let strides = argument.strides(own, &packed(own), dims.len());
-            slots.push(inputs[&argument.tensor.0][at(&index, &strides) as usize]);
-        }
-        for op in &formula.program {
-            slots.push(apply(op, &slots));
-        }
-        result.extend(slots.last());
-    }
-    Tensors::from([(formula.output.0, result)])
 }

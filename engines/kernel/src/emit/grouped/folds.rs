@@ -11,7 +11,7 @@ use crate::emit::program::{ComputeType, Text};
 pub(super) fn limits(compute_type: ComputeType) -> &'static str {
     match compute_type {
         // The prelude of whole numbers has them.
-        ComputeType::I64 => "",
+        ComputeType::I64 | ComputeType::Bits(_) => "",
         ComputeType::F32 => "#define MOST real(__builtin_inf())\n#define LEAST (-MOST)\n",
         // Clang 22 moves zero instead of ±∞ to a pair of scalar registers (where all members have the same value, say).
         ComputeType::F64 => {
@@ -70,7 +70,7 @@ DEVICE void join(Sum& s, Sum o) { put(s, o.total); }
 DEVICE real value(Sum s) { return s.total; }
 "
             }
-            (ReduceOp::Sum, ComputeType::F32) => {
+            (ReduceOp::Sum, ComputeType::F32 | ComputeType::Bits(_)) => {
                 "struct Sum { double total; };
 DEVICE void put(Sum& s, real v) { s.total += double(v); }
 DEVICE void join(Sum& s, Sum o) { s.total += o.total; }

@@ -78,6 +78,14 @@ impl Loops {
         }
     }
 
+    /// Simplified loops of a kernel without reductions, whose elements are numbered by one list of loops: the innermost
+    /// one is that of the members. `bytes` are those of the accesses that are stored to.
+    pub(super) fn elementwise(extents: &[usize], places: Vec<Access>, bytes: &[usize]) -> Loops {
+        let mut loops = Loops::new(extents, &[], places, bytes);
+        loops.split = loops.extents.len().saturating_sub(1);
+        loops
+    }
+
     /// Number of groups, and of a group's members; `None` on overflow.
     pub(super) fn count(&self) -> Option<(u64, u64)> {
         let (groups, members) = self.extents.split_at(self.split);
@@ -105,6 +113,14 @@ impl Loops {
             far = far.max(distance);
         }
         Some((far, most.max(far)))
+    }
+
+    /// Extent of the innermost loop if the main access is contiguous along it, else 0.
+    pub(super) fn contiguous(&self) -> u64 {
+        match (self.main, self.extents.last()) {
+            (Some(main), Some(extent)) if distance(&self.places[main], self.extents.len() - 1) == 1 => *extent,
+            _ => 0,
+        }
     }
 
     /// Strides of the main access along the innermost loop of the groups and along that of the members; `None` where

@@ -31,6 +31,9 @@ const BUSY: u64 = 128;
 const NEAR: u64 = 8;
 
 impl ThreadMap {
+    /// Mapping of a kernel without reductions: a thread for each element or vector of them.
+    pub(super) const ELEMENTWISE: ThreadMap = ThreadMap { side: THREADS, lanes: 1, lanes_first: false };
+
     /// Mapping for the numbers of groups and members, and for the strides along each (`None`: the stride is 0).
     pub fn new(groups: u64, members: u64, neighbours: (Option<u64>, Option<u64>)) -> ThreadMap {
         let lanes = |most: u32| {

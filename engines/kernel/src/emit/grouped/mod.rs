@@ -1,4 +1,4 @@
-//! Kernels over groups of elements: reductions, and computations that depend on one.
+//! Kernels over groups of elements: reductions, computations that depend on one, and element-wise functions.
 //!
 //! Elements are numbered by two lists of loops: those that number groups (parallel), and those that number the members
 //! of a group (reduced). Each group goes through passes: a pass reduces over all members, computes once, or writes a
@@ -9,7 +9,10 @@
 //! through the members in the order of memory and then combine their accumulators, pair by pair. The mapping follows
 //! from shapes and strides, and so does the order of every sum: the same work gives the same bits.
 //!
-//! Values have the types of element-wise kernels. Sums and products of `f32` are kept in `f64` until all members are
+//! A kernel of one pass that reduces nothing is element-wise: its loops are one list, ordered by the memory that is written, and
+//! a thread takes one element, or four that lie together. What such a kernel only moves has no type but its size.
+//!
+//! Sums and products of `f32` are kept in `f64` until all members are
 //! in; sums of `f64` carry the rounding error along. Integers saturate with each member. A fold over no member leaves 0
 //! for a sum, 1 for a product, +∞ for the least, -∞ for the greatest (of integers: the limits of 64 bits), and -1 for
 //! its index.
@@ -25,10 +28,11 @@ pub mod testing;
 mod tests;
 
 use hipdnn_engine_core::error::Error;
+use hipdnn_schemas::PointwiseMode;
 
 use super::element::Element;
 use super::program::{ComputeType, Op, Text, fits_single, is_whole};
-use super::{Emit, KernelSource, check_size};
+use super::{KernelSource, check_size};
 use layout::Loops;
 pub use mapping::ThreadMap;
 use source::{Block, FUNCTION, Slot, Source, Target, Work};
@@ -192,16 +196,19 @@ struct Generated {
     source: Source,
     compute_type: ComputeType,
     mapping: ThreadMap,
+    /// Mapping as text for the log.
+    text: String,
 }
 
 /// Limit of a block's shared memory in bytes.
 const MOST_SHARED: usize = 64 * 1024;
 
-/// Accesses without duplicates, and the element size of each in bytes.
+/// Accesses without duplicates, and the element size of each in bytes: also of those alone that are stored to.
 #[derive(Default)]
 struct Places {
     places: Vec<Access>,
     bytes: Vec<usize>,
+    stored: Vec<usize>,
 }
 
 impl Places {
@@ -209,10 +216,27 @@ impl Places {
         let place = self.places.iter().position(|place| *place == access).unwrap_or_else(|| {
             self.places.push(access);
             self.bytes.push(0);
+            self.stored.push(0);
             self.places.len() - 1
         });
         self.bytes[place] = self.bytes[place].max(bytes);
         place
+    }
+
+    fn add_stored(&mut self, access: Access, bytes: usize) -> usize {
+        let place = self.add(access, bytes);
+        self.stored[place] = self.stored[place].max(bytes);
+        place
+    }
+}
+
+/// Loops of a kernel without reductions, whose only pass runs for each element of its results; `None` for others.
+fn elements(work: &Grouped) -> Option<Vec<usize>> {
+    let once = vec![1; work.members.len()];
+    match work.passes[..] {
+        [Pass::PerGroup { .. }] => Some([&work.groups[..], &once].concat()),
+        [Pass::PerMember { .. }] => Some([&work.groups[..], &work.members].concat()),
+        _ => None,
     }
 }
 
@@ -259,7 +283,7 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         let mut stores = Vec::new();
         for store in parts.stores {
             program.narrow(work.writes[store.tensor]);
-            let place = places.add(access(&store.access), work.writes[store.tensor].bytes());
+            let place = places.add_stored(access(&store.access), work.writes[store.tensor].bytes());
             stores.push(Target { slot: store.slot, tensor: store.tensor, place });
         }
         let (folds, keep, members) = (parts.folds, parts.keep, parts.members);
@@ -270,10 +294,14 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
     let folds = || passes.iter().flat_map(|part| part.folds);
     let ordered = folds().any(|fold| matches!(fold.mode, ReduceOp::ArgMax { .. }));
     let number = ordered.then(|| places.add(number(work), 0));
-    if work.groups.contains(&0) {
+    let elements = elements(work).filter(|_| choice.mapping.is_none());
+    if elements.as_ref().unwrap_or(&work.groups).contains(&0) {
         return Ok(None);
     }
-    let loops = Loops::new(&work.groups, &work.members, places.places, &places.bytes);
+    let loops = match &elements {
+        Some(extents) => Loops::elementwise(extents, places.places, &places.stored),
+        None => Loops::new(&work.groups, &work.members, places.places, &places.bytes),
+    };
     let too_large = || {
         let Grouped { groups, members, .. } = work;
         let text = format!("a kernel over groups {groups:?} of {members:?} would reach further than addresses do");
@@ -283,13 +311,18 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         return Err(too_large());
     };
     let offsets = loops.places.iter().map(|place| place.offset.unsigned_abs());
+    // Threads of an element-wise kernel are numbered through all groups, in fours.
+    let threads = elements.as_ref().map_or(0, |_| groups.saturating_mul(members.saturating_add(3)));
     // Addresses have fewer bits than this, in bytes.
-    if offsets.chain([groups, members, reach, most]).any(|number| number > 1 << 55) {
+    if offsets.chain([groups, members, threads, reach, most]).any(|number| number > 1 << 55) {
         return Err(too_large());
     }
-    let mapping = choice.mapping.unwrap_or_else(|| ThreadMap::new(groups, members, loops.neighbours()));
+    let mapping = match elements {
+        Some(_) => ThreadMap::ELEMENTWISE,
+        None => choice.mapping.unwrap_or_else(|| ThreadMap::new(groups, members, loops.neighbours())),
+    };
     // Indices, their sums with a block, and offsets are then below 2³¹.
-    let wide = choice.wide || groups.max(members).max(most) >= 1 << 30;
+    let wide = choice.wide || groups.max(members).max(threads).max(most) >= 1 << 30;
     let shared = |mapping: ThreadMap| {
         let bytes: usize = folds().map(|fold| fold.mode.bytes(compute_type, wide)).sum();
         if mapping.lanes > 1 { bytes * mapping.threads() as usize } else { 0 }
@@ -299,6 +332,7 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
     while shared(mapping) > MOST_SHARED {
         mapping.lanes /= 2;
     }
+    let short = !matches!(compute_type, ComputeType::F64 | ComputeType::I64 | ComputeType::Bits(8));
     let work = Work {
         loops: &loops,
         reads: &work.reads,
@@ -307,20 +341,32 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         number,
         compute_type,
         mapping,
-        fours: compute_type == ComputeType::F32 && in_fours(&loops),
+        elementwise: elements.is_some(),
+        fours: match elements {
+            Some(_) => short && loops.contiguous() >= ROW,
+            None => short && in_fours(&loops),
+        },
         groups,
         members,
         wide,
     };
     let source = Source::new(&work, program);
     check_size(&source.arguments)?;
-    Ok(Some(Generated { source, compute_type, mapping }))
+    let ThreadMap { side, lanes, .. } = mapping;
+    let text = match elements {
+        Some(_) => "a thread for each element or vector of them".to_owned(),
+        None => format!("{side} groups a block, {lanes} thread(s) for each, {} blocks", source.blocks),
+    };
+    Ok(Some(Generated { source, compute_type, mapping, text }))
 }
+
+/// Number of contiguous elements from which on a thread takes four at a time.
+const ROW: u64 = 32;
 
 /// True if members are contiguous in long rows, so that a thread takes four at a time.
 fn in_fours(loops: &Loops) -> bool {
     let along_members = matches!(loops.neighbours(), (group, Some(1)) if group != Some(1));
-    along_members && loops.extents.last().is_some_and(|inner| *inner >= 32)
+    along_members && loops.extents.last().is_some_and(|inner| *inner >= ROW)
 }
 
 /// Access whose offset is the index of a loop.
@@ -340,7 +386,26 @@ fn number(work: &Grouped) -> Access {
     Access { offset: 0, strides, bounds: Vec::new() }
 }
 
+/// Size of the elements of a kernel that only moves them as they are.
+fn moved(work: &Grouped) -> Option<usize> {
+    let [Pass::PerMember { inputs, program, .. } | Pass::PerGroup { inputs, program, .. }] = &work.passes[..] else {
+        return None;
+    };
+    let [Input::Tensor { access, pad_value, .. }] = &inputs[..] else { return None };
+    let identity = |op: &Op| matches!(op, Op::Pointwise { mode: PointwiseMode::Identity, .. });
+    let [element] = work.reads[..] else { return None };
+    // true may be any byte that is not 0, and is written as 1.
+    let is_moved = element != Element::Boolean
+        && work.writes.iter().all(|written| *written == element)
+        && program.iter().all(identity)
+        && (access.bounds.is_empty() || pad_value.to_bits() == 0);
+    is_moved.then(|| element.bytes())
+}
+
 fn compute_type(work: &Grouped) -> ComputeType {
+    if let Some(bytes) = moved(work) {
+        return ComputeType::Bits(bytes);
+    }
     let parts = || work.passes.iter().map(Pass::parts);
     let whole = |input: &Input| match input {
         Input::Tensor { tensor, access, pad_value } => {
@@ -367,42 +432,57 @@ fn compute_type(work: &Grouped) -> ComputeType {
 }
 
 impl Grouped {
-    /// [`Emit::source`] with overrides.
+    /// [`Grouped::source`] with overrides.
     ///
     /// # Errors
-    /// As [`Emit::source`].
+    /// As [`Grouped::source`].
     pub fn source_with(&self, choice: Choice) -> Result<Option<KernelSource>, Error> {
-        let Some(Generated { source, compute_type, mapping }) = generate(self, choice)? else { return Ok(None) };
+        let Some(Generated { source, compute_type, mapping, text: described }) = generate(self, choice)? else {
+            return Ok(None);
+        };
         let Source { text, arguments, blocks } = source;
         Ok(Some(KernelSource {
             name: FUNCTION,
             text,
             arguments: arguments.bytes.into(),
-            offsets: vec![0; self.reads.len() + self.writes.len()].into(),
+            pointers: self.reads.len() + self.writes.len(),
             scalars: arguments.scalars.into(),
             double: compute_type == ComputeType::F64,
             blocks,
             threads: mapping.threads(),
-            mapping: format!("{} groups a block, {} thread(s) for each, {blocks} blocks", mapping.side, mapping.lanes),
+            mapping: described,
         }))
     }
 }
 
-impl Emit for Grouped {
-    fn source(&self) -> Result<Option<KernelSource>, Error> {
+impl Grouped {
+    /// Emits the kernel; `None` if there is nothing to do.
+    ///
+    /// # Errors
+    /// If the work breaks the conditions of its fields.
+    pub fn source(&self) -> Result<Option<KernelSource>, Error> {
         self.source_with(Choice::default())
     }
 
-    fn reads(&self) -> usize {
-        self.reads.len()
-    }
-
-    fn writes(&self) -> usize {
-        self.writes.len()
-    }
-
-    fn scalars(&self) -> usize {
+    /// Number of scalars that a launch may replace.
+    pub fn scalars(&self) -> usize {
         let inputs = self.passes.iter().flat_map(|pass| pass.parts().inputs);
         inputs.filter(|input| matches!(input, Input::Scalar(_))).count()
+    }
+
+    /// Inputs, program and store of an element-wise kernel: one group, and a pass that writes each of its members.
+    pub fn elementwise(&self) -> Option<(&[Input], &[Op], &Store)> {
+        match &self.passes[..] {
+            [Pass::PerMember { inputs, program, stores }] if self.groups.is_empty() => match &stores[..] {
+                [store] => Some((inputs, program, store)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// True if it writes what it reads, in another place or type.
+    pub fn is_copy(&self) -> bool {
+        self.elementwise().is_some_and(|(_, program, _)| program.is_empty())
     }
 }

@@ -1,7 +1,7 @@
-//! Source of a kernel over groups and the arguments of a launch.
+//! Source of a kernel and the arguments of a launch.
 //!
-//! As for element-wise kernels the text depends on the program, the types, the number of loops, the mapping of threads
-//! and on which strides are zero or one; extents, strides, offsets and scalars are arguments.
+//! The text depends on the program, the types, the number of loops, the mapping of threads and on which strides are zero
+//! or one; extents, strides, offsets and scalars are arguments. So one code object serves many shapes.
 
 mod passes;
 mod places;
@@ -16,7 +16,7 @@ use crate::emit::element::Element;
 use crate::emit::program::{ComputeType, Text};
 
 /// Name of the kernel function.
-pub(super) const FUNCTION: &std::ffi::CStr = c"grouped";
+pub(super) const FUNCTION: &std::ffi::CStr = c"kernel";
 
 /// Checked and simplified work of a kernel.
 pub(super) struct Work<'a> {
@@ -28,6 +28,8 @@ pub(super) struct Work<'a> {
     pub(super) number: Option<usize>,
     pub(super) compute_type: ComputeType,
     pub(super) mapping: ThreadMap,
+    /// True for a kernel without reductions, whose threads take one step of the members each.
+    pub(super) elementwise: bool,
     /// True if a thread takes four adjacent steps of the innermost loop of the members at a time.
     pub(super) fours: bool,
     /// Number of groups, and of a group's members.
@@ -104,23 +106,24 @@ struct Writer<'a> {
     body: String,
     /// Indentation in spaces.
     indent: usize,
+    /// True where `within` says whether a lane of four is still within the loop.
+    guarded: bool,
 }
 
 impl Source {
     /// Source of the kernel. There is a group, and the caller has checked that nothing overflows.
     pub(super) fn new(work: &Work<'_>, mut program: Text) -> Source {
-        let blocks = work.groups.div_ceil(u64::from(work.mapping.side));
-        let launched = blocks.min(MOST_BLOCKS);
         let mut writer = Writer {
             work,
             arguments: Arguments::default(),
             bounds: places::unique(work.loops),
             body: String::new(),
             indent: 2,
+            guarded: false,
         };
-        writer.write(blocks, launched, &program);
+        let blocks = writer.write(&program);
         let text = writer.text(&mut program);
-        Source { text, arguments: writer.arguments, blocks: launched as u32 }
+        Source { text, arguments: writer.arguments, blocks: u32::try_from(blocks).expect("blocks are below 2³¹") }
     }
 }
 
@@ -156,9 +159,10 @@ impl Writer<'_> {
         self.work.fours.then(|| self.work.loops.extents.len() - 1)
     }
 
-    /// True if the extent of the vectorized loop is not a multiple of four.
+    /// True if the extent of the vectorized loop need not be a multiple of four.
     fn tail(&self) -> bool {
-        self.inner().is_some_and(|inner| !self.work.loops.extents[inner].is_multiple_of(4))
+        let is_whole = |inner: usize| self.work.loops.extents[inner].is_multiple_of(4);
+        self.inner().is_some_and(|inner| self.work.elementwise || !is_whole(inner))
     }
 
     /// Number of steps of a loop.
@@ -189,19 +193,91 @@ impl Writer<'_> {
         self.work.mapping.side > 1
     }
 
-    fn write(&mut self, blocks: u64, launched: u64, program: &Text) {
+    /// C type of a tensor's elements in memory.
+    fn memory_type(&self, element: Element) -> &'static str {
+        if self.is_moved() { "real" } else { element.c_type() }
+    }
+
+    /// True if values are bytes that are only moved.
+    fn is_moved(&self) -> bool {
+        matches!(self.work.compute_type, ComputeType::Bits(_))
+    }
+
+    /// C expression of the value of an element of a tensor that is read.
+    fn widened(&self, tensor: usize, element: &str) -> String {
+        if self.is_moved() {
+            return element.to_owned();
+        }
+        format!("widen_{}({element})", self.work.reads[tensor].suffix())
+    }
+
+    /// C expression of the value that is written to a target.
+    fn narrowed(&self, target: &Target) -> String {
+        if self.is_moved() {
+            return format!("t{}", target.slot);
+        }
+        format!("narrow_{}(t{})", self.work.writes[target.tensor].suffix(), target.slot)
+    }
+
+    /// Writes arguments and statements; returns the number of blocks to launch.
+    fn write(&mut self, program: &Text) -> u64 {
         let work = self.work;
         for (t, element) in work.reads.iter().enumerate() {
-            self.arguments.pointer(&format!("const {}", element.c_type()), &format!("r{t}"));
+            self.arguments.pointer(&format!("const {}", self.memory_type(*element)), &format!("r{t}"));
         }
         for (t, element) in work.writes.iter().enumerate() {
-            self.arguments.pointer(element.c_type(), &format!("w{t}"));
+            self.arguments.pointer(self.memory_type(*element), &format!("w{t}"));
         }
         self.pointers();
-        self.index("members", self.steps() as i64);
         if let Some(inner) = self.inner().filter(|_| self.tail()) {
             self.index("inner", work.loops.extents[inner] as i64);
         }
+        let blocks = if work.elementwise { self.elements() } else { self.over_groups() };
+        for (i, value) in program.scalars.iter().enumerate() {
+            self.arguments.real(work.compute_type, &format!("p{i}"), f64::from(*value));
+        }
+        self.arguments.finish();
+        blocks
+    }
+
+    /// Emits a kernel without reductions, in which each thread takes one step of the members.
+    fn elements(&mut self) -> u64 {
+        let work = self.work;
+        let [pass] = &work.passes[..] else { unreachable!("an element-wise kernel has one pass") };
+        let items = work.groups * self.steps();
+        let threads = work.mapping.threads();
+        let blocks = items.div_ceil(u64::from(threads));
+        // A grid has fewer threads than 2³²: where there are more elements, each thread takes several.
+        let launched = if work.wide { blocks.min(MOST_BLOCKS) } else { blocks };
+        let thread = format!("count(__builtin_amdgcn_workgroup_id_x()) * {threads} + __builtin_amdgcn_workitem_id_x()");
+        self.index("items", items as i64);
+        if work.wide {
+            self.index("threads", (launched * u64::from(threads)) as i64);
+            self.open(format_args!("for (count item = {thread}; item < count(a.items); item += count(a.threads)) {{"));
+        } else {
+            self.line(format_args!("const count item = {thread};"));
+            self.open(format_args!("if (item < count(a.items)) {{"));
+        }
+        if self.groups().is_empty() {
+            self.line(format_args!("const count m = item;"));
+        } else {
+            self.arguments.divisor(work.wide, "members", self.steps());
+            self.line(format_args!("const count group = {};", quotient(work.wide, "item", "members")));
+            self.line(format_args!("const count m = item - group * count(a.members);"));
+        }
+        self.group_indices();
+        self.group_places();
+        self.element(pass);
+        self.close();
+        launched
+    }
+
+    /// Emits a kernel whose threads share groups.
+    fn over_groups(&mut self) -> u64 {
+        let work = self.work;
+        let blocks = work.groups.div_ceil(u64::from(work.mapping.side));
+        let launched = blocks.min(MOST_BLOCKS);
+        self.index("members", self.steps() as i64);
         self.index("blocks", blocks as i64);
         self.index("step", launched as i64);
         let ThreadMap { side, lanes, lanes_first } = work.mapping;
@@ -238,10 +314,7 @@ impl Writer<'_> {
             self.line(format_args!("barrier();"));
         }
         self.close();
-        for (i, value) in program.scalars.iter().enumerate() {
-            self.arguments.real(work.compute_type, &format!("p{i}"), f64::from(*value));
-        }
-        self.arguments.finish();
+        launched
     }
 
     /// Declares `l<loop>`, the indices of the first member of this lane, and arguments to go on from there.
@@ -321,7 +394,7 @@ impl Writer<'_> {
         let threads = work.mapping.threads();
         text += &format!("struct Arguments {{\n{}}};\n", self.arguments.declarations);
         text += &format!("extern \"C\" __attribute__((global, amdgpu_flat_work_group_size({threads}, {threads})))\n");
-        text += "void grouped(const Arguments a) {\n";
+        text += "void kernel(const Arguments a) {\n";
         text += &self.body;
         text += "}\n";
         text

@@ -271,7 +271,7 @@ fn whatever_is_joined_fits_into_arguments_and_shared_memory() {
             .dispatches
             .iter()
             .filter_map(|dispatch| match dispatch {
-                Dispatch::Grouped(dispatch) => Some(&dispatch.kernel),
+                Dispatch::Kernel(dispatch) => Some(&dispatch.kernel),
                 _ => None,
             })
             .collect();

@@ -16,7 +16,7 @@ use crate::fuse::{fuse, separate};
 #[cfg(test)]
 use crate::ir::op::{Opaque, Work};
 use crate::legalize::simulate::run;
-use crate::legalize::{Dispatch, Input as MapInput, LegalizeOptions, Value, legalize};
+use crate::legalize::{Dispatch, LegalizeOptions, Value, legalize};
 use crate::lower::lower;
 
 const F: DataType = DataType::Float;
@@ -160,14 +160,7 @@ fn results(graph: &Graph, fusion_groups: &[FusionGroup], shared: Option<(TensorU
         let numbers = memory.remove(&read).unwrap();
         memory.insert(written, numbers);
         let values = legalized.dispatches.iter_mut().flat_map(|dispatch| match dispatch {
-            Dispatch::Grouped(dispatch) => dispatch.reads.iter_mut().collect::<Vec<_>>(),
-            Dispatch::Elementwise(dispatch) => {
-                let values = dispatch.inputs.iter_mut().filter_map(|input| match input {
-                    MapInput::Memory(memory) => Some(&mut memory.value),
-                    _ => None,
-                });
-                values.collect()
-            }
+            Dispatch::Kernel(dispatch) => dispatch.reads.iter_mut().collect::<Vec<_>>(),
             Dispatch::Convolution(_) => Vec::new(),
         });
         values.filter(|value| **value == read).for_each(|value| *value = written);

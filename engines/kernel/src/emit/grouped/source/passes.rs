@@ -1,6 +1,7 @@
 //! Statements of the passes of a group.
 
 use super::{Block, Slot, Target, Writer};
+use crate::emit::grouped::layout::Loops;
 use crate::emit::grouped::mapping::ThreadMap;
 use crate::emit::grouped::{Fold, ReduceOp};
 
@@ -24,7 +25,7 @@ impl Writer<'_> {
     fn once(&mut self, part: &Block<'_>) {
         let work = self.work;
         for (s, target) in part.stores.iter().enumerate() {
-            self.line(format_args!("{} y{s} = 0;", work.writes[target.tensor].c_type()));
+            self.line(format_args!("{} y{s} = 0;", self.memory_type(work.writes[target.tensor])));
         }
         self.open(format_args!("if (alive) {{"));
         let mut known = Vec::new();
@@ -59,8 +60,7 @@ impl Writer<'_> {
         let work = self.work;
         let members = self.members();
         let lanes = work.mapping.lanes;
-        let fixed = |slot: &Slot| slot.place().is_none_or(|place| work.loops.places[place].is_fixed(members.start));
-        let (fixed, varying): (Vec<_>, Vec<_>) = part.inputs.iter().enumerate().partition(|(_, slot)| fixed(slot));
+        let (fixed, varying) = self.divided(part);
         for (f, fold) in part.folds.iter().enumerate() {
             let f = first_fold + f;
             self.line(format_args!("{} f{f} = {};", fold.mode.structure(), fold.mode.neutral()));
@@ -84,24 +84,7 @@ impl Writer<'_> {
             self.line(format_args!("_Pragma(\"unroll 4\")"));
         }
         self.open(format_args!("for (count m = begin; m < count(a.members); m += {lanes}) {{"));
-        if members.len() == 1 {
-            let counter = self.counter(members.start);
-            self.line(format_args!("const index {counter} = index(m);"));
-        }
-        if self.inner().is_some() {
-            self.four_members(part, &varying, first_fold, known);
-        } else {
-            for (i, input) in varying {
-                self.input(part.kept + i, *input, &mut known);
-            }
-            self.statements(&part.statements);
-            self.puts(part, first_fold);
-            for target in &part.stores {
-                let (Target { tensor, place, .. }, at) = (target, self.at(target.place));
-                let value = self.narrowed(target);
-                self.line(format_args!("w{tensor}_{place}[{at}] = {value};"));
-            }
-        }
+        self.member(part, &varying, first_fold, known);
         self.next_member();
         self.close();
         self.close();
@@ -122,6 +105,51 @@ impl Writer<'_> {
         }
     }
 
+    /// Emits the pass of an element-wise kernel for the step `m` of the members.
+    pub(super) fn element(&mut self, part: &Block<'_>) {
+        let (fixed, varying) = self.divided(part);
+        let mut known = Vec::new();
+        for (i, input) in fixed {
+            self.input(part.kept + i, *input, &mut known);
+        }
+        self.member(part, &varying, 0, known);
+    }
+
+    /// Inputs of a pass that all members share, and those that each has of its own.
+    fn divided<'b>(&self, part: &'b Block<'_>) -> (Vec<(usize, &'b Slot)>, Vec<(usize, &'b Slot)>) {
+        let Loops { places, split, .. } = self.work.loops;
+        let is_fixed = |slot: &Slot| slot.place().is_none_or(|place| places[place].is_fixed(*split));
+        part.inputs.iter().enumerate().partition(|(_, slot)| is_fixed(slot))
+    }
+
+    /// Emits the statements for a step of the members.
+    fn member(&mut self, part: &Block<'_>, varying: &[(usize, &Slot)], first_fold: usize, mut known: Vec<usize>) {
+        let members = self.members();
+        if members.len() == 1 {
+            let counter = self.counter(members.start);
+            self.line(format_args!("const index {counter} = index(m);"));
+        }
+        if self.inner().is_some() {
+            return self.four_members(part, varying, first_fold, known);
+        }
+        for (i, input) in varying {
+            self.input(part.kept + i, **input, &mut known);
+        }
+        self.statements(&part.statements);
+        self.puts(part, first_fold);
+        for target in &part.stores {
+            self.store(target);
+        }
+    }
+
+    /// Emits the store of one element.
+    fn store(&mut self, target: &Target) {
+        let (Target { tensor, place, .. }, at) = (target, self.at(target.place));
+        let value = self.narrowed(target);
+        let within = if self.guarded { "if (within) " } else { "" };
+        self.line(format_args!("{within}w{tensor}_{place}[{at}] = {value};"));
+    }
+
     /// Emits the statements for four members: contiguous elements are loaded and stored together.
     fn four_members(&mut self, part: &Block<'_>, varying: &[(usize, &Slot)], first_fold: usize, mut known: Vec<usize>) {
         let inner = self.inner().expect("there is a loop that goes in fours");
@@ -132,32 +160,46 @@ impl Writer<'_> {
         } else {
             ""
         };
-        let together = |slot: &Slot| matches!(*slot, Slot::Tensor { place, .. } if self.is_side_by_side(place));
-        let (together, single): (Vec<_>, Vec<_>) = varying.iter().partition(|(_, slot)| together(slot));
-        let (mut loads, mut each) = (String::new(), String::new());
-        for (i, input) in &together {
-            let Slot::Tensor { tensor, place, .. } = **input else { unreachable!("only tensors lie side by side") };
+        let is_plain = |slot: &Slot| matches!(*slot, Slot::Tensor { place, .. } if self.work.loops.places[place].bounds.is_empty());
+        let (loaded, single): (Vec<_>, Vec<_>) = varying.iter().partition(|(_, slot)| is_plain(slot));
+        let (mut loads, mut each, mut gathers) = (String::new(), String::new(), String::new());
+        for (i, input) in &loaded {
+            let Slot::Tensor { tensor, place, .. } = **input else { unreachable!("only tensors are loaded") };
             let (slot, at) = (part.kept + i, self.at(place));
-            self.line(format_args!("{} v{slot}[4] = {{}};", self.work.reads[tensor].c_type()));
-            loads += &format!("load4(v{slot}, r{tensor}_{place} + ({at})); ");
-            each += &format!("v{slot}[k] = r{tensor}_{place}[{at} + k]; ");
+            self.line(format_args!("{} v{slot}[4] = {{}};", self.memory_type(self.work.reads[tensor])));
+            if self.is_side_by_side(place) {
+                loads += &format!("load4(v{slot}, r{tensor}_{place} + ({at})); ");
+                each += &format!("v{slot}[k] = r{tensor}_{place}[{at} + k]; ");
+            } else {
+                gathers += &format!("v{slot}[k] = r{tensor}_{place}[{at}]; ");
+            }
         }
         let (mut stores, mut each_store) = (String::new(), String::new());
         let (side, apart): (Vec<_>, Vec<_>) =
             part.stores.iter().enumerate().partition(|(_, target)| self.is_side_by_side(target.place));
         for (s, Target { tensor, place, .. }) in &side {
             let at = self.at(*place);
-            self.line(format_args!("{} y{s}[4] = {{}};", self.work.writes[*tensor].c_type()));
+            self.line(format_args!("{} y{s}[4] = {{}};", self.memory_type(self.work.writes[*tensor])));
             stores += &format!("store4(w{tensor}_{place} + ({at}), y{s}); ");
             each_store += &format!("w{tensor}_{place}[{at} + k] = y{s}[k]; ");
         }
         self.fours(inner, &loads, &each);
-        self.open(format_args!("EACH {within}{{"));
+        if !gathers.is_empty() {
+            self.line(format_args!("EACH {within}{{ const index j{inner} = first + k; {gathers}}}"));
+        }
+        // What is computed behind the end of the loop is neither reduced nor stored.
+        let guards = part.folds.is_empty() && !within.is_empty();
+        self.open(format_args!("EACH {}{{", if guards { "" } else { within }));
+        self.guarded = guards;
+        if guards {
+            self.line(format_args!("const bool within = all || first + k < a.inner;"));
+        }
         self.line(format_args!("const index j{inner} = first + k;"));
-        for (i, input) in &together {
-            let Slot::Tensor { tensor, .. } = **input else { unreachable!("only tensors lie side by side") };
-            let (slot, suffix) = (part.kept + i, self.work.reads[tensor].suffix());
-            self.line(format_args!("const real t{slot} = widen_{suffix}(v{slot}[k]);"));
+        for (i, input) in &loaded {
+            let Slot::Tensor { tensor, .. } = **input else { unreachable!("only tensors are loaded") };
+            let slot = part.kept + i;
+            let value = self.widened(tensor, &format!("v{slot}[k]"));
+            self.line(format_args!("const real t{slot} = {value};"));
         }
         for (i, input) in &single {
             self.input(part.kept + i, **input, &mut known);
@@ -169,10 +211,9 @@ impl Writer<'_> {
             self.line(format_args!("y{s}[k] = {value};"));
         }
         for (_, target) in &apart {
-            let (Target { tensor, place, .. }, at) = (target, self.at(target.place));
-            let value = self.narrowed(target);
-            self.line(format_args!("w{tensor}_{place}[{at}] = {value};"));
+            self.store(target);
         }
+        self.guarded = false;
         self.close();
         self.fours(inner, &stores, &each_store);
     }
@@ -208,11 +249,6 @@ impl Writer<'_> {
                 _ => self.line(format_args!("put(f{f}, t{slot});")),
             }
         }
-    }
-
-    /// C expression of the value that is written to a target.
-    fn narrowed(&self, target: &Target) -> String {
-        format!("narrow_{}(t{})", self.work.writes[target.tensor].suffix(), target.slot)
     }
 
     fn statements(&mut self, statements: &str) {

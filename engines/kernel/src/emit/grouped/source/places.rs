@@ -45,7 +45,7 @@ impl Writer<'_> {
                 self.arguments.field("long", &format!("{name}_o"), &offset.to_le_bytes());
                 at = format!(" + a.{name}_o");
             }
-            let c_type = element.c_type();
+            let c_type = self.memory_type(element);
             self.line(format_args!("{constant}{c_type}* const {name} = a.{kind}{tensor}{at};"));
         }
     }
@@ -162,11 +162,13 @@ impl Writer<'_> {
         }
         match input {
             Slot::Tensor { tensor, place, pad_value } => {
-                let widen = format!("widen_{}(r{tensor}_{place}[{at}])", self.work.reads[tensor].suffix());
+                let widen = self.widened(tensor, &format!("r{tensor}_{place}[{at}]"));
                 if bounded {
                     self.line(format_args!("real t{slot} = {};", literal(self.work.compute_type, pad_value)));
                     let inside = self.inside(place);
-                    self.line(format_args!("if ({inside}) t{slot} = {widen};"));
+                    // Behind the end of the loop, an index may be in bounds.
+                    let within = if self.guarded { "within && " } else { "" };
+                    self.line(format_args!("if ({within}{inside}) t{slot} = {widen};"));
                 } else {
                     self.line(format_args!("const real t{slot} = {widen};"));
                 }

@@ -1,8 +1,8 @@
-//! Steps that launch kernels over groups.
+//! Steps that launch kernels.
 
 use hipdnn_engine_core::error::Error;
 use hipdnn_engine_core::memory::buffers::Place;
-use hipdnn_engine_kernel::legalize::{GroupedDispatch, Number};
+use hipdnn_engine_kernel::legalize::{KernelDispatch, Number};
 
 use super::scalar::{Scalar, scalars};
 use super::{Memory, Places, entries};
@@ -13,25 +13,26 @@ use crate::store::Store;
 /// Operands whose addresses, and scalars whose values, are on the stack during a launch.
 const ON_STACK: usize = 32;
 
-/// A kernel over groups and where its operands are.
+/// A kernel and where its operands are.
 #[derive(Debug)]
-pub(super) struct GroupedStep {
+pub(super) struct KernelStep {
     pub(super) purpose: String,
     pub(super) kernel: PreparedKernel,
     pub(super) reads: Box<[Place]>,
     pub(super) writes: Box<[Place]>,
+    /// Values for the kernel's scalars; empty if all are known.
     pub(super) scalars: Box<[Scalar]>,
 }
 
 impl Places<'_> {
-    pub(super) fn grouped(
+    pub(super) fn kernel(
         &self,
-        dispatch: &GroupedDispatch,
+        dispatch: &KernelDispatch,
         kernels: &Kernels,
         store: &Store,
-    ) -> Result<GroupedStep, Error> {
+    ) -> Result<KernelStep, Error> {
         let within = |error: Error| error.within(format!("kernel to {}", dispatch.purpose));
-        Ok(GroupedStep {
+        Ok(KernelStep {
             purpose: dispatch.purpose.clone(),
             kernel: prepare(kernels, &dispatch.kernel, store).map_err(within)?,
             reads: dispatch.reads.iter().map(|value| self.of(*value)).collect(),
@@ -44,7 +45,7 @@ impl Places<'_> {
     }
 }
 
-impl GroupedStep {
+impl KernelStep {
     /// # Safety
     /// As [`Plan::execute`](hipdnn_engine_core::Plan::execute), for memory that was resolved.
     pub(super) unsafe fn run(&self, queue: &mut Queue<'_>, memory: &Memory<'_>) -> Result<(), Error> {
