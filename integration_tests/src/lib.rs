@@ -7,5 +7,6 @@ pub mod artifacts;
 pub mod backend;
 pub mod emulator;
 pub mod plugin;
+pub mod program;
 pub mod reference;
 pub mod tensor;

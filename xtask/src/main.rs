@@ -13,6 +13,7 @@ mod gpu;
 mod gpu_check;
 mod installed;
 mod interop;
+mod isa;
 mod ort_conformance;
 mod process;
 mod python;
@@ -65,6 +66,8 @@ enum Command {
     EmulatedGpu(emulated_gpu::Action),
     /// Runs convolutions, conformance cases and the dispatch benchmark on a GPU and writes one report file
     GpuCheck(gpu_check::Options),
+    /// Compiles kernels for several architectures and rewrites the table of what their machine code is made of
+    Isa(Check),
     /// Runs C++ programs that call the libraries as hipDNN's own backend and frontend do
     Interop(interop::Options),
     /// Runs mutated graphs, configurations and JSON through the libraries, bounded and seeded
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Command::Codegen(options) => codegen::run(options.check),
         Command::EmulatedGpu(action) => emulated_gpu::run(&action),
         Command::GpuCheck(options) => gpu_check::run(&options),
+        Command::Isa(options) => isa::run(options.check),
         Command::Interop(options) => interop::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
     };
