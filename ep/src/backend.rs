@@ -618,7 +618,11 @@ mod tests {
             (Some("MIOPEN_ENGINE"), "MIOPEN_ENGINE", false),
         ] {
             let choice = EngineChoice { engine: chosen.map(str::to_string), knobs: Vec::new() };
-            assert_eq!(choice.refuses(engine, &Site::Host, &has_gpus()).is_none(), taken, "{engine}, chosen {chosen:?}");
+            assert_eq!(
+                choice.refuses(engine, &Site::Host, &has_gpus()).is_none(),
+                taken,
+                "{engine}, chosen {chosen:?}"
+            );
         }
     }
 }

@@ -8,5 +8,6 @@ pub mod backend;
 pub mod emulator;
 pub mod mutation;
 pub mod plugin;
+pub mod program;
 pub mod reference;
 pub mod tensor;

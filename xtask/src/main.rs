@@ -14,6 +14,7 @@ mod gpu_check;
 mod install;
 mod installed;
 mod interop;
+mod isa;
 mod ort_conformance;
 mod process;
 mod python;
@@ -76,6 +77,8 @@ enum Command {
     EmulatedGpu(emulated_gpu::Action),
     /// Runs convolutions, conformance cases and the dispatch benchmark on a GPU and writes one report file
     GpuCheck(gpu_check::Options),
+    /// Compiles kernels for several architectures and rewrites the table of what their machine code is made of
+    Isa(Check),
     /// Runs C++ programs that call the libraries as hipDNN's own backend and frontend do
     Interop(interop::Options),
     /// Runs our plugin in ROCm's hipDNN and hipDNN's samples on both backends; writes a report
@@ -116,6 +119,7 @@ fn main() -> ExitCode {
         Command::Codegen(options) => codegen::run(options.check),
         Command::EmulatedGpu(action) => emulated_gpu::run(&action),
         Command::GpuCheck(options) => gpu_check::run(&options),
+        Command::Isa(options) => isa::run(options.check),
         Command::Interop(options) => interop::run(&options),
         Command::RocmInterop(options) => rocm_interop::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),

@@ -14,8 +14,8 @@ use crate::emulated_gpu::Prepared;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{
-    Result, architecture, claims, codegen, conformance, dist, emulated_gpu, fuzz, install, installed, interop, process,
-    python_module, support, wheel, workspace,
+    Result, architecture, claims, codegen, conformance, dist, emulated_gpu, fuzz, install, installed, interop, isa,
+    process, python_module, support, wheel, workspace,
 };
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
@@ -45,7 +45,7 @@ const SUITES: [&str; 13] = [
 ];
 
 /// The suites that are no scripts.
-const OTHER_SUITES: [&str; 17] = [
+const OTHER_SUITES: [&str; 18] = [
     "cargo",
     "loom",
     "architecture",
@@ -56,6 +56,7 @@ const OTHER_SUITES: [&str; 17] = [
     "emulated-gpu",
     "miopen",
     "device-units",
+    "isa",
     "conformance-miopen",
     "interop-device",
     "codegen",
@@ -157,6 +158,9 @@ pub(crate) fn run(choice: &Choice) -> Result<()> {
     }
     if choice.takes("device-units") && !choice.fast {
         step("unit tests beside the emulated GPU", &mut summary, device_unit_tests);
+    }
+    if choice.takes("isa") && !choice.fast {
+        step("machine code of kernels", &mut summary, isa::test);
     }
     if choice.takes("conformance-miopen") && !choice.fast {
         step("conformance of the GPU engine on the emulated GPU", &mut summary, conformance::test_on_emulated_gpu);
@@ -319,7 +323,7 @@ fn device_unit_tests(summary: &mut Summary) -> Result<()> {
 }
 
 /// Runs tests on the emulated GPU.
-fn emulated_tests(name: &str, tests: &[&str], summary: &mut Summary) -> Result<()> {
+pub(crate) fn emulated_tests(name: &str, tests: &[&str], summary: &mut Summary) -> Result<()> {
     let installation = match emulated_gpu::ensure_with_kernels()? {
         Prepared::Ready(installation) => installation,
         Prepared::Unavailable(reason) => {

@@ -4,7 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
-use crate::harness::{self, this_program};
+use hipdnn_rs_integration_tests::program::this_program;
+
+use crate::harness;
 
 /// Tells a process its role.
 const ROLE: &str = "HIPDNN_RS_TEST_ROLE";

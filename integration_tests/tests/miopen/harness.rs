@@ -5,7 +5,6 @@
 //! along.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -14,6 +13,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use hipdnn_rs_integration_tests::emulator::Hip;
+use hipdnn_rs_integration_tests::program::this_program;
 
 use crate::trace::scratch;
 
@@ -303,24 +303,4 @@ fn say(fields: &[&str]) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", fields.join("\t")).expect("the watching process reads");
     out.flush().expect("the watching process reads");
-}
-
-/// This program, to be started once more in the same way: perhaps through a dynamic loader with its own arguments.
-pub(crate) fn this_program() -> Command {
-    let whole = std::fs::read("/proc/self/cmdline").expect("Linux has /proc");
-    let whole: Vec<OsString> = whole
-        .strip_suffix(b"\0")
-        .unwrap_or(&whole)
-        .split(|byte| *byte == 0)
-        .map(|word| {
-            use std::os::unix::ffi::OsStringExt;
-            OsString::from_vec(word.to_vec())
-        })
-        .collect();
-    // What the loader was given comes before what this program was given.
-    let own = std::env::args_os().count();
-    let before = &whole[..whole.len() - own + 1];
-    let mut command = Command::new(&before[0]);
-    command.args(&before[1..]);
-    command
 }

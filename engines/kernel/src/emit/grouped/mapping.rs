@@ -72,6 +72,11 @@ impl ThreadMap {
     pub fn threads(self) -> u32 {
         self.side * self.lanes
     }
+
+    /// Distance, in threads, from a lane of a group to the next.
+    pub fn lane_stride(self) -> u32 {
+        if self.lanes_first { 1 } else { self.side }
+    }
 }
 
 #[cfg(test)]

@@ -281,12 +281,12 @@ impl Writer<'_> {
         self.index("blocks", blocks as i64);
         self.index("step", launched as i64);
         let ThreadMap { side, lanes, lanes_first } = work.mapping;
-        let thread = "count(__builtin_amdgcn_workitem_id_x())";
+        self.line(format_args!("const count thread = count(__builtin_amdgcn_workitem_id_x());"));
         let (lane, place) = match (lanes, side, lanes_first) {
-            (1, _, _) => ("0".to_owned(), thread.to_owned()),
-            (_, 1, _) => (thread.to_owned(), "0".to_owned()),
-            (_, _, true) => (format!("{thread} % {lanes}"), format!("{thread} / {lanes}")),
-            (_, _, false) => (format!("{thread} / {side}"), format!("{thread} % {side}")),
+            (1, _, _) => ("0".to_owned(), "thread".to_owned()),
+            (_, 1, _) => ("thread".to_owned(), "0".to_owned()),
+            (_, _, true) => (format!("thread % {lanes}"), format!("thread / {lanes}")),
+            (_, _, false) => (format!("thread / {side}"), format!("thread % {side}")),
         };
         self.line(format_args!("const count lane = {lane}, place = {place};"));
         self.steps_of_lanes();
@@ -304,6 +304,15 @@ impl Writer<'_> {
         }
         self.group_indices();
         self.group_places();
+        let has_folds = work.passes.iter().any(|part| !part.folds.is_empty());
+        if lanes > 1 && has_folds {
+            // Lanes of one group in a wave.
+            let wave = "count(__builtin_amdgcn_wavefrontsize())";
+            let between = work.mapping.lane_stride();
+            let among =
+                if between == 1 { wave.to_owned() } else { format!("({wave} < {between} ? 1 : {wave} / {between})") };
+            self.line(format_args!("const count together = {among} < {lanes} ? {among} : {lanes};"));
+        }
         let mut fold = 0;
         for part in &work.passes {
             self.pass(part, fold);
@@ -311,7 +320,8 @@ impl Writer<'_> {
         }
         if lanes > 1 && fold > 0 {
             // The next groups' values go where these ones' are still read.
-            self.line(format_args!("barrier();"));
+            self.line(format_args!("if (together < {lanes}) barrier();"));
+            self.line(format_args!("else wave_barrier();"));
         }
         self.close();
         launched
@@ -401,8 +411,25 @@ impl Writer<'_> {
     }
 }
 
-/// C function of a block's barrier: all threads get here before one goes on, and their writes are visible.
-const BARRIER: &str = "DEVICE void barrier() {
+/// C functions that threads wait in for each other: those of a wave, which run in step, so that it costs nothing; those of a block, for
+/// what they write to shared memory; and the same for what they read of all memory. The fence of shared memory alone leaves the caches
+/// as they are; compilers before the twentieth have only the other.
+const BARRIER: &str = "#if __clang_major__ >= 20
+#define LOCAL , \"local\"
+#else
+#define LOCAL
+#endif
+DEVICE void wave_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, \"wavefront\");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, \"wavefront\");
+}
+DEVICE void barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, \"workgroup\" LOCAL);
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, \"workgroup\" LOCAL);
+}
+DEVICE void barrier_of_memory() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, \"workgroup\");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, \"workgroup\");

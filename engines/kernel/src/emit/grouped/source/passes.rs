@@ -1,9 +1,11 @@
 //! Statements of the passes of a group.
 
 use super::{Block, Slot, Target, Writer};
+use crate::emit::element::Element;
 use crate::emit::grouped::layout::Loops;
 use crate::emit::grouped::mapping::ThreadMap;
 use crate::emit::grouped::{Fold, ReduceOp};
+use crate::emit::program::ComputeType;
 
 impl Writer<'_> {
     pub(super) fn pass(&mut self, part: &Block<'_>, first_fold: usize) {
@@ -47,7 +49,7 @@ impl Writer<'_> {
         let reads = part.inputs.iter().any(|input| matches!(input, Slot::Tensor { .. }));
         if work.mapping.lanes > 1 && reads && !part.keep.is_empty() {
             // All lanes have read before the memory is written, which may be the same.
-            self.line(format_args!("barrier();"));
+            self.line(format_args!("barrier_of_memory();"));
         }
         self.open(format_args!("if (alive && lane == 0) {{"));
         for (s, Target { tensor, place, .. }) in part.stores.iter().enumerate() {
@@ -136,7 +138,7 @@ impl Writer<'_> {
             self.input(part.kept + i, **input, &mut known);
         }
         self.statements(&part.statements);
-        self.puts(part, first_fold);
+        self.puts(part, first_fold, false);
         for target in &part.stores {
             self.store(target);
         }
@@ -187,6 +189,11 @@ impl Writer<'_> {
         if !gathers.is_empty() {
             self.line(format_args!("EACH {within}{{ const index j{inner} = first + k; {gathers}}}"));
         }
+        let partial = self.sums_in_partials(varying);
+        let sums = || part.folds.iter().enumerate().filter(|(_, fold)| partial && matches!(fold.mode, ReduceOp::Sum));
+        for (f, _) in sums() {
+            self.line(format_args!("real p{}[4] = {{}};", first_fold + f));
+        }
         // What is computed behind the end of the loop is neither reduced nor stored.
         let guards = part.folds.is_empty() && !within.is_empty();
         self.open(format_args!("EACH {}{{", if guards { "" } else { within }));
@@ -205,7 +212,7 @@ impl Writer<'_> {
             self.input(part.kept + i, **input, &mut known);
         }
         self.statements(&part.statements);
-        self.puts(part, first_fold);
+        self.puts(part, first_fold, partial);
         for (s, target) in &side {
             let value = self.narrowed(target);
             self.line(format_args!("y{s}[k] = {value};"));
@@ -215,7 +222,20 @@ impl Writer<'_> {
         }
         self.guarded = false;
         self.close();
+        for f in sums().map(|(f, _)| first_fold + f) {
+            self.line(format_args!("put(f{f}, (p{f}[0] + p{f}[1]) + (p{f}[2] + p{f}[3]));"));
+        }
         self.fours(inner, &stores, &each_store);
+    }
+
+    /// True if four members are summed in `f32` before their sum goes into the total, whose type is wider: two additions' rounding is
+    /// far below what elements of eleven bits of precision tell, and an `f64` addition costs as much as sixteen on some GPUs.
+    fn sums_in_partials(&self, varying: &[(usize, &Slot)]) -> bool {
+        let is_narrow = |slot: &Slot| match *slot {
+            Slot::Tensor { tensor, .. } => matches!(self.work.reads[tensor], Element::F16 | Element::I8 | Element::U8),
+            _ => true,
+        };
+        self.work.compute_type == ComputeType::F32 && varying.iter().all(|(_, slot)| is_narrow(slot))
     }
 
     /// Emits a statement for the four members from the index `first` on: `together` for all, or `each` for one at a
@@ -236,8 +256,8 @@ impl Writer<'_> {
         self.close();
     }
 
-    /// Emits the accumulation of a member's values into the folds.
-    fn puts(&mut self, part: &Block<'_>, first_fold: usize) {
+    /// Emits the accumulation of a member's values into the folds, or of those that are sums into the partial ones of four members.
+    fn puts(&mut self, part: &Block<'_>, first_fold: usize, partial: bool) {
         for (f, Fold { mode, slot }) in part.folds.iter().enumerate() {
             let f = first_fold + f;
             match mode {
@@ -246,6 +266,7 @@ impl Writer<'_> {
                     let number = self.at(number);
                     self.line(format_args!("put(f{f}, t{slot}, t{at}, count({number}));"));
                 }
+                ReduceOp::Sum if partial => self.line(format_args!("p{f}[k] = t{slot};")),
                 _ => self.line(format_args!("put(f{f}, t{slot});")),
             }
         }
@@ -279,7 +300,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Emits the tree reduction of the lanes' accumulators: halves of them, pair by pair.
+    /// Emits the reduction of the lanes' accumulators, through shared memory: a tree among the lanes of a wave, which run in step, then
+    /// every lane joins the waves' results in one order. One barrier of the work-group, or none where a wave has all lanes of a group.
     fn tree(&mut self, part: &Block<'_>, first_fold: usize) {
         let ThreadMap { side, lanes, .. } = self.work.mapping;
         let folds = first_fold..first_fold + part.folds.len();
@@ -287,22 +309,28 @@ impl Writer<'_> {
             let (structure, threads) = (fold.mode.structure(), side * lanes);
             self.line(format_args!("static __attribute__((shared)) {structure} shared{f}[{threads}];"));
         }
-        self.line(format_args!("const count own = lane * {side} + place;"));
+        let between = self.work.mapping.lane_stride();
         for f in folds.clone() {
-            self.line(format_args!("shared{f}[own] = f{f};"));
+            self.line(format_args!("shared{f}[thread] = f{f};"));
         }
-        self.line(format_args!("barrier();"));
-        self.open(format_args!("for (count half = {}; half > 0; half /= 2) {{", lanes / 2));
-        self.open(format_args!("if (lane < half) {{"));
+        self.line(format_args!("wave_barrier();"));
+        self.open(format_args!("for (count half = together / 2; half > 0; half /= 2) {{"));
+        self.open(format_args!("if (lane % together < half) {{"));
         for f in folds.clone() {
-            self.line(format_args!("join(f{f}, shared{f}[own + half * {side}]);"));
-            self.line(format_args!("shared{f}[own] = f{f};"));
+            self.line(format_args!("join(f{f}, shared{f}[thread + half * {between}]);"));
+            self.line(format_args!("shared{f}[thread] = f{f};"));
         }
         self.close();
-        self.line(format_args!("barrier();"));
+        self.line(format_args!("wave_barrier();"));
         self.close();
+        self.line(format_args!("if (together < {lanes}) barrier();"));
+        for f in folds.clone() {
+            self.line(format_args!("f{f} = shared{f}[thread - lane * {between}];"));
+        }
+        self.open(format_args!("for (count other = together; other < {lanes}; other += together) {{"));
         for f in folds {
-            self.line(format_args!("f{f} = shared{f}[place];"));
+            self.line(format_args!("join(f{f}, shared{f}[thread - (lane - other) * {between}]);"));
         }
+        self.close();
     }
 }
