@@ -151,7 +151,7 @@ impl Overrides {
 }
 
 /// The plan for these shapes, moved to the end.
-fn take_last(plans: &mut Vec<Arc<Overridden>>, shapes: &[ShapeOverride<'_>]) -> Option<Arc<Overridden>> {
+fn take_last(plans: &mut [Arc<Overridden>], shapes: &[ShapeOverride<'_>]) -> Option<Arc<Overridden>> {
     let is_for = |plan: &Arc<Overridden>| {
         plan.shapes.len() == shapes.len() && plan.shapes.iter().zip(shapes).all(|(mine, shape)| mine.is(shape))
     };

@@ -126,7 +126,7 @@ impl Comgr {
         const NAMES: [&str; 2] = ["libamd_comgr.so.3", "libamd_comgr.so.2"];
         let said = |problem: hipdnn_sdk_bindings::library::LibraryError| problem.to_string();
         // SAFETY: these are the compiler library's own names; loading it is what every user of it does. It stays in a static.
-        let library = unsafe { Library::open("AMD's disassembler", &NAMES) }.map_err(said)?;
+        let library = unsafe { Library::open("AMD's disassembler", NAMES) }.map_err(said)?;
         // SAFETY: the signatures are those of `amd_comgr.h`, and the library stays beside the functions.
         unsafe {
             Ok(Comgr {

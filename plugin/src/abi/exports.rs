@@ -604,7 +604,6 @@ pub unsafe extern "C" fn hipdnnEnginePluginExecuteOpGraph(
 /// entries, and each shape and stride is null or has as many numbers as its length. Workspace and buffers are as
 /// [`Plan::execute`] wants them, with the override shapes; the workspace is of the plan's size.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "the parameters are the ABI's")]
 pub unsafe extern "C" fn hipdnnEnginePluginExecuteOpGraphWithOverrides(
     handle: PluginHandlePtr,
     execution_context: ExecutionContextPtr,

@@ -7,6 +7,9 @@ use crate::emit::grouped::mapping::ThreadMap;
 use crate::emit::grouped::{Fold, ReduceOp};
 use crate::emit::program::ComputeType;
 
+/// Inputs of a pass with their places among its values.
+type Inputs<'a> = Vec<(usize, &'a Slot)>;
+
 impl Writer<'_> {
     pub(super) fn pass(&mut self, part: &Block<'_>, first_fold: usize) {
         for k in part.kept..part.kept + part.leaves {
@@ -118,7 +121,7 @@ impl Writer<'_> {
     }
 
     /// Inputs of a pass that all members share, and those that each has of its own.
-    fn divided<'b>(&self, part: &'b Block<'_>) -> (Vec<(usize, &'b Slot)>, Vec<(usize, &'b Slot)>) {
+    fn divided<'b>(&self, part: &'b Block<'_>) -> (Inputs<'b>, Inputs<'b>) {
         let Loops { places, split, .. } = self.work.loops;
         let is_fixed = |slot: &Slot| slot.place().is_none_or(|place| places[place].is_fixed(*split));
         part.inputs.iter().enumerate().partition(|(_, slot)| is_fixed(slot))
