@@ -223,7 +223,7 @@ fn elements_must_fit() {
     tensor.set_int64s(A::TENSOR_STRIDES, &[2, 1]);
     tensor.set_text(A::TENSOR_NAME_EXT, "name");
     tensor.finalize();
-    assert_eq!(tensor.try_finalize(), OK, "tensors may be finalised again");
+    assert_eq!(tensor.try_finalize(), OK, "tensors may be finalized again");
     assert_eq!(tensor.try_set(A::TENSOR_UNIQUE_ID, T::INT64, &[1i64]), EARLY);
 
     // Reading.
@@ -323,7 +323,7 @@ fn heuristics_engines_configurations_plans() {
     let unfinished_pack = pack(&[(1, data.address()), (2, data.address()), (3, out_address)], null());
     let pack = pack(&[(1, data.address()), (2, data.address()), (3, out_address)], null());
     pack.finalize();
-    assert_eq!(execute(&handle, &plan, &pack), BAD, "the plan is not finalised");
+    assert_eq!(execute(&handle, &plan, &pack), BAD, "the plan is not finalized");
     let mut size = 0;
     // SAFETY: only the size is asked for.
     let status = unsafe { hipdnnBackendGetSerializedExecutionPlan_ext(plan.0, 0, &mut size, null_mut()) };
@@ -332,7 +332,7 @@ fn heuristics_engines_configurations_plans() {
     assert_eq!(plan.try_finalize(), BAD, "twice");
     assert_eq!(plan.try_get(A::EXECUTION_PLAN_TENSOR_UIDS_EXT, T::INT64, &mut [0i64; 2]).0, BAD, "room for all");
     assert_eq!(plan.try_get(A::EXECUTION_PLAN_JSON_REPRESENTATION, T::CHAR, &mut [0u8; 2]).0, UNKNOWN);
-    assert_eq!(execute(&handle, &plan, &unfinished_pack), BAD, "the pack is not finalised");
+    assert_eq!(execute(&handle, &plan, &unfinished_pack), BAD, "the pack is not finalized");
     assert_eq!(execute(&handle, &pack, &plan), BAD, "the wrong way round");
     assert_eq!(execute(&handle, &plan, &pack), OK);
     assert_eq!(pack.try_set(A::VARIANT_PACK_UNIQUE_IDS, T::INT64, &[1i64]), EARLY);

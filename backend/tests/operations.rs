@@ -80,7 +80,7 @@ fn frontend_graph() -> Desc {
     graph.set_int64s(A::OPERATIONGRAPH_PREFERRED_ENGINE_ID_EXT, &[-5]);
     graph.set(A::OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED_EXT, T::BOOLEAN, &[false]);
     graph.set_text(A::OPERATIONGRAPH_NAME_EXT, "net");
-    // The frontend destroys tensors and operations here, before the graph is finalised.
+    // The frontend destroys tensors and operations here, before the graph is finalized.
     graph
 }
 
@@ -92,7 +92,7 @@ fn descriptors_become_a_graph() {
     use_plugins(&[&plugin]);
     let graph = frontend_graph();
     let draft = binary_of(&graph);
-    assert_eq!((draft.tensors.len(), draft.id), (4, None), "readable before it is finalised");
+    assert_eq!((draft.tensors.len(), draft.id), (4, None), "readable before it is finalized");
 
     let handle = OwnedHandle::new();
     graph.set(A::OPERATIONGRAPH_HANDLE, T::HANDLE, &[handle.0]);

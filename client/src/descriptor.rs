@@ -108,7 +108,7 @@ impl Descriptor {
         Descriptor::owned(backend, raw, || format!("making a {kind}"))
     }
 
-    /// Makes a graph from its bytes; it still has to be given a handle and finalised.
+    /// Makes a graph from its bytes; it still has to be given a handle and finalized.
     pub fn graph(backend: &'static Backend, bytes: &[u8]) -> Result<Descriptor, BackendError> {
         let call = || "reading the graph".to_string();
         let Some(deserialize) = backend.create_and_deserialize_graph else {
@@ -172,9 +172,9 @@ impl Descriptor {
     }
 
     /// Sets an attribute to these elements, of their own type.
-    pub fn set<T: Element>(&self, name: AttributeName, elements: &[T]) -> Result<(), BackendError> {
-        // SAFETY: `elements` is valid for the call, and its element is the type's by `Element`. What descriptors or
-        // handles among them point to is alive: the callers hold them.
+    pub(crate) fn set<T: Element>(&self, name: AttributeName, elements: &[T]) -> Result<(), BackendError> {
+        // SAFETY: `elements` is valid for the call, and its element is the type's by `Element`. Descriptors and handles
+        // among them are alive: the functions of this crate that call this borrow their owners.
         let status = unsafe {
             (self.backend.set_attribute)(self.raw, name, T::KIND, elements.len() as i64, elements.as_ptr().cast())
         };

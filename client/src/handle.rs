@@ -47,7 +47,7 @@ impl Handle {
     /// Enqueues further executions on a stream of HIP.
     ///
     /// # Safety
-    /// The stream lives until another is set, or the handle is dropped.
+    /// The stream lives while executions through the handle use it.
     ///
     /// # Errors
     /// The backend's status.

@@ -2,6 +2,7 @@
 //! at run time, and may be ROCm's or this project's.
 
 pub mod descriptor;
+pub mod engines;
 pub mod extension;
 pub mod handle;
 pub mod library;

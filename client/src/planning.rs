@@ -52,7 +52,7 @@ pub fn candidates(
     let mut candidates = Vec::new();
     let mut failures = Vec::new();
     for config in configs.into_iter().take(filled) {
-        // A configuration says its engine only when it is finalised, and then takes no knobs any more.
+        // A configuration says its engine only when it is finalized, and then takes no knobs any more.
         if let Err(error) = config.finalize("engine configuration") {
             failures.push(error.to_string());
             continue;

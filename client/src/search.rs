@@ -38,8 +38,8 @@ impl Environment {
     }
 }
 
-/// The candidates for the backend library, in the order of trying, the one that the client named alone; and whether somebody named it: then a failure is an
-/// error, not a reason to go on without.
+/// The candidates for the backend library in the order of trying, or only the one that the client named; and whether somebody
+/// named it: then a failure is an error, not a reason to go on without.
 pub fn backend_candidates(named: Option<&Path>, surroundings: &Environment) -> (Vec<PathBuf>, bool) {
     let exact = named.or(surroundings.backend.as_deref());
     if let Some(path) = exact {

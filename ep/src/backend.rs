@@ -7,6 +7,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use hipdnn_client::engines::{DEVICE_ENGINES, HOST_ENGINE};
 use hipdnn_client::handle::{EngineInfo, Handle, default_plugins, set_plugins};
 use hipdnn_client::{library, planning};
 use hipdnn_ep_compiler::constants::{Promise, Token};
@@ -23,12 +24,6 @@ use crate::gpu::{self, Gpu};
 use crate::search::Plugins;
 use crate::spare::Spare;
 use crate::workspace::Workspace;
-
-/// The engine whose tensors are in the host's memory.
-pub(crate) const HOST_ENGINE: &str = "HIPDNN_RS_CPU_ENGINE";
-
-/// Engines that are known to want tensors in a GPU's memory, which the provider has not, even if a user asks for them.
-const DEVICE_ENGINES: [&str; 3] = ["HIPDNN_RS_GPU_ENGINE", "MIOPEN_ENGINE", "MIOPEN_ENGINE_DETERMINISTIC"];
 
 /// The memory that the tensors of a context's plans are in.
 #[derive(Clone, Copy)]

@@ -59,6 +59,9 @@ def body(runner: Runner) -> None:
     runner.case("types that NumPy lacks", few_bits)
     runner.case("graphs as JSON and as bytes", other_forms)
     runner.case("stored plans", stored)
+    runner.case("a workspace apart from tensors", workspace_apart)
+    runner.case("a backend keeps its plugins", engines_stay)
+    runner.case("explanations by several threads", explained_at_once)
     runner.case("knobs", knobs)
     runner.case("other threads run meanwhile", releases_lock)
     runner.case("one plan in several threads", several_threads)
@@ -543,8 +546,51 @@ def stored() -> None:
     graph.output(graph.input("x", (4, 5)) + 1, "y")
     bytes = graph.compile().to_bytes()
     check(np.array_equal(graph.load_plan(bytes)(x=np.zeros((4, 5), np.float32)), np.ones((4, 5))), "expected ones of a stored plan")
-    for damaged in (b"", bytes[: len(bytes) // 2]):
-        refuses(hipdnn_rs.PlanError, "reading the stored plan", lambda: graph.load_plan(damaged))
+    for damaged in (b"", bytes[:5], bytes[: len(bytes) // 2], bytes[:-40]):
+        refuses(hipdnn_rs.PlanError, "stored plan", lambda: graph.load_plan(damaged))
+    # The same nodes and uids at other extents: its plan would write behind this graph's arrays.
+    larger = Graph("stored")
+    larger.output(larger.input("x", (2000, 5)) + 1, "y")
+    refuses(hipdnn_rs.PlanError, "expected a plan of this graph, got one of another graph",
+            lambda: graph.load_plan(larger.compile().to_bytes()))
+
+
+def workspace_apart() -> None:
+    graph = Graph("workspace")
+    a, b = graph.input("a", (1, 64, 64)), graph.input("b", (1, 64, 64))
+    scores = a @ b
+    graph.output(graph.softmax(scores), "y")
+    plan = graph.compile()
+    check(plan.workspace_bytes > 0, "expected a plan with a workspace")
+    memory = np.zeros(plan.workspace_bytes + 64 * 64 * 4 + 4096, np.uint8)
+    inside = memory[4096 - memory.ctypes.data % 4096:][:64 * 64 * 4].view(np.float32).reshape(1, 64, 64)
+    other = np.ones((1, 64, 64), np.float32)
+    refuses(ValueError, "workspace: expected memory of its own, got a's", lambda: plan(a=inside, b=other, workspace=memory))
+    check(np.array_equal(plan(a=inside, b=other, workspace=np.empty(plan.workspace_bytes + 4096, np.uint8)), plan(a=inside, b=other)),
+          "expected the same result in any workspace")
+
+
+def engines_stay() -> None:
+    """The plugins of a backend are those that it was opened with, whoever opens it again."""
+    one = hipdnn_rs.default_backend()
+    with tempfile.TemporaryDirectory() as empty:
+        refuses(hipdnn_rs.BackendError, "choosing engine plugins", lambda: hipdnn_rs.Backend(plugins=empty))
+    graph = Graph("again")
+    graph.output(graph.input("x", (4, 5)) + 1, "y")
+    check(graph.compile(backend=one).engine in one.engines, "expected an engine of the backend")
+
+
+def explained_at_once() -> None:
+    """Explanations by several threads leave the environment as it was."""
+    graph = Graph("explained")
+    graph.output(graph.input("x", (4, 5)) + 1, "y")
+    before = os.environ.get("HIPDNN_RS_LOG")
+    threads = [threading.Thread(target=lambda: [graph.explain() for _ in range(10)]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check(os.environ.get("HIPDNN_RS_LOG") == before, "expected the environment of before")
 
 
 def knobs() -> None:

@@ -18,6 +18,9 @@ use crate::selection;
 /// Maximum number of plans that a context keeps for override shapes.
 const MOST: usize = 64;
 
+/// Maximum number of streams that a plan keeps workspaces of its own for.
+const MOST_STREAMS: usize = 8;
+
 /// A graph that allows override shapes, with the plans for those that came last.
 pub struct Overrides {
     engine: &'static dyn Engine,
@@ -74,16 +77,18 @@ impl Overrides {
         graph.def().is_override_shape_enabled.then_some(Overrides { engine, graph, config, workspace_bytes, plans })
     }
 
-    /// Executes the graph with these shapes.
+    /// Executes the graph with these shapes; `base` is the plan for the declared ones, whose device it is.
     ///
     /// # Safety
     /// As [`Plan::execute`]: buffers have what the override shapes reach, and the workspace is null or has the bytes of the
     /// plan for the declared shapes.
     ///
     /// # Errors
-    /// If the graph can't have these shapes, the engine does not compute it with them, or the execution fails.
+    /// If the graph can't have these shapes, the engine does not compute it with them, or the execution fails; also if it were
+    /// recorded or captured, since a recording outlives the plan.
     pub unsafe fn execute(
         &self,
+        base: &dyn Plan,
         site: Site,
         workspace: *mut u8,
         buffers: &[DeviceBuffer],
@@ -93,7 +98,11 @@ impl Overrides {
             let reason = "expected the declared shapes while executions are recorded, got override shapes";
             return Err(Error::not_applicable(reason));
         }
-        let overridden = self.plan(site, shapes)?;
+        if self.engine.is_capturing(site) {
+            let reason = "expected the declared shapes on a stream that captures, got override shapes";
+            return Err(Error::not_applicable(reason));
+        }
+        let overridden = self.plan(base, site, shapes)?;
         let bytes = overridden.plan.workspace_bytes();
         if bytes <= self.workspace_bytes {
             // SAFETY: the caller's promise; the workspace is large enough.
@@ -105,6 +114,12 @@ impl Overrides {
         let at = match own.iter().position(|(of, _)| *of == stream) {
             Some(at) => at,
             None => {
+                let _entered = base.enter(site.stream)?;
+                if own.len() >= MOST_STREAMS {
+                    // The oldest one's stream may still run what uses it.
+                    self.engine.settle(site)?;
+                    own.remove(0);
+                }
                 own.push((stream, self.engine.workspace(bytes, site)?));
                 own.len() - 1
             }
@@ -115,10 +130,11 @@ impl Overrides {
     }
 
     /// The plan for these shapes: one that is kept, or a new one.
-    fn plan(&self, site: Site, shapes: &[ShapeOverride<'_>]) -> Result<Arc<Overridden>, Error> {
+    fn plan(&self, base: &dyn Plan, site: Site, shapes: &[ShapeOverride<'_>]) -> Result<Arc<Overridden>, Error> {
         if let Some(known) = take_last(&mut lock(&self.plans), shapes) {
             return Ok(known);
         }
+        let _entered = base.enter(site.stream)?;
         // Not under the lock: it takes long.
         let built = Arc::new(self.build(site, shapes)?);
         let mut plans = lock(&self.plans);
@@ -127,10 +143,18 @@ impl Overrides {
             drop(plans);
             return Ok(known);
         }
-        let oldest = (plans.len() >= MOST).then(|| plans.remove(0));
+        // One that an execution has in hand is not given up: its work is not all enqueued.
+        let idle = plans.iter().position(|plan| Arc::strong_count(plan) == 1).filter(|_| plans.len() >= MOST);
+        let oldest = idle.map(|at| plans.remove(at));
         plans.push(Arc::clone(&built));
         drop(plans);
-        drop(oldest);
+        if let Some(oldest) = oldest {
+            // Work that was enqueued may still run its code in its memory. What can't be waited for is kept.
+            match self.engine.settle(site) {
+                Ok(()) => drop(oldest),
+                Err(_) => lock(&self.plans).insert(0, oldest),
+            }
+        }
         Ok(built)
     }
 

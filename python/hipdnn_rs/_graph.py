@@ -303,7 +303,7 @@ class Graph:
 
     def index(self, x: Tensor, axis: int, *, dtype: str | None = None) -> Tensor:
         """The index of each element along a dimension, in the shape of `x`."""
-        return self.pointwise("gen_index", x, dtype=dtype, axis_tensor_uid=axis % len(x.shape))
+        return self.pointwise("gen_index", x, dtype=dtype, axis_tensor_uid=_axis(axis, len(x.shape)))
 
     def where(self, condition: Tensor, a: Operand, b: Operand, *, dtype: str | None = None) -> Tensor:
         """`a` where the condition is not 0, else `b`."""

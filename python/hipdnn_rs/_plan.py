@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import threading
 from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -45,6 +46,10 @@ def default_backend() -> _native.Backend:
     return _native.Backend()
 
 
+# One at a time: the environment is the process's.
+_DESCRIBING = threading.Lock()
+
+
 @contextlib.contextmanager
 def _plans_described() -> Iterator[None]:
     """Has our plugin log what plans consist of, which it reads from the environment when a log level is set."""
@@ -61,9 +66,13 @@ def _plans_described() -> Iterator[None]:
 
 def explain(backend: _native.Backend, graph: _native.Graph, device: str, engine: str | None = None,
             knobs: Sequence[tuple[str, int | float | str]] = ()) -> str:
-    """What engines say of a graph."""
-    with _plans_described():
-        return backend.explain(graph, device, engine, list(knobs))
+    """What engines say of a graph. An environment variable is set meanwhile: not while other threads change the environment."""
+    with _DESCRIBING:
+        try:
+            with _plans_described():
+                return backend.explain(graph, device, engine, list(knobs))
+        finally:
+            backend.refresh_log()
 
 
 class Plan:

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use hipdnn_client::engines::{DEVICE_ENGINES, HOST_ENGINE};
 use hipdnn_client::extension::Table;
 use hipdnn_client::handle::{EngineInfo, Handle, set_plugins};
 use hipdnn_client::planning::{self, Candidate};
@@ -18,12 +19,9 @@ use pyo3::prelude::*;
 
 use crate::dlpack::Place;
 use crate::graph::Graph;
-use crate::log::{listen, lock};
-use crate::plan::Plan;
+use crate::log::{listen, lock, refresh};
+use crate::plan::{Plan, unpacked};
 use crate::{BackendError, PlanError};
-
-/// The engine that works in the host's memory. Nothing in the engine ABI tells the memory of others.
-const HOST_ENGINE: &str = "HIPDNN_RS_CPU_ENGINE";
 
 /// The oldest version of our plugin's extension that can be told of memory.
 const LEAST_VERSION: u32 = 2;
@@ -34,6 +32,8 @@ pub(crate) struct Shared {
     engines: Vec<EngineInfo>,
     table: Option<Table>,
     sites: [OnceLock<Site>; 2],
+    /// Plugins can be chosen only while there is no handle: while this one lives, they stay those that `engines` names.
+    _first: Mutex<Handle>,
 }
 
 /// What plans for tensors in one memory share.
@@ -99,15 +99,18 @@ struct Wanted<'a> {
 impl Wanted<'_> {
     /// Reason against an engine; `None` if it may be used.
     fn refuses(&self, engine: &str) -> Option<String> {
-        if let Some(wanted) = self.engine {
-            return (wanted != engine).then(|| format!("{engine}: expected {wanted}"));
+        if let Some(wanted) = self.engine
+            && wanted != engine
+        {
+            return Some(format!("{engine}: expected {wanted}"));
         }
-        let is_host = engine == HOST_ENGINE;
+        // Nothing in the engine ABI tells the memory of a stranger's engine: whoever names it knows.
+        let is_stranger = engine != HOST_ENGINE && self.engine.is_none();
         match self.place {
-            Place::Host if !is_host => {
+            Place::Host if is_stranger || DEVICE_ENGINES.contains(&engine) => {
                 Some(format!("{engine}: expected device=\"rocm\", since it works in a GPU's memory"))
             }
-            Place::Rocm if is_host => {
+            Place::Rocm if engine == HOST_ENGINE => {
                 Some(format!("{engine}: expected device=\"cpu\", since it works in the host's memory"))
             }
             _ => None,
@@ -249,9 +252,20 @@ impl Backend {
         Ok(Plan::new(plan, workspace, engine, place, graph, self.shared.clone()))
     }
 
-    /// A plan again from what [`Plan::to_bytes`] gave for the same graph.
+    /// A plan again from what [`Plan::to_bytes`] gave for the same graph: the bytes of another graph's plan are refused, since
+    /// arrays are held against the graph, and the engine runs what the plan was made for.
     fn stored_plan(&self, py: Python<'_>, graph: Py<Graph>, bytes: &[u8], device: &str) -> PyResult<Plan> {
         let place = place(device)?;
+        let (of, bytes) = unpacked(bytes).ok_or_else(|| {
+            PlanError::new_err(format!(
+                "reading the stored plan: expected a graph and its plan, got {} bytes",
+                bytes.len()
+            ))
+        })?;
+        if of != graph.get().bytes {
+            let text = "reading the stored plan: expected a plan of this graph, got one of another graph";
+            return Err(PlanError::new_err(text));
+        }
         let made = py.detach(|| -> Result<Made, descriptor::BackendError> {
             let builder = lock(&self.shared.site(place)?.builder);
             let plan = descriptor::Descriptor::stored_plan(&builder, bytes)?;
@@ -262,7 +276,16 @@ impl Backend {
             Ok((plan, workspace, known.map_or_else(|| format!("engine {id}"), |engine| engine.name.clone())))
         });
         let (plan, workspace, engine) = made.map_err(|error| PlanError::new_err(error.to_string()))?;
+        let wanted = Wanted { engine: Some(&engine), knobs: &[], place };
+        if let Some(reason) = wanted.refuses(&engine) {
+            return Err(PlanError::new_err(reason));
+        }
         Ok(Plan::new(plan, workspace, engine, place, graph, self.shared.clone()))
+    }
+
+    /// Has the plugins read their settings of logs again.
+    fn refresh_log(&self) {
+        refresh(self.shared.backend);
     }
 
     /// What each engine says of a graph, or the named one: whether it takes it, how its plan with these knobs computes it, or
@@ -337,5 +360,5 @@ fn open(named: Option<&Path>, plugins: Option<&Path>) -> Result<Shared, String> 
     }
     // SAFETY: the handle is this backend's.
     let table = unsafe { Table::find(backend, builder.as_ptr(), LEAST_VERSION) };
-    Ok(Shared { backend, engines, table, sites: Default::default() })
+    Ok(Shared { backend, engines, table, sites: Default::default(), _first: Mutex::new(builder) })
 }

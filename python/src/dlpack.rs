@@ -21,6 +21,11 @@ impl Device {
     const HOST: [i32; 2] = [1, 11];
     /// `kDLROCM`
     const ROCM: i32 = 10;
+
+    /// Number of the GPU, if it is one.
+    fn gpu(self) -> Option<i32> {
+        (self.kind == Device::ROCM).then_some(self.index)
+    }
 }
 
 /// Memory that a tensor has to be in.
@@ -136,6 +141,8 @@ pub(crate) struct Borrowed {
     pub(crate) address: *mut c_void,
     /// Bytes from the first to the last element.
     pub(crate) bytes: usize,
+    /// Number of the GPU whose memory it is; `None` for the host's.
+    pub(crate) device: Option<i32>,
     /// The producer's capsule, which frees what it lends when it is dropped.
     _capsule: Py<PyAny>,
 }
@@ -190,7 +197,7 @@ pub(crate) fn borrow(
     if address.addr() % alignment != 0 || address.is_null() {
         return Err(wrong(format!("expected an address that is a multiple of {alignment}, got {address:p}")));
     }
-    Ok(Borrowed { address, bytes: tensor.span_bytes(), _capsule: capsule })
+    Ok(Borrowed { address, bytes: tensor.span_bytes(), device: lent.device.gpu(), _capsule: capsule })
 }
 
 /// Borrows at least `bytes` bytes of any type, packed, for a plan to work in.
@@ -224,7 +231,8 @@ pub(crate) fn workspace(
     }
     let offset =
         usize::try_from(lent.byte_offset).map_err(|_| PyValueError::new_err("workspace: its offset does not fit"))?;
-    Ok(Borrowed { address: lent.data.wrapping_byte_add(offset), bytes: has, _capsule: capsule })
+    let address = lent.data.wrapping_byte_add(offset);
+    Ok(Borrowed { address, bytes: has, device: lent.device.gpu(), _capsule: capsule })
 }
 
 /// The name of a tensor for messages.

@@ -41,6 +41,17 @@ pub(crate) fn listen<R>(backend: &Backend, work: impl FnOnce() -> R) -> (R, Vec<
     (result, std::mem::take(&mut lock(&MESSAGES)))
 }
 
+/// Sets the level of logs to what it is: plugins read their own settings when a level is set.
+pub(crate) fn refresh(backend: &Backend) {
+    let mut level = Severity::OFF;
+    // SAFETY: a place for the level.
+    let known = backend.get_global_log_level.map(|get| unsafe { get(&mut level) });
+    if let (Some(Status::SUCCESS), Some(set_level)) = (known, backend.set_global_log_level) {
+        // SAFETY: the level is one that the backend gave.
+        unsafe { set_level(level) };
+    }
+}
+
 /// A registered callback; dropping it takes it back, with the level of before.
 struct Heard<'a> {
     backend: &'a Backend,

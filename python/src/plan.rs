@@ -47,9 +47,15 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        // The engine destroys it by the handle that it was built with, which serves one caller at a time.
-        let _builder = self.shared.site(self.place).ok().map(|site| lock(&site.builder));
-        self.plan = None;
+        let plan = self.plan.take();
+        // The engine destroys it by the handle that it was built with, which serves one caller at a time: other threads of the
+        // interpreter go on while this one waits for its turn.
+        Python::attach(|py| {
+            py.detach(|| {
+                let _builder = self.shared.site(self.place).ok().map(|site| lock(&site.builder));
+                drop(plan);
+            });
+        });
     }
 }
 
@@ -84,14 +90,15 @@ impl Plan {
         self.workspace
     }
 
-    /// The plan as the engine stores it.
+    /// The graph, and the plan as the engine stores it.
     fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let stored = py.detach(|| {
             // The engine gives the bytes through the handle that the plan was built with.
             let _builder = lock(&self.shared.site(self.place)?.builder);
             self.descriptor().serialized_plan()
         });
-        Ok(PyBytes::new(py, &stored.map_err(|error| PlanError::new_err(error.to_string()))?))
+        let stored = stored.map_err(|error| PlanError::new_err(error.to_string()))?;
+        Ok(PyBytes::new(py, &packed(&self.graph.get().bytes, &stored)))
     }
 
     /// Runs the plan on arrays by tensor uid: inputs, scalars and outputs, all lent by `__dlpack__` and none copied. Other
@@ -125,23 +132,23 @@ impl Plan {
             borrowed.push((label(tensor), dlpack::borrow(array, tensor, place, is_written, stream)?, is_written));
             uids.push(tensor.uid().0);
         }
+        let on = stream.filter(|_| self.place == Place::Rocm);
+        let lent = workspace.map(|array| dlpack::workspace(&array, self.workspace, self.place, on)).transpose()?;
+        let workspace = lent.as_ref().map(|memory| memory.address);
+        let places = borrowed.iter().map(|(_, memory, _)| memory.address).collect();
+        borrowed.extend(lent.map(|memory| ("workspace".to_string(), memory, true)));
         apart(&borrowed)?;
-        let lent = workspace.map(|array| dlpack::workspace(&array, self.workspace, self.place, None)).transpose()?;
-        if self.place == Place::Rocm && lent.is_none() && self.workspace > 0 {
+        one_device(&borrowed)?;
+        if self.place == Place::Rocm && workspace.is_none() && self.workspace > 0 {
             let bytes = self.workspace;
             return Err(PyValueError::new_err(format!(
                 "workspace: expected an array of {bytes} bytes on the GPU, got none"
             )));
         }
-        let addresses = Addresses {
-            uids,
-            places: borrowed.iter().map(|(_, memory, _)| memory.address).collect(),
-            workspace: lent.as_ref().map(|memory| memory.address),
-            stream: stream.map(std::ptr::without_provenance_mut),
-        };
+        let addresses = Addresses { uids, places, workspace, stream: stream.map(std::ptr::without_provenance_mut) };
         let ran = py.detach(|| self.run(addresses));
         // The producers' memory was used until here.
-        drop((borrowed, lent));
+        drop(borrowed);
         ran.map_err(|failure| match failure {
             Failure::Backend(text) => BackendError::new_err(text),
             Failure::Memory(text) => PyMemoryError::new_err(text),
@@ -174,12 +181,37 @@ impl Plan {
     }
 }
 
-/// Checks that no output overlaps another tensor.
+/// A stored plan with the graph that it is of: the bytes of the graph's length, in little endian, the graph, the plan.
+fn packed(graph: &[u8], plan: &[u8]) -> Vec<u8> {
+    [&(graph.len() as u64).to_le_bytes()[..], graph, plan].concat()
+}
+
+/// The graph and the plan of [`packed`] bytes.
+pub(crate) fn unpacked(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<8>()?;
+    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
+}
+
+/// Checks that what is in GPUs' memory is in that of one.
+fn one_device(tensors: &[(String, Borrowed, bool)]) -> PyResult<()> {
+    let mut devices = tensors.iter().filter_map(|(name, memory, _)| Some((name, memory.device?)));
+    let Some((first, device)) = devices.next() else { return Ok(()) };
+    match devices.find(|(_, other)| *other != device) {
+        Some((name, other)) => {
+            let text = format!("{name}: expected memory of GPU {device}, where {first} is, got GPU {other}'s");
+            Err(PyValueError::new_err(text))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks that no output overlaps another tensor, and no tensor the workspace.
 fn apart(tensors: &[(String, Borrowed, bool)]) -> PyResult<()> {
     for (at, (name, written, is_written)) in tensors.iter().enumerate() {
         for (other, memory, _) in tensors.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, tensor)| tensor) {
             let (start, end) = (written.address.addr(), written.address.addr() + written.bytes);
-            let overlaps = start < memory.address.addr() + memory.bytes && memory.address.addr() < end;
+            let overlaps =
+                written.bytes > 0 && start < memory.address.addr() + memory.bytes && memory.address.addr() < end;
             if *is_written && overlaps {
                 return Err(PyValueError::new_err(format!("{name}: expected memory of its own, got {other}'s")));
             }

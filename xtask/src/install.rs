@@ -2,7 +2,7 @@
 
 pub(crate) mod layout;
 pub(crate) mod manifest;
-mod notices;
+pub(crate) mod notices;
 pub(crate) mod package;
 pub(crate) mod suite;
 
@@ -81,7 +81,13 @@ pub(crate) fn install(
     }
     staged
         .into_iter()
-        .map(|(component, items)| Ok((component, manifest::install(root, component, &items)?.files.len())))
+        .map(|(component, items)| {
+            let (manifest, changed) = manifest::install(root, component, &items)?;
+            for file in changed {
+                println!("  {} of an earlier version stays: it was changed since", file.display());
+            }
+            Ok((component, manifest.files.len()))
+        })
         .collect()
 }
 

@@ -52,7 +52,7 @@ const DRIVERS: [Driver; 4] = [
         refused: &[
             // Operations that no engine computes.
             "mixture-of-experts product",
-            // Questions that it does not answer: hipDNN's numbers or functions for them are not published.
+            // Questions that it does not answer: the plugin functions for them, or their numbers, are not published.
             "engine: PREDICTION_EXT",
             "configuration: PREDICTION_EXT",
             "WriteEngineRankingResults_ext",

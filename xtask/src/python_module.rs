@@ -4,12 +4,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::install::layout::{self, Component};
+use crate::install::notices;
 use crate::python::{self, Environment};
 use crate::summary::{Outcome, Summary};
 use crate::{Result, process, test, wheel, workspace};
 
 /// The distribution's name on registries.
 const DISTRIBUTION: &str = "hipdnn-rs";
+
+const SUMMARY: &str = "hipDNN graphs: built with calls like NumPy's, planned, run and explained";
+
+/// The packages whose libraries the wheel has, and with them what they link.
+const PACKAGES: [&str; 3] = ["hipdnn-python", "hipdnn-rs-backend", "hipdnn-rs-plugin"];
 
 /// The oldest Python, as the tag of the stable ABI and as metadata have it.
 const STABLE_ABI: &str = "cp311-abi3";
@@ -49,30 +56,28 @@ pub(crate) fn build() -> Result<PathBuf> {
     let mut command = Command::new(python::system()?);
     command.arg(root.join("install/python/build_wheel.py"));
     command.args(["--distribution", DISTRIBUTION, "--version", env!("CARGO_PKG_VERSION")]);
-    command.args(["--summary", "hipDNN graphs: built with calls like NumPy's, planned, run and explained"]);
+    command.args(["--summary", SUMMARY]);
     command.args(["--tag", STABLE_ABI, "--python", PYTHON, "--requires", NUMPY]);
     command.arg("--readme").arg(root.join("python/README.md")).arg("--package").arg(root.join("python/hipdnn_rs"));
-    for license in ["LICENSE-APACHE", "LICENSE-MIT"] {
+    for license in notices::LICENSES {
         command.arg("--license").arg(root.join(license));
+    }
+    for (name, bytes) in notices::of(Component::Python, &PACKAGES, SUMMARY)? {
+        if name == notices::THIRD_PARTY {
+            let path = out.join(name);
+            fs::write(&path, bytes)?;
+            command.arg("--license").arg(path);
+        }
     }
     command.arg("--out").arg(&out);
     for (from, to) in LIBRARIES {
-        command.arg(stripped(&workspace::release().join(from), &scratch.join(to))?);
+        command.arg(layout::stripped(&workspace::release().join(from), &scratch.join(to))?);
     }
     let output = process::capture(&mut command)?;
     if !output.status.success() {
         return Err(format!("the wheel can't be built: {}", process::tail(&output.stderr, 3)).into());
     }
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
-}
-
-/// A copy of a library without debug information, or a whole one where there are no binutils.
-fn stripped(from: &Path, to: &Path) -> Result<PathBuf> {
-    fs::copy(from, to).map_err(|problem| format!("{} can't be copied: {problem}", from.display()))?;
-    match Command::new("strip").arg("--strip-debug").arg(to).status() {
-        Ok(status) if !status.success() => Err(format!("strip {} failed", to.display()).into()),
-        _ => Ok(to.to_path_buf()),
-    }
 }
 
 /// Builds the wheel, installs it and runs the suite.

@@ -115,7 +115,12 @@ fn steps(rocm: &Path, theirs: &Path, prefix: &Path, samples: Option<&Path>) -> R
 
     let on_theirs = rocm.join("lib").into_os_string();
     let on_ours = std::env::join_paths([prefix.join("lib"), rocm.join("lib")])?;
-    match built_samples(rocm, samples, &scratch.join("samples"))? {
+    let built = built_samples(rocm, samples, &scratch.join("samples"));
+    match built.unwrap_or_else(|problem| {
+        let outcome = Outcome::Failed(problem.to_string());
+        steps.push(Step { name: "building hipDNN's samples".to_owned(), outcome });
+        Ok(Vec::new())
+    }) {
         Err(reason) => steps.push(Step { name: "hipDNN's samples".to_owned(), outcome: Outcome::Skipped(reason) }),
         Ok(programs) => {
             for program in &programs {

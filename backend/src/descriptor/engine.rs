@@ -41,7 +41,7 @@ struct Details {
 
 impl FinishedEngine {
     pub(super) fn graph(&self) -> &FinishedGraph {
-        self.graph.referred().expect("only finalised graphs are taken")
+        self.graph.referred().expect("only finalized graphs are taken")
     }
 
     /// Details of the engine, asked of the plugin at first use.

@@ -47,7 +47,7 @@ pub(crate) struct FinishedConfig {
 
 impl FinishedConfig {
     pub(super) fn engine(&self) -> &FinishedEngine {
-        self.engine.referred().expect("only finalised engines are taken")
+        self.engine.referred().expect("only finalized engines are taken")
     }
 }
 

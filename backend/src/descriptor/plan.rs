@@ -152,8 +152,8 @@ impl Plan {
     /// # Safety
     /// As [`Resources::execute`]; the pointers are those of `pack`.
     pub(crate) unsafe fn execute(&self, resources: &Resources, pack: &VariantPack) -> Result<()> {
-        let plan = self.0.finished().ok_or_else(|| Error::bad_param("the execution plan is not finalised"))?;
-        let pack = pack.finished().ok_or_else(|| Error::bad_param("the variant pack is not finalised"))?;
+        let plan = self.0.finished().ok_or_else(|| Error::bad_param("the execution plan is not finalized"))?;
+        let pack = pack.finished().ok_or_else(|| Error::bad_param("the variant pack is not finalized"))?;
         plan.alignments.check(pack.buffers(), pack.address_bits())?;
         if pack.overrides().is_some() && !plan.is_override_shape_enabled {
             return Err(Error::not_supported("the plan's graph does not allow overridden shapes"));

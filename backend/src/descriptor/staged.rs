@@ -38,7 +38,7 @@ impl<D, F> Staged<D, F> {
     pub(crate) fn edit(&self) -> Result<MutexGuard<'_, D>> {
         let draft = self.draft();
         if self.finished.get().is_some() {
-            return Err(Error::not_initialized("the descriptor is finalised: it cannot be changed any more"));
+            return Err(Error::not_initialized("the descriptor is finalized: it cannot be changed any more"));
         }
         Ok(draft)
     }
@@ -49,24 +49,24 @@ impl<D, F> Staged<D, F> {
 
     /// Finalized state, for reading an attribute.
     pub(crate) fn read(&self) -> Result<&F> {
-        self.finished().ok_or_else(|| Error::not_initialized("the descriptor is not finalised: it cannot be read yet"))
+        self.finished().ok_or_else(|| Error::not_initialized("the descriptor is not finalized: it cannot be read yet"))
     }
 
     /// Finalized state, for a descriptor that refers to this one.
     pub(crate) fn referred(&self, what: &str) -> Result<&F> {
-        self.finished().ok_or_else(|| Error::not_finalized(format!("the {what} is not finalised")))
+        self.finished().ok_or_else(|| Error::not_finalized(format!("the {what} is not finalized")))
     }
 
     /// Refuses a second finalizing.
     pub(crate) fn expect_unfinished(&self) -> Result<()> {
         match self.finished() {
             None => Ok(()),
-            Some(_) => Err(Error::bad_param("the descriptor is finalised already")),
+            Some(_) => Err(Error::bad_param("the descriptor is finalized already")),
         }
     }
 
     /// Stores the finalized state.
     pub(crate) fn finish(&self, finished: F) -> Result<()> {
-        self.finished.set(finished).map_err(|_| Error::bad_param("the descriptor is finalised already"))
+        self.finished.set(finished).map_err(|_| Error::bad_param("the descriptor is finalized already"))
     }
 }

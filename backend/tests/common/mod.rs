@@ -306,7 +306,7 @@ pub fn add_graph() -> GraphDef {
     builder.def().clone()
 }
 
-/// A finalised graph for a handle.
+/// A finalized graph for a handle.
 pub fn finished_graph(handle: &OwnedHandle, def: &GraphDef) -> Desc {
     let graph = Desc::graph(def);
     graph.set(AttributeName::OPERATIONGRAPH_HANDLE, AttributeType::HANDLE, &[handle.0]);
@@ -314,7 +314,7 @@ pub fn finished_graph(handle: &OwnedHandle, def: &GraphDef) -> Desc {
     graph
 }
 
-/// A heuristic over a graph, not finalised.
+/// A heuristic over a graph, not finalized.
 pub fn heuristic(graph: &Desc) -> Desc {
     let heuristic = Desc::new(DescriptorType::ENGINEHEUR_DESCRIPTOR);
     heuristic.set_desc(AttributeName::ENGINEHEUR_OPERATION_GRAPH, graph);
@@ -322,7 +322,7 @@ pub fn heuristic(graph: &Desc) -> Desc {
     heuristic
 }
 
-/// The candidates of a finalised heuristic, not finalised.
+/// The candidates of a finalized heuristic, not finalized.
 pub fn results(heuristic: &Desc) -> Vec<Desc> {
     let count = heuristic.count(AttributeName::ENGINEHEUR_RESULTS, AttributeType::BACKEND_DESCRIPTOR);
     let configs: Vec<Desc> = (0..count).map(|_| Desc::new(DescriptorType::ENGINECFG_DESCRIPTOR)).collect();
@@ -345,7 +345,7 @@ pub fn plan(graph: &Desc) -> Desc {
     plan
 }
 
-/// A pack of addresses, not finalised.
+/// A pack of addresses, not finalized.
 pub fn pack(entries: &[(i64, *const c_void)], workspace: *const c_void) -> Desc {
     let pack = Desc::new(DescriptorType::VARIANT_PACK_DESCRIPTOR);
     let (uids, addresses): (Vec<i64>, Vec<*const c_void>) = entries.iter().copied().unzip();
@@ -366,7 +366,7 @@ impl Floats {
     }
 }
 
-/// Executes with a finalised pack.
+/// Executes with a finalized pack.
 pub fn execute(handle: &OwnedHandle, plan: &Desc, pack: &Desc) -> Status {
     // SAFETY: the tests' packs lead to live memory.
     unsafe { hipdnnBackendExecute(handle.0, plan.0, pack.0) }

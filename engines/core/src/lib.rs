@@ -23,6 +23,7 @@ pub mod ops;
 pub mod payload;
 pub mod site;
 
+use std::any::Any;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
@@ -61,6 +62,21 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// If there is not so much memory.
     fn workspace(&self, bytes: usize, site: Site) -> Result<Box<dyn Workspace>, Error>;
+
+    /// True if what is enqueued on the site's stream is captured: it runs later, maybe often.
+    fn is_capturing(&self, site: Site) -> bool {
+        let _ = site;
+        false
+    }
+
+    /// Waits until nothing runs any more that was enqueued on the site's device.
+    ///
+    /// # Errors
+    /// If it can't be waited for.
+    fn settle(&self, site: Site) -> Result<(), Error> {
+        let _ = site;
+        Ok(())
+    }
 }
 
 /// Workspace that an engine has allocated, freed with its owner.
@@ -115,6 +131,16 @@ pub trait Plan: Send + Sync {
     /// # Errors
     /// If it can't be stored.
     fn portrait(&self) -> Result<Portrait, Error>;
+
+    /// Makes the plan's device the calling thread's where the stream does not tell it, until the result is dropped: for what else
+    /// is made for executions on that stream.
+    ///
+    /// # Errors
+    /// If the device can't be used.
+    fn enter(&self, stream: *mut c_void) -> Result<Box<dyn Any>, Error> {
+        let _ = stream;
+        Ok(Box::new(()))
+    }
 
     /// Prepares executions on a stream ahead of the first one. Failing costs nothing but that execution's time.
     fn make_ready(&self, _stream: *mut c_void) {}

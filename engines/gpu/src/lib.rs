@@ -40,6 +40,7 @@ use hipdnn_engine_kernel::ir::op::Work;
 use hipdnn_engine_kernel::legalize::{self, Legalized};
 use hipdnn_engine_kernel::{fuse, lower};
 use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
+use hipdnn_sdk_bindings::hip::{hipError_t, hipStreamCaptureStatus};
 use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 use hipdnn_sdk_bindings::hipdnn::plugin::BehaviorNote;
 
@@ -118,6 +119,23 @@ impl Engine for GpuEngine {
         let device = context.device();
         let _entered = device.enter()?;
         Ok(Box::new(OwnWorkspace { memory: DeviceMemory::new(device.gpu(), bytes)?, _shared: shared }))
+    }
+
+    fn is_capturing(&self, site: Site) -> bool {
+        let Ok(gpu) = gpu() else { return false };
+        let mut status = hipStreamCaptureStatus::hipStreamCaptureStatusNone;
+        // SAFETY: the stream is the handle's, which its owner keeps alive; a place for one number.
+        let asked = unsafe { (gpu.hip.hipStreamIsCapturing)(site.stream.cast(), &mut status) };
+        asked == hipError_t::hipSuccess && status != hipStreamCaptureStatus::hipStreamCaptureStatusNone
+    }
+
+    fn settle(&self, site: Site) -> Result<(), Error> {
+        let context = Shared::get().contexts().of(site.stream.cast())?;
+        let device = context.device();
+        let _entered = device.enter()?;
+        // SAFETY: the function asks for nothing.
+        let status = unsafe { (device.gpu().hip.hipDeviceSynchronize)() };
+        device.gpu().check_hip(status, "hipDeviceSynchronize")
     }
 }
 

@@ -8,6 +8,7 @@ mod portrait;
 mod scalar;
 mod tapes;
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, MutexGuard};
@@ -534,6 +535,10 @@ impl Plan for GpuPlan {
                 log::info!("left to the first execution: {error}");
             }
         }
+    }
+
+    fn enter(&self, stream: *mut c_void) -> Result<Box<dyn Any>, Error> {
+        Ok(Box::new(self.context.device().enter_for(stream.cast())?))
     }
 
     unsafe fn execute(&self, stream: *mut c_void, workspace: *mut u8, pack: &[DeviceBuffer]) -> Result<(), Error> {

@@ -102,7 +102,7 @@ hipdnnPluginStatus_t hipdnnEnginePluginExecuteOpGraph(hipdnnEnginePluginHandle_t
                                                       uint32_t num_device_buffers);
 
 /* Optional, since version 1.1.0 of this interface: an execution with other shapes than the graph declares, which are the largest.
- * Each of num_overrides tensors has a shape and strides of override_lengths[i] numbers. */
+ * Each of num_overrides tensors has a shape and strides of override_lengths[i] numbers. Refused while the stream captures. */
 hipdnnPluginStatus_t hipdnnEnginePluginExecuteOpGraphWithOverrides(
     hipdnnEnginePluginHandle_t handle, hipdnnEnginePluginExecutionContext_t execution_context, void* workspace,
     const hipdnnPluginDeviceBuffer_t* device_buffers, uint32_t num_device_buffers, uint32_t num_overrides,

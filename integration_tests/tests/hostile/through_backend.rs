@@ -141,7 +141,7 @@ impl ThroughBackend {
         if graph.finalize() != Status::SUCCESS {
             return if error(&self.api).is_empty() { Err("finalising fails without a text".into()) } else { Ok(()) };
         }
-        stages.reach("backend: graph finalised");
+        stages.reach("backend: graph finalized");
 
         let heuristic = Descriptor::new(self.api, DescriptorType::ENGINEHEUR_DESCRIPTOR)?;
         heuristic.set(Name::ENGINEHEUR_OPERATION_GRAPH, Type::BACKEND_DESCRIPTOR, &[graph.ptr])?;

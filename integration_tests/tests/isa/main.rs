@@ -116,7 +116,12 @@ fn check() -> Vec<(String, Outcome)> {
         compiler = stdout.lines().find_map(|line| line.strip_prefix(COMPILER)).unwrap_or_default().to_owned();
         rows += &own;
     }
-    tests.push(("table".to_owned(), compare(&compiler, &rows)));
+    let is_whole = tests.iter().all(|(_, outcome)| matches!(outcome, Outcome::Passed));
+    let table = match is_whole {
+        true => compare(&compiler, &rows),
+        false => Outcome::Ignored("an architecture failed".to_owned()),
+    };
+    tests.push(("table".to_owned(), table));
     tests
 }
 

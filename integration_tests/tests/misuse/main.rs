@@ -550,8 +550,8 @@ fn backend_core_functions() {
             ("Execute: destroyed pack", BAD, (b.execute)(w.handle, w.plan, w.destroyed)),
             ("Execute: swapped", BAD, (b.execute)(w.handle, w.pack, w.plan)),
             ("Execute: a graph as plan", BAD, (b.execute)(w.handle, w.graph, w.pack)),
-            ("Execute: unfinalised plan", BAD, (b.execute)(w.handle, unfinished_plan, w.pack)),
-            ("Execute: unfinalised pack", BAD, (b.execute)(w.handle, w.plan, unfinished_pack)),
+            ("Execute: unfinalized plan", BAD, (b.execute)(w.handle, unfinished_plan, w.pack)),
+            ("Execute: unfinalized pack", BAD, (b.execute)(w.handle, w.plan, unfinished_pack)),
             ("Execute: right", OK, (b.execute)(w.handle, w.plan, w.pack)),
             ("Destroy the unfinished plan", OK, (b.destroy_descriptor)(unfinished_plan)),
             ("Destroy the unfinished pack", OK, (b.destroy_descriptor)(unfinished_pack)),
@@ -650,7 +650,7 @@ fn backend_extensions() {
             }),
             ("Serialize plan: null", NULL, serialize_plan(null_mut(), 0, &mut size, null_mut())),
             ("Serialize plan: not a plan", BAD, serialize_plan(w.graph, 0, &mut size, null_mut())),
-            ("Serialize plan: unfinalised", UNINITIALIZED, serialize_plan(unfinished_plan, 0, &mut size, null_mut())),
+            ("Serialize plan: unfinalized", UNINITIALIZED, serialize_plan(unfinished_plan, 0, &mut size, null_mut())),
             ("Deserialize plan: null handle", NULL, deserialize_plan(null_mut(), &mut d, noise.as_ptr(), noise.len())),
             ("Deserialize plan: destroyed handle", BAD, {
                 deserialize_plan(w.destroyed_handle, &mut d, noise.as_ptr(), noise.len())
@@ -817,7 +817,7 @@ fn backend_descriptors_out_of_order() {
             UNINITIALIZED,
             w.get_new(Kind::VARIANT_PACK_DESCRIPTOR, Name::VARIANT_PACK_UNIQUE_IDS, Type::INT64),
         ),
-        // Referring to what is not finalised, null, destroyed, or something else.
+        // Referring to what is not finalized, null, destroyed, or something else.
         (
             "a raw graph for a heuristic",
             UNFINALIZED,
@@ -919,7 +919,7 @@ fn backend_descriptors_out_of_order() {
     w.check(cases);
 }
 
-/// A pack whose parts do not fit together is refused when it is finalised.
+/// A pack whose parts do not fit together is refused when it is finalized.
 #[test]
 fn backend_variant_packs() {
     let w = World::new();

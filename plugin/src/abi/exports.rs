@@ -638,7 +638,7 @@ pub unsafe extern "C" fn hipdnnEnginePluginExecuteOpGraphWithOverrides(
                 Error::invalid_value("expected a graph that allows override shapes, got one that does not")
             })?;
             // SAFETY: the caller's promise: workspace and buffers are as the plan wants them, with these shapes.
-            unsafe { overrides.execute(site, memory(workspace), buffers, &shapes) }
+            unsafe { overrides.execute(&*context.plan, site, memory(workspace), buffers, &shapes) }
         })
     })
 }

@@ -164,7 +164,7 @@ impl Layout {
                 None => PathBuf::from(&library.to),
             };
             let executable = to.starts_with("bin") && to.extension().is_none();
-            items.push(Item { to, content: Content::File(stripped(&libraries.join(&library.from))?), executable });
+            items.push(Item { to, content: Content::File(stripped_copy(&libraries.join(&library.from))?), executable });
         }
         for file in self.file.iter().filter(|file| file.component == component) {
             let from = workspace::root().join(&file.from);
@@ -227,7 +227,7 @@ impl Layout {
         }
         command.arg("--out").arg(directory);
         for library in &wheel.libraries {
-            command.arg(stripped(&libraries.join(library))?);
+            command.arg(stripped_copy(&libraries.join(library))?);
         }
         let output = process::capture(&mut command)?;
         if !output.status.success() {
@@ -244,14 +244,18 @@ pub(crate) fn scratch() -> Result<PathBuf> {
     Ok(directory)
 }
 
+/// The stripped copy of a library or program in the directory of what is made on the way.
+fn stripped_copy(binary: &Path) -> Result<PathBuf> {
+    stripped(binary, &scratch()?.join(binary.file_name().ok_or("a library without a name")?))
+}
+
 /// A copy of a library or program without its line tables: they help in the work tree, but are nine tenths of its size.
-fn stripped(binary: &Path) -> Result<PathBuf> {
-    let copy = scratch()?.join(binary.file_name().ok_or("a library without a name")?);
-    fs::copy(binary, &copy).map_err(|problem| format!("{} can't be copied: {problem}", binary.display()))?;
-    match Command::new("strip").arg("--strip-debug").arg(&copy).status() {
+pub(crate) fn stripped(binary: &Path, copy: &Path) -> Result<PathBuf> {
+    fs::copy(binary, copy).map_err(|problem| format!("{} can't be copied: {problem}", binary.display()))?;
+    match Command::new("strip").arg("--strip-debug").arg(copy).status() {
         Ok(status) if !status.success() => Err(format!("strip {} failed", copy.display()).into()),
         // Without binutils the library is larger, and works as well.
-        _ => Ok(copy),
+        _ => Ok(copy.to_path_buf()),
     }
 }
 

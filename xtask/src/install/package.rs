@@ -43,8 +43,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             workspace::release()
         }
     };
-    let out = options.out.clone().unwrap_or_else(|| workspace::target().join("packages"));
-    for made in build(&libraries, &options.prefix, &out, &Component::ALL)? {
+    let out = match &options.out {
+        Some(out) => out.clone(),
+        None => {
+            let out = workspace::target().join("packages");
+            if out.exists() {
+                fs::remove_dir_all(&out)?;
+            }
+            out
+        }
+    };
+    let prefix = std::path::absolute(&options.prefix)?;
+    if prefix.components().any(|part| part == std::path::Component::ParentDir) {
+        return Err(format!("--prefix: expected a path without .., got {}", options.prefix.display()).into());
+    }
+    for made in build(&libraries, &prefix, &out, &Component::ALL)? {
         println!("{}", made.archive.display());
         match made.debian {
             Ok(path) => println!("{}", path.display()),
@@ -58,13 +71,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Name of the list of checksums.
 pub(crate) const SUMS: &str = "SHA256SUMS";
 
-/// Makes the packages of these components in `out`, which holds nothing else afterwards.
+/// Makes the packages of these components in `out`, an empty directory or none.
 pub(crate) fn build(libraries: &Path, prefix: &Path, out: &Path, components: &[Component]) -> Result<Vec<Packages>> {
     let layout = Layout::read()?;
-    if out.exists() {
-        fs::remove_dir_all(out)?;
-    }
     fs::create_dir_all(out)?;
+    if let Some(there) = fs::read_dir(out)?.next() {
+        let there = there?.path();
+        return Err(format!("expected an empty directory {}, got one with {}", out.display(), there.display()).into());
+    }
     let stage = workspace::target().join("package-stage");
     let mut packages = Vec::new();
     for &component in components {

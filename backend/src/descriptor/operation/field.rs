@@ -164,7 +164,7 @@ fn find(tensors: &Tensors, uid: TensorUid) -> Result<Arc<Tensor>> {
 
 /// The uid of an operand.
 pub(super) fn uid(tensor: &Tensor) -> TensorUid {
-    tensor.referred().expect("only finalised tensors are taken").def.uid
+    tensor.referred().expect("only finalized tensors are taken").def.uid
 }
 
 impl Field for TensorUid {

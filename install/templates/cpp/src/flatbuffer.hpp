@@ -18,7 +18,7 @@ class Malformed : public std::runtime_error {
 
 class Bytes {
   public:
-    Bytes(const void* data, std::size_t size) : data_(static_cast<const std::uint8_t*>(data)), size_(size) {}
+    Bytes(const void* data, std::size_t size) : data_(static_cast<const std::uint8_t*>(data)), size_(data ? size : 0) {}
 
     /// The little-endian value at an offset; so are the machines that hipDNN runs on.
     template <class T> T read(std::size_t offset) const {

@@ -145,8 +145,6 @@ fn a_graph_goes_all_the_way() {
     }
 }
 
-/// The numbers of element types are hipDNN's, whatever this project calls them: a plugin and the backend that loads it
-/// come from different builds.
 /// `x + b` of two rows, where every shape may be overridden.
 fn overridable_sum() -> Vec<u8> {
     let mut graph = GraphBuilder::new("sum").compute(DataType::Float);
@@ -297,6 +295,8 @@ fn wrong_overrides_are_refused_with_their_reason() {
     assert_eq!(hipdnnEnginePluginDestroy(handle), OK);
 }
 
+/// The numbers of element types are hipDNN's, whatever this project calls them: a plugin and the backend that loads it
+/// come from different builds.
 #[test]
 fn element_types_16_to_18_are_boolean_and_the_two_fnuz() {
     let handle = create();

@@ -6,16 +6,17 @@
 //! which needs a mean, then a variance, then writes every element, is one launch.
 //!
 //! A block's threads share its groups: many groups with a thread each, or a few with many threads each, which go
-//! through the members in the order of memory and then combine their accumulators, pair by pair. The mapping follows
-//! from shapes and strides, and so does the order of every sum: the same work gives the same bits.
+//! through the members in the order of memory and then combine their accumulators: pair by pair within a wave, then wave
+//! by wave. The mapping follows from shapes and strides, and the order of every sum from these and the lanes of a wave:
+//! the same work gives the same bits on devices whose waves have as many.
 //!
 //! A kernel of one pass that reduces nothing is element-wise: its loops are one list, ordered by the memory that is written, and
 //! a thread takes one element, or four that lie together. What such a kernel only moves has no type but its size.
 //!
-//! Sums and products of `f32` are kept in `f64` until all members are
-//! in; sums of `f64` carry the rounding error along. Integers saturate with each member. A fold over no member leaves 0
-//! for a sum, 1 for a product, +∞ for the least, -∞ for the greatest (of integers: the limits of 64 bits), and -1 for
-//! its index.
+//! Sums and products of `f32` are kept in `f64` until all members are in; where members come from narrow elements, four
+//! are first added in `f32`, which overflows where the four do. Sums of `f64` carry the rounding error along. Integers
+//! saturate with each member. A fold over no member leaves 0 for a sum, 1 for a product, +∞ for the least, -∞ for the
+//! greatest (of integers: the limits of 64 bits), and -1 for its index.
 
 mod check;
 mod folds;
@@ -99,7 +100,7 @@ pub struct Fold {
     pub slot: usize,
 }
 
-/// Reduction operation. The order of sums and products is fixed by the shapes alone.
+/// Reduction operation. The order of sums and products is fixed by shapes, strides and the lanes of the device's waves.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReduceOp {
     /// Sum.

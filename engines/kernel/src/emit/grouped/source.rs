@@ -413,7 +413,7 @@ impl Writer<'_> {
 
 /// C functions that threads wait in for each other: those of a wave, which run in step, so that it costs nothing; those of a block, for
 /// what they write to shared memory; and the same for what they read of all memory. The fence of shared memory alone leaves the caches
-/// as they are; compilers before the twentieth have only the other.
+/// as they are; compilers before the nineteenth have only the other, and the twentieth is asked for.
 const BARRIER: &str = "#if __clang_major__ >= 20
 #define LOCAL , \"local\"
 #else

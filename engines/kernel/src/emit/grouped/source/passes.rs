@@ -238,7 +238,8 @@ impl Writer<'_> {
             Slot::Tensor { tensor, .. } => matches!(self.work.reads[tensor], Element::F16 | Element::I8 | Element::U8),
             _ => true,
         };
-        self.work.compute_type == ComputeType::F32 && varying.iter().all(|(_, slot)| is_narrow(slot))
+        let has_tensor = varying.iter().any(|(_, slot)| matches!(slot, Slot::Tensor { .. }));
+        self.work.compute_type == ComputeType::F32 && has_tensor && varying.iter().all(|(_, slot)| is_narrow(slot))
     }
 
     /// Emits a statement for the four members from the index `first` on: `together` for all, or `each` for one at a
