@@ -183,3 +183,128 @@ fn take_last(plans: &mut [Arc<Overridden>], shapes: &[ShapeOverride<'_>]) -> Opt
     plans[at..].rotate_left(1);
     plans.last().cloned()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{CStr, c_void};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use hipdnn_engine_core::payload::{Payload, Portrait};
+    use hipdnn_engine_core::{Applicable, Declined};
+    use hipdnn_schemas::{DataType, EngineDetails, GraphBuilder, Pointwise, PointwiseMode, TensorDef};
+
+    use super::*;
+
+    /// An engine whose plans enqueue work that runs until it is waited for.
+    struct Late;
+
+    static IS_CAPTURING: AtomicBool = AtomicBool::new(false);
+    static ENQUEUED: AtomicUsize = AtomicUsize::new(0);
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+
+    struct LatePlan;
+
+    impl Drop for LatePlan {
+        fn drop(&mut self) {
+            assert_eq!(ENQUEUED.load(Ordering::Relaxed), 0, "a plan is dropped whose work may run");
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Engine for Late {
+        fn name(&self) -> &'static CStr {
+            c"LATE_TEST_ENGINE"
+        }
+
+        fn attach(&self) -> Box<dyn Send + Sync> {
+            Box::new(())
+        }
+
+        fn applicable(&self, _: &Arc<Graph>, _: Site) -> Result<Arc<dyn Applicable>, Declined> {
+            Ok(Arc::new(LateGraph))
+        }
+
+        fn restore(&self, _: &Payload, _: Site) -> Result<Box<dyn Plan>, Error> {
+            unreachable!("nothing is stored")
+        }
+
+        fn workspace(&self, bytes: usize, _: Site) -> Result<Box<dyn Workspace>, Error> {
+            unreachable!("its plans need no workspace, and not {bytes} bytes")
+        }
+
+        fn is_capturing(&self, _: Site) -> bool {
+            IS_CAPTURING.load(Ordering::Relaxed)
+        }
+
+        fn settle(&self, _: Site) -> Result<(), Error> {
+            ENQUEUED.store(0, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    struct LateGraph;
+
+    impl Applicable for LateGraph {
+        fn details(&self) -> EngineDetails {
+            unreachable!("nobody asks for details")
+        }
+
+        fn settled(&self, config: &EngineConfig) -> Result<EngineConfig, Error> {
+            Ok(config.clone())
+        }
+
+        fn workspace_bytes(&self, _: &EngineConfig) -> Result<usize, Error> {
+            Ok(0)
+        }
+
+        fn plan(&self, _: &EngineConfig) -> Result<Box<dyn Plan>, Error> {
+            Ok(Box::new(LatePlan))
+        }
+    }
+
+    impl Plan for LatePlan {
+        fn workspace_bytes(&self) -> usize {
+            0
+        }
+
+        fn portrait(&self) -> Result<Portrait, Error> {
+            unreachable!("nothing is stored")
+        }
+
+        unsafe fn execute(&self, _: *mut c_void, _: *mut u8, _: &[DeviceBuffer]) -> Result<(), Error> {
+            ENQUEUED.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn plans_are_given_up_when_their_work_is_done_and_nothing_is_captured() {
+        let mut graph = GraphBuilder::new("relu").compute(DataType::Float);
+        let x = graph.tensor(TensorDef::new(1, DataType::Float, &[200]));
+        let y = graph.tensor(TensorDef::new(2, DataType::Float, &[200]));
+        graph.pointwise(Pointwise::unary(PointwiseMode::ReluFwd, x, y));
+        graph.def_mut().is_override_shape_enabled = true;
+        let graph = Arc::new(graph.build().unwrap());
+        let config = EngineConfig { engine_id: 0, knobs: Vec::new() };
+        let overrides = Overrides::new(&Late, graph, config, 0).unwrap();
+        let base = std::mem::ManuallyDrop::new(LatePlan);
+        let run = |extent: i64| {
+            let dims = [extent];
+            let shapes = [x, y].map(|uid| ShapeOverride { uid, dims: &dims, strides: &[1] });
+            // SAFETY: the engine touches no memory.
+            unsafe { overrides.execute(&*base, Site::UNSPECIFIED, std::ptr::null_mut(), &[], &shapes) }
+        };
+        for extent in 1..=MOST as i64 {
+            run(extent).unwrap();
+        }
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 0);
+        for extent in 100..=110 {
+            run(extent).unwrap();
+        }
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 11, "the oldest ones, each after a wait");
+        IS_CAPTURING.store(true, Ordering::Relaxed);
+        let refused = run(110).unwrap_err().to_string();
+        assert!(refused.contains("expected the declared shapes on a stream that captures"), "{refused}");
+        ENQUEUED.store(0, Ordering::Relaxed);
+    }
+}
