@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Callable
@@ -47,6 +48,7 @@ class Runner:
         if not self.wants(name):
             return
         outcome, detail = "passed", ""
+        start = time.monotonic()
         try:
             body()
         except Skip as reason:
@@ -58,7 +60,7 @@ class Runner:
         self._counts[outcome] += 1
         if outcome != "passed":
             print(f"{outcome:8} {self.suite}: {name}: {detail}", flush=True)
-        self._write({"name": f"{self.suite}: {name}", "outcome": outcome, "detail": detail})
+        self._write({"name": f"{self.suite}: {name}", "outcome": outcome, "detail": detail, "seconds": round(time.monotonic() - start, 3)})
 
     def finish(self) -> int:
         print(f"{self.suite}: {self._counts['passed']} passed, {self._counts['failed']} failed, {self._counts['skipped']} skipped")
@@ -67,7 +69,7 @@ class Runner:
             self._file.close()
         return 1 if self._counts["failed"] else 0
 
-    def _write(self, line: dict[str, str]) -> None:
+    def _write(self, line: dict[str, str | float]) -> None:
         if self._file:
             # Flushed at once: a crash in native code must not take the outcomes before it along.
             self._file.write(json.dumps(line) + "\n")

@@ -2,8 +2,7 @@
 """The provider's operator suites on a GPU: the emulated one, with late streams. Right results are asked for whatever the GPU's engine declines,
 and of what it has that it ran there.
 
-GPU_CONFORMANCE says how much: `sample`, the default, covers operators and types; `thin`, one case of each operator, is for further
-releases of ONNX Runtime, to which the provider's own code is the same; `all` runs everything (`cargo xtask test --whole`, hours).
+GPU_EXTENT says how much (`gpu.extent`): of each operator two cases in a sample, one in a thin one.
 GPU_PARTS=table,random,onnx,networks chooses parts, GPU_JOBS how many processes share the cases. GPU_IMAGE has
 all nine light models run, with images of that many pixels a side, from 32 to their own 224.
 """
@@ -22,6 +21,7 @@ import provider
 import suite_random
 import suite_table
 from gpu import children, light
+from gpu import extent as gpu_extent
 from runner import Failure, Runner, check, run_suite
 
 # Streams wait up to so long before each piece of work.
@@ -59,12 +59,10 @@ EXTENTS = {
     "sample": Extent({"float32": 2, "float16": 4, "bfloat16": 6}, 200, 40, 2, SAMPLED_NETWORKS, 32),
     "all": Extent({"float32": 1, "float16": 1, "bfloat16": 1}, 5000, 1000, None, light.NAMES, light.FULL),
 }
-HOW_MUCH = os.environ.get("GPU_CONFORMANCE", "sample")
+HOW_MUCH = gpu_extent.chosen()
 
 
 def extent() -> Extent:
-    if HOW_MUCH not in EXTENTS:
-        raise SystemExit(f"GPU_CONFORMANCE: expected one of {', '.join(EXTENTS)}, got {HOW_MUCH}")
     return EXTENTS[HOW_MUCH]
 
 

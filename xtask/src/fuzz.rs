@@ -56,8 +56,7 @@ pub(crate) fn fuzz(options: &Options) -> Result<Outcome> {
         if let Err(reason) = instrument_libraries() {
             return Ok(Outcome::Skipped(reason));
         }
-        // The sanitizer's run-time library is in the test program, and the libraries that it opens look for it there.
-        instrument(&mut test, "-Zsanitizer=address -Clink-args=-rdynamic");
+        instrument(&mut test);
         test.args(["--target", TARGET]);
         test.env("HIPDNN_RS_LIB_DIR", asan_target().join(TARGET).join("release"));
         // The sanitizer maps terabytes for its own use, and takes signals itself.
@@ -84,8 +83,14 @@ fn asan_target() -> std::path::PathBuf {
 
 /// Sanitizers are for nightly compilers; the stable one has them too, and takes the option when told that it builds
 /// the standard toolchain.
-fn instrument(command: &mut Command, flags: &str) {
-    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", asan_target());
+///
+/// Libraries and test program are built with the same flags, and so share what both are made of. The sanitizer's
+/// run-time library is in the program, and the libraries that it opens look for it there: hence `-rdynamic`. Compiling
+/// takes far longer than the inputs: little optimization is quicker on the whole.
+fn instrument(command: &mut Command) {
+    command.env("RUSTC_BOOTSTRAP", "1").env("CARGO_TARGET_DIR", asan_target());
+    command.env("RUSTFLAGS", "-Zsanitizer=address -Clink-args=-rdynamic");
+    command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
 }
 
 /// Builds the libraries with the sanitizer; the error is the reason why that is not possible.
@@ -96,7 +101,7 @@ fn instrument_libraries() -> Result<(), String> {
     let mut build = workspace::cargo();
     build.args(["build", "--release", "--quiet", "--target", TARGET]);
     build.args(["--package", "hipdnn-rs-plugin", "--package", "hipdnn-rs-backend"]);
-    instrument(&mut build, "-Zsanitizer=address");
+    instrument(&mut build);
     let output = process::capture(&mut build).map_err(|problem| problem.to_string())?;
     if output.status.success() {
         return Ok(());

@@ -467,10 +467,10 @@ fn device_suite(suite: &str, versions: &[&'static str], built: &Distribution, ch
             emulated_gpu::remove_settings(&mut command);
             // Of further releases a thin sample: the provider's own code is the same.
             let newest = version == ONNXRUNTIMES[0];
-            command.env("GPU_CONFORMANCE", if newest { "sample" } else { "thin" });
+            command.env("GPU_EXTENT", if newest { "sample" } else { "thin" });
             let mut results = results_of(suite, version);
             if choice.whole {
-                command.env("GPU_CONFORMANCE", "all").env("GPU_FAULTS", "all").arg("--resume");
+                command.env("GPU_EXTENT", "all").arg("--resume");
                 results = results.with_extension(format!("{}.jsonl", fingerprint(&built.wheel)?));
             }
             python_suite(command, suite, version, &results, &built.prefix, summary)

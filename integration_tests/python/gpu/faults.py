@@ -1,7 +1,7 @@
 """Every HIP call fails once in turn: a clear error or a right result, nothing is left behind, and what comes after works.
 
-All calls of a run are taken, of its capture and its replay too. Making a session makes hundreds of calls: of these each kind is taken,
-a function behind another one, at its first and its last call; GPU_FAULTS=all takes each call.
+All calls of a run are taken, of its capture and its replay too. Making a session makes hundreds of calls: a sample (`gpu.extent`) takes each
+kind, a function behind another one, at its first and its last call; a thin one each function at its first call.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ import onnxruntime as ort
 import compiled_models
 import emulated_gpu
 import provider
-from gpu import capture, children, device, networks
+from gpu import capture, children, device, extent, networks
 from runner import Failure, Skip, check
 
 SHAPE = [1, 3, 10, 10]
-EVERY_CALL = os.environ.get("GPU_FAULTS") == "all"
 LATE_US = 300
 # Images whose tensors are beyond what memory for one leaves free.
 MANY = 1024
@@ -98,12 +97,15 @@ def every() -> Iterable[int]:
 
 
 def of_each_kind(body: Callable[[], None]) -> Iterable[int]:
-    """Numbers of the calls that a function makes: of each function behind another one the first and the last."""
+    """Numbers of the calls that a function makes, as far as they are taken."""
     with emulated_gpu.traced() as trace:
         body()
     names = [line["call"] for line in trace.calls()]
-    if EVERY_CALL:
+    chosen = extent.chosen()
+    if chosen == "all":
         return range(1, len(names) + 1)
+    if chosen == "thin":
+        return sorted({names.index(name) + 1 for name in names})
     places: dict[tuple[str, str], list[int]] = {}
     for nth, kind in enumerate(zip(["", *names], names), 1):
         places.setdefault(kind, []).append(nth)

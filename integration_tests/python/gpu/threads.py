@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator
 import emulated_gpu
 import models
 import provider
-from gpu import device, networks
+from gpu import device, extent, networks
 from runner import Skip, at_once, check
 
 THREADS = 4
@@ -19,7 +19,8 @@ LATE_US = 500
 def cases(cache: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     for name, make in (("ResNet-like", networks.resnet_like), ("MobileNet-like", networks.mobilenet_like)):
         yield f"a {name} network from {THREADS} threads, each on a stream of its own", lambda make=make: on_streams(make([1, 3, 32, 32]), [1, 3, 32, 32])
-    yield f"the orientation model at 64 × 64 from {THREADS} threads, each on a stream of its own", lambda: orientation(cache)
+    if extent.chosen() != "thin":
+        yield f"the orientation model at 64 × 64 from {THREADS} threads, each on a stream of its own", lambda: orientation(cache)
     yield f"free extents from {THREADS} threads", lambda: one_session(networks.single(["n", 3, "h", "w"]), [[1, 3, 8, 8], [2, 3, 5, 9], [1, 3, 4, 4]])
     yield f"free extents from {THREADS} threads with room for one program, which goes under work of others", dropped
     yield f"nodes of the CPU provider between, from {THREADS} threads", lambda: one_session(networks.interrupted([1, 3, 10, 10]), [[1, 3, 10, 10]])
