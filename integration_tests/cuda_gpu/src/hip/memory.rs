@@ -3,10 +3,10 @@
 use std::ffi::{c_int, c_uint, c_ushort, c_void};
 use std::ptr::null_mut;
 
-use cudarc::driver::sys::{self, CUmemorytype, CUpointer_attribute as Attribute};
+use cudarc::driver::sys::{self, CUmemorytype, CUpointer_attribute as Attribute, CUstream};
 use hipdnn_sdk_bindings::hip::{
     hipDeviceptr_t, hipError_t, hipMemPool_t, hipMemPoolAttr, hipMemcpyKind, hipMemoryType, hipPointerAttribute_t,
-    hipStream_t,
+    hipStream_t, hipStreamLegacy,
 };
 
 use super::address;
@@ -15,6 +15,9 @@ use crate::status::{check, hip, put};
 
 /// Flags of pinned memory that CUDA has too: portable, mapped, write-combined. HIP's others are about coherence.
 const PINNED: c_uint = 7;
+
+/// The default stream, whatever default stream the compiler was told: both have it under this number.
+const LEGACY_STREAM: CUstream = hipStreamLegacy.cast();
 
 hip! {
     fn hipMalloc(place: *mut *mut c_void, bytes: usize) {
@@ -70,9 +73,12 @@ hip! {
 
     fn hipMemGetInfo(free: *mut usize, total: *mut usize) { check(sys::cuMemGetInfo_v2(free, total)) }
 
-    fn hipMemcpy(to: *mut c_void, from: *const c_void, bytes: usize, _kind: hipMemcpyKind) {
+    fn hipMemcpy(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind) {
         if bytes == 0 { return Ok(()); }
-        check(sys::cuMemcpy(address(to), address(from), bytes))
+        check(sys::cuMemcpy(address(to), address(from), bytes))?;
+        if kind == hipMemcpyKind::hipMemcpyDeviceToDevice { return Ok(()); }
+        // The driver returns from a copy of pageable memory when it has read that, HIP when the copy is there.
+        check(sys::cuStreamSynchronize(LEGACY_STREAM))
     }
 
     fn hipMemcpyAsync(to: *mut c_void, from: *const c_void, bytes: usize, _kind: hipMemcpyKind, stream: hipStream_t) {

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::sys::{self, CUfunction_attribute};
 use hipdnn_sdk_bindings::hip::{
@@ -100,6 +101,15 @@ const FUNCTION_ATTRIBUTES: [CUfunction_attribute; 10] = [
     CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
 ];
 
+/// Launches since the process began.
+static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+
+/// Launches since the process began, for tests that ask whether work was on the device.
+#[unsafe(no_mangle)]
+extern "C" fn hipdnn_cuda_gpu_launches() -> u64 {
+    LAUNCHES.load(Ordering::Relaxed)
+}
+
 /// Launches a kernel with its arguments by address, or packed in one piece.
 ///
 /// # Safety
@@ -123,6 +133,7 @@ unsafe fn launch(
         }
     };
     let (function, stream) = (function.cast(), stream.cast());
+    LAUNCHES.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the caller's promise; the driver reads the arguments before it returns.
     check(unsafe {
         sys::cuLaunchKernel(

@@ -25,6 +25,10 @@ pub(super) fn algorithms(direction: Direction) -> &'static [c_int] {
     }
 }
 
+/// The longest window, in taps of a dimension, of the gradients of 16-bit data: cuDNN cuts longer ones into pieces whose sums it rounds to 16
+/// bits (windows of 7 and more taps missed the bounds of an `f32` sum, on an H200 with cuDNN 9).
+const LONGEST_WINDOW: usize = 5;
+
 fn forward(algorithm: c_int) -> Forward {
     match algorithm {
         0 => Forward::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
@@ -50,6 +54,10 @@ fn is_there() -> bool {
     // SAFETY: opening cuDNN runs its initializers, as for every user of it.
     *ANSWER.get_or_init(|| unsafe { sys::is_culib_present() })
 }
+
+/// Multiple of channels that cuDNN's faster algorithm takes as they are. Others of 16 bits it copies where channels come last, and infinities
+/// became zeros on the way (on an H200 with cuDNN 9).
+const WHOLE_CHANNELS: usize = 8;
 
 /// What cuDNN does not do is not implemented; other failures are unknown errors.
 fn check(status: cudnnStatus_t) -> Result {
@@ -170,6 +178,10 @@ impl Described {
             }
             _ => return Err(miopenStatus_t::miopenStatusNotImplemented),
         };
+        let is_cut = problem.w.dims[2..].iter().any(|taps| *taps > LONGEST_WINDOW);
+        if problem.direction == Direction::Data && data_type != cudnnDataType_t::CUDNN_DATA_FLOAT && is_cut {
+            return Err(miopenStatus_t::miopenStatusNotImplemented);
+        }
         let layout = Layout::of(problem)?;
         let described = Described {
             x: TensorDescriptor::create()?,
@@ -206,12 +218,22 @@ impl Described {
     }
 }
 
+/// True for 16-bit elements with channels last whose number is no multiple of what cuDNN takes.
+fn is_copied(problem: &Problem<'_>) -> Result<bool> {
+    let is_narrow = problem.x.data_type != miopenDataType_t::miopenFloat;
+    let has_rest = problem.w.dims[..2].iter().any(|channels| channels % WHOLE_CHANNELS != 0);
+    Ok(is_narrow && has_rest && Layout::of(problem)? == Layout::ChannelsLast)
+}
+
 /// Bytes that an algorithm works in.
 ///
 /// # Errors
 /// If cuDNN does not have it for the problem.
 pub(super) fn workspace(handle: &MiopenHandle, problem: &Problem<'_>, algorithm: c_int) -> Result<usize> {
     let handle = get(handle)?;
+    if problem.direction == Direction::Forward && algorithm == 1 && is_copied(problem)? {
+        return Err(miopenStatus_t::miopenStatusNotImplemented);
+    }
     let Described { x, w, y, convolution: c } = &Described::new(problem)?;
     let mut bytes = 0;
     // SAFETY: handle and descriptors are alive, in the order of each function; a place for one number.
