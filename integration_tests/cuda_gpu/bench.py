@@ -104,14 +104,22 @@ def timed(run: Callable[[Any], Any], sets: list[Any], rounds: int) -> tuple[floa
     return min(times), statistics.median(times)
 
 
+# What rounding a result to its type may cost, with what sums of its inputs' type cost before.
+BOUNDS = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 1e-5}
+
+
 def difference(case: graphs.Case, one: Set) -> str:
-    """Largest difference to PyTorch in double precision, by the largest result."""
+    """Largest difference to PyTorch in double precision, by the largest result; an error where it is beyond what rounding explains."""
     if sum(x.numel() for x in one.inputs.values()) > 1 << 28:
         want = case.torch(*one.inputs.values()).double()
     else:
         want = case.torch(*(x.double() for x in one.inputs.values())).double()
     got = one.outputs["y"].double()
-    return f"{((got - want).abs().max() / want.abs().max()).item():.1e}"
+    found, bound = ((got - want).abs().max() / want.abs().max()).item(), BOUNDS[one.outputs["y"].dtype]
+    # Not-a-number is beyond it too.
+    if not found <= bound:
+        raise ValueError(f"expected a difference to PyTorch of at most {bound:.1e}, got {found:.1e}")
+    return f"{found:.1e}"
 
 
 def measure(case: graphs.Case, options: argparse.Namespace, peak: float) -> dict[str, Any]:

@@ -11,7 +11,6 @@
 //! | `hip` | the functions of `libamdhip64` |
 //! | `rtc` | the functions of `libhiprtc`, and HIP's text as NVRTC takes it |
 //! | `miopen` | the functions of `libMIOpen` that convolutions need, by cuDNN and by a plain kernel |
-//! | `miopen` | the functions of `libMIOpen` that convolutions need, by cuDNN |
 
 mod device;
 mod hip;

@@ -124,7 +124,7 @@ hip! {
 
     fn hipPointerGetAttributes(place: *mut hipPointerAttribute_t, pointer: *const c_void) {
         // What the driver does not know leaves zeros.
-        let (mut kind, mut ordinal, mut managed) = (0 as c_uint, 0 as c_int, false);
+        let (mut kind, mut ordinal, mut managed) = (0 as c_uint, 0 as c_int, 0 as c_uint);
         let (mut on_device, mut on_host) = (null_mut::<c_void>(), null_mut::<c_void>());
         let mut wanted = [
             Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -140,14 +140,14 @@ hip! {
         let count = wanted.len() as c_uint;
         check(sys::cuPointerGetAttributes(count, wanted.as_mut_ptr(), places.as_mut_ptr(), address(pointer)))?;
         let type_ = match kind {
-            _ if managed => hipMemoryType::hipMemoryTypeManaged,
+            _ if managed != 0 => hipMemoryType::hipMemoryTypeManaged,
             1 => hipMemoryType::hipMemoryTypeHost,
             2 => hipMemoryType::hipMemoryTypeDevice,
             _ => hipMemoryType::hipMemoryTypeUnregistered,
         };
         put(place, hipPointerAttribute_t {
             type_, device: ordinal, devicePointer: on_device, hostPointer: on_host,
-            isManaged: managed.into(), allocationFlags: 0,
+            isManaged: (managed != 0).into(), allocationFlags: 0,
         })
     }
 }

@@ -7,7 +7,7 @@ use hipdnn_sdk_bindings::miopen::{
     miopenStatus_t, miopenTensorDescriptor_t,
 };
 
-use super::{Result, borrow, borrow_mut, miopen, put};
+use super::{Result, borrow, borrow_mut, give, miopen, put};
 
 /// A tensor: elements, extents and strides.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,8 +60,7 @@ unsafe fn list<T: Clone>(raw: *const T, count: c_int) -> Result<Vec<T>> {
 
 miopen! {
     fn miopenCreateTensorDescriptor(place: *mut miopenTensorDescriptor_t) {
-        let made = Box::new(Tensor { data_type: miopenDataType_t::miopenFloat, dims: Vec::new(), strides: Vec::new() });
-        put(place, Box::into_raw(made).cast())
+        give(place, Tensor { data_type: miopenDataType_t::miopenFloat, dims: Vec::new(), strides: Vec::new() })
     }
 
     fn miopenDestroyTensorDescriptor(raw: miopenTensorDescriptor_t) {
@@ -88,8 +87,7 @@ miopen! {
 
     fn miopenCreateConvolutionDescriptor(place: *mut miopenConvolutionDescriptor_t) {
         let (padding, stride, dilation) = (vec![0; 2], vec![1; 2], vec![1; 2]);
-        let made = Box::new(Convolution { padding, stride, dilation, groups: 1, attributes: Vec::new() });
-        put(place, Box::into_raw(made).cast())
+        give(place, Convolution { padding, stride, dilation, groups: 1, attributes: Vec::new() })
     }
 
     fn miopenDestroyConvolutionDescriptor(raw: miopenConvolutionDescriptor_t) {

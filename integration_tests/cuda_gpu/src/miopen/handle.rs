@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use hipdnn_sdk_bindings::hip::hipStream_t;
 use hipdnn_sdk_bindings::miopen::{miopenHandle_t, miopenStatus_t};
 
-use super::{Result, borrow, borrow_mut, cudnn, from_hip, miopen, put};
+use super::{Result, borrow, borrow_mut, cudnn, from_hip, give, miopen, put};
 use crate::device;
 
 /// MIOpen's release whose functions these are. The patch level is no release's: choices that MIOpen's own were made by are not taken.
@@ -48,7 +48,7 @@ miopen! {
 
     fn miopenSetStream(raw: miopenHandle_t, stream: hipStream_t) {
         let handle = borrow_mut(raw.cast::<Handle>())?;
-        // cuDNN's handle belongs to the stream that it was made for.
+        // cuDNN's handle is made anew, for the new stream.
         *handle = Handle { stream, cudnn: OnceCell::new() };
         Ok(())
     }
@@ -60,12 +60,8 @@ miopen! {
 /// The address is null, or a place for one handle.
 unsafe fn create(place: *mut miopenHandle_t, stream: hipStream_t) -> Result {
     device::enter().map_err(from_hip)?;
-    let made = Box::new(Handle { stream, cudnn: OnceCell::new() });
-    if place.is_null() {
-        return Err(miopenStatus_t::miopenStatusBadParm);
-    }
     // SAFETY: the caller's promise.
-    unsafe { put(place, Box::into_raw(made).cast()) }
+    unsafe { give(place, Handle { stream, cudnn: OnceCell::new() }) }
 }
 
 /// The status's name.

@@ -59,6 +59,17 @@ unsafe fn put<T>(place: *mut T, value: T) -> Result {
     Ok(())
 }
 
+/// Gives an object to the caller, as a handle.
+///
+/// # Safety
+/// The address is null, or a place for one handle.
+unsafe fn give<T, Raw>(place: *mut *mut Raw, made: T) -> Result {
+    // SAFETY: the caller's promise.
+    let place = unsafe { borrow_mut(place) }?;
+    *place = Box::into_raw(Box::new(made)).cast();
+    Ok(())
+}
+
 /// Defines exported functions of MIOpen: `unsafe` with the duties that its header names, a body of one block that may use `?`.
 macro_rules! miopen {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(

@@ -107,9 +107,10 @@ unsafe extern "C" fn hiprtcCreateProgram(
         }
         // SAFETY: hiprtc's contract: a text.
         let text = unsafe { text(source) }?.to_string_lossy().into_owned();
-        let made = Box::new(Program { text, ..Program::default() });
         // SAFETY: hiprtc's contract: a place for one handle.
-        unsafe { put(place, Box::into_raw(made).cast()) }
+        let place = unsafe { place.as_mut() }.ok_or(hiprtcResult::HIPRTC_ERROR_INVALID_INPUT)?;
+        *place = Box::into_raw(Box::new(Program { text, ..Program::default() })).cast();
+        Ok(())
     })
 }
 
