@@ -26,7 +26,7 @@ pub(super) fn algorithms(direction: Direction) -> &'static [c_int] {
 }
 
 /// The longest window, in taps of a dimension, of the gradients of 16-bit data: cuDNN cuts longer ones into pieces whose sums it rounds to 16
-/// bits (windows of 7 and more taps missed the bounds of an `f32` sum, on an H200 with cuDNN 9).
+/// bits, as it does where channels are no multiple of [`WHOLE_CHANNELS`] (both missed the bounds of an `f32` sum, on an H200 with cuDNN 9).
 const LONGEST_WINDOW: usize = 5;
 
 fn forward(algorithm: c_int) -> Forward {
@@ -179,6 +179,7 @@ impl Described {
             _ => return Err(miopenStatus_t::miopenStatusNotImplemented),
         };
         let is_cut = problem.w.dims[2..].iter().any(|taps| *taps > LONGEST_WINDOW);
+        let is_cut = is_cut || has_rest(problem);
         if problem.direction == Direction::Data && data_type != cudnnDataType_t::CUDNN_DATA_FLOAT && is_cut {
             return Err(miopenStatus_t::miopenStatusNotImplemented);
         }
@@ -218,11 +219,15 @@ impl Described {
     }
 }
 
+/// True if a number of channels is no multiple of what cuDNN takes.
+fn has_rest(problem: &Problem<'_>) -> bool {
+    problem.w.dims[..2].iter().any(|channels| channels % WHOLE_CHANNELS != 0)
+}
+
 /// True for 16-bit elements with channels last whose number is no multiple of what cuDNN takes.
 fn is_copied(problem: &Problem<'_>) -> Result<bool> {
     let is_narrow = problem.x.data_type != miopenDataType_t::miopenFloat;
-    let has_rest = problem.w.dims[..2].iter().any(|channels| channels % WHOLE_CHANNELS != 0);
-    Ok(is_narrow && has_rest && Layout::of(problem)? == Layout::ChannelsLast)
+    Ok(is_narrow && has_rest(problem) && Layout::of(problem)? == Layout::ChannelsLast)
 }
 
 /// Bytes that an algorithm works in.
