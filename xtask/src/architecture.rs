@@ -61,6 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hipdnn-python", &["hipdnn-client", "hipdnn-schemas", "hipdnn-sdk-bindings"]),
     ("hipdnn-conformance", &["hipdnn-schemas", "hipdnn-sdk-bindings"]),
     ("hipdnn-cli", &["hipdnn-conformance", "hipdnn-schemas", "hipdnn-sdk-bindings"]),
+    ("hipdnn-cuda-gpu", &["hipdnn-sdk-bindings"]),
     ("hipdnn-rs-integration-tests", &["hipdnn-conformance", "hipdnn-schemas", "hipdnn-sdk-bindings"]),
     ("xtask", &[]),
 ];

@@ -5,6 +5,7 @@ mod bench;
 mod claims;
 mod codegen;
 mod conformance;
+mod cuda_gpu;
 mod demo;
 mod dist;
 mod emulated_gpu;
@@ -75,6 +76,9 @@ enum Command {
     /// Runs the real MIOpen on an emulated GPU, from Debian packages and without root
     #[command(subcommand)]
     EmulatedGpu(emulated_gpu::Action),
+    /// Runs everything on an NVIDIA GPU, by HIP over CUDA: a vehicle for tests and measurements
+    #[command(subcommand)]
+    CudaGpu(cuda_gpu::Action),
     /// Runs convolutions, conformance cases and the dispatch benchmark on a GPU and writes one report file
     GpuCheck(gpu_check::Options),
     /// Compiles kernels for several architectures and rewrites the table of what their machine code is made of
@@ -118,6 +122,7 @@ fn main() -> ExitCode {
         Command::Architecture(options) => architecture::run(&options),
         Command::Codegen(options) => codegen::run(options.check),
         Command::EmulatedGpu(action) => emulated_gpu::run(&action),
+        Command::CudaGpu(action) => cuda_gpu::run(&action),
         Command::GpuCheck(options) => gpu_check::run(&options),
         Command::Isa(options) => isa::run(options.check),
         Command::Interop(options) => interop::run(&options),
