@@ -22,6 +22,7 @@ mod check;
 mod folds;
 mod layout;
 mod mapping;
+mod schedule;
 mod source;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -36,6 +37,7 @@ use super::program::{ComputeType, Op, Text, fits_single, is_whole};
 use super::{KernelSource, check_size};
 use layout::Loops;
 pub use mapping::ThreadMap;
+use schedule::{Axis, Schedule, Vector};
 use source::{Block, FUNCTION, Slot, Source, Target, Work};
 
 /// Kernel over groups of elements.
@@ -312,28 +314,31 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         return Err(too_large());
     };
     let offsets = loops.places.iter().map(|place| place.offset.unsigned_abs());
-    // Threads of an element-wise kernel are numbered through all groups, in fours.
-    let threads = elements.as_ref().map_or(0, |_| groups.saturating_mul(members.saturating_add(3)));
+    // Threads of an element-wise kernel are numbered through all groups, in vectors.
+    let threads = elements.as_ref().map_or(0, |_| groups.saturating_mul(members.saturating_add(15)));
     // Addresses have fewer bits than this, in bytes.
     if offsets.chain([groups, members, threads, reach, most]).any(|number| number > 1 << 55) {
         return Err(too_large());
     }
-    let mapping = match elements {
-        Some(_) => ThreadMap::ELEMENTWISE,
-        None => choice.mapping.unwrap_or_else(|| ThreadMap::new(groups, members, loops.neighbours())),
-    };
     // Indices, their sums with a block, and offsets are then below 2³¹.
     let wide = choice.wide || groups.max(members).max(threads).max(most) >= 1 << 30;
+    let vector = vector(&loops, &passes, compute_type, wide, elements.is_some());
+    let mut mapping = match elements {
+        Some(_) => ThreadMap::ELEMENTWISE,
+        None => choice.mapping.unwrap_or_else(|| ThreadMap::new(groups, members, loops.neighbours(), vector)),
+    };
     let shared = |mapping: ThreadMap| {
-        let bytes: usize = folds().map(|fold| fold.mode.bytes(compute_type, wide)).sum();
+        let buffers = folds::Buffers::new(passes.iter().map(|part| part.folds));
+        let bytes = buffers.bytes(compute_type, wide) * groups_of_thread(vector) as usize;
         if mapping.lanes > 1 { bytes * mapping.threads() as usize } else { 0 }
     };
-    let mut mapping = if shared(mapping) > MOST_SHARED / 2 { mapping.smaller() } else { mapping };
+    if shared(mapping) > MOST_SHARED / 2 {
+        mapping = mapping.smaller();
+    }
     // One thread by itself shares nothing.
     while shared(mapping) > MOST_SHARED {
         mapping.lanes /= 2;
     }
-    let short = !matches!(compute_type, ComputeType::F64 | ComputeType::I64 | ComputeType::Bits(8));
     let work = Work {
         loops: &loops,
         reads: &work.reads,
@@ -341,12 +346,8 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         passes,
         number,
         compute_type,
-        mapping,
+        schedule: Schedule { mapping, vector },
         elementwise: elements.is_some(),
-        fours: match elements {
-            Some(_) => short && loops.contiguous() >= ROW,
-            None => short && in_fours(&loops),
-        },
         groups,
         members,
         wide,
@@ -356,18 +357,45 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
     let ThreadMap { side, lanes, .. } = mapping;
     let text = match elements {
         Some(_) => "a thread for each element or vector of them".to_owned(),
-        None => format!("{side} groups a block, {lanes} thread(s) for each, {} blocks", source.blocks),
+        None => {
+            let groups = side * groups_of_thread(vector);
+            format!("{groups} groups a block, {lanes} thread(s) for each, {} blocks", source.blocks)
+        }
     };
     Ok(Some(Generated { source, compute_type, mapping, text }))
 }
 
-/// Number of contiguous elements from which on a thread takes four at a time.
-const ROW: u64 = 32;
+/// Number of adjacent groups that one thread works on.
+fn groups_of_thread(vector: Option<Vector>) -> u32 {
+    vector.filter(|vector| vector.axis == Axis::Groups).map_or(1, |vector| vector.width)
+}
 
-/// True if members are contiguous in long rows, so that a thread takes four at a time.
-fn in_fours(loops: &Loops) -> bool {
-    let along_members = matches!(loops.neighbours(), (group, Some(1)) if group != Some(1));
-    along_members && loops.extents.last().is_some_and(|inner| *inner >= ROW)
+/// Chooses what a thread takes together.
+fn vector(
+    loops: &Loops,
+    passes: &[Block<'_>],
+    compute_type: ComputeType,
+    wide: bool,
+    elements: bool,
+) -> Option<Vector> {
+    if matches!(compute_type, ComputeType::F64 | ComputeType::I64 | ComputeType::Bits(8)) {
+        return None;
+    }
+    let statements = passes.iter().map(|part| part.statements.lines().count()).sum();
+    if elements {
+        return Vector::of_members(loops, statements);
+    }
+    match loops.neighbours() {
+        (Some(1), Some(1)) | (None, None) => None,
+        (_, Some(1)) => Vector::of_members(loops, statements),
+        (Some(1), _) => {
+            let folded = |part: &Block<'_>| part.folds.iter().map(|fold| fold.mode.bytes(compute_type, wide)).sum();
+            let folded: usize = passes.iter().map(folded).max().unwrap_or(0);
+            let left: usize = passes.iter().map(|part| part.leaves).sum();
+            Vector::of_groups(loops, statements, folded + 4 * left)
+        }
+        _ => None,
+    }
 }
 
 /// Access whose offset is the index of a loop.

@@ -1,0 +1,84 @@
+//! Schedule of a kernel: what its threads and the lanes of their vectors go through.
+
+use super::layout::Loops;
+use super::mapping::ThreadMap;
+
+/// Bindings of a kernel's loops, beside the work itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Schedule {
+    /// Mapping of a block's threads to groups, or vectors of them, and to steps of the members.
+    pub mapping: ThreadMap,
+    /// Adjacent steps that a thread takes together, if it takes several.
+    pub vector: Option<Vector>,
+}
+
+/// Adjacent steps of the innermost loop over groups, or over members, that one thread takes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Vector {
+    /// Loop that it runs along.
+    pub axis: Axis,
+    /// Number of steps: a power of two.
+    pub width: u32,
+}
+
+/// Lists of loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Axis {
+    /// The innermost loop over groups: each of a thread's groups has accumulators of its own.
+    Groups,
+    /// The innermost loop over members.
+    Members,
+}
+
+/// Bytes of a thread's widest access.
+const WIDEST: u64 = 16;
+
+/// Limit of a vector's lanes, of which each has registers of its own for all values of a program.
+const MOST_LANES: u64 = 8;
+
+/// Number of contiguous elements from which on a thread takes several at a time.
+const ROW: u64 = 32;
+
+/// Statements of programs, all together, up to which vectors are as wide as accesses can be. What computes more is not faster with
+/// more registers, and takes longer to compile.
+const FEW_STATEMENTS: usize = 16;
+
+/// Bytes of what a thread keeps of one group up to which it takes several groups, all together.
+const MOST_KEPT: usize = 256;
+
+impl Vector {
+    /// Vector of an element-wise kernel, whose largest store is the main access, or along members that are contiguous.
+    pub(super) fn of_members(loops: &Loops, statements: usize) -> Option<Vector> {
+        let extent = loops.contiguous();
+        let widest = widest(loops, statements);
+        // A tail takes as long as a vector.
+        let width = if extent.is_multiple_of(widest) || extent >= 8 * ROW { widest } else { widest.min(4) };
+        (extent >= ROW && width > 1).then_some(Vector { axis: Axis::Members, width: width as u32 })
+    }
+
+    /// Vector along groups that are contiguous in the main access, where members are not. `kept` are the bytes that a thread keeps
+    /// of each group: accumulators, and what passes leave behind.
+    pub(super) fn of_groups(loops: &Loops, statements: usize, kept: usize) -> Option<Vector> {
+        let axis = loops.split.checked_sub(1)?;
+        // Guards that move with the loop would be others for each lane.
+        let is_bounded = |place: &super::Access| place.bounds.iter().any(|bound| bound.steps[axis] != 0);
+        if loops.places.iter().any(is_bounded) {
+            return None;
+        }
+        let mut width = widest(loops, statements);
+        while !loops.extents[axis].is_multiple_of(width) || (width as usize).saturating_mul(kept) > MOST_KEPT {
+            width /= 2;
+            if width < 2 {
+                return None;
+            }
+        }
+        Some(Vector { axis: Axis::Groups, width: width as u32 })
+    }
+}
+
+/// Number of lanes of the widest vector of the main access's elements.
+fn widest(loops: &Loops, statements: usize) -> u64 {
+    let bytes = loops.element_bytes().unwrap_or(4).max(1) as u64;
+    let widest = (WIDEST / bytes).clamp(1, MOST_LANES);
+    if statements > FEW_STATEMENTS { widest.min(4) } else { widest }
+}
