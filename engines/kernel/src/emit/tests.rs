@@ -88,6 +88,33 @@ fn text_has_what_is_used_and_nothing_else() {
 }
 
 #[test]
+fn what_lies_across_goes_through_tiles() {
+    let transposed = |dims: [usize; 2], element, output| Elementwise {
+        dims: dims.to_vec(),
+        inputs: vec![Input::Tensor(View::new(element, &[1, dims[0] as i64]))],
+        output: Output::new(output, [dims[1] as i64, 1]),
+        program: Vec::new(),
+    };
+    for (what, work, want) in [
+        ("64 by 64", transposed([100, 200], Element::F16, Element::F16), Some(("tile0[64][66]", 8))),
+        ("words", transposed([100, 200], Element::F32, Element::F32), Some(("tile0[64][34]", 16))),
+        ("converted", transposed([100, 200], Element::F32, Element::F16), Some(("tile0[64][34]", 16))),
+        ("few rows", transposed([31, 200], Element::F16, Element::F16), None),
+        ("few columns", transposed([200, 31], Element::F16, Element::F16), None),
+        ("doubles", transposed([100, 200], Element::F64, Element::F64), None),
+    ] {
+        let source = source(&work);
+        match want {
+            Some((list, blocks)) => {
+                assert!(source.text.contains(list) && source.text.contains("barrier();"), "{what}:\n{}", source.text);
+                assert_eq!(source.blocks, blocks, "{what}");
+            }
+            None => assert!(!source.text.contains("shared"), "{what}:\n{}", source.text),
+        }
+    }
+}
+
+#[test]
 fn arguments_lie_as_the_structure_says() {
     let source = source(&scaled([2, 3, 5, 8], false, 2.5));
     let bytes = &source.arguments;

@@ -37,7 +37,7 @@ use super::program::{ComputeType, Op, Text, fits_single, is_whole};
 use super::{KernelSource, check_size};
 use layout::Loops;
 pub use mapping::ThreadMap;
-use schedule::{Axis, Schedule, Vector};
+use schedule::{Axis, Schedule, Tile, Vector};
 use source::{Block, FUNCTION, Slot, Source, Target, Work};
 
 /// Kernel over groups of elements.
@@ -339,6 +339,16 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
     while shared(mapping) > MOST_SHARED {
         mapping.lanes /= 2;
     }
+    let tile = match vector {
+        Some(_) if elements.is_some() && !wide => {
+            let reads = passes.iter().flat_map(|part| &part.inputs).filter_map(|slot| match *slot {
+                Slot::Tensor { tensor, place, .. } => Some((&loops.places[place], work.reads[tensor].bytes())),
+                _ => None,
+            });
+            Tile::of_elements(&loops, reads)
+        }
+        _ => None,
+    };
     let work = Work {
         loops: &loops,
         reads: &work.reads,
@@ -346,7 +356,7 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         passes,
         number,
         compute_type,
-        schedule: Schedule { mapping, vector },
+        schedule: Schedule { mapping, vector, tile },
         elementwise: elements.is_some(),
         groups,
         members,
@@ -356,6 +366,7 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
     check_size(&source.arguments)?;
     let ThreadMap { side, lanes, .. } = mapping;
     let text = match elements {
+        Some(_) if tile.is_some() => "a block for each tile of elements".to_owned(),
         Some(_) => "a thread for each element or vector of them".to_owned(),
         None => {
             let groups = side * groups_of_thread(vector);

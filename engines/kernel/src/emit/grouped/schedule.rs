@@ -1,5 +1,6 @@
 //! Schedule of a kernel: what its threads and the lanes of their vectors go through.
 
+use super::Access;
 use super::layout::Loops;
 use super::mapping::ThreadMap;
 
@@ -10,6 +11,20 @@ pub(super) struct Schedule {
     pub mapping: ThreadMap,
     /// Adjacent steps that a thread takes together, if it takes several.
     pub vector: Option<Vector>,
+    /// Tile that a block of an element-wise kernel takes, where it reads along another loop than it writes.
+    pub tile: Option<Tile>,
+}
+
+/// Block of a kernel's elements that goes through shared memory: some steps of the innermost loop, which is contiguous where results
+/// are stored, and some of a loop along which operands are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tile {
+    /// Loop along which operands are contiguous.
+    pub across: usize,
+    /// Number of steps of the innermost loop.
+    pub rows: u64,
+    /// Number of steps of the other one.
+    pub columns: u64,
 }
 
 /// Adjacent steps of the innermost loop over groups, or over members, that one thread takes together.
@@ -61,7 +76,7 @@ impl Vector {
     pub(super) fn of_groups(loops: &Loops, statements: usize, kept: usize) -> Option<Vector> {
         let axis = loops.split.checked_sub(1)?;
         // Guards that move with the loop would be others for each lane.
-        let is_bounded = |place: &super::Access| place.bounds.iter().any(|bound| bound.steps[axis] != 0);
+        let is_bounded = |place: &Access| place.bounds.iter().any(|bound| bound.steps[axis] != 0);
         if loops.places.iter().any(is_bounded) {
             return None;
         }
@@ -73,6 +88,40 @@ impl Vector {
             }
         }
         Some(Vector { axis: Axis::Groups, width: width as u32 })
+    }
+}
+
+/// Steps of the innermost loop in a tile: what is stored in one run.
+const TILE_ROWS: u64 = 64;
+
+/// Bytes of a tile that are loaded in one run.
+const TILE_RUN: u64 = 128;
+
+/// Limit of the operands that have tiles, so that several blocks have room beside each other.
+const MOST_TILES: usize = 2;
+
+impl Tile {
+    /// Tile of an element-wise kernel, whose store is contiguous along the innermost loop. `reads` are the accesses of its operands
+    /// with the sizes of their elements.
+    pub(super) fn of_elements<'a>(
+        loops: &Loops,
+        reads: impl Iterator<Item = (&'a Access, usize)> + Clone,
+    ) -> Option<Tile> {
+        let inner = loops.extents.len().checked_sub(1)?;
+        let tile = |across: usize| {
+            let mut tile = Tile { across, rows: TILE_ROWS, columns: 0 };
+            let crossed = reads.clone().filter(|(access, _)| tile.is_crossed(access, inner));
+            let bytes: Vec<usize> = crossed.map(|(_, bytes)| bytes).collect();
+            tile.columns = TILE_RUN / *bytes.iter().max()? as u64;
+            (bytes.len() <= MOST_TILES && loops.extents[across] >= ROW).then_some(tile)
+        };
+        (loops.extents[inner] >= ROW).then(|| (0..inner).find_map(tile)).flatten()
+    }
+
+    /// True if an operand is contiguous along the other loop, and neither contiguous nor the same along the innermost one.
+    pub(super) fn is_crossed(&self, access: &Access, inner: usize) -> bool {
+        let strides = &access.strides;
+        access.bounds.is_empty() && strides[self.across] == 1 && !matches!(strides[inner], 0 | 1)
     }
 }
 

@@ -6,6 +6,7 @@
 mod columns;
 mod passes;
 mod places;
+mod tiles;
 mod tree;
 
 use std::ops::Range;
@@ -255,7 +256,11 @@ impl Writer<'_> {
         if let Some(inner) = self.inner().filter(|_| self.tail()) {
             self.index("inner", work.loops.extents[inner] as i64);
         }
-        let blocks = if work.elementwise { self.elements() } else { self.over_groups() };
+        let blocks = match work.schedule.tile {
+            Some(tile) => self.elements_in_tiles(tile),
+            None if work.elementwise => self.elements(),
+            None => self.over_groups(),
+        };
         for (i, value) in program.scalars.iter().enumerate() {
             self.arguments.real(work.compute_type, &format!("p{i}"), f64::from(*value));
         }
@@ -426,7 +431,7 @@ impl Writer<'_> {
             text += folds::limits(work.compute_type);
         }
         text += &definitions;
-        if work.schedule.mapping.lanes > 1 {
+        if work.schedule.mapping.lanes > 1 || work.schedule.tile.is_some() {
             text += BARRIER;
         }
         if work.schedule.vector.is_some() {

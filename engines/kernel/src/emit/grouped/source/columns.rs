@@ -5,11 +5,12 @@ use super::{Block, Slot, Writer};
 use crate::emit::grouped::ReduceOp;
 use crate::emit::program::literal;
 
-/// Number of a lane's members that are summed in `f32` before their sum goes into the total, where programs are short.
+/// Number of a lane's members that are summed in `f32` before their sum goes into the total, where nothing is computed of them; where
+/// a few statements are, half as many, since each has registers of its own.
 const PARTIAL: usize = 8;
 
-/// Statements of a program up to which it is short, and half as long.
-const SHORT: usize = 2;
+/// Statements of a program up to which several members are under way at the same time.
+const SHORT: usize = 4;
 
 impl Writer<'_> {
     /// Emits a pass over the members of a thread's groups.
@@ -40,8 +41,8 @@ impl Writer<'_> {
         let mut partial = 1;
         if part.folds.iter().any(|fold| matches!(fold.mode, ReduceOp::Sum)) && self.sums_in_partials(&varying) {
             partial = match part.statements.lines().count() {
-                0..=SHORT => PARTIAL,
-                n if n <= 2 * SHORT => PARTIAL / 2,
+                0 => PARTIAL,
+                1..=SHORT => PARTIAL / 2,
                 _ => 1,
             };
         }
@@ -61,7 +62,7 @@ impl Writer<'_> {
                 self.line(format_args!("EACH put(f{0}[k], p{0}[k]);", first_fold + f));
             }
             self.close();
-        } else if part.stores.is_empty() && part.statements.lines().count() <= 2 * SHORT {
+        } else if part.stores.is_empty() && part.statements.lines().count() <= SHORT {
             // The loads of several members are under way at the same time.
             self.line(format_args!("_Pragma(\"unroll 2\")"));
         }

@@ -211,7 +211,9 @@ impl Writer<'_> {
             let Slot::Tensor { tensor, place, .. } = **input else { unreachable!("only tensors are loaded") };
             let (slot, at) = (part.kept + i, self.at(place));
             self.line(format_args!("{} v{slot}[{width}] = {{}};", self.memory_type(self.work.reads[tensor])));
-            if self.is_side_by_side(place) {
+            if self.tile_of(input).is_some() {
+                gathers += &format!("v{slot}[k] = tile{slot}[in_tile * {width} + k][column]; ");
+            } else if self.is_side_by_side(place) {
                 loads += &format!("load<{width}>(v{slot}, r{tensor}_{place} + ({at})); ");
                 each += &format!("v{slot}[k] = r{tensor}_{place}[{at} + k]; ");
             } else {

@@ -51,7 +51,7 @@ impl Writer<'_> {
     }
 
     /// Terms of the sum of indices times steps over some loops, with arguments `<name>_<loop>` for the steps.
-    fn sum(&mut self, name: &str, steps: &[i64], loops: Range<usize>) -> Vec<String> {
+    pub(super) fn sum(&mut self, name: &str, steps: &[i64], loops: Range<usize>) -> Vec<String> {
         let mut terms = Vec::new();
         for l in loops {
             match steps[l] {
