@@ -149,7 +149,9 @@ impl Parts {
             terms.extend((groups + whole..groups + members.len()).map(|which| vec![(which, 1)]));
             return Parts { outer, inner, map: LoopMap { loops: groups + members.len(), terms }, hangs_over: None };
         };
-        let piece = extent.div_ceil(missing);
+        // A last piece that is not full would be guarded, and so would be all others: rather a few parts less.
+        let least = extent.div_ceil(missing);
+        let piece = (least..2 * least).find(|piece| extent.is_multiple_of(*piece)).unwrap_or(least);
         outer.push(extent.div_ceil(piece));
         inner[0] = piece;
         let loops = groups + members.len() + 1;

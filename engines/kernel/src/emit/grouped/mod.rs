@@ -322,7 +322,7 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
     }
     // Indices, their sums with a block, and offsets are then below 2³¹.
     let wide = choice.wide || groups.max(members).max(threads).max(most) >= 1 << 30;
-    let vector = vector(&loops, &passes, compute_type, wide, elements.is_some());
+    let vector = vector(&loops, &work.reads, &passes, compute_type, wide, elements.is_some());
     let mut mapping = match elements {
         Some(_) => ThreadMap::ELEMENTWISE,
         None => choice.mapping.unwrap_or_else(|| ThreadMap::new(groups, members, loops.neighbours(), vector)),
@@ -384,6 +384,7 @@ fn groups_of_thread(vector: Option<Vector>) -> u32 {
 /// Chooses what a thread takes together.
 fn vector(
     loops: &Loops,
+    reads: &[Element],
     passes: &[Block<'_>],
     compute_type: ComputeType,
     wide: bool,
@@ -393,17 +394,28 @@ fn vector(
         return None;
     }
     let statements = passes.iter().map(|part| part.statements.lines().count()).sum();
+    // Bytes that the pass with the most of them loads for a member.
+    let loaded = |part: &Block<'_>| {
+        let contiguous = part.inputs.iter().filter_map(|slot| match *slot {
+            Slot::Tensor { tensor, place, .. } if loops.places[place].strides.last() == Some(&1) => {
+                Some(reads[tensor].bytes())
+            }
+            _ => None,
+        });
+        contiguous.sum::<usize>()
+    };
+    let loaded = passes.iter().map(loaded).max().unwrap_or(0);
     if elements {
-        return Vector::of_members(loops, statements);
+        return Vector::of_members(loops, statements, loaded);
     }
     match loops.neighbours() {
         (Some(1), Some(1)) | (None, None) => None,
-        (_, Some(1)) => Vector::of_members(loops, statements),
+        (_, Some(1)) => Vector::of_members(loops, statements, loaded),
         (Some(1), _) => {
             let folded = |part: &Block<'_>| part.folds.iter().map(|fold| fold.mode.bytes(compute_type, wide)).sum();
             let folded: usize = passes.iter().map(folded).max().unwrap_or(0);
             let left: usize = passes.iter().map(|part| part.leaves).sum();
-            Vector::of_groups(loops, statements, folded + 4 * left)
+            Vector::of_groups(loops, statements, folded, 4 * left)
         }
         _ => None,
     }

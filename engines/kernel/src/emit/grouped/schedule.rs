@@ -56,24 +56,35 @@ const ROW: u64 = 32;
 
 /// Statements of programs, all together, up to which vectors are as wide as accesses can be. What computes more is not faster with
 /// more registers, and takes longer to compile.
-const FEW_STATEMENTS: usize = 16;
+const FEW_STATEMENTS: usize = 24;
 
-/// Bytes of what a thread keeps of one group up to which it takes several groups, all together.
+/// Limit of the bytes that a thread keeps of all its groups together, in registers.
 const MOST_KEPT: usize = 256;
+
+/// Limit of the bytes of a thread's accumulators, for which a block has as much shared memory: with more, less than half of a compute
+/// unit's waves have room.
+const MOST_FOLDED: usize = 64;
+
+/// Limit of the bytes that a thread of an element-wise kernel loads at a time, from all operands together.
+const MOST_LOADED: usize = 128;
 
 impl Vector {
     /// Vector of an element-wise kernel, whose largest store is the main access, or along members that are contiguous.
-    pub(super) fn of_members(loops: &Loops, statements: usize) -> Option<Vector> {
+    /// `loaded` are the bytes of one element's operands that are contiguous as well.
+    pub(super) fn of_members(loops: &Loops, statements: usize, loaded: usize) -> Option<Vector> {
         let extent = loops.contiguous();
-        let widest = widest(loops, statements);
+        let mut widest = widest(loops, statements);
+        while widest > 4 && loaded.saturating_mul(widest as usize) > MOST_LOADED {
+            widest /= 2;
+        }
         // A tail takes as long as a vector.
         let width = if extent.is_multiple_of(widest) || extent >= 8 * ROW { widest } else { widest.min(4) };
         (extent >= ROW && width > 1).then_some(Vector { axis: Axis::Members, width: width as u32 })
     }
 
-    /// Vector along groups that are contiguous in the main access, where members are not. `kept` are the bytes that a thread keeps
-    /// of each group: accumulators, and what passes leave behind.
-    pub(super) fn of_groups(loops: &Loops, statements: usize, kept: usize) -> Option<Vector> {
+    /// Vector along groups that are contiguous in the main access, where members are not. `folded` are the bytes of each
+    /// group's accumulators, `left` those of what passes leave behind.
+    pub(super) fn of_groups(loops: &Loops, statements: usize, folded: usize, left: usize) -> Option<Vector> {
         let axis = loops.split.checked_sub(1)?;
         // Guards that move with the loop would be others for each lane.
         let is_bounded = |place: &Access| place.bounds.iter().any(|bound| bound.steps[axis] != 0);
@@ -81,7 +92,11 @@ impl Vector {
             return None;
         }
         let mut width = widest(loops, statements);
-        while !loops.extents[axis].is_multiple_of(width) || (width as usize).saturating_mul(kept) > MOST_KEPT {
+        let is_small = |width: u64| {
+            let bytes = |each: usize| each.saturating_mul(width as usize);
+            bytes(folded) <= MOST_FOLDED && bytes(folded.saturating_add(left)) <= MOST_KEPT
+        };
+        while !loops.extents[axis].is_multiple_of(width) || !is_small(width) {
             width /= 2;
             if width < 2 {
                 return None;
