@@ -91,7 +91,7 @@ fn text_has_what_is_used_and_nothing_else() {
 fn what_lies_across_goes_through_tiles() {
     let transposed = |dims: [usize; 2], element, output| Elementwise {
         dims: dims.to_vec(),
-        inputs: vec![Input::Tensor(View::new(element, &[1, dims[0] as i64]))],
+        inputs: vec![Input::Tensor(View::new(element, [1, dims[0] as i64]))],
         output: Output::new(output, [dims[1] as i64, 1]),
         program: Vec::new(),
     };

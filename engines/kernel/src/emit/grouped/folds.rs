@@ -1,7 +1,7 @@
 //! Accumulators in C: a structure for each reduction, with the functions `put`, which accumulates a value, `join`,
 //! which merges another thread's accumulator, and `value`.
 //!
-//! Sums of `f32` are kept in `f64` (of narrow elements, the `f32` sums of four), and so are products, which then neither
+//! Sums of `f32` are kept in `f64` (of narrow elements, the `f32` sums of a few), and so are products, which then neither
 //! overflow nor underflow on the way. Sums of `f64` carry the rounding error along (compensated summation). So the error
 //! does not grow with the number of members.
 

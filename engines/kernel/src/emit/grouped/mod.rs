@@ -7,14 +7,16 @@
 //!
 //! A block's threads share its groups: many groups with a thread each, or a few with many threads each, which go
 //! through the members in the order of memory and then combine their accumulators: pair by pair within a wave, then wave
-//! by wave. The mapping follows from shapes and strides, and the order of every sum from these and the lanes of a wave:
+//! by wave. A thread takes several members that are contiguous together, or, where groups are, a member of each of several
+//! groups. The mapping follows from shapes and strides, and the order of every sum from these and the lanes of a wave:
 //! the same work gives the same bits on devices whose waves have as many.
 //!
 //! A kernel of one pass that reduces nothing is element-wise: its loops are one list, ordered by the memory that is written, and
-//! a thread takes one element, or four that lie together. What such a kernel only moves has no type but its size.
+//! a thread takes one element, or several that lie together. Where operands lie together along another loop, a block takes a
+//! tile of elements through shared memory. What such a kernel only moves has no type but its size.
 //!
-//! Sums and products of `f32` are kept in `f64` until all members are in; where members come from narrow elements, four
-//! are first added in `f32`, which overflows where the four do. Sums of `f64` carry the rounding error along. Integers
+//! Sums and products of `f32` are kept in `f64` until all members are in; where members come from narrow elements, up
+//! to eight are first added in `f32`, which overflows where they do. Sums of `f64` carry the rounding error along. Integers
 //! saturate with each member. A fold over no member leaves 0 for a sum, 1 for a product, +∞ for the least, -∞ for the
 //! greatest (of integers: the limits of 64 bits), and -1 for its index.
 
