@@ -120,7 +120,7 @@ fn groups_that_lie_together_are_taken_in_vectors() {
                 true,
                 Element::F32,
             ),
-            4,
+            2,
         ),
     ] {
         let (got, text) = width(&work);
