@@ -13,6 +13,7 @@ pub struct Device {
     gpu: &'static Gpu,
     ordinal: i32,
     arch: String,
+    compute_units: usize,
     fingerprint: String,
 }
 
@@ -38,7 +39,8 @@ impl Device {
         let status = unsafe { (gpu.hip.hipDeviceGetAttribute)(&mut units, attribute, ordinal) };
         gpu.check_hip(status, "hipDeviceGetAttribute")?;
         let fingerprint = format!("{full}, {units} units, HIP {}", gpu.hip_version());
-        Ok(Device { gpu, ordinal, arch, fingerprint })
+        let compute_units = usize::try_from(units).unwrap_or(0);
+        Ok(Device { gpu, ordinal, arch, compute_units, fingerprint })
     }
 
     /// The number of a stream's device; for a default stream that of the calling thread's current device.
@@ -70,6 +72,11 @@ impl Device {
     /// Its architecture, without features: `gfx1100`.
     pub fn arch(&self) -> &str {
         &self.arch
+    }
+
+    /// Number of its compute units.
+    pub fn compute_units(&self) -> usize {
+        self.compute_units
     }
 
     /// Fingerprint of compiled code: architecture with features, compute units, HIP's version.

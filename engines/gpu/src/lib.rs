@@ -45,6 +45,7 @@ use hipdnn_sdk_bindings::hipdnn::extension::MemoryKind;
 use hipdnn_sdk_bindings::hipdnn::plugin::BehaviorNote;
 
 use self::context::Context;
+use self::device::Device;
 use self::hip::{DeviceMemory, Gpu, gpu};
 use self::plan::{Choices, GpuPlan, kernels_can_be_had};
 use self::settings::Settings;
@@ -151,15 +152,16 @@ impl Workspace for OwnWorkspace {
     }
 }
 
-/// The works' dispatches, where MIOpen takes what is `supported`.
+/// The works' dispatches for a device, where MIOpen takes what is `supported`.
 fn legalized_for(
     graph: &Graph,
     works: Vec<Work>,
     settings: &Settings,
+    device: &Device,
     supported: legalize::Supported<'_>,
 ) -> Result<Legalized, Declined> {
     let fuse = if settings.fuse { fuse::fuse } else { fuse::separate };
-    legalize::legalize(graph, &fuse(graph, works), settings.options(), supported)
+    legalize::legalize(graph, &fuse(graph, works), settings.options(device.compute_units()), supported)
 }
 
 impl GpuGraph {
@@ -173,7 +175,7 @@ impl GpuGraph {
             let miopen = self.context.miopen().map_err(|error| error.to_string())?;
             supported(miopen, problem, &policy, store)
         };
-        let legalized = legalized_for(&self.graph, self.works.clone(), settings, &ask)?;
+        let legalized = legalized_for(&self.graph, self.works.clone(), settings, self.context.device(), &ask)?;
         kernels_can_be_had(&legalized, self.context.kernels(), store)?;
         Ok(legalized)
     }

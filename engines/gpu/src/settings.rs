@@ -222,9 +222,9 @@ impl Settings {
         }
     }
 
-    /// Options of legalization.
-    pub fn options(&self) -> LegalizeOptions {
-        LegalizeOptions { deterministic: self.deterministic, strict_fp32: self.strict_fp32 }
+    /// Options of legalization for a device with that number of compute units.
+    pub fn options(&self, compute_units: usize) -> LegalizeOptions {
+        LegalizeOptions { deterministic: self.deterministic, strict_fp32: self.strict_fp32, compute_units }
     }
 
     /// The error of a workspace that needs more than the limit.

@@ -36,7 +36,8 @@ pub(super) fn restore(payload: &Payload, context: &Arc<Context>, shared: &Shared
         None => Err("the stored plan does not have it".to_string()),
     };
     let works = lower::lower(&graph).map_err(|reason| declined(&GPU_ENGINE, &reason))?;
-    let legalized = legalized_for(&graph, works, &settings, &taken).map_err(|reason| declined(&GPU_ENGINE, &reason))?;
+    let legalized = legalized_for(&graph, works, &settings, context.device(), &taken);
+    let legalized = legalized.map_err(|reason| declined(&GPU_ENGINE, &reason))?;
     let choices = Arc::new(Choices::new(&graph, legalized, context, &settings, &store)?);
     let plan = GpuPlan::new(&graph, choices, context, shared.contexts().clone(), &store)?;
     payload.expect_description(&format!("{plan:#}"))?;

@@ -7,6 +7,7 @@
 //! convert types, pad on one side, crop and flip, since all of that is a matter of strides, offsets and windows.
 
 mod chain;
+mod columns;
 mod convolution;
 mod dispatch;
 mod groups;
@@ -52,6 +53,8 @@ pub struct LegalizeOptions {
     pub deterministic: bool,
     /// No intermediate that the graph calls float is narrowed.
     pub strict_fp32: bool,
+    /// Compute units of the device; 0 if it is not known, and so how much keeps it busy.
+    pub compute_units: usize,
 }
 
 /// Legalizes fusion groups as dispatches.

@@ -14,7 +14,7 @@ mod normalization;
 pub mod reduction;
 pub mod resample;
 pub mod rmsnorm;
-mod split_reduction;
+pub(crate) mod split_reduction;
 #[cfg(test)]
 mod testing;
 

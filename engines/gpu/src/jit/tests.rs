@@ -339,6 +339,10 @@ fn tensors_of_any_layout_are_copied() {
         ("to channels last", &dims, view(F16, &first, 0, None), Output::new(F16, last)),
         ("from channels last", &dims, view(BF16, &last, 0, None), Output::new(BF16, &first[..])),
         ("converted from channels last", &dims, view(F32, &last, 0, None), Output::new(BF16, &first[..])),
+        ("through tiles", &[70, 50], view(F16, &[1, 72], 3, None), Output::new(F16, [50, 1])),
+        ("bytes through tiles", &[2, 66, 33], view(U8, &[2300, 1, 66], 0, None), Output::new(U8, [2200, 33, 1])),
+        ("converted through tiles", &[40, 65], view(F32, &[1, 40], 0, None), Output::new(BF16, [66, 1])),
+        ("widened through tiles", &[32, 130], view(BF16, &[1, 33], 1, None), Output::new(F32, [130, 1])),
         ("flipped", &[6, 3, 3], view(F32, &[9, -3, -1], 8, None), Output::new(F32, [9, 3, 1])),
         ("flipped, long", &[6, 3, 50], view(F32, &[150, -50, -1], 149, None), Output::new(F32, [150, 50, 1])),
         (
@@ -436,6 +440,18 @@ fn chains_over_tensors_of_any_layout_are_one_kernel() {
             what,
             &Elementwise { dims: dims.clone(), program: program(inputs.len()), inputs, output },
         );
+    }
+    // Operands that lie across, one of which is padded and has no tile.
+    let (straight, across) = (vec![1750, 50, 1], vec![1750, 1, 35]);
+    for (what, x, residual, output) in [
+        ("one across", view(F16, &across, 0, None), view(F32, &straight, 2, None), F32),
+        ("two across", view(F32, &across, 5, None), view(F16, &across, 0, None), F16),
+        ("padded, one across", view(F32, &straight, 0, Some((2, 1, 48, 1))), view(BF16, &across, 0, None), F32),
+    ] {
+        let bias = view(F32, &[0, 1, 0], 2, None);
+        let inputs = vec![x, bias, residual, Input::Scalar(3.0), Input::Index { axis: 1 }, Input::Literal(2.0)];
+        let (program, output) = (program(inputs.len()), Output::new(output, &straight[..]));
+        check_exactly(&bench, what, &Elementwise { dims: vec![2, 35, 50], program, inputs, output });
     }
 }
 

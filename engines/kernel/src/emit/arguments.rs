@@ -104,16 +104,18 @@ pub(super) fn index_types(wide: bool) -> &'static str {
 /// C helper that [`quotient`] calls where indices are narrow.
 pub(super) const MULHI: &str = "DEVICE unsigned mulhi(unsigned a, unsigned b) { return (unsigned long)a * b >> 32; }\n";
 
-/// C helpers that load and store four adjacent elements. Vectors are as aligned as their elements: every target of HIP
+/// C helpers that load and store several adjacent elements. Vectors are as aligned as their elements: every target of HIP
 /// can do that.
-pub(super) const FOUR: &str =
-    "template <class T> struct Four { typedef T V __attribute__((ext_vector_type(4), aligned(sizeof(T)))); };
-template <class T> DEVICE void load4(T* to, const T* from) {
-  const typename Four<T>::V v = *(const typename Four<T>::V*)from;
-  to[0] = v.x; to[1] = v.y; to[2] = v.z; to[3] = v.w;
+pub(super) const VECTORS: &str =
+    "template <class T, int N> struct Lanes { typedef T V __attribute__((ext_vector_type(N), aligned(sizeof(T)))); };
+template <int N, class T> DEVICE void load(T* to, const T* from) {
+  const typename Lanes<T, N>::V v = *(const typename Lanes<T, N>::V*)from;
+  _Pragma(\"unroll\") for (int k = 0; k < N; ++k) to[k] = v[k];
 }
-template <class T> DEVICE void store4(T* to, const T* from) {
-  *(typename Four<T>::V*)to = typename Four<T>::V{from[0], from[1], from[2], from[3]};
+template <int N, class T> DEVICE void store(T* to, const T* from) {
+  typename Lanes<T, N>::V v;
+  _Pragma(\"unroll\") for (int k = 0; k < N; ++k) v[k] = from[k];
+  *(typename Lanes<T, N>::V*)to = v;
 }
 ";
 

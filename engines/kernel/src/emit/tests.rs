@@ -42,7 +42,7 @@ fn text_has_what_is_used_and_nothing_else() {
     for (work, with, without) in [
         (
             vector(PointwiseMode::Neg, PARAMETERS, Element::F32, Element::F32, 64),
-            &["typedef float real", "load4", "const real t1 = -t0;", "typedef int index"][..],
+            &["typedef float real", "load<4>(v0", "const real t1 = -t0;", "typedef int index"][..],
             &["MATH(exp)", "mulhi", "whole_sub", "long index", "narrow_f16", "p0"][..],
         ),
         (
@@ -53,7 +53,7 @@ fn text_has_what_is_used_and_nothing_else() {
         (
             vector(PointwiseMode::Div, PARAMETERS, Element::I32, Element::I32, 64),
             &["typedef double real", "real MATH(rint)(real)", "narrow_i32"],
-            &["load4", "odd("],
+            &["load<", "odd("],
         ),
         (
             vector(PointwiseMode::Add, PARAMETERS, Element::I32, Element::I64, 64),
@@ -65,7 +65,7 @@ fn text_has_what_is_used_and_nothing_else() {
                 program: Vec::new(),
                 ..vector(PointwiseMode::Identity, PARAMETERS, Element::BF16, Element::BF16, 64)
             },
-            &["typedef unsigned short real", "const real* r0", "load4"],
+            &["typedef unsigned short real", "const real* r0", "load<8>(v0"],
             &["real(", "widen", "narrow"],
         ),
         (
@@ -88,19 +88,46 @@ fn text_has_what_is_used_and_nothing_else() {
 }
 
 #[test]
+fn what_lies_across_goes_through_tiles() {
+    let transposed = |dims: [usize; 2], element, output| Elementwise {
+        dims: dims.to_vec(),
+        inputs: vec![Input::Tensor(View::new(element, [1, dims[0] as i64]))],
+        output: Output::new(output, [dims[1] as i64, 1]),
+        program: Vec::new(),
+    };
+    for (what, work, want) in [
+        ("64 by 64", transposed([100, 200], Element::F16, Element::F16), Some(("tile0[64][66]", 8))),
+        ("words", transposed([100, 200], Element::F32, Element::F32), Some(("tile0[64][34]", 16))),
+        ("converted", transposed([100, 200], Element::F32, Element::F16), Some(("tile0[64][34]", 16))),
+        ("few rows", transposed([31, 200], Element::F16, Element::F16), None),
+        ("few columns", transposed([200, 31], Element::F16, Element::F16), None),
+        ("doubles", transposed([100, 200], Element::F64, Element::F64), None),
+    ] {
+        let source = source(&work);
+        match want {
+            Some((list, blocks)) => {
+                assert!(source.text.contains(list) && source.text.contains("barrier();"), "{what}:\n{}", source.text);
+                assert_eq!(source.blocks, blocks, "{what}");
+            }
+            None => assert!(!source.text.contains("shared"), "{what}:\n{}", source.text),
+        }
+    }
+}
+
+#[test]
 fn arguments_lie_as_the_structure_says() {
     let source = source(&scaled([2, 3, 5, 8], false, 2.5));
     let bytes = &source.arguments;
     let int = |at: usize| i32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let declared = source.text.split("struct Arguments {").nth(1).unwrap().split("};").next().unwrap();
     let fields: Vec<_> = declared.split(';').filter_map(|field| field.split_whitespace().last()).collect();
-    // Pointers first; then 32-bit numbers without gaps: loops over 2, 3 and 40 = 10 · 4, and the strides that are not
+    // Pointers first; then 32-bit numbers without gaps: loops over 2, 3 and 40 = 5 · 8, and the strides that are not
     // 0 or 1.
     assert_eq!(fields[..4], ["r0", "r1", "w0", "inner"]);
     let at = |name: &str| 24 + 4 * (fields.iter().position(|field| *field == name).unwrap() - 3);
     for (name, want) in [
-        ("items", 2 * 3 * 10),
-        ("members", 10),
+        ("items", 2 * 3 * 5),
+        ("members", 5),
         ("e1", 3),
         ("inner", 40),
         ("x0_0", 120),

@@ -12,11 +12,11 @@ use crate::ir::group::{AffineExpr, GroupKernel, GroupWork, Input, Operand, Pass,
 impl Legalizer<'_> {
     /// Emits the kernels of a work over groups.
     pub(super) fn groups(&mut self, groups: &Groups) {
-        let work = &groups.work;
-        let locals: Vec<Stored> = work.locals.iter().map(|l| self.packed(&l.dims, l.data_type, false)).collect();
-        for uid in work.outputs() {
-            self.place(work, uid);
+        for uid in groups.work.outputs() {
+            self.place(&groups.work, uid);
         }
+        let work = &self.in_parts(&groups.work);
+        let locals: Vec<Stored> = work.locals.iter().map(|l| self.packed(&l.dims, l.data_type, false)).collect();
         let numbers: Vec<String> = groups.nodes.iter().map(usize::to_string).collect();
         for (index, kernel) in work.kernels.iter().enumerate() {
             let mut purpose = format!("compute node {} ({}", numbers.join(", "), work.name);
@@ -58,8 +58,10 @@ impl Legalizer<'_> {
                 && same_strides(dims, strides, &Layout::ChannelsLast.strides(dims))
                 && !same_strides(dims, strides, &Layout::ChannelsFirst.strides(dims))
         };
+        // What a later kernel of the work reads of an earlier one's results may have no place yet.
+        let is_there = |input: &TensorUid| !self.graph.tensor(*input).is_virtual() || self.stored.contains_key(input);
         let inputs = work.inputs();
-        let mut images = inputs.iter().filter_map(|input| match self.kind(*input) {
+        let mut images = inputs.iter().filter(|input| is_there(input)).filter_map(|input| match self.kind(*input) {
             Kind::Memory(stored) => Some((self.graph.tensor(*input).dims(), stored.view.strides)),
             Kind::Literal(_) | Kind::Scalar => None,
         });
@@ -242,7 +244,7 @@ fn add(access: &mut Access, line: &AffineExpr, stride: i64) {
 }
 
 /// Access of elements at those indices, with bounds where they may leave the tensor.
-fn access(view: &View, dims: &[usize], at: &[AffineExpr], loops: &[usize]) -> Access {
+pub(super) fn access(view: &View, dims: &[usize], at: &[AffineExpr], loops: &[usize]) -> Access {
     let mut access = Access { offset: view.offset, strides: vec![0; loops.len()], bounds: Vec::new() };
     for ((line, extent), stride) in at.iter().zip(dims).zip(&view.strides) {
         if stays_within(line, loops, *extent) {

@@ -31,15 +31,26 @@ pub(super) fn split(work: GroupWork, sums: DataType) -> GroupWork {
     split_by(work, sums, LIMITS)
 }
 
-pub(super) fn split_by(mut work: GroupWork, sums: DataType, limits: Limits) -> GroupWork {
-    let kernels = std::mem::take(&mut work.kernels);
-    for kernel in kernels {
+pub(super) fn split_by(work: GroupWork, sums: DataType, limits: Limits) -> GroupWork {
+    split_where(work, sums, &|kernel| {
         let (groups, members) = (count(&kernel.groups), count(&kernel.members));
         let wanted = limits.groups.div_ceil(groups.max(1)).min(members / limits.part);
-        if groups >= limits.groups || members <= limits.members || wanted < 2 {
+        (groups < limits.groups && members > limits.members && wanted >= 2).then_some(wanted)
+    })
+}
+
+/// Splits each group of the kernels into about as many parts as `parts` says; partial results are stored in the type `sums`.
+pub(crate) fn split_where(
+    mut work: GroupWork,
+    sums: DataType,
+    parts: &dyn Fn(&GroupKernel) -> Option<usize>,
+) -> GroupWork {
+    let kernels = std::mem::take(&mut work.kernels);
+    for kernel in kernels {
+        let Some(wanted) = parts(&kernel) else {
             work.kernels.push(kernel);
             continue;
-        }
+        };
         let parts = Parts::new(&kernel, wanted);
         let mut splitter = Splitter { kernel: &kernel, parts, sums, work: &mut work, places: Vec::new() };
         splitter.run();
@@ -138,7 +149,9 @@ impl Parts {
             terms.extend((groups + whole..groups + members.len()).map(|which| vec![(which, 1)]));
             return Parts { outer, inner, map: LoopMap { loops: groups + members.len(), terms }, hangs_over: None };
         };
-        let piece = extent.div_ceil(missing);
+        // A last piece that is not full would be guarded, and so would be all others: rather a few parts less.
+        let least = extent.div_ceil(missing);
+        let piece = (least..2 * least).find(|piece| extent.is_multiple_of(*piece)).unwrap_or(least);
         outer.push(extent.div_ceil(piece));
         inner[0] = piece;
         let loops = groups + members.len() + 1;

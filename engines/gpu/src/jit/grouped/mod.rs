@@ -134,9 +134,12 @@ fn every_fold_over_any_layout_gives_its_definition() {
     let Some(bench) = bench("every_fold_over_any_layout_gives_its_definition") else { return };
     let cases: &[Layout<'_>] = &[
         ("rows", &[5], &[70], &[70, 1]),
-        ("rows of fours", &[5], &[3, 36], &[300, 40, 1]),
-        ("rows that end within four", &[20], &[2, 35], &[100, 50, 1]),
+        ("rows of vectors", &[5], &[3, 36], &[300, 40, 1]),
+        ("rows that end within a vector", &[20], &[2, 35], &[100, 50, 1]),
         ("columns", &[67], &[45], &[1, 67]),
+        ("columns in vectors", &[64], &[45], &[1, 64]),
+        ("columns in short vectors", &[3, 14], &[37, 2], &[14, 1, 42, 1600]),
+        ("channels last in vectors", &[24], &[2, 11], &[1, 264, 24]),
         ("padded rows, backwards", &[9], &[33], &[-40, -1]),
         ("channels", &[3], &[4, 35], &[35, 105, 1]),
         ("channels last", &[70], &[3, 11], &[1, 770, 70]),
@@ -194,8 +197,9 @@ fn normalisations_are_one_kernel() {
     let Some(bench) = bench("normalisations_are_one_kernel") else { return };
     let cases: &[Layout<'_>] = &[
         ("rows", &[6], &[77], &[77, 1]),
-        ("rows of fours", &[6], &[64], &[80, 1]),
+        ("rows of vectors", &[6], &[64], &[80, 1]),
         ("columns", &[66], &[40], &[1, 66]),
+        ("columns in vectors", &[72], &[40], &[1, 72]),
         ("channels", &[5], &[3, 50], &[50, 250, 1]),
         ("rows in pieces", &[2, 3], &[5, 9], &[900, 5, 15, 100]),
     ];
@@ -363,7 +367,9 @@ fn more_groups_than_blocks_are_gone_through() {
 #[test]
 fn elements_may_be_written_where_they_are_read() {
     let Some(bench) = bench("elements_may_be_written_where_they_are_read") else { return };
-    for (groups, members, strides) in [(vec![6], vec![77], vec![77, 1]), (vec![66], vec![50], vec![1, 66])] {
+    for (groups, members, strides) in
+        [(vec![6], vec![77], vec![77, 1]), (vec![66], vec![50], vec![1, 66]), (vec![64], vec![50], vec![1, 64])]
+    {
         // Means, which a pass of its own adds to: in place too.
         let mut work = layer_norm(&groups, &members, &strides, Element::F32);
         let Pass::PerGroup { inputs, program, keep, .. } = &mut work.passes[1] else {

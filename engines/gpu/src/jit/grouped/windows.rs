@@ -21,7 +21,8 @@ fn windows_are_read_within_bounds() {
             // Beside the first: kept as f64 for the sake of the second type, and as whole numbers.
             for element in if n == 0 { &[Element::F32, Element::I32, Element::U8][..] } else { &[Element::F32] } {
                 let work = pooling(h, w, channels_last, *element);
-                let (image, output) = (6 * h.extent * w.extent, 6 * h.outputs() * w.outputs());
+                let planes = if channels_last { 8 } else { 6 };
+                let (image, output) = (planes * h.extent * w.extent, planes * h.outputs() * w.outputs());
                 let what = format!("{what}, {element:?}, channels last: {channels_last}");
                 let choices = &several(n)[..if n == 0 { 3 } else { 2 }];
                 check(&bench, &what, &work, choices, &[small(image, 2)], &[output; 3], Near { units: 0.5, scale: 0.0 });

@@ -1,11 +1,11 @@
 //! Accumulators in C: a structure for each reduction, with the functions `put`, which accumulates a value, `join`,
 //! which merges another thread's accumulator, and `value`.
 //!
-//! Sums of `f32` are kept in `f64` (of narrow elements, the `f32` sums of four), and so are products, which then neither
+//! Sums of `f32` are kept in `f64` (of narrow elements, the `f32` sums of a few), and so are products, which then neither
 //! overflow nor underflow on the way. Sums of `f64` carry the rounding error along (compensated summation). So the error
 //! does not grow with the number of members.
 
-use super::ReduceOp;
+use super::{Fold, ReduceOp};
 use crate::emit::program::{ComputeType, Text};
 
 /// C macros `MOST` and `LEAST`: the neutral elements of minimum and maximum.
@@ -21,6 +21,56 @@ pub(super) fn limits(compute_type: ComputeType) -> &'static str {
 #define LEAST in_vector(-__builtin_inf())
 "
         }
+    }
+}
+
+/// Buffers in shared memory, in which lanes exchange their accumulators. A pass that reduces has other ones than the pass before it,
+/// which some threads still read, and those of the one before that again: all have met in between.
+#[derive(Debug, Default)]
+pub(super) struct Buffers<'a> {
+    /// Reduction of each buffer, and which of two passes in a row has it.
+    buffers: Vec<(&'a ReduceOp, bool)>,
+    /// Buffers of each pass's folds.
+    of_passes: Vec<Vec<usize>>,
+}
+
+impl<'a> Buffers<'a> {
+    /// Buffers for the folds of passes.
+    pub(super) fn new(passes: impl Iterator<Item = &'a [Fold]>) -> Buffers<'a> {
+        let mut list = Buffers::default();
+        let mut turn = false;
+        for folds in passes {
+            let mut own: Vec<usize> = Vec::new();
+            for Fold { mode, .. } in folds {
+                let fits = |b: &usize| {
+                    let (of, with) = list.buffers[*b];
+                    with == turn && of.structure() == mode.structure() && !own.contains(b)
+                };
+                let free = (0..list.buffers.len()).find(fits);
+                own.push(free.unwrap_or(list.buffers.len()));
+                if free.is_none() {
+                    list.buffers.push((mode, turn));
+                }
+            }
+            turn ^= !folds.is_empty();
+            list.of_passes.push(own);
+        }
+        list
+    }
+
+    /// Bytes of all buffers for one thread and one group of it.
+    pub(super) fn bytes(&self, compute_type: ComputeType, wide: bool) -> usize {
+        self.buffers.iter().map(|(mode, _)| mode.bytes(compute_type, wide)).sum()
+    }
+
+    /// Structures of the buffers, in order.
+    pub(super) fn structures(&self) -> impl Iterator<Item = &'static str> {
+        self.buffers.iter().map(|(mode, _)| mode.structure())
+    }
+
+    /// Buffers of the folds of a pass.
+    pub(super) fn of_pass(&self, pass: usize) -> &[usize] {
+        &self.of_passes[pass]
     }
 }
 

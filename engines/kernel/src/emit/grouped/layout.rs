@@ -11,8 +11,8 @@ pub(super) struct Loops {
     pub(super) split: usize,
     /// Accesses, whose lists have an entry for each loop.
     pub(super) places: Vec<Access>,
-    /// Access that covers the most bytes.
-    main: Option<usize>,
+    /// Access that covers the most bytes, and the size of its elements.
+    main: Option<(usize, usize)>,
 }
 
 impl Loops {
@@ -41,11 +41,12 @@ impl Loops {
         let sizes: Vec<u64> =
             places.iter().zip(bytes).map(|(place, bytes)| covered(place).saturating_mul(*bytes as u64)).collect();
         let main = (0..places.len()).filter(|p| sizes[*p] > 0).reduce(|a, b| if sizes[b] > sizes[a] { b } else { a });
+        let main = main.map(|main| (main, bytes[main]));
         let part = |range: std::ops::Range<usize>| {
             let mut order: Vec<usize> = range.filter(|l| extents[*l] != 1).collect();
             // What repeats goes outermost.
             order.sort_by_key(|l| {
-                let distance = main.map_or(1, |main| distance(&places[main], *l));
+                let distance = main.map_or(1, |(main, _)| distance(&places[main], *l));
                 std::cmp::Reverse(if distance == 0 { u64::MAX } else { distance })
             });
             order
@@ -118,16 +119,21 @@ impl Loops {
     /// Extent of the innermost loop if the main access is contiguous along it, else 0.
     pub(super) fn contiguous(&self) -> u64 {
         match (self.main, self.extents.last()) {
-            (Some(main), Some(extent)) if distance(&self.places[main], self.extents.len() - 1) == 1 => *extent,
+            (Some((main, _)), Some(extent)) if distance(&self.places[main], self.extents.len() - 1) == 1 => *extent,
             _ => 0,
         }
+    }
+
+    /// Size of the main access's elements in bytes.
+    pub(super) fn element_bytes(&self) -> Option<usize> {
+        self.main.map(|(_, bytes)| bytes)
     }
 
     /// Strides of the main access along the innermost loop of the groups and along that of the members; `None` where
     /// there is no such loop or the stride is 0.
     pub(super) fn neighbours(&self) -> (Option<u64>, Option<u64>) {
         let along = |loops: std::ops::Range<usize>| {
-            let distance = distance(&self.places[self.main?], loops.last()?);
+            let distance = distance(&self.places[self.main?.0], loops.last()?);
             (distance != 0).then_some(distance)
         };
         (along(0..self.split), along(self.split..self.extents.len()))

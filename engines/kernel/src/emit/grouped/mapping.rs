@@ -1,11 +1,13 @@
 //! Mapping of threads to groups and their members.
 
+use super::schedule::{Axis, Vector};
+
 /// Mapping of a block's threads to its work. All numbers are powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadMap {
-    /// Number of groups that a block works on at a time.
+    /// Number of groups, or of vectors of them, that a block works on at a time.
     pub side: u32,
-    /// Number of threads that work on one group.
+    /// Number of threads that work on one group or vector.
     pub lanes: u32,
     /// True if adjacent threads work on the same group, not on adjacent ones.
     pub lanes_first: bool,
@@ -30,18 +32,37 @@ const BUSY: u64 = 128;
 /// Strides up to this, in elements, share a cache line.
 const NEAR: u64 = 8;
 
+/// Numbers of vectors that make a run of memory: half a kilobyte, and a cache line.
+const WIDE_ROW: u32 = 32;
+const NARROW_ROW: u32 = 8;
+
+/// Number of threads of a group that are worth it, a power of two.
+fn lanes(worth: u64, most: u32) -> u32 {
+    let lanes = 1 << worth.clamp(1, u64::from(most)).ilog2();
+    // A barrier costs more than one step of the loop.
+    if lanes < 4 { 1 } else { lanes }
+}
+
 impl ThreadMap {
     /// Mapping of a kernel without reductions: a thread for each element or vector of them.
     pub(super) const ELEMENTWISE: ThreadMap = ThreadMap { side: THREADS, lanes: 1, lanes_first: false };
 
-    /// Mapping for the numbers of groups and members, and for the strides along each (`None`: the stride is 0).
-    pub fn new(groups: u64, members: u64, neighbours: (Option<u64>, Option<u64>)) -> ThreadMap {
-        let lanes = |most: u32| {
-            let worth = (members / PER_LANE).clamp(1, u64::from(most));
-            let lanes = 1 << worth.ilog2();
-            // A barrier costs more than one step of the loop.
-            if lanes < 4 { 1 } else { lanes }
+    /// Mapping for the numbers of groups and members, for the strides along each (`None`: the stride is 0), and for what a thread
+    /// takes together.
+    pub(super) fn new(
+        groups: u64,
+        members: u64,
+        neighbours: (Option<u64>, Option<u64>),
+        vector: Option<Vector>,
+    ) -> ThreadMap {
+        let per_lane = match vector {
+            Some(Vector { axis: Axis::Groups, width }) => {
+                return ThreadMap::columns(groups / u64::from(width), members);
+            }
+            Some(Vector { axis: Axis::Members, width }) => PER_LANE.max(u64::from(width)),
+            None => PER_LANE,
         };
+        let lanes = |most: u32| lanes(members / per_lane, most);
         let (group, member) = (neighbours.0.unwrap_or(u64::MAX), neighbours.1.unwrap_or(u64::MAX));
         if member < group && group > NEAR {
             let threads = if groups < BUSY && members >= 8 * u64::from(MANY_THREADS) { MANY_THREADS } else { THREADS };
@@ -59,6 +80,19 @@ impl ThreadMap {
         let threads = if few { MANY_THREADS } else { THREADS };
         let lanes = lanes(threads / side);
         ThreadMap { side: threads / lanes, lanes, lanes_first: false }
+    }
+
+    /// Mapping of vectors of groups, of which neighbors are contiguous: a row of some is a run of memory.
+    fn columns(vectors: u64, members: u64) -> ThreadMap {
+        if members <= FEW || vectors >= MANY_GROUPS {
+            return ThreadMap { side: THREADS, lanes: 1, lanes_first: false };
+        }
+        let mut side = WIDE_ROW;
+        while side > NARROW_ROW && vectors / u64::from(side) < BUSY {
+            side /= 2;
+        }
+        let lanes = lanes(members / PER_LANE, THREADS / side);
+        ThreadMap { side: THREADS / lanes, lanes, lanes_first: false }
     }
 
     /// The same mapping with blocks of the usual size.
@@ -104,7 +138,7 @@ mod tests {
             ("no group but one, and nothing along its members", 1, 5000, (None, None), last(8, 32)),
         ];
         for (what, groups, members, neighbours, want) in cases {
-            let got = ThreadMap::new(groups, members, neighbours);
+            let got = ThreadMap::new(groups, members, neighbours, None);
             assert_eq!(got, want, "{what}");
             assert!(got.threads().is_power_of_two() && got.threads() <= MANY_THREADS, "{what}");
             let smaller = got.smaller();

@@ -7,14 +7,16 @@
 //!
 //! A block's threads share its groups: many groups with a thread each, or a few with many threads each, which go
 //! through the members in the order of memory and then combine their accumulators: pair by pair within a wave, then wave
-//! by wave. The mapping follows from shapes and strides, and the order of every sum from these and the lanes of a wave:
+//! by wave. A thread takes several members that are contiguous together, or, where groups are, a member of each of several
+//! groups. The mapping follows from shapes and strides, and the order of every sum from these and the lanes of a wave:
 //! the same work gives the same bits on devices whose waves have as many.
 //!
 //! A kernel of one pass that reduces nothing is element-wise: its loops are one list, ordered by the memory that is written, and
-//! a thread takes one element, or four that lie together. What such a kernel only moves has no type but its size.
+//! a thread takes one element, or several that lie together. Where operands lie together along another loop, a block takes a
+//! tile of elements through shared memory. What such a kernel only moves has no type but its size.
 //!
-//! Sums and products of `f32` are kept in `f64` until all members are in; where members come from narrow elements, four
-//! are first added in `f32`, which overflows where the four do. Sums of `f64` carry the rounding error along. Integers
+//! Sums and products of `f32` are kept in `f64` until all members are in; where members come from narrow elements, up
+//! to eight are first added in `f32`, which overflows where they do. Sums of `f64` carry the rounding error along. Integers
 //! saturate with each member. A fold over no member leaves 0 for a sum, 1 for a product, +∞ for the least, -∞ for the
 //! greatest (of integers: the limits of 64 bits), and -1 for its index.
 
@@ -22,6 +24,7 @@ mod check;
 mod folds;
 mod layout;
 mod mapping;
+mod schedule;
 mod source;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -36,6 +39,7 @@ use super::program::{ComputeType, Op, Text, fits_single, is_whole};
 use super::{KernelSource, check_size};
 use layout::Loops;
 pub use mapping::ThreadMap;
+use schedule::{Axis, Schedule, Tile, Vector};
 use source::{Block, FUNCTION, Slot, Source, Target, Work};
 
 /// Kernel over groups of elements.
@@ -312,28 +316,41 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         return Err(too_large());
     };
     let offsets = loops.places.iter().map(|place| place.offset.unsigned_abs());
-    // Threads of an element-wise kernel are numbered through all groups, in fours.
-    let threads = elements.as_ref().map_or(0, |_| groups.saturating_mul(members.saturating_add(3)));
+    // Threads of an element-wise kernel are numbered through all groups, in vectors.
+    let threads = elements.as_ref().map_or(0, |_| groups.saturating_mul(members.saturating_add(15)));
     // Addresses have fewer bits than this, in bytes.
     if offsets.chain([groups, members, threads, reach, most]).any(|number| number > 1 << 55) {
         return Err(too_large());
     }
-    let mapping = match elements {
-        Some(_) => ThreadMap::ELEMENTWISE,
-        None => choice.mapping.unwrap_or_else(|| ThreadMap::new(groups, members, loops.neighbours())),
-    };
     // Indices, their sums with a block, and offsets are then below 2³¹.
     let wide = choice.wide || groups.max(members).max(threads).max(most) >= 1 << 30;
+    let vector = vector(&loops, &work.reads, &passes, compute_type, wide, elements.is_some());
+    let mut mapping = match elements {
+        Some(_) => ThreadMap::ELEMENTWISE,
+        None => choice.mapping.unwrap_or_else(|| ThreadMap::new(groups, members, loops.neighbours(), vector)),
+    };
     let shared = |mapping: ThreadMap| {
-        let bytes: usize = folds().map(|fold| fold.mode.bytes(compute_type, wide)).sum();
+        let buffers = folds::Buffers::new(passes.iter().map(|part| part.folds));
+        let bytes = buffers.bytes(compute_type, wide) * groups_of_thread(vector) as usize;
         if mapping.lanes > 1 { bytes * mapping.threads() as usize } else { 0 }
     };
-    let mut mapping = if shared(mapping) > MOST_SHARED / 2 { mapping.smaller() } else { mapping };
+    if shared(mapping) > MOST_SHARED / 2 {
+        mapping = mapping.smaller();
+    }
     // One thread by itself shares nothing.
     while shared(mapping) > MOST_SHARED {
         mapping.lanes /= 2;
     }
-    let short = !matches!(compute_type, ComputeType::F64 | ComputeType::I64 | ComputeType::Bits(8));
+    let tile = match vector {
+        Some(_) if elements.is_some() && !wide => {
+            let reads = passes.iter().flat_map(|part| &part.inputs).filter_map(|slot| match *slot {
+                Slot::Tensor { tensor, place, .. } => Some((&loops.places[place], work.reads[tensor].bytes())),
+                _ => None,
+            });
+            Tile::of_elements(&loops, reads)
+        }
+        _ => None,
+    };
     let work = Work {
         loops: &loops,
         reads: &work.reads,
@@ -341,12 +358,8 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         passes,
         number,
         compute_type,
-        mapping,
+        schedule: Schedule { mapping, vector, tile },
         elementwise: elements.is_some(),
-        fours: match elements {
-            Some(_) => short && loops.contiguous() >= ROW,
-            None => short && in_fours(&loops),
-        },
         groups,
         members,
         wide,
@@ -355,19 +368,59 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
     check_size(&source.arguments)?;
     let ThreadMap { side, lanes, .. } = mapping;
     let text = match elements {
+        Some(_) if tile.is_some() => "a block for each tile of elements".to_owned(),
         Some(_) => "a thread for each element or vector of them".to_owned(),
-        None => format!("{side} groups a block, {lanes} thread(s) for each, {} blocks", source.blocks),
+        None => {
+            let groups = side * groups_of_thread(vector);
+            format!("{groups} groups a block, {lanes} thread(s) for each, {} blocks", source.blocks)
+        }
     };
     Ok(Some(Generated { source, compute_type, mapping, text }))
 }
 
-/// Number of contiguous elements from which on a thread takes four at a time.
-const ROW: u64 = 32;
+/// Number of adjacent groups that one thread works on.
+fn groups_of_thread(vector: Option<Vector>) -> u32 {
+    vector.filter(|vector| vector.axis == Axis::Groups).map_or(1, |vector| vector.width)
+}
 
-/// True if members are contiguous in long rows, so that a thread takes four at a time.
-fn in_fours(loops: &Loops) -> bool {
-    let along_members = matches!(loops.neighbours(), (group, Some(1)) if group != Some(1));
-    along_members && loops.extents.last().is_some_and(|inner| *inner >= ROW)
+/// Chooses what a thread takes together.
+fn vector(
+    loops: &Loops,
+    reads: &[Element],
+    passes: &[Block<'_>],
+    compute_type: ComputeType,
+    wide: bool,
+    elements: bool,
+) -> Option<Vector> {
+    if matches!(compute_type, ComputeType::F64 | ComputeType::I64 | ComputeType::Bits(8)) {
+        return None;
+    }
+    let statements = passes.iter().map(|part| part.statements.lines().count()).sum();
+    // Bytes that the pass with the most of them loads for a member.
+    let loaded = |part: &Block<'_>| {
+        let contiguous = part.inputs.iter().filter_map(|slot| match *slot {
+            Slot::Tensor { tensor, place, .. } if loops.places[place].strides.last() == Some(&1) => {
+                Some(reads[tensor].bytes())
+            }
+            _ => None,
+        });
+        contiguous.sum::<usize>()
+    };
+    let loaded = passes.iter().map(loaded).max().unwrap_or(0);
+    if elements {
+        return Vector::of_members(loops, statements, loaded);
+    }
+    match loops.neighbours() {
+        (Some(1), Some(1)) | (None, None) => None,
+        (_, Some(1)) => Vector::of_members(loops, statements, loaded),
+        (Some(1), _) => {
+            let folded = |part: &Block<'_>| part.folds.iter().map(|fold| fold.mode.bytes(compute_type, wide)).sum();
+            let folded: usize = passes.iter().map(folded).max().unwrap_or(0);
+            let left: usize = passes.iter().map(|part| part.leaves).sum();
+            Vector::of_groups(loops, statements, folded, 4 * left)
+        }
+        _ => None,
+    }
 }
 
 /// Access whose offset is the index of a loop.

@@ -3,14 +3,19 @@
 //! The text depends on the program, the types, the number of loops, the mapping of threads and on which strides are zero
 //! or one; extents, strides, offsets and scalars are arguments. So one code object serves many shapes.
 
+mod columns;
 mod passes;
 mod places;
+mod tiles;
+mod tree;
 
 use std::ops::Range;
 
+use super::folds::{self, Buffers};
 use super::layout::Loops;
 use super::mapping::ThreadMap;
-use super::{Bound, Fold, ReduceOp, folds};
+use super::schedule::{Axis, Schedule};
+use super::{Bound, Fold, ReduceOp};
 use crate::emit::arguments::{self, Arguments, quotient};
 use crate::emit::element::Element;
 use crate::emit::program::{ComputeType, Text};
@@ -27,11 +32,9 @@ pub(super) struct Work<'a> {
     /// Place whose offset is the number of a member, if an input asks for it.
     pub(super) number: Option<usize>,
     pub(super) compute_type: ComputeType,
-    pub(super) mapping: ThreadMap,
+    pub(super) schedule: Schedule,
     /// True for a kernel without reductions, whose threads take one step of the members each.
     pub(super) elementwise: bool,
-    /// True if a thread takes four adjacent steps of the innermost loop of the members at a time.
-    pub(super) fours: bool,
     /// Number of groups, and of a group's members.
     pub(super) groups: u64,
     pub(super) members: u64,
@@ -106,8 +109,11 @@ struct Writer<'a> {
     body: String,
     /// Indentation in spaces.
     indent: usize,
-    /// True where `within` says whether a lane of four is still within the loop.
+    /// True where `within` says whether a lane of a vector is still within the loop.
     guarded: bool,
+    /// True where `k` is one of a thread's groups.
+    in_lane: bool,
+    buffers: Buffers<'a>,
 }
 
 impl Source {
@@ -120,6 +126,8 @@ impl Source {
             body: String::new(),
             indent: 2,
             guarded: false,
+            in_lane: false,
+            buffers: Buffers::new(work.passes.iter().map(|part| part.folds)),
         };
         let blocks = writer.write(&program);
         let text = writer.text(&mut program);
@@ -154,21 +162,36 @@ impl Writer<'_> {
         self.work.loops.split..self.work.loops.extents.len()
     }
 
-    /// Vectorized loop (four members at a time), if there is one.
-    fn inner(&self) -> Option<usize> {
-        self.work.fours.then(|| self.work.loops.extents.len() - 1)
+    /// Number of adjacent steps that a thread takes together.
+    fn width(&self) -> u64 {
+        self.work.schedule.vector.map_or(1, |vector| u64::from(vector.width))
     }
 
-    /// True if the extent of the vectorized loop need not be a multiple of four.
+    /// Loop over members that goes in vectors, if there is one.
+    fn inner(&self) -> Option<usize> {
+        self.along(Axis::Members).then(|| self.work.loops.extents.len() - 1)
+    }
+
+    /// Loop over groups that goes in vectors, if there is one.
+    fn beside(&self) -> Option<usize> {
+        self.along(Axis::Groups).then(|| self.work.loops.split - 1)
+    }
+
+    fn along(&self, axis: Axis) -> bool {
+        self.work.schedule.vector.is_some_and(|vector| vector.axis == axis)
+    }
+
+    /// True if the extent of the vectorized loop over members need not be a multiple of the width.
     fn tail(&self) -> bool {
-        let is_whole = |inner: usize| self.work.loops.extents[inner].is_multiple_of(4);
+        let is_whole = |inner: usize| self.work.loops.extents[inner].is_multiple_of(self.width());
         self.inner().is_some_and(|inner| self.work.elementwise || !is_whole(inner))
     }
 
     /// Number of steps of a loop.
     fn extent(&self, l: usize) -> u64 {
         let extent = self.work.loops.extents[l];
-        if self.inner() == Some(l) { extent.div_ceil(4) } else { extent }
+        let in_vectors = self.inner() == Some(l) || self.beside() == Some(l);
+        if in_vectors { extent.div_ceil(self.width()) } else { extent }
     }
 
     /// Number of steps that the lanes of a group share.
@@ -179,18 +202,19 @@ impl Writer<'_> {
 
     /// C variable that counts the steps of a loop.
     fn counter(&self, l: usize) -> String {
-        if self.inner() == Some(l) { "four".to_owned() } else { format!("j{l}") }
+        if self.inner() == Some(l) { "vector".to_owned() } else { format!("j{l}") }
     }
 
-    /// True if four members are contiguous in a place without bounds.
+    /// True if a vector's elements are contiguous in a place whose guards, if any, are the same for all of them.
     fn is_side_by_side(&self, place: usize) -> bool {
         let place = &self.work.loops.places[place];
         self.inner().is_some_and(|inner| place.strides[inner] == 1 && place.bounds.is_empty())
+            || self.beside().is_some_and(|beside| place.strides[beside] == 1)
     }
 
     /// True if a block may have places beyond the last group.
     fn ragged(&self) -> bool {
-        self.work.mapping.side > 1
+        self.work.schedule.mapping.side > 1
     }
 
     /// C type of a tensor's elements in memory.
@@ -232,7 +256,11 @@ impl Writer<'_> {
         if let Some(inner) = self.inner().filter(|_| self.tail()) {
             self.index("inner", work.loops.extents[inner] as i64);
         }
-        let blocks = if work.elementwise { self.elements() } else { self.over_groups() };
+        let blocks = match work.schedule.tile {
+            Some(tile) => self.elements_in_tiles(tile),
+            None if work.elementwise => self.elements(),
+            None => self.over_groups(),
+        };
         for (i, value) in program.scalars.iter().enumerate() {
             self.arguments.real(work.compute_type, &format!("p{i}"), f64::from(*value));
         }
@@ -245,7 +273,7 @@ impl Writer<'_> {
         let work = self.work;
         let [pass] = &work.passes[..] else { unreachable!("an element-wise kernel has one pass") };
         let items = work.groups * self.steps();
-        let threads = work.mapping.threads();
+        let threads = work.schedule.mapping.threads();
         let blocks = items.div_ceil(u64::from(threads));
         // A grid has fewer threads than 2³²: where there are more elements, each thread takes several.
         let launched = if work.wide { blocks.min(MOST_BLOCKS) } else { blocks };
@@ -275,12 +303,13 @@ impl Writer<'_> {
     /// Emits a kernel whose threads share groups.
     fn over_groups(&mut self) -> u64 {
         let work = self.work;
-        let blocks = work.groups.div_ceil(u64::from(work.mapping.side));
+        let groups = if self.beside().is_some() { work.groups / self.width() } else { work.groups };
+        let blocks = groups.div_ceil(u64::from(work.schedule.mapping.side));
         let launched = blocks.min(MOST_BLOCKS);
         self.index("members", self.steps() as i64);
         self.index("blocks", blocks as i64);
         self.index("step", launched as i64);
-        let ThreadMap { side, lanes, lanes_first } = work.mapping;
+        let ThreadMap { side, lanes, lanes_first } = work.schedule.mapping;
         self.line(format_args!("const count thread = count(__builtin_amdgcn_workitem_id_x());"));
         let (lane, place) = match (lanes, side, lanes_first) {
             (1, _, _) => ("0".to_owned(), "thread".to_owned()),
@@ -294,7 +323,7 @@ impl Writer<'_> {
             "for (count block = __builtin_amdgcn_workgroup_id_x(); block < count(a.blocks); block += count(a.step)) {{"
         ));
         if self.ragged() {
-            self.index("groups", work.groups as i64);
+            self.index("groups", groups as i64);
             self.line(format_args!("const bool alive = block * {side} + place < count(a.groups);"));
             self.line(format_args!("const count group = alive ? block * {side} + place : 0;"));
             self.line(format_args!("const count begin = alive ? lane : count(a.members);"));
@@ -304,18 +333,21 @@ impl Writer<'_> {
         }
         self.group_indices();
         self.group_places();
+        if lanes > 1 {
+            self.shared_memory();
+        }
         let has_folds = work.passes.iter().any(|part| !part.folds.is_empty());
         if lanes > 1 && has_folds {
             // Lanes of one group in a wave.
             let wave = "count(__builtin_amdgcn_wavefrontsize())";
-            let between = work.mapping.lane_stride();
+            let between = work.schedule.mapping.lane_stride();
             let among =
                 if between == 1 { wave.to_owned() } else { format!("({wave} < {between} ? 1 : {wave} / {between})") };
             self.line(format_args!("const count together = {among} < {lanes} ? {among} : {lanes};"));
         }
         let mut fold = 0;
-        for part in &work.passes {
-            self.pass(part, fold);
+        for (p, part) in work.passes.iter().enumerate() {
+            self.pass(p, part, fold);
             fold += part.folds.len();
         }
         if lanes > 1 && fold > 0 {
@@ -333,7 +365,7 @@ impl Writer<'_> {
         if members.len() < 2 {
             return;
         }
-        let lanes = u64::from(work.mapping.lanes);
+        let lanes = u64::from(work.schedule.mapping.lanes);
         if lanes > 1 {
             self.line(format_args!("count n = lane;"));
         }
@@ -362,14 +394,19 @@ impl Writer<'_> {
         if groups.is_empty() {
             return;
         }
+        // The first group of a vector.
+        let (beside, width) = (self.beside(), self.width());
+        let times = |l: usize| if beside == Some(l) { format!(" * {width}") } else { String::new() };
         if groups.len() == 1 {
-            return self.line(format_args!("const index j0 = index(group);"));
+            let times = times(0);
+            return self.line(format_args!("const index j0 = index(group){times};"));
         }
         self.line(format_args!("count n = group;"));
         for l in groups.skip(1).rev() {
-            self.arguments.divisor(work.wide, &format!("e{l}"), work.loops.extents[l]);
+            let (extent, times) = (self.extent(l), times(l));
+            self.arguments.divisor(work.wide, &format!("e{l}"), extent);
             self.line(format_args!("const count n{l} = {};", quotient(work.wide, "n", &format!("e{l}"))));
-            self.line(format_args!("const index j{l} = index(n - n{l} * count(a.e{l}));"));
+            self.line(format_args!("const index j{l} = index(n - n{l} * count(a.e{l})){times};"));
             self.line(format_args!("n = n{l};"));
         }
         self.line(format_args!("const index j0 = index(n);"));
@@ -394,14 +431,14 @@ impl Writer<'_> {
             text += folds::limits(work.compute_type);
         }
         text += &definitions;
-        if work.mapping.lanes > 1 {
+        if work.schedule.mapping.lanes > 1 || work.schedule.tile.is_some() {
             text += BARRIER;
         }
-        if work.fours {
-            text += arguments::FOUR;
-            text += "#define EACH _Pragma(\"unroll\") for (int k = 0; k < 4; ++k)\n";
+        if work.schedule.vector.is_some() {
+            text += arguments::VECTORS;
+            text += &format!("#define EACH _Pragma(\"unroll\") for (int k = 0; k < {}; ++k)\n", self.width());
         }
-        let threads = work.mapping.threads();
+        let threads = work.schedule.mapping.threads();
         text += &format!("struct Arguments {{\n{}}};\n", self.arguments.declarations);
         text += &format!("extern \"C\" __attribute__((global, amdgpu_flat_work_group_size({threads}, {threads})))\n");
         text += "void kernel(const Arguments a) {\n";

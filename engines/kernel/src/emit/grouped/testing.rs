@@ -173,11 +173,15 @@ impl Window {
     }
 }
 
-/// Average and maximum pooling, with the index of the maximum in the image, over the windows of `[2, 3, h, w]`: groups
-/// over outputs, members over window elements. Padding is left out of the average.
+/// Average and maximum pooling, with the index of the maximum in the image, over the windows of `[2, 3, h, w]`, or channels last
+/// `[2, 4, h, w]`: groups over outputs, members over window elements. Padding is left out of the average.
 pub fn pooling(h: &Window, w: &Window, channels_last: bool, element: Element) -> Grouped {
-    let groups = [2, 3, h.outputs(), w.outputs()];
-    let strides = |h: i64, w: i64| if channels_last { [h * w * 3, 1, w * 3, 3] } else { [h * w * 3, h * w, w, 1] };
+    let channels = if channels_last { 4 } else { 3 };
+    let groups = [2, channels as usize, h.outputs(), w.outputs()];
+    let strides = |h: i64, w: i64| match channels_last {
+        true => [h * w * channels, 1, w * channels, channels],
+        false => [h * w * channels, h * w, w, 1],
+    };
     let (image, output) = (strides(h.extent as i64, w.extent as i64), strides(groups[2] as i64, groups[3] as i64));
     let bound = |at: usize, window: &Window, stride: i64| {
         let mut steps = vec![0; 6];
@@ -327,6 +331,11 @@ impl Random {
             && self.one_in(2)
         {
             *inner = 20 + self.below(20);
+        }
+        if let Some(inner) = groups.last_mut()
+            && self.one_in(3)
+        {
+            *inner = 8;
         }
         while groups.iter().chain(&members).product::<usize>() > 2500 {
             *groups.iter_mut().chain(&mut members).max().expect("there are loops") /= 2;

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use hipdnn_schemas::{
-    ConvMode, Convolution, ConvolutionWrw, GraphBuilder, Layernorm, NormFwdPhase, Operation, PaddingMode, Reduction,
-    ReductionMode, ResampleBwd, ResampleFwd, ResampleMode, TensorDef, TensorValue,
+    Batchnorm, ConvMode, Convolution, ConvolutionWrw, GraphBuilder, Layernorm, LayernormBackward, NormFwdPhase,
+    Operation, PaddingMode, Pointwise, PointwiseMode, Reduction, ReductionMode, ResampleBwd, ResampleFwd, ResampleMode,
+    TensorDef, TensorValue,
 };
 
 use super::*;
@@ -248,4 +249,103 @@ fn what_a_convolution_leaves_backwards_is_read_so() {
         run(&legalized, memory).remove(&Value::Tensor(TensorUid(3))).unwrap()
     };
     assert_eq!(sums(true), sums(false));
+}
+
+/// Columns of a graph on a device of that many units: the kernels, and what the tensors without readers come to.
+fn columns(graph: &hipdnn_schemas::Graph, compute_units: usize) -> (usize, HashMap<Value, Vec<f64>>) {
+    let options = LegalizeOptions { compute_units, ..LegalizeOptions::default() };
+    let legalized = legalize(graph, &fuse(graph, lower(graph).unwrap()), options, &|_| Ok(())).unwrap();
+    let fill =
+        |tensor: &hipdnn_schemas::Tensor| (0..tensor.span()).map(|i| ((i * 5 + i / 7) % 13) as f64 - 2.5).collect();
+    let given = graph.tensors().iter().filter(|tensor| !tensor.is_virtual());
+    let memory = given.map(|tensor| (Value::Tensor(tensor.uid()), fill(tensor))).collect();
+    let mut got = run(&legalized, memory);
+    got.retain(|value, _| matches!(value, Value::Tensor(_)));
+    (grouped(&legalized).len(), got)
+}
+
+/// A kernel reads columns in runs of rows, so that few blocks have all of them.
+#[test]
+fn columns_are_cut_into_parts_where_a_device_is_large() {
+    let softmax = |dims: &[i64], strides: &[i64]| {
+        let reduced = [&dims[..1], &[1], &dims[2..]].concat();
+        let tensor = |uid: i64| TensorDef::new(uid, DataType::Half, dims).strided(strides);
+        let mut tensors = vec![tensor(0), tensor(5)];
+        tensors.extend([1, 3].map(|uid| TensorDef::new(uid, F, &reduced).intermediate()));
+        tensors.extend([2, 4].map(|uid| TensorDef::new(uid, F, dims).strided(strides).intermediate()));
+        let uid = TensorUid;
+        let reduce = |mode, x: i64, y: i64| {
+            Operation::Reduction(Reduction { mode, input: uid(x), output: uid(y), is_deterministic: true })
+        };
+        let binary =
+            |mode, x: i64, y: i64, z: i64| Operation::Pointwise(Pointwise::binary(mode, uid(x), uid(y), uid(z)));
+        let exp = TensorDef::new(6, F, dims).strided(strides).intermediate();
+        tensors.push(exp);
+        let operations = vec![
+            reduce(ReductionMode::Max, 0, 1),
+            binary(PointwiseMode::Sub, 0, 1, 2),
+            Operation::Pointwise(Pointwise::unary(PointwiseMode::Exp, uid(2), uid(6))),
+            reduce(ReductionMode::Add, 6, 3),
+            binary(PointwiseMode::Div, 6, 3, 5),
+        ];
+        tensors.retain(|tensor| tensor.uid != uid(4));
+        graph(&tensors, operations)
+    };
+    for (what, graph, units, want) in [
+        ("columns", softmax(&[1, 4096, 256], &[1 << 20, 256, 1]), 16, 5),
+        ("columns of a device that is not known", softmax(&[1, 4096, 256], &[1 << 20, 256, 1]), 0, 1),
+        ("few columns", softmax(&[1, 1024, 256], &[1 << 18, 256, 1]), 16, 1),
+        ("rows", softmax(&[1, 4096, 256], &[1 << 20, 1, 4096]), 16, 1),
+    ] {
+        let (kernels, got) = columns(&graph, units);
+        assert_eq!(kernels, want, "{what}");
+        if kernels > 1 {
+            let (_, want) = columns(&graph, 0);
+            for (value, want) in want {
+                for (i, (got, want)) in got[&value].iter().zip(&want).enumerate() {
+                    assert!(
+                        (got - want).abs() <= 1e-6 * want.abs(),
+                        "{what}, {value:?}, element {i}: {got} for {want}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The second node's kernel reads what the first one's has written.
+#[test]
+fn a_work_reads_what_it_has_computed() {
+    let tensor = |uid: i64, dims: &[i64]| TensorDef::new(uid, F, dims);
+    let (rows, row) = (&[2, 6][..], &[1, 6][..]);
+    let epsilon = |uid: i64| TensorDef::new(uid, F, &[1]).with_value(TensorValue::Float32(1e-3));
+    let mut tensors = vec![tensor(0, rows), tensor(6, rows), tensor(1, row), epsilon(2), epsilon(20)];
+    tensors.push(TensorDef::new(3, DataType::Half, rows).intermediate());
+    tensors.push(tensor(4, row).intermediate());
+    tensors.extend([5, 7, 8, 10, 11, 13, 14].map(|uid| tensor(uid, row)));
+    tensors.push(tensor(9, rows));
+    tensors.push(epsilon(12));
+    let uid = TensorUid;
+    let backward = LayernormBackward {
+        dy: uid(0),
+        x: uid(6),
+        scale: uid(1),
+        mean: None,
+        inv_variance: None,
+        epsilon: Some(uid(2)),
+        normalized_dim_count: 1,
+        dx: uid(3),
+        dscale: uid(4),
+        dbias: Some(uid(5)),
+    };
+    let training = Batchnorm {
+        prev_running_mean: Some(uid(10)),
+        prev_running_variance: Some(uid(11)),
+        momentum: Some(uid(12)),
+        next_running_mean: Some(uid(13)),
+        next_running_variance: Some(uid(14)),
+        ..Batchnorm::new(uid(3), uid(7), uid(8), uid(20), uid(9))
+    };
+    let graph = graph(&tensors, vec![Operation::LayernormBackward(backward), Operation::Batchnorm(training)]);
+    assert!(!legalized_for(&graph).dispatches.is_empty());
 }

@@ -3,68 +3,115 @@
 use super::{Block, Slot, Target, Writer};
 use crate::emit::element::Element;
 use crate::emit::grouped::layout::Loops;
-use crate::emit::grouped::mapping::ThreadMap;
 use crate::emit::grouped::{Fold, ReduceOp};
 use crate::emit::program::ComputeType;
 
 /// Inputs of a pass with their places among its values.
-type Inputs<'a> = Vec<(usize, &'a Slot)>;
+pub(super) type Inputs<'a> = Vec<(usize, &'a Slot)>;
 
 impl Writer<'_> {
-    pub(super) fn pass(&mut self, part: &Block<'_>, first_fold: usize) {
+    pub(super) fn pass(&mut self, number: usize, part: &Block<'_>, first_fold: usize) {
+        let neutral = if self.beside().is_some() { "{}" } else { "real(0)" };
+        let width = self.of_lanes(self.width());
         for k in part.kept..part.kept + part.leaves {
-            self.line(format_args!("real k{k} = real(0);"));
+            self.line(format_args!("real k{k}{width} = {neutral};"));
         }
         self.open(format_args!("{{"));
-        for k in 0..part.kept {
-            self.line(format_args!("const real t{k} = k{k};"));
+        if self.beside().is_none() {
+            self.carried(part);
         }
-        if part.members {
-            self.over_members(part, first_fold)
-        } else {
-            self.once(part)
+        match (part.members, self.beside()) {
+            (false, _) => self.once(part),
+            (true, None) => self.over_members(part, first_fold),
+            (true, Some(_)) => self.over_members_in_columns(part, first_fold),
+        }
+        if !part.folds.is_empty() {
+            self.leave(number, part, first_fold);
         }
         self.close();
     }
 
+    /// Declares the values that passes before have left behind.
+    pub(super) fn carried(&mut self, part: &Block<'_>) {
+        let lane = self.of_lanes("k");
+        for k in 0..part.kept {
+            self.line(format_args!("const real t{k} = k{k}{lane};"));
+        }
+    }
+
+    /// Emits the reduction of the lanes' accumulators to what a pass leaves behind.
+    fn leave(&mut self, number: usize, part: &Block<'_>, first_fold: usize) {
+        if self.work.schedule.mapping.lanes > 1 {
+            self.tree(number, part, first_fold);
+        }
+        let (each, lane) = (self.each_lane(), self.of_lanes("k"));
+        let mut k = part.kept;
+        for (f, fold) in part.folds.iter().enumerate() {
+            let f = first_fold + f;
+            self.line(format_args!("{each}k{k}{lane} = value(f{f}{lane});"));
+            if let ReduceOp::ArgMax { .. } = fold.mode {
+                self.line(format_args!("{each}k{}{lane} = f{f}{lane}.at;", k + 1));
+            }
+            k += fold.mode.leaves();
+        }
+    }
+
     fn once(&mut self, part: &Block<'_>) {
         let work = self.work;
+        let (width, lane) = (self.of_lanes(self.width()), self.of_lanes("k"));
         for (s, target) in part.stores.iter().enumerate() {
-            self.line(format_args!("{} y{s} = 0;", self.memory_type(work.writes[target.tensor])));
+            let c_type = self.memory_type(work.writes[target.tensor]);
+            self.line(format_args!("{c_type} y{s}{width} = {{}};"));
         }
-        self.open(format_args!("if (alive) {{"));
+        self.open(format_args!("if (alive) {}{{", self.each_lane()));
+        self.in_lane = true;
+        if self.beside().is_some() {
+            self.carried(part);
+        }
         let mut known = Vec::new();
         for (i, input) in part.inputs.iter().enumerate() {
             self.input(part.kept + i, *input, &mut known);
         }
         self.statements(&part.statements);
         for (i, slot) in part.keep.iter().enumerate() {
-            self.line(format_args!("k{} = t{slot};", part.kept + i));
+            self.line(format_args!("k{}{lane} = t{slot};", part.kept + i));
         }
         for (s, target) in part.stores.iter().enumerate() {
             let value = self.narrowed(target);
-            self.line(format_args!("y{s} = {value};"));
+            self.line(format_args!("y{s}{lane} = {value};"));
         }
         self.close();
-        if part.stores.is_empty() {
-            return;
+        if !part.stores.is_empty() {
+            let reads = part.inputs.iter().any(|input| matches!(input, Slot::Tensor { .. }));
+            if work.schedule.mapping.lanes > 1 && reads && !part.keep.is_empty() {
+                // All lanes have read before the memory is written, which may be the same.
+                self.line(format_args!("barrier_of_memory();"));
+            }
+            self.open(format_args!("if (alive && lane == 0) {{"));
+            for (s, target) in part.stores.iter().enumerate() {
+                self.store_of_group(s, target);
+            }
+            self.close();
         }
-        let reads = part.inputs.iter().any(|input| matches!(input, Slot::Tensor { .. }));
-        if work.mapping.lanes > 1 && reads && !part.keep.is_empty() {
-            // All lanes have read before the memory is written, which may be the same.
-            self.line(format_args!("barrier_of_memory();"));
+        self.in_lane = false;
+    }
+
+    /// Emits the store of `y<s>`, which a group, or each of a vector of them, has once.
+    fn store_of_group(&mut self, s: usize, target: &Target) {
+        let (Target { tensor, place, .. }, width) = (target, self.width());
+        if self.beside().is_some() && self.is_side_by_side(*place) {
+            return self.line(format_args!("store<{width}>(w{tensor}_{place} + x{place}, y{s});"));
         }
-        self.open(format_args!("if (alive && lane == 0) {{"));
-        for (s, Target { tensor, place, .. }) in part.stores.iter().enumerate() {
-            self.line(format_args!("w{tensor}_{place}[x{place}] = y{s};"));
-        }
-        self.close();
+        let (each, lane) = (self.each_lane(), self.of_lanes("k"));
+        // Along members there is one place.
+        let at = self.at(*place);
+        self.line(format_args!("{each}w{tensor}_{place}[{at}] = y{s}{lane};"));
     }
 
     fn over_members(&mut self, part: &Block<'_>, first_fold: usize) {
         let work = self.work;
         let members = self.members();
-        let lanes = work.mapping.lanes;
+        let lanes = work.schedule.mapping.lanes;
         let (fixed, varying) = self.divided(part);
         for (f, fold) in part.folds.iter().enumerate() {
             let f = first_fold + f;
@@ -93,21 +140,6 @@ impl Writer<'_> {
         self.next_member();
         self.close();
         self.close();
-        if part.folds.is_empty() {
-            return;
-        }
-        if lanes > 1 {
-            self.tree(part, first_fold);
-        }
-        let mut k = part.kept;
-        for (f, fold) in part.folds.iter().enumerate() {
-            let f = first_fold + f;
-            self.line(format_args!("k{k} = value(f{f});"));
-            if let ReduceOp::ArgMax { .. } = fold.mode {
-                self.line(format_args!("k{} = f{f}.at;", k + 1));
-            }
-            k += fold.mode.leaves();
-        }
     }
 
     /// Emits the pass of an element-wise kernel for the step `m` of the members.
@@ -121,7 +153,7 @@ impl Writer<'_> {
     }
 
     /// Inputs of a pass that all members share, and those that each has of its own.
-    fn divided<'b>(&self, part: &'b Block<'_>) -> (Inputs<'b>, Inputs<'b>) {
+    pub(super) fn divided<'b>(&self, part: &'b Block<'_>) -> (Inputs<'b>, Inputs<'b>) {
         let Loops { places, split, .. } = self.work.loops;
         let is_fixed = |slot: &Slot| slot.place().is_none_or(|place| places[place].is_fixed(*split));
         part.inputs.iter().enumerate().partition(|(_, slot)| is_fixed(slot))
@@ -135,7 +167,7 @@ impl Writer<'_> {
             self.line(format_args!("const index {counter} = index(m);"));
         }
         if self.inner().is_some() {
-            return self.four_members(part, varying, first_fold, known);
+            return self.vector_of_members(part, varying, first_fold, known);
         }
         for (i, input) in varying {
             self.input(part.kept + i, **input, &mut known);
@@ -148,19 +180,26 @@ impl Writer<'_> {
     }
 
     /// Emits the store of one element.
-    fn store(&mut self, target: &Target) {
+    pub(super) fn store(&mut self, target: &Target) {
         let (Target { tensor, place, .. }, at) = (target, self.at(target.place));
         let value = self.narrowed(target);
         let within = if self.guarded { "if (within) " } else { "" };
         self.line(format_args!("{within}w{tensor}_{place}[{at}] = {value};"));
     }
 
-    /// Emits the statements for four members: contiguous elements are loaded and stored together.
-    fn four_members(&mut self, part: &Block<'_>, varying: &[(usize, &Slot)], first_fold: usize, mut known: Vec<usize>) {
-        let inner = self.inner().expect("there is a loop that goes in fours");
-        self.line(format_args!("const index first = four * 4;"));
+    /// Emits the statements for a vector of members: contiguous elements are loaded and stored together.
+    fn vector_of_members(
+        &mut self,
+        part: &Block<'_>,
+        varying: &[(usize, &Slot)],
+        first_fold: usize,
+        mut known: Vec<usize>,
+    ) {
+        let inner = self.inner().expect("there is a loop that goes in vectors");
+        let width = self.width();
+        self.line(format_args!("const index first = vector * {width};"));
         let within = if self.tail() {
-            self.line(format_args!("const bool all = first + 4 <= a.inner;"));
+            self.line(format_args!("const bool all = first + {width} <= a.inner;"));
             "if (all || first + k < a.inner) "
         } else {
             ""
@@ -171,9 +210,11 @@ impl Writer<'_> {
         for (i, input) in &loaded {
             let Slot::Tensor { tensor, place, .. } = **input else { unreachable!("only tensors are loaded") };
             let (slot, at) = (part.kept + i, self.at(place));
-            self.line(format_args!("{} v{slot}[4] = {{}};", self.memory_type(self.work.reads[tensor])));
-            if self.is_side_by_side(place) {
-                loads += &format!("load4(v{slot}, r{tensor}_{place} + ({at})); ");
+            self.line(format_args!("{} v{slot}[{width}] = {{}};", self.memory_type(self.work.reads[tensor])));
+            if self.tile_of(input).is_some() {
+                gathers += &format!("v{slot}[k] = tile{slot}[in_tile * {width} + k][column]; ");
+            } else if self.is_side_by_side(place) {
+                loads += &format!("load<{width}>(v{slot}, r{tensor}_{place} + ({at})); ");
                 each += &format!("v{slot}[k] = r{tensor}_{place}[{at} + k]; ");
             } else {
                 gathers += &format!("v{slot}[k] = r{tensor}_{place}[{at}]; ");
@@ -184,18 +225,18 @@ impl Writer<'_> {
             part.stores.iter().enumerate().partition(|(_, target)| self.is_side_by_side(target.place));
         for (s, Target { tensor, place, .. }) in &side {
             let at = self.at(*place);
-            self.line(format_args!("{} y{s}[4] = {{}};", self.memory_type(self.work.writes[*tensor])));
-            stores += &format!("store4(w{tensor}_{place} + ({at}), y{s}); ");
+            self.line(format_args!("{} y{s}[{width}] = {{}};", self.memory_type(self.work.writes[*tensor])));
+            stores += &format!("store<{width}>(w{tensor}_{place} + ({at}), y{s}); ");
             each_store += &format!("w{tensor}_{place}[{at} + k] = y{s}[k]; ");
         }
-        self.fours(inner, &loads, &each);
+        self.whole_or_each(inner, &loads, &each);
         if !gathers.is_empty() {
             self.line(format_args!("EACH {within}{{ const index j{inner} = first + k; {gathers}}}"));
         }
         let partial = self.sums_in_partials(varying);
         let sums = || part.folds.iter().enumerate().filter(|(_, fold)| partial && matches!(fold.mode, ReduceOp::Sum));
         for (f, _) in sums() {
-            self.line(format_args!("real p{}[4] = {{}};", first_fold + f));
+            self.line(format_args!("real p{}[{width}] = {{}};", first_fold + f));
         }
         // What is computed behind the end of the loop is neither reduced nor stored.
         let guards = part.folds.is_empty() && !within.is_empty();
@@ -226,14 +267,15 @@ impl Writer<'_> {
         self.guarded = false;
         self.close();
         for f in sums().map(|(f, _)| first_fold + f) {
-            self.line(format_args!("put(f{f}, (p{f}[0] + p{f}[1]) + (p{f}[2] + p{f}[3]));"));
+            let sum = pairwise(&format!("p{f}"), 0..width);
+            self.line(format_args!("put(f{f}, {sum});"));
         }
-        self.fours(inner, &stores, &each_store);
+        self.whole_or_each(inner, &stores, &each_store);
     }
 
-    /// True if four members are summed in `f32` before their sum goes into the total, whose type is wider: two additions' rounding is
-    /// far below what elements of eleven bits of precision tell, and an `f64` addition costs as much as sixteen on some GPUs.
-    fn sums_in_partials(&self, varying: &[(usize, &Slot)]) -> bool {
+    /// True if some members are summed in `f32` before their sum goes into the total, whose type is wider: the rounding of a few
+    /// additions is far below what elements of eleven bits of precision tell, and one in `f64` costs as much as sixteen on some GPUs.
+    pub(super) fn sums_in_partials(&self, varying: &[(usize, &Slot)]) -> bool {
         let is_narrow = |slot: &Slot| match *slot {
             Slot::Tensor { tensor, .. } => matches!(self.work.reads[tensor], Element::F16 | Element::I8 | Element::U8),
             _ => true,
@@ -242,9 +284,9 @@ impl Writer<'_> {
         self.work.compute_type == ComputeType::F32 && has_tensor && varying.iter().all(|(_, slot)| is_narrow(slot))
     }
 
-    /// Emits a statement for the four members from the index `first` on: `together` for all, or `each` for one at a
+    /// Emits a statement for the members of a vector from the index `first` on: `together` for all, or `each` for one at a
     /// time where the loop ends among them.
-    fn fours(&mut self, inner: usize, together: &str, each: &str) {
+    fn whole_or_each(&mut self, inner: usize, together: &str, each: &str) {
         if together.is_empty() {
             return;
         }
@@ -260,35 +302,37 @@ impl Writer<'_> {
         self.close();
     }
 
-    /// Emits the accumulation of a member's values into the folds, or of those that are sums into the partial ones of four members.
-    fn puts(&mut self, part: &Block<'_>, first_fold: usize, partial: bool) {
+    /// Emits the accumulation of a member's values into the folds, or of those that are sums into partial ones: along a vector of
+    /// members one for each, of a vector of groups the sums of several members.
+    pub(super) fn puts(&mut self, part: &Block<'_>, first_fold: usize, partial: bool) {
+        let (lane, add) = (self.of_lanes("k"), if self.beside().is_some() { "+=" } else { "=" });
         for (f, Fold { mode, slot }) in part.folds.iter().enumerate() {
             let f = first_fold + f;
             match mode {
                 ReduceOp::ArgMax { at } => {
                     let number = self.work.number.expect("there is a place for the number of a member");
                     let number = self.at(number);
-                    self.line(format_args!("put(f{f}, t{slot}, t{at}, count({number}));"));
+                    self.line(format_args!("put(f{f}{lane}, t{slot}, t{at}, count({number}));"));
                 }
-                ReduceOp::Sum if partial => self.line(format_args!("p{f}[k] = t{slot};")),
-                _ => self.line(format_args!("put(f{f}, t{slot});")),
+                ReduceOp::Sum if partial => self.line(format_args!("p{f}[k] {add} t{slot};")),
+                _ => self.line(format_args!("put(f{f}{lane}, t{slot});")),
             }
         }
     }
 
-    fn statements(&mut self, statements: &str) {
+    pub(super) fn statements(&mut self, statements: &str) {
         for statement in statements.lines() {
             self.line(format_args!("{}", statement.trim_start()));
         }
     }
 
     /// Emits the step from a member's indices to those of the lane's next one.
-    fn next_member(&mut self) {
+    pub(super) fn next_member(&mut self) {
         let members = self.members();
         if members.len() < 2 {
             return;
         }
-        let lanes = self.work.mapping.lanes;
+        let lanes = self.work.schedule.mapping.lanes;
         for l in members.clone().skip(1).rev() {
             let step = if lanes > 1 { format!("a.e{l}_w") } else { "1".to_owned() };
             let counter = self.counter(l);
@@ -303,38 +347,13 @@ impl Writer<'_> {
             self.line(format_args!("j{0} += a.e{0}_w;", members.start));
         }
     }
+}
 
-    /// Emits the reduction of the lanes' accumulators, through shared memory: a tree among the lanes of a wave, which run in step, then
-    /// every lane joins the waves' results in one order. One barrier of the work-group, or none where a wave has all lanes of a group.
-    fn tree(&mut self, part: &Block<'_>, first_fold: usize) {
-        let ThreadMap { side, lanes, .. } = self.work.mapping;
-        let folds = first_fold..first_fold + part.folds.len();
-        for (f, fold) in folds.clone().zip(part.folds) {
-            let (structure, threads) = (fold.mode.structure(), side * lanes);
-            self.line(format_args!("static __attribute__((shared)) {structure} shared{f}[{threads}];"));
-        }
-        let between = self.work.mapping.lane_stride();
-        for f in folds.clone() {
-            self.line(format_args!("shared{f}[thread] = f{f};"));
-        }
-        self.line(format_args!("wave_barrier();"));
-        self.open(format_args!("for (count half = together / 2; half > 0; half /= 2) {{"));
-        self.open(format_args!("if (lane % together < half) {{"));
-        for f in folds.clone() {
-            self.line(format_args!("join(f{f}, shared{f}[thread + half * {between}]);"));
-            self.line(format_args!("shared{f}[thread] = f{f};"));
-        }
-        self.close();
-        self.line(format_args!("wave_barrier();"));
-        self.close();
-        self.line(format_args!("if (together < {lanes}) barrier();"));
-        for f in folds.clone() {
-            self.line(format_args!("f{f} = shared{f}[thread - lane * {between}];"));
-        }
-        self.open(format_args!("for (count other = together; other < {lanes}; other += together) {{"));
-        for f in folds {
-            self.line(format_args!("join(f{f}, shared{f}[thread - (lane - other) * {between}]);"));
-        }
-        self.close();
+/// C expression of the sum of a list's elements, in pairs of pairs.
+fn pairwise(list: &str, range: std::ops::Range<u64>) -> String {
+    if range.end - range.start == 1 {
+        return format!("{list}[{}]", range.start);
     }
+    let middle = range.start.midpoint(range.end);
+    format!("({} + {})", pairwise(list, range.start..middle), pairwise(list, middle..range.end))
 }

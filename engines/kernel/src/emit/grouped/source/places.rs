@@ -51,7 +51,7 @@ impl Writer<'_> {
     }
 
     /// Terms of the sum of indices times steps over some loops, with arguments `<name>_<loop>` for the steps.
-    fn sum(&mut self, name: &str, steps: &[i64], loops: Range<usize>) -> Vec<String> {
+    pub(super) fn sum(&mut self, name: &str, steps: &[i64], loops: Range<usize>) -> Vec<String> {
         let mut terms = Vec::new();
         for l in loops {
             match steps[l] {
@@ -96,7 +96,7 @@ impl Writer<'_> {
     }
 
     /// Numbers of the bounds of a place.
-    fn bounds_of(&self, p: usize) -> Vec<usize> {
+    pub(super) fn bounds_of(&self, p: usize) -> Vec<usize> {
         let same = |bound: &Bound, other: &Bound| *other == Bound { stride: 0, ..bound.clone() };
         let number = |bound| self.bounds.iter().position(|other| same(bound, other)).expect("all bounds are there");
         self.work.loops.places[p].bounds.iter().map(number).collect()
@@ -104,7 +104,7 @@ impl Writer<'_> {
 
     /// Declares, for a bound, `i<bound>`, its index before the division, `b<bound>`, the index after it, and
     /// `in<bound>`, true if that is in bounds.
-    fn bound(&mut self, b: usize) {
+    pub(super) fn bound(&mut self, b: usize) {
         let (bound, name) = (self.bounds[b].clone(), format!("b{b}"));
         let mut index = vec![format!("g{b}")];
         index.extend(self.sum(&name, &bound.steps, self.members()));
@@ -124,9 +124,16 @@ impl Writer<'_> {
 
     /// C expression of a place's offset, which is valid only within its bounds. These are declared unless they are
     /// `known`.
-    fn locate(&mut self, p: usize, known: &mut Vec<usize>) -> String {
+    pub(super) fn locate(&mut self, p: usize, known: &mut Vec<usize>) -> String {
         let (place, bounds) = (&self.work.loops.places[p], self.bounds_of(p));
         let mut terms = vec![format!("x{p}")];
+        if let Some(beside) = self.beside().filter(|_| self.in_lane) {
+            match place.strides[beside] {
+                0 => {}
+                1 => terms.push("k".to_owned()),
+                _ => terms.push(format!("k * a.x{p}_{beside}")),
+            }
+        }
         terms.extend(self.sum(&format!("x{p}"), &place.strides, self.members()));
         for (i, (b, bound)) in bounds.into_iter().zip(&place.bounds).enumerate() {
             if !known.contains(&b) {
@@ -147,7 +154,7 @@ impl Writer<'_> {
     }
 
     /// C expression of the in-bounds predicate of a place with bounds.
-    fn inside(&self, p: usize) -> String {
+    pub(super) fn inside(&self, p: usize) -> String {
         let bounds: Vec<String> = self.bounds_of(p).iter().map(|b| format!("in{b}")).collect();
         bounds.join(" && ")
     }

@@ -1,0 +1,148 @@
+//! Schedule of a kernel: what its threads and the lanes of their vectors go through.
+
+use super::Access;
+use super::layout::Loops;
+use super::mapping::ThreadMap;
+
+/// Bindings of a kernel's loops, beside the work itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Schedule {
+    /// Mapping of a block's threads to groups, or vectors of them, and to steps of the members.
+    pub mapping: ThreadMap,
+    /// Adjacent steps that a thread takes together, if it takes several.
+    pub vector: Option<Vector>,
+    /// Tile that a block of an element-wise kernel takes, where it reads along another loop than it writes.
+    pub tile: Option<Tile>,
+}
+
+/// Block of a kernel's elements that goes through shared memory: some steps of the innermost loop, which is contiguous where results
+/// are stored, and some of a loop along which operands are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tile {
+    /// Loop along which operands are contiguous.
+    pub across: usize,
+    /// Number of steps of the innermost loop.
+    pub rows: u64,
+    /// Number of steps of the other one.
+    pub columns: u64,
+}
+
+/// Adjacent steps of the innermost loop over groups, or over members, that one thread takes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Vector {
+    /// Loop that it runs along.
+    pub axis: Axis,
+    /// Number of steps: a power of two.
+    pub width: u32,
+}
+
+/// Lists of loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Axis {
+    /// The innermost loop over groups: each of a thread's groups has accumulators of its own.
+    Groups,
+    /// The innermost loop over members.
+    Members,
+}
+
+/// Bytes of a thread's widest access.
+const WIDEST: u64 = 16;
+
+/// Limit of a vector's lanes, of which each has registers of its own for all values of a program.
+const MOST_LANES: u64 = 8;
+
+/// Number of contiguous elements from which on a thread takes several at a time.
+const ROW: u64 = 32;
+
+/// Statements of programs, all together, up to which vectors are as wide as accesses can be. What computes more is not faster with
+/// more registers, and takes longer to compile.
+const FEW_STATEMENTS: usize = 24;
+
+/// Limit of the bytes that a thread keeps of all its groups together, in registers.
+const MOST_KEPT: usize = 256;
+
+/// Limit of the bytes of a thread's accumulators, for which a block has as much shared memory: with more, less than half of a compute
+/// unit's waves have room.
+const MOST_FOLDED: usize = 64;
+
+/// Limit of the bytes that a thread of an element-wise kernel loads at a time, from all operands together.
+const MOST_LOADED: usize = 128;
+
+impl Vector {
+    /// Vector of an element-wise kernel, whose largest store is the main access, or along members that are contiguous.
+    /// `loaded` are the bytes of one element's operands that are contiguous as well.
+    pub(super) fn of_members(loops: &Loops, statements: usize, loaded: usize) -> Option<Vector> {
+        let extent = loops.contiguous();
+        let mut widest = widest(loops, statements);
+        while widest > 4 && loaded.saturating_mul(widest as usize) > MOST_LOADED {
+            widest /= 2;
+        }
+        // A tail takes as long as a vector.
+        let width = if extent.is_multiple_of(widest) || extent >= 8 * ROW { widest } else { widest.min(4) };
+        (extent >= ROW && width > 1).then_some(Vector { axis: Axis::Members, width: width as u32 })
+    }
+
+    /// Vector along groups that are contiguous in the main access, where members are not. `folded` are the bytes of each
+    /// group's accumulators, `left` those of what passes leave behind.
+    pub(super) fn of_groups(loops: &Loops, statements: usize, folded: usize, left: usize) -> Option<Vector> {
+        let axis = loops.split.checked_sub(1)?;
+        // Guards that move with the loop would be others for each lane.
+        let is_bounded = |place: &Access| place.bounds.iter().any(|bound| bound.steps[axis] != 0);
+        if loops.places.iter().any(is_bounded) {
+            return None;
+        }
+        let mut width = widest(loops, statements);
+        let is_small = |width: u64| {
+            let bytes = |each: usize| each.saturating_mul(width as usize);
+            bytes(folded) <= MOST_FOLDED && bytes(folded.saturating_add(left)) <= MOST_KEPT
+        };
+        while !loops.extents[axis].is_multiple_of(width) || !is_small(width) {
+            width /= 2;
+            if width < 2 {
+                return None;
+            }
+        }
+        Some(Vector { axis: Axis::Groups, width: width as u32 })
+    }
+}
+
+/// Steps of the innermost loop in a tile: what is stored in one run.
+const TILE_ROWS: u64 = 64;
+
+/// Bytes of a tile that are loaded in one run.
+const TILE_RUN: u64 = 128;
+
+/// Limit of the operands that have tiles, so that several blocks have room beside each other.
+const MOST_TILES: usize = 2;
+
+impl Tile {
+    /// Tile of an element-wise kernel, whose store is contiguous along the innermost loop. `reads` are the accesses of its operands
+    /// with the sizes of their elements.
+    pub(super) fn of_elements<'a>(
+        loops: &Loops,
+        reads: impl Iterator<Item = (&'a Access, usize)> + Clone,
+    ) -> Option<Tile> {
+        let inner = loops.extents.len().checked_sub(1)?;
+        let tile = |across: usize| {
+            let mut tile = Tile { across, rows: TILE_ROWS, columns: 0 };
+            let crossed = reads.clone().filter(|(access, _)| tile.is_crossed(access, inner));
+            let bytes: Vec<usize> = crossed.map(|(_, bytes)| bytes).collect();
+            tile.columns = TILE_RUN / *bytes.iter().max()? as u64;
+            (bytes.len() <= MOST_TILES && loops.extents[across] >= ROW).then_some(tile)
+        };
+        (loops.extents[inner] >= ROW).then(|| (0..inner).find_map(tile)).flatten()
+    }
+
+    /// True if an operand is contiguous along the other loop, and neither contiguous nor the same along the innermost one.
+    pub(super) fn is_crossed(&self, access: &Access, inner: usize) -> bool {
+        let strides = &access.strides;
+        access.bounds.is_empty() && strides[self.across] == 1 && !matches!(strides[inner], 0 | 1)
+    }
+}
+
+/// Number of lanes of the widest vector of the main access's elements.
+fn widest(loops: &Loops, statements: usize) -> u64 {
+    let bytes = loops.element_bytes().unwrap_or(4).max(1) as u64;
+    let widest = (WIDEST / bytes).clamp(1, MOST_LANES);
+    if statements > FEW_STATEMENTS { widest.min(4) } else { widest }
+}
