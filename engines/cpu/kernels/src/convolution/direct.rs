@@ -138,12 +138,13 @@ impl Direct {
         let block = 60.0 + shape.kernel[2] as f64 * column;
         let copied = match (self.native_x, self.x.strides[4]) {
             (true, _) => 0.0,
-            (false, 1) => (h * w) as f64 * 3.0 / lanes as f64,
+            (false, 1 | 2) => (h * w) as f64 * 3.0 / lanes as f64,
             (false, _) => (h * w) as f64 * 2.5,
         };
+        let finished = if self.native_y.is_some() { 0.0 } else { (40 + shape.pixels() / 4) as f64 };
         let blocks = (self.row_blocks * shape.output[2].div_ceil(lanes)) as f64;
         // Channels are shared by the threads.
-        (shape.batch * shape.groups) as f64 * (blocks * block + copied) / threads as f64
+        (shape.batch * shape.groups) as f64 * (blocks * block + copied + finished) / threads as f64
     }
 
     fn planes_len(&self) -> usize {

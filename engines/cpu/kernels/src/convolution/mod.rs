@@ -116,7 +116,7 @@ impl Algorithm {
             .then(|| Direct::new(problem, threads, isa));
         if DepthwisePlanes::applies(problem) {
             let planes = DepthwisePlanes::new(problem, threads, isa);
-            if direct.as_ref().is_none_or(|direct| planes.cost < direct.depthwise_cycles(threads)) {
+            if planes.cost < direct.as_ref().map_or(f64::INFINITY, |direct| direct.depthwise_cycles(threads)) {
                 return Algorithm::DepthwisePlanes(planes);
             }
         }

@@ -765,6 +765,7 @@ fn depthwise_is_chosen_by_size() {
         ConvolutionPlan::with_isa(&problem, 1, isa).algorithm()
     };
     for (channels, size, kernel, stride, want) in [
+        (8, 4096, 3, 1, "direct"),
         (256, 14, 5, 2, "depthwise, planes"),
         (512, 7, 5, 1, "depthwise, planes"),
         (128, 28, 3, 2, "depthwise, planes"),

@@ -2,20 +2,20 @@
 //! with the channels innermost, convolved there by the tiles of channels-last images, and the sums are transposed on their way
 //! out.
 //!
-//! Vectors over columns lose most of their lanes on small images, and every second load with a stride of two. Transposing
-//! costs about four instructions a value once, whatever the kernel's size.
+//! Vectors over columns lose most of their lanes on small images, and half of what they load with a stride of two. Transposing
+//! costs some four instructions a vector, once, whatever the kernel's size.
 //!
 //! A unit of work is some rows of the output of an image, for a vector of channels.
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::super::band::{copy, inside, transposed, zero};
+use super::super::band::{copy, inside, load_lanes, store_lanes, transposed, zero};
 use super::super::epilogue::{self, Block, Epilogue, InTile, offset};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
 use super::super::units::{InUnits, Unit};
 use super::{FAR, LEAST_CHANNELS, PLACES, Tile, TileFn, fixed, function};
-use crate::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
 
 /// Factor on the estimated cycles where images come from beyond the second-level cache.
 const FROM_FAR: f64 = 1.4;
@@ -38,7 +38,7 @@ pub(in super::super) struct DepthwisePlanes {
     /// Output rows of a unit, and number of units of a plane.
     height: usize,
     bands: usize,
-    /// Estimated cycles of a run.
+    /// Estimated cycles of a run, infinite if the scratch of a single row does not stay in the cache.
     pub(in super::super) cost: f64,
 }
 
@@ -57,7 +57,7 @@ impl DepthwisePlanes {
         let finish = Epilogue::new(problem);
         let even = oh == 1 || ow == 1 || problem.y.strides[3] == ow * problem.y.strides[4];
         let beside = place_distance(&problem.y, ow) == 1;
-        let direct = finish.in_tile().filter(|tile| tile.summand.is_none() && even && beside);
+        let direct = finish.before_rounding().filter(|_| even && beside);
         let in_vain = |places: &usize| ow.next_multiple_of(*places);
         let mut plan = DepthwisePlanes {
             x: problem.x,
@@ -67,14 +67,15 @@ impl DepthwisePlanes {
             steps: epilogue::steps(direct.as_ref(), isa.lanes()),
             direct,
             places: PLACES.into_iter().min_by_key(in_vain).expect("there are some"),
-            height: oh,
-            bands: 1,
+            height: 1,
+            bands: oh,
+            // As long as no unit's scratch stays in the cache.
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
         for bands in 1..=oh {
             let height = oh.div_ceil(bands);
-            if size_of::<f32>() * plan.scratch_len(height) > SCRATCH_BYTES && height > 1 {
+            if size_of::<f32>() * plan.scratch_len(height) > SCRATCH_BYTES {
                 continue;
             }
             let bands = oh.div_ceil(height);
@@ -83,7 +84,7 @@ impl DepthwisePlanes {
             if cost < plan.cost {
                 plan = DepthwisePlanes { cost, height, bands, ..plan };
             }
-            if bands >= 4 * threads && size_of::<f32>() * plan.scratch_len(height) <= SCRATCH_BYTES {
+            if bands >= 4 * threads {
                 break;
             }
         }
@@ -102,7 +103,7 @@ impl DepthwisePlanes {
             true => (input_rows * width).div_ceil(lanes),
             false => input_rows * width.div_ceil(lanes),
         } + (height * ow).div_ceil(lanes);
-        let square = lanes as f64 * if self.x.element == Element::F32 { 4.5 } else { 9.0 };
+        let square = lanes as f64 * if self.loaded() { 4.5 } else { 9.0 };
         let border = (rows * columns - input_rows * width.min(columns)) as f64;
         let tiles = (height * ow.div_ceil(self.places)) as f64;
         let line = match fixed(shape) {
@@ -159,7 +160,7 @@ impl DepthwisePlanes {
 
     /// True if vectors of a row can be loaded from the input.
     fn loaded(&self) -> bool {
-        self.x.element == Element::F32 && (self.x.strides[4] == 1 || self.shape.input[2] == 1)
+        self.x.strides[4] == 1 || self.shape.input[2] == 1
     }
 
     fn lists_len(&self) -> usize {
@@ -335,13 +336,18 @@ impl Unit<'_, DepthwisePlanes> {
                 }
                 return;
             }
-            let x = self.x.cast::<f32>().wrapping_add(source);
-            let planes = Planes { x, distance: strides[1], channels: at.channels };
+            let planes = Planes {
+                x: self.x,
+                element: plan.x.element,
+                from: source,
+                distance: strides[1],
+                channels: at.channels,
+            };
             if plan.dense() && count == width {
                 planes.transpose(s, (end - begin) * width, width, to, pitch);
             } else {
                 for row in 0..end - begin {
-                    let planes = Planes { x: x.wrapping_add(row * strides[3]), ..planes };
+                    let planes = Planes { from: source + row * strides[3], ..planes };
                     planes.transpose(s, count, count, to.wrapping_add(row * pitch), pitch);
                 }
             }
@@ -369,7 +375,8 @@ impl Unit<'_, DepthwisePlanes> {
                 let line = at.line.wrapping_add(channel * count);
                 copy(s, plan.x.element, self.x, from + channel * strides[1], strides[4], line, count);
             }
-            let planes = Planes { x: at.line, distance: count, channels: at.channels };
+            let line = at.line.cast_const().cast();
+            let planes = Planes { x: line, element: Element::F32, from: 0, distance: count, channels: at.channels };
             planes.transpose(s, count, count, to, 0);
         }
     }
@@ -380,13 +387,12 @@ impl Unit<'_, DepthwisePlanes> {
         let plan = self.plan;
         let places = at.height * plan.shape.output[2];
         let origin = [at.image, at.channel, 0, at.row, 0];
-        let y = self.y.cast::<f32>().wrapping_add(offset(&plan.y, origin));
+        let y = offset(&plan.y, origin);
         let pitch = plan.pitch(at.height);
         // SAFETY: the slot has so many sums, and room for them transposed; what is stored are places of the output.
         unsafe {
             for place in (0..places).step_by(S::LANES) {
                 let count = (places - place).min(S::LANES);
-                let kept = s.mask(first(count));
                 let mut square = [s.splat(0.0); MAX_LANES];
                 for i in 0..S::LANES {
                     if i < count {
@@ -396,7 +402,7 @@ impl Unit<'_, DepthwisePlanes> {
                 let square = transposed(s, square);
                 for i in 0..S::LANES {
                     if i < at.channels && plan.direct.is_some() {
-                        s.store_masked(kept, y.wrapping_add(i * plan.y.strides[1] + place), square[i]);
+                        store_lanes(s, plan.y.element, self.y, y + i * plan.y.strides[1] + place, square[i], count);
                     } else if i < at.channels {
                         s.store(at.block.wrapping_add(i * pitch + place), square[i]);
                     }
@@ -413,8 +419,10 @@ impl Unit<'_, DepthwisePlanes> {
 /// Rows of values of neighboring channels.
 #[derive(Clone, Copy)]
 struct Planes {
-    /// First value of the first channel, and stride between channels.
-    x: *const f32,
+    /// The tensor and its type, the first value of the first channel, and the stride between channels.
+    x: *const u8,
+    element: Element,
+    from: usize,
     distance: usize,
     /// Number of channels.
     channels: usize,
@@ -431,13 +439,12 @@ impl Planes {
         let (mut row, mut column) = (to, 0);
         for place in (0..count).step_by(S::LANES) {
             let values = (count - place).min(S::LANES);
-            let some = s.mask(first(values));
             let mut square = [s.splat(0.0); MAX_LANES];
-            // SAFETY: the mask ends with the values; the rest is the caller's duty.
+            // SAFETY: the caller's duty.
             unsafe {
                 for i in 0..S::LANES {
                     if i < self.channels {
-                        square[i] = s.load_masked(some, self.x.wrapping_add(i * self.distance + place));
+                        square[i] = load_lanes(s, self.element, self.x, self.from + i * self.distance + place, values);
                     }
                 }
                 let square = transposed(s, square);
