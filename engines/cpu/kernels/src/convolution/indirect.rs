@@ -634,7 +634,8 @@ unsafe fn turn<S: Simd>(s: S, layout: &Layout, x: *const u8, from: usize, [chann
     }
 }
 
-/// Writes three rows of `count` values, from these elements of `x` on, value by value: the first of each, the second of each, and so on.
+/// Writes three rows of `count` values, from these elements of `x` on, value by value: the first of each, the second of each,
+/// and so on.
 ///
 /// # Safety
 /// The rows can be read, and `3 * count` values written.

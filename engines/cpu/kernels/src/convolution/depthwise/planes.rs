@@ -20,6 +20,9 @@ use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
 /// Factor on the estimated cycles where images come from beyond the second-level cache.
 const FROM_FAR: f64 = 1.4;
 
+/// Estimated cycles to put a weight into its panel.
+const PACKING: f64 = 8.0;
+
 /// Bytes of scratch of a unit, which stay in the second-level cache with what passes through it.
 const SCRATCH_BYTES: usize = 192 << 10;
 
@@ -73,6 +76,8 @@ impl DepthwisePlanes {
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
+        // Weights that are known only at a run are put into panels there, one by one.
+        let packing = if problem.constant_weights { 0.0 } else { PACKING * (shape.groups * shape.taps()) as f64 };
         for bands in 1..=oh {
             let height = oh.div_ceil(bands);
             if size_of::<f32>() * plan.scratch_len(height) > SCRATCH_BYTES {
@@ -80,7 +85,7 @@ impl DepthwisePlanes {
             }
             let bands = oh.div_ceil(height);
             let units = shape.batch * bands * shape.groups.div_ceil(isa.lanes());
-            let cost = plan.unit_cycles(height) * units.div_ceil(threads) as f64;
+            let cost = packing + plan.unit_cycles(height) * units.div_ceil(threads) as f64;
             if cost < plan.cost {
                 plan = DepthwisePlanes { cost, height, bands, ..plan };
             }
