@@ -1,16 +1,17 @@
 //! Times the CPU engine's convolutions on a table of layers.
 //!
 //! `cargo bench -p hipdnn-engine-cpu --bench host -- [--csv] [--threads 1,2] [--dynamic] [--fused] [--fastest]
-//! [--channels-last] [FILTER]`
+//! [--channels-last] [--element f16|bf16] [FILTER]`
 //!
 //! With `--fused` a bias and a ReLU follow; with `--channels-last` input and output have their channels innermost, as
-//! the engine's intermediates do where that pays. Prints the median time of each layer (the least with `--fastest`, for noisy
+//! the engine's intermediates do where that pays; with `--element` input, weights and output have that type. Prints the median time of each layer (the least with `--fastest`, for noisy
 //! machines), its rate, and this in per cent of the rate that multiply-adds without memory reached just before or
 //! after; with `--csv` lines of `layer,threads,weights,seconds`; with `--peak` only that rate, in GFLOP/s.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use half::{bf16, f16};
 use hipdnn_cpu_kernels::activation::Activation;
 use hipdnn_cpu_kernels::convolution::{Args, ConvolutionPlan, Element, EpilogueStep, Layout, Problem, Shape, Weights};
 use hipdnn_cpu_kernels::isa::{Isa, Kernel, MAX_LANES, Simd};
@@ -45,6 +46,11 @@ const LAYERS: &[Layer] = &[
     square("mb_dw3x3s2_144_56", [1, 144, 56, 144, 3, 2, 1, 1, 144]),
     square("mb_dw5x5_256_14", [1, 256, 14, 256, 5, 1, 2, 1, 256]),
     square("mb_dw5x5s2_256_14", [1, 256, 14, 256, 5, 2, 2, 1, 256]),
+    square("mb_dw5x5_512_7", [1, 512, 7, 512, 5, 1, 2, 1, 512]),
+    square("mb_dw3x3_960_7", [1, 960, 7, 960, 3, 1, 1, 1, 960]),
+    square("mb_dw3x3s2_128_28", [1, 128, 28, 128, 3, 2, 1, 1, 128]),
+    square("mb_dw5x5s2_96_56", [1, 96, 56, 96, 5, 2, 2, 1, 96]),
+    square("cnx_dw7x7_384_14", [1, 384, 14, 384, 7, 1, 3, 1, 384]),
     square("mb_1x1_512_512_7", [1, 512, 7, 512, 1, 1, 0, 1, 1]),
     square("mb_1x1_16_32_112", [1, 16, 112, 32, 1, 1, 0, 1, 1]),
     square("mb_dw3x3_576_14", [1, 576, 14, 576, 3, 1, 1, 1, 576]),
@@ -69,7 +75,7 @@ const LAYERS: &[Layer] = &[
     ("ocr_1x1_480_96_30x23", 1, 480, [30, 23], 96, [1, 1], 1, [0, 0], 1, 1),
 ];
 
-fn problem(layer: &Layer, [constant_weights, fused, channels_last]: [bool; 3]) -> Problem {
+fn problem(layer: &Layer, [constant_weights, fused, channels_last]: [bool; 3], element: Element) -> Problem {
     let (_, batch, c, [h, w], k, [r, s], stride, [ph, pw], dilation, groups) = *layer;
     let out = |size: usize, kernel: usize, pad: usize| (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
     let shape = Shape {
@@ -101,11 +107,11 @@ fn problem(layer: &Layer, [constant_weights, fused, channels_last]: [bool; 3]) -
         winograd: constant_weights,
     };
     let image = |[n, c, d, h, w]: [usize; 5]| match channels_last {
-        false => Layout::packed(Element::F32, [n, c, d, h, w]),
-        true => Layout { element: Element::F32, strides: [d * h * w * c, 1, h * w * c, w * c, c] },
+        false => Layout::packed(element, [n, c, d, h, w]),
+        true => Layout::channels_last(element, [n, c, d, h, w]),
     };
     problem.x = image(problem.x_sizes());
-    problem.w = Layout::packed(Element::F32, problem.w_sizes());
+    problem.w = Layout::packed(element, problem.w_sizes());
     problem.y = image(problem.y_sizes());
     problem
 }
@@ -152,13 +158,24 @@ fn peak() -> f64 {
 }
 
 /// Makes a buffer of values between -1 and 1.
-fn filled(sizes: [usize; 5], seed: u32) -> AlignedBuffer {
-    let mut buffer = AlignedBuffer::new(sizes.iter().product());
+fn filled(sizes: [usize; 5], seed: u32, element: Element) -> AlignedBuffer {
+    let count: usize = sizes.iter().product();
+    let mut buffer = AlignedBuffer::new((count * element.bytes()).div_ceil(size_of::<f32>()));
     let mut random = fastrand::Rng::with_seed(seed.into());
-    for value in buffer.iter_mut() {
-        *value = 2.0 * random.f32() - 1.0;
+    let mut value = || 2.0 * random.f32() - 1.0;
+    for word in buffer.iter_mut() {
+        *word = match element {
+            Element::F32 => value(),
+            Element::F16 => pair([0; 2].map(|_| f16::from_f32(value()).to_bits())),
+            Element::BF16 => pair([0; 2].map(|_| bf16::from_f32(value()).to_bits())),
+        };
     }
     buffer
+}
+
+/// Word of the bits of two neighboring values.
+fn pair(bits: [u16; 2]) -> f32 {
+    f32::from_bits(u32::from(bits[1]) << 16 | u32::from(bits[0]))
 }
 
 /// Median seconds of a call after a warm-up, or the least.
@@ -177,13 +194,14 @@ fn measure(fastest: bool, mut f: impl FnMut()) -> f64 {
     times[if fastest { 0 } else { times.len() / 2 }]
 }
 
-fn time(layer: &Layer, threads: usize, kind: [bool; 3], fastest: bool) -> (f64, &'static str, f64) {
-    let problem = problem(layer, kind);
+fn time(layer: &Layer, threads: usize, kind: [bool; 3], element: Element, fastest: bool) -> (f64, &'static str, f64) {
+    let problem = problem(layer, kind, element);
     let [constant, ..] = kind;
     let plan = ConvolutionPlan::new(&problem, threads);
     let pool = Pool::new(threads);
-    let (x, w, mut y) = (filled(problem.x_sizes(), 1), filled(problem.w_sizes(), 2), filled(problem.y_sizes(), 3));
-    let bias = filled([1, problem.shape.out_channels, 1, 1, 1], 4);
+    let (x, w) = (filled(problem.x_sizes(), 1, element), filled(problem.w_sizes(), 2, element));
+    let mut y = filled(problem.y_sizes(), 3, element);
+    let bias = filled([1, problem.shape.out_channels, 1, 1, 1], 4, Element::F32);
     let operands = [bias.as_ptr().cast::<u8>()];
     let mut workspace = AlignedBuffer::new(plan.workspace_bytes().div_ceil(4));
     let mut prepared = AlignedBuffer::new(plan.prepared_len());
@@ -219,6 +237,7 @@ fn main() {
     let fastest = arguments.iter().any(|argument| argument == "--fastest");
     let mut threads = vec![1, 2];
     let mut filter = "";
+    let mut element = Element::F32;
     let channels_last = arguments.iter().any(|argument| argument == "--channels-last");
     let flags = ["--csv", "--dynamic", "--fused", "--fastest", "--channels-last"];
     let mut rest = arguments.iter().filter(|argument| !flags.contains(&argument.as_str()));
@@ -226,6 +245,12 @@ fn main() {
         if argument == "--threads" {
             let list = rest.next().map(String::as_str).unwrap_or_default();
             threads = list.split(',').map(|n| n.parse().expect("--threads takes numbers, as in 1,2")).collect();
+        } else if argument == "--element" {
+            element = match rest.next().map(String::as_str) {
+                Some("f16") => Element::F16,
+                Some("bf16") => Element::BF16,
+                other => panic!("--element: expected f16 or bf16, got {other:?}"),
+            };
         } else {
             filter = argument;
         }
@@ -239,7 +264,8 @@ fn main() {
         let mut line = format!("{:22}", layer.0);
         for threads in &threads {
             let before = peak();
-            let (seconds, algorithm, operations) = time(layer, *threads, [!dynamic, fused, channels_last], fastest);
+            let (seconds, algorithm, operations) =
+                time(layer, *threads, [!dynamic, fused, channels_last], element, fastest);
             if csv {
                 println!("{},{threads},{},{seconds:.9}", layer.0, if dynamic { "dynamic" } else { "constant" });
             } else {

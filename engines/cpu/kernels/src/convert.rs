@@ -37,7 +37,7 @@ fn widen_bf16(value: bf16) -> f32 {
 /// Rounds to bf16: adds half a unit of the kept part, less one where it is even, and truncates; a NaN is truncated with
 /// its quiet bit set.
 #[inline(always)]
-pub(super) fn round_bf16(value: f32) -> bf16 {
+pub(crate) fn round_bf16(value: f32) -> bf16 {
     let bits = value.to_bits();
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     let nan = bits >> 16 | 0x40;

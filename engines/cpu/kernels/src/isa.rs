@@ -223,6 +223,26 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `LANES` values can be written at `p`.
     unsafe fn store_f16(self, p: *mut u16, v: Self::V);
+    /// Widens the f16 values of the lanes of `mask`, given by their bits; zero elsewhere.
+    ///
+    /// # Safety
+    /// The lanes of `mask` can be read at `p`; nothing else is touched.
+    unsafe fn load_f16_masked(self, mask: u32, p: *const u16) -> Self::V;
+    /// Rounds to the bits of f16 values, to nearest even, and stores the lanes of `mask`.
+    ///
+    /// # Safety
+    /// The lanes of `mask` can be written at `p`; nothing else is touched.
+    unsafe fn store_f16_masked(self, mask: u32, p: *mut u16, v: Self::V);
+    /// Widens the bf16 values of the lanes of `mask`, given by their bits; zero elsewhere.
+    ///
+    /// # Safety
+    /// The lanes of `mask` can be read at `p`; nothing else is touched.
+    unsafe fn load_bf16_masked(self, mask: u32, p: *const u16) -> Self::V;
+    /// Rounds to the bits of bf16 values, to nearest even, a NaN to a NaN, and stores the lanes of `mask`.
+    ///
+    /// # Safety
+    /// The lanes of `mask` can be written at `p`; nothing else is touched.
+    unsafe fn store_bf16_masked(self, mask: u32, p: *mut u16, v: Self::V);
     /// Prefetches the cache line at `p`, which may be any address.
     fn prefetch(self, p: *const f32);
     /// Prefetches the cache line at `p` into the second-level cache.
@@ -355,6 +375,31 @@ mod tests {
                     }
                 });
             }
+            let halves: Vec<u16> =
+                (0..64).map(|i| [0x3c00, 0xc155, 0x0001, 0x7f80, 0x8000, 0x3fff, 0x7bff, 0xff80][i % 8]).collect();
+            let wide: Vec<f32> = a.iter().map(|a| a * 1.003_906_3 + 1e-3).chain([f32::NAN; 32]).collect();
+            for bits in [0u32, 1, 0x5a, 0x1f, 0xff] {
+                // SAFETY: loads begin below 48, have at most 16 lanes, and the array has 64 values.
+                put("load_f16_masked", &|i| unsafe { s.load_f16_masked(bits, halves.as_ptr().add(i)) });
+                // SAFETY: as above.
+                put("load_bf16_masked", &|i| unsafe { s.load_bf16_masked(bits, halves.as_ptr().add(i)) });
+                put("store_f16_masked", &|i| {
+                    let mut t = [7u16; MAX_LANES];
+                    // SAFETY: a vector has at most `MAX_LANES` lanes, and two of 16-bit values are one of `f32`.
+                    unsafe {
+                        s.store_f16_masked(bits, t.as_mut_ptr(), at(&wide, i));
+                        s.load_bf16_masked(first(S::LANES), t.as_ptr())
+                    }
+                });
+                put("store_bf16_masked", &|i| {
+                    let mut t = [7u16; MAX_LANES];
+                    // SAFETY: as above.
+                    unsafe {
+                        s.store_bf16_masked(bits, t.as_mut_ptr(), at(&wide, i + 32));
+                        s.load_bf16_masked(first(S::LANES), t.as_ptr())
+                    }
+                });
+            }
             for (name, far) in [("pick near", 1), ("pick far", 5)] {
                 let wide: Vec<f32> = (0..256).map(|i| i as f32).collect();
                 put(name, &|i| {
@@ -376,7 +421,7 @@ mod tests {
                 // Masks name up to eight lanes here, which begin each vector: compare the vectors all sets share.
                 let shared = |v: &[u32]| Vec::from_iter(v.chunks(16).flat_map(|c| c[..8].to_vec()));
                 let masked =
-                    ["load_masked", "load_even", "store_masked", "store_compressed", "first of zip"].contains(name);
+                    name.ends_with("_masked") || ["load_even", "store_compressed", "first of zip"].contains(name);
                 if masked {
                     assert_eq!(shared(want), shared(got), "{isa} {name}");
                 } else {

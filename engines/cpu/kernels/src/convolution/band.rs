@@ -10,7 +10,6 @@
 use super::naive::read;
 use super::problem::{Element, Layout, Shape};
 use crate::isa::{Kernel, MAX_LANES, Simd, first};
-use half::{bf16, f16};
 
 /// Phases of an axis that some tap reads, and the position of each tap.
 #[derive(Clone, Debug)]
@@ -377,22 +376,25 @@ pub(super) unsafe fn copy<S: Simd>(
                     *to.add(i) = *x.add(i * stride);
                 }
             }
-            (Element::F16, 1) => {
-                let x = x.cast::<f16>().add(from);
+            (Element::F16 | Element::BF16, 1) => {
                 let mut i = 0;
-                while i + S::LANES <= count {
-                    s.store(to.add(i), s.load_f16(x.add(i).cast()));
+                while i < count {
+                    let lanes = (count - i).min(S::LANES);
+                    store_lanes(s, Element::F32, to.cast(), i, load_lanes(s, element, x, from + i, lanes), lanes);
                     i += S::LANES;
                 }
-                while i < count {
-                    *to.add(i) = (*x.add(i)).to_f32();
-                    i += 1;
-                }
             }
-            (Element::BF16, 1) => {
-                let x = x.cast::<bf16>().add(from);
-                for i in 0..count {
-                    *to.add(i) = f32::from_bits(u32::from((*x.add(i)).to_bits()) << 16);
+            (Element::F16 | Element::BF16, 2) => {
+                let mut i = 0;
+                while i < count {
+                    let lanes = (count - i).min(S::LANES);
+                    // The last of them is no element of `x` for certain.
+                    let reach = 2 * lanes - 1;
+                    let low = load_lanes(s, element, x, from + 2 * i, reach.min(S::LANES));
+                    let rest = reach.saturating_sub(S::LANES);
+                    let high = load_lanes(s, element, x, from + 2 * i + if rest == 0 { 0 } else { S::LANES }, rest);
+                    store_lanes(s, Element::F32, to.cast(), i, s.unzip(low, high).0, lanes);
+                    i += S::LANES;
                 }
             }
             _ => {
@@ -400,6 +402,47 @@ pub(super) unsafe fn copy<S: Simd>(
                     *to.add(i) = read(element, x, from + i * stride);
                 }
             }
+        }
+    }
+}
+
+/// Loads `lanes` neighboring values from element `from` of `p` on; zeros in the other lanes.
+///
+/// # Safety
+/// Those elements can be read.
+#[inline(always)]
+pub(super) unsafe fn load_lanes<S: Simd>(s: S, element: Element, p: *const u8, from: usize, lanes: usize) -> S::V {
+    // SAFETY: the caller's duty; masks end with the lanes.
+    unsafe {
+        match element {
+            Element::F32 if lanes == S::LANES => s.load(p.cast::<f32>().add(from)),
+            Element::F32 => s.load_masked(s.mask(first(lanes)), p.cast::<f32>().add(from)),
+            // A constant mask of all lanes is none to the compiler.
+            Element::F16 if lanes == S::LANES => s.load_f16_masked(first(S::LANES), p.cast::<u16>().add(from)),
+            Element::F16 => s.load_f16_masked(first(lanes), p.cast::<u16>().add(from)),
+            Element::BF16 if lanes == S::LANES => s.load_bf16_masked(first(S::LANES), p.cast::<u16>().add(from)),
+            Element::BF16 => s.load_bf16_masked(first(lanes), p.cast::<u16>().add(from)),
+        }
+    }
+}
+
+/// Stores the first `lanes` values to neighboring elements from element `from` of `p` on, rounded to nearest even.
+///
+/// # Safety
+/// Those elements can be written.
+#[inline(always)]
+pub(super) unsafe fn store_lanes<S: Simd>(s: S, element: Element, p: *mut u8, from: usize, value: S::V, lanes: usize) {
+    // SAFETY: the caller's duty; masks end with the lanes.
+    unsafe {
+        match element {
+            Element::F32 if lanes == S::LANES => s.store(p.cast::<f32>().add(from), value),
+            Element::F32 => s.store_masked(s.mask(first(lanes)), p.cast::<f32>().add(from), value),
+            Element::F16 if lanes == S::LANES => s.store_f16_masked(first(S::LANES), p.cast::<u16>().add(from), value),
+            Element::F16 => s.store_f16_masked(first(lanes), p.cast::<u16>().add(from), value),
+            Element::BF16 if lanes == S::LANES => {
+                s.store_bf16_masked(first(S::LANES), p.cast::<u16>().add(from), value)
+            }
+            Element::BF16 => s.store_bf16_masked(first(lanes), p.cast::<u16>().add(from), value),
         }
     }
 }

@@ -5,6 +5,10 @@
 //!
 //! A unit of work is some rows of the output.
 
+mod planes;
+
+pub(super) use planes::DepthwisePlanes;
+
 use super::band::inside;
 use super::epilogue::{self, Block, Epilogue, InTile, offset};
 use super::problem::{Element, Layout, Problem, Shape};
@@ -114,10 +118,7 @@ impl Kernel for Unit<'_, Depthwise> {
         let rows = shape.batch * oh;
         let share = |unit: usize| rows * unit / plan.units;
         let blocks = shape.groups / S::LANES;
-        let fixed = match (shape.kernel[2], shape.stride[2]) {
-            size @ ((3 | 5, 1 | 2) | (7, 1)) if shape.dilation[2] == 1 => size,
-            _ => (0, 0),
-        };
+        let fixed = fixed(shape);
         let whole = function::<S>(fixed, plan.places, true);
         let rest = function::<S>(fixed, plan.places, false);
         let mut listed = usize::MAX;
@@ -303,6 +304,15 @@ impl Tile<'_> {
 
 type TileFn<S> = unsafe fn(S, &Tile<'_>);
 
+/// Width and stride of the kernel, if there are tiles made for them, else zeros.
+#[inline(always)]
+fn fixed(shape: &Shape) -> (usize, usize) {
+    match (shape.kernel[2], shape.stride[2]) {
+        size @ ((3 | 5, 1 | 2) | (7, 1)) if shape.dilation[2] == 1 => size,
+        _ => (0, 0),
+    }
+}
+
 /// Function for kernels of `(width, stride)` columns without dilation, or any for (0, 0), on tiles of so many places;
 /// `whole` if all lanes of its vectors are kept.
 fn function<S: Simd>(fixed: (usize, usize), places: usize, whole: bool) -> TileFn<S> {
@@ -340,6 +350,7 @@ impl<const W: usize, const SW: usize, const P: usize, const WHOLE: bool> Kernel 
         let tile = self.0;
         let kept = first(tile.keep);
         let (begin, end) = tile.inside;
+        let all_inside = W > 0 && begin == 0 && end >= ((P - 1) * SW + W) as isize;
         let plain = tile.steps.is_empty();
         for block in 0..tile.blocks {
             let channel = block * S::LANES;
@@ -363,18 +374,24 @@ impl<const W: usize, const SW: usize, const P: usize, const WHOLE: bool> Kernel 
                         for (tap, factor) in factors.iter_mut().enumerate() {
                             *factor = s.load(weights.add(tap * S::LANES));
                         }
-                        let mut p = line;
-                        for t in 0..(P - 1) * SW + W {
-                            if (t as isize) >= begin && (t as isize) < end {
-                                let value = load(p);
-                                for tap in 0..W {
-                                    if t >= tap && (t - tap) % SW.max(1) == 0 && (t - tap) / SW.max(1) < P {
-                                        let sum = &mut sums[(t - tap) / SW.max(1)][0];
-                                        *sum = s.fma(value, factors[tap], *sum);
-                                    }
-                                }
-                            }
-                            p = p.wrapping_add(tile.column);
+                        if all_inside {
+                            sum_line::<S, W, SW, P, false>(
+                                s,
+                                load,
+                                (line, tile.column),
+                                tile.inside,
+                                factors,
+                                &mut sums,
+                            );
+                        } else {
+                            sum_line::<S, W, SW, P, true>(
+                                s,
+                                load,
+                                (line, tile.column),
+                                tile.inside,
+                                factors,
+                                &mut sums,
+                            );
                         }
                         weights = weights.wrapping_add(W * S::LANES);
                     } else {
@@ -426,6 +443,47 @@ impl<const W: usize, const SW: usize, const P: usize, const WHOLE: bool> Kernel 
                             s.store_masked(s.mask(kept), to, sum);
                         }
                     }
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of a kernel row of `W` taps to the sums of `P` places, `SW` columns apart. `line` is the address of the first
+/// column and the distance between columns; `CHECKED`: only columns `inside` are the image's.
+///
+/// # Safety
+/// The columns can be loaded, those inside if `CHECKED`.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "loops over constants are unrolled, with the sums in registers")]
+unsafe fn sum_line<S: Simd, const W: usize, const SW: usize, const P: usize, const CHECKED: bool>(
+    s: S,
+    load: impl Fn(*const f32) -> S::V,
+    (line, column): (*const f32, usize),
+    inside: (isize, isize),
+    factors: [S::V; W],
+    sums: &mut [[S::V; 1]; P],
+) {
+    let is_inside = |t: usize| !CHECKED || (t as isize) >= inside.0 && (t as isize) < inside.1;
+    if SW == 1 {
+        // A column is loaded once for all places.
+        for t in 0..P - 1 + W {
+            if is_inside(t) {
+                let value = load(line.wrapping_add(t * column));
+                for tap in 0..W {
+                    if t >= tap && t - tap < P {
+                        sums[t - tap][0] = s.fma(value, factors[tap], sums[t - tap][0]);
+                    }
+                }
+            }
+        }
+    } else {
+        // Places share few columns: each is loaded by the multiply-add that needs it, of which a cycle has as many as loads.
+        for place in 0..P {
+            for tap in 0..W {
+                let t = place * SW + tap;
+                if is_inside(t) {
+                    sums[place][0] = s.fma(load(line.wrapping_add(t * column)), factors[tap], sums[place][0]);
                 }
             }
         }

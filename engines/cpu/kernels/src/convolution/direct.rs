@@ -112,6 +112,41 @@ impl Direct {
         }
     }
 
+    /// Kernel rows and row stride, if there are blocks made for them, else zeros.
+    fn reuse(&self) -> (usize, usize) {
+        let (rows, stride) = (self.shape.kernel[1], self.shape.stride[1]);
+        let made = rows == 3 || (rows == 5 && self.block.0 == 1);
+        if made && self.shape.dilation[1] == 1 && stride <= 2 { (rows, stride) } else { (0, 0) }
+    }
+
+    /// Estimated cycles of a run with groups of one input and one output channel. The constants are of the layers of
+    /// `benches/host.rs` on AVX-512: every second column takes two loads, two masks and a permutation.
+    pub(super) fn depthwise_cycles(&self, threads: usize) -> f64 {
+        let shape = &self.shape;
+        let [_, h, w] = shape.input;
+        let lanes = self.isa.lanes();
+        let rows = self.block.1;
+        let load = match (shape.stride[2], rows) {
+            (1, _) => 1.0,
+            (_, 4) => 3.3,
+            _ => 7.0,
+        };
+        let column = match self.reuse() {
+            (0, _) => (shape.kernel[1] * rows) as f64 * (1.6 + load),
+            (kernel, stride) => ((rows - 1) * stride + kernel) as f64 * load + (kernel * rows) as f64 / 2.0,
+        };
+        let block = 60.0 + shape.kernel[2] as f64 * column;
+        let copied = match (self.native_x, self.x.strides[4]) {
+            (true, _) => 0.0,
+            (false, 1 | 2) => (h * w) as f64 * 3.0 / lanes as f64,
+            (false, _) => (h * w) as f64 * 2.5,
+        };
+        let finished = if self.native_y.is_some() { 0.0 } else { (40 + shape.pixels() / 4) as f64 };
+        let blocks = (self.row_blocks * shape.output[2].div_ceil(lanes)) as f64;
+        // Channels are shared by the threads.
+        (shape.batch * shape.groups) as f64 * (blocks * block + copied + finished) / threads as f64
+    }
+
     fn planes_len(&self) -> usize {
         let [_, h, w] = self.shape.input;
         if self.native_x { 0 } else { (self.shape.group_in() * h * w).next_multiple_of(16) }
@@ -155,12 +190,7 @@ impl Kernel for Unit<'_, Direct> {
         let share = |unit: usize| pieces / granule * unit / plan.units * granule;
         let (channels, rows) = plan.block;
         let (kh, kw) = (shape.kernel[1], shape.kernel[2]);
-        let reuse = if shape.dilation[1] == 1 && shape.stride[1] <= 2 && (kh == 3 || (kh == 5 && channels == 1)) {
-            (kh, shape.stride[1])
-        } else {
-            (0, 0)
-        };
-        let function = function::<S>((channels, rows, reuse, shape.stride[2]));
+        let function = function::<S>((channels, rows, plan.reuse(), shape.stride[2]));
         let (cg, kg) = (shape.group_in(), shape.group_out());
         let mut bias = [0f32; MOST_CHANNELS];
         let mut lists = [[0f32; MOST_CHANNELS]; MAX_OPERANDS];

@@ -3,13 +3,12 @@
 //! Kernels add a bias and clamp in registers. Remaining steps are applied to whole blocks of their results, a tile or
 //! some planes in scratch memory: a call for each row of an image costs more than most steps themselves.
 
+use super::band::{load_lanes, store_lanes};
 use super::naive::read;
 use super::problem::{Element, EpilogueStep, Layout, Problem};
 use super::tile;
 use crate::activation::Activation;
-use crate::convert::round_bf16;
 use crate::isa::{Kernel, MAX_LANES, Simd, first};
-use half::bf16;
 
 /// Values of a block that stay in the first-level cache beside the operands that they are computed from.
 pub(super) const BLOCK: usize = 4096;
@@ -188,19 +187,30 @@ impl Epilogue {
 
     /// True if the kernels' results are the output's values.
     pub(super) fn in_registers(&self) -> bool {
-        self.steps.is_empty() && self.last.is_none() && self.last_clamp == NO_CLAMP && self.y.element == Element::F32
+        self.is_rounding() && self.y.element == Element::F32
+    }
+
+    /// True if the kernels' results are the output's values once they are rounded to its type.
+    pub(super) fn is_rounding(&self) -> bool {
+        self.steps.is_empty() && self.last.is_none() && self.last_clamp == NO_CLAMP
     }
 
     /// Epilogue behind bias and clamp, if a tile of channels by places can compute it in registers.
     pub(super) fn in_tile(&self) -> Option<InTile> {
         let beside = |layout: &Layout| self.flat && !self.single && self.distance(layout) == 1;
-        self.in_registers_with(false, beside)
+        if self.y.element == Element::F32 { self.in_registers_with(false, beside) } else { None }
+    }
+
+    /// Epilogue behind bias and clamp without a summand, if a tile can compute it in registers before its results are rounded
+    /// to the output's type.
+    pub(super) fn before_rounding(&self) -> Option<InTile> {
+        self.in_registers_with(false, |_| false)
     }
 
     /// Epilogue behind bias and clamp, if a tile of places by channels can compute it in registers: the output's
     /// channels lie side by side.
     pub(super) fn in_rows(&self) -> Option<InTile> {
-        if self.y.strides[1] != 1 {
+        if self.y.strides[1] != 1 || self.y.element != Element::F32 {
             return None;
         }
         self.in_registers_with(true, |layout| layout.strides[1] == 1)
@@ -209,9 +219,6 @@ impl Epilogue {
     /// Epilogue of a tile. `per_image`: lists may have other values for each image; `beside`: true for a summand that
     /// lies as vectors of a tile do.
     fn in_registers_with(&self, per_image: bool, beside: impl Fn(&Layout) -> bool) -> Option<InTile> {
-        if self.y.element != Element::F32 {
-            return None;
-        }
         let (steps, lists, images) = (Vec::new(), Vec::new(), Vec::new());
         let mut tile = InTile { steps, lists, images, summand: None, clamp: self.last_clamp };
         for step in &self.steps {
@@ -728,19 +735,7 @@ unsafe fn load<S: Simd>(s: S, element: Element, p: *const u8, from: usize, dista
     // SAFETY: the caller's duty; arrays take the widest vector.
     unsafe {
         match (element, distance) {
-            (Element::F32, 1) if lanes == S::LANES => s.load(p.cast::<f32>().add(from)),
-            (Element::F32, 1) => s.load_masked(s.mask(first(lanes)), p.cast::<f32>().add(from)),
-            (Element::F16, 1) if lanes == S::LANES => s.load_f16(p.cast::<u16>().add(from)),
-            (Element::BF16, 1) if lanes == S::LANES => {
-                let p = p.cast::<u16>().add(from);
-                let mut values = [0f32; MAX_LANES];
-                let mut lane = 0;
-                while lane < S::LANES {
-                    values[lane] = f32::from_bits(u32::from(p.add(lane).read_unaligned()) << 16);
-                    lane += 1;
-                }
-                s.load(values.as_ptr())
-            }
+            (_, 1) => load_lanes(s, element, p, from, lanes),
             (_, 0) => s.splat(read(element, p, from)),
             _ => {
                 let mut values = [0f32; MAX_LANES];
@@ -764,9 +759,7 @@ unsafe fn store<S: Simd>(s: S, element: Element, p: *mut u8, from: usize, distan
     // SAFETY: the caller's duty; arrays take the widest vector.
     unsafe {
         match (element, distance) {
-            (Element::F32, 1) if lanes == S::LANES => s.store(p.cast::<f32>().add(from), value),
-            (Element::F32, 1) => s.store_masked(s.mask(first(lanes)), p.cast::<f32>().add(from), value),
-            (Element::F16, 1) if lanes == S::LANES => s.store_f16(p.cast::<u16>().add(from), value),
+            (_, 1) => store_lanes(s, element, p, from, value, lanes),
             (Element::F32, _) => {
                 let mut values = [0f32; MAX_LANES];
                 s.store(values.as_mut_ptr(), value);
@@ -786,16 +779,11 @@ unsafe fn store<S: Simd>(s: S, element: Element, p: *mut u8, from: usize, distan
                 }
             }
             (Element::BF16, _) => {
-                let (mut values, mut bits) = ([0f32; MAX_LANES], [bf16::ZERO; MAX_LANES]);
-                s.store(values.as_mut_ptr(), value);
-                let mut lane = 0;
-                while lane < S::LANES {
-                    bits[lane] = round_bf16(values[lane]);
-                    lane += 1;
-                }
+                let mut bits = [0u16; MAX_LANES];
+                s.store_bf16_masked(first(S::LANES), bits.as_mut_ptr(), value);
                 let mut lane = 0;
                 while lane < lanes {
-                    p.cast::<bf16>().add(from + lane * distance).write(bits[lane]);
+                    p.cast::<u16>().add(from + lane * distance).write(bits[lane]);
                     lane += 1;
                 }
             }

@@ -9,7 +9,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{copy, inside, transposed, zero};
+use super::band::{copy, inside, load_lanes, store_lanes, transposed, zero};
 use super::epilogue::{self, Block, Epilogue, InTile, offset};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
@@ -75,10 +75,9 @@ impl Indirect {
     /// transposed on the way in and out, which the sums of many terms are worth.
     pub(super) fn suits_planes(problem: &Problem) -> bool {
         let shape = &problem.shape;
-        let single = [problem.x, problem.y].iter().all(|layout| layout.element == Element::F32);
         let squares = problem.x.strides[4] == 1 || problem.x.strides[1] == 1;
         problem.constant_weights
-            && (single && squares)
+            && squares
             && shape.pixels() > 1
             && shape.group_in() >= PLANES.0
             && shape.group_out() >= PLANES.1
@@ -96,7 +95,7 @@ impl Indirect {
         let even = |layout: &Layout| oh == 1 || ow == 1 || layout.strides[3] == ow * layout.strides[4];
         let summand = |tile: &InTile| tile.summand.as_ref().is_none_or(|(_, layout)| even(layout));
         let direct = finish.in_rows().filter(|tile| even(&problem.y) && summand(tile));
-        let planar = finish.in_registers() && even(&problem.y) && place_distance(&problem.y, ow) == 1;
+        let planar = finish.is_rounding() && even(&problem.y) && place_distance(&problem.y, ow) == 1;
         let mut plan = Indirect {
             x: problem.x,
             y: problem.y,
@@ -403,11 +402,10 @@ impl Unit<'_, Indirect> {
                             let from = from + column * strides[4];
                             copy(s, plan.x.element, self.x, from, 1, to.wrapping_add(column * cg), cg);
                         }
-                    } else if cg == 3 && plan.x.element == Element::F32 && strides[4] == 1 {
-                        let x = self.x.cast::<f32>().wrapping_add(from);
-                        interleave(s, [0, 1, 2].map(|c| x.wrapping_add(c * strides[1])), count, to);
-                    } else if plan.x.element == Element::F32 && strides[4] == 1 {
-                        turn(s, self.x.cast::<f32>().wrapping_add(from), strides[1], cg, count, to);
+                    } else if cg == 3 && strides[4] == 1 {
+                        interleave(s, plan.x.element, self.x, [0, 1, 2].map(|c| from + c * strides[1]), count, to);
+                    } else if strides[4] == 1 {
+                        turn(s, &plan.x, self.x, from, [cg, count], to);
                     } else {
                         for c in 0..cg {
                             let from = from + c * strides[1];
@@ -575,8 +573,7 @@ impl Unit<'_, Indirect> {
         let plan = self.plan;
         let width = plan.panel();
         let values = tile.wrapping_add(MAX_LANES * width);
-        let y = self.y.cast::<f32>().wrapping_add(offset(&plan.y, at));
-        let kept = s.mask(first(count));
+        let y = offset(&plan.y, at);
         // SAFETY: the slot has room for the tile twice, with places for whole vectors; the places are the unit's.
         unsafe {
             for channel in (0..keep).step_by(S::LANES) {
@@ -592,7 +589,7 @@ impl Unit<'_, Indirect> {
                     if !plan.planar {
                         s.store(values.wrapping_add((channel + i) * MAX_LANES), square[i]);
                     } else if channel + i < keep {
-                        s.store_masked(kept, y.wrapping_add((channel + i) * plan.y.strides[1]), square[i]);
+                        store_lanes(s, plan.y.element, self.y, y + (channel + i) * plan.y.strides[1], square[i], count);
                     }
                 }
             }
@@ -605,24 +602,25 @@ impl Unit<'_, Indirect> {
     }
 }
 
-/// Writes `channels` rows of `count` values, `distance` apart, value by value: the first of each, the second of each, and so on.
+/// Writes rows of `count` values of each of `channels` channels, the first from element `from` of `x` on, value by value: the
+/// first of each, the second of each, and so on.
 ///
 /// # Safety
 /// The rows can be read, and `channels * count` values written.
 #[inline(always)]
-unsafe fn turn<S: Simd>(s: S, x: *const f32, distance: usize, channels: usize, count: usize, to: *mut f32) {
+unsafe fn turn<S: Simd>(s: S, layout: &Layout, x: *const u8, from: usize, [channels, count]: [usize; 2], to: *mut f32) {
     for channel in (0..channels).step_by(S::LANES) {
         let rows = (channels - channel).min(S::LANES);
         let kept = s.mask(first(rows));
         for column in (0..count).step_by(S::LANES) {
             let columns = (count - column).min(S::LANES);
-            let some = s.mask(first(columns));
             let mut square = [s.splat(0.0); MAX_LANES];
-            // SAFETY: the mask ends with the rows' values, and that of the stores with the channels.
+            // SAFETY: lanes end with the rows' values, and the mask of the stores with the channels.
             unsafe {
                 for i in 0..S::LANES {
                     if i < rows {
-                        square[i] = s.load_masked(some, x.wrapping_add((channel + i) * distance + column));
+                        let from = from + (channel + i) * layout.strides[1] + column;
+                        square[i] = load_lanes(s, layout.element, x, from, columns);
                     }
                 }
                 let square = transposed(s, square);
@@ -636,12 +634,13 @@ unsafe fn turn<S: Simd>(s: S, x: *const f32, distance: usize, channels: usize, c
     }
 }
 
-/// Writes three rows of `count` values value by value: the first of each, the second of each, and so on.
+/// Writes three rows of `count` values, from these elements of `x` on, value by value: the first of each, the second of each,
+/// and so on.
 ///
 /// # Safety
 /// The rows can be read, and `3 * count` values written.
 #[inline(always)]
-unsafe fn interleave<S: Simd>(s: S, rows: [*const f32; 3], count: usize, to: *mut f32) {
+unsafe fn interleave<S: Simd>(s: S, element: Element, x: *const u8, rows: [usize; 3], count: usize, to: *mut f32) {
     // Of four neighbors the last is none.
     let keep = (0..S::LANES).fold(0, |keep, lane| if lane % 4 == 3 { keep } else { keep | 1 << lane });
     let step = S::LANES / 4 * 3;
@@ -649,7 +648,7 @@ unsafe fn interleave<S: Simd>(s: S, rows: [*const f32; 3], count: usize, to: *mu
     // SAFETY: whole vectors end with the rows; a quarter of the vectors' lanes is not written.
     unsafe {
         while place + S::LANES <= count {
-            let [a, b, c] = rows.map(|row| s.load(row.wrapping_add(place)));
+            let [a, b, c] = rows.map(|row| load_lanes(s, element, x, row + place, S::LANES));
             let (ac, bn) = (s.zip(a, c), s.zip(b, s.splat(0.0)));
             let quarters = [s.zip(ac.0, bn.0), s.zip(ac.1, bn.1)];
             let mut to = to.wrapping_add(3 * place);
@@ -662,7 +661,7 @@ unsafe fn interleave<S: Simd>(s: S, rows: [*const f32; 3], count: usize, to: *mu
         }
         while place < count {
             for (c, row) in rows.into_iter().enumerate() {
-                *to.add(3 * place + c) = *row.add(place);
+                *to.add(3 * place + c) = super::naive::read(element, x, row + place);
             }
             place += 1;
         }

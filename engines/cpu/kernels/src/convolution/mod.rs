@@ -26,7 +26,7 @@ pub use problem::{Element, EpilogueStep, Layout, MAX_OPERANDS, Problem, Shape};
 use super::isa::Isa;
 use super::scratch::{LINE, align_up, lines};
 use super::threads::Pool;
-use depthwise::Depthwise;
+use depthwise::{Depthwise, DepthwisePlanes};
 use direct::Direct;
 use gemm::Gemm;
 use indirect::Indirect;
@@ -93,6 +93,7 @@ enum Algorithm {
     /// Plain loops, for no output or nothing to sum.
     Naive,
     Depthwise(Depthwise),
+    DepthwisePlanes(DepthwisePlanes),
     Direct(Direct),
     Gemm(Box<Gemm>),
     Indirect(Box<Indirect>),
@@ -111,8 +112,16 @@ impl Algorithm {
         if Depthwise::applies(problem) {
             return Algorithm::Depthwise(Depthwise::new(problem, threads, isa));
         }
-        if Direct::applies(shape) && shape.groups > 1 && shape.group_out() < 8 {
-            return Algorithm::Direct(Direct::new(problem, threads, isa));
+        let direct = (Direct::applies(shape) && shape.groups > 1 && shape.group_out() < 8)
+            .then(|| Direct::new(problem, threads, isa));
+        if DepthwisePlanes::applies(problem) {
+            let planes = DepthwisePlanes::new(problem, threads, isa);
+            if planes.cost < direct.as_ref().map_or(f64::INFINITY, |direct| direct.depthwise_cycles(threads)) {
+                return Algorithm::DepthwisePlanes(planes);
+            }
+        }
+        if let Some(direct) = direct {
+            return Algorithm::Direct(direct);
         }
         if Indirect::suits(problem) {
             let indirect = Indirect::new(problem, threads, isa);
@@ -168,6 +177,9 @@ impl Algorithm {
         if Depthwise::applies(problem) {
             all.push(Algorithm::Depthwise(Depthwise::new(problem, threads, isa)));
         }
+        if DepthwisePlanes::applies(problem) {
+            all.push(Algorithm::DepthwisePlanes(DepthwisePlanes::new(problem, threads, isa)));
+        }
         if Direct::applies(shape) {
             all.push(Algorithm::Direct(Direct::new(problem, threads, isa)));
         }
@@ -215,12 +227,13 @@ impl ConvolutionPlan {
 
     fn with_algorithm(problem: &Problem, threads: usize, isa: Isa, algorithm: Algorithm) -> ConvolutionPlan {
         let source = match &algorithm {
-            Algorithm::Depthwise(_) => pack::Source::new(problem).ungrouped(),
+            Algorithm::Depthwise(_) | Algorithm::DepthwisePlanes(_) => pack::Source::new(problem).ungrouped(),
             _ => pack::Source::new(problem),
         };
         let form = match &algorithm {
             Algorithm::Naive => Form::Raw,
             Algorithm::Depthwise(depthwise) => Form::TapPanels(depthwise.panel()),
+            Algorithm::DepthwisePlanes(planes) => Form::TapPanels(planes.panel()),
             Algorithm::Direct(_) if source.plain() => Form::Raw,
             Algorithm::Direct(_) => Form::Panels(1),
             Algorithm::Gemm(gemm) => Form::Panels(gemm.panel()),
@@ -238,6 +251,7 @@ impl ConvolutionPlan {
         match &self.algorithm {
             Algorithm::Naive => "naive",
             Algorithm::Depthwise(_) => "depthwise, channels last",
+            Algorithm::DepthwisePlanes(_) => "depthwise, planes",
             Algorithm::Direct(_) => "direct",
             Algorithm::Gemm(gemm) => gemm.name(),
             Algorithm::Indirect(_) => "indirect gemm",
@@ -269,6 +283,7 @@ impl ConvolutionPlan {
         match &self.algorithm {
             Algorithm::Naive => 0,
             Algorithm::Depthwise(depthwise) => lines(4 * depthwise.slot()),
+            Algorithm::DepthwisePlanes(planes) => lines(4 * planes.slot()),
             Algorithm::Direct(direct) => lines(4 * direct.slot()),
             Algorithm::Gemm(gemm) => lines(4 * gemm.slot()),
             Algorithm::Indirect(indirect) => lines(4 * indirect.slot()),
@@ -359,6 +374,7 @@ impl ConvolutionPlan {
             match &self.algorithm {
                 Algorithm::Naive => naive::run(self.isa, &self.problem, pool, self.threads, args, weights.cast()),
                 Algorithm::Depthwise(depthwise) => depthwise.run(pool, self.threads, args, weights, slots),
+                Algorithm::DepthwisePlanes(planes) => planes.run(pool, self.threads, args, weights, slots),
                 Algorithm::Direct(direct) => direct.run(pool, self.threads, args, weights, slots),
                 Algorithm::Gemm(gemm) => gemm.run(pool, self.threads, args, weights, slots),
                 Algorithm::Indirect(indirect) => indirect.run(pool, self.threads, args, weights, slots),

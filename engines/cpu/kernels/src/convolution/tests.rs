@@ -583,6 +583,7 @@ fn every_kind_of_shape() {
     }
     let all = [
         "depthwise, channels last",
+        "depthwise, planes",
         "direct",
         "gemm",
         "gemm in place",
@@ -676,18 +677,16 @@ fn every_epilogue() {
     }
 }
 
-/// Depthwise convolutions with channels innermost: strides and kernels that have tiles of their own and those that have
-/// none, rows longer and shorter than tiles, channels that are no whole vectors, images that do not stay in caches.
-#[test]
-fn depthwise_channels_last() {
-    let pool = Pool::new(3);
+/// Depthwise shapes: strides and kernels that have tiles of their own and those that have none, rows longer and shorter than
+/// tiles, channels that are no whole vectors, images that do not stay in caches.
+fn depthwise_shapes() -> [Shape; 10] {
     let of = |channels, size: [usize; 2], extent, stride, pad, dilation| {
         let groups = (2, channels, channels, channels);
         let [kernel, stride, pad, dilation] =
             [(extent, 1), (stride, 1), (pad, 0), (dilation, 1)].map(|(value, first)| [first, value, value]);
         shape(groups, [1, size[0], size[1]], kernel, stride, pad, [0; 3], dilation)
     };
-    let shapes = [
+    [
         of(37, [8, 19], 3, 2, 1, 1),
         of(16, [9, 31], 7, 1, 3, 1),
         of(24, [10, 16], 5, 2, 2, 1),
@@ -698,9 +697,14 @@ fn depthwise_channels_last() {
         of(16, [2, 3], 7, 1, 3, 1),
         of(40, [58, 60], 3, 2, 1, 1),
         of(8, [150, 120], 5, 1, 2, 1),
-    ];
+    ]
+}
+
+#[test]
+fn depthwise_channels_last() {
+    let pool = Pool::new(3);
     let residual: &[Then] = &[THENS[0], Then::Add(Element::F32, Order::ChannelsLast), THENS[6]];
-    for (i, shape) in shapes.into_iter().enumerate() {
+    for (i, shape) in depthwise_shapes().into_iter().enumerate() {
         let chains = [&[] as &[Then], residual].into_iter().chain(CHAINS.iter().copied());
         for (j, chain) in chains.enumerate().filter(|(j, _)| i < 8 || j % 5 == i % 5) {
             let last = [Order::ChannelsLast, Order::ChannelsLastSliced];
@@ -713,6 +717,63 @@ fn depthwise_channels_last() {
             let names = check(&case, &on_every_isa(&pool, j % 2 == 0, false), (10 * i + j) as u64);
             assert_eq!(Vec::from_iter(names), ["depthwise, channels last"]);
         }
+    }
+}
+
+#[test]
+fn depthwise_planes() {
+    let pool = Pool::new(3);
+    for (i, shape) in depthwise_shapes().into_iter().enumerate() {
+        for (j, chain) in CHAINS.iter().enumerate().filter(|(j, _)| i < 8 && j % 2 == i % 2 || j % 5 == i % 5) {
+            let order = Order::ALL[(i + j) % 5];
+            let elements = [Element::F32, Element::F32, Element::F16, Element::BF16];
+            let case = Case {
+                epilogue: chain.to_vec(),
+                elements: [elements[j % 4], Element::F32, elements[(i + j) % 4]],
+                orders: [if j % 3 == 0 { order } else { Order::Packed }, Order::Packed, Order::ALL[i % 5]],
+                ..plain(Shape { flip: j % 4 == 3, ..shape.clone() })
+            };
+            let names = check(&case, &on_every_isa(&pool, j % 2 == 0, true), (500 + 20 * i + j) as u64);
+            assert!(names.contains("depthwise, planes"), "{names:?}");
+        }
+    }
+}
+
+/// Small images, strides of two and large kernels are transposed; the rows of large ones are read where they lie.
+#[test]
+fn depthwise_is_chosen_by_size() {
+    let Some(isa) = Isa::available().find(|isa| isa.lanes() == 16) else { return };
+    let of = |channels, size, kernel, stride| {
+        let groups = (1, channels, channels, channels);
+        let [kernel, stride, pad] = [(kernel, 1), (stride, 1), (kernel / 2, 0)].map(|(value, one)| [one, value, value]);
+        let case = plain(shape(groups, [1, size, size], kernel, stride, pad, [0; 3], ONE));
+        let sizes = Problem {
+            shape: case.shape,
+            x: Layout::packed(Element::F32, [0; 5]),
+            w: Layout::packed(Element::F32, [0; 5]),
+            y: Layout::packed(Element::F32, [0; 5]),
+            epilogue: Vec::new(),
+            constant_weights: true,
+            winograd: true,
+        };
+        let problem = Problem {
+            x: Layout::packed(Element::F32, sizes.x_sizes()),
+            w: Layout::packed(Element::F32, sizes.w_sizes()),
+            y: Layout::packed(Element::F32, sizes.y_sizes()),
+            ..sizes
+        };
+        ConvolutionPlan::with_isa(&problem, 1, isa).algorithm()
+    };
+    for (channels, size, kernel, stride, want) in [
+        (8, 4096, 3, 1, "direct"),
+        (256, 14, 5, 2, "depthwise, planes"),
+        (512, 7, 5, 1, "depthwise, planes"),
+        (128, 28, 3, 2, "depthwise, planes"),
+        (384, 14, 7, 1, "depthwise, planes"),
+        (32, 112, 3, 1, "direct"),
+        (16, 480, 3, 1, "direct"),
+    ] {
+        assert_eq!(of(channels, size, kernel, stride), want, "{channels} on {size}, {kernel}/{stride}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The portable set: plain Rust on arrays, and the reference for the others.
 
 use super::{Kernel, Pick, Simd};
+use crate::convert::round_bf16;
 
 const LANES: usize = 8;
 
@@ -152,6 +153,30 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn load_f16_masked(self, mask: u32, p: *const u16) -> [f32; LANES] {
+        // SAFETY: the caller's duty.
+        unsafe { read_lanes(mask, p) }.map(|bits| half::f16::from_bits(bits).to_f32())
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16_masked(self, mask: u32, p: *mut u16, v: [f32; LANES]) {
+        // SAFETY: the caller's duty.
+        unsafe { write_lanes(mask, p, v.map(|value| half::f16::from_f32(value).to_bits())) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_masked(self, mask: u32, p: *const u16) -> [f32; LANES] {
+        // SAFETY: the caller's duty.
+        unsafe { read_lanes(mask, p) }.map(|bits| f32::from_bits(u32::from(bits) << 16))
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16_masked(self, mask: u32, p: *mut u16, v: [f32; LANES]) {
+        // SAFETY: the caller's duty.
+        unsafe { write_lanes(mask, p, v.map(|value| round_bf16(value).to_bits())) };
+    }
+
+    #[inline(always)]
     fn prefetch(self, _p: *const f32) {}
 
     #[inline(always)]
@@ -159,4 +184,34 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn prefetch_write(self, _p: *const f32) {}
+}
+
+/// Reads the lanes of `mask`; zero elsewhere.
+///
+/// # Safety
+/// Those lanes can be read at `p`.
+#[inline(always)]
+pub(super) unsafe fn read_lanes<const N: usize>(mask: u32, p: *const u16) -> [u16; N] {
+    let mut lanes = [0; N];
+    for (lane, value) in lanes.iter_mut().enumerate() {
+        if mask >> lane & 1 == 1 {
+            // SAFETY: the caller's duty.
+            *value = unsafe { p.add(lane).read_unaligned() };
+        }
+    }
+    lanes
+}
+
+/// Writes the lanes of `mask`.
+///
+/// # Safety
+/// Those lanes can be written at `p`.
+#[inline(always)]
+pub(super) unsafe fn write_lanes<const N: usize>(mask: u32, p: *mut u16, lanes: [u16; N]) {
+    for (lane, value) in lanes.into_iter().enumerate() {
+        if mask >> lane & 1 == 1 {
+            // SAFETY: the caller's duty.
+            unsafe { p.add(lane).write_unaligned(value) };
+        }
+    }
 }

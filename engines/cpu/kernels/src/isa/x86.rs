@@ -1,5 +1,6 @@
 //! AVX2 with FMA, and AVX-512.
 
+use super::portable::{read_lanes, write_lanes};
 use super::{Kernel, MAX_LANES, Pick, Simd, first};
 use std::arch::x86_64::*;
 
@@ -179,6 +180,44 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn load_f16_masked(self, mask: u32, p: *const u16) -> __m512 {
+        // SAFETY: the token, and the caller's duty; masked-out lanes are not accessed.
+        unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask as __mmask16, p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16_masked(self, mask: u32, p: *mut u16, v: __m512) {
+        // SAFETY: the token, and the caller's duty; masked-out lanes are not accessed.
+        unsafe {
+            let bits = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(v);
+            _mm256_mask_storeu_epi16(p.cast(), mask as __mmask16, bits);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_masked(self, mask: u32, p: *const u16) -> __m512 {
+        // SAFETY: the token, and the caller's duty; masked-out lanes are not accessed.
+        unsafe {
+            let bits = _mm256_maskz_loadu_epi16(mask as __mmask16, p.cast());
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16_masked(self, mask: u32, p: *mut u16, v: __m512) {
+        // SAFETY: the token, and the caller's duty; masked-out lanes are not accessed.
+        unsafe {
+            // As in `convert::round_bf16`.
+            let bits = _mm512_castps_si512(v);
+            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+            let rounded = _mm512_mask_or_epi32(rounded, self.nan(v), bits, _mm512_set1_epi32(0x40_0000));
+            let upper = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded));
+            _mm256_mask_storeu_epi16(p.cast(), mask as __mmask16, upper);
+        }
+    }
+
+    #[inline(always)]
     fn prefetch(self, p: *const f32) {
         // SAFETY: a prefetch accesses nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
@@ -324,6 +363,39 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn load_f16_masked(self, mask: u32, p: *const u16) -> __m256 {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm256_cvtph_ps(load_halves(mask, p)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16_masked(self, mask: u32, p: *mut u16, v: __m256) {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { store_halves(mask, p, _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(v)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_masked(self, mask: u32, p: *const u16) -> __m256 {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load_halves(mask, p)))) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16_masked(self, mask: u32, p: *mut u16, v: __m256) {
+        // SAFETY: the token, and the caller's duty.
+        unsafe {
+            // As in `convert::round_bf16`.
+            let bits = _mm256_castps_si256(v);
+            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+            let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
+            let upper = _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, self.nan(v)));
+            let packed = _mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(upper, upper));
+            store_halves(mask, p, _mm256_castsi256_si128(packed));
+        }
+    }
+
+    #[inline(always)]
     fn prefetch(self, p: *const f32) {
         // SAFETY: a prefetch accesses nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
@@ -338,5 +410,38 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn prefetch_write(self, p: *const f32) {
         self.prefetch(p);
+    }
+}
+
+/// Loads the lanes of `mask`; zero elsewhere.
+///
+/// # Safety
+/// Those lanes can be read at `p`.
+#[inline(always)]
+unsafe fn load_halves(mask: u32, p: *const u16) -> __m128i {
+    // SAFETY: the caller's duty; an array of eight lanes is a vector, which SSE2 loads, and every x86-64 CPU has that.
+    unsafe {
+        if mask == first(8) {
+            return _mm_loadu_si128(p.cast());
+        }
+        let lanes: [u16; 8] = read_lanes(mask, p);
+        _mm_loadu_si128(lanes.as_ptr().cast())
+    }
+}
+
+/// Stores the lanes of `mask`.
+///
+/// # Safety
+/// Those lanes can be written at `p`.
+#[inline(always)]
+unsafe fn store_halves(mask: u32, p: *mut u16, v: __m128i) {
+    // SAFETY: the caller's duty; a vector is an array of eight lanes, and every x86-64 CPU has SSE2.
+    unsafe {
+        if mask == first(8) {
+            return _mm_storeu_si128(p.cast(), v);
+        }
+        let mut lanes = [0u16; 8];
+        _mm_storeu_si128(lanes.as_mut_ptr().cast(), v);
+        write_lanes(mask, p, lanes);
     }
 }

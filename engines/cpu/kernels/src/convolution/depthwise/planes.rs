@@ -1,0 +1,473 @@
+//! Depthwise convolution of images whose channels are apart: planes of a vector of channels are transposed into padded scratch
+//! with the channels innermost, convolved there by the tiles of channels-last images, and the sums are transposed on their way
+//! out.
+//!
+//! Vectors over columns lose most of their lanes on small images, and half of what they load with a stride of two. Transposing
+//! costs some four instructions a vector, once, whatever the kernel's size.
+//!
+//! A unit of work is some rows of the output of an image, for a vector of channels.
+
+#![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
+
+use super::super::band::{copy, inside, load_lanes, store_lanes, transposed, zero};
+use super::super::epilogue::{self, Block, Epilogue, InTile, offset};
+use super::super::problem::{Element, Layout, Problem, Shape};
+use super::super::tile;
+use super::super::units::{InUnits, Unit};
+use super::{FAR, LEAST_CHANNELS, PLACES, Tile, TileFn, fixed, function};
+use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
+
+/// Factor on the estimated cycles where images come from beyond the second-level cache.
+const FROM_FAR: f64 = 1.4;
+
+/// Estimated cycles to put a weight into its panel.
+const PACKING: f64 = 8.0;
+
+/// Bytes of scratch of a unit, which stay in the second-level cache with what passes through it.
+const SCRATCH_BYTES: usize = 192 << 10;
+
+#[derive(Debug)]
+pub(in super::super) struct DepthwisePlanes {
+    shape: Shape,
+    x: Layout,
+    y: Layout,
+    isa: Isa,
+    finish: Epilogue,
+    /// Epilogue behind bias and clamp that the kernel computes in registers, if the sums are transposed straight to the output.
+    direct: Option<InTile>,
+    steps: Vec<tile::Step>,
+    /// Number of places of a tile.
+    places: usize,
+    /// Output rows of a unit, and number of units of a plane.
+    height: usize,
+    bands: usize,
+    /// Estimated cycles of a run, infinite if the scratch of a single row does not stay in the cache.
+    pub(in super::super) cost: f64,
+}
+
+impl DepthwisePlanes {
+    /// True if each channel is a group of its own, on images of one or two dimensions.
+    pub(in super::super) fn applies(problem: &Problem) -> bool {
+        let shape = &problem.shape;
+        shape.groups >= LEAST_CHANNELS
+            && (shape.group_in(), shape.group_out()) == (1, 1)
+            && (shape.input[0], shape.kernel[0], shape.output[0], shape.pad_before[0]) == (1, 1, 1, 0)
+    }
+
+    pub(in super::super) fn new(problem: &Problem, threads: usize, isa: Isa) -> DepthwisePlanes {
+        let shape = &problem.shape;
+        let [_, oh, ow] = shape.output;
+        let finish = Epilogue::new(problem);
+        let even = oh == 1 || ow == 1 || problem.y.strides[3] == ow * problem.y.strides[4];
+        let beside = place_distance(&problem.y, ow) == 1;
+        let direct = finish.before_rounding().filter(|_| even && beside);
+        let in_vain = |places: &usize| ow.next_multiple_of(*places);
+        let mut plan = DepthwisePlanes {
+            x: problem.x,
+            y: problem.y,
+            isa,
+            finish,
+            steps: epilogue::steps(direct.as_ref(), isa.lanes()),
+            direct,
+            places: PLACES.into_iter().min_by_key(in_vain).expect("there are some"),
+            height: 1,
+            bands: oh,
+            // As long as no unit's scratch stays in the cache.
+            cost: f64::INFINITY,
+            shape: shape.clone(),
+        };
+        // Weights that are known only at a run are put into panels there, one by one.
+        let packing = if problem.constant_weights { 0.0 } else { PACKING * (shape.groups * shape.taps()) as f64 };
+        for bands in 1..=oh {
+            let height = oh.div_ceil(bands);
+            if size_of::<f32>() * plan.scratch_len(height) > SCRATCH_BYTES {
+                continue;
+            }
+            let bands = oh.div_ceil(height);
+            let units = shape.batch * bands * shape.groups.div_ceil(isa.lanes());
+            let cost = packing + plan.unit_cycles(height) * units.div_ceil(threads) as f64;
+            if cost < plan.cost {
+                plan = DepthwisePlanes { cost, height, bands, ..plan };
+            }
+            if bands >= 4 * threads {
+                break;
+            }
+        }
+        plan
+    }
+
+    /// Estimated cycles of a unit of `height` output rows. The constants are of the layers of `benches/host.rs` on AVX-512.
+    fn unit_cycles(&self, height: usize) -> f64 {
+        let shape = &self.shape;
+        let lanes = self.isa.lanes();
+        let [_, _, ow] = shape.output;
+        let (rows, columns) = self.staged_sizes(height);
+        let width = shape.input[2];
+        let input_rows = rows.min(shape.input[1]);
+        let squares = match self.dense() {
+            true => (input_rows * width).div_ceil(lanes),
+            false => input_rows * width.div_ceil(lanes),
+        } + (height * ow).div_ceil(lanes);
+        let square = lanes as f64 * if self.loaded() { 4.5 } else { 9.0 };
+        let border = (rows * columns - input_rows * width.min(columns)) as f64;
+        let tiles = (height * ow.div_ceil(self.places)) as f64;
+        let line = match fixed(shape) {
+            (0, _) => shape.kernel[2] as f64 * 1.2,
+            (kernel, _) => kernel as f64 * 0.7,
+        } * self.places as f64;
+        let finish = if self.direct.is_some() { 0.0 } else { (lanes * (40 + height * ow / 4)) as f64 };
+        let image = self.x.element.bytes() * shape.groups * shape.input[1] * width;
+        let far = if image > FAR { FROM_FAR } else { 1.0 };
+        400.0 + far * (squares as f64 * square + border + tiles * (shape.kernel[1] as f64 * line + 30.0) + finish)
+    }
+
+    /// Channels of a weight panel.
+    pub(in super::super) fn panel(&self) -> usize {
+        self.isa.lanes()
+    }
+
+    /// True if the rows of an input plane follow each other without a gap, value by value.
+    fn dense(&self) -> bool {
+        let [_, h, w] = self.shape.input;
+        let strides = self.x.strides;
+        (w == 1 || strides[4] == 1) && (h == 1 || strides[3] == w)
+    }
+
+    /// Rows and columns of the transposed input, for `height` rows of the output of whole tiles.
+    fn staged_sizes(&self, height: usize) -> (usize, usize) {
+        let shape = &self.shape;
+        let reach = |axis: usize, outputs: usize| {
+            (outputs - 1) * shape.stride[axis] + (shape.kernel[axis] - 1) * shape.dilation[axis] + 1
+        };
+        (reach(1, height), reach(2, shape.output[2].next_multiple_of(self.places)))
+    }
+
+    /// Values of the transposed input.
+    fn staged_len(&self, height: usize) -> usize {
+        let (rows, columns) = self.staged_sizes(height);
+        rows * columns * self.isa.lanes()
+    }
+
+    /// Values of the sums, with the channels innermost.
+    fn sums_len(&self, height: usize) -> usize {
+        height * self.shape.output[2] * self.isa.lanes()
+    }
+
+    /// Stride between the channels of a block that is finished.
+    fn pitch(&self, height: usize) -> usize {
+        (height * self.shape.output[2]).next_multiple_of(MAX_LANES)
+    }
+
+    /// Values of a row of each channel, as `f32`, of an input that vectors can't be loaded from.
+    fn line_len(&self) -> usize {
+        if self.loaded() || self.x.strides[1] == 1 { 0 } else { self.shape.input[2] * self.isa.lanes() }
+    }
+
+    /// True if vectors of a row can be loaded from the input.
+    fn loaded(&self) -> bool {
+        self.x.strides[4] == 1 || self.shape.input[2] == 1
+    }
+
+    fn lists_len(&self) -> usize {
+        epilogue::lists_len(self.direct.as_ref(), self.isa.lanes()).next_multiple_of(MAX_LANES)
+    }
+
+    /// Values of a unit's scratch, without its lists.
+    fn scratch_len(&self, height: usize) -> usize {
+        let block = if self.direct.is_some() { 0 } else { self.isa.lanes() * self.pitch(height) };
+        self.staged_len(height) + self.sums_len(height) + block + self.line_len()
+    }
+}
+
+impl InUnits for DepthwisePlanes {
+    fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    fn units(&self) -> usize {
+        self.shape.batch * self.bands * self.shape.groups.div_ceil(self.isa.lanes())
+    }
+
+    fn slot(&self) -> usize {
+        (self.lists_len() + self.scratch_len(self.height)).next_multiple_of(16)
+    }
+}
+
+/// Coordinates of a unit, and its parts of the slot.
+struct Place {
+    image: usize,
+    /// First channel, and number of channels.
+    channel: usize,
+    channels: usize,
+    /// First output row, and number of rows.
+    row: usize,
+    height: usize,
+    staged: *mut f32,
+    sums: *mut f32,
+    block: *mut f32,
+    line: *mut f32,
+}
+
+impl Kernel for Unit<'_, DepthwisePlanes> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let [_, oh, ow] = shape.output;
+        let (band, rest) = (self.unit % plan.bands, self.unit / plan.bands);
+        let blocks = shape.groups.div_ceil(S::LANES);
+        let (block, image) = (rest % blocks, rest / blocks);
+        let (row, channel) = (band * plan.height, block * S::LANES);
+        let staged = self.slot.wrapping_add(plan.lists_len());
+        let sums = staged.wrapping_add(plan.staged_len(plan.height));
+        let line = sums.wrapping_add(plan.sums_len(plan.height));
+        let at = Place {
+            image,
+            channel,
+            channels: S::LANES.min(shape.groups - channel),
+            row,
+            height: plan.height.min(oh - row),
+            staged,
+            sums,
+            line,
+            block: line.wrapping_add(plan.line_len()),
+        };
+        let convolve: TileFn<S> = function(fixed(shape), plan.places, true);
+        // SAFETY: the slot has the parts' sizes; channels, rows and places are the problem's.
+        unsafe {
+            let lists = (plan.direct.as_ref(), S::LANES);
+            plan.finish.fill_lists(lists.0, self.operands, image, channel, at.channels, self.slot, lists.1);
+            self.stage(s, &at);
+            let mut tile = self.tile(&at, block);
+            for row in 0..at.height {
+                let mut place = 0;
+                while place < ow {
+                    self.move_to(&mut tile, &at, row, place);
+                    convolve(s, &tile);
+                    place += plan.places;
+                }
+            }
+            self.store(s, &at);
+        }
+    }
+}
+
+impl Unit<'_, DepthwisePlanes> {
+    /// Tile with all that is the same for the unit's places.
+    #[inline(always)]
+    fn tile(&self, at: &Place, block: usize) -> Tile<'_> {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let lanes = plan.isa.lanes();
+        let (_, columns) = plan.staged_sizes(at.height);
+        Tile {
+            x: at.staged,
+            line: shape.dilation[1] * columns * lanes,
+            column: lanes,
+            rows: shape.kernel[1],
+            columns: shape.kernel[2],
+            stride: shape.stride[2],
+            dilation: shape.dilation[2],
+            ahead: at.staged,
+            ahead_line: 0,
+            ahead_lines: 0,
+            // The copy has all columns of whole tiles.
+            inside: (0, isize::MAX),
+            weights: self.weights.wrapping_add(block * shape.taps() * lanes),
+            panel: shape.taps() * lanes,
+            blocks: 1,
+            keep: lanes,
+            count: 0,
+            bias: self.slot.cast_const(),
+            clamp: plan.finish.clamp,
+            to: at.sums,
+            to_place: lanes,
+            steps: &plan.steps,
+            values: self.slot.wrapping_add(lanes).cast_const(),
+            summand: std::ptr::null(),
+            summand_place: 0,
+            last_clamp: plan.direct.as_ref().map_or((f32::NEG_INFINITY, f32::INFINITY), |direct| direct.clamp),
+        }
+    }
+
+    /// Moves a tile to a row of the unit and a place of it.
+    #[inline(always)]
+    fn move_to(&self, tile: &mut Tile<'_>, at: &Place, row: usize, place: usize) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let (_, columns) = plan.staged_sizes(at.height);
+        let column = place * shape.stride[2];
+        tile.x = at.staged.wrapping_add((row * shape.stride[1] * columns + column) * tile.column).cast_const();
+        tile.count = plan.places.min(shape.output[2] - place);
+        tile.to = at.sums.wrapping_add((row * shape.output[2] + place) * tile.to_place);
+    }
+
+    /// Writes the unit's input, padded, its channels side by side.
+    #[inline(always)]
+    unsafe fn stage<S: Simd>(&self, s: S, at: &Place) {
+        let plan = self.plan;
+        let shape = &plan.shape;
+        let (rows, columns) = plan.staged_sizes(at.height);
+        let [_, height, width] = shape.input;
+        let strides = plan.x.strides;
+        let left = shape.pad_before[2].min(columns);
+        let count = width.min(columns - left);
+        let top = at.row * shape.stride[1];
+        // Rows of the copy that are rows of the input.
+        let begin = shape.pad_before[1].saturating_sub(top).min(rows);
+        let end = (height + shape.pad_before[1]).saturating_sub(top).clamp(begin, rows);
+        let pitch = columns * S::LANES;
+        // SAFETY: the slot has room for so many rows and columns; those that are read are the input's.
+        unsafe {
+            if count == 0 || begin == end {
+                zero(s, at.staged, rows * pitch);
+                return;
+            }
+            zero(s, at.staged, begin * pitch + left * S::LANES);
+            // The gap between two rows is the right border of one and the left border of the other.
+            for row in begin..end {
+                let gap = (columns - left - count) + if row + 1 < end { left } else { 0 };
+                zero(s, at.staged.wrapping_add(row * pitch + (left + count) * S::LANES), gap * S::LANES);
+            }
+            zero(s, at.staged.wrapping_add(end * pitch), (rows - end) * pitch);
+            let line = inside(top + begin, shape.pad_before[1], height).unwrap_or(0);
+            let source = at.image * strides[0] + at.channel * strides[1] + line * strides[3];
+            let to = at.staged.wrapping_add(begin * pitch + left * S::LANES);
+            if !plan.loaded() {
+                for row in 0..end - begin {
+                    self.stage_row(s, at, source + row * strides[3], count, to.wrapping_add(row * pitch));
+                }
+                return;
+            }
+            let planes = Planes {
+                x: self.x,
+                element: plan.x.element,
+                from: source,
+                distance: strides[1],
+                channels: at.channels,
+            };
+            if plan.dense() && count == width {
+                planes.transpose(s, (end - begin) * width, width, to, pitch);
+            } else {
+                for row in 0..end - begin {
+                    let planes = Planes { from: source + row * strides[3], ..planes };
+                    planes.transpose(s, count, count, to.wrapping_add(row * pitch), pitch);
+                }
+            }
+        }
+    }
+
+    /// Writes a row of the input from element `from` on that vectors of columns can't be loaded from.
+    #[inline(always)]
+    unsafe fn stage_row<S: Simd>(&self, s: S, at: &Place, from: usize, count: usize, to: *mut f32) {
+        let plan = self.plan;
+        let strides = plan.x.strides;
+        // SAFETY: the row is the input's; the slot has room for a row of each channel, and the copy for the row.
+        unsafe {
+            if strides[1] == 1 {
+                for column in 0..count {
+                    let to = to.wrapping_add(column * S::LANES);
+                    if at.channels < S::LANES {
+                        s.store(to, s.splat(0.0));
+                    }
+                    copy(s, plan.x.element, self.x, from + column * strides[4], 1, to, at.channels);
+                }
+                return;
+            }
+            for channel in 0..at.channels {
+                let line = at.line.wrapping_add(channel * count);
+                copy(s, plan.x.element, self.x, from + channel * strides[1], strides[4], line, count);
+            }
+            let line = at.line.cast_const().cast();
+            let planes = Planes { x: line, element: Element::F32, from: 0, distance: count, channels: at.channels };
+            planes.transpose(s, count, count, to, 0);
+        }
+    }
+
+    /// Transposes the sums, and stores or finishes them.
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, s: S, at: &Place) {
+        let plan = self.plan;
+        let places = at.height * plan.shape.output[2];
+        let origin = [at.image, at.channel, 0, at.row, 0];
+        let y = offset(&plan.y, origin);
+        let pitch = plan.pitch(at.height);
+        // SAFETY: the slot has so many sums, and room for them transposed; what is stored are places of the output.
+        unsafe {
+            for place in (0..places).step_by(S::LANES) {
+                let count = (places - place).min(S::LANES);
+                let mut square = [s.splat(0.0); MAX_LANES];
+                for i in 0..S::LANES {
+                    if i < count {
+                        square[i] = s.load(at.sums.wrapping_add((place + i) * S::LANES));
+                    }
+                }
+                let square = transposed(s, square);
+                for i in 0..S::LANES {
+                    if i < at.channels && plan.direct.is_some() {
+                        store_lanes(s, plan.y.element, self.y, y + i * plan.y.strides[1] + place, square[i], count);
+                    } else if i < at.channels {
+                        s.store(at.block.wrapping_add(i * pitch + place), square[i]);
+                    }
+                }
+            }
+            if plan.direct.is_none() {
+                let block = Block { at: origin, values: at.block, channels: at.channels, pitch, count: places };
+                plan.finish.run(s, self.operands, self.y, block);
+            }
+        }
+    }
+}
+
+/// Rows of values of neighboring channels.
+#[derive(Clone, Copy)]
+struct Planes {
+    /// The tensor and its type, the first value of the first channel, and the stride between channels.
+    x: *const u8,
+    element: Element,
+    from: usize,
+    distance: usize,
+    /// Number of channels.
+    channels: usize,
+}
+
+impl Planes {
+    /// Writes `count` values of each channel value by value, a vector of channels for each, in rows of `columns` values whose
+    /// starts are `pitch` apart; lanes without a channel are zeros.
+    ///
+    /// # Safety
+    /// The values can be read, and the vectors written.
+    #[inline(always)]
+    unsafe fn transpose<S: Simd>(&self, s: S, count: usize, columns: usize, to: *mut f32, pitch: usize) {
+        let (mut row, mut column) = (to, 0);
+        for place in (0..count).step_by(S::LANES) {
+            let values = (count - place).min(S::LANES);
+            let mut square = [s.splat(0.0); MAX_LANES];
+            // SAFETY: the caller's duty.
+            unsafe {
+                for i in 0..S::LANES {
+                    if i < self.channels {
+                        square[i] = load_lanes(s, self.element, self.x, self.from + i * self.distance + place, values);
+                    }
+                }
+                let square = transposed(s, square);
+                for i in 0..S::LANES {
+                    if i < values {
+                        s.store(row.wrapping_add(column * S::LANES), square[i]);
+                        column += 1;
+                        if column == columns {
+                            (row, column) = (row.wrapping_add(pitch), 0);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Stride between neighboring places of a plane whose rows follow each other without a gap.
+fn place_distance(layout: &Layout, columns: usize) -> usize {
+    if columns == 1 { layout.strides[3] } else { layout.strides[4] }
+}
