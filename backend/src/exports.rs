@@ -6,9 +6,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use hipdnn_schemas::{ContentKind, SerializedGraphAndPlan, content_kind};
 use hipdnn_sdk_bindings::hipdnn::backend::{
-    AttributeName, AttributeType, DescriptorPtr, DescriptorType, HandlePtr, LogCallbackMode, PluginLoadingMode,
-    PluginUnloadingMode, SERIALIZED_CONTENT_EXECUTION_PLAN, SERIALIZED_CONTENT_GRAPH, Severity, Status, StreamPtr,
-    UserLogCallback,
+    AttributeName, AttributeType, AutotuneCacheWriteOutcome, DescriptorPtr, DescriptorType, HandlePtr, LogCallbackMode,
+    PluginLoadingMode, PluginUnloadingMode, SERIALIZED_CONTENT_EXECUTION_PLAN, SERIALIZED_CONTENT_GRAPH, Severity,
+    Status, StreamPtr, UserLogCallback,
 };
 
 use crate::abi::pointer::{self, Elements, Output, Place, Text, Token, token, write_sized};
@@ -17,7 +17,7 @@ use crate::buffer::Buffer;
 use crate::descriptor::{Graph, Object, Plan};
 use crate::error::{Error, Result};
 use crate::plugins::manager;
-use crate::{engines, handle, last_error, log, policy};
+use crate::{engines, handle, last_error, log, policy, ranking};
 
 /// Major, minor, patch, tweak: the major is the ABI's.
 const VERSION: &CStr = c"1.3.0.0";
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn hipdnnDestroy(handle: HandlePtr) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnSetStream(handle: HandlePtr, stream: StreamPtr) -> Status {
     enter("hipdnnSetStream", format_args!("{handle:p}, {stream:p}"), || {
-        handle::find(token(handle, "the handle")?)?.set_stream(stream)
+        handle::find(token(handle, "the handle")?)?.resources.set_stream(stream)
     })
 }
 
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn hipdnnGetStream(handle: HandlePtr, stream: *mut StreamP
         let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
         let place = unsafe { Place::new(stream, "the place for the stream") }?;
-        place.set(handle::find(handle)?.stream());
+        place.set(handle::find(handle)?.resources.stream());
         Ok(())
     })
 }
@@ -597,19 +597,27 @@ pub unsafe extern "C" fn hipdnnGetHeuristicPolicyInfo_ext(
     })
 }
 
-/// `hipdnnBackendWriteEngineRankingResults_ext`: there is no such cache here.
+/// `hipdnnBackendWriteEngineRankingResults_ext`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnBackendWriteEngineRankingResults_ext(
     handle: HandlePtr,
     graph: DescriptorPtr,
     ids: *const i64,
     count: usize,
-    outcome: *mut c_int,
+    outcome: *mut AutotuneCacheWriteOutcome,
 ) -> Status {
     let arguments = format_args!("{handle:p}, {graph:p}, {ids:p}, {count}, {outcome:p}");
     enter("hipdnnBackendWriteEngineRankingResults_ext", arguments, || {
-        handle::find(token(handle, "the handle")?)?;
-        Err(Error::not_supported("this library keeps no cache of engine rankings"))
+        let handle = handle::find(token(handle, "the handle")?)?;
+        let graph = Object::find(token(graph, "the graph")?)?.graph()?;
+        // SAFETY: null or that many ids, by the header.
+        let ids = unsafe { pointer::numbers(ids, count) }?;
+        let written = ranking::write(&handle.resources, &graph, &ids);
+        // SAFETY: null, for a caller who does not ask, or valid, by the header.
+        if let Ok(place) = unsafe { Place::new(outcome, "the outcome") } {
+            place.set(written);
+        }
+        Ok(())
     })
 }
 

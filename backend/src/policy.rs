@@ -1,16 +1,17 @@
-//! Heuristic policies, which rank engines. Of hipDNN's policies there is the static order; the one that reads a
-//! configuration file declines here, as it does there without one. Unknown policies are skipped, as by hipDNN: its
-//! frontend names newer ones before the static order.
+//! Heuristic policies, which rank engines. Of hipDNN's policies there are the static order, and the one that ranks as
+//! clients have measured (`ranking`); it reads no file of rules, and declines as hipDNN's does without one. Unknown policies
+//! are skipped, as by hipDNN: its frontend names newer ones before the static order.
+
+use hipdnn_schemas::GraphDef;
 
 use crate::error::{Error, Result};
-use crate::log;
-use crate::names;
 use crate::plugins::Resources;
+use crate::{log, names, ranking};
 
 /// The name of the policy that ranks.
 pub(crate) const STATIC_ORDERING: &str = "SelectionHeuristic::StaticOrdering";
 
-/// The name of the policy that declines.
+/// The name of the policy that ranks as was measured.
 const CONFIG: &str = "SelectionHeuristic::Config";
 
 /// The policy's id: ids of policies are hashes of names, as those of engines.
@@ -29,47 +30,56 @@ pub(crate) fn order(chosen: Option<&[i64]>) -> Vec<i64> {
     }
 }
 
-/// Ranks engines by the first of the policies that can; `HIPDNN_HEUR_FALLBACK_ENGINE_ORDER` drops engines that it does
-/// not list; the engine that the graph prefers comes first.
+/// Ranks engines for the graph by the first of the policies that can; `HIPDNN_HEUR_FALLBACK_ENGINE_ORDER` drops engines
+/// that it does not list; the engine that the graph prefers comes first.
 ///
 /// # Errors
 /// If no policy ranks.
 pub(crate) fn rank(
-    engines: Vec<i64>,
-    preferred: Option<i64>,
+    mut engines: Vec<i64>,
+    graph: &GraphDef,
     policies: &[i64],
     resources: &Resources,
 ) -> Result<Vec<i64>> {
-    let ranking = static_ordering_id();
-    for &policy in policies.iter().take_while(|policy| **policy != ranking) {
-        if policy != names::id_of(CONFIG) {
-            log::warning!("heuristic policy {} is passed over: there is none", names::hexadecimal(policy));
-        }
-    }
-    if !policies.contains(&ranking) {
-        let got: Vec<String> = policies.iter().map(|&policy| names::hexadecimal(policy)).collect();
-        return Err(Error::internal(format!(
-            "expected {STATIC_ORDERING} ({}) among the heuristic policies, got [{}], of which none ranks engines",
-            names::hexadecimal(ranking),
-            got.join(", ")
-        )));
-    }
     let listed: Option<Vec<i64>> = list_of("HIPDNN_HEUR_FALLBACK_ENGINE_ORDER")
         .map(|order| order.iter().map(|text| engine(text, resources)).collect());
-    let ranked = ordered(engines, preferred, listed.as_deref());
-    log::info!("engines in order: {ranked:?}");
-    Ok(ranked)
+    if let Some(listed) = &listed {
+        engines.retain(|id| listed.contains(id));
+    }
+    let (config, fixed) = (names::id_of(CONFIG), static_ordering_id());
+    for &policy in policies {
+        let ranked = if policy == config {
+            ranking::look_up(resources, graph, &engines)
+        } else if policy == fixed {
+            Some(ordered(engines.clone(), listed.as_deref()))
+        } else {
+            log::warning!("heuristic policy {} is passed over: there is none", names::hexadecimal(policy));
+            None
+        };
+        if let Some(ranked) = ranked {
+            let ranked = preferring(ranked, graph.preferred_engine_id);
+            log::info!("engines in order: {ranked:?}");
+            return Ok(ranked);
+        }
+    }
+    let got: Vec<String> = policies.iter().map(|&policy| names::hexadecimal(policy)).collect();
+    Err(Error::internal(format!(
+        "expected {STATIC_ORDERING} ({}) among the heuristic policies, got [{}], of which none ranks engines",
+        names::hexadecimal(fixed),
+        got.join(", ")
+    )))
 }
 
-fn ordered(mut engines: Vec<i64>, preferred: Option<i64>, listed: Option<&[i64]>) -> Vec<i64> {
+/// As the list has them, or in the order of names.
+fn ordered(mut engines: Vec<i64>, listed: Option<&[i64]>) -> Vec<i64> {
     match listed {
-        Some(listed) => {
-            let place = |id: &i64| listed.iter().position(|listed| listed == id);
-            engines.retain(|id| place(id).is_some());
-            engines.sort_by_key(place);
-        }
+        Some(listed) => engines.sort_by_key(|id| listed.iter().position(|listed| listed == id)),
         None => engines.sort_by_key(|id| names::static_rank(*id)),
     }
+    engines
+}
+
+fn preferring(mut engines: Vec<i64>, preferred: Option<i64>) -> Vec<i64> {
     if let Some(preferred) = preferred {
         engines.sort_by_key(|id| *id != preferred);
     }
@@ -103,12 +113,11 @@ mod tests {
             (None, None, vec![rs, miopen, other, more, slow]),
             (Some(more), None, vec![more, rs, miopen, other, slow]),
             (Some(123), None, vec![rs, miopen, other, more, slow]),
-            (None, Some(vec![slow, other]), vec![slow, other]),
-            (Some(other), Some(vec![slow, other]), vec![other, slow]),
-            (Some(rs), Some(vec![slow]), vec![slow]),
-            (None, Some(vec![77]), vec![]),
+            (None, Some(vec![slow, other, more, rs, miopen]), vec![slow, other, more, rs, miopen]),
+            (Some(other), Some(vec![slow, other, more, rs, miopen]), vec![other, slow, more, rs, miopen]),
         ] {
-            assert_eq!(ordered(all.clone(), preferred, listed.as_deref()), want, "{preferred:?} {listed:?}");
+            let ranked = preferring(ordered(all.clone(), listed.as_deref()), preferred);
+            assert_eq!(ranked, want, "{preferred:?} {listed:?}");
         }
     }
 }

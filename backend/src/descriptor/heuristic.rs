@@ -96,7 +96,7 @@ impl Heuristic {
             (Vec::new(), found)
         } else {
             let policies = policy::order(draft.policies.as_deref());
-            let ranked = policy::rank(found, finished.def.preferred_engine_id, &policies, &finished.resources)?;
+            let ranked = policy::rank(found, &finished.def, &policies, &finished.resources)?;
             (policies, ranked)
         };
         let engines =

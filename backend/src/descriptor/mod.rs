@@ -10,6 +10,7 @@ mod heuristic;
 mod knob;
 mod operation;
 mod plan;
+mod prediction;
 mod profiling;
 mod staged;
 mod tensor;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hipdnn_schemas::{EngineApiVersion, EngineDetails};
 use hipdnn_sdk_bindings::hipdnn::plugin::{ConstData, DeviceBuffer, ExecutionContextPtr, PluginHandlePtr};
@@ -19,6 +20,7 @@ pub(crate) struct Resources {
     /// By index of the plugin; null where the plugin gave none.
     handles: Vec<PluginHandlePtr>,
     pub(crate) set: Arc<PluginSet>,
+    stream: AtomicPtr<c_void>,
 }
 
 // SAFETY: the plugin ABI lets a handle be used from any thread, one call at a time, and this library's clients owe that
@@ -59,7 +61,7 @@ impl Resources {
             }
             handles.push(handle);
         }
-        Resources { handles, set }
+        Resources { handles, set, stream: AtomicPtr::default() }
     }
 
     /// The usable plugins with their handles.
@@ -85,8 +87,14 @@ impl Resources {
         self.plugins().map(|(plugin, _)| plugin)
     }
 
-    /// Hands the stream to every plugin.
+    /// The handle's stream, a word of the client's.
+    pub(crate) fn stream(&self) -> *mut c_void {
+        self.stream.load(Ordering::Acquire)
+    }
+
+    /// Keeps the stream and hands it to every plugin.
     pub(crate) fn set_stream(&self, stream: *mut c_void) -> Result<()> {
+        self.stream.store(stream, Ordering::Release);
         for (plugin, handle) in self.plugins() {
             // SAFETY: the plugin made this handle; the stream is a word that it interprets.
             let status = unsafe { (plugin.api.set_stream)(handle, stream) };

@@ -728,8 +728,10 @@ fn backend_extensions() {
                 let (s, t, u, v) = (&mut 0, &mut 0, &mut 0, &mut 0);
                 policy_info(h, 99, &mut id, n(), s, n(), t, n(), u, n(), v)
             }),
-            ("WriteRanking: null handle", NULL, write_ranking(null_mut(), w.graph, &id, 1, &mut flags)),
-            ("WriteRanking: not served", UNSUPPORTED, write_ranking(h, w.graph, &id, 1, &mut flags)),
+            ("WriteRanking: null handle", NULL, write_ranking(null_mut(), w.graph, &id, 1, null_mut())),
+            ("WriteRanking: null graph", NULL, write_ranking(h, null_mut(), &id, 1, null_mut())),
+            ("WriteRanking: no graph", BAD, write_ranking(h, w.plan, &id, 1, null_mut())),
+            ("WriteRanking: no engines", OK, write_ranking(h, w.graph, null(), 9, null_mut())),
             ("UserLogCallback: level", BAD, set_callback(None, Severity(9), LogCallbackMode::SYNC, null_mut())),
             ("SetLogLevel: below", BAD, set_level(Severity(-1))),
             ("SetLogLevel: above", BAD, set_level(Severity(5))),
