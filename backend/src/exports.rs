@@ -16,7 +16,7 @@ use crate::abi::unwind::{enter, enter_infallible, enter_quietly, log_from};
 use crate::buffer::Buffer;
 use crate::descriptor::{Graph, Object, Plan};
 use crate::error::{Error, Result};
-use crate::plugins::manager;
+use crate::plugins::manager::{self, Kind};
 use crate::{engines, handle, last_error, log, policy, ranking};
 
 /// Major, minor, patch, tweak: the major is the ABI's.
@@ -364,11 +364,11 @@ pub unsafe extern "C" fn hipdnnSetEnginePluginPaths_ext(
     enter("hipdnnSetEnginePluginPaths_ext", format_args!("{count}, {paths:p}, {mode}"), || {
         // SAFETY: null or that many paths, by the header.
         let paths = unsafe { pointer::paths(count, paths) }?;
-        manager::set_paths(paths, mode == PluginLoadingMode::ABSOLUTE, handle::any)
+        manager::set_paths(Kind::Engines, paths, mode == PluginLoadingMode::ABSOLUTE, handle::any)
     })
 }
 
-/// `hipdnnSetHeuristicPluginPaths_ext`. Heuristic plugins are not loaded here: only an empty list is taken.
+/// `hipdnnSetHeuristicPluginPaths_ext`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnSetHeuristicPluginPaths_ext(
     count: usize,
@@ -377,10 +377,8 @@ pub unsafe extern "C" fn hipdnnSetHeuristicPluginPaths_ext(
 ) -> Status {
     enter("hipdnnSetHeuristicPluginPaths_ext", format_args!("{count}, {paths:p}, {mode}"), || {
         // SAFETY: null or that many paths, by the header.
-        match unsafe { pointer::paths(count, paths) }?.is_empty() {
-            true => Ok(()),
-            false => Err(Error::not_supported("heuristic plugins are not loaded by this library")),
-        }
+        let paths = unsafe { pointer::paths(count, paths) }?;
+        manager::set_paths(Kind::Heuristics, paths, mode == PluginLoadingMode::ABSOLUTE, handle::any)
     })
 }
 
@@ -551,15 +549,14 @@ pub unsafe extern "C" fn hipdnnGetEngineNameById_ext(
     })
 }
 
-/// `hipdnnGetHeuristicPolicyCount_ext`: one, the static order.
+/// `hipdnnGetHeuristicPolicyCount_ext`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnGetHeuristicPolicyCount_ext(handle: HandlePtr, count: *mut usize) -> Status {
     enter("hipdnnGetHeuristicPolicyCount_ext", format_args!("{handle:p}, {count:p}"), || {
         let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
         let place = unsafe { Place::new(count, "the count") }?;
-        handle::find(handle)?;
-        place.set(1);
+        place.set(policy::list(&handle::find(handle)?.resources).len());
         Ok(())
     })
 }
@@ -583,15 +580,16 @@ pub unsafe extern "C" fn hipdnnGetHeuristicPolicyInfo_ext(
         let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
         let lengths = unsafe { places([name_length, plugin_length, version_length, api_version_length]) }?;
-        handle::find(handle)?;
-        if index != 0 {
-            return Err(Error::bad_param(format!("expected policy index 0, got {index}")));
-        }
+        let policies = policy::list(&handle::find(handle)?.resources);
+        let found = policies.get(index);
+        let found = found.ok_or_else(|| {
+            Error::bad_param(format!("expected a policy index below {}, got {index}", policies.len()))
+        })?;
         // SAFETY: null, for a caller who does not ask, or valid, by the header.
         if let Ok(place) = unsafe { Place::new(id, "the policy id") } {
-            place.set(policy::static_ordering_id());
+            place.set(found.id);
         }
-        let texts = [policy::STATIC_ORDERING, "built-in", env!("CARGO_PKG_VERSION"), "1.0.0"];
+        let texts = [&found.name, &found.plugin, &found.version, &found.api_version].map(String::as_str);
         // SAFETY: null or as large as the lengths say, by the header.
         unsafe { write_texts(texts, [name, plugin, version, api_version], &lengths) }
     })

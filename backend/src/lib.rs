@@ -23,6 +23,7 @@ mod metric;
 mod names;
 mod plugins;
 mod policy;
+mod prediction;
 mod ranking;
 mod timer;
 

@@ -96,7 +96,7 @@ fn null_and_strange_pointers() {
         ("NameById(unknown)", hipdnnGetEngineNameById_ext(h, 1, null_mut(), &mut size), UNKNOWN),
         ("PolicyCount(null)", hipdnnGetHeuristicPolicyCount_ext(no_handle, &mut size), NULL),
         ("PolicyCount(h, null)", hipdnnGetHeuristicPolicyCount_ext(h, null_mut()), NULL),
-        ("PolicyInfo(h, 1)", hipdnnGetHeuristicPolicyInfo_ext(h, 1, &mut number, null_mut(), &mut size, null_mut(),
+        ("PolicyInfo(h, 99)", hipdnnGetHeuristicPolicyInfo_ext(h, 99, &mut number, null_mut(), &mut size, null_mut(),
             &mut size.clone(), null_mut(), &mut size.clone(), null_mut(), &mut size.clone()), BAD),
         ("Ranking(null)", hipdnnBackendWriteEngineRankingResults_ext(no_handle, none, null(), 0, null_mut()), NULL),
         ("Ranking(h)", hipdnnBackendWriteEngineRankingResults_ext(h, none, null(), 0, null_mut()), NULL),

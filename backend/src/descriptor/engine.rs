@@ -7,12 +7,12 @@ use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, AttributeType, Flatbuf
 
 use super::graph::FinishedGraph;
 use super::staged::Staged;
-use super::{Graph, KnobInfo, Object, prediction, required, unhandled};
+use super::{Graph, KnobInfo, Object, required, unhandled};
 use crate::abi::pointer::{Elements, Output};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::metric::RankingMetric;
-use crate::names;
+use crate::{names, prediction};
 
 /// Maximum number of candidates that one call may ask for, hipDNN's.
 const MAX_CANDIDATES: i64 = 10_000;
@@ -65,7 +65,12 @@ impl FinishedEngine {
     fn prediction(&self) -> Result<FlatbufferData> {
         if self.prediction.get().is_none() {
             // Another thread's answer is the same.
-            let _ = self.prediction.set(prediction::of(self, PredictionKind::Engine, self.metric)?);
+            let _ = self.prediction.set(prediction::of(
+                &self.graph().resources,
+                self.id,
+                PredictionKind::Engine,
+                self.metric,
+            )?);
         }
         Ok(self.prediction.get().expect("it was set above").data())
     }

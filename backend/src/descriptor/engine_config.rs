@@ -8,11 +8,12 @@ use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, AttributeType, Flatbuf
 
 use super::engine::FinishedEngine;
 use super::staged::Staged;
-use super::{Engine, Object, prediction, required, unhandled};
+use super::{Engine, Object, required, unhandled};
 use crate::abi::pointer::{Elements, Output};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::metric::RankingMetric;
+use crate::prediction;
 
 /// Maximum number of knobs that one call sets.
 const MAX_CHOICES: usize = 1024;
@@ -59,10 +60,17 @@ pub(crate) struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// Gives an empty configuration its engine, and the metric that the engine was ranked by, as heuristics do.
-    pub(super) fn fill(&self, engine: Arc<Engine>, metric: RankingMetric) -> Result<()> {
+    /// Gives an empty configuration its engine, the knobs that were ranked with it and the metric by which, as heuristics
+    /// do.
+    pub(super) fn fill(
+        &self,
+        engine: Arc<Engine>,
+        knobs: Vec<(String, wire::KnobValue)>,
+        metric: RankingMetric,
+    ) -> Result<()> {
         let mut draft = self.stages.edit()?;
         draft.engine = Some(engine);
+        draft.knobs = knobs;
         draft.metric = Some(metric);
         Ok(())
     }
@@ -133,7 +141,8 @@ impl EngineConfig {
         let Draft { engine, knobs: _, metric } = self.stages.draft().clone();
         let engine = required(engine, AttributeName::ENGINECFG_ENGINE)?;
         let kind = PredictionKind::Configuration;
-        let answer = prediction::of(engine.referred()?, kind, metric.unwrap_or_default())?;
+        let finished = engine.referred()?;
+        let answer = prediction::of(&finished.graph().resources, finished.id, kind, metric.unwrap_or_default())?;
         let mut given = self.predictions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(same) = given.iter().find(|given| given.bytes() == answer.bytes()) {
             return Ok(same.data());
