@@ -606,8 +606,9 @@ pub unsafe extern "C" fn hipdnnBackendWriteEngineRankingResults_ext(
 ) -> Status {
     let arguments = format_args!("{handle:p}, {graph:p}, {ids:p}, {count}, {outcome:p}");
     enter("hipdnnBackendWriteEngineRankingResults_ext", arguments, || {
-        let handle = handle::find(token(handle, "the handle")?)?;
-        let graph = Object::find(token(graph, "the graph")?)?.graph()?;
+        let (handle, graph) = (token(handle, "the handle")?, token(graph, "the graph")?);
+        let handle = handle::find(handle)?;
+        let graph = Object::find(graph)?.graph()?;
         // SAFETY: null or that many ids, by the header.
         let ids = unsafe { pointer::numbers(ids, count) }?;
         let written = ranking::write(&handle.resources, &graph, &ids);

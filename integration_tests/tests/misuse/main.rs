@@ -670,7 +670,7 @@ fn backend_extensions() {
             ("EnginePaths: null entry", NULL, engine_paths(2, paths.as_ptr(), PluginLoadingMode::ABSOLUTE)),
             ("EnginePaths: live handle", UNSUPPORTED, engine_paths(1, &path, PluginLoadingMode::ABSOLUTE)),
             ("HeuristicPaths: null array", NULL, heuristic_paths(1, null(), PluginLoadingMode::ABSOLUTE)),
-            ("HeuristicPaths: not served", UNSUPPORTED, heuristic_paths(1, &path, PluginLoadingMode::ABSOLUTE)),
+            ("HeuristicPaths: live handle", UNSUPPORTED, heuristic_paths(1, &path, PluginLoadingMode::ABSOLUTE)),
             ("UnloadMode: below", BAD, unload_mode(PluginUnloadingMode(-1))),
             ("UnloadMode: above", BAD, unload_mode(PluginUnloadingMode(2))),
             ("LoadedPaths: null handle", NULL, loaded(null_mut(), &mut count, null_mut(), &mut longest)),
