@@ -1,5 +1,7 @@
 //! Bytes for FlatBuffer readers that dereference scalars in place.
 
+use hipdnn_sdk_bindings::hipdnn::backend::FlatbufferData;
+
 /// An immutable copy of bytes whose first byte is aligned to 16.
 #[derive(Clone)]
 pub(crate) struct Buffer {
@@ -23,6 +25,11 @@ impl Buffer {
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the words hold `length` bytes or up to 15 more, all of them initialized.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.length) }
+    }
+
+    /// The bytes' place, for callers: it stays when the buffer is moved.
+    pub(crate) fn data(&self) -> FlatbufferData {
+        FlatbufferData { ptr: self.bytes().as_ptr().cast(), size: self.length }
     }
 }
 

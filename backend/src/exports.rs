@@ -6,9 +6,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use hipdnn_schemas::{ContentKind, SerializedGraphAndPlan, content_kind};
 use hipdnn_sdk_bindings::hipdnn::backend::{
-    AttributeName, AttributeType, DescriptorPtr, DescriptorType, HandlePtr, LogCallbackMode, PluginLoadingMode,
-    PluginUnloadingMode, SERIALIZED_CONTENT_EXECUTION_PLAN, SERIALIZED_CONTENT_GRAPH, Severity, Status, StreamPtr,
-    UserLogCallback,
+    AttributeName, AttributeType, AutotuneCacheWriteOutcome, DescriptorPtr, DescriptorType, HandlePtr, LogCallbackMode,
+    PluginLoadingMode, PluginUnloadingMode, SERIALIZED_CONTENT_EXECUTION_PLAN, SERIALIZED_CONTENT_GRAPH, Severity,
+    Status, StreamPtr, UserLogCallback,
 };
 
 use crate::abi::pointer::{self, Elements, Output, Place, Text, Token, token, write_sized};
@@ -16,8 +16,8 @@ use crate::abi::unwind::{enter, enter_infallible, enter_quietly, log_from};
 use crate::buffer::Buffer;
 use crate::descriptor::{Graph, Object, Plan};
 use crate::error::{Error, Result};
-use crate::plugins::manager;
-use crate::{engines, handle, last_error, log, policy};
+use crate::plugins::manager::{self, Kind};
+use crate::{engines, handle, last_error, log, policy, ranking};
 
 /// Major, minor, patch, tweak: the major is the ABI's.
 const VERSION: &CStr = c"1.3.0.0";
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn hipdnnDestroy(handle: HandlePtr) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnSetStream(handle: HandlePtr, stream: StreamPtr) -> Status {
     enter("hipdnnSetStream", format_args!("{handle:p}, {stream:p}"), || {
-        handle::find(token(handle, "the handle")?)?.set_stream(stream)
+        handle::find(token(handle, "the handle")?)?.resources.set_stream(stream)
     })
 }
 
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn hipdnnGetStream(handle: HandlePtr, stream: *mut StreamP
         let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
         let place = unsafe { Place::new(stream, "the place for the stream") }?;
-        place.set(handle::find(handle)?.stream());
+        place.set(handle::find(handle)?.resources.stream());
         Ok(())
     })
 }
@@ -364,11 +364,11 @@ pub unsafe extern "C" fn hipdnnSetEnginePluginPaths_ext(
     enter("hipdnnSetEnginePluginPaths_ext", format_args!("{count}, {paths:p}, {mode}"), || {
         // SAFETY: null or that many paths, by the header.
         let paths = unsafe { pointer::paths(count, paths) }?;
-        manager::set_paths(paths, mode == PluginLoadingMode::ABSOLUTE, handle::any)
+        manager::set_paths(Kind::Engines, paths, mode == PluginLoadingMode::ABSOLUTE, handle::any)
     })
 }
 
-/// `hipdnnSetHeuristicPluginPaths_ext`. Heuristic plugins are not loaded here: only an empty list is taken.
+/// `hipdnnSetHeuristicPluginPaths_ext`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnSetHeuristicPluginPaths_ext(
     count: usize,
@@ -377,10 +377,8 @@ pub unsafe extern "C" fn hipdnnSetHeuristicPluginPaths_ext(
 ) -> Status {
     enter("hipdnnSetHeuristicPluginPaths_ext", format_args!("{count}, {paths:p}, {mode}"), || {
         // SAFETY: null or that many paths, by the header.
-        match unsafe { pointer::paths(count, paths) }?.is_empty() {
-            true => Ok(()),
-            false => Err(Error::not_supported("heuristic plugins are not loaded by this library")),
-        }
+        let paths = unsafe { pointer::paths(count, paths) }?;
+        manager::set_paths(Kind::Heuristics, paths, mode == PluginLoadingMode::ABSOLUTE, handle::any)
     })
 }
 
@@ -551,15 +549,14 @@ pub unsafe extern "C" fn hipdnnGetEngineNameById_ext(
     })
 }
 
-/// `hipdnnGetHeuristicPolicyCount_ext`: one, the static order.
+/// `hipdnnGetHeuristicPolicyCount_ext`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnGetHeuristicPolicyCount_ext(handle: HandlePtr, count: *mut usize) -> Status {
     enter("hipdnnGetHeuristicPolicyCount_ext", format_args!("{handle:p}, {count:p}"), || {
         let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
         let place = unsafe { Place::new(count, "the count") }?;
-        handle::find(handle)?;
-        place.set(1);
+        place.set(policy::list(&handle::find(handle)?.resources).len());
         Ok(())
     })
 }
@@ -583,33 +580,43 @@ pub unsafe extern "C" fn hipdnnGetHeuristicPolicyInfo_ext(
         let handle = token(handle, "the handle")?;
         // SAFETY: null or valid, by the header.
         let lengths = unsafe { places([name_length, plugin_length, version_length, api_version_length]) }?;
-        handle::find(handle)?;
-        if index != 0 {
-            return Err(Error::bad_param(format!("expected policy index 0, got {index}")));
-        }
+        let policies = policy::list(&handle::find(handle)?.resources);
+        let found = policies.get(index);
+        let found = found.ok_or_else(|| {
+            Error::bad_param(format!("expected a policy index below {}, got {index}", policies.len()))
+        })?;
         // SAFETY: null, for a caller who does not ask, or valid, by the header.
         if let Ok(place) = unsafe { Place::new(id, "the policy id") } {
-            place.set(policy::static_ordering_id());
+            place.set(found.id);
         }
-        let texts = [policy::STATIC_ORDERING, "built-in", env!("CARGO_PKG_VERSION"), "1.0.0"];
+        let texts = [&found.name, &found.plugin, &found.version, &found.api_version].map(String::as_str);
         // SAFETY: null or as large as the lengths say, by the header.
         unsafe { write_texts(texts, [name, plugin, version, api_version], &lengths) }
     })
 }
 
-/// `hipdnnBackendWriteEngineRankingResults_ext`: there is no such cache here.
+/// `hipdnnBackendWriteEngineRankingResults_ext`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnBackendWriteEngineRankingResults_ext(
     handle: HandlePtr,
     graph: DescriptorPtr,
     ids: *const i64,
     count: usize,
-    outcome: *mut c_int,
+    outcome: *mut AutotuneCacheWriteOutcome,
 ) -> Status {
     let arguments = format_args!("{handle:p}, {graph:p}, {ids:p}, {count}, {outcome:p}");
     enter("hipdnnBackendWriteEngineRankingResults_ext", arguments, || {
-        handle::find(token(handle, "the handle")?)?;
-        Err(Error::not_supported("this library keeps no cache of engine rankings"))
+        let (handle, graph) = (token(handle, "the handle")?, token(graph, "the graph")?);
+        let handle = handle::find(handle)?;
+        let graph = Object::find(graph)?.graph()?;
+        // SAFETY: null or that many ids, by the header.
+        let ids = unsafe { pointer::numbers(ids, count) }?;
+        let written = ranking::write(&handle.resources, &graph, &ids);
+        // SAFETY: null, for a caller who does not ask, or valid, by the header.
+        if let Ok(place) = unsafe { Place::new(outcome, "the outcome") } {
+            place.set(written);
+        }
+        Ok(())
     })
 }
 

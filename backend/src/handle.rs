@@ -1,8 +1,6 @@
 //! Handles.
 
-use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hipdnn_capi::table::{Slot, Slots};
 
@@ -12,7 +10,6 @@ use crate::plugins::{Resources, manager};
 
 /// Object behind a `hipdnnHandle_t`.
 pub(crate) struct Handle {
-    stream: AtomicPtr<c_void>,
     pub(crate) resources: Arc<Resources>,
 }
 
@@ -22,7 +19,7 @@ static HANDLES: Slots<Arc<Handle>> = Slots::new("a handle", 0xA4, &SLOTS);
 /// Makes a handle with a plugin handle of every plugin, and gives its token. It may have no plugins.
 pub(crate) fn create() -> Result<usize> {
     let resources = Arc::new(Resources::new(manager::acquire()?));
-    Ok(HANDLES.insert(Arc::new(Handle { stream: AtomicPtr::default(), resources }))? as usize)
+    Ok(HANDLES.insert(Arc::new(Handle { resources }))? as usize)
 }
 
 /// The handle of a client's pointer.
@@ -44,15 +41,4 @@ pub(crate) fn destroy(token: Token) -> Result<()> {
 /// True if any handle exists.
 pub(crate) fn any() -> bool {
     !HANDLES.is_empty()
-}
-
-impl Handle {
-    pub(crate) fn set_stream(&self, stream: *mut c_void) -> Result<()> {
-        self.stream.store(stream, Ordering::Release);
-        self.resources.set_stream(stream)
-    }
-
-    pub(crate) fn stream(&self) -> *mut c_void {
-        self.stream.load(Ordering::Acquire)
-    }
 }

@@ -2,7 +2,8 @@
 //!
 //! A client makes a handle, describes a graph, asks which engines take it, configures one, builds a plan and executes
 //! it; engines live in plugins, which are found and loaded as hipDNN does. Nothing here computes: streams are words handed
-//! on to plugins, and HIP is called for the events of profiling controls alone.
+//! on to plugins, and HIP is called for the events of profiling controls and the facts of devices that engines are ranked
+//! for, where the process has loaded it.
 //!
 //! The way in is [`exports`]: every C function, four lines each. Raw pointers end in `abi::pointer`, panics in
 //! `abi::unwind`; behind them is safe code over the objects of `descriptor`, and `plugins` owns what plugins make.
@@ -10,6 +11,7 @@
 mod abi;
 mod buffer;
 mod descriptor;
+mod device;
 mod engines;
 mod enums;
 mod error;
@@ -21,6 +23,8 @@ mod metric;
 mod names;
 mod plugins;
 mod policy;
+mod prediction;
+mod ranking;
 mod timer;
 
 hipdnn_sdk_bindings::glibc_2_28!();

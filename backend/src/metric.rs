@@ -1,5 +1,5 @@
-//! Ranking metrics: the names by which clients say what engines are to be ranked by. Engines of this library predict
-//! nothing, so no order follows from a metric; it is checked, kept and told, as by hipDNN.
+//! Ranking metrics: the names by which clients say what engines are to be ranked by. No plugin predicts anything to this
+//! library, so no order of its own follows from a metric; it is checked, kept and told to plugins, as by hipDNN.
 
 use crate::error::{Error, Result};
 

@@ -2,38 +2,20 @@
 //! without a GPU are done when their call returns.
 
 use std::ffi::c_void;
-use std::sync::OnceLock;
 use std::time::Instant;
 
-use hipdnn_sdk_bindings::hip::{Hip, hipError_t, hipEvent_t, hipEventDefault, hipStream_t};
+use hipdnn_sdk_bindings::hip::{Hip, hipEvent_t, hipEventDefault, hipStream_t};
 
+use crate::device::{self, check};
 use crate::error::{Error, Result};
 
-/// The process's HIP, if an engine or the application has loaded one and it has a device.
-fn hip() -> Option<&'static Hip> {
-    static HIP: OnceLock<Hip> = OnceLock::new();
-    if HIP.get().is_none() {
-        // It may be loaded later than the first handle: what is not there is looked for again.
-        let found = Hip::of_process().ok()?;
-        let mut devices = 0;
-        // SAFETY: the place is valid, and the library is open.
-        let status = unsafe { (found.functions.hipGetDeviceCount)(&mut devices) };
-        if status != hipError_t::hipSuccess || devices < 1 {
-            return None;
-        }
-        let _ = HIP.set(found);
-    }
-    HIP.get()
-}
-
-fn check(function: &str, status: hipError_t) -> Result<()> {
-    if status == hipError_t::hipSuccess { Ok(()) } else { Err(Error::internal(format!("{function}: {status}"))) }
-}
-
-/// Waits until the current device has nothing left to do.
-pub(crate) fn synchronize_device() -> Result<()> {
-    // SAFETY: the call has no arguments, and the library is open.
-    hip().map_or(Ok(()), |hip| check("hipDeviceSynchronize", unsafe { (hip.functions.hipDeviceSynchronize)() }))
+/// Waits until the device of the stream has nothing left to do.
+pub(crate) fn synchronize_device(stream: *mut c_void) -> Result<()> {
+    let Some(hip) = device::hip() else { return Ok(()) };
+    device::current_for(hip, stream, || {
+        // SAFETY: the call has no arguments, and the library is open.
+        check("hipDeviceSynchronize", unsafe { (hip.functions.hipDeviceSynchronize)() })
+    })
 }
 
 /// An event of HIP.
@@ -46,6 +28,7 @@ struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
+    /// An event of the current device.
     fn new(hip: &'static Hip) -> Result<Event> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the place is valid, and the library is open.
@@ -82,7 +65,7 @@ impl Drop for Event {
 /// What tells the time.
 enum Source {
     Clock([Option<Instant>; 2]),
-    /// Two events, and the stream as a word that HIP interprets.
+    /// Two events of the stream's device, and the stream as a word that HIP interprets.
     Stream([Event; 2], usize),
 }
 
@@ -95,11 +78,23 @@ pub(crate) struct Timer {
 impl Timer {
     /// A timer of what is done on this stream.
     pub(crate) fn new(stream: *mut c_void) -> Result<Timer> {
-        let source = match hip() {
-            Some(hip) => Source::Stream([Event::new(hip)?, Event::new(hip)?], stream as usize),
+        let source = match device::hip() {
+            // HIP records an event on streams of the event's own device only.
+            Some(hip) => {
+                let events = device::current_for(hip, stream, || Ok([Event::new(hip)?, Event::new(hip)?]))?;
+                Source::Stream(events, stream as usize)
+            }
             None => Source::Clock([None; 2]),
         };
         Ok(Timer { source, recorded: 0 })
+    }
+
+    /// The stream whose work is timed; null where none is told to HIP.
+    pub(crate) fn stream(&self) -> *mut c_void {
+        match &self.source {
+            Source::Clock(_) => std::ptr::null_mut(),
+            Source::Stream(_, stream) => *stream as *mut c_void,
+        }
     }
 
     /// Records the start.

@@ -96,10 +96,10 @@ fn null_and_strange_pointers() {
         ("NameById(unknown)", hipdnnGetEngineNameById_ext(h, 1, null_mut(), &mut size), UNKNOWN),
         ("PolicyCount(null)", hipdnnGetHeuristicPolicyCount_ext(no_handle, &mut size), NULL),
         ("PolicyCount(h, null)", hipdnnGetHeuristicPolicyCount_ext(h, null_mut()), NULL),
-        ("PolicyInfo(h, 1)", hipdnnGetHeuristicPolicyInfo_ext(h, 1, &mut number, null_mut(), &mut size, null_mut(),
+        ("PolicyInfo(h, 99)", hipdnnGetHeuristicPolicyInfo_ext(h, 99, &mut number, null_mut(), &mut size, null_mut(),
             &mut size.clone(), null_mut(), &mut size.clone(), null_mut(), &mut size.clone()), BAD),
         ("Ranking(null)", hipdnnBackendWriteEngineRankingResults_ext(no_handle, none, null(), 0, null_mut()), NULL),
-        ("Ranking(h)", hipdnnBackendWriteEngineRankingResults_ext(h, none, null(), 0, null_mut()), UNKNOWN),
+        ("Ranking(h)", hipdnnBackendWriteEngineRankingResults_ext(h, none, null(), 0, null_mut()), NULL),
         ("UserLog(null)", hipdnnSetUserLogCallback_ext(None, Severity::INFO, LogCallbackMode::SYNC, null_mut()), BAD),
         ("SetLevel(5)", hipdnnBackendSetGlobalLogLevel_ext(Severity(5)), BAD),
         // hipDNN's own answer to this one.
@@ -380,7 +380,6 @@ fn absent_features_say_why() {
     use_plugins(&[&plugin]);
     let handle = OwnedHandle::new();
     let graph = finished_graph(&handle, &add_graph());
-    let new_config = &Desc::new(D::ENGINECFG_DESCRIPTOR);
     let heuristic = heuristic(&graph);
     heuristic.finalize();
     let config = results(&heuristic).remove(0);
@@ -390,21 +389,75 @@ fn absent_features_say_why() {
     };
     let get = |descriptor: &Desc, name: A| (name, descriptor.try_get(name, T::INT64, &mut [0i64]).0, last_error());
     for ((name, status, text), why) in [
-        (get(&engine, A::ENGINE_PREDICTION_EXT), "predict no speed"),
         (get(&engine, A::ENGINE_CANDIDATES_EXT), "enumerate no candidate configurations"),
         (get(&engine, A::ENGINE_CU_COUNT_TARGET_EXT), "compute units"),
         (get(&engine, A::ENGINE_NUMERICAL_NOTE), "no numerical ones"),
         (get(&engine, A::ENGINE_LAYOUT_INFO), "no such attribute"),
-        (get(&config, A::ENGINECFG_PREDICTION_EXT), "predict no speed"),
-        (get(new_config, A::ENGINECFG_PREDICTION_EXT), "predict no speed"),
         (get(&config, A::ENGINECFG_INTERMEDIATE_INFO), "no such attribute"),
     ] {
         assert_eq!(status, UNKNOWN, "{name}: {text}");
         assert!(text.starts_with(&name.to_string()) && text.contains(why), "{name}: {text}");
     }
-    // SAFETY: the rankings are not looked at.
-    let status = unsafe { hipdnnBackendWriteEngineRankingResults_ext(handle.0, graph.0, null(), 0, null_mut()) };
-    assert_eq!((status, last_error().contains("no cache of engine rankings")), (UNKNOWN, true));
+}
+
+/// Each metric's answer is a prediction that is not available, which stays where it is as long as its descriptor.
+#[test]
+fn predictions_are_unavailable() {
+    use hipdnn_schemas::{EnginePrediction, PredictionKind, PredictionStatus};
+    let _turn = turn();
+    let directory = scratch("misuse-predictions");
+    let plugin = compile(&directory, "echo.so", &[]);
+    use_plugins(&[&plugin]);
+    let handle = OwnedHandle::new();
+    let graph = finished_graph(&handle, &add_graph());
+    let heuristic = heuristic(&graph);
+    heuristic.set_text(A::ENGINEHEUR_RANKING_METRIC_EXT, "time");
+    heuristic.finalize();
+    let config = results(&heuristic).remove(0);
+    let new_config = Desc::new(D::ENGINECFG_DESCRIPTOR);
+    let nothing = FlatbufferData { ptr: null(), size: 0 };
+    let ask = |descriptor: &Desc, name: A| {
+        let mut data = [nothing];
+        assert_eq!(descriptor.try_get(name, T::FLATBUFFER_DATA_STRUCT_EXT, &mut data), (OK, 1), "{}", last_error());
+        data[0]
+    };
+    let read = |data: FlatbufferData| {
+        // SAFETY: the descriptor keeps so many bytes there.
+        let bytes = unsafe { std::slice::from_raw_parts(data.ptr.cast::<u8>(), data.size) };
+        EnginePrediction::from_bytes(bytes).unwrap()
+    };
+    let expect = |data: FlatbufferData, kind, metric: &str| {
+        let prediction = read(data);
+        assert_eq!((prediction.kind, prediction.status), (kind, PredictionStatus::Unavailable));
+        assert_eq!((prediction.engine_id, prediction.metric.as_str()), (engine_id("ECHO_ENGINE"), metric));
+        assert!(prediction.reason.contains("predicts no speed"), "{}", prediction.reason);
+    };
+    // Before it is finalized, and after.
+    let by_time = ask(&config, A::ENGINECFG_PREDICTION_EXT);
+    expect(by_time, PredictionKind::Configuration, "time");
+    config.set_text(A::ENGINECFG_RANKING_METRIC_EXT, "tflops");
+    expect(ask(&config, A::ENGINECFG_PREDICTION_EXT), PredictionKind::Configuration, "tflops");
+    expect(by_time, PredictionKind::Configuration, "time");
+    config.set_text(A::ENGINECFG_RANKING_METRIC_EXT, "time");
+    assert_eq!(ask(&config, A::ENGINECFG_PREDICTION_EXT).ptr, by_time.ptr, "the answer is kept");
+    config.finalize();
+    assert_eq!(ask(&config, A::ENGINECFG_PREDICTION_EXT).ptr, by_time.ptr);
+    let engine = config.get_desc(A::ENGINECFG_ENGINE);
+    let of_engine = ask(&engine, A::ENGINE_PREDICTION_EXT);
+    expect(of_engine, PredictionKind::Engine, "time");
+    assert_eq!(ask(&engine, A::ENGINE_PREDICTION_EXT).ptr, of_engine.ptr);
+    // The engine is told the metric that it was ranked by.
+    let told = hipdnn_schemas::EngineConfig { engine_id: engine_id("ECHO_ENGINE"), knobs: Vec::new() };
+    assert_eq!(calls(&plugin).unwrap().config_bytes, told.to_bytes_ranked_by(Some("time")).len() as i64);
+    for (descriptor, name) in [(&engine, A::ENGINE_PREDICTION_EXT), (&config, A::ENGINECFG_PREDICTION_EXT)] {
+        assert_eq!(descriptor.try_get(name, T::INT64, &mut [0i64]).0, BAD);
+        assert_eq!(descriptor.try_get(name, T::FLATBUFFER_DATA_STRUCT_EXT, &mut [nothing; 2]).0, BAD);
+        assert_eq!(descriptor.count(name, T::FLATBUFFER_DATA_STRUCT_EXT), 1);
+    }
+    assert_eq!(new_config.count(A::ENGINECFG_PREDICTION_EXT, T::FLATBUFFER_DATA_STRUCT_EXT), 1);
+    let mut data = [nothing];
+    let asked = new_config.try_get(A::ENGINECFG_PREDICTION_EXT, T::FLATBUFFER_DATA_STRUCT_EXT, &mut data);
+    assert_eq!(asked.0, BAD, "a configuration of no engine");
 }
 
 /// Metrics are hipDNN's, and travel from a heuristic to its engines and configurations; questions of predictions and

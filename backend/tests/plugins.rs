@@ -105,7 +105,7 @@ fn engines_are_told() {
     let mut count = 0;
     // SAFETY: the place is valid.
     assert_eq!(unsafe { hipdnnGetHeuristicPolicyCount_ext(handle.0, &mut count) }, OK);
-    assert_eq!(count, 1);
+    assert_eq!(count, 2);
 }
 
 #[test]

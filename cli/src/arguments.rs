@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Times a graph on one engine or several, in turn
     Bench(Bench),
+    /// Times a graph on all engines that take it, and has hipDNN's backend rank them in that order from then on
+    Tune(Tune),
 }
 
 #[derive(Args, Debug)]
@@ -82,7 +84,7 @@ pub(crate) enum Form {
 }
 
 /// Plugins to load.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Plugins {
     /// An engine plugin, or a directory with plugins; may be repeated [default: HIPDNN_PLUGIN_DIR, beside this program,
     /// a development build, ROCm's]
@@ -165,6 +167,27 @@ pub(crate) struct Bench {
     /// A setting for the engines that have the knob; may be repeated
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     pub(crate) knobs: Vec<String>,
+    /// Another choice of seeded inputs
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Memory of the tensors
+    #[arg(long, value_enum, default_value_t = Place::Auto)]
+    pub(crate) memory: Place,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Tune {
+    /// The graph; `-` is standard input
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) plugins: Plugins,
+    /// hipDNN's backend, or the directory it is in [default: HIPDNN_RS_BACKEND, HIPDNN_BACKEND_LIBRARY_PATH, ROCm's,
+    /// beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) backend: Option<PathBuf>,
+    /// Time of measurement for each engine, in seconds
+    #[arg(long, default_value_t = 2.0, value_name = "S")]
+    pub(crate) seconds: f64,
     /// Another choice of seeded inputs
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,

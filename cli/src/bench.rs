@@ -1,5 +1,6 @@
 //! `bench`: the time that a graph takes.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hipdnn_conformance::memory::Memory;
@@ -26,8 +27,31 @@ const TURN: Duration = Duration::from_millis(100);
 /// Minimum number of executions.
 const LEAST_RUNS: usize = 5;
 
+/// Answer where no engine takes a graph.
+pub(crate) const NO_ENGINE: &str = "no engine takes the graph; `hipdnn-rs explain` says why\n";
+
 /// Times every engine that was asked for, in turn.
 pub(crate) fn bench(arguments: &Bench) -> Result<Answer, String> {
+    Ok(match measure(arguments)? {
+        Some(measured) => Answer::new(measured.report, true),
+        None => Answer::new(NO_ENGINE, false),
+    })
+}
+
+/// Result of a measurement.
+pub(crate) struct Measured {
+    /// Table of the times.
+    pub(crate) report: String,
+    /// Engines by number and name, the fastest first by the median of an execution.
+    pub(crate) order: Vec<(i64, String)>,
+    /// Files of the plugins.
+    pub(crate) plugins: Vec<PathBuf>,
+    /// The graph as a FlatBuffer.
+    pub(crate) graph: Vec<u8>,
+}
+
+/// Times every engine that was asked for, in turn; `None` if none takes the graph.
+pub(crate) fn measure(arguments: &Bench) -> Result<Option<Measured>, String> {
     if !(arguments.seconds > 0.0 && arguments.seconds <= 3600.0) {
         return Err(format!("--seconds: expected a number above 0, at most 3600, got {}", arguments.seconds));
     }
@@ -43,7 +67,7 @@ pub(crate) fn bench(arguments: &Bench) -> Result<Answer, String> {
         };
         let taking: Vec<(Engine, EngineDetails)> = asked.claims.into_iter().filter_map(takes).collect();
         if taking.is_empty() {
-            return Ok(Answer::new("no engine takes the graph; `hipdnn-rs explain` says why\n", false));
+            return Ok(None);
         }
         taking
     } else {
@@ -79,7 +103,18 @@ pub(crate) fn bench(arguments: &Bench) -> Result<Answer, String> {
         }
     }
     let on_host = chosen.iter().all(|(engine, _)| place.is_on_host(engine.name));
-    Ok(Answer::new(report(&source, &timings, on_host), true))
+    let report = report(&source, &timings, on_host);
+    let median = |timing: &Timing| quantile(&sorted(&timing.whole), 0.5);
+    let measured = timings.iter().map(median).zip(&chosen);
+    let mut order: Vec<(Duration, i64, String)> =
+        measured.map(|(time, (engine, _))| (time, engine.id, engine.name.to_owned())).collect();
+    order.sort();
+    Ok(Some(Measured {
+        report,
+        order: order.into_iter().map(|(_, id, name)| (id, name)).collect(),
+        plugins: plugins.iter().map(|loaded| loaded.path.clone()).collect(),
+        graph: source.bytes.to_vec(),
+    }))
 }
 
 /// One engine's times.

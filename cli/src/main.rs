@@ -21,6 +21,7 @@ mod search;
 mod table;
 mod tensors;
 mod text;
+mod tune;
 mod workplace;
 
 use std::io::{ErrorKind, Write};
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     // Our plugin then also says what it plans.
     set_default("HIPDNN_RS_LOG", "debug");
-    if matches!(arguments.command, Command::Run(_) | Command::Bench(_)) {
+    if matches!(arguments.command, Command::Run(_) | Command::Bench(_) | Command::Tune(_)) {
         // It hides the CPU engine beside a GPU, because hosts hand engines addresses of one kind. This one does not.
         set_default("HIPDNN_RS_CPU_ENGINE", "on");
     }
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => explain::explain(arguments),
         Command::Run(arguments) => run::run(arguments),
         Command::Bench(arguments) => bench::bench(arguments),
+        Command::Tune(arguments) => tune::tune(arguments),
     };
     match answer {
         Ok(answer) => write(&answer),

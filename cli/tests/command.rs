@@ -386,6 +386,39 @@ fn other_plugins_are_asked_too() {
     has(&table, &["| engine ", "median execute", "99 %", "workspace", "| HIPDNN_RS_CPU_ENGINE", "| TEST_C_ENGINE"]);
 }
 
+/// The order is kept by the backend: once, and not where its cache is switched off.
+#[test]
+fn engines_are_tuned() {
+    let graph = file("tuned.json", JSON.as_bytes());
+    let cache = scratch().join("rankings");
+    let _ = std::fs::remove_dir_all(&cache);
+    let backend = artifacts::library_path(Artifact::Backend);
+    let tune = |environment: &[(&str, &str)]| {
+        let both = ["--plugin", plugin(), "--plugin", foreign_plugin(), "--memory", "host", "--seconds", "0.05"];
+        let mut command = command(&[&["tune", &graph][..], &both].concat());
+        command.arg("--backend").arg(&backend).env("HIPDNN_CACHE_DIR", &cache).envs(environment.iter().copied());
+        finish(command.output().expect("the program starts"))
+    };
+    let (code, output, errors) = tune(&[("HIPDNN_DISABLE_CACHE", "1")]);
+    assert_eq!((code, errors.as_str()), (1, ""), "{output}");
+    has(&output, &["order is not kept: the backend's cache is switched off"]);
+    assert!(!cache.exists());
+    let (code, output, errors) = tune(&[]);
+    assert_eq!((code, errors.as_str()), (0, ""), "{output}");
+    has(&output, &["| HIPDNN_RS_CPU_ENGINE", "| TEST_C_ENGINE", "order is kept (", "libhipdnn_backend.so): "]);
+    let folders = || std::fs::read_dir(cache.join("autotune-rankings")).expect("it was made").flatten();
+    let records = folders().flat_map(|folder| std::fs::read_dir(folder.path()).expect("a folder").flatten());
+    let records: Vec<String> =
+        records.map(|record| std::fs::read_to_string(record.path()).expect("a record")).collect();
+    assert_eq!(records.len(), 1);
+    let line = output.lines().last().expect("the order");
+    let order: Vec<i64> = line.rsplit_once(": ").expect("names").1.split(", ").map(engine_id).collect();
+    has(&records[0], &[&format!("\"order\":[{},{}]", order[0], order[1])]);
+    let (code, output, errors) = run(&["tune", &graph, "--backend", "/nonexistent/backend.so"]);
+    assert_eq!((code, output.as_str()), (2, ""));
+    has(&errors, &["/nonexistent/backend.so"]);
+}
+
 #[test]
 fn results_are_compared_saved_and_given_again() {
     let graph = file("saved.json", JSON.as_bytes());
@@ -465,7 +498,7 @@ fn mistakes_are_told() {
         let (code, _, errors) = run(arguments);
         assert!(code == 2 && errors.contains("Usage"), "{errors}");
     }
-    has(&succeeds(&["--help"]), &["inspect", "convert", "explain", "run", "bench", "Exit codes"]);
+    has(&succeeds(&["--help"]), &["inspect", "convert", "explain", "run", "bench", "tune", "Exit codes"]);
 }
 
 /// `HIPDNN_PLUGIN_DIR` is hipDNN's own way to name plugins.

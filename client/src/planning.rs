@@ -3,7 +3,9 @@
 use std::ffi::c_void;
 
 use hipdnn_schemas::KnobValue;
-use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, Backend, DescriptorPtr, DescriptorType, HeurMode, Status};
+use hipdnn_sdk_bindings::hipdnn::backend::{
+    AttributeName, AutotuneCacheWriteOutcome, Backend, DescriptorPtr, DescriptorType, HeurMode, Status,
+};
 
 use crate::descriptor::{BackendError, Descriptor, check};
 use crate::handle::{EngineInfo, Handle};
@@ -17,6 +19,28 @@ pub fn graph(handle: &Handle, bytes: &[u8]) -> Result<Descriptor, BackendError> 
     graph.set(AttributeName::OPERATIONGRAPH_HANDLE, &[handle.as_ptr()])?;
     graph.finalize("graph")?;
     Ok(graph)
+}
+
+/// Has the backend rank engines in this order, the fastest first, for graphs with the content of this finalized one on the
+/// handle's device, also in other processes. The order has to have every engine that takes the graph, each once.
+///
+/// # Errors
+/// The backend's status; a cache that takes nothing is an outcome.
+pub fn keep_ranking(
+    handle: &Handle,
+    graph: &Descriptor,
+    order: &[i64],
+) -> Result<AutotuneCacheWriteOutcome, BackendError> {
+    let (backend, call) = (handle.backend(), || "writing the ranking".to_string());
+    let Some(write) = backend.write_engine_ranking_results else {
+        let text = "the library has no hipdnnBackendWriteEngineRankingResults_ext".to_string();
+        return Err(BackendError { call: call(), status: Status::NOT_SUPPORTED, text });
+    };
+    let mut outcome = AutotuneCacheWriteOutcome::DECLINED_NO_ENGINES;
+    // SAFETY: handle and graph are alive; there are as many numbers as are said, and the place is valid for the call.
+    let status = unsafe { write(handle.as_ptr(), graph.as_ptr(), order.as_ptr(), order.len(), &mut outcome) };
+    check(backend, status, call)?;
+    Ok(outcome)
 }
 
 /// An engine that takes a graph.

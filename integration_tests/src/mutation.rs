@@ -5,12 +5,38 @@
 //! key and a value, which may be code.
 
 use fastrand::Rng;
+use hipdnn_schemas::{Graph, GraphDef, Tensor};
+
+use crate::tensor::AlignedBytes;
 
 const MAGIC: usize = 8;
 const CHECKSUM: usize = 16;
 
 /// Number of fields before the triples.
 const HEAD: usize = 6;
+
+/// Position of the graph.
+const GRAPH: usize = 3;
+
+/// Maximum memory that an execution is given, in bytes.
+const MAX_MEMORY: usize = 64 << 20;
+
+/// The tensors that an execution of a stored plan that was taken reads and writes: those of its own graph, which a mutation
+/// may have changed. `None` if they are too large to be tried.
+///
+/// # Panics
+/// If the bytes are no stored plan, or its graph is none: then it must not have been taken.
+pub fn tensors(stored: &[u8]) -> Option<Vec<Tensor>> {
+    let bytes = &fields(stored)[GRAPH];
+    let mut aligned = AlignedBytes::filled(bytes.len(), 0);
+    aligned.as_mut_slice().copy_from_slice(bytes);
+    let def = GraphDef::from_bytes(aligned.as_slice()).expect("a plan that is taken has a graph");
+    let graph = Graph::new(def).expect("a plan that is taken has a right graph");
+    let own = graph.tensors().iter().filter(|tensor| !tensor.is_virtual() && tensor.value().is_none());
+    let own: Vec<Tensor> = own.cloned().collect();
+    let bytes = own.iter().try_fold(0usize, |sum, tensor| sum.checked_add(tensor.span_bytes()));
+    bytes.filter(|bytes| *bytes <= MAX_MEMORY).map(|_| own)
+}
 
 /// The fields of a stored plan.
 ///

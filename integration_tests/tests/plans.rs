@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hipdnn_rs_integration_tests::artifacts::{Artifact, library_path};
 use hipdnn_rs_integration_tests::backend::{BackendError, Client, Descriptor, Handle};
-use hipdnn_rs_integration_tests::mutation::mutated;
+use hipdnn_rs_integration_tests::mutation::{self, mutated};
 use hipdnn_rs_integration_tests::tensor::{AlignedBytes, HostTensor};
 use hipdnn_schemas::{
     BatchnormInference, Convolution, DataType, GraphBuilder, Operation, Pointwise, PointwiseMode,
@@ -62,6 +62,31 @@ impl Case {
         unsafe { handle.execute(plan, &pack) }.unwrap_or_else(|error| panic!("{}: {error:?}", self.name));
         self.output().to_vec()
     }
+}
+
+/// Executes a plan that was taken after a mutation, on memory for the tensors of its own graph: it may compute something
+/// else, or say why not, but it writes nothing outside. `None` where the tensors are too large to be tried.
+fn tried(handle: &Handle, plan: &Descriptor, payload: &[u8]) -> Option<Result<(), BackendError>> {
+    let tensors = mutation::tensors(payload)?;
+    let mut memory: Vec<(i64, AlignedBytes)> =
+        tensors.iter().map(|tensor| (tensor.uid().0, AlignedBytes::filled(tensor.span_bytes(), 0x3c))).collect();
+    let bytes = plan.number(Name::EXECUTION_PLAN_WORKSPACE_SIZE).expect("a size");
+    let mut workspace = AlignedBytes::filled(usize::try_from(bytes).expect("not negative"), 0xff);
+    let pack = handle.client().descriptor(Kind::VARIANT_PACK_DESCRIPTOR).expect("a variant pack");
+    let uids: Vec<i64> = memory.iter().map(|(uid, _)| *uid).collect();
+    let pointers: Vec<_> = memory.iter_mut().map(|(_, bytes)| bytes.as_mut_ptr()).collect();
+    pack.set(Name::VARIANT_PACK_UNIQUE_IDS, Type::INT64, &uids).expect("uids");
+    pack.set(Name::VARIANT_PACK_DATA_POINTERS, Type::VOID_PTR, &pointers).expect("pointers");
+    pack.set(Name::VARIANT_PACK_WORKSPACE, Type::VOID_PTR, &[workspace.as_mut_ptr()]).expect("a workspace");
+    pack.finalize().expect("the pack is complete");
+    // SAFETY: the pack has memory for each tensor of the plan's graph, as large as that says, and a workspace of the
+    // plan's size.
+    let result = unsafe { handle.execute(plan, &pack) };
+    assert!(workspace.guards_hold(), "written outside the workspace");
+    for (uid, bytes) in &memory {
+        assert!(bytes.guards_hold(), "written outside tensor {uid}");
+    }
+    Some(result)
 }
 
 fn tensor(uid: i64, dims: &[i64]) -> TensorDef {
@@ -229,8 +254,8 @@ fn mutated_plans_are_refused_or_harmless() {
     process("meets mutations", &place, &[]);
 }
 
-/// Stored plans that are changed by chance, of their payload or of the container around it: none ends the process, and none
-/// with a wrong checksum is taken. `HIPDNN_RS_TEST_MUTATIONS` sets how many, `HIPDNN_RS_TEST_SEED` the seed.
+/// Stored plans that are changed by chance, of their payload or of the container around it: none ends the process, none
+/// with a wrong checksum is taken, and what is taken is executed and writes nothing outside. `HIPDNN_RS_TEST_MUTATIONS` sets how many, `HIPDNN_RS_TEST_SEED` the seed.
 fn meets_mutations() {
     let number = |name: &str, default: u64| {
         std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: no number")))
@@ -246,11 +271,15 @@ fn meets_mutations() {
             (stored, plan)
         })
         .collect();
-    let (mut taken, mut refused) = (0, 0);
+    let told = |error: &BackendError, index: u64, what: &str| {
+        let is_told = error.status != Status::SUCCESS && !error.message.trim().is_empty();
+        assert!(is_told, "mutation {index} of seed {seed}, {what}: {error:?}");
+    };
+    let (mut taken, mut refused, mut executed) = (0, 0, 0);
     for index in 0..count {
         let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(index));
         let (stored, plan) = &whole[random.usize(..whole.len())];
-        let (bytes, what, may_be_taken) = if random.u8(..4) == 0 {
+        let (bytes, payload, what, may_be_taken) = if random.u8(..4) == 0 {
             // The container's checksum is the payload's: what is beside that may change.
             let mut bytes = stored.clone();
             for _ in 0..random.usize(1..4) {
@@ -258,27 +287,31 @@ fn meets_mutations() {
                 bytes[at] = random.u8(..);
             }
             bytes.truncate(if random.u8(..3) == 0 { random.usize(..bytes.len()) } else { bytes.len() });
-            (bytes, "the container".to_owned(), true)
+            (bytes, plan.plugin_payload.clone(), "the container".to_owned(), true)
         } else {
             let mutation = mutated(&mut random, &plan.plugin_payload);
-            let changed = SerializedExecutionPlan { plugin_payload: mutation.bytes, ..plan.clone() };
-            (changed.to_bytes(), mutation.what, !mutation.is_damaged)
+            let changed = SerializedExecutionPlan { plugin_payload: mutation.bytes.clone(), ..plan.clone() };
+            (changed.to_bytes(), mutation.bytes, mutation.what, !mutation.is_damaged)
         };
         match handle.restored(&bytes) {
             Ok(plan) => {
                 taken += 1;
                 assert!(may_be_taken, "mutation {index} of seed {seed} is taken: {what}");
-                plan.number(Name::EXECUTION_PLAN_WORKSPACE_SIZE).expect("a size");
+                match tried(&handle, &plan, &payload) {
+                    Some(Ok(())) => executed += 1,
+                    Some(Err(error)) => told(&error, index, &what),
+                    None => {}
+                }
             }
             Err(error) => {
                 refused += 1;
-                let is_told = error.status != Status::SUCCESS && !error.message.trim().is_empty();
-                assert!(is_told, "mutation {index} of seed {seed}, {what}: {error:?}");
+                told(&error, index, &what);
             }
         }
     }
-    println!("{count} mutations: {refused} refused, {taken} taken");
+    println!("{count} mutations: {refused} refused, {taken} taken, {executed} of these executed");
     assert!(taken < count / 4, "{taken} of {count} mutations are taken");
+    assert!(executed > taken / 2, "{executed} of {taken} plans that are taken are executed");
 }
 
 /// Containers with damage, a byte at a time, and payloads of other plugins and times.
@@ -299,14 +332,16 @@ fn meets_damage() {
         assert_eq!(error.status, Status::PLUGIN_ERROR, "{}", error.message);
         assert!(error.message.contains("expected") && error.message.contains("got"), "{}", error.message);
     }
-    // The container has no checksum: what is not refused has to be a plan that can be looked at and destroyed.
+    // The container has no checksum: what is not refused has to be a plan that can be executed and destroyed.
     let mut taken = 0;
     for at in 0..stored.len() {
         let mut damaged = stored.clone();
         damaged[at] ^= 0x04;
         if let Ok(plan) = handle.restored(&damaged) {
             taken += 1;
-            plan.number(Name::EXECUTION_PLAN_WORKSPACE_SIZE).expect("a size");
+            tried(&handle, &plan, &whole.plugin_payload).expect("the tensors are small").unwrap_or_else(|error| {
+                assert!(!error.message.trim().is_empty(), "byte {at}: {error:?}");
+            });
         }
     }
     assert!(taken < stored.len() / 4, "{taken} of {} damaged containers are taken", stored.len());

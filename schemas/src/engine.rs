@@ -73,7 +73,7 @@ impl EngineConfig {
     /// # Errors
     /// If the bytes are not an engine configuration.
     pub fn from_bytes(bytes: &[u8]) -> Result<EngineConfig, GraphError> {
-        // `ranking_metric` of some hosts steers the host's own choice among engines: an engine has no use for it.
+        // `ranking_metric` says by what the host ranked: for engines that choose among kernels by it. Ours do not.
         let config = root::<fb::EngineConfig>(bytes)?;
         let knobs = config.knobs().into_iter().flatten().map(setting);
         Ok(EngineConfig { engine_id: config.engine_id(), knobs: knobs.collect::<Result<_, GraphError>>()? })
@@ -81,10 +81,16 @@ impl EngineConfig {
 
     /// As a FlatBuffer.
     pub fn to_bytes(&self) -> Vec<u8> {
+        self.to_bytes_ranked_by(None)
+    }
+
+    /// As a FlatBuffer that names the metric by which the host has ranked engines, for engines that rank by it, too.
+    pub fn to_bytes_ranked_by(&self, metric: Option<&str>) -> Vec<u8> {
         let mut fbb = FlatBufferBuilder::new();
         let settings: Vec<_> = self.knobs.iter().map(|(id, value)| write_setting(&mut fbb, id, value)).collect();
         let knobs = tables(&mut fbb, &settings);
-        let args = fb::EngineConfigArgs { engine_id: self.engine_id, knobs, ranking_metric: None };
+        let ranking_metric = metric.map(|metric| fbb.create_string(metric));
+        let args = fb::EngineConfigArgs { engine_id: self.engine_id, knobs, ranking_metric };
         let config = fb::EngineConfig::create(&mut fbb, &args);
         finish(fbb, config, None)
     }
@@ -258,4 +264,19 @@ fn write_knob<'b>(fbb: &mut FlatBufferBuilder<'b>, knob: &Knob) -> WIPOffset<fb:
         deprecated: knob.deprecated,
     };
     fb::Knob::create(fbb, &args)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_names_the_metric_that_ranked_it() {
+        let config = EngineConfig { engine_id: 3, knobs: vec![("a".into(), KnobValue::Int(1))] };
+        for metric in [None, Some("time")] {
+            let bytes = config.to_bytes_ranked_by(metric);
+            assert_eq!(root::<fb::EngineConfig>(&bytes).unwrap().ranking_metric(), metric);
+            assert_eq!(EngineConfig::from_bytes(&bytes), Ok(config.clone()));
+        }
+    }
 }

@@ -4,6 +4,8 @@
 
 mod builder;
 mod check;
+mod content;
+mod device;
 mod engine;
 mod error;
 mod features;
@@ -17,12 +19,14 @@ mod node;
 mod operations;
 mod overrides;
 mod plan;
+mod prediction;
 mod read;
 mod tensor;
 mod types;
 mod write;
 
 pub use builder::GraphBuilder;
+pub use device::DeviceProperties;
 pub use engine::*;
 pub use error::GraphError;
 pub use features::{GraphFeatures, verify_graph};
@@ -30,6 +34,7 @@ pub use graph::{EngineApiVersion, Graph, GraphDef};
 pub use node::*;
 pub use overrides::ShapeOverride;
 pub use plan::*;
+pub use prediction::*;
 pub use read::{MAX_NODES, MAX_TENSORS};
 pub use tensor::*;
 pub use types::*;

@@ -60,7 +60,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hipdnn-rs-ep", &["hipdnn-capi", "hipdnn-client", "hipdnn-ep-compiler", "hipdnn-schemas", "hipdnn-sdk-bindings"]),
     ("hipdnn-python", &["hipdnn-client", "hipdnn-schemas", "hipdnn-sdk-bindings"]),
     ("hipdnn-conformance", &["hipdnn-schemas", "hipdnn-sdk-bindings"]),
-    ("hipdnn-cli", &["hipdnn-conformance", "hipdnn-schemas", "hipdnn-sdk-bindings"]),
+    ("hipdnn-cli", &["hipdnn-client", "hipdnn-conformance", "hipdnn-schemas", "hipdnn-sdk-bindings"]),
     ("hipdnn-cuda-gpu", &["hipdnn-sdk-bindings"]),
     ("hipdnn-rs-integration-tests", &["hipdnn-conformance", "hipdnn-schemas", "hipdnn-sdk-bindings"]),
     ("xtask", &[]),

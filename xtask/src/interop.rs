@@ -52,10 +52,6 @@ const DRIVERS: [Driver; 4] = [
         refused: &[
             // Operations that no engine computes.
             "mixture-of-experts product",
-            // Questions that it does not answer: the plugin functions for them, or their numbers, are not published.
-            "engine: PREDICTION_EXT",
-            "configuration: PREDICTION_EXT",
-            "WriteEngineRankingResults_ext",
         ],
         refused_on_device: &["matmul", "sdpa fwd", "sdpa bwd", "block scale quantize and dequantize"],
         device_sample: 1,
@@ -171,6 +167,7 @@ impl Driver {
         };
         let plugins = programs.join("plugins");
         command.env("HIPDNN_PLUGIN_DIR", &plugins).env("HIPDNN_RS_CACHE_DIR", programs.join("cache"));
+        command.env("HIPDNN_CACHE_DIR", programs.join("rankings"));
         match self.name {
             "plugin_loader" => command.arg(plugins.join(PLUGIN)),
             "json_graphs" => command.arg(sources().join("json")),

@@ -279,6 +279,21 @@ impl Output<'_> {
         Ok(())
     }
 
+    /// The address of one FlatBuffer, which is made when it is asked for and has to stay as long as the descriptor.
+    pub(crate) fn flatbuffer(&self, data: impl FnOnce() -> Result<FlatbufferData>) -> Result<()> {
+        self.expect(AttributeType::FLATBUFFER_DATA_STRUCT_EXT)?;
+        match self.requested {
+            0 => self.answer_count(1),
+            1 if self.data.is_null() => Err(Error::null("the array of elements is null")),
+            1 => {
+                self.write(&[data()?]);
+                self.write_count(1);
+                Ok(())
+            }
+            more => Err(Error::bad_param(format!("expected a request of at most one element, got {more}"))),
+        }
+    }
+
     /// As [`Output::scalar`]; an unset value is a success with count 0.
     pub(crate) fn optional<T: Plain>(&self, kind: AttributeType, value: Option<T>) -> Result<()> {
         match value {
@@ -516,6 +531,22 @@ impl<'a> Text<'a> {
         let text = unsafe { CStr::from_ptr(self.text.as_ptr()) };
         text.to_str().map_err(|_| Error::bad_param(format!("{} is not UTF-8", self.what)))
     }
+}
+
+/// A copy of a caller's numbers; null stands for none.
+///
+/// # Safety
+/// `numbers` is null or leads to `count` numbers.
+pub(crate) unsafe fn numbers(numbers: *const i64, count: usize) -> Result<Vec<i64>> {
+    const MAX: usize = 1 << 16;
+    if numbers.is_null() {
+        return Ok(Vec::new());
+    }
+    if count > MAX {
+        return Err(Error::bad_param(format!("expected at most {MAX} numbers, got {count}")));
+    }
+    // SAFETY: there are `count` numbers; callers owe no alignment.
+    Ok((0..count).map(|index| unsafe { numbers.add(index).read_unaligned() }).collect())
 }
 
 /// A caller's paths.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use hipdnn_schemas::EngineDetails;
+use hipdnn_schemas::{EngineDetails, PredictionKind};
 use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, AttributeType, FlatbufferData};
 
 use super::graph::FinishedGraph;
@@ -12,7 +12,7 @@ use crate::abi::pointer::{Elements, Output};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::metric::RankingMetric;
-use crate::names;
+use crate::{names, prediction};
 
 /// Maximum number of candidates that one call may ask for, hipDNN's.
 const MAX_CANDIDATES: i64 = 10_000;
@@ -30,6 +30,8 @@ pub(crate) struct FinishedEngine {
     pub(super) id: i64,
     metric: RankingMetric,
     details: OnceLock<Details>,
+    /// The answer to a question of its speed: callers are given an address into it.
+    prediction: OnceLock<Buffer>,
 }
 
 /// Details of the engine for the graph, from the plugin.
@@ -40,6 +42,10 @@ struct Details {
 }
 
 impl FinishedEngine {
+    fn new(graph: Arc<Graph>, id: i64, metric: RankingMetric) -> FinishedEngine {
+        FinishedEngine { graph, id, metric, details: OnceLock::new(), prediction: OnceLock::new() }
+    }
+
     pub(super) fn graph(&self) -> &FinishedGraph {
         self.graph.referred().expect("only finalized graphs are taken")
     }
@@ -54,12 +60,25 @@ impl FinishedEngine {
         let knobs = decoded.knobs.iter().map(|knob| Buffer::new(&knob.to_bytes())).collect();
         Ok(self.details.get_or_init(|| Details { decoded, knobs }))
     }
+
+    /// The engine's prediction, asked for at first use.
+    fn prediction(&self) -> Result<FlatbufferData> {
+        if self.prediction.get().is_none() {
+            // Another thread's answer is the same.
+            let _ = self.prediction.set(prediction::of(
+                &self.graph().resources,
+                self.id,
+                PredictionKind::Engine,
+                self.metric,
+            )?);
+        }
+        Ok(self.prediction.get().expect("it was set above").data())
+    }
 }
 
 /// Reason why an attribute is not served, where hipDNN serves it.
 fn refused(name: AttributeName) -> Error {
     match name {
-        AttributeName::ENGINE_PREDICTION_EXT => Error::not_supported("engines of this library predict no speed"),
         AttributeName::ENGINE_CANDIDATES_EXT => {
             Error::not_supported("engines of this library enumerate no candidate configurations")
         }
@@ -81,7 +100,7 @@ impl Engine {
     /// An engine that was just found to take the graph, ranked by this metric.
     pub(super) fn applicable(graph: Arc<Graph>, id: i64, metric: RankingMetric) -> Result<Arc<Engine>> {
         graph.referred()?;
-        Ok(Arc::new(Engine(Staged::finished_from(FinishedEngine { graph, id, metric, details: OnceLock::new() }))))
+        Ok(Arc::new(Engine(Staged::finished_from(FinishedEngine::new(graph, id, metric)))))
     }
 
     pub(super) fn referred(&self) -> Result<&FinishedEngine> {
@@ -98,8 +117,9 @@ impl Engine {
             }
             AttributeName::ENGINE_GLOBAL_INDEX => draft.id = Some(elements.int64()?),
             AttributeName::ENGINE_PREDICTION_METRIC_EXT => draft.metric = RankingMetric::parse(&elements.text()?)?,
-            // Questions of predictions and candidates may be prepared, as with hipDNN; the answer is that there are none.
+            // Nothing is evaluated in either case.
             AttributeName::ENGINE_PREDICTION_EVALUATE_EXT => elements.int64_within(0..=1).map(drop)?,
+            // Questions of candidates may be prepared, as with hipDNN; the answer is that there are none.
             AttributeName::ENGINE_CANDIDATE_OFFSET_EXT => elements.int64_within(0..=i64::MAX).map(drop)?,
             AttributeName::ENGINE_CANDIDATE_LIMIT_EXT => elements.int64_within(1..=MAX_CANDIDATES).map(drop)?,
             AttributeName::ENGINE_CANDIDATE_SCOPE_EXT => {
@@ -124,15 +144,14 @@ impl Engine {
                 output.descriptors(&objects, false)
             }
             AttributeName::KNOB_INFO_SERIALIZED_VALUE => {
-                let knobs = finished.details()?.knobs.iter().map(Buffer::bytes);
-                let data: Vec<FlatbufferData> =
-                    knobs.map(|knob| FlatbufferData { ptr: knob.as_ptr().cast(), size: knob.len() }).collect();
+                let data: Vec<FlatbufferData> = finished.details()?.knobs.iter().map(Buffer::data).collect();
                 output.vector(AttributeType::FLATBUFFER_DATA_STRUCT_EXT, &data)
             }
             AttributeName::ENGINE_BEHAVIOR_NOTE => {
                 output.vector(AttributeType::BEHAVIOR_NOTE, &finished.details()?.decoded.behavior_notes)
             }
             AttributeName::ENGINE_PREDICTION_METRIC_EXT => output.text(finished.metric.name()),
+            AttributeName::ENGINE_PREDICTION_EXT => output.flatbuffer(|| finished.prediction()),
             AttributeName::ENGINE_NAME_EXT => {
                 let plugin = finished.graph().resources.plugin_of(finished.id)?;
                 let engine = plugin.engines.iter().find(|engine| engine.id == finished.id);
@@ -157,6 +176,6 @@ impl Engine {
                 names::fallback_name(id)
             )));
         }
-        self.0.finish(FinishedEngine { graph, id, metric, details: OnceLock::new() })
+        self.0.finish(FinishedEngine::new(graph, id, metric))
     }
 }

@@ -99,7 +99,7 @@ impl Graph {
         Ok(Graph(Staged::from_draft(draft)))
     }
 
-    pub(super) fn referred(&self) -> Result<&FinishedGraph> {
+    pub(crate) fn referred(&self) -> Result<&FinishedGraph> {
         self.0.referred("graph")
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hipdnn_schemas::KnobValue;
 use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, AttributeType, HeurMode};
 
 use super::staged::Staged;
@@ -9,7 +10,7 @@ use super::{Engine, Graph, Object, required, unhandled};
 use crate::abi::pointer::{Elements, Output};
 use crate::error::{Error, Result};
 use crate::metric::RankingMetric;
-use crate::policy;
+use crate::policy::{self, Ranked};
 
 #[derive(Clone, Default)]
 struct Draft {
@@ -25,7 +26,13 @@ pub(crate) struct FinishedHeuristic {
     /// The order in which policies were asked; empty where none was.
     policies: Vec<i64>,
     metric: RankingMetric,
-    engines: Vec<Arc<Engine>>,
+    results: Vec<Candidate>,
+}
+
+/// An engine with the knobs that were ranked with it.
+struct Candidate {
+    engine: Arc<Engine>,
+    knobs: Vec<(String, KnobValue)>,
 }
 
 /// `HIPDNN_BACKEND_ENGINEHEUR_DESCRIPTOR`.
@@ -63,8 +70,9 @@ impl Heuristic {
         let finished = self.0.referred("heuristic")?;
         let draft = &finished.draft;
         match name {
-            AttributeName::ENGINEHEUR_RESULTS => output.fill_descriptors(finished.engines.len(), |index, object| {
-                object.engine_config()?.fill(Arc::clone(&finished.engines[index]), finished.metric)
+            AttributeName::ENGINEHEUR_RESULTS => output.fill_descriptors(finished.results.len(), |index, object| {
+                let Candidate { engine, knobs } = &finished.results[index];
+                object.engine_config()?.fill(Arc::clone(engine), knobs.clone(), finished.metric)
             }),
             AttributeName::ENGINEHEUR_MODE => {
                 output.strict_scalar(AttributeType::HEUR_MODE, draft.mode.unwrap_or_default().0)
@@ -93,14 +101,17 @@ impl Heuristic {
         let first = draft.find_first.unwrap_or_default();
         let found = finished.resources.applicable(&finished.bytes, finished.needs, first)?;
         let (policies, ranked) = if first || found.is_empty() {
-            (Vec::new(), found)
+            (Vec::new(), found.into_iter().map(Ranked::from).collect())
         } else {
             let policies = policy::order(draft.policies.as_deref());
-            let ranked = policy::rank(found, finished.def.preferred_engine_id, &policies, &finished.resources)?;
+            let ranked = policy::rank(found, finished, &policies, metric)?;
             (policies, ranked)
         };
-        let engines =
-            ranked.into_iter().map(|id| Engine::applicable(Arc::clone(graph), id, metric)).collect::<Result<_>>()?;
-        self.0.finish(FinishedHeuristic { draft, policies, metric, engines })
+        let candidate = |ranked: Ranked| {
+            let engine = Engine::applicable(Arc::clone(graph), ranked.engine, metric)?;
+            Ok(Candidate { engine, knobs: ranked.knobs })
+        };
+        let results = ranked.into_iter().map(candidate).collect::<Result<_>>()?;
+        self.0.finish(FinishedHeuristic { draft, policies, metric, results })
     }
 }

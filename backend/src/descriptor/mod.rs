@@ -21,7 +21,7 @@ use hipdnn_sdk_bindings::hipdnn::backend::{AttributeName, DescriptorType};
 
 pub(crate) use engine::Engine;
 pub(crate) use engine_config::EngineConfig;
-pub(crate) use graph::Graph;
+pub(crate) use graph::{FinishedGraph, Graph};
 pub(crate) use heuristic::Heuristic;
 pub(crate) use knob::{KnobChoice, KnobInfo};
 pub(crate) use operation::Operation;

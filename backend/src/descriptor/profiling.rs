@@ -22,7 +22,7 @@ impl ProfilingControl {
         let mut timer = self.0.edit()?;
         match name {
             AttributeName::PROFILING_HANDLE_EXT => {
-                let stream = handle::find(elements.handle()?)?.stream();
+                let stream = handle::find(elements.handle()?)?.resources.stream();
                 // A second handle changes nothing that was recorded.
                 if timer.is_none() {
                     *timer = Some(Timer::new(stream)?);
@@ -31,7 +31,7 @@ impl ProfilingControl {
             }
             AttributeName::PROFILING_DEVICE_SYNC_EXT => {
                 elements.boolean()?;
-                return timer::synchronize_device();
+                return timer::synchronize_device(timer.as_ref().map_or(std::ptr::null_mut(), Timer::stream));
             }
             AttributeName::PROFILING_START_EXT | AttributeName::PROFILING_STOP_EXT => elements.boolean()?,
             _ => return Err(unhandled(name)),

@@ -55,7 +55,7 @@ macro_rules! engine_api {
     };
 }
 
-fn symbol(name: &'static str) -> &'static CStr {
+pub(super) fn symbol(name: &'static str) -> &'static CStr {
     CStr::from_bytes_with_nul(name.as_bytes()).expect("symbols are written with one NUL at the end")
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char};
 use std::path::{Path, PathBuf};
 
 use hipdnn_schemas::EngineApiVersion;
-use hipdnn_sdk_bindings::hipdnn::plugin::{GetText, PluginStatus, PluginType, Severity};
+use hipdnn_sdk_bindings::hipdnn::plugin::{GetLastErrorString, GetText, PluginStatus, PluginType, Severity};
 use hipdnn_sdk_bindings::library::Library;
 
 use super::api::EngineApi;
@@ -46,15 +46,15 @@ impl Plugin {
         // SAFETY: plugins are code that the user installed or named for loading into this process.
         let library = unsafe { Library::open("engine plugin", [path]) }.map_err(|error| error.to_string())?;
         let api = EngineApi::resolve(&library).map_err(|error| format!("Failed to get symbol: {error}"))?;
-        let name = text(&api, "hipdnnPluginGetName", api.get_name)?;
+        let name = text(api.get_last_error_string, "hipdnnPluginGetName", api.get_name)?;
         let mut kind = PluginType::UNSPECIFIED;
         // SAFETY: the pointer is valid for the call.
         let status = unsafe { (api.get_type)(&mut kind) };
-        check(&api, "hipdnnPluginGetType", status)?;
+        check(api.get_last_error_string, "hipdnnPluginGetType", status)?;
         if kind != PluginType::ENGINE {
             return Err(format!("expected a plugin of type ENGINE (1), got {}", kind.0));
         }
-        let version = text(&api, "hipdnnPluginGetVersion", api.get_version)?;
+        let version = text(api.get_last_error_string, "hipdnnPluginGetVersion", api.get_version)?;
         if let Some(set_logging_callback) = api.set_logging_callback {
             // SAFETY: the callback lives as long as this library, which unloads plugins before it goes.
             unsafe { set_logging_callback(Some(plugin_log)) };
@@ -65,7 +65,7 @@ impl Plugin {
         }
         let api_version = match api.get_api_version {
             Some(get_api_version) => {
-                let text = text(&api, "hipdnnPluginGetApiVersion", get_api_version)?;
+                let text = text(api.get_last_error_string, "hipdnnPluginGetApiVersion", get_api_version)?;
                 parse_version(&text)
                     .ok_or_else(|| format!("expected an API version MAJOR.MINOR.PATCH, got {text:?}"))?
             }
@@ -86,7 +86,8 @@ impl Plugin {
 
     /// The call's failure as an error with the plugin's own text.
     pub(crate) fn check(&self, function: &str, status: PluginStatus) -> Result<()> {
-        check(&self.api, function, status).map_err(|reason| Error::plugin(format!("plugin {}: {reason}", self.name)))
+        check(self.api.get_last_error_string, function, status)
+            .map_err(|reason| Error::plugin(format!("plugin {}: {reason}", self.name)))
     }
 
     /// Passes the log level on.
@@ -119,16 +120,21 @@ pub(crate) fn shown(version: EngineApiVersion) -> String {
 }
 
 /// Log callback of the plugins.
-unsafe extern "C" fn plugin_log(severity: Severity, message: *const c_char) {
+pub(super) unsafe extern "C" fn plugin_log(severity: Severity, message: *const c_char) {
     // SAFETY: plugins pass a text that lives for the call, or null.
     unsafe { crate::abi::unwind::log_from(log::PLUGIN, severity.0, message) };
 }
 
-fn text(api: &EngineApi, function: &str, get: GetText) -> std::result::Result<String, String> {
+/// A text of the plugin that has this function for its errors.
+pub(super) fn text(
+    last_error: GetLastErrorString,
+    function: &str,
+    get: GetText,
+) -> std::result::Result<String, String> {
     let mut text = std::ptr::null();
     // SAFETY: the pointer is valid for the call.
     let status = unsafe { get(&mut text) };
-    check(api, function, status)?;
+    check(last_error, function, status)?;
     if text.is_null() {
         return Err(format!("{function} gave no text"));
     }
@@ -136,13 +142,18 @@ fn text(api: &EngineApi, function: &str, get: GetText) -> std::result::Result<St
     Ok(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-fn check(api: &EngineApi, function: &str, status: PluginStatus) -> std::result::Result<(), String> {
+/// A failed call as a reason, with the text of the plugin that has this function for its errors.
+pub(super) fn check(
+    last_error: GetLastErrorString,
+    function: &str,
+    status: PluginStatus,
+) -> std::result::Result<(), String> {
     if status == PluginStatus::SUCCESS {
         return Ok(());
     }
     let mut text = std::ptr::null();
     // SAFETY: the pointer is valid for the call, which is on the thread of the failure.
-    unsafe { (api.get_last_error_string)(&mut text) };
+    unsafe { last_error(&mut text) };
     let reason = if text.is_null() {
         String::new()
     } else {
@@ -153,7 +164,7 @@ fn check(api: &EngineApi, function: &str, status: PluginStatus) -> std::result::
 }
 
 /// `MAJOR.MINOR.PATCH`, whatever follows.
-fn parse_version(text: &str) -> Option<EngineApiVersion> {
+pub(super) fn parse_version(text: &str) -> Option<EngineApiVersion> {
     let mut parts = text.splitn(3, '.');
     let (major, minor, patch) = (parts.next()?, parts.next()?, parts.next()?);
     let digits = patch.bytes().take_while(u8::is_ascii_digit).count();
@@ -172,7 +183,7 @@ fn engine_ids(api: &EngineApi) -> std::result::Result<Vec<i64>, String> {
     let mut count = 0;
     // SAFETY: no ids are asked for; the count is valid for the call.
     let status = unsafe { (api.get_all_engine_ids)(std::ptr::null_mut(), 0, &mut count) };
-    check(api, FUNCTION, status)?;
+    check(api.get_last_error_string, FUNCTION, status)?;
     if !(1..=MAX_ENGINES).contains(&count) {
         return Err(format!("expected 1 to {MAX_ENGINES} engines, got {count}"));
     }
@@ -180,7 +191,7 @@ fn engine_ids(api: &EngineApi) -> std::result::Result<Vec<i64>, String> {
     let mut written = 0;
     // SAFETY: there is room for `count` ids.
     let status = unsafe { (api.get_all_engine_ids)(ids.as_mut_ptr(), count, &mut written) };
-    check(api, FUNCTION, status)?;
+    check(api.get_last_error_string, FUNCTION, status)?;
     if written != count {
         return Err(format!("{FUNCTION} counted {count} engines, then gave {written}"));
     }
@@ -236,7 +247,7 @@ fn engine_name(api: &EngineApi, id: i64) -> std::result::Result<Option<String>, 
     if status == PluginStatus::NOT_APPLICABLE {
         return Ok(None);
     }
-    check(api, FUNCTION, status)?;
+    check(api.get_last_error_string, FUNCTION, status)?;
     if text.is_null() {
         return Ok(None);
     }

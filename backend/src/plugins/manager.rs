@@ -3,25 +3,36 @@
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hipdnn_sdk_bindings::hipdnn::plugin::Severity;
 
+use super::heuristics::HeuristicPlugin;
 use super::loaded::Plugin;
-use super::search::{SearchPaths, library_directory};
+use super::search::{self, SearchPaths, library_directory};
 use crate::error::{Error, Result};
-use crate::{last_error, log};
+use crate::{last_error, log, policy};
 
 /// The plugins that one search found, in the order of their paths.
 pub(crate) struct PluginSet {
     pub(crate) plugins: Vec<Plugin>,
     /// Engine id to index of its plugin.
     pub(crate) owner: HashMap<i64, usize>,
+    /// Plugins whose policies rank engines.
+    pub(crate) heuristics: Vec<HeuristicPlugin>,
+}
+
+/// A kind of plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Engines,
+    Heuristics,
 }
 
 struct Manager {
     paths: SearchPaths,
+    heuristic_paths: SearchPaths,
     /// Unload as soon as the last handle goes.
     eager: bool,
     /// Keeps the set between handles, unless eager.
@@ -32,6 +43,7 @@ struct Manager {
 // Plugins are loaded with this lock held, and may log on the way: see `LOADING` and `LOADED`.
 static MANAGER: Mutex<Manager> = Mutex::new(Manager {
     paths: SearchPaths { custom: BTreeSet::new(), absolute: false },
+    heuristic_paths: SearchPaths { custom: BTreeSet::new(), absolute: false },
     eager: false,
     kept: None,
     current: Weak::new(),
@@ -61,7 +73,7 @@ pub(crate) fn acquire() -> Result<Arc<PluginSet>> {
     }
     LOADING.set(true);
     // A panic leaves the flag to the next line as well: it must not outlive the loading.
-    let loaded = catch_unwind(AssertUnwindSafe(|| load(&manager.paths)));
+    let loaded = catch_unwind(AssertUnwindSafe(|| load(&manager.paths, &manager.heuristic_paths)));
     LOADING.set(false);
     let set = Arc::new(loaded.unwrap_or_else(|panic| resume_unwind(panic)));
     manager.current = Arc::downgrade(&set);
@@ -72,10 +84,10 @@ pub(crate) fn acquire() -> Result<Arc<PluginSet>> {
     Ok(set)
 }
 
-fn load(paths: &SearchPaths) -> PluginSet {
+fn load(paths: &SearchPaths, heuristic_paths: &SearchPaths) -> PluginSet {
     let directory = library_directory();
-    let environment = std::env::var_os("HIPDNN_PLUGIN_DIR");
-    let files = paths.files(environment.as_deref(), &directory);
+    let environment = search::ENGINES.environment();
+    let files = paths.files(&search::ENGINES, environment.as_deref(), &directory);
     let mut taken = HashMap::new();
     let mut plugins = Vec::new();
     let mut failures = 0;
@@ -94,10 +106,7 @@ fn load(paths: &SearchPaths) -> PluginSet {
             }
             Err(reason) => {
                 failures += 1;
-                let message = format!("plugin {} not loaded: {reason}", file.display());
-                log::error!("{message}");
-                // The call succeeds all the same: its last error is what tells a client why an engine is absent.
-                last_error::set(&message);
+                not_loaded(file, &reason);
             }
         }
     }
@@ -117,23 +126,53 @@ fn load(paths: &SearchPaths) -> PluginSet {
         .enumerate()
         .flat_map(|(index, plugin)| plugin.engines.iter().map(move |engine| (engine.id, index)))
         .collect();
-    PluginSet { plugins, owner }
+    PluginSet { plugins, owner, heuristics: load_heuristics(heuristic_paths, &directory) }
 }
 
-/// Sets or extends the search paths. `live` tells whether a handle exists: then only a call without effect is taken.
-pub(crate) fn set_paths(paths: Vec<PathBuf>, absolute: bool, live: impl FnOnce() -> bool) -> Result<()> {
+fn load_heuristics(paths: &SearchPaths, directory: &Path) -> Vec<HeuristicPlugin> {
+    let files = paths.files(&search::HEURISTICS, search::HEURISTICS.environment().as_deref(), directory);
+    let mut taken = policy::built_in();
+    let mut plugins = Vec::new();
+    for file in &files {
+        match HeuristicPlugin::load(file, &mut taken) {
+            Ok(plugin) => {
+                let names: Vec<&str> = plugin.policies.iter().map(|policy| policy.name.as_str()).collect();
+                let (name, version) = (&plugin.name, &plugin.version);
+                log::info!("plugin {name} {version} loaded from {}: {}", file.display(), names.join(", "));
+                plugins.push(plugin);
+            }
+            Err(reason) => not_loaded(file, &reason),
+        }
+    }
+    plugins
+}
+
+/// Tells that a plugin is absent, and why. The call succeeds all the same: its last error is what a client sees of it.
+fn not_loaded(file: &Path, reason: &str) {
+    let message = format!("plugin {} not loaded: {reason}", file.display());
+    log::error!("{message}");
+    last_error::set(&message);
+}
+
+/// Sets or extends the search paths of a kind of plugins. `live` tells whether a handle exists: then only a call without
+/// effect is taken.
+pub(crate) fn set_paths(kind: Kind, paths: Vec<PathBuf>, absolute: bool, live: impl FnOnce() -> bool) -> Result<()> {
     let dropped = {
         let mut manager = manager()?;
-        let mut custom = if absolute { BTreeSet::new() } else { manager.paths.custom.clone() };
+        let present = match kind {
+            Kind::Engines => &mut manager.paths,
+            Kind::Heuristics => &mut manager.heuristic_paths,
+        };
+        let mut custom = if absolute { BTreeSet::new() } else { present.custom.clone() };
         custom.extend(paths);
         let wanted = SearchPaths { custom, absolute };
-        if wanted == manager.paths {
+        if wanted == *present {
             return Ok(());
         }
         if live() {
             return Err(Error::not_supported("plugin paths cannot change while a handle exists"));
         }
-        manager.paths = wanted;
+        *present = wanted;
         manager.current = Weak::new();
         manager.kept.take()
     };
@@ -164,6 +203,9 @@ pub(crate) fn set_log_level(level: Severity) {
     for plugin in set.iter().flat_map(|set| &set.plugins) {
         plugin.set_log_level(level);
     }
+    for plugin in set.iter().flat_map(|set| &set.heuristics) {
+        plugin.set_log_level(level);
+    }
 }
 
 /// Unloads kept plugins; this library is about to be unloaded itself.
@@ -171,6 +213,7 @@ pub(crate) fn shut_down() {
     if let Ok(mut manager) = MANAGER.try_lock() {
         let kept = manager.kept.take();
         manager.paths = SearchPaths::default();
+        manager.heuristic_paths = SearchPaths::default();
         manager.current = Weak::new();
         drop(manager);
         drop(kept);

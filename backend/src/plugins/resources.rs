@@ -3,15 +3,20 @@
 use std::collections::HashSet;
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use hipdnn_schemas::{EngineApiVersion, EngineDetails};
+use hipdnn_schemas::{EngineApiVersion, EngineDetails, PredictionKind};
+use hipdnn_sdk_bindings::hipdnn::heuristics as c;
+use hipdnn_sdk_bindings::hipdnn::heuristics::HeuristicHandlePtr;
 use hipdnn_sdk_bindings::hipdnn::plugin::{ConstData, DeviceBuffer, ExecutionContextPtr, PluginHandlePtr};
 
+use super::heuristics::{HeuristicPlugin, Placed, Policy, Question};
 use super::loaded::{Plugin, shown};
 use super::manager::PluginSet;
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
-use crate::log;
+use crate::metric::RankingMetric;
+use crate::{device, log, prediction};
 
 /// A plugin handle from every plugin that gave one. Graphs and plans share it: plugin handles go when the last of them
 /// goes, and before their plugin.
@@ -19,6 +24,9 @@ pub(crate) struct Resources {
     /// By index of the plugin; null where the plugin gave none.
     handles: Vec<PluginHandlePtr>,
     pub(crate) set: Arc<PluginSet>,
+    /// By index of the heuristics plugin; null where it gave none.
+    heuristics: Vec<HeuristicHandlePtr>,
+    stream: AtomicPtr<c_void>,
 }
 
 // SAFETY: the plugin ABI lets a handle be used from any thread, one call at a time, and this library's clients owe that
@@ -59,7 +67,13 @@ impl Resources {
             }
             handles.push(handle);
         }
-        Resources { handles, set }
+        let heuristics = set.heuristics.iter().map(|plugin| {
+            plugin.handle().unwrap_or_else(|reason| {
+                log::error!("plugin {}: {reason}", plugin.name);
+                std::ptr::null_mut()
+            })
+        });
+        Resources { handles, heuristics: heuristics.collect(), set, stream: AtomicPtr::default() }
     }
 
     /// The usable plugins with their handles.
@@ -85,8 +99,14 @@ impl Resources {
         self.plugins().map(|(plugin, _)| plugin)
     }
 
-    /// Hands the stream to every plugin.
+    /// The handle's stream, a word of the client's.
+    pub(crate) fn stream(&self) -> *mut c_void {
+        self.stream.load(Ordering::Acquire)
+    }
+
+    /// Keeps the stream and hands it to every plugin.
     pub(crate) fn set_stream(&self, stream: *mut c_void) -> Result<()> {
+        self.stream.store(stream, Ordering::Release);
         for (plugin, handle) in self.plugins() {
             // SAFETY: the plugin made this handle; the stream is a word that it interprets.
             let status = unsafe { (plugin.api.set_stream)(handle, stream) };
@@ -116,6 +136,44 @@ impl Resources {
             }
         }
         Ok(found)
+    }
+
+    /// Policies of heuristics plugins that work for this handle, each with its plugin.
+    pub(crate) fn policies(&self) -> Vec<(&HeuristicPlugin, &Policy)> {
+        let working = self.set.heuristics.iter().zip(&self.heuristics).filter(|(_, handle)| !handle.is_null());
+        working.flat_map(|(plugin, _)| plugin.policies.iter().map(move |policy| (plugin, policy))).collect()
+    }
+
+    /// Has a plugin's policy rank engines that take the graph. `None` if there is none, or it declines; the error is why it
+    /// can't.
+    pub(crate) fn ranked_by(
+        &self,
+        policy: i64,
+        candidates: &[i64],
+        graph: &Buffer,
+        metric: RankingMetric,
+    ) -> std::result::Result<Option<Vec<Placed>>, String> {
+        let of_policy = |plugin: &HeuristicPlugin| plugin.policies.iter().any(|known| known.id == policy);
+        let Some((plugin, handle)) =
+            self.set.heuristics.iter().zip(&self.heuristics).find(|(plugin, _)| of_policy(plugin))
+        else {
+            return Err("no loaded plugin has it".to_owned());
+        };
+        if handle.is_null() {
+            return Err(format!("plugin {} gave no handle", plugin.name));
+        }
+        let predict = |engine: i64, kind: c::PredictionKind| {
+            let kind = match kind {
+                c::PredictionKind::CONFIGURATION => PredictionKind::Configuration,
+                _ => PredictionKind::Engine,
+            };
+            prediction::of(self, engine, kind, metric).ok()
+        };
+        let device = Buffer::new(&device::properties(self.stream()).to_bytes());
+        let question = Question { candidates, graph, device: &device, metric: metric.name(), predict: &predict };
+        // SAFETY: the plugin gave the handle, which this owner destroys.
+        let ranked = unsafe { plugin.rank(*handle, policy, &question) };
+        ranked.map_err(|reason| format!("plugin {}: {reason}", plugin.name))
     }
 
     /// True if the engine takes the graph.
@@ -256,6 +314,11 @@ impl Resources {
 
 impl Drop for Resources {
     fn drop(&mut self) {
+        for (plugin, handle) in self.set.heuristics.iter().zip(&self.heuristics).filter(|(_, handle)| !handle.is_null())
+        {
+            // SAFETY: the plugin gave the handle; policies are gone when their question is answered.
+            unsafe { plugin.destroy(*handle) };
+        }
         for (plugin, handle) in self.plugins() {
             // SAFETY: the plugin made the handle, and all that it made for it holds us, so is gone.
             let status = unsafe { (plugin.api.destroy)(handle) };

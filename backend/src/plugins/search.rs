@@ -1,18 +1,40 @@
 //! Search for plugin files.
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::log;
 
-/// The default directory, relative to the backend library's.
-const DEFAULT_DIRECTORY: &str = "hipdnn_plugins/engines";
+/// Where plugins of a kind are, if nobody says otherwise.
+pub(crate) struct Usual {
+    /// The default directory, relative to the backend library's.
+    directory: &'static str,
+    /// The variable that names a directory or file in its place.
+    variable: &'static str,
+    /// A file of our own that is also found right beside this library when nothing is configured and the default directory
+    /// does not exist: so a flat folder of the two libraries works. This is an extension of hipDNN's rules.
+    beside: Option<&'static str>,
+}
 
-/// Our own engine plugin, which is also found right beside this library when nothing is configured and the default
-/// directory does not exist: so a flat folder of the two libraries works. This is an extension of hipDNN's rules.
-const BESIDE: &str = "libhipdnn_rs_plugin.so";
+/// Engine plugins.
+pub(crate) const ENGINES: Usual = Usual {
+    directory: "hipdnn_plugins/engines",
+    variable: "HIPDNN_PLUGIN_DIR",
+    beside: Some("libhipdnn_rs_plugin.so"),
+};
+
+/// Heuristics plugins.
+pub(crate) const HEURISTICS: Usual =
+    Usual { directory: "hipdnn_plugins/heuristics", variable: "HIPDNN_HEURISTIC_PLUGIN_DIR", beside: None };
+
+impl Usual {
+    /// The value of the variable.
+    pub(crate) fn environment(&self) -> Option<OsString> {
+        std::env::var_os(self.variable)
+    }
+}
 
 /// Search paths of a client, and their mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,16 +47,16 @@ pub(crate) struct SearchPaths {
 
 impl SearchPaths {
     /// The files to load, canonical, each once, in the order of their paths.
-    pub(crate) fn files(&self, environment: Option<&OsStr>, library_directory: &Path) -> Vec<PathBuf> {
+    pub(crate) fn files(&self, usual: &Usual, environment: Option<&OsStr>, library_directory: &Path) -> Vec<PathBuf> {
         let mut files = BTreeSet::new();
         let environment = environment.filter(|path| !path.is_empty());
         if !self.absolute {
-            let default = library_directory.join(environment.unwrap_or(OsStr::new(DEFAULT_DIRECTORY)));
-            let beside = library_directory.join(BESIDE);
-            if environment.is_none() && self.custom.is_empty() && !default.exists() && beside.is_file() {
-                add_file(&beside, &mut files);
-            } else {
-                add(&default, environment.is_some(), &mut files);
+            let default = library_directory.join(environment.unwrap_or(OsStr::new(usual.directory)));
+            let unconfigured = environment.is_none() && self.custom.is_empty() && !default.exists();
+            let beside = usual.beside.map(|name| library_directory.join(name));
+            match beside.filter(|beside| unconfigured && beside.is_file()) {
+                Some(beside) => add_file(&beside, &mut files),
+                None => add(&default, environment.is_some(), &mut files),
             }
         }
         for path in &self.custom {
@@ -170,9 +192,21 @@ mod tests {
         ];
         for (what, directory, variable, absolute, custom, want) in cases {
             let paths = SearchPaths { custom: custom.iter().map(PathBuf::from).collect(), absolute: *absolute };
-            let files = paths.files(variable.map(OsStr::new), &root.join(directory));
+            let files = paths.files(&ENGINES, variable.map(OsStr::new), &root.join(directory));
             let want: Vec<PathBuf> = want.iter().map(|file| root.join(file)).collect();
             assert_eq!(files, want, "{what}");
+        }
+    }
+
+    #[test]
+    fn heuristics_have_places_of_their_own() {
+        let tree = Scratch::new(
+            "heuristics",
+            &["lib/hipdnn_plugins/engines/a.so", "lib/hipdnn_plugins/heuristics/h.so", "flat/libhipdnn_rs_plugin.so"],
+        );
+        for (directory, want) in [("lib", Some("lib/hipdnn_plugins/heuristics/h.so")), ("flat", None)] {
+            let files = SearchPaths::default().files(&HEURISTICS, None, &tree.0.join(directory));
+            assert_eq!(files, want.map(|file| tree.0.join(file)).into_iter().collect::<Vec<_>>());
         }
     }
 

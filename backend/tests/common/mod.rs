@@ -65,23 +65,27 @@ pub fn details() -> EngineDetails {
 
 /// Compiles the echo plugin with these macros to `directory/name`.
 pub fn compile(directory: &Path, name: &str, macros: &[&str]) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let bytes: String = details().to_bytes().iter().map(|byte| format!("{byte},")).collect();
     let included = directory.join("details.inc");
     std::fs::write(&included, bytes).unwrap();
-    let plugin = directory.join(name);
+    let details = format!("ECHO_DETAILS=\"{}\"", included.display());
+    compile_source("echo_plugin.c", &directory.join(name), &[&[details.as_str()], macros].concat())
+}
+
+/// Compiles a plugin of these tests with these macros.
+pub fn compile_source(source: &str, plugin: &Path, macros: &[&str]) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new("cc")
         .args(["-shared", "-fPIC", "-O1", "-std=gnu11", "-fvisibility=default", "-I"])
         .arg(root.join("../install/include"))
-        .arg(format!("-DECHO_DETAILS=\"{}\"", included.display()))
         .args(macros.iter().map(|define| format!("-D{define}")))
-        .arg(root.join("tests/echo_plugin.c"))
+        .arg(root.join("tests").join(source))
         .arg("-o")
-        .arg(&plugin)
+        .arg(plugin)
         .output()
         .expect("a C compiler called cc");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    plugin
+    plugin.to_path_buf()
 }
 
 /// Counts of the plugin; the layout is `struct calls` of the C file.
@@ -108,7 +112,7 @@ pub struct Calls {
 ///
 /// # Safety
 /// The symbol is a `T`.
-unsafe fn global<T>(plugin: &Path, symbol: &std::ffi::CStr) -> Option<T> {
+pub unsafe fn global<T>(plugin: &Path, symbol: &std::ffi::CStr) -> Option<T> {
     let path = CString::new(plugin.to_str().unwrap()).unwrap();
     // SAFETY: the path ends in a NUL; nothing is loaded that is not already.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
@@ -139,11 +143,21 @@ pub fn config_of(plugin: &Path) -> EngineConfig {
 
 /// Uses these plugins and no others. No handle may be alive.
 pub fn use_plugins(plugins: &[&Path]) {
+    set_paths(hipdnnSetEnginePluginPaths_ext, plugins);
+}
+
+/// Uses these heuristics plugins and no others. No handle may be alive.
+pub fn use_heuristics(plugins: &[&Path]) {
+    set_paths(hipdnnSetHeuristicPluginPaths_ext, plugins);
+}
+
+type SetPaths = unsafe extern "C" fn(usize, *const *const c_char, PluginLoadingMode) -> Status;
+
+fn set_paths(set: SetPaths, plugins: &[&Path]) {
     let texts: Vec<CString> = plugins.iter().map(|path| CString::new(path.to_str().unwrap()).unwrap()).collect();
     let pointers: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
     // SAFETY: the array has as many texts as we say.
-    let status =
-        unsafe { hipdnnSetEnginePluginPaths_ext(pointers.len(), pointers.as_ptr(), PluginLoadingMode::ABSOLUTE) };
+    let status = unsafe { set(pointers.len(), pointers.as_ptr(), PluginLoadingMode::ABSOLUTE) };
     assert_eq!(status, OK, "{}", last_error());
 }
 

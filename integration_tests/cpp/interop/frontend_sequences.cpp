@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "backend.hpp"
+#include "engine_generated.h"
 #include "graphs.hpp"
 #include "memory.hpp"
 #include "report.hpp"
@@ -328,7 +329,7 @@ static void around_a_graph();
 static void of_heuristics(const Descriptor& graph);
 static void of_engine(const Descriptor& graph, const Descriptor& configuration);
 // The time of an execution, as the frontend's autotuning takes it.
-static void timed(Graph& b, const Descriptor& plan)
+static float timed(Graph& b, const Descriptor& plan)
 {
     Descriptor p(HIPDNN_BACKEND_PROFILING_CONTROL_EXT, "profiling control");
     p.set(A(PROFILING_HANDLE_EXT), TY(HANDLE), 1, &handle);
@@ -341,6 +342,40 @@ static void timed(Graph& b, const Descriptor& plan)
     int64_t count = 0;
     auto s = get(p.d, A(PROFILING_ELAPSED_MS_EXT), TY(FLOAT), 1, &count, &ms);
     answer("profiling control: an execution's time", s, ms > 0 && ms < 60e3, std::to_string(ms) + " ms");
+    return ms;
+}
+static int64_t engine_of(const Descriptor& configuration)
+{
+    Descriptor e(HIPDNN_BACKEND_ENGINE_DESCRIPTOR, "engine");
+    int64_t count = 0, id = 0;
+    must(get(configuration.d, A(ENGINECFG_ENGINE), TY(BACKEND_DESCRIPTOR), 1, &count, &e.d), "configuration: ENGINE");
+    must(get(e.d, A(ENGINE_GLOBAL_INDEX), TY(INT64), 1, &count, &id), "engine: GLOBAL_INDEX");
+    return id;
+}
+// As the frontend tunes: every engine's plan is run once and timed, the order is written, and later heuristics follow it.
+static void autotuned(Graph& b, const Descriptor& graph)
+{
+    std::vector<std::pair<float, int64_t>> measured;
+    for(auto& c : configurations(graph))
+    {
+        auto plan = plan_of(*c);
+        must(execute(*plan, b, nullptr), "Execute");
+        measured.push_back({timed(b, *plan), engine_of(*c)});
+    }
+    std::sort(measured.begin(), measured.end());
+    std::vector<int64_t> order;
+    for(auto& [ms, id] : measured) order.push_back(id);
+    // First the other way round: what was measured earlier is replaced.
+    std::vector<int64_t> reversed(order.rbegin(), order.rend());
+    for(auto& wanted : {reversed, order})
+    {
+        int outcome = -1;
+        auto s = hipdnnBackendWriteEngineRankingResults_ext(handle, graph.d, wanted.data(), wanted.size(), &outcome);
+        answer("WriteEngineRankingResults_ext", s, outcome == 0 || outcome == 4, "outcome " + std::to_string(outcome));
+        std::vector<int64_t> got;
+        for(auto& c : configurations(graph)) got.push_back(engine_of(*c));
+        report::check("engines are ranked as was measured", got == wanted, "another order");
+    }
 }
 // A plan from what holds the graph too, as the frontend keeps them.
 static void stored_and_read(Graph& b, const Descriptor& graph, const Descriptor& plan)
@@ -742,6 +777,27 @@ static void of_heuristics(const Descriptor& graph)
     answer("heuristics: Finalize", hipdnnBackendFinalize(h.d));
 }
 
+struct Bytes
+{
+    const void* data = nullptr;
+    size_t size = 0;
+};
+
+// A prediction that is not available, but one: of this kind, in the metric that was asked for.
+static void of_prediction(const std::string& name, D d, int attribute, wire::PredictionKind kind, const char* metric)
+{
+    Bytes bytes;
+    int64_t count = 0;
+    auto s = get(d, attribute, TY(FLATBUFFER_DATA_STRUCT_EXT), 1, &count, &bytes);
+    if(s) return answer(name, s);
+    flatbuffers::Verifier check(static_cast<const uint8_t*>(bytes.data), bytes.size);
+    if(!check.VerifyBuffer<wire::EnginePrediction>()) return report::check(name, false, "it does not verify");
+    auto* prediction = flatbuffers::GetRoot<wire::EnginePrediction>(bytes.data);
+    bool right = prediction->kind() == kind && prediction->status() == wire::PredictionStatus::UNAVAILABLE
+                 && prediction->metric() && prediction->metric()->str() == metric && prediction->reason();
+    answer(name, s, count == 1 && right, "another prediction");
+}
+
 static void of_engine(const Descriptor& graph, const Descriptor& configuration)
 {
     Descriptor e(HIPDNN_BACKEND_ENGINE_DESCRIPTOR, "engine");
@@ -762,26 +818,20 @@ static void of_engine(const Descriptor& graph, const Descriptor& configuration)
     const int64_t evaluate = 1;
     answer("engine: PREDICTION_EVALUATE_EXT", put(fresh.d, A(ENGINE_PREDICTION_EVALUATE_EXT), TY(INT64), 1, &evaluate));
     answer("engine: PREDICTION_METRIC_EXT", put(fresh.d, A(ENGINE_PREDICTION_METRIC_EXT), TY(CHAR), 4, "time"));
-    struct
-    {
-        const void* data;
-        size_t size;
-    } predicted;
-    answer("engine: PREDICTION_EXT",
-           get(e.d, A(ENGINE_PREDICTION_EXT), TY(FLATBUFFER_DATA_STRUCT_EXT), 1, &count, &predicted));
+    of_prediction("engine: PREDICTION_EXT", e.d, A(ENGINE_PREDICTION_EXT), wire::PredictionKind::ENGINE, "tflops");
+    Bytes page;
     unanswered("engine: NUMERICAL_NOTE", get(e.d, A(ENGINE_NUMERICAL_NOTE), TY(NUMERICAL_NOTE), 0, &count, nullptr));
     // Engines that don't enumerate configurations have no page, not an empty one.
     unanswered("engine: CANDIDATES_EXT",
-               get(e.d, A(ENGINE_CANDIDATES_EXT), TY(FLATBUFFER_DATA_STRUCT_EXT), 1, &count, &predicted));
+               get(e.d, A(ENGINE_CANDIDATES_EXT), TY(FLATBUFFER_DATA_STRUCT_EXT), 1, &count, &page));
     int64_t bytes = -1;
     auto s = get(configuration.d, A(ENGINECFG_WORKSPACE_SIZE), TY(INT64), 1, &count, &bytes);
     answer("configuration: WORKSPACE_SIZE", s, bytes >= 0, std::to_string(bytes));
     char metric[256] = {};
     answer("configuration: RANKING_METRIC_EXT",
            get(configuration.d, A(ENGINECFG_RANKING_METRIC_EXT), TY(CHAR), 255, &count, metric));
-    answer("configuration: PREDICTION_EXT",
-           get(configuration.d, A(ENGINECFG_PREDICTION_EXT), TY(FLATBUFFER_DATA_STRUCT_EXT), 1, &count,
-               &predicted));
+    of_prediction("configuration: PREDICTION_EXT", configuration.d, A(ENGINECFG_PREDICTION_EXT),
+                  wire::PredictionKind::CONFIGURATION, "tflops");
 }
 
 static void of_plan(Graph& b, const Descriptor& graph, const Descriptor& configuration)
@@ -808,11 +858,7 @@ static void of_plan(Graph& b, const Descriptor& graph, const Descriptor& configu
     answer("GetSerializedBinaryGraphAndPlan_ext",
            hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(graph.d, plan->d, 0, &bytes, nullptr));
     stored_and_read(b, graph, *plan);
-    timed(b, *plan);
-    int64_t fastest[1] = {index};
-    int written = 0;
-    answer("WriteEngineRankingResults_ext",
-           hipdnnBackendWriteEngineRankingResults_ext(handle, graph.d, fastest, 1, &written));
+    autotuned(b, graph);
 }
 
 static void written_and_read(const Descriptor& graph)

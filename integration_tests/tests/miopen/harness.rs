@@ -235,11 +235,12 @@ fn watch(module: &Module, (part, parts, tests): (usize, usize, usize), arguments
     report.lock().expect("no worker panics with the report").failed.push((name, problem));
 }
 
-/// The user's settings must not decide what a test sees.
+/// The user's settings must not decide what a test sees, but how much of it there is.
 fn settle(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        let ours = text.starts_with("HIPDNN_") && text != "HIPDNN_RS_LIB_DIR";
+        let of_tests = text == "HIPDNN_RS_LIB_DIR" || text.starts_with("HIPDNN_RS_TEST_");
+        let ours = text.starts_with("HIPDNN_") && !of_tests;
         let of_device = text.starts_with("HIPEMU_") && text != "HIPEMU_EMULATOR";
         if ours || of_device || text.starts_with("MIOPEN_") {
             command.env_remove(name);

@@ -25,6 +25,7 @@ mod stored;
 mod streams;
 mod table;
 mod tail;
+mod timer;
 mod trace;
 
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ const MODULES: &[Module] = &[
     Module { name: "faults", tests: faults::tests, processes: 4, emulated: true },
     Module { name: "cache", tests: cache::tests, processes: 2, emulated: true },
     Module { name: "stored", tests: stored::tests, processes: 2, emulated: true },
+    Module { name: "timer", tests: timer::tests, processes: 1, emulated: true },
 ];
 
 fn main() -> ExitCode {
@@ -69,6 +71,8 @@ fn play(role: &str) -> Result<(), String> {
         stored::ROLE_RUNS => stored::runs(),
         stored::ROLE_REFUSED => stored::is_refused(),
         stored::ROLE_DAMAGED => stored::damaged(),
+        stored::ROLE_MUTATED => stored::mutations(),
+        timer::ROLE => timer::two_devices(),
         other => Err(format!("there is no role {other:?}")),
     }
 }

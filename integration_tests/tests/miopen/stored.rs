@@ -3,10 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use hipdnn_conformance::cases::{Layout, Net};
-use hipdnn_rs_integration_tests::plugin::Plan;
+use hipdnn_rs_integration_tests::emulator::GuardedMemory;
+use hipdnn_rs_integration_tests::mutation::{self, mutated};
+use hipdnn_rs_integration_tests::plugin::{Plan, PluginError};
+use hipdnn_rs_integration_tests::tensor::AlignedBytes;
 use hipdnn_schemas::{DataType, Operation, Pointwise, PointwiseMode, Reduction, ReductionMode};
+use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
-use crate::bench::{Bench, Memory, config, control, plugin, told};
+use crate::bench::{Bench, Memory, config, control, hip, is_told, plugin, told};
 use crate::case::Case;
 use crate::child::{self, Child};
 use crate::compiler::{self, Hiprtc};
@@ -27,6 +31,21 @@ pub(crate) const ROLE_REFUSED: &str = "is refused stored plans";
 /// The role: tries to run plans that are damaged.
 pub(crate) const ROLE_DAMAGED: &str = "is refused damaged plans";
 
+/// The role: tries to run plans that were changed by chance.
+pub(crate) const ROLE_MUTATED: &str = "meets mutated plans";
+
+/// Number of mutations of stored plans; `HIPDNN_RS_TEST_MUTATIONS` sets another.
+const MUTATIONS: u64 = 2_000;
+
+/// Number of mutations of one process.
+const MUTATIONS_OF_A_PROCESS: u64 = 2_000;
+
+/// Variable with the first mutation of a process.
+const FIRST: &str = "HIPDNN_RS_TEST_FIRST";
+
+/// Variable with the first mutation of the next process.
+const END: &str = "HIPDNN_RS_TEST_END";
+
 /// Variable with the directory where the processes leave plans and results.
 const PLACE: &str = "HIPDNN_RS_TEST_PLACE";
 
@@ -43,6 +62,7 @@ pub(crate) fn tests() -> Vec<Test> {
             place.child(ROLE_DAMAGED).succeeds()?;
             Ok(())
         }),
+        Test::new("mutated ones are refused or harmless", mutated_ones),
     ]
 }
 
@@ -294,4 +314,92 @@ pub(crate) fn damaged() -> Result<(), String> {
     refused("longer".to_owned(), &[&stored[..], &[0]].concat())?;
     bench.handle.restored(&stored).map_err(|error| told(&error))?;
     Ok(())
+}
+
+/// A number from the environment.
+fn number(name: &str, default: u64) -> Result<u64, String> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().map_err(|_| format!("{name}: expected a number, got {text:?}")),
+        Err(_) => Ok(default),
+    }
+}
+
+/// Plans that are changed by chance, some thousand in each process.
+fn mutated_ones() -> Outcome {
+    let place = Place::new("mutated")?;
+    place.stored()?;
+    let count = number("HIPDNN_RS_TEST_MUTATIONS", MUTATIONS)?;
+    let (mut taken, mut executed) = (0, 0);
+    for first in (0..count).step_by(usize::try_from(MUTATIONS_OF_A_PROCESS).expect("it is small")) {
+        let end = count.min(first + MUTATIONS_OF_A_PROCESS);
+        let child = place.child(ROLE_MUTATED).env(FIRST, first.to_string()).env(END, end.to_string());
+        let said = child.succeeds()?.stdout;
+        let counts: Vec<u64> = said.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        let &[more_taken, more_executed] = &counts[..] else { return Err(format!("two counts, got {said:?}").into()) };
+        (taken, executed) = (taken + more_taken, executed + more_executed);
+        println!("{end} mutations: {} refused, {taken} taken, {executed} of these executed", end - taken);
+    }
+    if taken > count / 4 || executed == 0 || executed < taken / 2 {
+        return Err(format!("of {count} mutations {taken} are taken and {executed} executed").into());
+    }
+    Ok(())
+}
+
+/// The role: plans that are changed by chance, by the numbers of `HIPDNN_RS_TEST_SEED`. None ends the process, none with a
+/// wrong checksum is taken, and what is taken is executed and writes nothing outside of its tensors and workspace. It says
+/// how many were taken, and how many of these executed.
+pub(crate) fn mutations() -> Result<(), String> {
+    let (first, end, seed) = (number(FIRST, 0)?, number(END, 0)?, number("HIPDNN_RS_TEST_SEED", 15)?);
+    let (place, bench) = (place()?, Bench::new(&plugin())?);
+    let read = |case: &Case| std::fs::read(plan_file(&place, case)).map_err(|error| error.to_string());
+    let whole = cases().iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let (mut taken, mut executed) = (0, 0);
+    for index in first..end {
+        let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(index));
+        let stored = &whole[random.usize(..whole.len())];
+        let mutation = mutated(&mut random, stored);
+        let within = |problem: String| format!("mutation {index} of seed {seed}, {}: {problem}", mutation.what);
+        match bench.handle.restored(&mutation.bytes) {
+            Ok(_) if mutation.is_damaged => return Err(within("it is taken".to_owned())),
+            Ok(plan) => {
+                taken += 1;
+                match tried(&bench, &plan, &mutation.bytes).map_err(within)? {
+                    Some(Ok(())) => executed += 1,
+                    Some(Err(error)) => is_told(&error).map_err(within)?,
+                    None => {}
+                }
+            }
+            Err(error) => is_told(&error).map_err(within)?,
+        }
+    }
+    println!("{taken} {executed}");
+    Ok(())
+}
+
+/// Executes a plan that was taken, on memory for the tensors of its own graph. The outer error is a write outside, `None`
+/// that the tensors are too large to be tried.
+fn tried(bench: &Bench, plan: &Plan<'_>, stored: &[u8]) -> Result<Option<Result<(), PluginError>>, String> {
+    let Some(tensors) = mutation::tensors(stored) else { return Ok(None) };
+    let text = |error: hipdnn_rs_integration_tests::emulator::HipError| error.to_string();
+    let mut scalars = Vec::new();
+    let mut guarded = Vec::new();
+    for tensor in &tensors {
+        let (uid, bytes) = (tensor.uid().0, tensor.span_bytes());
+        match tensor.is_runtime_pass_by_value() {
+            true => scalars.push((uid, AlignedBytes::filled(bytes, 0x3c))),
+            false => guarded.push((uid, GuardedMemory::new(hip(), bytes, 0, 0x3c).map_err(text)?)),
+        }
+    }
+    let workspace = GuardedMemory::new(hip(), plan.workspace_bytes(), 0, 0xff).map_err(text)?;
+    let scalar = |(uid, bytes): &mut (i64, AlignedBytes)| DeviceBuffer { uid: *uid, ptr: bytes.as_mut_ptr().cast() };
+    let mut buffers: Vec<DeviceBuffer> = scalars.iter_mut().map(scalar).collect();
+    buffers.extend(guarded.iter().map(|(uid, memory)| DeviceBuffer { uid: *uid, ptr: memory.address().cast() }));
+    // SAFETY: each tensor of the plan's graph has memory as large as that says, which stays until the stream was waited for.
+    let result = unsafe { plan.execute_with(&bench.handle, workspace.address().cast(), &buffers) };
+    bench.stream.synchronize().map_err(text)?;
+    workspace.read().map_err(|problem| format!("workspace: {problem}"))?;
+    for (uid, memory) in &guarded {
+        memory.read().map_err(|problem| format!("tensor {uid}: {problem}"))?;
+    }
+    Ok(Some(result))
 }

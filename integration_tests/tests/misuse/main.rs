@@ -670,7 +670,7 @@ fn backend_extensions() {
             ("EnginePaths: null entry", NULL, engine_paths(2, paths.as_ptr(), PluginLoadingMode::ABSOLUTE)),
             ("EnginePaths: live handle", UNSUPPORTED, engine_paths(1, &path, PluginLoadingMode::ABSOLUTE)),
             ("HeuristicPaths: null array", NULL, heuristic_paths(1, null(), PluginLoadingMode::ABSOLUTE)),
-            ("HeuristicPaths: not served", UNSUPPORTED, heuristic_paths(1, &path, PluginLoadingMode::ABSOLUTE)),
+            ("HeuristicPaths: live handle", UNSUPPORTED, heuristic_paths(1, &path, PluginLoadingMode::ABSOLUTE)),
             ("UnloadMode: below", BAD, unload_mode(PluginUnloadingMode(-1))),
             ("UnloadMode: above", BAD, unload_mode(PluginUnloadingMode(2))),
             ("LoadedPaths: null handle", NULL, loaded(null_mut(), &mut count, null_mut(), &mut longest)),
@@ -728,8 +728,10 @@ fn backend_extensions() {
                 let (s, t, u, v) = (&mut 0, &mut 0, &mut 0, &mut 0);
                 policy_info(h, 99, &mut id, n(), s, n(), t, n(), u, n(), v)
             }),
-            ("WriteRanking: null handle", NULL, write_ranking(null_mut(), w.graph, &id, 1, &mut flags)),
-            ("WriteRanking: not served", UNSUPPORTED, write_ranking(h, w.graph, &id, 1, &mut flags)),
+            ("WriteRanking: null handle", NULL, write_ranking(null_mut(), w.graph, &id, 1, null_mut())),
+            ("WriteRanking: null graph", NULL, write_ranking(h, null_mut(), &id, 1, null_mut())),
+            ("WriteRanking: no graph", BAD, write_ranking(h, w.plan, &id, 1, null_mut())),
+            ("WriteRanking: no engines", OK, write_ranking(h, w.graph, null(), 9, null_mut())),
             ("UserLogCallback: level", BAD, set_callback(None, Severity(9), LogCallbackMode::SYNC, null_mut())),
             ("SetLogLevel: below", BAD, set_level(Severity(-1))),
             ("SetLogLevel: above", BAD, set_level(Severity(5))),

@@ -1532,6 +1532,178 @@ impl<'a> ::flatbuffers::Verifiable for KnobConstraint {
 impl ::flatbuffers::SimpleToVerifyInSlice for KnobConstraint {}
 pub struct KnobConstraintUnionTableOffset {}
 
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MIN_PREDICTION_KIND: u8 = 0;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MAX_PREDICTION_KIND: u8 = 1;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+#[allow(non_camel_case_types)]
+pub const ENUM_VALUES_PREDICTION_KIND: [PredictionKind; 2] = [
+  PredictionKind::ENGINE,
+  PredictionKind::CONFIGURATION,
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct PredictionKind(pub u8);
+#[allow(non_upper_case_globals)]
+impl PredictionKind {
+  pub const ENGINE: Self = Self(0);
+  pub const CONFIGURATION: Self = Self(1);
+
+  pub const ENUM_MIN: u8 = 0;
+  pub const ENUM_MAX: u8 = 1;
+  pub const ENUM_VALUES: &'static [Self] = &[
+    Self::ENGINE,
+    Self::CONFIGURATION,
+  ];
+  /// Returns the variant's name or "" if unknown.
+  pub fn variant_name(self) -> Option<&'static str> {
+    match self {
+      Self::ENGINE => Some("ENGINE"),
+      Self::CONFIGURATION => Some("CONFIGURATION"),
+      _ => None,
+    }
+  }
+}
+impl ::core::fmt::Debug for PredictionKind {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    if let Some(name) = self.variant_name() {
+      f.write_str(name)
+    } else {
+      f.write_fmt(format_args!("<UNKNOWN {:?}>", self.0))
+    }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for PredictionKind {
+  type Inner = Self;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    let b = unsafe { ::flatbuffers::read_scalar_at::<u8>(buf, loc) };
+    Self(b)
+  }
+}
+
+impl ::flatbuffers::Push for PredictionKind {
+    type Output = PredictionKind;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        unsafe { ::flatbuffers::emplace_scalar::<u8>(dst, self.0) };
+    }
+}
+
+impl ::flatbuffers::EndianScalar for PredictionKind {
+  type Scalar = u8;
+  #[inline]
+  fn to_little_endian(self) -> u8 {
+    self.0.to_le()
+  }
+  #[inline]
+  #[allow(clippy::wrong_self_convention)]
+  fn from_little_endian(v: u8) -> Self {
+    let b = u8::from_le(v);
+    Self(b)
+  }
+}
+
+impl<'a> ::flatbuffers::Verifiable for PredictionKind {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    u8::run_verifier(v, pos)
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for PredictionKind {}
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MIN_PREDICTION_STATUS: u8 = 0;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MAX_PREDICTION_STATUS: u8 = 2;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+#[allow(non_camel_case_types)]
+pub const ENUM_VALUES_PREDICTION_STATUS: [PredictionStatus; 3] = [
+  PredictionStatus::UNAVAILABLE,
+  PredictionStatus::AVAILABLE,
+  PredictionStatus::INVALID,
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct PredictionStatus(pub u8);
+#[allow(non_upper_case_globals)]
+impl PredictionStatus {
+  pub const UNAVAILABLE: Self = Self(0);
+  pub const AVAILABLE: Self = Self(1);
+  pub const INVALID: Self = Self(2);
+
+  pub const ENUM_MIN: u8 = 0;
+  pub const ENUM_MAX: u8 = 2;
+  pub const ENUM_VALUES: &'static [Self] = &[
+    Self::UNAVAILABLE,
+    Self::AVAILABLE,
+    Self::INVALID,
+  ];
+  /// Returns the variant's name or "" if unknown.
+  pub fn variant_name(self) -> Option<&'static str> {
+    match self {
+      Self::UNAVAILABLE => Some("UNAVAILABLE"),
+      Self::AVAILABLE => Some("AVAILABLE"),
+      Self::INVALID => Some("INVALID"),
+      _ => None,
+    }
+  }
+}
+impl ::core::fmt::Debug for PredictionStatus {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    if let Some(name) = self.variant_name() {
+      f.write_str(name)
+    } else {
+      f.write_fmt(format_args!("<UNKNOWN {:?}>", self.0))
+    }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for PredictionStatus {
+  type Inner = Self;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    let b = unsafe { ::flatbuffers::read_scalar_at::<u8>(buf, loc) };
+    Self(b)
+  }
+}
+
+impl ::flatbuffers::Push for PredictionStatus {
+    type Output = PredictionStatus;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        unsafe { ::flatbuffers::emplace_scalar::<u8>(dst, self.0) };
+    }
+}
+
+impl ::flatbuffers::EndianScalar for PredictionStatus {
+  type Scalar = u8;
+  #[inline]
+  fn to_little_endian(self) -> u8 {
+    self.0.to_le()
+  }
+  #[inline]
+  #[allow(clippy::wrong_self_convention)]
+  fn from_little_endian(v: u8) -> Self {
+    let b = u8::from_le(v);
+    Self(b)
+  }
+}
+
+impl<'a> ::flatbuffers::Verifiable for PredictionStatus {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    u8::run_verifier(v, pos)
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for PredictionStatus {}
 // struct EngineApiVersion, aligned to 4
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -8630,6 +8802,153 @@ impl ::core::fmt::Debug for Graph<'_> {
       ds.finish()
   }
 }
+pub enum DevicePropertiesOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct DeviceProperties<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for DeviceProperties<'a> {
+  type Inner = DeviceProperties<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> DeviceProperties<'a> {
+  pub const VT_DEVICE_ID: ::flatbuffers::VOffsetT = 4;
+  pub const VT_MULTI_PROCESSOR_COUNT: ::flatbuffers::VOffsetT = 6;
+  pub const VT_TOTAL_GLOBAL_MEM: ::flatbuffers::VOffsetT = 8;
+  pub const VT_ARCHITECTURE_NAME: ::flatbuffers::VOffsetT = 10;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    DeviceProperties { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args DevicePropertiesArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<DeviceProperties<'bldr>> {
+    let mut builder = DevicePropertiesBuilder::new(_fbb);
+    builder.add_total_global_mem(args.total_global_mem);
+    if let Some(x) = args.architecture_name { builder.add_architecture_name(x); }
+    builder.add_multi_processor_count(args.multi_processor_count);
+    builder.add_device_id(args.device_id);
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn device_id(&self) -> i32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(DeviceProperties::VT_DEVICE_ID, Some(-1)).unwrap()}
+  }
+  #[inline]
+  pub fn multi_processor_count(&self) -> i32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(DeviceProperties::VT_MULTI_PROCESSOR_COUNT, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn total_global_mem(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(DeviceProperties::VT_TOTAL_GLOBAL_MEM, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn architecture_name(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(DeviceProperties::VT_ARCHITECTURE_NAME, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for DeviceProperties<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<i32>("device_id", Self::VT_DEVICE_ID, false)?
+     .visit_field::<i32>("multi_processor_count", Self::VT_MULTI_PROCESSOR_COUNT, false)?
+     .visit_field::<u64>("total_global_mem", Self::VT_TOTAL_GLOBAL_MEM, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("architecture_name", Self::VT_ARCHITECTURE_NAME, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct DevicePropertiesArgs<'a> {
+    pub device_id: i32,
+    pub multi_processor_count: i32,
+    pub total_global_mem: u64,
+    pub architecture_name: Option<::flatbuffers::WIPOffset<&'a str>>,
+}
+impl<'a> Default for DevicePropertiesArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    DevicePropertiesArgs {
+      device_id: -1,
+      multi_processor_count: 0,
+      total_global_mem: 0,
+      architecture_name: None,
+    }
+  }
+}
+
+pub struct DevicePropertiesBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> DevicePropertiesBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_device_id(&mut self, device_id: i32) {
+    self.fbb_.push_slot::<i32>(DeviceProperties::VT_DEVICE_ID, device_id, -1);
+  }
+  #[inline]
+  pub fn add_multi_processor_count(&mut self, multi_processor_count: i32) {
+    self.fbb_.push_slot::<i32>(DeviceProperties::VT_MULTI_PROCESSOR_COUNT, multi_processor_count, 0);
+  }
+  #[inline]
+  pub fn add_total_global_mem(&mut self, total_global_mem: u64) {
+    self.fbb_.push_slot::<u64>(DeviceProperties::VT_TOTAL_GLOBAL_MEM, total_global_mem, 0);
+  }
+  #[inline]
+  pub fn add_architecture_name(&mut self, architecture_name: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(DeviceProperties::VT_ARCHITECTURE_NAME, architecture_name);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> DevicePropertiesBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    DevicePropertiesBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<DeviceProperties<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for DeviceProperties<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("DeviceProperties");
+      ds.field("device_id", &self.device_id());
+      ds.field("multi_processor_count", &self.multi_processor_count());
+      ds.field("total_global_mem", &self.total_global_mem());
+      ds.field("architecture_name", &self.architecture_name());
+      ds.finish()
+  }
+}
 pub enum IntValueOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
@@ -10527,6 +10846,255 @@ impl ::core::fmt::Debug for EngineDetails<'_> {
       ds.field("behavior_notes", &self.behavior_notes());
       ds.field("name", &self.name());
       ds.field("candidate_page", &self.candidate_page());
+      ds.finish()
+  }
+}
+pub enum EnginePredictionOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct EnginePrediction<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for EnginePrediction<'a> {
+  type Inner = EnginePrediction<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> EnginePrediction<'a> {
+  pub const VT_ENGINE_ID: ::flatbuffers::VOffsetT = 4;
+  pub const VT_KIND: ::flatbuffers::VOffsetT = 6;
+  pub const VT_STATUS: ::flatbuffers::VOffsetT = 8;
+  pub const VT_VALUE: ::flatbuffers::VOffsetT = 10;
+  pub const VT_UHD_ID: ::flatbuffers::VOffsetT = 12;
+  pub const VT_REASON: ::flatbuffers::VOffsetT = 14;
+  pub const VT_ENGINE_CONFIG: ::flatbuffers::VOffsetT = 16;
+  pub const VT_BINDING_JSON: ::flatbuffers::VOffsetT = 18;
+  pub const VT_FEATURES_JSON: ::flatbuffers::VOffsetT = 20;
+  pub const VT_METRIC: ::flatbuffers::VOffsetT = 22;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    EnginePrediction { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args EnginePredictionArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<EnginePrediction<'bldr>> {
+    let mut builder = EnginePredictionBuilder::new(_fbb);
+    builder.add_value(args.value);
+    builder.add_engine_id(args.engine_id);
+    if let Some(x) = args.metric { builder.add_metric(x); }
+    if let Some(x) = args.features_json { builder.add_features_json(x); }
+    if let Some(x) = args.binding_json { builder.add_binding_json(x); }
+    if let Some(x) = args.engine_config { builder.add_engine_config(x); }
+    if let Some(x) = args.reason { builder.add_reason(x); }
+    if let Some(x) = args.uhd_id { builder.add_uhd_id(x); }
+    builder.add_status(args.status);
+    builder.add_kind(args.kind);
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn engine_id(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(EnginePrediction::VT_ENGINE_ID, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn kind(&self) -> PredictionKind {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<PredictionKind>(EnginePrediction::VT_KIND, Some(PredictionKind::ENGINE)).unwrap()}
+  }
+  #[inline]
+  pub fn status(&self) -> PredictionStatus {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<PredictionStatus>(EnginePrediction::VT_STATUS, Some(PredictionStatus::UNAVAILABLE)).unwrap()}
+  }
+  #[inline]
+  pub fn value(&self) -> f64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<f64>(EnginePrediction::VT_VALUE, Some(0.0)).unwrap()}
+  }
+  #[inline]
+  pub fn uhd_id(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EnginePrediction::VT_UHD_ID, None)}
+  }
+  #[inline]
+  pub fn reason(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EnginePrediction::VT_REASON, None)}
+  }
+  #[inline]
+  pub fn engine_config(&self) -> Option<EngineConfig<'a>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<EngineConfig>>(EnginePrediction::VT_ENGINE_CONFIG, None)}
+  }
+  #[inline]
+  pub fn binding_json(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EnginePrediction::VT_BINDING_JSON, None)}
+  }
+  #[inline]
+  pub fn features_json(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EnginePrediction::VT_FEATURES_JSON, None)}
+  }
+  #[inline]
+  pub fn metric(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(EnginePrediction::VT_METRIC, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for EnginePrediction<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<i64>("engine_id", Self::VT_ENGINE_ID, false)?
+     .visit_field::<PredictionKind>("kind", Self::VT_KIND, false)?
+     .visit_field::<PredictionStatus>("status", Self::VT_STATUS, false)?
+     .visit_field::<f64>("value", Self::VT_VALUE, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("uhd_id", Self::VT_UHD_ID, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("reason", Self::VT_REASON, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<EngineConfig>>("engine_config", Self::VT_ENGINE_CONFIG, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("binding_json", Self::VT_BINDING_JSON, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("features_json", Self::VT_FEATURES_JSON, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("metric", Self::VT_METRIC, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct EnginePredictionArgs<'a> {
+    pub engine_id: i64,
+    pub kind: PredictionKind,
+    pub status: PredictionStatus,
+    pub value: f64,
+    pub uhd_id: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub reason: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub engine_config: Option<::flatbuffers::WIPOffset<EngineConfig<'a>>>,
+    pub binding_json: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub features_json: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub metric: Option<::flatbuffers::WIPOffset<&'a str>>,
+}
+impl<'a> Default for EnginePredictionArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    EnginePredictionArgs {
+      engine_id: 0,
+      kind: PredictionKind::ENGINE,
+      status: PredictionStatus::UNAVAILABLE,
+      value: 0.0,
+      uhd_id: None,
+      reason: None,
+      engine_config: None,
+      binding_json: None,
+      features_json: None,
+      metric: None,
+    }
+  }
+}
+
+pub struct EnginePredictionBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> EnginePredictionBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_engine_id(&mut self, engine_id: i64) {
+    self.fbb_.push_slot::<i64>(EnginePrediction::VT_ENGINE_ID, engine_id, 0);
+  }
+  #[inline]
+  pub fn add_kind(&mut self, kind: PredictionKind) {
+    self.fbb_.push_slot::<PredictionKind>(EnginePrediction::VT_KIND, kind, PredictionKind::ENGINE);
+  }
+  #[inline]
+  pub fn add_status(&mut self, status: PredictionStatus) {
+    self.fbb_.push_slot::<PredictionStatus>(EnginePrediction::VT_STATUS, status, PredictionStatus::UNAVAILABLE);
+  }
+  #[inline]
+  pub fn add_value(&mut self, value: f64) {
+    self.fbb_.push_slot::<f64>(EnginePrediction::VT_VALUE, value, 0.0);
+  }
+  #[inline]
+  pub fn add_uhd_id(&mut self, uhd_id: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EnginePrediction::VT_UHD_ID, uhd_id);
+  }
+  #[inline]
+  pub fn add_reason(&mut self, reason: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EnginePrediction::VT_REASON, reason);
+  }
+  #[inline]
+  pub fn add_engine_config(&mut self, engine_config: ::flatbuffers::WIPOffset<EngineConfig<'b >>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<EngineConfig>>(EnginePrediction::VT_ENGINE_CONFIG, engine_config);
+  }
+  #[inline]
+  pub fn add_binding_json(&mut self, binding_json: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EnginePrediction::VT_BINDING_JSON, binding_json);
+  }
+  #[inline]
+  pub fn add_features_json(&mut self, features_json: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EnginePrediction::VT_FEATURES_JSON, features_json);
+  }
+  #[inline]
+  pub fn add_metric(&mut self, metric: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(EnginePrediction::VT_METRIC, metric);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> EnginePredictionBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    EnginePredictionBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<EnginePrediction<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for EnginePrediction<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("EnginePrediction");
+      ds.field("engine_id", &self.engine_id());
+      ds.field("kind", &self.kind());
+      ds.field("status", &self.status());
+      ds.field("value", &self.value());
+      ds.field("uhd_id", &self.uhd_id());
+      ds.field("reason", &self.reason());
+      ds.field("engine_config", &self.engine_config());
+      ds.field("binding_json", &self.binding_json());
+      ds.field("features_json", &self.features_json());
+      ds.field("metric", &self.metric());
       ds.finish()
   }
 }

@@ -690,6 +690,17 @@ c_enum! {
 }
 
 c_enum! {
+    /// `hipdnnAutotuneCacheWriteOutcome_ext_t`.
+    AutotuneCacheWriteOutcome, "HIPDNN_AUTOTUNE_CACHE_WRITE_" {
+        WRITTEN = 0,
+        DECLINED_DISABLED = 1,
+        DECLINED_UNKEYABLE_OR_UNFINALIZED = 2,
+        DECLINED_NO_ENGINES = 3,
+        UNCHANGED = 4,
+    }
+}
+
+c_enum! {
     /// `hipdnnPluginUnloadingMode_ext_t`.
     PluginUnloadingMode, "HIPDNN_PLUGIN_UNLOAD_" {
         LAZY = 0,
@@ -867,7 +878,8 @@ backend_table! {
         ) -> Status;
         /// `hipdnnBackendWriteEngineRankingResults_ext`
         write_engine_ranking_results "hipdnnBackendWriteEngineRankingResults_ext": fn(
-            handle: HandlePtr, graph: DescriptorPtr, ids: *const i64, count: usize, outcome: *mut c_int
+            handle: HandlePtr, graph: DescriptorPtr, ids: *const i64, count: usize,
+            outcome: *mut AutotuneCacheWriteOutcome
         ) -> Status;
         /// `hipdnnLoggingCallback_ext`
         logging_callback "hipdnnLoggingCallback_ext": fn(severity: Severity, message: *const c_char);
