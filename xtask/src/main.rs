@@ -8,6 +8,7 @@ mod conformance;
 mod demo;
 mod dist;
 mod emulated_gpu;
+mod examples;
 mod fuzz;
 mod gpu;
 mod gpu_check;

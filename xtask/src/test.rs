@@ -14,8 +14,8 @@ use crate::emulated_gpu::Prepared;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{
-    Result, architecture, claims, codegen, conformance, dist, emulated_gpu, fuzz, install, installed, interop, isa,
-    process, python_module, support, wheel, workspace,
+    Result, architecture, claims, codegen, conformance, dist, emulated_gpu, examples, fuzz, install, installed,
+    interop, isa, process, python_module, support, wheel, workspace,
 };
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
@@ -28,7 +28,7 @@ const DEVICE_SUITES: [(&str, &[&str]); 2] = [
 ];
 
 /// The scripts of `integration_tests/python` that are suites.
-const SUITES: [&str; 13] = [
+const SUITES: [&str; 14] = [
     "suite_table.py",
     "suite_compiled.py",
     "suite_onnx_cases.py",
@@ -37,6 +37,7 @@ const SUITES: [&str; 13] = [
     "suite_constants.py",
     "suite_umbrella.py",
     "suite_doctor.py",
+    LOADERS_SUITE,
     SPLITTING_SUITE,
     "suite_profile.py",
     "suite_precisions.py",
@@ -73,6 +74,9 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 /// The suite whose engine declines by rule.
 const SPLITTING_SUITE: &str = "suite_splitting.py";
+
+/// The suite of programs in several languages.
+const LOADERS_SUITE: &str = "suite_loaders.py";
 
 /// The suites in which another provider opens ours.
 const UMBRELLA_SUITES: [&str; 2] = ["suite_umbrella.py", "suite_gpu.py"];
@@ -509,6 +513,9 @@ pub(crate) fn python_suite(
     command.env("DIST_PREFIX", prefix);
     if UMBRELLA_SUITES.contains(&suite) {
         command.env("INSTALLED_UMBRELLA", installed_umbrella()?);
+    }
+    if suite == LOADERS_SUITE {
+        examples::describe(&mut command)?;
     }
     if suite == SPLITTING_SUITE {
         command.env("DECLINING_PLUGIN", declining_plugin()?);
