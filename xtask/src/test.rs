@@ -554,9 +554,9 @@ pub(crate) fn python_suite(
 /// Installs the component for AMD's umbrella provider; the library that the umbrella opens.
 fn installed_umbrella() -> Result<PathBuf> {
     let prefix = workspace::target().join("umbrella");
-    let directory = Path::new(install::layout::UMBRELLA_DIRECTORY);
-    install::install(&prefix, &[install::layout::Component::Umbrella], &workspace::release(), directory)?;
-    Ok(prefix.join(directory).join("libhip-backend.so"))
+    let umbrella = install::layout::Umbrella::default();
+    install::install(&prefix, &[install::layout::Component::Umbrella], &workspace::release(), &umbrella)?;
+    Ok(prefix.join(umbrella.directory).join(umbrella.library))
 }
 
 /// Builds the plugin that declines by rule.
