@@ -53,8 +53,10 @@ def cpp(scratch: Path) -> list[str]:
     if not shutil.which(compiler):
         raise Skip(f"there is no C++ compiler {compiler}")
     if not program.exists():
-        # The package of Python has the library without the name by which programs open it.
+        # The package of Python has the library without the name by which programs open it. Older releases want another one beside it.
         (scratch / "libonnxruntime.so.1").symlink_to(runtime)
+        for library in runtime.parent.glob("libonnxruntime_providers_shared.so"):
+            (scratch / library.name).symlink_to(library)
         outcome = subprocess.run([compiler, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", headers, "-o", str(program),
                                   str(ROOT / "examples/cpp/session.cpp"), str(runtime), f"-Wl,-rpath,{scratch}"],
                                  stdin=subprocess.DEVNULL, capture_output=True, text=True)
