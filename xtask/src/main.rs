@@ -2,6 +2,7 @@
 
 mod architecture;
 mod bench;
+mod book;
 mod claims;
 mod codegen;
 mod conformance;
@@ -22,8 +23,10 @@ mod python;
 mod python_module;
 mod rocm_interop;
 mod summary;
+mod supply;
 mod support;
 mod test;
+mod tools;
 mod wheel;
 mod workspace;
 
@@ -67,10 +70,12 @@ enum Command {
     PythonModule,
     /// Times each convolution layer and model, beside ONNX Runtime's CPU provider
     Bench(bench::Options),
-    /// Rewrites SUPPORT.md from the plugin's tables
+    /// Rewrites SUPPORT.md and the book's page of knobs from the tables of plugin and provider
     Support(Check),
     /// Rewrites the arrows between crates in ARCHITECTURE.md
     Architecture(architecture::Options),
+    /// Builds the book of docs/ in target/book
+    Book,
     /// Regenerates the committed code: FlatBuffers, HIP, hiprtc, MIOpen
     Codegen(Check),
     /// Runs the real MIOpen on an emulated GPU, from Debian packages and without root
@@ -117,6 +122,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Support(options) => support::run(options.check),
         Command::Architecture(options) => architecture::run(&options),
+        Command::Book => book::run(),
         Command::Codegen(options) => codegen::run(options.check),
         Command::EmulatedGpu(action) => emulated_gpu::run(&action),
         Command::GpuCheck(options) => gpu_check::run(&options),

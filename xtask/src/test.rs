@@ -14,8 +14,8 @@ use crate::emulated_gpu::Prepared;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{
-    Result, architecture, claims, codegen, conformance, dist, emulated_gpu, examples, fuzz, install, installed,
-    interop, isa, process, python_module, support, wheel, workspace,
+    Result, architecture, book, claims, codegen, conformance, dist, emulated_gpu, examples, fuzz, install, installed,
+    interop, isa, process, python_module, supply, support, wheel, workspace,
 };
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
@@ -46,11 +46,13 @@ const SUITES: [&str; 14] = [
 ];
 
 /// The suites that are no scripts.
-const OTHER_SUITES: [&str; 18] = [
+const OTHER_SUITES: [&str; 20] = [
     "cargo",
     "loom",
     "architecture",
     "support",
+    "book",
+    "supply",
     "fuzz",
     "conformance",
     "interop",
@@ -134,6 +136,12 @@ pub(crate) fn run(choice: &Choice) -> Result<()> {
             summary.record("support --check", outcome);
             Ok(())
         });
+    }
+    if choice.takes("book") {
+        step("book", &mut summary, book::test);
+    }
+    if choice.takes("supply") && !choice.fast {
+        step("supply", &mut summary, supply::test);
     }
     if choice.takes("fuzz") && !choice.fast {
         // `cargo test` has a longer run without a sanitizer.
