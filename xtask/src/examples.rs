@@ -27,7 +27,10 @@ fn headers() -> Result<Result<PathBuf, String>> {
     })
 }
 
-/// Builds the program in Rust; the inner error is why its packages can't be had.
+/// How cargo says that the compiler is older than a package wants.
+const OLD_COMPILER: &str = "is not supported by the following package";
+
+/// Builds the program in Rust; the inner error is why its packages can't be had or built by this compiler.
 fn rust_session() -> Result<Result<PathBuf, String>> {
     let target = workspace::target().join("examples");
     let cargo = |arguments: &[&str]| {
@@ -40,6 +43,13 @@ fn rust_session() -> Result<Result<PathBuf, String>> {
     if !fetched.status.success() {
         return Ok(Err(format!("the packages of examples/rust can't be had: {}", process::tail(&fetched.stderr, 3))));
     }
-    process::run(&mut cargo(&["build", "--quiet", "--offline"]), "the build of examples/rust")?;
-    Ok(Ok(target.join("debug/session")))
+    let built = process::capture(&mut cargo(&["build", "--quiet", "--offline"]))?;
+    let said = process::tail(&built.stderr, 12);
+    if built.status.success() {
+        Ok(Ok(target.join("debug/session")))
+    } else if said.contains(OLD_COMPILER) {
+        Ok(Err(said))
+    } else {
+        Err(format!("examples/rust can't be built: {said}").into())
+    }
 }
