@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Initializers that `SessionOptions.add_initializer` replaces: every run is computed with the bytes that its own session has."""
+"""Initializers that `SessionOptions.add_initializer` replaces, or that are in files: every run is computed with the bytes that its own
+session has."""
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
 
 import numpy as np
 import onnx
@@ -25,6 +30,9 @@ LEVELS = {
 
 THREADS = 4
 RUNS = 3
+
+# This release of ONNX Runtime opens no external data outside of the model's folder.
+CONFINED = (1, 31)
 
 PADS = Geometry(pads=[1, 1, 1, 1])
 
@@ -48,6 +56,7 @@ def body(runner: Runner) -> None:
         runner.case(f"level {level}: external weights given in memory", lambda: external(level))
         runner.case(f"level {level}: replaced weights of a body", lambda: replaced_in_body(level))
         runner.case(f"level {level}: replaced bounds of a Clip that is computed with its convolution", lambda: replaced_bounds(level))
+    runner.case("external weights: in the model's folder, and by paths out of it", external_paths)
     runner.case("weights that differ in one bit", one_bit)
     for what, w in [("extents", random(1, 8, 4, 1, 1)), ("type", random(1, 8, 4, 3, 3).astype(np.float64))]:
         runner.case(f"a replacement of another {what} is an error", lambda: misfit(w))
@@ -197,11 +206,7 @@ def handed_out(level: str) -> None:
 def external(level: str) -> None:
     """`add_external_initializers` takes the place of a file that the model names."""
     own = layer(1)
-    proto = onnx.load_from_string(own.model())
-    w = proto.graph.initializer[0]
-    w.ClearField("raw_data")
-    w.data_location = TensorProto.EXTERNAL
-    w.external_data.add(key="location", value="none.bin")
+    model = with_weights_in(own, "none.bin")
     sessions = []
     for factor in (2, 1, 3):
         weights = own.w * np.float32(factor)
@@ -209,10 +214,59 @@ def external(level: str) -> None:
         options.graph_optimization_level = LEVELS[level]
         values = [ort.OrtValue.ortvalue_from_numpy(weights)]
         options.add_external_initializers(["w"], values)
-        sessions.append((Layer(weights, own.b), provider.Session(proto.SerializeToString(), session_options=options), values))
+        sessions.append((Layer(weights, own.b), provider.Session(model, session_options=options), values))
     for x in inputs(dynamic=False):
         for computed, session, _ in sessions:
             close(session.run({"x": x})[0], computed.wanted(x), "external weights")
+
+
+def external_paths() -> None:
+    """Files of weights are ONNX Runtime's to open or to refuse, and the provider opens none that it refuses."""
+    own = layer(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "model"
+        (folder / "below").mkdir(parents=True)
+        outside = Path(name) / "outside.bin"
+        for path in (outside, folder / "beside.bin", folder / "below/part.bin"):
+            path.write_bytes(own.w.astype(np.float32).tobytes())
+        for link, target in (("near.bin", "beside.bin"), ("link.bin", outside), ("folder", name)):
+            os.symlink(target, folder / link)
+        inside = ["beside.bin", "below/part.bin", "near.bin"]
+        leaving = ["../outside.bin", "below/../../outside.bin", str(outside), "link.bin", "folder/outside.bin", "none.bin"]
+        x = inputs(dynamic=False)[0]
+        for location in inside + leaving:
+            path = folder / "model.onnx"
+            path.write_bytes(with_weights_in(own, location))
+            plain = outcome(location, lambda: ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(["y"], {"x": x}))
+            ours = outcome(location, lambda: provider.Session(path).run({"x": x}))
+            check((plain is None) == (ours is None), f"{location}: the CPU provider's {plain is not None}, ours {ours is not None}")
+            if location in inside:
+                check(ours is not None, f"{location} is refused")
+                close(ours[0], own.wanted(x), location)
+            elif location == "none.bin" or release() >= CONFINED:
+                check(ours is None, f"{location} is followed")
+
+
+def outcome(location: str, body: Callable[[], list[np.ndarray]]) -> list[np.ndarray] | None:
+    """The outputs, or nothing where ONNX Runtime refuses the weights' file or has none."""
+    try:
+        return body()
+    except Exception as problem:
+        check("External data" in str(problem) or location in str(problem), f"another error: {problem}")
+        return None
+
+
+def release() -> tuple[int, ...]:
+    return tuple(int(number) for number in ort.__version__.split(".")[:2])
+
+
+def with_weights_in(own: Layer, location: str) -> bytes:
+    proto = onnx.load_from_string(own.model())
+    w = proto.graph.initializer[0]
+    w.ClearField("raw_data")
+    w.data_location = TensorProto.EXTERNAL
+    w.external_data.add(key="location", value=location)
+    return proto.SerializeToString()
 
 
 def replaced_in_body(level: str) -> None:

@@ -1,7 +1,7 @@
 //! `cargo xtask dist`: everything a user receives, in the places where it is installed.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::install::layout::{self, Component, Layout};
 use crate::{Result, install, workspace};
@@ -31,7 +31,7 @@ pub(crate) fn build() -> Result<Distribution> {
     if prefix.exists() {
         fs::remove_dir_all(&prefix)?;
     }
-    install::install(&prefix, &Component::STANDARD, &workspace::release(), Path::new(layout::UMBRELLA_DIRECTORY))?;
+    install::install(&prefix, &Component::STANDARD, &workspace::release(), &layout::Umbrella::default())?;
     let wheel = Layout::read()?.build_wheel(&workspace::release(), &prefix)?;
     Ok(Distribution { prefix, wheel })
 }

@@ -4,6 +4,8 @@ mod build;
 mod packages;
 mod suite;
 
+pub(crate) use packages::single as debian_package;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;

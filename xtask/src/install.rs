@@ -8,7 +8,7 @@ pub(crate) mod suite;
 
 use std::path::{Path, PathBuf};
 
-use layout::{Component, Layout};
+use layout::{Component, Layout, UMBRELLA_LIBRARIES, Umbrella};
 
 use crate::{Result, workspace};
 
@@ -33,12 +33,18 @@ pub(crate) struct Options {
     /// Directory of AMD's umbrella provider below the prefix
     #[arg(long, value_name = "DIR", default_value = layout::UMBRELLA_DIRECTORY)]
     umbrella_dir: PathBuf,
+    /// Names the provider libhipgpu.so there, as AMD's shim libhip-backend.so opens it
+    #[arg(long)]
+    umbrella_shim: bool,
 }
 
 /// Installs or removes components.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let root = below_destdir(std::env::var_os("DESTDIR").map(PathBuf::from).as_deref(), &options.prefix)?;
-    let umbrella = below_prefix(&options.umbrella_dir)?;
+    let umbrella = Umbrella {
+        directory: below_prefix(&options.umbrella_dir)?,
+        library: UMBRELLA_LIBRARIES[usize::from(options.umbrella_shim)],
+    };
     if options.uninstall {
         return remove(&root, &options.components);
     }
@@ -61,7 +67,7 @@ pub(crate) fn install(
     root: &Path,
     components: &[Component],
     libraries: &Path,
-    umbrella: &Path,
+    umbrella: &Umbrella,
 ) -> Result<Vec<(Component, usize)>> {
     let layout = Layout::read()?;
     let mut staged = Vec::new();

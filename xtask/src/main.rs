@@ -2,6 +2,7 @@
 
 mod architecture;
 mod bench;
+mod book;
 mod claims;
 mod codegen;
 mod conformance;
@@ -9,6 +10,7 @@ mod cuda_gpu;
 mod demo;
 mod dist;
 mod emulated_gpu;
+mod examples;
 mod fuzz;
 mod gpu;
 mod gpu_check;
@@ -22,8 +24,10 @@ mod python;
 mod python_module;
 mod rocm_interop;
 mod summary;
+mod supply;
 mod support;
 mod test;
+mod tools;
 mod wheel;
 mod workspace;
 
@@ -67,10 +71,12 @@ enum Command {
     PythonModule,
     /// Times each convolution layer and model, beside ONNX Runtime's CPU provider
     Bench(bench::Options),
-    /// Rewrites SUPPORT.md from the plugin's tables
+    /// Rewrites SUPPORT.md and the book's page of knobs from the tables of plugin and provider
     Support(Check),
     /// Rewrites the arrows between crates in ARCHITECTURE.md
     Architecture(architecture::Options),
+    /// Builds the book of docs/ in target/book
+    Book,
     /// Regenerates the committed code: FlatBuffers, HIP, hiprtc, MIOpen
     Codegen(Check),
     /// Runs the real MIOpen on an emulated GPU, from Debian packages and without root
@@ -120,6 +126,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Support(options) => support::run(options.check),
         Command::Architecture(options) => architecture::run(&options),
+        Command::Book => book::run(),
         Command::Codegen(options) => codegen::run(options.check),
         Command::EmulatedGpu(action) => emulated_gpu::run(&action),
         Command::CudaGpu(action) => cuda_gpu::run(&action),

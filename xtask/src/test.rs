@@ -14,8 +14,8 @@ use crate::emulated_gpu::Prepared;
 use crate::python::Environment;
 use crate::summary::{Outcome, Summary};
 use crate::{
-    Result, architecture, claims, codegen, conformance, dist, emulated_gpu, fuzz, install, installed, interop, isa,
-    process, python_module, support, wheel, workspace,
+    Result, architecture, book, claims, codegen, conformance, dist, emulated_gpu, examples, fuzz, install, installed,
+    interop, isa, process, python_module, supply, support, wheel, workspace,
 };
 
 /// The ONNX Runtime releases that are tested: the oldest supported, one between, the newest.
@@ -28,7 +28,7 @@ const DEVICE_SUITES: [(&str, &[&str]); 2] = [
 ];
 
 /// The scripts of `integration_tests/python` that are suites.
-const SUITES: [&str; 13] = [
+const SUITES: [&str; 14] = [
     "suite_table.py",
     "suite_compiled.py",
     "suite_onnx_cases.py",
@@ -37,6 +37,7 @@ const SUITES: [&str; 13] = [
     "suite_constants.py",
     "suite_umbrella.py",
     "suite_doctor.py",
+    LOADERS_SUITE,
     SPLITTING_SUITE,
     "suite_profile.py",
     "suite_precisions.py",
@@ -45,11 +46,13 @@ const SUITES: [&str; 13] = [
 ];
 
 /// The suites that are no scripts.
-const OTHER_SUITES: [&str; 18] = [
+const OTHER_SUITES: [&str; 20] = [
     "cargo",
     "loom",
     "architecture",
     "support",
+    "book",
+    "supply",
     "fuzz",
     "conformance",
     "interop",
@@ -73,6 +76,9 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 /// The suite whose engine declines by rule.
 const SPLITTING_SUITE: &str = "suite_splitting.py";
+
+/// The suite of programs in several languages.
+const LOADERS_SUITE: &str = "suite_loaders.py";
 
 /// The suites in which another provider opens ours.
 const UMBRELLA_SUITES: [&str; 2] = ["suite_umbrella.py", "suite_gpu.py"];
@@ -130,6 +136,12 @@ pub(crate) fn run(choice: &Choice) -> Result<()> {
             summary.record("support --check", outcome);
             Ok(())
         });
+    }
+    if choice.takes("book") {
+        step("book", &mut summary, book::test);
+    }
+    if choice.takes("supply") && !choice.fast {
+        step("supply", &mut summary, supply::test);
     }
     if choice.takes("fuzz") && !choice.fast {
         // `cargo test` has a longer run without a sanitizer.
@@ -510,6 +522,9 @@ pub(crate) fn python_suite(
     if UMBRELLA_SUITES.contains(&suite) {
         command.env("INSTALLED_UMBRELLA", installed_umbrella()?);
     }
+    if suite == LOADERS_SUITE {
+        examples::describe(&mut command)?;
+    }
     if suite == SPLITTING_SUITE {
         command.env("DECLINING_PLUGIN", declining_plugin()?);
     }
@@ -547,9 +562,9 @@ pub(crate) fn python_suite(
 /// Installs the component for AMD's umbrella provider; the library that the umbrella opens.
 fn installed_umbrella() -> Result<PathBuf> {
     let prefix = workspace::target().join("umbrella");
-    let directory = Path::new(install::layout::UMBRELLA_DIRECTORY);
-    install::install(&prefix, &[install::layout::Component::Umbrella], &workspace::release(), directory)?;
-    Ok(prefix.join(directory).join("libhip-backend.so"))
+    let umbrella = install::layout::Umbrella::default();
+    install::install(&prefix, &[install::layout::Component::Umbrella], &workspace::release(), &umbrella)?;
+    Ok(prefix.join(umbrella.directory).join(umbrella.library))
 }
 
 /// Builds the plugin that declines by rule.

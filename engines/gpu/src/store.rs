@@ -3,7 +3,8 @@
 //! One file an entry, in one directory. A file appears under its name only when it is complete (it is written beside and
 //! renamed), so any number of processes may share the directory. A file says what it is an entry of, in full, and ends in
 //! a checksum; one that is damaged, cut, of another version or another user's is passed over, with a line in the log. A
-//! directory that can't be made or written costs the cache and nothing else.
+//! directory that can't be made or written, or into which others than this user and root can write, costs the cache and
+//! nothing else.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -59,7 +60,7 @@ pub struct Store {
     /// Of a stored plan: there is nothing else, and nothing is added.
     sealed: Option<Vec<Entry>>,
     limit: u64,
-    /// A failure to write was logged: the next one says nothing new.
+    /// A failure to write, or a directory that is not used, was logged: the next time says nothing new.
     complained: AtomicBool,
 }
 
@@ -122,12 +123,17 @@ impl Store {
             let found = entries.iter().find(|entry| entry.kind == kind && entry.key == key);
             return found.map(|entry| entry.value.clone());
         }
-        let path = self.directory.as_ref()?.join(file_name(kind, key));
+        let directory = self.directory.as_ref()?;
+        if let Err(error) = check_directory(directory) {
+            if !nothing_there(&error) && !self.complained.swap(true, Ordering::Relaxed) {
+                log::warn!("the cache in {} is not used: {error}", directory.display());
+            }
+            return None;
+        }
+        let path = directory.join(file_name(kind, key));
         let bytes = match read(&path) {
             Ok(bytes) => bytes,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return None;
-            }
+            Err(error) if nothing_there(&error) => return None,
             Err(error) => {
                 log::info!("cache entry {} is passed over: {error}", path.display());
                 return None;
@@ -244,6 +250,36 @@ fn decode<'a>(entry: &'a [u8], kind: &str, key: &str) -> Result<&'a [u8], String
     Ok(value)
 }
 
+fn nothing_there(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Checks that this user or root owns what is found.
+fn check_owner(what: &str, owner: u32) -> io::Result<()> {
+    // SAFETY: it has no precondition.
+    let user = unsafe { libc::geteuid() };
+    if owner == user || owner == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("expected {what} of user {user}, got one of user {owner}")))
+}
+
+/// Checks that nobody but this user and root can put entries there: kernels are run as they are found.
+fn check_directory(directory: &Path) -> io::Result<()> {
+    let metadata = fs::metadata(directory)?;
+    if !metadata.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    check_owner("a directory", metadata.uid())?;
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(io::Error::other(format!(
+            "expected a directory that its owner alone can write, got mode {mode:04o}"
+        )));
+    }
+    Ok(())
+}
+
 /// All of a file, if it is a plain one that this user or root wrote: kernels are run as they are found here.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     // Without O_NONBLOCK a pipe of that name would be waited for.
@@ -253,11 +289,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
-    // SAFETY: it has no precondition.
-    let user = unsafe { libc::geteuid() };
-    if metadata.uid() != user && metadata.uid() != 0 {
-        return Err(io::Error::other(format!("expected a file of user {user}, got one of user {}", metadata.uid())));
-    }
+    check_owner("a file", metadata.uid())?;
     if metadata.len() > LARGEST_ENTRY {
         return Err(io::Error::other(format!("it has {} bytes", metadata.len())));
     }
@@ -273,6 +305,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Makes the file appear with all its bytes or not at all.
 fn write(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    check_directory(directory)?;
     let (unfinished, mut file) = begin(directory)?;
     let done = file.write_all(bytes).and_then(|()| fs::rename(&unfinished, directory.join(name)));
     if done.is_err() {
@@ -484,6 +517,41 @@ mod tests {
         // Root may write there all the same.
         let other = store.get("choice", "other");
         assert!(other.is_none() || other.as_deref() == Some(b"value"));
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_not_used() {
+        let scratch = Scratch::new("writable");
+        let (store, directory) = (scratch.store(), scratch.0.join("cache"));
+        store.put("choice", "key", b"value");
+        let set = |mode| fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+        for (mode, used) in [(0o700, true), (0o755, true), (0o770, false), (0o702, false), (0o1777, false)] {
+            set(mode);
+            assert_eq!(scratch.store().get("choice", "key").is_some(), used, "{mode:o}");
+            scratch.store().put("choice", &mode.to_string(), b"value");
+            let reason = check_directory(&directory).err().map(|error| error.to_string());
+            let wanted = format!("expected a directory that its owner alone can write, got mode {mode:04o}");
+            assert_eq!(reason, (!used).then_some(wanted));
+            set(0o700);
+            assert_eq!(store.get("choice", &mode.to_string()).is_some(), used, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn what_another_user_owns_is_not_used() {
+        // SAFETY: it has no precondition.
+        let user = unsafe { libc::geteuid() };
+        for (owner, good) in [(user, true), (0, true), (user + 1, false)] {
+            assert_eq!(check_owner("a directory", owner).is_ok(), good, "{owner}");
+        }
+        let scratch = Scratch::new("foreign");
+        scratch.store().put("choice", "key", b"value");
+        // Root alone can give a directory away.
+        if std::os::unix::fs::chown(scratch.0.join("cache"), Some(user + 1), None).is_ok() {
+            assert_eq!(scratch.store().get("choice", "key"), None);
+            scratch.store().put("choice", "other", b"value");
+            assert_eq!(scratch.files().len(), 1);
+        }
     }
 
     #[test]

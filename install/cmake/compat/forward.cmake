@@ -1,7 +1,7 @@
 # What the forwarders have in common.
 
-# Looks for ROCm's package of a name, everywhere but here; hipdnn_rs_found_rocm says whether there is one. A macro, since that package
-# sets variables for the project that asked.
+# Looks for ROCm's package of a name in the version that was asked for, everywhere but here; hipdnn_rs_found_rocm says whether there
+# is one. A macro, since that package sets variables for the project that asked.
 macro(hipdnn_rs_find_rocm name)
   set(_hipdnn_rs_own "${CMAKE_CURRENT_LIST_DIR}")
   set(_hipdnn_rs_ignored "${CMAKE_IGNORE_PATH}")
@@ -9,7 +9,7 @@ macro(hipdnn_rs_find_rocm name)
   set(_hipdnn_rs_dir "${${name}_DIR}")
   unset(${name}_DIR)
   unset(${name}_DIR CACHE)
-  find_package(${name} CONFIG QUIET PATHS "${ROCM_PATH}" "$ENV{ROCM_PATH}" /opt/rocm)
+  find_package(${name} ${${name}_FIND_VERSION} CONFIG QUIET PATHS "${ROCM_PATH}" "$ENV{ROCM_PATH}" /opt/rocm)
   set(CMAKE_IGNORE_PATH "${_hipdnn_rs_ignored}")
   set(hipdnn_rs_found_rocm "${${name}_FOUND}")
   if(NOT hipdnn_rs_found_rocm)

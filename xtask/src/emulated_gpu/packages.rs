@@ -85,14 +85,53 @@ pub(super) fn present(wanted: Wanted) -> Option<Installation> {
 
 /// The unpacked packages; fetched now unless they are there.
 pub(super) fn ensure(wanted: Wanted) -> Result<Prepared<Installation>> {
-    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        return unavailable("the packages are for x86-64 Linux");
-    }
     let _lock = Lock::take("setup.lock")?;
     if !wanted.refresh
         && let Some(installation) = present(wanted)
     {
         return Ok(Prepared::Ready(installation));
+    }
+    match lists()? {
+        Prepared::Ready(apt) => fetch(&apt, wanted),
+        Prepared::Unavailable(reason) => Ok(Prepared::Unavailable(reason)),
+    }
+}
+
+/// The files of one package of sid without those that it depends on; fetched now unless they are there.
+pub(crate) fn single(name: &str) -> Result<Prepared<PathBuf>> {
+    let _lock = Lock::take("setup.lock")?;
+    let directory = cache().join("single").join(name);
+    if directory.exists() {
+        return Ok(Prepared::Ready(directory));
+    }
+    let apt = match lists()? {
+        Prepared::Ready(apt) => apt,
+        Prepared::Unavailable(reason) => return Ok(Prepared::Unavailable(reason)),
+    };
+    let fetched = || -> Result<()> {
+        let version = candidate(&apt.text("apt-cache", &["policy", name])?)
+            .ok_or_else(|| format!("the package lists have no {name}"))?;
+        let package = describe(name, &version, &apt.text("apt-cache", &["show", &format!("{name}={version}")])?)?;
+        // Renamed when it is whole.
+        let making = directory.with_extension("part");
+        if making.exists() {
+            fs::remove_dir_all(&making)?;
+        }
+        fs::create_dir_all(making.join("packages"))?;
+        download(&apt, &[package], &making.join("packages"), &making.join("system"))?;
+        fs::rename(making.join("system"), &directory)?;
+        Ok(fs::remove_dir_all(&making)?)
+    };
+    match fetched() {
+        Ok(()) => Ok(Prepared::Ready(directory)),
+        Err(problem) => unavailable(problem.to_string()),
+    }
+}
+
+/// apt with the lists of the first mirror that has them.
+fn lists() -> Result<Prepared<Apt>> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return unavailable("the packages are for x86-64 Linux");
     }
     for program in ["apt-get", "apt-cache", "dpkg-deb", "dpkg", "sha256sum"] {
         if !is_installed(program) {
@@ -106,7 +145,7 @@ pub(super) fn ensure(wanted: Wanted) -> Result<Prepared<Installation>> {
     }
     for mirror in mirrors {
         match Apt::update(&mirror)? {
-            Ok(apt) => return fetch(&apt, wanted),
+            Ok(apt) => return Ok(Prepared::Ready(apt)),
             Err(reason) => reasons.push(reason),
         }
     }
@@ -265,7 +304,7 @@ fn fetch_version(apt: &Apt, miopen: &str, suite: &str) -> Result<Installation> {
         .and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok())
         .is_some_and(|found| found == record);
     if !unchanged {
-        download(apt, &record, &installation)?;
+        install(apt, &record, &installation)?;
     }
     Ok(installation)
 }
@@ -396,7 +435,7 @@ fn describe(name: &str, version: &str, paragraphs: &str) -> Result<Package> {
     Err(format!("the package lists don't tell size and SHA-256 of {name} {version}").into())
 }
 
-fn download(apt: &Apt, record: &Record, installation: &Installation) -> Result<()> {
+fn install(apt: &Apt, record: &Record, installation: &Installation) -> Result<()> {
     let total: u64 = record.packages.iter().map(|package| package.bytes).sum();
     eprintln!(
         "fetching MIOpen {} from Debian {}: {} packages, {} MB …",
@@ -410,20 +449,21 @@ fn download(apt: &Apt, record: &Record, installation: &Installation) -> Result<(
     }
     let files = installation.directory.join("packages");
     fs::create_dir_all(&files)?;
-    let mut command = apt.command("apt-get");
-    command.args(["-q", "download"]).current_dir(&files);
-    for package in &record.packages {
-        command.arg(format!("{}={}", package.name, package.version));
-    }
-    succeeded(&process::capture(&mut command)?, "apt-get download")?;
-    unpack(record, &files, &installation.system())?;
+    download(apt, &record.packages, &files, &installation.system())?;
     fs::remove_dir_all(&files)?;
     // Written last: with the record there, the set is complete.
     fs::write(installation.record(), serde_json::to_vec_pretty(record)?)?;
     Ok(())
 }
 
-fn unpack(record: &Record, files: &Path, system: &Path) -> Result<()> {
+/// Fetches packages into `files` and unpacks them in `system`.
+fn download(apt: &Apt, packages: &[Package], files: &Path, system: &Path) -> Result<()> {
+    let mut command = apt.command("apt-get");
+    command.args(["-q", "download"]).current_dir(files);
+    for package in packages {
+        command.arg(format!("{}={}", package.name, package.version));
+    }
+    succeeded(&process::capture(&mut command)?, "apt-get download")?;
     let mut sums = std::collections::BTreeMap::new();
     for entry in fs::read_dir(files)? {
         let path = entry?.path();
@@ -433,7 +473,7 @@ fn unpack(record: &Record, files: &Path, system: &Path) -> Result<()> {
         let sum = text.trim_start_matches('\\').split_whitespace().next().unwrap_or_default().to_owned();
         sums.insert(sum, path);
     }
-    for package in &record.packages {
+    for package in packages {
         let Some(path) = sums.get(&package.sha256) else {
             return Err(format!(
                 "no fetched file has the SHA-256 that the package lists give for {} {}",

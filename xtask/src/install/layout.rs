@@ -65,6 +65,22 @@ impl Component {
 /// Directory of the umbrella's libraries below its prefix, by its own build.
 pub(crate) const UMBRELLA_DIRECTORY: &str = "bin";
 
+/// What the umbrella opens, and what AMD's shim of that name opens.
+pub(crate) const UMBRELLA_LIBRARIES: [&str; 2] = ["libhip-backend.so", "libhipgpu.so"];
+
+/// Place of the provider below a prefix as AMD's umbrella provider reaches it.
+pub(crate) struct Umbrella {
+    pub(crate) directory: PathBuf,
+    /// The provider's file name there.
+    pub(crate) library: &'static str,
+}
+
+impl Default for Umbrella {
+    fn default() -> Umbrella {
+        Umbrella { directory: UMBRELLA_DIRECTORY.into(), library: UMBRELLA_LIBRARIES[0] }
+    }
+}
+
 /// `install/layout.toml`.
 #[derive(Deserialize)]
 pub(crate) struct Layout {
@@ -154,13 +170,13 @@ impl Layout {
         }
     }
 
-    /// Files of a component but its notices. `libraries` has the libraries and the program, `umbrella` is the umbrella's
-    /// directory below the prefix.
-    fn items(&self, component: Component, libraries: &Path, umbrella: &Path) -> Result<Vec<Item>> {
+    /// Files of a component but its notices. `libraries` has the libraries and the program.
+    fn items(&self, component: Component, libraries: &Path, umbrella: &Umbrella) -> Result<Vec<Item>> {
         let mut items = Vec::new();
         for library in self.library.iter().filter(|library| library.component == component) {
             let to = match library.to.strip_prefix("@UMBRELLA@/") {
-                Some(name) => umbrella.join(name),
+                Some("@PROVIDER@") => umbrella.directory.join(umbrella.library),
+                Some(name) => umbrella.directory.join(name),
                 None => PathBuf::from(&library.to),
             };
             let executable = to.starts_with("bin") && to.extension().is_none();
@@ -195,7 +211,7 @@ impl Layout {
         &self,
         component: Component,
         libraries: &Path,
-        umbrella: &Path,
+        umbrella: &Umbrella,
     ) -> Result<Vec<Item>> {
         let mut items = self.items(component, libraries, umbrella)?;
         let documents = Path::new("share/doc").join(component.package_name());

@@ -21,6 +21,9 @@ pub(crate) struct Options {
     /// Directory with built libraries, in place of a release build
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
+    /// Maintainer of the Debian packages, as "NAME <ADDRESS>" [default: the workspace's first author]
+    #[arg(long, value_name = "PERSON", value_parser = person)]
+    maintainer: Option<String>,
     /// Where the packages are written [default: target/packages]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -57,7 +60,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if prefix.components().any(|part| part == std::path::Component::ParentDir) {
         return Err(format!("--prefix: expected a path without .., got {}", options.prefix.display()).into());
     }
-    for made in build(&libraries, &prefix, &out, &Component::ALL)? {
+    let maintainer = options.maintainer.as_deref().unwrap_or(first_author());
+    for made in build(&libraries, &prefix, &out, &Component::ALL, maintainer)? {
         println!("{}", made.archive.display());
         match made.debian {
             Ok(path) => println!("{}", path.display()),
@@ -72,7 +76,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) const SUMS: &str = "SHA256SUMS";
 
 /// Makes the packages of these components in `out`, an empty directory or none.
-pub(crate) fn build(libraries: &Path, prefix: &Path, out: &Path, components: &[Component]) -> Result<Vec<Packages>> {
+pub(crate) fn build(
+    libraries: &Path,
+    prefix: &Path,
+    out: &Path,
+    components: &[Component],
+    maintainer: &str,
+) -> Result<Vec<Packages>> {
     let layout = Layout::read()?;
     fs::create_dir_all(out)?;
     if let Some(there) = fs::read_dir(out)?.next() {
@@ -87,13 +97,13 @@ pub(crate) fn build(libraries: &Path, prefix: &Path, out: &Path, components: &[C
         }
         // Archives hold the tree below the prefix, and so does a Debian package, below its own.
         let tree = stage.join(prefix.strip_prefix("/").unwrap_or(prefix));
-        let umbrella = Path::new(layout::UMBRELLA_DIRECTORY);
-        manifest::install(&tree, component, &layout.items_with_notices(component, libraries, umbrella)?)?;
+        let items = layout.items_with_notices(component, libraries, &layout::Umbrella::default())?;
+        manifest::install(&tree, component, &items)?;
         let name =
             format!("{}-{}-linux-{}", component.package_name(), env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
         let archive = out.join(format!("{name}.tar.gz"));
         archive_of(&tree, &archive)?;
-        let debian = debian_package(&stage, out, component, layout.summary(component));
+        let debian = debian_package(&stage, out, component, layout.summary(component), maintainer);
         packages.push(Packages { component, archive, debian: debian.map_err(|problem| problem.to_string()) });
     }
     fs::remove_dir_all(&stage)?;
@@ -119,7 +129,7 @@ fn archive_of(tree: &Path, archive: &Path) -> Result<()> {
 }
 
 /// Makes a Debian package of a tree that has the files where the package is to have them.
-fn debian_package(stage: &Path, out: &Path, component: Component, summary: &str) -> Result<PathBuf> {
+fn debian_package(stage: &Path, out: &Path, component: Component, summary: &str, maintainer: &str) -> Result<PathBuf> {
     let architecture = architecture(std::env::consts::ARCH)?;
     let package = component.package_name();
     let documents = stage.join("usr/share/doc").join(&package);
@@ -128,7 +138,7 @@ fn debian_package(stage: &Path, out: &Path, component: Component, summary: &str)
         licenses of what is linked, are in share/doc of the package's prefix.\n";
     fs::write(documents.join("copyright"), licenses)?;
     let bytes = layout::files_below(stage)?.iter().map(|path| Ok(fs::metadata(path)?.len())).sum::<Result<u64>>()?;
-    let control = control(component, summary, architecture, bytes.div_ceil(1024));
+    let control = control(component, summary, architecture, bytes.div_ceil(1024), maintainer);
     fs::create_dir_all(stage.join("DEBIAN"))?;
     fs::write(stage.join("DEBIAN/control"), control)?;
     let path = out.join(format!("{package}_{}_{architecture}.deb", env!("CARGO_PKG_VERSION")));
@@ -143,6 +153,27 @@ fn debian_package(stage: &Path, out: &Path, component: Component, summary: &str)
     Ok(path)
 }
 
+/// The workspace's first author, as its packages have it.
+pub(crate) fn first_author() -> &'static str {
+    env!("CARGO_PKG_AUTHORS").split(':').next().unwrap_or_default()
+}
+
+/// A name with an address, as Debian's field `Maintainer` has it.
+fn person(text: &str) -> Result<String, String> {
+    let parts = text.strip_suffix('>').and_then(|text| text.split_once(" <"));
+    match parts {
+        Some((name, address))
+            if !name.trim().is_empty()
+                && address.contains('@')
+                && !text.contains(['\n', ','])
+                && !address.contains(['<', ' ']) =>
+        {
+            Ok(text.to_owned())
+        }
+        _ => Err(format!("expected NAME <ADDRESS>, got {text}")),
+    }
+}
+
 /// Debian's name of an architecture.
 fn architecture(rust: &str) -> Result<&'static str> {
     match rust {
@@ -152,7 +183,7 @@ fn architecture(rust: &str) -> Result<&'static str> {
     }
 }
 
-fn control(component: Component, summary: &str, architecture: &str, kibibytes: u64) -> String {
+fn control(component: Component, summary: &str, architecture: &str, kibibytes: u64, maintainer: &str) -> String {
     // The libraries ask for no symbols that are newer, see `hipdnn_sdk_bindings::glibc_2_28!`.
     const RUNTIME: &str = "Depends: libc6 (>= 2.28), libgcc-s1\n";
     let relations = match component {
@@ -166,9 +197,26 @@ fn control(component: Component, summary: &str, architecture: &str, kibibytes: u
     };
     let section = if component == Component::Dev { "libdevel" } else { "libs" };
     format!(
-        "Package: {}\nVersion: {}\nArchitecture: {architecture}\nMaintainer: the hipdnn-rs authors <hipdnn-rs@localhost>\n\
+        "Package: {}\nVersion: {}\nArchitecture: {architecture}\nMaintainer: {maintainer}\n\
          Installed-Size: {kibibytes}\nSection: {section}\nPriority: optional\n{relations}Description: {summary}\n",
         component.package_name(),
         env!("CARGO_PKG_VERSION"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_maintainer_has_a_name_and_an_address() {
+        assert!(person(first_author()).is_ok(), "{}", first_author());
+        for wrong in
+            ["", "A", "a@b", "<a@b>", " <a@b>", "A <ab>", "A <a@b> ", "A\nB <a@b>", "A <a@b>, B <c@d>", "A <a @b>"]
+        {
+            assert!(person(wrong).is_err(), "{wrong:?}");
+        }
+        let control = control(Component::Plugin, "a plugin", "amd64", 1, "A. B. <a@b>");
+        assert!(control.lines().any(|line| line == "Maintainer: A. B. <a@b>"), "{control}");
+    }
 }

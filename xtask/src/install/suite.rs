@@ -90,7 +90,7 @@ fn find_cmake() -> Result<PathBuf, String> {
 impl Bench {
     /// Installs components into a new prefix.
     fn install(&self, prefix: &Path, components: &[Component]) -> Result<()> {
-        super::install(prefix, components, &self.libraries, Path::new(layout::UMBRELLA_DIRECTORY)).map(|_| ())
+        super::install(prefix, components, &self.libraries, &layout::Umbrella::default()).map(|_| ())
     }
 
     /// Configures a project; what CMake said.

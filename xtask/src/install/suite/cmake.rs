@@ -75,8 +75,12 @@ pub(super) fn clients(bench: &Bench, directory: &Path) -> Verdict {
     let moved = directory.join("moved to/another place");
     fs::create_dir_all(moved.parent().ok_or("no parent")?)?;
     fs::rename(&first, &moved)?;
-    let (status, _) = ended(&mut command(&build.join("list_engines")))?;
-    check(status != Some(0), || "the old program still finds a backend".to_owned())?;
+    // The loader ends the old program, which was linked with the library where that was.
+    let (status, said) = ended(&mut command(&build.join("list_engines")))?;
+    let missing = "libhipdnn_backend.so: cannot open shared object file";
+    check(status == Some(127) && said.contains(missing), || {
+        format!("expected status 127 and {missing:?}, got {status:?} and {said:?}")
+    })?;
     let (build, _) = possible!(built_clients(bench, &directory.join("two"), &[prefix_path(&moved)])?);
     run_clients(&build)?;
     // Without the backend there are headers, and asking for more is an error that says what is missing.
@@ -128,7 +132,8 @@ pub(super) fn forwarders(bench: &Bench, directory: &Path) -> Verdict {
     let source = directory.join("both");
     fs::create_dir_all(&source)?;
     let text = "cmake_minimum_required(VERSION 3.16)\nproject(both LANGUAGES C)\n\
-        find_package(hipdnn_sdk CONFIG REQUIRED)\nfind_package(hipdnn_backend CONFIG REQUIRED)\n\
+        find_package(hipdnn_sdk ${WANTED} CONFIG REQUIRED)\nfind_package(hipdnn_backend ${WANTED} CONFIG REQUIRED)\n\
+        message(STATUS \"versions ${hipdnn_sdk_VERSION} ${hipdnn_backend_VERSION}\")\n\
         message(STATUS \"sdk ${hipdnn_sdk_ORIGIN}, plugins ${HIPDNN_INSTALL_PLUGIN_ENGINE_DIR}\")\n\
         add_library(both STATIC both.c)\ntarget_link_libraries(both PRIVATE hipdnn_sdk hipdnn_backend)\n";
     fs::write(source.join("CMakeLists.txt"), text)?;
@@ -139,6 +144,14 @@ pub(super) fn forwarders(bench: &Bench, directory: &Path) -> Verdict {
     let said = possible!(bench.configure(&source, &directory.join("both-build"), &[prefix_path(&compat)])?);
     check(said.contains("-- sdk , plugins lib/hipdnn_plugins/engines\n"), || said.clone())?;
     bench.build(&directory.join("both-build"))?;
+    // The version is the embedded backend's, of hipDNN.
+    let version = hipdnn_version()?;
+    check(said.contains(&format!("-- versions {version} {version}\n")), || format!("expected {version}, got {said}"))?;
+    for (wanted, found) in [("1", true), (version.as_str(), true), ("1.99", false), ("2", false), ("0.1", false)] {
+        let options = [prefix_path(&compat), format!("-DWANTED={wanted}")];
+        let outcome = bench.configure(&source, &directory.join(format!("both-{wanted}")), &options);
+        check(outcome.is_ok() == found, || format!("version {wanted}: expected {found}, got {:?}", outcome.err()))?;
+    }
 
     // ROCm's packages, by stand-ins, come first wherever they are in the search path.
     let rocm = directory.join("rocm");
@@ -146,9 +159,12 @@ pub(super) fn forwarders(bench: &Bench, directory: &Path) -> Verdict {
         let package = rocm.join("lib/cmake").join(name);
         fs::create_dir_all(&package)?;
         let text = format!(
-            "set({name}_ORIGIN ROCm)\nset(HIPDNN_INSTALL_PLUGIN_ENGINE_DIR theirs)\nadd_library({name} INTERFACE IMPORTED)\n"
+            "set({name}_ORIGIN \"ROCm, asked for ${{{name}_FIND_VERSION}}.\")\nset(HIPDNN_INSTALL_PLUGIN_ENGINE_DIR theirs)\nadd_library({name} INTERFACE IMPORTED)\n"
         );
         fs::write(package.join(format!("{name}Config.cmake")), text)?;
+        let version = "set(PACKAGE_VERSION 1.0)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n\
+            if(PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION)\nset(PACKAGE_VERSION_COMPATIBLE FALSE)\nendif()\n";
+        fs::write(package.join(format!("{name}ConfigVersion.cmake")), version)?;
     }
     for (at, paths) in [[&compat, &rocm], [&rocm, &compat]].into_iter().enumerate() {
         let path = format!("-DCMAKE_PREFIX_PATH={};{}", paths[0].display(), paths[1].display());
@@ -156,10 +172,28 @@ pub(super) fn forwarders(bench: &Bench, directory: &Path) -> Verdict {
         // Twice: the second time CMake knows where the packages were.
         for _ in 0..2 {
             let said = possible!(bench.configure(&source, &build, std::slice::from_ref(&path))?);
-            check(said.contains("-- sdk ROCm, plugins theirs\n"), || format!("{path}: {said}"))?;
+            check(said.contains("-- sdk ROCm, asked for ., plugins theirs\n"), || format!("{path}: {said}"))?;
+        }
+        // Forwarders ask for the version that they are asked for.
+        for (wanted, line) in [
+            ("1.0", "-- sdk ROCm, asked for 1.0., plugins theirs\n"),
+            ("1.1", "-- sdk , plugins lib/hipdnn_plugins/engines\n"),
+        ] {
+            let options = [path.clone(), format!("-DWANTED={wanted}")];
+            let said =
+                possible!(bench.configure(&source, &directory.join(format!("first-{at}-{wanted}")), &options)?);
+            check(said.contains(line), || format!("{path} {wanted}: {said}"))?;
         }
     }
     Ok(Ok(()))
+}
+
+/// The version of hipDNN that the embedded backend says it has: its first three numbers.
+fn hipdnn_version() -> Result<String> {
+    let text = fs::read_to_string(workspace::root().join("backend/src/exports.rs"))?;
+    let line = text.lines().find(|line| line.starts_with("const VERSION: &CStr")).ok_or("no VERSION of the backend")?;
+    let numbers = line.split('"').nth(1).ok_or("the backend's VERSION is no text")?;
+    Ok(numbers.split('.').take(3).collect::<Vec<_>>().join("."))
 }
 
 /// Runs the clients on a template's engine: it takes what it says, computes that right, and declines the rest with a reason.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Bench, Missing, Verdict, check, cmake, command, ended, listing, output};
-use crate::install::layout::{self, Component};
+use crate::install::layout::{self, Component, Umbrella};
 use crate::install::{manifest, package};
 use crate::process;
 
@@ -66,7 +66,8 @@ pub(super) fn relocatable(bench: &Bench, directory: &Path) -> Verdict {
 
 pub(super) fn archives(bench: &Bench, directory: &Path) -> Verdict {
     let out = directory.join("packages");
-    let made = package::build(&bench.libraries, Path::new(PREFIX), &out, &Component::STANDARD)?;
+    let made =
+        package::build(&bench.libraries, Path::new(PREFIX), &out, &Component::STANDARD, package::first_author())?;
     output(Command::new("sha256sum").args(["--check", "--strict", package::SUMS]).current_dir(&out))?;
     let prefix = directory.join("unpacked");
     fs::create_dir_all(&prefix)?;
@@ -77,7 +78,7 @@ pub(super) fn archives(bench: &Bench, directory: &Path) -> Verdict {
     bench.install(&installed, &Component::STANDARD)?;
     check(listing(&prefix)? == listing(&installed)?, || "archives and installation differ".to_owned())?;
     let again = directory.join("again");
-    package::build(&bench.libraries, Path::new(PREFIX), &again, &[Component::Plugin])?;
+    package::build(&bench.libraries, Path::new(PREFIX), &again, &[Component::Plugin], package::first_author())?;
     let first = listing(&out)?;
     let second = listing(&again)?;
     let same = |entry: &(PathBuf, String)| first.contains(entry) || entry.0 == Path::new(package::SUMS);
@@ -99,7 +100,13 @@ pub(super) fn debian(bench: &Bench, directory: &Path) -> Verdict {
     if let Err(problem) = process::capture(Command::new("dpkg-deb").arg("--version")) {
         return Ok(Err(Missing(problem.to_string())));
     }
-    let made = package::build(&bench.libraries, Path::new(PREFIX), &directory.join("packages"), &Component::STANDARD)?;
+    let made = package::build(
+        &bench.libraries,
+        Path::new(PREFIX),
+        &directory.join("packages"),
+        &Component::STANDARD,
+        package::first_author(),
+    )?;
     let mut files = Vec::new();
     for packages in made {
         files.push(packages.debian?);
@@ -108,8 +115,14 @@ pub(super) fn debian(bench: &Bench, directory: &Path) -> Verdict {
     for file in &files {
         output(Command::new("dpkg-deb").arg("-x").arg(file).arg(&unpacked))?;
         let fields = output(Command::new("dpkg-deb").arg("--field").arg(file))?;
-        for field in ["Package: hipdnn-rs-", "Version: ", "Architecture: ", "Depends: libc6 (>= 2.28)", "Description: "]
-        {
+        for field in [
+            "Package: hipdnn-rs-",
+            "Version: ",
+            "Architecture: ",
+            "Depends: libc6 (>= 2.28)",
+            "Description: ",
+            &format!("Maintainer: {}", package::first_author()),
+        ] {
             check(fields.lines().any(|line| line.starts_with(field)), || format!("{}: {fields}", file.display()))?;
         }
     }
@@ -177,7 +190,7 @@ pub(super) fn umbrella(bench: &Bench, directory: &Path) -> Verdict {
     fs::write(&source, UMBRELLA)?;
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     // The umbrella's folder is on the search path by its own rpath, or by the user's setting.
-    output(Command::new(compiler).arg(&source).args(["-Wl,-rpath,$ORIGIN", "-ldl", "-o"]).arg(&program))?;
+    output(Command::new(&compiler).arg(&source).args(["-Wl,-rpath,$ORIGIN", "-ldl", "-o"]).arg(&program))?;
     output(&mut command(&program))?;
     // Where the shim of AMD's has that name, it stays.
     let shim = directory.join("shim");
@@ -187,5 +200,14 @@ pub(super) fn umbrella(bench: &Bench, directory: &Path) -> Verdict {
     let text = refused.err().map(|problem| problem.to_string()).unwrap_or_default();
     check(text.contains("got bin/libhip-backend.so; nothing was written"), || format!("got {text:?}"))?;
     check(listing(&shim)?.len() == 1, || "something was written".to_owned())?;
+    // Behind it the provider has the name that it opens.
+    let behind = Umbrella { library: layout::UMBRELLA_LIBRARIES[1], ..Umbrella::default() };
+    crate::install::install(&shim, &[Component::Umbrella], &bench.libraries, &behind)?;
+    let source = source.with_file_name("shim.c");
+    fs::write(&source, UMBRELLA.replace(layout::UMBRELLA_LIBRARIES[0], behind.library))?;
+    let program = shim.join("bin/shim");
+    output(Command::new(compiler).arg(&source).args(["-Wl,-rpath,$ORIGIN", "-ldl", "-o"]).arg(&program))?;
+    output(&mut command(&program))?;
+    check(fs::read(shim.join("bin/libhip-backend.so"))? == b"AMD's shim", || "the shim was replaced".to_owned())?;
     Ok(Ok(()))
 }

@@ -1,0 +1,15 @@
+# Version of hipDNN by whose names the forwarders go: the embedded backend's. Releases of one major version are compatible.
+set(PACKAGE_VERSION "1.3.0")
+
+string(REGEX MATCH "^[0-9]+" _hipdnn_rs_wanted "${PACKAGE_FIND_VERSION}")
+if(NOT PACKAGE_FIND_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+elseif(PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION OR NOT _hipdnn_rs_wanted EQUAL 1)
+  set(PACKAGE_VERSION_COMPATIBLE FALSE)
+else()
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+    set(PACKAGE_VERSION_EXACT TRUE)
+  endif()
+endif()
+unset(_hipdnn_rs_wanted)
