@@ -9,6 +9,9 @@ use hipdnn_sdk_bindings::hip::{Hip, hipError_t, hipStream_t};
 use crate::error::{Error, Result};
 use crate::log;
 
+/// The number of the host among devices.
+pub(crate) const HOST: i32 = -1;
+
 /// The process's HIP, if an engine or the application has loaded one and it has a device.
 pub(crate) fn hip() -> Option<&'static Hip> {
     static HIP: OnceLock<Hip> = OnceLock::new();
@@ -86,9 +89,20 @@ fn host() -> DeviceProperties {
     // SAFETY: takes a number each.
     let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     DeviceProperties {
-        device_id: -1,
+        device_id: HOST,
         multi_processor_count: i32::try_from(threads).unwrap_or(i32::MAX),
         total_global_mem: pages.max(0) as u64 * size.max(0) as u64,
         architecture_name: std::env::consts::ARCH.to_owned(),
     }
+}
+
+/// The widest vectors of the host's CPU, by which engines take other kernels.
+pub(crate) fn instruction_set() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512f") {
+        return "avx512";
+    } else if std::arch::is_x86_feature_detected!("avx2") {
+        return "avx2";
+    }
+    "baseline"
 }

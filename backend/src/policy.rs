@@ -15,7 +15,7 @@ use crate::plugins::Resources;
 use crate::plugins::heuristics::Placed;
 use crate::{log, names, ranking};
 
-/// The name of the policy that ranks.
+/// The name of the policy that ranks in a fixed order.
 const STATIC_ORDERING: &str = "SelectionHeuristic::StaticOrdering";
 
 /// The name of the policy that ranks as was measured.
@@ -120,7 +120,7 @@ pub(crate) fn rank(
     }
     let got: Vec<String> = policies.iter().map(|&policy| names::hexadecimal(policy)).collect();
     Err(Error::internal(format!(
-        "expected {STATIC_ORDERING} ({}) among the heuristic policies, got [{}], of which none ranks engines",
+        "expected {STATIC_ORDERING} ({}) or another policy that ranks engines, got [{}], of which none does",
         names::hexadecimal(fixed),
         got.join(", ")
     )))

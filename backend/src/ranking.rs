@@ -53,8 +53,10 @@ pub(crate) fn write(resources: &Resources, graph: &Graph, order: &[i64]) -> Outc
 
 /// The candidates in the order that was measured for the graph on the handle's device, if each of them was.
 pub(crate) fn look_up(resources: &Resources, graph: &GraphDef, candidates: &[i64]) -> Option<Vec<i64>> {
+    // Where nobody has tuned the device is not asked for its facts.
+    let folder = folder().filter(|folder| folder.is_dir())?;
     let key = key(graph, &device::properties(resources.stream()));
-    let Some(order) = read(&folder()?.join(format!("{key}.jsonl")), &key) else {
+    let Some(order) = read(&folder.join(format!("{key}.jsonl")), &key) else {
         log::info!("exact-match cache miss: no ranking of engines has key {key}");
         return None;
     };
@@ -69,8 +71,13 @@ pub(crate) fn look_up(resources: &Resources, graph: &GraphDef, candidates: &[i64
 /// What a ranking is for: a graph's content, and the device without its number.
 fn key(graph: &GraphDef, device: &DeviceProperties) -> String {
     let mut hasher = blake3::Hasher::new();
+    let on_host = device.device_id == device::HOST;
+    // The host's memory is what the kernel leaves of it, which changes; its architecture is of many instruction sets.
+    let total_global_mem = if on_host { 0 } else { device.total_global_mem };
+    let instructions = if on_host { device::instruction_set() } else { "" };
+    let device = DeviceProperties { device_id: 0, total_global_mem, ..device.clone() }.to_bytes();
     // Each part with its length: nothing of one can pass for the other's.
-    for part in [graph.content(), DeviceProperties { device_id: 0, ..device.clone() }.to_bytes()] {
+    for part in [graph.content(), device, instructions.into()] {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(&part);
     }
     hasher.finalize().to_hex().to_string()
@@ -79,7 +86,11 @@ fn key(graph: &GraphDef, device: &DeviceProperties) -> String {
 /// The folder of the records; none where the environment disables it or names no place.
 fn folder() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let disables = |value: OsString| value != "0";
+    // hipDNN's words: any other value leaves the cache on.
+    let disables = |value: OsString| {
+        let word = value.to_string_lossy().trim().to_ascii_lowercase();
+        ["1", "true", "on", "yes", "enable", "enabled"].contains(&word.as_str())
+    };
     if set("HIPDNN_DISABLE_CACHE").is_some_and(disables)
         || set("HIPDNN_DISABLE_EXACT_ENGINE_CACHE").is_some_and(disables)
     {
@@ -91,8 +102,9 @@ fn folder() -> Option<PathBuf> {
 
 /// The order of a record; none if there is no record, or it is damaged or another's.
 fn read(path: &Path, key: &str) -> Option<Vec<i64>> {
-    let size = path.metadata().ok()?.len();
-    if size > MAX_RECORD {
+    let metadata = path.metadata().ok()?;
+    // Opening a pipe of that name would wait for its writer.
+    if !metadata.is_file() || metadata.len() > MAX_RECORD {
         return None;
     }
     let text = std::fs::read_to_string(path).ok()?;
@@ -140,16 +152,19 @@ mod tests {
             graph.pointwise(Pointwise::unary(PointwiseMode::Abs, x, y));
             graph.build().unwrap().def().clone()
         };
-        let device = |id, architecture: &str| DeviceProperties {
+        let device_of = |id, architecture: &str| DeviceProperties {
             device_id: id,
             multi_processor_count: 4,
             total_global_mem: 8,
             architecture_name: architecture.to_owned(),
         };
-        let one = key(&graph(4), &device(0, "gfx90a"));
-        assert_eq!(one, key(&graph(4), &device(1, "gfx90a")), "the number of a device says nothing of it");
-        assert_ne!(one, key(&graph(5), &device(0, "gfx90a")));
-        assert_ne!(one, key(&graph(4), &device(0, "gfx942")));
+        let one = key(&graph(4), &device_of(0, "gfx90a"));
+        assert_eq!(one, key(&graph(4), &device_of(1, "gfx90a")), "the number of a device says nothing of it");
+        assert_ne!(one, key(&graph(5), &device_of(0, "gfx90a")));
+        assert_ne!(one, key(&graph(4), &device_of(0, "gfx942")));
+        let host = device_of(device::HOST, "x86_64");
+        let less = DeviceProperties { total_global_mem: 7, ..host.clone() };
+        assert_eq!(key(&graph(4), &host), key(&graph(4), &less), "a host's memory says nothing of its kernels");
     }
 
     #[test]

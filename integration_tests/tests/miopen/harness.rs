@@ -247,6 +247,7 @@ fn settle(command: &mut Command) {
         }
     }
     command.env("HIPDNN_RS_CACHE_DIR", scratch("cache"));
+    command.env("HIPDNN_CACHE_DIR", scratch("rankings"));
     if is_emulated() {
         // Debian's MIOpen lacks the sources of these; a test of its own looks at what happens with them.
         command.env("MIOPEN_DEBUG_CONV_WINOGRAD", "0");
