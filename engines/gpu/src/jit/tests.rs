@@ -446,6 +446,7 @@ fn chains_over_tensors_of_any_layout_are_one_kernel() {
     for (what, x, residual, output) in [
         ("one across", view(F16, &across, 0, None), view(F32, &straight, 2, None), F32),
         ("two across", view(F32, &across, 5, None), view(F16, &across, 0, None), F16),
+        ("a word and bytes across", view(F32, &across, 5, None), view(U8, &across, 3, None), F32),
         ("padded, one across", view(F32, &straight, 0, Some((2, 1, 48, 1))), view(BF16, &across, 0, None), F32),
     ] {
         let bias = view(F32, &[0, 1, 0], 2, None);

@@ -49,8 +49,15 @@ impl Legalizer<'_> {
         let split = kernel.groups.len();
         let loops = [&kernel.groups[..], &kernel.members].concat();
         let mut found: Option<Columns> = None;
+        let stored = |to: Operand| match to {
+            Operand::Tensor(uid) => self.data_type(uid),
+            Operand::Local(index) => work.locals[index].data_type,
+        };
         for pass in &kernel.passes {
             // Partial results are kept in single precision.
+            if pass.stores().iter().any(|store| stored(store.to) == DataType::Double) {
+                return None;
+            }
             if let Pass::Reduce { folds, .. } = pass
                 && folds.iter().any(|fold| matches!(fold.mode, ReduceOp::Product | ReduceOp::ArgMax { .. }))
             {

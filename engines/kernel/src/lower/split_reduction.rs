@@ -149,9 +149,7 @@ impl Parts {
             terms.extend((groups + whole..groups + members.len()).map(|which| vec![(which, 1)]));
             return Parts { outer, inner, map: LoopMap { loops: groups + members.len(), terms }, hangs_over: None };
         };
-        // A last piece that is not full would be guarded, and so would be all others: rather a few parts less.
-        let least = extent.div_ceil(missing);
-        let piece = (least..2 * least).find(|piece| extent.is_multiple_of(*piece)).unwrap_or(least);
+        let piece = piece(extent, missing);
         outer.push(extent.div_ceil(piece));
         inner[0] = piece;
         let loops = groups + members.len() + 1;
@@ -162,6 +160,13 @@ impl Parts {
         let hangs_over = (extent % piece != 0).then_some((extent, index));
         Parts { outer, inner, map, hangs_over }
     }
+}
+
+/// Length of the pieces of a loop that is cut into `parts`, at least two. A last piece that is not full would be guarded, and
+/// so would be all others: rather up to a fifth fewer parts.
+fn piece(extent: usize, parts: usize) -> usize {
+    let least = extent.div_ceil(parts);
+    (least..=least + least / 4).find(|piece| *piece < extent && extent.is_multiple_of(*piece)).unwrap_or(least)
 }
 
 struct Splitter<'a> {
@@ -361,5 +366,19 @@ fn neutral(mode: &ReduceOp) -> f64 {
         ReduceOp::Product => 1.0,
         ReduceOp::Min => f64::INFINITY,
         ReduceOp::Max | ReduceOp::ArgMax { .. } => f64::NEG_INFINITY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_equal_where_few_parts_are_lost() {
+        for (extent, parts, want) in
+            [(3, 2, 2), (7, 2, 4), (33, 2, 17), (49, 16, 4), (100, 7, 15), (4096, 37, 128), (64, 8, 8)]
+        {
+            assert_eq!(piece(extent, parts), want, "{extent} in {parts}");
+        }
     }
 }

@@ -65,7 +65,7 @@ const MOST_KEPT: usize = 256;
 /// unit's waves have room.
 const MOST_FOLDED: usize = 64;
 
-/// Limit of the bytes that a thread of an element-wise kernel loads at a time, from all operands together.
+/// Limit of the bytes that a thread loads at a time along members, from all operands together.
 const MOST_LOADED: usize = 128;
 
 impl Vector {

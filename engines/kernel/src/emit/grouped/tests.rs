@@ -151,6 +151,35 @@ fn groups_that_lie_together_are_taken_in_vectors() {
     }
 }
 
+/// A store of a group may be in place of what an earlier pass reads, on other lanes.
+#[test]
+fn lanes_wait_before_a_group_is_stored_in_place() {
+    let read = super::testing::read;
+    let sum = Pass::Reduce {
+        inputs: vec![read(0, &[300, 1])],
+        program: vec![],
+        folds: vec![Fold { mode: ReduceOp::Sum, slot: 0 }],
+    };
+    let store = |tensor, strides: &[i64]| vec![super::testing::store(0, tensor, strides)];
+    let shifted = Pass::PerMember { inputs: vec![read(1, &[1, 0])], program: vec![], stores: store(0, &[300, 1]) };
+    let group = |keep: &[usize], inputs| {
+        let stores = store(1, &[1, 0]);
+        Pass::PerGroup { inputs, program: vec![], keep: keep.to_vec(), stores }
+    };
+    for (what, passes, barriers) in [
+        ("nothing is read since the lanes met", vec![sum.clone(), group(&[], vec![])], 0),
+        ("the pass before reads", vec![sum.clone(), shifted.clone(), group(&[], vec![])], 1),
+        ("a pass before the lanes met reads", vec![shifted, sum.clone(), group(&[], vec![])], 0),
+        ("the pass itself reads and keeps", vec![sum.clone(), group(&[1], vec![read(1, &[1, 0])])], 1),
+        ("the pass itself reads for its store", vec![sum, group(&[], vec![read(1, &[1, 0])])], 0),
+    ] {
+        let (groups, members) = (vec![5], vec![300]);
+        let work = Grouped { groups, members, reads: vec![Element::F32; 2], writes: vec![Element::F32; 2], passes };
+        let text = text(&work, Choice::default());
+        assert_eq!(text.matches(" barrier_of_memory();").count(), barriers, "{what}:\n{text}");
+    }
+}
+
 #[test]
 fn places_with_the_same_bounds_look_at_them_once() {
     let window = |extent| Window { extent, window: 3, stride: 2, pad: 1 };

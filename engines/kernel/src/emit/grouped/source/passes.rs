@@ -21,7 +21,7 @@ impl Writer<'_> {
             self.carried(part);
         }
         match (part.members, self.beside()) {
-            (false, _) => self.once(part),
+            (false, _) => self.once(number, part),
             (true, None) => self.over_members(part, first_fold),
             (true, Some(_)) => self.over_members_in_columns(part, first_fold),
         }
@@ -56,7 +56,7 @@ impl Writer<'_> {
         }
     }
 
-    fn once(&mut self, part: &Block<'_>) {
+    fn once(&mut self, number: usize, part: &Block<'_>) {
         let work = self.work;
         let (width, lane) = (self.of_lanes(self.width()), self.of_lanes("k"));
         for (s, target) in part.stores.iter().enumerate() {
@@ -82,8 +82,12 @@ impl Writer<'_> {
         }
         self.close();
         if !part.stores.is_empty() {
-            let reads = part.inputs.iter().any(|input| matches!(input, Slot::Tensor { .. }));
-            if work.schedule.mapping.lanes > 1 && reads && !part.keep.is_empty() {
+            let reads = |part: &Block<'_>| part.inputs.iter().any(|input| matches!(input, Slot::Tensor { .. }));
+            // The lanes have met at the end of the last reduction.
+            let met =
+                work.passes[..number].iter().rposition(|before| !before.folds.is_empty()).map_or(0, |last| last + 1);
+            let may_read = work.passes[met..number].iter().any(reads) || reads(part) && !part.keep.is_empty();
+            if work.schedule.mapping.lanes > 1 && may_read {
                 // All lanes have read before the memory is written, which may be the same.
                 self.line(format_args!("barrier_of_memory();"));
             }

@@ -5,7 +5,7 @@ use super::{Block, Slot, Writer};
 use crate::emit::arguments::quotient;
 use crate::emit::grouped::schedule::Tile;
 
-/// Elements by which rows of a tile lie further apart than they are long, so that columns of it are in different banks.
+/// Elements by which rows of a tile lie further apart than they are long, so that columns of it are in more banks.
 const PAD: u64 = 2;
 
 impl Writer<'_> {
@@ -71,7 +71,9 @@ impl Writer<'_> {
             }
             let Slot::Tensor { tensor, place, .. } = *slot else { unreachable!("only tensors are read through tiles") };
             let (slot, c_type) = (part.kept + i, self.memory_type(work.reads[tensor]));
-            let width = tile.columns.min((16 / work.reads[tensor].bytes() as u64).max(1));
+            // Every thread stores what it loads: with fewer loads than threads some would store beyond the tile's rows.
+            let most = (tile.rows * tile.columns / threads).max(1);
+            let width = tile.columns.min((16 / work.reads[tensor].bytes() as u64).max(1)).min(most);
             let (rows, columns, length) = (tile.rows, tile.columns, tile.columns + PAD);
             let (vectors, turns) = (columns / width, (rows * columns / width).div_ceil(threads));
             self.line(format_args!("static __attribute__((shared)) {c_type} tile{slot}[{rows}][{length}];"));
