@@ -4,9 +4,10 @@
 //! [--channels-last] [--element f16|bf16] [FILTER]`
 //!
 //! With `--fused` a bias and a ReLU follow; with `--channels-last` input and output have their channels innermost, as
-//! the engine's intermediates do where that pays; with `--element` input, weights and output have that type. Prints the median time of each layer (the least with `--fastest`, for noisy
-//! machines), its rate, and this in per cent of the rate that multiply-adds without memory reached just before or
-//! after; with `--csv` lines of `layer,threads,weights,seconds`; with `--peak` only that rate, in GFLOP/s.
+//! the engine's intermediates do where that pays; with `--element` input, weights and output have that type. Prints the
+//! median time of each layer (the least with `--fastest`, for noisy machines), its rate, and this in per cent of the
+//! rate that multiply-adds without memory reached just before or after; with `--csv` lines of
+//! `layer,threads,weights,seconds`; with `--peak` only that rate, in GFLOP/s.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

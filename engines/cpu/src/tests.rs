@@ -900,7 +900,7 @@ fn graphs_of_any_size_are_declined_or_planned() {
     const MOST: i64 = i32::MAX as i64;
     // (what, x, w, padding, stride, dilation, whether it is taken)
     type Case<'a> = (&'a str, &'a [i64], &'a [i64], i64, i64, i64, bool);
-    let cases: [Case<'_>; 15] = [
+    let cases: [Case<'_>; 17] = [
         ("a long row", &[1, 1, 1 << 24], &[1, 1, 3], 0, 1, 1, true),
         ("a longer row", &[1, 1, 1 << 40], &[1, 1, 3], 0, 1, 1, false),
         ("a large image", &[1, 3, 1 << 19, 1 << 19], &[8, 3, 3, 3], 0, 1, 1, true),
@@ -916,6 +916,8 @@ fn graphs_of_any_size_are_declined_or_planned() {
         ("much padding", &[1, 1, 1, 1], &[1, 1, 2, 2], 1 << 18, MOST, 1 << 18, true),
         ("few channels in a group, a long row and filter", &[1, 2, M], &[2, 1, 1 << 13], 0, 1, 1, true),
         ("far apart", &[1, 1, 1 << 19, 1 << 19], &[1, 1, 2, 2], 0, 1, 1 << 18, true),
+        ("depthwise, far strides", &[1, 8, 4, 4], &[8, 1, 3, 3], 0, MOST, 1, true),
+        ("depthwise, far apart", &[1, 8, 1 << 18, 1 << 18], &[8, 1, 2, 2], 0, 1, 1 << 17, true),
     ];
     for (what, x, w, padding, stride, dilation, taken) in cases {
         let spatial = x.len() - 2;
@@ -942,10 +944,14 @@ fn graphs_of_any_size_are_declined_or_planned() {
         assert_eq!(works.is_ok(), taken, "{what}: {works:?}");
         let Ok(works) = works else { continue };
         let works = fuse::fuse(&graph, works, &settings(2));
-        for settings in [settings(2), constant(&format!("huge-{what}").replace(' ', "-"), true)] {
+        let all: usize = (0..5).map(|uid| graph.tensor(TensorUid(uid)).span_bytes()).sum();
+        for settings in [settings(2), settings(64), constant(&format!("huge-{what}").replace(' ', "-"), true)] {
             let schedule = Schedule::new(&graph, &works, &settings).unwrap();
             let plain: usize = graph.tensor(TensorUid(3)).span_bytes();
             assert!(schedule.workspace_bytes() >= plain, "{what}: the size has not overflowed");
+            // Intermediates and filters as `f32`, all tensors twice at most, and for each thread copies of parts of them.
+            let most = 2 * all + settings.threads * (all / 2 + (1 << 20));
+            assert!(schedule.workspace_bytes() <= most, "{what}: {} of {most}", schedule.workspace_bytes());
             // Filters too large for memory are an error; the plan of others could be had, but is not run.
             if let Err(error) = CpuPlan::new(schedule, 2, resources::get()) {
                 assert_eq!(error.kind(), hipdnn_engine_core::error::ErrorKind::AllocFailed, "{what}: {error}");

@@ -74,10 +74,40 @@ fn plan(knobs: &[(&str, KnobValue)]) -> Box<dyn Plan> {
     applicable.plan(&config).unwrap()
 }
 
+const NAME: &str = "executions_allocate_nothing";
+
+/// True if arguments of Rust's test harness name the test: by a part of the name, or all of it with `--exact`. None is
+/// ignored.
+fn is_wanted(arguments: &[String]) -> bool {
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let matches = |filter: &String| if has("--exact") { filter == NAME } else { NAME.contains(filter.as_str()) };
+    let (mut filters, mut skips) = (Vec::new(), Vec::new());
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--skip" => skips.extend(rest.next()),
+            "--color" | "--format" | "--logfile" | "--shuffle-seed" | "--test-threads" | "-Z" => drop(rest.next()),
+            flag if flag.starts_with('-') => {}
+            _ => filters.push(argument),
+        }
+    }
+    let named = filters.is_empty() || filters.into_iter().any(matches);
+    named && !skips.into_iter().any(matches) && !has("--ignored")
+}
+
 fn main() {
-    println!("\nrunning 1 test");
-    executions_allocate_nothing();
-    println!("test executions_allocate_nothing ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored\n");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let count = usize::from(is_wanted(&arguments));
+    if arguments.iter().any(|argument| argument == "--list") {
+        print!("{}", format!("{NAME}: test\n").repeat(count));
+        return;
+    }
+    println!("\nrunning {count} test{}", if count == 1 { "" } else { "s" });
+    if count == 1 {
+        executions_allocate_nothing();
+        println!("test {NAME} ... ok");
+    }
+    println!("\ntest result: ok. {count} passed; 0 failed; 0 ignored; {} filtered out\n", 1 - count);
 }
 
 fn executions_allocate_nothing() {

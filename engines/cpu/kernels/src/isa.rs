@@ -412,6 +412,50 @@ mod tests {
         }
     }
 
+    /// Compares masked accesses of 16-bit values, with masks that reach lanes of any vector, with loops over lanes.
+    struct MaskedHalves;
+    impl Kernel for MaskedHalves {
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            const OLD: u16 = 7;
+            let bits: [u16; MAX_LANES] =
+                std::array::from_fn(|i| [0x3c00, 0xc155, 0x0001, 0x7f80, 0x8000][i % 5] + i as u16);
+            let values: [f32; MAX_LANES] = std::array::from_fn(|i| (i as f32 - 6.5) * 1.003_906_3);
+            for mask in [0x1ff, 0x7fff, 0xa5a5, 0xff00, 0x8001].map(|mask| mask & first(S::LANES)) {
+                let lanes = |of: &dyn Fn(usize) -> u32, or: u32| {
+                    Vec::from_iter((0..S::LANES).map(|lane| if mask >> lane & 1 == 1 { of(lane) } else { or }))
+                };
+                let mut loaded = [[f32::NAN; MAX_LANES]; 2];
+                let mut stored = [[OLD; MAX_LANES]; 2];
+                // SAFETY: the arrays have `MAX_LANES` values, of which a vector has no more.
+                unsafe {
+                    s.store(loaded[0].as_mut_ptr(), s.load_f16_masked(mask, bits.as_ptr()));
+                    s.store(loaded[1].as_mut_ptr(), s.load_bf16_masked(mask, bits.as_ptr()));
+                    s.store_f16_masked(mask, stored[0].as_mut_ptr(), s.load(values.as_ptr()));
+                    s.store_bf16_masked(mask, stored[1].as_mut_ptr(), s.load(values.as_ptr()));
+                }
+                let loaded = loaded.map(|row| Vec::from_iter(row[..S::LANES].iter().map(|value| value.to_bits())));
+                let f16 = |lane: usize| half::f16::from_bits(bits[lane]).to_f32().to_bits();
+                assert_eq!(loaded[0], lanes(&f16, 0), "f16 loaded, {mask:#x}");
+                assert_eq!(loaded[1], lanes(&|lane| u32::from(bits[lane]) << 16, 0), "bf16 loaded, {mask:#x}");
+                let stored = stored.map(|row| row.map(u32::from));
+                let f16 = |lane: usize| u32::from(half::f16::from_f32(values[lane]).to_bits());
+                assert_eq!(stored[0][..S::LANES], lanes(&f16, OLD.into()), "f16 stored, {mask:#x}");
+                let bf16 = |lane: usize| u32::from(half::bf16::from_f32(values[lane]).to_bits());
+                assert_eq!(stored[1][..S::LANES], lanes(&bf16, OLD.into()), "bf16 stored, {mask:#x}");
+                assert!(stored.iter().all(|row| row[S::LANES..].iter().all(|value| *value == OLD.into())), "{mask:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn masks_of_halves_name_any_lane() {
+        for isa in Isa::available() {
+            isa.run(MaskedHalves);
+        }
+    }
+
     #[test]
     fn the_sets_agree_with_the_portable_one() {
         let want = Isa::PORTABLE.run(Everything);

@@ -243,6 +243,12 @@ pub(super) fn inside(place: usize, pad: usize, size: usize) -> Option<usize> {
     place.checked_sub(pad).filter(|place| *place < size)
 }
 
+/// Stride between neighboring places of a plane whose rows follow each other without a gap.
+#[inline(always)]
+pub(super) fn place_distance(layout: &Layout, columns: usize) -> usize {
+    if columns == 1 { layout.strides[3] } else { layout.strides[4] }
+}
+
 /// # Safety
 /// `count` values can be written at `to`.
 #[inline(always)]

@@ -1,7 +1,7 @@
 //! Depthwise convolution of channels-last images: vectors run over channels, each of which has taps of its own.
 //!
-//! A tile is some neighboring places of an output row, and passes over all channels, a vector at a time. A vector of the
-//! input is loaded once for all places of the tile that a kernel row looks at it for.
+//! A tile is some neighboring places of an output row, and passes over all channels, a vector at a time. A vector of
+//! the input is loaded once for all places of the tile that a kernel row looks at it for.
 //!
 //! A unit of work is some rows of the output.
 
@@ -245,8 +245,8 @@ impl Unit<'_, Depthwise> {
 
 /// Microkernel arguments: some places of an output row, with all of a range of channels.
 struct Tile<'a> {
-    /// Address of the first place's first tap in the first of the kernel rows that are inside of the image, which may be
-    /// a column outside of it; strides of kernel rows and of columns.
+    /// Address of the first place's first tap in the first of the kernel rows that are inside of the image, which may
+    /// be a column outside of it; strides of kernel rows and of columns.
     x: *const f32,
     line: usize,
     column: usize,
@@ -362,8 +362,8 @@ impl<const W: usize, const SW: usize, const P: usize, const WHOLE: bool> Kernel 
                     p = p.wrapping_add(tile.column);
                 }
             }
-            // SAFETY: columns from `begin` to `end` of the rows are in the image, and the lanes of `kept` are channels of
-            // it; panels of weights and lists have whole vectors; the rest is the caller's duty.
+            // SAFETY: columns from `begin` to `end` of the rows are in the image, and the lanes of `kept` are channels
+            // of it; panels of weights and lists have whole vectors; the rest is the caller's duty.
             unsafe {
                 let load = |p: *const f32| if WHOLE { s.load(p) } else { s.load_masked(s.mask(kept), p) };
                 let mut weights = tile.weights.wrapping_add(block * tile.panel);
@@ -449,8 +449,8 @@ impl<const W: usize, const SW: usize, const P: usize, const WHOLE: bool> Kernel 
     }
 }
 
-/// Adds the products of a kernel row of `W` taps to the sums of `P` places, `SW` columns apart. `line` is the address of the first
-/// column and the distance between columns; `CHECKED`: only columns `inside` are the image's.
+/// Adds the products of a kernel row of `W` taps to the sums of `P` places, `SW` columns apart. `line` is the address
+/// of the first column and the distance between columns; `CHECKED`: only columns `inside` are the image's.
 ///
 /// # Safety
 /// The columns can be loaded, those inside if `CHECKED`.
@@ -478,7 +478,8 @@ unsafe fn sum_line<S: Simd, const W: usize, const SW: usize, const P: usize, con
             }
         }
     } else {
-        // Places share few columns: each is loaded by the multiply-add that needs it, of which a cycle has as many as loads.
+        // Places share few columns: each is loaded by the multiply-add that needs it, of which a cycle has as many as
+        // loads.
         for place in 0..P {
             for tap in 0..W {
                 let t = place * SW + tap;

@@ -89,8 +89,8 @@ impl InTile {
     /// Writes the lists' values for `count` channels from `channel` on, then zeros, each list `len` values at `to`.
     ///
     /// # Safety
-    /// The operands are those of the problem, `image` and the channels are below its numbers of them, and `to` takes the
-    /// values of all lists.
+    /// The operands are those of the problem, `image` and the channels are below its numbers of them, and `to` takes
+    /// the values of all lists.
     #[inline(always)]
     pub(super) unsafe fn fill_lists(
         &self,
@@ -201,8 +201,8 @@ impl Epilogue {
         if self.y.element == Element::F32 { self.in_registers_with(false, beside) } else { None }
     }
 
-    /// Epilogue behind bias and clamp without a summand, if a tile can compute it in registers before its results are rounded
-    /// to the output's type.
+    /// Epilogue behind bias and clamp without a summand, if a tile can compute it in registers before its results are
+    /// rounded to the output's type.
     pub(super) fn before_rounding(&self) -> Option<InTile> {
         self.in_registers_with(false, |_| false)
     }
@@ -258,8 +258,8 @@ impl Epilogue {
         true
     }
 
-    /// Writes the lists of an epilogue in registers at `to`, each `len` values: the biases, or zeros where there are none, and
-    /// the lists of `tile`, all for `count` channels from `channel` on of an image.
+    /// Writes the lists of an epilogue in registers at `to`, each `len` values: the biases, or zeros where there are
+    /// none, and the lists of `tile`, all for `count` channels from `channel` on of an image.
     ///
     /// # Safety
     /// The operands are those of the problem, `image` and the channels are below its numbers of them, and `to` takes
@@ -309,8 +309,8 @@ impl Epilogue {
     /// Finishes a block and stores it in the output.
     ///
     /// # Safety
-    /// The places are the output's and the values the block's to read and write, up to whole vectors where rows have them;
-    /// the operands are those of the problem. An operand may be the output itself in the same layout.
+    /// The places are the output's and the values the block's to read and write, up to whole vectors where rows have
+    /// them; the operands are those of the problem. An operand may be the output itself in the same layout.
     #[inline(always)]
     pub(super) unsafe fn run<S: Simd>(&self, s: S, operands: *const *const u8, y: *mut u8, block: Block) {
         s.call(Run { finish: self, operands, y, block });
@@ -444,8 +444,8 @@ impl Kernel for Run<'_> {
             let mut block = Block { at, values: values.wrapping_add(done), channels, pitch, count: part };
             // SAFETY: the duty of the caller of `Epilogue::run`; the part is of one row, or rows are as good as one.
             unsafe {
-                // Functions would else be computed of mostly nothing. Where other parts lie between the channels' values, they
-                // have to stay where they are.
+                // Functions would else be computed of mostly nothing. Where other parts lie between the channels'
+                // values, they have to stay where they are.
                 let waste = part.next_multiple_of(S::LANES) - part;
                 let wasteful = part == count && waste >= S::LANES / 2 && !self.finish.steps.is_empty();
                 if self.finish.single || wasteful {
@@ -584,8 +584,8 @@ unsafe fn compact<S: Simd>(s: S, block: &mut Block) {
     while channel < channels {
         let mut place = 0;
         while place < count {
-            // SAFETY: whole vectors end before the next channel's values, which have not moved yet; what they write behind
-            // the channel's end is overwritten by the next one.
+            // SAFETY: whole vectors end before the next channel's values, which have not moved yet; what they write
+            // behind the channel's end is overwritten by the next one.
             unsafe { s.store(values.add(channel * count + place), s.load(values.add(channel * pitch + place))) };
             place += S::LANES;
         }

@@ -1,15 +1,17 @@
-//! Implicit matrix product of channels-last tensors: vectors run over output channels, the input's values are broadcast.
+//! Implicit matrix product of channels-last tensors: vectors run over output channels, the input's values are
+//! broadcast.
 //!
-//! A tile of places finds its input through pointers, one for each place and tap, those outside of the image to zeros: the
-//! indirect convolution of M. Dukhan (arXiv:1907.02129). The input is read where it lies, whatever stride, dilation and
-//! padding, unless its channels are apart: then a unit's rows are copied into padded channels-last scratch first, in which the
-//! taps of a kernel row lie side by side. Where the output's channels are apart, tiles are transposed before they are stored.
+//! A tile of places finds its input through pointers, one for each place and tap, those outside of the image to zeros:
+//! the indirect convolution of M. Dukhan (arXiv:1907.02129). The input is read where it lies, whatever stride, dilation
+//! and padding, unless its channels are apart: then a unit's rows are copied into padded channels-last scratch first,
+//! in which the taps of a kernel row lie side by side. Where the output's channels are apart, tiles are transposed
+//! before they are stored.
 //!
 //! A unit of work is some places of a plane of an image and group, for some panels of output channels.
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{copy, inside, load_lanes, store_lanes, transposed, zero};
+use super::band::{copy, inside, load_lanes, place_distance, store_lanes, transposed, zero};
 use super::epilogue::{self, Block, Epilogue, InTile, offset};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
@@ -27,8 +29,8 @@ const ALIASED: usize = 4096;
 const WAYS: usize = 7;
 /// Minimum numbers of input and output channels of a group for squares of planes to be transposed.
 const PLANES: (usize, usize) = (8, 16);
-/// Factor that makes the estimated cost comparable with those of algorithms of planes, which on 7×7 to 56×56 places were found
-/// to take 1.06 to 1.5 times as long for an estimated cycle.
+/// Factor that makes the estimated cost comparable with those of algorithms of planes, which on 7×7 to 56×56 places
+/// were found to take 1.06 to 1.5 times as long for an estimated cycle.
 pub(super) const BESIDE_PLANES: f64 = 0.87;
 /// Bytes of copied input of a unit.
 const STAGED_BYTES: usize = 512 << 10;
@@ -247,7 +249,8 @@ fn narrow(shape: &Shape) -> bool {
     shape.group_in() < 8 && shape.kernel[2] > 1 && shape.dilation[2] == 1
 }
 
-/// Cycles of a step of the sum, by what limits it: multiply-adds and loads at two a cycle, and the latency of an addition.
+/// Cycles of a step of the sum, by what limits it: multiply-adds and loads at two a cycle, and the latency of an
+/// addition.
 fn step_cycles(rows: usize, vectors: usize) -> f64 {
     let (rows, vectors) = (rows as f64, vectors as f64);
     (rows * vectors / 2.0).max((rows + vectors) / 2.0).max(4.0) + 0.3
@@ -537,8 +540,8 @@ impl Unit<'_, Indirect> {
         };
         // Where tiles are stored straight to the output, its places have one stride, and so do a summand's.
         let plane = [at.image, channel, at.z, 0, 0];
-        // SAFETY: the pointers of the tile's places, the weights of the panel and the lists of its channels are there; what is
-        // kept are output places of the unit.
+        // SAFETY: the pointers of the tile's places, the weights of the panel and the lists of its channels are there;
+        // what is kept are output places of the unit.
         unsafe {
             let Some(tile) = &plan.direct else {
                 function(s, &job);
@@ -567,7 +570,8 @@ impl Unit<'_, Indirect> {
         }
     }
 
-    /// Transposes a tile that is in scratch memory, and stores or finishes it: `count` places from `at` on of `keep` channels.
+    /// Transposes a tile that is in scratch memory, and stores or finishes it: `count` places from `at` on of `keep`
+    /// channels.
     #[inline(always)]
     unsafe fn transpose<S: Simd>(&self, s: S, tile: *mut f32, at: [usize; 5], count: usize, keep: usize) {
         let plan = self.plan;
@@ -602,8 +606,8 @@ impl Unit<'_, Indirect> {
     }
 }
 
-/// Writes rows of `count` values of each of `channels` channels, the first from element `from` of `x` on, value by value: the
-/// first of each, the second of each, and so on.
+/// Writes rows of `count` values of each of `channels` channels, the first from element `from` of `x` on, value by
+/// value: the first of each, the second of each, and so on.
 ///
 /// # Safety
 /// The rows can be read, and `channels * count` values written.
@@ -634,8 +638,8 @@ unsafe fn turn<S: Simd>(s: S, layout: &Layout, x: *const u8, from: usize, [chann
     }
 }
 
-/// Writes three rows of `count` values, from these elements of `x` on, value by value: the first of each, the second of each,
-/// and so on.
+/// Writes three rows of `count` values, from these elements of `x` on, value by value: the first of each, the second of
+/// each, and so on.
 ///
 /// # Safety
 /// The rows can be read, and `3 * count` values written.
@@ -666,10 +670,4 @@ unsafe fn interleave<S: Simd>(s: S, element: Element, x: *const u8, rows: [usize
             place += 1;
         }
     }
-}
-
-/// Stride between neighboring places of a plane whose rows follow each other without a gap.
-#[inline(always)]
-fn place_distance(layout: &Layout, columns: usize) -> usize {
-    if columns == 1 { layout.strides[3] } else { layout.strides[4] }
 }

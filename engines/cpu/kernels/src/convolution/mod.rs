@@ -115,8 +115,8 @@ impl Algorithm {
         let direct = (Direct::applies(shape) && shape.groups > 1 && shape.group_out() < 8)
             .then(|| Direct::new(problem, threads, isa));
         if DepthwisePlanes::applies(problem) {
-            let planes = DepthwisePlanes::new(problem, threads, isa);
-            if planes.cost < direct.as_ref().map_or(f64::INFINITY, |direct| direct.depthwise_cycles(threads)) {
+            let limit = direct.as_ref().map_or(f64::INFINITY, |direct| direct.depthwise_cycles(threads));
+            if let Some(planes) = DepthwisePlanes::new(problem, threads, isa).filter(|planes| planes.cost < limit) {
                 return Algorithm::DepthwisePlanes(planes);
             }
         }
@@ -178,7 +178,7 @@ impl Algorithm {
             all.push(Algorithm::Depthwise(Depthwise::new(problem, threads, isa)));
         }
         if DepthwisePlanes::applies(problem) {
-            all.push(Algorithm::DepthwisePlanes(DepthwisePlanes::new(problem, threads, isa)));
+            all.extend(DepthwisePlanes::new(problem, threads, isa).map(Algorithm::DepthwisePlanes));
         }
         if Direct::applies(shape) {
             all.push(Algorithm::Direct(Direct::new(problem, threads, isa)));

@@ -1,15 +1,15 @@
-//! Depthwise convolution of images whose channels are apart: planes of a vector of channels are transposed into padded scratch
-//! with the channels innermost, convolved there by the tiles of channels-last images, and the sums are transposed on their way
-//! out.
+//! Depthwise convolution of images whose channels are apart: planes of a vector of channels are transposed into padded
+//! scratch with the channels innermost, convolved there by the tiles of channels-last images, and the sums are
+//! transposed on their way out.
 //!
-//! Vectors over columns lose most of their lanes on small images, and half of what they load with a stride of two. Transposing
-//! costs some four instructions a vector, once, whatever the kernel's size.
+//! Vectors over columns lose most of their lanes on small images, and half of what they load with a stride of two.
+//! Transposing costs some four instructions a vector, once, whatever the kernel's size.
 //!
 //! A unit of work is some rows of the output of an image, for a vector of channels.
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::super::band::{copy, inside, load_lanes, store_lanes, transposed, zero};
+use super::super::band::{copy, inside, load_lanes, place_distance, store_lanes, transposed, zero};
 use super::super::epilogue::{self, Block, Epilogue, InTile, offset};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
@@ -33,7 +33,8 @@ pub(in super::super) struct DepthwisePlanes {
     y: Layout,
     isa: Isa,
     finish: Epilogue,
-    /// Epilogue behind bias and clamp that the kernel computes in registers, if the sums are transposed straight to the output.
+    /// Epilogue behind bias and clamp that the kernel computes in registers, if the sums are transposed straight to the
+    /// output.
     direct: Option<InTile>,
     steps: Vec<tile::Step>,
     /// Number of places of a tile.
@@ -41,7 +42,7 @@ pub(in super::super) struct DepthwisePlanes {
     /// Output rows of a unit, and number of units of a plane.
     height: usize,
     bands: usize,
-    /// Estimated cycles of a run, infinite if the scratch of a single row does not stay in the cache.
+    /// Estimated cycles of a run.
     pub(in super::super) cost: f64,
 }
 
@@ -54,7 +55,8 @@ impl DepthwisePlanes {
             && (shape.input[0], shape.kernel[0], shape.output[0], shape.pad_before[0]) == (1, 1, 1, 0)
     }
 
-    pub(in super::super) fn new(problem: &Problem, threads: usize, isa: Isa) -> DepthwisePlanes {
+    /// Makes the plan; `None` if the scratch of a single row of the output does not stay in the cache.
+    pub(in super::super) fn new(problem: &Problem, threads: usize, isa: Isa) -> Option<DepthwisePlanes> {
         let shape = &problem.shape;
         let [_, oh, ow] = shape.output;
         let finish = Epilogue::new(problem);
@@ -72,15 +74,17 @@ impl DepthwisePlanes {
             places: PLACES.into_iter().min_by_key(in_vain).expect("there are some"),
             height: 1,
             bands: oh,
-            // As long as no unit's scratch stays in the cache.
             cost: f64::INFINITY,
             shape: shape.clone(),
         };
+        if !plan.fits(1) {
+            return None;
+        }
         // Weights that are known only at a run are put into panels there, one by one.
         let packing = if problem.constant_weights { 0.0 } else { PACKING * (shape.groups * shape.taps()) as f64 };
         for bands in 1..=oh {
             let height = oh.div_ceil(bands);
-            if size_of::<f32>() * plan.scratch_len(height) > SCRATCH_BYTES {
+            if !plan.fits(height) {
                 continue;
             }
             let bands = oh.div_ceil(height);
@@ -93,10 +97,16 @@ impl DepthwisePlanes {
                 break;
             }
         }
-        plan
+        Some(plan)
     }
 
-    /// Estimated cycles of a unit of `height` output rows. The constants are of the layers of `benches/host.rs` on AVX-512.
+    /// True if the scratch of a unit of `height` output rows stays in the cache.
+    fn fits(&self, height: usize) -> bool {
+        self.scratch_len(height) <= SCRATCH_BYTES / size_of::<f32>()
+    }
+
+    /// Estimated cycles of a unit of `height` output rows. The constants are of the layers of `benches/host.rs` on
+    /// AVX-512.
     fn unit_cycles(&self, height: usize) -> f64 {
         let shape = &self.shape;
         let lanes = self.isa.lanes();
@@ -133,11 +143,14 @@ impl DepthwisePlanes {
         (w == 1 || strides[4] == 1) && (h == 1 || strides[3] == w)
     }
 
-    /// Rows and columns of the transposed input, for `height` rows of the output of whole tiles.
+    /// Rows and columns of the transposed input, for `height` rows of the output of whole tiles: more than any memory
+    /// has where a tile has places behind the output that are a large stride apart, hence the saturating arithmetic.
     fn staged_sizes(&self, height: usize) -> (usize, usize) {
         let shape = &self.shape;
         let reach = |axis: usize, outputs: usize| {
-            (outputs - 1) * shape.stride[axis] + (shape.kernel[axis] - 1) * shape.dilation[axis] + 1
+            let outputs = (outputs - 1).saturating_mul(shape.stride[axis]);
+            let taps = (shape.kernel[axis] - 1).saturating_mul(shape.dilation[axis]);
+            outputs.saturating_add(taps).saturating_add(1)
         };
         (reach(1, height), reach(2, shape.output[2].next_multiple_of(self.places)))
     }
@@ -145,7 +158,7 @@ impl DepthwisePlanes {
     /// Values of the transposed input.
     fn staged_len(&self, height: usize) -> usize {
         let (rows, columns) = self.staged_sizes(height);
-        rows * columns * self.isa.lanes()
+        rows.saturating_mul(columns).saturating_mul(self.isa.lanes())
     }
 
     /// Values of the sums, with the channels innermost.
@@ -172,10 +185,10 @@ impl DepthwisePlanes {
         epilogue::lists_len(self.direct.as_ref(), self.isa.lanes()).next_multiple_of(MAX_LANES)
     }
 
-    /// Values of a unit's scratch, without its lists.
+    /// Values of a unit's scratch, without its lists; the largest number if there are more.
     fn scratch_len(&self, height: usize) -> usize {
         let block = if self.direct.is_some() { 0 } else { self.isa.lanes() * self.pitch(height) };
-        self.staged_len(height) + self.sums_len(height) + block + self.line_len()
+        self.staged_len(height).saturating_add(self.sums_len(height) + block + self.line_len())
     }
 }
 
@@ -235,7 +248,10 @@ impl Kernel for Unit<'_, DepthwisePlanes> {
             block: line.wrapping_add(plan.line_len()),
         };
         let convolve: TileFn<S> = function(fixed(shape), plan.places, true);
-        // SAFETY: the slot has the parts' sizes; channels, rows and places are the problem's.
+        // SAFETY: the slot has the lists and `scratch_len(plan.height)` values behind them, of which these are the
+        // parts for no more rows; image, channels and rows are below the problem's numbers of them; the sums of tiles
+        // are computed from what `stage` has written, all of them before `store` reads them; the memory is the
+        // caller's, as `run` of [`InUnits`] asks.
         unsafe {
             let lists = (plan.direct.as_ref(), S::LANES);
             plan.finish.fill_lists(lists.0, self.operands, image, channel, at.channels, self.slot, lists.1);
@@ -305,6 +321,10 @@ impl Unit<'_, DepthwisePlanes> {
     }
 
     /// Writes the unit's input, padded, its channels side by side.
+    ///
+    /// # Safety
+    /// The input can be read at the image's and the channels' places; `at.staged` takes `staged_len(at.height)` values,
+    /// and `at.line` takes `line_len` values.
     #[inline(always)]
     unsafe fn stage<S: Simd>(&self, s: S, at: &Place) {
         let plan = self.plan;
@@ -319,7 +339,10 @@ impl Unit<'_, DepthwisePlanes> {
         let begin = shape.pad_before[1].saturating_sub(top).min(rows);
         let end = (height + shape.pad_before[1]).saturating_sub(top).clamp(begin, rows);
         let pitch = columns * S::LANES;
-        // SAFETY: the slot has room for so many rows and columns; those that are read are the input's.
+        // SAFETY: the copy has `rows` rows of `pitch` values, and left border, `count` and the rest are `columns`; rows
+        // from `begin` to `end` are rows of the input, of which `count` columns from the first on are read; where
+        // planes are transposed their columns are neighbors, and rows too if they are `dense`; `count` is at most the
+        // width, for which `line` has room.
         unsafe {
             if count == 0 || begin == end {
                 zero(s, at.staged, rows * pitch);
@@ -360,11 +383,17 @@ impl Unit<'_, DepthwisePlanes> {
     }
 
     /// Writes a row of the input from element `from` on that vectors of columns can't be loaded from.
+    ///
+    /// # Safety
+    /// From `from` on, `count` columns of each of the unit's channels can be read; `to` takes `count` vectors and,
+    /// unless channels are neighbors, `at.line` takes `count` values of each channel.
     #[inline(always)]
     unsafe fn stage_row<S: Simd>(&self, s: S, at: &Place, from: usize, count: usize, to: *mut f32) {
         let plan = self.plan;
         let strides = plan.x.strides;
-        // SAFETY: the row is the input's; the slot has room for a row of each channel, and the copy for the row.
+        // SAFETY: values are read at the strides of columns and channels, as many as the caller says can be read; each
+        // vector at `to` takes the channels of a column, at most `LANES`; the rows of `line` are `count` apart and all
+        // written before they are transposed.
         unsafe {
             if strides[1] == 1 {
                 for column in 0..count {
@@ -387,6 +416,11 @@ impl Unit<'_, DepthwisePlanes> {
     }
 
     /// Transposes the sums, and stores or finishes them.
+    ///
+    /// # Safety
+    /// `at.sums` has a vector for each place of the unit's rows, and `at.block` takes `pitch(at.height)` values of each
+    /// of its channels, unless the epilogue is computed in registers; the output can be written at the unit's rows and
+    /// channels, and the operands are those of the problem.
     #[inline(always)]
     unsafe fn store<S: Simd>(&self, s: S, at: &Place) {
         let plan = self.plan;
@@ -394,7 +428,9 @@ impl Unit<'_, DepthwisePlanes> {
         let origin = [at.image, at.channel, 0, at.row, 0];
         let y = offset(&plan.y, origin);
         let pitch = plan.pitch(at.height);
-        // SAFETY: the slot has so many sums, and room for them transposed; what is stored are places of the output.
+        // SAFETY: sums are read at places below `places`; without a block the first `count` lanes are stored, at places
+        // of the output that are neighbors, as `new` asks for `direct`; a block's rows take whole vectors, `pitch`
+        // being a multiple of the longest, and all of its values are written before it is finished.
         unsafe {
             for place in (0..places).step_by(S::LANES) {
                 let count = (places - place).min(S::LANES);
@@ -434,8 +470,8 @@ struct Planes {
 }
 
 impl Planes {
-    /// Writes `count` values of each channel value by value, a vector of channels for each, in rows of `columns` values whose
-    /// starts are `pitch` apart; lanes without a channel are zeros.
+    /// Writes `count` values of each channel value by value, a vector of channels for each, in rows of `columns` values
+    /// whose starts are `pitch` apart; lanes without a channel are zeros.
     ///
     /// # Safety
     /// The values can be read, and the vectors written.
@@ -465,9 +501,4 @@ impl Planes {
             }
         }
     }
-}
-
-/// Stride between neighboring places of a plane whose rows follow each other without a gap.
-fn place_distance(layout: &Layout, columns: usize) -> usize {
-    if columns == 1 { layout.strides[3] } else { layout.strides[4] }
 }
