@@ -221,12 +221,13 @@ fn the_shared_library() {
     for _ in 0..20 {
         round();
     }
-    // What is left behind is so after each batch; the C library's own one-time allocations fall into one.
-    let grown = (0..4).map(|_| {
-        let before = allocated();
-        (0..50).for_each(|_| round());
-        allocated().saturating_sub(before)
-    });
-    let grown = grown.min().expect("there are batches");
-    assert!(grown < 50 * 8, "{grown} bytes are left after 50 rounds");
+    // What a round leaves behind is there after each batch; the C library's own lists grow now and then, and less and less.
+    let grown: Vec<usize> = (0..40)
+        .map(|_| {
+            let before = allocated();
+            (0..25).for_each(|_| round());
+            allocated().saturating_sub(before)
+        })
+        .collect();
+    assert!(grown.contains(&0), "bytes are left after each batch of 25 rounds: {grown:?}");
 }
