@@ -64,9 +64,12 @@ fn measured_rankings_are_kept_and_followed() {
     assert_eq!(write(&handle, &unfinished, &measured), Outcome::DECLINED_UNKEYABLE_OR_UNFINALIZED);
     assert_eq!(write(&handle, &graph, &[]), Outcome::DECLINED_NO_ENGINES);
     for name in ["HIPDNN_DISABLE_CACHE", "HIPDNN_DISABLE_EXACT_ENGINE_CACHE"] {
-        set_variable(name, "1");
-        assert_eq!(write(&handle, &graph, &measured), Outcome::DECLINED_DISABLED, "{name}");
-        set_variable(name, "");
+        for word in ["1", " True ", "enabled"] {
+            set_variable(name, word);
+            assert_eq!(write(&handle, &graph, &measured), Outcome::DECLINED_DISABLED, "{name}={word}");
+        }
+        // No word of those that disable.
+        set_variable(name, "off");
     }
     assert!(records(&cache).is_empty());
     assert_eq!(ranked(&graph), fixed);

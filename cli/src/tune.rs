@@ -35,7 +35,7 @@ pub(crate) fn tune(arguments: &Tune) -> Result<Answer, String> {
     let outcome = planning::keep_ranking(&handle, &graph, &ids).map_err(|error| error.to_string())?;
     let (said, good) = match outcome {
         Outcome::WRITTEN => ("is kept", true),
-        Outcome::UNCHANGED => ("changes nothing: it was kept before, or that of more engines is", true),
+        Outcome::UNCHANGED => ("is not written: it, or one of more engines, is kept already", true),
         Outcome::DECLINED_DISABLED => ("is not kept: the backend's cache is switched off, or can't be written", false),
         Outcome::DECLINED_UNKEYABLE_OR_UNFINALIZED => ("is not kept: the backend can't tell graph or device", false),
         other => return Err(format!("writing the ranking: expected an outcome of 0 to 4, got {}", other.0)),

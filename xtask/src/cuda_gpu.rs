@@ -59,8 +59,11 @@ pub(crate) fn run(action: &Action) -> Result<()> {
 
 /// True if the dynamic loader knows the driver's library.
 fn has_driver() -> bool {
-    let list = process::capture(Command::new("ldconfig").arg("-p"));
-    list.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("libcuda.so.1"))
+    // A user's PATH may lack the system's programs.
+    ["ldconfig", "/sbin/ldconfig"].iter().any(|program| {
+        let list = process::capture(Command::new(program).arg("-p"));
+        list.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("libcuda.so.1"))
+    })
 }
 
 /// Builds all and fills the bundle's directory anew.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::emulated_gpu::{self, Prepared};
+use crate::supply::STALE_LOCK;
 use crate::{Result, process, workspace};
 
 /// Debian's package with ONNX Runtime's headers; those of an older release are good for newer libraries.
@@ -40,6 +41,9 @@ fn rust_session() -> Result<Result<PathBuf, String>> {
         command
     };
     let fetched = process::capture(&mut cargo(&["fetch"]))?;
+    if !fetched.status.success() && process::tail(&fetched.stderr, 3).contains(STALE_LOCK) {
+        return Err(format!("examples/rust: {}", process::tail(&fetched.stderr, 3)).into());
+    }
     if !fetched.status.success() {
         return Ok(Err(format!("the packages of examples/rust can't be had: {}", process::tail(&fetched.stderr, 3))));
     }

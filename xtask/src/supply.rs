@@ -61,6 +61,9 @@ fn advisories() -> Result<Outcome> {
     })
 }
 
+/// How cargo says that a lock file does not have what its manifest asks for.
+pub(crate) const STALE_LOCK: &str = "because --locked was passed";
+
 /// The library that is built from vendored sources: the one with the fewest dependencies, for the sake of time.
 const BUILT: &str = "hipdnn-rs-backend";
 
@@ -79,7 +82,10 @@ fn vendored() -> Result<Outcome> {
     vendor.args(["vendor", "--locked", "--versioned-dirs"]).arg(&sources);
     let output = process::capture(&mut vendor)?;
     if !output.status.success() {
-        return Ok(Outcome::Skipped(format!("the sources can't be had: {}", process::tail(&output.stderr, 3))));
+        let said = process::tail(&output.stderr, 3);
+        let stale = said.contains(STALE_LOCK);
+        let outcome = if stale { Outcome::Failed } else { Outcome::Skipped };
+        return Ok(outcome(format!("the sources can't be had: {said}")));
     }
     let settings = directory.join("config.toml");
     fs::write(&settings, output.stdout)?;

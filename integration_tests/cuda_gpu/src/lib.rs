@@ -1,8 +1,9 @@
 //! HIP's runtime, hiprtc and MIOpen's convolutions over the CUDA driver, NVRTC and cuDNN, in one library that is installed under the
 //! three names: the unchanged plugin, provider and suites run on an NVIDIA GPU. A vehicle for tests and measurements, not a product.
 //!
-//! Nothing of CUDA is needed to build it. `libcuda`, `libnvrtc` and `libcudnn` are opened when the first call needs them; where one
-//! can't be opened, these calls fail and standard error has the reason.
+//! Nothing of CUDA is needed to build it. `libcuda`, `libnvrtc` and `libcudnn` are opened when the first call needs them; without the
+//! driver these calls fail and standard error has the reason; without NVRTC compilations fail, and their log has it; without cuDNN a
+//! plain kernel computes all convolutions, and standard error says so.
 //!
 //! | module | what it has |
 //! |---|---|
@@ -15,6 +16,5 @@
 mod device;
 mod hip;
 mod miopen;
-
 mod rtc;
 mod status;

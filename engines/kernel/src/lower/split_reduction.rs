@@ -162,7 +162,7 @@ impl Parts {
     }
 }
 
-/// Length of the pieces of a loop that is cut into `parts`, at least two. A last piece that is not full would be guarded, and
+/// Length of the pieces of a loop that is cut into `parts` (two or more). A last piece that is not full would be guarded, and
 /// so would be all others: rather up to a fifth fewer parts.
 fn piece(extent: usize, parts: usize) -> usize {
     let least = extent.div_ceil(parts);

@@ -11,6 +11,8 @@ use std::ffi::c_void;
 
 use cudarc::driver::sys::CUdeviceptr;
 
+pub(crate) use module::count_launch;
+
 /// An address as the driver's type.
 fn address(pointer: *const c_void) -> CUdeviceptr {
     pointer as CUdeviceptr

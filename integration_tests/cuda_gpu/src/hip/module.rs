@@ -104,6 +104,11 @@ const FUNCTION_ATTRIBUTES: [CUfunction_attribute; 10] = [
 /// Launches since the process began.
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 
+/// Counts a launch, of a kernel or of a library's convolution.
+pub(crate) fn count_launch() {
+    LAUNCHES.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Launches since the process began, for tests that ask whether work was on the device.
 #[unsafe(no_mangle)]
 extern "C" fn hipdnn_cuda_gpu_launches() -> u64 {
@@ -133,7 +138,7 @@ unsafe fn launch(
         }
     };
     let (function, stream) = (function.cast(), stream.cast());
-    LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    count_launch();
     // SAFETY: the caller's promise; the driver reads the arguments before it returns.
     check(unsafe {
         sys::cuLaunchKernel(

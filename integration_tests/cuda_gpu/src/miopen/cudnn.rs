@@ -15,6 +15,7 @@ use super::Result;
 use super::descriptor::Tensor;
 use super::handle::Handle as MiopenHandle;
 use super::solution::{Addresses, Direction, Problem};
+use crate::hip::count_launch;
 
 /// cuDNN's numbers of its algorithms that give the same bits each time and multiply what the convolution multiplies (no transforms),
 /// faster first.
@@ -51,15 +52,21 @@ impl Drop for Handle {
 
 fn is_there() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
-    // SAFETY: opening cuDNN runs its initializers, as for every user of it.
-    *ANSWER.get_or_init(|| unsafe { sys::is_culib_present() })
+    *ANSWER.get_or_init(|| {
+        // SAFETY: opening cuDNN runs its initializers, as for every user of it.
+        let there = unsafe { sys::is_culib_present() };
+        if !there {
+            eprintln!("HIP over CUDA: cuDNN (libcudnn) can't be opened: the plain kernel computes all convolutions");
+        }
+        there
+    })
 }
 
 /// Multiple of channels that cuDNN's faster algorithm takes as they are. Others of 16 bits it copies where channels come last, and infinities
 /// became zeros on the way (on an H200 with cuDNN 9).
 const WHOLE_CHANNELS: usize = 8;
 
-/// What cuDNN does not do is not implemented; other failures are unknown errors.
+/// An execution that failed is an unknown error; whatever else cuDNN refuses is left to the plain kernel, as not implemented.
 fn check(status: cudnnStatus_t) -> Result {
     match status {
         cudnnStatus_t::CUDNN_STATUS_SUCCESS => Ok(()),
@@ -262,6 +269,7 @@ pub(super) fn workspace(handle: &MiopenHandle, problem: &Problem<'_>, algorithm:
 /// The addresses are of device memory as large as the tensors and what [`workspace`] says.
 pub(super) unsafe fn run(handle: &MiopenHandle, problem: &Problem<'_>, at: &Addresses, algorithm: c_int) -> Result {
     let handle = get(handle)?;
+    count_launch();
     let Described { x, w, y, convolution: c } = &Described::new(problem)?;
     let (one, zero) = (1f32, 0f32);
     let (alpha, beta): (*const c_void, *const c_void) = ((&raw const one).cast(), (&raw const zero).cast());

@@ -13,6 +13,7 @@ use super::handle::Handle;
 use super::solution::{Addresses, Direction, Problem};
 use super::{Result, from_hip};
 use crate::device;
+use crate::hip::count_launch;
 use crate::rtc::code_for;
 use crate::status::check;
 
@@ -148,6 +149,7 @@ pub(super) unsafe fn run(handle: &Handle, problem: &Problem<'_>, at: &Addresses)
         (&raw mut count).cast(),
     ];
     let (stream, list) = (handle.stream.cast(), parameters.as_mut_ptr());
+    count_launch();
     // SAFETY: the arguments are the kernel's, which the driver copies; the addresses are the caller's promise.
     check(unsafe { sys::cuLaunchKernel(function, blocks, 1, 1, THREADS, 1, 1, 0, stream, list, null_mut()) })
         .map_err(from_hip)
