@@ -68,7 +68,7 @@ pub(crate) fn look_up(resources: &Resources, graph: &GraphDef, candidates: &[i64
     Some(order.into_iter().filter(|id| candidates.contains(id)).collect())
 }
 
-/// What a ranking is for: a graph's content, and the device without its number.
+/// Cache key of a ranking: a graph's content, and the device without its number.
 fn key(graph: &GraphDef, device: &DeviceProperties) -> String {
     let mut hasher = blake3::Hasher::new();
     let on_host = device.device_id == device::HOST;

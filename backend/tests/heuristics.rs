@@ -9,7 +9,7 @@ use common::*;
 use hipdnn_sdk_bindings::hipdnn::backend::AttributeName as A;
 use hipdnn_sdk_bindings::hipdnn::backend::AttributeType as T;
 
-/// What the plugin was asked; the layout is that of the C file.
+/// Calls that the plugin has counted; the layout is that of the C file.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct Asked {

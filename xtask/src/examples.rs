@@ -41,11 +41,9 @@ fn rust_session() -> Result<Result<PathBuf, String>> {
         command
     };
     let fetched = process::capture(&mut cargo(&["fetch"]))?;
-    if !fetched.status.success() && process::tail(&fetched.stderr, 3).contains(STALE_LOCK) {
-        return Err(format!("examples/rust: {}", process::tail(&fetched.stderr, 3)).into());
-    }
     if !fetched.status.success() {
-        return Ok(Err(format!("the packages of examples/rust can't be had: {}", process::tail(&fetched.stderr, 3))));
+        let said = format!("the packages of examples/rust can't be had: {}", process::tail(&fetched.stderr, 3));
+        return if said.contains(STALE_LOCK) { Err(said.into()) } else { Ok(Err(said)) };
     }
     let built = process::capture(&mut cargo(&["build", "--quiet", "--offline"]))?;
     let said = process::tail(&built.stderr, 12);

@@ -28,38 +28,47 @@ type CreateExecutionContextFromSerialized = unsafe extern "C" fn(
     context: *mut ExecutionContextPtr,
 ) -> PluginStatus;
 
-macro_rules! engine_api {
+/// Defines the table of the functions of a plugin, and how it is resolved; a field is the symbol without its prefix.
+macro_rules! plugin_api {
     (
+        $(#[$attribute:meta])*
+        $visibility:vis struct $name:ident;
         required { $($required:ident: $rtype:ty = $rsymbol:literal,)* }
         optional { $($optional:ident: $otype:ty = $osymbol:literal,)* }
     ) => {
-        /// The function pointers of one plugin; a field is the symbol without its prefix. They are good as long as the
-        /// library they came from is open.
-        #[derive(Debug)]
-        pub(crate) struct EngineApi {
+        $(#[$attribute])*
+        $visibility struct $name {
             $(pub(crate) $required: $rtype,)*
             $(pub(crate) $optional: Option<$otype>,)*
         }
 
-        impl EngineApi {
-            pub(crate) fn resolve(library: &Library) -> Result<EngineApi, LibraryError> {
-                Ok(EngineApi {
+        impl $name {
+            pub(crate) fn resolve(library: &Library) -> Result<$name, LibraryError> {
+                Ok($name {
                     // SAFETY: the plugin ABI gives the symbol this signature; the owner of the table keeps the library.
-                    $($required: unsafe { library.symbol::<$rtype>(symbol(concat!("hipdnn", $rsymbol, "\0"))) }?,)*
+                    $($required: unsafe {
+                        library.symbol::<$rtype>($crate::plugins::api::symbol(concat!("hipdnn", $rsymbol, "\0")))
+                    }?,)*
                     // SAFETY: the plugin ABI gives an optional symbol, where it is there, this signature; the owner of
                     // the table keeps the library.
-                    $($optional: unsafe { library.optional::<$otype>(symbol(concat!("hipdnn", $osymbol, "\0"))) },)*
+                    $($optional: unsafe {
+                        library.optional::<$otype>($crate::plugins::api::symbol(concat!("hipdnn", $osymbol, "\0")))
+                    },)*
                 })
             }
         }
     };
 }
+pub(super) use plugin_api;
 
 pub(super) fn symbol(name: &'static str) -> &'static CStr {
     CStr::from_bytes_with_nul(name.as_bytes()).expect("symbols are written with one NUL at the end")
 }
 
-engine_api! {
+plugin_api! {
+    /// The functions of one engine plugin, good as long as the library they came from is open.
+    #[derive(Debug)]
+    pub(crate) struct EngineApi;
     required {
         get_name: GetText = "PluginGetName",
         get_version: GetText = "PluginGetVersion",

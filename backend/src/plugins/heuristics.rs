@@ -17,38 +17,15 @@ use hipdnn_sdk_bindings::hipdnn::plugin::{
 };
 use hipdnn_sdk_bindings::library::{Library, LibraryError};
 
-use super::api::symbol;
-use super::loaded::{check, parse_version, plugin_log, shown, text};
+use super::api::plugin_api;
+use super::loaded::{check, expect_type, pass_log_level, plugin_log, shown, text, version_of};
 use crate::buffer::Buffer;
 use crate::log;
 use crate::names;
 
-macro_rules! heuristic_api {
-    (
-        required { $($required:ident: $rtype:ty = $rsymbol:literal,)* }
-        optional { $($optional:ident: $otype:ty = $osymbol:literal,)* }
-    ) => {
-        /// The function pointers of one plugin, good as long as the library they came from is open.
-        struct Api {
-            $($required: $rtype,)*
-            $($optional: Option<$otype>,)*
-        }
-
-        impl Api {
-            fn resolve(library: &Library) -> Result<Api, LibraryError> {
-                Ok(Api {
-                    // SAFETY: the plugin ABI gives the symbol this signature; the owner of the table keeps the library.
-                    $($required: unsafe { library.symbol::<$rtype>(symbol(concat!("hipdnn", $rsymbol, "\0"))) }?,)*
-                    // SAFETY: the plugin ABI gives an optional symbol, where it is there, this signature; the owner of
-                    // the table keeps the library.
-                    $($optional: unsafe { library.optional::<$otype>(symbol(concat!("hipdnn", $osymbol, "\0"))) },)*
-                })
-            }
-        }
-    };
-}
-
-heuristic_api! {
+plugin_api! {
+    /// The functions of one heuristics plugin, good as long as the library they came from is open.
+    struct Api;
     required {
         get_name: GetText = "PluginGetName",
         get_version: GetText = "PluginGetVersion",
@@ -104,13 +81,7 @@ impl HeuristicPlugin {
         let library = unsafe { Library::open("heuristics plugin", [path]) }.map_err(|error| error.to_string())?;
         let api = Api::resolve(&library).map_err(|error| format!("Failed to get symbol: {error}"))?;
         let last_error = api.get_last_error_string;
-        let mut kind = PluginType::UNSPECIFIED;
-        // SAFETY: the pointer is valid for the call.
-        let status = unsafe { (api.get_type)(&mut kind) };
-        check(last_error, "hipdnnPluginGetType", status)?;
-        if kind != PluginType::HEURISTIC {
-            return Err(format!("expected a plugin of type HEURISTIC (2), got {}", kind.0));
-        }
+        expect_type(last_error, api.get_type, PluginType::HEURISTIC, "HEURISTIC")?;
         let name = text(last_error, "hipdnnPluginGetName", api.get_name)?;
         if name.is_empty() {
             return Err("expected a plugin with a name, got an empty one".to_owned());
@@ -123,8 +94,7 @@ impl HeuristicPlugin {
             unsafe { set_log_level(log::level()) };
         }
         let api_version = text(last_error, "hipdnnPluginGetApiVersion", api.get_api_version)?;
-        let parsed = parse_version(&api_version)
-            .ok_or_else(|| format!("expected an API version MAJOR.MINOR.PATCH, got {api_version:?}"))?;
+        let parsed = version_of(&api_version)?;
         if parsed.major != MAJOR_VERSION {
             return Err(format!(
                 "its API version {} does not match expected heuristic API major version {MAJOR_VERSION}",
@@ -145,12 +115,7 @@ impl HeuristicPlugin {
 
     /// Passes the log level on.
     pub(crate) fn set_log_level(&self, level: Severity) {
-        let Some(set_log_level) = self.api.set_log_level else { return };
-        // SAFETY: takes a number, at any time and from any thread.
-        let status = unsafe { set_log_level(level) };
-        if status != PluginStatus::SUCCESS && status != PluginStatus::INVALID_VALUE {
-            log::warning!("plugin {}: hipdnnPluginSetLogLevel gave {status}", self.name);
-        }
+        pass_log_level(&self.name, self.api.set_log_level, level);
     }
 
     /// The plugin's handle for a new handle of hipDNN.
@@ -205,7 +170,7 @@ pub(crate) struct Placed {
     pub(crate) config: Option<Buffer>,
 }
 
-/// What a policy is asked.
+/// Request of a ranking.
 pub(super) struct Question<'a> {
     /// The engines that take the graph.
     pub(super) candidates: &'a [i64],
@@ -329,7 +294,7 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// What a policy is lent while it is finalized.
+/// Context of the host callbacks while a policy is finalized.
 struct Lent<'a> {
     question: &'a Question<'a>,
     /// Answers whose addresses the policy has.

@@ -5,7 +5,9 @@ use std::ffi::{CStr, c_char};
 use std::path::{Path, PathBuf};
 
 use hipdnn_schemas::EngineApiVersion;
-use hipdnn_sdk_bindings::hipdnn::plugin::{GetLastErrorString, GetText, PluginStatus, PluginType, Severity};
+use hipdnn_sdk_bindings::hipdnn::plugin::{
+    GetLastErrorString, GetText, GetType, PluginStatus, PluginType, SetLogLevel, Severity,
+};
 use hipdnn_sdk_bindings::library::Library;
 
 use super::api::EngineApi;
@@ -47,13 +49,7 @@ impl Plugin {
         let library = unsafe { Library::open("engine plugin", [path]) }.map_err(|error| error.to_string())?;
         let api = EngineApi::resolve(&library).map_err(|error| format!("Failed to get symbol: {error}"))?;
         let name = text(api.get_last_error_string, "hipdnnPluginGetName", api.get_name)?;
-        let mut kind = PluginType::UNSPECIFIED;
-        // SAFETY: the pointer is valid for the call.
-        let status = unsafe { (api.get_type)(&mut kind) };
-        check(api.get_last_error_string, "hipdnnPluginGetType", status)?;
-        if kind != PluginType::ENGINE {
-            return Err(format!("expected a plugin of type ENGINE (1), got {}", kind.0));
-        }
+        expect_type(api.get_last_error_string, api.get_type, PluginType::ENGINE, "ENGINE")?;
         let version = text(api.get_last_error_string, "hipdnnPluginGetVersion", api.get_version)?;
         if let Some(set_logging_callback) = api.set_logging_callback {
             // SAFETY: the callback lives as long as this library, which unloads plugins before it goes.
@@ -66,8 +62,7 @@ impl Plugin {
         let api_version = match api.get_api_version {
             Some(get_api_version) => {
                 let text = text(api.get_last_error_string, "hipdnnPluginGetApiVersion", get_api_version)?;
-                parse_version(&text)
-                    .ok_or_else(|| format!("expected an API version MAJOR.MINOR.PATCH, got {text:?}"))?
+                version_of(&text)?
             }
             None => EngineApiVersion { major: 1, minor: 0, patch: 0 },
         };
@@ -92,12 +87,7 @@ impl Plugin {
 
     /// Passes the log level on.
     pub(crate) fn set_log_level(&self, level: Severity) {
-        let Some(set_log_level) = self.api.set_log_level else { return };
-        // SAFETY: takes a number, at any time and from any thread.
-        let status = unsafe { set_log_level(level) };
-        if status != PluginStatus::SUCCESS && status != PluginStatus::INVALID_VALUE {
-            log::warning!("plugin {}: hipdnnPluginSetLogLevel gave {status}", self.name);
-        }
+        pass_log_level(&self.name, self.api.set_log_level, level);
     }
 
     pub(crate) fn has_overrides(&self) -> bool {
@@ -111,6 +101,33 @@ impl Plugin {
             && self.api.serialize_context.is_some()
             && self.api.destroy_serialized_context.is_some()
             && self.api.create_context_from_serialized.is_some()
+    }
+}
+
+/// Checks that a plugin is of the type that is called `name`.
+pub(super) fn expect_type(
+    last_error: GetLastErrorString,
+    get_type: GetType,
+    wanted: PluginType,
+    name: &str,
+) -> std::result::Result<(), String> {
+    let mut kind = PluginType::UNSPECIFIED;
+    // SAFETY: the pointer is valid for the call.
+    let status = unsafe { get_type(&mut kind) };
+    check(last_error, "hipdnnPluginGetType", status)?;
+    if kind == wanted {
+        return Ok(());
+    }
+    Err(format!("expected a plugin of type {name} ({}), got {}", wanted.0, kind.0))
+}
+
+/// Passes the log level on to a plugin that takes one.
+pub(super) fn pass_log_level(plugin: &str, set_log_level: Option<SetLogLevel>, level: Severity) {
+    let Some(set_log_level) = set_log_level else { return };
+    // SAFETY: takes a number, at any time and from any thread.
+    let status = unsafe { set_log_level(level) };
+    if status != PluginStatus::SUCCESS && status != PluginStatus::INVALID_VALUE {
+        log::warning!("plugin {plugin}: hipdnnPluginSetLogLevel gave {status}");
     }
 }
 
@@ -163,8 +180,13 @@ pub(super) fn check(
     Err(format!("{function} gave {status} ({}): {reason}", status.0))
 }
 
+/// Version of the ABI, as a plugin tells it.
+pub(super) fn version_of(text: &str) -> std::result::Result<EngineApiVersion, String> {
+    parse_version(text).ok_or_else(|| format!("expected an API version MAJOR.MINOR.PATCH, got {text:?}"))
+}
+
 /// `MAJOR.MINOR.PATCH`, whatever follows.
-pub(super) fn parse_version(text: &str) -> Option<EngineApiVersion> {
+fn parse_version(text: &str) -> Option<EngineApiVersion> {
     let mut parts = text.splitn(3, '.');
     let (major, minor, patch) = (parts.next()?, parts.next()?, parts.next()?);
     let digits = patch.bytes().take_while(u8::is_ascii_digit).count();

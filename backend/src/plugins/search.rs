@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::log;
 
-/// Where plugins of a kind are, if nobody says otherwise.
+/// Default places of plugins of a kind.
 pub(crate) struct Usual {
     /// The default directory, relative to the backend library's.
     directory: &'static str,

@@ -28,7 +28,7 @@ pub(super) struct Convolution {
     attributes: Vec<(miopenConvolutionAttrib_t, c_int)>,
 }
 
-/// What MIOpen says of an attribute that was not set.
+/// Value of an attribute that was not set, as MIOpen gives it.
 const UNSET: c_int = -1;
 
 /// # Safety

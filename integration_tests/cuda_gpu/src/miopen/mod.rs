@@ -23,12 +23,12 @@ fn answer(body: impl FnOnce() -> Result) -> miopenStatus_t {
     }
 }
 
-/// What HIP refuses is an unknown error of MIOpen's.
+/// MIOpen's status for a failed call of HIP's: an unknown error.
 fn from_hip(_: hipError_t) -> miopenStatus_t {
     miopenStatus_t::miopenStatusUnknownError
 }
 
-/// What a handle or an address of the caller's is of.
+/// Object behind a handle or an address of the caller's.
 ///
 /// # Safety
 /// The address is null, or of a `T` that lives as long as the result and that nobody changes meanwhile.

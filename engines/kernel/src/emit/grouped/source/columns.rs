@@ -154,14 +154,7 @@ impl Writer<'_> {
             self.input(part.kept + i, **input, &mut known);
         }
         self.statements(&part.statements);
-        self.puts(part, first_fold, partial);
-        for (s, target) in &side {
-            let value = self.narrowed(target);
-            self.line(format_args!("y{s}[k] = {value};"));
-        }
-        for (_, target) in &apart {
-            self.store(target);
-        }
+        self.results(part, first_fold, partial, &side, &apart);
         self.in_lane = false;
         self.close();
         for (s, target) in &side {

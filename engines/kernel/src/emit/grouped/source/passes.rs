@@ -260,14 +260,7 @@ impl Writer<'_> {
             self.input(part.kept + i, **input, &mut known);
         }
         self.statements(&part.statements);
-        self.puts(part, first_fold, partial);
-        for (s, target) in &side {
-            let value = self.narrowed(target);
-            self.line(format_args!("y{s}[k] = {value};"));
-        }
-        for (_, target) in &apart {
-            self.store(target);
-        }
+        self.results(part, first_fold, partial, &side, &apart);
         self.guarded = false;
         self.close();
         for f in sums().map(|(f, _)| first_fold + f) {
@@ -321,6 +314,26 @@ impl Writer<'_> {
                 ReduceOp::Sum if partial => self.line(format_args!("p{f}[k] {add} t{slot};")),
                 _ => self.line(format_args!("put(f{f}{lane}, t{slot});")),
             }
+        }
+    }
+
+    /// Emits what becomes of an element of a vector: its part of the reductions, its place in the vectors that are stored `side` by
+    /// side, and the stores `apart`.
+    pub(super) fn results(
+        &mut self,
+        part: &Block<'_>,
+        first_fold: usize,
+        partial: bool,
+        side: &[(usize, &Target)],
+        apart: &[(usize, &Target)],
+    ) {
+        self.puts(part, first_fold, partial);
+        for (s, target) in side {
+            let value = self.narrowed(target);
+            self.line(format_args!("y{s}[k] = {value};"));
+        }
+        for (_, target) in apart {
+            self.store(target);
         }
     }
 
