@@ -35,3 +35,12 @@ pub(crate) fn build() -> Result<Distribution> {
     let wheel = Layout::read()?.build_wheel(&workspace::release(), &prefix)?;
     Ok(Distribution { prefix, wheel })
 }
+
+/// What `build` made the last time.
+pub(crate) fn built() -> Result<Distribution> {
+    let prefix = workspace::target().join("dist");
+    let is_wheel = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "whl");
+    let wheel = fs::read_dir(&prefix)?.filter_map(|entry| Some(entry.ok()?.path())).find(is_wheel);
+    let wheel = wheel.ok_or_else(|| format!("{}: expected a wheel, got none", prefix.display()))?;
+    Ok(Distribution { prefix, wheel })
+}

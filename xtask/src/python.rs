@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -86,10 +87,22 @@ impl Environment {
         self.directory.join("bin/python")
     }
 
-    /// Installs a wheel file in the place of any older build of it, without asking a registry.
+    /// Installs a wheel file in the place of any other build of it, without asking a registry. One whose bytes are installed
+    /// already stays untouched: another process may be using it.
     pub(crate) fn install_wheel(&self, wheel: &Path) -> Result<()> {
+        let mut hasher = DefaultHasher::new();
+        fs::read(wheel)?.hash(&mut hasher);
+        let name = wheel.file_name().and_then(|name| name.to_str()).ok_or("the wheel's name is not UTF-8")?;
+        // One stamp for each distribution, whose name ends at the first hyphen of a wheel's.
+        let distribution = name.split('-').next().unwrap_or(name);
+        let stamp = self.directory.join(format!("{distribution}.installed"));
+        let wanted = format!("{name} {:016x}", hasher.finish());
+        if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+            return Ok(());
+        }
         let wheel = wheel.to_str().ok_or("the wheel's path is not UTF-8")?;
-        self.pip(&["--no-deps", "--no-index", "--force-reinstall", wheel])
+        self.pip(&["--no-deps", "--no-index", "--force-reinstall", wheel])?;
+        Ok(fs::write(stamp, wanted)?)
     }
 
     fn pip(&self, arguments: &[&str]) -> Result<()> {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The outcome of one test.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
@@ -12,8 +14,15 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
+impl Outcome {
+    /// Passed, or failed with the error's text.
+    pub(crate) fn of(result: crate::Result<()>) -> Outcome {
+        result.map_or_else(|problem| Outcome::Failed(problem.to_string()), |()| Outcome::Passed)
+    }
+}
+
 /// The outcomes of all tests so far.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub(crate) struct Summary {
     passed: usize,
     failed: Vec<(String, String)>,
@@ -39,6 +48,13 @@ impl Summary {
     /// Counts tests that were counted elsewhere already.
     pub(crate) fn record_passed(&mut self, count: usize) {
         self.passed += count;
+    }
+
+    /// Takes over the outcomes of another one.
+    pub(crate) fn append(&mut self, other: Summary) {
+        self.passed += other.passed;
+        self.failed.extend(other.failed);
+        self.skipped.extend(other.skipped);
     }
 
     pub(crate) fn passed(&self) -> usize {

@@ -1,5 +1,7 @@
 //! `cargo xtask test`: every suite that can run on this machine, and one summary.
 
+mod lanes;
+
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
@@ -45,29 +47,38 @@ const SUITES: [&str; 14] = [
     RANDOM_SUITE,
 ];
 
-/// The suites that are no scripts.
+/// The suites that are no scripts, in the order in which they run. The first ones are alone on the machine: they use all of its
+/// cores, or make what others read.
 const OTHER_SUITES: [&str; 20] = [
-    "cargo",
-    "loom",
     "architecture",
     "support",
-    "book",
-    "supply",
-    "fuzz",
-    "conformance",
-    "interop",
+    "cargo",
     "emulated-gpu",
-    "miopen",
-    "device-units",
-    "isa",
-    "conformance-miopen",
-    "interop-device",
     "codegen",
-    "installed",
+    // Those that are beside each other, the longest first.
+    "miopen",
+    "conformance-miopen",
+    "device-units",
+    "fuzz",
+    "loom",
+    "supply",
+    "conformance",
     "install",
-    "wheel",
     "python-module",
+    "book",
+    "isa",
+    "interop",
+    "interop-device",
+    "installed",
+    "wheel",
 ];
+
+/// How many of [`OTHER_SUITES`] are alone on the machine.
+const ALONE: usize = 5;
+
+/// The suites that `--fast` leaves out, beside those of [`DEVICE_SUITES`].
+const SLOW: [&str; 9] =
+    ["loom", "supply", "fuzz", "emulated-gpu", "miopen", "device-units", "isa", "conformance-miopen", "interop-device"];
 
 /// The names of all suites.
 fn names() -> impl Iterator<Item = &'static str> {
@@ -107,119 +118,123 @@ const SANITIZED_INPUTS: u64 = 20_000;
 /// Directory of the models and pictures.
 const MODELS: &str = "models";
 
-/// Runs the suites; an error when any test failed.
+/// Runs the suites; ends the process with 1 when any test failed.
 pub(crate) fn run(choice: &Choice) -> Result<()> {
     choice.check()?;
     let mut summary = Summary::default();
-    let built = dist::build();
-    if let Err(problem) = &built {
-        summary.record("release build", Outcome::Failed(problem.to_string()));
+    match if choice.report.is_some() { dist::built() } else { dist::build() } {
+        Ok(built) => run_all(&jobs(choice), &built, choice, &mut summary),
+        Err(problem) => summary.record("release build", Outcome::Failed(problem.to_string())),
     }
-    if choice.takes("cargo") {
-        step("cargo test", &mut summary, cargo_tests);
-    }
-    if choice.takes("loom") && !choice.fast {
-        step("model checking (loom)", &mut summary, interleavings);
-    }
-    if choice.takes("architecture") {
-        step("architecture --check", &mut summary, |summary| {
-            let check = architecture::run(&architecture::Options { check: true, lines: false });
-            let outcome = check.map_or_else(|problem| Outcome::Failed(problem.to_string()), |()| Outcome::Passed);
-            summary.record("architecture --check", outcome);
-            Ok(())
-        });
-    }
-    if choice.takes("support") {
-        step("support --check", &mut summary, |summary| {
-            let check = support::run(true);
-            let outcome = check.map_or_else(|problem| Outcome::Failed(problem.to_string()), |()| Outcome::Passed);
-            summary.record("support --check", outcome);
-            Ok(())
-        });
-    }
-    if choice.takes("book") {
-        step("book", &mut summary, book::test);
-    }
-    if choice.takes("supply") && !choice.fast {
-        step("supply", &mut summary, supply::test);
-    }
-    if choice.takes("fuzz") && !choice.fast {
-        // `cargo test` has a longer run without a sanitizer.
-        step("fuzz with an address sanitizer", &mut summary, |summary| {
-            let options = fuzz::Options { asan: true, iterations: Some(SANITIZED_INPUTS), seed: None };
-            let outcome = match fuzz::fuzz(&options) {
-                Ok(fuzz::Outcome::Passed) => Outcome::Passed,
-                Ok(fuzz::Outcome::Skipped(reason)) => Outcome::Skipped(reason),
-                Err(problem) => Outcome::Failed(problem.to_string()),
-            };
-            summary.record("fuzz with an address sanitizer", outcome);
-            Ok(())
-        });
-    }
-    if choice.takes("conformance") {
-        step("conformance of the CPU engine", &mut summary, |summary| conformance::test(choice.fast, summary));
-    }
-    if choice.takes("interop") {
-        step("interop on host memory", &mut summary, interop::test_on_host);
-    }
-    if choice.takes("emulated-gpu") && !choice.fast {
-        step("emulated GPU", &mut summary, emulated_gpu::test_all);
-    }
-    if choice.takes("miopen") && !choice.fast {
-        step("GPU engine on the emulated GPU", &mut summary, miopen_tests);
-    }
-    if choice.takes("device-units") && !choice.fast {
-        step("unit tests beside the emulated GPU", &mut summary, device_unit_tests);
-    }
-    if choice.takes("isa") && !choice.fast {
-        step("machine code of kernels", &mut summary, isa::test);
-    }
-    if choice.takes("conformance-miopen") && !choice.fast {
-        step("conformance of the GPU engine on the emulated GPU", &mut summary, conformance::test_on_emulated_gpu);
-        step("conformance --claims --check", &mut summary, claims::test);
-    }
-    if choice.takes("interop-device") && !choice.fast {
-        step("interop on the emulated GPU", &mut summary, interop::test_on_emulated_gpu);
-    }
-    if choice.takes("codegen") {
-        // After the emulated GPU, whose packages bring the headers.
-        step("codegen --check", &mut summary, |summary| {
-            for (directory, outcome) in codegen::generate(true)? {
-                let outcome = match outcome {
-                    codegen::Outcome::Written | codegen::Outcome::Current => Outcome::Passed,
-                    codegen::Outcome::Stale(files) => Outcome::Failed(format!("not current: {}", files.join(", "))),
-                    codegen::Outcome::Skipped(reason) => Outcome::Skipped(reason),
-                };
-                summary.record(format!("codegen --check: {directory}"), outcome);
-            }
-            Ok(())
-        });
-    }
-    if let Ok(built) = &built {
-        if choice.takes("installed") {
-            step("installed layout", &mut summary, |summary| installed::test(&built.prefix, summary));
-        }
-        if choice.takes("install") {
-            step("installation", &mut summary, install::suite::test);
-        }
-        if choice.takes("wheel") {
-            step("wheel", &mut summary, |summary| wheel::test(&built.wheel, summary));
-        }
-        if choice.takes("python-module") {
-            step("Python module", &mut summary, |summary| python_module::run_suite(&built.prefix, summary));
-        }
-        for version in choice.onnxruntimes(if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES }) {
-            python_suites(version, built, choice, &mut summary);
-        }
-        for (suite, versions) in DEVICE_SUITES {
-            if choice.takes(suite) && !choice.fast {
-                device_suite(suite, versions, built, choice, &mut summary);
-            }
-        }
+    if let Some(report) = &choice.report {
+        return Ok(fs::write(report, serde_json::to_string(&summary)?)?);
     }
     println!("\n{summary}");
     // The error message would follow the line of counts, which is to be the last.
     if summary.failed() > 0 { std::process::exit(1) } else { Ok(()) }
+}
+
+/// Runs jobs: those that are alone on the machine, then the others beside each other where there are several.
+fn run_all(jobs: &[Job], built: &Distribution, choice: &Choice, summary: &mut Summary) {
+    let (alone, others): (Vec<Job>, Vec<Job>) = jobs.iter().partition(|job| OTHER_SUITES[..ALONE].contains(&job.suite));
+    for job in alone {
+        job.run(built, choice, summary);
+    }
+    // What several read is made before; jobs without it tell why they skip, one after the other.
+    let (beside, others): (Vec<Job>, Vec<Job>) =
+        if others.len() > 1 { others.into_iter().partition(|job| prepared(job, built)) } else { (Vec::new(), others) };
+    lanes::run(&beside, choice, summary);
+    for job in others {
+        job.run(built, choice, summary);
+    }
+}
+
+/// A suite, and the release of ONNX Runtime that it runs with.
+#[derive(Clone, Copy)]
+struct Job {
+    suite: &'static str,
+    version: Option<&'static str>,
+}
+
+impl Job {
+    fn title(self) -> String {
+        match self.version {
+            None => self.suite.to_owned(),
+            Some(version) => format!("{} with ONNX Runtime {version}", self.suite),
+        }
+    }
+
+    /// Runs the suite in this process.
+    fn run(self, built: &Distribution, choice: &Choice, summary: &mut Summary) {
+        step(&self.title(), summary, |summary| match (self.suite, self.version) {
+            (suite, Some(version)) if DEVICE_SUITES.iter().any(|(name, _)| *name == suite) => {
+                device_suite(self, version, built, choice, summary)
+            }
+            (_, Some(version)) => host_suite(self, version, built, summary),
+            ("cargo", _) => cargo_tests(summary),
+            ("loom", _) => interleavings(summary),
+            ("architecture", _) => {
+                let check = architecture::run(&architecture::Options { check: true, lines: false });
+                summary.record("architecture --check", Outcome::of(check));
+                Ok(())
+            }
+            ("support", _) => {
+                summary.record("support --check", Outcome::of(support::run(true)));
+                Ok(())
+            }
+            ("book", _) => book::test(summary),
+            ("supply", _) => supply::test(summary),
+            ("fuzz", _) => sanitized(summary),
+            ("conformance", _) => conformance::test(choice.fast, summary),
+            ("interop", _) => interop::test_on_host(summary),
+            ("emulated-gpu", _) => emulated_gpu::test_all(summary),
+            ("miopen", _) => miopen_tests(summary),
+            ("device-units", _) => device_unit_tests(summary),
+            ("isa", _) => isa::test(summary),
+            ("conformance-miopen", _) => {
+                conformance::test_on_emulated_gpu(summary)?;
+                claims::test(summary)
+            }
+            ("interop-device", _) => interop::test_on_emulated_gpu(summary),
+            ("codegen", _) => current_code(summary),
+            ("installed", _) => installed::test(&built.prefix, summary),
+            ("install", _) => install::suite::test(summary),
+            ("wheel", _) => wheel::test(&built.wheel, summary),
+            ("python-module", _) => python_module::run_suite(&built.prefix, summary),
+            (suite, None) => Err(format!("expected a suite, got {suite:?}").into()),
+        });
+    }
+}
+
+/// The jobs of a choice, in the order in which they begin.
+fn jobs(choice: &Choice) -> Vec<Job> {
+    let wanted = |suite: &str| choice.takes(suite) && !(choice.fast && SLOW.contains(&suite));
+    let mut jobs: Vec<Job> =
+        OTHER_SUITES.into_iter().filter(|suite| wanted(suite)).map(|suite| Job { suite, version: None }).collect();
+    let devices = if choice.fast { &[][..] } else { &DEVICE_SUITES };
+    for (suite, versions) in devices.iter().filter(|(suite, _)| choice.takes(suite)) {
+        jobs.extend(choice.onnxruntimes(versions).into_iter().map(|version| Job { suite, version: Some(version) }));
+    }
+    for version in choice.onnxruntimes(if choice.fast { &ONNXRUNTIMES[..1] } else { &ONNXRUNTIMES }) {
+        let here = |suite: &&str| choice.takes(suite) && (!NEWEST_ONLY.contains(suite) || version == ONNXRUNTIMES[0]);
+        jobs.extend(SUITES.into_iter().filter(here).map(|suite| Job { suite, version: Some(version) }));
+    }
+    jobs
+}
+
+/// Makes what a job reads and others read too; whether it is there.
+fn prepared(job: &Job, built: &Distribution) -> bool {
+    let runtime =
+        |version: &str| Environment::with_onnxruntime(version).and_then(|made| made.install_wheel(&built.wheel));
+    if job.version.is_some_and(|version| runtime(version).is_err()) {
+        return false;
+    }
+    let device = ["miopen", "device-units", "isa", "conformance-miopen", "interop-device"].contains(&job.suite)
+        || DEVICE_SUITES.iter().any(|(suite, _)| *suite == job.suite);
+    if device && !matches!(emulated_gpu::ensure_with_kernels(), Ok(Prepared::Ready(_))) {
+        return false;
+    }
+    job.suite != LOADERS_SUITE || examples::describe(&mut Command::new("true")).is_ok()
 }
 
 #[derive(clap::Args)]
@@ -237,6 +252,9 @@ pub(crate) struct Choice {
     /// Only suites whose name contains one of these: cargo, codegen, fuzz, or a script
     #[arg(long, value_name = "NAME", num_args = 1..)]
     only: Vec<String>,
+    /// Only the suites that `--only` names in full, from what is built; the outcomes are written to a file
+    #[arg(long, value_name = "FILE", hide = true)]
+    report: Option<PathBuf>,
 }
 
 impl Choice {
@@ -265,7 +283,8 @@ impl Choice {
     }
 
     fn takes(&self, suite: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|part| suite.contains(part.as_str()))
+        let names = |part: &String| if self.report.is_some() { suite == part } else { suite.contains(part.as_str()) };
+        self.only.is_empty() || self.only.iter().any(names)
     }
 }
 
@@ -284,6 +303,31 @@ fn step(name: &str, summary: &mut Summary, body: impl FnOnce(&mut Summary) -> Re
         summary.skipped() - before.2,
         start.elapsed().as_secs_f64()
     );
+}
+
+/// Mutated inputs through the libraries with an address sanitizer; `cargo test` has a longer run without one.
+fn sanitized(summary: &mut Summary) -> Result<()> {
+    let options = fuzz::Options { asan: true, iterations: Some(SANITIZED_INPUTS), seed: None };
+    let outcome = match fuzz::fuzz(&options) {
+        Ok(fuzz::Outcome::Passed) => Outcome::Passed,
+        Ok(fuzz::Outcome::Skipped(reason)) => Outcome::Skipped(reason),
+        Err(problem) => Outcome::Failed(problem.to_string()),
+    };
+    summary.record("fuzz with an address sanitizer", outcome);
+    Ok(())
+}
+
+/// Whether generated code is what its sources give; the headers come with the emulated GPU's packages.
+fn current_code(summary: &mut Summary) -> Result<()> {
+    for (directory, outcome) in codegen::generate(true)? {
+        let outcome = match outcome {
+            codegen::Outcome::Written | codegen::Outcome::Current => Outcome::Passed,
+            codegen::Outcome::Stale(files) => Outcome::Failed(format!("not current: {}", files.join(", "))),
+            codegen::Outcome::Skipped(reason) => Outcome::Skipped(reason),
+        };
+        summary.record(format!("codegen --check: {directory}"), outcome);
+    }
+    Ok(())
 }
 
 /// All Rust tests; those of `integration_tests` use the release libraries.
@@ -425,69 +469,46 @@ struct Reported {
     detail: String,
 }
 
-/// The Python suites with one release of ONNX Runtime.
-fn python_suites(version: &str, built: &Distribution, choice: &Choice, summary: &mut Summary) {
-    let here = |suite: &&str| choice.takes(suite) && (!NEWEST_ONLY.contains(suite) || version == ONNXRUNTIMES[0]);
-    let suites: Vec<&str> = SUITES.into_iter().filter(here).collect();
-    if suites.is_empty() {
-        return;
-    }
+/// A suite of the provider without a device, with a release of ONNX Runtime.
+fn host_suite(job: Job, version: &str, built: &Distribution, summary: &mut Summary) -> Result<()> {
     let environment = match Environment::with_onnxruntime(version) {
         Ok(environment) => environment,
         Err(problem) => {
-            for suite in suites {
-                let reason = format!("no Python environment: {problem}");
-                summary.record(format!("{suite} with ONNX Runtime {version}"), Outcome::Skipped(reason));
-            }
-            return;
+            summary.record(job.title(), Outcome::Skipped(format!("no Python environment: {problem}")));
+            return Ok(());
         }
     };
-    if let Err(problem) = environment.install_wheel(&built.wheel) {
-        summary.record(
-            format!("installing the wheel beside ONNX Runtime {version}"),
-            Outcome::Failed(problem.to_string()),
-        );
-        return;
-    }
-    for suite in suites {
-        let title = format!("{suite} with ONNX Runtime {version}");
-        step(&title, summary, |summary| {
-            python_suite(environment.script(suite), suite, version, &results_of(suite, version), &built.prefix, summary)
-        });
-    }
+    environment.install_wheel(&built.wheel)?;
+    let results = results_of(job.suite, version);
+    python_suite(environment.script(job.suite), job.suite, version, &results, &built.prefix, summary)
 }
 
-/// A suite of the provider on the emulated GPU, with releases of ONNX Runtime.
-fn device_suite(suite: &str, versions: &[&'static str], built: &Distribution, choice: &Choice, summary: &mut Summary) {
-    for version in choice.onnxruntimes(versions) {
-        let title = format!("{suite} with ONNX Runtime {version}");
-        step(&title, summary, |summary| {
-            let skipped = |reason: String, summary: &mut Summary| {
-                summary.record(title.as_str(), Outcome::Skipped(reason));
-                Ok(())
-            };
-            let installation = match emulated_gpu::ensure_with_kernels()? {
-                Prepared::Ready(installation) => installation,
-                Prepared::Unavailable(reason) => return skipped(reason.0, summary),
-            };
-            let environment = match Environment::with_onnxruntime(version) {
-                Ok(environment) => environment,
-                Err(problem) => return skipped(format!("no Python environment: {problem}"), summary),
-            };
-            environment.install_wheel(&built.wheel)?;
-            let mut command = environment.script_on_emulated_gpu(suite, &installation);
-            emulated_gpu::remove_settings(&mut command);
-            // Of further releases a thin sample: the provider's own code is the same.
-            let newest = version == ONNXRUNTIMES[0];
-            command.env("GPU_EXTENT", if newest { "sample" } else { "thin" });
-            let mut results = results_of(suite, version);
-            if choice.whole {
-                command.env("GPU_EXTENT", "all").arg("--resume");
-                results = results.with_extension(format!("{}.jsonl", fingerprint(&built.wheel)?));
-            }
-            python_suite(command, suite, version, &results, &built.prefix, summary)
-        });
+/// A suite of the provider on the emulated GPU, with a release of ONNX Runtime.
+fn device_suite(job: Job, version: &str, built: &Distribution, choice: &Choice, summary: &mut Summary) -> Result<()> {
+    let skipped = |reason: String, summary: &mut Summary| {
+        summary.record(job.title(), Outcome::Skipped(reason));
+        Ok(())
+    };
+    let installation = match emulated_gpu::ensure_with_kernels()? {
+        Prepared::Ready(installation) => installation,
+        Prepared::Unavailable(reason) => return skipped(reason.0, summary),
+    };
+    let environment = match Environment::with_onnxruntime(version) {
+        Ok(environment) => environment,
+        Err(problem) => return skipped(format!("no Python environment: {problem}"), summary),
+    };
+    environment.install_wheel(&built.wheel)?;
+    let mut command = environment.script_on_emulated_gpu(job.suite, &installation);
+    emulated_gpu::remove_settings(&mut command);
+    // Of further releases a thin sample: the provider's own code is the same.
+    let newest = version == ONNXRUNTIMES[0];
+    command.env("GPU_EXTENT", if newest { "sample" } else { "thin" });
+    let mut results = results_of(job.suite, version);
+    if choice.whole {
+        command.env("GPU_EXTENT", "all").arg("--resume");
+        results = results.with_extension(format!("{}.jsonl", fingerprint(&built.wheel)?));
     }
+    python_suite(command, job.suite, version, &results, &built.prefix, summary)
 }
 
 /// Results file of a suite.
@@ -520,7 +541,7 @@ pub(crate) fn python_suite(
     remove_settings(&mut command);
     command.env("DIST_PREFIX", prefix);
     if UMBRELLA_SUITES.contains(&suite) {
-        command.env("INSTALLED_UMBRELLA", installed_umbrella()?);
+        command.env("INSTALLED_UMBRELLA", installed_umbrella(suite, version)?);
     }
     if suite == LOADERS_SUITE {
         examples::describe(&mut command)?;
@@ -559,9 +580,9 @@ pub(crate) fn python_suite(
     Err(format!("the suite did not come to its end ({})", process::describe(status)).into())
 }
 
-/// Installs the component for AMD's umbrella provider; the library that the umbrella opens.
-fn installed_umbrella() -> Result<PathBuf> {
-    let prefix = workspace::target().join("umbrella");
+/// Installs the component for AMD's umbrella provider where a suite alone reads it; the library that the umbrella opens.
+fn installed_umbrella(suite: &str, version: &str) -> Result<PathBuf> {
+    let prefix = workspace::target().join("umbrella").join(format!("{suite}-{version}"));
     let umbrella = install::layout::Umbrella::default();
     install::install(&prefix, &[install::layout::Component::Umbrella], &workspace::release(), &umbrella)?;
     Ok(prefix.join(umbrella.directory).join(umbrella.library))

@@ -1,0 +1,77 @@
+//! Suites beside each other: each is a process of `cargo xtask test` of its own, whose output is printed when it ends.
+//!
+//! Most suites keep one core busy: the emulator, a Python script, a program that is called again and again. What several of them read
+//! is made before they begin ([`super::prepared`]), and each writes files of its own.
+
+use std::fs::{self, File};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use super::{Choice, Job};
+use crate::summary::{Outcome, Summary};
+use crate::{Result, process, workspace};
+
+/// The most suites at a time, for the memory that they need: one on the emulated GPU may take two GiB.
+const MOST: usize = 4;
+
+/// Runs jobs in the order given, as many at a time as there are cores, and adds their outcomes.
+pub(super) fn run(jobs: &[Job], choice: &Choice, summary: &mut Summary) {
+    let lanes = std::thread::available_parallelism().map_or(1, NonZero::get).clamp(1, MOST);
+    let waiting = Mutex::new(jobs.iter().copied().enumerate());
+    let summary = Mutex::new(summary);
+    std::thread::scope(|scope| {
+        for _ in 0..lanes {
+            scope.spawn(|| {
+                // A lane that panics ends the run when the scope joins it, so locks are never seen poisoned with work left.
+                while let Some((number, job)) = waiting.lock().ok().and_then(|mut waiting| waiting.next()) {
+                    let outcomes = one(number, job, choice).unwrap_or_else(|problem| {
+                        let mut failed = Summary::default();
+                        failed.record(job.title(), Outcome::Failed(problem.to_string()));
+                        failed
+                    });
+                    if let Ok(mut summary) = summary.lock() {
+                        summary.append(outcomes);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Runs a job in a process of its own, and prints what it printed.
+fn one(number: usize, job: Job, choice: &Choice) -> Result<Summary> {
+    let directory = workspace::target().join("lanes");
+    fs::create_dir_all(&directory)?;
+    let (output, report) = (directory.join(format!("{number}.log")), directory.join(format!("{number}.json")));
+    // An earlier run's outcomes must not pass for this one's.
+    let _ = fs::remove_file(&report);
+    let start = Instant::now();
+    let ended = command(job, choice, &output, &report)?.status()?;
+    let seconds = start.elapsed().as_secs_f64();
+    // In one piece: other lanes print too.
+    print!("{}", String::from_utf8_lossy(&fs::read(&output)?));
+    let text = fs::read_to_string(&report).map_err(|_| {
+        format!("the suite's process ended without outcomes after {seconds:.0} s ({})", process::describe(ended))
+    })?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// The command of a job's process.
+fn command(job: Job, choice: &Choice, output: &Path, report: &PathBuf) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["test", "--only", job.suite]).arg("--report").arg(report);
+    if let Some(version) = job.version {
+        command.args(["--ort", version]);
+    }
+    for (flag, given) in [("--fast", choice.fast), ("--whole", choice.whole)] {
+        if given {
+            command.arg(flag);
+        }
+    }
+    let output = File::create(output)?;
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    Ok(command)
+}
