@@ -101,6 +101,8 @@ impl Environment {
             return Ok(());
         }
         let wheel = wheel.to_str().ok_or("the wheel's path is not UTF-8")?;
+        // The stamp of another build must not stand for one that was installed in part.
+        let _ = fs::remove_file(&stamp);
         self.pip(&["--no-deps", "--no-index", "--force-reinstall", wheel])?;
         Ok(fs::write(stamp, wanted)?)
     }

@@ -55,6 +55,7 @@ const OTHER_SUITES: [&str; 20] = [
     "cargo",
     "emulated-gpu",
     "codegen",
+    "interop",
     // Those that are beside each other, the longest first.
     "miopen",
     "conformance-miopen",
@@ -67,14 +68,13 @@ const OTHER_SUITES: [&str; 20] = [
     "python-module",
     "book",
     "isa",
-    "interop",
     "interop-device",
     "installed",
     "wheel",
 ];
 
 /// How many of [`OTHER_SUITES`] are alone on the machine.
-const ALONE: usize = 5;
+const ALONE: usize = 6;
 
 /// The suites that `--fast` leaves out, beside those of [`DEVICE_SUITES`].
 const SLOW: [&str; 9] =
@@ -604,8 +604,9 @@ pub(crate) fn remove_settings(command: &mut Command) {
             command.env_remove(name);
         }
     }
-    // What somebody tuned on this machine would have engines ranked otherwise.
-    command.env("HIPDNN_CACHE_DIR", workspace::target().join("tmp").join("hipdnn-cache"));
+    // What somebody tuned on this machine, or a suite beside this one, would have engines ranked otherwise.
+    let rankings = format!("hipdnn-cache-{}", std::process::id());
+    command.env("HIPDNN_CACHE_DIR", workspace::target().join("tmp").join(rankings));
 }
 
 #[cfg(test)]

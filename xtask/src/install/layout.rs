@@ -237,7 +237,9 @@ impl Layout {
         for (name, bytes) in notices::of(Component::Python, &packages, self.summary(Component::Python))? {
             if name == notices::THIRD_PARTY {
                 let path = scratch()?.join(name);
-                fs::write(&path, bytes)?;
+                let made = unfinished(&path);
+                fs::write(&made, bytes)?;
+                fs::rename(made, &path)?;
                 command.arg("--license").arg(path);
             }
         }
@@ -267,12 +269,21 @@ fn stripped_copy(binary: &Path) -> Result<PathBuf> {
 
 /// A copy of a library or program without its line tables: they help in the work tree, but are nine tenths of its size.
 pub(crate) fn stripped(binary: &Path, copy: &Path) -> Result<PathBuf> {
-    fs::copy(binary, copy).map_err(|problem| format!("{} can't be copied: {problem}", binary.display()))?;
-    match Command::new("strip").arg("--strip-debug").arg(copy).status() {
-        Ok(status) if !status.success() => Err(format!("strip {} failed", copy.display()).into()),
+    let made = unfinished(copy);
+    fs::copy(binary, &made).map_err(|problem| format!("{} can't be copied: {problem}", binary.display()))?;
+    match Command::new("strip").arg("--strip-debug").arg(&made).status() {
+        Ok(status) if !status.success() => return Err(format!("strip {} failed", made.display()).into()),
         // Without binutils the library is larger, and works as well.
-        _ => Ok(copy.to_path_buf()),
+        _ => fs::rename(&made, copy)?,
     }
+    Ok(copy.to_path_buf())
+}
+
+/// Where a file is made before it takes its place by a rename: another process may be reading what is there.
+fn unfinished(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    name.into()
 }
 
 /// The files below a directory, sorted; a file is the only one below itself. What was built or is ignored stays behind.

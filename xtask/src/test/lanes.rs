@@ -56,7 +56,11 @@ fn one(number: usize, job: Job, choice: &Choice) -> Result<Summary> {
     let text = fs::read_to_string(&report).map_err(|_| {
         format!("the suite's process ended without outcomes after {seconds:.0} s ({})", process::describe(ended))
     })?;
-    Ok(serde_json::from_str(&text)?)
+    let outcomes: Summary = serde_json::from_str(&text)?;
+    if outcomes.passed() + outcomes.failed() + outcomes.skipped() == 0 {
+        return Err("expected outcomes of the suite's tests, got none".into());
+    }
+    Ok(outcomes)
 }
 
 /// The command of a job's process.
