@@ -55,6 +55,17 @@ struct Run // one dispatch in progress
     }
 };
 
+// With M0's index added to the places of the operands that it is for.
+void run_indexed(Wave& w, const Inst& plain)
+{
+    Inst i          = plain;
+    const u32 index = w.s[M0] & 255, which = w.s[M0] >> 12 & 15;
+    if(i.plain) fail("DPP or SDWA with an index");
+    for(int k = 0; k < i.n && k < 4; k++)
+        if(i.o[k].k == Operand::V && which >> (k ? k - 1 : 3) & 1) i.o[k].idx += index;
+    i.h(w, i);
+}
+
 void run_wave(Wave& w, Run& run, bool trace)
 {
     Program& p = *run.program;
@@ -70,13 +81,17 @@ void run_wave(Wave& w, Run& run, bool trace)
             p.at[off / 4].store(i, std::memory_order_release);
         }
         w.next = w.pc + i->size;
-        if(trace) fprintf(stderr, "[gfxemu] %6llx exec %08x %s\n", (unsigned long long)off, w.s[EXEC], i->text.c_str());
+        if(trace) fprintf(stderr, "[gfxemu] %6llx exec %0*llx %s\n", (unsigned long long)off, (int)w.lanes / 4, (unsigned long long)w.exec(), i->text.c_str());
         auto where = [&](const std::exception& e) {
             char at[32];
             snprintf(at, sizeof at, " [at 0x%llx: ", (unsigned long long)off);
             return e.what() + std::string(at) + i->text + "]";
         };
-        try { i->h(w, *i); }
+        try
+        {
+            if(w.indexed && i->text[0] == 'v') run_indexed(w, *i);
+            else i->h(w, *i);
+        }
         catch(BadAddress& e) { throw BadAddress(where(e)); }
         catch(std::exception& e) { fail(where(e)); }
         w.pc = w.next;
@@ -87,6 +102,23 @@ void run_wave(Wave& w, Run& run, bool trace)
     run.executed += n;
 }
 
+// How many vector registers the kernel descriptor gives a wave.
+struct Registers
+{
+    u32 vector, accumulation;
+    explicit Registers(const hipemu_dispatch* d)
+    {
+        u32 resources1, resources3;
+        memcpy(&resources1, d->descriptor + 48, 4);
+        memcpy(&resources3, d->descriptor + 44, 4);
+        const u32 all = 8 * ((resources1 & 63) + 1);
+        // One file on gfx90a and gfx942: those for accumulation follow at an offset.
+        const u32 offset = strcmp(d->isa, "gfx90a") == 0 || strcmp(d->isa, "gfx942") == 0 ? 4 * ((resources3 & 63) + 1) : all;
+        vector           = std::min<u32>(std::min(all, offset), ACCUMULATION);
+        accumulation     = std::min<u32>(all - std::min(all, offset), SELECTED - ACCUMULATION);
+    }
+};
+
 void run_group(Run& run, u32 gx, u32 gy, u32 gz, bool trace)
 {
     const hipemu_dispatch* d = run.d;
@@ -95,25 +127,32 @@ void run_group(Run& run, u32 gx, u32 gy, u32 gz, bool trace)
     g.lds.assign(d->lds_bytes, 0);
     u32 id[3] = {gx, gy, gz}, b[3];
     for(int k = 0; k < 3; k++) b[k] = std::min(d->block[k], d->grid[k] - id[k] * d->block[k]);
-    u32 items = b[0] * b[1] * b[2], nw = (items + 31) / 32;
+    u32 items = b[0] * b[1] * b[2], lanes = d->wave_size, nw = (items + lanes - 1) / lanes;
     u32 ss = (d->scratch_bytes + 15) / 16 * 16;
-    std::vector<u8> scr(u64(ss) * 32 * nw);
-    std::vector<std::unique_ptr<Wave>> ws(nw);
+    std::vector<u8> scr(u64(ss) * lanes * nw);
+    // Kept by the thread: a wave is 130 KB, of which a kernel uses little.
+    static thread_local std::vector<std::unique_ptr<Wave>> ws;
+    while(ws.size() < nw) ws.push_back(std::make_unique<Wave>());
+    const Registers registers(d);
     for(u32 k = 0; k < nw; k++)
     {
-        ws[k]   = std::make_unique<Wave>();
         Wave& w = *ws[k];
-        memset(w.v, 0, sizeof w.v);
+        memset(w.v, 0, registers.vector * sizeof w.v[0]);
+        memset(w.v[ACCUMULATION], 0, registers.accumulation * sizeof w.v[0]);
         memset(w.s, 0, sizeof w.s);
+        w.lanes   = lanes;
+        w.gfx9    = strncmp(d->isa, "gfx9", 4) == 0;
+        w.indexed = false;
+        w.state   = Running;
         w.g = &g;
-        w.scratch = scr.data() + u64(ss) * 32 * k;
+        w.scratch = scr.data() + u64(ss) * lanes * k;
         w.scratch_size = ss;
         w.pc = (const u8*)d->entry;
-        u32 n = std::min(32u, items - 32 * k);
-        w.s[EXEC] = w.lanes_mask = n == 32 ? ~0u : (1u << n) - 1;
+        u32 n = std::min(lanes, items - lanes * k);
+        w.set_mask(EXEC, n == 64 ? ~0ull : (1ull << n) - 1);
         for(u32 l = 0; l < n; l++)
         {
-            u32 t = 32 * k + l;
+            u32 t = lanes * k + l;
             w.v[0][l] = t % b[0] | (t / b[0] % b[1]) << 10 | (t / b[0] / b[1]) << 20;
         }
         u32 s = 0;
@@ -126,8 +165,12 @@ void run_group(Run& run, u32 gx, u32 gy, u32 gz, bool trace)
         more = false;
         for(u32 k = 0; k < nw; k++)
             if(ws[k]->state == Running) run_wave(*ws[k], run, trace && k == 0);
-        for(auto& w : ws)
-            if(w->state == AtBarrier) { w->state = Running; more = true; }
+        for(u32 k = 0; k < nw; k++)
+            if(ws[k]->state == AtBarrier)
+            {
+                ws[k]->state = Running;
+                more         = true;
+            }
     }
 }
 
@@ -152,7 +195,7 @@ extern "C" __attribute__((visibility("default"))) int hipemu_run(const hipemu_di
     try
     {
         if(d->version != HIPEMU_DISPATCH_VERSION) fail("the runtime speaks another version of the interface");
-        if(d->wave_size != 32) fail("only wave32 is implemented");
+        if(d->wave_size != 32 && d->wave_size != 64) fail("expected waves of 32 or 64 lanes, got " + std::to_string(d->wave_size));
         prepare_decoder(d->isa);
         Run run{d, program(d), getenv("GFXEMU_TRACE") != nullptr};
         const u64 total       = u64(d->groups[0]) * d->groups[1] * d->groups[2];
