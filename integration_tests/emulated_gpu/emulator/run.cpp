@@ -4,6 +4,8 @@
 //   GFXEMU_THREADS  work-groups run on this many threads   (default 1)
 //   GFXEMU_TRACE    print each instruction as it is executed (first wave only)
 //   GFXEMU_STATS    print executed instruction counts per dispatch
+//   GFXEMU_SAMPLE   run this many work-groups of a dispatch, spread over the grid, and no more: results are then wrong
+//   GFXEMU_COUNTS   file to append what each dispatch executed to: a line of JSON
 #include <atomic>
 #include <map>
 #include <memory>
@@ -42,6 +44,8 @@ struct Run // one dispatch in progress
     std::mutex mu;
     std::string message; // of the first failure
     int result = HIPEMU_OK;
+    u64 total = 0, sampled = 0; // work-groups, and how many of them run
+    std::vector<std::atomic<u64>> counts; // executions by place in the code; empty where nobody asks
 
     void failed(int code, const char* what)
     {
@@ -81,6 +85,7 @@ void run_wave(Wave& w, Run& run, bool trace)
             p.at[off / 4].store(i, std::memory_order_release);
         }
         w.next = w.pc + i->size;
+        if(!run.counts.empty()) run.counts[off / 4].fetch_add(1, std::memory_order_relaxed);
         if(trace) fprintf(stderr, "[gfxemu] %6llx exec %0*llx %s\n", (unsigned long long)off, (int)w.lanes / 4, (unsigned long long)w.exec(), i->text.c_str());
         auto where = [&](const std::exception& e) {
             char at[32];
@@ -177,14 +182,42 @@ void run_group(Run& run, u32 gx, u32 gy, u32 gz, bool trace)
 void work(Run& run)
 {
     const u32* groups = run.d->groups;
-    const u64 total   = u64(groups[0]) * groups[1] * groups[2];
     try
     {
-        for(u64 k; !run.stop && (k = run.next++) < total;)
+        for(u64 n, k; !run.stop && (n = run.next++) < run.sampled;)
+        {
+            k = n * run.total / run.sampled;
             run_group(run, k % groups[0], k / groups[0] % groups[1], k / groups[0] / groups[1], run.trace && k == 0);
+        }
     }
     catch(BadAddress& e) { run.failed(HIPEMU_BAD_ADDRESS, e.what()); }
     catch(std::exception& e) { run.failed(HIPEMU_FAILED, e.what()); }
+}
+
+// One line: {"kernel":…,"groups":…,"sampled":…,"waves":…,"instructions":{"v_add_f32":12,…}}, waves of one work-group.
+void write_counts(const Run& run, const char* path)
+{
+    std::map<std::string, u64> by_name;
+    for(size_t place = 0; place < run.counts.size(); place++)
+        if(const u64 n = run.counts[place])
+        {
+            const std::string& text = run.program->at[place].load()->text;
+            by_name[text.substr(0, text.find_first_of(" \t"))] += n;
+        }
+    const hipemu_dispatch* d = run.d;
+    const u64 waves          = (u64(d->block[0]) * d->block[1] * d->block[2] + d->wave_size - 1) / d->wave_size;
+    std::string line = std::string("{\"kernel\":\"") + d->kernel + "\",\"groups\":" + std::to_string(run.total) + ",\"sampled\":" + std::to_string(run.sampled) +
+                       ",\"waves\":" + std::to_string(waves) + ",\"instructions\":{";
+    for(auto& [name, n] : by_name) line += (line.back() == '{' ? "\"" : ",\"") + name + "\":" + std::to_string(n);
+    line += "}}\n";
+    static std::mutex mu;
+    std::lock_guard<std::mutex> lk(mu);
+    if(FILE* file = fopen(path, "a"))
+    {
+        fputs(line.c_str(), file);
+        fclose(file);
+    }
+    else fail(std::string("can't write ") + path);
 }
 } // namespace
 } // namespace gfxemu
@@ -198,7 +231,12 @@ extern "C" __attribute__((visibility("default"))) int hipemu_run(const hipemu_di
         if(d->wave_size != 32 && d->wave_size != 64) fail("expected waves of 32 or 64 lanes, got " + std::to_string(d->wave_size));
         prepare_decoder(d->isa);
         Run run{d, program(d), getenv("GFXEMU_TRACE") != nullptr};
-        const u64 total       = u64(d->groups[0]) * d->groups[1] * d->groups[2];
+        const u64 total    = u64(d->groups[0]) * d->groups[1] * d->groups[2];
+        const char* sample = getenv("GFXEMU_SAMPLE");
+        const char* counts = getenv("GFXEMU_COUNTS");
+        run.total          = total;
+        run.sampled        = sample ? std::min<u64>(std::max(1, atoi(sample)), total) : total;
+        if(counts) run.counts = std::vector<std::atomic<u64>>(d->image_size / 4);
         const char* threads   = getenv("GFXEMU_THREADS");
         const u64 n_threads   = std::min<u64>(threads ? std::max(1, atoi(threads)) : 1, total);
         std::vector<std::thread> others;
@@ -208,6 +246,7 @@ extern "C" __attribute__((visibility("default"))) int hipemu_run(const hipemu_di
         if(getenv("GFXEMU_STATS"))
             fprintf(stderr, "[gfxemu] %s: %llu work-groups, %llu wave instructions\n", d->kernel, (unsigned long long)total,
                     (unsigned long long)run.executed.load());
+        if(counts) write_counts(run, counts);
         if(run.result) snprintf(err, cap, "%s", run.message.c_str());
         return run.result;
     }
