@@ -33,6 +33,12 @@ const EMULATED_OVERRIDDEN: [&str; 4] = ["--random", "12", "--overrides", "2"];
 /// Random graphs of the stage on the emulated GPU.
 const EMULATED_RANDOM_GRAPHS: &str = "100";
 
+/// Cases of the stage on the emulated gfx942: as many as two cores do in two minutes.
+const EMULATED_CDNA_SAMPLE: &str = "150";
+
+/// Random graphs there.
+const EMULATED_CDNA_RANDOM_GRAPHS: &str = "30";
+
 /// Options of the suite, and those of this command.
 pub(crate) const HELP: &str = "Options of the suite and this command:
   --plugin FILE --engine NAME     any vendor's (this project's, HIPDNN_RS_CPU_ENGINE)
@@ -133,6 +139,22 @@ pub(crate) fn test_on_emulated_gpu(summary: &mut Summary) -> Result<()> {
         summary.expect_more(before, format!("{MIOPEN}: {}", arguments.join(" ")));
     }
     overridden(gpu.command(&program), MIOPEN, &EMULATED_OVERRIDDEN, summary)?;
+    // Waves of 64 lanes.
+    let cdna = || {
+        let mut command = gpu.command(&program);
+        command.env("HIPEMU_ARCH", emulated_gpu::CDNA);
+        command
+    };
+    let before = summary.passed();
+    for arguments in [["--sample", EMULATED_CDNA_SAMPLE], ["--random", EMULATED_CDNA_RANDOM_GRAPHS]] {
+        for case in results(cdna(), MIOPEN, &[&arguments[..], &["--narrow-intermediates"]].concat())? {
+            match case.outcome() {
+                Outcome::Skipped(_) => {}
+                outcome => summary.record(format!("{MIOPEN} on {}: {}", emulated_gpu::CDNA, case.name), outcome),
+            }
+        }
+    }
+    summary.expect_more(before, format!("{MIOPEN} on {}", emulated_gpu::CDNA));
     if left > 0 {
         let reason = format!("{left} graphs are left to other engines; CONFORMANCE.md says why");
         summary.record(format!("conformance of {MIOPEN}"), Outcome::Skipped(reason));

@@ -5,6 +5,7 @@ mod packages;
 mod suite;
 
 pub(crate) use packages::single as debian_package;
+pub(crate) use suite::CDNA;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -65,6 +65,7 @@ impl Gpu {
                 let mut command = installation.command(program);
                 // Debian's build lacks these kernels, and MIOpen's own search stops at the first that doesn't compile.
                 command.env("MIOPEN_DEBUG_CONV_WINOGRAD", "0");
+                command.env("MIOPEN_DEBUG_CONV_IMPLICIT_GEMM", "0");
                 command
             }
         };

@@ -87,8 +87,8 @@ enum Command {
     CudaGpu(cuda_gpu::Action),
     /// Runs convolutions, conformance cases and the dispatch benchmark on a GPU and writes one report file
     GpuCheck(gpu_check::Options),
-    /// Compiles kernels for several architectures and rewrites the table of what their machine code is made of
-    Isa(Check),
+    /// Compiles kernels for several architectures and rewrites the tables of what their machine code is made of and allows
+    Isa(isa::Options),
     /// Runs C++ programs that call the libraries as hipDNN's own backend and frontend do
     Interop(interop::Options),
     /// Runs our plugin in ROCm's hipDNN and hipDNN's samples on both backends; writes a report
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
         Command::EmulatedGpu(action) => emulated_gpu::run(&action),
         Command::CudaGpu(action) => cuda_gpu::run(&action),
         Command::GpuCheck(options) => gpu_check::run(&options),
-        Command::Isa(options) => isa::run(options.check),
+        Command::Isa(options) => isa::run(&options),
         Command::Interop(options) => interop::run(&options),
         Command::RocmInterop(options) => rocm_interop::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),

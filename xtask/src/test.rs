@@ -392,6 +392,7 @@ pub(crate) fn emulated_tests(name: &str, tests: &[&str], summary: &mut Summary) 
     command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", installation.runner());
     // Debian's MIOpen lacks the sources of these kernels.
     command.env("MIOPEN_DEBUG_CONV_WINOGRAD", "0");
+    command.env("MIOPEN_DEBUG_CONV_IMPLICIT_GEMM", "0");
     // Tests that need a device would skip themselves without one.
     command.env("HIPDNN_RS_TEST_DEVICE", "1");
     let before = summary.passed();

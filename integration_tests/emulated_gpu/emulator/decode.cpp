@@ -5,16 +5,22 @@
 #include <map>
 #include <mutex>
 
+#include "names.h"
+#include "select.h"
 #include "tables.h"
 
 namespace gfxemu {
 namespace {
+bool starts(const std::string& s, const char* p) { return s.compare(0, strlen(p), p) == 0; }
+
 struct Comgr
 {
     using Info = struct { u64 handle; };
     int (*create)(const char*, u64 (*)(u64, char*, u64, void*), void (*)(const char*, void*), void (*)(u64, void*), Info*);
     int (*dis)(Info, u64, void*, u64*);
     Info info;
+    std::string isa;
+    bool gfx9; // an instruction set of GCN and CDNA
     std::string text;
     const u8* end;
     std::mutex mu;
@@ -38,17 +44,20 @@ Comgr& comgr(const char* isa)
         };
         auto pr = [](const char* s, void* u) { ((Comgr*)u)->text = s; };
         auto pa = [](u64, void*) {};
+        c->isa  = isa;
+        c->gfx9 = starts(c->isa, "gfx9");
         if(c->create(name.c_str(), rd, pr, pa, &c->info)) fail("comgr: no disassembler for " + name);
         scalar_table();
         vector_table();
         matrix_table();
+        mfma_table();
         memory_table();
         return c;
     }();
+    if(c->isa != isa) fail("expected kernels for " + c->isa + ", which came first, got one for " + isa);
     return *c;
 }
 
-bool starts(const std::string& s, const char* p) { return s.compare(0, strlen(p), p) == 0; }
 bool ends(const std::string& s, const char* p)
 {
     size_t n = strlen(p);
@@ -68,6 +77,7 @@ bool parse_operand(std::string s, Operand& o)
     if(s.size() > 1 && s[0] == '-' && !isdigit(s[1])) { o.neg = true; s = s.substr(1); }
     if(s[0] == '|') { o.abs = true; s = s.substr(1, s.size() - 2); }
     if(starts(s, "abs(")) { o.abs = true; s = s.substr(4, s.size() - 5); }
+    if(starts(s, "sext(")) { o.sext = true; s = s.substr(5, s.size() - 6); }
     // A literal that could have been an inline constant: "lit(0x0)".
     if(starts(s, "lit(")) s = s.substr(4, s.size() - 5);
     if(ends(s, ".l")) { o.half = 1; s.resize(s.size() - 2); }
@@ -86,10 +96,12 @@ bool parse_operand(std::string s, Operand& o)
         return true;
     };
     if(s[0] == 'v' && (s[1] == '[' || isdigit(s[1]))) { o.k = Operand::V; return reg(1, 0); }
+    if(s[0] == 'a' && (s[1] == '[' || isdigit(s[1]))) { o.k = Operand::V; return reg(1, ACCUMULATION); }
     if(s[0] == 's' && (s[1] == '[' || isdigit(s[1]))) { o.k = Operand::S; return reg(1, 0); }
     if(starts(s, "ttmp")) { o.k = Operand::S; return reg(4, 108); }
     static const std::map<std::string, std::pair<int, int>> named = {{"vcc_lo", {VCC, 1}}, {"vcc_hi", {VCC + 1, 1}}, {"vcc", {VCC, 2}}, {"exec_lo", {EXEC, 1}}, {"exec_hi", {EXEC + 1, 1}}, {"exec", {EXEC, 2}},
-        {"m0", {M0, 1}}, {"null", {SNULL, 1}}, {"scc", {SCC, 1}}, {"src_scc", {SCC, 1}}, {"src_shared_base", {SHARED_BASE, 1}}, {"src_private_base", {PRIVATE_BASE, 1}},
+        {"m0", {M0, 1}}, {"flat_scratch_lo", {FLAT_SCRATCH, 1}}, {"flat_scratch_hi", {FLAT_SCRATCH + 1, 1}}, {"flat_scratch", {FLAT_SCRATCH, 2}},
+        {"xnack_mask_lo", {XNACK_MASK, 1}}, {"xnack_mask_hi", {XNACK_MASK + 1, 1}}, {"xnack_mask", {XNACK_MASK, 2}}, {"null", {SNULL, 1}}, {"scc", {SCC, 1}}, {"src_scc", {SCC, 1}}, {"src_shared_base", {SHARED_BASE, 1}}, {"src_private_base", {PRIVATE_BASE, 1}},
         {"src_shared_limit", {ZERO_SREG, 1}}, {"src_private_limit", {ZERO_SREG, 1}}};
     auto it = named.find(s);
     if(it != named.end())
@@ -129,7 +141,7 @@ bool parse_operand(std::string s, Operand& o)
 void h_unimpl(Wave&, const Inst& i) { fail("unimplemented instruction: " + i.text); }
 void h_dual(Wave& w, const Inst& i) // both halves read before either writes
 {
-    u32 before[32], after[32];
+    u32 before[MOST_LANES], after[MOST_LANES];
     u32* d = w.v[i.o[0].idx];
     memcpy(before, d, sizeof before);
     Inst* y = i.y;
@@ -139,64 +151,51 @@ void h_dual(Wave& w, const Inst& i) // both halves read before either writes
     y->h(w, *y);
     memcpy(d, after, sizeof after);
 }
-void h_dpp(Wave& w, const Inst& i) // replace source 0 by its shuffled copy, then run the plain operation
+// Parts of a register that SDWA selects.
+bool parse_part(const std::string& s, Select& part)
 {
-    int k   = starts(i.text, "v_cmp") && !starts(i.text, "v_cmpx") ? 1 : starts(i.text, "v_cmpx") ? 0 : 1;
-    const Operand& src = i.o[k];
-    u32 save[32], t[32], exec = w.exec(), run = exec;
-    memcpy(save, w.v[src.idx], sizeof save);
-    for(int l = 0; l < 32; l++)
-    {
-        int row = l & ~15, p = l & 15, from = l;
-        bool ok = true;
-        int n   = i.dpp_sel[0];
-        switch(i.dpp)
+    static const char* names[] = {"BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD"};
+    for(int k = 0; k < 7; k++)
+        if(s == names[k])
         {
-        case QuadPerm: from = (l & ~3) | i.dpp_sel[l & 3]; break;
-        case Dpp8: from = (l & ~7) | i.dpp_sel[l & 7]; break;
-        case RowShl: ok = p + n < 16; from = row + p + n; break;
-        case RowShr: ok = p >= n; from = row + p - n; break;
-        case RowRor: from = row + ((p + 16 - n) & 15); break;
-        case RowMirror: from = row + 15 - p; break;
-        case RowHalfMirror: from = (l & ~7) + 7 - (l & 7); break;
-        case RowShare: from = row + n; break;
-        case RowXmask: from = row + (p ^ n); break;
+            part = Select(k);
+            return true;
         }
-        if(!(i.row_mask >> (l / 16) & 1) || !(i.bank_mask >> (p / 4) & 1)) { run &= ~(1u << l); t[l] = save[l]; continue; }
-        bool src_active = ok && (exec >> from & 1);
-        if(src_active) t[l] = save[from];
-        else if(i.bound_ctrl) t[l] = 0;
-        else { run &= ~(1u << l); t[l] = save[l]; }
-    }
-    // If the destination is the source register, lanes must keep what the operation wrote.
-    bool same = i.o[0].k == Operand::V && i.o[0].idx == src.idx;
-    memcpy(w.v[src.idx], t, sizeof t);
-    w.s[EXEC] = run;
-    i.inner(w, i);
-    w.s[EXEC] = exec;
-    for(int l = 0; l < 32; l++)
-        if(!same || !(run >> l & 1)) w.v[src.idx][l] = save[l];
+    return false;
 }
 
-bool parse_half(std::string s, Inst& i)
+// Whether op_sel stands for halves of registers: not of packed operations, nor where it means something else.
+bool selects_halves(const std::string& mn)
+{
+    for(auto other : {"v_pk_", "v_fma_mix", "v_mad_mix", "v_dot", "v_permlane", "v_wmma", "v_mfma"})
+        if(starts(mn, other)) return false;
+    return mn.find("16") != std::string::npos;
+}
+
+bool parse_half(std::string s, Inst& i, bool gfx9)
 {
     s        = trim(s);
     size_t p = s.find_first_of(" \t");
     std::string mn = s.substr(0, p), rest = p == std::string::npos ? "" : trim(s.substr(p));
     bool dual = starts(mn, "v_dual_");
     if(dual) mn = "v_" + mn.substr(7);
-    for(auto sfx : {"_e64_dpp", "_e32_dpp", "_dpp", "_e32", "_e64", "_e96"})
-        if(ends(mn, sfx)) { mn.resize(mn.size() - strlen(sfx)); break; }
+    for(auto sfx : {"_e64_dpp", "_e32_dpp", "_dpp", "_sdwa", "_e32", "_e64", "_e96"})
+        if(ends(mn, sfx))
+        {
+            i.sdwa = !strcmp(sfx, "_sdwa");
+            mn.resize(mn.size() - strlen(sfx));
+            break;
+        }
+    const std::string own = mn;
+    if(gfx9) mn = common_name(mn);
     auto h = T().find(mn);
     if(h == T().end()) return false;
     i.h    = h->second;
     auto a = AUX().find(mn);
     if(a != AUX().end()) i.aux = a->second;
-    bool vmem = starts(mn, "global_") || starts(mn, "flat_");
     if(starts(mn, "flat_")) i.off0 = 1;
     if(starts(mn, "s_buffer_load")) i.off1 = 1;
     if(starts(mn, "ds_") && mn.find("_rtn") != std::string::npos) i.off1 = 1;
-    (void)vmem;
     if(starts(mn, "s_waitcnt") || starts(mn, "s_delay") || starts(mn, "s_sendmsg") || starts(mn, "s_setreg") || starts(mn, "s_branch") || starts(mn, "s_cbranch") || starts(mn, "s_nop") || starts(mn, "s_clause"))
         return true;
     // split at commas and blanks outside brackets
@@ -232,16 +231,25 @@ bool parse_half(std::string s, Inst& i)
         else if(key == "clamp") i.clamp = true;
         else if(key == "mul") i.omod = val == "2" ? 1 : 2;
         else if(key == "div") i.omod = 3;
-        else if(key == "glc") i.glc = true;
+        else if(key == "glc" || (gfx9 && key == "sc0")) i.glc = true; // what CDNA 3 calls an atomic's that returns
         else if(key == "offen") i.offen = true;
         else if(key == "idxen") i.idxen = true;
-        else if(key == "slc" || key == "dlc" || key == "gds" || key == "lds" || key == "tfe" || key == "scc_" || key == "fi") {}
+        else if(key == "slc" || key == "dlc" || key == "gds" || key == "tfe" || key == "fi" || key == "sc1" || key == "nt") {}
+        else if(starts(t, "dst_sel:")) { if(!parse_part(val, i.dst_sel)) return false; }
+        else if(starts(t, "src0_sel:") || starts(t, "src1_sel:")) { if(!parse_part(t.substr(9), i.src_sel[t[3] - '0'])) return false; }
+        else if(key == "dst_unused") i.dst_unused = val == "UNUSED_PRESERVE" ? Preserve : val == "UNUSED_SEXT" ? Sext : Pad;
+        else if(key == "cbsz") i.cbsz = num(val);
+        else if(key == "abid") i.abid = num(val);
+        else if(key == "blgp") i.blgp = num(val);
         else if(key == "quad_perm") { i.dpp = QuadPerm; sels(val); }
         else if(key == "dpp8") { i.dpp = Dpp8; sels(val); i.bound_ctrl = true; }
         else if(key == "row_shl") { i.dpp = RowShl; i.dpp_sel[0] = num(val); }
         else if(starts(t, "row_shr:")) { i.dpp = RowShr; i.dpp_sel[0] = num(val); }
         else if(key == "row_ror") { i.dpp = RowRor; i.dpp_sel[0] = num(val); }
-        else if(key == "row_share") { i.dpp = RowShare; i.dpp_sel[0] = num(val); }
+        else if(key == "row_bcast") { i.dpp = RowBcast; i.dpp_sel[0] = num(val); }
+        else if(key == "wave_shl" || key == "wave_shr" || key == "wave_rol" || key == "wave_ror")
+            i.dpp = key == "wave_shl" ? WaveShl : key == "wave_shr" ? WaveShr : key == "wave_rol" ? WaveRol : WaveRor;
+        else if(key == "row_share" || key == "row_newbcast") { i.dpp = RowShare; i.dpp_sel[0] = num(val); }
         else if(key == "row_xmask") { i.dpp = RowXmask; i.dpp_sel[0] = num(val); }
         else if(key == "row_mirror") i.dpp = RowMirror;
         else if(key == "row_half_mirror") i.dpp = RowHalfMirror;
@@ -249,16 +257,21 @@ bool parse_half(std::string s, Inst& i)
         else if(key == "bank_mask") i.bank_mask = num(val);
         else if(key == "bound_ctrl") i.bound_ctrl = true;
         else if(i.n < 6 && parse_operand(t, i.o[i.n])) i.n++;
-        else if(starts(mn, "s_getreg") || starts(mn, "s_call")) {}
+        else if(starts(mn, "s_getreg") || starts(mn, "s_call") || starts(mn, "s_set_gpr_idx")) {}
         else return false;
     }
     // VOP3P fp16 helper instructions that print no op_sel_hi have it all ones; fma_mix defaults to none
     if(starts(mn, "v_fma_mix") && rest.find("op_sel_hi") == std::string::npos) i.op_sel_hi = 0;
-    if(i.dpp != NoDpp)
+    if(i.has_op_sel && selects_halves(own))
     {
-        i.inner = i.h;
-        i.h     = h_dpp;
+        for(int k = 1; k < i.n && k < 4; k++)
+            if(i.op_sel >> (k - 1) & 1) i.o[k].half = 2;
+        if(i.op_sel & 8) i.o[0].half = 2;
     }
+    else if(gfx9 && i.o[0].k == Operand::V && !keeps_high_half(own)) i.o[0].half = ZERO_HIGH;
+    const bool two_results = mn.find("_co_") != std::string::npos, no_result = starts(mn, "v_cmpx") && !gfx9;
+    i.first_source         = two_results ? 2 : no_result ? 0 : 1;
+    select_operands(i);
     return true;
 }
 } // namespace
@@ -282,11 +295,11 @@ Inst* decode(const hipemu_dispatch* d, const u8* pc)
     size_t cmt = t.find("//");
     if(cmt != std::string::npos) t = trim(t.substr(0, cmt));
     size_t y = t.find("::");
-    bool ok  = parse_half(t.substr(0, y), *i);
+    bool ok  = parse_half(t.substr(0, y), *i, c.gfx9);
     if(ok && y != std::string::npos)
     {
         i->y = new Inst;
-        ok   = parse_half(t.substr(y + 2), *i->y);
+        ok   = parse_half(t.substr(y + 2), *i->y, c.gfx9);
         i->inner = i->h;
         i->h     = h_dual;
     }

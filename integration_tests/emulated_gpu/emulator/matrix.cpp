@@ -32,8 +32,25 @@ inline float mixsrc(Wave& w, const Inst& i, int k, int l)
     if(i.neg_lo & b || o.neg) x = -x;
     return x;
 }
+// Packed 32-bit operands: a register of a pair for each half of the result. A constant is the same for both.
+inline u32 pair32(const Wave& w, const Inst& i, int k, int l, bool hi)
+{
+    const Operand& o = i.o[k];
+    const int place  = o.idx + ((hi ? i.op_sel_hi : i.op_sel) >> (k - 1) & 1);
+    u32 x            = o.k == Operand::C ? o.c32 : o.k == Operand::V ? w.v[place][l] : w.s[place];
+    if((hi ? i.neg_hi : i.neg_lo) >> (k - 1) & 1) x ^= 0x80000000;
+    return x;
+}
+#define PKF(name, expr) D(name, LANES { u32 r[2]; for(int h = 0; h < 2; h++) { float a = bits<float>(pair32(w, i, 1, l, h)), b = bits<float>(pair32(w, i, 2, l, h)), c = i.n > 3 ? bits<float>(pair32(w, i, 3, l, h)) : 0; (void)c; r[h] = bits<u32>(mods(i, (float)(expr))); } wr64(w, i.o[0], l, r[0] | u64(r[1]) << 32); })
+// Dot products of the parts of 32 bits.
+template <class X> u32 dot(u32 x, u32 y, u32 sum, int width)
+{
+    for(int k = 0; k < 32; k += width) sum += u32(i32(X(x >> k)) * i32(X(y >> k)));
+    return sum;
+}
 template <class CV> void wmma(Wave& w, const Inst& i, CV cv, bool f16out)
 {
+    if(w.lanes != 32) fail("expected a wave of 32 lanes");
     float a[16][16], b[16][16], c[16][16];
     for(int r = 0; r < 16; r++)
         for(int k = 0; k < 16; k++)
@@ -79,9 +96,15 @@ void matrix_table()
     D("v_dot2_f32_bf16", LANES { float r = AF(3); for(int h = 0; h < 2; h++) r += bf2f(pk(w, i, 1, l, h, true)) * bf2f(pk(w, i, 2, l, h, true)); wrf(w, i, l, r); });
     D("v_dot2acc_f32_f16", LANES { u32 x = A32(1), y = A32(2); wrf(w, i, l, rdf(w, i.o[0], l) + (float)H(x) * (float)H(y) + (float)H(x >> 16) * (float)H(y >> 16)); });
     D("v_dot4_i32_iu8", LANES { u32 x = A32(1), y = A32(2); i32 r = A32(3); for(int k = 0; k < 32; k += 8) r += (i.neg_lo & 1 ? (i32)(i8)(x >> k) : (i32)(u8)(x >> k)) * (i.neg_lo & 2 ? (i32)(i8)(y >> k) : (i32)(u8)(y >> k)); wr32(w, i.o[0], l, r); });
+    PKF("v_pk_add_f32", a + b); PKF("v_pk_mul_f32", a * b); PKF("v_pk_fma_f32", fmaf(a, b, c));
+    // op_sel chooses for the low register out of the first source, and for the high one out of the second.
+    D("v_pk_mov_b32", LANES { u32 r[2]; for(int h = 0; h < 2; h++) { const Operand& o = i.o[1 + h]; int place = o.idx + (i.op_sel >> h & 1); r[h] = o.k == Operand::C ? o.c32 : o.k == Operand::V ? w.v[place][l] : w.s[place]; } wr64(w, i.o[0], l, r[0] | u64(r[1]) << 32); });
+    VI("v_dot4_i32_i8", dot<i8>(a, b, c, 8)); VI("v_dot4_u32_u8", dot<u8>(a, b, c, 8)); VI("v_dot2_i32_i16", dot<i16>(a, b, c, 16)); VI("v_dot2_u32_u16", dot<u16>(a, b, c, 16));
+    D("v_dot4c_i32_i8", LANES wr32(w, i.o[0], l, dot<i8>(A32(1), A32(2), A32(0), 8)););
+    VI("v_accvgpr_read_b32", a); VI("v_accvgpr_write_b32", a); VI("v_accvgpr_mov_b32", a);
     D("v_wmma_f32_16x16x16_f16", wmma(w, i, [](u16 x) { return (float)H(x); }, false););
     D("v_wmma_f32_16x16x16_bf16", wmma(w, i, [](u16 x) { return bf2f(x); }, false););
-    D("v_wmma_i32_16x16x16_iu8", i32 c[16][16]; for(int r = 0; r < 16; r++) for(int n = 0; n < 16; n++) { i32 x = 0; for(int k = 0; k < 16; k++) { u32 a = w.v[i.o[1].idx + k / 4][r] >> (8 * (k & 3)) & 255, b = w.v[i.o[2].idx + k / 4][n] >> (8 * (k & 3)) & 255; x += (i.neg_lo & 1 ? (i32)(i8)a : (i32)a) * (i.neg_lo & 2 ? (i32)(i8)b : (i32)b); } c[r][n] = x; }
+    D("v_wmma_i32_16x16x16_iu8", if(w.lanes != 32) fail("expected a wave of 32 lanes"); i32 c[16][16]; for(int r = 0; r < 16; r++) for(int n = 0; n < 16; n++) { i32 x = 0; for(int k = 0; k < 16; k++) { u32 a = w.v[i.o[1].idx + k / 4][r] >> (8 * (k & 3)) & 255, b = w.v[i.o[2].idx + k / 4][n] >> (8 * (k & 3)) & 255; x += (i.neg_lo & 1 ? (i32)(i8)a : (i32)a) * (i.neg_lo & 2 ? (i32)(i8)b : (i32)b); } c[r][n] = x; }
         for(int r = 0; r < 8; r++) for(int l = 0; l < 32; l++) w.v[i.o[0].idx + r][l] = (i.o[3].k == Operand::V ? w.v[i.o[3].idx + r][l] : i.o[3].c32) + c[2 * r + l / 16][l % 16];);
     D("v_wmma_f16_16x16x16_f16", wmma(w, i, [](u16 x) { return (float)H(x); }, true););
 }

@@ -54,8 +54,10 @@ void load_into(Wave& w, const Operand& d, int l, const u8* p, int aux)
     memcpy(&x, p, n);
     if(aux & SIGNED) x = n == 1 ? (u32)(i32)(i8)x : (u32)(i32)(i16)x;
     u32& r = w.v[d.idx][l];
-    if(aux & D16LO) r = (r & 0xffff0000) | (x & 0xffff);
-    else if(aux & D16HI) r = (r & 0xffff) | x << 16;
+    // Where SRAM has ECC, as on every gfx942, the other half is lost.
+    const u32 kept = w.gfx9 ? 0 : r;
+    if(aux & D16LO) r = (kept & 0xffff0000) | (x & 0xffff);
+    else if(aux & D16HI) r = (kept & 0xffff) | x << 16;
     else r = x;
 }
 void store_from(Wave& w, const Operand& s, int l, u8* p, int aux)
@@ -70,57 +72,66 @@ void store_from(Wave& w, const Operand& s, int l, u8* p, int aux)
     if(aux & D16HI) x >>= 16;
     memcpy(p, &x, n);
 }
-enum Atom { A_ADD_U32 = 1, A_SUB_U32, A_MIN_I32, A_MIN_U32, A_MAX_I32, A_MAX_U32, A_AND_B32, A_OR_B32, A_XOR_B32, A_SWAP_B32, A_CMPSWAP_B32,
-            A_ADD_F32, A_MIN_F32, A_MAX_F32, A_ADD_U64, A_SWAP_B64, A_CMPSWAP_B64, A_PK_ADD_F16, A_INC_U32, A_DEC_U32, A_ADD_F64 };
-std::mutex atomic_mu;
-u64 atomic_op(u8* p, int op, u64 d, u64 cmp)
+enum Atom { A_ADD = 1, A_SUB, A_MIN_I, A_MIN_U, A_MAX_I, A_MAX_U, A_AND, A_OR, A_XOR, A_SWAP, A_CMPSWAP, A_INC, A_DEC, A_ADD_F, A_MIN_F, A_MAX_F,
+            A_PK_ADD_F16, A_PK_ADD_BF16, A_CMPSWAP_GFX9 };
+// Two sums of half the bits each.
+template <class ADD> u32 halves(u32 x, u32 y, ADD add) { return add((u16)x, (u16)y) | u32(add(u16(x >> 16), u16(y >> 16))) << 16; }
+u16 bf_of(float x) // to nearest, ties to even
 {
-    std::lock_guard<std::mutex> lk(atomic_mu);
-    bool wide = op == A_ADD_U64 || op == A_SWAP_B64 || op == A_CMPSWAP_B64 || op == A_ADD_F64;
-    u64 old = 0;
-    memcpy(&old, p, wide ? 8 : 4);
-    u32 o = (u32)old, x = (u32)d;
-    u64 n;
+    u32 b = bits<u32>(x);
+    return x != x ? 0x7fc0 : (b + 0x7fff + (b >> 16 & 1)) >> 16;
+}
+std::mutex atomic_mu;
+// The new value for one of 4 or 8 bytes; floats and signed integers are of that size.
+template <class U, class I, class F> U combine(int op, U o, U x, U cmp)
+{
     switch(op)
     {
-    case A_ADD_U32: n = o + x; break;
-    case A_SUB_U32: n = o - x; break;
-    case A_MIN_I32: n = std::min((i32)o, (i32)x); break;
-    case A_MAX_I32: n = std::max((i32)o, (i32)x); break;
-    case A_MIN_U32: n = std::min(o, x); break;
-    case A_MAX_U32: n = std::max(o, x); break;
-    case A_AND_B32: n = o & x; break;
-    case A_OR_B32: n = o | x; break;
-    case A_XOR_B32: n = o ^ x; break;
-    case A_SWAP_B32: n = x; break;
-    case A_CMPSWAP_B32: n = o == (u32)cmp ? x : o; break;
-    case A_ADD_F32: n = bits<u32>(bits<float>(o) + bits<float>(x)); break;
-    case A_MIN_F32: n = bits<u32>(fminf(bits<float>(o), bits<float>(x))); break;
-    case A_MAX_F32: n = bits<u32>(fmaxf(bits<float>(o), bits<float>(x))); break;
-    case A_INC_U32: n = o >= x ? 0 : o + 1; break;
-    case A_DEC_U32: n = o == 0 || o > x ? x : o - 1; break;
-    case A_PK_ADD_F16:
-        n = bits<u16>((f16)(bits<f16>((u16)o) + bits<f16>((u16)x))) | u32(bits<u16>((f16)(bits<f16>((u16)(o >> 16)) + bits<f16>((u16)(x >> 16))))) << 16;
-        break;
-    case A_ADD_U64: n = old + d; break;
-    case A_ADD_F64: n = bits<u64>(bits<double>(old) + bits<double>(d)); break;
-    case A_SWAP_B64: n = d; break;
-    case A_CMPSWAP_B64: n = old == cmp ? d : old; break;
+    case A_ADD: return o + x;
+    case A_SUB: return o - x;
+    case A_MIN_I: return std::min((I)o, (I)x);
+    case A_MAX_I: return std::max((I)o, (I)x);
+    case A_MIN_U: return std::min(o, x);
+    case A_MAX_U: return std::max(o, x);
+    case A_AND: return o & x;
+    case A_OR: return o | x;
+    case A_XOR: return o ^ x;
+    case A_SWAP: return x;
+    case A_CMPSWAP: return o == cmp ? x : o;
+    case A_INC: return o >= x ? 0 : o + 1;
+    case A_DEC: return o == 0 || o > x ? x : o - 1;
+    case A_ADD_F: return bits<U>(F(bits<F>(o) + bits<F>(x)));
+    case A_MIN_F: return bits<U>(F(std::fmin(bits<F>(o), bits<F>(x))));
+    case A_MAX_F: return bits<U>(F(std::fmax(bits<F>(o), bits<F>(x))));
+    case A_PK_ADD_F16: return halves((u32)o, (u32)x, [](u16 p, u16 q) { return bits<u16>((f16)(bits<f16>(p) + bits<f16>(q))); });
+    case A_PK_ADD_BF16: return halves((u32)o, (u32)x, [](u16 p, u16 q) { return bf_of(bf2f(p) + bf2f(q)); });
     default: fail("atomic");
     }
+}
+u64 atomic_op(u8* p, int op, bool wide, u64 d, u64 cmp)
+{
+    std::lock_guard<std::mutex> lk(atomic_mu);
+    u64 old = 0;
+    memcpy(&old, p, wide ? 8 : 4);
+    const u64 n = wide ? combine<u64, i64, double>(op, old, d, cmp) : combine<u32, i32, float>(op, (u32)old, (u32)d, (u32)cmp);
     memcpy(p, &n, wide ? 8 : 4);
     return old;
 }
 void do_atomic(Wave& w, const Inst& i, int l, u8* p, const Operand* dst, const Operand& data)
 {
     int op = i.aux >> OPSHIFT;
-    bool wide = op == A_ADD_U64 || op == A_SWAP_B64 || op == A_CMPSWAP_B64 || op == A_ADD_F64;
+    const bool wide = (i.aux & 255) == 8;
     Operand hi = data;
     hi.idx += wide ? 2 : 1;
     u64 d = wide ? rd64(w, data, l) : rd32(w, data, l), c = 0;
-    if(op == A_CMPSWAP_B32) c = rd32(w, hi, l);
-    if(op == A_CMPSWAP_B64) c = rd64(w, hi, l);
-    u64 old = atomic_op(p, op, d, c);
+    if(op == A_CMPSWAP || op == A_CMPSWAP_GFX9) c = wide ? rd64(w, hi, l) : rd32(w, hi, l);
+    // In LDS, where both values are operands, GFX9 has the one to compare with in front.
+    if(op == A_CMPSWAP_GFX9)
+    {
+        std::swap(d, c);
+        op = A_CMPSWAP;
+    }
+    u64 old = atomic_op(p, op, wide, d, c);
     if(dst)
     {
         if(wide) wr64(w, *dst, l, old);
@@ -190,14 +201,30 @@ void h_buffer(Wave& w, const Inst& i)
         else load_into(w, i.o[0], l, p, i.aux);
     }
 }
+// Two operands of an atomic one behind the other, as global memory's has them.
+Operand pair(Wave& w, const Inst& i, int k, int l)
+{
+    const u32 n = (i.aux & 255) / 4;
+    for(u32 r = 0; r < n; r++)
+    {
+        w.v[SELECTED + r][l]     = w.v[i.o[k].idx + r][l];
+        w.v[SELECTED + n + r][l] = w.v[i.o[k + 1].idx + r][l];
+    }
+    Operand both = i.o[k];
+    both.idx     = SELECTED;
+    return both;
+}
 void h_ds(Wave& w, const Inst& i)
 {
+    const int op   = i.aux >> OPSHIFT;
+    const bool two = op == A_CMPSWAP || op == A_CMPSWAP_GFX9;
     bool st = i.aux & STORE, at = i.aux & ATOMIC, rtn = i.off1;
     const Operand& a = i.o[st || (at && !rtn) ? 0 : 1];
     LANES
     {
         u8* p = lds(w, w.v[a.idx][l] + i.offset, i.aux & 255);
-        if(at) do_atomic(w, i, l, p, rtn ? &i.o[0] : nullptr, i.o[rtn ? 2 : 1]);
+        if(at && two) do_atomic(w, i, l, p, rtn ? &i.o[0] : nullptr, pair(w, i, rtn ? 2 : 1, l));
+        else if(at) do_atomic(w, i, l, p, rtn ? &i.o[0] : nullptr, i.o[rtn ? 2 : 1]);
         else if(st) store_from(w, i.o[1], l, p, i.aux);
         else load_into(w, i.o[0], l, p, i.aux);
     }
@@ -241,12 +268,7 @@ void memory_table()
     struct { const char* n; int aux; } acc[] = {{"load_b32", 4}, {"load_b64", 8}, {"load_b96", 12}, {"load_b128", 16}, {"load_u8", 1}, {"load_i8", 1 | SIGNED}, {"load_u16", 2}, {"load_i16", 2 | SIGNED},
         {"load_d16_b16", 2 | D16LO}, {"load_d16_hi_b16", 2 | D16HI}, {"load_d16_u8", 1 | D16LO}, {"load_d16_hi_u8", 1 | D16HI}, {"load_d16_i8", 1 | SIGNED | D16LO}, {"load_d16_hi_i8", 1 | SIGNED | D16HI},
         {"store_b8", 1 | STORE}, {"store_b16", 2 | STORE}, {"store_b32", 4 | STORE}, {"store_b64", 8 | STORE}, {"store_b96", 12 | STORE}, {"store_b128", 16 | STORE},
-        {"store_d16_hi_b8", 1 | D16HI | STORE}, {"store_d16_hi_b16", 2 | D16HI | STORE},
-        {"atomic_add_u32", 4 | ATOMIC | A_ADD_U32 << OPSHIFT}, {"atomic_sub_u32", 4 | ATOMIC | A_SUB_U32 << OPSHIFT}, {"atomic_min_i32", 4 | ATOMIC | A_MIN_I32 << OPSHIFT}, {"atomic_min_u32", 4 | ATOMIC | A_MIN_U32 << OPSHIFT},
-        {"atomic_max_i32", 4 | ATOMIC | A_MAX_I32 << OPSHIFT}, {"atomic_max_u32", 4 | ATOMIC | A_MAX_U32 << OPSHIFT}, {"atomic_and_b32", 4 | ATOMIC | A_AND_B32 << OPSHIFT}, {"atomic_or_b32", 4 | ATOMIC | A_OR_B32 << OPSHIFT},
-        {"atomic_xor_b32", 4 | ATOMIC | A_XOR_B32 << OPSHIFT}, {"atomic_swap_b32", 4 | ATOMIC | A_SWAP_B32 << OPSHIFT}, {"atomic_cmpswap_b32", 4 | ATOMIC | A_CMPSWAP_B32 << OPSHIFT}, {"atomic_add_f32", 4 | ATOMIC | A_ADD_F32 << OPSHIFT},
-        {"atomic_min_f32", 4 | ATOMIC | A_MIN_F32 << OPSHIFT}, {"atomic_max_f32", 4 | ATOMIC | A_MAX_F32 << OPSHIFT}, {"atomic_add_u64", 8 | ATOMIC | A_ADD_U64 << OPSHIFT}, {"atomic_swap_b64", 8 | ATOMIC | A_SWAP_B64 << OPSHIFT},
-        {"atomic_cmpswap_b64", 8 | ATOMIC | A_CMPSWAP_B64 << OPSHIFT}, {"atomic_inc_u32", 4 | ATOMIC | A_INC_U32 << OPSHIFT}, {"atomic_dec_u32", 4 | ATOMIC | A_DEC_U32 << OPSHIFT}};
+        {"store_d16_hi_b8", 1 | D16HI | STORE}, {"store_d16_hi_b16", 2 | D16HI | STORE}};
     for(auto& a : acc)
         for(auto p : {"global_", "flat_", "scratch_", "buffer_"})
         {
@@ -256,21 +278,35 @@ void memory_table()
         }
     struct { const char* n; int aux; } ds[] = {{"load_b32", 4}, {"load_b64", 8}, {"load_b96", 12}, {"load_b128", 16}, {"load_u8", 1}, {"load_i8", 1 | SIGNED}, {"load_u16", 2}, {"load_i16", 2 | SIGNED},
         {"load_u16_d16", 2 | D16LO}, {"load_u16_d16_hi", 2 | D16HI}, {"load_u8_d16", 1 | D16LO}, {"load_u8_d16_hi", 1 | D16HI}, {"load_i8_d16", 1 | SIGNED | D16LO}, {"load_i8_d16_hi", 1 | SIGNED | D16HI},
-        {"store_b8", 1 | STORE}, {"store_b16", 2 | STORE}, {"store_b32", 4 | STORE}, {"store_b64", 8 | STORE}, {"store_b96", 12 | STORE}, {"store_b128", 16 | STORE}, {"store_b8_d16_hi", 1 | D16HI | STORE}, {"store_b16_d16_hi", 2 | D16HI | STORE},
-        {"add_u32", 4 | ATOMIC | A_ADD_U32 << OPSHIFT}, {"add_f32", 4 | ATOMIC | A_ADD_F32 << OPSHIFT}, {"min_i32", 4 | ATOMIC | A_MIN_I32 << OPSHIFT}, {"max_i32", 4 | ATOMIC | A_MAX_I32 << OPSHIFT}, {"min_u32", 4 | ATOMIC | A_MIN_U32 << OPSHIFT},
-        {"max_u32", 4 | ATOMIC | A_MAX_U32 << OPSHIFT}, {"or_b32", 4 | ATOMIC | A_OR_B32 << OPSHIFT}, {"and_b32", 4 | ATOMIC | A_AND_B32 << OPSHIFT}, {"xor_b32", 4 | ATOMIC | A_XOR_B32 << OPSHIFT}, {"add_u64", 8 | ATOMIC | A_ADD_U64 << OPSHIFT}};
+        {"store_b8", 1 | STORE}, {"store_b16", 2 | STORE}, {"store_b32", 4 | STORE}, {"store_b64", 8 | STORE}, {"store_b96", 12 | STORE}, {"store_b128", 16 | STORE}, {"store_b8_d16_hi", 1 | D16HI | STORE}, {"store_b16_d16_hi", 2 | D16HI | STORE}};
     for(auto& a : ds)
     {
         std::string n = std::string("ds_") + a.n;
         T()[n]   = h_ds;
         AUX()[n] = a.aux;
-        if(a.aux & ATOMIC)
-        {
-            std::string r = std::string("ds_") + std::string(a.n).insert(std::string(a.n).rfind('_'), "_rtn");
-            T()[r] = h_ds;
-            AUX()[r] = a.aux;
-        }
     }
+    // Atomics: in global memory under one name, in LDS under one for each of what returns the value before and what doesn't.
+    auto atomic = [](const std::string& name, const std::string& in_lds, const std::string& type, int bytes, int op, int op_in_lds) {
+        for(auto p : {"global_atomic_", "flat_atomic_", "buffer_atomic_"})
+        {
+            T()[p + name + type]   = *p == 'b' ? h_buffer : h_global;
+            AUX()[p + name + type] = bytes | ATOMIC | op << OPSHIFT;
+        }
+        for(auto p : {"_", "_rtn_"})
+        {
+            T()["ds_" + in_lds + p + type.substr(1)]   = h_ds;
+            AUX()["ds_" + in_lds + p + type.substr(1)] = bytes | ATOMIC | op_in_lds << OPSHIFT;
+        }
+    };
+    struct { const char *n, *in_lds, *type; int op, op_in_lds; } atomics[] = {{"add", "add", "_u", A_ADD, A_ADD}, {"sub", "sub", "_u", A_SUB, A_SUB}, {"min", "min", "_i", A_MIN_I, A_MIN_I},
+        {"min", "min", "_u", A_MIN_U, A_MIN_U}, {"max", "max", "_i", A_MAX_I, A_MAX_I}, {"max", "max", "_u", A_MAX_U, A_MAX_U}, {"and", "and", "_b", A_AND, A_AND},
+        {"or", "or", "_b", A_OR, A_OR}, {"xor", "xor", "_b", A_XOR, A_XOR}, {"swap", "storexchg", "_b", A_SWAP, A_SWAP}, {"cmpswap", "cmpstore", "_b", A_CMPSWAP, A_CMPSWAP},
+        {"cmpswap", "cmpst", "_b", A_CMPSWAP, A_CMPSWAP_GFX9}, {"inc", "inc", "_u", A_INC, A_INC}, {"dec", "dec", "_u", A_DEC, A_DEC}, {"add", "add", "_f", A_ADD_F, A_ADD_F},
+        {"min", "min", "_f", A_MIN_F, A_MIN_F}, {"max", "max", "_f", A_MAX_F, A_MAX_F}};
+    for(auto& a : atomics)
+        for(int b : {32, 64}) atomic(a.n, a.in_lds, a.type + std::to_string(b), b / 8, a.op, a.op_in_lds);
+    atomic("pk_add", "pk_add", "_f16", 4, A_PK_ADD_F16, A_PK_ADD_F16);
+    atomic("pk_add", "pk_add", "_bf16", 4, A_PK_ADD_BF16, A_PK_ADD_BF16);
     for(int b : {32, 64})
     {
         std::string s = std::to_string(b);
@@ -280,8 +316,13 @@ void memory_table()
         AUX()["ds_load_2addr_stride64_b" + s] = b / 8 | (b * 8) << OPSHIFT;
         AUX()["ds_store_2addr_stride64_b" + s] = b / 8 | STORE | (b * 8) << OPSHIFT;
     }
-    D("ds_bpermute_b32", u32 t[32]; for(int l = 0; l < 32; l++) t[l] = w.exec() >> l & 1 ? w.v[i.o[2].idx][l] : 0; LANES wr32(w, i.o[0], l, t[(w.v[i.o[1].idx][l] + i.offset) >> 2 & 31]););
-    D("ds_permute_b32", u32 t[32] = {}; LANES t[(w.v[i.o[1].idx][l] + i.offset) >> 2 & 31] = w.v[i.o[2].idx][l]; LANES wr32(w, i.o[0], l, t[l]););
+    D("ds_bpermute_b32", u32 t[MOST_LANES]; const u64 run = w.exec(); for(u32 l = 0; l < w.lanes; l++) t[l] = run >> l & 1 ? w.v[i.o[2].idx][l] : 0;
+        LANES wr32(w, i.o[0], l, t[(w.v[i.o[1].idx][l] + i.offset) >> 2 & (w.lanes - 1)]););
+    D("ds_permute_b32", u32 t[MOST_LANES] = {}; LANES t[(w.v[i.o[1].idx][l] + i.offset) >> 2 & (w.lanes - 1)] = w.v[i.o[2].idx][l]; LANES wr32(w, i.o[0], l, t[l]););
+    // The pattern is printed as words, and is the 16 bits of the offset.
+    D("ds_swizzle_b32", const u32 pattern = i.raw & 0xffff; if(pattern >= 0xc000) fail("unimplemented pattern of ds_swizzle");
+        u32 t[MOST_LANES]; const u64 run = w.exec(); for(u32 l = 0; l < w.lanes; l++) t[l] = run >> l & 1 ? w.v[i.o[1].idx][l] : 0;
+        LANES { u32 from = pattern & 0x8000 ? (l & ~3u) | (pattern >> (2 * (l & 3)) & 3) : (l & 32) | (((l & 31 & pattern) | (pattern >> 5 & 31)) ^ (pattern >> 10 & 31)); wr32(w, i.o[0], l, t[from]); });
     int sz[] = {32, 64, 128, 256, 512};
     for(int b : sz)
     {

@@ -4,6 +4,8 @@
 //   GFXEMU_THREADS  work-groups run on this many threads   (default 1)
 //   GFXEMU_TRACE    print each instruction as it is executed (first wave only)
 //   GFXEMU_STATS    print executed instruction counts per dispatch
+//   GFXEMU_SAMPLE   run this many work-groups of a dispatch, spread over the grid, and no more: results are then wrong
+//   GFXEMU_COUNTS   file to append what each dispatch executed to: a line of JSON
 #include <atomic>
 #include <map>
 #include <memory>
@@ -42,6 +44,8 @@ struct Run // one dispatch in progress
     std::mutex mu;
     std::string message; // of the first failure
     int result = HIPEMU_OK;
+    u64 total = 0, sampled = 0; // work-groups, and how many of them run
+    std::vector<std::atomic<u64>> counts; // executions by place in the code; empty where nobody asks
 
     void failed(int code, const char* what)
     {
@@ -54,6 +58,17 @@ struct Run // one dispatch in progress
         stop = true;
     }
 };
+
+// With M0's index added to the places of the operands that it is for.
+void run_indexed(Wave& w, const Inst& plain)
+{
+    Inst i          = plain;
+    const u32 index = w.s[M0] & 255, which = w.s[M0] >> 12 & 15;
+    if(i.plain) fail("DPP or SDWA with an index");
+    for(int k = 0; k < i.n && k < 4; k++)
+        if(i.o[k].k == Operand::V && which >> (k ? k - 1 : 3) & 1) i.o[k].idx += index;
+    i.h(w, i);
+}
 
 void run_wave(Wave& w, Run& run, bool trace)
 {
@@ -70,13 +85,18 @@ void run_wave(Wave& w, Run& run, bool trace)
             p.at[off / 4].store(i, std::memory_order_release);
         }
         w.next = w.pc + i->size;
-        if(trace) fprintf(stderr, "[gfxemu] %6llx exec %08x %s\n", (unsigned long long)off, w.s[EXEC], i->text.c_str());
+        if(!run.counts.empty()) run.counts[off / 4].fetch_add(1, std::memory_order_relaxed);
+        if(trace) fprintf(stderr, "[gfxemu] %6llx exec %0*llx %s\n", (unsigned long long)off, (int)w.lanes / 4, (unsigned long long)w.exec(), i->text.c_str());
         auto where = [&](const std::exception& e) {
             char at[32];
             snprintf(at, sizeof at, " [at 0x%llx: ", (unsigned long long)off);
             return e.what() + std::string(at) + i->text + "]";
         };
-        try { i->h(w, *i); }
+        try
+        {
+            if(w.indexed && i->text[0] == 'v') run_indexed(w, *i);
+            else i->h(w, *i);
+        }
         catch(BadAddress& e) { throw BadAddress(where(e)); }
         catch(std::exception& e) { fail(where(e)); }
         w.pc = w.next;
@@ -87,6 +107,23 @@ void run_wave(Wave& w, Run& run, bool trace)
     run.executed += n;
 }
 
+// How many vector registers the kernel descriptor gives a wave.
+struct Registers
+{
+    u32 vector, accumulation;
+    explicit Registers(const hipemu_dispatch* d)
+    {
+        u32 resources1, resources3;
+        memcpy(&resources1, d->descriptor + 48, 4);
+        memcpy(&resources3, d->descriptor + 44, 4);
+        const u32 all = 8 * ((resources1 & 63) + 1);
+        // One file on gfx90a and gfx942: those for accumulation follow at an offset.
+        const u32 offset = strcmp(d->isa, "gfx90a") == 0 || strcmp(d->isa, "gfx942") == 0 ? 4 * ((resources3 & 63) + 1) : all;
+        vector           = std::min<u32>(std::min(all, offset), ACCUMULATION);
+        accumulation     = std::min<u32>(all - std::min(all, offset), SELECTED - ACCUMULATION);
+    }
+};
+
 void run_group(Run& run, u32 gx, u32 gy, u32 gz, bool trace)
 {
     const hipemu_dispatch* d = run.d;
@@ -95,25 +132,32 @@ void run_group(Run& run, u32 gx, u32 gy, u32 gz, bool trace)
     g.lds.assign(d->lds_bytes, 0);
     u32 id[3] = {gx, gy, gz}, b[3];
     for(int k = 0; k < 3; k++) b[k] = std::min(d->block[k], d->grid[k] - id[k] * d->block[k]);
-    u32 items = b[0] * b[1] * b[2], nw = (items + 31) / 32;
+    u32 items = b[0] * b[1] * b[2], lanes = d->wave_size, nw = (items + lanes - 1) / lanes;
     u32 ss = (d->scratch_bytes + 15) / 16 * 16;
-    std::vector<u8> scr(u64(ss) * 32 * nw);
-    std::vector<std::unique_ptr<Wave>> ws(nw);
+    std::vector<u8> scr(u64(ss) * lanes * nw);
+    // Kept by the thread: a wave is 130 KB, of which a kernel uses little.
+    static thread_local std::vector<std::unique_ptr<Wave>> ws;
+    while(ws.size() < nw) ws.push_back(std::make_unique<Wave>());
+    const Registers registers(d);
     for(u32 k = 0; k < nw; k++)
     {
-        ws[k]   = std::make_unique<Wave>();
         Wave& w = *ws[k];
-        memset(w.v, 0, sizeof w.v);
+        memset(w.v, 0, registers.vector * sizeof w.v[0]);
+        memset(w.v[ACCUMULATION], 0, registers.accumulation * sizeof w.v[0]);
         memset(w.s, 0, sizeof w.s);
+        w.lanes   = lanes;
+        w.gfx9    = strncmp(d->isa, "gfx9", 4) == 0;
+        w.indexed = false;
+        w.state   = Running;
         w.g = &g;
-        w.scratch = scr.data() + u64(ss) * 32 * k;
+        w.scratch = scr.data() + u64(ss) * lanes * k;
         w.scratch_size = ss;
         w.pc = (const u8*)d->entry;
-        u32 n = std::min(32u, items - 32 * k);
-        w.s[EXEC] = w.lanes_mask = n == 32 ? ~0u : (1u << n) - 1;
+        u32 n = std::min(lanes, items - lanes * k);
+        w.set_mask(EXEC, n == 64 ? ~0ull : (1ull << n) - 1);
         for(u32 l = 0; l < n; l++)
         {
-            u32 t = 32 * k + l;
+            u32 t = lanes * k + l;
             w.v[0][l] = t % b[0] | (t / b[0] % b[1]) << 10 | (t / b[0] / b[1]) << 20;
         }
         u32 s = 0;
@@ -126,22 +170,54 @@ void run_group(Run& run, u32 gx, u32 gy, u32 gz, bool trace)
         more = false;
         for(u32 k = 0; k < nw; k++)
             if(ws[k]->state == Running) run_wave(*ws[k], run, trace && k == 0);
-        for(auto& w : ws)
-            if(w->state == AtBarrier) { w->state = Running; more = true; }
+        for(u32 k = 0; k < nw; k++)
+            if(ws[k]->state == AtBarrier)
+            {
+                ws[k]->state = Running;
+                more         = true;
+            }
     }
 }
 
 void work(Run& run)
 {
     const u32* groups = run.d->groups;
-    const u64 total   = u64(groups[0]) * groups[1] * groups[2];
     try
     {
-        for(u64 k; !run.stop && (k = run.next++) < total;)
+        for(u64 n, k; !run.stop && (n = run.next++) < run.sampled;)
+        {
+            k = n * run.total / run.sampled;
             run_group(run, k % groups[0], k / groups[0] % groups[1], k / groups[0] / groups[1], run.trace && k == 0);
+        }
     }
     catch(BadAddress& e) { run.failed(HIPEMU_BAD_ADDRESS, e.what()); }
     catch(std::exception& e) { run.failed(HIPEMU_FAILED, e.what()); }
+}
+
+// One line: {"kernel":…,"groups":…,"sampled":…,"waves":…,"instructions":{"v_add_f32":12,…}}, waves of one work-group.
+void write_counts(const Run& run, const char* path)
+{
+    std::map<std::string, u64> by_name;
+    for(size_t place = 0; place < run.counts.size(); place++)
+        if(const u64 n = run.counts[place])
+        {
+            const std::string& text = run.program->at[place].load()->text;
+            by_name[text.substr(0, text.find_first_of(" \t"))] += n;
+        }
+    const hipemu_dispatch* d = run.d;
+    const u64 waves          = (u64(d->block[0]) * d->block[1] * d->block[2] + d->wave_size - 1) / d->wave_size;
+    std::string line = std::string("{\"kernel\":\"") + d->kernel + "\",\"groups\":" + std::to_string(run.total) + ",\"sampled\":" + std::to_string(run.sampled) +
+                       ",\"waves\":" + std::to_string(waves) + ",\"instructions\":{";
+    for(auto& [name, n] : by_name) line += (line.back() == '{' ? "\"" : ",\"") + name + "\":" + std::to_string(n);
+    line += "}}\n";
+    static std::mutex mu;
+    std::lock_guard<std::mutex> lk(mu);
+    if(FILE* file = fopen(path, "a"))
+    {
+        fputs(line.c_str(), file);
+        fclose(file);
+    }
+    else fail(std::string("can't write ") + path);
 }
 } // namespace
 } // namespace gfxemu
@@ -152,10 +228,15 @@ extern "C" __attribute__((visibility("default"))) int hipemu_run(const hipemu_di
     try
     {
         if(d->version != HIPEMU_DISPATCH_VERSION) fail("the runtime speaks another version of the interface");
-        if(d->wave_size != 32) fail("only wave32 is implemented");
+        if(d->wave_size != 32 && d->wave_size != 64) fail("expected waves of 32 or 64 lanes, got " + std::to_string(d->wave_size));
         prepare_decoder(d->isa);
         Run run{d, program(d), getenv("GFXEMU_TRACE") != nullptr};
-        const u64 total       = u64(d->groups[0]) * d->groups[1] * d->groups[2];
+        const u64 total    = u64(d->groups[0]) * d->groups[1] * d->groups[2];
+        const char* sample = getenv("GFXEMU_SAMPLE");
+        const char* counts = getenv("GFXEMU_COUNTS");
+        run.total          = total;
+        run.sampled        = sample ? std::min<u64>(std::max(1, atoi(sample)), total) : total;
+        if(counts) run.counts = std::vector<std::atomic<u64>>(d->image_size / 4);
         const char* threads   = getenv("GFXEMU_THREADS");
         const u64 n_threads   = std::min<u64>(threads ? std::max(1, atoi(threads)) : 1, total);
         std::vector<std::thread> others;
@@ -165,6 +246,7 @@ extern "C" __attribute__((visibility("default"))) int hipemu_run(const hipemu_di
         if(getenv("GFXEMU_STATS"))
             fprintf(stderr, "[gfxemu] %s: %llu work-groups, %llu wave instructions\n", d->kernel, (unsigned long long)total,
                     (unsigned long long)run.executed.load());
+        if(counts) write_counts(run, counts);
         if(run.result) snprintf(err, cap, "%s", run.message.c_str());
         return run.result;
     }

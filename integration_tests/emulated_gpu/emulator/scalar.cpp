@@ -42,6 +42,11 @@ void scalar_table()
     SI("s_brev_b32", __builtin_bswap32(((a & 0x0f0f0f0f) << 4 & 0xf0f0f0f0) | (a >> 4 & 0x0f0f0f0f)), w.scc());
     T()["s_brev_b32"] = [](Wave& w, const Inst& i) { u32 a = rd32(w, i.o[1], 0), r = 0; for(int k = 0; k < 32; k++) r |= (a >> k & 1) << (31 - k); ws32(w, i.o[0], r); };
     SI("s_bcnt1_i32_b32", __builtin_popcount(a), r != 0); SI("s_bcnt0_i32_b32", 32 - __builtin_popcount(a), r != 0);
+    D("s_bcnt0_i32_b64", u32 r = 64 - __builtin_popcountll(rd64(w, i.o[1], 0)); ws32(w, i.o[0], r); w.scc() = r != 0;);
+    D("s_brev_b64", u64 a = rd64(w, i.o[1], 0), r = 0; for(int k = 0; k < 64; k++) r |= (a >> k & 1) << (63 - k); ws64(w, i.o[0], r););
+    D("s_bfm_b64", ws64(w, i.o[0], ((1ull << (rd32(w, i.o[1], 0) & 63)) - 1) << (rd32(w, i.o[2], 0) & 63)););
+    D("s_bitset0_b64", ws64(w, i.o[0], rd64(w, i.o[0], 0) & ~(1ull << (rd32(w, i.o[1], 0) & 63))););
+    D("s_bitset1_b64", ws64(w, i.o[0], rd64(w, i.o[0], 0) | 1ull << (rd32(w, i.o[1], 0) & 63)););
     D("s_bcnt1_i32_b64", u32 r = __builtin_popcountll(rd64(w, i.o[1], 0)); ws32(w, i.o[0], r); w.scc() = r != 0;);
     SI("s_ctz_i32_b32", a ? __builtin_ctz(a) : -1, w.scc()); SI("s_clz_i32_u32", a ? __builtin_clz(a) : -1, w.scc());
     D("s_ctz_i32_b64", u64 a = rd64(w, i.o[1], 0); ws32(w, i.o[0], a ? __builtin_ctzll(a) : -1););
@@ -57,12 +62,15 @@ void scalar_table()
     D("s_fmac_f32", ws32(w, i.o[0], bits<u32>(fmaf(bits<float>(rd32(w, i.o[1], 0)), bits<float>(rd32(w, i.o[2], 0)), bits<float>(rd32(w, i.o[0], 0)))));); 
     D("s_cvt_f32_u32", ws32(w, i.o[0], bits<u32>((float)rd32(w, i.o[1], 0)));); D("s_cvt_f32_i32", ws32(w, i.o[0], bits<u32>((float)(i32)rd32(w, i.o[1], 0))););
     D("s_cvt_u32_f32", ws32(w, i.o[0], sat_cast<u32>(bits<float>(rd32(w, i.o[1], 0))));); D("s_cvt_i32_f32", ws32(w, i.o[0], sat_cast<i32>(bits<float>(rd32(w, i.o[1], 0)))););
-#define SAVEEXEC(nm, expr) D(nm, u32 s0 = rd32(w, i.o[1], 0); u32 e = w.s[EXEC]; (void)s0; u32 r = (expr); ws32(w, i.o[0], e); w.s[EXEC] = r; w.scc() = r != 0;)
-    SAVEEXEC("s_and_saveexec_b32", s0 & e); SAVEEXEC("s_or_saveexec_b32", s0 | e); SAVEEXEC("s_xor_saveexec_b32", s0 ^ e);
-    SAVEEXEC("s_and_not1_saveexec_b32", s0 & ~e); SAVEEXEC("s_or_not1_saveexec_b32", s0 | ~e); SAVEEXEC("s_and_not0_saveexec_b32", ~s0 & e);
-    SAVEEXEC("s_or_not0_saveexec_b32", ~s0 | e); SAVEEXEC("s_nand_saveexec_b32", ~(s0 & e)); SAVEEXEC("s_nor_saveexec_b32", ~(s0 | e)); SAVEEXEC("s_xnor_saveexec_b32", ~(s0 ^ e));
-    D("s_and_not1_wrexec_b32", u32 r = rd32(w, i.o[1], 0) & ~w.s[EXEC]; w.s[EXEC] = r; ws32(w, i.o[0], r); w.scc() = r != 0;);
-    D("s_and_not0_wrexec_b32", u32 r = ~rd32(w, i.o[1], 0) & w.s[EXEC]; w.s[EXEC] = r; ws32(w, i.o[0], r); w.scc() = r != 0;);
+#define SAVEEXEC(nm, expr)                                                                                                                          \
+    D("s_" nm "_saveexec_b32", u32 s0 = rd32(w, i.o[1], 0); u32 e = w.s[EXEC]; u32 r = (expr); ws32(w, i.o[0], e); w.s[EXEC] = r; w.scc() = r != 0;); \
+    D("s_" nm "_saveexec_b64", u64 s0 = rd64(w, i.o[1], 0); u64 e = w.exec(); u64 r = (expr); ws64(w, i.o[0], e); w.set_mask(EXEC, r); w.scc() = r != 0;)
+    SAVEEXEC("and", s0 & e); SAVEEXEC("or", s0 | e); SAVEEXEC("xor", s0 ^ e); SAVEEXEC("and_not1", s0 & ~e); SAVEEXEC("or_not1", s0 | ~e);
+    SAVEEXEC("and_not0", ~s0 & e); SAVEEXEC("or_not0", ~s0 | e); SAVEEXEC("nand", ~(s0 & e)); SAVEEXEC("nor", ~(s0 | e)); SAVEEXEC("xnor", ~(s0 ^ e));
+#define WREXEC(nm, expr)                                                                                                             \
+    D("s_" nm "_wrexec_b32", u32 s0 = rd32(w, i.o[1], 0); u32 e = w.s[EXEC]; u32 r = (expr); w.s[EXEC] = r; ws32(w, i.o[0], r); w.scc() = r != 0;); \
+    D("s_" nm "_wrexec_b64", u64 s0 = rd64(w, i.o[1], 0); u64 e = w.exec(); u64 r = (expr); w.set_mask(EXEC, r); ws64(w, i.o[0], r); w.scc() = r != 0;)
+    WREXEC("and_not1", s0 & ~e); WREXEC("and_not0", ~s0 & e);
 #define SCMP(nm, ty, op) D(nm, w.scc() = (ty)rd32(w, i.o[0], 0) op (ty)rd32(w, i.o[1], 0);)
 #define SCMPS(sfx, ty) SCMP("s_cmp_eq_" sfx, ty, ==); SCMP("s_cmp_lg_" sfx, ty, !=); SCMP("s_cmp_gt_" sfx, ty, >); SCMP("s_cmp_ge_" sfx, ty, >=); SCMP("s_cmp_lt_" sfx, ty, <); SCMP("s_cmp_le_" sfx, ty, <=);
     SCMPS("i32", i32) SCMPS("u32", u32)
@@ -82,15 +90,22 @@ void scalar_table()
     D("s_getreg_b32", ws32(w, i.o[0], 0););
     for(auto n : {"s_nop", "s_delay_alu", "s_waitcnt", "s_waitcnt_depctr", "s_waitcnt_vscnt", "s_waitcnt_vmcnt", "s_waitcnt_lgkmcnt", "s_waitcnt_expcnt", "s_clause",
                   "s_set_inst_prefetch_distance", "s_inst_prefetch", "s_sleep", "s_setprio", "s_sendmsg", "s_code_end", "s_icache_inv", "s_dcache_inv", "s_gl1_inv",
-                  "s_ttracedata", "s_ttracedata_imm", "s_setreg_b32", "s_setreg_imm32_b32", "s_round_mode", "s_denorm_mode", "s_version", "buffer_gl0_inv", "buffer_gl1_inv",
+                  "s_ttracedata", "s_ttracedata_imm", "s_setreg_b32", "s_setreg_imm32_b32", "s_round_mode", "s_denorm_mode", "s_version", "buffer_gl0_inv", "buffer_gl1_inv", "buffer_inv", "buffer_wbl2", "buffer_wbinvl1", "buffer_wbinvl1_vol", "s_dcache_wb",
                   "v_nop", "s_wait_idle", "s_wait_event", "v_pipeflush", "s_incperflevel", "s_decperflevel", "s_sethalt"})
         D(n, );
     D("s_endpgm", w.state = Done;);
+    // GFX9 adds an index to the places of vector registers: M0 has it, and which operands it is for.
+    D("s_set_gpr_idx_on", w.s[M0] = (w.s[M0] & 0xffff0f00) | (rd32(w, i.o[0], 0) & 255) | (i.raw >> 8 & 15) << 12; w.indexed = true;);
+    D("s_set_gpr_idx_off", w.indexed = false;);
+    D("s_set_gpr_idx_mode", w.s[M0] = (w.s[M0] & 0xffff0fff) | (i.raw & 15) << 12;);
+    D("s_set_gpr_idx_idx", w.s[M0] = (w.s[M0] & 0xffffff00) | (rd32(w, i.o[0], 0) & 255););
+    D("s_memtime", ws64(w, i.o[0], 0););
+    D("s_memrealtime", ws64(w, i.o[0], 0););
     D("s_barrier", w.state = AtBarrier;);
     D("s_trap", fail("s_trap"););
 #define BR(nm, cond) D(nm, if(cond) w.next = w.pc + 4 + 4 * K16;)
-    BR("s_branch", true); BR("s_cbranch_scc0", !w.scc()); BR("s_cbranch_scc1", w.scc()); BR("s_cbranch_vccz", !w.s[VCC]); BR("s_cbranch_vccnz", w.s[VCC]);
-    BR("s_cbranch_execz", !w.s[EXEC]); BR("s_cbranch_execnz", w.s[EXEC]);
+    BR("s_branch", true); BR("s_cbranch_scc0", !w.scc()); BR("s_cbranch_scc1", w.scc()); BR("s_cbranch_vccz", !w.mask(VCC)); BR("s_cbranch_vccnz", w.mask(VCC));
+    BR("s_cbranch_execz", !w.exec()); BR("s_cbranch_execnz", w.exec());
     D("s_getpc_b64", ws64(w, i.o[0], (u64)w.next););
     D("s_setpc_b64", w.next = (const u8*)rd64(w, i.o[0], 0););
     D("s_swappc_b64", u64 t = rd64(w, i.o[1], 0); ws64(w, i.o[0], (u64)w.next); w.next = (const u8*)t;);

@@ -45,5 +45,6 @@ template <class S> S sat_cast(double x)
 void scalar_table();
 void vector_table();
 void matrix_table();
+void mfma_table();
 void memory_table();
 } // namespace gfxemu

@@ -50,10 +50,11 @@ double trig_preop(double value, u32 segment)
 
 template <class RD> void compare(Wave& w, const Inst& i, RD cond, bool cmpx)
 {
-    u32 r = 0;
-    LANES if(cond(l)) r |= 1u << l;
-    if(cmpx) w.s[EXEC] = r;
-    else ws32(w, i.o[0], r);
+    u64 r = 0;
+    LANES if(cond(l)) r |= 1ull << l;
+    // Those that write EXEC write a second destination on GFX9.
+    if(!cmpx || i.n > 2) w.set_mask(i.o[0].idx, r);
+    if(cmpx) w.set_mask(EXEC, r);
 }
 #define CMP1(nm, ty, rd, cc, expr)                                                                                   \
     D("v_cmp_" cc "_" nm, compare(w, i, [&](int l) { ty a = (ty)rd(1), b = (ty)rd(2); return expr; }, false););        \
@@ -70,8 +71,10 @@ template <class RD> void compare(Wave& w, const Inst& i, RD cond, bool cmpx)
 
 void vector_table()
 {
-    VI("v_mov_b32", a); VI("v_not_b32", ~a); VI("v_add_nc_u32", a + b); VI("v_sub_nc_u32", a - b); VI("v_subrev_nc_u32", b - a);
-    VI("v_add_nc_i32", a + b); VI("v_sub_nc_i32", a - b);
+    VI("v_mov_b32", a); VI("v_not_b32", ~a); 
+    // With `clamp` they saturate.
+    VI("v_add_nc_u32", i.clamp && a + b < a ? ~0u : a + b); VI("v_sub_nc_u32", i.clamp && a < b ? 0 : a - b); VI("v_subrev_nc_u32", i.clamp && b < a ? 0 : b - a);
+    VI("v_add_nc_i32", i.clamp ? std::clamp<i64>(i64(i32(a)) + i32(b), INT32_MIN, INT32_MAX) : i64(a) + b); VI("v_sub_nc_i32", i.clamp ? std::clamp<i64>(i64(i32(a)) - i32(b), INT32_MIN, INT32_MAX) : i64(a) - b);
     VI("v_and_b32", a & b); VI("v_or_b32", a | b); VI("v_xor_b32", a ^ b); VI("v_xnor_b32", ~(a ^ b));
     VI("v_lshlrev_b32", b << (a & 31)); VI("v_lshrrev_b32", b >> (a & 31)); VI("v_ashrrev_i32", i32(b) >> (a & 31));
     VI("v_mul_lo_u32", a * b); VI("v_mul_hi_u32", u64(a) * b >> 32); VI("v_mul_hi_i32", i64(i32(a)) * i32(b) >> 32);
@@ -92,31 +95,37 @@ void vector_table()
     VI("v_cls_i32", (a == 0 || a == ~0u) ? -1 : __builtin_clz(i32(a) < 0 ? ~a : a));
     D("v_bfrev_b32", LANES { u32 a = A32(1), r = 0; for(int k = 0; k < 32; k++) r |= (a >> k & 1) << (31 - k); wr32(w, i.o[0], l, r); });
     D("v_perm_b32", LANES { u64 d = u64(A32(1)) << 32 | A32(2); u32 s = A32(3), r = 0; for(int k = 0; k < 4; k++) { u32 c = s >> (8 * k) & 255, x; if(c < 8) x = d >> (8 * c) & 255; else if(c < 12) x = (d >> (16 * (c - 8) + 15) & 1) ? 255 : 0; else x = c == 12 ? 0 : 255; r |= x << (8 * k); } wr32(w, i.o[0], l, r); });
-    D("v_mbcnt_lo_u32_b32", LANES wr32(w, i.o[0], l, __builtin_popcount(A32(1) & ((1u << l) - 1)) + A32(2)););
-    D("v_mbcnt_hi_u32_b32", LANES wr32(w, i.o[0], l, A32(2)););
+    // Bits of the lanes below this one, of the first 32 and of those behind.
+    D("v_mbcnt_lo_u32_b32", LANES wr32(w, i.o[0], l, __builtin_popcount(A32(1) & (u32)((1ull << std::min<u64>(l, 32)) - 1)) + A32(2)););
+    D("v_mbcnt_hi_u32_b32", LANES wr32(w, i.o[0], l, __builtin_popcount(A32(1) & (u32)((1ull << (l < 32 ? 0 : l - 32)) - 1)) + A32(2)););
     D("v_lshlrev_b64", LANES wr64(w, i.o[0], l, A64(2) << (A32(1) & 63)););
     D("v_lshrrev_b64", LANES wr64(w, i.o[0], l, A64(2) >> (A32(1) & 63)););
     D("v_ashrrev_i64", LANES wr64(w, i.o[0], l, i64(A64(2)) >> (A32(1) & 63)););
+    D("v_lshl_add_u64", LANES wr64(w, i.o[0], l, (A64(1) << (A32(2) & 7)) + A64(3)););
     D("v_mov_b64", LANES wr64(w, i.o[0], l, A64(1)););
-    D("v_mad_u64_u32", u32 cy = 0; LANES { u64 p = u64(A32(2)) * A32(3), c = A64(4), r = p + c; if(r < p) cy |= 1u << l; wr64(w, i.o[0], l, r); } ws32(w, i.o[1], cy););
-    D("v_mad_i64_i32", u32 cy = 0; LANES { i64 p = i64(i32(A32(2))) * i32(A32(3)), c = i.o[4].k == Operand::C ? (i64)i.o[4].c64 : (i64)A64(4), r; if(__builtin_add_overflow(p, c, &r)) cy |= 1u << l; wr64(w, i.o[0], l, r); } ws32(w, i.o[1], cy););
-    D("v_add_co_u32", u32 cy = 0; LANES { u64 r = u64(A32(2)) + A32(3); cy |= u32(r >> 32) << l; wr32(w, i.o[0], l, (u32)r); } ws32(w, i.o[1], cy););
-    D("v_add_co_ci_u32", u32 cy = 0; u32 ci = w.s[i.n > 4 ? i.o[4].idx : u16(VCC)]; LANES { u64 r = u64(A32(2)) + A32(3) + (ci >> l & 1); cy |= u32(r >> 32) << l; wr32(w, i.o[0], l, (u32)r); } ws32(w, i.o[1], cy););
-#define SUBCO(nm, A, B) D("v_" nm "_co_u32", u32 cy = 0; LANES { u32 a = A32(A), b = A32(B); cy |= u32(b > a) << l; wr32(w, i.o[0], l, a - b); } ws32(w, i.o[1], cy);); \
-    D("v_" nm "_co_ci_u32", u32 cy = 0; u32 ci = w.s[i.n > 4 ? i.o[4].idx : u16(VCC)]; LANES { u32 a = A32(A), b = A32(B), c = ci >> l & 1; cy |= u32(u64(b) + c > a) << l; wr32(w, i.o[0], l, a - b - c); } ws32(w, i.o[1], cy);)
+    D("v_mad_u64_u32", u64 cy = 0; LANES { u64 p = u64(A32(2)) * A32(3), c = A64(4), r = p + c; if(r < p) cy |= 1ull << l; wr64(w, i.o[0], l, r); } w.set_mask(i.o[1].idx, cy););
+    D("v_mad_i64_i32", u64 cy = 0; LANES { i64 p = i64(i32(A32(2))) * i32(A32(3)), c = i.o[4].k == Operand::C ? (i64)i.o[4].c64 : (i64)A64(4), r; if(__builtin_add_overflow(p, c, &r)) cy |= 1ull << l; wr64(w, i.o[0], l, r); } w.set_mask(i.o[1].idx, cy););
+    D("v_add_co_u32", u64 cy = 0; LANES { u64 r = u64(A32(2)) + A32(3); cy |= (r >> 32 & 1) << l; wr32(w, i.o[0], l, (u32)r); } w.set_mask(i.o[1].idx, cy););
+    D("v_add_co_ci_u32", u64 cy = 0; u64 ci = w.mask(i.n > 4 ? i.o[4].idx : u16(VCC)); LANES { u64 r = u64(A32(2)) + A32(3) + (ci >> l & 1); cy |= (r >> 32 & 1) << l; wr32(w, i.o[0], l, (u32)r); } w.set_mask(i.o[1].idx, cy););
+#define SUBCO(nm, A, B) D("v_" nm "_co_u32", u64 cy = 0; LANES { u32 a = A32(A), b = A32(B); cy |= u64(b > a) << l; wr32(w, i.o[0], l, a - b); } w.set_mask(i.o[1].idx, cy);); \
+    D("v_" nm "_co_ci_u32", u64 cy = 0; u64 ci = w.mask(i.n > 4 ? i.o[4].idx : u16(VCC)); LANES { u32 a = A32(A), b = A32(B), c = ci >> l & 1; cy |= u64(u64(b) + c > a) << l; wr32(w, i.o[0], l, a - b - c); } w.set_mask(i.o[1].idx, cy);)
     SUBCO("sub", 2, 3); SUBCO("subrev", 3, 2);
-    D("v_cndmask_b32", u32 c = i.n > 3 ? w.s[i.o[3].idx] : w.s[VCC]; LANES wr32(w, i.o[0], l, bits<u32>(c >> l & 1 ? AF(2) : AF(1))););
-    D("v_cndmask_b16", u32 c = i.n > 3 ? w.s[i.o[3].idx] : w.s[VCC]; LANES wr16(w, i.o[0], l, bits<u16>(c >> l & 1 ? AH(2) : AH(1))););
-    D("v_readfirstlane_b32", u32 e = w.exec(); int l = e ? __builtin_ctz(e) : 0; ws32(w, i.o[0], A32(1)););
-    D("v_readlane_b32", int l = rd32(w, i.o[2], 0) & 31; ws32(w, i.o[0], A32(1)););
-    D("v_writelane_b32", w.v[i.o[0].idx][rd32(w, i.o[2], 0) & 31] = rd32(w, i.o[1], 0););
+    D("v_cndmask_b32", u64 c = w.mask(i.n > 3 ? i.o[3].idx : u16(VCC)); LANES wr32(w, i.o[0], l, bits<u32>(c >> l & 1 ? AF(2) : AF(1))););
+    D("v_cndmask_b16", u64 c = w.mask(i.n > 3 ? i.o[3].idx : u16(VCC)); LANES wr16(w, i.o[0], l, bits<u16>(c >> l & 1 ? AH(2) : AH(1))););
+    D("v_readfirstlane_b32", u64 e = w.exec(); int l = e ? __builtin_ctzll(e) : 0; ws32(w, i.o[0], A32(1)););
+    D("v_readlane_b32", int l = rd32(w, i.o[2], 0) & (w.lanes - 1); ws32(w, i.o[0], A32(1)););
+    D("v_writelane_b32", w.v[i.o[0].idx][rd32(w, i.o[2], 0) & (w.lanes - 1)] = rd32(w, i.o[1], 0););
     D("v_swap_b32", LANES std::swap(w.v[i.o[0].idx][l], w.v[i.o[1].idx][l]););
-    D("v_permlanex16_b32", u32 t[32]; for(int l = 0; l < 32; l++) t[l] = A32(1); u64 sel = rd32(w, i.o[2], 0) | u64(rd32(w, i.o[3], 0)) << 32; LANES wr32(w, i.o[0], l, t[((l & 16) ^ 16) | (sel >> (4 * (l & 15)) & 15)]););
-    D("v_permlane16_b32", u32 t[32]; for(int l = 0; l < 32; l++) t[l] = A32(1); u64 sel = rd32(w, i.o[2], 0) | u64(rd32(w, i.o[3], 0)) << 32; LANES wr32(w, i.o[0], l, t[(l & 16) | (sel >> (4 * (l & 15)) & 15)]););
+    D("v_permlanex16_b32", u32 t[MOST_LANES]; for(u32 l = 0; l < w.lanes; l++) t[l] = A32(1); u64 sel = rd32(w, i.o[2], 0) | u64(rd32(w, i.o[3], 0)) << 32; LANES wr32(w, i.o[0], l, t[((l & 48) ^ 16) | (sel >> (4 * (l & 15)) & 15)]););
+    D("v_permlane16_b32", u32 t[MOST_LANES]; for(u32 l = 0; l < w.lanes; l++) t[l] = A32(1); u64 sel = rd32(w, i.o[2], 0) | u64(rd32(w, i.o[3], 0)) << 32; LANES wr32(w, i.o[0], l, t[(l & 48) | (sel >> (4 * (l & 15)) & 15)]););
     // 16-bit integer
-    VS("v_mov_b16", a); VS("v_add_nc_u16", a + b); VS("v_sub_nc_u16", a - b); VS("v_mul_lo_u16", a * b); VS("v_lshlrev_b16", b << (a & 15)); VS("v_lshrrev_b16", b >> (a & 15));
+    VS("v_mov_b16", a); VS("v_add_nc_u16", i.clamp ? std::min(a + b, 65535) : a + b); VS("v_sub_nc_u16", i.clamp ? std::max(a - b, 0) : a - b); VS("v_subrev_nc_u16", i.clamp ? std::max(b - a, 0) : b - a); VS("v_mul_lo_u16", a * b); VS("v_lshlrev_b16", b << (a & 15)); VS("v_lshrrev_b16", b >> (a & 15));
     VS("v_ashrrev_i16", i16(b) >> (a & 15)); VS("v_and_b16", a & b); VS("v_or_b16", a | b); VS("v_xor_b16", a ^ b); VS("v_not_b16", ~a); VS("v_add_nc_i16", a + b); VS("v_sub_nc_i16", a - b);
     VS("v_max_u16", std::max(a, b)); VS("v_min_u16", std::min(a, b)); VS("v_max_i16", std::max(i16(a), i16(b))); VS("v_min_i16", std::min(i16(a), i16(b))); VS("v_mad_u16", a * b + c); VS("v_mad_i16", a * b + c);
+    VS("v_max3_u16", std::max(std::max(a, b), c)); VS("v_min3_u16", std::min(std::min(a, b), c)); VS("v_med3_u16", med3i<u16>(a, b, c));
+    VS("v_max3_i16", std::max(std::max(i16(a), i16(b)), i16(c))); VS("v_min3_i16", std::min(std::min(i16(a), i16(b)), i16(c))); VS("v_med3_i16", med3i<i16>(a, b, c));
+    D("v_mad_u32_u16", LANES wr32(w, i.o[0], l, u32(A16(1)) * A16(2) + A32(3)););
+    D("v_mad_i32_i16", LANES wr32(w, i.o[0], l, u32(i32(i16(A16(1))) * i16(A16(2))) + A32(3)););
     D("v_pack_b32_f16", LANES wr32(w, i.o[0], l, bits<u16>(AH(1)) | u32(bits<u16>(AH(2))) << 16););
     // float
 #define F3(S, P, FMA, FMIN, FMAX) \
@@ -133,6 +142,10 @@ void vector_table()
     D("v_div_fixup_f16", LANES { f16 q = AH(1), d = AH(2), n = AH(3); float r = (float)n / (float)d; bool sp = d == 0 || !(fabsf(d) < INFINITY) || !(fabsf(n) < INFINITY) || n == 0; wrh(w, i, l, sp ? (f16)r : q); });
     VF("v_max3_f32", fmaxf(fmaxf(a, b), c)); VF("v_min3_f32", fminf(fminf(a, b), c)); VF("v_med3_f32", med3(a, b, c)); VF("v_minmax_f32", fmaxf(fminf(a, b), c)); VF("v_maxmin_f32", fminf(fmaxf(a, b), c));
     VF("v_mul_dx9_zero_f32", a == 0 || b == 0 ? 0.f : a * b);
+    VH("v_fmaak_f16", (f16)fma((double)a, (double)b, (double)c)); VH("v_fmamk_f16", (f16)fma((double)a, (double)b, (double)c));
+    VH("v_sin_f16", sin(6.283185307179586 * (double)a)); VH("v_cos_f16", cos(6.283185307179586 * (double)a));
+    D("v_frexp_mant_f16", LANES { float a = AH(1); int e; wrh(w, i, l, (f16)(std::isfinite(a) ? frexpf(a, &e) : a)); });
+    D("v_frexp_exp_i16_f16", LANES { float a = AH(1); int e = 0; if(std::isfinite(a)) frexpf(a, &e); wr16(w, i.o[0], l, (u16)e); });
     D("v_fmac_f32", LANES wrf(w, i, l, fmaf(AF(1), AF(2), rdf(w, i.o[0], l))););
     D("v_fmac_f64", LANES wrd(w, i, l, fma(AD(1), AD(2), rdd(w, i.o[0], l))););
     VF("v_fmaak_f32", fmaf(a, b, c)); VF("v_fmamk_f32", fmaf(a, b, c)); // operands are printed in the order of the formula
@@ -147,8 +160,8 @@ void vector_table()
     D("v_frexp_exp_i32_f32", LANES { float a = AF(1); int e = 0; if(std::isfinite(a)) frexpf(a, &e); wr32(w, i.o[0], l, e); });
     D("v_frexp_mant_f64", LANES { double a = AD(1); int e; wrd(w, i, l, std::isfinite(a) ? frexp(a, &e) : a); });
     D("v_frexp_exp_i32_f64", LANES { double a = AD(1); int e = 0; if(std::isfinite(a)) frexp(a, &e); wr32(w, i.o[0], l, e); });
-    D("v_div_scale_f32", LANES wr32(w, i.o[0], l, bits<u32>(AF(2))); ws32(w, i.o[1], 0););
-    D("v_div_scale_f64", LANES wr64(w, i.o[0], l, bits<u64>(AD(2))); ws32(w, i.o[1], 0););
+    D("v_div_scale_f32", LANES wr32(w, i.o[0], l, bits<u32>(AF(2))); w.set_mask(i.o[1].idx, 0););
+    D("v_div_scale_f64", LANES wr64(w, i.o[0], l, bits<u64>(AD(2))); w.set_mask(i.o[1].idx, 0););
     VF("v_div_fmas_f32", fmaf(a, b, c)); VD("v_div_fmas_f64", fma(a, b, c));
     VF("v_div_fixup_f32", c / b); VD("v_div_fixup_f64", c / b); // the exact quotient: what the refined sequence converges to
     // conversions

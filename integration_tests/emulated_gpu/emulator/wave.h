@@ -1,4 +1,4 @@
-// A wave of 32 lanes, decoded instructions, and access to their operands.
+// A wave of 32 or 64 lanes, decoded instructions, and access to their operands.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -33,7 +33,11 @@ template <class T, class F> T bits(F f)
 }
 inline float bf2f(u16 b) { return bits<float>(u32(b) << 16); }
 
-enum { VCC = 106, M0 = 125, SNULL = 124, EXEC = 126, SCC = 200, SHARED_BASE = 201, PRIVATE_BASE = 202, ZERO_SREG = 203 };
+// Places of scalar registers: the encoding's of RDNA 3, whatever the architecture, because operands come by name.
+enum { FLAT_SCRATCH = 102, XNACK_MASK = 104, VCC = 106, M0 = 125, SNULL = 124, EXEC = 126, SCC = 200, SHARED_BASE = 201, PRIVATE_BASE = 202, ZERO_SREG = 203 };
+// Vector registers: accumulation registers follow those that every architecture has, and behind them are the operands that
+// DPP and SDWA select, which no program can name.
+enum { MOST_LANES = 64, ACCUMULATION = 256, SELECTED = 512, VECTOR_REGISTERS = 516 };
 constexpr u64 SHARED_APERTURE = 0x0001000000000000ull, PRIVATE_APERTURE = 0x0002000000000000ull;
 
 struct Inst;
@@ -43,15 +47,20 @@ using Handler = void (*)(Wave&, const Inst&);
 struct Operand
 {
     enum K : u8 { None, V, S, C } k = None;
-    u8 half = 0; // 1: .l  2: .h
+    u8 half = 0; // 1: .l  2: .h  ZERO_HIGH: a result of 16 bits fills the register with zeros
     u8 n    = 1; // registers
-    bool neg = false, abs = false, hex = false, isf = false;
+    bool neg = false, abs = false, hex = false, isf = false, sext = false;
     u16 idx = 0;
     u32 c32 = 0;
     u16 c16 = 0;
     u64 c64 = 0, cf64 = 0; // as an integer / as a double
 };
-enum Dpp : u8 { NoDpp, QuadPerm, RowShl, RowShr, RowRor, RowMirror, RowHalfMirror, RowShare, RowXmask, Dpp8 };
+constexpr u8 ZERO_HIGH = 3;
+// Lane controls; a wave is shifted, and a row's last lane is broadcast to what follows, on GFX9 only.
+enum Dpp : u8 { NoDpp, QuadPerm, RowShl, RowShr, RowRor, RowMirror, RowHalfMirror, RowShare, RowXmask, Dpp8, WaveShl, WaveShr, WaveRol, WaveRor, RowBcast };
+// What SDWA takes of a source's register, and where in the destination's it puts the result.
+enum Select : u8 { Byte0, Byte1, Byte2, Byte3, Word0, Word1, Dword };
+enum Unused : u8 { Pad, Sext, Preserve };
 struct Inst
 {
     Handler h = nullptr;
@@ -59,14 +68,20 @@ struct Inst
     Operand o[6];
     u32 size = 4, raw = 0;
     u8 bytes[20] = {}; // what was decoded: code memory may be reused by another module
-    Handler inner = nullptr; // the plain operation under h_dual and h_dpp
+    Handler inner = nullptr; // the plain operation under h_dual
     int offset = 0, off0 = 0, off1 = 0, aux = 0, omod = 0;
     u8 op_sel = 0, op_sel_hi = 7, neg_lo = 0, neg_hi = 0;
     bool clamp = false, glc = false, offen = false, idxen = false, saddr_off = false, has_op_sel = false;
     u8 dpp = NoDpp, row_mask = 15, bank_mask = 15;
     bool bound_ctrl = false;
     u8 dpp_sel[8] = {};
+    bool sdwa = false;
+    Select dst_sel = Dword, src_sel[2] = {Dword, Dword};
+    Unused dst_unused = Pad;
+    u8 first_source = 1;     // place among the operands
+    u8 cbsz = 0, abid = 0, blgp = 0; // matrix instructions: blocks of A that are broadcast, which, permutation of B
     Inst* y       = nullptr; // second half of a dual-issue pair
+    Inst* plain   = nullptr; // the operation on operands that DPP or SDWA selected
     std::string text;
 };
 
@@ -74,16 +89,26 @@ enum State : u8 { Running, AtBarrier, Done };
 struct Group;
 struct Wave
 {
-    u32 v[256][32];
+    u32 v[VECTOR_REGISTERS][MOST_LANES];
     u32 s[256];
+    u32 lanes; // 32 or 64
+    bool gfx9;
+    bool indexed; // GFX9: M0 is added to the places of vector registers
     const u8* pc = nullptr;
     const u8* next;
     State state = Running;
-    u32 lanes_mask;
     Group* g;
     u8* scratch;
     u32 scratch_size;
-    u32 exec() const { return s[EXEC]; }
+    // A scalar register, or pair, that has a bit for each lane.
+    u64 mask(u16 place) const { return lanes == 32 ? s[place] : s[place] | u64(s[place + 1]) << 32; }
+    void set_mask(u16 place, u64 mask)
+    {
+        if(place == SNULL) return;
+        s[place] = (u32)mask;
+        if(lanes == 64) s[place + 1] = mask >> 32;
+    }
+    u64 exec() const { return mask(EXEC); }
     u32& scc() { return s[SCC]; }
 };
 struct Group
@@ -99,7 +124,7 @@ struct BadAddress : std::runtime_error
 };
 [[noreturn]] inline void fail(const std::string& m) { throw std::runtime_error(m); }
 
-#define LANES for(u32 m_ = w.exec(), l = 0; m_ && (l = __builtin_ctz(m_), true); m_ &= m_ - 1)
+#define LANES for(u64 m_ = w.exec(), l = 0; m_ && (l = __builtin_ctzll(m_), true); m_ &= m_ - 1)
 
 // Reading and writing operands of one lane.
 inline u32 rd32(const Wave& w, const Operand& o, int l)
@@ -172,7 +197,8 @@ inline void wr64(Wave& w, const Operand& o, int l, u64 x)
 inline void wr16(Wave& w, const Operand& o, int l, u16 x)
 {
     u32& r = w.v[o.idx][l];
-    r      = o.half == 2 ? (r & 0xffff) | u32(x) << 16 : (r & 0xffff0000) | x;
+    if(o.half == ZERO_HIGH) r = x;
+    else r = o.half == 2 ? (r & 0xffff) | u32(x) << 16 : (r & 0xffff0000) | x;
 }
 inline float mods(const Inst& i, float x)
 {

@@ -18,25 +18,46 @@ constexpr int FIRST_BUS = 3;
 
 bool is_device(int device) { return device >= 0 && device < Settings::get().devices; }
 
+// What architectures differ in beside their name: the features that it carries, which say how code must be compiled, and sizes.
+struct Architecture
+{
+    const char *name, *features;
+    int wave, registers, l2_bytes, bus_bits, memory_khz, core_khz;
+};
+const Architecture& architecture(const std::string& name)
+{
+    static const Architecture known[] = {
+        {"gfx906", ":sramecc-:xnack-", 64, 65536, 4 << 20, 4096, 1000000, 1800000},
+        {"gfx908", ":sramecc+:xnack-", 64, 131072, 8 << 20, 4096, 1200000, 1502000},
+        {"gfx90a", ":sramecc+:xnack-", 64, 131072, 8 << 20, 4096, 1600000, 1700000},
+        {"gfx942", ":sramecc+:xnack-", 64, 131072, 4 << 20, 8192, 1300000, 2100000},
+        {"gfx9", "", 64, 65536, 4 << 20, 2048, 1000000, 1600000},
+        {"", "", 32, 196608, 4 << 20, 256, 1000000, 2000000}, // RDNA
+    };
+    for(auto& a : known)
+        if(name.compare(0, strlen(a.name), a.name) == 0) return a;
+    return known[5];
+}
+
 void fill_properties(hipDeviceProp_tR0600* p, int device)
 {
     memset(p, 0, sizeof *p);
     const std::string& arch = Settings::get().arch;
     snprintf(p->name, sizeof p->name, "Software emulated %s", arch.c_str());
-    snprintf(p->gcnArchName, sizeof p->gcnArchName, "%s", arch.c_str());
+    snprintf(p->gcnArchName, sizeof p->gcnArchName, "%s%s", arch.c_str(), architecture(arch).features);
     p->totalGlobalMem    = total_bytes();
     p->sharedMemPerBlock = p->maxSharedMemoryPerMultiProcessor = p->sharedMemPerBlockOptin = 65536;
     p->sharedMemPerMultiprocessor                                                         = 65536;
-    p->regsPerBlock = p->regsPerMultiprocessor = 196608;
-    p->warpSize                                = arch.compare(0, 4, "gfx9") == 0 ? 64 : 32;
+    p->regsPerBlock = p->regsPerMultiprocessor = architecture(arch).registers;
+    p->warpSize                                = architecture(arch).wave;
     p->memPitch                                = 2147483647;
     p->maxThreadsPerBlock                      = 1024;
     p->maxThreadsDim[0] = p->maxThreadsDim[1] = p->maxThreadsDim[2] = 1024;
     p->maxGridSize[0]                                              = 2147483647;
     p->maxGridSize[1] = p->maxGridSize[2] = 65536;
-    p->clockRate = p->clockInstructionRate = 2000000;
-    p->memoryClockRate                     = 1000000;
-    p->memoryBusWidth                      = 256;
+    p->clockRate = p->clockInstructionRate = architecture(arch).core_khz;
+    p->memoryClockRate                     = architecture(arch).memory_khz;
+    p->memoryBusWidth                      = architecture(arch).bus_bits;
     p->totalConstMem                       = 2147483647;
     // "gfx1100": all digits but the last two are the major version, then minor and stepping.
     size_t digits = arch.find_first_of("0123456789");
@@ -47,7 +68,7 @@ void fill_properties(hipDeviceProp_tR0600* p, int device)
     p->multiProcessorCount         = Settings::get().compute_units;
     p->maxThreadsPerMultiProcessor = 2048;
     p->maxBlocksPerMultiProcessor  = 2;
-    p->l2CacheSize                 = 4 << 20;
+    p->l2CacheSize                 = architecture(arch).l2_bytes;
     p->concurrentKernels           = 1;
     p->canMapHostMemory            = 1;
     p->unifiedAddressing           = 1;

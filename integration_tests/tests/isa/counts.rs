@@ -88,7 +88,7 @@ fn listed(accesses: &BTreeMap<u32, usize>) -> String {
 }
 
 /// Instructions that fill the place behind a kernel, or order others.
-fn is_filler(name: &str) -> bool {
+pub(crate) fn is_filler(name: &str) -> bool {
     ["s_code_end", "s_nop", "s_delay_alu", "s_clause", "s_wait"].iter().any(|beginning| name.starts_with(beginning))
 }
 
@@ -108,11 +108,11 @@ fn bits(name: &str, kind: &str) -> Option<u32> {
     Some(found.unwrap_or_else(|| if width.contains("short") { 16 } else { 8 }))
 }
 
-fn is_f64(name: &str) -> bool {
+pub(crate) fn is_f64(name: &str) -> bool {
     name.starts_with("v_") && name.contains("_f64")
 }
 
-fn is_slow(name: &str) -> bool {
+pub(crate) fn is_slow(name: &str) -> bool {
     let beginnings = [
         "v_exp_",
         "v_log_",

@@ -1,12 +1,14 @@
 //! The code that the kernel compiler's text becomes: a table of numbers for each kernel and architecture, held against the committed one.
 //!
 //! hiprtc compiles for any architecture, and the emulated runtime says to be of one and writes down what is loaded, so no GPU of the
-//! kind is needed and no kernel runs. `cargo xtask isa` writes the table anew, with `--check` it compares. Numbers
-//! are those of one compiler, which the table names: another's are not compared.
+//! kind is needed and no kernel runs. For what the emulated GPU executes, a second table has the issue model's numbers
+//! ([`issue`]). `cargo xtask isa` writes the tables anew, with `--check` it compares, with `--issue` it prints the model's alone.
+//! Numbers are those of one compiler, which the tables name: another's are not compared.
 
 mod code;
 mod counts;
 mod graphs;
+mod issue;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,13 @@ const ARCHITECTURES: [&str; 4] = ["gfx90a", "gfx942", "gfx1100", "gfx1201"];
 /// Tells a process the architecture that it compiles for.
 const ARCHITECTURE: &str = "HIPDNN_RS_ISA_ARCHITECTURE";
 
-/// Set: the table is written.
+/// Tells a process the architecture whose kernels it runs for the issue model.
+const ISSUE: &str = "HIPDNN_RS_ISA_ISSUE";
+
+/// Set: the issue model's table is printed, and nothing else done.
+const PRINT: &str = "HIPDNN_RS_ISA_PRINT";
+
+/// Set: the tables are written.
 const WRITE: &str = "HIPDNN_RS_ISA_WRITE";
 
 const ENGINE: &str = "HIPDNN_RS_GPU_ENGINE";
@@ -35,17 +43,20 @@ fn main() -> ExitCode {
     if std::env::args().any(|argument| argument == "--list") {
         return ExitCode::SUCCESS;
     }
-    if let Ok(architecture) = std::env::var(ARCHITECTURE) {
-        return match compile(&architecture) {
-            Ok(rows) => {
-                print!("{rows}");
-                ExitCode::SUCCESS
-            }
-            Err(problem) => {
-                eprintln!("{architecture}: {problem}");
-                ExitCode::FAILURE
-            }
-        };
+    let parts: [(&str, fn(&str) -> Result<String, String>); 2] = [(ARCHITECTURE, compile), (ISSUE, model)];
+    for (variable, part) in parts {
+        if let Ok(architecture) = std::env::var(variable) {
+            return match part(&architecture) {
+                Ok(rows) => {
+                    print!("{rows}");
+                    ExitCode::SUCCESS
+                }
+                Err(problem) => {
+                    eprintln!("{architecture}: {problem}");
+                    ExitCode::FAILURE
+                }
+            };
+        }
     }
     let is_emulated = Hip::get().is_ok_and(|hip| hip.control().is_some());
     if !is_emulated {
@@ -54,7 +65,25 @@ fn main() -> ExitCode {
         );
         return ExitCode::SUCCESS;
     }
+    if std::env::var_os(PRINT).is_some() {
+        return print();
+    }
     report(&check())
+}
+
+/// Prints the issue model's table, its columns one below the other.
+fn print() -> ExitCode {
+    let (tests, rows) = issue_rows();
+    let header = format!("graph,architecture,{}", issue::COLUMNS);
+    for row in std::iter::once(header.as_str()).chain(sorted(&rows, 1).lines()) {
+        let line: String =
+            row.split(',').zip([34, 12].into_iter().chain(std::iter::repeat(12))).fold(String::new(), |mut line, (cell, width)| {
+                let _ = write!(line, "{cell:width$} ");
+                line
+            });
+        println!("{}", line.trim_end());
+    }
+    if tests.iter().all(|(_, outcome)| matches!(outcome, Outcome::Passed)) { ExitCode::SUCCESS } else { report(&tests) }
 }
 
 /// End of a test.
@@ -95,8 +124,9 @@ fn report(tests: &[(String, Outcome)]) -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn table_path() -> PathBuf {
-    workspace().join("integration_tests/tests/isa/kernels.csv")
+/// A committed table beside this file.
+fn table_path(name: &str) -> PathBuf {
+    workspace().join("integration_tests/tests/isa").join(name)
 }
 
 /// Compiles for all architectures at once, and compares.
@@ -104,25 +134,47 @@ fn check() -> Vec<(String, Outcome)> {
     let running: Vec<_> = ARCHITECTURES.map(|architecture| (architecture, start(architecture))).into();
     let (mut tests, mut rows, mut compiler) = (Vec::new(), String::new(), String::new());
     for (architecture, child) in running {
-        let output = child.wait_with_output().expect("a child can be waited for");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-        // What libraries print is no row.
-        let of_kernels = stdout.lines().filter(|line| line.split(',').nth(2) == Some(architecture));
-        let own: String = of_kernels.flat_map(|row| [row, "\n"]).collect();
-        let result =
-            if output.status.success() && !own.is_empty() { limits(&own) } else { Err(stdout.clone() + &stderr) };
+        let (stdout, own) = finish(child, architecture, 2);
+        let result = own.and_then(|own| {
+            rows += &own;
+            limits(&own)
+        });
         tests.push((format!("{architecture}::limits"), result.into()));
         compiler = stdout.lines().find_map(|line| line.strip_prefix(COMPILER)).unwrap_or_default().to_owned();
-        rows += &own;
     }
-    let is_whole = tests.iter().all(|(_, outcome)| matches!(outcome, Outcome::Passed));
-    let table = match is_whole {
-        true => compare(&compiler, &rows),
-        false => Outcome::Ignored("an architecture failed".to_owned()),
-    };
-    tests.push(("table".to_owned(), table));
+    let is_whole = |tests: &[(String, Outcome)]| tests.iter().all(|(_, outcome)| matches!(outcome, Outcome::Passed));
+    let failed = || Outcome::Ignored("an architecture failed".to_owned());
+    let header = format!("graph,kernel,architecture,{COLUMNS}");
+    let table = if is_whole(&tests) { compare("kernels.csv", &compiler, &header, &sorted(&rows, 2)) } else { failed() };
+    let (modeled, rows) = issue_rows();
+    let header = format!("graph,architecture,{}", issue::COLUMNS);
+    let issue = if is_whole(&modeled) { compare("issue.csv", &compiler, &header, &sorted(&rows, 1)) } else { failed() };
+    tests.extend(modeled);
+    tests.extend([("table".to_owned(), table), ("issue table".to_owned(), issue)]);
     tests
+}
+
+/// The issue model's rows, and a test for each architecture.
+fn issue_rows() -> (Vec<(String, Outcome)>, String) {
+    let running = issue::ARCHITECTURES.map(|architecture| (architecture, start_model(architecture)));
+    let (mut tests, mut rows) = (Vec::new(), String::new());
+    for (architecture, child) in running {
+        let own = finish(child, architecture, 1).1.map(|own| rows += &own);
+        tests.push((format!("{architecture}::issue"), own.into()));
+    }
+    (tests, rows)
+}
+
+/// What a child printed, and of that the rows with its architecture in this column.
+fn finish(child: std::process::Child, architecture: &str, column: usize) -> (String, Result<String, String>) {
+    let output = child.wait_with_output().expect("a child can be waited for");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    // What libraries print is no row.
+    let own = stdout.lines().filter(|line| line.split(',').nth(column) == Some(architecture));
+    let own: String = own.flat_map(|row| [row, "\n"]).collect();
+    let result = if output.status.success() && !own.is_empty() { Ok(own) } else { Err(stdout.clone() + &stderr) };
+    (stdout, result)
 }
 
 /// What the line of the table begins with that names the compiler.
@@ -147,10 +199,10 @@ fn limits(rows: &str) -> Result<(), String> {
 }
 
 /// Holds a table against the committed one, or writes it.
-fn compare(compiler: &str, rows: &str) -> Outcome {
-    let path = table_path();
+fn compare(name: &str, compiler: &str, header: &str, rows: &str) -> Outcome {
+    let path = table_path(name);
     let said = |problem: std::io::Error| Outcome::Failed(format!("{}: {problem}", path.display()));
-    let table = format!("{COMPILER}{compiler}\ngraph,kernel,architecture,{COLUMNS}\n{}", sorted(rows));
+    let table = format!("{COMPILER}{compiler}\n{header}\n{rows}");
     if std::env::var_os(WRITE).is_some() {
         return std::fs::write(&path, table).map_or_else(said, |()| Outcome::Passed);
     }
@@ -172,13 +224,13 @@ fn compare(compiler: &str, rows: &str) -> Outcome {
     Outcome::Failed(problem)
 }
 
-/// Rows by graph, as the graphs are listed, then by kernel and architecture.
-fn sorted(rows: &str) -> String {
+/// Rows by graph, as the graphs are listed, then by kernel, if there is a column before the architecture's for that, and architecture.
+fn sorted(rows: &str, architecture: usize) -> String {
     let mut sorted = String::new();
     for graphs::Named { name, .. } in graphs::all() {
         let own = rows.lines().filter(|row| row.split(',').next() == Some(name));
-        let mut own: Vec<(u64, &str)> =
-            own.map(|row| (row.split(',').nth(1).and_then(|kernel| kernel.parse().ok()).unwrap_or(0), row)).collect();
+        let kernel = |row: &str| row.split(',').take(architecture).nth(1).and_then(|kernel| kernel.parse().ok());
+        let mut own: Vec<(u64, &str)> = own.map(|row| (kernel(row).unwrap_or(0), row)).collect();
         own.sort_unstable();
         own.iter().for_each(|(_, row)| sorted += &format!("{row}\n"));
     }
@@ -195,26 +247,49 @@ fn start(architecture: &str) -> std::process::Child {
     command.spawn().expect("this program starts again")
 }
 
-/// An empty directory for code objects.
-fn scratch(architecture: &str) -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("isa").join(architecture);
+/// The same for the issue model: kernels run.
+fn start_model(architecture: &str) -> std::process::Child {
+    let directory = scratch(&format!("issue-{architecture}"));
+    let mut command = this_program();
+    command.env(ISSUE, architecture).env("HIPEMU_ARCH", architecture).env("HIPEMU_POISON", "0");
+    command.env("GFXEMU_SAMPLE", issue::SAMPLE).env(issue::COUNTS, directory.join("counts.json"));
+    command.env("HIPDNN_RS_CACHE_DIR", directory.join("cache"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("this program starts again")
+}
+
+/// An empty directory.
+fn scratch(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("isa").join(name);
     let _ = std::fs::remove_dir_all(&directory);
     std::fs::create_dir_all(&directory).expect("the build directory is writable");
     directory
 }
 
+/// The plugin, and its engine for GPUs.
+fn opened() -> Result<(Plugin, i64), String> {
+    let plugin = Plugin::open(&library_path(Artifact::Plugin))?;
+    let engines = plugin.engines()?;
+    let (engine, _) = engines.into_iter().find(|(_, name)| name == ENGINE).ok_or("the plugin has no GPU engine")?;
+    Ok((plugin, engine))
+}
+
+/// The issue model's rows.
+fn model(architecture: &str) -> Result<String, String> {
+    let (plugin, engine) = opened()?;
+    issue::rows(architecture, &plugin, engine)
+}
+
 /// Plans every graph, and gives the rows of the kernels that were compiled for it: those of an earlier graph's text are not again.
 fn compile(architecture: &str) -> Result<String, String> {
     let directory = PathBuf::from(std::env::var("HIPEMU_DUMP").map_err(|_| "HIPEMU_DUMP is not set")?);
-    let plugin = Plugin::open(&library_path(Artifact::Plugin))?;
-    let engines = plugin.engines()?;
-    let (engine, _) = engines.iter().find(|(_, name)| name == ENGINE).ok_or("the plugin has no GPU engine")?;
+    let (plugin, engine) = opened()?;
     let mut rows = String::new();
     let mut is_named = false;
     // The first plan may load what tells whether kernels compile at all.
     let mut seen = code_objects(&directory).len();
     for graphs::Named { name, graph } in graphs::all() {
-        let plan = plugin.plan(&EngineConfig { engine_id: *engine, knobs: Vec::new() }, &graph.to_bytes());
+        let plan = plugin.plan(&EngineConfig { engine_id: engine, knobs: Vec::new() }, &graph.to_bytes());
         plan.map_err(|problem| format!("{name}: {problem}\n{}", take_log().join("\n")))?;
         let objects = code_objects(&directory);
         let mut kernel = 0;

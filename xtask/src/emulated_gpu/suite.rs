@@ -11,17 +11,26 @@ use crate::summary::{Outcome, Summary};
 use crate::{Result, process};
 
 /// Programs whose every line `PASS name`, `FAIL name: reason` or `SKIP name: reason` is a test, and whether they
-/// need kernels of MIOpen.
-const PROGRAMS: [(&str, bool); 8] = [
-    ("streams", false),
-    ("capture", false),
-    ("memory", false),
-    ("devices", false),
-    ("faults", false),
-    ("instructions", false),
-    ("convolutions", true),
-    ("operations", true),
+/// need kernels of MIOpen; with the architecture of the device.
+const PROGRAMS: [(&str, bool, &str); 11] = [
+    ("streams", false, RDNA),
+    ("capture", false, RDNA),
+    ("memory", false, RDNA),
+    ("devices", false, RDNA),
+    ("faults", false, RDNA),
+    ("instructions", false, RDNA),
+    ("convolutions", true, RDNA),
+    ("operations", true, RDNA),
+    ("wave64", false, CDNA),
+    ("instructions", false, CDNA),
+    ("convolutions", true, CDNA),
 ];
+
+/// Waves of 32 lanes.
+const RDNA: &str = "gfx1100";
+
+/// Waves of 64 lanes, and matrix instructions.
+pub(crate) const CDNA: &str = "gfx942";
 
 /// Timeout of a silent program: the longest test takes seconds.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -29,14 +38,15 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// Runs them all.
 pub(super) fn run(installation: &Installation, summary: &mut Summary) -> Result<()> {
     let no_kernels = build::no_kernels(installation)?;
-    for (program, kernels) in PROGRAMS {
-        println!("-- {program}");
+    for (program, kernels, architecture) in PROGRAMS {
+        println!("-- {program} on {architecture}");
         if let (true, Some(reason)) = (kernels, &no_kernels) {
             summary.record(program, Outcome::Skipped(reason.clone()));
             continue;
         }
         let path = installation.programs().join(program);
         let mut command = installation.command(&path);
+        command.env("HIPEMU_ARCH", architecture);
         remove_settings(&mut command);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().ok_or("the test program has no output")?;
@@ -58,7 +68,7 @@ pub(super) fn run(installation: &Installation, summary: &mut Summary) -> Result<
                             println!("{line}");
                         }
                         count += 1;
-                        summary.record(format!("{program}: {name}"), outcome);
+                        summary.record(format!("{program} on {architecture}: {name}"), outcome);
                     }
                     None => println!("{line}"),
                 },
