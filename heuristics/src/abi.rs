@@ -472,3 +472,6 @@ pub unsafe extern "C" fn hipdnnHeuristicPolicyGetTrace(
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests;

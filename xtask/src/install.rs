@@ -176,6 +176,9 @@ mod tests {
         for line in ["", "--prefix", "--prefix /p --component everything"] {
             assert!(crate::parse::<Options>(line).is_err(), "{line:?}");
         }
-        assert_eq!(Component::ALL.map(Component::name), ["plugin", "provider", "backend", "dev", "python", "umbrella"]);
+        assert_eq!(
+            Component::ALL.map(Component::name),
+            ["plugin", "heuristics", "provider", "backend", "dev", "python", "umbrella"]
+        );
     }
 }
