@@ -20,8 +20,8 @@ use crate::content::read_graph;
 use crate::engines::{self, Loaded};
 use crate::workplace::Workplace;
 
-use measured::Measured;
 pub(crate) use measured::model;
+use measured::{Measured, Share};
 
 /// Seconds for each configuration, unless the user says otherwise.
 const SECONDS: f64 = 2.0;
@@ -61,7 +61,7 @@ fn learn(measured: &Measured) -> String {
     let model = model();
     let mut known = store::read(&folder, &model.device);
     let key = table::key(&hipdnn_heuristics_model::features::of(&measured.source.graph));
-    for (configuration, seconds) in measured.seconds(|times| times) {
+    for (configuration, seconds) in measured.seconds(Share::All) {
         let estimate = model.seconds(&measured.source.graph, &configuration);
         known.table.record(key, configuration.number(), estimate / seconds);
     }
@@ -83,13 +83,7 @@ fn rank(backend: &'static Backend, plugins: &[Loaded], measured: &Measured) -> R
     set_plugins(backend, &files, PluginLoadingMode::ABSOLUTE).map_err(|error| error.to_string())?;
     let handle = Handle::new(backend).map_err(|error| error.to_string())?;
     let graph = planning::graph(&handle, &measured.source.bytes).map_err(|error| error.to_string())?;
-    let mut engines: Vec<(f64, i64, &str)> = measured
-        .seconds(|times| times)
-        .into_iter()
-        .zip(&measured.engines)
-        .filter(|((configuration, _), _)| configuration.is_plain())
-        .map(|((configuration, seconds), name)| (seconds, configuration.engine, name.as_str()))
-        .collect();
+    let mut engines = measured.engines();
     engines.sort_by(|a, b| a.0.total_cmp(&b.0));
     let ids: Vec<i64> = engines.iter().map(|(_, id, _)| *id).collect();
     let outcome = planning::keep_ranking(&handle, &graph, &ids).map_err(|error| error.to_string())?;

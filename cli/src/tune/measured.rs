@@ -21,7 +21,7 @@ pub(crate) struct Measured {
     /// Configurations with their times: of each engine first the one without settings.
     times: Vec<(Configuration, Times)>,
     /// Name of each configuration's engine.
-    pub(crate) engines: Vec<String>,
+    engines: Vec<String>,
 }
 
 /// Times all configurations of the engines that take the graph, in turn; `None` if there is none. Settings are those that the engines
@@ -58,15 +58,43 @@ pub(crate) fn measure(
     Ok(Some(Measured { source, table, times: configurations.into_iter().zip(times).collect(), engines }))
 }
 
+/// Executions that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    All,
+    /// Every second one, from the first on.
+    First,
+    /// Those between.
+    Second,
+}
+
 impl Measured {
-    /// Seconds of each configuration: the median of those executions that `some` chooses.
-    pub(crate) fn seconds(&self, some: impl Fn(&[Duration]) -> &[Duration]) -> Vec<(Configuration, f64)> {
+    /// Seconds of each configuration where nothing else gets in its way, by some of the executions.
+    pub(crate) fn seconds(&self, share: Share) -> Vec<(Configuration, f64)> {
         let of = |(configuration, times): &(Configuration, Times)| {
+            let (start, step) = match share {
+                Share::All => (0, 1),
+                Share::First => (0, 2),
+                Share::Second => (1, 2),
+            };
+            let chosen: Vec<Duration> = times.whole.iter().skip(start).step_by(step).copied().collect();
             // No execution takes no time: a clock's step is the least.
-            let seconds = bench::median(some(&times.whole)).as_secs_f64().max(1e-9);
-            (configuration.clone(), seconds)
+            (configuration.clone(), bench::undisturbed(&chosen).as_secs_f64().max(1e-9))
         };
         self.times.iter().map(of).collect()
+    }
+
+    /// Name of each engine with the median of its executions without settings, in seconds.
+    pub(crate) fn engines(&self) -> Vec<(f64, i64, &str)> {
+        let plain = |((configuration, times), name): (&(Configuration, Times), _)| {
+            configuration.is_plain().then(|| (bench::median(&times.whole).as_secs_f64(), configuration.engine, name))
+        };
+        self.times.iter().zip(self.engines.iter().map(String::as_str)).filter_map(plain).collect()
+    }
+
+    /// Number of configurations.
+    pub(crate) fn count(&self) -> usize {
+        self.times.len()
     }
 }
 

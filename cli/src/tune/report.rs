@@ -1,9 +1,9 @@
 //! `tune --report`: how far orders of engines and settings are from the fastest one, on graphs that they know nothing of.
 //!
-//! Every third graph is held out; what is learned is learned of the others. Each graph's executions are halved: the first half is
-//! what a policy may learn from, and by the second its choice is judged, since the fastest of several medians of the same executions
-//! is too fast by chance. So the choice by the graph's own first half, which is what a kept ranking does, has a regret too: the
-//! noise.
+//! Every third graph is held out; what is learned is learned of the others. Each graph's executions are halved, every second one:
+//! one half is what a policy may learn from, and by the other its choice is judged, since the fastest of several times by the same
+//! executions is too fast by chance. So the choice by the graph's own first half, which is what a kept ranking does, has a regret
+//! too: the noise.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use hipdnn_heuristics_model::cost::Model;
 use hipdnn_heuristics_model::engine::Configuration;
 use hipdnn_heuristics_model::ranking::{self, Estimate};
 use hipdnn_heuristics_model::store::Known;
+use hipdnn_heuristics_model::work::Kind;
 use hipdnn_heuristics_model::{features, samples, table};
 
-use super::measured::{self, Measured, model};
+use super::measured::{self, Measured, Share, model};
 use crate::arguments::Tune;
 use crate::content::{Source, read_graph};
 use crate::table::Table;
@@ -28,14 +29,6 @@ const HELD_OUT: usize = 3;
 
 /// Share of the fastest time within which a choice is as good.
 const CLOSE: f64 = 0.05;
-
-fn first_half(times: &[Duration]) -> &[Duration] {
-    &times[..times.len().div_ceil(2)]
-}
-
-fn second_half(times: &[Duration]) -> &[Duration] {
-    &times[times.len() / 2..]
-}
 
 /// Measures and judges.
 pub(super) fn report(arguments: &Tune) -> Result<Answer, String> {
@@ -63,7 +56,7 @@ pub(super) fn report(arguments: &Tune) -> Result<Answer, String> {
     let mut learned = Known::default();
     for (_, measured) in &known {
         let key = table::key(&features::of(&measured.source.graph));
-        for (configuration, seconds) in measured.seconds(first_half) {
+        for (configuration, seconds) in measured.seconds(Share::First) {
             let estimate = model.seconds(&measured.source.graph, &configuration);
             learned.table.record(key, configuration.number(), estimate / seconds);
         }
@@ -72,7 +65,7 @@ pub(super) fn report(arguments: &Tune) -> Result<Answer, String> {
     let mut report = format!(
         "{} of {} on {}, {declined} that no engine takes; of these {} held out, of the others {} learned\n\n",
         text::count(all.len(), "graph"),
-        text::count(all.iter().map(|measured| measured.engines.len()).sum(), "configuration"),
+        text::count(all.iter().map(Measured::count).sum(), "configuration"),
         model.device.name,
         held_out.len(),
         text::count(learned.table.len(), "time"),
@@ -80,6 +73,7 @@ pub(super) fn report(arguments: &Tune) -> Result<Answer, String> {
     report.push_str(&each(&cases));
     report.push('\n');
     report.push_str(&summary(&cases));
+    report.push_str(&by_kind(&all, &model));
     Ok(Answer::new(report, true))
 }
 
@@ -106,7 +100,7 @@ struct Case {
 impl Case {
     fn new(measured: &Measured, model: &Model, known: &Known) -> Case {
         let graph = &measured.source.graph;
-        let (own, judged) = (measured.seconds(first_half), measured.seconds(second_half));
+        let (own, judged) = (measured.seconds(Share::First), measured.seconds(Share::Second));
         // Engines are in hipDNN's order, each first without settings.
         let mut candidates: Vec<i64> = judged.iter().map(|(configuration, _)| configuration.engine).collect();
         candidates.dedup();
@@ -141,6 +135,24 @@ impl Case {
     fn regret(&self, way: usize) -> f64 {
         self.chosen[way] / self.fastest.1 - 1.0
     }
+}
+
+/// How far the cost model is off, by the kind of a graph's heaviest step.
+fn by_kind(all: &[Measured], model: &Model) -> String {
+    let mut table = Table::new(&["kind of most work", ">graphs", ">cost model over time"]);
+    for (number, kind) in Kind::ALL.into_iter().enumerate() {
+        let of_kind = all.iter().filter(|measured| features::of(&measured.source.graph)[0] == number as f64);
+        let ratio = |measured: &Measured| {
+            let (plain, seconds) = measured.seconds(Share::All).swap_remove(0);
+            model.seconds(&measured.source.graph, &plain) / seconds
+        };
+        let ratios: Vec<f64> = of_kind.map(ratio).collect();
+        if !ratios.is_empty() {
+            let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+            table.row(vec![format!("{kind:?}"), ratios.len().to_string(), format!("{mean:.2}")]);
+        }
+    }
+    format!("\n{}", table.markdown())
 }
 
 fn percent(share: f64) -> String {

@@ -9,7 +9,7 @@ use crate::store::Known;
 use crate::table;
 
 /// Gain from which on a setting is taken in place of an engine's defaults, in shares of their time.
-pub const MARGIN: f64 = 0.1;
+pub const MARGIN: f64 = 0.2;
 
 /// What an estimate comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,7 +109,8 @@ pub fn by_measurements(model: &Model, known: &Known, graph: &Graph, candidates: 
     let mut order = Vec::new();
     for engine in candidates {
         let all = Configuration::all(*engine).into_iter();
-        let found: Vec<Estimate> = all.filter_map(|its| learned(model, known, graph, &its)).collect();
+        let found: Vec<Estimate> =
+            all.filter_map(|its| learned(model, known, graph, &its)).filter(is_founded).collect();
         // Settings are compared with the defaults: without these there is nothing to compare.
         let plain = found.first().is_some_and(|estimate| estimate.configuration.is_plain());
         any |= plain;
@@ -121,6 +122,15 @@ pub fn by_measurements(model: &Model, known: &Known, graph: &Graph, candidates: 
     let unknown = |estimate: &Estimate| estimate.basis == Basis::Unknown;
     order.sort_by(|a: &Estimate, b| unknown(a).cmp(&unknown(b)).then_with(|| a.seconds.total_cmp(&b.seconds)));
     any.then_some(order)
+}
+
+/// True for what may decide: settings need more than one measurement, or one of a graph with equal features, since a single one may
+/// have been disturbed, and defaults are never wrong by much.
+fn is_founded(estimate: &Estimate) -> bool {
+    match estimate.basis {
+        Basis::Nearby { count, distance } => estimate.configuration.is_plain() || count > 1 || distance == 0.0,
+        _ => true,
+    }
 }
 
 /// The first of an engine's estimates, which is that of its defaults, or the fastest one that gains more than the margin on it.
