@@ -29,7 +29,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Times a graph on one engine or several, in turn
     Bench(Bench),
-    /// Times a graph on all engines that take it, and has hipDNN's backend rank them in that order from then on
+    /// Times graphs on all engines that take them: hipDNN's backend ranks these in that order from then on, and the heuristics
+    /// plugin learns of graphs like them
     Tune(Tune),
 }
 
@@ -177,17 +178,25 @@ pub(crate) struct Bench {
 
 #[derive(Args, Debug)]
 pub(crate) struct Tune {
-    /// The graph; `-` is standard input
-    pub(crate) file: PathBuf,
+    /// The graphs; `-` is standard input
+    #[arg(required_unless_present = "report", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Keep nothing: say how far the order of engines, the cost model and what was measured of other graphs are from the fastest
+    /// settings, on these graphs or on some made-up layers of networks
+    #[arg(long)]
+    pub(crate) report: bool,
+    /// Time engines as they are, without the settings that are worth a try
+    #[arg(long)]
+    pub(crate) no_settings: bool,
     #[command(flatten)]
     pub(crate) plugins: Plugins,
     /// hipDNN's backend, or the directory it is in [default: HIPDNN_RS_BACKEND, HIPDNN_BACKEND_LIBRARY_PATH, ROCm's,
     /// beside this program]
     #[arg(long, value_name = "PATH")]
     pub(crate) backend: Option<PathBuf>,
-    /// Time of measurement for each engine, in seconds
-    #[arg(long, default_value_t = 2.0, value_name = "S")]
-    pub(crate) seconds: f64,
+    /// Time of measurement for each engine, in seconds [default: 2, for a report 0.1]
+    #[arg(long, value_name = "S")]
+    pub(crate) seconds: Option<f64>,
     /// Another choice of seeded inputs
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,

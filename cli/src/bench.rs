@@ -1,16 +1,14 @@
 //! `bench`: the time that a graph takes.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hipdnn_conformance::memory::Memory;
-use hipdnn_conformance::plugin::Plan;
 use hipdnn_conformance::run::{Bound, Execution};
-use hipdnn_schemas::EngineDetails;
+use hipdnn_schemas::{EngineConfig, EngineDetails};
 
 use crate::arguments::Bench;
 use crate::content::{Source, read_graph};
-use crate::engines::{self, Claim, Engine, Settings};
+use crate::engines::{self, Claim, Engine, Loaded, Settings};
 use crate::table::Table;
 use crate::workplace::Workplace;
 use crate::{Answer, tensors, text};
@@ -21,7 +19,7 @@ const COPIES: u128 = 2;
 /// Alignment of tensors' addresses in bytes, as that of HIP's allocator.
 const ALIGNMENT: usize = 256;
 
-/// Length of an engine's turn: engines take turns so that other load on the machine affects all alike.
+/// Length of an engine's turn, of which it has at least four: engines take turns so that other load on the machine affects all alike.
 const TURN: Duration = Duration::from_millis(100);
 
 /// Minimum number of executions.
@@ -33,39 +31,31 @@ pub(crate) const NO_ENGINE: &str = "no engine takes the graph; `hipdnn-rs explai
 /// Times every engine that was asked for, in turn.
 pub(crate) fn bench(arguments: &Bench) -> Result<Answer, String> {
     Ok(match measure(arguments)? {
-        Some(measured) => Answer::new(measured.report, true),
+        Some(report) => Answer::new(report, true),
         None => Answer::new(NO_ENGINE, false),
     })
 }
 
-/// Result of a measurement.
-pub(crate) struct Measured {
-    /// Table of the times.
-    pub(crate) report: String,
-    /// Engines by number and name, the fastest first by the median of an execution.
-    pub(crate) order: Vec<(i64, String)>,
-    /// Files of the plugins.
-    pub(crate) plugins: Vec<PathBuf>,
-    /// The graph as a FlatBuffer.
-    pub(crate) graph: Vec<u8>,
+/// Checks a time of measurement.
+///
+/// # Errors
+/// If it is none.
+pub(crate) fn check_seconds(seconds: f64) -> Result<(), String> {
+    if seconds > 0.0 && seconds <= 3600.0 {
+        return Ok(());
+    }
+    Err(format!("--seconds: expected a number above 0, at most 3600, got {seconds}"))
 }
 
-/// Times every engine that was asked for, in turn; `None` if none takes the graph.
-pub(crate) fn measure(arguments: &Bench) -> Result<Option<Measured>, String> {
-    if !(arguments.seconds > 0.0 && arguments.seconds <= 3600.0) {
-        return Err(format!("--seconds: expected a number above 0, at most 3600, got {}", arguments.seconds));
-    }
+/// The table of the engines that were asked for, timed in turn; `None` if none takes the graph.
+fn measure(arguments: &Bench) -> Result<Option<String>, String> {
+    check_seconds(arguments.seconds)?;
     let source = read_graph(&arguments.file)?;
     let settings = Settings::parse(&arguments.knobs)?;
     let plugins = engines::open(&arguments.plugins.paths)?;
     let preferred = source.graph.def().preferred_engine_id;
     let chosen: Vec<(Engine, EngineDetails)> = if arguments.engines.is_empty() {
-        let asked = engines::ask(&engines::all(&plugins, preferred), &source)?;
-        let takes = |(engine, claim)| match claim {
-            Claim::Takes(details) => Some((engine, details)),
-            Claim::Declines(_) => None,
-        };
-        let taking: Vec<(Engine, EngineDetails)> = asked.claims.into_iter().filter_map(takes).collect();
+        let taking = taking(&plugins, &source)?;
         if taking.is_empty() {
             return Ok(None);
         }
@@ -75,77 +65,107 @@ pub(crate) fn measure(arguments: &Bench) -> Result<Option<Measured>, String> {
         named.map(|name| engines::choose(&plugins, preferred, Some(name), &source)).collect::<Result<_, _>>()?
     };
     settings.check(&chosen.iter().map(|(_, details)| details).collect::<Vec<_>>())?;
-    tensors::check_size(&source.graph, COPIES * chosen.len() as u128)?;
-    let inputs = tensors::inputs(&source.graph, arguments.seed, &[])?;
-
     let place = Workplace::new(arguments.memory);
-    let mut benches = Vec::new();
+    let mut subjects = Vec::new();
     for (engine, details) in &chosen {
         let config = engine.config(details, &settings)?;
+        subjects.push(Subject { engine: *engine, config, label: engine.name.to_owned() });
+    }
+    let timings = time_in_turn(&source, &subjects, &place, arguments.seed, arguments.seconds)?;
+    Ok(Some(report(&source, &timings, subjects_on_host(&subjects, &place))))
+}
+
+/// The engines that take a graph, in the order in which hipDNN tries them.
+pub(crate) fn taking<'a>(plugins: &'a [Loaded], source: &Source) -> Result<Vec<(Engine<'a>, EngineDetails)>, String> {
+    let asked = engines::ask(&engines::all(plugins, source.graph.def().preferred_engine_id), source)?;
+    let takes = |(engine, claim)| match claim {
+        Claim::Takes(details) => Some((engine, details)),
+        Claim::Declines(_) => None,
+    };
+    Ok(asked.claims.into_iter().filter_map(takes).collect())
+}
+
+/// An engine to time, with its settings.
+pub(crate) struct Subject<'a> {
+    pub(crate) engine: Engine<'a>,
+    pub(crate) config: EngineConfig,
+    /// Name in the table.
+    pub(crate) label: String,
+}
+
+/// True if all of them compute on the host.
+pub(crate) fn subjects_on_host(subjects: &[Subject<'_>], place: &Workplace) -> bool {
+    subjects.iter().all(|subject| place.is_on_host(subject.engine.name))
+}
+
+/// Times every subject on the same inputs, in turns, so that other load on the machine affects all alike: for at least so many
+/// seconds each.
+pub(crate) fn time_in_turn(
+    source: &Source,
+    subjects: &[Subject<'_>],
+    place: &Workplace,
+    seed: u64,
+    seconds: f64,
+) -> Result<Vec<Times>, String> {
+    tensors::check_size(&source.graph, COPIES * subjects.len() as u128)?;
+    let inputs = tensors::inputs(&source.graph, seed, &[])?;
+    let mut benches = Vec::new();
+    for Subject { engine, config, label } in subjects {
         let fail = |problem: String| format!("{}: {problem}", engine.name);
         let memory = place.of(engine.name)?;
         let start = Instant::now();
-        let plan = engine.loaded.plugin.plan(&config, &source.bytes).map_err(fail)?;
+        let plan = engine.loaded.plugin.plan(config, &source.bytes).map_err(fail)?;
         let built = start.elapsed();
         let execution = Execution::aligned(memory, &source.graph, &inputs, ALIGNMENT).map_err(fail)?;
-        benches.push((engine.name, memory, plan, built, execution));
+        benches.push((label, memory, plan, built, execution));
     }
     let mut timings = Vec::new();
     for (name, memory, plan, built, execution) in &mut benches {
         let fail = |problem: String| format!("{name}: {problem}");
         let bound = execution.bind(plan).map_err(fail)?;
-        timings.push(Timing::new(name, memory, plan, *built, bound).map_err(fail)?);
+        let times = Times::new(name.clone(), *built, plan.workspace_bytes);
+        timings.push(Timing::new(times, memory, bound).map_err(fail)?);
     }
-    let wanted = Duration::from_secs_f64(arguments.seconds);
+    let wanted = Duration::from_secs_f64(seconds);
     while timings.iter().any(|timing| timing.wants_more(wanted)) {
         for timing in timings.iter_mut().filter(|timing| timing.wants_more(wanted)) {
-            timing.take_turn(TURN.min(wanted)).map_err(|problem| format!("{}: {problem}", timing.name))?;
+            timing.take_turn(TURN.min(wanted / 4)).map_err(|problem| format!("{}: {problem}", timing.times.name))?;
         }
     }
-    let on_host = chosen.iter().all(|(engine, _)| place.is_on_host(engine.name));
-    let report = report(&source, &timings, on_host);
-    let median = |timing: &Timing| quantile(&sorted(&timing.whole), 0.5);
-    let measured = timings.iter().map(median).zip(&chosen);
-    let mut order: Vec<(Duration, i64, String)> =
-        measured.map(|(time, (engine, _))| (time, engine.id, engine.name.to_owned())).collect();
-    order.sort();
-    Ok(Some(Measured {
-        report,
-        order: order.into_iter().map(|(_, id, name)| (id, name)).collect(),
-        plugins: plugins.iter().map(|loaded| loaded.path.clone()).collect(),
-        graph: source.bytes.to_vec(),
-    }))
+    Ok(timings.into_iter().map(|timing| timing.times).collect())
 }
 
-/// One engine's times.
-struct Timing<'a> {
-    name: &'a str,
-    memory: &'a Memory,
+/// One subject's times.
+pub(crate) struct Times {
+    name: String,
     workspace_bytes: usize,
     built: Duration,
     first: Duration,
-    bound: Bound<'a>,
     /// Times of the call alone.
     host: Vec<Duration>,
     /// Times until the results are there.
-    whole: Vec<Duration>,
+    pub(crate) whole: Vec<Duration>,
+}
+
+impl Times {
+    fn new(name: String, built: Duration, workspace_bytes: usize) -> Times {
+        Times { name, workspace_bytes, built, first: Duration::ZERO, host: Vec::new(), whole: Vec::new() }
+    }
+}
+
+/// A subject that is being timed.
+struct Timing<'a> {
+    times: Times,
+    memory: &'a Memory,
+    bound: Bound<'a>,
     spent: Duration,
 }
 
 impl<'a> Timing<'a> {
     /// Executes for the first time.
-    fn new(
-        name: &'a str,
-        memory: &'a Memory,
-        plan: &Plan,
-        built: Duration,
-        bound: Bound<'a>,
-    ) -> Result<Timing<'a>, String> {
-        let zero = Duration::ZERO;
-        let (host, whole) = (Vec::new(), Vec::new());
-        let workspace_bytes = plan.workspace_bytes;
-        let mut timing = Timing { name, memory, workspace_bytes, built, first: zero, bound, host, whole, spent: zero };
-        timing.first = timing.execute()?.1;
+    fn new(times: Times, memory: &'a Memory, bound: Bound<'a>) -> Result<Timing<'a>, String> {
+        let mut timing = Timing { times, memory, bound, spent: Duration::ZERO };
+        timing.times.first = timing.execute()?.1;
         Ok(timing)
     }
 
@@ -159,7 +179,7 @@ impl<'a> Timing<'a> {
     }
 
     fn wants_more(&self, wanted: Duration) -> bool {
-        self.spent < wanted || self.whole.len() < LEAST_RUNS
+        self.spent < wanted || self.times.whole.len() < LEAST_RUNS
     }
 
     fn take_turn(&mut self, turn: Duration) -> Result<(), String> {
@@ -168,8 +188,8 @@ impl<'a> Timing<'a> {
         let start = Instant::now();
         loop {
             let (host, whole) = self.execute()?;
-            self.host.push(host);
-            self.whole.push(whole);
+            self.times.host.push(host);
+            self.times.whole.push(whole);
             if start.elapsed() >= turn {
                 self.spent += start.elapsed();
                 return Ok(());
@@ -178,7 +198,7 @@ impl<'a> Timing<'a> {
     }
 }
 
-fn report(source: &Source, timings: &[Timing], on_host: bool) -> String {
+pub(crate) fn report(source: &Source, timings: &[Times], on_host: bool) -> String {
     let columns: &[&str] = match on_host {
         // The call returns when the results are there: there is but one time.
         true => &["engine", ">plan", ">first execute", ">median execute", ">10 % to 90 %", ">99 %"],
@@ -198,7 +218,7 @@ fn report(source: &Source, timings: &[Timing], on_host: bool) -> String {
     for timing in timings {
         let (host, whole) = (sorted(&timing.host), sorted(&timing.whole));
         let spread = |times: &[Duration]| format!("{} to {}", time(quantile(times, 0.1)), time(quantile(times, 0.9)));
-        let mut row = vec![text::printable(timing.name), time(timing.built), time(timing.first)];
+        let mut row = vec![text::printable(&timing.name), time(timing.built), time(timing.first)];
         if !on_host {
             row.extend([time(quantile(&host, 0.5)), spread(&host)]);
         }
@@ -214,6 +234,16 @@ fn report(source: &Source, timings: &[Timing], on_host: bool) -> String {
     )
 }
 
+/// The time that half of the executions did not exceed.
+pub(crate) fn median(times: &[Duration]) -> Duration {
+    quantile(&sorted(times), 0.5)
+}
+
+/// The time that one of ten executions did not exceed: what a graph takes where nothing else gets in its way.
+pub(crate) fn undisturbed(times: &[Duration]) -> Duration {
+    quantile(&sorted(times), 0.1)
+}
+
 fn sorted(times: &[Duration]) -> Vec<Duration> {
     let mut sorted = times.to_vec();
     sorted.sort();
@@ -227,7 +257,7 @@ fn quantile(sorted: &[Duration], share: f64) -> Duration {
 }
 
 /// Time with three digits and a unit.
-fn time(time: Duration) -> String {
+pub(crate) fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     let (value, unit) = match seconds {
         s if s < 1e-3 => (s * 1e6, "µs"),

@@ -1,14 +1,17 @@
 //! `explain`: the engines that take a graph, and the reasons of the others.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use hipdnn_conformance::plugin::take_log;
-use hipdnn_schemas::EngineDetails;
+use hipdnn_heuristics_model::engine::Configuration;
+use hipdnn_heuristics_model::{ranking, store};
+use hipdnn_schemas::{EngineConfig, EngineDetails, Graph};
 
 use crate::arguments::Explain;
 use crate::content::{Source, read_graph};
 use crate::engines::{self, Asked, Claim, Engine, Settings};
-use crate::{Answer, inspect, names, text};
+use crate::{Answer, bench, inspect, names, text, tune};
 
 /// Asks every engine, in the order in which hipDNN does.
 pub(crate) fn explain(arguments: &Explain) -> Result<Answer, String> {
@@ -70,6 +73,17 @@ fn title(engine: &Engine) -> String {
     if engine.name == number { number } else { format!("{} ({number})", text::printable(engine.name)) }
 }
 
+/// Estimated time of an engine's configuration, as the heuristics plugin has it: engines themselves predict nothing.
+fn predicted(config: &EngineConfig, graph: &Graph) -> String {
+    let configuration = Configuration { engine: config.engine_id, knobs: config.knobs.clone() };
+    let model = tune::model();
+    let known = store::folder().map(|folder| store::read(&folder, &model.device)).unwrap_or_default();
+    let estimate = ranking::learned(&model, &known, graph, &configuration)
+        .unwrap_or_else(|| ranking::modeled(&model, graph, configuration));
+    let time = bench::time(Duration::from_secs_f64(estimate.seconds));
+    format!("{time} on {} ({})", model.device.name, estimate.basis)
+}
+
 /// Description of an engine for a graph: workspace, notes, knobs and the plan.
 fn offer(
     engine: &Engine,
@@ -87,6 +101,7 @@ fn offer(
     }
     let workspace = plugin.workspace_bytes(&config, &source.bytes).map_err(fail)?;
     let _ = writeln!(text, "  workspace: {}", text::bytes(workspace as u128));
+    let _ = writeln!(text, "  predicted: {}", predicted(&config, &source.graph));
     if let Some(notes) = inspect::behavior_notes(details) {
         let _ = writeln!(text, "  notes: {notes}");
     }

@@ -1,37 +1,91 @@
-//! `tune`: times the engines that take a graph, and has a backend rank them by it from then on.
+//! `tune`: times the engines that take a graph. A backend ranks them by it from then on, and the heuristics plugin by what it
+//! learns of them for graphs like this one.
+
+mod measured;
+mod report;
 
 use std::path::Path;
 
 use hipdnn_client::handle::{Handle, set_plugins};
 use hipdnn_client::search::{Environment, backend_candidates};
 use hipdnn_client::{library, planning};
-use hipdnn_sdk_bindings::hipdnn::backend::{AutotuneCacheWriteOutcome as Outcome, PluginLoadingMode};
+use hipdnn_heuristics_model::store;
+use hipdnn_heuristics_model::table;
+use hipdnn_sdk_bindings::hipdnn::backend::{AutotuneCacheWriteOutcome as Outcome, Backend, PluginLoadingMode};
 
 use crate::Answer;
-use crate::arguments::{Bench, Tune};
-use crate::bench::{self, NO_ENGINE};
+use crate::arguments::Tune;
+use crate::bench::NO_ENGINE;
+use crate::content::read_graph;
+use crate::engines::{self, Loaded};
+use crate::workplace::Workplace;
 
-/// Times every engine that takes the graph, and writes their order.
+pub(crate) use measured::model;
+use measured::{Measured, Share};
+
+/// Seconds for each configuration, unless the user says otherwise.
+const SECONDS: f64 = 2.0;
+
+/// Times every engine that takes the graphs, and keeps the order and the times.
 pub(crate) fn tune(arguments: &Tune) -> Result<Answer, String> {
-    let Tune { file, plugins, backend, seconds, seed, memory } = arguments;
-    let (candidates, _) = backend_candidates(backend.as_deref(), &Environment::current());
+    if arguments.report {
+        return report::report(arguments);
+    }
+    let (candidates, _) = backend_candidates(arguments.backend.as_deref(), &Environment::current());
     let backend = library::open(&candidates).map_err(|error| error.to_string())?;
-    let bench = Bench {
-        file: file.clone(),
-        plugins: plugins.clone(),
-        engines: Vec::new(),
-        seconds: *seconds,
-        knobs: Vec::new(),
-        seed: *seed,
-        memory: *memory,
+    let plugins = engines::open(&arguments.plugins.paths)?;
+    let place = Workplace::new(arguments.memory);
+    let (mut text, mut good) = (String::new(), true);
+    for file in &arguments.files {
+        let source = read_graph(file)?;
+        let seconds = arguments.seconds.unwrap_or(SECONDS);
+        let measured = measured::measure(&plugins, source, &place, seconds, arguments.seed, !arguments.no_settings)?;
+        let Some(measured) = measured else {
+            text.push_str(NO_ENGINE);
+            good = false;
+            continue;
+        };
+        let kept = learn(&measured);
+        let (ranking, is_kept) = rank(backend, &plugins, &measured)?;
+        text.push_str(&format!("{}\n{kept}\n{ranking}\n", measured.table));
+        good &= is_kept;
+    }
+    Ok(Answer::new(text, good))
+}
+
+/// Keeps the times for the heuristics plugin; what became of that. Where they can't be kept is no failure: the ranking may be.
+fn learn(measured: &Measured) -> String {
+    let Some(folder) = store::folder() else {
+        return "times are not kept: the cache is switched off, or there is no folder for it".to_owned();
     };
-    let Some(measured) = bench::measure(&bench)? else { return Ok(Answer::new(NO_ENGINE, false)) };
+    let model = model();
+    let mut known = store::read(&folder, &model.device);
+    let key = table::key(&hipdnn_heuristics_model::features::of(&measured.source.graph));
+    for (configuration, seconds) in measured.seconds(Share::All) {
+        let estimate = model.seconds(&measured.source.graph, &configuration);
+        known.table.record(key, configuration.number(), estimate / seconds);
+    }
+    let passed_over: String = known.passed_over.iter().map(|reason| format!("; passed over: {reason}")).collect();
+    match store::write(&folder, &model.device, &known.table) {
+        Ok(()) => format!(
+            "times are kept for graphs like this one: {} in {}{passed_over}",
+            known.table.len(),
+            folder.join(&model.device.name).display()
+        ),
+        Err(error) => format!("times are not kept: {}: {error}{passed_over}", folder.display()),
+    }
+}
+
+/// Has the backend rank the engines by their times without settings; what became of that, and whether it is kept.
+fn rank(backend: &'static Backend, plugins: &[Loaded], measured: &Measured) -> Result<(String, bool), String> {
     // The engines that were measured, and no others.
-    let files: Vec<&Path> = measured.plugins.iter().map(AsRef::as_ref).collect();
+    let files: Vec<&Path> = plugins.iter().map(|loaded| loaded.path.as_path()).collect();
     set_plugins(backend, &files, PluginLoadingMode::ABSOLUTE).map_err(|error| error.to_string())?;
     let handle = Handle::new(backend).map_err(|error| error.to_string())?;
-    let graph = planning::graph(&handle, &measured.graph).map_err(|error| error.to_string())?;
-    let ids: Vec<i64> = measured.order.iter().map(|(id, _)| *id).collect();
+    let graph = planning::graph(&handle, &measured.source.bytes).map_err(|error| error.to_string())?;
+    let mut engines = measured.engines();
+    engines.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let ids: Vec<i64> = engines.iter().map(|(_, id, _)| *id).collect();
     let outcome = planning::keep_ranking(&handle, &graph, &ids).map_err(|error| error.to_string())?;
     let (said, good) = match outcome {
         Outcome::WRITTEN => ("is kept", true),
@@ -40,7 +94,6 @@ pub(crate) fn tune(arguments: &Tune) -> Result<Answer, String> {
         Outcome::DECLINED_UNKEYABLE_OR_UNFINALIZED => ("is not kept: the backend can't tell graph or device", false),
         other => return Err(format!("writing the ranking: expected an outcome of 0 to 4, got {}", other.0)),
     };
-    let names: Vec<&str> = measured.order.iter().map(|(_, name)| name.as_str()).collect();
-    let order = names.join(", ");
-    Ok(Answer::new(format!("{}\norder {said} ({}): {order}\n", measured.report, backend.path().display()), good))
+    let names: Vec<&str> = engines.iter().map(|(_, _, name)| *name).collect();
+    Ok((format!("order {said} ({}): {}", backend.path().display(), names.join(", ")), good))
 }

@@ -1,6 +1,6 @@
 # find_package(hipdnn_rs CONFIG [COMPONENTS plugin_sdk backend])
 #
-#   hipdnn_rs::plugin_sdk   headers of hipDNN's engine-plugin ABI
+#   hipdnn_rs::plugin_sdk   headers of hipDNN's ABIs of engine plugins and of heuristics plugins
 #   hipdnn_rs::backend      libhipdnn_backend.so of this prefix, ROCm's or hipdnn-rs's, and the headers of its ABI
 #
 #   HIPDNN_PLUGIN_ENGINE_SUBDIR                engine plugins below a directory of libraries
@@ -8,6 +8,7 @@
 #   HIPDNN_RELATIVE_INSTALL_PLUGIN_ENGINE_DIR  its newer name
 #   HIPDNN_PLUGIN_ENGINE_INSTALL_PATH          the absolute directory below the prefix of the project that asks
 #   HIPDNN_FULL_INSTALL_PLUGIN_ENGINE_DIR      the absolute directory below this prefix, where its backend looks
+#   HIPDNN_RS_INSTALL_PLUGIN_HEURISTICS_DIR    heuristics plugins below an installation prefix
 #
 # Nothing here names the prefix, so that it can be moved.
 
@@ -23,6 +24,7 @@ set(HIPDNN_PLUGIN_ENGINE_SUBDIR "hipdnn_plugins/engines")
 set(HIPDNN_INSTALL_PLUGIN_ENGINE_DIR "lib/${HIPDNN_PLUGIN_ENGINE_SUBDIR}")
 set(HIPDNN_RELATIVE_INSTALL_PLUGIN_ENGINE_DIR "${HIPDNN_INSTALL_PLUGIN_ENGINE_DIR}")
 set(HIPDNN_PLUGIN_ENGINE_INSTALL_PATH "${CMAKE_INSTALL_PREFIX}/${HIPDNN_INSTALL_PLUGIN_ENGINE_DIR}")
+set(HIPDNN_RS_INSTALL_PLUGIN_HEURISTICS_DIR "lib/hipdnn_plugins/heuristics")
 set(HIPDNN_FULL_INSTALL_PLUGIN_ENGINE_DIR "${_hipdnn_rs_prefix}/${HIPDNN_INSTALL_PLUGIN_ENGINE_DIR}")
 
 if(NOT TARGET hipdnn_rs::plugin_sdk)

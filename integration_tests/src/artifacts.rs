@@ -16,11 +16,13 @@ pub enum Artifact {
     Backend,
     /// The ONNX Runtime execution provider.
     Provider,
+    /// The heuristics plugin.
+    Heuristics,
 }
 
 impl Artifact {
     /// All of them.
-    pub const ALL: [Artifact; 3] = [Artifact::Plugin, Artifact::Backend, Artifact::Provider];
+    pub const ALL: [Artifact; 4] = [Artifact::Plugin, Artifact::Backend, Artifact::Provider, Artifact::Heuristics];
 
     /// The library's file name.
     pub const fn file_name(self) -> &'static str {
@@ -28,6 +30,7 @@ impl Artifact {
             Artifact::Plugin => "libhipdnn_rs_plugin.so",
             Artifact::Backend => "libhipdnn_backend.so",
             Artifact::Provider => "libonnxruntime_providers_hipdnn_rs.so",
+            Artifact::Heuristics => "libhipdnn_rs_heuristics.so",
         }
     }
 
@@ -36,6 +39,7 @@ impl Artifact {
             Artifact::Plugin => "hipdnn-rs-plugin",
             Artifact::Backend => "hipdnn-rs-backend",
             Artifact::Provider => "hipdnn-rs-ep",
+            Artifact::Heuristics => "hipdnn-rs-heuristics",
         }
     }
 }
@@ -46,7 +50,7 @@ impl Artifact {
 /// # Panics
 /// If the library is not in the directory that was named, or does not build.
 pub fn library_path(artifact: Artifact) -> PathBuf {
-    static BUILT: [OnceLock<PathBuf>; 3] = [const { OnceLock::new() }; 3];
+    static BUILT: [OnceLock<PathBuf>; 4] = [const { OnceLock::new() }; 4];
     if let Some(directory) = std::env::var_os("HIPDNN_RS_LIB_DIR").filter(|value| !value.is_empty()) {
         let path = Path::new(&directory).join(artifact.file_name());
         assert!(path.is_file(), "HIPDNN_RS_LIB_DIR has no {}", path.display());

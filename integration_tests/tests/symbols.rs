@@ -10,6 +10,24 @@ fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
     names.into_iter().map(str::to_string).collect()
 }
 
+/// hipDNN's functions of heuristics plugins, with the optional ones.
+const HEURISTICS: [&str; 14] = [
+    "hipdnnHeuristicPluginGetAllPolicyIds",
+    "hipdnnHeuristicPluginGetPolicyName",
+    "hipdnnHeuristicHandleCreate",
+    "hipdnnHeuristicHandleDestroy",
+    "hipdnnHeuristicHandleSetDeviceProperties",
+    "hipdnnHeuristicPolicyDescriptorCreate",
+    "hipdnnHeuristicPolicyDescriptorDestroy",
+    "hipdnnHeuristicPolicySetEngineIds",
+    "hipdnnHeuristicPolicySetSerializedGraph",
+    "hipdnnHeuristicPolicyFinalize",
+    "hipdnnHeuristicPolicyFinalizeWithHost",
+    "hipdnnHeuristicPolicyGetSortedEngineIds",
+    "hipdnnHeuristicPolicyGetEngineConfig",
+    "hipdnnHeuristicPolicyGetTrace",
+];
+
 #[test]
 fn exports_are_the_intended_ones() {
     let plugin =
@@ -21,8 +39,15 @@ fn exports_are_the_intended_ones() {
     );
     let backend = names(Backend::SYMBOLS.iter().copied());
     let provider = names(["CreateEpFactories", "ReleaseEpFactory"]);
-    for (artifact, wanted) in [(Artifact::Plugin, plugin), (Artifact::Backend, backend), (Artifact::Provider, provider)]
-    {
+    let of_any = Functions::SYMBOLS.iter().copied().filter(|name| name.starts_with("hipdnnPlugin"));
+    let heuristics = names(of_any.chain(["hipdnnPluginGetLastErrorString"]).chain(HEURISTICS));
+    assert_eq!(heuristics.len(), 7 + HEURISTICS.len(), "7 base functions");
+    for (artifact, wanted) in [
+        (Artifact::Plugin, plugin),
+        (Artifact::Backend, backend),
+        (Artifact::Provider, provider),
+        (Artifact::Heuristics, heuristics),
+    ] {
         let exported = exported(artifact);
         let missing: Vec<_> = wanted.difference(&exported).collect();
         let stray: Vec<_> = exported.difference(&wanted).collect();

@@ -21,7 +21,7 @@ pub(crate) struct Options {
     /// Directory such as /usr/local or /opt/rocm
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
-    /// What to install; may be repeated [default: plugin, provider, backend and dev; with --uninstall all that are there]
+    /// What to install; may be repeated [default: plugin, heuristics, provider, backend and dev; with --uninstall all that are there]
     #[arg(long = "component", value_enum, value_name = "COMPONENT")]
     components: Vec<Component>,
     /// Removes what an earlier call installed
@@ -176,6 +176,9 @@ mod tests {
         for line in ["", "--prefix", "--prefix /p --component everything"] {
             assert!(crate::parse::<Options>(line).is_err(), "{line:?}");
         }
-        assert_eq!(Component::ALL.map(Component::name), ["plugin", "provider", "backend", "dev", "python", "umbrella"]);
+        assert_eq!(
+            Component::ALL.map(Component::name),
+            ["plugin", "heuristics", "provider", "backend", "dev", "python", "umbrella"]
+        );
     }
 }

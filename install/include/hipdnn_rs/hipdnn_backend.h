@@ -154,6 +154,13 @@ hipdnnStatus_t hipdnnGetEngineInfo_ext(hipdnnHandle_t handle, size_t engineIndex
 hipdnnStatus_t hipdnnGetEngineIdByName_ext(hipdnnHandle_t handle, const char* engineName, int64_t* engineId);
 hipdnnStatus_t hipdnnGetEngineNameById_ext(hipdnnHandle_t handle, int64_t engineId, char* engineName,
                                            size_t* engineNameLen);
+hipdnnStatus_t hipdnnSetHeuristicPluginPaths_ext(size_t numPaths, const char* const* pluginPaths,
+                                                 hipdnnPluginLoadingMode_ext_t loadingMode);
+hipdnnStatus_t hipdnnGetHeuristicPolicyCount_ext(hipdnnHandle_t handle, size_t* numPolicies);
+hipdnnStatus_t hipdnnGetHeuristicPolicyInfo_ext(hipdnnHandle_t handle, size_t policyIndex, int64_t* policyId,
+                                                char* policyName, size_t* policyNameLen, char* pluginName,
+                                                size_t* pluginNameLen, char* version, size_t* versionLen,
+                                                char* apiVersion, size_t* apiVersionLen);
 hipdnnStatus_t hipdnnBackendSetGlobalLogLevel_ext(hipdnnSeverity_t level);
 hipdnnStatus_t hipdnnBackendGetGlobalLogLevel_ext(hipdnnSeverity_t* level);
 const char* hipdnnVersionString_ext(void);

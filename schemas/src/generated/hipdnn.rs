@@ -11590,6 +11590,894 @@ impl ::core::fmt::Debug for SerializedGraphAndPlan<'_> {
       ds.finish()
   }
 }
+pub enum FeatureBucketOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct FeatureBucket<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for FeatureBucket<'a> {
+  type Inner = FeatureBucket<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> FeatureBucket<'a> {
+  pub const VT_FEATURE_INDEX: ::flatbuffers::VOffsetT = 4;
+  pub const VT_BOUNDARIES: ::flatbuffers::VOffsetT = 6;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    FeatureBucket { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args FeatureBucketArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<FeatureBucket<'bldr>> {
+    let mut builder = FeatureBucketBuilder::new(_fbb);
+    if let Some(x) = args.boundaries { builder.add_boundaries(x); }
+    builder.add_feature_index(args.feature_index);
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn feature_index(&self) -> u32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u32>(FeatureBucket::VT_FEATURE_INDEX, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn boundaries(&self) -> Option<::flatbuffers::Vector<'a, f64>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, f64>>>(FeatureBucket::VT_BOUNDARIES, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for FeatureBucket<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<u32>("feature_index", Self::VT_FEATURE_INDEX, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, f64>>>("boundaries", Self::VT_BOUNDARIES, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct FeatureBucketArgs<'a> {
+    pub feature_index: u32,
+    pub boundaries: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, f64>>>,
+}
+impl<'a> Default for FeatureBucketArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    FeatureBucketArgs {
+      feature_index: 0,
+      boundaries: None,
+    }
+  }
+}
+
+pub struct FeatureBucketBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> FeatureBucketBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_feature_index(&mut self, feature_index: u32) {
+    self.fbb_.push_slot::<u32>(FeatureBucket::VT_FEATURE_INDEX, feature_index, 0);
+  }
+  #[inline]
+  pub fn add_boundaries(&mut self, boundaries: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , f64>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(FeatureBucket::VT_BOUNDARIES, boundaries);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> FeatureBucketBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    FeatureBucketBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<FeatureBucket<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for FeatureBucket<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("FeatureBucket");
+      ds.field("feature_index", &self.feature_index());
+      ds.field("boundaries", &self.boundaries());
+      ds.finish()
+  }
+}
+pub enum TableEntryOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct TableEntry<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for TableEntry<'a> {
+  type Inner = TableEntry<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> TableEntry<'a> {
+  pub const VT_BUCKET_KEY: ::flatbuffers::VOffsetT = 4;
+  pub const VT_KERNEL_ID: ::flatbuffers::VOffsetT = 6;
+  pub const VT_SCORE: ::flatbuffers::VOffsetT = 8;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    TableEntry { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args TableEntryArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<TableEntry<'bldr>> {
+    let mut builder = TableEntryBuilder::new(_fbb);
+    builder.add_score(args.score);
+    builder.add_kernel_id(args.kernel_id);
+    if let Some(x) = args.bucket_key { builder.add_bucket_key(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn bucket_key(&self) -> Option<::flatbuffers::Vector<'a, u32>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u32>>>(TableEntry::VT_BUCKET_KEY, None)}
+  }
+  #[inline]
+  pub fn kernel_id(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(TableEntry::VT_KERNEL_ID, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn score(&self) -> f64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<f64>(TableEntry::VT_SCORE, Some(0.0)).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for TableEntry<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u32>>>("bucket_key", Self::VT_BUCKET_KEY, false)?
+     .visit_field::<i64>("kernel_id", Self::VT_KERNEL_ID, false)?
+     .visit_field::<f64>("score", Self::VT_SCORE, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct TableEntryArgs<'a> {
+    pub bucket_key: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u32>>>,
+    pub kernel_id: i64,
+    pub score: f64,
+}
+impl<'a> Default for TableEntryArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    TableEntryArgs {
+      bucket_key: None,
+      kernel_id: 0,
+      score: 0.0,
+    }
+  }
+}
+
+pub struct TableEntryBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> TableEntryBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_bucket_key(&mut self, bucket_key: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u32>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(TableEntry::VT_BUCKET_KEY, bucket_key);
+  }
+  #[inline]
+  pub fn add_kernel_id(&mut self, kernel_id: i64) {
+    self.fbb_.push_slot::<i64>(TableEntry::VT_KERNEL_ID, kernel_id, 0);
+  }
+  #[inline]
+  pub fn add_score(&mut self, score: f64) {
+    self.fbb_.push_slot::<f64>(TableEntry::VT_SCORE, score, 0.0);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> TableEntryBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    TableEntryBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<TableEntry<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for TableEntry<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("TableEntry");
+      ds.field("bucket_key", &self.bucket_key());
+      ds.field("kernel_id", &self.kernel_id());
+      ds.field("score", &self.score());
+      ds.finish()
+  }
+}
+pub enum TableModelOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct TableModel<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for TableModel<'a> {
+  type Inner = TableModel<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> TableModel<'a> {
+  pub const VT_NUM_FEATURES: ::flatbuffers::VOffsetT = 4;
+  pub const VT_FEATURES_HASH: ::flatbuffers::VOffsetT = 6;
+  pub const VT_BUCKETS: ::flatbuffers::VOffsetT = 8;
+  pub const VT_ENTRIES: ::flatbuffers::VOffsetT = 10;
+  pub const VT_TRAINING_ARCHES: ::flatbuffers::VOffsetT = 12;
+  pub const VT_MODEL_VERSION: ::flatbuffers::VOffsetT = 14;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    TableModel { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args TableModelArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<TableModel<'bldr>> {
+    let mut builder = TableModelBuilder::new(_fbb);
+    if let Some(x) = args.model_version { builder.add_model_version(x); }
+    if let Some(x) = args.training_arches { builder.add_training_arches(x); }
+    if let Some(x) = args.entries { builder.add_entries(x); }
+    if let Some(x) = args.buckets { builder.add_buckets(x); }
+    if let Some(x) = args.features_hash { builder.add_features_hash(x); }
+    builder.add_num_features(args.num_features);
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn num_features(&self) -> u32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u32>(TableModel::VT_NUM_FEATURES, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn features_hash(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(TableModel::VT_FEATURES_HASH, None)}
+  }
+  #[inline]
+  pub fn buckets(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FeatureBucket<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FeatureBucket>>>>(TableModel::VT_BUCKETS, None)}
+  }
+  #[inline]
+  pub fn entries(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<TableEntry<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<TableEntry>>>>(TableModel::VT_ENTRIES, None)}
+  }
+  #[inline]
+  pub fn training_arches(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<&'a str>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<&'a str>>>>(TableModel::VT_TRAINING_ARCHES, None)}
+  }
+  #[inline]
+  pub fn model_version(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(TableModel::VT_MODEL_VERSION, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for TableModel<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<u32>("num_features", Self::VT_NUM_FEATURES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("features_hash", Self::VT_FEATURES_HASH, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<FeatureBucket>>>>("buckets", Self::VT_BUCKETS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<TableEntry>>>>("entries", Self::VT_ENTRIES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<&'_ str>>>>("training_arches", Self::VT_TRAINING_ARCHES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("model_version", Self::VT_MODEL_VERSION, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct TableModelArgs<'a> {
+    pub num_features: u32,
+    pub features_hash: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub buckets: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FeatureBucket<'a>>>>>,
+    pub entries: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<TableEntry<'a>>>>>,
+    pub training_arches: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<&'a str>>>>,
+    pub model_version: Option<::flatbuffers::WIPOffset<&'a str>>,
+}
+impl<'a> Default for TableModelArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    TableModelArgs {
+      num_features: 0,
+      features_hash: None,
+      buckets: None,
+      entries: None,
+      training_arches: None,
+      model_version: None,
+    }
+  }
+}
+
+pub struct TableModelBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> TableModelBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_num_features(&mut self, num_features: u32) {
+    self.fbb_.push_slot::<u32>(TableModel::VT_NUM_FEATURES, num_features, 0);
+  }
+  #[inline]
+  pub fn add_features_hash(&mut self, features_hash: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(TableModel::VT_FEATURES_HASH, features_hash);
+  }
+  #[inline]
+  pub fn add_buckets(&mut self, buckets: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<FeatureBucket<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(TableModel::VT_BUCKETS, buckets);
+  }
+  #[inline]
+  pub fn add_entries(&mut self, entries: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<TableEntry<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(TableModel::VT_ENTRIES, entries);
+  }
+  #[inline]
+  pub fn add_training_arches(&mut self, training_arches: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<&'b  str>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(TableModel::VT_TRAINING_ARCHES, training_arches);
+  }
+  #[inline]
+  pub fn add_model_version(&mut self, model_version: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(TableModel::VT_MODEL_VERSION, model_version);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> TableModelBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    TableModelBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<TableModel<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for TableModel<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("TableModel");
+      ds.field("num_features", &self.num_features());
+      ds.field("features_hash", &self.features_hash());
+      ds.field("buckets", &self.buckets());
+      ds.field("entries", &self.entries());
+      ds.field("training_arches", &self.training_arches());
+      ds.field("model_version", &self.model_version());
+      ds.finish()
+  }
+}
+pub enum GbdtTreeOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct GbdtTree<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for GbdtTree<'a> {
+  type Inner = GbdtTree<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> GbdtTree<'a> {
+  pub const VT_FEATURE_INDICES: ::flatbuffers::VOffsetT = 4;
+  pub const VT_THRESHOLDS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_LEFT_CHILDREN: ::flatbuffers::VOffsetT = 8;
+  pub const VT_RIGHT_CHILDREN: ::flatbuffers::VOffsetT = 10;
+  pub const VT_LEAF_VALUES: ::flatbuffers::VOffsetT = 12;
+  pub const VT_DEFAULT_LEFT: ::flatbuffers::VOffsetT = 14;
+  pub const VT_DECISION_LTE: ::flatbuffers::VOffsetT = 16;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    GbdtTree { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args GbdtTreeArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<GbdtTree<'bldr>> {
+    let mut builder = GbdtTreeBuilder::new(_fbb);
+    if let Some(x) = args.decision_lte { builder.add_decision_lte(x); }
+    if let Some(x) = args.default_left { builder.add_default_left(x); }
+    if let Some(x) = args.leaf_values { builder.add_leaf_values(x); }
+    if let Some(x) = args.right_children { builder.add_right_children(x); }
+    if let Some(x) = args.left_children { builder.add_left_children(x); }
+    if let Some(x) = args.thresholds { builder.add_thresholds(x); }
+    if let Some(x) = args.feature_indices { builder.add_feature_indices(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn feature_indices(&self) -> Option<::flatbuffers::Vector<'a, i32>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, i32>>>(GbdtTree::VT_FEATURE_INDICES, None)}
+  }
+  #[inline]
+  pub fn thresholds(&self) -> Option<::flatbuffers::Vector<'a, f64>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, f64>>>(GbdtTree::VT_THRESHOLDS, None)}
+  }
+  #[inline]
+  pub fn left_children(&self) -> Option<::flatbuffers::Vector<'a, i32>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, i32>>>(GbdtTree::VT_LEFT_CHILDREN, None)}
+  }
+  #[inline]
+  pub fn right_children(&self) -> Option<::flatbuffers::Vector<'a, i32>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, i32>>>(GbdtTree::VT_RIGHT_CHILDREN, None)}
+  }
+  #[inline]
+  pub fn leaf_values(&self) -> Option<::flatbuffers::Vector<'a, f64>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, f64>>>(GbdtTree::VT_LEAF_VALUES, None)}
+  }
+  #[inline]
+  pub fn default_left(&self) -> Option<::flatbuffers::Vector<'a, bool>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, bool>>>(GbdtTree::VT_DEFAULT_LEFT, None)}
+  }
+  #[inline]
+  pub fn decision_lte(&self) -> Option<::flatbuffers::Vector<'a, bool>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, bool>>>(GbdtTree::VT_DECISION_LTE, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for GbdtTree<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, i32>>>("feature_indices", Self::VT_FEATURE_INDICES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, f64>>>("thresholds", Self::VT_THRESHOLDS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, i32>>>("left_children", Self::VT_LEFT_CHILDREN, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, i32>>>("right_children", Self::VT_RIGHT_CHILDREN, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, f64>>>("leaf_values", Self::VT_LEAF_VALUES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, bool>>>("default_left", Self::VT_DEFAULT_LEFT, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, bool>>>("decision_lte", Self::VT_DECISION_LTE, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct GbdtTreeArgs<'a> {
+    pub feature_indices: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, i32>>>,
+    pub thresholds: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, f64>>>,
+    pub left_children: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, i32>>>,
+    pub right_children: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, i32>>>,
+    pub leaf_values: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, f64>>>,
+    pub default_left: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, bool>>>,
+    pub decision_lte: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, bool>>>,
+}
+impl<'a> Default for GbdtTreeArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    GbdtTreeArgs {
+      feature_indices: None,
+      thresholds: None,
+      left_children: None,
+      right_children: None,
+      leaf_values: None,
+      default_left: None,
+      decision_lte: None,
+    }
+  }
+}
+
+pub struct GbdtTreeBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> GbdtTreeBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_feature_indices(&mut self, feature_indices: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , i32>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtTree::VT_FEATURE_INDICES, feature_indices);
+  }
+  #[inline]
+  pub fn add_thresholds(&mut self, thresholds: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , f64>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtTree::VT_THRESHOLDS, thresholds);
+  }
+  #[inline]
+  pub fn add_left_children(&mut self, left_children: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , i32>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtTree::VT_LEFT_CHILDREN, left_children);
+  }
+  #[inline]
+  pub fn add_right_children(&mut self, right_children: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , i32>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtTree::VT_RIGHT_CHILDREN, right_children);
+  }
+  #[inline]
+  pub fn add_leaf_values(&mut self, leaf_values: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , f64>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtTree::VT_LEAF_VALUES, leaf_values);
+  }
+  #[inline]
+  pub fn add_default_left(&mut self, default_left: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , bool>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtTree::VT_DEFAULT_LEFT, default_left);
+  }
+  #[inline]
+  pub fn add_decision_lte(&mut self, decision_lte: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , bool>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtTree::VT_DECISION_LTE, decision_lte);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> GbdtTreeBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    GbdtTreeBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<GbdtTree<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for GbdtTree<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("GbdtTree");
+      ds.field("feature_indices", &self.feature_indices());
+      ds.field("thresholds", &self.thresholds());
+      ds.field("left_children", &self.left_children());
+      ds.field("right_children", &self.right_children());
+      ds.field("leaf_values", &self.leaf_values());
+      ds.field("default_left", &self.default_left());
+      ds.field("decision_lte", &self.decision_lte());
+      ds.finish()
+  }
+}
+pub enum GbdtModelOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+pub struct GbdtModel<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for GbdtModel<'a> {
+  type Inner = GbdtModel<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> GbdtModel<'a> {
+  pub const VT_TREES: ::flatbuffers::VOffsetT = 4;
+  pub const VT_NUM_FEATURES: ::flatbuffers::VOffsetT = 6;
+  pub const VT_FEATURES_HASH: ::flatbuffers::VOffsetT = 8;
+  pub const VT_BASE_SCORE: ::flatbuffers::VOffsetT = 10;
+  pub const VT_LEARNING_RATE: ::flatbuffers::VOffsetT = 12;
+  pub const VT_FRAMEWORK: ::flatbuffers::VOffsetT = 14;
+  pub const VT_TRAINING_DATE: ::flatbuffers::VOffsetT = 16;
+  pub const VT_NUM_TRAINING_SAMPLES: ::flatbuffers::VOffsetT = 18;
+  pub const VT_TRAINING_OBJECTIVE: ::flatbuffers::VOffsetT = 20;
+  pub const VT_TRAINING_ARCHES: ::flatbuffers::VOffsetT = 22;
+  pub const VT_MODEL_VERSION: ::flatbuffers::VOffsetT = 24;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    GbdtModel { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args GbdtModelArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<GbdtModel<'bldr>> {
+    let mut builder = GbdtModelBuilder::new(_fbb);
+    builder.add_num_training_samples(args.num_training_samples);
+    builder.add_learning_rate(args.learning_rate);
+    builder.add_base_score(args.base_score);
+    if let Some(x) = args.model_version { builder.add_model_version(x); }
+    if let Some(x) = args.training_arches { builder.add_training_arches(x); }
+    if let Some(x) = args.training_objective { builder.add_training_objective(x); }
+    if let Some(x) = args.training_date { builder.add_training_date(x); }
+    if let Some(x) = args.framework { builder.add_framework(x); }
+    if let Some(x) = args.features_hash { builder.add_features_hash(x); }
+    builder.add_num_features(args.num_features);
+    if let Some(x) = args.trees { builder.add_trees(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn trees(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<GbdtTree<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<GbdtTree>>>>(GbdtModel::VT_TREES, None)}
+  }
+  #[inline]
+  pub fn num_features(&self) -> i32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(GbdtModel::VT_NUM_FEATURES, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn features_hash(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(GbdtModel::VT_FEATURES_HASH, None)}
+  }
+  #[inline]
+  pub fn base_score(&self) -> f64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<f64>(GbdtModel::VT_BASE_SCORE, Some(0.0)).unwrap()}
+  }
+  #[inline]
+  pub fn learning_rate(&self) -> f64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<f64>(GbdtModel::VT_LEARNING_RATE, Some(1.0)).unwrap()}
+  }
+  #[inline]
+  pub fn framework(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(GbdtModel::VT_FRAMEWORK, None)}
+  }
+  #[inline]
+  pub fn training_date(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(GbdtModel::VT_TRAINING_DATE, None)}
+  }
+  #[inline]
+  pub fn num_training_samples(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(GbdtModel::VT_NUM_TRAINING_SAMPLES, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn training_objective(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(GbdtModel::VT_TRAINING_OBJECTIVE, None)}
+  }
+  #[inline]
+  pub fn training_arches(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<&'a str>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<&'a str>>>>(GbdtModel::VT_TRAINING_ARCHES, None)}
+  }
+  #[inline]
+  pub fn model_version(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(GbdtModel::VT_MODEL_VERSION, None)}
+  }
+}
+
+impl ::flatbuffers::Verifiable for GbdtModel<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<GbdtTree>>>>("trees", Self::VT_TREES, false)?
+     .visit_field::<i32>("num_features", Self::VT_NUM_FEATURES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("features_hash", Self::VT_FEATURES_HASH, false)?
+     .visit_field::<f64>("base_score", Self::VT_BASE_SCORE, false)?
+     .visit_field::<f64>("learning_rate", Self::VT_LEARNING_RATE, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("framework", Self::VT_FRAMEWORK, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("training_date", Self::VT_TRAINING_DATE, false)?
+     .visit_field::<i64>("num_training_samples", Self::VT_NUM_TRAINING_SAMPLES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("training_objective", Self::VT_TRAINING_OBJECTIVE, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<&'_ str>>>>("training_arches", Self::VT_TRAINING_ARCHES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("model_version", Self::VT_MODEL_VERSION, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct GbdtModelArgs<'a> {
+    pub trees: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<GbdtTree<'a>>>>>,
+    pub num_features: i32,
+    pub features_hash: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub base_score: f64,
+    pub learning_rate: f64,
+    pub framework: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub training_date: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub num_training_samples: i64,
+    pub training_objective: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub training_arches: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<&'a str>>>>,
+    pub model_version: Option<::flatbuffers::WIPOffset<&'a str>>,
+}
+impl<'a> Default for GbdtModelArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    GbdtModelArgs {
+      trees: None,
+      num_features: 0,
+      features_hash: None,
+      base_score: 0.0,
+      learning_rate: 1.0,
+      framework: None,
+      training_date: None,
+      num_training_samples: 0,
+      training_objective: None,
+      training_arches: None,
+      model_version: None,
+    }
+  }
+}
+
+pub struct GbdtModelBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> GbdtModelBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_trees(&mut self, trees: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<GbdtTree<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtModel::VT_TREES, trees);
+  }
+  #[inline]
+  pub fn add_num_features(&mut self, num_features: i32) {
+    self.fbb_.push_slot::<i32>(GbdtModel::VT_NUM_FEATURES, num_features, 0);
+  }
+  #[inline]
+  pub fn add_features_hash(&mut self, features_hash: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtModel::VT_FEATURES_HASH, features_hash);
+  }
+  #[inline]
+  pub fn add_base_score(&mut self, base_score: f64) {
+    self.fbb_.push_slot::<f64>(GbdtModel::VT_BASE_SCORE, base_score, 0.0);
+  }
+  #[inline]
+  pub fn add_learning_rate(&mut self, learning_rate: f64) {
+    self.fbb_.push_slot::<f64>(GbdtModel::VT_LEARNING_RATE, learning_rate, 1.0);
+  }
+  #[inline]
+  pub fn add_framework(&mut self, framework: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtModel::VT_FRAMEWORK, framework);
+  }
+  #[inline]
+  pub fn add_training_date(&mut self, training_date: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtModel::VT_TRAINING_DATE, training_date);
+  }
+  #[inline]
+  pub fn add_num_training_samples(&mut self, num_training_samples: i64) {
+    self.fbb_.push_slot::<i64>(GbdtModel::VT_NUM_TRAINING_SAMPLES, num_training_samples, 0);
+  }
+  #[inline]
+  pub fn add_training_objective(&mut self, training_objective: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtModel::VT_TRAINING_OBJECTIVE, training_objective);
+  }
+  #[inline]
+  pub fn add_training_arches(&mut self, training_arches: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<&'b  str>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtModel::VT_TRAINING_ARCHES, training_arches);
+  }
+  #[inline]
+  pub fn add_model_version(&mut self, model_version: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(GbdtModel::VT_MODEL_VERSION, model_version);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> GbdtModelBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    GbdtModelBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<GbdtModel<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for GbdtModel<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("GbdtModel");
+      ds.field("trees", &self.trees());
+      ds.field("num_features", &self.num_features());
+      ds.field("features_hash", &self.features_hash());
+      ds.field("base_score", &self.base_score());
+      ds.field("learning_rate", &self.learning_rate());
+      ds.field("framework", &self.framework());
+      ds.field("training_date", &self.training_date());
+      ds.field("num_training_samples", &self.num_training_samples());
+      ds.field("training_objective", &self.training_objective());
+      ds.field("training_arches", &self.training_arches());
+      ds.field("model_version", &self.model_version());
+      ds.finish()
+  }
+}
 }  // pub mod data_objects
 }  // pub mod hipdnn_flatbuffers_sdk
 

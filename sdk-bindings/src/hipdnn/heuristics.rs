@@ -99,6 +99,8 @@ functions! {
     PolicyGetSortedEngineIds: fn(policy: PolicyDescriptorPtr, ids: *mut i64, count: *mut usize);
     /// `hipdnnHeuristicPolicyGetEngineConfig`, optional: the configuration that was ranked, which the policy owns.
     PolicyGetEngineConfig: fn(policy: PolicyDescriptorPtr, engine_id: i64, config: *mut ConstData);
+    /// `hipdnnHeuristicPolicyGetTrace`, optional: JSON that says how an engine came to its place, which the policy owns.
+    PolicyGetTrace: fn(policy: PolicyDescriptorPtr, engine_id: i64, trace: *mut *const c_char);
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use crate::{Result, process, python, workspace};
 pub(crate) enum Component {
     /// The engine plugin, where hipDNN's backend looks for it
     Plugin,
+    /// The heuristics plugin, where hipDNN's backend looks for it
+    Heuristics,
     /// The execution provider of ONNX Runtime
     Provider,
     /// The embedded backend, for a prefix without ROCm's
@@ -31,12 +33,13 @@ pub(crate) enum Component {
 
 impl Component {
     /// The components of a prefix that has nothing of ROCm's.
-    pub(crate) const STANDARD: [Component; 4] =
-        [Component::Plugin, Component::Provider, Component::Backend, Component::Dev];
+    pub(crate) const STANDARD: [Component; 5] =
+        [Component::Plugin, Component::Heuristics, Component::Provider, Component::Backend, Component::Dev];
 
     /// All of them.
-    pub(crate) const ALL: [Component; 6] = [
+    pub(crate) const ALL: [Component; 7] = [
         Component::Plugin,
+        Component::Heuristics,
         Component::Provider,
         Component::Backend,
         Component::Dev,
@@ -48,6 +51,7 @@ impl Component {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Component::Plugin => "plugin",
+            Component::Heuristics => "heuristics",
             Component::Provider => "provider",
             Component::Backend => "backend",
             Component::Dev => "dev",

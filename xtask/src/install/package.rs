@@ -187,7 +187,7 @@ fn control(component: Component, summary: &str, architecture: &str, kibibytes: u
     // The libraries ask for no symbols that are newer, see `hipdnn_sdk_bindings::glibc_2_28!`.
     const RUNTIME: &str = "Depends: libc6 (>= 2.28), libgcc-s1\n";
     let relations = match component {
-        Component::Plugin => format!("{RUNTIME}Recommends: hipdnn | hipdnn-rs-backend\n"),
+        Component::Plugin | Component::Heuristics => format!("{RUNTIME}Recommends: hipdnn | hipdnn-rs-backend\n"),
         Component::Provider => format!("{RUNTIME}Recommends: hipdnn-rs-plugin, hipdnn | hipdnn-rs-backend\n"),
         // ROCm's package has the library of the same name at the same place.
         Component::Backend => format!("{RUNTIME}Conflicts: hipdnn\nRecommends: hipdnn-rs-plugin\n"),

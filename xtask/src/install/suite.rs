@@ -42,11 +42,12 @@ pub(crate) fn test(summary: &mut Summary) -> Result<()> {
     }
     let bench = Bench { scratch, libraries: workspace::release(), cmake: find_cmake() };
     type Part = fn(&Bench, &Path) -> Verdict;
-    let parts: [(&str, Part); 14] = [
+    let parts: [(&str, Part); 15] = [
         ("CMake clients in C and C++, and again where the prefix was moved", cmake::clients),
         ("packages by hipDNN's names, never before ROCm's", cmake::forwarders),
         ("the template in C++", cmake::template_in_cpp),
         ("the template in Rust", cmake::template_in_rust),
+        ("the template of a heuristics plugin", cmake::template_of_heuristics),
         ("DESTDIR, components and removal by the command", packages::by_command),
         ("libraries name no directories", packages::relocatable),
         ("archives", packages::archives),

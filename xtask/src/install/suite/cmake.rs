@@ -255,6 +255,49 @@ pub(super) fn template_in_rust(bench: &Bench, directory: &Path) -> Verdict {
     Ok(Ok(()))
 }
 
+/// The heuristics plugin of the prefix, then the template's: each is found, and each has its policies.
+pub(super) fn template_of_heuristics(bench: &Bench, directory: &Path) -> Verdict {
+    let prefix = directory.join("prefix");
+    bench.install(&prefix, &Component::STANDARD)?;
+    let source = copied(&prefix.join("share/hipdnn_rs/templates/heuristics"), directory.join("heuristics"))?;
+    let build = directory.join("heuristics-build");
+    let target = directory.join("elsewhere");
+    let options = [
+        prefix_path(&prefix),
+        format!("-DCMAKE_INSTALL_PREFIX={}", target.display()),
+        "-DCMAKE_C_FLAGS=-Werror".to_owned(),
+    ];
+    possible!(bench.configure(&source, &build, &options)?);
+    bench.build(&build)?;
+    let cmake = bench.cmake.as_ref().map_err(String::as_str)?;
+    output(Command::new(cmake).arg("--install").arg(&build).env_remove("DESTDIR"))?;
+    let plugins = target.join("lib/hipdnn_plugins/heuristics");
+    only_hipdnn_s_functions(&plugins.join("libexample_heuristics_plugin.so"))?;
+    only_hipdnn_s_functions(&prefix.join("lib/hipdnn_plugins/heuristics/libhipdnn_rs_heuristics.so"))?;
+    let (clients, _) = possible!(built_clients(bench, directory, &[prefix_path(&prefix)])?);
+    let own = ["SelectionHeuristic::HipdnnRsCostModel", "SelectionHeuristic::HipdnnRsMeasured"];
+    for (place, wanted) in [(None, &own[..]), (Some(&plugins), &["EXAMPLE_ORDER_OF_NAMES"])] {
+        let mut list = command(&clients.join("list_policies"));
+        list.args(place);
+        let said = output(&mut list)?;
+        let is_there = |name: &&str| said.lines().any(|line| line == *name);
+        // hipDNN has two of its own.
+        check(wanted.iter().all(is_there) && said.lines().count() == wanted.len() + 2, || {
+            format!("expected {wanted:?} and two of hipDNN's, got {said:?}")
+        })?;
+    }
+    // The template's policy ranks what it is told to, and leaves the turn to others else.
+    for (order, said) in [(ENGINE, "ranks 1 of 1 engines"), ("NOBODY", "declines: none of 1 engines is in")] {
+        let mut run = command(&clients.join("run_engine"));
+        run.args([ENGINE, "sin"]).env(ENGINE, "on").env("HIPDNN_LOG_LEVEL", "info");
+        run.env("HIPDNN_HEURISTIC_PLUGIN_DIR", &plugins).env("EXAMPLE_ENGINE_ORDER", order);
+        run.env("HIPDNN_HEUR_POLICY_ORDER", "EXAMPLE_ORDER_OF_NAMES,SelectionHeuristic::StaticOrdering");
+        let (status, log) = ended(&mut run)?;
+        check(status == Some(0) && log.contains(said), || format!("expected {said:?}, got {status:?}: {log}"))?;
+    }
+    Ok(Ok(()))
+}
+
 /// Checks that a plugin shows nothing but hipDNN's functions.
 fn only_hipdnn_s_functions(library: &Path) -> Result<()> {
     let symbols = output(Command::new("nm").args(["--dynamic", "--defined-only", "--format=posix"]).arg(library))?;
