@@ -1,7 +1,7 @@
 //! Direct convolution for groups of few channels: output channels × output rows × a vector of columns are summed in
 //! registers, every loaded input row serving all of them. Borders are masked loads, so nothing is copied or padded.
 
-use super::band::copy;
+use super::band::{copy, zero};
 use super::epilogue::{self, BLOCK, Block, Epilogue, InTile, list};
 use super::problem::{Element, Layout, MAX_OPERANDS, Problem, Shape};
 use super::tile;
@@ -31,6 +31,8 @@ pub(super) struct Direct {
     row_blocks: usize,
     /// Number of output planes finished together; 0 where a block of rows is finished by itself.
     planes: usize,
+    /// True if the next block's rows are asked for before they are needed.
+    far: bool,
     units: usize,
 }
 
@@ -40,6 +42,12 @@ type Size = (usize, usize, (usize, usize), usize);
 /// Maximum number of column masks of a plan: they grow with the product of output columns and kernel columns, which no
 /// other algorithm's tables do.
 const MOST_MASKS: usize = 1 << 18;
+
+/// Bytes of an image beyond which it is not in the second-level cache when its convolution begins.
+const FAR: usize = 512 << 10;
+
+/// Maximum number of input rows that a block with reuse looks at: seven output rows, two apart, of five kernel rows.
+const MOST_ROWS: usize = 17;
 
 /// Maximum number of channels of a block.
 const MOST_CHANNELS: usize = 4;
@@ -71,7 +79,7 @@ impl Direct {
             _ => 4,
         };
         let mut masks = Vec::new();
-        for q in (0..ow).step_by(lanes) {
+        for q in starts(ow, lanes) {
             for column in 0..shape.kernel[2] {
                 let inside = |lane: usize| {
                     let place = (q + lane) * shape.stride[2] + column * shape.dilation[2];
@@ -107,6 +115,7 @@ impl Direct {
             masks,
             channel_blocks,
             row_blocks,
+            far: size_of::<f32>() * shape.in_channels * shape.input[1] * shape.input[2] > FAR,
             units: whole.min(8 * threads),
             shape: shape.clone(),
         }
@@ -147,6 +156,11 @@ impl Direct {
         (shape.batch * shape.groups) as f64 * (blocks * block + copied + finished) / threads as f64
     }
 
+    /// Values of a row of zeros, which stands for rows outside of the image.
+    fn zeros_len(&self) -> usize {
+        self.shape.input[2].next_multiple_of(16)
+    }
+
     fn planes_len(&self) -> usize {
         let [_, h, w] = self.shape.input;
         if self.native_x { 0 } else { (self.shape.group_in() * h * w).next_multiple_of(16) }
@@ -169,7 +183,7 @@ impl InUnits for Direct {
             0 => self.block.0 * self.block.1 * ow,
             planes => planes * oh * ow,
         };
-        self.planes_len() + results.next_multiple_of(16) + 16
+        self.planes_len() + self.zeros_len() + results.next_multiple_of(16) + 16
     }
 }
 
@@ -195,7 +209,10 @@ impl Kernel for Unit<'_, Direct> {
         let mut bias = [0f32; MOST_CHANNELS];
         let mut lists = [[0f32; MOST_CHANNELS]; MAX_OPERANDS];
         let mut listed = usize::MAX;
-        let scratch = self.slot.wrapping_add(plan.planes_len());
+        let zeros = self.slot.wrapping_add(plan.planes_len());
+        let scratch = zeros.wrapping_add(plan.zeros_len());
+        // SAFETY: the slot has these values between the planes and the results.
+        unsafe { zero(s, zeros, plan.zeros_len()) };
         let [_, oh, ow] = shape.output;
         // Results that wait to be finished.
         let mut block = Block { at: [0; 5], values: scratch, channels: 0, pitch: 0, count: 0 };
@@ -254,6 +271,7 @@ impl Kernel for Unit<'_, Direct> {
                         weights: self.weights.wrapping_add(k * cg * kh * kw),
                         bias,
                         lists: &lists,
+                        zeros,
                         row,
                         to,
                         to_channel,
@@ -308,6 +326,8 @@ struct Rows<'a> {
     bias: [f32; MOST_CHANNELS],
     /// Operand lists of the steps in registers.
     lists: &'a [[f32; MOST_CHANNELS]; MAX_OPERANDS],
+    /// Zeros, as many as a row of the input has columns.
+    zeros: *const f32,
     /// First output row.
     row: usize,
     to: *mut f32,
@@ -367,7 +387,17 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
         let (cg, taps, ow) = (shape.group_in(), kh * kw, shape.output[2]);
         let (low, high) = (s.splat(rows.plan.finish.clamp.0), s.splat(rows.plan.finish.clamp.1));
         let top = (rows.row * shape.stride[1]) as isize - shape.pad_before[1] as isize;
-        for (block, q) in (0..ow).step_by(S::LANES).enumerate() {
+        // Rows of the image that the block looks at, those outside of it as zeros.
+        let mut lines = [(std::ptr::null::<f32>(), 0); MOST_ROWS];
+        for (t, line) in lines.iter_mut().enumerate().take((P - 1) * SH + R) {
+            let iy = top + t as isize;
+            *line = if iy < 0 || iy as usize >= h {
+                (rows.zeros, 0)
+            } else {
+                (rows.x.wrapping_offset(iy * rows.line as isize), rows.channel)
+            };
+        }
+        for (block, q) in starts(ow, S::LANES).enumerate() {
             let mut sums = [[s.splat(0.0); P]; K];
             for c in 0..cg {
                 for column in 0..kw {
@@ -378,12 +408,13 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
                     // SAFETY: lanes of the mask are columns of the row, rows are checked, and the weights are the plan's.
                     unsafe {
                         let at = |iy: isize| plane.wrapping_offset(iy * rows.line as isize);
-                        if column == 0 {
+                        // A cache line has two vectors of eight lanes.
+                        if column == 0 && rows.plan.far && (SW > 1 || S::LANES == 16 || block % 2 == 0) {
                             // The rows of the next block come while this one is computed.
                             for t in 0..P * SH.max(1) {
                                 let next = at(top + ((P - 1) * SH + R + t) as isize);
                                 s.prefetch(next);
-                                if SW > 1 {
+                                if SW > 1 && S::LANES == 16 {
                                     s.prefetch(next.wrapping_add(S::LANES));
                                 }
                             }
@@ -395,20 +426,12 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
                                     *factor = s.splat(*weights.wrapping_add(k * cg * taps + r * kw));
                                 }
                             }
-                            for t in 0..(P - 1) * SH + R {
-                                let iy = top + t as isize;
-                                if iy < 0 || iy as usize >= h {
-                                    continue;
-                                }
-                                let values = load::<S, SW>(s, bits, at(iy));
-                                for r in 0..R {
-                                    if t >= r && (t - r) % SH.max(1) == 0 && (t - r) / SH.max(1) < P {
-                                        for k in 0..K {
-                                            let sum = &mut sums[k][(t - r) / SH.max(1)];
-                                            *sum = s.fma(values, factors[k][r], *sum);
-                                        }
-                                    }
-                                }
+                            let input = Columns { lines: &lines, channel: c, left };
+                            if bits == first(S::LANES) {
+                                // The same with a constant mask, which is none to the compiler.
+                                sum_column::<S, K, P, R, SH, SW>(s, &input, first(S::LANES), &factors, &mut sums);
+                            } else {
+                                sum_column::<S, K, P, R, SH, SW>(s, &input, bits, &factors, &mut sums);
                             }
                         } else {
                             for r in 0..kh {
@@ -428,7 +451,6 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
                     }
                 }
             }
-            let lanes = s.mask(first((ow - q).min(S::LANES)));
             for (k, sums) in sums.iter_mut().enumerate() {
                 let bias = s.splat(rows.bias[k]);
                 for sum in sums {
@@ -445,8 +467,15 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
                 for (p, sum) in sums.into_iter().enumerate() {
                     if p < rows.count {
                         let to = rows.to.wrapping_add(k * rows.to_channel + p * rows.to_row + q);
+                        let sum = if SW == 1 { sum } else { s.ordered(sum) };
                         // SAFETY: the lanes are columns of an output row.
-                        unsafe { s.store_masked(lanes, to, sum) };
+                        unsafe {
+                            if ow >= S::LANES {
+                                s.store(to, sum);
+                            } else {
+                                s.store_first(ow, to, sum);
+                            }
+                        }
                     }
                 }
             }
@@ -454,21 +483,72 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
     }
 }
 
-/// Loads the columns of `bits` from every `SW`th place from `p` on.
+/// First columns of the vectors of a row of `columns` outputs. The last vector begins early enough to be whole, and
+/// computes some columns again, unless the row is shorter than a vector.
+#[inline(always)]
+fn starts(columns: usize, lanes: usize) -> impl Iterator<Item = usize> {
+    let last = columns.saturating_sub(lanes);
+    (0..columns.div_ceil(lanes)).map(move |block| (block * lanes).min(last))
+}
+
+/// Columns of some rows of an input channel.
+struct Columns<'a> {
+    /// Row of the group's first channel, and distance between channels.
+    lines: &'a [(*const f32, usize); MOST_ROWS],
+    channel: usize,
+    /// First column, which may be before the row.
+    left: isize,
+}
+
+/// Adds a kernel column's products to the sums.
 ///
 /// # Safety
-/// Those places can be read.
+/// The columns of `bits` can be read in the first `(P - 1) · SH + R` rows.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "loops over constants are unrolled, with the sums in registers")]
+unsafe fn sum_column<S: Simd, const K: usize, const P: usize, const R: usize, const SH: usize, const SW: usize>(
+    s: S,
+    input: &Columns<'_>,
+    bits: u32,
+    factors: &[[S::V; R]; K],
+    sums: &mut [[S::V; P]; K],
+) {
+    // Spelled out: the compiler leaves a loop of so many rows as it is, with the sums in memory.
+    macro_rules! rows {
+        ($($t:literal)+) => { $(
+            if $t < (P - 1) * SH + R {
+                let (line, distance) = input.lines[$t];
+                let line = line.wrapping_add(input.channel * distance).wrapping_offset(input.left);
+                // SAFETY: the caller's duty.
+                let values = unsafe { load::<S, SW>(s, bits, line) };
+                for r in 0..R {
+                    if $t >= r && ($t - r) % SH.max(1) == 0 && ($t - r) / SH.max(1) < P {
+                        for k in 0..K {
+                            let sum = &mut sums[k][($t - r) / SH.max(1)];
+                            *sum = s.fma(values, factors[k][r], *sum);
+                        }
+                    }
+                }
+            }
+        )+ };
+    }
+    const { assert!(MOST_ROWS == 17 && (P - 1) * SH + R <= MOST_ROWS) };
+    rows!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+}
+
+/// Loads the columns of `bits` from every `SW`th place from `p` on; every second ones in the set's order.
+///
+/// # Safety
+/// Those places, and those between them, can be read.
 #[inline(always)]
 unsafe fn load<S: Simd, const SW: usize>(s: S, bits: u32, p: *const f32) -> S::V {
     // SAFETY: the caller's duty.
     unsafe {
-        if SW == 1 {
-            s.load_masked(s.mask(bits), p)
-        } else if bits == first(S::LANES) {
-            // The same with constant masks.
-            s.load_even(first(S::LANES), p)
-        } else {
-            s.load_even(bits, p)
+        match (SW, bits == first(S::LANES)) {
+            (1, true) => s.load(p),
+            (1, false) => s.load_masked(s.mask(bits), p),
+            (_, true) => s.load_even_unordered(first(S::LANES), p),
+            (_, false) => s.load_even_unordered(bits, p),
         }
     }
 }

@@ -434,16 +434,27 @@ impl Unit<'_, DepthwisePlanes> {
         unsafe {
             for place in (0..places).step_by(S::LANES) {
                 let count = (places - place).min(S::LANES);
+                let from = at.sums.wrapping_add(place * S::LANES).cast_const();
+                let distance = plan.y.strides[1];
+                if count == S::LANES && at.channels == S::LANES && plan.direct.is_some() && plan.y.element == Element::F32 {
+                    // Whole squares, without a branch.
+                    let square = transposed(s, vectors(s, from, S::LANES));
+                    let to = self.y.cast::<f32>().wrapping_add(y + place);
+                    for i in 0..S::LANES {
+                        s.store(to.wrapping_add(i * distance), square[i]);
+                    }
+                    continue;
+                }
                 let mut square = [s.splat(0.0); MAX_LANES];
                 for i in 0..S::LANES {
                     if i < count {
-                        square[i] = s.load(at.sums.wrapping_add((place + i) * S::LANES));
+                        square[i] = s.load(from.wrapping_add(i * S::LANES));
                     }
                 }
                 let square = transposed(s, square);
                 for i in 0..S::LANES {
                     if i < at.channels && plan.direct.is_some() {
-                        store_lanes(s, plan.y.element, self.y, y + i * plan.y.strides[1] + place, square[i], count);
+                        store_lanes(s, plan.y.element, self.y, y + i * distance + place, square[i], count);
                     } else if i < at.channels {
                         s.store(at.block.wrapping_add(i * pitch + place), square[i]);
                     }
@@ -480,9 +491,30 @@ impl Planes {
         let (mut row, mut column) = (to, 0);
         for place in (0..count).step_by(S::LANES) {
             let values = (count - place).min(S::LANES);
-            let mut square = [s.splat(0.0); MAX_LANES];
             // SAFETY: the caller's duty.
             unsafe {
+                if values == S::LANES && self.channels == S::LANES && self.element == Element::F32 {
+                    // Whole squares, without a branch where they don't pass the end of a row.
+                    let from = self.x.cast::<f32>().add(self.from + place);
+                    let square = transposed(s, vectors(s, from, self.distance));
+                    if column + S::LANES < columns {
+                        let to = row.wrapping_add(column * S::LANES);
+                        for i in 0..S::LANES {
+                            s.store(to.wrapping_add(i * S::LANES), square[i]);
+                        }
+                        column += S::LANES;
+                        continue;
+                    }
+                    for i in 0..S::LANES {
+                        s.store(row.wrapping_add(column * S::LANES), square[i]);
+                        column += 1;
+                        if column == columns {
+                            (row, column) = (row.wrapping_add(pitch), 0);
+                        }
+                    }
+                    continue;
+                }
+                let mut square = [s.splat(0.0); MAX_LANES];
                 for i in 0..S::LANES {
                     if i < self.channels {
                         square[i] = load_lanes(s, self.element, self.x, self.from + i * self.distance + place, values);
@@ -501,4 +533,18 @@ impl Planes {
             }
         }
     }
+}
+
+/// Loads a vector from each of `LANES` places, `distance` apart from `from` on.
+///
+/// # Safety
+/// The vectors can be read.
+#[inline(always)]
+unsafe fn vectors<S: Simd>(s: S, from: *const f32, distance: usize) -> [S::V; MAX_LANES] {
+    let mut square = [s.splat(0.0); MAX_LANES];
+    for i in 0..S::LANES {
+        // SAFETY: the caller's duty.
+        square[i] = unsafe { s.load(from.wrapping_add(i * distance)) };
+    }
+    square
 }
