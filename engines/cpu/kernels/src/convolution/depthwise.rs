@@ -6,8 +6,10 @@
 //! A unit of work is some rows of the output.
 
 mod planes;
+mod rows;
 
 pub(super) use planes::DepthwisePlanes;
+pub(super) use rows::DepthwiseRows;
 
 use super::band::inside;
 use super::epilogue::{self, Block, Epilogue, InTile, offset};

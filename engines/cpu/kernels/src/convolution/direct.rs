@@ -1,7 +1,7 @@
 //! Direct convolution for groups of few channels: output channels × output rows × a vector of columns are summed in
 //! registers, every loaded input row serving all of them. Borders are masked loads, so nothing is copied or padded.
 
-use super::band::{copy, zero};
+use super::band::copy;
 use super::epilogue::{self, BLOCK, Block, Epilogue, InTile, list};
 use super::problem::{Element, Layout, MAX_OPERANDS, Problem, Shape};
 use super::tile;
@@ -156,11 +156,6 @@ impl Direct {
         (shape.batch * shape.groups) as f64 * (blocks * block + copied + finished) / threads as f64
     }
 
-    /// Values of a row of zeros, which stands for rows outside of the image.
-    fn zeros_len(&self) -> usize {
-        self.shape.input[2].next_multiple_of(16)
-    }
-
     fn planes_len(&self) -> usize {
         let [_, h, w] = self.shape.input;
         if self.native_x { 0 } else { (self.shape.group_in() * h * w).next_multiple_of(16) }
@@ -183,7 +178,7 @@ impl InUnits for Direct {
             0 => self.block.0 * self.block.1 * ow,
             planes => planes * oh * ow,
         };
-        self.planes_len() + self.zeros_len() + results.next_multiple_of(16) + 16
+        self.planes_len() + results.next_multiple_of(16) + 16
     }
 }
 
@@ -209,10 +204,7 @@ impl Kernel for Unit<'_, Direct> {
         let mut bias = [0f32; MOST_CHANNELS];
         let mut lists = [[0f32; MOST_CHANNELS]; MAX_OPERANDS];
         let mut listed = usize::MAX;
-        let zeros = self.slot.wrapping_add(plan.planes_len());
-        let scratch = zeros.wrapping_add(plan.zeros_len());
-        // SAFETY: the slot has these values between the planes and the results.
-        unsafe { zero(s, zeros, plan.zeros_len()) };
+        let scratch = self.slot.wrapping_add(plan.planes_len());
         let [_, oh, ow] = shape.output;
         // Results that wait to be finished.
         let mut block = Block { at: [0; 5], values: scratch, channels: 0, pitch: 0, count: 0 };
@@ -271,7 +263,6 @@ impl Kernel for Unit<'_, Direct> {
                         weights: self.weights.wrapping_add(k * cg * kh * kw),
                         bias,
                         lists: &lists,
-                        zeros,
                         row,
                         to,
                         to_channel,
@@ -326,8 +317,6 @@ struct Rows<'a> {
     bias: [f32; MOST_CHANNELS],
     /// Operand lists of the steps in registers.
     lists: &'a [[f32; MOST_CHANNELS]; MAX_OPERANDS],
-    /// Zeros, as many as a row of the input has columns.
-    zeros: *const f32,
     /// First output row.
     row: usize,
     to: *mut f32,
@@ -387,16 +376,6 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
         let (cg, taps, ow) = (shape.group_in(), kh * kw, shape.output[2]);
         let (low, high) = (s.splat(rows.plan.finish.clamp.0), s.splat(rows.plan.finish.clamp.1));
         let top = (rows.row * shape.stride[1]) as isize - shape.pad_before[1] as isize;
-        // Rows of the image that the block looks at, those outside of it as zeros.
-        let mut lines = [(std::ptr::null::<f32>(), 0); MOST_ROWS];
-        for (t, line) in lines.iter_mut().enumerate().take((P - 1) * SH + R) {
-            let iy = top + t as isize;
-            *line = if iy < 0 || iy as usize >= h {
-                (rows.zeros, 0)
-            } else {
-                (rows.x.wrapping_offset(iy * rows.line as isize), rows.channel)
-            };
-        }
         for (block, q) in starts(ow, S::LANES).enumerate() {
             let mut sums = [[s.splat(0.0); P]; K];
             for c in 0..cg {
@@ -426,13 +405,8 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
                                     *factor = s.splat(*weights.wrapping_add(k * cg * taps + r * kw));
                                 }
                             }
-                            let input = Columns { lines: &lines, channel: c, left };
-                            if bits == first(S::LANES) {
-                                // The same with a constant mask, which is none to the compiler.
-                                sum_column::<S, K, P, R, SH, SW>(s, &input, first(S::LANES), &factors, &mut sums);
-                            } else {
-                                sum_column::<S, K, P, R, SH, SW>(s, &input, bits, &factors, &mut sums);
-                            }
+                            let input = Column { plane, line: rows.line, top, height: h };
+                            sum_column::<S, K, P, R, SH, SW>(s, &input, bits, &factors, &mut sums);
                         } else {
                             for r in 0..kh {
                                 for p in 0..P {
@@ -486,29 +460,30 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
 /// First columns of the vectors of a row of `columns` outputs. The last vector begins early enough to be whole, and
 /// computes some columns again, unless the row is shorter than a vector.
 #[inline(always)]
-fn starts(columns: usize, lanes: usize) -> impl Iterator<Item = usize> {
+pub(super) fn starts(columns: usize, lanes: usize) -> impl Iterator<Item = usize> {
     let last = columns.saturating_sub(lanes);
     (0..columns.div_ceil(lanes)).map(move |block| (block * lanes).min(last))
 }
 
-/// Columns of some rows of an input channel.
-struct Columns<'a> {
-    /// Row of the group's first channel, and distance between channels.
-    lines: &'a [(*const f32, usize); MOST_ROWS],
-    channel: usize,
-    /// First column, which may be before the row.
-    left: isize,
+/// Column of an input channel, from which a vector of neighbors or of every second ones is loaded.
+struct Column {
+    /// Address in the first row of the image, distance between rows, and their number.
+    plane: *const f32,
+    line: usize,
+    height: usize,
+    /// First row that is looked at, which may be outside of the image.
+    top: isize,
 }
 
 /// Adds a kernel column's products to the sums.
 ///
 /// # Safety
-/// The columns of `bits` can be read in the first `(P - 1) · SH + R` rows.
+/// The columns of `bits` can be read in those of the first `(P - 1) · SH + R` rows that are inside of the image.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "loops over constants are unrolled, with the sums in registers")]
 unsafe fn sum_column<S: Simd, const K: usize, const P: usize, const R: usize, const SH: usize, const SW: usize>(
     s: S,
-    input: &Columns<'_>,
+    input: &Column,
     bits: u32,
     factors: &[[S::V; R]; K],
     sums: &mut [[S::V; P]; K],
@@ -516,11 +491,10 @@ unsafe fn sum_column<S: Simd, const K: usize, const P: usize, const R: usize, co
     // Spelled out: the compiler leaves a loop of so many rows as it is, with the sums in memory.
     macro_rules! rows {
         ($($t:literal)+) => { $(
-            if $t < (P - 1) * SH + R {
-                let (line, distance) = input.lines[$t];
-                let line = line.wrapping_add(input.channel * distance).wrapping_offset(input.left);
+            let row = input.top + $t;
+            if $t < (P - 1) * SH + R && row >= 0 && (row as usize) < input.height {
                 // SAFETY: the caller's duty.
-                let values = unsafe { load::<S, SW>(s, bits, line) };
+                let values = unsafe { load::<S, SW>(s, bits, input.plane.wrapping_offset(row * input.line as isize)) };
                 for r in 0..R {
                     if $t >= r && ($t - r) % SH.max(1) == 0 && ($t - r) / SH.max(1) < P {
                         for k in 0..K {
