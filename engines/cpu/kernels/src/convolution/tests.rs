@@ -753,14 +753,18 @@ fn depthwise_rows() {
                     continue;
                 }
                 let groups = (2, 9, 9, 9);
-                let shape =
-                    shape(groups, [1, size[0], size[1]], [1, kernel, kernel], [1, row, column], [0, pad, pad], [0; 3], ONE);
+                let shape = shape(
+                    groups,
+                    [1, size[0], size[1]],
+                    [1, kernel, kernel],
+                    [1, row, column],
+                    [0, pad, pad],
+                    [0; 3],
+                    ONE,
+                );
                 // Neither a summand nor an activation that the registers don't compute.
                 let chain = [&[] as &[Then], &[THENS[0], THENS[6]]][(i + j + k) % 2];
-                let case = Case {
-                    epilogue: chain.to_vec(),
-                    ..plain(Shape { flip: (i + j + k) % 4 == 3, ..shape })
-                };
+                let case = Case { epilogue: chain.to_vec(), ..plain(Shape { flip: (i + j + k) % 4 == 3, ..shape }) };
                 let names = check(&case, &on_every_isa(&pool, j % 2 == 0, true), (900 + 100 * i + 10 * j + k) as u64);
                 assert!(names.contains("depthwise, rows"), "{names:?}");
             }

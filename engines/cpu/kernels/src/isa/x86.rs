@@ -355,7 +355,8 @@ impl Simd for Avx2 {
             }
             let low = _mm256_castps256_ps128(v);
             if count >= 4 {
-                let last = _mm256_add_epi32(_mm256_set1_epi32(count as i32 - 4), _mm256_setr_epi32(0, 1, 2, 3, 0, 0, 0, 0));
+                let last =
+                    _mm256_add_epi32(_mm256_set1_epi32(count as i32 - 4), _mm256_setr_epi32(0, 1, 2, 3, 0, 0, 0, 0));
                 let high = _mm256_castps256_ps128(_mm256_permutevar8x32_ps(v, last));
                 _mm_storeu_ps(p, low);
                 return _mm_storeu_ps(p.add(count - 4), high);
