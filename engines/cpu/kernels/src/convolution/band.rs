@@ -256,7 +256,7 @@ pub(super) unsafe fn zero<S: Simd>(s: S, to: *mut f32, count: usize) {
     let mut i = 0;
     while i < count {
         let lanes = (count - i).min(S::LANES);
-        // SAFETY: no more lanes than are left of `count`.
+        // SAFETY: the mask ends at `count`.
         unsafe { s.store_first(lanes, to.add(i), s.splat(0.0)) };
         i += S::LANES;
     }
@@ -324,7 +324,7 @@ pub(super) unsafe fn copy_phases<S: Simd>(
 /// Transposes a square of as many vectors as these have lanes.
 #[inline(always)]
 pub(super) fn transposed<S: Simd>(s: S, square: [S::V; MAX_LANES]) -> [S::V; MAX_LANES] {
-    s.transposed(square)
+    s.transpose(square)
 }
 
 /// Copies `count` values, every `stride`th from element `from` of `x`, as `f32`.
@@ -352,7 +352,8 @@ pub(super) unsafe fn copy<S: Simd>(
                     i += S::LANES;
                 }
                 if i < count {
-                    s.store_first(count - i, to.add(i), s.load_masked(s.mask(first(count - i)), x.add(i)));
+                    let lanes = count - i;
+                    s.store_first(lanes, to.add(i), s.load_masked(s.mask(first(lanes)), x.add(i)));
                 }
             }
             (Element::F32, 2) => {

@@ -442,7 +442,7 @@ impl<const W: usize, const SW: usize, const P: usize, const WHOLE: bool> Kernel 
                         if WHOLE {
                             s.store(to, sum);
                         } else {
-                            s.store_masked(s.mask(kept), to, sum);
+                            s.store_first(tile.keep, to, sum);
                         }
                     }
                 }

@@ -592,6 +592,7 @@ fn every_kind_of_shape() {
         "implicit gemm, picked",
         "indirect gemm",
         "naive",
+        "stem",
         "wide gemm",
         "winograd",
         "winograd, channels last",
@@ -768,6 +769,37 @@ fn depthwise_rows() {
                 let names = check(&case, &on_every_isa(&pool, j % 2 == 0, true), (900 + 100 * i + 10 * j + k) as u64);
                 assert!(names.contains("depthwise, rows"), "{names:?}");
             }
+        }
+    }
+}
+
+/// Few input channels, strides and kernels of networks' first layers, on rows that are no whole tiles, with outputs of
+/// every layout and some of every type; channels that are no whole vectors.
+#[test]
+fn stems() {
+    let pool = Pool::new(3);
+    let of = |channels, outputs, size: [usize; 2], extent, stride, pad, batch| {
+        let [kernel, stride, pad] = [(extent, 1), (stride, 1), (pad, 0)].map(|(value, first)| [first, value, value]);
+        shape((batch, 1, channels, outputs), [1, size[0], size[1]], kernel, stride, pad, [0; 3], ONE)
+    };
+    let shapes = [
+        of(3, 64, [30, 37], 7, 2, 3, 1),
+        of(3, 20, [17, 29], 3, 2, 1, 2),
+        of(1, 8, [5, 3], 3, 1, 1, 2),
+        of(4, 33, [9, 13], 5, 1, 4, 1),
+        of(2, 16, [70, 6], 3, 2, 0, 2),
+    ];
+    for (i, shape) in shapes.into_iter().enumerate() {
+        for (j, chain) in CHAINS.iter().enumerate() {
+            let elements = [Element::F32, Element::F32, Element::F16, Element::BF16];
+            let case = Case {
+                epilogue: chain.to_vec(),
+                elements: [elements[(i + j) % 4], Element::F32, elements[j % 4]],
+                orders: [Order::ALL[j % 5], Order::Packed, Order::ALL[(i + j) % 5]],
+                ..plain(Shape { flip: j % 4 == 3, ..shape.clone() })
+            };
+            let names = check(&case, &on_every_isa(&pool, j % 2 == 0, true), (2000 + 20 * i + j) as u64);
+            assert!(names.contains("stem"), "{names:?}");
         }
     }
 }

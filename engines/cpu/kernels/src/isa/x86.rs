@@ -295,31 +295,6 @@ impl Simd for Avx2 {
             _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(mask));
     }
 
-    // By steps that stay in halves of vectors: one of three crosses them, not each.
-    #[inline(always)]
-    fn transposed(self, square: [__m256; MAX_LANES]) -> [__m256; MAX_LANES] {
-        let mut result = square;
-        // SAFETY: the token exists only where the CPU has these instructions.
-        unsafe {
-            for half in 0..2 {
-                // Columns 0 to 3 of four rows in the low half, 4 to 7 in the high one: two rows each, then four.
-                let row = |i: usize| square[4 * half + i];
-                let (a, b) = (_mm256_unpacklo_ps(row(0), row(1)), _mm256_unpackhi_ps(row(0), row(1)));
-                let (c, d) = (_mm256_unpacklo_ps(row(2), row(3)), _mm256_unpackhi_ps(row(2), row(3)));
-                result[4 * half] = _mm256_shuffle_ps::<0b01_00_01_00>(a, c);
-                result[4 * half + 1] = _mm256_shuffle_ps::<0b11_10_11_10>(a, c);
-                result[4 * half + 2] = _mm256_shuffle_ps::<0b01_00_01_00>(b, d);
-                result[4 * half + 3] = _mm256_shuffle_ps::<0b11_10_11_10>(b, d);
-            }
-            for i in 0..4 {
-                let (top, bottom) = (result[i], result[i + 4]);
-                result[i] = _mm256_permute2f128_ps::<0x20>(top, bottom);
-                result[i + 4] = _mm256_permute2f128_ps::<0x31>(top, bottom);
-            }
-        }
-        result
-    }
-
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m256 {
         // SAFETY: the token, and the caller's duty.
@@ -344,32 +319,51 @@ impl Simd for Avx2 {
         unsafe { _mm256_maskstore_ps(p, mask, v) }
     }
 
-    // A store under a mask takes fourteen cycles on Zen 3.
     #[inline(always)]
-    unsafe fn store_first(self, count: usize, p: *mut f32, v: __m256) {
-        // SAFETY: the token, and the caller's duty: from 4 lanes on the first four and the last four of them, which
-        // overlap; of fewer the first two if there are as many, and the last.
+    unsafe fn store_first(self, lanes: usize, p: *mut f32, v: __m256) {
+        // A store under a mask is some forty micro-operations on AMD's CPUs.
+        // SAFETY: the token, and the caller's duty: halves, pairs and single lanes end with the `lanes`.
         unsafe {
-            if count >= 8 {
+            if lanes >= 8 {
                 return _mm256_storeu_ps(p, v);
             }
-            let low = _mm256_castps256_ps128(v);
-            if count >= 4 {
-                let last =
-                    _mm256_add_epi32(_mm256_set1_epi32(count as i32 - 4), _mm256_setr_epi32(0, 1, 2, 3, 0, 0, 0, 0));
-                let high = _mm256_castps256_ps128(_mm256_permutevar8x32_ps(v, last));
-                _mm_storeu_ps(p, low);
-                return _mm_storeu_ps(p.add(count - 4), high);
+            let (mut p, mut rest) = (p, _mm256_castps256_ps128(v));
+            if lanes & 4 != 0 {
+                _mm_storeu_ps(p, rest);
+                (p, rest) = (p.wrapping_add(4), _mm256_extractf128_ps::<1>(v));
             }
-            if count >= 2 {
-                _mm_storel_pd(p.cast(), _mm_castps_pd(low));
+            if lanes & 2 != 0 {
+                _mm_storel_pd(p.cast(), _mm_castps_pd(rest));
+                (p, rest) = (p.wrapping_add(2), _mm_movehl_ps(rest, rest));
             }
-            match count {
-                3 => _mm_store_ss(p.add(2), _mm_movehl_ps(low, low)),
-                1 => _mm_store_ss(p, low),
-                _ => {}
+            if lanes & 1 != 0 {
+                _mm_store_ss(p, rest);
             }
         }
+    }
+
+    #[inline(always)]
+    fn transpose(self, square: [__m256; MAX_LANES]) -> [__m256; MAX_LANES] {
+        let mut turned = square;
+        // SAFETY: the token exists only where the CPU has these instructions.
+        unsafe {
+            // Squares of four in each half first, which move no lane across halves.
+            for i in [0, 4] {
+                let [a, b, c, d] = [square[i], square[i + 1], square[i + 2], square[i + 3]];
+                let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+                turned[i] = _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd);
+                turned[i + 1] = _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd);
+                let (ab, cd) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+                turned[i + 2] = _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd);
+                turned[i + 3] = _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd);
+            }
+            for i in 0..4 {
+                let (upper, lower) = (turned[i], turned[i + 4]);
+                turned[i] = _mm256_permute2f128_ps::<0x20>(upper, lower);
+                turned[i + 4] = _mm256_permute2f128_ps::<0x31>(upper, lower);
+            }
+        }
+        turned
     }
 
     #[inline(always)]
