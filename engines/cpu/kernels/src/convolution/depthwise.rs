@@ -457,7 +457,6 @@ impl<const W: usize, const SW: usize, const P: usize, const WHOLE: bool> Kernel 
 /// # Safety
 /// The columns can be loaded, those inside if `CHECKED`.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "loops over constants are unrolled, with the sums in registers")]
 unsafe fn sum_line<S: Simd, const W: usize, const SW: usize, const P: usize, const CHECKED: bool>(
     s: S,
     load: impl Fn(*const f32) -> S::V,

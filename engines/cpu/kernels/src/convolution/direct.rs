@@ -480,7 +480,6 @@ struct Column {
 /// # Safety
 /// The columns of `bits` can be read in those of the first `(P - 1) · SH + R` rows that are inside of the image.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "loops over constants are unrolled, with the sums in registers")]
 unsafe fn sum_column<S: Simd, const K: usize, const P: usize, const R: usize, const SH: usize, const SW: usize>(
     s: S,
     input: &Column,
