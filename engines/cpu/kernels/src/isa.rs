@@ -198,6 +198,30 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// The lanes of `mask` can be written at `p`; nothing else is touched.
     unsafe fn store_masked(self, mask: Self::M, p: *mut f32, v: Self::V);
+    /// Stores the first `lanes` lanes, at most `LANES`.
+    ///
+    /// # Safety
+    /// So many values can be written at `p`; nothing else is touched.
+    #[inline(always)]
+    unsafe fn store_first(self, lanes: usize, p: *mut f32, v: Self::V) {
+        // SAFETY: the mask names the lanes that the caller vouches for.
+        unsafe { self.store_masked(self.mask(first(lanes)), p, v) }
+    }
+    /// Transposes a square: the first `LANES` vectors. The others are left as they are, or lost.
+    #[inline(always)]
+    fn transpose(self, mut square: [Self::V; MAX_LANES]) -> [Self::V; MAX_LANES] {
+        // Zipping the halves of the rows log₂ times transposes a square.
+        let mut stages = Self::LANES;
+        while stages > 1 {
+            let mut zipped = square;
+            for i in 0..Self::LANES / 2 {
+                (zipped[2 * i], zipped[2 * i + 1]) = self.zip(square[i], square[i + Self::LANES / 2]);
+            }
+            square = zipped;
+            stages /= 2;
+        }
+        square
+    }
     /// Writes the lanes of `keep` one after the other at `p`.
     ///
     /// # Safety
@@ -211,8 +235,23 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Loads the values at every second place from `p` on, lane masks as in [`Simd::load_masked`].
     ///
     /// # Safety
-    /// `p + 2·lane` can be read for the lanes of `mask`; nothing else is touched.
-    unsafe fn load_even(self, mask: u32, p: *const f32) -> Self::V;
+    /// `p + 2·lane` can be read for the lanes of `mask`, and what is between two of them; nothing else is touched.
+    #[inline(always)]
+    unsafe fn load_even(self, mask: u32, p: *const f32) -> Self::V {
+        // SAFETY: the caller's duty is the same.
+        self.ordered(unsafe { self.load_even_unordered(mask, p) })
+    }
+    /// Loads what [`Simd::load_even`] does, with the lanes in an order of the set's own, which [`Simd::ordered`] undoes:
+    /// sums of such vectors are brought in order once.
+    ///
+    /// # Safety
+    /// As for [`Simd::load_even`].
+    unsafe fn load_even_unordered(self, mask: u32, p: *const f32) -> Self::V;
+    /// Lanes of [`Simd::load_even_unordered`] in the order of their places.
+    #[inline(always)]
+    fn ordered(self, v: Self::V) -> Self::V {
+        v
+    }
     /// Widens f16 values given by their bits.
     ///
     /// # Safety
@@ -358,6 +397,11 @@ mod tests {
                 let wide = [a.clone(), b.clone()].concat();
                 // SAFETY: even places are below 48 + 32, of 128.
                 put("load_even", &|i| unsafe { s.load_even(if i % 16 == 0 { bits } else { 0 }, wide.as_ptr().add(i)) });
+                put("load_even_unordered", &|i| {
+                    let bits = if i % 16 == 0 { bits } else { 0 };
+                    // SAFETY: even places are below 48 + 32, of 128.
+                    s.ordered(unsafe { s.load_even_unordered(bits, wide.as_ptr().add(i)) })
+                });
                 put("store_masked", &|i| {
                     let mut t = [7f32; MAX_LANES];
                     // SAFETY: a vector has at most `MAX_LANES` lanes.
@@ -412,6 +456,38 @@ mod tests {
         }
     }
 
+    /// Compares stores of the first lanes, and transposed squares, with loops over lanes.
+    struct FirstLanesAndSquares;
+    impl Kernel for FirstLanesAndSquares {
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            const OLD: f32 = -1.0;
+            let values: [f32; MAX_LANES] = std::array::from_fn(|lane| lane as f32);
+            for count in 0..=S::LANES {
+                let mut stored = [OLD; MAX_LANES];
+                // SAFETY: both arrays have `MAX_LANES` values, and a vector no more lanes.
+                unsafe { s.store_first(count, stored.as_mut_ptr(), s.load(values.as_ptr())) };
+                let expected = std::array::from_fn(|lane| if lane < count { lane as f32 } else { OLD });
+                assert_eq!(stored, expected, "the first {count} lanes");
+            }
+            let mut square = [s.splat(0.0); MAX_LANES];
+            for (row, vector) in square.iter_mut().enumerate() {
+                let values: [f32; MAX_LANES] = std::array::from_fn(|column| (row * MAX_LANES + column) as f32);
+                // SAFETY: the array has `MAX_LANES` values.
+                *vector = unsafe { s.load(values.as_ptr()) };
+            }
+            for (column, vector) in s.transpose(square).into_iter().take(S::LANES).enumerate() {
+                let mut values = [OLD; MAX_LANES];
+                // SAFETY: the array has `MAX_LANES` values.
+                unsafe { s.store(values.as_mut_ptr(), vector) };
+                for (row, value) in values.into_iter().take(S::LANES).enumerate() {
+                    assert_eq!(value, (row * MAX_LANES + column) as f32, "row {row}, column {column}");
+                }
+            }
+        }
+    }
+
     /// Compares masked accesses of 16-bit values, with masks that reach lanes of any vector, with loops over lanes.
     struct MaskedHalves;
     impl Kernel for MaskedHalves {
@@ -453,6 +529,7 @@ mod tests {
     fn masks_of_halves_name_any_lane() {
         for isa in Isa::available() {
             isa.run(MaskedHalves);
+            isa.run(FirstLanesAndSquares);
         }
     }
 
@@ -464,8 +541,8 @@ mod tests {
             for ((name, want), (_, got)) in want.iter().zip(&got) {
                 // Masks name up to eight lanes here, which begin each vector: compare the vectors all sets share.
                 let shared = |v: &[u32]| Vec::from_iter(v.chunks(16).flat_map(|c| c[..8].to_vec()));
-                let masked =
-                    name.ends_with("_masked") || ["load_even", "store_compressed", "first of zip"].contains(name);
+                let masked = name.ends_with("_masked")
+                    || ["load_even", "load_even_unordered", "store_compressed", "first of zip"].contains(name);
                 if masked {
                     assert_eq!(shared(want), shared(got), "{isa} {name}");
                 } else {

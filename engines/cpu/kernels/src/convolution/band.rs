@@ -125,7 +125,7 @@ impl Band {
                         s.store(to.add(i), s.load(x.wrapping_add(i)));
                     } else {
                         let values = s.load_masked(s.mask(first(high) & !first(low)), x.wrapping_add(i));
-                        s.store_masked(s.mask(first(lanes)), to.add(i), values);
+                        s.store_first(lanes, to.add(i), values);
                     }
                 }
                 i += S::LANES;
@@ -257,7 +257,7 @@ pub(super) unsafe fn zero<S: Simd>(s: S, to: *mut f32, count: usize) {
     while i < count {
         let lanes = (count - i).min(S::LANES);
         // SAFETY: the mask ends at `count`.
-        unsafe { s.store_masked(s.mask(first(lanes)), to.add(i), s.splat(0.0)) };
+        unsafe { s.store_first(lanes, to.add(i), s.splat(0.0)) };
         i += S::LANES;
     }
 }
@@ -303,9 +303,8 @@ pub(super) unsafe fn copy_phases<S: Simd>(
                     s.store(to[0].add(i), even);
                     s.store(to[1].add(i), odd);
                 } else {
-                    let mask = s.mask(first(len - i));
-                    s.store_masked(mask, to[0].add(i), even);
-                    s.store_masked(mask, to[1].add(i), odd);
+                    s.store_first(len - i, to[0].add(i), even);
+                    s.store_first(len - i, to[1].add(i), odd);
                 }
                 i += S::LANES;
             }
@@ -324,18 +323,8 @@ pub(super) unsafe fn copy_phases<S: Simd>(
 
 /// Transposes a square of as many vectors as these have lanes.
 #[inline(always)]
-pub(super) fn transposed<S: Simd>(s: S, mut square: [S::V; MAX_LANES]) -> [S::V; MAX_LANES] {
-    // Zipping the halves of the rows log₂ times transposes a square.
-    let mut stages = S::LANES;
-    while stages > 1 {
-        let mut zipped = square;
-        for i in 0..S::LANES / 2 {
-            (zipped[2 * i], zipped[2 * i + 1]) = s.zip(square[i], square[i + S::LANES / 2]);
-        }
-        square = zipped;
-        stages /= 2;
-    }
-    square
+pub(super) fn transposed<S: Simd>(s: S, square: [S::V; MAX_LANES]) -> [S::V; MAX_LANES] {
+    s.transpose(square)
 }
 
 /// Copies `count` values, every `stride`th from element `from` of `x`, as `f32`.
@@ -363,16 +352,16 @@ pub(super) unsafe fn copy<S: Simd>(
                     i += S::LANES;
                 }
                 if i < count {
-                    let mask = s.mask(first(count - i));
-                    s.store_masked(mask, to.add(i), s.load_masked(mask, x.add(i)));
+                    let lanes = count - i;
+                    s.store_first(lanes, to.add(i), s.load_masked(s.mask(first(lanes)), x.add(i)));
                 }
             }
             (Element::F32, 2) => {
                 let x = x.cast::<f32>().add(from);
                 let mut i = 0;
                 while i < count {
-                    let bits = first((count - i).min(S::LANES));
-                    s.store_masked(s.mask(bits), to.add(i), s.load_even(bits, x.wrapping_add(2 * i)));
+                    let lanes = (count - i).min(S::LANES);
+                    s.store_first(lanes, to.add(i), s.load_even(first(lanes), x.wrapping_add(2 * i)));
                     i += S::LANES;
                 }
             }
@@ -442,7 +431,7 @@ pub(super) unsafe fn store_lanes<S: Simd>(s: S, element: Element, p: *mut u8, fr
     unsafe {
         match element {
             Element::F32 if lanes == S::LANES => s.store(p.cast::<f32>().add(from), value),
-            Element::F32 => s.store_masked(s.mask(first(lanes)), p.cast::<f32>().add(from), value),
+            Element::F32 => s.store_first(lanes, p.cast::<f32>().add(from), value),
             Element::F16 if lanes == S::LANES => s.store_f16_masked(first(S::LANES), p.cast::<u16>().add(from), value),
             Element::F16 => s.store_f16_masked(first(lanes), p.cast::<u16>().add(from), value),
             Element::BF16 if lanes == S::LANES => {

@@ -6,8 +6,10 @@
 //! A unit of work is some rows of the output.
 
 mod planes;
+mod rows;
 
 pub(super) use planes::DepthwisePlanes;
+pub(super) use rows::DepthwiseRows;
 
 use super::band::inside;
 use super::epilogue::{self, Block, Epilogue, InTile, offset};
@@ -440,7 +442,7 @@ impl<const W: usize, const SW: usize, const P: usize, const WHOLE: bool> Kernel 
                         if WHOLE {
                             s.store(to, sum);
                         } else {
-                            s.store_masked(s.mask(kept), to, sum);
+                            s.store_first(tile.keep, to, sum);
                         }
                     }
                 }
@@ -455,7 +457,6 @@ impl<const W: usize, const SW: usize, const P: usize, const WHOLE: bool> Kernel 
 /// # Safety
 /// The columns can be loaded, those inside if `CHECKED`.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "loops over constants are unrolled, with the sums in registers")]
 unsafe fn sum_line<S: Simd, const W: usize, const SW: usize, const P: usize, const CHECKED: bool>(
     s: S,
     load: impl Fn(*const f32) -> S::V,
@@ -465,28 +466,21 @@ unsafe fn sum_line<S: Simd, const W: usize, const SW: usize, const P: usize, con
     sums: &mut [[S::V; 1]; P],
 ) {
     let is_inside = |t: usize| !CHECKED || (t as isize) >= inside.0 && (t as isize) < inside.1;
-    if SW == 1 {
-        // A column is loaded once for all places.
-        for t in 0..P - 1 + W {
-            if is_inside(t) {
-                let value = load(line.wrapping_add(t * column));
+    // A column is loaded once for all places that look at it. Spelled out: the compiler leaves a loop of so many columns
+    // as it is where each may be outside of the image, with the sums in memory.
+    macro_rules! columns {
+        ($($t:literal)+) => { $(
+            if $t < (P - 1) * SW + W && is_inside($t) {
+                let value = load(line.wrapping_add($t * column));
                 for tap in 0..W {
-                    if t >= tap && t - tap < P {
-                        sums[t - tap][0] = s.fma(value, factors[tap], sums[t - tap][0]);
+                    if $t >= tap && ($t - tap) % SW.max(1) == 0 && ($t - tap) / SW.max(1) < P {
+                        let sum = &mut sums[($t - tap) / SW.max(1)][0];
+                        *sum = s.fma(value, factors[tap], *sum);
                     }
                 }
             }
-        }
-    } else {
-        // Places share few columns: each is loaded by the multiply-add that needs it, of which a cycle has as many as
-        // loads.
-        for place in 0..P {
-            for tap in 0..W {
-                let t = place * SW + tap;
-                if is_inside(t) {
-                    sums[place][0] = s.fma(load(line.wrapping_add(t * column)), factors[tap], sums[place][0]);
-                }
-            }
-        }
+        )+ };
     }
+    const { assert!((P - 1) * SW + W <= 19) };
+    columns!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18);
 }

@@ -31,6 +31,8 @@ pub(super) struct Direct {
     row_blocks: usize,
     /// Number of output planes finished together; 0 where a block of rows is finished by itself.
     planes: usize,
+    /// True if the next block's rows are asked for before they are needed.
+    far: bool,
     units: usize,
 }
 
@@ -40,6 +42,12 @@ type Size = (usize, usize, (usize, usize), usize);
 /// Maximum number of column masks of a plan: they grow with the product of output columns and kernel columns, which no
 /// other algorithm's tables do.
 const MOST_MASKS: usize = 1 << 18;
+
+/// Bytes of an image beyond which it is not in the second-level cache when its convolution begins.
+const FAR: usize = 512 << 10;
+
+/// Maximum number of input rows that a block with reuse looks at: seven output rows, two apart, of five kernel rows.
+const MOST_ROWS: usize = 17;
 
 /// Maximum number of channels of a block.
 const MOST_CHANNELS: usize = 4;
@@ -71,7 +79,7 @@ impl Direct {
             _ => 4,
         };
         let mut masks = Vec::new();
-        for q in (0..ow).step_by(lanes) {
+        for q in starts(ow, lanes) {
             for column in 0..shape.kernel[2] {
                 let inside = |lane: usize| {
                     let place = (q + lane) * shape.stride[2] + column * shape.dilation[2];
@@ -107,6 +115,7 @@ impl Direct {
             masks,
             channel_blocks,
             row_blocks,
+            far: size_of::<f32>() * shape.in_channels * shape.input[1] * shape.input[2] > FAR,
             units: whole.min(8 * threads),
             shape: shape.clone(),
         }
@@ -367,7 +376,7 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
         let (cg, taps, ow) = (shape.group_in(), kh * kw, shape.output[2]);
         let (low, high) = (s.splat(rows.plan.finish.clamp.0), s.splat(rows.plan.finish.clamp.1));
         let top = (rows.row * shape.stride[1]) as isize - shape.pad_before[1] as isize;
-        for (block, q) in (0..ow).step_by(S::LANES).enumerate() {
+        for (block, q) in starts(ow, S::LANES).enumerate() {
             let mut sums = [[s.splat(0.0); P]; K];
             for c in 0..cg {
                 for column in 0..kw {
@@ -378,12 +387,13 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
                     // SAFETY: lanes of the mask are columns of the row, rows are checked, and the weights are the plan's.
                     unsafe {
                         let at = |iy: isize| plane.wrapping_offset(iy * rows.line as isize);
-                        if column == 0 {
+                        // A cache line has two vectors of eight lanes.
+                        if column == 0 && rows.plan.far && (SW > 1 || S::LANES == 16 || block % 2 == 0) {
                             // The rows of the next block come while this one is computed.
                             for t in 0..P * SH.max(1) {
                                 let next = at(top + ((P - 1) * SH + R + t) as isize);
                                 s.prefetch(next);
-                                if SW > 1 {
+                                if SW > 1 && S::LANES == 16 {
                                     s.prefetch(next.wrapping_add(S::LANES));
                                 }
                             }
@@ -395,21 +405,8 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
                                     *factor = s.splat(*weights.wrapping_add(k * cg * taps + r * kw));
                                 }
                             }
-                            for t in 0..(P - 1) * SH + R {
-                                let iy = top + t as isize;
-                                if iy < 0 || iy as usize >= h {
-                                    continue;
-                                }
-                                let values = load::<S, SW>(s, bits, at(iy));
-                                for r in 0..R {
-                                    if t >= r && (t - r) % SH.max(1) == 0 && (t - r) / SH.max(1) < P {
-                                        for k in 0..K {
-                                            let sum = &mut sums[k][(t - r) / SH.max(1)];
-                                            *sum = s.fma(values, factors[k][r], *sum);
-                                        }
-                                    }
-                                }
-                            }
+                            let input = Column { plane, line: rows.line, top, height: h };
+                            sum_column::<S, K, P, R, SH, SW>(s, &input, bits, &factors, &mut sums);
                         } else {
                             for r in 0..kh {
                                 for p in 0..P {
@@ -428,7 +425,6 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
                     }
                 }
             }
-            let lanes = s.mask(first((ow - q).min(S::LANES)));
             for (k, sums) in sums.iter_mut().enumerate() {
                 let bias = s.splat(rows.bias[k]);
                 for sum in sums {
@@ -445,8 +441,15 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
                 for (p, sum) in sums.into_iter().enumerate() {
                     if p < rows.count {
                         let to = rows.to.wrapping_add(k * rows.to_channel + p * rows.to_row + q);
+                        let sum = if SW == 1 { sum } else { s.ordered(sum) };
                         // SAFETY: the lanes are columns of an output row.
-                        unsafe { s.store_masked(lanes, to, sum) };
+                        unsafe {
+                            if ow >= S::LANES {
+                                s.store(to, sum);
+                            } else {
+                                s.store_first(ow, to, sum);
+                            }
+                        }
                     }
                 }
             }
@@ -454,21 +457,71 @@ impl<const K: usize, const P: usize, const R: usize, const SH: usize, const SW: 
     }
 }
 
-/// Loads the columns of `bits` from every `SW`th place from `p` on.
+/// First columns of the vectors of a row of `columns` outputs. The last vector begins early enough to be whole, and
+/// computes some columns again, unless the row is shorter than a vector.
+#[inline(always)]
+pub(super) fn starts(columns: usize, lanes: usize) -> impl Iterator<Item = usize> {
+    let last = columns.saturating_sub(lanes);
+    (0..columns.div_ceil(lanes)).map(move |block| (block * lanes).min(last))
+}
+
+/// Column of an input channel, from which a vector of neighbors or of every second ones is loaded.
+struct Column {
+    /// Address in the first row of the image, distance between rows, and their number.
+    plane: *const f32,
+    line: usize,
+    height: usize,
+    /// First row that is looked at, which may be outside of the image.
+    top: isize,
+}
+
+/// Adds a kernel column's products to the sums.
 ///
 /// # Safety
-/// Those places can be read.
+/// The columns of `bits` can be read in those of the first `(P - 1) · SH + R` rows that are inside of the image.
+#[inline(always)]
+unsafe fn sum_column<S: Simd, const K: usize, const P: usize, const R: usize, const SH: usize, const SW: usize>(
+    s: S,
+    input: &Column,
+    bits: u32,
+    factors: &[[S::V; R]; K],
+    sums: &mut [[S::V; P]; K],
+) {
+    // Spelled out: the compiler leaves a loop of so many rows as it is, with the sums in memory.
+    macro_rules! rows {
+        ($($t:literal)+) => { $(
+            let row = input.top + $t;
+            if $t < (P - 1) * SH + R && row >= 0 && (row as usize) < input.height {
+                // SAFETY: the caller's duty.
+                let values = unsafe { load::<S, SW>(s, bits, input.plane.wrapping_offset(row * input.line as isize)) };
+                for r in 0..R {
+                    if $t >= r && ($t - r) % SH.max(1) == 0 && ($t - r) / SH.max(1) < P {
+                        for k in 0..K {
+                            let sum = &mut sums[k][($t - r) / SH.max(1)];
+                            *sum = s.fma(values, factors[k][r], *sum);
+                        }
+                    }
+                }
+            }
+        )+ };
+    }
+    const { assert!(MOST_ROWS == 17 && (P - 1) * SH + R <= MOST_ROWS) };
+    rows!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+}
+
+/// Loads the columns of `bits` from every `SW`th place from `p` on; every second ones in the set's order.
+///
+/// # Safety
+/// Those places, and those between them, can be read.
 #[inline(always)]
 unsafe fn load<S: Simd, const SW: usize>(s: S, bits: u32, p: *const f32) -> S::V {
     // SAFETY: the caller's duty.
     unsafe {
-        if SW == 1 {
-            s.load_masked(s.mask(bits), p)
-        } else if bits == first(S::LANES) {
-            // The same with constant masks.
-            s.load_even(first(S::LANES), p)
-        } else {
-            s.load_even(bits, p)
+        match (SW, bits == first(S::LANES)) {
+            (1, true) => s.load(p),
+            (1, false) => s.load_masked(s.mask(bits), p),
+            (_, true) => s.load_even_unordered(first(S::LANES), p),
+            (_, false) => s.load_even_unordered(bits, p),
         }
     }
 }

@@ -13,6 +13,7 @@ mod naive;
 mod pack;
 mod problem;
 mod row_tile;
+mod stem;
 #[cfg(test)]
 pub mod tests;
 pub mod tile;
@@ -26,10 +27,11 @@ pub use problem::{Element, EpilogueStep, Layout, MAX_OPERANDS, Problem, Shape};
 use super::isa::Isa;
 use super::scratch::{LINE, align_up, lines};
 use super::threads::Pool;
-use depthwise::{Depthwise, DepthwisePlanes};
+use depthwise::{Depthwise, DepthwisePlanes, DepthwiseRows};
 use direct::Direct;
 use gemm::Gemm;
 use indirect::Indirect;
+use stem::Stem;
 use units::InUnits;
 use wide::Wide;
 use winograd::Winograd;
@@ -94,9 +96,11 @@ enum Algorithm {
     Naive,
     Depthwise(Depthwise),
     DepthwisePlanes(DepthwisePlanes),
+    DepthwiseRows(DepthwiseRows),
     Direct(Direct),
     Gemm(Box<Gemm>),
     Indirect(Box<Indirect>),
+    Stem(Stem),
     Wide(Wide),
     Winograd(Winograd),
     WinogradRows(Box<WinogradRows>),
@@ -114,14 +118,28 @@ impl Algorithm {
         }
         let direct = (Direct::applies(shape) && shape.groups > 1 && shape.group_out() < 8)
             .then(|| Direct::new(problem, threads, isa));
-        if DepthwisePlanes::applies(problem) {
-            let limit = direct.as_ref().map_or(f64::INFINITY, |direct| direct.depthwise_cycles(threads));
-            if let Some(planes) = DepthwisePlanes::new(problem, threads, isa).filter(|planes| planes.cost < limit) {
-                return Algorithm::DepthwisePlanes(planes);
-            }
+        let mut limit = direct.as_ref().map_or(f64::INFINITY, |direct| direct.depthwise_cycles(threads));
+        // Its estimate is of vectors of eight lanes, with which no other algorithm reads the rows where they lie as fast.
+        let rows = (isa.lanes() == 8).then(|| DepthwiseRows::new(problem, threads, isa)).flatten();
+        if let Some(rows) = &rows {
+            limit = rows.cost;
+        }
+        if DepthwisePlanes::applies(problem)
+            && let Some(planes) = DepthwisePlanes::new(problem, threads, isa).filter(|planes| planes.cost < limit)
+        {
+            return Algorithm::DepthwisePlanes(planes);
+        }
+        if let Some(rows) = rows {
+            return Algorithm::DepthwiseRows(rows);
         }
         if let Some(direct) = direct {
             return Algorithm::Direct(direct);
+        }
+        // With sixteen lanes matrices of taps were as fast when they were measured.
+        if isa.lanes() == 8
+            && let Some(stem) = Stem::new(problem, threads, isa)
+        {
+            return Algorithm::Stem(stem);
         }
         if Indirect::suits(problem) {
             let indirect = Indirect::new(problem, threads, isa);
@@ -180,6 +198,7 @@ impl Algorithm {
         if DepthwisePlanes::applies(problem) {
             all.extend(DepthwisePlanes::new(problem, threads, isa).map(Algorithm::DepthwisePlanes));
         }
+        all.extend(DepthwiseRows::new(problem, threads, isa).map(Algorithm::DepthwiseRows));
         if Direct::applies(shape) {
             all.push(Algorithm::Direct(Direct::new(problem, threads, isa)));
         }
@@ -187,6 +206,7 @@ impl Algorithm {
             all.push(Algorithm::Wide(Wide::new(problem, threads, isa)));
         }
         all.push(Algorithm::Indirect(Box::new(Indirect::new(problem, threads, isa))));
+        all.extend(Stem::new(problem, threads, isa).map(Algorithm::Stem));
         all.extend(WinogradRows::new(problem, threads, isa).map(|plan| Algorithm::WinogradRows(Box::new(plan))));
         if Winograd::applies(shape) {
             all.push(Algorithm::Winograd(Winograd::new(problem, threads, isa)));
@@ -234,10 +254,11 @@ impl ConvolutionPlan {
             Algorithm::Naive => Form::Raw,
             Algorithm::Depthwise(depthwise) => Form::TapPanels(depthwise.panel()),
             Algorithm::DepthwisePlanes(planes) => Form::TapPanels(planes.panel()),
-            Algorithm::Direct(_) if source.plain() => Form::Raw,
-            Algorithm::Direct(_) => Form::Panels(1),
+            Algorithm::Direct(_) | Algorithm::DepthwiseRows(_) if source.plain() => Form::Raw,
+            Algorithm::Direct(_) | Algorithm::DepthwiseRows(_) => Form::Panels(1),
             Algorithm::Gemm(gemm) => Form::Panels(gemm.panel()),
             Algorithm::Indirect(indirect) => Form::TapPanels(indirect.panel()),
+            Algorithm::Stem(stem) => Form::Panels(stem.panel()),
             Algorithm::Wide(wide) => Form::Panels(wide.panel()),
             Algorithm::Winograd(winograd) => Form::Frequencies(winograd.panel()),
             Algorithm::WinogradRows(winograd) => Form::Frequencies(winograd.panel()),
@@ -252,9 +273,11 @@ impl ConvolutionPlan {
             Algorithm::Naive => "naive",
             Algorithm::Depthwise(_) => "depthwise, channels last",
             Algorithm::DepthwisePlanes(_) => "depthwise, planes",
+            Algorithm::DepthwiseRows(_) => "depthwise, rows",
             Algorithm::Direct(_) => "direct",
             Algorithm::Gemm(gemm) => gemm.name(),
             Algorithm::Indirect(_) => "indirect gemm",
+            Algorithm::Stem(_) => "stem",
             Algorithm::Wide(_) => "wide gemm",
             Algorithm::Winograd(_) => "winograd",
             Algorithm::WinogradRows(_) => "winograd, channels last",
@@ -284,9 +307,11 @@ impl ConvolutionPlan {
             Algorithm::Naive => 0,
             Algorithm::Depthwise(depthwise) => lines(4 * depthwise.slot()),
             Algorithm::DepthwisePlanes(planes) => lines(4 * planes.slot()),
+            Algorithm::DepthwiseRows(rows) => lines(4 * rows.slot()),
             Algorithm::Direct(direct) => lines(4 * direct.slot()),
             Algorithm::Gemm(gemm) => lines(4 * gemm.slot()),
             Algorithm::Indirect(indirect) => lines(4 * indirect.slot()),
+            Algorithm::Stem(stem) => lines(4 * stem.slot()),
             Algorithm::Wide(wide) => lines(4 * wide.slot()),
             Algorithm::Winograd(winograd) => lines(4 * winograd.slot()),
             Algorithm::WinogradRows(winograd) => lines(4 * winograd.slot()),
@@ -375,9 +400,11 @@ impl ConvolutionPlan {
                 Algorithm::Naive => naive::run(self.isa, &self.problem, pool, self.threads, args, weights.cast()),
                 Algorithm::Depthwise(depthwise) => depthwise.run(pool, self.threads, args, weights, slots),
                 Algorithm::DepthwisePlanes(planes) => planes.run(pool, self.threads, args, weights, slots),
+                Algorithm::DepthwiseRows(rows) => rows.run(pool, self.threads, args, weights, slots),
                 Algorithm::Direct(direct) => direct.run(pool, self.threads, args, weights, slots),
                 Algorithm::Gemm(gemm) => gemm.run(pool, self.threads, args, weights, slots),
                 Algorithm::Indirect(indirect) => indirect.run(pool, self.threads, args, weights, slots),
+                Algorithm::Stem(stem) => stem.run(pool, self.threads, args, weights, slots),
                 Algorithm::Wide(wide) => wide.run(pool, self.threads, args, weights, slots),
                 Algorithm::Winograd(winograd) => winograd.run(pool, self.threads, args, weights, slots),
                 Algorithm::WinogradRows(winograd) => {

@@ -584,6 +584,7 @@ fn every_kind_of_shape() {
     let all = [
         "depthwise, channels last",
         "depthwise, planes",
+        "depthwise, rows",
         "direct",
         "gemm",
         "gemm in place",
@@ -591,6 +592,7 @@ fn every_kind_of_shape() {
         "implicit gemm, picked",
         "indirect gemm",
         "naive",
+        "stem",
         "wide gemm",
         "winograd",
         "winograd, channels last",
@@ -739,7 +741,71 @@ fn depthwise_planes() {
     }
 }
 
-/// Small images, strides of two and large kernels are transposed; the rows of large ones are read where they lie.
+/// Every kernel and stride that has blocks of rows, on rows shorter and longer than a vector, with more padding than one
+/// wants, and with less.
+#[test]
+fn depthwise_rows() {
+    let pool = Pool::new(3);
+    let kernels = [(3, 1, 1), (3, 1, 2), (3, 2, 1), (3, 2, 2), (5, 1, 1), (5, 1, 2), (5, 2, 1), (5, 2, 2), (7, 1, 1)];
+    for (i, (kernel, row, column)) in kernels.into_iter().enumerate() {
+        for (j, size) in [[7, 7], [9, 18], [1, 3], [14, 8], [12, 35]].into_iter().enumerate() {
+            for (k, pad) in [kernel / 2, kernel - 1, 0].into_iter().enumerate() {
+                if size.iter().any(|size| size + 2 * pad < kernel) {
+                    continue;
+                }
+                let groups = (2, 9, 9, 9);
+                let shape = shape(
+                    groups,
+                    [1, size[0], size[1]],
+                    [1, kernel, kernel],
+                    [1, row, column],
+                    [0, pad, pad],
+                    [0; 3],
+                    ONE,
+                );
+                // Neither a summand nor an activation that the registers don't compute.
+                let chain = [&[] as &[Then], &[THENS[0], THENS[6]]][(i + j + k) % 2];
+                let case = Case { epilogue: chain.to_vec(), ..plain(Shape { flip: (i + j + k) % 4 == 3, ..shape }) };
+                let names = check(&case, &on_every_isa(&pool, j % 2 == 0, true), (900 + 100 * i + 10 * j + k) as u64);
+                assert!(names.contains("depthwise, rows"), "{names:?}");
+            }
+        }
+    }
+}
+
+/// Few input channels, strides and kernels of networks' first layers, on rows that are no whole tiles, with outputs of
+/// every layout and some of every type; channels that are no whole vectors.
+#[test]
+fn stems() {
+    let pool = Pool::new(3);
+    let of = |channels, outputs, size: [usize; 2], extent, stride, pad, batch| {
+        let [kernel, stride, pad] = [(extent, 1), (stride, 1), (pad, 0)].map(|(value, first)| [first, value, value]);
+        shape((batch, 1, channels, outputs), [1, size[0], size[1]], kernel, stride, pad, [0; 3], ONE)
+    };
+    let shapes = [
+        of(3, 64, [30, 37], 7, 2, 3, 1),
+        of(3, 20, [17, 29], 3, 2, 1, 2),
+        of(1, 8, [5, 3], 3, 1, 1, 2),
+        of(4, 33, [9, 13], 5, 1, 4, 1),
+        of(2, 16, [70, 6], 3, 2, 0, 2),
+    ];
+    for (i, shape) in shapes.into_iter().enumerate() {
+        for (j, chain) in CHAINS.iter().enumerate() {
+            let elements = [Element::F32, Element::F32, Element::F16, Element::BF16];
+            let case = Case {
+                epilogue: chain.to_vec(),
+                elements: [elements[(i + j) % 4], Element::F32, elements[j % 4]],
+                orders: [Order::ALL[j % 5], Order::Packed, Order::ALL[(i + j) % 5]],
+                ..plain(Shape { flip: j % 4 == 3, ..shape.clone() })
+            };
+            let names = check(&case, &on_every_isa(&pool, j % 2 == 0, true), (2000 + 20 * i + j) as u64);
+            assert!(names.contains("stem"), "{names:?}");
+        }
+    }
+}
+
+/// Of sets with sixteen lanes small images, strides of two and large kernels are transposed, and the rows of large ones
+/// read where they lie. Of sets with eight, whose vectors lose fewer lanes on a short row, only the smallest images are.
 #[test]
 fn depthwise_is_chosen_by_size() {
     let of = |isa, channels, size, kernel, stride| {
@@ -764,15 +830,17 @@ fn depthwise_is_chosen_by_size() {
         ConvolutionPlan::with_isa(&problem, 1, isa).algorithm()
     };
     const PLANES: &str = "depthwise, planes";
-    // Of sets with sixteen and with eight lanes: shorter vectors lose fewer lanes on a row of seven.
+    const ROWS: &str = "depthwise, rows";
     for (channels, size, kernel, stride, sixteen, eight) in [
-        (8, 4096, 3, 1, "direct", "direct"),
+        (8, 4096, 3, 1, "direct", ROWS),
         (256, 14, 5, 2, PLANES, PLANES),
-        (512, 7, 5, 1, PLANES, "direct"),
-        (128, 28, 3, 2, PLANES, PLANES),
+        (512, 7, 5, 1, PLANES, PLANES),
+        (960, 7, 3, 1, PLANES, PLANES),
+        (128, 28, 3, 2, PLANES, ROWS),
         (384, 14, 7, 1, PLANES, PLANES),
-        (32, 112, 3, 1, "direct", "direct"),
-        (16, 480, 3, 1, "direct", "direct"),
+        (96, 56, 7, 1, PLANES, ROWS),
+        (32, 112, 3, 1, "direct", ROWS),
+        (16, 480, 3, 1, "direct", ROWS),
     ] {
         for isa in Isa::available() {
             let want = if isa.lanes() == 16 { sixteen } else { eight };

@@ -133,7 +133,7 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn load_even(self, mask: u32, p: *const f32) -> [f32; LANES] {
+    unsafe fn load_even_unordered(self, mask: u32, p: *const f32) -> [f32; LANES] {
         // SAFETY: only masked lanes are read, which the caller vouches for.
         std::array::from_fn(|i| if mask >> i & 1 == 1 { unsafe { p.wrapping_add(2 * i).read() } } else { 0.0 })
     }

@@ -17,8 +17,10 @@ use super::super::units::{InUnits, Unit};
 use super::{FAR, LEAST_CHANNELS, PLACES, Tile, TileFn, fixed, function};
 use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
 
-/// Factor on the estimated cycles where images come from beyond the second-level cache.
-const FROM_FAR: f64 = 1.4;
+/// Estimated cycles of a unit beside its values, those of a vector that is transposed, and a factor on both where images
+/// come from beyond the second-level cache: for vectors of sixteen lanes (AVX-512), and of eight (AVX2 on Zen 3).
+const SIXTEEN: (f64, f64, f64) = (400.0, 4.5, 1.4);
+const EIGHT: (f64, f64, f64) = (300.0, 3.5, 1.0);
 
 /// Estimated cycles to put a weight into its panel.
 const PACKING: f64 = 8.0;
@@ -105,8 +107,7 @@ impl DepthwisePlanes {
         self.scratch_len(height) <= SCRATCH_BYTES / size_of::<f32>()
     }
 
-    /// Estimated cycles of a unit of `height` output rows. The constants are of the layers of `benches/host.rs` on
-    /// AVX-512.
+    /// Estimated cycles of a unit of `height` output rows. The constants are of the layers of `benches/host.rs`.
     fn unit_cycles(&self, height: usize) -> f64 {
         let shape = &self.shape;
         let lanes = self.isa.lanes();
@@ -118,7 +119,8 @@ impl DepthwisePlanes {
             true => (input_rows * width).div_ceil(lanes),
             false => input_rows * width.div_ceil(lanes),
         } + (height * ow).div_ceil(lanes);
-        let square = lanes as f64 * if self.loaded() { 4.5 } else { 9.0 };
+        let (unit, transposed, from_far) = if lanes == 16 { SIXTEEN } else { EIGHT };
+        let square = lanes as f64 * if self.loaded() { transposed } else { 9.0 };
         let border = (rows * columns - input_rows * width.min(columns)) as f64;
         let tiles = (height * ow.div_ceil(self.places)) as f64;
         let line = match fixed(shape) {
@@ -127,8 +129,8 @@ impl DepthwisePlanes {
         } * self.places as f64;
         let finish = if self.direct.is_some() { 0.0 } else { (lanes * (40 + height * ow / 4)) as f64 };
         let image = self.x.element.bytes() * shape.groups * shape.input[1] * width;
-        let far = if image > FAR { FROM_FAR } else { 1.0 };
-        400.0 + far * (squares as f64 * square + border + tiles * (shape.kernel[1] as f64 * line + 30.0) + finish)
+        let far = if image > FAR { from_far } else { 1.0 };
+        unit + far * (squares as f64 * square + border + tiles * (shape.kernel[1] as f64 * line + 30.0) + finish)
     }
 
     /// Channels of a weight panel.
@@ -434,16 +436,31 @@ impl Unit<'_, DepthwisePlanes> {
         unsafe {
             for place in (0..places).step_by(S::LANES) {
                 let count = (places - place).min(S::LANES);
+                let from = at.sums.wrapping_add(place * S::LANES).cast_const();
+                let distance = plan.y.strides[1];
+                if count == S::LANES
+                    && at.channels == S::LANES
+                    && plan.direct.is_some()
+                    && plan.y.element == Element::F32
+                {
+                    // Whole squares, without a branch.
+                    let square = transposed(s, vectors(s, from, S::LANES));
+                    let to = self.y.cast::<f32>().wrapping_add(y + place);
+                    for i in 0..S::LANES {
+                        s.store(to.wrapping_add(i * distance), square[i]);
+                    }
+                    continue;
+                }
                 let mut square = [s.splat(0.0); MAX_LANES];
                 for i in 0..S::LANES {
                     if i < count {
-                        square[i] = s.load(at.sums.wrapping_add((place + i) * S::LANES));
+                        square[i] = s.load(from.wrapping_add(i * S::LANES));
                     }
                 }
                 let square = transposed(s, square);
                 for i in 0..S::LANES {
                     if i < at.channels && plan.direct.is_some() {
-                        store_lanes(s, plan.y.element, self.y, y + i * plan.y.strides[1] + place, square[i], count);
+                        store_lanes(s, plan.y.element, self.y, y + i * distance + place, square[i], count);
                     } else if i < at.channels {
                         s.store(at.block.wrapping_add(i * pitch + place), square[i]);
                     }
@@ -480,9 +497,30 @@ impl Planes {
         let (mut row, mut column) = (to, 0);
         for place in (0..count).step_by(S::LANES) {
             let values = (count - place).min(S::LANES);
-            let mut square = [s.splat(0.0); MAX_LANES];
             // SAFETY: the caller's duty.
             unsafe {
+                if values == S::LANES && self.channels == S::LANES && self.element == Element::F32 {
+                    // Whole squares, without a branch where they don't pass the end of a row.
+                    let from = self.x.cast::<f32>().add(self.from + place);
+                    let square = transposed(s, vectors(s, from, self.distance));
+                    if column + S::LANES < columns {
+                        let to = row.wrapping_add(column * S::LANES);
+                        for i in 0..S::LANES {
+                            s.store(to.wrapping_add(i * S::LANES), square[i]);
+                        }
+                        column += S::LANES;
+                        continue;
+                    }
+                    for i in 0..S::LANES {
+                        s.store(row.wrapping_add(column * S::LANES), square[i]);
+                        column += 1;
+                        if column == columns {
+                            (row, column) = (row.wrapping_add(pitch), 0);
+                        }
+                    }
+                    continue;
+                }
+                let mut square = [s.splat(0.0); MAX_LANES];
                 for i in 0..S::LANES {
                     if i < self.channels {
                         square[i] = load_lanes(s, self.element, self.x, self.from + i * self.distance + place, values);
@@ -501,4 +539,18 @@ impl Planes {
             }
         }
     }
+}
+
+/// Loads a vector from each of `LANES` places, `distance` apart from `from` on.
+///
+/// # Safety
+/// The vectors can be read.
+#[inline(always)]
+unsafe fn vectors<S: Simd>(s: S, from: *const f32, distance: usize) -> [S::V; MAX_LANES] {
+    let mut square = [s.splat(0.0); MAX_LANES];
+    for i in 0..S::LANES {
+        // SAFETY: the caller's duty.
+        square[i] = unsafe { s.load(from.wrapping_add(i * distance)) };
+    }
+    square
 }
