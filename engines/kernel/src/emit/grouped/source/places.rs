@@ -153,6 +153,19 @@ impl Writer<'_> {
         self.locate(p, &mut Vec::new())
     }
 
+    /// Parameters of `load` and `store` for `width` elements of a place: their number, and bytes of which their distance from the beginning of
+    /// the tensor is a multiple. That is the vector's size, as far as accesses have it, or the element's. `along` is the loop whose index is a
+    /// multiple of the width.
+    pub(super) fn vector_of(&self, place: usize, width: u64, bytes: usize, along: usize) -> String {
+        let Loops { places, extents, .. } = self.work.loops;
+        let place = &places[place];
+        let strides = place.strides.iter().enumerate().filter(|(l, _)| *l != along && extents[*l] > 1);
+        let distances = strides.map(|(_, stride)| *stride).chain(place.bounds.iter().map(|bound| bound.stride));
+        let is_whole = distances.chain([place.offset]).all(|distance| distance.unsigned_abs().is_multiple_of(width));
+        let at = if is_whole { (width as usize * bytes).min(16) } else { bytes };
+        format!("{width}, {at}")
+    }
+
     /// C expression of the in-bounds predicate of a place with bounds.
     pub(super) fn inside(&self, p: usize) -> String {
         let bounds: Vec<String> = self.bounds_of(p).iter().map(|b| format!("in{b}")).collect();
