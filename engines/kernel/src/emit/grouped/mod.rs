@@ -290,7 +290,7 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         };
         let halves = parts.stores.iter().filter(is_half).map(|store| store.slot).filter(|slot| !is_else(slot));
         let statements = program
-            .program_of_halves(kept + inputs.len(), parts.program, &halves.collect::<Vec<_>>())
+            .program(kept + inputs.len(), parts.program, &halves.collect::<Vec<_>>())
             .map_err(Error::invalid_value)?;
         let mut stores = Vec::new();
         for store in parts.stores {
@@ -453,7 +453,13 @@ fn vector(
     }
     match loops.neighbours() {
         (Some(1), Some(1)) | (None, None) => None,
-        (_, Some(1)) => Vector::of_members(loops, statements, loaded),
+        (_, Some(1)) => Vector::of_members(loops, statements, loaded).or_else(|| {
+            let stored = passes.iter().flat_map(|part| &part.stores).map(|target| &loops.places[target.place]);
+            let is_narrow = compute_type == ComputeType::F32
+                && !wide
+                && passes.iter().all(|part| !part.members || part.stores.is_empty());
+            Vector::of_windows(loops, statements, stored).filter(|_| is_narrow)
+        }),
         (Some(1), _) => {
             let folded = |part: &Block<'_>| part.folds.iter().map(|fold| fold.mode.bytes(compute_type, wide)).sum();
             let folded: usize = passes.iter().map(folded).max().unwrap_or(0);

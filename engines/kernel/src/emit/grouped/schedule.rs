@@ -189,6 +189,27 @@ impl Rows {
     }
 }
 
+/// Number of groups that a thread has of windows, whose results lie together.
+const WINDOWS: u32 = 4;
+
+impl Vector {
+    /// Vector along groups whose results lie together, where one thread goes through their few members, as of windows that slide along the
+    /// innermost dimension: what is computed of the groups' indices is computed once for several. `stored` are the accesses of stores.
+    pub(super) fn of_windows<'a>(
+        loops: &Loops,
+        statements: usize,
+        mut stored: impl Iterator<Item = &'a Access>,
+    ) -> Option<Vector> {
+        let axis = loops.split.checked_sub(1)?;
+        let (groups, members) = loops.count()?;
+        let is_busy = groups / u64::from(WINDOWS) >= BUSY_THREADS;
+        let is_together = loops.extents[axis].is_multiple_of(u64::from(WINDOWS))
+            && stored.all(|place| place.strides[axis] == 1 && place.bounds.is_empty());
+        (is_busy && is_together && is_unrolled(members, 1, statements * WINDOWS as usize))
+            .then_some(Vector { axis: Axis::Groups, width: WINDOWS })
+    }
+}
+
 /// Steps of the innermost loop in a tile: what is stored in one run.
 const TILE_ROWS: u64 = 64;
 

@@ -435,7 +435,7 @@ impl Writer<'_> {
             text += folds::limits(work.compute_type);
         }
         text += &definitions;
-        if work.schedule.mapping.lanes > 1 || work.schedule.tile.is_some() {
+        if self.body.contains("barrier") {
             text += BARRIER;
         }
         if self.body.contains("from_lane(") {

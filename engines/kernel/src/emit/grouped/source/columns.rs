@@ -83,7 +83,7 @@ impl Writer<'_> {
     /// True if an input is not the same for all groups of a thread.
     fn is_of_lane(&self, slot: &Slot) -> bool {
         let beside = self.beside().expect("there is a loop over groups that goes in vectors");
-        slot.place().is_some_and(|place| self.work.loops.places[place].strides[beside] != 0)
+        slot.place().is_some_and(|place| self.work.loops.places[place].strides[beside] != 0 || self.moves(place))
     }
 
     /// Declares `c<slot>`, the values of inputs that all members of a group share; returns their slots.
@@ -119,14 +119,14 @@ impl Writer<'_> {
         // Guards are the same for all of them.
         for (_, slot) in varying {
             for b in slot.place().map(|place| self.bounds_of(place)).unwrap_or_default() {
-                if !known.contains(&b) {
+                if !known.contains(&b) && self.bounds[b].steps[beside] == 0 {
                     known.push(b);
                     self.bound(b);
                 }
             }
         }
         let (of_lane, common): (Vec<_>, Vec<_>) = varying.iter().partition(|(_, slot)| self.is_of_lane(slot));
-        let is_loaded = |slot: &Slot| matches!(*slot, Slot::Tensor { place, .. } if self.is_side_by_side(place));
+        let is_loaded = |slot: &Slot| matches!(*slot, Slot::Tensor { place, .. } if self.is_side_by_side(place) && !self.moves(place));
         let (loaded, single): (Vec<_>, Vec<_>) = of_lane.into_iter().partition(|(_, slot)| is_loaded(slot));
         for (i, input) in common {
             self.input(part.kept + i, *input, &mut known);
@@ -171,6 +171,12 @@ impl Writer<'_> {
             let vector = self.vector_of(place, width, self.work.writes[tensor].bytes(), beside);
             self.line(format_args!("store<{vector}>(w{tensor}_{place} + ({at}), y{s});"));
         }
+    }
+
+    /// True if guards of a place are others for each group of a thread.
+    fn moves(&self, place: usize) -> bool {
+        let beside = self.beside().expect("there is a loop over groups that goes in vectors");
+        self.work.loops.places[place].bounds.iter().any(|bound| bound.steps[beside] != 0)
     }
 
     fn is_guarded(&self, place: usize) -> bool {

@@ -108,6 +108,12 @@ impl Writer<'_> {
         let (bound, name) = (self.bounds[b].clone(), format!("b{b}"));
         let mut index = vec![format!("g{b}")];
         index.extend(self.sum(&name, &bound.steps, self.members()));
+        // Numbers in the text, so that equal indices of several windows are seen to be equal.
+        if let Some(step) =
+            self.beside().filter(|_| self.in_lane).map(|beside| bound.steps[beside]).filter(|step| *step != 0)
+        {
+            index.push(format!("k * {step}"));
+        }
         self.line(format_args!("const index i{b} = {};", index.join(" + ")));
         if bound.divisor > 1 {
             let n = format!("count(i{b})");
