@@ -104,8 +104,9 @@ pub(super) fn index_types(wide: bool) -> &'static str {
 /// C helper that [`quotient`] calls where indices are narrow.
 pub(super) const MULHI: &str = "DEVICE unsigned mulhi(unsigned a, unsigned b) { return (unsigned long)a * b >> 32; }\n";
 
-/// C helpers that load and store several adjacent elements. Vectors are as aligned as their elements: every target of HIP can do that. `A` is
-/// a number of bytes of which the distance from the beginning of the tensor is a multiple, for targets where that matters.
+/// C helpers that load and store several adjacent elements. Vectors are as aligned as their elements: every target of
+/// HIP can do that. `A` is a number of bytes of which the distance from the beginning of the tensor is a multiple, for
+/// targets where that matters.
 pub(super) const VECTORS: &str = "template <class T, int N, int A> struct Lanes {
   typedef T V __attribute__((ext_vector_type(N), aligned(sizeof(T))));
 };

@@ -150,8 +150,8 @@ impl Text {
     }
 
     /// Statements of a program over `inputs` slots, which compute `t<slot>` from the slots before it; the error is the
-    /// defect of the program. Slots in `halves` are rounded to `f16` and no more: where no operation reads them, their function may be off
-    /// by a few units of `f32`'s last place.
+    /// defect of the program. Slots in `halves` are rounded to `f16` and no more: where no operation reads them, their
+    /// function may be off by a few units of `f32`'s last place.
     pub(super) fn program(&mut self, inputs: usize, program: &[Op], halves: &[usize]) -> Result<String, String> {
         let mut statements = self.statements(inputs, program)?;
         for (i, op) in program.iter().enumerate() {
@@ -295,9 +295,10 @@ pub(super) fn fits_single(extent: usize) -> bool {
     extent <= 1 << 24
 }
 
-/// `x · Φ(x)` within 6e-6 of itself where that is a normal number, and for every `f16` within 0.51 units of its last place. Φ(-z) is `e^(-z²/2)` times a polynomial in `1 / (1 + 0.3 z)`, which is
-/// within 2e-6 for z up to 13.5 (least squares on 20,001 points, reweighted towards the smallest largest relative error); behind that the
-/// power is nothing.
+/// `x · Φ(x)` within 6e-6 of itself where that is a normal number, and for every `f16` within 0.51 units of its last
+/// place. Φ(-z) is `e^(-z²/2)` times a polynomial in `1 / (1 + 0.3 z)`, which is within 2e-6 for z up to 13.5 (least
+/// squares on 20,001 points, reweighted towards the smallest largest relative error); behind that the power is
+/// nothing.
 const GELU: &str = "DEVICE real gelu(real x) {
   const real z = MATH(fabs)(x), t = __builtin_amdgcn_rcpf(MATH(fma)(0.3f, z, 1.0f));
   real p = MATH(fma)(-0.084642664f, t, 0.24073674f);

@@ -238,8 +238,8 @@ impl Splitter<'_> {
         left
     }
 
-    /// Adds the kernel of a pass that runs for every member: each member is a group. It is element-wise: values that were left behind are
-    /// operands like all others.
+    /// Adds the kernel of a pass that runs for every member: each member is a group. It is element-wise: values that
+    /// were left behind are operands like all others.
     fn each(&mut self, pass: &Pass) {
         let all = [&self.kernel.groups[..], &self.kernel.members].concat();
         let map = LoopMap { loops: all.len(), terms: (0..all.len()).map(|which| vec![(which, 1)]).collect() };

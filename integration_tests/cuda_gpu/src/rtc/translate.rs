@@ -39,7 +39,8 @@ pub(crate) fn translate(text: &str) -> String {
             let (general, whole) = (body("general", "_at<$1, $3, A, false>"), body("whole", "_at<$1, $3, A, true>"));
             let any = pointers.iter().map(|pointer| format!(" | (unsigned long)a.{pointer}")).collect::<String>();
             format!(
-                "{PRELUDE}{general}{whole}{attributes}\nvoid kernel(const whole::Arguments a) {{\n  if ((0ul{any}) % 16 == 0) whole::body(a);\n  \
+                "{PRELUDE}{general}{whole}{attributes}\nvoid kernel(const whole::Arguments a) {{\n  \
+                 if ((0ul{any}) % 16 == 0) whole::body(a);\n  \
                  else general::body(__builtin_bit_cast(general::Arguments, a));\n}}\n"
             )
         }
@@ -47,8 +48,9 @@ pub(crate) fn translate(text: &str) -> String {
     }
 }
 
-/// A kernel whose text says of vectors which multiple of bytes lies between them and the beginning of a tensor: there is a body for tensors
-/// that begin at multiples of the widest access, and one for all others. A branch at each access would keep those behind it waiting.
+/// A kernel whose text says of vectors which multiple of bytes lies between them and the beginning of a tensor: there
+/// is a body for tensors that begin at multiples of the widest access, and one for all others. A branch at each access
+/// would keep those behind it waiting.
 struct Twofold<'a> {
     /// Attributes of the kernel function.
     attributes: &'a str,
@@ -91,9 +93,11 @@ mod tests {
 
     #[test]
     fn kernels_that_know_of_distances_have_two_bodies() {
-        let text = "template <class T, int N, int A> struct Lanes {\n  typedef T V __attribute__((ext_vector_type(N)));\n};\n\
+        let text = "template <class T, int N, int A> struct Lanes {\n  \
+                    typedef T V __attribute__((ext_vector_type(N)));\n};\n\
                     struct Arguments {\n  const float* r0;\n  _Float16* w0;\n  index members;\n};\n\
-                    extern \"C\" __attribute__((global, amdgpu_flat_work_group_size(64, 64)))\nvoid kernel(const Arguments a) {\n}\n";
+                    extern \"C\" __attribute__((global, amdgpu_flat_work_group_size(64, 64)))\n\
+                    void kernel(const Arguments a) {\n}\n";
         let translated = translate(text);
         let own = translated.split_once("namespace general {").expect("the general body").1;
         assert!(own.contains("typedef hip_vector_at<T, N, A, false> V;"), "{own}");

@@ -124,7 +124,8 @@ impl ThreadMap {
         self.lanes.min((LEAST_WAVE / self.lane_stride()).max(1))
     }
 
-    /// Number of threads that exchange accumulators through shared memory, at most: one for each wave of a group, if it has several.
+    /// Number of threads that exchange accumulators through shared memory, at most: one for each wave of a group, if
+    /// it has several.
     pub(super) fn exchanged(self) -> u32 {
         let together = self.together();
         if together < self.lanes { self.threads() / together } else { 0 }

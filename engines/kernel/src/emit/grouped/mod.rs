@@ -399,7 +399,8 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
     Ok(Some(Generated { source, compute_type, mapping, text }))
 }
 
-/// What several passes read of each member, if lanes may keep that in registers: plain operands, which no pass reads beside guarded ones.
+/// What several passes read of each member, if lanes may keep that in registers: plain operands, which no pass reads
+/// beside guarded ones.
 fn rows(loops: &Loops, reads: &[Element], passes: &[Block<'_>], members: u64, vector: Vector) -> Option<Rows> {
     if vector.axis == Axis::Groups || members == 0 {
         return None;

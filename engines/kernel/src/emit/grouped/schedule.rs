@@ -15,12 +15,13 @@ pub(super) struct Schedule {
     pub tile: Option<Tile>,
     /// Members that each lane keeps in registers, where several passes read them.
     pub residency: Option<Residency>,
-    /// True if the members of a group are so few that one thread goes through all of them, in loops whose extents are numbers in the text.
+    /// True if the members of a group are so few that one thread goes through all of them, in loops whose extents are
+    /// numbers in the text.
     pub is_unrolled: bool,
 }
 
-/// Steps of the members that a lane takes, as a number in the text: loops over them are unrolled, and what several passes read of them is
-/// loaded once and stays in registers.
+/// Steps of the members that a lane takes, as a number in the text: loops over them are unrolled, and what several
+/// passes read of them is loaded once and stays in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Residency {
     /// Number of steps that each lane takes, at least 1.
@@ -123,8 +124,8 @@ impl Vector {
 /// Limit of the members that a lane keeps in registers: each has others for the values that are computed of it.
 const MOST_MEMBERS: u64 = 32;
 
-/// Statements of programs, all together, up to which a lane keeps so many; half as many where there are more, since each is compiled for
-/// every member.
+/// Statements of programs, all together, up to which a lane keeps so many; half as many where there are more, since
+/// each is compiled for every member.
 const FEW_RESIDENT: usize = 24;
 
 /// Limit of the bytes of a lane's members that stay in registers, of all operands together.
@@ -134,8 +135,9 @@ const MOST_RESIDENT: u64 = 128;
 const MOST_UNROLLED: u64 = 32;
 const MOST_UNROLLED_STATEMENTS: u64 = 128;
 
-/// True if the loops over members may be unrolled, where one thread has all of them: extents are then numbers in the text, loads of all
-/// members are under way at the same time, and guards of a row of a window are the same for its elements.
+/// True if the loops over members may be unrolled, where one thread has all of them: extents are then numbers in the
+/// text, loads of all members are under way at the same time, and guards of a row of a window are the same for its
+/// elements.
 pub(super) fn is_unrolled(members: u64, lanes: u32, statements: usize) -> bool {
     let all = members.saturating_mul(statements as u64);
     lanes == 1 && (2..=MOST_UNROLLED).contains(&members) && all <= MOST_UNROLLED_STATEMENTS
@@ -176,8 +178,8 @@ impl Rows {
         (1..=self.most()).contains(&turns).then_some(Residency { turns: turns as u32, is_whole })
     }
 
-    /// Number of lanes, a power of two up to a limit, that keep a row with the fewest registers idle: of those the least that keep a device
-    /// busy. Where none do, it is the most that have something to do.
+    /// Number of lanes, a power of two up to a limit, that keep a row with the fewest registers idle: of those the
+    /// least that keep a device busy. Where none do, it is the most that have something to do.
     pub(super) fn lanes(&self, groups: u64, most: u32) -> Option<u32> {
         let useful = self.steps.next_power_of_two().min(u64::from(most)) as u32;
         let fitting = (useful.min(LEAST_LANES).ilog2()..=useful.ilog2()).map(|log| 1u32 << log);
@@ -185,7 +187,7 @@ impl Rows {
             fitting.filter_map(|lanes| Some((lanes, u64::from(lanes * self.over(lanes)?.turns) - self.steps)));
         let is_busy = |lanes: u32| groups.saturating_mul(u64::from(lanes)) >= BUSY_THREADS;
         let busy = fitting.clone().filter(|(lanes, _)| is_busy(*lanes)).min_by_key(|(lanes, idle)| (*idle, *lanes));
-        busy.or(fitting.last()).map(|(lanes, _)| lanes)
+        busy.or_else(|| fitting.max_by_key(|(lanes, _)| *lanes)).map(|(lanes, _)| lanes)
     }
 }
 
@@ -193,8 +195,9 @@ impl Rows {
 const WINDOWS: u32 = 4;
 
 impl Vector {
-    /// Vector along groups whose results lie together, where one thread goes through their few members, as of windows that slide along the
-    /// innermost dimension: what is computed of the groups' indices is computed once for several. `stored` are the accesses of stores.
+    /// Vector along groups whose results lie together, where one thread goes through their few members, as of windows
+    /// that slide along the innermost dimension: what is computed of the groups' indices is computed once for several.
+    /// `stored` are the accesses of stores.
     pub(super) fn of_windows<'a>(
         loops: &Loops,
         statements: usize,

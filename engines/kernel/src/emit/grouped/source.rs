@@ -455,9 +455,9 @@ impl Writer<'_> {
     }
 }
 
-/// C functions that the threads of a block wait in for each other: for what they write to shared memory, and the same for what they
-/// read of all memory. The fence of shared memory alone leaves the caches
-/// as they are; compilers before the nineteenth have only the other, and the twentieth is asked for.
+/// C functions that the threads of a block wait in for each other: for what they write to shared memory, and the same
+/// for what they read of all memory. The fence of shared memory alone leaves the caches as they are; compilers before
+/// the nineteenth have only the other, and the twentieth is asked for.
 const BARRIER: &str = "#if __clang_major__ >= 20
 #define LOCAL , \"local\"
 #else

@@ -126,7 +126,8 @@ impl Writer<'_> {
             }
         }
         let (of_lane, common): (Vec<_>, Vec<_>) = varying.iter().partition(|(_, slot)| self.is_of_lane(slot));
-        let is_loaded = |slot: &Slot| matches!(*slot, Slot::Tensor { place, .. } if self.is_side_by_side(place) && !self.moves(place));
+        let is_together = |place: usize| self.is_side_by_side(place) && !self.moves(place);
+        let is_loaded = |slot: &Slot| matches!(*slot, Slot::Tensor { place, .. } if is_together(place));
         let (loaded, single): (Vec<_>, Vec<_>) = of_lane.into_iter().partition(|(_, slot)| is_loaded(slot));
         for (i, input) in common {
             self.input(part.kept + i, *input, &mut known);

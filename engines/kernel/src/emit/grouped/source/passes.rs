@@ -311,8 +311,9 @@ impl Writer<'_> {
         self.whole_or_each(inner, &stores, &each_store);
     }
 
-    /// How members are summed in `f32` before their sum goes into the total, whose type is wider: the rounding of a few additions is far
-    /// below what elements of eleven bits of precision tell, and one in `f64` costs as much as sixteen on some GPUs.
+    /// How members are summed in `f32` before their sum goes into the total, whose type is wider: the rounding of a
+    /// few additions is far below what elements of eleven bits of precision tell, and one in `f64` costs as much as
+    /// sixteen on some GPUs.
     pub(super) fn partial(&self, varying: &[(usize, &Slot)]) -> Partial {
         let elements = varying.iter().filter_map(|(_, slot)| match **slot {
             Slot::Tensor { tensor, .. } => Some(self.work.reads[tensor]),

@@ -159,9 +159,9 @@ impl Writer<'_> {
         self.locate(p, &mut Vec::new())
     }
 
-    /// Parameters of `load` and `store` for `width` elements of a place: their number, and bytes of which their distance from the beginning of
-    /// the tensor is a multiple. That is the vector's size, as far as accesses have it, or the element's. `along` is the loop whose index is a
-    /// multiple of the width.
+    /// Parameters of `load` and `store` for `width` elements of a place: their number, and bytes of which their
+    /// distance from the beginning of the tensor is a multiple. That is the vector's size, as far as accesses have it,
+    /// or the element's. `along` is the loop whose index is a multiple of the width.
     pub(super) fn vector_of(&self, place: usize, width: u64, bytes: usize, along: usize) -> String {
         let Loops { places, extents, .. } = self.work.loops;
         let place = &places[place];

@@ -1,5 +1,5 @@
-//! Statements of passes whose lanes keep their members in registers: each takes a number of steps that the text knows, loads what several
-//! passes read once, and goes through it without a branch where there is no member missing.
+//! Statements of passes whose lanes keep their members in registers: each takes a number of steps that the text knows,
+//! loads what several passes read once, and goes through it without a branch where there is no member missing.
 
 use super::passes::{Inputs, Partial, pairwise};
 use super::{Block, Slot, Target, Writer};
@@ -7,8 +7,8 @@ use crate::emit::grouped::ReduceOp;
 use crate::emit::grouped::layout::Loops;
 use crate::emit::grouped::schedule::Residency;
 
-/// Operands, by tensor and place, of which several passes read an element for each member, or one that reduces: its loads are then all under
-/// way before the first is waited for.
+/// Operands, by tensor and place, of which several passes read an element for each member, or one that reduces: its
+/// loads are then all under way before the first is waited for.
 pub(in crate::emit::grouped) fn resident(loops: &Loops, passes: &[Block<'_>]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for (p, part) in passes.iter().enumerate() {
@@ -116,8 +116,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Opens the loop over a lane's steps, with the indices of each: `first` is that of a vector's first member. `is_there` is true if the
-    /// lane has the step, and `all` if it has all members of it.
+    /// Opens the loop over a lane's steps, with the indices of each: `first` is that of a vector's first member.
+    /// `is_there` is true if the lane has the step, and `all` if it has all members of it.
     fn open_turns(&mut self) {
         let (members, work) = (self.members(), self.work);
         let Residency { turns, is_whole } = work.schedule.residency.expect("lanes keep members in registers");

@@ -9,7 +9,9 @@ use crate::emit::program::ComputeType;
 pub(super) const FROM_LANE: &str = "template <int N> struct Words { int words[N]; };
 template <class T> DEVICE T from_lane(T own, count lane) {
   Words<sizeof(T) / 4> w = __builtin_bit_cast(Words<sizeof(T) / 4>, own);
-  _Pragma(\"unroll\") for (int i = 0; i < int(sizeof(T) / 4); ++i) w.words[i] = __builtin_amdgcn_ds_bpermute(int(lane * 4), w.words[i]);
+  _Pragma(\"unroll\") for (int i = 0; i < int(sizeof(T) / 4); ++i) {
+    w.words[i] = __builtin_amdgcn_ds_bpermute(int(lane * 4), w.words[i]);
+  }
   return __builtin_bit_cast(T, w);
 }
 ";
@@ -41,8 +43,9 @@ impl Writer<'_> {
         if self.beside().is_some() { "EACH " } else { "" }
     }
 
-    /// Emits the reduction of the lanes' accumulators: pair by pair among the lanes of a wave; then, where a group has lanes in several
-    /// waves, through shared memory among the waves' results, with one barrier of the work-group. All lanes get the result.
+    /// Emits the reduction of the lanes' accumulators: pair by pair among the lanes of a wave; then, where a group has
+    /// lanes in several waves, through shared memory among the waves' results, with one barrier of the work-group. All
+    /// lanes get the result.
     pub(super) fn tree(&mut self, pass: usize, part: &Block<'_>, first_fold: usize) {
         let ThreadMap { side, lanes, lanes_first } = self.work.schedule.mapping;
         let (each, k) = (self.each_lane(), self.of_lanes("k"));
@@ -88,8 +91,8 @@ impl Writer<'_> {
         self.close();
     }
 
-    /// Emits the reduction of the accumulators of so many lanes of a wave, which are `least` or more, after which all of them have the
-    /// result.
+    /// Emits the reduction of the accumulators of so many lanes of a wave, which are `least` or more, after which all
+    /// of them have the result.
     fn among_lanes(&mut self, part: &Block<'_>, folds: &[String], lanes: &str, least: u32) {
         let (each, between) = (self.each_lane(), self.work.schedule.mapping.lane_stride());
         self.open(format_args!("for (count half = {lanes} / 2; half >= {least}; half /= 2) {each}{{"));
