@@ -104,18 +104,20 @@ pub(super) fn index_types(wide: bool) -> &'static str {
 /// C helper that [`quotient`] calls where indices are narrow.
 pub(super) const MULHI: &str = "DEVICE unsigned mulhi(unsigned a, unsigned b) { return (unsigned long)a * b >> 32; }\n";
 
-/// C helpers that load and store several adjacent elements. Vectors are as aligned as their elements: every target of HIP
-/// can do that.
-pub(super) const VECTORS: &str =
-    "template <class T, int N> struct Lanes { typedef T V __attribute__((ext_vector_type(N), aligned(sizeof(T)))); };
-template <int N, class T> DEVICE void load(T* to, const T* from) {
-  const typename Lanes<T, N>::V v = *(const typename Lanes<T, N>::V*)from;
+/// C helpers that load and store several adjacent elements. Vectors are as aligned as their elements: every target of
+/// HIP can do that. `A` is a number of bytes of which the distance from the beginning of the tensor is a multiple, for
+/// targets where that matters.
+pub(super) const VECTORS: &str = "template <class T, int N, int A> struct Lanes {
+  typedef T V __attribute__((ext_vector_type(N), aligned(sizeof(T))));
+};
+template <int N, int A, class T> DEVICE void load(T* to, const T* from) {
+  const typename Lanes<T, N, A>::V v = *(const typename Lanes<T, N, A>::V*)from;
   _Pragma(\"unroll\") for (int k = 0; k < N; ++k) to[k] = v[k];
 }
-template <int N, class T> DEVICE void store(T* to, const T* from) {
-  typename Lanes<T, N>::V v;
+template <int N, int A, class T> DEVICE void store(T* to, const T* from) {
+  typename Lanes<T, N, A>::V v;
   _Pragma(\"unroll\") for (int k = 0; k < N; ++k) v[k] = from[k];
-  *(typename Lanes<T, N>::V*)to = v;
+  *(typename Lanes<T, N, A>::V*)to = v;
 }
 ";
 

@@ -133,12 +133,15 @@ pub(super) struct Text {
     /// Element types that are converted from and to.
     widened: Vec<Element>,
     narrowed: Vec<Element>,
+    /// True if statements call the function `gelu`.
+    has_gelu: bool,
 }
 
 impl Text {
     /// Declarations of no program.
     pub(super) fn new(compute_type: ComputeType) -> Text {
-        Text { compute_type, scalars: Vec::new(), uses: BTreeSet::new(), widened: Vec::new(), narrowed: Vec::new() }
+        let (uses, scalars) = (BTreeSet::new(), Vec::new());
+        Text { compute_type, scalars, uses, widened: Vec::new(), narrowed: Vec::new(), has_gelu: false }
     }
 
     /// Compute type of the programs.
@@ -147,8 +150,32 @@ impl Text {
     }
 
     /// Statements of a program over `inputs` slots, which compute `t<slot>` from the slots before it; the error is the
-    /// defect of the program.
-    pub(super) fn program(&mut self, inputs: usize, program: &[Op]) -> Result<String, String> {
+    /// defect of the program. Slots in `halves` are rounded to `f16` and no more: where no operation reads them, their
+    /// function may be off by a few units of `f32`'s last place.
+    pub(super) fn program(&mut self, inputs: usize, program: &[Op], halves: &[usize]) -> Result<String, String> {
+        let mut statements = self.statements(inputs, program)?;
+        for (i, op) in program.iter().enumerate() {
+            let slot = inputs + i;
+            let Op::Pointwise { mode: PointwiseMode::GeluFwd, operands, .. } = op else { continue };
+            let is_read = program.iter().any(|op| op.operands().contains(&slot));
+            if self.compute_type != ComputeType::F32 || !halves.contains(&slot) || is_read {
+                continue;
+            }
+            let own = |line: &&str| !line.trim_start().starts_with(&format!("const auto t{slot}_"));
+            let others: Vec<&str> = statements.lines().filter(own).collect();
+            let name = format!("    const real t{slot} = ");
+            let line = format!("{name}gelu(t{});", operands[0]);
+            let replaced = others.iter().map(|other| if other.starts_with(&name) { line.as_str() } else { *other });
+            statements = replaced.map(|line| format!("{line}\n")).collect();
+            self.uses.extend(["fabs", "fma"]);
+            self.has_gelu = true;
+        }
+        self.note(&statements);
+        Ok(statements)
+    }
+
+    /// Statements of the operations as they are.
+    fn statements(&mut self, inputs: usize, program: &[Op]) -> Result<String, String> {
         let mut statements = String::new();
         for (i, op) in program.iter().enumerate() {
             let slot = inputs + i;
@@ -171,10 +198,14 @@ impl Text {
                 }
             };
         }
+        Ok(statements)
+    }
+
+    /// Adds the helpers and math functions that statements call.
+    fn note(&mut self, statements: &str) {
         let whole = WHOLE.iter().map(|(name, _)| *name).filter(|name| statements.contains(name));
         let math = MATH.iter().copied().filter(|name| statements.contains(&format!("MATH({name})")));
         self.uses.extend(whole.chain(math));
-        Ok(statements)
     }
 
     /// Adds a helper or math function.
@@ -218,6 +249,9 @@ impl Text {
         if self.narrowed.iter().any(|element| element.narrows_by_odd()) {
             text += if self.compute_type == ComputeType::F64 { ODD_DOUBLE } else { ODD_SINGLE };
         }
+        if self.has_gelu {
+            text += GELU;
+        }
         let whole = self.compute_type == ComputeType::I64;
         let narrow = |element: &Element| if whole { element.narrow_whole() } else { element.narrow() };
         let functions = WHOLE.iter().filter(|(name, _)| self.uses.contains(name)).map(|(_, text)| *text);
@@ -260,6 +294,23 @@ pub(super) fn is_whole(value: f64) -> bool {
 pub(super) fn fits_single(extent: usize) -> bool {
     extent <= 1 << 24
 }
+
+/// `x · Φ(x)` within 6e-6 of itself where that is a normal number, and for every `f16` within 0.51 units of its last
+/// place. Φ(-z) is `e^(-z²/2)` times a polynomial in `1 / (1 + 0.3 z)`, which is within 2e-6 for z up to 13.5 (least
+/// squares on 20,001 points, reweighted towards the smallest largest relative error); behind that the power is
+/// nothing.
+const GELU: &str = "DEVICE real gelu(real x) {
+  const real z = MATH(fabs)(x), t = __builtin_amdgcn_rcpf(MATH(fma)(0.3f, z, 1.0f));
+  real p = MATH(fma)(-0.084642664f, t, 0.24073674f);
+  p = MATH(fma)(p, t, -0.048859242f);
+  p = MATH(fma)(p, t, 0.16490576f);
+  p = MATH(fma)(p, t, 0.10665573f);
+  p = MATH(fma)(p, t, 0.12128303f);
+  p = MATH(fma)(p, t, -8.033612e-05f);
+  const real tail = p * __builtin_amdgcn_exp2f(z * z * -0.72134752f), weight = x < real(0) ? tail : real(1) - tail;
+  return weight == real(0) ? real(0) : x * weight;
+}
+";
 
 const ODD_SINGLE: &str = "DEVICE float odd(float v) { return v; }\n";
 

@@ -42,7 +42,7 @@ fn text_has_what_is_used_and_nothing_else() {
     for (work, with, without) in [
         (
             vector(PointwiseMode::Neg, PARAMETERS, Element::F32, Element::F32, 64),
-            &["typedef float real", "load<4>(v0", "const real t1 = -t0;", "typedef int index"][..],
+            &["typedef float real", "load<4, ", "const real t1 = -t0;", "typedef int index"][..],
             &["MATH(exp)", "mulhi", "whole_sub", "long index", "narrow_f16", "p0"][..],
         ),
         (
@@ -65,7 +65,7 @@ fn text_has_what_is_used_and_nothing_else() {
                 program: Vec::new(),
                 ..vector(PointwiseMode::Identity, PARAMETERS, Element::BF16, Element::BF16, 64)
             },
-            &["typedef unsigned short real", "const real* r0", "load<8>(v0"],
+            &["typedef unsigned short real", "const real* r0", "load<8, "],
             &["real(", "widen", "narrow"],
         ),
         (

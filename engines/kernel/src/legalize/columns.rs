@@ -17,7 +17,7 @@ const RUN: usize = 32 * VECTOR;
 const THREADS: usize = 256;
 
 /// Minimum number of members for each thread of a part.
-const PER_THREAD: usize = 16;
+const PER_THREAD: usize = 8;
 
 /// Blocks for each compute unit that keep it busy.
 const BLOCKS: usize = 4;

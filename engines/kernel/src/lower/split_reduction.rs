@@ -163,10 +163,12 @@ impl Parts {
 }
 
 /// Length of the pieces of a loop that is cut into `parts` (two or more). A last piece that is not full would be guarded, and
-/// so would be all others: rather up to a fifth fewer parts.
+/// so would be all others: rather up to a fifth fewer parts, or up to a third more.
 fn piece(extent: usize, parts: usize) -> usize {
     let least = extent.div_ceil(parts);
-    (least..=least + least / 4).find(|piece| *piece < extent && extent.is_multiple_of(*piece)).unwrap_or(least)
+    let fewer = least..=least + least / 4;
+    let more = (least - least / 4..least).rev();
+    fewer.chain(more).find(|piece| *piece > 0 && *piece < extent && extent.is_multiple_of(*piece)).unwrap_or(least)
 }
 
 struct Splitter<'a> {
@@ -236,13 +238,18 @@ impl Splitter<'_> {
         left
     }
 
-    /// Adds the kernel of a pass that runs for every member: each member is a group.
+    /// Adds the kernel of a pass that runs for every member: each member is a group. It is element-wise: values that
+    /// were left behind are operands like all others.
     fn each(&mut self, pass: &Pass) {
         let all = [&self.kernel.groups[..], &self.kernel.members].concat();
         let map = LoopMap { loops: all.len(), terms: (0..all.len()).map(|which| vec![(which, 1)]).collect() };
         let mut kernel = Kernel::new(all, Vec::new());
-        let left = self.load(&mut kernel, pass, map.loops);
         kernel.each(|body| {
+            let load = |(value, place): (usize, &Option<Operand>)| match place {
+                Some(place) if pass.reads_slot(value) => body.element(*place, self.of_group(map.loops)),
+                _ => Value::Carried(0),
+            };
+            let left: Vec<Value> = self.places.iter().enumerate().map(load).collect();
             let slots = map.program(body, pass, &left);
             for store in pass.stores() {
                 body.store(slots[store.slot], store.to, map.at(&store.at));
@@ -376,7 +383,7 @@ mod tests {
     #[test]
     fn pieces_are_equal_where_few_parts_are_lost() {
         for (extent, parts, want) in
-            [(3, 2, 2), (7, 2, 4), (33, 2, 17), (49, 16, 4), (100, 7, 15), (4096, 37, 128), (64, 8, 8)]
+            [(3, 2, 2), (7, 2, 4), (33, 2, 17), (49, 16, 4), (100, 7, 15), (4096, 37, 128), (64, 8, 8), (784, 6, 112)]
         {
             assert_eq!(piece(extent, parts), want, "{extent} in {parts}");
         }

@@ -8,8 +8,8 @@
 // Barriers order memory by themselves.
 #define __builtin_amdgcn_fence(...)
 #define __builtin_amdgcn_s_barrier() __syncthreads()
-// Lanes of a warp run in step only where they wait for each other.
-#define __builtin_amdgcn_wave_barrier() __syncwarp()
+// Lanes of a warp run in step only where they wait for each other, as here. The address is that of a lane's word.
+#define __builtin_amdgcn_ds_bpermute(address, value) __shfl_sync(~0u, value, (address) >> 2)
 
 #define __builtin_inf() __longlong_as_double(0x7ff0000000000000LL)
 #define __builtin_isinf(x) isinf(x)
@@ -36,6 +36,12 @@ HIP_MATH(log1p) HIP_MATH(rint) HIP_MATH(sin) HIP_MATH(sqrt) HIP_MATH(tan) HIP_MA
 extern "C" __device__ __forceinline__ float __ocml_fma_f32(float x, float y, float z) { return fmaf(x, y, z); }
 extern "C" __device__ __forceinline__ double __ocml_fma_f64(double x, double y, double z) { return fma(x, y, z); }
 
+// The device's own functions, which are within a unit of the last place.
+static __device__ __forceinline__ float hip_rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+static __device__ __forceinline__ float hip_exp2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+#define __builtin_amdgcn_rcpf(x) hip_rcp(x)
+#define __builtin_amdgcn_exp2f(x) hip_exp2(x)
+
 // Half precision: conversions, each rounded once.
 struct hip_half {
   unsigned short bits;
@@ -53,7 +59,7 @@ struct hip_half {
 #define _Float16 hip_half
 
 // Neighboring elements. HIP's vectors may lie anywhere; NVIDIA's are accessed whole only at multiples of their size, so others go element by
-// element.
+// element. Where all tensors begin at multiples of the widest access, what is at a distance of such multiples needs no look at its address.
 template <int bytes> struct hip_word;
 template <> struct hip_word<2> { typedef unsigned short type; };
 template <> struct hip_word<4> { typedef unsigned type; };
@@ -62,16 +68,18 @@ template <> struct hip_word<16> { typedef uint4 type; };
 template <class T, int n> struct hip_elements { union { T v[n]; }; };
 template <class T> struct hip_elements<T, 2> { union { T v[2]; struct { T x, y; }; }; };
 template <class T> struct hip_elements<T, 4> { union { T v[4]; struct { T x, y, z, w; }; }; };
-template <class T, int n> struct hip_vector : hip_elements<T, n> {
+template <class T, int n, int distance, bool is_at_whole> struct hip_vector_at : hip_elements<T, n> {
   static const int bytes = n * sizeof(T), step = bytes < 16 ? bytes : 16;
   typedef typename hip_word<step>::type word;
-  static __device__ __forceinline__ bool is_whole(const void* at) { return (unsigned long)at % step == 0; }
-  hip_vector() = default;
-  template <class... Values> __device__ __forceinline__ hip_vector(T first, T second, Values... values) {
+  static __device__ __forceinline__ bool is_whole(const void* at) {
+    return (is_at_whole && distance % step == 0) || (unsigned long)at % step == 0;
+  }
+  hip_vector_at() = default;
+  template <class... Values> __device__ __forceinline__ hip_vector_at(T first, T second, Values... values) {
     const T all[] = {first, second, T(values)...};
     for (int i = 0; i < n; ++i) this->v[i] = all[i];
   }
-  __device__ __forceinline__ hip_vector(const hip_vector& from) {
+  __device__ __forceinline__ hip_vector_at(const hip_vector_at& from) {
     if (is_whole(&from)) {
       for (int i = 0; i < bytes / step; ++i) {
         const word one = ((const word*)&from)[i];
@@ -81,7 +89,7 @@ template <class T, int n> struct hip_vector : hip_elements<T, n> {
       for (int i = 0; i < n; ++i) this->v[i] = from.v[i];
     }
   }
-  __device__ __forceinline__ hip_vector& operator=(const hip_vector& from) {
+  __device__ __forceinline__ hip_vector_at& operator=(const hip_vector_at& from) {
     if (is_whole(this)) {
       for (int i = 0; i < bytes / step; ++i) {
         word one;
@@ -96,3 +104,4 @@ template <class T, int n> struct hip_vector : hip_elements<T, n> {
   __device__ __forceinline__ T operator[](int i) const { return this->v[i]; }
   __device__ __forceinline__ T& operator[](int i) { return this->v[i]; }
 };
+template <class T, int n> using hip_vector = hip_vector_at<T, n, 1, false>;

@@ -14,8 +14,11 @@ pub struct ThreadMap {
 }
 
 /// Number of threads of a block; the larger one where there are few groups of many members.
-const THREADS: u32 = 256;
-const MANY_THREADS: u32 = 1024;
+pub(super) const THREADS: u32 = 256;
+pub(super) const MANY_THREADS: u32 = 1024;
+
+/// Minimum number of lanes of a wave.
+const LEAST_WAVE: u32 = 32;
 
 /// Up to this number of members one thread reduces a group alone, unless its loads coalesce.
 const FEW: u64 = 32;
@@ -95,6 +98,15 @@ impl ThreadMap {
         ThreadMap { side: THREADS / lanes, lanes, lanes_first: false }
     }
 
+    /// Mapping of rows that so many lanes keep in registers.
+    pub(super) fn rows(groups: u64, lanes: u32) -> ThreadMap {
+        let mut side = (THREADS / lanes).max(1);
+        while side * lanes > NARROW_ROW * NARROW_ROW && side > 1 && groups / u64::from(side) < BUSY {
+            side /= 2;
+        }
+        ThreadMap { side, lanes, lanes_first: lanes > 1 }
+    }
+
     /// The same mapping with blocks of the usual size.
     pub fn smaller(self) -> ThreadMap {
         let ThreadMap { side, lanes, lanes_first } = self;
@@ -105,6 +117,18 @@ impl ThreadMap {
     /// Number of threads of a block.
     pub fn threads(self) -> u32 {
         self.side * self.lanes
+    }
+
+    /// Minimum number of lanes of a group that are in one wave.
+    pub(super) fn together(self) -> u32 {
+        self.lanes.min((LEAST_WAVE / self.lane_stride()).max(1))
+    }
+
+    /// Number of threads that exchange accumulators through shared memory, at most: one for each wave of a group, if
+    /// it has several.
+    pub(super) fn exchanged(self) -> u32 {
+        let together = self.together();
+        if together < self.lanes { self.threads() / together } else { 0 }
     }
 
     /// Distance, in threads, from a lane of a group to the next.

@@ -39,7 +39,7 @@ use super::program::{ComputeType, Op, Text, fits_single, is_whole};
 use super::{KernelSource, check_size};
 use layout::Loops;
 pub use mapping::ThreadMap;
-use schedule::{Axis, Schedule, Tile, Vector};
+use schedule::{Axis, Rows, Schedule, Tile, Vector};
 use source::{Block, FUNCTION, Slot, Source, Target, Work};
 
 /// Kernel over groups of elements.
@@ -284,7 +284,14 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
                 }
             });
         }
-        let statements = program.program(kept + inputs.len(), parts.program).map_err(Error::invalid_value)?;
+        let is_half = |store: &&Store| work.writes.get(store.tensor) == Some(&Element::F16);
+        let is_else = |slot: &usize| {
+            parts.keep.contains(slot) || parts.stores.iter().any(|store| store.slot == *slot && !is_half(&store))
+        };
+        let halves = parts.stores.iter().filter(is_half).map(|store| store.slot).filter(|slot| !is_else(slot));
+        let statements = program
+            .program(kept + inputs.len(), parts.program, &halves.collect::<Vec<_>>())
+            .map_err(Error::invalid_value)?;
         let mut stores = Vec::new();
         for store in parts.stores {
             program.narrow(work.writes[store.tensor]);
@@ -325,14 +332,22 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
     // Indices, their sums with a block, and offsets are then below 2³¹.
     let wide = choice.wide || groups.max(members).max(threads).max(most) >= 1 << 30;
     let vector = vector(&loops, &work.reads, &passes, compute_type, wide, elements.is_some());
-    let mut mapping = match elements {
-        Some(_) => ThreadMap::ELEMENTWISE,
-        None => choice.mapping.unwrap_or_else(|| ThreadMap::new(groups, members, loops.neighbours(), vector)),
+    let rows =
+        vector.filter(|_| elements.is_none()).and_then(|vector| rows(&loops, &work.reads, &passes, members, vector));
+    // What is read once needs no registers that only large blocks have.
+    let is_read_again = passes.iter().filter(|part| part.members).count() > 1;
+    let most = if is_read_again { mapping::MANY_THREADS } else { mapping::THREADS };
+    let lanes = rows.and_then(|rows| rows.lanes(groups, most));
+    let mut mapping = match (&elements, choice.mapping, lanes) {
+        (Some(_), ..) => ThreadMap::ELEMENTWISE,
+        (None, Some(mapping), _) => mapping,
+        (None, None, Some(lanes)) => ThreadMap::rows(groups, lanes),
+        (None, None, None) => ThreadMap::new(groups, members, loops.neighbours(), vector),
     };
     let shared = |mapping: ThreadMap| {
         let buffers = folds::Buffers::new(passes.iter().map(|part| part.folds));
         let bytes = buffers.bytes(compute_type, wide) * groups_of_thread(vector) as usize;
-        if mapping.lanes > 1 { bytes * mapping.threads() as usize } else { 0 }
+        bytes * mapping.exchanged() as usize
     };
     if shared(mapping) > MOST_SHARED / 2 {
         mapping = mapping.smaller();
@@ -341,6 +356,11 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
     while shared(mapping) > MOST_SHARED {
         mapping.lanes /= 2;
     }
+    let residency = rows.filter(|_| !wide).and_then(|rows| rows.over(mapping.lanes));
+    let along_members = vector.is_some_and(|vector| vector.axis == Axis::Members);
+    let statements = passes.iter().map(|part| part.statements.lines().count()).sum();
+    let is_unrolled =
+        elements.is_none() && !wide && !along_members && schedule::is_unrolled(members, mapping.lanes, statements);
     let tile = match vector {
         Some(_) if elements.is_some() && !wide => {
             let reads = passes.iter().flat_map(|part| &part.inputs).filter_map(|slot| match *slot {
@@ -358,7 +378,7 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         passes,
         number,
         compute_type,
-        schedule: Schedule { mapping, vector, tile },
+        schedule: Schedule { mapping, vector, tile, residency, is_unrolled },
         elementwise: elements.is_some(),
         groups,
         members,
@@ -372,10 +392,32 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         Some(_) => "a thread for each element or vector of them".to_owned(),
         None => {
             let groups = side * groups_of_thread(vector);
-            format!("{groups} groups a block, {lanes} thread(s) for each, {} blocks", source.blocks)
+            let kept = residency.map_or(String::new(), |kept| format!(", {} step(s) in registers", kept.turns));
+            format!("{groups} groups a block, {lanes} thread(s) for each, {} blocks{kept}", source.blocks)
         }
     };
     Ok(Some(Generated { source, compute_type, mapping, text }))
+}
+
+/// What several passes read of each member, if lanes may keep that in registers: plain operands, which no pass reads
+/// beside guarded ones.
+fn rows(loops: &Loops, reads: &[Element], passes: &[Block<'_>], members: u64, vector: Vector) -> Option<Rows> {
+    if vector.axis == Axis::Groups || members == 0 {
+        return None;
+    }
+    let places = &loops.places;
+    let inputs = || passes.iter().filter(|part| part.members).flat_map(|part| &part.inputs);
+    let mut of_members = inputs().filter_map(|slot| slot.place()).filter(|place| !places[*place].is_fixed(loops.split));
+    if of_members.any(|place| !places[place].bounds.is_empty()) {
+        return None;
+    }
+    let resident = source::resident(loops, passes);
+    let bytes: usize = resident.iter().map(|(tensor, _)| reads[*tensor].bytes()).sum();
+    let (width, extent) = (u64::from(vector.width), *loops.extents.last()?);
+    let statements = passes.iter().map(|part| part.statements.lines().count()).sum();
+    let steps = members / extent * extent.div_ceil(width);
+    let is_even = extent.is_multiple_of(width);
+    (bytes > 0).then_some(Rows { steps, width, is_even, bytes: bytes as u64, statements })
 }
 
 /// Number of adjacent groups that one thread works on.
@@ -412,7 +454,13 @@ fn vector(
     }
     match loops.neighbours() {
         (Some(1), Some(1)) | (None, None) => None,
-        (_, Some(1)) => Vector::of_members(loops, statements, loaded),
+        (_, Some(1)) => Vector::of_members(loops, statements, loaded).or_else(|| {
+            let stored = passes.iter().flat_map(|part| &part.stores).map(|target| &loops.places[target.place]);
+            let is_narrow = compute_type == ComputeType::F32
+                && !wide
+                && passes.iter().all(|part| !part.members || part.stores.is_empty());
+            Vector::of_windows(loops, statements, stored).filter(|_| is_narrow)
+        }),
         (Some(1), _) => {
             let folded = |part: &Block<'_>| part.folds.iter().map(|fold| fold.mode.bytes(compute_type, wide)).sum();
             let folded: usize = passes.iter().map(folded).max().unwrap_or(0);

@@ -13,6 +13,21 @@ pub(super) struct Schedule {
     pub vector: Option<Vector>,
     /// Tile that a block of an element-wise kernel takes, where it reads along another loop than it writes.
     pub tile: Option<Tile>,
+    /// Members that each lane keeps in registers, where several passes read them.
+    pub residency: Option<Residency>,
+    /// True if the members of a group are so few that one thread goes through all of them, in loops whose extents are
+    /// numbers in the text.
+    pub is_unrolled: bool,
+}
+
+/// Steps of the members that a lane takes, as a number in the text: loops over them are unrolled, and what several
+/// passes read of them is loaded once and stays in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Residency {
+    /// Number of steps that each lane takes, at least 1.
+    pub turns: u32,
+    /// True if all lanes together take exactly the steps that there are.
+    pub is_whole: bool,
 }
 
 /// Block of a kernel's elements that goes through shared memory: some steps of the innermost loop, which is contiguous where results
@@ -103,6 +118,98 @@ impl Vector {
             }
         }
         Some(Vector { axis: Axis::Groups, width: width as u32 })
+    }
+}
+
+/// Limit of the members that a lane keeps in registers: each has others for the values that are computed of it.
+const MOST_MEMBERS: u64 = 32;
+
+/// Statements of programs, all together, up to which a lane keeps so many; half as many where there are more, since
+/// each is compiled for every member.
+const FEW_RESIDENT: usize = 24;
+
+/// Limit of the bytes of a lane's members that stay in registers, of all operands together.
+const MOST_RESIDENT: u64 = 128;
+
+/// Limit of the members of a group, and of the statements for all of them, up to which loops over them are unrolled.
+const MOST_UNROLLED: u64 = 32;
+const MOST_UNROLLED_STATEMENTS: u64 = 128;
+
+/// True if the loops over members may be unrolled, where one thread has all of them: extents are then numbers in the
+/// text, loads of all members are under way at the same time, and guards of a row of a window are the same for its
+/// elements.
+pub(super) fn is_unrolled(members: u64, lanes: u32, statements: usize) -> bool {
+    let all = members.saturating_mul(statements as u64);
+    lanes == 1 && (2..=MOST_UNROLLED).contains(&members) && all <= MOST_UNROLLED_STATEMENTS
+}
+
+/// Minimum number of lanes of rows that have so many steps: a cache line of vectors.
+const LEAST_LANES: u32 = 8;
+
+/// Number of threads that keep a device busy: with fewer rows, more lanes share one.
+const BUSY_THREADS: u64 = 1 << 15;
+
+/// Work of passes over members that go in vectors, as far as keeping members in registers depends on it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows {
+    /// Number of steps of a group's members.
+    pub steps: u64,
+    /// Number of members of a step.
+    pub width: u64,
+    /// True if each step has so many members.
+    pub is_even: bool,
+    /// Bytes of a member's operands that several passes read, more than 0.
+    pub bytes: u64,
+    /// Statements of all passes.
+    pub statements: usize,
+}
+
+impl Rows {
+    /// Largest number of steps that a lane can keep.
+    fn most(&self) -> u64 {
+        let members = if self.statements > FEW_RESIDENT { MOST_MEMBERS / 2 } else { MOST_MEMBERS };
+        (members / self.width).min(MOST_RESIDENT / (self.width * self.bytes))
+    }
+
+    /// Residency with a number of lanes; `None` if they have no registers for a row.
+    pub(super) fn over(&self, lanes: u32) -> Option<Residency> {
+        let turns = self.steps.div_ceil(u64::from(lanes));
+        let is_whole = self.is_even && turns * u64::from(lanes) == self.steps;
+        (1..=self.most()).contains(&turns).then_some(Residency { turns: turns as u32, is_whole })
+    }
+
+    /// Number of lanes, a power of two up to a limit, that keep a row with the fewest registers idle: of those the
+    /// least that keep a device busy. Where none do, it is the most that have something to do.
+    pub(super) fn lanes(&self, groups: u64, most: u32) -> Option<u32> {
+        let useful = self.steps.next_power_of_two().min(u64::from(most)) as u32;
+        let fitting = (useful.min(LEAST_LANES).ilog2()..=useful.ilog2()).map(|log| 1u32 << log);
+        let fitting =
+            fitting.filter_map(|lanes| Some((lanes, u64::from(lanes * self.over(lanes)?.turns) - self.steps)));
+        let is_busy = |lanes: u32| groups.saturating_mul(u64::from(lanes)) >= BUSY_THREADS;
+        let busy = fitting.clone().filter(|(lanes, _)| is_busy(*lanes)).min_by_key(|(lanes, idle)| (*idle, *lanes));
+        busy.or_else(|| fitting.max_by_key(|(lanes, _)| *lanes)).map(|(lanes, _)| lanes)
+    }
+}
+
+/// Number of groups that a thread has of windows, whose results lie together.
+const WINDOWS: u32 = 4;
+
+impl Vector {
+    /// Vector along groups whose results lie together, where one thread goes through their few members, as of windows
+    /// that slide along the innermost dimension: what is computed of the groups' indices is computed once for several.
+    /// `stored` are the accesses of stores.
+    pub(super) fn of_windows<'a>(
+        loops: &Loops,
+        statements: usize,
+        mut stored: impl Iterator<Item = &'a Access>,
+    ) -> Option<Vector> {
+        let axis = loops.split.checked_sub(1)?;
+        let (groups, members) = loops.count()?;
+        let is_busy = groups / u64::from(WINDOWS) >= BUSY_THREADS;
+        let is_together = loops.extents[axis].is_multiple_of(u64::from(WINDOWS))
+            && stored.all(|place| place.strides[axis] == 1 && place.bounds.is_empty());
+        (is_busy && is_together && is_unrolled(members, 1, statements * WINDOWS as usize))
+            .then_some(Vector { axis: Axis::Groups, width: WINDOWS })
     }
 }
 

@@ -6,6 +6,7 @@
 mod columns;
 mod passes;
 mod places;
+mod resident;
 mod tiles;
 mod tree;
 
@@ -19,6 +20,7 @@ use super::{Bound, Fold, ReduceOp};
 use crate::emit::arguments::{self, Arguments, quotient};
 use crate::emit::element::Element;
 use crate::emit::program::{ComputeType, Text};
+pub(super) use resident::resident;
 
 /// Name of the kernel function.
 pub(super) const FUNCTION: &std::ffi::CStr = c"kernel";
@@ -72,7 +74,7 @@ pub(super) enum Slot {
 }
 
 impl Slot {
-    fn place(self) -> Option<usize> {
+    pub(super) fn place(self) -> Option<usize> {
         match self {
             Slot::Tensor { place, .. } | Slot::InBounds { place } | Slot::Index { place } => Some(place),
             Slot::Scalar(_) | Slot::Literal(_) => None,
@@ -345,6 +347,7 @@ impl Writer<'_> {
                 if between == 1 { wave.to_owned() } else { format!("({wave} < {between} ? 1 : {wave} / {between})") };
             self.line(format_args!("const count together = {among} < {lanes} ? {among} : {lanes};"));
         }
+        self.residents();
         let mut fold = 0;
         for (p, part) in work.passes.iter().enumerate() {
             self.pass(p, part, fold);
@@ -352,8 +355,9 @@ impl Writer<'_> {
         }
         if lanes > 1 && fold > 0 {
             // The next groups' values go where these ones' are still read.
-            self.line(format_args!("if (together < {lanes}) barrier();"));
-            self.line(format_args!("else wave_barrier();"));
+            if work.schedule.mapping.exchanged() > 0 {
+                self.line(format_args!("if (together < {lanes}) barrier();"));
+            }
         }
         self.close();
         launched
@@ -431,8 +435,11 @@ impl Writer<'_> {
             text += folds::limits(work.compute_type);
         }
         text += &definitions;
-        if work.schedule.mapping.lanes > 1 || work.schedule.tile.is_some() {
+        if self.body.contains("barrier") {
             text += BARRIER;
+        }
+        if self.body.contains("from_lane(") {
+            text += tree::FROM_LANE;
         }
         if work.schedule.vector.is_some() {
             text += arguments::VECTORS;
@@ -448,19 +455,14 @@ impl Writer<'_> {
     }
 }
 
-/// C functions that threads wait in for each other: those of a wave, which run in step, so that it costs nothing; those of a block, for
-/// what they write to shared memory; and the same for what they read of all memory. The fence of shared memory alone leaves the caches
-/// as they are; compilers before the nineteenth have only the other, and the twentieth is asked for.
+/// C functions that the threads of a block wait in for each other: for what they write to shared memory, and the same
+/// for what they read of all memory. The fence of shared memory alone leaves the caches as they are; compilers before
+/// the nineteenth have only the other, and the twentieth is asked for.
 const BARRIER: &str = "#if __clang_major__ >= 20
 #define LOCAL , \"local\"
 #else
 #define LOCAL
 #endif
-DEVICE void wave_barrier() {
-  __builtin_amdgcn_fence(__ATOMIC_RELEASE, \"wavefront\");
-  __builtin_amdgcn_wave_barrier();
-  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, \"wavefront\");
-}
 DEVICE void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, \"workgroup\" LOCAL);
   __builtin_amdgcn_s_barrier();

@@ -281,7 +281,7 @@ fn joining() -> Vec<Example> {
                 .fold(Case::new(), |case, uid| case.tensor(*uid, &[1, 70_000]))
                 .layernorm(100, [113, 14])
                 .binary(Add, 100, 2, 1),
-            "{0 1: FO FO OFO FO OE}",
+            "{0 1: FO FO OFO FO E}",
         ),
         (
             "a sum in parts, and what is before and behind it",

@@ -1,6 +1,6 @@
 //! Statements of passes whose threads work on a vector of adjacent groups: members lie in rows, and groups are columns of them.
 
-use super::passes::Inputs;
+use super::passes::{Inputs, Partial};
 use super::{Block, Slot, Writer};
 use crate::emit::grouped::ReduceOp;
 use crate::emit::program::literal;
@@ -31,6 +31,13 @@ impl Writer<'_> {
             self.input(part.kept + i, *input, &mut known);
         }
         let own: Vec<usize> = self.fixed_of_lanes(part, &own, &known);
+        if work.schedule.is_unrolled {
+            self.open_unrolled();
+            self.row(&Row { part, own: &own, varying: &varying, first_fold }, "0", known, false);
+            self.close_unrolled();
+            self.close();
+            return;
+        }
         if members.len() > 1 {
             for l in members.clone() {
                 let first = if lanes > 1 { format!("l{l}") } else { "0".to_owned() };
@@ -39,7 +46,7 @@ impl Writer<'_> {
         }
         self.line(format_args!("count m = begin;"));
         let mut partial = 1;
-        if part.folds.iter().any(|fold| matches!(fold.mode, ReduceOp::Sum)) && self.sums_in_partials(&varying) {
+        if part.folds.iter().any(|fold| matches!(fold.mode, ReduceOp::Sum)) && self.partial(&varying) == Partial::All {
             partial = match part.statements.lines().count() {
                 0 => PARTIAL,
                 1..=SHORT => PARTIAL / 2,
@@ -76,7 +83,7 @@ impl Writer<'_> {
     /// True if an input is not the same for all groups of a thread.
     fn is_of_lane(&self, slot: &Slot) -> bool {
         let beside = self.beside().expect("there is a loop over groups that goes in vectors");
-        slot.place().is_some_and(|place| self.work.loops.places[place].strides[beside] != 0)
+        slot.place().is_some_and(|place| self.work.loops.places[place].strides[beside] != 0 || self.moves(place))
     }
 
     /// Declares `c<slot>`, the values of inputs that all members of a group share; returns their slots.
@@ -105,20 +112,22 @@ impl Writer<'_> {
     fn row(&mut self, row: &Row<'_, '_>, member: &str, mut known: Vec<usize>, partial: bool) {
         let Row { part, own, varying, first_fold } = *row;
         let (members, width) = (self.members(), self.width());
-        if members.len() == 1 {
+        let beside = self.beside().expect("there is a loop over groups that goes in vectors");
+        if members.len() == 1 && !self.work.schedule.is_unrolled {
             self.line(format_args!("const index j{} = index({member});", members.start));
         }
         // Guards are the same for all of them.
         for (_, slot) in varying {
             for b in slot.place().map(|place| self.bounds_of(place)).unwrap_or_default() {
-                if !known.contains(&b) {
+                if !known.contains(&b) && self.bounds[b].steps[beside] == 0 {
                     known.push(b);
                     self.bound(b);
                 }
             }
         }
         let (of_lane, common): (Vec<_>, Vec<_>) = varying.iter().partition(|(_, slot)| self.is_of_lane(slot));
-        let is_loaded = |slot: &Slot| matches!(*slot, Slot::Tensor { place, .. } if self.is_side_by_side(place));
+        let is_together = |place: usize| self.is_side_by_side(place) && !self.moves(place);
+        let is_loaded = |slot: &Slot| matches!(*slot, Slot::Tensor { place, .. } if is_together(place));
         let (loaded, single): (Vec<_>, Vec<_>) = of_lane.into_iter().partition(|(_, slot)| is_loaded(slot));
         for (i, input) in common {
             self.input(part.kept + i, *input, &mut known);
@@ -128,7 +137,8 @@ impl Writer<'_> {
             let (slot, at) = (part.kept + i, self.locate(place, &mut known));
             self.line(format_args!("{} v{slot}[{width}] = {{}};", self.memory_type(self.work.reads[tensor])));
             let inside = if self.is_guarded(place) { format!("if ({}) ", self.inside(place)) } else { String::new() };
-            self.line(format_args!("{inside}load<{width}>(v{slot}, r{tensor}_{place} + ({at}));"));
+            let vector = self.vector_of(place, width, self.work.reads[tensor].bytes(), beside);
+            self.line(format_args!("{inside}load<{vector}>(v{slot}, r{tensor}_{place} + ({at}));"));
         }
         let (side, apart): (Vec<_>, Vec<_>) =
             part.stores.iter().enumerate().partition(|(_, target)| self.is_side_by_side(target.place));
@@ -159,8 +169,15 @@ impl Writer<'_> {
         self.close();
         for (s, target) in &side {
             let (tensor, place, at) = (target.tensor, target.place, self.at(target.place));
-            self.line(format_args!("store<{width}>(w{tensor}_{place} + ({at}), y{s});"));
+            let vector = self.vector_of(place, width, self.work.writes[tensor].bytes(), beside);
+            self.line(format_args!("store<{vector}>(w{tensor}_{place} + ({at}), y{s});"));
         }
+    }
+
+    /// True if guards of a place are others for each group of a thread.
+    fn moves(&self, place: usize) -> bool {
+        let beside = self.beside().expect("there is a loop over groups that goes in vectors");
+        self.work.loops.places[place].bounds.iter().any(|bound| bound.steps[beside] != 0)
     }
 
     fn is_guarded(&self, place: usize) -> bool {

@@ -6,11 +6,23 @@ use crate::emit::grouped::layout::Loops;
 use crate::emit::grouped::{Fold, ReduceOp};
 use crate::emit::program::ComputeType;
 
+/// Sums of members in `f32`, on the way to a total in `f64`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Partial {
+    /// None: each member goes into the total.
+    None,
+    /// One for each vector; where it is no number, or infinite, each of its members goes into the total instead.
+    Checked,
+    /// One for all members that are under way at the same time.
+    All,
+}
+
 /// Inputs of a pass with their places among its values.
 pub(super) type Inputs<'a> = Vec<(usize, &'a Slot)>;
 
 impl Writer<'_> {
     pub(super) fn pass(&mut self, number: usize, part: &Block<'_>, first_fold: usize) {
+        let work = self.work;
         let neutral = if self.beside().is_some() { "{}" } else { "real(0)" };
         let width = self.of_lanes(self.width());
         for k in part.kept..part.kept + part.leaves {
@@ -22,6 +34,7 @@ impl Writer<'_> {
         }
         match (part.members, self.beside()) {
             (false, _) => self.once(number, part),
+            (true, None) if work.schedule.residency.is_some() => self.over_resident_members(number, part, first_fold),
             (true, None) => self.over_members(part, first_fold),
             (true, Some(_)) => self.over_members_in_columns(part, first_fold),
         }
@@ -103,8 +116,9 @@ impl Writer<'_> {
     /// Emits the store of `y<s>`, which a group, or each of a vector of them, has once.
     fn store_of_group(&mut self, s: usize, target: &Target) {
         let (Target { tensor, place, .. }, width) = (target, self.width());
-        if self.beside().is_some() && self.is_side_by_side(*place) {
-            return self.line(format_args!("store<{width}>(w{tensor}_{place} + x{place}, y{s});"));
+        if let Some(beside) = self.beside().filter(|_| self.is_side_by_side(*place)) {
+            let vector = self.vector_of(*place, width, self.work.writes[*tensor].bytes(), beside);
+            return self.line(format_args!("store<{vector}>(w{tensor}_{place} + x{place}, y{s});"));
         }
         let (each, lane) = (self.each_lane(), self.of_lanes("k"));
         // Along members there is one place.
@@ -127,14 +141,21 @@ impl Writer<'_> {
         for (i, input) in fixed {
             self.input(part.kept + i, *input, &mut known);
         }
+        let bounded =
+            |(_, slot): &(usize, &Slot)| slot.place().is_some_and(|place| !work.loops.places[place].bounds.is_empty());
+        if work.schedule.is_unrolled {
+            self.open_unrolled();
+            self.member(part, &varying, first_fold, known);
+            self.close_unrolled();
+            self.close();
+            return;
+        }
         if members.len() > 1 {
             for l in members.clone() {
                 let (counter, first) = (self.counter(l), if lanes > 1 { format!("l{l}") } else { "0".to_owned() });
                 self.line(format_args!("index {counter} = {first};"));
             }
         }
-        let bounded =
-            |(_, slot): &(usize, &Slot)| slot.place().is_some_and(|place| !work.loops.places[place].bounds.is_empty());
         if self.inner().is_none() && part.stores.is_empty() && !varying.iter().any(bounded) {
             // The loads of several members are under way at the same time.
             self.line(format_args!("_Pragma(\"unroll 4\")"));
@@ -144,6 +165,19 @@ impl Writer<'_> {
         self.next_member();
         self.close();
         self.close();
+    }
+
+    /// Opens loops over all members, whose extents are numbers.
+    pub(super) fn open_unrolled(&mut self) {
+        for l in self.members() {
+            let extent = self.work.loops.extents[l];
+            self.open(format_args!("_Pragma(\"unroll\") for (index j{l} = 0; j{l} < {extent}; ++j{l}) {{"));
+        }
+    }
+
+    /// Closes the loops over all members.
+    pub(super) fn close_unrolled(&mut self) {
+        self.members().for_each(|_| self.close());
     }
 
     /// Emits the pass of an element-wise kernel for the step `m` of the members.
@@ -166,7 +200,7 @@ impl Writer<'_> {
     /// Emits the statements for a step of the members.
     fn member(&mut self, part: &Block<'_>, varying: &[(usize, &Slot)], first_fold: usize, mut known: Vec<usize>) {
         let members = self.members();
-        if members.len() == 1 {
+        if members.len() == 1 && !self.work.schedule.is_unrolled {
             let counter = self.counter(members.start);
             self.line(format_args!("const index {counter} = index(m);"));
         }
@@ -187,8 +221,15 @@ impl Writer<'_> {
     pub(super) fn store(&mut self, target: &Target) {
         let (Target { tensor, place, .. }, at) = (target, self.at(target.place));
         let value = self.narrowed(target);
-        let within = if self.guarded { "if (within) " } else { "" };
-        self.line(format_args!("{within}w{tensor}_{place}[{at}] = {value};"));
+        // Lanes that keep members in registers go through those of another group where they have none.
+        let is_dead = self.work.schedule.residency.is_some() && self.ragged();
+        let condition = match (is_dead, self.guarded) {
+            (true, true) => "if (alive && within) ",
+            (true, false) => "if (alive) ",
+            (false, true) => "if (within) ",
+            (false, false) => "",
+        };
+        self.line(format_args!("{condition}w{tensor}_{place}[{at}] = {value};"));
     }
 
     /// Emits the statements for a vector of members: contiguous elements are loaded and stored together.
@@ -218,7 +259,8 @@ impl Writer<'_> {
             if self.tile_of(input).is_some() {
                 gathers += &format!("v{slot}[k] = tile{slot}[in_tile * {width} + k][column]; ");
             } else if self.is_side_by_side(place) {
-                loads += &format!("load<{width}>(v{slot}, r{tensor}_{place} + ({at})); ");
+                let vector = self.vector_of(place, width, self.work.reads[tensor].bytes(), inner);
+                loads += &format!("load<{vector}>(v{slot}, r{tensor}_{place} + ({at})); ");
                 each += &format!("v{slot}[k] = r{tensor}_{place}[{at} + k]; ");
             } else {
                 gathers += &format!("v{slot}[k] = r{tensor}_{place}[{at}]; ");
@@ -230,17 +272,19 @@ impl Writer<'_> {
         for (s, Target { tensor, place, .. }) in &side {
             let at = self.at(*place);
             self.line(format_args!("{} y{s}[{width}] = {{}};", self.memory_type(self.work.writes[*tensor])));
-            stores += &format!("store<{width}>(w{tensor}_{place} + ({at}), y{s}); ");
+            let vector = self.vector_of(*place, width, self.work.writes[*tensor].bytes(), inner);
+            stores += &format!("store<{vector}>(w{tensor}_{place} + ({at}), y{s}); ");
             each_store += &format!("w{tensor}_{place}[{at} + k] = y{s}[k]; ");
         }
         self.whole_or_each(inner, &loads, &each);
         if !gathers.is_empty() {
             self.line(format_args!("EACH {within}{{ const index j{inner} = first + k; {gathers}}}"));
         }
-        let partial = self.sums_in_partials(varying);
-        let sums = || part.folds.iter().enumerate().filter(|(_, fold)| partial && matches!(fold.mode, ReduceOp::Sum));
-        for (f, _) in sums() {
-            self.line(format_args!("real p{}[{width}] = {{}};", first_fold + f));
+        let partial = self.partial(varying);
+        let is_partial = |f: &usize| partial != Partial::None && part.folds[*f].mode == ReduceOp::Sum;
+        let sums: Vec<usize> = (0..part.folds.len()).filter(is_partial).map(|f| first_fold + f).collect();
+        for f in &sums {
+            self.line(format_args!("real p{f}[{width}] = {{}};"));
         }
         // What is computed behind the end of the loop is neither reduced nor stored.
         let guards = part.folds.is_empty() && !within.is_empty();
@@ -260,25 +304,30 @@ impl Writer<'_> {
             self.input(part.kept + i, **input, &mut known);
         }
         self.statements(&part.statements);
-        self.results(part, first_fold, partial, &side, &apart);
+        self.results(part, first_fold, partial != Partial::None, &side, &apart);
         self.guarded = false;
         self.close();
-        for f in sums().map(|(f, _)| first_fold + f) {
-            let sum = pairwise(&format!("p{f}"), 0..width);
-            self.line(format_args!("put(f{f}, {sum});"));
-        }
+        self.put_partial(&sums, partial);
         self.whole_or_each(inner, &stores, &each_store);
     }
 
-    /// True if some members are summed in `f32` before their sum goes into the total, whose type is wider: the rounding of a few
-    /// additions is far below what elements of eleven bits of precision tell, and one in `f64` costs as much as sixteen on some GPUs.
-    pub(super) fn sums_in_partials(&self, varying: &[(usize, &Slot)]) -> bool {
-        let is_narrow = |slot: &Slot| match *slot {
-            Slot::Tensor { tensor, .. } => matches!(self.work.reads[tensor], Element::F16 | Element::I8 | Element::U8),
-            _ => true,
+    /// How members are summed in `f32` before their sum goes into the total, whose type is wider: the rounding of a
+    /// few additions is far below what elements of eleven bits of precision tell, and one in `f64` costs as much as
+    /// sixteen on some GPUs.
+    pub(super) fn partial(&self, varying: &[(usize, &Slot)]) -> Partial {
+        let elements = varying.iter().filter_map(|(_, slot)| match **slot {
+            Slot::Tensor { tensor, .. } => Some(self.work.reads[tensor]),
+            _ => None,
+        });
+        let of = |element: Element| match element {
+            Element::F16 | Element::I8 | Element::U8 => Partial::All,
+            Element::BF16 => Partial::Checked,
+            _ => Partial::None,
         };
-        let has_tensor = varying.iter().any(|(_, slot)| matches!(slot, Slot::Tensor { .. }));
-        self.work.compute_type == ComputeType::F32 && has_tensor && varying.iter().all(|(_, slot)| is_narrow(slot))
+        match self.work.compute_type {
+            ComputeType::F32 => elements.map(of).min().unwrap_or(Partial::None),
+            _ => Partial::None,
+        }
     }
 
     /// Emits a statement for the members of a vector from the index `first` on: `together` for all, or `each` for one at a
@@ -302,17 +351,19 @@ impl Writer<'_> {
     /// Emits the accumulation of a member's values into the folds, or of those that are sums into partial ones: along a vector of
     /// members one for each, of a vector of groups the sums of several members.
     pub(super) fn puts(&mut self, part: &Block<'_>, first_fold: usize, partial: bool) {
-        let (lane, add) = (self.of_lanes("k"), if self.beside().is_some() { "+=" } else { "=" });
+        let is_first = self.beside().is_none() && self.work.schedule.residency.is_none();
+        let (lane, add) = (self.of_lanes("k"), if is_first { "=" } else { "+=" });
+        let within = if self.guarded { "if (within) " } else { "" };
         for (f, Fold { mode, slot }) in part.folds.iter().enumerate() {
             let f = first_fold + f;
             match mode {
                 ReduceOp::ArgMax { at } => {
                     let number = self.work.number.expect("there is a place for the number of a member");
                     let number = self.at(number);
-                    self.line(format_args!("put(f{f}{lane}, t{slot}, t{at}, count({number}));"));
+                    self.line(format_args!("{within}put(f{f}{lane}, t{slot}, t{at}, count({number}));"));
                 }
-                ReduceOp::Sum if partial => self.line(format_args!("p{f}[k] {add} t{slot};")),
-                _ => self.line(format_args!("put(f{f}{lane}, t{slot});")),
+                ReduceOp::Sum if partial => self.line(format_args!("{within}p{f}[k] {add} t{slot};")),
+                _ => self.line(format_args!("{within}put(f{f}{lane}, t{slot});")),
             }
         }
     }
@@ -367,7 +418,7 @@ impl Writer<'_> {
 }
 
 /// C expression of the sum of a list's elements, in pairs of pairs.
-fn pairwise(list: &str, range: std::ops::Range<u64>) -> String {
+pub(super) fn pairwise(list: &str, range: std::ops::Range<u64>) -> String {
     if range.end - range.start == 1 {
         return format!("{list}[{}]", range.start);
     }

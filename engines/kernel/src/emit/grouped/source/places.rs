@@ -108,6 +108,12 @@ impl Writer<'_> {
         let (bound, name) = (self.bounds[b].clone(), format!("b{b}"));
         let mut index = vec![format!("g{b}")];
         index.extend(self.sum(&name, &bound.steps, self.members()));
+        // Numbers in the text, so that equal indices of several windows are seen to be equal.
+        if let Some(step) =
+            self.beside().filter(|_| self.in_lane).map(|beside| bound.steps[beside]).filter(|step| *step != 0)
+        {
+            index.push(format!("k * {step}"));
+        }
         self.line(format_args!("const index i{b} = {};", index.join(" + ")));
         if bound.divisor > 1 {
             let n = format!("count(i{b})");
@@ -151,6 +157,19 @@ impl Writer<'_> {
     pub(super) fn at(&mut self, p: usize) -> String {
         debug_assert!(self.work.loops.places[p].bounds.is_empty(), "bounds are to be declared");
         self.locate(p, &mut Vec::new())
+    }
+
+    /// Parameters of `load` and `store` for `width` elements of a place: their number, and bytes of which their
+    /// distance from the beginning of the tensor is a multiple. That is the vector's size, as far as accesses have it,
+    /// or the element's. `along` is the loop whose index is a multiple of the width.
+    pub(super) fn vector_of(&self, place: usize, width: u64, bytes: usize, along: usize) -> String {
+        let Loops { places, extents, .. } = self.work.loops;
+        let place = &places[place];
+        let strides = place.strides.iter().enumerate().filter(|(l, _)| *l != along && extents[*l] > 1);
+        let distances = strides.map(|(_, stride)| *stride).chain(place.bounds.iter().map(|bound| bound.stride));
+        let is_whole = distances.chain([place.offset]).all(|distance| distance.unsigned_abs().is_multiple_of(width));
+        let at = if is_whole { (width as usize * bytes).min(16) } else { bytes };
+        format!("{width}, {at}")
     }
 
     /// C expression of the in-bounds predicate of a place with bounds.

@@ -87,7 +87,8 @@ impl Writer<'_> {
             let at = self.sum(&format!("x{place}"), &strides, 0..strides.len()).join(" + ");
             self.open(format_args!("if (j{inner} < a.inner) {{"));
             let from = format!("r{tensor}_{place}");
-            self.line(format_args!("if (j{} + {width} <= a.columns) load<{width}>(u, {from} + ({at}));", tile.across));
+            let vector = self.vector_of(place, width, work.reads[tensor].bytes(), tile.across);
+            self.line(format_args!("if (j{} + {width} <= a.columns) load<{vector}>(u, {from} + ({at}));", tile.across));
             let each = format!("_Pragma(\"unroll\") for (int k = 0; k < {width}; ++k)");
             self.line(format_args!("else {each} if (j{} + k < a.columns) u[k] = {from}[{at} + k];", tile.across));
             self.close();
