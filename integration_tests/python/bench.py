@@ -141,7 +141,7 @@ class Measured:
     """What contenders took: the fastest run of each turn, in ms, and what opening the session took."""
 
     turns: list[list[float]]
-    openings: list[dict[str, float]]
+    openings: list[dict[str, Any]]
 
     def times(self) -> list[float]:
         """The contenders' medians over the turns."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, Callable
 
@@ -45,18 +46,26 @@ def main() -> int:
 
 
 def open_session(setting: dict[str, Any], model: Path, feeds: Path, outputs: Path,
-                 clock: Callable[[], float]) -> tuple[Callable[[], Any], dict[str, float]]:
+                 clock: Callable[[], float]) -> tuple[Callable[[], Any], dict[str, Any]]:
     """A session whose inputs and outputs are bound to memory that stays, and the milliseconds that it took to make, and its
-    first run; writes what it computes to `outputs`."""
+    first run, and what nodes it left to other providers; writes what it computes to `outputs`."""
     start = clock()
     session = new_session(setting, model, session_options(setting))
     with np.load(feeds) as arrays:
         given = {name: arrays[name] for name in arrays.files}
     made = clock()
     results = session.run(None, given)
-    opening = {"session": 1e3 * (made - start), "first run": 1e3 * (clock() - made)}
+    opening = {"session": 1e3 * (made - start), "first run": 1e3 * (clock() - made), "left": left(session, setting["provider"])}
     np.savez(outputs, *results)
     return bound(session, given, results), opening
+
+
+def left(session: ort.InferenceSession, name: str) -> dict[str, int]:
+    """How many nodes of each operator another provider has, where the runtime tells."""
+    if name == provider.CPU or not provider.HAS_ASSIGNMENT:
+        return {}
+    others = [share for share in session.get_provider_graph_assignment_info() if share.ep_name != name]
+    return dict(Counter(node.op_type for share in others for node in share.get_nodes()))
 
 
 def session_options(setting: dict[str, Any]) -> ort.SessionOptions:

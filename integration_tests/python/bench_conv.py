@@ -19,13 +19,11 @@ input reordered before: what a layer costs inside of a network of its own.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import math
-import os
 import sys
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +33,13 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
+import bench_classes
 import models
 import provider
-from bench import LAYERS, OURS, Contender, Setting, compare, geometric_mean
+from bench import LAYERS, Contender, Setting
+from bench_classes import BEFORE, CPU, Figures, measured, report, some, write
 
-CPU, ONEDNN, BEFORE = "CPU EP", "oneDNN", "before"
+ONEDNN = "oneDNN"
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,12 @@ class Layer:
     def operations(self) -> int:
         """Multiplications and additions of the definition."""
         return 2 * self.batch * self.filters * math.prod(self.outputs) * self.channels // self.groups * math.prod(self.kernel)
+
+    @property
+    def traffic(self) -> int:
+        """Bytes of input, filters and output."""
+        filters = self.filters * self.channels // self.groups * math.prod(self.kernel)
+        return 4 * (self.batch * (self.channels * math.prod(self.extents) + self.filters * math.prod(self.outputs)) + filters)
 
     @property
     def kind(self) -> str:
@@ -117,86 +123,34 @@ Layers = dict[Layer, int]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cache", type=Path, required=True, help="directory of the models")
-    parser.add_argument("--peak", type=float, required=True, help="multiplications and additions of a thread without memory, in GFLOP/s")
-    parser.add_argument("--list", type=Path, help="a CSV file of layers, in the place of the tables")
-    parser.add_argument("--only", default="", help="layers whose class or sizes contain this text, as in '3×3/2×2' or '64→256 1×1 at 56×56'")
-    parser.add_argument("--part", default="1/1", help="a part of the layers: 2/4 is the second quarter (default: all)")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.02, help="time of a contender in a turn")
-    parser.add_argument("--before", type=Path, help="libonnxruntime_providers_hipdnn_rs.so of another build with its libraries beside it, as one more contender")
-    parser.add_argument("--csv", type=Path, help="file for the times of each layer")
-    arguments = parser.parse_args()
-    print(f"ONNX Runtime {ort.__version__}, {os.cpu_count()} CPUs, {arguments.threads} thread(s), {arguments.turns} turns; peak {arguments.peak:.0f} GFLOP/s a thread")
+    options = bench_classes.parser(__doc__, turns=5)
+    options.add_argument("--cache", type=Path, required=True, help="directory of the models")
+    options.add_argument("--list", type=Path, help="a CSV file of layers, in the place of the tables")
+    options.add_argument("--only", default="", help="layers whose class or sizes contain this text, as in '3×3/2×2' or '64→256 1×1 at 56×56'")
+    arguments = options.parse_args()
+    setting = Setting(arguments.threads, True)
+    peers = []
+    try:
+        peers.append(Contender(ONEDNN, str(models.fetch("onednn", arguments.cache)), setting, script="bench_onednn.py"))
+    except models.FetchError as problem:
+        print(f"oneDNN is left out: {problem}")
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
-        setting = Setting(arguments.threads, True)
-        contenders = [Contender(OURS, provider.NAME, setting)]
-        if arguments.before:
-            contenders.append(Contender(BEFORE, provider.NAME, setting, library=arguments.before.resolve()))
-        try:
-            contenders.append(Contender(ONEDNN, str(models.fetch("onednn", arguments.cache)), setting, script="bench_onednn.py"))
-        except models.FetchError as problem:
-            print(f"oneDNN is left out: {problem}")
-        contenders.append(Contender(CPU, provider.CPU, setting))
+        contenders = bench_classes.contenders(arguments, peers)
         tables = {arguments.list.name: read_list(arguments.list)} if arguments.list else {
             "the layers of layers.csv": read_layers(), "distinct convolutions of the open models": read_models(arguments.cache)}
         for contender in contenders:
             stack.enter_context(contender)
-        times_of: dict[Layer, dict[str, float]] = {}
+        times_of: dict[Layer, Figures] = {}
         for title, table in tables.items():
-            part, parts = map(int, arguments.part.split("/"))
-            chosen = [layer for layer in table if arguments.only in f"{layer.kind} {layer}"][part - 1::parts]
+            chosen = some(list(table), arguments)
             for layer in chosen:
                 if layer not in times_of:
-                    times_of[layer] = measured(contenders, layer, arguments, Path(directory))
+                    times_of[layer], _ = measured(contenders, layer, arguments, Path(directory))
             if chosen:
-                report(title, {layer: table[layer] for layer in chosen}, times_of, arguments.peak * arguments.threads)
+                report(title, {layer: table[layer] for layer in chosen}, times_of, [CPU, ONEDNN, BEFORE], arguments.peak * arguments.threads)
         if arguments.csv:
             write(arguments.csv, times_of, [contender.name for contender in contenders])
     return 0
-
-
-def measured(contenders: list[Contender], layer: Layer, arguments: argparse.Namespace, directory: Path) -> dict[str, float]:
-    """Milliseconds of each contender, and ratios `EP/other` as medians of the turns'."""
-    model, feeds = layer.model()
-    path = directory / "layer.onnx"
-    path.write_bytes(model)
-    taken = compare(contenders, path, feeds, arguments.turns, arguments.seconds, directory)
-    figures = {contender.name: time for contender, time in zip(contenders, taken.times())}
-    return figures | {f"{OURS}/{contender.name}": taken.ratio(0, at) for at, contender in enumerate(contenders) if at}
-
-
-def report(title: str, weights: Layers, times_of: dict[Layer, dict[str, float]], peak: float) -> None:
-    """The table of the classes, worst first, and the layers on which most is lost."""
-    peers = [name for name in (CPU, ONEDNN, BEFORE) if all(name in times_of[layer] for layer in weights)]
-    print(f"\n{title}: EP's time / {' / '.join(peers)}'s; sum: of times, by use; share: of the peak, in %")
-    print(f"{'class':28} {'layers':>6} {'EP, ms':>9} {'share':>5} " + " ".join(f"{name:>7} {'sum':>5}" for name in peers) + "  worst")
-    classes: dict[str, list[Layer]] = defaultdict(list)
-    for layer in weights:
-        classes[layer.kind].append(layer)
-    ratio = lambda layer, name: times_of[layer][f"{OURS}/{name}"]
-    mean = lambda layers, name: geometric_mean([ratio(layer, name) for layer in layers])
-    rows = sorted(classes.items(), key=lambda row: -mean(row[1], CPU)) + [("all", list(weights))]
-    for kind, layers in rows:
-        spent = {name: sum(weights[layer] * times_of[layer][name] for layer in layers) for name in (OURS, *peers)}
-        share = 100 * sum(weights[layer] * layer.operations for layer in layers) / (1e6 * peak * spent[OURS])
-        worst = max(layers, key=lambda layer: ratio(layer, CPU))
-        figures = " ".join(f"{mean(layers, name):7.2f} {spent[OURS] / spent[name]:5.2f}" for name in peers)
-        print(f"{kind:28} {len(layers):6} {spent[OURS]:9.3f} {share:5.0f} {figures}  {ratio(worst, CPU):.2f} {worst}")
-    lost = lambda layer: weights[layer] * (times_of[layer][OURS] - times_of[layer][CPU])
-    print("most lost: layers, µs of EP and of CPU EP, how often used")
-    for layer in [layer for layer in sorted(weights, key=lost, reverse=True) if lost(layer) > 0][:15]:
-        taken = times_of[layer]
-        print(f"  {str(layer):44} {1e3 * taken[OURS]:9.1f} {1e3 * taken[CPU]:9.1f} × {weights[layer]}")
-
-
-def write(path: Path, times_of: dict[Layer, dict[str, float]], names: list[str]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        out = csv.writer(file)
-        out.writerow(["class", "layer", "operations", *names])
-        out.writerows([layer.kind, str(layer), layer.operations, *(f"{1e-3 * figures[name]:.9f}" for name in names)] for layer, figures in times_of.items())
 
 
 def read_layers() -> Layers:

@@ -1,9 +1,11 @@
 //! `cargo xtask bench`: time per layer and per model, beside ONNX Runtime's CPU provider in the same run.
-//! `bench conv`: single convolutions by class, beside that provider and oneDNN; `bench epilogues`: convolutions with epilogues,
-//! fused and apart; `bench dispatch`: the host's time of a GPU plan.
+//! `bench conv`: single convolutions by class, beside that provider and oneDNN; `bench nodes`: the same of other nodes,
+//! beside that provider; `bench epilogues`: convolutions with epilogues, fused and apart; `bench dispatch`: the
+//! host's time of a GPU plan.
 
 pub(crate) mod dispatch;
 
+use std::ffi::OsString;
 use std::fs;
 
 use clap::{Args, Subcommand};
@@ -34,6 +36,10 @@ enum Other {
     /// Times single convolutions beside ONNX Runtime's CPU provider and oneDNN, by class; `--help` tells the options
     #[command(disable_help_flag = true)]
     Conv(Words),
+    /// Times other nodes and small graphs of them beside ONNX Runtime's CPU provider, by class; `--help` tells the
+    /// options
+    #[command(disable_help_flag = true)]
+    Nodes(Words),
     /// Times convolutions with what follows on them, fused and as a pass of its own, by the CPU engine alone
     #[command(
         after_help = "Options of the benchmark:\n  --threads N      1 unless given\n  [LAYER [TAIL]]   only names that contain these"
@@ -49,7 +55,11 @@ enum Other {
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.other {
         Some(Other::Dispatch(options)) => return dispatch::run(options),
-        Some(Other::Conv(options)) => return convolutions(&options.words),
+        Some(Other::Conv(options)) => {
+            let cache = workspace::cache().join("models");
+            return by_class("bench_conv.py", &["--cache".into(), cache.into()], &options.words);
+        }
+        Some(Other::Nodes(options)) => return by_class("bench_nodes.py", &[], &options.words),
         Some(Other::Epilogues(options)) => return epilogues(&options.words),
         Some(Other::Claims) => {
             return process::run(&mut environment()?.script("bench_claims.py"), "the measurement");
@@ -90,8 +100,8 @@ fn environment() -> Result<Environment> {
     Ok(environment)
 }
 
-/// Single convolutions by class, with the rate of multiply-adds that this machine has just now.
-fn convolutions(arguments: &[String]) -> Result<()> {
+/// Single cases by class, with the rate of multiply-adds that this machine has just now.
+fn by_class(script: &str, options: &[OsString], arguments: &[String]) -> Result<()> {
     let environment = environment()?;
     let mut peak = workspace::cargo();
     peak.args(["bench", "--quiet", "--package", "hipdnn-engine-cpu", "--bench", "host", "--", "--peak"]);
@@ -99,9 +109,8 @@ fn convolutions(arguments: &[String]) -> Result<()> {
     if !output.status.success() {
         return Err(format!("the engine's benchmark failed: {}", process::tail(&output.stderr, 5)).into());
     }
-    let mut command = environment.script("bench_conv.py");
-    command.arg("--cache").arg(workspace::cache().join("models"));
-    command.args(["--peak", String::from_utf8_lossy(&output.stdout).trim()]).args(arguments);
+    let mut command = environment.script(script);
+    command.args(["--peak", String::from_utf8_lossy(&output.stdout).trim()]).args(options).args(arguments);
     process::run(&mut command, "the comparison")
 }
 

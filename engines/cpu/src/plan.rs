@@ -16,7 +16,7 @@ use hipdnn_engine_core::payload::Portrait;
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
 use super::nodes;
-use super::resources::{PreparedWeights, Resources};
+use super::resources::{Form, PreparedWeights, Resources};
 use super::schedule::{ADDRESSES_ON_STACK, Constant, ConvolutionStep, NodeStep, PointwiseStep, Schedule, Step};
 
 /// Maximum number of operands of a normalization that is folded into a convolution.
@@ -58,9 +58,15 @@ impl CpuPlan {
         let weights = schedule.steps.iter().map(|step| match step {
             Step::Convolution(step) => {
                 let (plan, token) = (&step.plan, step.token.as_ref());
-                token.map(|token| resources.weights(token, plan.packing(), plan.prepared_len())).transpose()
+                token
+                    .map(|token| resources.weights(token, Form::Filter(plan.packing()), plan.prepared_len()))
+                    .transpose()
             }
-            Step::Pointwise(_) | Step::Node(_) => Ok(None),
+            Step::Node(step) => {
+                let wanted = step.token.as_ref().zip(step.kernel.preparation());
+                wanted.map(|(token, of)| resources.weights(token, Form::Matrix(of.form), of.len)).transpose()
+            }
+            Step::Pointwise(_) => Ok(None),
         });
         let weights = weights.collect::<Result<_, _>>()?;
         Ok(CpuPlan { weights, pool, isa: Isa::best(), schedule, _resources: resources })
@@ -70,27 +76,39 @@ impl CpuPlan {
     fn prepare_weights(&self) {
         let missing = || {
             let steps = self.schedule.steps.iter().zip(&self.weights);
-            steps.filter_map(|(step, weights)| match (step, weights) {
-                (Step::Convolution(step), Some(weights)) if weights.get().is_none() => Some((step, weights)),
-                _ => None,
+            steps.filter_map(|(step, weights)| {
+                let weights = weights.as_ref().filter(|weights| weights.get().is_none())?;
+                let token = match step {
+                    Step::Convolution(step) => step.token.as_deref(),
+                    Step::Node(step) => step.token.as_deref(),
+                    Step::Pointwise(_) => None,
+                };
+                Some((step, weights, token?))
             })
         };
         let mut values = 0;
-        for (step, _) in missing() {
-            lent::with_contents(step.token.as_deref().unwrap_or_default(), |_| values += step.plan.prepared_len());
+        for (_, weights, token) in missing() {
+            lent::with_contents(token, |_| values += weights.len());
         }
         if values == 0 {
             return;
         }
         let pool = Pool::new(if values < WORTH_THREADS { 1 } else { self.pool.width() });
-        for (step, weights) in missing() {
-            lent::with_contents(step.token.as_deref().unwrap_or_default(), |bytes| {
-                if step.plan.holds_weights(bytes) {
+        for (step, weights, token) in missing() {
+            lent::with_contents(token, |bytes| match step {
+                Step::Convolution(step) if step.plan.holds_weights(bytes) => {
                     // SAFETY: there are as many bytes as the filter has, aligned for its elements; the client answers for
                     // their layout, and for their not changing while they are lent.
                     let prepare = |out: &mut [f32]| unsafe { step.plan.prepare(bytes.as_ptr(), out, &pool) };
                     lent::aside(|| weights.get_or_prepare(prepare));
                 }
+                Step::Node(step) if step.kernel.preparation().is_some_and(|of| of.form.holds(bytes)) => {
+                    // SAFETY: there are as many bytes as the matrix has, aligned for its elements; the client answers
+                    // for their layout, and for their not changing while they are lent.
+                    let prepare = |out: &mut [f32]| unsafe { step.kernel.prepare(bytes.as_ptr(), out, &pool) };
+                    lent::aside(|| weights.get_or_prepare(prepare));
+                }
+                _ => {}
             });
         }
     }
@@ -161,10 +179,22 @@ impl CpuPlan {
 
     /// # Safety
     /// As [`Plan::execute`], for memory that was resolved.
-    unsafe fn node(&self, step: &NodeStep, memory: &Memory<'_>) {
+    unsafe fn node(&self, index: usize, step: &NodeStep, memory: &Memory<'_>) -> Result<(), Error> {
         let mut inputs = [std::ptr::null(); nodes::MAX_INPUTS];
         for (to, place) in inputs.iter_mut().zip(&step.inputs) {
             *to = place.map_or(std::ptr::null(), |place| memory.at(place).cast_const());
+        }
+        if let Some((prepared, of)) = self.weights[index].as_ref().zip(step.kernel.preparation()) {
+            let raw = &mut inputs[of.input];
+            let values = match (prepared.get(), step.inputs[of.input]) {
+                (Some(values), _) => values,
+                (None, Some(place)) if raw.is_null() => return Err(memory.missing(self, place)),
+                (None, _) => lent::aside(|| {
+                    // SAFETY: the caller answers for the input's memory, which has the tensor's sizes and layout.
+                    prepared.get_or_prepare(|out| unsafe { step.kernel.prepare(*raw, out, &self.pool) })
+                }),
+            };
+            *raw = values.as_ptr().cast();
         }
         let mut outputs = [std::ptr::null_mut(); nodes::MAX_OUTPUTS];
         for (to, place) in outputs.iter_mut().zip(&step.outputs) {
@@ -172,8 +202,10 @@ impl CpuPlan {
         }
         let (inputs, outputs) = (&inputs[..step.inputs.len()], &outputs[..step.outputs.len()]);
         // SAFETY: the caller answers for its buffers; places in the workspace are as large as the schedule took them
-        // and begin on cache lines, and outputs and scratch memory have their own while the step runs.
+        // and begin on cache lines, outputs and scratch memory have their own while the step runs, and prepared
+        // values are of the kernel's form.
         unsafe { step.kernel.run(&self.pool, inputs, outputs, memory.at(step.scratch)) };
+        Ok(())
     }
 }
 
@@ -247,7 +279,7 @@ impl Plan for CpuPlan {
                 // SAFETY: the caller's promise; the memory's addresses are this step's buffers and workspace.
                 Step::Pointwise(step) => unsafe { self.pointwise(step, &memory) },
                 // SAFETY: the caller's promise; the memory's addresses are this step's buffers and workspace.
-                Step::Node(step) => unsafe { self.node(step, &memory) },
+                Step::Node(step) => unsafe { self.node(index, step, &memory) }?,
             }
         }
         Ok(())

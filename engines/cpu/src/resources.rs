@@ -16,13 +16,23 @@ use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_engine_core::Workspace;
 use hipdnn_engine_core::error::Error;
 
+use super::nodes::Panels;
 use super::settings::Token;
 
 /// Worker threads and prepared weights of the process.
 pub struct Shared {
     pools: Mutex<HashMap<usize, Arc<Pool>>>,
     lent_pools: Mutex<HashMap<usize, Arc<Pool>>>,
-    weights: Mutex<HashMap<(Token, Packing), Weak<PreparedWeights>>>,
+    weights: Mutex<HashMap<(Token, Form), Weak<PreparedWeights>>>,
+}
+
+/// Form of prepared weights.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// A filter's.
+    Filter(Packing),
+    /// A matrix's.
+    Matrix(Panels),
 }
 
 /// Share in the resources of the process.
@@ -52,9 +62,9 @@ impl Shared {
     ///
     /// # Errors
     /// If memory could not be had.
-    pub fn weights(&self, token: &Token, packing: Packing, len: usize) -> Result<Arc<PreparedWeights>, Error> {
+    pub fn weights(&self, token: &Token, form: Form, len: usize) -> Result<Arc<PreparedWeights>, Error> {
         let mut weights = lock(&self.weights);
-        let key = (token.clone(), packing);
+        let key = (token.clone(), form);
         if let Some(prepared) = weights.get(&key).and_then(Weak::upgrade)
             && prepared.len == len
         {
@@ -97,6 +107,11 @@ impl PreparedWeights {
         // SAFETY: the next cache line begins less than `LINE` bytes on, which the allocation has to spare.
         let first = unsafe { allocation.add(allocation.align_offset(LINE)) };
         Ok(PreparedWeights { first: UnsafeCell::new(first.cast()), len, allocation, layout, ready: OnceLock::new() })
+    }
+
+    /// Number of prepared weights.
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// Prepared weights; `None` before they have been prepared.

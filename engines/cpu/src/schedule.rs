@@ -132,6 +132,8 @@ pub struct NodeStep {
     pub outputs: Vec<Option<Place>>,
     /// Scratch memory.
     pub scratch: Place,
+    /// Token of the contents of the input that the kernel has prepared, if they are constant.
+    pub token: Option<Token>,
 }
 
 impl Schedule {
@@ -200,6 +202,7 @@ impl<'a> Builder<'a> {
             // A filter that is prepared once is not needed once it is: whoever shares it may leave it out.
             let spare = match work {
                 Work::Convolution(c) if choice.token(c.node.w).is_some() => Some(c.node.w),
+                Work::Matmul(m) => m.constant(graph).filter(|uid| choice.token(*uid).is_some()),
                 _ => None,
             };
             for (role, uid) in operands(work).into_iter().enumerate() {
@@ -475,18 +478,23 @@ impl<'a> Builder<'a> {
 
     fn node(&mut self, work: &LibraryOp) -> Result<NodeStep, Error> {
         assert!(work.inputs.len() <= MAX_INPUTS && work.outputs.len() <= MAX_OUTPUTS, "a node's operands are few");
-        let kernel = work.recipe.kernel(self.choice.threads);
+        let constant = work.recipe.constant().and_then(|input| work.inputs[input]);
+        let token = constant.and_then(|uid| self.choice.token(uid)).cloned();
+        let kernel = match token {
+            Some(_) => work.recipe.kernel_of_constant(self.choice.threads),
+            None => work.recipe.kernel(self.choice.threads),
+        };
         let mut places = |uids: &[Option<TensorUid>]| -> Result<Vec<Option<Place>>, Error> {
             uids.iter().map(|uid| uid.map(|uid| self.place(uid)).transpose()).collect()
         };
         let (inputs, outputs) = (places(&work.inputs)?, places(&work.outputs)?);
         let scratch = self.planner.take(kernel.scratch_bytes())?;
         self.planner.give_back(scratch);
-        Ok(NodeStep { name: work.name, kernel, inputs, outputs, scratch: Place::Workspace(scratch.offset) })
+        Ok(NodeStep { name: work.name, kernel, inputs, outputs, scratch: Place::Workspace(scratch.offset), token })
     }
 }
 
-/// Position of the filter in [`operands`] of a convolution.
+/// Position of the filter in [`operands`] of a convolution, and of the right side in those of a matrix product.
 const FILTER: usize = 1;
 
 /// Operands of a work: every tensor that it reads or writes, those that it reads first.

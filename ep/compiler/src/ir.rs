@@ -102,6 +102,15 @@ impl Value {
         (0..self.dims.len()).all(same)
     }
 
+    /// True if the elements are all those of a buffer of so many, in the order of any of its dimensions.
+    pub fn is_whole(&self, elements: i64) -> bool {
+        let mut axes: Vec<(i64, i64)> =
+            self.dims.iter().zip(&self.strides).filter(|(dim, _)| **dim > 1).map(|(d, s)| (*s, *d)).collect();
+        axes.sort_unstable();
+        let covered = axes.iter().try_fold(1, |covered, (stride, dim)| (*stride == covered).then_some(covered * dim));
+        covered == Some(elements)
+    }
+
     /// True if two indices name the same element.
     pub fn overlaps(&self) -> bool {
         let mut axes: Vec<(i64, i64)> =
@@ -470,6 +479,23 @@ fn reshaped_strides(dims: &[i64], strides: &[i64], new: &[i64]) -> Option<Vec<i6
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_buffers_in_any_order() {
+        let mut function = Function::default();
+        for (dims, strides, elements, want) in [
+            (&[3, 4][..], &[4, 1][..], 12, true),
+            (&[4, 3], &[1, 4], 12, true),
+            (&[4, 1, 3], &[1, 77, 4], 12, true),
+            (&[4, 3], &[1, 5], 12, false),
+            (&[4, 3], &[1, 4], 24, false),
+            (&[4, 3], &[0, 1], 12, false),
+        ] {
+            let id = function.source(Source::Input(0), DataType::Float, dims);
+            function.values[id.0 as usize].strides = strides.to_vec();
+            assert_eq!(function.value(id).is_whole(elements), want, "{dims:?} by {strides:?} of {elements}");
+        }
+    }
 
     #[test]
     fn reshapes_without_a_copy() {

@@ -235,15 +235,14 @@ fn described(value: &Value, uid: i64) -> TensorDef {
     TensorDef { alignment: element_bytes(value.data_type) as i64, ..tensor }
 }
 
-/// Promise about arguments: those that are a whole buffer of known content, in row-major order.
+/// Promise about arguments: those that are a whole buffer of known content, in the order of any of its dimensions.
 pub fn promise(function: &Function, arguments: &[(i64, ValueId)]) -> Promise {
     let mut promise = Promise::default();
     for (uid, id) in arguments {
         let value = function.value(*id);
         let buffer = function.buffer(value.buffer.expect("arguments have memory"));
         if let Some(token) = buffer.token
-            && value.is_packed()
-            && value.elements() == buffer.elements
+            && value.is_whole(buffer.elements)
         {
             promise.add(*uid, token);
         }

@@ -241,6 +241,31 @@ impl Kernel for Exponential<'_> {
     }
 }
 
+/// Replaces each value by its error function, as precise as [`Activation::Gelu`]'s.
+pub fn error_function(isa: Isa, values: &mut [f32]) {
+    isa.run(ErrorFunction(values));
+}
+
+struct ErrorFunction<'a>(&'a mut [f32]);
+
+impl Kernel for ErrorFunction<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        map(
+            s,
+            self.0,
+            #[inline(always)]
+            |x| {
+                // Near zero without the difference from one, which would leave no digits.
+                let near = s.mul(x, polynomial(s, s.mul(x, x), NEAR_ERF));
+                let far = s.with_sign(s.sub(s.splat(1.0), far_erfc(s, s.abs(x))), x);
+                s.select(s.nan(x), x, s.select(s.lt(s.abs(x), s.splat(1.0)), near, far))
+            },
+        );
+    }
+}
+
 /// Maps `f` over all values, whole vectors at a time.
 #[inline(always)]
 fn map<S: Simd>(s: S, values: &mut [f32], f: impl Fn(S::V) -> S::V) {
@@ -359,16 +384,26 @@ fn log1p_unit<S: Simd>(s: S, t: S::V) -> S::V {
 #[inline(always)]
 fn erfc<S: Simd>(s: S, x: S::V) -> S::V {
     let magnitude = s.abs(x);
-    let near = [
-        std::f32::consts::FRAC_2_SQRT_PI,
-        -0.376_126_26,
-        0.112_835_97,
-        -0.026_854_329,
-        0.005_189_312,
-        -0.000_801_885_5,
-        7.882_497e-5,
-    ];
-    let inner = s.sub(s.splat(1.0), s.mul(x, polynomial(s, s.mul(x, x), near)));
+    let inner = s.sub(s.splat(1.0), s.mul(x, polynomial(s, s.mul(x, x), NEAR_ERF)));
+    let tail = far_erfc(s, magnitude);
+    let outer = s.select(s.lt(x, s.splat(0.0)), s.sub(s.splat(2.0), tail), tail);
+    s.select(s.lt(magnitude, s.splat(1.0)), inner, outer)
+}
+
+/// `erf(x) / x` in powers of x² up to 1.
+const NEAR_ERF: [f32; 7] = [
+    std::f32::consts::FRAC_2_SQRT_PI,
+    -0.376_126_26,
+    0.112_835_97,
+    -0.026_854_329,
+    0.005_189_312,
+    -0.000_801_885_5,
+    7.882_497e-5,
+];
+
+/// `erfc` of a magnitude from 1 on.
+#[inline(always)]
+fn far_erfc<S: Simd>(s: S, magnitude: S::V) -> S::V {
     let far = [
         -5.364_941,
         -4.418_161,
@@ -382,9 +417,7 @@ fn erfc<S: Simd>(s: S, x: S::V) -> S::V {
     ];
     let clamped = s.min(s.splat(4.2), magnitude);
     let tail = exp(s, polynomial(s, s.sub(clamped, s.splat(2.0)), far));
-    let tail = s.select(s.lt(s.splat(4.2), magnitude), s.splat(0.0), tail);
-    let outer = s.select(s.lt(x, s.splat(0.0)), s.sub(s.splat(2.0), tail), tail);
-    s.select(s.lt(magnitude, s.splat(1.0)), inner, outer)
+    s.select(s.lt(s.splat(4.2), magnitude), s.splat(0.0), tail)
 }
 
 #[cfg(test)]
@@ -506,6 +539,25 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn error_functions_stay_within_four_units() {
+        let values = samples();
+        for isa in Isa::available() {
+            let mut got = values.clone();
+            error_function(isa, &mut got);
+            for (x, got) in values.iter().zip(got) {
+                let want = erf(f64::from(*x));
+                // Products of numbers below the normal ones may be rounded to zero.
+                let bound = 4.0 * ulp(want) + f64::from(f32::MIN_POSITIVE);
+                let error = (f64::from(got) - want).abs();
+                assert!(error <= bound, "{isa} erf({x:e}): {got:e} for {want:e}, {} ulp", error / ulp(want));
+            }
+            let mut limits = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0];
+            error_function(isa, &mut limits);
+            assert!(limits[0].is_nan() && limits[1..] == [1.0, -1.0, 0.0, -0.0], "{isa} {limits:?}");
         }
     }
 

@@ -12,11 +12,12 @@ use hipdnn_engine_core::checks::{check_compute_type, check_type};
 use hipdnn_engine_core::ops::NUMBERS;
 use hipdnn_schemas::{DataType, Graph, Matmul, Tensor, TensorUid};
 
-use super::product::{DEPTH, Factor, MAX_COLUMNS, Product, Sink};
+use super::product::{self, DEPTH, Factor, MAX_COLUMNS, Product, Sink};
+use super::transpose::Transposition;
 use super::view::Walk;
-use super::{LibraryKernel, LibraryOp, Recipe};
+use super::{LibraryKernel, LibraryOp, Panels, Preparation, Recipe};
 use crate::geometry::broadcast;
-use crate::pointwise::{Compiled, ComputeType, InputView, SLOTS, Storage, Value, View};
+use crate::pointwise::{Compiled, ComputeType, InputView, SLOTS, Storage, Value, View, copy};
 use crate::work::{Elementwise, Input, Work};
 
 /// Types of the factors, in any mix.
@@ -68,6 +69,11 @@ impl MatmulWork {
     pub fn reads(&self) -> Vec<TensorUid> {
         let others = self.epilogue.iter().flat_map(Elementwise::tensors).filter(|uid| *uid != self.node.c);
         [self.node.a, self.node.b].into_iter().chain(others).collect()
+    }
+
+    /// The right side, if it is wanted prepared where its contents are constant.
+    pub fn constant(&self, graph: &Graph) -> Option<TensorUid> {
+        self.node(graph).recipe.constant().map(|_| self.node.b)
     }
 
     /// The work as a node.
@@ -153,6 +159,8 @@ struct Plan {
     a: Matrix,
     b: Matrix,
     output: Matrix,
+    /// True if the right side is one matrix for all batches.
+    one_right: bool,
     /// Extents of the batches, for the epilogue's operands.
     batches: Vec<usize>,
     /// Number of rows, of columns, and of products of a sum.
@@ -169,6 +177,7 @@ impl Plan {
             a: Matrix::new(a, output),
             b: Matrix::new(b, output),
             output: Matrix::new(output, output),
+            one_right: b.dims()[..batches].iter().all(|extent| *extent == 1),
             batches: output.dims()[..batches].to_vec(),
             sizes: [output.dims()[batches], output.dims()[batches + 1], a.dims()[batches + 1]],
             epilogue,
@@ -200,7 +209,7 @@ impl Plan {
             }
             let product = values;
             values = epilogue.program.run(self.isa, rows, pitch, len, |input, to| match &epilogue.sources[input] {
-                Source::Product => to.copy_from_slice(product),
+                Source::Product => copy(product, to),
                 Source::Other(place, view) => {
                     let strides = view.strides();
                     let [outer @ .., of_row, of_column] = strides else { unreachable!("two dimensions at least") };
@@ -231,15 +240,25 @@ impl Recipe for Plan {
     fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
         match self.compute_type {
             ComputeType::F32 if Dots::serves(self) => Box::new(Dots { plan: self.clone() }),
-            ComputeType::F32 => {
-                let spare = if self.epilogue.is_some() { SLOTS * MAX_COLUMNS } else { 0 };
-                let product = Product::new(self.isa, threads, self.batch(), self.sizes, spare);
-                Box::new(Single { plan: self.clone(), product })
-            }
+            ComputeType::F32 => Box::new(Single::new(self, threads, false)),
             _ => Box::new(Wide(self.clone())),
         }
     }
+
+    fn constant(&self) -> Option<usize> {
+        (self.compute_type == ComputeType::F32 && self.one_right && !Dots::serves(self)).then_some(RIGHT)
+    }
+
+    fn kernel_of_constant(&self, threads: usize) -> Box<dyn LibraryKernel> {
+        match self.constant() {
+            Some(_) => Box::new(Single::new(self, threads, true)),
+            None => self.kernel(threads),
+        }
+    }
 }
+
+/// Position of the right side among the inputs.
+const RIGHT: usize = 1;
 
 /// Addresses of a run, shared with the threads that work on it.
 struct Addresses<'a> {
@@ -255,6 +274,22 @@ unsafe impl Sync for Addresses<'_> {}
 struct Single {
     plan: Plan,
     product: Product,
+    /// True if the right side comes in panels.
+    prepared: bool,
+}
+
+impl Single {
+    fn new(plan: &Plan, threads: usize, prepared: bool) -> Single {
+        let spare = if plan.epilogue.is_some() { SLOTS * MAX_COLUMNS } else { 0 };
+        let product = Product::new(plan.isa, threads, plan.batch(), plan.sizes, spare);
+        Single { plan: plan.clone(), product, prepared }
+    }
+
+    /// The right side at an address, not in panels.
+    fn right(&self, address: *const u8) -> Side<'_> {
+        let Plan { b, isa, .. } = &self.plan;
+        Side { isa: *isa, matrix: b, sum: b.row, result: b.column, address, panels: None }
+    }
 }
 
 impl LibraryKernel for Single {
@@ -262,15 +297,53 @@ impl LibraryKernel for Single {
         self.product.scratch_bytes()
     }
 
+    fn preparation(&self) -> Option<Preparation> {
+        let Plan { b, isa, sizes: [_, columns, depth], .. } = &self.plan;
+        let width = product::width(*isa);
+        let form = Panels { storage: b.storage, extents: [*depth, *columns], strides: [b.row, b.column], width };
+        let len = columns.next_multiple_of(width) * depth;
+        self.prepared.then_some(Preparation { input: RIGHT, form, len })
+    }
+
+    unsafe fn prepare(&self, from: *const u8, to: &mut [f32], pool: &Pool) {
+        let [_, columns, depth] = self.plan.sizes;
+        let width = product::width(self.plan.isa);
+        assert_eq!(to.len(), columns.next_multiple_of(width) * depth, "prepared values");
+        let work = &(self.right(from), Prepared(to.as_mut_ptr()));
+        pool.run(columns.div_ceil(width), &|panel| {
+            let (right, to) = (&work.0, &work.1);
+            let count = width.min(columns - panel * width);
+            let to = to.0.wrapping_add(panel * width * depth);
+            for k in (0..depth).step_by(DEPTH) {
+                let steps = DEPTH.min(depth - k);
+                // SAFETY: the places are the matrix's, for which the caller answers; each panel is written by one
+                // thread.
+                unsafe {
+                    if count < width {
+                        to.add(k * width).write_bytes(0, steps * width);
+                    }
+                    right.gather(0, (k, steps), (panel * width, count), width, to.add(k * width));
+                }
+            }
+        });
+    }
+
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
-        let Plan { a, b, isa, .. } = &self.plan;
-        let a = Side { isa: *isa, matrix: a, sum: a.column, result: a.row, address: inputs[0] };
-        let b = Side { isa: *isa, matrix: b, sum: b.row, result: b.column, address: inputs[1] };
+        let Plan { a, isa, .. } = &self.plan;
+        let a = Side { isa: *isa, matrix: a, sum: a.column, result: a.row, address: inputs[0], panels: None };
+        let panels = self.prepared.then(|| inputs[RIGHT].cast::<f32>());
+        let b = Side { panels, ..self.right(inputs[RIGHT]) };
         let sink = Rows { plan: &self.plan, addresses: Addresses { inputs, output: outputs[0] } };
         // SAFETY: the caller answers for the tensors and the scratch memory.
         unsafe { self.product.run(pool, &a, &b, &sink, scratch) };
     }
 }
+
+/// Address of prepared values, of which each thread writes its own.
+struct Prepared(*mut f32);
+
+// SAFETY: threads write panels of their own.
+unsafe impl Sync for Prepared {}
 
 /// Matrix as a factor: strides along the sum and along the result.
 struct Side<'a> {
@@ -279,25 +352,39 @@ struct Side<'a> {
     sum: usize,
     result: usize,
     address: *const u8,
+    /// The matrix in panels, if it was prepared.
+    panels: Option<*const f32>,
 }
 
 // SAFETY: the tensor is only read.
 unsafe impl Sync for Side<'_> {}
 
 impl Factor for Side<'_> {
-    unsafe fn in_place(&self, batch: usize, k: usize, j: usize) -> Option<(*const f32, usize)> {
-        if self.matrix.storage != Storage::F32 || self.result != 1 {
+    unsafe fn in_place(&self, batch: usize, k: usize, j: usize) -> Option<(*const f32, [usize; 2])> {
+        if self.matrix.storage != Storage::F32 || self.panels.is_some() {
             return None;
         }
-        let offset = self.matrix.batch.offset(batch) + k * self.sum + j;
-        Some((self.address.cast::<f32>().wrapping_add(offset), self.sum))
+        let offset = self.matrix.batch.offset(batch) + k * self.sum + j * self.result;
+        Some((self.address.cast::<f32>().wrapping_add(offset), [self.sum, self.result]))
+    }
+
+    fn panels(&self) -> Option<*const f32> {
+        self.panels
     }
 
     unsafe fn gather(&self, batch: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32) {
         let storage = self.matrix.storage;
         let base = self.matrix.batch.offset(batch) + k.0 * self.sum + j.0 * self.result;
+        let values = self.address.cast::<f32>().wrapping_add(base);
         // SAFETY: the places are the matrix's, and `to` takes `width` values for each place of the sum.
         unsafe {
+            if storage == Storage::F32 && self.result == 1 {
+                return self.isa.run(Lines { from: values, step: self.sum, count: j.1, to, width, lines: k.1 });
+            }
+            if storage == Storage::F32 && self.sum == 1 {
+                let (from, across, rows, columns) = (values, self.result, j.1, k.1);
+                return Transposition { from, across, to, out: width, rows, columns }.run(self.isa);
+            }
             if self.result <= self.sum || k.1 == 1 {
                 for i in 0..k.1 {
                     let to = std::slice::from_raw_parts_mut(to.add(i * width), j.1);
@@ -305,29 +392,53 @@ impl Factor for Side<'_> {
                 }
                 return;
             }
-            let mut first = 0;
-            if storage == Storage::F32 && self.sum == 1 {
-                // Four rows of memory at a time: what is written lies together.
-                while first + 4 <= j.1 {
-                    let from = self.address.cast::<f32>().wrapping_add(base + first * self.result);
-                    let rows: [&[f32]; 4] = std::array::from_fn(|lane| {
-                        // SAFETY: the row is the matrix's, from the first place of the sum on.
-                        std::slice::from_raw_parts(from.wrapping_add(lane * self.result), k.1)
-                    });
-                    for i in 0..k.1 {
-                        let four = rows.map(|row| row[i]);
-                        to.add(i * width + first).cast::<[f32; 4]>().write_unaligned(four);
-                    }
-                    first += 4;
-                }
-            }
             let mut values = [0f32; DEPTH];
             let values = &mut values[..k.1];
-            for lane in first..j.1 {
+            for lane in 0..j.1 {
                 storage.load(self.isa, self.address, base + lane * self.result, self.sum, values);
                 for (i, value) in values.iter().enumerate() {
                     to.add(i * width + lane).write(*value);
                 }
+            }
+        }
+    }
+}
+
+/// Copies of lines of `count` values, `step` apart, to lines `width` apart.
+struct Lines {
+    from: *const f32,
+    step: usize,
+    count: usize,
+    to: *mut f32,
+    width: usize,
+    lines: usize,
+}
+
+impl IsaKernel for Lines {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (mut from, mut to) = (self.from, self.to);
+        // SAFETY: the maker's promise: the lines can be read and written.
+        unsafe {
+            if self.count == 2 * S::LANES {
+                for _ in 0..self.lines {
+                    let [low, high] = [s.load(from), s.load(from.wrapping_add(S::LANES))];
+                    s.store(to, low);
+                    s.store(to.wrapping_add(S::LANES), high);
+                    (from, to) = (from.wrapping_add(self.step), to.wrapping_add(self.width));
+                }
+                return;
+            }
+            for _ in 0..self.lines {
+                let mut at = 0;
+                while at < self.count {
+                    let mask = s.mask(first_lanes(S::LANES.min(self.count - at)));
+                    s.store_masked(mask, to.wrapping_add(at), s.load_masked(mask, from.wrapping_add(at)));
+                    at += S::LANES;
+                }
+                (from, to) = (from.wrapping_add(self.step), to.wrapping_add(self.width));
             }
         }
     }
@@ -527,6 +638,15 @@ impl Sink for Rows<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.plan.put(&self.addresses, [batch, row, column], values, spare, MAX_COLUMNS) };
     }
+
+    unsafe fn in_place(&self, batch: usize, row: usize, column: usize) -> Option<(*mut f32, usize)> {
+        let to = &self.plan.output;
+        if self.plan.epilogue.is_some() || to.storage != Storage::F32 || to.column != 1 {
+            return None;
+        }
+        let offset = to.batch.offset(batch) + row * to.row + column;
+        Some((self.addresses.output.cast::<f32>().wrapping_add(offset), to.row))
+    }
 }
 
 /// Kernel in `f64`.
@@ -651,9 +771,9 @@ mod tests {
             }
             index
         };
-        for threads in [1, 3] {
-            let got = &bench.run(threads)[&2];
-            for (n, got) in got.iter().enumerate() {
+        let runs = [1, 3].into_iter().flat_map(|threads| [Some(bench.run(threads)), bench.run_prepared(threads)]);
+        for run in runs.flatten() {
+            for (n, got) in run[&2].iter().enumerate() {
                 let (batch, i, j) = (n / (rows * columns), n / columns % rows, n % columns);
                 let product = |k: usize| {
                     let x = a[(batch_of(0, batch) * rows + i) * depth + k];

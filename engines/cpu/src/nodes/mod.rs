@@ -17,6 +17,7 @@ pub mod rmsnorm;
 pub mod sdpa;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub(crate) mod transpose;
 pub mod view;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 use hipdnn_schemas::TensorUid;
 
+use crate::pointwise::Storage;
 use hipdnn_cpu_kernels::threads::Pool;
 
 /// Maximum number of a node's inputs.
@@ -39,6 +41,21 @@ pub trait LibraryKernel: Send + Sync + fmt::Debug {
         0
     }
 
+    /// Constant input that the kernel wants prepared, and the form that it wants. Its address in
+    /// [`LibraryKernel::run`] is then that of the prepared values.
+    fn preparation(&self) -> Option<Preparation> {
+        None
+    }
+
+    /// Writes the prepared values of an input at `from` to `to`.
+    ///
+    /// # Safety
+    /// `from` is the input's first element, as in [`LibraryKernel::run`], and `to` has [`Preparation::len`] values.
+    unsafe fn prepare(&self, from: *const u8, to: &mut [f32], pool: &Pool) {
+        let _ = (from, to, pool);
+        unreachable!("a kernel that asks for a preparation prepares");
+    }
+
     /// Computes the outputs. Allocates nothing, and gives the same bits whatever the number of threads.
     ///
     /// # Safety
@@ -49,11 +66,54 @@ pub trait LibraryKernel: Send + Sync + fmt::Debug {
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8);
 }
 
+/// Form of a constant input that a kernel works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preparation {
+    /// Position of the input.
+    pub input: usize,
+    /// The form.
+    pub form: Panels,
+    /// Number of prepared values.
+    pub len: usize,
+}
+
+/// Matrix in panels of columns, in `f32`: all that its prepared values depend on but its contents.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Panels {
+    /// Type of its elements.
+    pub storage: Storage,
+    /// Number of rows and columns.
+    pub extents: [usize; 2],
+    /// Strides of rows and columns.
+    pub strides: [usize; 2],
+    /// Number of columns of a panel.
+    pub width: usize,
+}
+
+impl Panels {
+    /// True if these bytes are enough for the matrix, and aligned for its elements.
+    pub fn holds(&self, bytes: &[u8]) -> bool {
+        let last: usize = self.extents.iter().zip(self.strides).map(|(extent, stride)| (extent - 1) * stride).sum();
+        let element = self.storage.bits() / 8;
+        bytes.len() >= (last + 1) * element && bytes.as_ptr().addr().is_multiple_of(element)
+    }
+}
+
 /// Kernel factory: a node's shape and attributes, from which its kernel is made.
 pub trait Recipe: Send + Sync + fmt::Debug {
     /// Makes the kernel, for runs on pools of any size of which at most `threads` workers take part: its scratch memory
     /// for workers is for that many.
     fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel>;
+
+    /// Position of the input that kernels have prepared where its contents are constant, if there is one.
+    fn constant(&self) -> Option<usize> {
+        None
+    }
+
+    /// Makes the kernel where the input [`Recipe::constant`] has constant contents.
+    fn kernel_of_constant(&self, threads: usize) -> Box<dyn LibraryKernel> {
+        self.kernel(threads)
+    }
 }
 
 /// Node as its module describes it.

@@ -23,7 +23,7 @@ use super::super::pointwise::Storage;
 use super::{LibraryKernel, Recipe};
 use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_cpu_kernels::threads::Pool;
-use line::{Around, Averages, Gradient, Statistics, Target};
+use line::{Around, Averages, Gradient, Normalized, Parameters, Statistics, Target};
 
 /// Maximum number of elements of a line within a group.
 const ROW: usize = 512;
@@ -559,6 +559,67 @@ impl Run<'_> {
         }
     }
 
+    /// Address of an operand's elements along a line, if they are `f32` side by side.
+    fn first_single(&self, walk: &Walk, slot: Slot, line: &Line) -> Option<*mut f32> {
+        let i = slot as usize;
+        let lies = self.kernel.storage[i] == Some(Storage::F32) && (walk.inner.strides[i] == 1 || line.len == 1);
+        lies.then(|| self.operands[i].cast::<f32>().wrapping_add(line.at[i]))
+    }
+
+    /// Elements of an operand along a line where they lie, if they are `f32` side by side.
+    ///
+    /// # Safety
+    /// As [`Run::load`]; nobody writes them.
+    unsafe fn singles<'v>(&self, walk: &Walk, slot: Slot, line: &Line) -> Option<&'v [f32]> {
+        let first = self.first_single(walk, slot, line)?;
+        // SAFETY: the line lies within the view, whose memory is there, aligned for its type.
+        Some(unsafe { std::slice::from_raw_parts(first, line.len) })
+    }
+
+    /// Scale or bias of a line, `absent` if there is none; `None` if its elements are neither one nor where they can
+    /// be used.
+    ///
+    /// # Safety
+    /// As [`Run::load`]; nobody writes them.
+    unsafe fn parameters<'v>(&self, walk: &Walk, slot: Slot, line: &Line, absent: f64) -> Option<Parameters<'v>> {
+        if self.kernel.storage[slot as usize].is_none() {
+            return Some(Parameters::Same(absent));
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            if walk.inner.strides[slot as usize] == 0 {
+                return self.get(walk, slot, line, 0).map(Parameters::Same);
+            }
+            self.singles(walk, slot, line).map(Parameters::Each)
+        }
+    }
+
+    /// Computes the results of a line of one group from memory to memory, if it is `f32` and its elements lie side by
+    /// side.
+    ///
+    /// # Safety
+    /// As [`LibraryKernel::run`], nobody else writes the line, and the moments of its group are settled.
+    unsafe fn apply_in_memory(&self, walk: &Walk, line: &Line) -> bool {
+        if self.kernel.task != Task::Forward || walk.inner.strides[KEPT] != 0 {
+            return false;
+        }
+        // SAFETY: the caller's promise; the result is no other operand's memory, and only this line's is written.
+        unsafe {
+            let (Some(x), Some(y)) = (self.singles(walk, Slot::X, line), self.first_single(walk, Slot::Out, line))
+            else {
+                return false;
+            };
+            let scale = self.parameters(walk, Slot::Scale, line, 1.0);
+            let (Some(scale), Some(bias)) = (scale, self.parameters(walk, Slot::Bias, line, 0.0)) else {
+                return false;
+            };
+            let y = std::slice::from_raw_parts_mut(y, line.len);
+            let (mean, inverse) = (self.mean.add(line.at[KEPT]).read(), self.inverse.add(line.at[KEPT]).read());
+            self.isa.run(Normalized { x, y, mean, inverse, scale, bias });
+        }
+        true
+    }
+
     /// Writes an element of an operand, if there is one; `lane` is the place along the line.
     ///
     /// # Safety
@@ -610,8 +671,12 @@ impl Run<'_> {
             for step in steps {
                 let line = walk.line(block, step);
                 // SAFETY: the caller's promise.
-                unsafe { self.load(walk, Slot::X, &line, x) };
-                let (mean, squares) = line::moments(self.isa, &x[..line.len], self.kernel.centred);
+                let values = unsafe { self.singles(walk, Slot::X, &line) }.unwrap_or_else(|| {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.load(walk, Slot::X, &line, x) };
+                    &x[..line.len]
+                });
+                let (mean, squares) = line::moments(self.isa, values, self.kernel.centred);
                 moments.join(0, line.len as f64, mean, squares);
                 moments.count += line.len as f64;
             }
@@ -883,6 +948,10 @@ impl Run<'_> {
         for step in walk.steps_of(segment) {
             let line = walk.line(block, step);
             let len = line.len;
+            // SAFETY: the caller's promise.
+            if unsafe { self.apply_in_memory(walk, &line) } {
+                continue;
+            }
             // SAFETY: the caller's promise.
             let statistics = unsafe {
                 self.load(walk, Slot::X, &line, x);

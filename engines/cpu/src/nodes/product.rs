@@ -1,38 +1,55 @@
 //! Matrix products in `f32`: `c[m][n] = Σ a(k, m)·b(k, n)` with factors that are gathered from anywhere.
 //!
-//! A unit of work is a block of the result. For some of the sum at a time both factors are gathered into panels, which the
-//! convolution's register kernel multiplies; the partial sums add up in `f32`. Long sums of small results are cut into parts
-//! of a size that does not depend on the number of threads, which are added in order.
+//! A unit of work is a block of the result. For some of the sum at a time the right factor is gathered into panels,
+//! unless it comes in panels, or too few rows meet it to pay for that; the left one is read by rows where it lies so,
+//! else it is gathered too. The partial sums add up in `f32`, in the result itself where that takes them. Long sums
+//! of small results are cut into parts of a size that does not depend on the number of threads, which are added in
+//! order.
 
-use hipdnn_cpu_kernels::convolution::tile::{self, MAX_VECTORS, Tile};
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd, first};
+mod tile;
+
+use hipdnn_cpu_kernels::isa::{Isa, Kernel, MAX_LANES, Simd};
 use hipdnn_cpu_kernels::scratch::lines;
 use hipdnn_cpu_kernels::threads::Pool;
+
+use tile::{Job, PANEL};
 
 /// Number of products that are summed between two gatherings.
 pub const DEPTH: usize = 256;
 
 /// Maximum number of panels of columns, and about how many rows at most, of a block.
-const PANELS: usize = 4;
+const PANELS: usize = 8;
 const ROWS: usize = 224;
+
+/// Number of panels of columns of a block of which long sums are cut into parts.
+const PANELS_OF_PARTS: usize = 4;
 
 /// Number of products of a block that are worth another thread.
 const WORTH: usize = 1 << 17;
 
-/// Number of blocks below which they are made smaller, and long sums cut into parts.
+/// Number of blocks below which long sums are cut into parts.
 const FEW: usize = 16;
+
+/// Number of blocks for each thread, so that the last ones to finish are small.
+const EACH: usize = 4;
 
 /// Minimum number of products of a part.
 const PART: usize = 4 * DEPTH;
 
 /// Maximum number of columns of a panel.
-const MAX_WIDTH: usize = MAX_VECTORS * hipdnn_cpu_kernels::isa::MAX_LANES;
-
-/// Maximum size of the microkernel's tile, in values.
-const TILE: usize = 14 * MAX_WIDTH;
+const MAX_WIDTH: usize = PANEL * MAX_LANES;
 
 /// Maximum number of values that a sink is given at a time.
 pub const MAX_COLUMNS: usize = PANELS * MAX_WIDTH;
+
+/// Number of tiles of rows up to which the right side is read where it lies: to gather it takes as long as to
+/// multiply it by a tile or two.
+const IN_PLACE: usize = 2;
+
+/// Number of columns of a panel of the right side, on an instruction set.
+pub fn width(isa: Isa) -> usize {
+    PANEL * isa.lanes()
+}
 
 /// Factor of a product: values by place in the sum and place in the result.
 pub trait Factor: Sync {
@@ -44,13 +61,19 @@ pub trait Factor: Sync {
     /// The places exist; `to` has room for `depth · width` values.
     unsafe fn gather(&self, batch: usize, k: (usize, usize), j: (usize, usize), width: usize, to: *mut f32);
 
-    /// Address of the values from a place in the sum and a place in the result on, and the stride between places in the
-    /// sum, if those of the result lie side by side in `f32`.
+    /// Address of the value at a place in the sum and a place in the result, and its strides along both, if it is an
+    /// `f32` in memory and so are all others.
     ///
     /// # Safety
     /// The places exist.
-    unsafe fn in_place(&self, batch: usize, k: usize, j: usize) -> Option<(*const f32, usize)> {
+    unsafe fn in_place(&self, batch: usize, k: usize, j: usize) -> Option<(*const f32, [usize; 2])> {
         let _ = (batch, k, j);
+        None
+    }
+
+    /// Address of all values of a right side in panels of [`width`] columns, the same for every batch, zeros behind
+    /// the last column: a panel has the values of a place in the sum side by side, then those of the next.
+    fn panels(&self) -> Option<*const f32> {
         None
     }
 }
@@ -63,6 +86,16 @@ pub trait Sink: Sync {
     /// # Safety
     /// The place is in the result, and no other thread gives one of it.
     unsafe fn put(&self, batch: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]);
+
+    /// Address of a value of the result and the stride between rows, if it is `f32`, columns lie side by side and
+    /// sums are results: they are then computed there, and [`Sink::put`] is not called.
+    ///
+    /// # Safety
+    /// The place is in the result.
+    unsafe fn in_place(&self, batch: usize, row: usize, column: usize) -> Option<(*mut f32, usize)> {
+        let _ = (batch, row, column);
+        None
+    }
 }
 
 /// Sizes of a product, and its blocking.
@@ -74,9 +107,7 @@ pub struct Product {
     rows: usize,
     columns: usize,
     depth: usize,
-    /// Microkernel tile: rows and vectors.
-    size: (usize, usize),
-    /// Number of rows of a block, a multiple of the tile's, and of panels of columns.
+    /// Number of rows of a block, and of panels of columns.
     block: usize,
     panels: usize,
     /// Number of parts of the sum, and of the products of each.
@@ -90,39 +121,37 @@ impl Product {
     /// Plans a product of `batch` results of `rows` by `columns`, sums of `depth` products, for at most `threads`
     /// workers. The sink gets room for `spare` values to work with.
     pub fn new(isa: Isa, threads: usize, batch: usize, [rows, columns, depth]: [usize; 3], spare: usize) -> Product {
-        let lanes = isa.lanes();
-        // Few rows: the tile that computes the fewest rows in vain.
-        let size = *tile::sizes(lanes)
-            .iter()
-            .min_by_key(|(tall, vectors)| {
-                let padded = rows.div_ceil(*tall) * tall * (columns.div_ceil(vectors * lanes) * vectors * lanes);
-                // A step costs a load for each vector besides its products.
-                padded / (tall * vectors) * (tall * vectors + vectors + tall / 4)
-            })
-            .expect("there are sizes");
-        let mut block = ROWS.next_multiple_of(size.0).min(rows.next_multiple_of(size.0));
-        let width = size.1 * lanes;
-        let mut panels = PANELS.min(columns.div_ceil(width)).max(1);
-        let count = |block: usize, panels: usize| batch * rows.div_ceil(block) * columns.div_ceil(panels * width);
-        // Rows first: whole panels of columns are read where they are, if they lie as they should, but rows are gathered
-        // once more for every cut between columns.
-        while count(block, panels) < FEW && block * panels * width * depth >= 2 * WORTH {
-            match (block > size.0, panels > 1) {
-                (true, _) => block = (block / 2).next_multiple_of(size.0),
-                (_, true) => panels = panels.div_ceil(2),
+        let (threads, width, tall) = (threads.max(1), width(isa), tile::tallest(isa.lanes()));
+        let all = columns.div_ceil(width).max(1);
+        // Rows in blocks of about one size.
+        let block_of = |blocks: usize| rows.div_ceil(blocks.max(1)).next_multiple_of(tall).min(rows.max(1));
+        let count = |block: usize, panels: usize| batch * rows.div_ceil(block) * all.div_ceil(panels);
+        let (mut block, mut panels) = (block_of(rows.div_ceil(ROWS)), PANELS.min(all));
+        // Columns first, as rows are not gathered once more for them where they are read as they lie.
+        while count(block, panels) < threads * EACH && threads > 1 && block * panels * width * depth >= 2 * WORTH {
+            match (panels > 2, block > 2 * tall) {
+                (true, _) => panels = panels.div_ceil(2),
+                (_, true) => block = (block / 2).next_multiple_of(tall),
                 _ => break,
             }
         }
-        let blocks = count(block, panels);
+        // Parts decide about bits, so that they follow from the sizes alone.
+        let (parts, part) = Product::parts(batch * rows.div_ceil(ROWS) * all.div_ceil(PANELS_OF_PARTS), depth);
+        if parts > 1 {
+            (block, panels) = (block_of(rows.div_ceil(ROWS)), PANELS_OF_PARTS.min(all));
+        }
+        Product { isa, threads, batch, rows, columns, depth, block, panels, parts, part, spare }
+    }
+
+    /// Number of parts of sums of `depth` products for so many blocks of the result, and of the products of each.
+    fn parts(blocks: usize, depth: usize) -> (usize, usize) {
         let parts = if blocks >= FEW { 1 } else { (depth / PART).clamp(1, FEW.div_ceil(blocks.max(1))) };
         let part = depth.div_ceil(parts).next_multiple_of(DEPTH);
-        let parts = depth.div_ceil(part).max(1);
-        let threads = threads.max(1);
-        Product { isa, threads, batch, rows, columns, depth, size, block, panels, parts, part, spare }
+        (depth.div_ceil(part).max(1), part)
     }
 
     fn width(&self) -> usize {
-        self.size.1 * self.isa.lanes()
+        width(self.isa)
     }
 
     /// Columns of a block.
@@ -135,9 +164,9 @@ impl Product {
         self.block * self.pitch()
     }
 
-    /// Scratch of a worker, in `f32` values: the block, panels of both factors, a tile, the sink's.
+    /// Scratch of a worker, in `f32` values: the block, panels of both factors, the sink's.
     fn slot(&self) -> usize {
-        self.block_len() + self.block * DEPTH + self.pitch() * DEPTH + TILE + self.spare
+        self.block_len() + self.block * DEPTH + self.pitch() * DEPTH + self.spare
     }
 
     fn blocks(&self) -> (usize, usize) {
@@ -169,8 +198,12 @@ impl Product {
             let kept = scratch.parts.wrapping_add((unit * self.parts + part) * lines(4 * self.block_len()));
             let panels = slot.wrapping_add(self.block_len());
             let sums = if self.parts > 1 { kept.cast::<f32>() } else { slot };
-            self.isa.run(Unit { product: self, a, b, unit, part, sums, panels });
-            if self.parts == 1 {
+            let (batch, (row, _), (column, _)) = self.place(unit);
+            // SAFETY: the unit's place is in the result.
+            let direct = if self.parts > 1 { None } else { unsafe { sink.in_place(batch, row, column) } };
+            let to = direct.unwrap_or((sums, self.pitch()));
+            self.isa.run(Unit { product: self, a, b, unit, part, sums: to, panels });
+            if self.parts == 1 && direct.is_none() {
                 // SAFETY: the block has been computed; units are of different places.
                 unsafe { self.finish(sink, unit, sums, slot) };
             }
@@ -183,10 +216,14 @@ impl Product {
                     scratch.parts.wrapping_add(offset).cast::<f32>()
                 };
                 let sums = kept(0);
+                let (_, (_, rows), (_, columns)) = self.place(unit);
                 for part in 1..self.parts {
-                    for i in 0..self.block_len() {
-                        // SAFETY: every part is a whole block of its own.
-                        unsafe { *sums.add(i) += kept(part).add(i).read() };
+                    for i in (0..rows).map(|row| row * self.pitch()) {
+                        // SAFETY: every part is a block of its own, whose rows and columns have been computed.
+                        let [to, from] = unsafe {
+                            [sums, kept(part)].map(|block| std::slice::from_raw_parts_mut(block.add(i), columns))
+                        };
+                        to.iter_mut().zip(from).for_each(|(sum, value)| *sum += *value);
                     }
                 }
                 // SAFETY: the block has the sums of all parts; units are of different places, and the slot is the
@@ -236,9 +273,9 @@ struct Unit<'a> {
     b: &'a dyn Factor,
     unit: usize,
     part: usize,
-    /// Sums of the block.
-    sums: *mut f32,
-    /// Panels of `a`, panels of `b`, a tile.
+    /// Sums of the block, and the stride between its rows.
+    sums: (*mut f32, usize),
+    /// Panels of `a`, panels of `b`.
     panels: *mut f32,
 }
 
@@ -249,91 +286,97 @@ impl Kernel for Unit<'_> {
     fn run<S: Simd>(self, s: S) {
         let product = self.product;
         let (batch, (row, rows), (column, columns)) = product.place(self.unit);
-        let (tall, width) = (product.size.0, product.width());
-        let pitch = product.pitch();
-        let function = tile::function::<S>(product.size);
-        let a = self.panels;
-        let b = a.wrapping_add(product.block * DEPTH);
-        let spare = b.wrapping_add(pitch * DEPTH);
+        let width = PANEL * S::LANES;
         let (start, end) = (self.part * product.part, product.depth.min((self.part + 1) * product.part));
+        let (sums, to) = self.sums;
+        let (a_panels, b_panels) = (self.panels, self.panels.wrapping_add(product.block * DEPTH));
+        // SAFETY: the factors' places are the product's.
+        let (left, right) = unsafe { (self.a.in_place(batch, start, row), self.b.in_place(batch, start, column)) };
+        let left = left.filter(|(_, [of_sum, _])| tile::takes_rows(S::LANES) && *of_sum == 1);
+        let tiles = Tiles::of(rows, tile::tallest(S::LANES));
+        let pairs = tiles.tallest() <= tile::tallest_of_two(S::LANES);
+        let ready = self.b.panels();
+        let right = right.filter(|(_, [_, of_result])| *of_result == 1 && tiles.count <= IN_PLACE && ready.is_none());
+        // Columns that are read where they lie: whole panels.
+        let placed = if right.is_some() { columns / width * width } else { 0 };
         let mut k = start;
-        // SAFETY: the panels have room for `DEPTH` steps of whole tiles, the block for all of them and `spare` for one; the
-        // factors' places are the product's.
+        // SAFETY: the panels have room for `DEPTH` steps of the block's rows and of its whole panels, the block for
+        // all of its rows and columns; the factors' places are the product's, and panels that come ready are whole.
         unsafe {
-            // Places that the last panels have and the result has not: numbers, so that none of them is slow.
-            if rows % tall != 0 {
-                a.add(rows / tall * tall * DEPTH).write_bytes(0, tall * DEPTH);
-            }
-            if columns % width != 0 {
-                b.add(columns / width * width * DEPTH).write_bytes(0, width * DEPTH);
+            if columns % width != 0 && ready.is_none() {
+                // Places that the last panel has and the result has not: numbers, so that none of them is slow.
+                b_panels.add(columns / width * width * DEPTH).write_bytes(0, width * DEPTH);
             }
             while k < end {
                 let depth = DEPTH.min(end - k);
-                let mut i = 0;
-                while i < rows {
-                    let count = tall.min(rows - i);
-                    self.a.gather(batch, (k, depth), (row + i, count), tall, a.wrapping_add(i * DEPTH));
-                    i += tall;
+                if left.is_none() {
+                    for (i, count) in tiles.each() {
+                        self.a.gather(batch, (k, depth), (row + i, count), count, a_panels.wrapping_add(i * DEPTH));
+                    }
                 }
-                // Whole panels are read where they are, if they lie as they should.
-                let in_place = self.b.in_place(batch, k, column);
-                let mut j = if in_place.is_some() { columns / width * width } else { 0 };
-                while j < columns {
-                    let count = width.min(columns - j);
-                    self.b.gather(batch, (k, depth), (column + j, count), width, b.wrapping_add(j * DEPTH));
-                    j += width;
+                if ready.is_none() {
+                    let mut j = placed;
+                    while j < columns {
+                        let count = width.min(columns - j);
+                        self.b.gather(batch, (k, depth), (column + j, count), width, b_panels.wrapping_add(j * DEPTH));
+                        j += width;
+                    }
                 }
                 let mut j = 0;
                 while j < columns {
-                    let (b, step) = match in_place {
-                        Some((b, step)) if j + width <= columns => (b.wrapping_add(j), step),
-                        _ => (b.wrapping_add(j * DEPTH).cast_const(), width),
+                    // Address of the panel, strides between places of the sum and between panels, and columns that
+                    // lie so.
+                    let (b, pitch, panel, until) = match (ready, right) {
+                        (Some(panels), _) => {
+                            let at = (column + j) * product.depth + k * width;
+                            (panels.wrapping_add(at), width, width * product.depth, columns)
+                        }
+                        (None, Some((b, [pitch, _]))) if j < placed => {
+                            (b.wrapping_add((k - start) * pitch + j), pitch, width, placed)
+                        }
+                        _ => (b_panels.wrapping_add(j * DEPTH).cast_const(), width, width * DEPTH, columns),
                     };
-                    let mut i = 0;
-                    while i < rows {
-                        let sums = self.sums.wrapping_add(i * pitch + j);
-                        let (to, row) = if k == start { (sums, pitch) } else { (spare, width) };
-                        let mut job = Tile {
-                            channels: depth,
-                            taps: &[0],
-                            step,
-                            a: a.wrapping_add(i * DEPTH),
-                            a_step: tall,
-                            b,
-                            bias: std::ptr::null(),
-                            clamp: (f32::NEG_INFINITY, f32::INFINITY),
-                            to: [to; MAX_VECTORS],
-                            keep: [first(S::LANES); MAX_VECTORS],
-                            row,
-                            rows: tall,
-                            next: std::ptr::null(),
-                            after: None,
+                    let two = pairs && j + width < until;
+                    let count = (if two { 2 * width } else { width }).min(columns - j);
+                    for (i, height) in tiles.each() {
+                        let (a, row, step) = match left {
+                            Some((a, [_, of_result])) => (a.wrapping_add(i * of_result + k - start), of_result, 1),
+                            None => (a_panels.wrapping_add(i * DEPTH).cast_const(), 1, height),
                         };
-                        let mut v = 0;
-                        while v < product.size.1 {
-                            job.to[v] = to.wrapping_add(v * S::LANES);
-                            v += 1;
-                        }
-                        function(s, &job);
-                        if k != start {
-                            let mut r = 0;
-                            while r < tall {
-                                let mut lane = 0;
-                                while lane < width {
-                                    let at = sums.wrapping_add(r * pitch + lane);
-                                    s.store(at, s.add(s.load(at), s.load(spare.wrapping_add(r * width + lane))));
-                                    lane += S::LANES;
-                                }
-                                r += 1;
-                            }
-                        }
-                        i += tall;
+                        let c = sums.wrapping_add(i * to + j);
+                        let add = k != start;
+                        let job = Job { depth, a, row, step, b, pitch, panel, c, to, columns: count, add };
+                        tile::function::<S>(height, two, left.is_none())(s, &job);
                     }
-                    j += width;
+                    j += count;
                 }
                 k += depth;
             }
         }
+    }
+}
+
+/// Rows of a block in tiles of about one height.
+#[derive(Clone, Copy)]
+struct Tiles {
+    rows: usize,
+    count: usize,
+}
+
+impl Tiles {
+    fn of(rows: usize, tall: usize) -> Tiles {
+        Tiles { rows, count: rows.div_ceil(tall) }
+    }
+
+    fn tallest(self) -> usize {
+        self.rows.div_ceil(self.count.max(1))
+    }
+
+    /// First row and height of each tile: the taller ones come first.
+    #[inline(always)]
+    fn each(self) -> impl Iterator<Item = (usize, usize)> {
+        let (low, taller) = (self.rows / self.count.max(1), self.rows % self.count.max(1));
+        (0..self.count).map(move |tile| (tile * low + tile.min(taller), low + usize::from(tile < taller)))
     }
 }
 

@@ -333,7 +333,7 @@ impl Kernel {
     /// Combines a row.
     fn row(&self, values: Elements<'_>) -> f64 {
         match values {
-            Elements::Single(values) => self.fold.row(self.isa, values),
+            Elements::Single(values) => self.fold.row_of_singles(self.isa, values),
             Elements::Wide(values) => self.fold.row(self.isa, values),
         }
     }
@@ -385,6 +385,18 @@ impl Fold {
     /// Combines each value into the sum beside it.
     fn columns<V: Copy + Into<f64>>(self, isa: Isa, sums: &mut [f64], values: &[V]) {
         isa.run(Columns { fold: self, sums, values });
+    }
+
+    /// Combines a row of values that `f32` has: extremes are found without widening them.
+    fn row_of_singles(self, isa: Isa, values: &[f32]) -> f64 {
+        match self {
+            Fold::Least | Fold::Greatest if !values.is_empty() => {
+                let mut result = [self.start()];
+                isa.run(Rows { fold: self, sums: &mut result, values });
+                result[0]
+            }
+            _ => self.row(isa, values),
+        }
     }
 
     /// Combines a row of values, in an order that follows from their number.

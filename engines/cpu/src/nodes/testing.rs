@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use half::{bf16, f16};
 use hipdnn_cpu_kernels::guarded::Guarded;
-use hipdnn_cpu_kernels::scratch::LINE;
+use hipdnn_cpu_kernels::scratch::{AlignedBuffer, LINE};
 use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorUid, TensorValue};
 
-use super::LibraryOp;
+use super::{LibraryKernel, LibraryOp};
 use crate::applicability::lower;
 use crate::pointwise::{Code, code};
 use crate::work::Work;
@@ -71,7 +71,16 @@ impl Bench {
 
     /// Runs the node on this many threads; returns the elements of its results, in logical order.
     pub fn run(&self, threads: usize) -> BTreeMap<i64, Vec<f64>> {
-        let kernel = self.work.recipe.kernel(threads);
+        self.run_kernel(&*self.work.recipe.kernel(threads), threads)
+    }
+
+    /// The same with the input prepared that kernels want so; `None` if there is none.
+    pub fn run_prepared(&self, threads: usize) -> Option<BTreeMap<i64, Vec<f64>>> {
+        self.work.recipe.constant()?;
+        Some(self.run_kernel(&*self.work.recipe.kernel_of_constant(threads), threads))
+    }
+
+    fn run_kernel(&self, kernel: &dyn LibraryKernel, threads: usize) -> BTreeMap<i64, Vec<f64>> {
         // One run ends where its memory ends, the next begins where it begins.
         let at_end = threads == 1;
         let guarded = |bytes: usize, fill| Guarded::new(bytes, at_end, fill);
@@ -88,7 +97,7 @@ impl Bench {
         for uid in self.work.outputs.iter().flatten() {
             written.push((uid.0, guarded(self.graph.tensor(*uid).span_bytes(), GAP)));
         }
-        let inputs: Vec<*const u8> = self
+        let mut inputs: Vec<*const u8> = self
             .work
             .inputs
             .iter()
@@ -101,6 +110,13 @@ impl Bench {
             .iter()
             .map(|uid| uid.map_or(std::ptr::null_mut(), |_| addresses.next().unwrap()))
             .collect();
+        let mut prepared = AlignedBuffer::new(kernel.preparation().map_or(0, |of| of.len));
+        if let Some(of) = kernel.preparation() {
+            prepared.fill(f32::NAN);
+            // SAFETY: the input's memory has its span, and the values are as many as the kernel says.
+            unsafe { kernel.prepare(inputs[of.input], &mut prepared, &Pool::new(threads)) };
+            inputs[of.input] = prepared.as_ptr().cast();
+        }
         // Filled with what is no number in any type.
         let scratch = guarded(kernel.scratch_bytes().next_multiple_of(LINE), 0xFF);
         // SAFETY: every tensor's memory has its span, and the scratch memory what the kernel asks for.

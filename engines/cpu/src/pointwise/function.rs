@@ -3,7 +3,7 @@
 use hipdnn_engine_core::ops::pointwise::{self, Operands, Parameters, Whole};
 use hipdnn_schemas::PointwiseMode;
 
-use hipdnn_cpu_kernels::activation::{Activation, exponential};
+use hipdnn_cpu_kernels::activation::{Activation, error_function, exponential};
 use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
 
 /// Pointwise function with its scalars.
@@ -73,6 +73,7 @@ impl Function {
         match self.activation {
             Some(activation) => activation.apply(isa, a),
             None if self.mode == PointwiseMode::Exp => exponential(isa, a),
+            None if self.mode == PointwiseMode::Erf => error_function(isa, a),
             None => self.computed(pointwise::apply::<f32, _>(self.mode, &self.parameters, Rows { isa, a, b, c })),
         }
     }

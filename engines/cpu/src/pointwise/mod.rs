@@ -9,12 +9,15 @@ mod row;
 
 pub use hipdnn_engine_core::ops::pointwise::Parameters;
 
+use crate::nodes::transpose::Transposition;
 pub use code::Code;
 pub use function::Function;
 use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_kernels::scratch::LINE;
 use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_schemas::PointwiseMode;
 pub use program::{Arg, Compiled, ComputeType, Program, ProgramStep, SLOTS};
-pub use row::{Storage, Value};
+pub use row::{Storage, Value, copy};
 
 /// Number of elements of a row that are worked on together: the rows of a program fit the first cache.
 const ROW: usize = 512;
@@ -71,6 +74,8 @@ pub struct PointwiseKernel {
     dims: Vec<usize>,
     inputs: Vec<InputView>,
     output: View,
+    /// Dimension along which the input of a copy is contiguous, where the last one is contiguous in the output only.
+    turned: Option<usize>,
     /// Number of dimensions that form a row: 2 where the last one is short and the output goes from one to the other
     /// without a gap.
     row_dims: usize,
@@ -92,6 +97,7 @@ impl PointwiseKernel {
             dims: Vec::new(),
             inputs: inputs.to_vec(),
             output: View { storage: output.storage, strides: Vec::new() },
+            turned: None,
             row_dims: 1,
         };
         kernel.inputs.iter_mut().for_each(|input| input.strides_mut().clear());
@@ -112,7 +118,57 @@ impl PointwiseKernel {
         {
             kernel.row_dims = 2;
         }
+        kernel.turned = kernel.turned_dimension(program);
         kernel
+    }
+
+    /// Dimension along which the input is contiguous, if the kernel copies `f32` and the last one is not that
+    /// dimension.
+    fn turned_dimension(&self, program: &Program) -> Option<usize> {
+        let [step] = &program.steps[..] else { return None };
+        let [InputView::Memory(input)] = &self.inputs[..] else { return None };
+        let is_copy = step.function.mode() == PointwiseMode::Identity && step.round.is_none();
+        let singles = input.storage == Storage::F32 && self.output.storage == Storage::F32;
+        let last = self.dims.len() - 1;
+        if !is_copy || !singles || self.output.strides[last] != 1 || input.strides[last] <= 1 {
+            return None;
+        }
+        input.strides.iter().position(|stride| *stride == 1)
+    }
+
+    /// Copies by squares that are turned in registers.
+    ///
+    /// # Safety
+    /// As [`PointwiseKernel::run`]; `turned` is the kernel's.
+    unsafe fn run_turned(&self, isa: Isa, pool: &Pool, input: *const u8, output: *mut u8, turned: usize) {
+        let last = self.dims.len() - 1;
+        let (rows, columns) = (self.dims[last], self.dims[turned]);
+        let of_input = self.inputs[0].strides();
+        let count: usize = (0..last).filter(|axis| *axis != turned).map(|axis| self.dims[axis]).product();
+        // Whole lines of the input, and as many of them as a unit has.
+        let strip = (PER_UNIT / rows.max(1)).max(1).next_multiple_of(LINE / size_of::<f32>());
+        let strips = columns.div_ceil(strip);
+        let addresses = &(Shared(input.cast_mut()), Shared(output));
+        pool.run(count * strips, &|unit| {
+            let (first, mut rest) = (unit % strips * strip, unit / strips);
+            let (mut from, mut to) = (first, first * self.output.strides[turned]);
+            for axis in (0..last).rev().filter(|axis| *axis != turned) {
+                let at = rest % self.dims[axis];
+                from += at * of_input[axis];
+                to += at * self.output.strides[axis];
+                rest /= self.dims[axis];
+            }
+            let work = Transposition {
+                from: addresses.0.0.cast::<f32>().cast_const().wrapping_add(from),
+                across: of_input[last],
+                to: addresses.1.0.cast::<f32>().wrapping_add(to),
+                out: self.output.strides[turned],
+                rows,
+                columns: strip.min(columns - first),
+            };
+            // SAFETY: the caller's promise: these are elements of the views; units have columns of their own.
+            unsafe { work.run(isa) };
+        });
     }
 
     /// Appends a dimension, joined to the one before it where every view steps from one to the other without a gap.
@@ -138,6 +194,10 @@ impl PointwiseKernel {
     /// (writable for the output) at every offset that `dims` and strides reach. The output may be an input only where their
     /// views are the same; it may not overlap one in any other way.
     pub unsafe fn run(&self, isa: Isa, pool: &Pool, inputs: &[*const u8], output: *mut u8) {
+        if let Some(turned) = self.turned {
+            // SAFETY: the caller's promise.
+            return unsafe { self.run_turned(isa, pool, inputs[0], output, turned) };
+        }
         // SAFETY: the caller's promise.
         unsafe {
             match self.program.compute_type() {
@@ -234,6 +294,12 @@ impl std::fmt::Display for PointwiseKernel {
     }
 }
 
+/// Address that threads share.
+struct Shared(*mut u8);
+
+// SAFETY: inputs are only read, and each element of the output is written by the one unit that computes it.
+unsafe impl Sync for Shared {}
+
 /// Row of an operand: as many runs of `last` elements as the row has.
 struct Row {
     base: *const u8,
@@ -294,7 +360,6 @@ unsafe impl Sync for Addresses<'_> {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hipdnn_schemas::PointwiseMode;
 
     fn packed(storage: Storage, dims: &[usize]) -> View {
         let mut strides = vec![1; dims.len()];
@@ -394,6 +459,45 @@ mod tests {
             unsafe { kernel.run(Isa::best(), &pool, &[std::ptr::null()], out.as_mut_ptr().cast()) };
             for (n, value) in out.iter().enumerate() {
                 assert_eq!(*value as usize, [n % 3, n / 2100, n / 3 % 700][axis], "axis {axis}, place {n}");
+            }
+        }
+    }
+
+    #[test]
+    fn copies_of_any_order_of_dimensions_put_every_element_in_its_place() {
+        // Extents of the output, packed, and for each the dimension of the input that it is.
+        for (dims, order) in [
+            (&[2, 35, 3][..], &[0, 2, 1][..]),
+            (&[3, 5, 7, 66], &[0, 2, 3, 1]),
+            (&[70, 129], &[1, 0]),
+            (&[2, 9, 4, 20], &[0, 1, 3, 2]),
+            (&[600, 100], &[1, 0]),
+        ] {
+            let mut input = vec![0; dims.len()];
+            let mut step = 1;
+            for axis in (0..dims.len()).rev() {
+                let at = order.iter().position(|from| *from == axis).unwrap();
+                input[at] = step;
+                step *= dims[at];
+            }
+            let output = packed(Storage::F32, dims);
+            let view = View { storage: Storage::F32, strides: input.clone() };
+            let kernel =
+                PointwiseKernel::new(&function(PointwiseMode::Identity), dims, &[InputView::Memory(view)], &output);
+            assert!(kernel.turned.is_some(), "{dims:?} of {order:?}");
+            let from: Vec<f32> = (0..step).map(|i| i as f32).collect();
+            for threads in [1, 3] {
+                let mut to = vec![-1f32; step];
+                // SAFETY: both vectors have as many elements as the extents say.
+                unsafe {
+                    let (from, to) = (from.as_ptr().cast(), to.as_mut_ptr().cast());
+                    kernel.run(Isa::best(), &Pool::new(threads), &[from], to);
+                }
+                for (i, got) in to.iter().enumerate() {
+                    let place = dims.iter().zip(&output.strides).zip(&input);
+                    let want: usize = place.map(|((extent, stride), from)| i / stride % extent * from).sum();
+                    assert_eq!(*got, want as f32, "{dims:?} of {order:?} at {i}");
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Function, Storage, Value};
+use super::{Function, Storage, Value, copy};
 use hipdnn_cpu_kernels::isa::Isa;
 
 /// Compute type.
@@ -175,7 +175,10 @@ impl Compiled {
         for step in &self.moves {
             match *step {
                 Move::Load { input, to } => load(input, &mut rows[range(to)]),
-                Move::Copy { from, to } => rows.copy_within(range(from), to * pitch),
+                Move::Copy { from, to } => {
+                    let [from, to] = rows.get_disjoint_mut([range(from), range(to)]).expect("a copy is of another row");
+                    copy(from, to);
+                }
                 Move::Apply { step, rows: [a, b, c] } => {
                     let base = rows.as_mut_ptr();
                     let other = |row: usize| -> &[T] {

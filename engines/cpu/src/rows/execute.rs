@@ -10,7 +10,7 @@ use super::compile::{At, Chunk, MAX_VIEWS, Move, Pass};
 use super::nest::{Path, offset};
 use super::values::Turns;
 use crate::nodes::LibraryKernel;
-use crate::pointwise::Value;
+use crate::pointwise::{Value, copy};
 
 /// Number of elements that are worth waking another thread for.
 const PER_UNIT: usize = 8 * 1024;
@@ -320,7 +320,7 @@ impl<'a> Block<'a> {
                         to.fill(T::from_wide(*value));
                     }
                 }
-                Move::Copy { from, to } => row(*to).copy_from_slice(read(*from)),
+                Move::Copy { from, to } => copy(read(*from), row(*to)),
                 Move::Apply { function, row: first, others: [b, c], single } => {
                     let other = |at: &Option<At>| at.map_or(&[][..], read);
                     let apply = if *single { T::apply_single } else { T::apply };
@@ -330,7 +330,7 @@ impl<'a> Block<'a> {
                 Move::Keep { row: from, kept } => {
                     // SAFETY: kept values have a place for each member, in scratch memory apart from all rows.
                     let to = unsafe { std::slice::from_raw_parts_mut(self.kept(*kept, part).cast::<T>(), len) };
-                    to.copy_from_slice(row(*from));
+                    copy(row(*from), to);
                 }
             }
         }

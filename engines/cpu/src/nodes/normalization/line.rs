@@ -164,6 +164,58 @@ impl Kernel for Apply<'_> {
     }
 }
 
+/// Factors or summands of the elements of a line.
+#[derive(Clone, Copy)]
+pub(super) enum Parameters<'a> {
+    /// One for all elements.
+    Same(f64),
+    /// One for each element.
+    Each(&'a [f32]),
+}
+
+/// Normalizes from memory to memory, of one group: `y = (x - mean) · inverse · scale + bias`.
+pub(super) struct Normalized<'a> {
+    pub(super) x: &'a [f32],
+    pub(super) y: &'a mut [f32],
+    pub(super) mean: f64,
+    pub(super) inverse: f64,
+    pub(super) scale: Parameters<'a>,
+    pub(super) bias: Parameters<'a>,
+}
+
+impl Kernel for Normalized<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Normalized { x, y, mean, inverse, scale, bias } = self;
+        let lines = y.iter_mut().zip(x);
+        match (scale, bias) {
+            (Parameters::Same(scale), Parameters::Same(bias)) => {
+                let factor = inverse * scale;
+                for (y, x) in lines {
+                    *y = ((f64::from(*x) - mean) * factor + bias) as f32;
+                }
+            }
+            (Parameters::Each(scale), Parameters::Same(bias)) => {
+                for ((y, x), scale) in lines.zip(scale) {
+                    *y = ((f64::from(*x) - mean) * inverse * f64::from(*scale) + bias) as f32;
+                }
+            }
+            (Parameters::Same(scale), Parameters::Each(bias)) => {
+                let factor = inverse * scale;
+                for ((y, x), bias) in lines.zip(bias) {
+                    *y = ((f64::from(*x) - mean) * factor + f64::from(*bias)) as f32;
+                }
+            }
+            (Parameters::Each(scale), Parameters::Each(bias)) => {
+                for ((y, x), (scale, bias)) in lines.zip(scale.iter().zip(bias)) {
+                    *y = ((f64::from(*x) - mean) * inverse * f64::from(*scale) + f64::from(*bias)) as f32;
+                }
+            }
+        }
+    }
+}
+
 /// Adds `g = dy · weight` to the first sums and `g · (x - mean) · inverse` to the second ones.
 pub(super) fn sums(isa: Isa, x: &[f32], dy: &[f32], weight: &[f32], statistics: Statistics<'_>, into: Target<'_>) {
     isa.run(Sums { x, dy, weight, statistics, into });

@@ -1,0 +1,156 @@
+//! Microkernel of matrix products: a tile of the result in registers, rows of the left side as they lie or in panels,
+//! the right side in panels or as it lies.
+
+use std::marker::PhantomData;
+
+use hipdnn_cpu_kernels::isa::{Kernel, Simd, first};
+
+/// Number of vectors of a panel of the right side.
+pub(super) const PANEL: usize = 2;
+
+/// Arguments of a tile: `c[r][n] = Σ a[r·row + k·step] · b[panel of n + k·pitch]`, added to `c` if `add`.
+#[derive(Clone, Copy)]
+pub(super) struct Job {
+    /// Number of products of a sum.
+    pub(super) depth: usize,
+    pub(super) a: *const f32,
+    /// Stride between rows of `a`; that of a packed side is 1 by the function's choice.
+    pub(super) row: usize,
+    /// Stride between places of the sum in `a`.
+    pub(super) step: usize,
+    pub(super) b: *const f32,
+    /// Stride between places of the sum in `b`, and from one panel to the next.
+    pub(super) pitch: usize,
+    pub(super) panel: usize,
+    pub(super) c: *mut f32,
+    /// Stride between rows of `c`.
+    pub(super) to: usize,
+    /// Number of columns to store.
+    pub(super) columns: usize,
+    pub(super) add: bool,
+}
+
+/// Function of a tile.
+pub(super) type TileFn<S> = unsafe fn(S, &Job);
+
+/// Most rows of a tile whose left side lies in panels, and of one whose left side is read by rows, for vectors of
+/// `lanes` lanes. Vectors of 16 lanes come with 32 registers, but their addresses of rows with no more than 16: they
+/// want panels.
+pub(super) fn tallest(lanes: usize) -> usize {
+    if lanes == 16 { 14 } else { 6 }
+}
+
+/// Most rows of a tile of two panels: as many registers as the tallest one of a panel, about.
+pub(super) fn tallest_of_two(lanes: usize) -> usize {
+    if lanes == 16 { 6 } else { 3 }
+}
+
+/// True if the left side's rows may be read as they lie.
+pub(super) fn takes_rows(lanes: usize) -> bool {
+    lanes != 16
+}
+
+/// Function of a tile of `rows` rows and a panel or two; `packed` if the rows of the left side are side by side.
+pub(super) fn function<S: Simd>(rows: usize, two: bool, packed: bool) -> TileFn<S> {
+    macro_rules! among {
+        ($vectors:literal, $($rows:literal),+) => {
+            match (rows, packed) {
+                $(
+                    ($rows, true) => enter::<S, $rows, $vectors, true>,
+                    ($rows, false) => enter::<S, $rows, $vectors, false>,
+                )+
+                _ => unreachable!("tiles are at most as tall as `tallest` says"),
+            }
+        };
+    }
+    match (S::LANES == 16, two) {
+        (true, true) => match rows {
+            1 => enter::<S, 1, 4, true>,
+            2 => enter::<S, 2, 4, true>,
+            3 => enter::<S, 3, 4, true>,
+            4 => enter::<S, 4, 4, true>,
+            5 => enter::<S, 5, 4, true>,
+            _ => enter::<S, 6, 4, true>,
+        },
+        (true, false) => match rows {
+            1 => enter::<S, 1, 2, true>,
+            2 => enter::<S, 2, 2, true>,
+            3 => enter::<S, 3, 2, true>,
+            4 => enter::<S, 4, 2, true>,
+            5 => enter::<S, 5, 2, true>,
+            6 => enter::<S, 6, 2, true>,
+            7 => enter::<S, 7, 2, true>,
+            8 => enter::<S, 8, 2, true>,
+            9 => enter::<S, 9, 2, true>,
+            10 => enter::<S, 10, 2, true>,
+            11 => enter::<S, 11, 2, true>,
+            12 => enter::<S, 12, 2, true>,
+            13 => enter::<S, 13, 2, true>,
+            _ => enter::<S, 14, 2, true>,
+        },
+        (false, true) => among!(4, 1, 2, 3),
+        (false, false) => among!(2, 1, 2, 3, 4, 5, 6),
+    }
+}
+
+/// # Safety
+/// All elements that the job's extents and strides reach can be read, whole panels of `b`, and those of `c`
+/// that it stores be written. If the function is one of packed rows, `row` is 1.
+unsafe fn enter<S: Simd, const R: usize, const V: usize, const PACKED: bool>(s: S, job: &Job) {
+    s.call(Run::<R, V, PACKED>(job, PhantomData));
+}
+
+struct Run<'a, const R: usize, const V: usize, const PACKED: bool>(&'a Job, PhantomData<*const f32>);
+
+impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V, PACKED> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let job = *self.0;
+        let row = if PACKED { 1 } else { job.row };
+        let mut sums = [[s.splat(0.0); V]; R];
+        // SAFETY: `enter` passes its caller's duty on; the lanes of a mask are columns to store.
+        unsafe {
+            for r in 0..R {
+                s.prefetch_write(job.c.wrapping_add(r * job.to));
+            }
+            let (mut a, mut b) = (job.a, job.b);
+            for _ in 0..job.depth {
+                let mut values = [s.splat(0.0); V];
+                for (v, value) in values.iter_mut().enumerate() {
+                    *value = s.load(b.add(v / PANEL * job.panel + v % PANEL * S::LANES));
+                }
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let factor = s.splat(*a.add(r * row));
+                    for (sum, value) in sums.iter_mut().zip(values) {
+                        *sum = s.fma(factor, value, *sum);
+                    }
+                }
+                a = a.wrapping_add(job.step);
+                b = b.wrapping_add(job.pitch);
+            }
+            if job.columns >= V * S::LANES {
+                for (r, sums) in sums.into_iter().enumerate() {
+                    for (v, sum) in sums.into_iter().enumerate() {
+                        let to = job.c.add(r * job.to + v * S::LANES);
+                        s.store(to, if job.add { s.add(s.load(to), sum) } else { sum });
+                    }
+                }
+                return;
+            }
+            for v in 0..V {
+                let lanes = job.columns.saturating_sub(v * S::LANES).min(S::LANES);
+                if lanes == 0 {
+                    break;
+                }
+                let mask = s.mask(first(lanes));
+                for (r, sums) in sums.iter().enumerate() {
+                    let to = job.c.add(r * job.to + v * S::LANES);
+                    let sum = if job.add { s.add(s.load_masked(mask, to), sums[v]) } else { sums[v] };
+                    s.store_masked(mask, to, sum);
+                }
+            }
+        }
+    }
+}
