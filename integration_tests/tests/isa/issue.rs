@@ -221,7 +221,8 @@ pub(crate) fn rows(architecture: &str, plugin: &Plugin, engine: i64) -> Result<S
     let mut rows = String::new();
     for graphs::Named { name, graph } in graphs::all() {
         let said = |problem: String| format!("{name}: {problem}\n{}", take_log().join("\n"));
-        let plan = plugin.plan(&EngineConfig { engine_id: engine, knobs: Vec::new() }, &graph.to_bytes()).map_err(said)?;
+        let plan =
+            plugin.plan(&EngineConfig { engine_id: engine, knobs: Vec::new() }, &graph.to_bytes()).map_err(said)?;
         let graph = Graph::new(graph).map_err(|problem| format!("{name}: {problem}"))?;
         let (mut bytes, mut memory, mut buffers) = (0, Vec::new(), Vec::new());
         for tensor in graph.tensors().iter().filter(|tensor| !tensor.is_virtual() && tensor.value().is_none()) {

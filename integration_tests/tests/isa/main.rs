@@ -76,11 +76,13 @@ fn print() -> ExitCode {
     let (tests, rows) = issue_rows();
     let header = format!("graph,architecture,{}", issue::COLUMNS);
     for row in std::iter::once(header.as_str()).chain(sorted(&rows, 1).lines()) {
-        let line: String =
-            row.split(',').zip([34, 12].into_iter().chain(std::iter::repeat(12))).fold(String::new(), |mut line, (cell, width)| {
+        let line: String = row.split(',').zip([34, 12].into_iter().chain(std::iter::repeat(12))).fold(
+            String::new(),
+            |mut line, (cell, width)| {
                 let _ = write!(line, "{cell:width$} ");
                 line
-            });
+            },
+        );
         println!("{}", line.trim_end());
     }
     if tests.iter().all(|(_, outcome)| matches!(outcome, Outcome::Passed)) { ExitCode::SUCCESS } else { report(&tests) }
