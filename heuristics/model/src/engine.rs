@@ -76,7 +76,7 @@ pub const KNOWN: [Engine; 5] = [
         on_host: true,
         fuses: true,
         overhead: [0.5e-6, 2e-6],
-        share: [0.15, 0.12, 0.6, 0.9, 0.55, 0.4, 0.6],
+        share: [0.15, 0.12, 0.45, 0.4, 0.5, 0.4, 0.5],
         settings: &[(THREADS, 1), (WINOGRAD, 0), ("hipdnn_rs.cpu.layout", 0), (FUSE[0], 0)],
     },
 ];
