@@ -241,8 +241,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
         // SAFETY: the caller's duty is the same.
         self.ordered(unsafe { self.load_even_unordered(mask, p) })
     }
-    /// Loads what [`Simd::load_even`] does, with the lanes in an order of the set's own, which [`Simd::ordered`] undoes:
-    /// sums of such vectors are brought in order once.
+    /// Loads what [`Simd::load_even`] does, with the lanes in an order of the set's own, which [`Simd::ordered`]
+    /// undoes: sums of such vectors are brought in order once.
     ///
     /// # Safety
     /// As for [`Simd::load_even`].

@@ -466,8 +466,8 @@ unsafe fn sum_line<S: Simd, const W: usize, const SW: usize, const P: usize, con
     sums: &mut [[S::V; 1]; P],
 ) {
     let is_inside = |t: usize| !CHECKED || (t as isize) >= inside.0 && (t as isize) < inside.1;
-    // A column is loaded once for all places that look at it. Spelled out: the compiler leaves a loop of so many columns
-    // as it is where each may be outside of the image, with the sums in memory.
+    // A column is loaded once for all places that look at it. Spelled out: the compiler leaves a loop of so many
+    // columns as it is where each may be outside of the image, with the sums in memory.
     macro_rules! columns {
         ($($t:literal)+) => { $(
             if $t < (P - 1) * SW + W && is_inside($t) {

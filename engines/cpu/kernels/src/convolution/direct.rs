@@ -518,8 +518,7 @@ unsafe fn load<S: Simd, const SW: usize>(s: S, bits: u32, p: *const f32) -> S::V
     // SAFETY: the caller's duty.
     unsafe {
         match (SW, bits == first(S::LANES)) {
-            (1, true) => s.load(p),
-            (1, false) => s.load_masked(s.mask(bits), p),
+            (1, _) => s.load_masked(s.mask(bits), p),
             (_, true) => s.load_even_unordered(first(S::LANES), p),
             (_, false) => s.load_even_unordered(bits, p),
         }

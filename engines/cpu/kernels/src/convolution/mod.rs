@@ -119,7 +119,7 @@ impl Algorithm {
         let direct = (Direct::applies(shape) && shape.groups > 1 && shape.group_out() < 8)
             .then(|| Direct::new(problem, threads, isa));
         let mut limit = direct.as_ref().map_or(f64::INFINITY, |direct| direct.depthwise_cycles(threads));
-        // Its estimate is of vectors of eight lanes, with which no other algorithm reads the rows where they lie as fast.
+        // Its estimate is of vectors of eight lanes, with which no other algorithm reads rows where they lie as fast.
         let rows = (isa.lanes() == 8).then(|| DepthwiseRows::new(problem, threads, isa)).flatten();
         if let Some(rows) = &rows {
             limit = rows.cost;

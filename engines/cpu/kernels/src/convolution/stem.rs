@@ -1,9 +1,9 @@
 //! Convolution of images of few channels, as networks begin with: vectors run over output channels, and a tile is some
 //! neighboring places of an output row by one or two vectors. Input values are broadcast from a padded copy of the rows
-//! that a band of the output needs, in which the places' values of a tap are a constant distance apart, so that no matrix
-//! of taps is made.
+//! that a band of the output needs, in which the places' values of a tap are a constant distance apart, so that no
+//! matrix of taps is made.
 //!
-//! Where the output's channels are apart, the sums of a row wait in scratch memory, and are transposed on their way out.
+//! Where the output's channels are apart, the sums of a row wait in scratch memory, and are transposed on the way out.
 //!
 //! A unit of work is a band of output rows of an image.
 

@@ -741,8 +741,8 @@ fn depthwise_planes() {
     }
 }
 
-/// Every kernel and stride that has blocks of rows, on rows shorter and longer than a vector, with more padding than one
-/// wants, and with less.
+/// Every kernel and stride that has blocks of rows, on rows shorter and longer than a vector, with more padding than
+/// one wants, and with less.
 #[test]
 fn depthwise_rows() {
     let pool = Pool::new(3);
@@ -804,8 +804,8 @@ fn stems() {
     }
 }
 
-/// Of sets with sixteen lanes small images, strides of two and large kernels are transposed, and the rows of large ones
-/// read where they lie. Of sets with eight, whose vectors lose fewer lanes on a short row, only the smallest images are.
+/// With sixteen lanes small images, strides of two and large kernels are transposed, and the rows of large ones read
+/// where they lie. With eight, which lose fewer lanes on a short row, only the smallest images are transposed.
 #[test]
 fn depthwise_is_chosen_by_size() {
     let of = |isa, channels, size, kernel, stride| {

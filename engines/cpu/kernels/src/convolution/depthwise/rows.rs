@@ -1,8 +1,8 @@
 //! Depthwise convolution of images whose channels are apart, where they lie: vectors run over the columns of some
 //! output rows, and every loaded vector of an input row serves all of them.
 //!
-//! Rows outside of the image are a row of zeros in scratch memory, columns outside of it are masked out of the first and
-//! the last vectors; all other vectors are loaded whole. The last vector of a row begins early enough to be whole.
+//! Rows outside of the image are a row of zeros in scratch memory, columns outside of it are masked out of the first
+//! and the last vectors; all other vectors are loaded whole. The last vector of a row begins early enough to be whole.
 //!
 //! A unit of work is some blocks of rows, of one channel after the other.
 
