@@ -1,5 +1,5 @@
-//! Links the libraries that systems with glibc before 2.34 have beside libc. A linker on a newer system finds nothing to
-//! take from them, and would leave them out.
+//! Links the libraries that systems with glibc before 2.34 have beside libc. A linker on a newer system finds nothing
+//! to take from them, and would leave them out.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

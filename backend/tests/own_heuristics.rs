@@ -1,4 +1,5 @@
-//! The project's own heuristics plugin in this backend: which order its policies give, and that nothing that happens to it hurts.
+//! The project's own heuristics plugin in this backend: which order its policies give, and that nothing that happens to
+//! it hurts.
 
 mod common;
 

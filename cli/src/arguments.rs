@@ -29,8 +29,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Times a graph on one engine or several, in turn
     Bench(Bench),
-    /// Times graphs on all engines that take them: hipDNN's backend ranks these in that order from then on, and the heuristics
-    /// plugin learns of graphs like them
+    /// Times graphs on all engines that take them: hipDNN's backend ranks these in that order from then on, and the
+    /// heuristics plugin learns of graphs like them
     Tune(Tune),
 }
 
@@ -181,8 +181,8 @@ pub(crate) struct Tune {
     /// The graphs; `-` is standard input
     #[arg(required_unless_present = "report", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Keep nothing: say how far the order of engines, the cost model and what was measured of other graphs are from the fastest
-    /// settings, on these graphs or on some made-up layers of networks
+    /// Keep nothing: say how far the order of engines, the cost model and what was measured of other graphs are from
+    /// the fastest settings, on these graphs or on some made-up layers of networks
     #[arg(long)]
     pub(crate) report: bool,
     /// Time engines as they are, without the settings that are worth a try

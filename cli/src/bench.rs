@@ -19,7 +19,8 @@ const COPIES: u128 = 2;
 /// Alignment of tensors' addresses in bytes, as that of HIP's allocator.
 const ALIGNMENT: usize = 256;
 
-/// Length of an engine's turn, of which it has at least four: engines take turns so that other load on the machine affects all alike.
+/// Length of an engine's turn, of which it has at least four: engines take turns so that other load on the machine
+/// affects all alike.
 const TURN: Duration = Duration::from_millis(100);
 
 /// Minimum number of executions.
@@ -98,8 +99,8 @@ pub(crate) fn subjects_on_host(subjects: &[Subject<'_>], place: &Workplace) -> b
     subjects.iter().all(|subject| place.is_on_host(subject.engine.name))
 }
 
-/// Times every subject on the same inputs, in turns, so that other load on the machine affects all alike: for at least so many
-/// seconds each.
+/// Times every subject on the same inputs, in turns, so that other load on the machine affects all alike: for at least
+/// so many seconds each.
 pub(crate) fn time_in_turn(
     source: &Source,
     subjects: &[Subject<'_>],

@@ -1,5 +1,5 @@
-//! `tune`: times the engines that take a graph. A backend ranks them by it from then on, and the heuristics plugin by what it
-//! learns of them for graphs like this one.
+//! `tune`: times the engines that take a graph. A backend ranks them by it from then on, and the heuristics plugin by
+//! what it learns of them for graphs like this one.
 
 mod measured;
 mod report;
@@ -53,7 +53,8 @@ pub(crate) fn tune(arguments: &Tune) -> Result<Answer, String> {
     Ok(Answer::new(text, good))
 }
 
-/// Keeps the times for the heuristics plugin; what became of that. Where they can't be kept is no failure: the ranking may be.
+/// Keeps the times for the heuristics plugin; what became of that. Where they can't be kept is no failure: the ranking
+/// may be.
 fn learn(measured: &Measured) -> String {
     let Some(folder) = store::folder() else {
         return "times are not kept: the cache is switched off, or there is no folder for it".to_owned();

@@ -54,8 +54,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Bytes of a caller.
 ///
 /// # Safety
-/// A pointer that is not null and aligned refers to a `ConstData` whose `size` bytes at `ptr`, if not null, stay as they are for
-/// `'a`.
+/// A pointer that is not null and aligned refers to a `ConstData` whose `size` bytes at `ptr`, if not null, stay as
+/// they are for `'a`.
 unsafe fn bytes<'a>(data: *const ConstData, what: &'static str) -> Result<&'a [u8], Error> {
     checked(data, what)?;
     // SAFETY: not null, aligned, and the caller answers for the struct.
@@ -409,7 +409,8 @@ fn predicted(host: &HostCallbacks, engine: i64) -> Option<f64> {
 /// Gives the engines, the best first.
 ///
 /// # Safety
-/// `num_engines` is null or good for reading and writing; `engine_ids` is null or good for writing as many ids as it says.
+/// `num_engines` is null or good for reading and writing; `engine_ids` is null or good for writing as many ids as it
+/// says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipdnnHeuristicPolicyGetSortedEngineIds(
     desc: PolicyDescriptorPtr,
@@ -435,8 +436,8 @@ pub unsafe extern "C" fn hipdnnHeuristicPolicyGetSortedEngineIds(
     })
 }
 
-/// Lends the configuration that an engine was ranked with, until the descriptor changes; `HIPDNN_PLUGIN_STATUS_NOT_APPLICABLE` for
-/// an engine that was ranked as it is.
+/// Lends the configuration that an engine was ranked with, until the descriptor changes;
+/// `HIPDNN_PLUGIN_STATUS_NOT_APPLICABLE` for an engine that was ranked as it is.
 ///
 /// # Safety
 /// `engine_config` is null or good for writing.

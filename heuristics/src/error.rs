@@ -60,8 +60,8 @@ pub(crate) fn last_error() -> *const c_char {
     LAST.with(LastError::as_ptr)
 }
 
-/// Runs the body of the exported function `name` and answers with its status; the message of an error or a panic becomes the
-/// thread's last error.
+/// Runs the body of the exported function `name` and answers with its status; the message of an error or a panic
+/// becomes the thread's last error.
 pub(crate) fn guard(name: &str, body: impl FnOnce() -> Result<(), Error>) -> PluginStatus {
     let error = match caught(body) {
         Ok(Ok(())) => return PluginStatus::SUCCESS,

@@ -54,7 +54,8 @@ fn send(severity: Severity, text: &str) {
     let mut bytes = text.as_bytes().to_vec();
     bytes.retain(|byte| *byte != 0);
     if let Ok(text) = CString::new(bytes) {
-        // SAFETY: the host vouches for its callback while the plugin is loaded; the text ends in NUL and outlives the call.
+        // SAFETY: the host vouches for its callback while the plugin is loaded; the text ends in NUL and outlives the
+        // call.
         unsafe { callback(severity, text.as_ptr()) };
     }
 }

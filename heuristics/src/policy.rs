@@ -117,8 +117,8 @@ impl Request {
         Ok(())
     }
 
-    /// Ranks the candidates for the device; false if the policy declines. `predicted` are seconds that engines predict themselves,
-    /// which take the place of estimates.
+    /// Ranks the candidates for the device; false if the policy declines. `predicted` are seconds that engines predict
+    /// themselves, which take the place of estimates.
     ///
     /// # Errors
     /// If something was not set.

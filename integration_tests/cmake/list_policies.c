@@ -1,4 +1,5 @@
-/* list_policies [PLUGIN_DIR]: names of the policies that the linked hipDNN backend ranks engines by, one a line, of heuristics plugins in
+/* list_policies [PLUGIN_DIR]: names of the policies that the linked hipDNN backend ranks engines by, one a line, of
+ * heuristics plugins in
  * a folder or of those that it finds by itself. */
 #include <stdint.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@ static int failed(hipdnnStatus_t status, const char* what) {
 int main(int argc, char** argv) {
     if (argc > 1) {
         const char* path = argv[1];
-        if (failed(hipdnnSetHeuristicPluginPaths_ext(1, &path, HIPDNN_PLUGIN_LOADING_ABSOLUTE), "set the plugins' path")) return 1;
+        if (failed(hipdnnSetHeuristicPluginPaths_ext(1, &path, HIPDNN_PLUGIN_LOADING_ABSOLUTE),
+                                                     "set the plugins' path")) return 1;
     }
     hipdnnHandle_t handle;
     if (failed(hipdnnCreate(&handle), "create a handle")) return 1;

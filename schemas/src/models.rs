@@ -1,5 +1,6 @@
-//! Models that rank configurations of engines, as files: hipDNN's table of buckets and its trees (RFC 0019, `table_model.fbs`
-//! and `gbdt_model.fbs`). A decoded one has been checked: what is computed with it stays within its lists.
+//! Models that rank configurations of engines, as files: hipDNN's table of buckets and its trees (RFC 0019,
+//! `table_model.fbs` and `gbdt_model.fbs`). A decoded one has been checked: what is computed with it stays within its
+//! lists.
 
 use flatbuffers::FlatBufferBuilder;
 
@@ -265,8 +266,8 @@ impl GbdtModel {
         finish(fbb, model, Some(TREES))
     }
 
-    /// Sum of what the trees say of these features, of which those that are missing are NaN; `None` if their number is wrong.
-    /// The learning rate is in the leaves already.
+    /// Sum of what the trees say of these features, of which those that are missing are NaN; `None` if their number is
+    /// wrong. The learning rate is in the leaves already.
     pub fn score(&self, features: &[f64]) -> Option<f64> {
         (features.len() == self.features as usize)
             .then(|| self.base_score + self.trees.iter().map(|tree| tree.value(features)).sum::<f64>())

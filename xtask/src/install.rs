@@ -21,7 +21,8 @@ pub(crate) struct Options {
     /// Directory such as /usr/local or /opt/rocm
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
-    /// What to install; may be repeated [default: plugin, heuristics, provider, backend and dev; with --uninstall all that are there]
+    /// What to install; may be repeated [default: plugin, heuristics, provider, backend and dev; with --uninstall all
+    /// that are there]
     #[arg(long = "component", value_enum, value_name = "COMPONENT")]
     components: Vec<Component>,
     /// Removes what an earlier call installed
@@ -62,7 +63,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Installs components below `root`; the number of files of each. Where a foreign file is in the way nothing is written.
+/// Installs components below `root`; the number of files of each. Where a foreign file is in the way nothing is
+/// written.
 pub(crate) fn install(
     root: &Path,
     components: &[Component],

@@ -24,8 +24,8 @@ pub(crate) struct Measured {
     engines: Vec<String>,
 }
 
-/// Times all configurations of the engines that take the graph, in turn; `None` if there is none. Settings are those that the engines
-/// have knobs for.
+/// Times all configurations of the engines that take the graph, in turn; `None` if there is none. Settings are those
+/// that the engines have knobs for.
 pub(crate) fn measure(
     plugins: &[Loaded],
     source: Source,

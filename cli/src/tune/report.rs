@@ -1,9 +1,11 @@
-//! `tune --report`: how far orders of engines and settings are from the fastest one, on graphs that they know nothing of.
+//! `tune --report`: how far orders of engines and settings are from the fastest one, on graphs that they know nothing
+//! of.
 //!
-//! Every third graph is held out; what is learned is learned of the others. Each graph's executions are halved, every second one:
-//! one half is what a policy may learn from, and by the other its choice is judged, since the fastest of several times by the same
-//! executions is too fast by chance. So the choice by the graph's own first half, which is what a kept ranking does, has a regret
-//! too: the noise.
+//! Every third graph is held out; what is learned is learned of the others. Each graph's executions are halved, every
+//! second one:
+//! one half is what a policy may learn from, and by the other its choice is judged, since the fastest of several times
+//! by the same executions is too fast by chance. So the choice by the graph's own first half, which is what a kept
+//! ranking does, has a regret too: the noise.
 
 use std::time::Duration;
 
@@ -93,7 +95,8 @@ struct Case {
     chosen: [f64; WAYS.len()],
     /// What the measured way chooses.
     settings: String,
-    /// Estimates of the first engine without settings over its seconds: by the cost model, and by measurements if there are any.
+    /// Estimates of the first engine without settings over its seconds: by the cost model, and by measurements if there
+    /// are any.
     estimates: [Option<f64>; 2],
 }
 

@@ -1,8 +1,8 @@
 //! The cost model: seconds of an execution.
 //!
-//! `seconds = overhead + Σ over steps (overhead of a step + max(operations / rate, bytes / bandwidth))`, where rate is the device's
-//! peak times the share that the engine gets of it for the step's kind, and bandwidth is that of the last cache for what fits into
-//! it (a roofline).
+//! `seconds = overhead + Σ over steps (overhead of a step + max(operations / rate, bytes / bandwidth))`, where rate is
+//! the device's peak times the share that the engine gets of it for the step's kind, and bandwidth is that of the last
+//! cache for what fits into it (a roofline).
 
 use hipdnn_sdk_bindings::hipdnn::plugin::engine_id;
 

@@ -1,7 +1,8 @@
 //! What a device can do a second.
 //!
-//! A host tells the number of compute units, the memory's size and the architecture (hipDNN's `DeviceProperties`); rates of a GPU
-//! are those of the vendor's data sheets for the largest product of an architecture, scaled by its compute units.
+//! A host tells the number of compute units, the memory's size and the architecture (hipDNN's `DeviceProperties`);
+//! rates of a GPU are those of the vendor's data sheets for the largest product of an architecture, scaled by its
+//! compute units.
 
 use hipdnn_schemas::DeviceProperties;
 
@@ -31,12 +32,12 @@ pub struct Device {
     pub cache: (f64, f64),
 }
 
-/// Data sheet of an architecture's largest product: units, GHz, operations of a unit a clock in f32 and with matrix instructions in
-/// 16 bits, GB/s of memory, MiB of the last cache.
+/// Data sheet of an architecture's largest product: units, GHz, operations of a unit a clock in f32 and with matrix
+/// instructions in 16 bits, GB/s of memory, MiB of the last cache.
 struct Sheet(&'static str, f64, f64, f64, f64, f64, f64);
 
-/// AMD's data sheets of, in this order: Instinct MI50, MI100, MI250X (one of its two dies), MI300X, MI355X; Radeon RX 6900 XT,
-/// RX 7900 XTX, RX 7800 XT, RX 9060 XT and RX 9070 XT.
+/// AMD's data sheets of, in this order: Instinct MI50, MI100, MI250X (one of its two dies), MI300X, MI355X; Radeon RX
+/// 6900 XT, RX 7900 XTX, RX 7800 XT, RX 9060 XT and RX 9070 XT.
 const SHEETS: [Sheet; 10] = [
     Sheet("gfx906", 60.0, 1.725, 128.0, 256.0, 1024.0, 4.0),
     Sheet("gfx908", 120.0, 1.502, 128.0, 1024.0, 1229.0, 8.0),
@@ -100,8 +101,8 @@ impl Device {
     }
 }
 
-/// Bytes a second that one thread gets of a host's memory: what servers and laptops have in common, since no fact of the operating
-/// system tells it.
+/// Bytes a second that one thread gets of a host's memory: what servers and laptops have in common, since no fact of
+/// the operating system tells it.
 const UNIT_BANDWIDTH: f64 = 10e9;
 
 /// The widest vectors of this CPU, and their lanes of `f32`.

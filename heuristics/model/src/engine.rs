@@ -36,8 +36,8 @@ pub const WINOGRAD: &str = "hipdnn_rs.cpu.winograd";
 /// Shares of MIOpen's solvers; also of engines that nobody knows, of which nothing better can be said.
 const SOLVERS: [f64; 7] = [0.5, 0.1, 0.4, 0.6, 0.4, 0.3, 0.4];
 
-/// Engines that are known. Overheads are those of launches on ROCm (some 5 µs, more where a library is asked each time). Shares
-/// are estimates; `hipdnn-rs tune --report` says by how much they are off.
+/// Engines that are known. Overheads are those of launches on ROCm (some 5 µs, more where a library is asked each
+/// time). Shares are estimates; `hipdnn-rs tune --report` says by how much they are off.
 pub const KNOWN: [Engine; 5] = [
     Engine {
         name: "HIPDNN_RS_GPU_ENGINE",
@@ -116,7 +116,8 @@ impl Configuration {
         std::iter::once(Configuration::plain(engine)).chain(settings.iter().map(set)).collect()
     }
 
-    /// Number by which measurements are kept: the engine's id, or with knobs the hash of both, as ids are hashes of names.
+    /// Number by which measurements are kept: the engine's id, or with knobs the hash of both, as ids are hashes of
+    /// names.
     pub fn number(&self) -> i64 {
         if self.knobs.is_empty() {
             return self.engine;

@@ -84,8 +84,8 @@ fn by_trees(model: &Model, known: &Known, features: &[f64; COUNT], configuration
     Some(trees.score(&all)?.clamp(-20.0, 20.0).exp2())
 }
 
-/// Candidates by the cost model, the fastest first, each with the configuration of it that is. Engines that nobody knows come behind
-/// those that are known, in the order in which they were given: a guess is no reason to prefer one.
+/// Candidates by the cost model, the fastest first, each with the configuration of it that is. Engines that nobody
+/// knows come behind those that are known, in the order in which they were given: a guess is no reason to prefer one.
 pub fn by_model(model: &Model, graph: &Graph, candidates: &[i64]) -> Vec<Estimate> {
     let best = |engine: &i64| {
         let all = Configuration::all(*engine).into_iter();
@@ -102,8 +102,9 @@ pub fn by_model(model: &Model, graph: &Graph, candidates: &[i64]) -> Vec<Estimat
     order
 }
 
-/// Candidates by what was measured, the fastest first. An engine of which nothing was measured keeps the cost model's estimate, and
-/// comes behind the others if nobody knows it. `None` if nothing was measured of any: then it is the cost model's turn.
+/// Candidates by what was measured, the fastest first. An engine of which nothing was measured keeps the cost model's
+/// estimate, and comes behind the others if nobody knows it. `None` if nothing was measured of any: then it is the cost
+/// model's turn.
 pub fn by_measurements(model: &Model, known: &Known, graph: &Graph, candidates: &[i64]) -> Option<Vec<Estimate>> {
     let mut any = false;
     let mut order = Vec::new();
@@ -124,8 +125,8 @@ pub fn by_measurements(model: &Model, known: &Known, graph: &Graph, candidates: 
     any.then_some(order)
 }
 
-/// True for what may decide: settings need more than one measurement, or one of a graph with equal features, since a single one may
-/// have been disturbed, and defaults are never wrong by much.
+/// True for what may decide: settings need more than one measurement, or one of a graph with equal features, since a
+/// single one may have been disturbed, and defaults are never wrong by much.
 fn is_founded(estimate: &Estimate) -> bool {
     match estimate.basis {
         Basis::Nearby { count, distance } => estimate.configuration.is_plain() || count > 1 || distance == 0.0,
@@ -133,7 +134,8 @@ fn is_founded(estimate: &Estimate) -> bool {
     }
 }
 
-/// The first of an engine's estimates, which is that of its defaults, or the fastest one that gains more than the margin on it.
+/// The first of an engine's estimates, which is that of its defaults, or the fastest one that gains more than the
+/// margin on it.
 fn best(estimates: Vec<Estimate>) -> Option<Estimate> {
     let mut all = estimates.into_iter();
     let plain = all.next()?;

@@ -55,8 +55,8 @@ impl Builder {
     }
 }
 
-/// A convolution of square images that keeps their size, with pointwise modes behind it: `bias`, `residual`, `relu`, `tanh`,
-/// `sigmoid`, `exp`.
+/// A convolution of square images that keeps their size, with pointwise modes behind it: `bias`, `residual`, `relu`,
+/// `tanh`, `sigmoid`, `exp`.
 pub fn convolution(images: i64, channels: i64, filters: i64, taps: i64, size: i64, behind: &[&str]) -> Graph {
     let behind_text: String = behind.iter().map(|mode| format!("+{mode}")).collect();
     let mut builder = Builder::new(format!("conv {images}x{channels}x{size}², {filters} of {taps}²{behind_text}"));
@@ -148,7 +148,8 @@ pub fn softmax(rows: i64, columns: i64) -> Graph {
     builder.done()
 }
 
-/// The graphs of a report: some of each kind, from those that take microseconds to those that take tens of milliseconds.
+/// The graphs of a report: some of each kind, from those that take microseconds to those that take tens of
+/// milliseconds.
 pub fn all() -> Vec<Graph> {
     let mut graphs = Vec::new();
     for (images, channels, filters, taps, size) in [

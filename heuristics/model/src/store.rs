@@ -1,7 +1,8 @@
 //! The files of measurements: `FOLDER/DEVICE/table.bin`, and `trees.bin` of somebody else, in hipDNN's cache folder.
 //!
-//! A folder is made for its owner alone (mode 0700). One that is there already is used only if it is this user's or root's and nobody
-//! else can write into it, as are files in it. What is damaged, too large, newer or another's is passed over with a reason.
+//! A folder is made for its owner alone (mode 0700). One that is there already is used only if it is this user's or
+//! root's and nobody else can write into it, as are files in it. What is damaged, too large, newer or another's is
+//! passed over with a reason.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -40,8 +41,8 @@ pub struct Known {
     pub passed_over: Vec<String>,
 }
 
-/// The folder of measurements by the environment: below `HIPDNN_CACHE_DIR`, else `~/.cache/hipdnn`; none if caches are switched off
-/// (`HIPDNN_DISABLE_CACHE`).
+/// The folder of measurements by the environment: below `HIPDNN_CACHE_DIR`, else `~/.cache/hipdnn`; none if caches are
+/// switched off (`HIPDNN_DISABLE_CACHE`).
 pub fn folder() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let disables = |value: OsString| {
@@ -83,8 +84,8 @@ pub fn read(folder: &Path, device: &Device) -> Known {
     known
 }
 
-/// Number of features of trees: the graph's, then those of a candidate: which of its engine's configurations, and whether it is on
-/// the host.
+/// Number of features of trees: the graph's, then those of a candidate: which of its engine's configurations, and
+/// whether it is on the host.
 pub const TREE_FEATURES: usize = COUNT + 2;
 
 fn trees(bytes: &[u8], architecture: &str) -> Result<GbdtModel, String> {

@@ -1,12 +1,12 @@
 //! Measurements by features, and what they say of graphs that nobody measured.
 //!
-//! The form is hipDNN's table of buckets: each feature's bucket is its code, or its size in steps of a quarter of a power of 2. An
-//! entry's number is that of a [configuration](crate::engine::Configuration::number), and its score is estimated over measured
-//! seconds: how many times as fast as the [cost model](crate::cost) says.
+//! The form is hipDNN's table of buckets: each feature's bucket is its code, or its size in steps of a quarter of a
+//! power of 2. An entry's number is that of a [configuration](crate::engine::Configuration::number), and its score is
+//! estimated over measured seconds: how many times as fast as the [cost model](crate::cost) says.
 //!
-//! A graph's estimate is corrected by the entries of the configuration that are nearest to it: those with equal codes and at most
-//! [`RADIUS`] away, of these the [`NEIGHBORS`] nearest, by the mean of their scores' logarithms with weights `1 / (¼ + distance²)`.
-//! The distance is Euclidean over sizes with the features' weights.
+//! A graph's estimate is corrected by the entries of the configuration that are nearest to it: those with equal codes
+//! and at most [`RADIUS`] away, of these the [`NEIGHBORS`] nearest, by the mean of their scores' logarithms with
+//! weights `1 / (¼ + distance²)`. The distance is Euclidean over sizes with the features' weights.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,8 @@ impl Table {
         self.entries.is_empty()
     }
 
-    /// Keeps a measurement in place of an earlier one of the same features and configuration. One that is no measurement is left.
+    /// Keeps a measurement in place of an earlier one of the same features and configuration. One that is no
+    /// measurement is left.
     pub fn record(&mut self, key: Key, configuration: i64, score: f64) {
         if !SCORES.contains(&score) {
             return;

@@ -1,7 +1,7 @@
 //! What a graph asks for: steps, each with its operations and the bytes that it moves.
 //!
-//! A step is nodes that one kernel computes: chains of pointwise nodes and reductions, and those behind or in front of one node
-//! of another kind. An intermediate between two nodes of a step moves no bytes.
+//! A step is nodes that one kernel computes: chains of pointwise nodes and reductions, and those behind or in front of
+//! one node of another kind. An intermediate between two nodes of a step moves no bytes.
 
 use hipdnn_schemas::{Convolution, Graph, Operation, PointwiseMode, Tensor, TensorUid};
 

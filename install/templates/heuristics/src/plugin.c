@@ -133,7 +133,8 @@ EXPORT hipdnnPluginStatus_t hipdnnHeuristicHandleSetDeviceProperties(hipdnnHeuri
 
 /* One request. */
 
-EXPORT hipdnnPluginStatus_t hipdnnHeuristicPolicyDescriptorCreate(hipdnnHeuristicHandle_t plugin_handle, int64_t policy_id,
+EXPORT hipdnnPluginStatus_t hipdnnHeuristicPolicyDescriptorCreate(hipdnnHeuristicHandle_t plugin_handle,
+                                                                  int64_t policy_id,
                                                                   hipdnnHeuristicPolicyDescriptor_t* out_desc) {
     const char* name;
     NEED(plugin_handle);
@@ -154,7 +155,8 @@ EXPORT hipdnnPluginStatus_t hipdnnHeuristicPolicyDescriptorDestroy(hipdnnHeurist
     return HIPDNN_PLUGIN_STATUS_SUCCESS;
 }
 
-EXPORT hipdnnPluginStatus_t hipdnnHeuristicPolicySetEngineIds(hipdnnHeuristicPolicyDescriptor_t desc, const int64_t* engine_ids,
+EXPORT hipdnnPluginStatus_t hipdnnHeuristicPolicySetEngineIds(hipdnnHeuristicPolicyDescriptor_t desc,
+                                                              const int64_t* engine_ids,
                                                               size_t engine_id_count) {
     NEED(desc);
     if (engine_id_count > 0) NEED(engine_ids);
@@ -186,12 +188,14 @@ EXPORT hipdnnPluginStatus_t hipdnnHeuristicPolicySetSerializedGraph(hipdnnHeuris
 }
 
 /* The heart: what to change for a policy of your own. */
-EXPORT hipdnnPluginStatus_t hipdnnHeuristicPolicyFinalize(hipdnnHeuristicPolicyDescriptor_t desc, int32_t* out_applied) {
+EXPORT hipdnnPluginStatus_t hipdnnHeuristicPolicyFinalize(hipdnnHeuristicPolicyDescriptor_t desc,
+                                                          int32_t* out_applied) {
     NEED(desc);
     NEED(out_applied);
     *out_applied = 0;
     if (!desc->candidates || !desc->has_graph || !desc->handle->has_device)
-        return fail(HIPDNN_PLUGIN_STATUS_NOT_INITIALIZED, "expected candidates, a graph and device properties before, got less");
+        return fail(HIPDNN_PLUGIN_STATUS_NOT_INITIALIZED,
+                    "expected candidates, a graph and device properties before, got less");
     const char* order = getenv(VARIABLE);
     desc->ranked_count = 0;
     for (const char* name = order ? order : ""; *name;) {
@@ -216,11 +220,13 @@ EXPORT hipdnnPluginStatus_t hipdnnHeuristicPolicyFinalize(hipdnnHeuristicPolicyD
     return HIPDNN_PLUGIN_STATUS_SUCCESS;
 }
 
-EXPORT hipdnnPluginStatus_t hipdnnHeuristicPolicyGetSortedEngineIds(hipdnnHeuristicPolicyDescriptor_t desc, int64_t* engine_ids,
+EXPORT hipdnnPluginStatus_t hipdnnHeuristicPolicyGetSortedEngineIds(hipdnnHeuristicPolicyDescriptor_t desc,
+                                                                    int64_t* engine_ids,
                                                                     size_t* num_engines) {
     NEED(desc);
     NEED(num_engines);
-    if (!desc->has_ranked) return fail(HIPDNN_PLUGIN_STATUS_NOT_INITIALIZED, "expected a policy that ranked, got one that did not");
+    if (!desc->has_ranked) return fail(HIPDNN_PLUGIN_STATUS_NOT_INITIALIZED,
+                                       "expected a policy that ranked, got one that did not");
     size_t count = desc->ranked_count;
     if (engine_ids) {
         if (count > *num_engines) count = *num_engines;

@@ -196,7 +196,8 @@ fn hipdnn_version() -> Result<String> {
     Ok(numbers.split('.').take(3).collect::<Vec<_>>().join("."))
 }
 
-/// Runs the clients on a template's engine: it takes what it says, computes that right, and declines the rest with a reason.
+/// Runs the clients on a template's engine: it takes what it says, computes that right, and declines the rest with a
+/// reason.
 fn try_engine(clients: &Path, plugins: &Path, engine: &str) -> Result<()> {
     let names = output(command(&clients.join("list_engines")).arg(plugins))?;
     check(names.trim() == engine, || format!("expected {engine} alone, got {names:?}"))?;
