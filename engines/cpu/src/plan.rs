@@ -88,7 +88,7 @@ impl CpuPlan {
         };
         let mut values = 0;
         for (_, weights, token) in missing() {
-            lent::with_contents(token, |_| values += weights.len());
+            lent::with_contents(token, |_| values += weights.count());
         }
         if values == 0 {
             return;

@@ -110,7 +110,7 @@ impl PreparedWeights {
     }
 
     /// Number of prepared weights.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.len
     }
 
