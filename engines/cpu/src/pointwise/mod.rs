@@ -31,6 +31,9 @@ const FEW_SLOTS: usize = 3;
 /// Number of elements below which waking another thread costs more than it saves.
 const PER_UNIT: usize = 16 * 1024;
 
+/// Least rows and columns of a matrix that is transposed by squares: in a smaller one there is none of eight lanes.
+const LEAST_SQUARE: usize = 8;
+
 /// Layout of an operand or the output, along the dimensions of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
@@ -122,8 +125,8 @@ impl PointwiseKernel {
         kernel
     }
 
-    /// Dimension along which the input is contiguous, if the kernel copies `f32` and the last one is not that
-    /// dimension.
+    /// Dimension along which the input is contiguous, if the kernel copies `f32`, the last one is not that dimension, and
+    /// both are as long as a square.
     fn turned_dimension(&self, program: &Program) -> Option<usize> {
         let [step] = &program.steps[..] else { return None };
         let [InputView::Memory(input)] = &self.inputs[..] else { return None };
@@ -133,7 +136,8 @@ impl PointwiseKernel {
         if !is_copy || !singles || self.output.strides[last] != 1 || input.strides[last] <= 1 {
             return None;
         }
-        input.strides.iter().position(|stride| *stride == 1)
+        let turned = input.strides.iter().position(|stride| *stride == 1)?;
+        (self.dims[last].min(self.dims[turned]) >= LEAST_SQUARE).then_some(turned)
     }
 
     /// Copies by squares that are turned in registers.
@@ -145,13 +149,16 @@ impl PointwiseKernel {
         let (rows, columns) = (self.dims[last], self.dims[turned]);
         let of_input = self.inputs[0].strides();
         let count: usize = (0..last).filter(|axis| *axis != turned).map(|axis| self.dims[axis]).product();
-        // Whole lines of the input, and as many of them as a unit has.
-        let strip = (PER_UNIT / rows.max(1)).max(1).next_multiple_of(LINE / size_of::<f32>());
-        let strips = columns.div_ceil(strip);
+        // Whole lines of the input, as many of them as a unit has, and no more rows of them.
+        let line = LINE / size_of::<f32>();
+        let strip = (PER_UNIT / rows.max(1)).max(1).next_multiple_of(line);
+        let tall = (PER_UNIT / strip.min(columns)).max(1).next_multiple_of(line);
+        let (strips, blocks) = (columns.div_ceil(strip), rows.div_ceil(tall));
         let addresses = &(Shared(input.cast_mut()), Shared(output));
-        pool.run(count * strips, &|unit| {
-            let (first, mut rest) = (unit % strips * strip, unit / strips);
-            let (mut from, mut to) = (first, first * self.output.strides[turned]);
+        pool.run(count * strips * blocks, &|unit| {
+            let (first, top) = (unit % strips * strip, unit / strips % blocks * tall);
+            let mut rest = unit / strips / blocks;
+            let (mut from, mut to) = (first + top * of_input[last], first * self.output.strides[turned] + top);
             for axis in (0..last).rev().filter(|axis| *axis != turned) {
                 let at = rest % self.dims[axis];
                 from += at * of_input[axis];
@@ -163,7 +170,7 @@ impl PointwiseKernel {
                 across: of_input[last],
                 to: addresses.1.0.cast::<f32>().wrapping_add(to),
                 out: self.output.strides[turned],
-                rows,
+                rows: tall.min(rows - top),
                 columns: strip.min(columns - first),
             };
             // SAFETY: the caller's promise: these are elements of the views; units have columns of their own.
