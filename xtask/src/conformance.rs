@@ -34,7 +34,7 @@ const EMULATED_OVERRIDDEN: [&str; 4] = ["--random", "12", "--overrides", "2"];
 const EMULATED_RANDOM_GRAPHS: &str = "100";
 
 /// Cases of the stage on the emulated gfx942: as many as two cores do in two minutes.
-const EMULATED_CDNA_SAMPLE: &str = "150";
+const EMULATED_CDNA_SAMPLE: &str = "100";
 
 /// Random graphs there.
 const EMULATED_CDNA_RANDOM_GRAPHS: &str = "30";

@@ -1,8 +1,9 @@
 //! The issue model: the share of memory bandwidth that the instructions of a graph's kernels leave room for, at best.
 //!
-//! The emulator runs some work-groups of every launch and tells what they executed. Each instruction holds one of four units of a
-//! compute unit for some cycles; a launch takes as long as the unit that is busy longest, and never less than one wave needs by
-//! itself. Memory is free and so is latency, so a kernel of 100 % or more may still be slow, and one below can't be fast.
+//! The emulator runs some work-groups of every launch and tells what they executed. Each instruction holds one of four
+//! units of a compute unit for some cycles; a launch takes as long as the unit that is busy longest, and never less
+//! than one wave needs by itself. Memory is free and so is latency, so a kernel of 100 % or more may still be slow, and
+//! one below can't be fast.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,8 +19,8 @@ use serde::Deserialize;
 use crate::counts::{is_f64, is_filler, is_slow};
 use crate::graphs;
 
-/// Columns behind graph and architecture: launches, waves of all; what a wave executes in the mean, also of `f64` and of slow ones;
-/// the percentage of bandwidth that each unit allows, and all together.
+/// Columns behind graph and architecture: launches, waves of all; what a wave executes in the mean, also of `f64` and
+/// of slow ones; the percentage of bandwidth that each unit allows, and all together.
 pub(crate) const COLUMNS: &str = "launches,waves,instructions,f64,slow,valu,salu,lds,vmem,share";
 
 /// What the emulator executes.
@@ -52,9 +53,9 @@ struct Device {
 /// Bytes a cycle of a compute unit's LDS: 32 banks.
 const LDS_BYTES: f64 = 128.0;
 
-/// Radeon RX 7900 XTX: AMD's RDNA 3 ISA guide and data sheet (96 compute units, 2.4 GHz, 960 GB/s, FP64 at 1/16 of single-issued
-/// FP32). Instinct MI300X: CDNA 3 ISA guide and data sheet (304 compute units, 2.1 GHz, 5.3 TB/s; a SIMD of 16 lanes takes
-/// four cycles for a wave and issues every fourth, FP64 at full rate).
+/// Radeon RX 7900 XTX: AMD's RDNA 3 ISA guide and data sheet (96 compute units, 2.4 GHz, 960 GB/s, FP64 at 1/16 of
+/// single-issued FP32). Instinct MI300X: CDNA 3 ISA guide and data sheet (304 compute units, 2.1 GHz, 5.3 TB/s; a SIMD
+/// of 16 lanes takes four cycles for a wave and issues every fourth, FP64 at full rate).
 fn device(architecture: &str) -> Result<Device, String> {
     match architecture {
         "gfx1100" => Ok(Device {
@@ -142,7 +143,8 @@ impl Device {
     }
 }
 
-/// Bytes that a memory instruction moves a lane, by the width in its name, GFX9's or RDNA 3's; four where it names none.
+/// Bytes that a memory instruction moves a lane, by the width in its name, GFX9's or RDNA 3's; four where it names
+/// none.
 fn lane_bytes(name: &str) -> f64 {
     let twice = if name.contains("2addr") || name.contains("read2") || name.contains("write2") { 2.0 } else { 1.0 };
     let widths = [
@@ -233,7 +235,8 @@ pub(crate) fn rows(architecture: &str, plugin: &Plugin, engine: i64) -> Result<S
         }
         let workspace = hip.memory(plan.workspace_bytes.max(1)).map_err(|problem| problem.to_string())?;
         let before = launches(&counts)?.len();
-        // SAFETY: the workspace has the plan's bytes, and each tensor that is not an intermediate has a buffer with all its elements.
+        // SAFETY: the workspace has the plan's bytes, and each tensor that is not an intermediate has a buffer with all
+        // its elements.
         unsafe { plan.execute(workspace.address().cast(), &buffers) }.map_err(said)?;
         hip.synchronize().map_err(|problem| said(problem.to_string()))?;
         let launches = launches(&counts)?.split_off(before);

@@ -1,9 +1,10 @@
-//! The code that the kernel compiler's text becomes: a table of numbers for each kernel and architecture, held against the committed one.
+//! The code that the kernel compiler's text becomes: a table of numbers for each kernel and architecture, held against
+//! the committed one.
 //!
-//! hiprtc compiles for any architecture, and the emulated runtime says to be of one and writes down what is loaded, so no GPU of the
-//! kind is needed and no kernel runs. For what the emulated GPU executes, a second table has the issue model's numbers
-//! ([`issue`]). `cargo xtask isa` writes the tables anew, with `--check` it compares, with `--issue` it prints the model's alone.
-//! Numbers are those of one compiler, which the tables name: another's are not compared.
+//! hiprtc compiles for any architecture, and the emulated runtime says to be of one and writes down what is loaded, so
+//! no GPU of the kind is needed and no kernel runs. For what the emulated GPU executes, a second table has the issue
+//! model's numbers ([`issue`]). `cargo xtask isa` writes the tables anew, with `--check` it compares, with `--issue` it
+//! prints the model's alone. Numbers are those of one compiler, which the tables name: another's are not compared.
 
 mod code;
 mod counts;
@@ -182,7 +183,8 @@ fn finish(child: std::process::Child, architecture: &str, column: usize) -> (Str
 /// What the line of the table begins with that names the compiler.
 const COMPILER: &str = "# ";
 
-/// Bounds that hold on every architecture: nothing is spilled, and registers and LDS leave room for half of the waves at least.
+/// Bounds that hold on every architecture: nothing is spilled, and registers and LDS leave room for half of the waves
+/// at least.
 fn limits(rows: &str) -> Result<(), String> {
     let columns: Vec<&str> = COLUMNS.split(',').collect();
     let place = |name: &str| 3 + columns.iter().position(|column| *column == name).expect("a column of the table");
@@ -226,7 +228,8 @@ fn compare(name: &str, compiler: &str, header: &str, rows: &str) -> Outcome {
     Outcome::Failed(problem)
 }
 
-/// Rows by graph, as the graphs are listed, then by kernel, if there is a column before the architecture's for that, and architecture.
+/// Rows by graph, as the graphs are listed, then by kernel, if there is a column before the architecture's for that,
+/// and architecture.
 fn sorted(rows: &str, architecture: usize) -> String {
     let mut sorted = String::new();
     for graphs::Named { name, .. } in graphs::all() {
@@ -282,7 +285,8 @@ fn model(architecture: &str) -> Result<String, String> {
     issue::rows(architecture, &plugin, engine)
 }
 
-/// Plans every graph, and gives the rows of the kernels that were compiled for it: those of an earlier graph's text are not again.
+/// Plans every graph, and gives the rows of the kernels that were compiled for it: those of an earlier graph's text are
+/// not again.
 fn compile(architecture: &str) -> Result<String, String> {
     let directory = PathBuf::from(std::env::var("HIPEMU_DUMP").map_err(|_| "HIPEMU_DUMP is not set")?);
     let (plugin, engine) = opened()?;
