@@ -472,13 +472,15 @@ mod tests {
 
     #[test]
     fn copies_of_any_order_of_dimensions_put_every_element_in_its_place() {
-        // Extents of the output, packed, and for each the dimension of the input that it is.
-        for (dims, order) in [
-            (&[2, 35, 3][..], &[0, 2, 1][..]),
-            (&[3, 5, 7, 66], &[0, 2, 3, 1]),
-            (&[70, 129], &[1, 0]),
-            (&[2, 9, 4, 20], &[0, 1, 3, 2]),
-            (&[600, 100], &[1, 0]),
+        // Extents of the output, packed, for each the dimension of the input that it is, and whether there are squares.
+        for (dims, order, squares) in [
+            (&[2, 35, 3][..], &[0, 2, 1][..], false),
+            (&[3, 5, 17, 66], &[0, 2, 3, 1], true),
+            (&[70, 129], &[1, 0], true),
+            (&[2, 9, 4, 20], &[0, 1, 3, 2], false),
+            (&[2, 9, 8, 20], &[0, 1, 3, 2], true),
+            (&[600, 100], &[1, 0], true),
+            (&[20, 40_000], &[1, 0], true),
         ] {
             let mut input = vec![0; dims.len()];
             let mut step = 1;
@@ -491,7 +493,7 @@ mod tests {
             let view = View { storage: Storage::F32, strides: input.clone() };
             let kernel =
                 PointwiseKernel::new(&function(PointwiseMode::Identity), dims, &[InputView::Memory(view)], &output);
-            assert!(kernel.turned.is_some(), "{dims:?} of {order:?}");
+            assert_eq!(kernel.turned.is_some(), squares, "{dims:?} of {order:?}");
             let from: Vec<f32> = (0..step).map(|i| i as f32).collect();
             for threads in [1, 3] {
                 let mut to = vec![-1f32; step];
