@@ -1,13 +1,10 @@
 //! `cargo xtask architecture [--check | --lines]`: the layers of crates, their sizes, and circles of files.
 //!
-//! * **Arrows** are the dependencies of the workspace's crates on each other, as `cargo metadata` has them, without
-//! those of
+//! * **Arrows** are the dependencies of the workspace's crates on each other, as `cargo metadata` has them, without those of
 //!   tests. Each has to be in [`ARROWS`], and `ARCHITECTURE.md` has them as they are.
-//! * **Production lines** are the lines of a crate's `src/`, without generated files and without modules that are
-//! compiled for
+//! * **Production lines** are the lines of a crate's `src/`, without generated files and without modules that are compiled for
 //!   tests only (`#[cfg(test)]`, `#[cfg(any(test, feature = "testing"))]`). No crate has more than [`MOST_LINES`].
-//! * **A circle** is a set of files each of which uses every other one, directly or not. A module and its submodules
-//! use each
+//! * **A circle** is a set of files each of which uses every other one, directly or not. A module and its submodules use each
 //!   other as they like; between others no circle in `engines/` has more than [`LARGEST_CIRCLE`] files.
 
 mod circles;

@@ -278,8 +278,7 @@ fn map<S: Simd>(s: S, values: &mut [f32], f: impl Fn(S::V) -> S::V) {
             if lanes == S::LANES {
                 s.store(p, f(s.load(p)));
             } else {
-                let mask = s.mask(first(lanes));
-                s.store_masked(mask, p, f(s.load_masked(mask, p)));
+                s.store_first(lanes, p, f(s.load_masked(s.mask(first(lanes)), p)));
             }
         }
         at += S::LANES;

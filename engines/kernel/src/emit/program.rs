@@ -324,3 +324,47 @@ const ODD_DOUBLE: &str = "DEVICE float odd(double v) {
   return __builtin_bit_cast(float, bits | 1);
 }
 ";
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::GELU;
+
+    /// The text's literals in `f32`, in order.
+    fn literals() -> Vec<f32> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || ".-".contains(c);
+        let words = GELU.split(|c: char| !is_part(c)).filter_map(|word| word.strip_suffix('f'));
+        words.filter_map(|word| word.parse().ok()).collect()
+    }
+
+    /// What the text computes, with a reciprocal and a power of two that are rounded correctly.
+    fn gelu(x: f32, literals: &[f32]) -> f32 {
+        let [scale, one, first, rest @ .., power] = literals else { panic!("expected literals, got {literals:?}") };
+        let z = x.abs();
+        let t = 1.0 / scale.mul_add(z, *one);
+        let p = rest.iter().fold(*first, |p, c| p.mul_add(t, *c));
+        let tail = p * (z * z * power).exp2();
+        let weight = if x < 0.0 { tail } else { 1.0 - tail };
+        if weight == 0.0 { 0.0 } else { x * weight }
+    }
+
+    #[test]
+    fn the_short_gelu_rounds_every_half_to_a_neighbor_of_the_exact_value() {
+        let literals = literals();
+        assert_eq!(literals.len(), 10, "{literals:?}");
+        let mut worst = (0.0, 0.0);
+        for x in (0..=u16::MAX).map(f16::from_bits).filter(|x| x.is_finite()) {
+            let exact = f64::from(x) * 0.5 * libm::erfc(-f64::from(x) / std::f64::consts::SQRT_2);
+            let got = f16::from_f32(gelu(f32::from(x), &literals));
+            // The unit in the last place of a half as large as the exact value, subnormal ones included.
+            let unit = 2f64.powi((exact.abs().log2().floor() as i32).max(-14) - 10);
+            let error = (f64::from(got) - exact).abs() / unit;
+            if error > worst.0 {
+                worst = (error, f64::from(x));
+            }
+        }
+        assert!(worst.0 <= 0.51, "expected at most 0.51 units of the last place, got {} at {}", worst.0, worst.1);
+        assert!(gelu(f32::NAN, &literals).is_nan() && gelu(f32::NEG_INFINITY, &literals) == 0.0);
+    }
+}

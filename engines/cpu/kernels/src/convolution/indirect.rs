@@ -17,7 +17,7 @@ use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
 use super::tile;
 use super::units::{InUnits, Unit};
-use crate::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
 
 /// Bytes of input that stay in the second-level cache while panels of weights pass.
 const INPUT_BYTES: usize = 512 << 10;
@@ -615,11 +615,10 @@ impl Unit<'_, Indirect> {
 unsafe fn turn<S: Simd>(s: S, layout: &Layout, x: *const u8, from: usize, [channels, count]: [usize; 2], to: *mut f32) {
     for channel in (0..channels).step_by(S::LANES) {
         let rows = (channels - channel).min(S::LANES);
-        let kept = s.mask(first(rows));
         for column in (0..count).step_by(S::LANES) {
             let columns = (count - column).min(S::LANES);
             let mut square = [s.splat(0.0); MAX_LANES];
-            // SAFETY: lanes end with the rows' values, and the mask of the stores with the channels.
+            // SAFETY: lanes end with the rows' values, and those that are stored with the channels.
             unsafe {
                 for i in 0..S::LANES {
                     if i < rows {
@@ -630,7 +629,7 @@ unsafe fn turn<S: Simd>(s: S, layout: &Layout, x: *const u8, from: usize, [chann
                 let square = transposed(s, square);
                 for i in 0..S::LANES {
                     if i < columns {
-                        s.store_masked(kept, to.wrapping_add((column + i) * channels + channel), square[i]);
+                        s.store_first(rows, to.wrapping_add((column + i) * channels + channel), square[i]);
                     }
                 }
             }

@@ -149,7 +149,7 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
                     if whole {
                         s.store(to, sum);
                     } else {
-                        s.store_masked(s.mask(kept(tile.keep, v, S::LANES)), to, sum);
+                        s.store_first(tile.keep.saturating_sub(v * S::LANES).min(S::LANES), to, sum);
                     }
                 }
             }

@@ -400,10 +400,10 @@ impl Unit<'_, Winograd> {
                         let (even1, odd1) = s.unzip(columns[2], columns[3]);
                         let (phase0, phase2) = s.unzip(even0, even1);
                         let (phase1, phase3) = s.unzip(odd0, odd1);
-                        let mask = s.mask(first((pitch - place).min(S::LANES)));
+                        let lanes = (pitch - place).min(S::LANES);
                         let phases = [phase0, phase1, phase2, phase3];
                         for phase in 0..OUT {
-                            s.store_masked(mask, to.add(phase * pitch + place), phases[phase]);
+                            s.store_first(lanes, to.add(phase * pitch + place), phases[phase]);
                         }
                         place += S::LANES;
                     }

@@ -442,7 +442,7 @@ impl Part<'_> {
                         let other = s.load_masked(mask, (*self.operands.add(*operand)).cast::<f32>().wrapping_add(at));
                         value = s.min(high, s.max(low, s.add(value, other)));
                     }
-                    s.store_masked(mask, y.wrapping_add(i * plan.y.strides[3] + j * plan.y.strides[4]), value);
+                    s.store_first(keep, y.wrapping_add(i * plan.y.strides[3] + j * plan.y.strides[4]), value);
                 }
             }
         }

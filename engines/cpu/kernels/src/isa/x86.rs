@@ -368,16 +368,12 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn store_compressed(self, keep: u32, p: *mut f32, v: __m256) {
-        let mut lanes = [0f32; 8];
-        // SAFETY: the token; the array has eight lanes.
-        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), v) };
-        let mut p = p;
-        for (i, value) in lanes.into_iter().enumerate() {
-            if keep >> i & 1 == 1 {
-                // SAFETY: one place for each kept lane, which the caller vouches for.
-                unsafe { p.write(value) };
-                p = p.wrapping_add(1);
-            }
+        // SAFETY: the token; the table has a row of eight bytes for each mask of eight lanes; one place for each kept
+        // lane, which the caller vouches for.
+        unsafe {
+            let (lanes, count) = &COMPRESSED[keep as usize & 0xff];
+            let lanes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(lanes.as_ptr().cast()));
+            self.store_first(usize::from(*count), p, _mm256_permutevar8x32_ps(v, lanes));
         }
     }
 
@@ -475,6 +471,25 @@ impl Simd for Avx2 {
         self.prefetch(p);
     }
 }
+
+/// Lanes that each mask of eight keeps, side by side, and their number.
+static COMPRESSED: [([u8; 8], u8); 256] = {
+    let mut table = [([0; 8], 0); 256];
+    let mut keep = 0;
+    while keep < 256 {
+        let mut lane = 0;
+        while lane < 8 {
+            if keep >> lane & 1 == 1 {
+                let (lanes, count) = &mut table[keep];
+                lanes[*count as usize] = lane;
+                *count += 1;
+            }
+            lane += 1;
+        }
+        keep += 1;
+    }
+    table
+};
 
 /// Loads the lanes of `mask`; zero elsewhere.
 ///
