@@ -32,7 +32,8 @@ pub(crate) fn release() -> PathBuf {
 }
 
 /// The packages whose libraries are shipped.
-pub(crate) const LIBRARIES: [&str; 4] = ["hipdnn-rs-plugin", "hipdnn-rs-heuristics", "hipdnn-rs-backend", "hipdnn-rs-ep"];
+pub(crate) const LIBRARIES: [&str; 4] =
+    ["hipdnn-rs-plugin", "hipdnn-rs-heuristics", "hipdnn-rs-backend", "hipdnn-rs-ep"];
 
 /// The package of the program that is shipped with them.
 const PROGRAM: &str = "hipdnn-cli";
