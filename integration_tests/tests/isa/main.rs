@@ -40,11 +40,14 @@ const WRITE: &str = "HIPDNN_RS_ISA_WRITE";
 
 const ENGINE: &str = "HIPDNN_RS_GPU_ENGINE";
 
+/// What a process of its own prints for an architecture.
+type Part = fn(&str) -> Result<String, String>;
+
 fn main() -> ExitCode {
     if std::env::args().any(|argument| argument == "--list") {
         return ExitCode::SUCCESS;
     }
-    let parts: [(&str, fn(&str) -> Result<String, String>); 2] = [(ARCHITECTURE, compile), (ISSUE, model)];
+    let parts: [(&str, Part); 2] = [(ARCHITECTURE, compile), (ISSUE, model)];
     for (variable, part) in parts {
         if let Ok(architecture) = std::env::var(variable) {
             return match part(&architecture) {
