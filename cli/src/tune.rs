@@ -61,6 +61,10 @@ fn learn(measured: &Measured) -> String {
     };
     let model = model();
     let mut known = store::read(&folder, &model.device);
+    if known.unread {
+        let reasons = known.passed_over.join("; ");
+        return format!("times are not kept: {}: move the file away to begin a new one: {reasons}", folder.display());
+    }
     let key = table::key(&hipdnn_heuristics_model::features::of(&measured.source.graph));
     for (configuration, seconds) in measured.seconds(Share::All) {
         let estimate = model.seconds(&measured.source.graph, &configuration);

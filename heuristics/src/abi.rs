@@ -388,9 +388,10 @@ unsafe fn host_callbacks(host: *const HostCallbacks) -> Result<Option<HostCallba
 
 /// Seconds that an engine predicts of itself; hipDNN's metric of time is in milliseconds.
 fn predicted(host: &HostCallbacks, engine: i64) -> Option<f64> {
+    let get_prediction = host.get_prediction?;
     let mut data = ConstData { ptr: std::ptr::null(), size: 0 };
     // SAFETY: the host's function, with the context of its table and a place that is good for writing.
-    let status = unsafe { (host.get_prediction)(host.context, engine, PredictionKind::ENGINE, &mut data) };
+    let status = unsafe { get_prediction(host.context, engine, PredictionKind::ENGINE, &mut data) };
     if status != PluginStatus::SUCCESS {
         return None;
     }

@@ -223,7 +223,7 @@ impl Asked<'_> {
             version: HOST_CALLBACKS_VERSION,
             struct_size: size_of::<HostCallbacks>(),
             context: (&raw const lent).cast_mut().cast(),
-            get_prediction,
+            get_prediction: Some(get_prediction),
             ranking_metric: metric.as_ptr(),
         };
         // SAFETY: the plugin made the descriptor; the table, what it leads to and the place are valid for the call.

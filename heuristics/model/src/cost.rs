@@ -12,7 +12,7 @@ use crate::work::{Kind, Step, steps};
 use hipdnn_schemas::Graph;
 
 /// Version of the model: measurements are kept as what they are of its estimates, so those of another are of no use.
-pub const VERSION: &str = "hipdnn-rs-cost-1";
+pub const VERSION: &str = "hipdnn-rs-cost-2";
 
 /// Seconds of a step that several threads share: to wake them and to wait for the last.
 const WAKE: f64 = 4e-6;

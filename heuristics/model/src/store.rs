@@ -39,6 +39,9 @@ pub struct Known {
     pub trees: Option<GbdtModel>,
     /// Files that were passed over, each with the reason.
     pub passed_over: Vec<String>,
+    /// True if there are measurements that could not be read: another version's, or damaged ones. They are not to be
+    /// written over.
+    pub unread: bool,
 }
 
 /// The folder of measurements by the environment: below `HIPDNN_CACHE_DIR`, else `~/.cache/hipdnn`; none if caches are
@@ -75,7 +78,10 @@ pub fn read(folder: &Path, device: &Device) -> Known {
     });
     match table {
         Ok(table) => known.table = table.unwrap_or_default(),
-        Err(reason) => pass_over(TABLE, reason),
+        Err(reason) => {
+            pass_over(TABLE, reason);
+            known.unread = true;
+        }
     }
     match file(&folder.join(TREES), |bytes| trees(bytes, &device.architecture)) {
         Ok(trees) => known.trees = trees,
@@ -166,6 +172,10 @@ fn contents(file: File) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("expected a file, got something else"));
     }
     check_owner("a file", metadata.uid())?;
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(io::Error::other(format!("expected a file that its owner alone can write, got mode {mode:04o}")));
+    }
     if metadata.len() > LARGEST {
         return Err(io::Error::other(format!("expected at most {LARGEST} bytes, got {}", metadata.len())));
     }

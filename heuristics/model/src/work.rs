@@ -3,6 +3,8 @@
 //! A step is nodes that one kernel computes: chains of pointwise nodes and reductions, and those behind or in front of
 //! one node of another kind. An intermediate between two nodes of a step moves no bytes.
 
+use std::collections::{BTreeMap, HashSet};
+
 use hipdnn_schemas::{Convolution, Graph, Operation, PointwiseMode, Tensor, TensorUid};
 
 /// The kind of a step's work, by which devices are fast or slow.
@@ -58,16 +60,24 @@ const CHANNELS: usize = 16;
 /// The steps of a graph; `fused` for those of an engine that computes several nodes in one kernel.
 pub fn steps(graph: &Graph, fused: bool) -> Vec<Step> {
     let groups = if fused { fused_nodes(graph) } else { (0..graph.nodes().len()).collect() };
-    let mut order: Vec<usize> = groups.clone();
-    order.sort_unstable();
-    order.dedup();
-    order.into_iter().map(|group| step(graph, &groups, group)).collect()
+    // By the first of a group's nodes, whose order is the graph's.
+    let mut steps: Vec<(usize, Vec<usize>)> = Vec::new();
+    let mut places: BTreeMap<usize, usize> = BTreeMap::new();
+    for (node, group) in groups.iter().enumerate() {
+        let place = *places.entry(*group).or_insert_with(|| {
+            steps.push((*group, Vec::new()));
+            steps.len() - 1
+        });
+        steps[place].1.push(node);
+    }
+    steps.iter().map(|(group, members)| step(graph, &groups, *group, members)).collect()
 }
 
 /// The group of each node, named by one of its nodes.
 fn fused_nodes(graph: &Graph) -> Vec<usize> {
     let nodes = graph.nodes();
     let mut groups: Vec<usize> = (0..nodes.len()).collect();
+    let mut members: Vec<Vec<usize>> = groups.iter().map(|node| vec![*node]).collect();
     // The node of another kind in each group: two of them are never one kernel.
     let mut anchored: Vec<bool> = nodes.iter().map(|node| !is_light(&node.operation)).collect();
     for (consumer, node) in nodes.iter().enumerate() {
@@ -79,8 +89,12 @@ fn fused_nodes(graph: &Graph) -> Vec<usize> {
             if a == b || !joins || (anchored[a] && anchored[b]) {
                 continue;
             }
-            anchored[a] |= anchored[b];
-            groups.iter_mut().filter(|group| **group == b).for_each(|group| *group = a);
+            // The smaller one takes the other's name, so that a node does so as often as its group doubles.
+            let (into, from) = if members[a].len() < members[b].len() { (b, a) } else { (a, b) };
+            anchored[into] |= anchored[from];
+            let moved = std::mem::take(&mut members[from]);
+            moved.iter().for_each(|node| groups[*node] = into);
+            members[into].extend(moved);
         }
     }
     groups
@@ -91,12 +105,12 @@ fn is_light(operation: &Operation) -> bool {
     matches!(operation, Operation::Pointwise(_) | Operation::Reduction(_))
 }
 
-fn step(graph: &Graph, groups: &[usize], group: usize) -> Step {
-    let members = || graph.nodes().iter().enumerate().filter(|(index, _)| groups[*index] == group);
+/// The step of a group with these nodes.
+fn step(graph: &Graph, groups: &[usize], group: usize, members: &[usize]) -> Step {
     let mut step = Step { kind: Kind::Moving, operations: 0.0, bytes: 0.0, bits: 32, nodes: 0 };
     let (mut most, mut largest) = (0.0, 0.0);
-    let mut counted: Vec<TensorUid> = Vec::new();
-    for (_, node) in members() {
+    let mut counted: HashSet<TensorUid> = HashSet::new();
+    for node in members.iter().map(|node| &graph.nodes()[*node]) {
         let (kind, operations) = work(graph, &node.operation);
         step.operations += operations;
         step.nodes += 1;
@@ -106,7 +120,7 @@ fn step(graph: &Graph, groups: &[usize], group: usize) -> Step {
         let outputs = node.operation.outputs();
         for uid in node.operation.inputs().into_iter().chain(outputs.iter().copied()) {
             let tensor = graph.tensor(uid);
-            if counted.contains(&uid) {
+            if !counted.insert(uid) {
                 continue;
             }
             let bits = tensor.data_type().bits().unwrap_or(32);
@@ -118,7 +132,6 @@ fn step(graph: &Graph, groups: &[usize], group: usize) -> Step {
             let inner = tensor.is_virtual()
                 && graph.producer(uid).is_some_and(|producer| groups[producer] == group)
                 && graph.consumers(uid).iter().all(|consumer| groups[*consumer] == group);
-            counted.push(uid);
             if !inner {
                 step.bytes += bytes;
             }

@@ -58,8 +58,8 @@ pub struct HostCallbacks {
     pub struct_size: usize,
     /// First argument of the callbacks.
     pub context: *mut c_void,
-    /// Lends a serialized prediction of one of the candidates.
-    pub get_prediction: GetPrediction,
+    /// Lends a serialized prediction of one of the candidates; null in hosts that have none.
+    pub get_prediction: Option<GetPrediction>,
     /// Name of the metric by which is ranked.
     pub ranking_metric: *const c_char,
 }

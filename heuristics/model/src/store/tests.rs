@@ -76,8 +76,14 @@ fn what_is_not_to_be_trusted_is_passed_over() {
         let known = read(&scratch.0, &device);
         assert!(known.table.is_empty(), "{what}");
         assert!(known.passed_over.join("; ").contains(why), "{what}: {:?}", known.passed_over);
+        assert!(known.unread, "{what}: measurements are there, and not to be written over");
     };
     let good = measured().to_model("gfx942").to_bytes();
+    for (mode, taken) in [(0o600, true), (0o644, true), (0o620, false), (0o602, false)] {
+        fs::set_permissions(folder.join(TABLE), fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(reason().is_empty(), taken, "file of mode {mode:o}: {}", reason());
+    }
+    fs::set_permissions(folder.join(TABLE), fs::Permissions::from_mode(0o600)).unwrap();
     refused("empty", b"", "identifier");
     refused("cut", &good[..good.len() / 2], "");
     refused("another architecture's", &measured().to_model("gfx90a").to_bytes(), "measurements of gfx942");
