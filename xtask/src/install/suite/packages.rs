@@ -47,7 +47,7 @@ pub(super) fn relocatable(bench: &Bench, directory: &Path) -> Verdict {
         .into_iter()
         .filter(|path| path.extension().is_some_and(|end| end == "so") || path.ends_with("bin/hipdnn-rs"))
         .collect();
-    check(binaries.len() == 7, || format!("expected 7 libraries and programs, got {binaries:?}"))?;
+    check(binaries.len() == 8, || format!("expected 8 libraries and programs, got {binaries:?}"))?;
     for path in &binaries {
         let dynamic = output(Command::new("readelf").args(["--dynamic", "--wide"]).arg(path))?;
         let named = dynamic.lines().find(|line| line.contains("PATH)") && !line.contains("[$ORIGIN"));
@@ -146,7 +146,8 @@ pub(super) fn debian(bench: &Bench, directory: &Path) -> Verdict {
     };
     output(dpkg().arg("--install").args(&files))?;
     check(listing(&root.join("opt/rocm"))? == listing(&installed)?, || "dpkg installed other files".to_owned())?;
-    output(dpkg().args(["--purge", "hipdnn-rs-plugin", "hipdnn-rs-provider", "hipdnn-rs-backend", "hipdnn-rs-dev"]))?;
+    let names = Component::STANDARD.map(|component| format!("hipdnn-rs-{}", component.name()));
+    output(dpkg().arg("--purge").args(names))?;
     check(!root.join("opt").exists() && !root.join("usr").exists(), || "dpkg left files".to_owned())?;
     Ok(Ok(()))
 }
