@@ -17,8 +17,9 @@ use crate::{Result, process, workspace};
 /// The most suites at a time, for the memory that they need: one on the emulated GPU may take two GiB.
 const MOST: usize = 4;
 
-/// Time after which a suite's processes are ended, unless all cases are run: the longest ones take tens of minutes.
-const LIMIT: Duration = Duration::from_secs(3 * 3600);
+/// Time after which a suite's processes are ended, unless all cases are run: the longest ones take tens of minutes, and
+/// some times that where other work is on the machine.
+const LIMIT: Duration = Duration::from_secs(6 * 3600);
 
 /// Runs jobs in the order given, as many at a time as there are cores, and adds their outcomes.
 pub(super) fn run(jobs: &[Job], choice: &Choice, summary: &mut Summary) {
