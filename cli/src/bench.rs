@@ -257,6 +257,11 @@ fn quantile(sorted: &[Duration], share: f64) -> Duration {
     sorted.get((share * last as f64).round() as usize).copied().unwrap_or_default()
 }
 
+/// Estimated time: that of large graphs may be more than a `Duration` holds.
+pub(crate) fn seconds(seconds: f64) -> String {
+    time(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+}
+
 /// Time with three digits and a unit.
 pub(crate) fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
@@ -293,6 +298,11 @@ mod tests {
             (5_000_000_000, "5.00 s"),
         ] {
             assert_eq!(time(Duration::from_nanos(nanoseconds)), want);
+        }
+        for (estimate, want) in
+            [(2.5e-6, "2.50 µs"), (1e30, "18446744073709551616 s"), (f64::NAN, "18446744073709551616 s")]
+        {
+            assert_eq!(seconds(estimate), want);
         }
     }
 }

@@ -1,7 +1,6 @@
 //! `explain`: the engines that take a graph, and the reasons of the others.
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use hipdnn_conformance::plugin::take_log;
 use hipdnn_heuristics_model::engine::Configuration;
@@ -80,7 +79,7 @@ fn predicted(config: &EngineConfig, graph: &Graph) -> String {
     let known = store::folder().map(|folder| store::read(&folder, &model.device)).unwrap_or_default();
     let estimate = ranking::learned(&model, &known, graph, &configuration)
         .unwrap_or_else(|| ranking::modeled(&model, graph, configuration));
-    let time = bench::time(Duration::from_secs_f64(estimate.seconds));
+    let time = bench::seconds(estimate.seconds);
     format!("{time} on {} ({})", model.device.name, estimate.basis)
 }
 

@@ -37,20 +37,42 @@ pub(crate) fn tune(arguments: &Tune) -> Result<Answer, String> {
     let place = Workplace::new(arguments.memory);
     let (mut text, mut good) = (String::new(), true);
     for file in &arguments.files {
-        let source = read_graph(file)?;
-        let seconds = arguments.seconds.unwrap_or(SECONDS);
-        let measured = measured::measure(&plugins, source, &place, seconds, arguments.seed, !arguments.no_settings)?;
-        let Some(measured) = measured else {
-            text.push_str(NO_ENGINE);
-            good = false;
-            continue;
-        };
-        let kept = learn(&measured);
-        let (ranking, is_kept) = rank(backend, &plugins, &measured)?;
-        text.push_str(&format!("{}\n{kept}\n{ranking}\n", measured.table));
-        good &= is_kept;
+        match tune_graph(file, arguments, backend, &plugins, &place) {
+            Ok((report, is_kept)) => {
+                text.push_str(&report);
+                good &= is_kept;
+            }
+            Err(problem) if arguments.files.len() == 1 => return Err(problem),
+            // The others' times took as long, and some are kept already.
+            Err(problem) => {
+                text.push_str(&format!("{problem}\n"));
+                good = false;
+            }
+        }
     }
     Ok(Answer::new(text, good))
+}
+
+/// Times every engine that takes a graph, and keeps the order and the times; the report, and whether the order is kept.
+fn tune_graph(
+    file: &Path,
+    arguments: &Tune,
+    backend: &'static Backend,
+    plugins: &[Loaded],
+    place: &Workplace,
+) -> Result<(String, bool), String> {
+    let source = read_graph(file)?;
+    let named = |problem: String| match arguments.files.len() {
+        1 => problem,
+        _ => format!("{}: {problem}", file.display()),
+    };
+    let seconds = arguments.seconds.unwrap_or(SECONDS);
+    let measured = measured::measure(plugins, source, place, seconds, arguments.seed, !arguments.no_settings);
+    let measured = measured.map_err(named)?;
+    let Some(measured) = measured else { return Ok((format!("{}: {NO_ENGINE}", file.display()), false)) };
+    let kept = learn(&measured);
+    let (ranking, is_kept) = rank(backend, plugins, &measured).map_err(named)?;
+    Ok((format!("{}\n{kept}\n{ranking}\n", measured.table), is_kept))
 }
 
 /// Keeps the times for the heuristics plugin; what became of that. Where they can't be kept is no failure: the ranking
@@ -60,24 +82,25 @@ fn learn(measured: &Measured) -> String {
         return "times are not kept: the cache is switched off, or there is no folder for it".to_owned();
     };
     let model = model();
-    let mut known = store::read(&folder, &model.device);
-    if known.unread {
-        let reasons = known.passed_over.join("; ");
-        return format!("times are not kept: {}: move the file away to begin a new one: {reasons}", folder.display());
-    }
     let key = table::key(&hipdnn_heuristics_model::features::of(&measured.source.graph));
-    for (configuration, seconds) in measured.seconds(Share::All) {
-        let estimate = model.seconds(&measured.source.graph, &configuration);
-        known.table.record(key, configuration.number(), estimate / seconds);
-    }
-    let passed_over: String = known.passed_over.iter().map(|reason| format!("; passed over: {reason}")).collect();
-    match store::write(&folder, &model.device, &known.table) {
-        Ok(()) => format!(
-            "times are kept for graphs like this one: {} in {}{passed_over}",
-            known.table.len(),
-            folder.join(&model.device.name).display()
-        ),
-        Err(error) => format!("times are not kept: {}: {error}{passed_over}", folder.display()),
+    let kept = store::update(&folder, &model.device, |table| {
+        for (configuration, seconds) in measured.seconds(Share::All) {
+            let estimate = model.seconds(&measured.source.graph, &configuration);
+            table.record(key, configuration.number(), estimate / seconds);
+        }
+    });
+    match kept {
+        Ok(known) => {
+            let passed_over: String =
+                known.passed_over.iter().map(|reason| format!("; passed over: {reason}")).collect();
+            let place = folder.join(&model.device.name);
+            format!(
+                "times are kept for graphs like this one: {} in {}{passed_over}",
+                known.table.len(),
+                place.display()
+            )
+        }
+        Err(error) => format!("times are not kept: {}: {error}", folder.display()),
     }
 }
 

@@ -414,6 +414,12 @@ fn engines_are_tuned() {
     let line = output.lines().last().expect("the order");
     let order: Vec<i64> = line.rsplit_once(": ").expect("names").1.split(", ").map(engine_id).collect();
     has(&records[0], &[&format!("\"order\":[{},{}]", order[0], order[1])]);
+    // A file that is none does not take the others' times with it.
+    let mut several = command(&["tune", "/nonexistent/graph.json", &graph, "--plugin", plugin(), "--seconds", "0.05"]);
+    several.arg("--no-settings").arg("--backend").arg(&backend).env("HIPDNN_CACHE_DIR", &cache);
+    let (code, output, errors) = finish(several.output().expect("the program starts"));
+    assert_eq!((code, errors.as_str()), (1, ""), "{output}");
+    has(&output, &["/nonexistent/graph.json: ", "| HIPDNN_RS_CPU_ENGINE", "times are kept for graphs like this one"]);
     let (code, output, errors) = run(&["tune", &graph, "--backend", "/nonexistent/backend.so"]);
     assert_eq!((code, output.as_str()), (2, ""));
     has(&errors, &["/nonexistent/backend.so"]);

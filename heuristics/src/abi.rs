@@ -17,7 +17,7 @@ use hipdnn_sdk_bindings::hipdnn::plugin::{ConstData, LogCallback, PluginStatus, 
 
 use crate::error::{Error, guard, last_error};
 use crate::log;
-use crate::policy::{MAX_ENGINES, Policy, Request};
+use crate::policy::{self, MAX_ENGINES, Policy, Request};
 
 const NAME: &CStr = c"hipdnn_rs_heuristics";
 
@@ -326,8 +326,15 @@ fn finalize(
     let out = unsafe { Out::new(out_applied, "out_applied") }?;
     out.set(0);
     let device = DESCRIPTORS.with(key(desc), |descriptor| Ok::<_, Error>(lock(&descriptor.device).clone()))?;
-    let applied = with(desc, |_, request| request.finalize(device.as_ref(), metric, predicted))?;
-    out.set(i32::from(applied));
+    let device = device.ok_or_else(|| Error::not_initialized("expected device properties before, got none"))?;
+    let Some(mut order) = with(desc, |_, request| request.rank(&device, metric))? else { return Ok(()) };
+    // The host's function is foreign ground: nothing of the descriptor is held while it runs.
+    policy::predict(&mut order, predicted);
+    with(desc, |_, request| {
+        request.answer(order, &device);
+        Ok(())
+    })?;
+    out.set(1);
     Ok(())
 }
 

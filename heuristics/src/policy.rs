@@ -88,7 +88,8 @@ struct Place {
 #[derive(Debug)]
 pub struct Request {
     policy: Policy,
-    engines: Vec<i64>,
+    /// The candidates, once they are set.
+    engines: Option<Vec<i64>>,
     graph: Option<Graph>,
     /// The answer, once there is one.
     places: Option<Vec<Place>>,
@@ -97,13 +98,13 @@ pub struct Request {
 impl Request {
     /// A request without inputs.
     pub fn new(policy: Policy) -> Request {
-        Request { policy, engines: Vec::new(), graph: None, places: None }
+        Request { policy, engines: None, graph: None, places: None }
     }
 
     /// Sets the candidates.
     pub fn set_engines(&mut self, engines: &[i64]) {
         self.places = None;
-        self.engines = engines.to_vec();
+        self.engines = Some(engines.to_vec());
     }
 
     /// Sets the graph.
@@ -117,34 +118,27 @@ impl Request {
         Ok(())
     }
 
-    /// Ranks the candidates for the device; false if the policy declines. `predicted` are seconds that engines predict
-    /// themselves, which take the place of estimates.
+    /// Ranks the candidates for the device; `None` if the policy declines.
     ///
     /// # Errors
     /// If something was not set.
-    pub fn finalize(
-        &mut self,
-        device: Option<&DeviceProperties>,
-        metric: Option<&str>,
-        predicted: &dyn Fn(i64) -> Option<f64>,
-    ) -> Result<bool, Error> {
+    pub fn rank(&mut self, device: &DeviceProperties, metric: Option<&str>) -> Result<Option<Vec<Estimate>>, Error> {
         self.places = None;
-        let device = device.ok_or_else(|| Error::not_initialized("expected device properties before, got none"))?;
         let graph = self.graph.as_ref().ok_or_else(|| Error::not_initialized("expected a graph before, got none"))?;
+        let engines = self.engines.as_ref();
+        let engines = engines.ok_or_else(|| Error::not_initialized("expected candidates before, got none"))?;
         if let Some(metric) = metric.filter(|metric| !METRICS.contains(metric)) {
             log::info(|| format!("declined: nothing is known of metric {metric:?}"));
-            return Ok(false);
+            return Ok(None);
         }
-        if self.engines.is_empty() {
-            return Ok(false);
+        if engines.is_empty() {
+            return Ok(None);
         }
-        let Some(mut order) = rank(self.policy, device, graph, &self.engines) else { return Ok(false) };
-        for estimate in &mut order {
-            if let Some(seconds) = predicted(estimate.configuration.engine) {
-                let configuration = Configuration::plain(estimate.configuration.engine);
-                *estimate = Estimate { configuration, seconds, basis: Basis::Engine };
-            }
-        }
+        Ok(rank(self.policy, device, graph, engines))
+    }
+
+    /// Takes an order of [`Request::rank`] for the answer.
+    pub fn answer(&mut self, mut order: Vec<Estimate>, device: &DeviceProperties) {
         let unknown = |estimate: &Estimate| estimate.basis == Basis::Unknown;
         // Stable: unknown engines stay in the order in which they were given.
         order.sort_by(|a, b| match (unknown(a), unknown(b)) {
@@ -153,10 +147,10 @@ impl Request {
         });
         log::info(|| {
             let shown = order.iter().map(shown).collect::<Vec<_>>().join("; ");
-            format!("{}: graph {:?}: {shown}", self.policy.name().to_string_lossy(), graph.name())
+            let name = self.graph.as_ref().map_or("", Graph::name);
+            format!("{}: graph {name:?}: {shown}", self.policy.name().to_string_lossy())
         });
         self.places = Some(order.into_iter().map(|estimate| place(estimate, device)).collect());
-        Ok(true)
     }
 
     fn places(&self) -> Result<&[Place], Error> {
@@ -196,6 +190,16 @@ impl Request {
     /// If the policy has not ranked, or not that engine.
     pub fn trace(&self, engine: i64) -> Result<&CStr, Error> {
         Ok(&self.place(engine)?.trace)
+    }
+}
+
+/// Puts the seconds that engines predict themselves in the place of estimates.
+pub fn predict(order: &mut [Estimate], predicted: &dyn Fn(i64) -> Option<f64>) {
+    for estimate in order {
+        if let Some(seconds) = predicted(estimate.configuration.engine) {
+            let configuration = Configuration::plain(estimate.configuration.engine);
+            *estimate = Estimate { configuration, seconds, basis: Basis::Engine };
+        }
     }
 }
 

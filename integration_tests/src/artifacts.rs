@@ -98,12 +98,20 @@ pub fn workspace() -> PathBuf {
 /// # Panics
 /// If the directory can't be made.
 pub fn plugin_directory(scratch: &Path, name: &str) -> PathBuf {
+    directory_with(Artifact::Plugin, scratch, name)
+}
+
+/// A directory holding nothing but that library, as variables that name plugins want one. `name` tells tests apart.
+///
+/// # Panics
+/// If the directory can't be made.
+pub fn directory_with(library: Artifact, scratch: &Path, name: &str) -> PathBuf {
     let directory = scratch.join(name);
     std::fs::create_dir_all(&directory).expect("the scratch directory is writable");
-    let copy = directory.join(Artifact::Plugin.file_name());
+    let copy = directory.join(library.file_name());
     // A rename replaces the copy of an earlier run without disturbing a process that still has it mapped.
     let partial = directory.join(format!("{}.partial", std::process::id()));
-    std::fs::copy(library_path(Artifact::Plugin), &partial).expect("the plugin can be copied");
+    std::fs::copy(library_path(library), &partial).expect("the library can be copied");
     std::fs::rename(&partial, &copy).expect("the copy can be renamed");
     directory
 }

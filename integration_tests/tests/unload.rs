@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::path::Path;
 use std::ptr::null_mut;
 
-use hipdnn_rs_integration_tests::artifacts::{Artifact, library_path, plugin_directory};
+use hipdnn_rs_integration_tests::artifacts::{Artifact, directory_with, library_path, plugin_directory};
 use hipdnn_rs_integration_tests::plugin::Plugin;
 use hipdnn_schemas::{Convolution, DataType, EngineConfig, GraphBuilder, KnobValue, TensorDef};
 use hipdnn_sdk_bindings::hipdnn::backend::{
@@ -14,6 +14,9 @@ use hipdnn_sdk_bindings::hipdnn::backend::{
 use hipdnn_sdk_bindings::hipdnn::plugin::{DeviceBuffer, engine_id};
 
 const CYCLES: usize = 1000;
+
+/// Of the heuristics plugin: the first declines, since nothing was measured.
+const POLICIES: &str = "SelectionHeuristic::HipdnnRsMeasured,SelectionHeuristic::HipdnnRsCostModel";
 
 /// Before the first comparison the allocator, the dynamic loader and the standard library have made what they keep.
 const WARM_UP: usize = 100;
@@ -149,6 +152,7 @@ fn backend_cycle(path: &Path, work: &mut Work, mode: PluginUnloadingMode) {
         let name = Name::ENGINEHEUR_RESULTS;
         ok((backend.get_attribute)(heuristic, name, Type::BACKEND_DESCRIPTOR, 1, &mut count, results));
         assert_eq!(count, 1, "the CPU engine takes the graph");
+        assert!(is_mapped(Artifact::Heuristics.file_name()), "the backend loads the plugin whose policies are named");
         ok((backend.finalize)(config));
         let plan = new(DescriptorType::EXECUTION_PLAN_DESCRIPTOR);
         set(plan, Name::EXECUTION_PLAN_ENGINE_CONFIG, Type::BACKEND_DESCRIPTOR, 1, (&raw const config).cast());
@@ -181,7 +185,7 @@ fn repeat(name: &str, mut cycle: impl FnMut()) {
             before = Some(Held::now());
         }
         cycle();
-        for library in [Artifact::Plugin.file_name(), Artifact::Backend.file_name()] {
+        for library in [Artifact::Plugin, Artifact::Backend, Artifact::Heuristics].map(Artifact::file_name) {
             assert!(!is_mapped(library), "{name}: {library} is still there after it was closed in cycle {i}");
         }
     }
@@ -202,10 +206,15 @@ fn repeat(name: &str, mut cycle: impl FnMut()) {
 fn a_thousand_cycles_leave_nothing_behind() {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let plugins = plugin_directory(scratch, "unload");
+    let heuristics = directory_with(Artifact::Heuristics, scratch, "unload-heuristics");
     // SAFETY: this is the only test of the program: no other thread reads or writes the environment yet.
     unsafe {
         std::env::set_var("HIPDNN_PLUGIN_DIR", &plugins);
         std::env::set_var("HIPDNN_RS_CPU_ENGINE", "on");
+        // The backend asks the policies of a second plugin, which it unloads as well.
+        std::env::set_var("HIPDNN_HEURISTIC_PLUGIN_DIR", &heuristics);
+        std::env::set_var("HIPDNN_HEUR_POLICY_ORDER", POLICIES);
+        std::env::set_var("HIPDNN_CACHE_DIR", scratch.join("unload-cache"));
     }
     let plugin = plugins.join(Artifact::Plugin.file_name());
     let backend = library_path(Artifact::Backend);

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::summary::{Outcome, Summary};
+use crate::test::remove_settings;
 use crate::{Result, process, workspace};
 
 /// Compiles and runs a C program against what `dist` laid out below `prefix`.
@@ -19,8 +20,9 @@ pub(crate) fn test(prefix: &Path, summary: &mut Summary) -> Result<()> {
     process::run(&mut compile, "compiling against the installed headers")?;
 
     let mut run = Command::new(&program);
+    remove_settings(&mut run);
     // Without HIPDNN_PLUGIN_DIR the backend looks beside itself.
-    run.arg(prefix.join("lib/libhipdnn_backend.so")).arg("HIPDNN_RS_CPU_ENGINE").env_remove("HIPDNN_PLUGIN_DIR");
+    run.arg(prefix.join("lib/libhipdnn_backend.so")).arg("HIPDNN_RS_CPU_ENGINE");
     let output = process::capture(run.env("HIPDNN_RS_CPU_ENGINE", "on"))?;
     summary.record(
         "installed: a C program finds the plugin beside the backend",
@@ -56,7 +58,8 @@ fn linked(prefix: &Path, scratch: &Path, compiler: &std::ffi::OsStr, flags: &[St
     compile.arg(workspace::root().join("integration_tests/c/link_backend.c")).args(flags);
     process::run(&mut compile, "linking with pkg-config's flags")?;
     let mut run = Command::new(&program);
-    run.env("LD_LIBRARY_PATH", prefix.join("lib")).env_remove("HIPDNN_PLUGIN_DIR");
+    remove_settings(&mut run);
+    run.env("LD_LIBRARY_PATH", prefix.join("lib"));
     let output = process::capture(&mut run)?;
     Ok(if output.status.success() { Outcome::Passed } else { Outcome::Failed(process::tail(&output.stderr, 5)) })
 }

@@ -1,7 +1,8 @@
 //! Running other programs.
 
 use std::io::ErrorKind;
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::Result;
 
@@ -15,6 +16,44 @@ pub(crate) fn run(command: &mut Command, what: &str) -> Result<()> {
 pub(crate) fn capture(command: &mut Command) -> Result<Output> {
     let output = command.stdin(Stdio::null()).output().map_err(|problem| start_error(command, &problem))?;
     Ok(output)
+}
+
+/// Time between two looks at whether a process has ended.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Waits for a process. After the limit it is ended with all that it has started, and there is no status.
+pub(crate) fn wait_at_most(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    // All at once: those whose parent has ended are nobody's, and not found any more.
+    let numbers = family(child.id()).into_iter().map(|number| number.to_string());
+    let _ = Command::new("sh").args(["-c", "kill -KILL \"$@\"", "sh"]).args(numbers).stderr(Stdio::null()).status();
+    child.wait()?;
+    Ok(None)
+}
+
+/// A process, and all that it has started and that they have.
+fn family(of: u32) -> Vec<u32> {
+    let parent = |number: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+        // Behind the name, which may have spaces and parentheses: the state, then the parent.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parents: Vec<(u32, u32)> = numbers.filter_map(|number| Some((number, parent(number)?))).collect();
+    let mut found = vec![of];
+    let mut at = 0;
+    while let Some(one) = found.get(at).copied() {
+        found.extend(parents.iter().filter(|(_, parent)| *parent == one).map(|(number, _)| *number));
+        at += 1;
+    }
+    found
 }
 
 fn start_error(command: &Command, problem: &std::io::Error) -> String {
@@ -40,4 +79,30 @@ pub(crate) fn tail(bytes: &[u8], lines: usize) -> String {
     let text = String::from_utf8_lossy(bytes);
     let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_waited_for_up_to_a_limit() {
+        let start = |script: &str| Command::new("sh").args(["-c", script]).spawn().expect("there is a shell");
+        let status = wait_at_most(&mut start("exit 3"), Duration::from_secs(60)).unwrap();
+        assert_eq!(status.and_then(|status| status.code()), Some(3));
+        // The shell's own child, and a child of that.
+        let mut hanging = start("(sleep 997; exit 1) & wait");
+        std::thread::sleep(Duration::from_millis(300));
+        let family = family(hanging.id());
+        assert!(family.len() >= 2, "{family:?}");
+        assert_eq!(wait_at_most(&mut hanging, Duration::from_millis(100)).unwrap(), None);
+        // What nobody has waited for yet is a zombie, whose command line is empty.
+        let line = |number: &u32| std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        let ended = || family.iter().all(|number| line(number).is_empty());
+        let late = Instant::now() + Duration::from_secs(30);
+        while !ended() && Instant::now() < late {
+            std::thread::sleep(PAUSE);
+        }
+        assert!(ended(), "{family:?}");
+    }
 }

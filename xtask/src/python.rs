@@ -54,6 +54,7 @@ impl Environment {
         let directory = workspace::cache().join(format!("python{major}.{minor}-{name}"));
         let environment = Environment { directory };
         let stamp = environment.directory.join("requirements.txt");
+        let _lock = environment.lock()?;
         let wanted = requirements.join("\n");
         if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) && environment.program().exists() {
             return Ok(environment);
@@ -61,7 +62,6 @@ impl Environment {
         if environment.directory.exists() {
             fs::remove_dir_all(&environment.directory)?;
         }
-        fs::create_dir_all(workspace::cache())?;
         let made = process::capture(Command::new(&system).args(["-m", "venv"]).arg(&environment.directory))?;
         if !made.status.success() {
             return Err(format!(
@@ -74,6 +74,17 @@ impl Environment {
         environment.pip(requirements)?;
         fs::write(stamp, wanted)?;
         Ok(environment)
+    }
+
+    /// Keeps other processes from making the environment or installing into it, until the file is closed: suites beside
+    /// each other have some in common.
+    fn lock(&self) -> Result<fs::File> {
+        fs::create_dir_all(workspace::cache())?;
+        let mut name = self.directory.clone().into_os_string();
+        name.push(".lock");
+        let file = fs::File::create(name)?;
+        file.lock()?;
+        Ok(file)
     }
 
     /// The environment of the suites with this release of ONNX Runtime.
@@ -97,6 +108,7 @@ impl Environment {
         let distribution = name.split('-').next().unwrap_or(name);
         let stamp = self.directory.join(format!("{distribution}.installed"));
         let wanted = format!("{name} {:016x}", hasher.finish());
+        let _lock = self.lock()?;
         if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
             return Ok(());
         }

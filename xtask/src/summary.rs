@@ -34,6 +34,9 @@ impl Summary {
         match outcome {
             Outcome::Passed => self.passed += 1,
             Outcome::Failed(problem) => self.failed.push((name.into(), problem)),
+            Outcome::Skipped(reason) if reason.trim().is_empty() => {
+                self.failed.push((name.into(), "expected a reason for skipping it, got none".to_owned()));
+            }
             Outcome::Skipped(reason) => self.skipped.push((name.into(), reason)),
         }
     }
@@ -92,13 +95,18 @@ mod tests {
 
     #[test]
     fn the_counts_stand_alone_on_the_last_line() {
-        let cases: [(&str, &[Outcome], &str); 4] = [
+        let cases: [(&str, &[Outcome], &str); 5] = [
             ("nothing ran", &[], "0 passed, 0 failed, 0 skipped"),
             ("all good", &[Outcome::Passed, Outcome::Passed], "2 passed, 0 failed, 0 skipped"),
             (
                 "a failure of two lines",
                 &[Outcome::Failed("first\nsecond\n".to_owned())],
                 "failed:\n  case: first\n      second\n0 passed, 1 failed, 0 skipped",
+            ),
+            (
+                "a skip without a reason",
+                &[Outcome::Skipped(" ".to_owned())],
+                "failed:\n  case: expected a reason for skipping it, got none\n0 passed, 1 failed, 0 skipped",
             ),
             (
                 "all kinds",

@@ -41,7 +41,15 @@ fn deny(manifest: &str, arguments: &[&str]) -> Result<Command> {
 
 /// Licenses, sources and duplicates of what a manifest depends on.
 fn allowed(manifest: &str) -> Result<Outcome> {
-    // Without `--offline`: packages for other systems may have to be fetched to know their licenses.
+    // Packages for other systems may have to be fetched to know their licenses: without a registry nothing can be said.
+    let mut fetch = workspace::cargo();
+    let fetched = process::capture(fetch.args(["fetch", "--locked", "--manifest-path"]).arg(manifest))?;
+    if !fetched.status.success() {
+        let said = process::tail(&fetched.stderr, 3);
+        let stale = said.contains(STALE_LOCK);
+        let outcome = if stale { Outcome::Failed } else { Outcome::Skipped };
+        return Ok(outcome(format!("the packages can't be had: {said}")));
+    }
     let arguments = ["check", "--hide-inclusion-graph", "bans", "licenses", "sources"];
     let output = process::capture(&mut deny(manifest, &arguments)?)?;
     Ok(match output.status.success() {

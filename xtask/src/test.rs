@@ -6,7 +6,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use serde::Deserialize;
@@ -291,6 +291,10 @@ fn step(name: &str, summary: &mut Summary, body: impl FnOnce(&mut Summary) -> Re
     if let Err(problem) = body(summary) {
         summary.record(name, Outcome::Failed(problem.to_string()));
     }
+    if before == (summary.passed(), summary.failed(), summary.skipped()) {
+        // A suite that tests nothing would pass.
+        summary.record(name, Outcome::Failed("expected outcomes of the suite's tests, got none".to_owned()));
+    }
     println!(
         "   {} passed, {} failed, {} skipped in {:.0} s",
         summary.passed() - before.0,
@@ -554,7 +558,7 @@ pub(crate) fn python_suite(
     }
     let status = command.stdin(Stdio::null()).status()?;
     let text = fs::read_to_string(results).unwrap_or_default();
-    let mut finished = false;
+    let (mut finished, before) = (false, summary.failed());
     for line in text.lines() {
         // A process that died may leave half a line.
         let Ok(reported) = serde_json::from_str::<Reported>(line) else { continue };
@@ -566,14 +570,18 @@ pub(crate) fn python_suite(
             _ => summary.record(name, Outcome::Failed(reported.detail)),
         }
     }
-    if finished && status.code() == Some(0) {
-        return Ok(());
+    ended(finished, summary.failed() > before, status)
+}
+
+/// Checks how a suite in Python ended: 0 if it came to its end, 1 where it has reported failures.
+fn ended(finished: bool, failed: bool, status: ExitStatus) -> Result<()> {
+    match (finished, status.code()) {
+        (true, Some(0)) => Ok(()),
+        // They are recorded one by one.
+        (true, Some(1)) if failed => Ok(()),
+        (true, _) => Err(format!("the suite came to its end, but then: {}", process::describe(status)).into()),
+        (false, _) => Err(format!("the suite did not come to its end ({})", process::describe(status)).into()),
     }
-    if finished && status.code() == Some(1) {
-        // Its failures are recorded one by one.
-        return Ok(());
-    }
-    Err(format!("the suite did not come to its end ({})", process::describe(status)).into())
 }
 
 /// Installs the component for AMD's umbrella provider where a suite alone reads it; the library that the umbrella opens.
@@ -608,6 +616,7 @@ pub(crate) fn remove_settings(command: &mut Command) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt as _;
 
     #[test]
     fn the_test_runner_s_lines_are_counted() {
@@ -627,6 +636,53 @@ mod tests {
             let mut report = LibtestReport::default();
             report.read(line);
             assert_eq!((report.passed, report.failed.len(), report.ignored.len()), (passed, failed, ignored), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_step_without_outcomes_fails() {
+        type Body = fn(&mut Summary) -> Result<()>;
+        let cases: [(&str, Body, (usize, usize, usize)); 4] = [
+            ("nothing", |_| Ok(()), (0, 1, 0)),
+            ("an error", |_| Err("no compiler".into()), (0, 1, 0)),
+            (
+                "a pass",
+                |summary| {
+                    summary.record_passed(2);
+                    Ok(())
+                },
+                (2, 0, 0),
+            ),
+            (
+                "a skip",
+                |summary| {
+                    summary.record("it", Outcome::Skipped("no network".to_owned()));
+                    Ok(())
+                },
+                (0, 0, 1),
+            ),
+        ];
+        for (name, body, wanted) in cases {
+            let mut summary = Summary::default();
+            step(name, &mut summary, body);
+            assert_eq!((summary.passed(), summary.failed(), summary.skipped()), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn suites_end_as_they_report() {
+        // (came to its end, has reported failures, wait status, is right)
+        for (finished, failed, raw, right) in [
+            (true, false, 0, true),
+            (true, true, 1 << 8, true),
+            (true, false, 1 << 8, false),
+            (true, true, 2 << 8, false),
+            (true, false, 11, false),
+            (false, false, 0, false),
+            (false, true, 1 << 8, false),
+        ] {
+            let got = ended(finished, failed, ExitStatus::from_raw(raw));
+            assert_eq!(got.is_ok(), right, "{finished} {failed} {raw}: {got:?}");
         }
     }
 

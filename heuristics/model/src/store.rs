@@ -24,6 +24,9 @@ const FOLDER: &str = "heuristics/hipdnn-rs-1";
 const TABLE: &str = "table.bin";
 const TREES: &str = "trees.bin";
 
+/// Name of the empty file that is locked while measurements are changed.
+const LOCK: &str = "lock";
+
 /// Largest file that is read, in bytes.
 const LARGEST: u64 = 8 << 20;
 
@@ -107,14 +110,36 @@ fn trees(bytes: &[u8], architecture: &str) -> Result<GbdtModel, String> {
     Ok(model)
 }
 
+/// Changes the measurements of a device and returns what is known then. One process does so at a time, so that none
+/// loses what another adds; where a file system has no locks, the last one's word counts.
+///
+/// # Errors
+/// If the folder is not to be trusted or can't be written, or if there are measurements that can't be read.
+pub fn update(folder: &Path, device: &Device, change: impl FnOnce(&mut Table)) -> io::Result<Known> {
+    let place = folder.join(&device.name);
+    make(&place)?;
+    let mut open = OpenOptions::new();
+    open.write(true).create(true).truncate(false).mode(0o600).custom_flags(FLAGS);
+    let lock = open.open(place.join(LOCK))?;
+    // It ends with the file.
+    let _ = lock.lock();
+    let mut known = read(folder, device);
+    if known.unread {
+        let reasons = known.passed_over.join("; ");
+        return Err(io::Error::other(format!("move the file away to begin a new one: {reasons}")));
+    }
+    change(&mut known.table);
+    write(folder, device, &known.table)?;
+    Ok(known)
+}
+
 /// Writes the measurements of a device: another process reads the old ones or the new ones.
 ///
 /// # Errors
 /// If the folder is not to be trusted or can't be written.
 pub fn write(folder: &Path, device: &Device, table: &Table) -> io::Result<()> {
     let folder = folder.join(&device.name);
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-    check_folder(&folder)?;
+    make(&folder)?;
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let call = CALLS.fetch_add(1, Ordering::Relaxed);
     let new = folder.join(format!("{TABLE}.{}-{call}.new", std::process::id()));
@@ -127,6 +152,12 @@ pub fn write(folder: &Path, device: &Device, table: &Table) -> io::Result<()> {
         // Nothing more can be done about it.
         let _ = fs::remove_file(&new);
     })
+}
+
+/// Makes a folder unless it is there, and checks it.
+fn make(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    check_folder(folder)
 }
 
 /// The user that this process acts for.

@@ -127,6 +127,60 @@ unsafe extern "C" fn predict(
 }
 
 #[test]
+fn what_was_not_set_is_told() {
+    let (mut handle, mut desc, mut applied) = (null_mut(), null_mut(), 7);
+    let graph = samples::softmax(64, 64).def().to_bytes();
+    // SAFETY: the pointers are those of variables of this function.
+    unsafe {
+        assert_eq!(hipdnnHeuristicHandleCreate(&mut handle), OK);
+        assert_eq!(hipdnnHeuristicPolicyDescriptorCreate(handle, Policy::CostModel.id(), &mut desc), OK);
+        let mut told = |what: &str| {
+            assert_eq!(hipdnnHeuristicPolicyFinalize(desc, &mut applied), PluginStatus::NOT_INITIALIZED, "{what}");
+            assert!(message().contains(what) && applied == 0, "{}", message());
+        };
+        told("device properties");
+        assert_eq!(hipdnnHeuristicHandleSetDeviceProperties(handle, &data(&device())), OK);
+        told("a graph");
+        assert_eq!(hipdnnHeuristicPolicySetSerializedGraph(desc, &data(&graph)), OK);
+        told("candidates");
+        assert_eq!(hipdnnHeuristicPolicySetEngineIds(desc, null(), 0), OK);
+        assert_eq!((hipdnnHeuristicPolicyFinalize(desc, &mut applied), applied), (OK, 0), "nothing to rank");
+        assert_eq!(hipdnnHeuristicPolicySetEngineIds(desc, &3, 1), OK);
+        assert_eq!((hipdnnHeuristicPolicyFinalize(desc, &mut applied), applied), (OK, 1));
+    }
+    assert_eq!(hipdnnHeuristicPolicyDescriptorDestroy(desc), OK);
+    assert_eq!(hipdnnHeuristicHandleDestroy(handle), OK);
+}
+
+/// A host that destroys the descriptor that is finalized, which it passes as context.
+unsafe extern "C" fn destroy(desc: *mut c_void, _: i64, _: PredictionKind, _: *mut ConstData) -> PluginStatus {
+    assert_eq!(hipdnnHeuristicPolicyDescriptorDestroy(desc.cast()), OK);
+    PluginStatus::INTERNAL_ERROR
+}
+
+#[test]
+fn a_host_that_calls_back_is_not_waited_for() {
+    let (handle, desc) = made();
+    let graph = samples::softmax(64, 64).def().to_bytes();
+    let host = HostCallbacks {
+        version: 2,
+        struct_size: size_of::<HostCallbacks>(),
+        context: desc.cast(),
+        get_prediction: Some(destroy),
+        ranking_metric: c"time".as_ptr(),
+    };
+    let mut applied = 7;
+    // SAFETY: the pointers are those of variables of this function.
+    unsafe {
+        assert_eq!(hipdnnHeuristicPolicySetEngineIds(desc, &3, 1), OK);
+        assert_eq!(hipdnnHeuristicPolicySetSerializedGraph(desc, &data(&graph)), OK);
+        assert_eq!(hipdnnHeuristicPolicyFinalizeWithHost(desc, &host, &mut applied), BAD, "{}", message());
+    }
+    assert_eq!(applied, 0);
+    assert_eq!(hipdnnHeuristicHandleDestroy(handle), OK);
+}
+
+#[test]
 fn a_host_is_answered() {
     let (handle, desc) = made();
     let graph = samples::softmax(64, 64).def().to_bytes();

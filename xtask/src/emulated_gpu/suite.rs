@@ -59,6 +59,7 @@ pub(super) fn run(installation: &Installation, summary: &mut Summary) -> Result<
             }
         });
         let mut count = 0;
+        let before = summary.failed();
         let mut silent = false;
         loop {
             match receiver.recv_timeout(SILENCE) {
@@ -88,13 +89,17 @@ pub(super) fn run(installation: &Installation, summary: &mut Summary) -> Result<
             summary.record(program, Outcome::Failed(reason));
             continue;
         }
-        // 1 stands for failed tests, which are counted already.
-        if !matches!(status.code(), Some(0 | 1)) || count == 0 {
+        if !is_as_reported(status.code(), count, summary.failed() - before) {
             let reason = format!("ended after {count} tests: {}", process::describe(status));
             summary.record(program, Outcome::Failed(reason));
         }
     }
     Ok(())
+}
+
+/// True if a program of so many tests ended as these did: with 1 if there are failed ones, which are counted already.
+fn is_as_reported(code: Option<i32>, tests: usize, failed: usize) -> bool {
+    tests > 0 && code == Some(i32::from(failed > 0))
 }
 
 /// Settings of the user's shell must not decide what a test sees; those that the command has of its own stay.
@@ -124,6 +129,21 @@ fn verdict(line: &str) -> Option<(String, Outcome)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_ends_as_its_tests_did() {
+        // (exit status, tests, failed tests, is right)
+        for (code, tests, failed, right) in [
+            (Some(0), 3, 0, true),
+            (Some(1), 3, 1, true),
+            (Some(1), 3, 0, false),
+            (Some(0), 0, 0, false),
+            (Some(134), 3, 1, false),
+            (None, 3, 0, false),
+        ] {
+            assert_eq!(is_as_reported(code, tests, failed), right, "{code:?} after {tests}, {failed} failed");
+        }
+    }
 
     #[test]
     fn verdicts_are_read() {

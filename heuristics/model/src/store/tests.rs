@@ -58,6 +58,31 @@ fn what_is_written_is_read() {
     assert_eq!((known.table, known.trees, known.passed_over), (measured(), Some(some_trees()), vec![]));
 }
 
+/// Several who tune at a time, as processes do: each opens the files for itself.
+#[test]
+fn no_update_is_lost() {
+    let (writers, rounds) = (4, 16);
+    let scratch = Scratch::new("updates");
+    let device = device("gfx942");
+    let key = table::key(&features::of(&samples::softmax(8, 8)));
+    std::thread::scope(|scope| {
+        for writer in 0..writers {
+            let (scratch, device) = (&scratch, &device);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    update(&scratch.0, device, |table| table.record(key, writer * rounds + round, 1.0)).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(read(&scratch.0, &device).table.len() as i64, writers * rounds);
+    let table = scratch.0.join(&device.name).join(TABLE);
+    fs::write(&table, "damaged").unwrap();
+    let refused = update(&scratch.0, &device, |_| panic!("what can't be read is not changed")).unwrap_err();
+    assert!(refused.to_string().contains("move the file away"), "{refused}");
+    assert_eq!(fs::read(table).unwrap(), b"damaged");
+}
+
 #[test]
 fn what_is_not_to_be_trusted_is_passed_over() {
     let scratch = Scratch::new("trust");

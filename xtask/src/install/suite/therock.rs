@@ -93,6 +93,11 @@ pub(super) fn stage(bench: &Bench, directory: &Path) -> Verdict {
     let staged = place.join("stage");
     let files: Vec<String> = listing(&staged)?.into_iter().map(|(path, _)| path.display().to_string()).collect();
 
+    for kind in ["engines/libhipdnn_rs_plugin.so", "heuristics/libhipdnn_rs_heuristics.so"] {
+        let wanted = format!("lib/hipdnn_plugins/{kind}");
+        check(files.contains(&wanted), || format!("expected {wanted}, got {files:?}"))?;
+    }
+
     let artifact: Artifact = toml::from_str(&fs::read_to_string(folder().join("artifact-hipdnn-rs.toml"))?)?;
     let mut left = files.clone();
     for (component, defaults) in DEFAULTS {

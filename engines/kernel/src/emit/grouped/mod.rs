@@ -16,9 +16,10 @@
 //! tile of elements through shared memory. What such a kernel only moves has no type but its size.
 //!
 //! Sums and products of `f32` are kept in `f64` until all members are in; where members come from narrow elements, up
-//! to eight are first added in `f32`, which overflows where they do. Sums of `f64` carry the rounding error along. Integers
-//! saturate with each member. A fold over no member leaves 0 for a sum, 1 for a product, +∞ for the least, -∞ for the
-//! greatest (of integers: the limits of 64 bits), and -1 for its index.
+//! to eight, or the up to 32 that a lane keeps in registers, are first added in `f32`, which overflows where they do.
+//! Sums of `f64` carry the rounding error along. Integers saturate with each member. A fold over no member leaves 0 for
+//! a sum, 1 for a product, +∞ for the least, -∞ for the greatest (of integers: the limits of 64 bits), and -1 for its
+//! index.
 
 mod check;
 mod folds;

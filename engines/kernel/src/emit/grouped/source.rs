@@ -1,7 +1,9 @@
 //! Source of a kernel and the arguments of a launch.
 //!
-//! The text depends on the program, the types, the number of loops, the mapping of threads and on which strides are zero
-//! or one; extents, strides, offsets and scalars are arguments. So one code object serves many shapes.
+//! The text depends on the program, the types, the number of loops, the mapping of threads, and on which strides are
+//! zero, one or multiples of a vector; extents, strides, offsets and scalars are arguments. So one code object serves
+//! many shapes, but where registers hold a group's members or loops over them are unrolled: of those the text has the
+//! number of steps or the extents, and steps of windows that a thread has side by side.
 
 mod columns;
 mod passes;
