@@ -73,23 +73,6 @@ impl Kernel for Squares {
     }
 }
 
-/// Zips rows with those half a square on as often as it takes to bring each value to its place: a perfect shuffle of
-/// all values turns the bits of their places by one, and half of these bits are the row's.
-#[inline(always)]
-fn shuffled<S: Simd>(s: S, mut rows: [S::V; MAX_LANES]) -> [S::V; MAX_LANES] {
-    let mut round = 1;
-    while round < S::LANES {
-        let before = rows;
-        let mut i = 0;
-        while i < S::LANES / 2 {
-            (rows[2 * i], rows[2 * i + 1]) = s.zip(before[i], before[i + S::LANES / 2]);
-            i += 1;
-        }
-        round *= 2;
-    }
-    rows
-}
-
 /// # Safety
 /// As [`Transposition::run`], for a square of `LANES` by `LANES`.
 #[inline(always)]
@@ -102,7 +85,7 @@ unsafe fn square<S: Simd>(s: S, from: *const f32, across: usize, to: *mut f32, o
             rows[i] = s.load(from.wrapping_add(i * across));
             i += 1;
         }
-        let columns = shuffled(s, rows);
+        let columns = s.transpose(rows);
         let mut i = 0;
         while i < S::LANES {
             s.store(to.wrapping_add(i * out), columns[i]);

@@ -9,7 +9,7 @@
 
 use super::naive::read;
 use super::problem::{Element, Layout, Shape};
-use crate::isa::{Kernel, MAX_LANES, Simd, first};
+use crate::isa::{Kernel, Simd, first};
 
 /// Phases of an axis that some tap reads, and the position of each tap.
 #[derive(Clone, Debug)]
@@ -319,12 +319,6 @@ pub(super) unsafe fn copy_phases<S: Simd>(
             zero(s, to.add(left + count), len - left - count);
         }
     }
-}
-
-/// Transposes a square of as many vectors as these have lanes.
-#[inline(always)]
-pub(super) fn transposed<S: Simd>(s: S, square: [S::V; MAX_LANES]) -> [S::V; MAX_LANES] {
-    s.transpose(square)
 }
 
 /// Copies `count` values, every `stride`th from element `from` of `x`, as `f32`.

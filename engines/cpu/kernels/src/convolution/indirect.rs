@@ -11,7 +11,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{copy, inside, load_lanes, place_distance, store_lanes, transposed, zero};
+use super::band::{copy, inside, load_lanes, place_distance, store_lanes, zero};
 use super::epilogue::{self, Block, Epilogue, InTile, offset};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::row_tile::{self, MAX_ROWS, RowAfter, RowTile, RowTileFn};
@@ -588,7 +588,7 @@ impl Unit<'_, Indirect> {
                         square[place] = s.load(tile.wrapping_add(place * width + channel));
                     }
                 }
-                let square = transposed(s, square);
+                let square = s.transpose(square);
                 for i in 0..S::LANES {
                     if !plan.planar {
                         s.store(values.wrapping_add((channel + i) * MAX_LANES), square[i]);
@@ -626,7 +626,7 @@ unsafe fn turn<S: Simd>(s: S, layout: &Layout, x: *const u8, from: usize, [chann
                         square[i] = load_lanes(s, layout.element, x, from, columns);
                     }
                 }
-                let square = transposed(s, square);
+                let square = s.transpose(square);
                 for i in 0..S::LANES {
                     if i < columns {
                         s.store_first(rows, to.wrapping_add((column + i) * channels + channel), square[i]);

@@ -16,7 +16,7 @@ mod row_tile;
 mod stem;
 #[cfg(test)]
 pub mod tests;
-pub mod tile;
+mod tile;
 mod units;
 mod wide;
 mod winograd;

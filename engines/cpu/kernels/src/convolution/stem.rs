@@ -9,7 +9,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{copy, inside, place_distance, store_lanes, transposed, zero};
+use super::band::{copy, inside, place_distance, store_lanes, zero};
 use super::epilogue::{self, Block, Epilogue, InTile, offset};
 use super::problem::{Layout, Problem, Shape};
 use super::row_tile::{RowAfter, clamp, finish};
@@ -275,7 +275,7 @@ impl Unit<'_, Stem> {
                 for i in 0..S::LANES {
                     square[i] = s.load(sums.wrapping_add((place + i) * S::LANES));
                 }
-                let square = transposed(s, square);
+                let square = s.transpose(square);
                 for i in 0..S::LANES {
                     if i < channels && plan.direct.is_some() {
                         store_lanes(s, plan.y.element, self.y, y + i * distance + place, square[i], count);

@@ -4,58 +4,58 @@ use crate::isa::{Kernel, Simd};
 use std::marker::PhantomData;
 
 /// Maximum number of vectors of a tile.
-pub const MAX_VECTORS: usize = 4;
+pub(super) const MAX_VECTORS: usize = 4;
 
 /// Arguments of a tile: `sum over c, t of a[c][t][row] · b[c·step + tap t + place]`.
-pub struct Tile<'a> {
+pub(super) struct Tile<'a> {
     /// Number of steps of the outer sum.
-    pub channels: usize,
+    pub(super) channels: usize,
     /// Offsets of the inner sum's values.
-    pub taps: &'a [usize],
+    pub(super) taps: &'a [usize],
     /// Stride between steps of the outer sum in `b`.
-    pub step: usize,
+    pub(super) step: usize,
     /// Factors; those of a step side by side.
-    pub a: *const f32,
+    pub(super) a: *const f32,
     /// Stride between steps' factors, the number of rows if they are packed.
-    pub a_step: usize,
+    pub(super) a_step: usize,
     /// Address of the first place.
-    pub b: *const f32,
+    pub(super) b: *const f32,
     /// Bias of each row of the tile, or null for zeros.
-    pub bias: *const f32,
+    pub(super) bias: *const f32,
     /// Clamp bounds of the biased sums.
-    pub clamp: (f32, f32),
+    pub(super) clamp: (f32, f32),
     /// Destination of each vector of the first row.
-    pub to: [*mut f32; MAX_VECTORS],
+    pub(super) to: [*mut f32; MAX_VECTORS],
     /// Lane mask of each vector; the kept lanes are stored side by side.
-    pub keep: [u32; MAX_VECTORS],
+    pub(super) keep: [u32; MAX_VECTORS],
     /// Stride between rows of the destination.
-    pub row: usize,
+    pub(super) row: usize,
     /// Number of rows to store.
-    pub rows: usize,
+    pub(super) rows: usize,
     /// Prefetch address: factors needed after this tile, fetched at a cache line a step; null for none.
-    pub next: *const f32,
+    pub(super) next: *const f32,
     /// Epilogue behind bias and clamp, in registers too.
-    pub after: Option<After<'a>>,
+    pub(super) after: Option<After<'a>>,
 }
 
 /// Epilogue of a tile, behind bias and clamp.
 #[derive(Clone, Copy)]
-pub struct After<'a> {
+pub(super) struct After<'a> {
     /// Steps, in order.
-    pub steps: &'a [Step],
+    pub(super) steps: &'a [Step],
     /// Value of the first row in the first of the steps' lists of one value for each row.
-    pub values: *const f32,
+    pub(super) values: *const f32,
     /// Summand of the first row of each vector, laid out as the destination and added behind the steps; null for none.
-    pub summand: [*const f32; MAX_VECTORS],
+    pub(super) summand: [*const f32; MAX_VECTORS],
     /// Stride between rows of the summand.
-    pub row: usize,
+    pub(super) row: usize,
     /// Clamp bounds of the result.
-    pub clamp: (f32, f32),
+    pub(super) clamp: (f32, f32),
 }
 
 /// Step on sums. Lists are named by their offset from the first one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Step {
+pub(super) enum Step {
     /// Adds a list's values.
     Add(usize),
     /// Multiplies by a list's values.
@@ -69,10 +69,10 @@ pub enum Step {
 }
 
 /// Function of a tile.
-pub type TileFn<S> = unsafe fn(S, &Tile<'_>);
+pub(super) type TileFn<S> = unsafe fn(S, &Tile<'_>);
 
 /// Tile sizes (rows, vectors) for vectors of `lanes` lanes, best first.
-pub fn sizes(lanes: usize) -> &'static [(usize, usize)] {
+pub(super) fn sizes(lanes: usize) -> &'static [(usize, usize)] {
     match lanes {
         16 => &[
             (14, 2),
@@ -98,12 +98,12 @@ pub fn sizes(lanes: usize) -> &'static [(usize, usize)] {
 }
 
 /// True if there is a tile of `rows` rows and one vector.
-pub fn has_narrow(lanes: usize, rows: usize) -> bool {
+pub(super) fn has_narrow(lanes: usize, rows: usize) -> bool {
     sizes(lanes).contains(&(rows, 1))
 }
 
 /// Function of a tile size out of [`sizes`].
-pub fn function<S: Simd>(size: (usize, usize)) -> TileFn<S> {
+pub(super) fn function<S: Simd>(size: (usize, usize)) -> TileFn<S> {
     macro_rules! among {
         ($(($rows:literal, $vectors:literal)),+) => {
             match size {

@@ -7,7 +7,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::band::{Band, transposed};
+use super::band::Band;
 use super::epilogue::{Block, Epilogue};
 use super::problem::{Element, Layout, Problem, Shape};
 use super::tile::{self, MAX_VECTORS, Tile};
@@ -285,7 +285,7 @@ impl Unit<'_, Wide> {
                         let value = s.add(s.load(products.add((place + i) * width + v)), bias);
                         block[i] = s.min(high, s.max(low, value));
                     }
-                    let block = transposed(s, block);
+                    let block = s.transpose(block);
                     for i in 0..S::LANES {
                         s.store(to.add((v + i) * row + place), block[i]);
                     }

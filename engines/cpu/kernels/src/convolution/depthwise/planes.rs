@@ -9,7 +9,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
 
-use super::super::band::{copy, inside, load_lanes, place_distance, store_lanes, transposed, zero};
+use super::super::band::{copy, inside, load_lanes, place_distance, store_lanes, zero};
 use super::super::epilogue::{self, Block, Epilogue, InTile, offset};
 use super::super::problem::{Element, Layout, Problem, Shape};
 use super::super::tile;
@@ -445,7 +445,7 @@ impl Unit<'_, DepthwisePlanes> {
                     && plan.y.element == Element::F32
                 {
                     // Whole squares, without a branch.
-                    let square = transposed(s, vectors(s, from, S::LANES));
+                    let square = s.transpose(vectors(s, from, S::LANES));
                     let to = self.y.cast::<f32>().wrapping_add(y + place);
                     for i in 0..S::LANES {
                         s.store(to.wrapping_add(i * distance), square[i]);
@@ -458,7 +458,7 @@ impl Unit<'_, DepthwisePlanes> {
                         square[i] = s.load(from.wrapping_add(i * S::LANES));
                     }
                 }
-                let square = transposed(s, square);
+                let square = s.transpose(square);
                 for i in 0..S::LANES {
                     if i < at.channels && plan.direct.is_some() {
                         store_lanes(s, plan.y.element, self.y, y + i * distance + place, square[i], count);
@@ -503,7 +503,7 @@ impl Planes {
                 if values == S::LANES && self.channels == S::LANES && self.element == Element::F32 {
                     // Whole squares, without a branch where they don't pass the end of a row.
                     let from = self.x.cast::<f32>().add(self.from + place);
-                    let square = transposed(s, vectors(s, from, self.distance));
+                    let square = s.transpose(vectors(s, from, self.distance));
                     if column + S::LANES < columns {
                         let to = row.wrapping_add(column * S::LANES);
                         for i in 0..S::LANES {
@@ -527,7 +527,7 @@ impl Planes {
                         square[i] = load_lanes(s, self.element, self.x, self.from + i * self.distance + place, values);
                     }
                 }
-                let square = transposed(s, square);
+                let square = s.transpose(square);
                 for i in 0..S::LANES {
                     if i < values {
                         s.store(row.wrapping_add(column * S::LANES), square[i]);
