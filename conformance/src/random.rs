@@ -736,8 +736,8 @@ impl Growth {
     }
 }
 
-/// Modes to pick from: some first, as often as they stand there, then all others of their kind, and some last. The order is
-/// part of what a seed means.
+/// Modes to pick from: some first, as often as they stand there, then all others of their kind, and some last. The
+/// order is part of what a seed means.
 fn modes(first: &[PointwiseMode], kind: impl Fn(PointwiseMode) -> bool, last: &[PointwiseMode]) -> Vec<PointwiseMode> {
     let others = PointwiseMode::ALL.iter().filter(|mode| kind(**mode) && !first.contains(mode) && !last.contains(mode));
     first.iter().chain(others).chain(last).copied().collect()

@@ -1,5 +1,5 @@
-//! `cargo xtask codegen [--check]`: generates the code that is committed: the wire format's and the pointwise modes from
-//! `schemas/fbs`, the tables of HIP, hiprtc and MIOpen from their headers.
+//! `cargo xtask codegen [--check]`: generates the code that is committed: the wire format's and the pointwise modes
+//! from `schemas/fbs`, the tables of HIP, hiprtc and MIOpen from their headers.
 
 mod foreign;
 mod modes;

@@ -1,5 +1,6 @@
-//! `cargo xtask hipdnn-numbers FILE… --at ORIGIN`: reads enumerations in hipDNN's own headers and schemas anew, and writes their
-//! numbers into the tables that tests compare with. The tables stay independent of the project's own: nothing else writes them.
+//! `cargo xtask hipdnn-numbers FILE… --at ORIGIN`: reads enumerations in hipDNN's own headers and schemas anew, and
+//! writes their numbers into the tables that tests compare with. The tables stay independent of the project's own:
+//! nothing else writes them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +15,7 @@ const TABLES: [&str; 2] = ["sdk-bindings/tests/hipdnn_numbers.txt", "schemas/tes
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// A header of projects/hipdnn/backend/include or a schema of projects/hipdnn/flatbuffers_sdk/schemas in rocm-libraries
+    /// A header or a schema of projects/hipdnn in rocm-libraries, from backend/include or flatbuffers_sdk/schemas
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// The repository and commit that the files are from: `ROCm/rocm-libraries 02dc267b`
@@ -78,7 +79,8 @@ fn replaced(table: &str, file: &str, text: &str, origin: &str) -> Result<Option<
     Ok(Some(parts.join("\n\n")))
 }
 
-/// The enumerators of an enumeration in a C header, or of one or a union in a schema of FlatBuffers, with their numbers.
+/// The enumerators of an enumeration in a C header, or of one or a union in a schema of FlatBuffers, with their
+/// numbers.
 fn enumerators(text: &str, enumeration: &str) -> Result<Vec<(String, i64)>, String> {
     let text = without_comments(text);
     let found = body(&text, enumeration).ok_or_else(|| format!("expected an enumeration {enumeration}, got none"))?;
@@ -145,9 +147,11 @@ fn without_comments(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const HEADER: &str = "/** @enum a_t { A = 9 } */\ntypedef enum\n{\n    B = 1, ///< x / y, {z}\n    C, // = 7\n    D = -3\n} b_t;\n\
+    const HEADER: &str = "/** @enum a_t { A = 9 } */\n\
+                          typedef enum\n{\n    B = 1, ///< x / y, {z}\n    C, // = 7\n    D = -3\n} b_t;\n\
                           typedef enum\n{\n    A = 1\n} a_t;\n";
-    const SCHEMA: &str = "namespace a;\nenum Mode : byte {\n  UNSET = 0,\n  MAX_OP = 28, // Max is reserved\n  NEXT\n}\n\
+    const SCHEMA: &str = "namespace a;\n\
+                          enum Mode : byte {\n  UNSET = 0,\n  MAX_OP = 28, // Max is reserved\n  NEXT\n}\n\
                           union Node { First, Second }\n";
 
     #[test]
@@ -179,7 +183,8 @@ mod tests {
     fn the_part_of_a_file_is_replaced_and_no_other() {
         let table =
             "# Numbers.\n\n# A.h @ old 1,\n# older 2\n# 1 of b_t\nb_t B 1\n\n# BA.h @ old 1\n# 1 of b_t\nb_t B 1\n";
-        let fresh = "# Numbers.\n\n# A.h @ new 2\n# 3 of b_t\nb_t B 1\nb_t C 2\nb_t D -3\n\n# BA.h @ old 1\n# 1 of b_t\nb_t B 1\n";
+        let fresh = "# Numbers.\n\n# A.h @ new 2\n# 3 of b_t\nb_t B 1\nb_t C 2\nb_t D -3\n\n\
+                     # BA.h @ old 1\n# 1 of b_t\nb_t B 1\n";
         assert_eq!(replaced(table, "A.h", HEADER, "new 2").unwrap().as_deref(), Some(fresh));
         assert_eq!(replaced(fresh, "A.h", HEADER, "new 2").unwrap().as_deref(), Some(fresh));
         assert_eq!(replaced(table, "C.h", HEADER, "new 2"), Ok(None));

@@ -21,8 +21,9 @@ pub(super) struct Table {
     /// Types of the operands that name no type of their own.
     types: Vec<String>,
     layouts: Vec<Layout>,
-    /// Operands and, behind `>`, results: `x=4,6 scale=1,6:float epsilon=(0.01) > y=4,6`. A name is that on the wire without
-    /// `_tensor_uid`; `name[]` is one of a list. In parentheses stands the value of a scalar that is fixed in the graph.
+    /// Operands and, behind `>`, results: `x=4,6 scale=1,6:float epsilon=(0.01) > y=4,6`. A name is that on the wire
+    /// without `_tensor_uid`; `name[]` is one of a list. In parentheses stands the value of a scalar that is fixed in
+    /// the graph.
     shapes: Vec<String>,
 }
 

@@ -48,7 +48,8 @@ operations! {
     ResampleBwd "ResampleBwdAttributes": nodes::resample::lower_backward,
 }
 
-/// True for operations that the engine has, by the names of their attribute tables: its own, and those of the kernel compiler.
+/// True for operations that the engine has, by the names of their attribute tables: its own, and those of the kernel
+/// compiler.
 pub fn has_operation(kind: &str) -> bool {
     OWN.contains(&kind) || hipdnn_engine_kernel::lower::OPERATIONS.contains(&kind)
 }

@@ -50,8 +50,8 @@ macro_rules! operations {
     };
 }
 
-// The engines read this table: the GPU engine has these operations, the CPU engine those of them that it has no kernel of
-// its own for.
+// The engines read this table: the GPU engine has these operations, the CPU engine those of them that it has no kernel
+// of its own for.
 operations! {
     ConvolutionFwd "ConvolutionFwdAttributes": convolution_forward,
     ConvolutionBwd "ConvolutionBwdAttributes": convolution_data,

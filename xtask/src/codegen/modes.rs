@@ -1,5 +1,5 @@
-//! The enumerations of pointwise modes, made from the one in `schemas/fbs/pointwise.fbs`: the wire format's, and that of
-//! hipDNN's C ABI, which has the same numbers.
+//! The enumerations of pointwise modes, made from the one in `schemas/fbs/pointwise.fbs`: the wire format's, and that
+//! of hipDNN's C ABI, which has the same numbers.
 
 use std::fmt::Write as _;
 use std::fs;

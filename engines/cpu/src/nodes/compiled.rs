@@ -1,8 +1,9 @@
 //! Nodes that the engine has no kernel of its own for: the kernel compiler's kernels, in rows.
 //!
-//! What such a node is, and what is declined of it, its lowering says for both engines; it needs no module here. Values of
-//! members are `f32`, and what is summed or computed once for a group is `f64`: see [`rows`](crate::rows). So the types are those
-//! that `f32` holds. Kernels that read windows or indices, or that have memory between them, are declined.
+//! What such a node is, and what is declined of it, its lowering says for both engines; it needs no module here. Values
+//! of members are `f32`, and what is summed or computed once for a group is `f64`: see [`rows`](crate::rows). So the
+//! types are those that `f32` holds. Kernels that read windows or indices, or that have memory between them, are
+//! declined.
 
 use hipdnn_engine_core::checks::check_type;
 use hipdnn_engine_core::{Declined, NodeLabel};

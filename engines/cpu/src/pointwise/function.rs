@@ -197,8 +197,8 @@ mod tests {
             for (i, got) in out.iter().enumerate() {
                 let (x, y, t) = (f64::from(xs[i]), f64::from(ys[i]), f64::from(ts[i]));
                 let want = reference(x, y, t);
-                // As above; where the definition is a difference of fourth order with step h = 4.8e-4, its error is h⁴/30
-                // times the fifth derivative, at most a few hundred here, and roundings of the function over h.
+                // As above; where the definition is a difference of fourth order with step h = 4.8e-4, its error is
+                // h⁴/30 times the fifth derivative, at most a few hundred here, and roundings of the function over h.
                 let scale = want.abs().max(x.abs()).max(y.abs()).max(1.0);
                 let bound = if forward_of(mode).is_some() { 1e-11 } else { 16.0 * f64::EPSILON } * scale;
                 let same = (want.is_nan() && got.is_nan()) || (got - want).abs() <= bound;

@@ -9,7 +9,8 @@
 //!
 //! The order of every sum follows from the shapes alone: the same kernel gives the same bits on any number of threads.
 //!
-//! [`values`] numbers a kernel's values, [`compile`] assigns rows to them, [`execute`] runs blocks of groups on threads.
+//! [`values`] numbers a kernel's values, [`compile`] assigns rows to them, [`execute`] runs blocks of groups on
+//! threads.
 
 mod compile;
 mod execute;
@@ -73,7 +74,8 @@ pub(crate) fn bind_all(graph: &Graph, name: &'static str, kernels: &[GroupKernel
     sequence::bind(Isa::best(), graph, name, kernels)
 }
 
-/// Binds a kernel for an instruction set, if that is faster than nodes one by one; its rows have at least this number of lanes.
+/// Binds a kernel for an instruction set, if that is faster than nodes one by one; its rows have at least this number
+/// of lanes.
 fn bind_for(isa: Isa, fewest: usize, graph: &Graph, kernel: &GroupKernel) -> Result<LibraryOp, &'static str> {
     let (rows, [inputs, outputs]) = Rows::new(isa, Some(fewest), graph, kernel)?;
     if rows.elements() >= LARGE && rows.blocks() < FEWEST_BLOCKS {
@@ -84,8 +86,8 @@ fn bind_for(isa: Isa, fewest: usize, graph: &Graph, kernel: &GroupKernel) -> Res
 }
 
 impl Rows {
-    /// Rows of a kernel, with the tensors that it reads and writes. Where `fewest` is given, they are worth their while and
-    /// have at least this number of lanes.
+    /// Rows of a kernel, with the tensors that it reads and writes. Where `fewest` is given, they are worth their while
+    /// and have at least this number of lanes.
     ///
     /// # Errors
     /// Reason for which there are none.

@@ -93,8 +93,8 @@ impl LibraryKernel for Kernels {
             for (to, place) in written.iter_mut().zip(&part.outputs) {
                 *to = outputs[*place];
             }
-            // SAFETY: these are operands of the node, in the order of this kernel, whose scratch memory is no larger than the
-            // node's; the one before it has ended.
+            // SAFETY: these are operands of the node, in the order of this kernel, whose scratch memory is no larger
+            // than the node's; the one before it has ended.
             unsafe {
                 part.kernel.run(pool, &read[..part.inputs.len()], &written[..part.outputs.len()], scratch);
             }

@@ -41,8 +41,8 @@ pub(super) fn compare(what: &str, operation: Operation, tensors: Vec<TensorDef>,
     compare_results(what, &graph, &inputs, &bench.run(2));
 }
 
-/// Computes a node with both engines and by its definition, in the elements of the inputs by uid, and compares: kernels as
-/// [`compare`] does, and the CPU engine, whose values may be `f32`.
+/// Computes a node with both engines and by its definition, in the elements of the inputs by uid, and compares: kernels
+/// as [`compare`] does, and the CPU engine, whose values may be `f32`.
 pub(super) fn compare_with_definition(
     what: &str,
     operation: Operation,

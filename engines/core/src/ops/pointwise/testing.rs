@@ -1,5 +1,6 @@
-//! Definitions of modes by the textbook's formulas in `f64`, and slopes of backward modes as differences of those: independent of
-//! [`apply`](super::apply), for the tests of whoever computes them. With them, what a mode is of whole numbers, and its limits.
+//! Definitions of modes by the textbook's formulas in `f64`, and slopes of backward modes as differences of those:
+//! independent of [`apply`](super::apply), for the tests of whoever computes them. With them, what a mode is of whole
+//! numbers, and its limits.
 
 use std::f64::consts::{PI, SQRT_2};
 
@@ -35,7 +36,8 @@ fn erf(x: f64) -> f64 {
     2.0 * x / PI.sqrt() * (-x * x).exp() * sum
 }
 
-/// Function of a mode by its definition, `x`, `y` and `z` being its operands; slopes by differences, so none is exact on a kink.
+/// Function of a mode by its definition, `x`, `y` and `z` being its operands; slopes by differences, so none is exact
+/// on a kink.
 ///
 /// # Panics
 /// If the mode is no function of its operands.
@@ -96,8 +98,8 @@ pub fn definition(mode: PointwiseMode, p: &Parameters, [x, y, z]: [f64; 3]) -> f
     }
 }
 
-/// Function of a mode on whole numbers by its definition, beyond the range of its operands too; `None` if it has none. Scalars
-/// are the defaults.
+/// Function of a mode on whole numbers by its definition, beyond the range of its operands too; `None` if it has none.
+/// Scalars are the defaults.
 pub fn whole_definition(mode: PointwiseMode, [x, y, z]: [i64; 3]) -> Option<i128> {
     let (a, b) = (i128::from(x), i128::from(y));
     Some(match mode {
@@ -128,8 +130,8 @@ pub fn whole_definition(mode: PointwiseMode, [x, y, z]: [i64; 3]) -> Option<i128
     })
 }
 
-/// Limits of functions far below zero and far above, infinity for those that grow as their operand does. Scalars are the
-/// defaults, and a slope is multiplied by 1.
+/// Limits of functions far below zero and far above, infinity for those that grow as their operand does. Scalars are
+/// the defaults, and a slope is multiplied by 1.
 pub const LIMITS: &[(PointwiseMode, f64, f64)] = &[
     (Exp, 0.0, f64::INFINITY),
     (Erf, -1.0, 1.0),

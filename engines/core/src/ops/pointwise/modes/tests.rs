@@ -107,8 +107,8 @@ fn whole_numbers_are_exact() {
     }
 }
 
-/// Only modes that have a definition there are defined on whole numbers, a ReLU only where it has no scalars, which are fractions; and only
-/// where every result is whole, `i64` may stand for an arithmetic of fractions.
+/// Only modes that have a definition there are defined on whole numbers, a ReLU only where it has no scalars, which are
+/// fractions; and only where every result is whole, `i64` may stand for an arithmetic of fractions.
 #[test]
 fn modes_of_whole_numbers_are_known() {
     let p = Parameters::default();
