@@ -298,28 +298,10 @@ impl Growth {
     fn unary(&mut self, x: &Item) {
         use PointwiseMode::*;
         let positive = [Sqrt, Rsqrt, Log, Reciprocal];
-        let any = [
-            Abs,
-            Ceil,
-            EluFwd,
-            Erf,
-            Exp,
-            Floor,
-            GeluApproxTanhFwd,
-            GeluFwd,
-            Identity,
-            LogicalNot,
-            Neg,
-            ReluFwd,
-            ReluFwd,
-            SigmoidFwd,
-            Sin,
-            SoftplusFwd,
-            SwishFwd,
-            Tan,
-            TanhFwd,
-            GenIndex,
-        ];
+        let mut any = modes(&[], |mode| mode.operands() == 1 && !positive.contains(&mode), &[GenIndex]);
+        // As often as two others.
+        let relu = any.iter().position(|mode| *mode == ReluFwd).expect("a unary mode");
+        any.insert(relu, ReluFwd);
         let mode =
             if x.positive || self.random.one_in(40) { *self.random.pick(&positive) } else { *self.random.pick(&any) };
         let out_type = if mode == LogicalNot && self.random.one_in(2) { DataType::Boolean } else { self.float() };
@@ -358,10 +340,8 @@ impl Growth {
 
     fn binary(&mut self, x: &Item) {
         use PointwiseMode::*;
-        let mode = *self.random.pick(&[
-            Add, Add, Add, Add, Mul, Mul, Sub, AddSquare, Max, Min, CmpEq, CmpGe, CmpGt, CmpLe, CmpLt, CmpNeq,
-            LogicalAnd, LogicalOr, Div,
-        ]);
+        let often = [Add, Add, Add, Add, Mul, Mul, Sub, AddSquare, Max, Min];
+        let mode = *self.random.pick(&modes(&often, |mode| mode.operands() == 2 && !is_backward(mode), &[Div]));
         let compares = mode.json_name().starts_with("cmp") || mode.json_name().starts_with("logical");
         let mut other = self.operand(&x.dims);
         if mode == Div {
@@ -382,17 +362,8 @@ impl Growth {
 
     fn slope(&mut self, x: &Item) {
         use PointwiseMode::*;
-        let mode = *self.random.pick(&[
-            ReluBwd,
-            ReluBwd,
-            SigmoidBwd,
-            TanhBwd,
-            EluBwd,
-            GeluBwd,
-            GeluApproxTanhBwd,
-            SoftplusBwd,
-            SwishBwd,
-        ]);
+        let often = [ReluBwd, ReluBwd, SigmoidBwd, TanhBwd, EluBwd, GeluBwd];
+        let mode = *self.random.pick(&modes(&often, is_backward, &[]));
         let dy = self.like(&x.dims);
         let out = self.output(&x.dims, false);
         let (a, b) = if self.random.one_in(3) { (dy, x.uid) } else { (x.uid, dy) };
@@ -763,6 +734,17 @@ impl Growth {
         drop_unused(def);
         self.net
     }
+}
+
+/// Modes to pick from: some first, as often as they stand there, then all others of their kind, and some last. The
+/// order is part of what a seed means.
+fn modes(first: &[PointwiseMode], kind: impl Fn(PointwiseMode) -> bool, last: &[PointwiseMode]) -> Vec<PointwiseMode> {
+    let others = PointwiseMode::ALL.iter().filter(|mode| kind(**mode) && !first.contains(mode) && !last.contains(mode));
+    first.iter().chain(others).chain(last).copied().collect()
+}
+
+fn is_backward(mode: PointwiseMode) -> bool {
+    mode.json_name().ends_with("_bwd")
 }
 
 fn is_float(data_type: DataType) -> bool {

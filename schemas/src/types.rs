@@ -129,75 +129,11 @@ wire_enum! {
     }
 }
 
-wire_enum! {
-    /// Element-wise operation of a pointwise node.
-    #[expect(missing_docs, reason = "the names are the operations")]
-    PointwiseMode {
-        Unset = 0, "unset";
-        Abs = 1, "abs";
-        Add = 2, "add";
-        AddSquare = 3, "add_square";
-        BinarySelect = 4, "binary_select";
-        Ceil = 5, "ceil";
-        CmpEq = 6, "cmp_eq";
-        CmpGe = 7, "cmp_ge";
-        CmpGt = 8, "cmp_gt";
-        CmpLe = 9, "cmp_le";
-        CmpLt = 10, "cmp_lt";
-        CmpNeq = 11, "cmp_neq";
-        Div = 12, "div";
-        EluBwd = 13, "elu_bwd";
-        EluFwd = 14, "elu_fwd";
-        Erf = 15, "erf";
-        Exp = 16, "exp";
-        Floor = 17, "floor";
-        GeluApproxTanhBwd = 18, "gelu_approx_tanh_bwd";
-        GeluApproxTanhFwd = 19, "gelu_approx_tanh_fwd";
-        GeluBwd = 20, "gelu_bwd";
-        GeluFwd = 21, "gelu_fwd";
-        GenIndex = 22, "gen_index";
-        Identity = 23, "identity";
-        Log = 24, "log";
-        LogicalAnd = 25, "logical_and";
-        LogicalNot = 26, "logical_not";
-        LogicalOr = 27, "logical_or";
-        Max = 28, "max_op";
-        Min = 29, "min_op";
-        Mul = 30, "mul";
-        Neg = 31, "neg";
-        Reciprocal = 32, "reciprocal";
-        ReluBwd = 33, "relu_bwd";
-        ReluFwd = 34, "relu_fwd";
-        Rsqrt = 35, "rsqrt";
-        SigmoidBwd = 36, "sigmoid_bwd";
-        SigmoidFwd = 37, "sigmoid_fwd";
-        Sin = 38, "sin";
-        SoftplusBwd = 39, "softplus_bwd";
-        SoftplusFwd = 40, "softplus_fwd";
-        Sqrt = 41, "sqrt";
-        Sub = 42, "sub";
-        SwishBwd = 43, "swish_bwd";
-        SwishFwd = 44, "swish_fwd";
-        Tan = 45, "tan";
-        TanhBwd = 46, "tanh_bwd";
-        TanhFwd = 47, "tanh_fwd";
-    }
-}
+// Made from `fbs/pointwise.fbs`.
+#[path = "generated/pointwise_mode.rs"]
+mod pointwise_mode;
 
-impl PointwiseMode {
-    /// Number of tensor operands of the operation; 0 for [`PointwiseMode::Unset`].
-    pub const fn operands(self) -> usize {
-        use PointwiseMode::*;
-        match self {
-            Unset => 0,
-            BinarySelect => 3,
-            Add | AddSquare | CmpEq | CmpGe | CmpGt | CmpLe | CmpLt | CmpNeq | Div | EluBwd | GeluApproxTanhBwd
-            | GeluBwd | LogicalAnd | LogicalOr | Max | Min | Mul | ReluBwd | SigmoidBwd | SoftplusBwd | Sub
-            | SwishBwd | TanhBwd => 2,
-            _ => 1,
-        }
-    }
-}
+pub use pointwise_mode::PointwiseMode;
 
 wire_enum! {
     /// Combining operation of a reduction.

@@ -52,3 +52,16 @@ fn every_number_is_hipdnns() {
     compared.sort_unstable();
     assert_eq!(compared, published.keys().copied().collect::<Vec<_>>());
 }
+
+/// Each enumeration has as many lines as the table says: none is lost where two changes of it meet.
+#[test]
+fn the_table_is_whole() {
+    let counts: BTreeMap<&str, usize> = published().into_iter().map(|(name, numbers)| (name, numbers.len())).collect();
+    let said: BTreeMap<&str, usize> = include_str!("hipdnn_numbers.txt")
+        .lines()
+        .filter_map(|line| line.strip_prefix("# ")?.split_once(" of "))
+        .filter_map(|(count, name)| Some((name, count.parse().ok()?)))
+        .collect();
+    assert_eq!(counts, said);
+    assert_eq!(counts.len(), 11);
+}

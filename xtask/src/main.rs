@@ -14,6 +14,7 @@ mod examples;
 mod fuzz;
 mod gpu;
 mod gpu_check;
+mod hipdnn_numbers;
 mod install;
 mod installed;
 mod interop;
@@ -77,8 +78,10 @@ enum Command {
     Architecture(architecture::Options),
     /// Builds the book of docs/ in target/book
     Book,
-    /// Regenerates the committed code: FlatBuffers, HIP, hiprtc, MIOpen
+    /// Regenerates the committed code: FlatBuffers, pointwise modes, HIP, hiprtc, MIOpen
     Codegen(Check),
+    /// Reads enumerations in hipDNN's headers and schemas anew, for the tables of its numbers that tests compare with
+    HipdnnNumbers(hipdnn_numbers::Options),
     /// Runs the real MIOpen on an emulated GPU, from Debian packages and without root
     #[command(subcommand)]
     EmulatedGpu(emulated_gpu::Action),
@@ -128,6 +131,7 @@ fn main() -> ExitCode {
         Command::Architecture(options) => architecture::run(&options),
         Command::Book => book::run(),
         Command::Codegen(options) => codegen::run(options.check),
+        Command::HipdnnNumbers(options) => hipdnn_numbers::run(&options),
         Command::EmulatedGpu(action) => emulated_gpu::run(&action),
         Command::CudaGpu(action) => cuda_gpu::run(&action),
         Command::GpuCheck(options) => gpu_check::run(&options),

@@ -9,6 +9,7 @@ mod convolution;
 mod layout;
 mod matmul;
 mod net;
+mod node;
 mod normalisation;
 mod pointwise;
 mod reduction;
@@ -76,6 +77,8 @@ struct File {
     #[serde(default)]
     attention: Vec<attention::Table>,
     #[serde(default)]
+    node: Vec<node::Table>,
+    #[serde(default)]
     refused: Vec<refused::Table>,
 }
 
@@ -116,6 +119,7 @@ fn expand(file: File, cases: &mut Vec<Case>) -> Result<(), String> {
     file.dequantize.iter().try_for_each(|table| table.expand(cases))?;
     file.quantize.iter().try_for_each(|table| table.expand(cases))?;
     file.attention.iter().try_for_each(|table| table.expand(cases))?;
+    file.node.iter().try_for_each(|table| table.expand(cases))?;
     file.refused.iter().try_for_each(|table| table.expand(cases))
 }
 

@@ -418,3 +418,161 @@ fn gelu_tanh_slope(a: Arithmetic, x: Number) -> Number {
         s + 2.0 * x * s * sigmoid(-2.0 * z) * slope
     })
 }
+
+#[cfg(test)]
+mod tests {
+    //! Values by hand, or from elsewhere: each mode has some.
+
+    use std::collections::HashSet;
+
+    use hipdnn_schemas::Operation;
+
+    use super::super::tests::{Example, close};
+    use super::*;
+    use PointwiseMode::*;
+
+    type Set = fn(&mut Pointwise);
+
+    /// Results of unary modes for [`UNARY_OPERANDS`].
+    const UNARY: &[(PointwiseMode, Set, [f64; 5])] = &[
+        (Abs, |_| {}, [2.0, 0.5, 0.0, 0.5, 3.0]),
+        (Neg, |_| {}, [2.0, 0.5, 0.0, -0.5, -3.0]),
+        (Identity, |_| {}, [-2.0, -0.5, 0.0, 0.5, 3.0]),
+        (Ceil, |_| {}, [-2.0, 0.0, 0.0, 1.0, 3.0]),
+        (Floor, |_| {}, [-2.0, -1.0, 0.0, 0.0, 3.0]),
+        (Exp, |_| {}, [0.135335, 0.606531, 1.0, 1.648721, 20.085537]),
+        (Erf, |_| {}, [-0.995322, -0.520500, 0.0, 0.520500, 0.999978]),
+        (Sin, |_| {}, [-0.909297, -0.479426, 0.0, 0.479426, 0.141120]),
+        (Tan, |_| {}, [2.185040, -0.546302, 0.0, 0.546302, -0.142547]),
+        (LogicalNot, |_| {}, [0.0, 0.0, 1.0, 0.0, 0.0]),
+        (ReluFwd, |_| {}, [0.0, 0.0, 0.0, 0.5, 3.0]),
+        (ReluFwd, |p| p.relu_upper_clip = Some(1.0), [0.0, 0.0, 0.0, 0.5, 1.0]),
+        (ReluFwd, |p| p.relu_lower_clip_slope = Some(0.1), [-0.2, -0.05, 0.0, 0.5, 3.0]),
+        (
+            ReluFwd,
+            |p| (p.relu_lower_clip, p.relu_lower_clip_slope) = (Some(-0.5), Some(0.5)),
+            [-1.25, -0.5, 0.0, 0.5, 3.0],
+        ),
+        (SigmoidFwd, |_| {}, [0.119203, 0.377541, 0.5, 0.622459, 0.952574]),
+        (TanhFwd, |_| {}, [-0.964028, -0.462117, 0.0, 0.462117, 0.995055]),
+        (EluFwd, |_| {}, [-0.864665, -0.393469, 0.0, 0.5, 3.0]),
+        (EluFwd, |p| p.elu_alpha = Some(2.0), [-1.729329, -0.786939, 0.0, 0.5, 3.0]),
+        (GeluFwd, |_| {}, [-0.045500, -0.154269, 0.0, 0.345731, 2.995950]),
+        (GeluApproxTanhFwd, |_| {}, [-0.045402, -0.154286, 0.0, 0.345714, 2.996363]),
+        (SoftplusFwd, |_| {}, [0.126928, 0.474077, std::f64::consts::LN_2, 0.974077, 3.048587]),
+        (SoftplusFwd, |p| p.softplus_beta = Some(2.0), [0.0090749, 0.156631, 0.346574, 0.656631, 3.001238]),
+        (SwishFwd, |_| {}, [-0.238406, -0.188770, 0.0, 0.311230, 2.857722]),
+        (SwishFwd, |p| p.swish_beta = Some(2.0), [-0.035972, -0.134471, 0.0, 0.365529, 2.992582]),
+    ];
+
+    const UNARY_OPERANDS: [f64; 5] = [-2.0, -0.5, 0.0, 0.5, 3.0];
+
+    /// Results for [`POSITIVE_OPERANDS`] of unary modes that are not defined elsewhere.
+    const POSITIVE: &[(PointwiseMode, [f64; 4])] = &[
+        (Sqrt, [0.5, 1.0, std::f64::consts::SQRT_2, 3.0]),
+        (Rsqrt, [2.0, 1.0, std::f64::consts::FRAC_1_SQRT_2, 0.333333]),
+        (Reciprocal, [4.0, 1.0, 0.5, 0.111111]),
+        (Log, [-1.386294, 0.0, std::f64::consts::LN_2, 2.197225]),
+    ];
+
+    const POSITIVE_OPERANDS: [f64; 4] = [0.25, 1.0, 2.0, 9.0];
+
+    /// Results of binary modes for -2 and 2, for 1 and 2, and for 2 and 2.
+    const BINARY: &[(PointwiseMode, [f64; 3])] = &[
+        (Add, [0.0, 3.0, 4.0]),
+        (Sub, [-4.0, -1.0, 0.0]),
+        (Mul, [-4.0, 2.0, 4.0]),
+        (Div, [-1.0, 0.5, 1.0]),
+        (AddSquare, [2.0, 5.0, 6.0]),
+        (Max, [2.0, 2.0, 2.0]),
+        (Min, [-2.0, 1.0, 2.0]),
+        (CmpEq, [0.0, 0.0, 1.0]),
+        (CmpNeq, [1.0, 1.0, 0.0]),
+        (CmpLt, [1.0, 1.0, 0.0]),
+        (CmpLe, [1.0, 1.0, 1.0]),
+        (CmpGt, [0.0, 0.0, 0.0]),
+        (CmpGe, [0.0, 0.0, 1.0]),
+        (LogicalAnd, [1.0, 1.0, 1.0]),
+        (LogicalOr, [1.0, 1.0, 1.0]),
+    ];
+
+    /// Result of a mode for operands of one element or as many as the first one.
+    fn result(mode: PointwiseMode, set: Set, operands: &[&[f64]]) -> Vec<f64> {
+        let mut e = Example::new();
+        let uids: Vec<_> = operands.iter().map(|values| e.input(&[values.len() as i64], values)).collect();
+        let out = e.output(&[operands[0].len() as i64]);
+        let mut node = Pointwise {
+            in_1: uids.get(1).copied(),
+            in_2: uids.get(2).copied(),
+            ..Pointwise::unary(mode, uids[0], out)
+        };
+        set(&mut node);
+        e.run(Operation::Pointwise(node))(out)
+    }
+
+    /// Mode that a backward mode is the slope of.
+    fn forward_of(mode: PointwiseMode) -> Option<PointwiseMode> {
+        PointwiseMode::from_json_name(&format!("{}_fwd", mode.json_name().strip_suffix("_bwd")?))
+    }
+
+    #[test]
+    fn every_mode_has_values() {
+        let unary = UNARY.iter().map(|(mode, ..)| *mode).chain(POSITIVE.iter().map(|(mode, _)| *mode));
+        let with_values: HashSet<_> = unary.chain(BINARY.iter().map(|(mode, _)| *mode)).collect();
+        for &mode in PointwiseMode::ALL {
+            // A backward mode is compared with its forward one.
+            let known = with_values.contains(&forward_of(mode).unwrap_or(mode));
+            assert!(known || matches!(mode, Unset | GenIndex | BinarySelect), "{mode} has no values to compare with");
+        }
+    }
+
+    #[test]
+    fn unary_modes() {
+        for (mode, set, wanted) in UNARY {
+            let got = result(*mode, *set, &[&UNARY_OPERANDS]);
+            for (got, wanted) in got.iter().zip(wanted) {
+                assert!((got - wanted).abs() < 2e-6, "{mode}: {got} for {wanted}");
+            }
+        }
+        for (mode, wanted) in POSITIVE {
+            let got = result(*mode, |_| {}, &[&POSITIVE_OPERANDS]);
+            for (got, wanted) in got.iter().zip(wanted) {
+                assert!((got - wanted).abs() < 2e-6, "{mode}: {got} for {wanted}");
+            }
+        }
+    }
+
+    /// The slopes, times a gradient of 2, by the difference of the forward mode.
+    #[test]
+    fn backward_modes() {
+        let set: Set = |p| {
+            (p.swish_beta, p.softplus_beta, p.elu_alpha) = (Some(1.5), Some(0.5), Some(0.5));
+            p.relu_lower_clip_slope = Some(0.25);
+        };
+        let mut compared = 0;
+        for &backward in PointwiseMode::ALL {
+            let Some(forward) = forward_of(backward) else { continue };
+            for x in [-3.0, -0.7, 0.3, 2.5] {
+                let at = |x: f64| result(forward, set, &[&[x]])[0];
+                let slope = (at(x + 1e-5) - at(x - 1e-5)) / 2e-5;
+                let got = result(backward, set, &[&[x], &[2.0]])[0];
+                assert!((got - 2.0 * slope).abs() < 1e-7, "{backward} at {x}: {got} for {}", 2.0 * slope);
+            }
+            compared += 1;
+        }
+        assert!(compared >= 8, "{compared} backward modes");
+    }
+
+    #[test]
+    fn binary_modes_and_selection() {
+        for (mode, wanted) in BINARY {
+            close(result(*mode, |_| {}, &[&[-2.0, 1.0, 2.0], &[2.0]]), wanted, mode.json_name());
+        }
+        let selected = result(BinarySelect, |_| {}, &[&[1.0, 2.0], &[3.0, 4.0], &[1.0, 0.0]]);
+        close(selected, &[1.0, 4.0], "binary_select");
+        // What is 0 is false, whatever its sign.
+        for (mode, wanted) in [(LogicalAnd, [0.0, 0.0, 1.0]), (LogicalOr, [0.0, 1.0, 1.0])] {
+            close(result(mode, |_| {}, &[&[0.0, 0.0, 2.0], &[-0.0, 1.0, 3.0]]), &wanted, mode.json_name());
+        }
+    }
+}

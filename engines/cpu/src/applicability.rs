@@ -13,13 +13,13 @@ use super::work::{Convolution, Elementwise, Input, Work};
 
 macro_rules! operations {
     ($($variant:ident $table:literal: $lower:path,)*) => {
-        /// Operations that the engine has, by the names of their attribute tables.
-        pub const OPERATIONS: &[&str] = &[$($table),*];
+        /// Operations that the engine has kernels of its own for, by the names of their attribute tables.
+        const OWN: &[&str] = &[$($table),*];
 
         fn lower_node(graph: &Graph, index: usize) -> Result<Work, Declined> {
             match &graph.nodes()[index].operation {
                 $(Operation::$variant(node) => $lower(graph, index, node),)*
-                _ => Err(Declined::Operation { node: NodeLabel::of(graph, index) }),
+                _ => nodes::compiled::lower(graph, index),
             }
         }
     };
@@ -46,6 +46,12 @@ operations! {
     Reduction "ReductionAttributes": nodes::reduction::lower,
     ResampleFwd "ResampleFwdAttributes": nodes::resample::lower,
     ResampleBwd "ResampleBwdAttributes": nodes::resample::lower_backward,
+}
+
+/// True for operations that the engine has, by the names of their attribute tables: its own, and those of the kernel
+/// compiler.
+pub fn has_operation(kind: &str) -> bool {
+    OWN.contains(&kind) || hipdnn_engine_kernel::lower::OPERATIONS.contains(&kind)
 }
 
 /// Types of a pointwise node's operands, in any mix.

@@ -22,31 +22,53 @@ use hipdnn_engine_core::checks::{check_compute_type, check_graph, check_size, ch
 use hipdnn_engine_core::ops::convolution::Direction;
 use hipdnn_engine_core::ops::pointwise::Parameters;
 use hipdnn_engine_core::{Declined, NodeLabel, TensorLabel};
-use hipdnn_schemas::{Convolution as Geometry, DataType, Graph, Operation, PointwiseMode, TensorUid, TensorValue};
+use hipdnn_schemas::{
+    Convolution as Geometry, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, DataType, Graph, Operation, PointwiseMode,
+    TensorUid, TensorValue,
+};
 
 use self::digits::check_digits;
 use crate::emit::Op;
 use crate::ir::elementwise::{Argument, ElementwiseOp};
 use crate::ir::op::{Convolution, Work};
 
-/// Operations that the engine supports, by the names of their attribute tables.
-pub const OPERATIONS: &[&str] = &[
-    "ConvolutionFwdAttributes",
-    "ConvolutionBwdAttributes",
-    "ConvolutionWrwAttributes",
-    "PointwiseAttributes",
-    "BatchnormInferenceAttributes",
-    "BatchnormInferenceAttributesVarianceExt",
-    "BatchnormAttributes",
-    "BatchnormBackwardAttributes",
-    "LayernormAttributes",
-    "LayernormBackwardAttributes",
-    "RMSNormAttributes",
-    "RMSNormBackwardAttributes",
-    "ReductionAttributes",
-    "ResampleFwdAttributes",
-    "ResampleBwdAttributes",
-];
+macro_rules! operations {
+    ($($variant:ident $table:literal: $lower:path,)*) => {
+        /// Operations that the kernel compiler has, by the names of their attribute tables.
+        pub const OPERATIONS: &[&str] = &[$($table),*];
+
+        /// Lowers a node of a graph, with each group in one piece.
+        ///
+        /// # Errors
+        /// If there is no kernel for the node, with the reason.
+        pub fn lower_whole(graph: &Graph, index: usize) -> Result<Work, Declined> {
+            match &graph.nodes()[index].operation {
+                $(Operation::$variant(node) => $lower(graph, index, node),)*
+                _ => Err(Declined::Operation { node: NodeLabel::of(graph, index) }),
+            }
+        }
+    };
+}
+
+// The engines read this table: the GPU engine has these operations, the CPU engine those of them that it has no kernel
+// of its own for.
+operations! {
+    ConvolutionFwd "ConvolutionFwdAttributes": convolution_forward,
+    ConvolutionBwd "ConvolutionBwdAttributes": convolution_data,
+    ConvolutionWrw "ConvolutionWrwAttributes": convolution_weights,
+    Pointwise "PointwiseAttributes": check_pointwise,
+    BatchnormInference "BatchnormInferenceAttributes": batchnorm::inference,
+    BatchnormInferenceVarianceExt "BatchnormInferenceAttributesVarianceExt": batchnorm::inference_with_variance,
+    Batchnorm "BatchnormAttributes": batchnorm::training,
+    BatchnormBackward "BatchnormBackwardAttributes": batchnorm::backward,
+    Layernorm "LayernormAttributes": layernorm::forward,
+    LayernormBackward "LayernormBackwardAttributes": layernorm::backward,
+    RmsNorm "RMSNormAttributes": rmsnorm::forward,
+    RmsNormBackward "RMSNormBackwardAttributes": rmsnorm::backward,
+    Reduction "ReductionAttributes": reduction::lower,
+    ResampleFwd "ResampleFwdAttributes": resample::forward,
+    ResampleBwd "ResampleBwdAttributes": resample::backward,
+}
 
 /// Element types of a convolution's operands and result, in any mix.
 pub const CONVOLUTION_TYPES: &[DataType] = &[DataType::Float, DataType::Half, DataType::BFloat16];
@@ -95,37 +117,30 @@ pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
     (0..graph.nodes().len()).map(|index| lower_node(graph, index)).collect()
 }
 
-/// Lowers a node of a graph.
+/// Lowers a node of a graph, with the groups of its kernels in parts where they are few and have many members.
 ///
 /// # Errors
 /// If the engine does not support the node, with the reason.
 pub fn lower_node(graph: &Graph, index: usize) -> Result<Work, Declined> {
-    match &graph.nodes()[index].operation {
-        Operation::ConvolutionFwd(c) => {
-            check_convolution(graph, index, Direction::Forward, [("x", c.x), ("w", c.w), ("y", c.y)], &c.convolution)
-        }
-        Operation::ConvolutionBwd(c) => {
-            let tensors = [("dx", c.dx), ("w", c.w), ("dy", c.dy)];
-            check_convolution(graph, index, Direction::BackwardData, tensors, &c.convolution)
-        }
-        Operation::ConvolutionWrw(c) => {
-            let tensors = [("x", c.x), ("dw", c.dw), ("dy", c.dy)];
-            check_convolution(graph, index, Direction::BackwardWeights, tensors, &c.convolution)
-        }
-        Operation::Pointwise(p) => check_pointwise(graph, index, p),
-        Operation::BatchnormInference(n) => batchnorm::inference(graph, index, n),
-        Operation::BatchnormInferenceVarianceExt(n) => batchnorm::inference_with_variance(graph, index, n),
-        Operation::Batchnorm(n) => batchnorm::training(graph, index, n),
-        Operation::BatchnormBackward(n) => batchnorm::backward(graph, index, n),
-        Operation::Layernorm(n) => layernorm::forward(graph, index, n),
-        Operation::LayernormBackward(n) => layernorm::backward(graph, index, n),
-        Operation::RmsNorm(n) => rmsnorm::forward(graph, index, n),
-        Operation::RmsNormBackward(n) => rmsnorm::backward(graph, index, n),
-        Operation::Reduction(n) => reduction::lower(graph, index, n),
-        Operation::ResampleFwd(n) => resample::forward(graph, index, n),
-        Operation::ResampleBwd(n) => resample::backward(graph, index, n),
-        _ => Err(Declined::Operation { node: NodeLabel::of(graph, index) }),
-    }
+    Ok(match lower_whole(graph, index)? {
+        Work::Groups(work) => Work::Groups(split_reduction::split(work)),
+        work => work,
+    })
+}
+
+fn convolution_forward(graph: &Graph, index: usize, c: &ConvolutionFwd) -> Result<Work, Declined> {
+    let tensors = [("x", c.x), ("w", c.w), ("y", c.y)];
+    check_convolution(graph, index, Direction::Forward, tensors, &c.convolution)
+}
+
+fn convolution_data(graph: &Graph, index: usize, c: &ConvolutionBwd) -> Result<Work, Declined> {
+    let tensors = [("dx", c.dx), ("w", c.w), ("dy", c.dy)];
+    check_convolution(graph, index, Direction::BackwardData, tensors, &c.convolution)
+}
+
+fn convolution_weights(graph: &Graph, index: usize, c: &ConvolutionWrw) -> Result<Work, Declined> {
+    let tensors = [("x", c.x), ("dw", c.dw), ("dy", c.dy)];
+    check_convolution(graph, index, Direction::BackwardWeights, tensors, &c.convolution)
 }
 
 fn check_convolution(
@@ -227,7 +242,7 @@ fn check_pointwise(graph: &Graph, position: usize, p: &hipdnn_schemas::Pointwise
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hipdnn_schemas::{ConvMode, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, GraphBuilder, TensorDef};
+    use hipdnn_schemas::{ConvMode, GraphBuilder, TensorDef};
 
     /// Convolution graph of the three tensors in forward roles, after a change.
     fn convolution(direction: Direction, change: impl FnOnce(&mut [TensorDef; 3], &mut Geometry)) -> GraphBuilder {

@@ -478,8 +478,8 @@ pub(crate) static OPERATIONS: &[Operation] = &[
 ];
 
 /// The enumerators of an enumeration by hipDNN's JSON spelling, in the order of C's numbers, of which the first is given.
-pub(crate) fn enumerators(element: i32) -> (i64, &'static [&'static str]) {
-    match element {
+pub(crate) fn enumerators(element: i32) -> (i64, Vec<String>) {
+    let (first, names): (i64, &[&str]) = match element {
         1 => (
             0,
             &[
@@ -505,58 +505,7 @@ pub(crate) fn enumerators(element: i32) -> (i64, &'static [&'static str]) {
         ),
         22 => (1, &["INFERENCE", "TRAINING"]),
         24 => (0, &["CONVOLUTION", "CROSS_CORRELATION"]),
-        25 => (
-            1,
-            &[
-                "abs",
-                "add",
-                "add_square",
-                "binary_select",
-                "ceil",
-                "cmp_eq",
-                "cmp_ge",
-                "cmp_gt",
-                "cmp_le",
-                "cmp_lt",
-                "cmp_neq",
-                "div",
-                "elu_bwd",
-                "elu_fwd",
-                "erf",
-                "exp",
-                "floor",
-                "gelu_approx_tanh_bwd",
-                "gelu_approx_tanh_fwd",
-                "gelu_bwd",
-                "gelu_fwd",
-                "gen_index",
-                "identity",
-                "log",
-                "logical_and",
-                "logical_not",
-                "logical_or",
-                "max_op",
-                "min_op",
-                "mul",
-                "neg",
-                "reciprocal",
-                "relu_bwd",
-                "relu_fwd",
-                "rsqrt",
-                "sigmoid_bwd",
-                "sigmoid_fwd",
-                "sin",
-                "softplus_bwd",
-                "softplus_fwd",
-                "sqrt",
-                "sub",
-                "swish_bwd",
-                "swish_fwd",
-                "tan",
-                "tanh_bwd",
-                "tanh_fwd",
-            ],
-        ),
+        25 => return (1, pointwise_modes()),
         26 => (0, &["TOP_LEFT", "BOTTOM_RIGHT"]),
         27 => (0, &["AUTO", "COMPOSITE", "UNIFIED"]),
         28 => (1, &["add", "mul", "min", "max", "amax", "avg", "norm1", "norm2", "mul_no_zeros"]),
@@ -564,5 +513,17 @@ pub(crate) fn enumerators(element: i32) -> (i64, &'static [&'static str]) {
         30 => (1, &["neg_inf_pad", "zero_pad"]),
         31 => (0, &["none", "gather", "scatter"]),
         other => panic!("no enumeration of type {other}"),
-    }
+    };
+    (first, names.iter().map(|name| name.to_string()).collect())
+}
+
+/// Modes in the order of their numbers by the table of hipDNN's own: 1, 2, ….
+fn pointwise_modes() -> Vec<String> {
+    let table = include_str!("../../../schemas/tests/hipdnn_numbers.txt").lines();
+    let modes = table.filter_map(|line| line.strip_prefix("PointwiseMode ")?.split_once(' '));
+    let modes = modes.filter(|(name, _)| *name != "UNSET").zip(1..).map(|((name, number), place)| {
+        assert_eq!(number.parse(), Ok(place), "{name}");
+        name.to_lowercase()
+    });
+    modes.collect()
 }

@@ -36,17 +36,22 @@ is declined, with a reason in the log at level info.
 /// Engine, as far as it decides without looking at the machine.
 pub(crate) struct Engine {
     pub(crate) name: &'static str,
-    pub(crate) operations: &'static [&'static str],
+    /// True for operations that it has, by the names of their attribute tables.
+    pub(crate) has: fn(&str) -> bool,
     takes: fn(&Graph) -> bool,
 }
 
 pub(crate) const ENGINES: [Engine; 2] = [
     Engine {
         name: "HIPDNN_RS_CPU_ENGINE",
-        operations: applicability::OPERATIONS,
+        has: applicability::has_operation,
         takes: |graph| applicability::lower(graph).is_ok(),
     },
-    Engine { name: "HIPDNN_RS_GPU_ENGINE", operations: lower::OPERATIONS, takes: |graph| lower::lower(graph).is_ok() },
+    Engine {
+        name: "HIPDNN_RS_GPU_ENGINE",
+        has: |kind| lower::OPERATIONS.contains(&kind),
+        takes: |graph| lower::lower(graph).is_ok(),
+    },
 ];
 
 pub(crate) const COMPUTE: DataType = DataType::Float;
@@ -95,7 +100,7 @@ fn operations(page: &mut String) {
     page.push_str("## Operations\n\n");
     table_of_engines(page, &["operation"]);
     for kind in Operation::KINDS {
-        let takes = ENGINES.iter().map(|engine| cell(Some(engine.operations.contains(kind))));
+        let takes = ENGINES.iter().map(|engine| cell(Some((engine.has)(kind))));
         row(page, [kind.strip_suffix("Attributes").unwrap_or(kind)].into_iter().chain(takes));
     }
     page.push_str(

@@ -1,10 +1,10 @@
-//! The wire format's code, made by flatc.
+//! The wire format's code, made by flatc, and its table of pointwise modes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Outcome, files, settle, wheel};
+use super::{Outcome, files, modes, settle, wheel};
 use crate::{Result, workspace};
 
 /// Directory of the generated code.
@@ -37,7 +37,9 @@ pub(super) fn generate(check: bool) -> Result<Outcome> {
     if !output.status.success() {
         return Err(format!("flatc: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
-    settle(&workspace::root().join(DIRECTORY), &fresh?, check)
+    let mut fresh = fresh?;
+    fresh.insert(modes::FILE.to_owned(), modes::wire()?.into_bytes());
+    settle(&workspace::root().join(DIRECTORY), &fresh, check)
 }
 
 /// flatc, and the C++ headers of its version.

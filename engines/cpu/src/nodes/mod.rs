@@ -6,6 +6,7 @@
 
 pub mod batchnorm;
 pub mod block_scale;
+pub mod compiled;
 pub mod convolution;
 pub mod layernorm;
 pub mod matmul;

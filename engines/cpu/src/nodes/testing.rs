@@ -8,7 +8,7 @@ use hipdnn_cpu_kernels::scratch::{AlignedBuffer, LINE};
 use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorUid, TensorValue};
 
-use super::{LibraryKernel, LibraryOp};
+use super::{LibraryKernel, LibraryOp, compiled};
 use crate::applicability::lower;
 use crate::pointwise::{Code, code};
 use crate::work::Work;
@@ -27,10 +27,26 @@ impl Bench {
     /// Makes a graph of that node alone.
     pub fn new(operation: Operation, tensors: Vec<TensorDef>) -> Bench {
         let graph = graph(operation, tensors);
-        let mut works = lower(&graph).unwrap_or_else(|reason| panic!("declined: {reason}"));
-        let work = match works.pop() {
-            Some(Work::Node(work)) => work,
-            Some(Work::Matmul(work)) => work.node(&graph),
+        let work = lower(&graph).unwrap_or_else(|reason| panic!("declined: {reason}")).remove(0);
+        Bench::of(graph, work)
+    }
+
+    /// Makes a graph of that node alone, which the kernel compiler's kernels compute.
+    pub fn compiled(operation: Operation, tensors: Vec<TensorDef>) -> Bench {
+        let graph = graph(operation, tensors);
+        let work = compiled::lower(&graph, 0).unwrap_or_else(|reason| panic!("declined: {reason}"));
+        Bench::of(graph, work)
+    }
+
+    /// Reason for which the kernel compiler's kernels do not compute the node.
+    pub fn not_compiled(operation: Operation, tensors: Vec<TensorDef>) -> String {
+        compiled::lower(&graph(operation, tensors), 0).map(|_| ()).expect_err("the node is taken").to_string()
+    }
+
+    fn of(graph: Graph, work: Work) -> Bench {
+        let work = match work {
+            Work::Node(work) => work,
+            Work::Matmul(work) => work.node(&graph),
             _ => panic!("not a step of its own"),
         };
         let mut bench = Bench { graph, work, memory: BTreeMap::new() };

@@ -9,11 +9,13 @@
 //!
 //! The order of every sum follows from the shapes alone: the same kernel gives the same bits on any number of threads.
 //!
-//! [`values`] numbers a kernel's values, [`compile`] assigns rows to them, [`execute`] runs blocks of groups on threads.
+//! [`values`] numbers a kernel's values, [`compile`] assigns rows to them, [`execute`] runs blocks of groups on
+//! threads.
 
 mod compile;
 mod execute;
 mod nest;
+mod sequence;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -22,7 +24,7 @@ use std::sync::Arc;
 
 use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_engine_kernel::ir::group::GroupKernel;
-use hipdnn_schemas::Graph;
+use hipdnn_schemas::{Graph, TensorUid};
 
 use crate::nodes::{LibraryKernel, LibraryOp, MAX_INPUTS, MAX_OUTPUTS, Recipe};
 use compile::Compiled;
@@ -64,16 +66,18 @@ pub(crate) fn bind(graph: &Graph, kernel: &GroupKernel) -> Result<LibraryOp, &'s
     bind_for(Isa::best(), FEWEST_LANES, graph, kernel)
 }
 
-/// Binds a kernel for an instruction set; its rows have at least this number of lanes.
+/// Binds the kernels of a node that there are no others for: rows of any length, wherever they lie.
+///
+/// # Errors
+/// Reason for which there are no rows for them.
+pub(crate) fn bind_all(graph: &Graph, name: &'static str, kernels: &[GroupKernel]) -> Result<LibraryOp, &'static str> {
+    sequence::bind(Isa::best(), graph, name, kernels)
+}
+
+/// Binds a kernel for an instruction set, if that is faster than nodes one by one; its rows have at least this number
+/// of lanes.
 fn bind_for(isa: Isa, fewest: usize, graph: &Graph, kernel: &GroupKernel) -> Result<LibraryOp, &'static str> {
-    let values = Values::new(graph, kernel)?;
-    if values.inputs.len() > MAX_INPUTS || values.outputs.len() > MAX_OUTPUTS {
-        return Err("it has too many operands");
-    }
-    let nest = Nest::new(&values, fewest)?;
-    let compiled = compile::compile(&values, &nest)?;
-    let Values { inputs, outputs, views, left, .. } = values;
-    let rows = Rows { isa, nest, views, compiled, left };
+    let (rows, [inputs, outputs]) = Rows::new(isa, Some(fewest), graph, kernel)?;
     if rows.elements() >= LARGE && rows.blocks() < FEWEST_BLOCKS {
         return Err("its groups are too few for threads to share");
     }
@@ -82,6 +86,27 @@ fn bind_for(isa: Isa, fewest: usize, graph: &Graph, kernel: &GroupKernel) -> Res
 }
 
 impl Rows {
+    /// Rows of a kernel, with the tensors that it reads and writes. Where `fewest` is given, they are worth their while
+    /// and have at least this number of lanes.
+    ///
+    /// # Errors
+    /// Reason for which there are none.
+    fn new(
+        isa: Isa,
+        fewest: Option<usize>,
+        graph: &Graph,
+        kernel: &GroupKernel,
+    ) -> Result<(Rows, [Vec<TensorUid>; 2]), &'static str> {
+        let values = Values::new(graph, kernel)?;
+        if values.inputs.len() > MAX_INPUTS || values.outputs.len() > MAX_OUTPUTS {
+            return Err("it has too many operands");
+        }
+        let nest = Nest::new(&values, fewest)?;
+        let compiled = compile::compile(&values, &nest)?;
+        let Values { inputs, outputs, views, left, .. } = values;
+        Ok((Rows { isa, nest, views, compiled, left }, [inputs, outputs]))
+    }
+
     /// Number of members of all groups.
     fn elements(&self) -> usize {
         let Nest { groups, inner, members, lanes, .. } = &self.nest;

@@ -38,11 +38,11 @@ struct Loop {
 
 impl Nest {
     /// Chooses the vectorized loop: the innermost one of the members or of the groups, along which most of what is read
-    /// and written for members lies without gaps; it has at least `fewest` lanes.
+    /// and written for members lies without gaps; it has at least `fewest` lanes. Without that number, either will do.
     ///
     /// # Errors
     /// Reason why neither would be fast.
-    pub(super) fn new(values: &Values, fewest: usize) -> Result<Nest, &'static str> {
+    pub(super) fn new(values: &Values, fewest: Option<usize>) -> Result<Nest, &'static str> {
         let strides = |which: usize| values.views.iter().map(|view| view.strides[which]).collect();
         let all =
             values.loops.iter().enumerate().map(|(which, extent)| Loop { extent: *extent, strides: strides(which) });
@@ -52,14 +52,19 @@ impl Nest {
         // Views that are read or written for every member; the largest of them leads.
         let busy: Vec<usize> = (0..values.views.len()).filter(|view| is_of_members(*view)).collect();
         let visited = |view: &usize| all.iter().filter(|l| l.strides[*view] > 0).map(|l| l.extent).product::<usize>();
-        let lead = *busy.iter().rev().max_by_key(|view| visited(view)).ok_or("it reads nothing of its members")?;
+        let lead = match (busy.iter().rev().max_by_key(|view| visited(view)), fewest) {
+            (Some(lead), _) => *lead,
+            // Each group has one member, or all members are the same: any view will do.
+            (None, None) => 0,
+            (None, Some(_)) => return Err("it reads nothing of its members"),
+        };
         let [mut groups, mut members] = [groups, members].map(|loops| ordered(loops, lead));
         let score = |loops: &[Loop]| {
-            let lane = loops.last().filter(|lane| lane.extent >= fewest)?;
+            let lane = loops.last().filter(|lane| fewest.is_none_or(|fewest| lane.extent >= fewest))?;
             Some(busy.iter().filter(|view| lane.strides[**view] <= 1).count())
         };
         let (of_groups, of_members) = (score(&groups), score(&members));
-        if of_groups.max(of_members).ok_or("its rows are too short")? * 2 < busy.len() {
+        if fewest.is_some() && of_groups.max(of_members).ok_or("its rows are too short")? * 2 < busy.len() {
             return Err("its rows are scattered in memory");
         }
         let along_members = of_members >= of_groups;
@@ -145,7 +150,7 @@ mod tests {
             ("sums of channels, last", &[32, 2, 6, 7], 1, &[&[1, 1344, 224, 32]], (&[], 32, &[84], 1)),
         ];
         for (what, loops, groups, views, want) in cases {
-            let nest = Nest::new(&values(loops, groups, views), 16).unwrap();
+            let nest = Nest::new(&values(loops, groups, views), Some(16)).unwrap();
             assert_eq!((&nest.groups[..], nest.inner, &nest.members[..], nest.lanes), want, "{what}");
         }
         for (what, loops, groups, views) in [
@@ -153,7 +158,8 @@ mod tests {
             ("scattered", &[100, 50], 1, &[&[100, 2]]),
             ("nothing", &[100, 50], 1, &[&[1, 0]]),
         ] {
-            Nest::new(&values(loops, groups, views), 16).expect_err(what);
+            Nest::new(&values(loops, groups, views), Some(16)).expect_err(what);
+            Nest::new(&values(loops, groups, views), None).expect(what);
         }
     }
 }

@@ -19,6 +19,8 @@ pub struct GroupWork {
     pub locals: Vec<Local>,
     /// Kernels in order.
     pub kernels: Vec<GroupKernel>,
+    /// Element type of partial results, where groups are cut into parts.
+    pub partial: DataType,
 }
 
 impl GroupWork {

@@ -11,7 +11,6 @@ use hipdnn_schemas::{DataType, Graph, PointwiseMode};
 
 use super::build::{Body, Combine, Kernel, Loops, Value};
 use super::check_digits;
-use super::split_reduction::split;
 use crate::emit::Op;
 use crate::ir::elementwise::{Argument, ElementwiseOp};
 use crate::ir::group::{GroupKernel, GroupWork, IndexMap, Local, Operand};
@@ -73,8 +72,8 @@ pub(super) fn lower(graph: &Graph, index: usize, node: &Normalization) -> Result
         (Task::Backward, Affine::PerGroup) => vec![lowering.backward_per_group()],
         (Task::Backward, Affine::PerElement) => lowering.backward_per_element(),
     };
-    let work = GroupWork { node: index, name: node.name, locals: lowering.locals, kernels };
-    Ok(Work::Groups(split(work, DataType::Float)))
+    let (locals, partial) = (lowering.locals, DataType::Float);
+    Ok(Work::Groups(GroupWork { node: index, name: node.name, locals, kernels, partial }))
 }
 
 fn check_node(graph: &Graph, index: usize, node: &Normalization) -> Result<(), Declined> {

@@ -6,7 +6,6 @@ use hipdnn_schemas::{DataType, Graph, PointwiseMode, Reduction, ReductionMode};
 
 use super::build::{Combine, Kernel, Loops};
 use super::check_digits;
-use super::split_reduction::split;
 use crate::ir::group::{GroupWork, Operand};
 use crate::ir::op::Work;
 
@@ -60,8 +59,9 @@ pub fn lower(graph: &Graph, index: usize, node: &Reduction) -> Result<Work, Decl
         body.store(result, Operand::Tensor(node.output), loops.at(&places));
         []
     });
-    let work = GroupWork { node: index, name: "reduction", locals: Vec::new(), kernels: vec![kernel.finish()] };
-    Ok(Work::Groups(split(work, partial_type(node.mode, input.data_type(), output.data_type()))))
+    let partial = partial_type(node.mode, input.data_type(), output.data_type());
+    let kernels = vec![kernel.finish()];
+    Ok(Work::Groups(GroupWork { node: index, name: "reduction", locals: Vec::new(), kernels, partial }))
 }
 
 /// Element type of partial results of a split reduction: it loses nothing that an unsplit reduction would not.

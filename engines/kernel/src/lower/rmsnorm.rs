@@ -24,8 +24,10 @@ pub fn backward(graph: &Graph, index: usize, node: &RmsNormBackward) -> Result<W
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::lower::testing::{compare, declined};
+    use crate::lower::testing::{compare, compare_with_definition, declined};
     use DataType::{BFloat16, Double, Float, Half};
     use hipdnn_engine_cpu::nodes::testing::noise;
     use hipdnn_schemas::{DataType, NormFwdPhase, Operation, TensorDef, TensorUid, TensorValue};
@@ -95,6 +97,25 @@ mod tests {
                 compare(shape.0, Operation::RmsNorm(node(present)), tensors(shape, types), fill);
                 compare(shape.0, Operation::RmsNormBackward(gradient(present)), tensors(shape, types), fill);
             }
+        }
+    }
+
+    #[test]
+    fn rows_are_divided_by_the_root_of_their_mean_square() {
+        for shape in SHAPES {
+            let (what, dims, _, affine, _) = *shape;
+            let row = affine.iter().product::<i64>() as usize;
+            let definition = |inputs: &BTreeMap<i64, Vec<f64>>| {
+                let [x, scale, bias, epsilon] = [0, 3, 4, 9].map(|uid| &inputs[&uid]);
+                let root =
+                    |row: &[f64]| (row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64 + epsilon[0]).sqrt();
+                let roots: Vec<f64> = x.chunks(row).map(root).collect();
+                let y = x.iter().enumerate().map(|(i, x)| x / roots[i / row] * scale[i % row] + bias[i % row]);
+                BTreeMap::from([(2, y.collect()), (8, roots.iter().map(|root| 1.0 / root).collect())])
+            };
+            assert_eq!(dims.iter().product::<i64>() as usize % row, 0, "{what}");
+            let tensors = tensors(shape, [Float; 3]);
+            compare_with_definition(what, Operation::RmsNorm(node(true)), tensors, fill, definition);
         }
     }
 

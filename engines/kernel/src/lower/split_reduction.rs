@@ -26,8 +26,9 @@ pub(super) struct Limits {
 /// that another launch takes. A part has enough members that each thread of its block reads several.
 const LIMITS: Limits = Limits { groups: 1024, members: 64 * 1024, part: 4096 };
 
-/// Splits the kernels beyond the thresholds; partial results are stored in the type `sums`.
-pub(super) fn split(work: GroupWork, sums: DataType) -> GroupWork {
+/// Splits the kernels beyond the thresholds.
+pub(super) fn split(work: GroupWork) -> GroupWork {
+    let sums = work.partial;
     split_by(work, sums, LIMITS)
 }
 

@@ -37,6 +37,38 @@ pub(super) fn declined(operation: &Operation, tensors: &[TensorDef], compute: Da
 /// Computes a node with this engine and with the CPU engine, from the same inputs: every element of every result has to
 /// be the same, up to the rounding to its type. Kernels are also split wherever they can be, which changes nothing.
 pub(super) fn compare(what: &str, operation: Operation, tensors: Vec<TensorDef>, fill: impl Fn(i64, usize) -> f64) {
+    let (graph, bench, inputs) = alone(operation, tensors, fill);
+    compare_results(what, &graph, &inputs, &bench.run(2));
+}
+
+/// Computes a node with both engines and by its definition, in the elements of the inputs by uid, and compares: kernels
+/// as [`compare`] does, and the CPU engine, whose values may be `f32`.
+pub(super) fn compare_with_definition(
+    what: &str,
+    operation: Operation,
+    tensors: Vec<TensorDef>,
+    fill: impl Fn(i64, usize) -> f64,
+    definition: impl Fn(&Tensors) -> Tensors,
+) {
+    let (graph, bench, inputs) = alone(operation, tensors, fill);
+    let want = definition(&inputs);
+    compare_results(what, &graph, &inputs, &want);
+    let got = bench.run(2);
+    assert!(got.keys().eq(want.keys()), "{what}: {:?} for {:?}", got.keys(), want.keys());
+    for (uid, want) in &want {
+        let (relative, smallest) = unit(graph.tensor(hipdnn_schemas::TensorUid(*uid)).data_type());
+        assert_eq!(got[uid].len(), want.len(), "{what}, CPU engine, tensor {uid}");
+        for (i, (got, want)) in got[uid].iter().zip(want).enumerate() {
+            // Some roundings to f32 of values around 1, and the last one to the tensor's type.
+            let bound = want.abs() * relative * 1.01 + smallest + 16.0 * f64::from(f32::EPSILON) * want.abs().max(1.0);
+            let near = (got - want).abs() <= bound || got == want || (got.is_nan() && want.is_nan());
+            assert!(near, "{what}, CPU engine, tensor {uid}, element {i}: {got} for {want} ± {bound}");
+        }
+    }
+}
+
+/// Graph of a node alone, the node on the CPU engine, and the elements of its inputs as they are stored.
+fn alone(operation: Operation, tensors: Vec<TensorDef>, fill: impl Fn(i64, usize) -> f64) -> (Graph, Bench, Tensors) {
     let graph = graph(&operation, &tensors, DataType::Float);
     let mut bench = Bench::new(operation.clone(), tensors);
     let mut inputs = Tensors::new();
@@ -49,10 +81,14 @@ pub(super) fn compare(what: &str, operation: Operation, tensors: Vec<TensorDef>,
         };
         inputs.insert(uid.0, values);
     }
-    let want = bench.run(2);
+    (graph, bench, inputs)
+}
+
+/// Compares what a node's kernels compute, whole and in parts, with its results.
+fn compare_results(what: &str, graph: &Graph, inputs: &Tensors, want: &Tensors) {
     assert!(!want.is_empty(), "{what}");
     let check = |got: &Tensors, how: &str| {
-        for (uid, want) in &want {
+        for (uid, want) in want {
             let data_type = graph.tensor(hipdnn_schemas::TensorUid(*uid)).data_type();
             let (relative, smallest) = match data_type {
                 DataType::Double => (2f64.powi(-40), 0.0),
@@ -68,24 +104,24 @@ pub(super) fn compare(what: &str, operation: Operation, tensors: Vec<TensorDef>,
             }
         }
     };
-    match lower(&graph).unwrap_or_else(|reason| panic!("{what}: {reason}")).remove(0) {
+    match lower(graph).unwrap_or_else(|reason| panic!("{what}: {reason}")).remove(0) {
         Work::Groups(work) => {
             let mut tensors = inputs.clone();
-            interpret(&graph, &work, &mut tensors, |value| value);
+            interpret(graph, &work, &mut tensors, |value| value);
             check(&tensors, "whole");
             for limits in
                 [Limits { groups: usize::MAX, members: 1, part: 1 }, Limits { groups: 40, members: 2, part: 3 }]
             {
                 let mut tensors = inputs.clone();
-                interpret(&graph, &split_by(work.clone(), DataType::Float, limits), &mut tensors, |value| value);
+                interpret(graph, &split_by(work.clone(), DataType::Float, limits), &mut tensors, |value| value);
                 check(&tensors, &format!("in parts by {limits:?}"));
             }
         }
         Work::Pointwise(formula) => {
-            let (node, kernels) = (formula.node, vec![Chain::new(formula).kernel(&graph)]);
+            let (node, kernels) = (formula.node, vec![Chain::new(formula).kernel(graph)]);
             let mut tensors = inputs.clone();
-            let work = GroupWork { node, name: "", locals: Vec::new(), kernels };
-            interpret(&graph, &work, &mut tensors, |value| value);
+            let work = GroupWork { node, name: "", locals: Vec::new(), kernels, partial: DataType::Float };
+            interpret(graph, &work, &mut tensors, |value| value);
             check(&tensors, "element by element");
         }
         Work::Convolution(_) | Work::Opaque(_) => panic!("{what} is no convolution"),

@@ -1,5 +1,6 @@
-//! Definitions of modes by the textbook's formulas in `f64`, and slopes of backward modes as differences of those: independent of
-//! [`apply`](super::apply), for the tests of whoever computes them.
+//! Definitions of modes by the textbook's formulas in `f64`, and slopes of backward modes as differences of those:
+//! independent of [`apply`](super::apply), for the tests of whoever computes them. With them, what a mode is of whole
+//! numbers, and its limits.
 
 use std::f64::consts::{PI, SQRT_2};
 
@@ -18,21 +19,11 @@ pub const PARAMETERS: Parameters = Parameters {
     softplus_beta: 2.0,
 };
 
-/// Modes that are the slope of a function, times the second operand.
-const BACKWARD: [(PointwiseMode, PointwiseMode); 8] = [
-    (ReluBwd, ReluFwd),
-    (SigmoidBwd, SigmoidFwd),
-    (TanhBwd, TanhFwd),
-    (EluBwd, EluFwd),
-    (SoftplusBwd, SoftplusFwd),
-    (SwishBwd, SwishFwd),
-    (GeluBwd, GeluFwd),
-    (GeluApproxTanhBwd, GeluApproxTanhFwd),
-];
-
-/// Mode of which a mode is the slope, times the second operand.
+/// Mode of which a mode is the slope, times the second operand: the forward one of the same name.
 pub fn forward_of(mode: PointwiseMode) -> Option<PointwiseMode> {
-    BACKWARD.iter().find(|(backward, _)| *backward == mode).map(|(_, forward)| *forward)
+    let function = mode.json_name().strip_suffix("_bwd")?;
+    let forward = PointwiseMode::from_json_name(&format!("{function}_fwd"));
+    Some(forward.unwrap_or_else(|| panic!("expected a forward mode of {mode}, got none")))
 }
 
 /// Error function by its series of terms of one sign: `2x/√π · e^-x² · Σ (2x²)ⁿ / (1·3·…·(2n+1))`.
@@ -45,7 +36,8 @@ fn erf(x: f64) -> f64 {
     2.0 * x / PI.sqrt() * (-x * x).exp() * sum
 }
 
-/// Function of a mode by its definition, `x`, `y` and `z` being its operands; slopes by differences, so none is exact on a kink.
+/// Function of a mode by its definition, `x`, `y` and `z` being its operands; slopes by differences, so none is exact
+/// on a kink.
 ///
 /// # Panics
 /// If the mode is no function of its operands.
@@ -105,3 +97,58 @@ pub fn definition(mode: PointwiseMode, p: &Parameters, [x, y, z]: [f64; 3]) -> f
         }
     }
 }
+
+/// Function of a mode on whole numbers by its definition, beyond the range of its operands too; `None` if it has none.
+/// Scalars are the defaults.
+pub fn whole_definition(mode: PointwiseMode, [x, y, z]: [i64; 3]) -> Option<i128> {
+    let (a, b) = (i128::from(x), i128::from(y));
+    Some(match mode {
+        Identity => a,
+        Abs => a.abs(),
+        Neg => -a,
+        ReluFwd => a.max(0),
+        Add => a + b,
+        // A square that is out of range is brought back into it before it is added.
+        AddSquare => a + (b * b).min(i64::MAX.into()),
+        Sub => a - b,
+        Mul => a * b,
+        Div if y == 0 => a.signum() << 64,
+        Div => a / b,
+        Max => a.max(b),
+        Min => a.min(b),
+        BinarySelect => [b, a][usize::from(z != 0)],
+        CmpEq => (x == y).into(),
+        CmpNeq => (x != y).into(),
+        CmpGt => (x > y).into(),
+        CmpGe => (x >= y).into(),
+        CmpLt => (x < y).into(),
+        CmpLe => (x <= y).into(),
+        LogicalNot => (x == 0).into(),
+        LogicalAnd => (x != 0 && y != 0).into(),
+        LogicalOr => (x != 0 || y != 0).into(),
+        _ => return None,
+    })
+}
+
+/// Limits of functions far below zero and far above, infinity for those that grow as their operand does. Scalars are
+/// the defaults, and a slope is multiplied by 1.
+pub const LIMITS: &[(PointwiseMode, f64, f64)] = &[
+    (Exp, 0.0, f64::INFINITY),
+    (Erf, -1.0, 1.0),
+    (ReluFwd, 0.0, f64::INFINITY),
+    (SigmoidFwd, 0.0, 1.0),
+    (TanhFwd, -1.0, 1.0),
+    (EluFwd, -1.0, f64::INFINITY),
+    (SoftplusFwd, 0.0, f64::INFINITY),
+    (SwishFwd, 0.0, f64::INFINITY),
+    (GeluFwd, 0.0, f64::INFINITY),
+    (GeluApproxTanhFwd, 0.0, f64::INFINITY),
+    (ReluBwd, 0.0, 1.0),
+    (SigmoidBwd, 0.0, 0.0),
+    (TanhBwd, 0.0, 0.0),
+    (EluBwd, 0.0, 1.0),
+    (SoftplusBwd, 0.0, 1.0),
+    (SwishBwd, 0.0, 1.0),
+    (GeluBwd, 0.0, 1.0),
+    (GeluApproxTanhBwd, 0.0, 1.0),
+];
