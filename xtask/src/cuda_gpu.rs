@@ -27,6 +27,12 @@ pub(crate) enum Action {
         #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
+    /// Bundles and prints the times of a ResNet-50 as one graph, beside PyTorch's
+    Network {
+        /// Options of network.py
+        #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
 }
 
 /// The packages beside those of the wheels.
@@ -36,7 +42,7 @@ const PACKAGES: [&str; 2] = ["hipdnn-conformance", "hipdnn-cuda-gpu"];
 const MOST_BYTES: u64 = 50 << 20;
 
 /// Files of the vehicle's folder that run on the other machine.
-const SCRIPTS: [&str; 3] = ["vehicle", "bench.py", "graphs.py"];
+const SCRIPTS: [&str; 4] = ["vehicle", "bench.py", "graphs.py", "network.py"];
 
 /// Runs one of the commands.
 pub(crate) fn run(action: &Action) -> Result<()> {
@@ -47,6 +53,7 @@ pub(crate) fn run(action: &Action) -> Result<()> {
         }
         Action::Test { quick } => ("test", if *quick { vec!["--quick".to_owned()] } else { Vec::new() }),
         Action::Bench { words } => ("bench", words.clone()),
+        Action::Network { words } => ("network", words.clone()),
     };
     if !has_driver() {
         println!(

@@ -94,3 +94,56 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
   }
   return OK;
 }
+
+/* Three nodes of graphs: a library's kernel with three arguments, the same with blocks in groups of two, and a kernel whose arguments were
+ * packed. */
+char fake_nodes[3];
+static const size_t argument_offsets[] = {0, 8, 16}, argument_bytes[] = {8, 4, 8};
+struct kernel_node {
+  void *function;
+  unsigned grid[3], block[3], shared_bytes;
+  void **parameters, **extra, *kernel, *context;
+};
+int cuGraphKernelNodeGetParams_v2(char *node, struct kernel_node *to) {
+  static uint64_t first = 0x1122334455667788, third = 7;
+  static unsigned second = 5;
+  static void *parameters[] = {&first, &second, &third};
+  static size_t bytes = 16;
+  static void *extra[] = {(void *)1, "packed arguments", (void *)2, &bytes, NULL};
+  *to = (struct kernel_node){.grid = {3, 2, 1}, .block = {64, 1, 1}, .shared_bytes = 16, .parameters = parameters, .kernel = &a_function};
+  if (node == fake_nodes + 2) to->parameters = NULL, to->extra = extra;
+  return OK;
+}
+int cuGraphKernelNodeGetAttribute(char *node, int attribute, unsigned *value) {
+  memset(value, 0, 64);
+  if (attribute == 4) value[0] = node == fake_nodes + 1 ? 2 : 1, value[1] = value[2] = 1;
+  return OK;
+}
+int cuKernelGetFunction(void **place, void *kernel) { return *place = kernel, OK; }
+int cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *bytes) {
+  if (function != &a_function || index > 2) return INVALID;
+  return *offset = argument_offsets[index], *bytes = argument_bytes[index], OK;
+}
+int cuGraphMemsetNodeGetParams(char *node, uint64_t *to) {
+  return to[0] = 4096, to[1] = 0, to[2] = 7 | 4ull << 32, to[3] = 12, to[4] = 1, OK;
+}
+
+/* How many blocks the last launch had in a group. */
+unsigned fake_cluster;
+struct launch_attribute {
+  int id;
+  char pad[4];
+  unsigned value[16];
+};
+struct launch {
+  unsigned grid[3], block[3], shared_bytes;
+  void *stream;
+  struct launch_attribute *attributes;
+  unsigned count;
+};
+int cuLaunchKernelEx(const struct launch *of, void *function, void **parameters, void **extra) {
+  if (of->count < 1 || of->attributes[0].id != 4) return INVALID;
+  fake_cluster = of->attributes[0].value[0];
+  return cuLaunchKernel(function, of->grid[0], of->grid[1], of->grid[2], of->block[0], of->block[1], of->block[2], of->shared_bytes,
+                        of->stream, parameters, extra);
+}

@@ -96,8 +96,10 @@ fn hips_clients_reach_the_driver() {
         );
         assert_eq!(launched(&driver), (2, [3, 1, 1], b"packed arguments".to_vec()));
     }
+    nodes_are_told(&hip, &driver);
     compiles_or_says_why(&library);
     convolutions_are_offered(&library);
+    fusion_plans_want_cudnn(&library);
 }
 
 /// How many launches there were, and grid and arguments of the last.
@@ -109,6 +111,49 @@ fn launched(driver: &Library) -> (u64, [u32; 3], Vec<u8>) {
         let bytes: *const usize = driver.symbol(c"fake_argument_bytes").expect("a variable");
         let arguments: *const u8 = driver.symbol(c"fake_arguments").expect("a variable");
         (*launches, *grid, std::slice::from_raw_parts(arguments, *bytes).to_vec())
+    }
+}
+
+/// The packed arguments of a node that was told.
+///
+/// # Safety
+/// The list is of packed arguments, as HIP tells them.
+unsafe fn arguments(kernel: &hip::hipKernelNodeParams) -> Vec<u8> {
+    // SAFETY: the caller's promise.
+    let list = unsafe { std::slice::from_raw_parts(kernel.extra, 5) };
+    let tags = [HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END];
+    assert_eq!([list[0], list[2], list[4]], tags);
+    // SAFETY: behind the tags are the address of the bytes, and that of their number.
+    unsafe { std::slice::from_raw_parts(list[1].cast::<u8>(), *list[3].cast::<usize>()) }.to_vec()
+}
+
+/// What a captured kernel got comes back as HIP tells it: packed, however it was passed.
+fn nodes_are_told(hip: &hip::Functions, driver: &Library) {
+    // SAFETY: the driver's variable is there for as long as the driver.
+    let nodes: *mut u8 = unsafe { driver.symbol(c"fake_nodes") }.expect("a variable");
+    let [plain, grouped, packed]: [hip::hipGraphNode_t; 3] = [0, 1, 2].map(|index| nodes.wrapping_add(index).cast());
+    // SAFETY: numbers and addresses, for which zeros are values.
+    let (mut kernel, mut fill): (hip::hipKernelNodeParams, hip::hipMemsetParams) = unsafe { std::mem::zeroed() };
+    // SAFETY: the nodes are the driver's, and the places are of what is asked for; the list is HIP's of packed arguments.
+    unsafe {
+        assert_eq!((hip.hipGraphKernelNodeGetParams)(packed, &mut kernel), hipError_t::hipSuccess);
+        assert_eq!(arguments(&kernel), b"packed arguments");
+        // The function of a launch in groups launches in groups again.
+        assert_eq!((hip.hipGraphKernelNodeGetParams)(grouped, &mut kernel), hipError_t::hipSuccess);
+        let (function, none) = (kernel.func, null_mut());
+        assert_eq!(
+            (hip.hipModuleLaunchKernel)(function.cast(), 4, 2, 1, 64, 1, 1, 0, null_mut(), none, kernel.extra),
+            hipError_t::hipSuccess
+        );
+        let clusters: *const u32 = driver.symbol(c"fake_cluster").expect("a variable");
+        assert_eq!((*clusters, launched(driver).1), (2, [4, 2, 1]));
+        assert_eq!((hip.hipGraphKernelNodeGetParams)(plain, &mut kernel), hipError_t::hipSuccess);
+        assert_ne!(kernel.func, function);
+        assert_eq!((kernel.gridDim.x, kernel.gridDim.y, kernel.blockDim.x), (3, 2, 64));
+        assert!(!kernel.func.is_null() && kernel.sharedMemBytes == 16);
+        assert_eq!(arguments(&kernel), [0x1122_3344_5566_7788u64, 5, 7].map(u64::to_ne_bytes).concat());
+        assert_eq!((hip.hipGraphMemsetNodeGetParams)(plain, &mut fill), hipError_t::hipSuccess);
+        assert_eq!((fill.dst as usize, fill.value, fill.elementSize, fill.width, fill.height), (4096, 7, 4, 12, 1));
     }
 }
 
@@ -194,6 +239,49 @@ fn convolutions_are_offered(library: &Library) {
         let of_another_direction = size(handle, w, x, convolution, y, NAIVE_FORWARD + 1, &mut bytes);
         assert_eq!(of_another_direction, miopenStatus_t::miopenStatusBadParm);
         for made in [x, w, y] {
+            assert_eq!((miopen.miopenDestroyTensorDescriptor)(made), good);
+        }
+        assert_eq!((miopen.miopenDestroyConvolutionDescriptor)(convolution), good);
+        assert_eq!((miopen.miopenDestroy)(handle), good);
+    }
+}
+
+/// A convolution with bias and ReLU is cuDNN's: without it the plan does not compile, and the engine computes the parts.
+fn fusion_plans_want_cudnn(library: &Library) {
+    // SAFETY: the library's functions of these names have MIOpen's signatures.
+    let miopen = unsafe { miopen::Functions::load(library) }.expect("all required functions of MIOpen");
+    assert!(miopen.miopenExecuteFusionPlan_v2.is_some());
+    let good = miopenStatus_t::miopenStatusSuccess;
+    // SAFETY: each call gets the places, lists and handles that MIOpen's functions of these names want.
+    unsafe {
+        let (mut handle, mut convolution, mut plan) = (null_mut(), null_mut(), null_mut());
+        assert_eq!((miopen.miopenCreateWithStream)(&mut handle, null_mut()), good);
+        let tensor = |dims: [i32; 4]| {
+            let mut made = null_mut();
+            assert_eq!((miopen.miopenCreateTensorDescriptor)(&mut made), good);
+            let ([n, c, h, w], half) = (dims, miopenDataType_t::miopenHalf);
+            assert_eq!((miopen.miopenSet4dTensorDescriptor)(made, half, n, c, h, w), good);
+            made
+        };
+        let (x, w, bias) = (tensor([1, 8, 6, 6]), tensor([16, 8, 1, 1]), tensor([1, 16, 1, 1]));
+        assert_eq!((miopen.miopenCreateConvolutionDescriptor)(&mut convolution), good);
+        let vertical = miopen::miopenFusionDirection_t::miopenVerticalFusion;
+        assert_eq!((miopen.miopenCreateFusionPlan)(&mut plan, vertical, x), good);
+        let [mut first, mut second, mut third] = [null_mut(); 3];
+        assert_eq!((miopen.miopenCreateOpConvForward)(plan, &mut first, convolution, w), good);
+        assert_eq!((miopen.miopenCreateOpBiasForward)(plan, &mut second, bias), good);
+        let compiled = (miopen.miopenCompileFusionPlan)(handle, plan);
+        assert!(
+            [good, miopenStatus_t::miopenStatusNotImplemented].contains(&compiled),
+            "cuDNN has it where it is: {compiled}"
+        );
+        let relu = miopen::miopenActivationMode_t::miopenActivationRELU;
+        assert_eq!((miopen.miopenCreateOpActivationForward)(plan, &mut third, relu), good);
+        assert_eq!((miopen.miopenCreateOpActivationForward)(plan, &mut third, relu), good);
+        assert_eq!((miopen.miopenCompileFusionPlan)(handle, plan), miopenStatus_t::miopenStatusUnsupportedOp, "twice");
+        assert!(first != second && second != third);
+        assert_eq!((miopen.miopenDestroyFusionPlan)(plan), good);
+        for made in [x, w, bias] {
             assert_eq!((miopen.miopenDestroyTensorDescriptor)(made), good);
         }
         assert_eq!((miopen.miopenDestroyConvolutionDescriptor)(convolution), good);

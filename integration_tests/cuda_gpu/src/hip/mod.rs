@@ -3,6 +3,7 @@
 mod device;
 mod event;
 mod graph;
+mod grouped;
 mod memory;
 mod module;
 mod stream;

@@ -1,8 +1,9 @@
 //! Modules, their functions, and launches.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUfunction_attribute};
 use hipdnn_sdk_bindings::hip::{
@@ -10,10 +11,11 @@ use hipdnn_sdk_bindings::hip::{
     hipEvent_t, hipFunction_attribute, hipFunction_t, hipModule_t, hipStream_t,
 };
 
+use super::grouped::Grouped;
 use crate::status::{Result, check, hip};
 
 /// CUDA's mark of the end of a list of packed arguments. The other tags are HIP's own numbers.
-const CU_LAUNCH_PARAM_END: *mut c_void = null_mut();
+pub(super) const CU_LAUNCH_PARAM_END: *mut c_void = null_mut();
 
 hip! {
     fn hipModuleLoad(module: *mut hipModule_t, file: *const c_char) { check(sys::cuModuleLoad(module.cast(), file)) }
@@ -101,18 +103,30 @@ const FUNCTION_ATTRIBUTES: [CUfunction_attribute; 10] = [
     CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
 ];
 
-/// Launches since the process began.
-static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+/// Launches since the process began, by stream.
+static LAUNCHES: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
 
 /// Counts a launch, of a kernel or of a library's convolution.
-pub(crate) fn count_launch() {
-    LAUNCHES.fetch_add(1, Ordering::Relaxed);
+pub(crate) fn count_launch(stream: hipStream_t) {
+    *LAUNCHES.lock().unwrap_or_else(PoisonError::into_inner).entry(stream.addr()).or_default() += 1;
 }
 
-/// Launches since the process began, for tests that ask whether work was on the device.
+/// Launches since the process began, for tests that ask whether work was on the device. Writes the streams that had some, and how many each,
+/// up to `most` of them; gives the number of streams.
+///
+/// # Safety
+/// Both lists have `most` places.
 #[unsafe(no_mangle)]
-extern "C" fn hipdnn_cuda_gpu_launches() -> u64 {
-    LAUNCHES.load(Ordering::Relaxed)
+unsafe extern "C" fn hipdnn_cuda_gpu_launches(streams: *mut usize, launches: *mut u64, most: usize) -> usize {
+    let all = LAUNCHES.lock().unwrap_or_else(PoisonError::into_inner);
+    for (index, (stream, count)) in all.iter().take(most).enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe {
+            streams.add(index).write(*stream);
+            launches.add(index).write(*count);
+        }
+    }
+    all.len()
 }
 
 /// Launches a kernel with its arguments by address, or packed in one piece.
@@ -137,8 +151,24 @@ unsafe fn launch(
             packed.as_mut_ptr()
         }
     };
+    count_launch(stream);
+    if let Some(grouped) = Grouped::of(function) {
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid_x,
+            gridDimY: grid_y,
+            gridDimZ: grid_z,
+            blockDimX: block_x,
+            blockDimY: block_y,
+            blockDimZ: block_z,
+            sharedMemBytes: shared_bytes,
+            hStream: stream.cast(),
+            attrs: null_mut(),
+            numAttrs: 0,
+        };
+        // SAFETY: the caller's promise; the driver reads the arguments before it returns.
+        return check(unsafe { grouped.launch(config, parameters, extra) });
+    }
     let (function, stream) = (function.cast(), stream.cast());
-    count_launch();
     // SAFETY: the caller's promise; the driver reads the arguments before it returns.
     check(unsafe {
         sys::cuLaunchKernel(

@@ -1,28 +1,51 @@
 //! cuDNN's convolutions: `f32` by multiply-add alone (no TF32), 16-bit types by matrix instructions that accumulate in `f32`.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 use cudarc::cudnn::sys::{
-    self, cudnnConvolutionBwdDataAlgo_t as Data, cudnnConvolutionBwdFilterAlgo_t as Filter,
-    cudnnConvolutionFwdAlgo_t as Forward, cudnnConvolutionMode_t, cudnnDataType_t, cudnnMathType_t, cudnnStatus_t,
-    cudnnTensorFormat_t,
+    self, cudnnActivationMode_t, cudnnConvolutionBwdDataAlgo_t as Data, cudnnConvolutionBwdFilterAlgo_t as Filter,
+    cudnnConvolutionFwdAlgo_t as Forward, cudnnConvolutionMode_t, cudnnDataType_t, cudnnMathType_t,
+    cudnnNanPropagation_t, cudnnStatus_t, cudnnTensorFormat_t,
 };
 use hipdnn_sdk_bindings::miopen::{miopenDataType_t, miopenStatus_t};
 
-use super::Result;
-use super::descriptor::Tensor;
+use super::backend::{self, Follower};
+use super::descriptor::{Convolution, Tensor};
 use super::handle::Handle as MiopenHandle;
 use super::solution::{Addresses, Direction, Problem};
+use super::{Result, naive};
 use crate::hip::count_launch;
 
 /// cuDNN's numbers of its algorithms that give the same bits each time and multiply what the convolution multiplies (no transforms),
 /// faster first.
 pub(super) fn algorithms(direction: Direction) -> &'static [c_int] {
     match direction {
-        Direction::Forward => &[1, 0],
+        Direction::Forward => &[WITH_INDICES, 0],
         Direction::Data | Direction::Weights => &[1],
+    }
+}
+
+/// The matrix product with indices computed ahead, forward: the one of the two that has matrix instructions and takes an epilogue.
+pub(super) const WITH_INDICES: c_int = 1;
+
+/// How cuDNN computes a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By the algorithm of that number, whose kernel cuDNN chooses.
+    Algorithm(c_int),
+    /// Forward, by its proposal of that number for a graph.
+    Engine(usize),
+}
+
+impl Way {
+    /// What a search has to choose from.
+    pub(super) fn all(direction: Direction) -> Vec<Way> {
+        let engines = if direction == Direction::Forward { backend::MOST } else { 0 };
+        let known = algorithms(direction).iter().map(|algorithm| Way::Algorithm(*algorithm));
+        known.chain((0..engines).map(Way::Engine)).collect()
     }
 }
 
@@ -63,25 +86,56 @@ fn is_there() -> bool {
 }
 
 /// Multiple of channels that cuDNN's faster algorithm takes as they are. Others of 16 bits it copies where channels come last, and infinities
-/// became zeros on the way (on an H200 with cuDNN 9).
+/// became zeros on the way (on an H200 with cuDNN 9): [`Widened`] copies them before.
 const WHOLE_CHANNELS: usize = 8;
 
-/// An execution that failed is an unknown error; whatever else cuDNN refuses is left to the plain kernel, as not implemented.
-fn check(status: cudnnStatus_t) -> Result {
-    match status {
-        cudnnStatus_t::CUDNN_STATUS_SUCCESS => Ok(()),
-        cudnnStatus_t::CUDNN_STATUS_EXECUTION_FAILED => Err(miopenStatus_t::miopenStatusUnknownError),
-        _ => Err(miopenStatus_t::miopenStatusNotImplemented),
+/// Number of an image's channels that it takes as well.
+const FEW_CHANNELS: usize = 4;
+
+/// True if what cuDNN refuses is said on standard error.
+fn is_traced() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| std::env::var_os("HIPDNN_CUDA_GPU_TRACE").is_some())
+}
+
+/// cuDNN's words for the thread's last error.
+fn last_error() -> String {
+    let mut text = [0 as c_char; 512];
+    // SAFETY: a place for so many characters, which cuDNN ends with a NUL.
+    unsafe {
+        sys::cudnnGetLastErrorString(text.as_mut_ptr(), text.len());
+        CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned()
     }
+}
+
+/// An execution that failed is an unknown error; whatever else cuDNN refuses is left to the plain kernel, as not implemented.
+pub(super) fn check(status: cudnnStatus_t) -> Result {
+    if status == cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+        return Ok(());
+    }
+    if is_traced() {
+        eprintln!("HIP over CUDA: cuDNN gave {status:?}: {}", last_error());
+    }
+    Err(match status {
+        cudnnStatus_t::CUDNN_STATUS_EXECUTION_FAILED => miopenStatus_t::miopenStatusUnknownError,
+        _ => miopenStatus_t::miopenStatusNotImplemented,
+    })
 }
 
 /// The handle, made when it is first wanted.
 fn get(handle: &MiopenHandle) -> Result<sys::cudnnHandle_t> {
     let made = handle.cudnn.get_or_init(|| {
+        if !is_there() {
+            return None;
+        }
         let mut raw = null_mut();
         // SAFETY: cuDNN is there; a place for one handle, and the stream is the caller's.
-        let made = is_there() && unsafe { check(sys::cudnnCreate(&mut raw)) }.is_ok();
-        let made = made.then(|| Handle(raw))?;
+        let status = unsafe { sys::cudnnCreate(&mut raw) };
+        if status != cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+            eprintln!("HIP over CUDA: cuDNN gives no handle: {status:?}: the plain kernel computes all convolutions");
+            return None;
+        }
+        let made = Handle(raw);
         // SAFETY: the handle is alive, and the stream is the caller's.
         unsafe { check(sys::cudnnSetStream(made.0, handle.stream.cast())) }.ok().map(|()| made)
     });
@@ -119,6 +173,12 @@ owner!(
     cudnnCreateConvolutionDescriptor,
     cudnnDestroyConvolutionDescriptor
 );
+owner!(
+    ActivationDescriptor,
+    sys::cudnnActivationDescriptor_t,
+    cudnnCreateActivationDescriptor,
+    cudnnDestroyActivationDescriptor
+);
 
 /// Order of the dimensions in memory, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,10 +215,43 @@ impl Layout {
 
     /// The layout of all three tensors.
     fn of(problem: &Problem<'_>) -> Result<Layout> {
-        let all = [Layout::ChannelsFirst, Layout::ChannelsLast].into_iter();
-        let mut fitting =
-            all.filter(|layout| [problem.x, problem.w, problem.y].iter().all(|tensor| layout.is_of(tensor)));
+        Layout::of_all(&[problem.x, problem.w, problem.y])
+    }
+
+    /// A layout that all of them have. Of 16-bit tensors that have both, as with one place each, it is the one that cuDNN's kernels for matrix
+    /// instructions read: they copy the other.
+    fn of_all(tensors: &[&Tensor]) -> Result<Layout> {
+        let mut all = [Layout::ChannelsFirst, Layout::ChannelsLast];
+        let is_whole = |tensor: &&Tensor| tensor.dims[1].is_multiple_of(WHOLE_CHANNELS);
+        if tensors.iter().all(|tensor| is_narrow(tensor) && is_whole(tensor)) {
+            all.reverse();
+        }
+        let mut fitting = all.into_iter().filter(|layout| tensors.iter().all(|tensor| layout.is_of(tensor)));
         fitting.next().ok_or(miopenStatus_t::miopenStatusNotImplemented)
+    }
+}
+
+/// cuDNN's number of an element type.
+fn element(tensor: &Tensor) -> Result<cudnnDataType_t> {
+    Ok(match tensor.data_type {
+        miopenDataType_t::miopenFloat => cudnnDataType_t::CUDNN_DATA_FLOAT,
+        miopenDataType_t::miopenHalf => cudnnDataType_t::CUDNN_DATA_HALF,
+        miopenDataType_t::miopenBFloat16 => cudnnDataType_t::CUDNN_DATA_BFLOAT16,
+        _ => return Err(miopenStatus_t::miopenStatusNotImplemented),
+    })
+}
+
+fn is_narrow(tensor: &Tensor) -> bool {
+    tensor.data_type != miopenDataType_t::miopenFloat
+}
+
+impl TensorDescriptor {
+    /// Describes a packed tensor.
+    fn set(&self, data_type: cudnnDataType_t, layout: Layout, dims: &[usize]) -> Result {
+        let (dims, strides) = (numbers(dims)?, numbers(&layout.strides(dims))?);
+        let rank = dims.len() as c_int;
+        // SAFETY: the descriptor is alive; so many numbers each.
+        check(unsafe { sys::cudnnSetTensorNdDescriptor(self.0, data_type, rank, dims.as_ptr(), strides.as_ptr()) })
     }
 }
 
@@ -177,13 +270,10 @@ fn numbers(values: &[usize]) -> Result<Vec<c_int>> {
 
 impl Described {
     fn new(problem: &Problem<'_>) -> Result<Described> {
-        let (data_type, math) = match problem.x.data_type {
-            miopenDataType_t::miopenFloat => (cudnnDataType_t::CUDNN_DATA_FLOAT, cudnnMathType_t::CUDNN_FMA_MATH),
-            miopenDataType_t::miopenHalf => (cudnnDataType_t::CUDNN_DATA_HALF, cudnnMathType_t::CUDNN_TENSOR_OP_MATH),
-            miopenDataType_t::miopenBFloat16 => {
-                (cudnnDataType_t::CUDNN_DATA_BFLOAT16, cudnnMathType_t::CUDNN_TENSOR_OP_MATH)
-            }
-            _ => return Err(miopenStatus_t::miopenStatusNotImplemented),
+        let data_type = element(problem.x)?;
+        let math = match data_type {
+            cudnnDataType_t::CUDNN_DATA_FLOAT => cudnnMathType_t::CUDNN_FMA_MATH,
+            _ => cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
         };
         let is_cut = problem.w.dims[2..].iter().any(|taps| *taps > LONGEST_WINDOW);
         let is_cut = is_cut || has_rest(problem);
@@ -197,14 +287,8 @@ impl Described {
             y: TensorDescriptor::create()?,
             convolution: ConvolutionDescriptor::create()?,
         };
-        for (descriptor, tensor) in [(&described.x, problem.x), (&described.y, problem.y)] {
-            let (dims, strides) = (numbers(&tensor.dims)?, numbers(&layout.strides(&tensor.dims))?);
-            let rank = dims.len() as c_int;
-            // SAFETY: the descriptor is alive; so many numbers each.
-            check(unsafe {
-                sys::cudnnSetTensorNdDescriptor(descriptor.0, data_type, rank, dims.as_ptr(), strides.as_ptr())
-            })?;
-        }
+        described.x.set(data_type, layout, &problem.x.dims)?;
+        described.y.set(data_type, layout, &problem.y.dims)?;
         let format = match layout {
             Layout::ChannelsFirst => cudnnTensorFormat_t::CUDNN_TENSOR_NCHW,
             Layout::ChannelsLast => cudnnTensorFormat_t::CUDNN_TENSOR_NHWC,
@@ -231,21 +315,110 @@ fn has_rest(problem: &Problem<'_>) -> bool {
     problem.w.dims[..2].iter().any(|channels| channels % WHOLE_CHANNELS != 0)
 }
 
-/// True for 16-bit elements with channels last whose number is no multiple of what cuDNN takes.
-fn is_copied(problem: &Problem<'_>) -> Result<bool> {
-    let is_narrow = problem.x.data_type != miopenDataType_t::miopenFloat;
-    Ok(is_narrow && has_rest(problem) && Layout::of(problem)? == Layout::ChannelsLast)
+/// The channels that an image gets: cuDNN has kernels for networks' first layers that take [`FEW_CHANNELS`], and are 2.7 times as fast.
+fn wide(channels: usize) -> usize {
+    if channels <= FEW_CHANNELS { FEW_CHANNELS } else { channels.next_multiple_of(WHOLE_CHANNELS) }
 }
 
-/// Bytes that an algorithm works in.
+/// True for 16-bit elements with channels last whose number is no multiple of what cuDNN takes.
+fn is_copied(problem: &Problem<'_>) -> Result<bool> {
+    Ok(is_narrow(problem.x) && has_rest(problem) && Layout::of(problem)? == Layout::ChannelsLast)
+}
+
+/// Alignment of what lies in a workspace behind each other, in bytes.
+const ALIGNMENT: usize = 256;
+
+/// Images and filters with as many channels as cuDNN takes, in the place of those that have fewer: zeros behind them add nothing to a sum.
+struct Widened {
+    x: Tensor,
+    w: Tensor,
+}
+
+impl Widened {
+    /// What replaces a problem's operands, if it has to be and can be: forward, with one group and a whole number of filters.
+    fn new(problem: &Problem<'_>) -> Result<Option<Widened>> {
+        if problem.direction != Direction::Forward || !is_copied(problem)? {
+            return Ok(None);
+        }
+        if problem.convolution.groups != 1 || !problem.w.dims[0].is_multiple_of(WHOLE_CHANNELS) {
+            return Err(miopenStatus_t::miopenStatusNotImplemented);
+        }
+        if wide(problem.w.dims[1]) == problem.w.dims[1] {
+            return Ok(None);
+        }
+        let more = |tensor: &Tensor| {
+            let mut dims = tensor.dims.clone();
+            dims[1] = wide(dims[1]);
+            Tensor { data_type: tensor.data_type, strides: Layout::ChannelsLast.strides(&dims), dims }
+        };
+        naive::compile(problem)?;
+        Ok(Some(Widened { x: more(problem.x), w: more(problem.w) }))
+    }
+
+    fn problem<'a>(&'a self, problem: &Problem<'a>) -> Problem<'a> {
+        Problem { x: &self.x, w: &self.w, ..*problem }
+    }
+
+    /// Bytes of each copy.
+    fn bytes(&self) -> [usize; 2] {
+        const WIDTH: usize = 2;
+        [&self.x, &self.w].map(|tensor| (tensor.dims.iter().product::<usize>() * WIDTH).next_multiple_of(ALIGNMENT))
+    }
+
+    /// Copies a problem's operands to the beginning of the workspace; gives where they are, and what is left.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    unsafe fn copy(&self, handle: &MiopenHandle, problem: &Problem<'_>, at: &Addresses) -> Result<Addresses> {
+        let [x_bytes, w_bytes] = self.bytes();
+        let x = at.workspace;
+        let w = x.wrapping_byte_add(x_bytes);
+        // SAFETY: the workspace has room for both copies, and the rest is the caller's promise.
+        unsafe {
+            naive::widen(handle, problem.x, self.x.dims[1], at.x, x)?;
+            naive::widen(handle, problem.w, self.w.dims[1], at.w, w)?;
+        }
+        let (workspace, workspace_bytes) = (w.wrapping_byte_add(w_bytes), at.workspace_bytes - x_bytes - w_bytes);
+        Ok(Addresses { x, w, y: at.y, workspace, workspace_bytes })
+    }
+}
+
+/// Bytes that cuDNN works in.
 ///
 /// # Errors
 /// If cuDNN does not have it for the problem.
-pub(super) fn workspace(handle: &MiopenHandle, problem: &Problem<'_>, algorithm: c_int) -> Result<usize> {
-    let handle = get(handle)?;
-    if problem.direction == Direction::Forward && algorithm == 1 && is_copied(problem)? {
-        return Err(miopenStatus_t::miopenStatusNotImplemented);
+pub(super) fn workspace(handle: &MiopenHandle, problem: &Problem<'_>, way: Way, follower: Follower) -> Result<usize> {
+    let cudnn = get(handle)?;
+    match widened(problem, way)? {
+        Some(wide) => {
+            Ok(wide.bytes().iter().sum::<usize>() + asked(handle, cudnn, &wide.problem(problem), way, follower)?)
+        }
+        None => asked(handle, cudnn, problem, way, follower),
     }
+}
+
+/// The operands with more channels, where the way needs them.
+fn widened(problem: &Problem<'_>, way: Way) -> Result<Option<Widened>> {
+    match way {
+        Way::Algorithm(WITH_INDICES) | Way::Engine(_) => Widened::new(problem),
+        Way::Algorithm(_) => Ok(None),
+    }
+}
+
+/// Bytes that cuDNN wants.
+fn asked(
+    owner: &MiopenHandle,
+    handle: sys::cudnnHandle_t,
+    problem: &Problem<'_>,
+    way: Way,
+    follower: Follower,
+) -> Result<usize> {
+    let algorithm = match way {
+        Way::Engine(number) => return Ok(plan(owner, handle, problem, follower, number)?.workspace),
+        Way::Algorithm(WITH_INDICES) => WITH_INDICES,
+        Way::Algorithm(other) if follower == Follower::Nothing => other,
+        Way::Algorithm(_) => return Err(miopenStatus_t::miopenStatusNotImplemented),
+    };
     let Described { x, w, y, convolution: c } = &Described::new(problem)?;
     let mut bytes = 0;
     // SAFETY: handle and descriptors are alive, in the order of each function; a place for one number.
@@ -265,15 +438,98 @@ pub(super) fn workspace(handle: &MiopenHandle, problem: &Problem<'_>, algorithm:
     Ok(bytes)
 }
 
+/// cuDNN's proposal of that number. They are for 16-bit elements with channels last: those of `f32` round to TF32.
+fn plan(
+    owner: &MiopenHandle,
+    handle: sys::cudnnHandle_t,
+    problem: &Problem<'_>,
+    follower: Follower,
+    number: usize,
+) -> Result<Rc<backend::Plan>> {
+    let [filters, channels] = [problem.w.dims[0], problem.w.dims[1]];
+    let is_whole = filters.is_multiple_of(WHOLE_CHANNELS) && wide(channels) == channels;
+    let is_taken = problem.direction == Direction::Forward && is_narrow(problem.x) && is_whole;
+    if !is_taken || Layout::of(problem)? != Layout::ChannelsLast {
+        return Err(miopenStatus_t::miopenStatusNotImplemented);
+    }
+    // Those of extents of 1 may be any.
+    let packed = |tensor: &Tensor| Tensor { strides: Layout::ChannelsLast.strides(&tensor.dims), ..tensor.clone() };
+    let (x, w, y) = (packed(problem.x), packed(problem.w), packed(problem.y));
+    let problem = Problem { x: &x, w: &w, y: &y, ..*problem };
+    owner.plans.borrow_mut().plan(handle, &problem, element(&x)?, follower, number)
+}
+
+/// What follows a forward convolution in the same call, and the bias, an element for each channel, if there is one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Epilogue {
+    pub(super) follower: Follower,
+    pub(super) bias: *mut c_void,
+}
+
+impl Epilogue {
+    pub(super) const NONE: Epilogue = Epilogue { follower: Follower::Nothing, bias: null_mut() };
+}
+
 /// # Safety
-/// The addresses are of device memory as large as the tensors and what [`workspace`] says.
-pub(super) unsafe fn run(handle: &MiopenHandle, problem: &Problem<'_>, at: &Addresses, algorithm: c_int) -> Result {
-    let handle = get(handle)?;
-    count_launch();
+/// The addresses are of device memory as large as the tensors and what [`workspace`] says; the bias has an element for each channel of the
+/// result.
+pub(super) unsafe fn run(
+    handle: &MiopenHandle,
+    problem: &Problem<'_>,
+    at: &Addresses,
+    way: Way,
+    epilogue: Epilogue,
+) -> Result {
+    let Some(wide) = widened(problem, way)? else {
+        // SAFETY: the caller's promise.
+        return unsafe { call(handle, problem, at, way, epilogue) };
+    };
+    // SAFETY: the caller's promise.
+    let at = unsafe { wide.copy(handle, problem, at) }?;
+    // SAFETY: the copies are as large as these tensors, the rest is the caller's promise.
+    unsafe { call(handle, &wide.problem(problem), &at, way, epilogue) }
+}
+
+/// # Safety
+/// As for [`run`], with what cuDNN itself wants of workspace.
+unsafe fn call(owner: &MiopenHandle, problem: &Problem<'_>, at: &Addresses, way: Way, epilogue: Epilogue) -> Result {
+    let handle = get(owner)?;
+    let algorithm = match way {
+        Way::Engine(number) => {
+            let plan = plan(owner, handle, problem, epilogue.follower, number)?;
+            count_launch(owner.stream);
+            // SAFETY: the handle is alive, the rest is the caller's promise.
+            return unsafe { plan.run(handle, at, epilogue.bias) };
+        }
+        Way::Algorithm(algorithm) => algorithm,
+    };
+    count_launch(owner.stream);
     let Described { x, w, y, convolution: c } = &Described::new(problem)?;
     let (one, zero) = (1f32, 0f32);
     let (alpha, beta): (*const c_void, *const c_void) = ((&raw const one).cast(), (&raw const zero).cast());
     let Addresses { x: x_at, w: w_at, y: y_at, workspace, workspace_bytes: bytes } = *at;
+    if epilogue.follower != Follower::Nothing {
+        let (bias, activation) = (TensorDescriptor::create()?, ActivationDescriptor::create()?);
+        let mut dims = vec![1; problem.y.dims.len()];
+        dims[1] = problem.y.dims[1];
+        bias.set(element(problem.y)?, Layout::ChannelsLast, &dims)?;
+        let mode = match epilogue.follower {
+            Follower::BiasRelu => cudnnActivationMode_t::CUDNN_ACTIVATION_RELU,
+            Follower::Bias | Follower::Nothing => cudnnActivationMode_t::CUDNN_ACTIVATION_IDENTITY,
+        };
+        let nan = cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+        // SAFETY: the descriptor is alive.
+        check(unsafe { sys::cudnnSetActivationDescriptor(activation.0, mode, nan, 0.0) })?;
+        let (run, algorithm) = (sys::cudnnConvolutionBiasActivationForward, forward(algorithm));
+        let (activation, bias_at) = (activation.0, epilogue.bias);
+        // SAFETY: handle and descriptors are alive; the addresses are the caller's promise. What is added by a factor of 0 is not read.
+        return check(unsafe {
+            run(
+                handle, alpha, x.0, x_at, w.0, w_at, c.0, algorithm, workspace, bytes, beta, y.0, y_at, bias.0,
+                bias_at, activation, y.0, y_at,
+            )
+        });
+    }
     // SAFETY: handle and descriptors are alive, in the order of each function; the addresses are the caller's promise.
     check(unsafe {
         match problem.direction {
@@ -292,6 +548,39 @@ pub(super) unsafe fn run(handle: &MiopenHandle, problem: &Problem<'_>, at: &Addr
             }
         }
     })
+}
+
+/// The packed result of a forward convolution, in the layout of its operands.
+///
+/// # Errors
+/// If they do not fit each other, or have both layouts, so that the result's is not known.
+pub(super) fn result(x: &Tensor, w: &Tensor, convolution: &Convolution) -> Result<Tensor> {
+    let bad = miopenStatus_t::miopenStatusBadParm;
+    let rank = convolution.padding.len() + 2;
+    if [x, w].iter().any(|tensor| tensor.dims.len() != rank) {
+        return Err(bad);
+    }
+    let mut dims = vec![x.dims[0], w.dims[0]];
+    for axis in 0..rank - 2 {
+        let extent = |value: usize| i64::try_from(value).map_err(|_| bad);
+        let [padding, stride, dilation] =
+            [&convolution.padding, &convolution.stride, &convolution.dilation].map(|list| i64::from(list[axis]));
+        let window = dilation * (extent(w.dims[2 + axis])? - 1) + 1;
+        let room = extent(x.dims[2 + axis])? + 2 * padding - window;
+        if room < 0 || stride < 1 {
+            return Err(bad);
+        }
+        dims.push(usize::try_from(room / stride + 1).map_err(|_| bad)?);
+    }
+    let layout = Layout::of_all(&[x, w])?;
+    let y = Tensor { data_type: x.data_type, strides: layout.strides(&dims), dims };
+    let fits = |layout: Layout, tensors: &[&Tensor]| tensors.iter().all(|tensor| layout.is_of(tensor));
+    for other in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+        if fits(other, &[x, w]) && !fits(other, &[&y]) {
+            return Err(miopenStatus_t::miopenStatusNotImplemented);
+        }
+    }
+    Ok(y)
 }
 
 #[cfg(test)]
@@ -318,6 +607,69 @@ mod tests {
                 (first, last),
                 "{tensor:?}"
             );
+        }
+    }
+
+    #[test]
+    fn few_channels_are_widened_where_they_come_last() {
+        let tensor = |data_type, dims: &[usize], layout: Layout| Tensor {
+            data_type,
+            dims: dims.to_vec(),
+            strides: layout.strides(dims),
+        };
+        let (half, float) = (miopenDataType_t::miopenHalf, miopenDataType_t::miopenFloat);
+        let widened = |data_type, layout, filters: usize, groups| {
+            let convolution = Convolution::plain(&[3, 3], &[2, 2], groups);
+            let x = tensor(data_type, &[2, 3 * groups as usize, 9, 9], layout);
+            let w = tensor(data_type, &[filters, 3, 7, 7], layout);
+            let y = result(&x, &w, &convolution).unwrap();
+            assert_eq!((&y.dims[..], &y.strides), (&[2, filters, 5, 5][..], &layout.strides(&y.dims)));
+            let problem = Problem { direction: Direction::Forward, x: &x, w: &w, y: &y, convolution: &convolution };
+            is_copied(&problem)
+        };
+        for (data_type, layout, filters, groups, want) in [
+            (half, Layout::ChannelsLast, 16, 1, true),
+            (half, Layout::ChannelsFirst, 16, 1, false),
+            (float, Layout::ChannelsLast, 16, 1, false),
+        ] {
+            assert_eq!(widened(data_type, layout, filters, groups), Ok(want), "{data_type:?} {layout:?}");
+        }
+        let x = tensor(half, &[2, 3, 9, 9], Layout::ChannelsLast);
+        let wide = Widened { w: tensor(half, &[16, 8, 7, 7], Layout::ChannelsLast), x };
+        assert_eq!(wide.bytes(), [1024, 12544]);
+    }
+
+    #[test]
+    fn a_result_whose_layout_is_not_known_is_refused() {
+        let convolution = Convolution::plain(&[1, 1], &[1, 1], 1);
+        let tensor = |dims: &[usize], layout: Layout| Tensor {
+            data_type: miopenDataType_t::miopenHalf,
+            dims: dims.to_vec(),
+            strides: layout.strides(dims),
+        };
+        for (channels, filters, want) in [(8, 16, true), (1, 16, false), (1, 1, true)] {
+            let (x, w) = (
+                tensor(&[2, channels, 6, 6], Layout::ChannelsLast),
+                tensor(&[filters, channels, 3, 3], Layout::ChannelsLast),
+            );
+            let got = result(&x, &w, &convolution);
+            assert_eq!(got.is_ok(), want, "{channels} channels, {filters} filters: {got:?}");
+        }
+    }
+
+    #[test]
+    fn tensors_of_one_place_are_channels_last_where_matrix_instructions_read_them() {
+        let tensor = |channels: usize, data_type| Tensor {
+            data_type,
+            dims: vec![16, channels, 1, 1],
+            strides: vec![channels, 1, 1, 1],
+        };
+        for (channels, data_type, want) in [
+            (8, miopenDataType_t::miopenHalf, Layout::ChannelsLast),
+            (8, miopenDataType_t::miopenFloat, Layout::ChannelsFirst),
+            (3, miopenDataType_t::miopenHalf, Layout::ChannelsFirst),
+        ] {
+            assert_eq!(Layout::of_all(&[&tensor(channels, data_type)]), Ok(want));
         }
     }
 }

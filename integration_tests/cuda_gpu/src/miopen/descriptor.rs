@@ -28,6 +28,15 @@ pub(super) struct Convolution {
     attributes: Vec<(miopenConvolutionAttrib_t, c_int)>,
 }
 
+#[cfg(test)]
+impl Convolution {
+    /// One without dilation.
+    pub(super) fn plain(padding: &[c_int], stride: &[c_int], groups: c_int) -> Convolution {
+        let dilation = vec![1; padding.len()];
+        Convolution { padding: padding.to_vec(), stride: stride.to_vec(), dilation, groups, attributes: Vec::new() }
+    }
+}
+
 /// Value of an attribute that was not set, as MIOpen gives it.
 const UNSET: c_int = -1;
 

@@ -1,6 +1,6 @@
 //! Handles, the version, and statuses by name.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::ffi::{CString, c_char};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -8,16 +8,24 @@ use std::sync::OnceLock;
 use hipdnn_sdk_bindings::hip::hipStream_t;
 use hipdnn_sdk_bindings::miopen::{miopenHandle_t, miopenStatus_t};
 
-use super::{Result, borrow, borrow_mut, cudnn, from_hip, give, miopen, put};
+use super::{Result, backend, borrow, borrow_mut, cudnn, from_hip, give, miopen, put};
 use crate::device;
 
 /// MIOpen's release whose functions these are. The patch level is no release's: choices that MIOpen's own were made by are not taken.
 const VERSION: [usize; 3] = [3, 5, 999];
 
-/// A handle: the stream that work goes to, and cuDNN's handle once an algorithm of its is wanted.
+/// A handle: the stream that work goes to, and cuDNN's handle once an algorithm of its is wanted, with the engines that are compiled for it.
 pub(super) struct Handle {
     pub(super) stream: hipStream_t,
+    /// Goes before cuDNN's handle.
+    pub(super) plans: RefCell<backend::Plans>,
     pub(super) cudnn: OnceCell<Option<cudnn::Handle>>,
+}
+
+impl Handle {
+    fn new(stream: hipStream_t) -> Handle {
+        Handle { stream, plans: RefCell::default(), cudnn: OnceCell::new() }
+    }
 }
 
 /// # Safety
@@ -49,7 +57,7 @@ miopen! {
     fn miopenSetStream(raw: miopenHandle_t, stream: hipStream_t) {
         let handle = borrow_mut(raw.cast::<Handle>())?;
         // cuDNN's handle is made anew, for the new stream.
-        *handle = Handle { stream, cudnn: OnceCell::new() };
+        *handle = Handle::new(stream);
         Ok(())
     }
 
@@ -61,7 +69,7 @@ miopen! {
 unsafe fn create(place: *mut miopenHandle_t, stream: hipStream_t) -> Result {
     device::enter().map_err(from_hip)?;
     // SAFETY: the caller's promise.
-    unsafe { give(place, Handle { stream, cudnn: OnceCell::new() }) }
+    unsafe { give(place, Handle::new(stream)) }
 }
 
 /// The status's name.

@@ -1,8 +1,11 @@
-//! The functions of `libMIOpen` that the engine's convolutions need: handles, descriptors, solutions and immediate mode. Solutions are
+//! The functions of `libMIOpen` that the engine's convolutions need: handles, descriptors, solutions, immediate mode and fusion plans. Solutions are
 //! cuDNN's algorithms, and under the numbers of MIOpen's own plain kernels one of ours, which takes every problem.
 
+mod backend;
 mod cudnn;
 mod descriptor;
+mod find;
+mod fusion;
 mod handle;
 mod naive;
 mod solution;

@@ -1,5 +1,5 @@
 // A convolution of any strides in three directions: a thread computes one element of the result, in double precision, rounded once. NVRTC compiles
-// it behind the prelude of the kernels, with T the elements' type.
+// it behind the prelude of the kernels, with T the elements' type. And a kernel that gives images and filters more channels, for cuDNN.
 
 struct Tensor { long dims[5], strides[5]; };
 struct Problem { Tensor x, w, y; long groups, pad[3], step[3], dilation[3]; };
@@ -108,3 +108,20 @@ extern "C" __global__ void backward_weights(const Problem p, const Element* x, E
   }
   put(w + at(p.w, e[0], e[1], e + 2), sum);
 }
+
+#if defined(HALF) || defined(BF16)
+// Copies elements, channels last, to where each place has more channels, all in whole pieces of 4: those are zeros. A thread writes one piece.
+extern "C" __global__ void widen(const unsigned short* from, unsigned short* to, unsigned channels, unsigned pieces, unsigned count) {
+  const unsigned n = blockIdx.x * blockDim.x + threadIdx.x;
+  if (n >= count) return;
+  const unsigned place = n / pieces, first = n % pieces * 4;
+  unsigned short piece[4];
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned c = first + i;
+    piece[i] = c < channels ? from[(size_t)place * channels + c] : 0;
+  }
+  uint2 whole;
+  whole.x = piece[0] | piece[1] << 16, whole.y = piece[2] | piece[3] << 16;
+  *(uint2*)(to + (size_t)n * 4) = whole;
+}
+#endif

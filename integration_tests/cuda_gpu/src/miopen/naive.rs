@@ -1,4 +1,4 @@
-//! A kernel that computes every convolution, slowly: in the place of MIOpen's plain kernels.
+//! A kernel that computes every convolution, slowly: in the place of MIOpen's plain kernels. And one that copies, for cuDNN.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_long, c_void};
@@ -87,9 +87,8 @@ struct Module(CUmodule);
 // SAFETY: the driver's modules belong to no thread, and nobody unloads these.
 unsafe impl Send for Module {}
 
-/// The module for a problem's elements on the thread's device.
-fn module(problem: &Problem<'_>) -> Result<CUmodule> {
-    let data_type = problem.x.data_type;
+/// The module for elements of that type on the thread's device.
+fn module(data_type: miopenDataType_t) -> Result<CUmodule> {
     let ordinal = device::current();
     let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
     let modules = modules.get_or_insert_default();
@@ -109,8 +108,9 @@ fn module(problem: &Problem<'_>) -> Result<CUmodule> {
     Ok(made)
 }
 
+/// Compiles the kernels for a problem's elements.
 pub(super) fn compile(problem: &Problem<'_>) -> Result {
-    module(problem).map(|_| ())
+    module(problem.x.data_type).map(|_| ())
 }
 
 /// # Safety
@@ -137,9 +137,6 @@ pub(super) unsafe fn run(handle: &Handle, problem: &Problem<'_>, at: &Addresses)
     if blocks == 0 {
         return Ok(());
     }
-    let (module, mut function) = (module(problem)?, null_mut());
-    // SAFETY: the module is loaded for good; a place for one handle.
-    check(unsafe { sys::cuModuleGetFunction(&mut function, module, name.as_ptr()) }).map_err(from_hip)?;
     let Addresses { mut x, mut w, mut y, .. } = *at;
     let mut parameters: [*mut c_void; 5] = [
         (&raw mut arguments).cast(),
@@ -148,9 +145,56 @@ pub(super) unsafe fn run(handle: &Handle, problem: &Problem<'_>, at: &Addresses)
         (&raw mut y).cast(),
         (&raw mut count).cast(),
     ];
+    // SAFETY: the parameters are the kernel's; the addresses are the caller's promise.
+    unsafe { launch(handle, problem.x.data_type, name, blocks, &mut parameters) }
+}
+
+/// Channels of a piece that a thread of `widen` writes.
+const PIECE: usize = 4;
+
+/// Copies 16-bit elements whose channels come last to where each place has `wide` of them, a multiple of [`PIECE`]: those that are new are
+/// zeros.
+///
+/// # Safety
+/// The addresses are of device memory as large as the tensor, and as it with so many channels; the latter at a multiple of 8.
+pub(super) unsafe fn widen(
+    handle: &Handle,
+    tensor: &Tensor,
+    wide: usize,
+    from: *mut c_void,
+    to: *mut c_void,
+) -> Result {
+    let number = |value: usize| u32::try_from(value).map_err(|_| miopenStatus_t::miopenStatusNotImplemented);
+    let places = tensor.dims.iter().product::<usize>() / tensor.dims[1];
+    let (mut from, mut to) = (from, to);
+    let (mut channels, mut pieces) = (number(tensor.dims[1])?, number(wide / PIECE)?);
+    let mut count = number(places * (wide / PIECE))?;
+    let mut parameters: [*mut c_void; 5] = [
+        (&raw mut from).cast(),
+        (&raw mut to).cast(),
+        (&raw mut channels).cast(),
+        (&raw mut pieces).cast(),
+        (&raw mut count).cast(),
+    ];
+    // SAFETY: the parameters are the kernel's; the addresses are the caller's promise.
+    unsafe { launch(handle, tensor.data_type, c"widen", count.div_ceil(THREADS), &mut parameters) }
+}
+
+/// # Safety
+/// The parameters are the kernel's, and addresses among them are of device memory as large as it accesses.
+unsafe fn launch(
+    handle: &Handle,
+    data_type: miopenDataType_t,
+    name: &CStr,
+    blocks: u32,
+    parameters: &mut [*mut c_void],
+) -> Result {
+    let (module, mut function) = (module(data_type)?, null_mut());
+    // SAFETY: the module is loaded for good; a place for one handle.
+    check(unsafe { sys::cuModuleGetFunction(&mut function, module, name.as_ptr()) }).map_err(from_hip)?;
     let (stream, list) = (handle.stream.cast(), parameters.as_mut_ptr());
-    count_launch();
-    // SAFETY: the arguments are the kernel's, which the driver copies; the addresses are the caller's promise.
+    count_launch(handle.stream);
+    // SAFETY: the caller's promise; the driver copies the parameters.
     check(unsafe { sys::cuLaunchKernel(function, blocks, 1, 1, THREADS, 1, 1, 0, stream, list, null_mut()) })
         .map_err(from_hip)
 }

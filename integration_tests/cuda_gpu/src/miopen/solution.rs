@@ -1,15 +1,17 @@
 //! Solutions of a convolution and their immediate mode, in three directions. Every solution gives the same bits each time.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 
 use hipdnn_sdk_bindings::miopen::{
     miopenConvAlgorithm_t, miopenConvSolution_t, miopenConvolutionDescriptor_t, miopenHandle_t, miopenStatus_t,
     miopenTensorDescriptor_t,
 };
 
+use super::backend::Follower;
+use super::cudnn::{self, Epilogue, Way};
 use super::descriptor::{Convolution, Tensor, convolution, tensor};
 use super::handle::{Handle, handle};
-use super::{Result, cudnn, from_hip, miopen, naive, put};
+use super::{Result, from_hip, miopen, naive, put};
 use crate::device;
 
 /// What is computed of the other two.
@@ -33,18 +35,22 @@ impl Direction {
         }
     }
 
-    /// What is added to cuDNN's number of an algorithm: beyond the numbers that MIOpen has.
-    fn cudnn(self) -> u64 {
-        match self {
+    /// A solver's number, beyond those that MIOpen has.
+    pub(super) fn number(self, way: Way) -> u64 {
+        let algorithms = match self {
             Direction::Forward => 1000,
             Direction::Data => 1100,
             Direction::Weights => 1200,
+        };
+        match way {
+            Way::Algorithm(algorithm) => algorithms + algorithm as u64,
+            Way::Engine(number) => ENGINES + number as u64,
         }
     }
 }
 
 /// A convolution as described to MIOpen.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Problem<'a> {
     pub(super) direction: Direction,
     pub(super) x: &'a Tensor,
@@ -67,7 +73,31 @@ pub(super) struct Addresses {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Solver {
     Naive,
-    Cudnn(c_int),
+    Cudnn(Way),
+}
+
+/// What is added to the number of an engine of cuDNN's: beyond those of all algorithms.
+const ENGINES: u64 = 2000;
+
+impl<'a> Problem<'a> {
+    /// # Errors
+    /// If the tensors do not fit each other.
+    pub(super) fn new(
+        direction: Direction,
+        x: &'a Tensor,
+        w: &'a Tensor,
+        y: &'a Tensor,
+        convolution: &'a Convolution,
+    ) -> Result<Problem<'a>> {
+        let rank = convolution.padding.len() + 2;
+        let fits = |tensor: &Tensor| tensor.dims.len() == rank && tensor.data_type == x.data_type;
+        let divides =
+            w.dims.len() == rank && w.dims[1] * convolution.groups as usize == x.dims.get(1).copied().unwrap_or(0);
+        if ![x, w, y].into_iter().all(fits) || !divides {
+            return Err(miopenStatus_t::miopenStatusBadParm);
+        }
+        Ok(Problem { direction, x, w, y, convolution })
+    }
 }
 
 impl Problem<'_> {
@@ -76,23 +106,24 @@ impl Problem<'_> {
         if id == self.direction.naive() {
             return Ok(Solver::Naive);
         }
-        let algorithm = id.checked_sub(self.direction.cudnn()).and_then(|algorithm| c_int::try_from(algorithm).ok());
-        let known = algorithm.filter(|algorithm| cudnn::algorithms(self.direction).contains(algorithm));
+        let mut all = Way::all(self.direction).into_iter();
+        let known = all.find(|way| self.direction.number(*way) == id);
         known.map(Solver::Cudnn).ok_or(miopenStatus_t::miopenStatusBadParm)
     }
 
     fn workspace(&self, handle: &Handle, solver: Solver) -> Result<usize> {
         match solver {
             Solver::Naive => Ok(0),
-            Solver::Cudnn(algorithm) => cudnn::workspace(handle, self, algorithm),
+            Solver::Cudnn(way) => cudnn::workspace(handle, self, way, Follower::Nothing),
         }
     }
 
-    /// What can compute it: number and bytes of workspace, cuDNN's first.
+    /// What can compute it: number and bytes of workspace, cuDNN's first. Its engines are left to a search: asking for one compiles it.
     fn solutions(&self, handle: &Handle) -> Vec<(u64, usize)> {
         let by_cudnn = cudnn::algorithms(self.direction).iter().filter_map(|algorithm| {
-            let bytes = cudnn::workspace(handle, self, *algorithm).ok()?;
-            Some((self.direction.cudnn() + *algorithm as u64, bytes))
+            let way = Way::Algorithm(*algorithm);
+            let bytes = cudnn::workspace(handle, self, way, Follower::Nothing).ok()?;
+            Some((self.direction.number(way), bytes))
         });
         by_cudnn.chain([(self.direction.naive(), 0)]).collect()
     }
@@ -100,7 +131,7 @@ impl Problem<'_> {
     fn compile(&self, handle: &Handle, id: u64) -> Result {
         match self.solver(id)? {
             Solver::Naive => naive::compile(self),
-            Solver::Cudnn(algorithm) => cudnn::workspace(handle, self, algorithm).map(|_| ()),
+            Solver::Cudnn(way) => cudnn::workspace(handle, self, way, Follower::Nothing).map(|_| ()),
         }
     }
 
@@ -115,7 +146,7 @@ impl Problem<'_> {
             // SAFETY: the caller's promise.
             Solver::Naive => unsafe { naive::run(handle, self, at) },
             // SAFETY: the caller's promise; the workspace is large enough.
-            Solver::Cudnn(algorithm) => unsafe { cudnn::run(handle, self, at, algorithm) },
+            Solver::Cudnn(way) => unsafe { cudnn::run(handle, self, at, way, Epilogue::NONE) },
         }
     }
 }
@@ -236,12 +267,5 @@ unsafe fn problem<'a>(
 ) -> Result<Problem<'a>> {
     // SAFETY: the caller's promise.
     let (x, w, y, convolution) = unsafe { (tensor(x)?, tensor(w)?, tensor(y)?, convolution(c)?) };
-    let rank = convolution.padding.len() + 2;
-    let fits = |tensor: &Tensor| tensor.dims.len() == rank && tensor.data_type == x.data_type;
-    let divides =
-        w.dims.len() == rank && w.dims[1] * convolution.groups as usize == x.dims.get(1).copied().unwrap_or(0);
-    if ![x, w, y].into_iter().all(fits) || !divides {
-        return Err(miopenStatus_t::miopenStatusBadParm);
-    }
-    Ok(Problem { direction, x, w, y, convolution })
+    Problem::new(direction, x, w, y, convolution)
 }
