@@ -2,6 +2,10 @@
 
 use hipdnn_cpu_kernels::isa::{Isa, Kernel, MAX_LANES, Simd};
 
+/// Number of rows up to which the next line of each is fetched while one is transposed, so that they stay in the first-level
+/// cache until they are.
+const AHEAD: usize = 64;
+
 /// Transposition of `f32` values: `to[column·out + row] = from[row·across + column]`.
 #[derive(Clone, Copy)]
 pub(crate) struct Transposition {
@@ -39,6 +43,12 @@ impl Transposition {
             let mut row = 0;
             while row < rows {
                 let high = S::LANES.min(rows - row);
+                if rows <= AHEAD {
+                    // Rows lie too far apart for the CPU to see where the next lines are.
+                    for row in row..row + high {
+                        s.prefetch(from.wrapping_add(row * across + end));
+                    }
+                }
                 let mut column = first;
                 while column < end {
                     let wide = S::LANES.min(end - column);
@@ -73,23 +83,6 @@ impl Kernel for Squares {
     }
 }
 
-/// Zips rows with those half a square on as often as it takes to bring each value to its place: a perfect shuffle of
-/// all values turns the bits of their places by one, and half of these bits are the row's.
-#[inline(always)]
-fn shuffled<S: Simd>(s: S, mut rows: [S::V; MAX_LANES]) -> [S::V; MAX_LANES] {
-    let mut round = 1;
-    while round < S::LANES {
-        let before = rows;
-        let mut i = 0;
-        while i < S::LANES / 2 {
-            (rows[2 * i], rows[2 * i + 1]) = s.zip(before[i], before[i + S::LANES / 2]);
-            i += 1;
-        }
-        round *= 2;
-    }
-    rows
-}
-
 /// # Safety
 /// As [`Transposition::run`], for a square of `LANES` by `LANES`.
 #[inline(always)]
@@ -102,7 +95,7 @@ unsafe fn square<S: Simd>(s: S, from: *const f32, across: usize, to: *mut f32, o
             rows[i] = s.load(from.wrapping_add(i * across));
             i += 1;
         }
-        let columns = shuffled(s, rows);
+        let columns = s.transpose(rows);
         let mut i = 0;
         while i < S::LANES {
             s.store(to.wrapping_add(i * out), columns[i]);
