@@ -14,7 +14,7 @@ use hipdnn_engine_cpu::CPU_ENGINE;
 use hipdnn_schemas::{
     Convolution, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, DataType, EngineConfig, Graph, GraphBuilder,
     KnobValue, Matmul, Operation, PaddingMode, Pointwise, PointwiseMode, Reduction, ReductionMode, ResampleBwd,
-    ResampleFwd, ResampleMode, TensorDef, TensorUid,
+    ResampleFwd, ResampleMode, Sdpa, TensorDef, TensorUid,
 };
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
@@ -54,6 +54,9 @@ fn cases() -> Vec<Case> {
         ("matmul_1x4096x1024", [1, 1, 4096, 1024], float),
         ("matmul_16x128x128x64", [16, 128, 128, 64], float),
         ("matmul_64x10000x64", [1, 64, 64, 10_000], float),
+        ("matmul_197x384x384", [1, 197, 384, 384], float),
+        ("matmul_6x197x64x197", [6, 197, 197, 64], float),
+        ("matmul_8x768x3072", [1, 8, 3072, 768], float),
         ("matmul_double_256", [1, 256, 256, 256], DataType::Double),
     ] {
         let dims = [[batch, m, k], [batch, k, n], [batch, m, n]];
@@ -101,6 +104,45 @@ fn cases() -> Vec<Case> {
                 push(format!("{way}_{name}_{layout}"), Some(products), graph(tensors(), vec![node]));
             }
         }
+    }
+    for (heads, rows, size) in [(12, 128, 64), (6, 197, 64), (16, 512, 64)] {
+        let (scores, values) = ([1, heads, rows, rows], [1, heads, rows, size]);
+        // Heads side by side, as projections leave them.
+        let apart = |uid| tensor(uid, float, &values).strided(&[rows * heads * size, size, heads * size, 1]);
+        for (way, masked) in [("", false), ("_mask", true)] {
+            let mut node = Sdpa::new(a, b, c, TensorUid(3));
+            let mut tensors: Vec<TensorDef> = (0..4).map(apart).collect();
+            if masked {
+                node.attn_mask = Some(TensorUid(4));
+                tensors.push(tensor(4, float, &[1, 1, rows, rows]));
+            }
+            let products = 2.0 * (heads * rows * rows * size) as f64;
+            let name = format!("attention_{heads}x{rows}x{size}{way}");
+            push(name, Some(products), graph(tensors, vec![Operation::Sdpa(Box::new(node))]));
+        }
+        // Keys that lie by rows.
+        let turned = tensor(1, float, &[1, heads, size, rows]).strided(&[heads * rows * size, rows * size, 1, size]);
+        let tensors = vec![tensor(0, float, &values), turned, tensor(2, float, &scores)];
+        let products = (heads * rows * rows * size) as f64;
+        let name = format!("matmul_{heads}x{rows}x{size}x{rows}_transposed");
+        push(name, Some(products), graph(tensors, vec![Operation::Matmul(Matmul { a, b, c })]));
+    }
+    // Copies: extents, and the strides of the input and of the output.
+    for (name, dims, from, to) in [
+        ("nchw_nhwc_64_112", [1, 64, 112, 112], [802_816, 12_544, 112, 1], [802_816, 1, 7168, 64]),
+        ("nchw_nhwc_3_224", [1, 3, 224, 224], [150_528, 50_176, 224, 1], [150_528, 1, 672, 3]),
+        ("nhwc_nchw_64_112", [1, 64, 112, 112], [802_816, 1, 7168, 64], [802_816, 12_544, 112, 1]),
+        ("nhwc_nchw_3_224", [1, 3, 224, 224], [150_528, 1, 672, 3], [150_528, 50_176, 224, 1]),
+        ("matrix_1024", [1, 1, 1024, 1024], [1 << 20, 1 << 20, 1024, 1], [1 << 20, 1 << 20, 1, 1024]),
+        ("heads_12x128x64", [1, 128, 12, 64], [98_304, 768, 64, 1], [98_304, 64, 8192, 1]),
+        ("keys_12x128x64", [1, 12, 128, 64], [98_304, 8192, 64, 1], [98_304, 8192, 1, 128]),
+        ("half_of_64_56_nhwc", [1, 56, 56, 64], [200_704, 3584, 64, 1], [401_408, 7168, 128, 1]),
+        ("third_of_128x2304", [1, 1, 128, 768], [294_912, 294_912, 2304, 1], [98_304, 98_304, 768, 1]),
+        ("whole_2_64_56", [1, 1, 64, 3136], [200_704, 200_704, 3136, 1], [200_704, 200_704, 3136, 1]),
+    ] {
+        let tensors = vec![tensor(0, float, &dims).strided(&from), tensor(1, float, &dims).strided(&to)];
+        let node = Operation::Pointwise(Pointwise::unary(PointwiseMode::Identity, a, b));
+        push(format!("copy_{name}"), None, graph(tensors, vec![node]));
     }
     let image = [8, 64, 56, 56];
     for (name, out) in
@@ -158,6 +200,8 @@ fn cases() -> Vec<Case> {
         for (name, mode, [channels, extent, window, stride, pad]) in [
             ("r50_max3x3s2_64_112", ResampleMode::MaxPool, [64, 112, 3, 2, 1]),
             ("dense_avg2x2s2_256_28", ResampleMode::AvgPoolExcludePadding, [256, 28, 2, 2, 0]),
+            ("dense_max2x2s2_256_28", ResampleMode::MaxPool, [256, 28, 2, 2, 0]),
+            ("inception_max3x3_192_35", ResampleMode::MaxPool, [192, 35, 3, 1, 1]),
             ("inception_avg3x3_288_35", ResampleMode::AvgPoolExcludePadding, [288, 35, 3, 1, 1]),
             ("r50_avg7x7_2048_7", ResampleMode::AvgPoolExcludePadding, [2048, 7, 7, 1, 0]),
         ] {

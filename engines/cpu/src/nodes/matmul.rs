@@ -10,14 +10,14 @@ use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::checks::{check_compute_type, check_type};
 use hipdnn_engine_core::ops::NUMBERS;
-use hipdnn_schemas::{DataType, Graph, Matmul, Tensor, TensorUid};
+use hipdnn_schemas::{DataType, Graph, Matmul, PointwiseMode, Tensor, TensorUid};
 
 use super::product::{self, DEPTH, Factor, MAX_COLUMNS, Product, Sink};
 use super::transpose::Transposition;
 use super::view::Walk;
 use super::{LibraryKernel, LibraryOp, Panels, Preparation, Recipe};
 use crate::geometry::broadcast;
-use crate::pointwise::{Compiled, ComputeType, InputView, SLOTS, Storage, Value, View, copy};
+use crate::pointwise::{Arg, Compiled, ComputeType, InputView, SLOTS, Storage, Value, View, copy};
 use crate::work::{Elementwise, Input, Work};
 
 /// Types of the factors, in any mix.
@@ -99,6 +99,7 @@ impl MatmulWork {
                 sources: sources.collect(),
                 program: epilogue.program.compile().expect("fused programs are as large as rows allow"),
                 round: storage(graph.tensor(self.node.c)),
+                addends: addends(epilogue, self.node.c).unwrap_or_default(),
             }
         });
         LibraryOp {
@@ -117,6 +118,72 @@ struct Epilogue {
     sources: Vec<Source>,
     /// Type of the tensor that the product would have been.
     round: Storage,
+    /// Sources that are added to the product, one after the other, if the program is nothing else.
+    addends: Vec<usize>,
+}
+
+/// Maximum number of tensors that are added to a product without a program.
+const ADDENDS: usize = 2;
+
+/// Inputs that an epilogue adds to the product, in order, if it does nothing else.
+fn addends(epilogue: &Elementwise, product: TensorUid) -> Option<Vec<usize>> {
+    let is_product = |input: &Input| matches!(input, Input::Tensor(uid) if *uid == product);
+    let mut value = Arg::Input(epilogue.inputs.iter().position(is_product)?);
+    let mut addends = Vec::new();
+    for (at, step) in epilogue.program.steps.iter().enumerate() {
+        let [one, other] = step.args[..] else { return None };
+        let addend = match (one == value, other == value) {
+            (true, false) => other,
+            (false, true) => one,
+            _ => return None,
+        };
+        let Arg::Input(addend) = addend else { return None };
+        if step.function.mode() != PointwiseMode::Add || step.round.is_some() {
+            return None;
+        }
+        addends.push(addend);
+        value = Arg::Step(at);
+    }
+    (addends.len() <= ADDENDS).then_some(addends)
+}
+
+/// Values plus addends, in memory; the maker has been promised all of it.
+struct Added<'a> {
+    values: &'a [f32],
+    addends: [*const f32; ADDENDS],
+    count: usize,
+    to: *mut f32,
+}
+
+impl IsaKernel for Added<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let len = self.values.len();
+        let mut i = 0;
+        while i < len {
+            let lanes = S::LANES.min(len - i);
+            let mask = s.mask(first_lanes(lanes));
+            // SAFETY: the mask's lanes are values, for which the maker answers.
+            unsafe {
+                if lanes == S::LANES {
+                    let mut value = s.load(self.values.as_ptr().add(i));
+                    for addend in &self.addends[..self.count] {
+                        value = s.add(value, s.load(addend.wrapping_add(i)));
+                    }
+                    s.store(self.to.add(i), value);
+                } else {
+                    let mut value = s.load_masked(mask, self.values.as_ptr().add(i));
+                    for addend in &self.addends[..self.count] {
+                        value = s.add(value, s.load_masked(mask, addend.wrapping_add(i)));
+                    }
+                    s.store_first(lanes, self.to.add(i), value);
+                }
+            }
+            i += lanes;
+        }
+    }
 }
 
 /// Input of an epilogue.
@@ -211,13 +278,8 @@ impl Plan {
             values = epilogue.program.run(self.isa, rows, pitch, len, |input, to| match &epilogue.sources[input] {
                 Source::Product => copy(product, to),
                 Source::Other(place, view) => {
-                    let strides = view.strides();
-                    let [outer @ .., of_row, of_column] = strides else { unreachable!("two dimensions at least") };
-                    let (mut offset, mut rest) = (row * of_row + column * of_column, batch);
-                    for (extent, stride) in self.batches.iter().zip(outer).rev() {
-                        offset += rest % extent * stride;
-                        rest /= extent;
-                    }
+                    let offset = self.offset([batch, row, column], view.strides());
+                    let of_column = view.strides().last().expect("two dimensions at least");
                     match (view, place) {
                         (InputView::Memory(view), Some(place)) => {
                             let address = addresses.inputs[*place];
@@ -233,6 +295,72 @@ impl Plan {
         let offset = to.batch.offset(batch) + row * to.row + column * to.column;
         // SAFETY: the caller's promise.
         unsafe { T::store(to.storage, self.isa, values, addresses.output, offset, to.column) };
+    }
+}
+
+impl Plan {
+    /// [`Plan::put`] of values in `f32`.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn put_single(
+        &self,
+        addresses: &Addresses<'_>,
+        [batch, row, column]: [usize; 3],
+        values: &mut [f32],
+        rows: &mut [f32],
+        pitch: usize,
+    ) {
+        let to = &self.output;
+        if let Some(epilogue) = &self.epilogue
+            && let Some(places) = epilogue.in_memory(to)
+        {
+            let mut addends = [std::ptr::null(); ADDENDS];
+            for (addend, (place, strides)) in addends.iter_mut().zip(places.iter().flatten()) {
+                let offset = self.offset([batch, row, column], strides);
+                *addend = addresses.inputs[*place].cast::<f32>().wrapping_add(offset);
+            }
+            let offset = to.batch.offset(batch) + row * to.row + column;
+            let to = addresses.output.cast::<f32>().wrapping_add(offset);
+            let count = epilogue.addends.len();
+            return self.isa.run(Added { values, addends, count, to });
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.put(addresses, [batch, row, column], values, rows, pitch) };
+    }
+
+    /// Offset of a place of the output in an operand that is broadcast to it.
+    fn offset(&self, [batch, row, column]: [usize; 3], strides: &[usize]) -> usize {
+        let [outer @ .., of_row, of_column] = strides else { unreachable!("two dimensions at least") };
+        let (mut offset, mut rest) = (row * of_row + column * of_column, batch);
+        for (extent, stride) in self.batches.iter().zip(outer).rev() {
+            offset += rest % extent * stride;
+            rest /= extent;
+        }
+        offset
+    }
+}
+
+/// Position of an operand among the inputs, and its strides along the output.
+type Place<'a> = (usize, &'a [usize]);
+
+impl Epilogue {
+    /// Position among the inputs, and strides, of each addend, if the epilogue is nothing else and all of it, and the
+    /// output, is `f32` with columns side by side.
+    fn in_memory(&self, output: &Matrix) -> Option<[Option<Place<'_>>; ADDENDS]> {
+        let mut places = [None; ADDENDS];
+        let singles = self.round == Storage::F32 && output.storage == Storage::F32 && output.column == 1;
+        if !singles || self.addends.is_empty() {
+            return None;
+        }
+        for (to, addend) in places.iter_mut().zip(&self.addends) {
+            let Source::Other(Some(place), InputView::Memory(view)) = &self.sources[*addend] else { return None };
+            if view.storage != Storage::F32 || view.strides.last() != Some(&1) {
+                return None;
+            }
+            *to = Some((*place, &view.strides[..]));
+        }
+        Some(places)
     }
 }
 
@@ -434,8 +562,9 @@ impl IsaKernel for Lines {
             for _ in 0..self.lines {
                 let mut at = 0;
                 while at < self.count {
-                    let mask = s.mask(first_lanes(S::LANES.min(self.count - at)));
-                    s.store_masked(mask, to.wrapping_add(at), s.load_masked(mask, from.wrapping_add(at)));
+                    let lanes = S::LANES.min(self.count - at);
+                    let mask = s.mask(first_lanes(lanes));
+                    s.store_first(lanes, to.wrapping_add(at), s.load_masked(mask, from.wrapping_add(at)));
                     at += S::LANES;
                 }
                 (from, to) = (from.wrapping_add(self.step), to.wrapping_add(self.width));
@@ -517,7 +646,7 @@ impl LibraryKernel for Dots {
             for (row, sums) in sums[..rows].iter_mut().enumerate() {
                 // SAFETY: the places are this unit's; the caller answers for the tensors.
                 unsafe {
-                    plan.put(&work.addresses, [batch, row, first], &mut sums[..count], &mut spare, DOT_COLUMNS);
+                    plan.put_single(&work.addresses, [batch, row, first], &mut sums[..count], &mut spare, DOT_COLUMNS);
                 }
             }
         });
@@ -636,7 +765,7 @@ struct Rows<'a> {
 impl Sink for Rows<'_> {
     unsafe fn put(&self, batch: usize, row: usize, column: usize, values: &mut [f32], spare: &mut [f32]) {
         // SAFETY: the caller's promise.
-        unsafe { self.plan.put(&self.addresses, [batch, row, column], values, spare, MAX_COLUMNS) };
+        unsafe { self.plan.put_single(&self.addresses, [batch, row, column], values, spare, MAX_COLUMNS) };
     }
 
     unsafe fn in_place(&self, batch: usize, row: usize, column: usize) -> Option<(*mut f32, usize)> {

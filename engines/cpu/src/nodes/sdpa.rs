@@ -20,6 +20,7 @@
 mod backward;
 mod forward;
 mod multiply;
+mod pack;
 
 use std::sync::Arc;
 
@@ -795,7 +796,9 @@ pub(crate) mod tests {
             let tensors = (0..4).map(|uid| TensorDef::new(uid, Float, &dims)).collect();
             Bench::new(Operation::Sdpa(Box::new(plain())), tensors).scratch_bytes(2)
         };
-        assert_eq!(bytes(200), bytes(2000));
+        // Sequences of whole blocks, and others, whose blocks are smaller.
+        assert_eq!(bytes(256), bytes(12_800));
+        assert!(bytes(2000) <= bytes(256));
     }
 
     #[test]

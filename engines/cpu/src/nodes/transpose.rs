@@ -2,6 +2,10 @@
 
 use hipdnn_cpu_kernels::isa::{Isa, Kernel, MAX_LANES, Simd};
 
+/// Number of rows up to which the next line of each is fetched while one is transposed, so that they stay in the first-level
+/// cache until they are.
+const AHEAD: usize = 64;
+
 /// Transposition of `f32` values: `to[column·out + row] = from[row·across + column]`.
 #[derive(Clone, Copy)]
 pub(crate) struct Transposition {
@@ -39,6 +43,12 @@ impl Transposition {
             let mut row = 0;
             while row < rows {
                 let high = S::LANES.min(rows - row);
+                if rows <= AHEAD {
+                    // Rows lie too far apart for the CPU to see where the next lines are.
+                    for row in row..row + high {
+                        s.prefetch(from.wrapping_add(row * across + end));
+                    }
+                }
                 let mut column = first;
                 while column < end {
                     let wide = S::LANES.min(end - column);

@@ -148,7 +148,7 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
                 for (r, sums) in sums.iter().enumerate() {
                     let to = job.c.add(r * job.to + v * S::LANES);
                     let sum = if job.add { s.add(s.load_masked(mask, to), sums[v]) } else { sums[v] };
-                    s.store_masked(mask, to, sum);
+                    s.store_first(lanes, to, sum);
                 }
             }
         }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::forward::Addresses;
 use super::{Mode, PER_UNIT, Pooling};
 use crate::pointwise::Storage;
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_kernels::isa::{Isa, Kernel, MAX_LANES, Simd, first as first_lanes};
 use hipdnn_cpu_kernels::threads::Pool;
 
 /// Number of columns of the image whose maxima are kept together.
@@ -62,7 +62,13 @@ pub(super) unsafe fn run(pooling: &Pooling, axis: Axis, pool: &Pool, addresses: 
         let rows = unit * group..((unit + 1) * group).min(rows);
         match axis {
             Axis::Channels => isa.run(ChannelRows { pooling, addresses, rows }),
-            Axis::Columns(lanes) => isa.run(ColumnRows { pooling, addresses, rows, lanes }),
+            Axis::Columns(lanes) => {
+                let rows = ColumnRows { pooling, addresses, rows, lanes };
+                match pooling.mode {
+                    Mode::Max { zeros } => isa.run(Greatest { rows, zeros }),
+                    Mode::Average { .. } => isa.run(Sums(rows)),
+                }
+            }
         }
     });
 }
@@ -190,7 +196,7 @@ unsafe fn greatest<S: Simd>(s: S, window: &Window, outside: bool, channels: usiz
             continue;
         }
         let len = S::LANES.min(channels - c);
-        let mask = s.mask(first(len));
+        let mask = s.mask(first_lanes(len));
         let [mut value, ..] = values;
         // SAFETY: the mask's lanes are channels that exist, for which the caller answers.
         unsafe {
@@ -215,7 +221,7 @@ unsafe fn greatest<S: Simd>(s: S, window: &Window, outside: bool, channels: usiz
 unsafe fn put<S: Simd>(s: S, value: S::V, len: usize, to: *mut f32, step: usize) {
     if step == 1 {
         // SAFETY: the caller's promise; only these lanes are written.
-        return unsafe { s.store_masked(s.mask(first(len)), to, value) };
+        return unsafe { s.store_first(len, to, value) };
     }
     let mut lanes = [0f32; MAX_LANES];
     // SAFETY: the array takes the widest vector; the caller answers for the places.
@@ -287,26 +293,34 @@ struct ColumnRows<'a> {
 
 /// Columns of neighboring results, counted from the padding's first.
 struct Lanes {
+    /// The first result, and their number.
+    first: usize,
+    count: usize,
     /// Columns of the windows.
     columns: Range<usize>,
     /// Columns inside of the image.
     inside: Range<usize>,
 }
 
-impl Kernel for ColumnRows<'_> {
-    type Output = ();
+/// Rows of the windows of a row of results.
+struct Rows {
+    /// Elements inside of the image, from the first column of the lanes that is inside on.
+    window: Window,
+    /// First result, and the stride between results.
+    to: *mut f32,
+    step: usize,
+    depth: usize,
+    height: usize,
+}
 
+impl ColumnRows<'_> {
+    /// Calls `each` with some columns and each of the rows.
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn each(&self, mut each: impl FnMut(&Lanes, &Rows)) {
         let (pooling, Pooling { large, small, channels, .. }) = (self.pooling, self.pooling);
         let [depth, height, width] = pooling.output;
         let [.., stride_z, stride_y, _] = large.strides;
         let (window, stride, pad) = (pooling.window[2], pooling.stride[2], pooling.pad[2]);
-        let zeros = pooling.mode == (Mode::Max { zeros: true });
-        let around = if zeros { 0.0 } else { f32::NEG_INFINITY };
-        // Vectors are read beyond the last column, whose lanes no result is made of.
-        let mut columns = [around; COLUMNS + 2 * MAX_LANES];
-        let (mut sums, mut results, mut divisors) = ([0f64; COLUMNS], [0f64; COLUMNS], [1f64; COLUMNS]);
         let mut w = 0;
         while w < width {
             let count = self.lanes.min(width - w);
@@ -314,45 +328,69 @@ impl Kernel for ColumnRows<'_> {
             let end = begin + (count - 1) * stride + window;
             let inside = pad.clamp(begin, end);
             let inside = inside..(pad + pooling.input[2]).min(end).max(inside);
-            let lanes = Lanes { columns: begin..end, inside };
-            if !pooling.mode.is_greatest() {
-                divisors[..count].iter_mut().enumerate().for_each(|(i, d)| *d = pooling.divisor_of(2, w + i));
-            }
-            for row in self.rows.clone() {
-                let (h, rest) = (row % height, row / height);
-                let (d, rest) = (rest % depth, rest / depth);
-                let (c, n) = (rest % channels, rest / channels);
+            let lanes = Lanes { first: w, count, columns: begin..end, inside };
+            // Image, channel, depth and row of the results: counted, as quotients of each would take as long as a few vectors.
+            let (row, rest) = (self.rows.start % height, self.rows.start / height);
+            let (mut n, mut c, mut d, mut h) = (rest / depth / channels, rest / depth % channels, rest % depth, row);
+            for _ in self.rows.clone() {
                 let [(depths, z), (heights, y)] = [pooling.taps(0, d), pooling.taps(1, h)];
-                let counts = [depths.len(), heights.len(), 1];
                 let first = large.offset([n, c, z, y, lanes.inside.start.saturating_sub(pad)]);
                 let first = self.addresses.x.cast::<f32>().wrapping_add(first);
-                let rows = Window { first, counts, strides: [stride_z, stride_y, 0] };
+                let counts = [depths.len(), heights.len(), 1];
+                let window = Window { first, counts, strides: [stride_z, stride_y, 0] };
                 let to = self.addresses.y.cast::<f32>().wrapping_add(small.offset([n, c, d, h, w]));
-                let (shape, step) = ((window, stride), small.strides[4]);
-                // SAFETY: the columns inside of the image are those from the first on, in each of the rows, and the results
-                // the output's, in a row of this unit.
-                unsafe {
-                    if pooling.mode.is_greatest() {
-                        let cut = counts[..2] != pooling.window[..2];
-                        greatest_of_rows(s, &rows, &lanes, (around, cut), &mut columns);
-                        greatest_of_columns(s, &columns, count, shape, to, step);
-                    } else {
-                        sum_of_rows(&rows, &lanes, &mut sums);
-                        let divisor = pooling.divisor_of(0, d) * pooling.divisor_of(1, h);
-                        sum_of_columns(&sums, &mut results[..count], shape);
-                        let results = results[..count].iter().zip(&divisors);
-                        if step == 1 {
-                            results.enumerate().for_each(|(i, (sum, d))| to.add(i).write((sum / (divisor * d)) as f32));
-                        } else {
-                            for (i, (sum, d)) in results.enumerate() {
-                                to.add(i * step).write((sum / (divisor * d)) as f32);
-                            }
-                        }
-                    }
+                each(&lanes, &Rows { window, to, step: small.strides[4], depth: d, height: h });
+                h += 1;
+                if h == height {
+                    (h, d) = (0, d + 1);
+                }
+                if d == depth {
+                    (d, c) = (0, c + 1);
+                }
+                if c == *channels {
+                    (c, n) = (0, n + 1);
                 }
             }
             w += count;
         }
+    }
+}
+
+/// Maxima of rows of windows.
+struct Greatest<'a> {
+    rows: ColumnRows<'a>,
+    /// True if 0 counts where something is outside of the image.
+    zeros: bool,
+}
+
+impl Kernel for Greatest<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let pooling = self.rows.pooling;
+        let around = if self.zeros { 0.0 } else { f32::NEG_INFINITY };
+        // Vectors are read beyond the last column, whose lanes no result is made of.
+        let mut columns = [around; COLUMNS + 2 * MAX_LANES];
+        let shape = (pooling.window[2], pooling.stride[2]);
+        self.rows.each(
+            #[inline(always)]
+            |lanes, rows| {
+                let cut = self.zeros && rows.window.counts[..2] != pooling.window[..2];
+                // SAFETY: the columns inside of the image are those from the first on, in each of the rows, and the results
+                // the output's, in a row of this unit.
+                unsafe {
+                    greatest_of_rows(s, &rows.window, lanes, (around, cut), &mut columns);
+                    let (from, count, to) = (columns.as_ptr(), lanes.count, rows.to);
+                    match shape {
+                        (2, 2) => slide::<S, 2, 2>(s, from, count, to, rows.step),
+                        (3, 1) => slide::<S, 3, 1>(s, from, count, to, rows.step),
+                        (3, 2) => slide::<S, 3, 2>(s, from, count, to, rows.step),
+                        _ => greatest_of_columns(s, &columns, count, shape, to, rows.step),
+                    }
+                }
+            },
+        );
     }
 }
 
@@ -368,73 +406,108 @@ unsafe fn greatest_of_rows<S: Simd>(
     (around, cut): (f32, bool),
     columns: &mut [f32; COLUMNS + 2 * MAX_LANES],
 ) {
-    let Lanes { columns: all, inside } = lanes;
-    columns[..inside.start - all.start].fill(around);
-    columns[inside.end - all.start..all.len()].fill(around);
-    let start = s.splat(if cut { around } else { f32::NEG_INFINITY });
-    let columns = &mut columns[inside.start - all.start..][..inside.len()];
-    let mut i = 0;
-    while i < columns.len() {
-        let len = S::LANES.min(columns.len() - i);
-        let mask = s.mask(first(len));
-        let mut value = start;
-        // SAFETY: the caller's promise; the columns are as many.
-        unsafe {
-            if len == S::LANES {
-                rows.each(
-                    #[inline(always)]
-                    |row| value = greater(s, value, s.load(row.add(i))),
-                );
-            } else {
-                rows.each(
-                    #[inline(always)]
-                    |row| value = greater(s, value, s.load_masked(mask, row.add(i))),
-                );
+    let Lanes { columns: all, inside, .. } = lanes;
+    let left = inside.start - all.start;
+    let (first, stride, to) = (rows.first, rows.strides[1], columns.as_mut_ptr().wrapping_add(left));
+    // SAFETY: the caller's promise; there is room behind the columns for the last vector, which may have more lanes.
+    unsafe {
+        match rows.counts {
+            [1, 2, _] if !cut => join::<S, 2>(s, first, stride, inside.len(), to),
+            [1, 3, _] if !cut => join::<S, 3>(s, first, stride, inside.len(), to),
+            _ => {
+                let start = s.splat(if cut { around } else { f32::NEG_INFINITY });
+                let mut i = 0;
+                while i < inside.len() {
+                    let mask = s.mask(first_lanes(S::LANES.min(inside.len() - i)));
+                    let mut value = start;
+                    rows.each(
+                        #[inline(always)]
+                        |row| value = greater(s, value, s.load_masked(mask, row.wrapping_add(i))),
+                    );
+                    s.store(to.add(i), value);
+                    i += S::LANES;
+                }
             }
-            s.store_masked(mask, columns.as_mut_ptr().add(i), value);
         }
-        i += len;
     }
+    columns[..left].fill(around);
+    columns[left + inside.len()..all.len()].fill(around);
 }
 
-/// Computes the sum of each column; 0 where nothing is inside of the image.
+/// Maximum of `H` rows, column by column.
 ///
 /// # Safety
-/// As [`greatest_of_rows`].
+/// The rows can be read, `len` elements of each; `len` values and a vector can be written.
 #[inline(always)]
-unsafe fn sum_of_rows(rows: &Window, lanes: &Lanes, sums: &mut [f64; COLUMNS]) {
-    let Lanes { columns: all, inside } = lanes;
-    sums[..all.len()].fill(0.0);
-    let sums = &mut sums[inside.start - all.start..][..inside.len()];
+unsafe fn join<S: Simd, const H: usize>(s: S, first: *const f32, stride: usize, len: usize, to: *mut f32) {
+    let mut i = 0;
     // SAFETY: the caller's promise.
     unsafe {
-        rows.each(
-            #[inline(always)]
-            |row| {
-                let row = std::slice::from_raw_parts(row, sums.len());
-                sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
-            },
-        );
+        while i + S::LANES <= len {
+            let mut value = s.load(first.add(i));
+            for h in 1..H {
+                value = greater(s, value, s.load(first.wrapping_add(h * stride + i)));
+            }
+            s.store(to.add(i), value);
+            i += S::LANES;
+        }
+        if i < len {
+            let mask = s.mask(first_lanes(len - i));
+            let mut value = s.load_masked(mask, first.add(i));
+            for h in 1..H {
+                value = greater(s, value, s.load_masked(mask, first.wrapping_add(h * stride + i)));
+            }
+            s.store(to.add(i), value);
+        }
     }
 }
 
-/// Computes the sums of `window` neighboring columns, from every `stride`th on.
+/// Computes the maxima of `W` neighboring columns, from every `STRIDE`th on: one or two.
+///
+/// # Safety
+/// As [`greatest_of_columns`].
 #[inline(always)]
-fn sum_of_columns(sums: &[f64; COLUMNS], results: &mut [f64], (window, stride): (usize, usize)) {
-    #[inline(always)]
-    fn add<const STRIDE: usize>(from: &[f64], results: &mut [f64], stride: usize) {
-        let stride = if STRIDE > 0 { STRIDE } else { stride };
-        let from = &from[..(results.len() - 1) * stride + 1];
-        for i in 0..results.len() {
-            results[i] += from[i * stride];
+unsafe fn slide<S: Simd, const W: usize, const STRIDE: usize>(
+    s: S,
+    columns: *const f32,
+    lanes: usize,
+    to: *mut f32,
+    step: usize,
+) {
+    let mut w = 0;
+    loop {
+        let from = columns.wrapping_add(w * STRIDE);
+        // SAFETY: a vector from the last result's first column on, or two where every second column is taken, end within
+        // the columns; the caller answers for the results.
+        unsafe {
+            let value = if STRIDE == 1 {
+                let mut value = s.load(from);
+                for tap in 1..W {
+                    value = greater(s, value, s.load(from.add(tap)));
+                }
+                value
+            } else {
+                let (even, odd) = s.unzip(s.load(from), s.load(from.add(S::LANES)));
+                let mut value = greater(s, even, odd);
+                if W > 2 {
+                    let third = from.add(2);
+                    value = greater(s, value, s.unzip(s.load(third), s.load(third.add(S::LANES))).0);
+                }
+                value
+            };
+            if step == 1 && lanes - w >= S::LANES {
+                s.store(to.add(w), value);
+            } else {
+                put(s, value, S::LANES.min(lanes - w), to.add(w * step), step);
+            }
         }
-    }
-    results.fill(0.0);
-    for tap in 0..window {
-        match stride {
-            1 => add::<1>(&sums[tap..], results, 1),
-            2 => add::<2>(&sums[tap..], results, 2),
-            _ => add::<0>(&sums[tap..], results, stride),
+        w += S::LANES;
+        if w >= lanes {
+            return;
+        }
+        // The last vector ends with the last result, some of which are then computed twice.
+        if step == 1 && lanes - w < S::LANES {
+            w = lanes - S::LANES;
         }
     }
 }
@@ -501,4 +574,125 @@ unsafe fn greatest_of_columns<S: Simd>(
         }
         w += len;
     }
+}
+
+/// Sums of rows of windows over their divisors.
+struct Sums<'a>(ColumnRows<'a>);
+
+impl Kernel for Sums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let pooling = self.0.pooling;
+        let (mut sums, mut factors) = ([0f64; COLUMNS], [1f64; COLUMNS]);
+        let (mut filled, shape) = (usize::MAX, (pooling.window[2], pooling.stride[2]));
+        self.0.each(
+            #[inline(always)]
+            |lanes, rows| {
+                if filled != lanes.first {
+                    filled = lanes.first;
+                    let factors = factors[..lanes.count].iter_mut().enumerate();
+                    factors.for_each(|(i, factor)| *factor = 1.0 / pooling.divisor_of(2, lanes.first + i));
+                }
+                let factor = 1.0 / (pooling.divisor_of(0, rows.depth) * pooling.divisor_of(1, rows.height));
+                let factors = &factors[..lanes.count];
+                // SAFETY: the columns inside of the image are those from the first on, in each of the rows, and the results
+                // the output's, in a row of this unit.
+                unsafe {
+                    sum_of_rows(&rows.window, lanes, &mut sums);
+                    match shape {
+                        (2, 2) => weighted::<2, 2>(&sums, factors, factor, shape, rows),
+                        (3, 1) => weighted::<3, 1>(&sums, factors, factor, shape, rows),
+                        (3, 2) => weighted::<3, 2>(&sums, factors, factor, shape, rows),
+                        _ => weighted::<0, 0>(&sums, factors, factor, shape, rows),
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// Computes the sum of each column; 0 where nothing is inside of the image.
+///
+/// # Safety
+/// As [`greatest_of_rows`].
+#[inline(always)]
+unsafe fn sum_of_rows(rows: &Window, lanes: &Lanes, sums: &mut [f64; COLUMNS]) {
+    let Lanes { columns: all, inside, .. } = lanes;
+    let (left, len) = (inside.start - all.start, inside.len());
+    sums[..left].fill(0.0);
+    sums[left + len..all.len()].fill(0.0);
+    let sums = &mut sums[left..][..len];
+    let row = |h: usize| {
+        let first = rows.first.wrapping_add(h * rows.strides[1]);
+        // SAFETY: the caller's promise; only rows that there are, are asked for.
+        unsafe { std::slice::from_raw_parts(first, len) }
+    };
+    match rows.counts {
+        [1, 2, _] => {
+            let sums = sums.iter_mut().zip(row(0)).zip(row(1));
+            sums.for_each(|((sum, a), b)| *sum = 0.0 + f64::from(*a) + f64::from(*b));
+        }
+        [1, 3, _] => {
+            let sums = sums.iter_mut().zip(row(0)).zip(row(1)).zip(row(2));
+            sums.for_each(|(((sum, a), b), c)| *sum = 0.0 + f64::from(*a) + f64::from(*b) + f64::from(*c));
+        }
+        _ => {
+            sums.fill(0.0);
+            // SAFETY: the caller's promise.
+            unsafe {
+                rows.each(
+                    #[inline(always)]
+                    |row| {
+                        let row = std::slice::from_raw_parts(row, len);
+                        sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
+                    },
+                );
+            }
+        }
+    }
+}
+
+/// Computes the sums of `W` neighboring columns, from every `STRIDE`th on, times factors, or of as many as `shape` says where
+/// these are 0.
+///
+/// # Safety
+/// The results can be written, one for each factor.
+#[inline(always)]
+unsafe fn weighted<const W: usize, const STRIDE: usize>(
+    sums: &[f64; COLUMNS],
+    factors: &[f64],
+    factor: f64,
+    shape: (usize, usize),
+    rows: &Rows,
+) {
+    let shape = if W > 0 { (W, STRIDE) } else { shape };
+    let from = sums[..(factors.len() - 1) * shape.1 + shape.0].as_ptr();
+    // SAFETY: the caller's promise; the last tap of the last result is the last column.
+    unsafe {
+        if rows.step == 1 {
+            let to = std::slice::from_raw_parts_mut(rows.to, factors.len());
+            for (i, (to, of_column)) in to.iter_mut().zip(factors).enumerate() {
+                *to = (sum(from.add(i * shape.1), shape.0) * (factor * of_column)) as f32;
+            }
+        } else {
+            for (i, of_column) in factors.iter().enumerate() {
+                let value = sum(from.add(i * shape.1), shape.0) * (factor * of_column);
+                rows.to.add(i * rows.step).write(value as f32);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// So many values can be read.
+#[inline(always)]
+unsafe fn sum(from: *const f64, count: usize) -> f64 {
+    let mut sum = 0.0;
+    for i in 0..count {
+        // SAFETY: the caller's promise.
+        sum += unsafe { *from.add(i) };
+    }
+    sum
 }

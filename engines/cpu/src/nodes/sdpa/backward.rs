@@ -291,6 +291,7 @@ impl Run<'_> {
                     step: layout.width,
                     b: blocks.k.as_ptr(),
                     pitch: layout.columns,
+                    panel: 2 * self.isa.lanes(),
                     c: blocks.sum.as_mut_ptr(),
                     to: layout.columns,
                     add: part.key != keys.start,
@@ -354,6 +355,7 @@ impl Run<'_> {
                                 step: 1,
                                 b: b.as_ptr(),
                                 pitch: columns,
+                                panel: 2 * self.isa.lanes(),
                                 c: c.as_mut_ptr(),
                                 to: columns,
                                 add: true,
@@ -492,6 +494,7 @@ impl Run<'_> {
                     step: 1,
                     b,
                     pitch: layout.width,
+                    panel: 2 * self.isa.lanes(),
                     c,
                     to: layout.width,
                     add: false,
@@ -499,7 +502,7 @@ impl Run<'_> {
                 product.run(self.isa);
             }
             let masking = Masking { attention, mask: self.inputs[3], sight, scale: self.scale };
-            masking.apply(self.isa, part, &mut blocks.scores[..keys * layout.width], layout.width);
+            masking.apply(self.isa, part, &mut blocks.scores[..keys * layout.width], [layout.width; 2]);
         }
         let gradient = Gradient {
             scores: &mut blocks.scores[..keys * layout.width],

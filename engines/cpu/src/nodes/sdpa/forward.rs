@@ -1,16 +1,24 @@
 //! Forward pass: blocks of queries, each with all blocks of the keys that it sees. One block of the scores is kept at a
 //! time, so that memory does not grow with the sequences.
 
-use super::multiply::{Multiply, ROWS, Softmax};
-use super::{Attention, Operand, Sight};
+use super::multiply::{Biased, Multiply, Softmax, Times};
+use super::{Attention, Operand, Sight, pack};
+use crate::nodes::transpose::Transposition;
 use crate::nodes::{LibraryKernel, Recipe};
 use crate::pointwise::Storage;
-use hipdnn_cpu_kernels::isa::{Isa, MAX_LANES};
+use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_cpu_kernels::scratch::LINE;
 use hipdnn_cpu_kernels::threads::Pool;
 
-/// Maximum number of queries and keys of a block: a multiple of [`ROWS`] and of the lanes of two vectors.
+/// Maximum number of queries and keys of a block of the backward pass: a multiple of [`super::multiply::ROWS`] and of the
+/// lanes of two vectors.
 pub(super) const BLOCK: usize = 96;
+
+/// Maximum number of queries and keys of a block: a multiple of the lanes of two vectors.
+const MOST: usize = 128;
+
+/// Number of keys whose masks are loaded together.
+const MASKS: usize = 16;
 
 /// Forward pass.
 #[derive(Clone, Debug)]
@@ -26,13 +34,15 @@ pub(super) struct Forward {
 
 impl Recipe for Forward {
     fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
-        Box::new(Kernel { work: self.clone(), threads, layout: Layout::new(&self.attention) })
+        let isa = Isa::best();
+        Box::new(Kernel { work: self.clone(), isa, threads, layout: Layout::new(&self.attention, isa) })
     }
 }
 
 #[derive(Debug)]
 struct Kernel {
     work: Forward,
+    isa: Isa,
     threads: usize,
     layout: Layout,
 }
@@ -40,12 +50,15 @@ struct Kernel {
 /// Layout of a worker's scratch memory: offsets of its blocks, in `f32` values.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
-    /// Number of queries of a block, and the same up to a multiple of [`ROWS`].
-    width: usize,
-    tall: usize,
+    /// Number of queries of a block.
+    block: usize,
+    /// Stride between the scores of two keys: an odd number of cache lines, as others share a few sets of the
+    /// first-level cache.
+    pitch: usize,
     /// Depth of values, up to whole vectors.
     columns: usize,
-    /// Queries, a column each; keys, a row each; values, a row each; scores, a column a query; results, a row a query.
+    /// Queries, a column each, in panels; keys, a row each; values, a row each, in panels; scores, a column a query;
+    /// results, a row a query.
     q: usize,
     k: usize,
     v: usize,
@@ -66,17 +79,26 @@ pub(super) fn places<const N: usize>(sizes: [usize; N]) -> ([usize; N], usize) {
 }
 
 impl Layout {
-    fn new(attention: &Attention) -> Layout {
-        let width = attention.queries.min(BLOCK).next_multiple_of(MAX_LANES);
-        let tall = width.next_multiple_of(ROWS);
-        let columns = attention.value_depth.next_multiple_of(MAX_LANES);
-        let keys = attention.keys.min(BLOCK).next_multiple_of(ROWS);
+    fn new(attention: &Attention, isa: Isa) -> Layout {
+        const LINE_VALUES: usize = LINE / size_of::<f32>();
+        let panel = pack::width(isa);
+        // Blocks of about one size.
+        let block = balanced(attention.queries.max(1));
+        let width = block.next_multiple_of(isa.lanes());
+        let pitch = (width.div_ceil(LINE_VALUES) | 1) * LINE_VALUES;
+        let columns = attention.value_depth.next_multiple_of(isa.lanes());
+        let keys = attention.keys.min(MOST);
         let depth = attention.depth;
-        // Rows past the queries are read of the scores when values are summed.
-        let sizes = [width * depth, keys * depth, keys * columns, keys * width + tall - width, tall * columns];
+        let panels = [width, columns].map(|columns| columns.next_multiple_of(panel));
+        let sizes = [panels[0] * depth, keys * depth, keys * panels[1], keys * pitch, block * columns];
         let ([q, k, v, scores, o], len) = places(sizes);
-        Layout { width, tall, columns, q, k, v, scores, o, len }
+        Layout { block, pitch, columns, q, k, v, scores, o, len }
     }
+}
+
+/// Size of blocks of so many, all but the last of one size.
+fn balanced(all: usize) -> usize {
+    all.div_ceil(all.div_ceil(MOST).max(1))
 }
 
 /// State of a run, shared with the threads that work on it.
@@ -102,15 +124,15 @@ impl LibraryKernel for Kernel {
         let attention = &self.work.attention;
         // SAFETY: the caller's promise about the scale.
         let scale = unsafe { attention.scale.get(inputs[4]) };
-        let run = Run { kernel: self, isa: Isa::best(), scale, inputs, outputs, scratch: scratch.cast() };
+        let run = Run { kernel: self, isa: self.isa, scale, inputs, outputs, scratch: scratch.cast() };
         // The whole value moves into the closure, so that its promise about threads is what is checked.
         let run = &run;
-        let blocks = attention.queries.div_ceil(BLOCK);
+        let blocks = attention.queries.div_ceil(self.layout.block);
         pool.run_indexed(attention.batch * attention.heads * blocks, self.threads, &|worker, unit| {
             let (row, block) = (unit / blocks, unit % blocks);
             let (batch, head) = (row / attention.heads, row % attention.heads);
             // SAFETY: the caller's promise; no other unit has these queries, no other thread this worker's memory.
-            unsafe { run.block(worker, batch, head, block * BLOCK) };
+            unsafe { run.block(worker, batch, head, block * self.layout.block) };
         });
     }
 }
@@ -123,19 +145,19 @@ impl Run<'_> {
     unsafe fn block(&self, worker: usize, batch: usize, head: usize, first: usize) {
         let (work, layout) = (&self.kernel.work, &self.kernel.layout);
         let attention = &work.attention;
-        let count = BLOCK.min(attention.queries - first);
-        let width = layout.width;
+        let count = layout.block.min(attention.queries - first);
+        let (width, pitch) = (count.next_multiple_of(self.isa.lanes()), layout.pitch);
         let scratch = self.scratch.wrapping_add(worker * layout.len);
-        let part = |at: usize, len: usize| {
+        let part = |at: usize, end: usize| {
             // SAFETY: the worker's scratch memory, aligned; each of its parts is borrowed once.
-            unsafe { std::slice::from_raw_parts_mut(scratch.add(at), len) }
+            unsafe { std::slice::from_raw_parts_mut(scratch.add(at), end - at) }
         };
-        let q = part(layout.q, width * attention.depth);
-        let k = part(layout.k, layout.v - layout.k);
-        let v = part(layout.v, layout.scores - layout.v);
-        let scores = part(layout.scores, layout.o - layout.scores);
-        let o = part(layout.o, layout.tall * layout.columns);
-        let (mut largest, mut sum, mut factor) = ([f32::NEG_INFINITY; BLOCK], [0f32; BLOCK], [1f32; BLOCK]);
+        let q = part(layout.q, layout.k);
+        let k = part(layout.k, layout.v);
+        let v = part(layout.v, layout.scores);
+        let scores = part(layout.scores, layout.o);
+        let o = part(layout.o, layout.len);
+        let (mut largest, mut sum, mut factor) = ([f32::NEG_INFINITY; MOST], [0f32; MOST], [1f32; MOST]);
         if let Some((storage, stride)) = work.sink {
             let mut sink = [0f32];
             // SAFETY: there is a sink for each head.
@@ -146,50 +168,56 @@ impl Run<'_> {
         }
         // SAFETY: the caller's promise about lengths, queries, keys and values.
         let sight = unsafe {
-            load_columns(self.isa, &attention.q, self.inputs[0], [batch, head, first], [count, width], q);
+            let at = [batch, head, first];
+            pack::columns(self.isa, &attention.q, self.inputs[0], at, [count, attention.depth], q);
             attention.sight(batch, [self.inputs[5], self.inputs[6]])
         };
-        scores.fill(0.0);
+        let masking = Masking { attention, mask: self.inputs[3], sight: &sight, scale: self.scale };
         let keys = sight.keys_of(first..first + count);
-        let mut key = keys.start;
+        let (block, mut key) = (balanced(keys.len().max(1)), keys.start);
         while key < keys.end {
-            let some = BLOCK.min(keys.end - key);
-            let rows = some.next_multiple_of(ROWS);
+            let some = block.min(keys.end - key);
+            let part = Part { batch, head, query: first, queries: count, key };
             // SAFETY: the caller's promise; the keys are within the sequence.
-            unsafe {
+            let scale = unsafe {
                 let (shared_k, shared_v) = (head / attention.share_k, head / attention.share_v);
-                let depths = [attention.depth; 2];
-                load_rows(self.isa, &attention.k, self.inputs[1], [batch, shared_k, key], some, depths, k);
-                k[some * attention.depth..rows * attention.depth].fill(0.0);
-                load_rows(
-                    self.isa,
-                    &attention.v,
-                    self.inputs[2],
-                    [batch, shared_v, key],
-                    some,
-                    [attention.value_depth, layout.columns],
-                    v,
-                );
+                let place = [batch, shared_k, key];
+                let (a, row) = match attention.k.in_place(self.inputs[1], place) {
+                    Some(rows) => (rows, attention.k.strides[2]),
+                    None => {
+                        load_rows(self.isa, &attention.k, self.inputs[1], place, some, [attention.depth; 2], k);
+                        (k.as_ptr(), attention.depth)
+                    }
+                };
+                let place = [batch, shared_v, key];
+                pack::rows(self.isa, &attention.v, self.inputs[2], place, [some, attention.value_depth], v);
                 let product = Multiply {
-                    rows,
+                    rows: some,
                     columns: width,
                     depth: attention.depth,
-                    a: k.as_ptr(),
-                    row: attention.depth,
+                    a,
+                    row,
                     step: 1,
                     b: q.as_ptr(),
-                    pitch: width,
+                    pitch: pack::width(self.isa),
+                    panel: pack::width(self.isa) * attention.depth,
                     c: scores.as_mut_ptr(),
-                    to: width,
+                    to: pitch,
                     add: false,
                 };
                 product.run(self.isa);
-                let part = Part { batch, head, query: first, queries: count, key };
-                let masking = Masking { attention, mask: self.inputs[3], sight: &sight, scale: self.scale };
-                masking.apply(self.isa, part, &mut scores[..some * width], width);
-            }
+                match masking.is_scale(part, some) {
+                    true => self.scale,
+                    false => {
+                        masking.apply(self.isa, part, &mut scores[..some * pitch], [width, pitch]);
+                        1.0
+                    }
+                }
+            };
             let step = Softmax {
-                scores: &mut scores[..some * width],
+                scores: &mut scores[..some * pitch],
+                pitch,
+                scale,
                 largest: &mut largest[..width],
                 sum: &mut sum[..width],
                 factor: &mut factor[..width],
@@ -198,24 +226,25 @@ impl Run<'_> {
             if key != keys.start {
                 for (row, factor) in o.chunks_exact_mut(layout.columns).zip(&factor).take(count) {
                     if *factor != 1.0 {
-                        row.iter_mut().for_each(|value| *value *= factor);
+                        self.isa.run(Times(row, *factor));
                     }
                 }
             }
             let product = Multiply {
-                rows: count.next_multiple_of(ROWS),
+                rows: count,
                 columns: layout.columns,
                 depth: some,
                 a: scores.as_ptr(),
                 row: 1,
-                step: width,
+                step: pitch,
                 b: v.as_ptr(),
-                pitch: layout.columns,
+                pitch: pack::width(self.isa),
+                panel: pack::width(self.isa) * some,
                 c: o.as_mut_ptr(),
                 to: layout.columns,
                 add: key != keys.start,
             };
-            // SAFETY: the blocks have as many rows and columns; scores have room behind the last row.
+            // SAFETY: the blocks have as many rows and columns.
             unsafe { product.run(self.isa) };
             key += some;
         }
@@ -226,15 +255,17 @@ impl Run<'_> {
             if keys.is_empty() || sum == 0.0 || !there {
                 values.fill(0.0);
             } else {
-                values.iter_mut().for_each(|value| *value /= sum);
+                self.isa.run(Times(values, 1.0 / sum));
             }
-            let stats = (f64::from(largest) + f64::from(sum).ln()) as f32;
             let place = [batch, head, first + row];
             // SAFETY: the caller's promise about the results of this query.
             unsafe {
                 let at = work.o.at(batch, head, first + row);
                 work.o.storage.store(self.isa, values, self.outputs[0], at, work.o.strides[3]);
-                self.put(&work.stats, 1, place, stats);
+                if work.stats.is_some() {
+                    let stats = (f64::from(largest) + f64::from(sum).ln()) as f32;
+                    self.put(&work.stats, 1, place, stats);
+                }
                 self.put(&work.largest, 2, place, largest);
                 self.put(&work.sum, 3, place, sum);
             }
@@ -325,28 +356,50 @@ pub(super) struct Masking<'a> {
 }
 
 impl Masking<'_> {
-    /// Scales scores, adds the mask, and makes what is not seen -∞; the queries of a key are side by side, up to `width`.
+    /// True if the queries see all of these keys without a mask, so that the scale is all there is to apply.
+    fn is_scale(&self, part: Part, keys: usize) -> bool {
+        let Part { query: first, queries: count, key, .. } = part;
+        let sees = |key: usize| {
+            let seen = self.sight.queries_of(key);
+            seen.start <= first && first + count <= seen.end
+        };
+        self.attention.mask.is_none() && (key..key + keys).all(sees)
+    }
+
+    /// Scales scores, adds the mask, and makes what is not seen -∞; the queries of a key are side by side, up to `width`,
+    /// and `pitch` from those of the next.
     ///
     /// # Safety
     /// The mask of these queries and keys can be read.
-    pub(super) unsafe fn apply(&self, isa: Isa, part: Part, scores: &mut [f32], width: usize) {
+    pub(super) unsafe fn apply(&self, isa: Isa, part: Part, scores: &mut [f32], [width, pitch]: [usize; 2]) {
         let Part { batch, head, query: first, queries: count, key } = part;
-        let mut bias = [0f32; BLOCK];
-        for (row, scores) in scores.chunks_exact_mut(width).enumerate() {
-            let key = key + row;
+        let mut bias = [0f32; MASKS * MOST];
+        for (group, scores) in scores.chunks_mut(MASKS * pitch).enumerate() {
+            let (key, keys) = (key + group * MASKS, scores.len().div_ceil(pitch));
             if let Some(mask) = &self.attention.mask {
                 let at = mask.at(batch, head, first) + key * mask.strides[3];
-                // SAFETY: the caller's promise.
-                unsafe { mask.storage.load(isa, self.mask, at, mask.strides[2], &mut bias[..count]) };
+                if mask.storage == Storage::F32 && mask.strides[3] == 1 && mask.strides[2] > 1 {
+                    let from = self.mask.cast::<f32>().wrapping_add(at);
+                    let (across, to) = (mask.strides[2], bias.as_mut_ptr());
+                    // SAFETY: the caller's promise; there is room for so many queries of so many keys.
+                    unsafe { Transposition { from, across, to, out: MOST, rows: count, columns: keys }.run(isa) };
+                } else {
+                    for (i, bias) in bias.chunks_exact_mut(MOST).take(keys).enumerate() {
+                        let at = at + i * mask.strides[3];
+                        // SAFETY: the caller's promise.
+                        unsafe { mask.storage.load(isa, self.mask, at, mask.strides[2], &mut bias[..count]) };
+                    }
+                }
             }
-            for (score, bias) in scores.iter_mut().zip(&bias) {
-                *score = *score * self.scale + bias;
+            let bias = &bias[..keys * MOST];
+            isa.run(Biased { scores: &mut *scores, pitch, bias, width: MOST, scale: self.scale });
+            for (row, scores) in scores.chunks_mut(pitch).enumerate() {
+                let seen = self.sight.queries_of(key + row);
+                let place = |query: usize| query.clamp(first, first + count) - first;
+                let (start, end) = (place(seen.start), place(seen.end));
+                scores[..start].fill(f32::NEG_INFINITY);
+                scores[end.max(start)..width].fill(f32::NEG_INFINITY);
             }
-            let seen = self.sight.queries_of(key);
-            let place = |query: usize| query.clamp(first, first + count) - first;
-            let (start, end) = (place(seen.start), place(seen.end));
-            scores[..start].fill(f32::NEG_INFINITY);
-            scores[end.max(start)..].fill(f32::NEG_INFINITY);
         }
     }
 }

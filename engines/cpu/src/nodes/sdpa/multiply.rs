@@ -3,13 +3,13 @@
 use hipdnn_cpu_kernels::activation::exp;
 use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
 
-/// Row granularity: every instruction set's tile is as high or half as high.
+/// Row granularity of blocks whose rows are padded: every instruction set's tile is as high or half as high.
 pub(super) const ROWS: usize = 12;
 
-/// Product `c[r][n] = Σ a[r·row + k·step] · b[k·pitch + n]`, added to `c` if `add`.
+/// Product `c[r][n] = Σ a[r·row + k·step] · b[panel of n + k·pitch]`, added to `c` if `add`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Multiply {
-    /// Number of rows of the result, a multiple of [`ROWS`].
+    /// Number of rows of the result.
     pub(super) rows: usize,
     /// Number of columns of the result, a multiple of the lanes of a vector.
     pub(super) columns: usize,
@@ -20,6 +20,8 @@ pub(super) struct Multiply {
     pub(super) step: usize,
     pub(super) b: *const f32,
     pub(super) pitch: usize,
+    /// Stride from two vectors of columns to the next two in `b`.
+    pub(super) panel: usize,
     pub(super) c: *mut f32,
     /// Stride between rows of `c`.
     pub(super) to: usize,
@@ -44,30 +46,50 @@ impl Kernel for Blocks {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        if S::LANES == 16 { self.tiles::<S, 12>(s) } else { self.tiles::<S, 6>(s) }
-    }
-}
-
-impl Blocks {
-    #[inline(always)]
-    fn tiles<S: Simd, const R: usize>(&self, s: S) {
         let m = &self.0;
+        let tallest = if S::LANES == 16 { 12 } else { 6 };
+        // Rows in tiles of about one height, the taller ones first.
+        let count = m.rows.div_ceil(tallest).max(1);
+        let (low, taller) = (m.rows / count, m.rows % count);
         let mut column = 0;
         while column < m.columns {
             let two = column + 2 * S::LANES <= m.columns;
             let mut row = 0;
-            while row < m.rows {
+            for tile in 0..count {
+                let height = low + usize::from(tile < taller);
                 // SAFETY: `Multiply::run` has been promised all rows and columns.
                 unsafe {
                     if two {
-                        self.tile::<S, R, 2>(s, row, column);
+                        self.rows::<S, 2>(s, height, row, column);
                     } else {
-                        self.tile::<S, R, 1>(s, row, column);
+                        self.rows::<S, 1>(s, height, row, column);
                     }
                 }
-                row += R;
+                row += height;
             }
             column += if two { 2 * S::LANES } else { S::LANES };
+        }
+    }
+}
+
+impl Blocks {
+    /// # Safety
+    /// `height` rows and `V` vectors of columns can be used from there on.
+    #[inline(always)]
+    unsafe fn rows<S: Simd, const V: usize>(&self, s: S, height: usize, row: usize, column: usize) {
+        macro_rules! among {
+            ($($rows:literal)+) => {
+                match height {
+                    // SAFETY: the caller's promise.
+                    $($rows => unsafe { self.tile::<S, $rows, V>(s, row, column) },)+
+                    _ => {}
+                }
+            };
+        }
+        if S::LANES == 16 {
+            among!(1 2 3 4 5 6 7 8 9 10 11 12);
+        } else {
+            among!(1 2 3 4 5 6);
         }
     }
 
@@ -80,7 +102,7 @@ impl Blocks {
         unsafe {
             let mut sums = [[s.splat(0.0); V]; R];
             let mut a = m.a.add(row * m.row);
-            let mut b = m.b.add(column);
+            let mut b = m.b.add(column / (2 * S::LANES) * m.panel);
             for _ in 0..m.depth {
                 let mut values = [s.splat(0.0); V];
                 for (v, value) in values.iter_mut().enumerate() {
@@ -105,10 +127,46 @@ impl Blocks {
     }
 }
 
+/// Multiplication of values by a factor.
+pub(super) struct Times<'a>(pub(super) &'a mut [f32], pub(super) f32);
+
+impl Kernel for Times<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        self.0.iter_mut().for_each(|value| *value *= self.1);
+    }
+}
+
+/// Scores of a block times the scale, plus a bias each.
+pub(super) struct Biased<'a> {
+    /// Scores, `pitch` between those of two keys, and their biases, `width` between them.
+    pub(super) scores: &'a mut [f32],
+    pub(super) pitch: usize,
+    pub(super) bias: &'a [f32],
+    pub(super) width: usize,
+    pub(super) scale: f32,
+}
+
+impl Kernel for Biased<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (scores, bias) in self.scores.chunks_mut(self.pitch).zip(self.bias.chunks(self.width)) {
+            scores.iter_mut().zip(bias).for_each(|(score, bias)| *score = *score * self.scale + bias);
+        }
+    }
+}
+
 /// Online softmax for a row of queries: its state after some of the keys.
 pub(super) struct Softmax<'a> {
-    /// Scores, the queries of a key side by side; they become e^(score - largest).
+    /// Scores, the queries of a key side by side, `pitch` from those of the next; they become
+    /// e^(scale · score - largest).
     pub(super) scores: &'a mut [f32],
+    pub(super) pitch: usize,
+    pub(super) scale: f32,
     /// Largest score of each query.
     pub(super) largest: &'a mut [f32],
     /// Sum of e^(score - largest) of each query.
@@ -121,7 +179,8 @@ impl Softmax<'_> {
     /// Folds in the scores of some keys. The number of queries is a multiple of the lanes of a vector.
     pub(super) fn run(self, isa: Isa) {
         let queries = self.largest.len();
-        assert_eq!((self.sum.len(), self.factor.len(), self.scores.len() % queries), (queries, queries, 0));
+        assert_eq!((self.sum.len(), self.factor.len(), self.scores.len() % self.pitch), (queries, queries, 0));
+        assert!(queries <= self.pitch, "rows of {} queries, {} apart", queries, self.pitch);
         isa.run(Step(self));
     }
 }
@@ -133,24 +192,24 @@ impl Kernel for Step<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Softmax { scores, largest, sum, factor } = self.0;
-        let queries = largest.len();
+        let Softmax { scores, pitch, scale, largest, sum, factor } = self.0;
+        let (queries, scale) = (largest.len(), s.splat(scale));
         let mut q = 0;
         while q + S::LANES <= queries {
             // SAFETY: a vector from `q` on lies within the rows of all of them.
             unsafe {
                 let before = s.load(largest.as_ptr().add(q));
                 let mut most = before;
-                for row in scores.chunks_exact(queries) {
-                    most = s.max(s.load(row.as_ptr().add(q)), most);
+                for row in scores.chunks_exact(pitch) {
+                    most = s.max(s.mul(s.load(row.as_ptr().add(q)), scale), most);
                 }
                 // Where all is masked so far, the base is 0 and every power below is.
                 let base = s.select(s.lt(most, s.splat(f32::MIN)), s.splat(0.0), most);
                 let rescale = exp(s, s.sub(before, base));
                 let mut total = s.splat(0.0);
-                for row in scores.chunks_exact_mut(queries) {
+                for row in scores.chunks_exact_mut(pitch) {
                     let at = row.as_mut_ptr().add(q);
-                    let power = exp(s, s.sub(s.load(at), base));
+                    let power = exp(s, s.sub(s.mul(s.load(at), scale), base));
                     s.store(at, power);
                     total = s.add(total, power);
                 }
@@ -219,15 +278,22 @@ mod tests {
     fn products_of_small_integers_are_exact() {
         // Rows, columns, terms; whether `a` is transposed.
         for (rows, columns, depth, transposed) in
-            [(12, 16, 1, false), (24, 48, 7, false), (12, 32, 100, true), (96, 96, 33, true)]
+            [(12, 16, 1, false), (25, 48, 7, false), (1, 32, 100, true), (19, 96, 33, true)]
         {
             let value = |i: usize| (i * 7 % 13) as f32 - 6.0;
             let a: Vec<f32> = (0..rows * depth).map(value).collect();
             let b: Vec<f32> = (0..columns * depth).map(|i| value(i + 5)).collect();
+            let b_at = |k: usize, n: usize| b[k * columns + n];
             let (row, step) = if transposed { (1, rows) } else { (depth, 1) };
             for isa in Isa::available() {
-                for add in [false, true] {
+                let two = 2 * isa.lanes();
+                let mut panels = vec![0f32; depth * columns.next_multiple_of(two)];
+                for (k, n) in (0..depth).flat_map(|k| (0..columns).map(move |n| (k, n))) {
+                    panels[(n / two * depth + k) * two + n % two] = b_at(k, n);
+                }
+                for (add, in_panels) in [(false, false), (true, false), (true, true)] {
                     let mut c = vec![1f32; rows * columns];
+                    let (b, pitch, panel) = if in_panels { (&panels, two, two * depth) } else { (&b, columns, two) };
                     let multiply = Multiply {
                         rows,
                         columns,
@@ -236,7 +302,8 @@ mod tests {
                         row,
                         step,
                         b: b.as_ptr(),
-                        pitch: columns,
+                        pitch,
+                        panel,
                         c: c.as_mut_ptr(),
                         to: columns,
                         add,
@@ -245,7 +312,7 @@ mod tests {
                     unsafe { multiply.run(isa) };
                     for r in 0..rows {
                         for n in 0..columns {
-                            let sum: f32 = (0..depth).map(|k| a[r * row + k * step] * b[k * columns + n]).sum();
+                            let sum: f32 = (0..depth).map(|k| a[r * row + k * step] * b_at(k, n)).sum();
                             assert_eq!(c[r * columns + n], sum + f32::from(u8::from(add)), "{isa} {rows} {columns}");
                         }
                     }
@@ -269,15 +336,25 @@ mod tests {
             let (mut largest, mut sum) = (vec![none; queries], vec![0f32; queries]);
             let mut kept = vec![0f64; queries];
             for part in 0..4 {
-                let mut scores: Vec<f32> =
-                    (0..10 * queries).map(|i| score(part * 10 + i / queries, i % queries)).collect();
+                // Halves of the scores, a gap behind those of a key.
+                let pitch = queries + 3;
+                let mut scores = vec![f32::NAN; 10 * pitch];
+                for (k, q) in (0..10).flat_map(|k| (0..queries).map(move |q| (k, q))) {
+                    scores[k * pitch + q] = 0.5 * score(part * 10 + k, q);
+                }
                 let mut factor = vec![0f32; queries];
-                let softmax =
-                    Softmax { scores: &mut scores, largest: &mut largest, sum: &mut sum, factor: &mut factor };
-                softmax.run(isa);
+                Softmax {
+                    scores: &mut scores,
+                    pitch,
+                    scale: 2.0,
+                    largest: &mut largest,
+                    sum: &mut sum,
+                    factor: &mut factor,
+                }
+                .run(isa);
                 for q in 0..queries {
                     // The sum of k · power, rescaled as results are.
-                    let new: f64 = (0..10).map(|k| (part * 10 + k) as f64 * f64::from(scores[k * queries + q])).sum();
+                    let new: f64 = (0..10).map(|k| (part * 10 + k) as f64 * f64::from(scores[k * pitch + q])).sum();
                     kept[q] = kept[q] * f64::from(factor[q]) + new;
                 }
             }
