@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use hipdnn_engine_core::{Engine, Site};
 use hipdnn_engine_cpu::CPU_ENGINE;
 use hipdnn_schemas::{
-    Convolution, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, DataType, EngineConfig, Graph, GraphBuilder,
-    KnobValue, Matmul, Operation, PaddingMode, Pointwise, PointwiseMode, Reduction, ReductionMode, ResampleBwd,
-    ResampleFwd, ResampleMode, Sdpa, TensorDef, TensorUid,
+    BatchnormInferenceVarianceExt, Convolution, ConvolutionBwd, ConvolutionFwd, ConvolutionWrw, DataType, EngineConfig,
+    Graph, GraphBuilder, KnobValue, Layernorm, Matmul, NormFwdPhase, Operation, PaddingMode, Pointwise, PointwiseMode,
+    Reduction, ReductionMode, ResampleBwd, ResampleFwd, ResampleMode, RmsNorm, Sdpa, TensorDef, TensorUid, TensorValue,
 };
 use hipdnn_sdk_bindings::hipdnn::plugin::DeviceBuffer;
 
@@ -256,6 +256,93 @@ fn cases() -> Vec<Case> {
             }
         }
     }
+    for (name, dims, nodes) in [
+        ("tanh_197x1536", [1, 1, 197, 1536], vec![unary(PointwiseMode::TanhFwd, 0, 1)]),
+        ("exp_197x1536", [1, 1, 197, 1536], vec![unary(PointwiseMode::Exp, 0, 1)]),
+        ("sigmoid_197x1536", [1, 1, 197, 1536], vec![unary(PointwiseMode::SigmoidFwd, 0, 1)]),
+        ("gelu_197x1536", [1, 1, 197, 1536], vec![unary(PointwiseMode::GeluFwd, 0, 1)]),
+        (
+            "silu_512x2048",
+            [1, 1, 512, 2048],
+            vec![unary(PointwiseMode::SigmoidFwd, 0, 2), binary(PointwiseMode::Mul, 0, 2, 1)],
+        ),
+        (
+            "add_relu_512x2048",
+            [1, 1, 512, 2048],
+            vec![binary(PointwiseMode::Add, 0, 6, 2), unary(PointwiseMode::ReluFwd, 2, 1)],
+        ),
+        ("bias_512x2048", [1, 1, 512, 2048], vec![binary(PointwiseMode::Add, 0, 7, 1)]),
+        (
+            "gelu_197x1536_spelled_out",
+            [1, 1, 197, 1536],
+            vec![
+                binary(PointwiseMode::Div, 0, 8, 2),
+                unary(PointwiseMode::Erf, 2, 3),
+                binary(PointwiseMode::Add, 3, 9, 4),
+                binary(PointwiseMode::Mul, 0, 4, 5),
+                binary(PointwiseMode::Mul, 5, 10, 1),
+            ],
+        ),
+    ] {
+        let read: Vec<i64> = nodes.iter().flat_map(|node| node.inputs()).map(|uid| uid.0).collect();
+        let written = nodes.iter().flat_map(|node| node.outputs()).map(|uid| uid.0);
+        let uids: std::collections::BTreeSet<i64> = written.chain(read).collect();
+        let tensors = uids.into_iter().map(|uid| match uid {
+            0 | 1 | 6 => tensor(uid, float, &dims),
+            7 => tensor(uid, float, &[1, 1, 1, dims[3]]),
+            8.. => tensor(uid, float, &[1; 4])
+                .with_value(TensorValue::Float32([std::f32::consts::SQRT_2, 1.0, 0.5][uid as usize - 8])),
+            _ => tensor(uid, float, &dims).intermediate(),
+        });
+        push(format!("pointwise_{name}"), None, graph(tensors.collect(), nodes));
+    }
+    for (rows, width) in [(128, 768), (197, 384), (512, 1024)] {
+        let (all, row, epsilon) =
+            ([rows, width], [1, width], tensor(9, float, &[1]).with_value(TensorValue::Float32(1e-5)));
+        let tensors = |count: i64| -> Vec<TensorDef> {
+            let of = |uid| tensor(uid, float, if uid < 2 { &all } else { &row });
+            (0..count).map(of).chain([epsilon.clone()]).collect()
+        };
+        let [x, y, scale, bias, epsilon] = [0, 1, 2, 3, 9].map(TensorUid);
+        let layer = Layernorm {
+            x,
+            scale,
+            bias,
+            epsilon,
+            y,
+            normalized_dim_count: 1,
+            mean: None,
+            inv_variance: None,
+            forward_phase: NormFwdPhase::Inference,
+        };
+        push(format!("layernorm_{rows}x{width}"), None, graph(tensors(4), vec![Operation::Layernorm(layer)]));
+        let forward_phase = NormFwdPhase::Inference;
+        let rms = RmsNorm { x, scale, epsilon, y, bias: None, inv_rms: None, forward_phase };
+        push(format!("rmsnorm_{rows}x{width}"), None, graph(tensors(3), vec![Operation::RmsNorm(rms)]));
+    }
+    for (channels, extent) in [(64, 112), (256, 28), (1024, 14)] {
+        let (image, channel) = ([1, channels, extent, extent], [1, channels, 1, 1]);
+        let [x, y, scale, bias, mean, variance, epsilon] = [0, 1, 2, 3, 4, 5, 9].map(TensorUid);
+        let mut tensors: Vec<TensorDef> =
+            (0..6).map(|uid| tensor(uid, float, if uid < 2 { &image } else { &channel })).collect();
+        tensors.push(tensor(9, float, &[1]).with_value(TensorValue::Float32(1e-5)));
+        let node = BatchnormInferenceVarianceExt { x, mean, variance, scale, bias, epsilon, y };
+        let nodes = vec![Operation::BatchnormInferenceVarianceExt(node)];
+        push(format!("batchnorm_{channels}x{extent}"), None, graph(tensors, nodes));
+        push(format!("instance_{channels}x{extent}"), None, instance(&image));
+    }
+    for (what, mode) in [("add", ReductionMode::Add), ("max", ReductionMode::Max)] {
+        for (which, dims, out) in [
+            ("rows", [1, 1, 512, 1024], [1, 1, 512, 1]),
+            ("columns", [1, 1, 512, 1024], [1, 1, 1, 1024]),
+            ("planes", [1, 64, 112, 112], [1, 64, 1, 1]),
+            ("channels", [1, 256, 28, 28], [1, 1, 28, 28]),
+            ("places", [1, 1, 128, 768], [1, 1, 1, 768]),
+        ] {
+            let tensors = vec![tensor(0, float, &dims), tensor(1, float, &out)];
+            push(format!("reduction_{what}_by_{which}"), None, graph(tensors, vec![reduce(mode, 0, 1)]));
+        }
+    }
     for fuse in [true, false] {
         let name = |what: &str| format!("{what}{}", if fuse { "_fused" } else { "" });
         let virtual_ = |uid, data_type| tensor(uid, data_type, &image).intermediate();
@@ -283,6 +370,8 @@ fn cases() -> Vec<Case> {
             ("softmax_channels_21x128x128", [1, 21, 128, 128], 1),
             ("softmax_1000x10", [1, 1, 1000, 10], 3),
             ("softmax_1000x20", [1, 1, 1000, 20], 3),
+            ("softmax_6x197x197", [1, 6, 197, 197], 3),
+            ("softmax_16x512x512", [1, 16, 512, 512], 3),
             ("softmax_4x100000", [1, 1, 4, 100_000], 3),
         ] {
             cases.push(Case { name: name(what), graph: softmax(&dims, axis), products: None, fuse });
@@ -340,6 +429,28 @@ fn normalization(dims: &[i64]) -> Graph {
     ];
     let tensors = rows(dims, 3, 3).into_iter().filter(|tensor| ![4, 5].contains(&tensor.uid.0));
     graph(tensors.collect(), nodes)
+}
+
+/// Normalization of each channel of an image, with scale and bias, as the execution provider spells it out.
+fn instance(image: &[i64; 4]) -> Graph {
+    let channel = [image[0], image[1], 1, 1];
+    let nodes = vec![
+        reduce(ReductionMode::Average, 0, 10),
+        binary(PointwiseMode::Sub, 0, 10, 2),
+        binary(PointwiseMode::Mul, 2, 2, 3),
+        reduce(ReductionMode::Average, 3, 11),
+        binary(PointwiseMode::Add, 11, 20, 12),
+        unary(PointwiseMode::Rsqrt, 12, 13),
+        binary(PointwiseMode::Mul, 2, 13, 4),
+        binary(PointwiseMode::Mul, 4, 21, 5),
+        binary(PointwiseMode::Add, 5, 22, 1),
+    ];
+    let of_image = (0..6).map(|uid| tensor(uid, DataType::Float, image));
+    let of_image = of_image.map(|tensor| if tensor.uid.0 < 2 { tensor } else { tensor.intermediate() });
+    let of_channel = (10..14).map(|uid| tensor(uid, DataType::Float, &channel).intermediate());
+    let parameters = (21..23).map(|uid| tensor(uid, DataType::Float, &[1, image[1], 1, 1]));
+    let epsilon = tensor(20, DataType::Float, &[1; 4]).with_value(TensorValue::Float32(1e-5));
+    graph(of_image.chain(of_channel).chain(parameters).chain([epsilon]).collect(), nodes)
 }
 
 /// Memory of every caller's tensor, filled with small numbers.

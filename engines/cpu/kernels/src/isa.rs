@@ -162,10 +162,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn abs(self, a: Self::V) -> Self::V;
     /// `magnitude` (not negative) with the sign of `sign`.
     fn with_sign(self, magnitude: Self::V, sign: Self::V) -> Self::V;
-    /// Nearest integers, ties to even, of values below 2³¹ in magnitude.
-    fn round(self, a: Self::V) -> Self::V;
-    /// 2ⁿ of integers `n` from -126 to 127.
-    fn exp2i(self, n: Self::V) -> Self::V;
+    /// Lanes whose sign and exponent are the lowest nine bits of those of `a`, and whose fraction is zero.
+    fn exponent(self, a: Self::V) -> Self::V;
     /// Lanes where `a < b`.
     fn lt(self, a: Self::V, b: Self::V) -> Self::M;
     /// Lanes where `a` is NaN.
@@ -369,8 +367,7 @@ mod tests {
             put("max nan", &|i| s.max(s.splat(f32::NAN), at(&b, i)));
             put("abs", &|i| s.abs(at(&b, i)));
             put("with_sign", &|i| s.with_sign(s.abs(at(&a, i)), at(&b, i)));
-            put("round", &|i| s.round(at(&b, i)));
-            put("exp2i", &|i| s.exp2i(at(&n, i)));
+            put("exponent", &|i| s.exponent(s.add(at(&n, i), s.splat(12_582_912.0 + 127.0))));
             put("select", &|i| s.select(s.lt(at(&a, i), at(&b, i)), at(&a, i), s.splat(9.0)));
             put("nan", &|i| s.select(s.nan(s.sub(at(&a, i), at(&a, i))), s.splat(1.0), s.splat(0.0)));
             put("unzip of zip", &|i| {

@@ -28,6 +28,9 @@ use line::{Around, Averages, Gradient, Normalized, Parameters, Statistics, Targe
 /// Maximum number of elements of a line within a group.
 const ROW: usize = 512;
 
+/// The same where lines are read and written where they lie: twice as much stays in the first cache.
+const LONG_ROW: usize = 4096;
+
 /// Maximum number of elements of a line across groups.
 const LANES: usize = 128;
 
@@ -182,7 +185,8 @@ struct Line {
 }
 
 impl Walk {
-    fn new(dims: &[Dim], reduced: &[bool]) -> Walk {
+    /// Walk in lines of at most `row` elements within a group.
+    fn new(dims: &[Dim], reduced: &[bool], row: usize) -> Walk {
         let pick = |kind: bool| {
             let mut picked: Vec<Dim> =
                 dims.iter().zip(reduced).filter(|(d, r)| **r == kind && d.extent > 1).map(|(d, _)| d.clone()).collect();
@@ -195,12 +199,22 @@ impl Walk {
         let lanes = step(&kept) < step(&reduced);
         let inner = if lanes { kept.pop() } else { reduced.pop() };
         let inner = inner.unwrap_or(Dim { extent: 1, strides: [0; SLOTS + 1] });
-        let most = if lanes { LANES } else { ROW };
+        let most = if lanes { LANES } else { row };
         let mut walk = Walk { blocks: kept, steps: reduced, inner, lanes, most, segments: 1 };
         if walk.block_count() < MANY {
             walk.segments = (walk.step_count() * walk.inner.extent.min(most)).div_ceil(SEGMENT).min(walk.step_count());
         }
         walk
+    }
+
+    /// True if lines are within groups, and forward passes compute them from memory to memory.
+    fn is_in_memory(&self, storage: &[Option<Storage>; SLOTS]) -> bool {
+        let lies = |slot: Slot, strides: &[usize]| match storage[slot as usize] {
+            Some(storage) => storage == Storage::F32 && strides.contains(&self.inner.strides[slot as usize]),
+            None => true,
+        };
+        let parameters = [Slot::Scale, Slot::Bias].into_iter().all(|slot| lies(slot, &[0, 1]));
+        !self.lanes && lies(Slot::X, &[1]) && lies(Slot::Out, &[1]) && parameters
     }
 
     /// Number of lines that lie behind each other along the inner dimension.
@@ -319,6 +333,12 @@ impl NormalizationKernel {
         }
         let exchanged: Vec<bool> = work.reduced.iter().map(|reduced| !reduced).collect();
         let across = work.task == Task::Backward && work.affine == Affine::PerElement;
+        let storage: [Option<Storage>; SLOTS] =
+            std::array::from_fn(|i| work.views[i].as_ref().map(|view| view.storage));
+        let mut walk = Walk::new(&dims, &work.reduced, ROW);
+        if work.task == Task::Forward && walk.is_in_memory(&storage) {
+            walk = Walk::new(&dims, &work.reduced, LONG_ROW);
+        }
         NormalizationKernel {
             sources: work.sources.clone(),
             results: work.results.clone(),
@@ -326,13 +346,13 @@ impl NormalizationKernel {
             affine: work.affine,
             centred: work.centred,
             given: work.given,
-            storage: std::array::from_fn(|i| work.views[i].as_ref().map(|view| view.storage)),
+            storage,
             epsilon: work.epsilon,
             momentum: work.momentum,
             groups,
             count,
-            walk: Walk::new(&dims, &work.reduced),
-            across: across.then(|| Walk::new(&dims, &exchanged)),
+            walk,
+            across: across.then(|| Walk::new(&dims, &exchanged, ROW)),
         }
     }
 
@@ -382,7 +402,7 @@ impl LibraryKernel for NormalizationKernel {
         if walk.segments == 1 {
             let per_unit = walk.blocks_per_unit();
             pool.run(blocks.div_ceil(per_unit), &|unit| {
-                let buffers = &mut Buffers::new();
+                let buffers = &mut None;
                 for block in unit * per_unit..((unit + 1) * per_unit).min(blocks) {
                     // SAFETY: the caller's promise; no other unit has this block.
                     unsafe { run.whole(walk, block, buffers) };
@@ -395,13 +415,13 @@ impl LibraryKernel for NormalizationKernel {
                 pool.run(units, &|unit| {
                     let (block, segment) = each(unit);
                     // SAFETY: the caller's promise; no other unit has this segment of the block.
-                    unsafe {
-                        run.store_moments(walk, block, segment, &run.moments(walk, block, segment, &mut Buffers::new()))
-                    };
+                    unsafe { run.store_moments(walk, block, segment, &run.moments(walk, block, segment, &mut None)) };
                 });
             }
             // SAFETY: the caller's promise; each unit has a block, of which the moments of all segments are stored.
-            pool.run(blocks, &|block| unsafe { run.finish_moments(walk, block, &run.joined_moments(walk, block)) });
+            pool.run(blocks, &|block| unsafe {
+                run.finish_moments(walk, &walk.line(block, 0), &run.joined_moments(walk, block));
+            });
             if self.task == Task::Backward {
                 pool.run(units, &|unit| {
                     let (block, segment) = each(unit);
@@ -423,7 +443,7 @@ impl LibraryKernel for NormalizationKernel {
                 let (block, segment) = each(unit);
                 // SAFETY: the caller's promise; no other unit has this segment, and moments and sums of groups are
                 // complete.
-                unsafe { run.apply(walk, block, segment, &mut Buffers::new()) };
+                unsafe { run.apply(walk, block, segment, &mut None) };
             });
         }
         let Some(walk) = &self.across else { return };
@@ -486,11 +506,20 @@ impl Moments {
 
     /// Joins the moments of `count` elements more to those of group `lane`; [`Moments::count`] is left to the caller.
     fn join(&mut self, lane: usize, count: f64, mean: f64, squares: f64) {
-        let total = self.count + count;
-        let difference = mean - self.mean[lane];
-        self.mean[lane] += difference * (count / total);
-        self.squares[lane] += squares + difference * difference * (self.count / total * count);
+        let of_lane = [self.count, self.mean[lane], self.squares[lane]];
+        (self.mean[lane], self.squares[lane]) = join_moments(of_lane, [count, mean, squares]);
     }
+}
+
+/// Mean and sum of squares of two sets of elements, of their numbers, means and sums of squares.
+fn join_moments([count, mean, squares]: [f64; 3], [more, other, others]: [f64; 3]) -> (f64, f64) {
+    if count == 0.0 {
+        return (other, others);
+    }
+    let total = count + more;
+    let difference = other - mean;
+    let apart = difference * difference * (count / total * more);
+    (mean + difference * (more / total), squares + (others + apart))
 }
 
 /// Two sums for each group of a block.
@@ -499,7 +528,8 @@ struct Pairs([f64; LANES], [f64; LANES]);
 /// Maximum length of a line.
 const LINE: usize = ROW;
 
-/// Buffers of a thread: elements of a line of each operand, and statistics of their groups.
+/// Buffers of a thread: elements of a line of each operand, and statistics of their groups. Clearing them takes as long as
+/// normalizing some thousand elements: they are made where elements don't lie as they are computed with.
 struct Buffers {
     x: [f32; LINE],
     /// Gradient of the output; in a forward task the bias.
@@ -534,13 +564,24 @@ impl Run<'_> {
     ///
     /// # Safety
     /// As [`LibraryKernel::run`], and nobody else works on the block.
-    unsafe fn whole(&self, walk: &Walk, block: usize, buffers: &mut Buffers) {
+    unsafe fn whole(&self, walk: &Walk, block: usize, buffers: &mut Option<Buffers>) {
         // SAFETY: the caller's promise; each step uses what the one before has written.
         unsafe {
-            let moments = if self.kernel.given { Moments::NONE } else { self.moments(walk, block, 0, buffers) };
-            self.finish_moments(walk, block, &moments);
+            let line = walk.line(block, 0);
+            if walk.lanes {
+                let moments = if self.kernel.given { Moments::NONE } else { self.moments(walk, block, 0, buffers) };
+                self.finish_moments(walk, &line, &moments);
+            } else {
+                let (count, mean, squares) =
+                    if self.kernel.given { (0.0, 0.0, 0.0) } else { self.moments_of_group(walk, block, 0, buffers) };
+                self.finish_group(walk, &line, 0, [count, mean, squares]);
+            }
             if self.kernel.task == Task::Backward {
+                let buffers = buffers.get_or_insert_with(Buffers::new);
                 self.finish_sums(walk, block, &self.gradient_sums(walk, block, 0, buffers));
+            }
+            if walk.step_count() == 1 && self.apply_in_memory(walk, &line) {
+                return;
             }
             self.apply(walk, block, 0, buffers);
         }
@@ -642,6 +683,10 @@ impl Run<'_> {
         let storage = self.kernel.storage[i]?;
         let mut value = [0f32];
         let offset = line.at[i] + lane * walk.inner.strides[i];
+        if storage == Storage::F32 {
+            // SAFETY: the element lies within the view, whose memory is there, aligned for its type.
+            return Some(f64::from(unsafe { self.operands[i].cast::<f32>().add(offset).read() }));
+        }
         // SAFETY: the element lies within the view, whose memory is there.
         unsafe { storage.load(self.isa, self.operands[i], offset, 1, &mut value) };
         Some(f64::from(value[0]))
@@ -659,29 +704,49 @@ impl Run<'_> {
         }
     }
 
+    /// Computes the moments of a segment of one group: the number of elements, their mean, and the sum of squares around it.
+    ///
+    /// # Safety
+    /// As [`LibraryKernel::run`].
+    unsafe fn moments_of_group(
+        &self,
+        walk: &Walk,
+        block: usize,
+        segment: usize,
+        buffers: &mut Option<Buffers>,
+    ) -> (f64, f64, f64) {
+        let mut all = (0.0, 0.0, 0.0);
+        for step in walk.steps_of(segment) {
+            let line = walk.line(block, step);
+            // SAFETY: the caller's promise.
+            let values = unsafe { self.singles(walk, Slot::X, &line) }.unwrap_or_else(|| {
+                let x = &mut buffers.get_or_insert_with(Buffers::new).x;
+                // SAFETY: the caller's promise.
+                unsafe { self.load(walk, Slot::X, &line, x) };
+                &x[..line.len]
+            });
+            let (mean, squares) = line::moments(self.isa, values, self.kernel.centred);
+            let count = line.len as f64;
+            let (joined, around) = join_moments([all.0, all.1, all.2], [count, mean, squares]);
+            all = (all.0 + count, joined, around);
+        }
+        all
+    }
+
     /// Computes the moments of a segment.
     ///
     /// # Safety
     /// As [`LibraryKernel::run`].
-    unsafe fn moments(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) -> Moments {
+    unsafe fn moments(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Option<Buffers>) -> Moments {
         let mut moments = Moments::NONE;
-        let x = &mut buffers.x;
-        let steps = walk.steps_of(segment);
         if !walk.lanes {
-            for step in steps {
-                let line = walk.line(block, step);
-                // SAFETY: the caller's promise.
-                let values = unsafe { self.singles(walk, Slot::X, &line) }.unwrap_or_else(|| {
-                    // SAFETY: the caller's promise.
-                    unsafe { self.load(walk, Slot::X, &line, x) };
-                    &x[..line.len]
-                });
-                let (mean, squares) = line::moments(self.isa, values, self.kernel.centred);
-                moments.join(0, line.len as f64, mean, squares);
-                moments.count += line.len as f64;
-            }
+            // SAFETY: the caller's promise.
+            (moments.count, moments.mean[0], moments.squares[0]) =
+                unsafe { self.moments_of_group(walk, block, segment, buffers) };
             return moments;
         }
+        let x = &mut buffers.get_or_insert_with(Buffers::new).x;
+        let steps = walk.steps_of(segment);
         let mut base = [0f64; LANES];
         let mut first = steps.start;
         while first < steps.end {
@@ -763,42 +828,52 @@ impl Run<'_> {
         moments
     }
 
-    /// Computes mean and deviation of the groups of a block, and writes the results that follow from them.
+    /// Computes mean and deviation of the groups of a block, whose first line is given, and writes the results that follow
+    /// from them.
     ///
     /// # Safety
     /// As [`LibraryKernel::run`], and nobody else works on the block.
-    unsafe fn finish_moments(&self, walk: &Walk, block: usize, moments: &Moments) {
-        let line = walk.line(block, 0);
+    unsafe fn finish_moments(&self, walk: &Walk, line: &Line, moments: &Moments) {
         for lane in 0..if walk.lanes { line.len } else { 1 } {
-            // SAFETY: the caller's promise; the place is the number of a group.
+            // SAFETY: the caller's promise.
             unsafe {
-                let (mean, inverse) = if self.kernel.given {
-                    let inverse = self.get(walk, Slot::Inverse, &line, lane).unwrap_or_else(|| {
-                        let variance = self.get(walk, Slot::Variance, &line, lane).unwrap_or(0.0);
-                        1.0 / (variance + self.epsilon).sqrt()
-                    });
-                    (self.get(walk, Slot::Mean, &line, lane).unwrap_or(0.0), inverse)
-                } else {
-                    let (count, mean) = (moments.count, moments.mean[lane]);
-                    let variance = moments.squares[lane] / count;
-                    let inverse = 1.0 / (variance + self.epsilon).sqrt();
-                    self.put(walk, Slot::Mean, &line, lane, mean);
-                    self.put(walk, Slot::Inverse, &line, lane, inverse);
-                    let blend = |old: f64, new: f64| (1.0 - self.momentum) * old + self.momentum * new;
-                    if let Some(old) = self.get(walk, Slot::PrevMean, &line, lane) {
-                        self.put(walk, Slot::NextMean, &line, lane, blend(old, mean));
-                    }
-                    if let Some(old) = self.get(walk, Slot::PrevVariance, &line, lane) {
-                        // The running variance is the unbiased one.
-                        let unbiased = if count > 1.0 { moments.squares[lane] / (count - 1.0) } else { variance };
-                        self.put(walk, Slot::NextVariance, &line, lane, blend(old, unbiased));
-                    }
-                    (mean, inverse)
-                };
-                let group = line.at[KEPT] + lane * walk.inner.strides[KEPT];
-                self.mean.add(group).write(mean);
-                self.inverse.add(group).write(inverse);
+                self.finish_group(walk, line, lane, [moments.count, moments.mean[lane], moments.squares[lane]]);
             }
+        }
+    }
+
+    /// Computes mean and deviation of a group, and writes the results that follow from them.
+    ///
+    /// # Safety
+    /// As [`LibraryKernel::run`], and nobody else works on the group.
+    unsafe fn finish_group(&self, walk: &Walk, line: &Line, lane: usize, [count, mean, squares]: [f64; 3]) {
+        // SAFETY: the caller's promise; the place is the number of a group.
+        unsafe {
+            let (mean, inverse) = if self.kernel.given {
+                let inverse = self.get(walk, Slot::Inverse, line, lane).unwrap_or_else(|| {
+                    let variance = self.get(walk, Slot::Variance, line, lane).unwrap_or(0.0);
+                    1.0 / (variance + self.epsilon).sqrt()
+                });
+                (self.get(walk, Slot::Mean, line, lane).unwrap_or(0.0), inverse)
+            } else {
+                let variance = squares / count;
+                let inverse = 1.0 / (variance + self.epsilon).sqrt();
+                self.put(walk, Slot::Mean, line, lane, mean);
+                self.put(walk, Slot::Inverse, line, lane, inverse);
+                let blend = |old: f64, new: f64| (1.0 - self.momentum) * old + self.momentum * new;
+                if let Some(old) = self.get(walk, Slot::PrevMean, line, lane) {
+                    self.put(walk, Slot::NextMean, line, lane, blend(old, mean));
+                }
+                if let Some(old) = self.get(walk, Slot::PrevVariance, line, lane) {
+                    // The running variance is the unbiased one.
+                    let unbiased = if count > 1.0 { squares / (count - 1.0) } else { variance };
+                    self.put(walk, Slot::NextVariance, line, lane, blend(old, unbiased));
+                }
+                (mean, inverse)
+            };
+            let group = line.at[KEPT] + lane * walk.inner.strides[KEPT];
+            self.mean.add(group).write(mean);
+            self.inverse.add(group).write(inverse);
         }
     }
 
@@ -943,8 +1018,7 @@ impl Run<'_> {
     /// # Safety
     /// As [`LibraryKernel::run`]; mean, deviation and averages of the groups are settled, and nobody else works on
     /// the segment.
-    unsafe fn apply(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Buffers) {
-        let Buffers { x, dy, weight, factor, out, mean, inverse, averages: [a, b] } = buffers;
+    unsafe fn apply(&self, walk: &Walk, block: usize, segment: usize, buffers: &mut Option<Buffers>) {
         for step in walk.steps_of(segment) {
             let line = walk.line(block, step);
             let len = line.len;
@@ -952,6 +1026,8 @@ impl Run<'_> {
             if unsafe { self.apply_in_memory(walk, &line) } {
                 continue;
             }
+            let Buffers { x, dy, weight, factor, out, mean, inverse, averages: [a, b] } =
+                buffers.get_or_insert_with(Buffers::new);
             // SAFETY: the caller's promise.
             let statistics = unsafe {
                 self.load(walk, Slot::X, &line, x);

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, Simd};
+use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, MAX_LANES, Simd};
 use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::ops::{NUMBERS_AND_FP8, reduction};
@@ -564,42 +564,74 @@ impl IsaKernel for Rows<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
+    fn run<S: Simd>(self, s: S) {
         let Rows { fold, sums, values } = self;
         let len = values.len() / sums.len();
-        let rows = sums.iter_mut().zip(values.chunks_exact(len));
-        match fold {
-            Fold::Least => rows.for_each(|(sum, row)| *sum = least(*sum, extreme(row, f32::INFINITY, |a, b| a < b))),
-            Fold::Greatest => {
-                rows.for_each(|(sum, row)| *sum = greatest(*sum, extreme(row, f32::NEG_INFINITY, |a, b| a > b)));
-            }
-            _ => rows.for_each(|(sum, values)| *sum = fold.join(*sum, fold.run(Row { fold, values }))),
+        // Plain loops: what iterators call is compiled without the instruction set.
+        for (sum, row) in sums.iter_mut().zip(values.chunks_exact(len)) {
+            *sum = match fold {
+                Fold::Least => least(*sum, extreme::<S, false>(s, row)),
+                Fold::Greatest => greatest(*sum, extreme::<S, true>(s, row)),
+                _ => fold.join(*sum, fold.run(Row { fold, values: row })),
+            };
         }
     }
 }
 
-/// The value of a row that comes before all others, or the start; NaN if there is one. It has no digits that `f32` has not.
+/// Number of vectors in which extremes are kept side by side.
+const VECTORS: usize = 4;
+
+/// Greatest or least value of a row; NaN if there is one. It has no digits that `f32` has not.
 #[inline(always)]
-fn extreme(row: &[f32], start: f32, is_before: impl Fn(f32, f32) -> bool) -> f64 {
-    let take = |a: f32, b: f32| if is_before(a, b) | a.is_nan() { a } else { b };
-    let mut lanes = [start; 2 * LANES];
-    let (whole, rest) = row.as_chunks::<{ 2 * LANES }>();
-    for chunk in whole {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *lane = take(*lane, *value);
+fn extreme<S: Simd, const GREATEST: bool>(s: S, row: &[f32]) -> f64 {
+    let start = if GREATEST { f32::NEG_INFINITY } else { f32::INFINITY };
+    // The better ones, which are no NaN, and beside them those that are.
+    let mut best = [s.splat(start); VECTORS];
+    let mut spoilt = best;
+    let (whole, rest) = row.split_at(row.len() - row.len() % (VECTORS * S::LANES));
+    for chunk in whole.chunks_exact(VECTORS * S::LANES) {
+        for i in 0..VECTORS {
+            // SAFETY: a chunk is as many vectors.
+            let values = unsafe { s.load(chunk.as_ptr().add(i * S::LANES)) };
+            best[i] = better::<S, GREATEST>(s, values, best[i]);
+            spoilt[i] = s.select(s.nan(values), values, spoilt[i]);
         }
     }
-    for (lane, value) in lanes.iter_mut().zip(rest) {
-        *lane = take(*lane, *value);
+    for i in 1..VECTORS {
+        best[0] = better::<S, GREATEST>(s, best[i], best[0]);
+        spoilt[0] = s.select(s.nan(spoilt[i]), spoilt[i], spoilt[0]);
     }
-    let mut len = LANES;
+    for chunk in rest.chunks(S::LANES) {
+        let mut lanes = [start; MAX_LANES];
+        lanes[..chunk.len()].copy_from_slice(chunk);
+        // SAFETY: the array takes the widest vector.
+        let values = unsafe { s.load(lanes.as_ptr()) };
+        best[0] = better::<S, GREATEST>(s, values, best[0]);
+        spoilt[0] = s.select(s.nan(values), values, spoilt[0]);
+    }
+    let (mut lanes, mut others) = ([start; MAX_LANES], [start; MAX_LANES]);
+    // SAFETY: the arrays take the widest vector.
+    unsafe {
+        s.store(lanes.as_mut_ptr(), best[0]);
+        s.store(others.as_mut_ptr(), spoilt[0]);
+    }
+    let mut len = S::LANES / 2;
     while len > 0 {
         for i in 0..len {
-            lanes[i] = take(lanes[i], lanes[i + len]);
+            let is_better = if GREATEST { lanes[i + len] > lanes[i] } else { lanes[i + len] < lanes[i] };
+            lanes[i] = if is_better { lanes[i + len] } else { lanes[i] };
+            // Infinities of one sign, or NaN.
+            others[i] += others[i + len];
         }
         len /= 2;
     }
-    f64::from(lanes[0])
+    f64::from(if others[0].is_nan() { others[0] } else { lanes[0] })
+}
+
+/// Better one of two values; the second one if either is NaN.
+#[inline(always)]
+fn better<S: Simd, const GREATEST: bool>(s: S, a: S::V, b: S::V) -> S::V {
+    if GREATEST { s.max(a, b) } else { s.min(a, b) }
 }
 
 #[inline(always)]

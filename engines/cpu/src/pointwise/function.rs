@@ -3,7 +3,9 @@
 use hipdnn_engine_core::ops::pointwise::{self, Operands, Parameters, Whole};
 use hipdnn_schemas::PointwiseMode;
 
-use hipdnn_cpu_kernels::activation::{Activation, error_function, exponential};
+use hipdnn_cpu_kernels::activation::{
+    self, Activation, Arithmetic, Operand, error_function, error_function_row, exponential, exponential_row,
+};
 use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
 
 /// Pointwise function with its scalars.
@@ -75,6 +77,50 @@ impl Function {
             None if self.mode == PointwiseMode::Exp => exponential(isa, a),
             None if self.mode == PointwiseMode::Erf => error_function(isa, a),
             None => self.computed(pointwise::apply::<f32, _>(self.mode, &self.parameters, Rows { isa, a, b, c })),
+        }
+    }
+
+    /// True for functions of `f32` that are computed from rows to another one, or in the place of one.
+    pub fn is_direct(&self) -> bool {
+        self.activation.is_some()
+            || self.arithmetic().is_some()
+            || matches!(self.mode, PointwiseMode::Exp | PointwiseMode::Erf)
+    }
+
+    /// Arithmetic that the function is, if it is one whose operands may be single values.
+    pub fn arithmetic(&self) -> Option<Arithmetic> {
+        Some(match self.mode {
+            PointwiseMode::Add => Arithmetic::Add,
+            PointwiseMode::Sub => Arithmetic::Sub,
+            PointwiseMode::Mul => Arithmetic::Mul,
+            PointwiseMode::Div => Arithmetic::Div,
+            _ => return None,
+        })
+    }
+
+    /// Computes a row of `len` values from rows, or from single values where the function is arithmetic; the bits are
+    /// those of [`Function::apply`].
+    ///
+    /// # Safety
+    /// As many values can be read of each row and written at `to`, which may be the row of an operand and overlaps them in no
+    /// other way.
+    ///
+    /// # Panics
+    /// If the function is not [`Function::is_direct`].
+    pub unsafe fn apply_row(&self, isa: Isa, to: *mut f32, [a, b]: [Operand; 2], len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Some(arithmetic) = self.arithmetic() {
+                return arithmetic.apply_row(isa, to, a, b, len);
+            }
+            let Operand::Row(from) = a else { panic!("expected a row, got a single value: {}", self.mode) };
+            let row = activation::Row { from, to, len };
+            match self.activation {
+                Some(activation) => activation.apply_row(isa, row),
+                None if self.mode == PointwiseMode::Exp => exponential_row(isa, row),
+                None if self.mode == PointwiseMode::Erf => error_function_row(isa, row),
+                None => panic!("expected a function of rows, got {}", self.mode),
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! cache.
 
 pub mod code;
+mod direct;
 mod function;
 mod program;
 mod row;
@@ -11,6 +12,7 @@ pub use hipdnn_engine_core::ops::pointwise::Parameters;
 
 use crate::nodes::transpose::Transposition;
 pub use code::Code;
+use direct::{Direct, Lie};
 pub use function::Function;
 use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_cpu_kernels::scratch::LINE;
@@ -22,11 +24,17 @@ pub use row::{Storage, Value, copy};
 /// Number of elements of a row that are worked on together: the rows of a program fit the first cache.
 const ROW: usize = 512;
 
+/// Number of elements of a row of a program that reads and writes where they lie: it has fewer rows.
+const DIRECT_ROW: usize = 1024;
+
 /// Extent of the last dimension below which it forms rows together with the one before it.
 const SHORT: usize = 256;
 
-/// Number of slots that suffices for most programs.
-const FEW_SLOTS: usize = 3;
+/// Number of values of all slots that suffices for most programs.
+const FEW_VALUES: usize = 3 * DIRECT_ROW;
+
+/// Number that suffices for all programs of rows that are loaded.
+const MORE_VALUES: usize = SLOTS * ROW;
 
 /// Number of elements below which waking another thread costs more than it saves.
 const PER_UNIT: usize = 16 * 1024;
@@ -73,6 +81,8 @@ impl InputView {
 #[derive(Clone, Debug)]
 pub struct PointwiseKernel {
     program: Compiled,
+    /// The program from memory to memory, if it computes in `f32`.
+    direct: Option<Direct>,
     /// Extents, outermost first, after neighboring dimensions that lie behind each other have been joined.
     dims: Vec<usize>,
     inputs: Vec<InputView>,
@@ -97,6 +107,7 @@ impl PointwiseKernel {
         }
         let mut kernel = PointwiseKernel {
             program: program.compile().expect("programs are as large as rows allow"),
+            direct: None,
             dims: Vec::new(),
             inputs: inputs.to_vec(),
             output: View { storage: output.storage, strides: Vec::new() },
@@ -122,7 +133,24 @@ impl PointwiseKernel {
             kernel.row_dims = 2;
         }
         kernel.turned = kernel.turned_dimension(program);
+        if program.compute_type == ComputeType::F32 {
+            let lies: Vec<Lie> = kernel.inputs.iter().map(|input| kernel.lie(input)).collect();
+            let output = kernel.output.storage == Storage::F32 && kernel.output.strides.last() == Some(&1);
+            kernel.direct = Direct::new(program, &lies, output);
+        }
         kernel
+    }
+
+    /// How the elements of an input lie along a row.
+    fn lie(&self, input: &InputView) -> Lie {
+        let InputView::Memory(View { storage: Storage::F32, strides }) = input else { return Lie::Apart };
+        let (last, inner) = (self.dims[self.dims.len() - 1], strides[strides.len() - 1]);
+        let follows = self.row_dims == 1 || strides[strides.len() - 2] == inner * last;
+        match inner {
+            1 if follows => Lie::Beside,
+            0 if follows => Lie::Same,
+            _ => Lie::Apart,
+        }
     }
 
     /// Dimension along which the input is contiguous, if the kernel copies `f32`, the last one is not that dimension, and
@@ -207,6 +235,9 @@ impl PointwiseKernel {
         }
         // SAFETY: the caller's promise.
         unsafe {
+            if let Some(direct) = &self.direct {
+                return self.run_direct(isa, pool, direct, inputs, output);
+            }
             match self.program.compute_type() {
                 ComputeType::F32 => self.run_in::<f32>(isa, pool, inputs, output),
                 ComputeType::F64 => self.run_in::<f64>(isa, pool, inputs, output),
@@ -218,80 +249,120 @@ impl PointwiseKernel {
     /// # Safety
     /// As [`PointwiseKernel::run`].
     unsafe fn run_in<T: Value>(&self, isa: Isa, pool: &Pool, inputs: &[*const u8], output: *mut u8) {
+        self.chunks(pool, ROW, self.program.slots(), inputs, output, |addresses, chunk, slots: &mut [T]| {
+            // SAFETY: the part of the row lies within `dims`, for which the caller answers.
+            unsafe { self.chunk(isa, addresses, chunk, slots) };
+        });
+    }
+
+    /// # Safety
+    /// As [`PointwiseKernel::run`]; the program is the kernel's.
+    unsafe fn run_direct(&self, isa: Isa, pool: &Pool, direct: &Direct, inputs: &[*const u8], output: *mut u8) {
+        self.chunks(pool, DIRECT_ROW, direct.rows(), inputs, output, |addresses, chunk, slots: &mut [f32]| {
+            let (offset, _, stride) = self.place(&self.output.strides, chunk.row);
+            let to = addresses.output.cast::<f32>().wrapping_add(offset + chunk.start * stride);
+            let address = |input: usize| {
+                let (offset, _, stride) = self.place(self.inputs[input].strides(), chunk.row);
+                addresses.inputs[input].cast::<f32>().wrapping_add(offset + chunk.start * stride)
+            };
+            // SAFETY: the part of the row lies within `dims`, for which the caller answers; what lies side by side has one
+            // stride throughout, as the output has.
+            unsafe {
+                let load = |input: usize, values: &mut [f32]| self.load(isa, addresses, input, chunk, values);
+                if let Some(values) = direct.run(isa, (slots, DIRECT_ROW, chunk.len), load, address, to) {
+                    let first = offset + chunk.start * stride;
+                    f32::store(self.output.storage, isa, values, addresses.output, first, stride);
+                }
+            }
+        });
+    }
+
+    /// Calls `work` for parts of rows of at most this number of elements, with as many slots of as many elements.
+    fn chunks<T: Value>(
+        &self,
+        pool: &Pool,
+        most: usize,
+        slots: usize,
+        inputs: &[*const u8],
+        output: *mut u8,
+        work: impl Fn(&Addresses<'_>, Chunk, &mut [T]) + Sync,
+    ) {
         assert_eq!(inputs.len(), self.inputs.len(), "as many addresses as inputs");
         let (outer, row) = self.dims.split_at(self.dims.len() - self.row_dims);
         let (rows, inner): (usize, usize) = (outer.iter().product(), row.iter().product());
-        let chunks_of_row = inner.div_ceil(ROW);
+        let chunks_of_row = inner.div_ceil(most);
         let chunks = rows * chunks_of_row;
         let chunks_per_unit = match self.output.storage.shares_bytes() {
             true => chunks,
-            false => (PER_UNIT / inner.min(ROW)).max(1),
+            false => (PER_UNIT / inner.min(most)).max(1),
         };
         let addresses = Addresses { inputs, output };
         // The whole value moves into the closure, so that its promise about threads is what is checked.
         let addresses = &addresses;
         pool.run(chunks.div_ceil(chunks_per_unit), &|unit| {
             let first = unit * chunks_per_unit;
-            let work = |slots: &mut [T]| {
+            let all = |slots: &mut [T]| {
                 for chunk in first..(first + chunks_per_unit).min(chunks) {
-                    let start = chunk % chunks_of_row * ROW;
-                    let len = ROW.min(inner - start);
-                    // SAFETY: the row and the part of it lie within `dims`, for which the caller answers.
-                    unsafe { self.chunk(isa, addresses, chunk / chunks_of_row, start, len, slots) };
+                    let start = chunk % chunks_of_row * most;
+                    work(addresses, Chunk { row: chunk / chunks_of_row, start, len: most.min(inner - start) }, slots);
                 }
             };
             // Clearing rows that no step uses would cost as much as a step.
-            match self.program.slots() {
-                0..=FEW_SLOTS => work(&mut [T::default(); FEW_SLOTS * ROW]),
-                _ => work(&mut [T::default(); SLOTS * ROW]),
+            match slots * most {
+                0 => all(&mut []),
+                few if few <= FEW_VALUES => all(&mut [T::default(); FEW_VALUES]),
+                more if more <= MORE_VALUES => all(&mut [T::default(); MORE_VALUES]),
+                _ => all(&mut [T::default(); SLOTS * DIRECT_ROW]),
             }
         });
     }
 
-    /// Computes `len` elements of a row from its element `start` on.
+    /// Where a row begins in a view, and the strides of runs and elements within it.
+    fn place(&self, strides: &[usize], row: usize) -> (usize, usize, usize) {
+        let (outer, within) = strides.split_at(strides.len() - self.row_dims);
+        let (mut offset, mut rest) = (0, row);
+        for (extent, stride) in self.dims[..outer.len()].iter().zip(outer).rev() {
+            offset += rest % extent * stride;
+            rest /= extent;
+        }
+        let inner = within[self.row_dims - 1];
+        (offset, if self.row_dims == 2 { within[0] } else { inner * self.dims[outer.len()] }, inner)
+    }
+
+    /// Reads elements of an input.
     ///
     /// # Safety
-    /// As [`PointwiseKernel::run`]; `row` and `start + len` lie within `dims`.
-    unsafe fn chunk<T: Value>(
-        &self,
-        isa: Isa,
-        addresses: &Addresses<'_>,
-        row: usize,
-        start: usize,
-        len: usize,
-        slots: &mut [T],
-    ) {
-        // Where the row begins, and the strides within it.
-        let place = |strides: &[usize]| {
-            let (outer, within) = strides.split_at(strides.len() - self.row_dims);
-            let (mut offset, mut rest) = (0, row);
-            for (extent, stride) in self.dims[..outer.len()].iter().zip(outer).rev() {
-                offset += rest % extent * stride;
-                rest /= extent;
+    /// As [`PointwiseKernel::run`]; the part of the row lies within `dims`.
+    unsafe fn load<T: Value>(&self, isa: Isa, addresses: &Addresses<'_>, input: usize, chunk: Chunk, values: &mut [T]) {
+        let (offset, outer, inner) = self.place(self.inputs[input].strides(), chunk.row);
+        match &self.inputs[input] {
+            InputView::Memory(view) => {
+                let last = *self.dims.last().expect("there is at least one dimension");
+                let row = Row { base: addresses.inputs[input], offset, outer, inner, last };
+                // SAFETY: these elements of the row are within the view, which the caller says is readable and aligned.
+                unsafe { row.load(view.storage, isa, chunk.start, values) };
             }
-            let inner = within[self.row_dims - 1];
-            (offset, if self.row_dims == 2 { within[0] } else { inner * self.dims[outer.len()] }, inner)
-        };
-        let last = *self.dims.last().expect("there is at least one dimension");
-        let values = self.program.run(isa, slots, ROW, len, |input, values| {
-            let (offset, outer, inner) = place(self.inputs[input].strides());
-            match &self.inputs[input] {
-                InputView::Memory(view) => {
-                    let row = Row { base: addresses.inputs[input], offset, outer, inner, last };
-                    // SAFETY: elements `start` to `start + len` of the row are within the view, which the caller says is
-                    // readable and aligned.
-                    unsafe { row.load(view.storage, isa, start, values) };
-                }
-                InputView::Count(_) => {
-                    let first = offset + start * inner;
-                    values.iter_mut().enumerate().for_each(|(i, value)| *value = T::of(first + i * inner));
-                }
+            InputView::Count(_) => {
+                let first = offset + chunk.start * inner;
+                values.iter_mut().enumerate().for_each(|(i, value)| *value = T::of(first + i * inner));
             }
+        }
+    }
+
+    /// Computes elements of a row.
+    ///
+    /// # Safety
+    /// As [`PointwiseKernel::run`]; the part of the row lies within `dims`.
+    unsafe fn chunk<T: Value>(&self, isa: Isa, addresses: &Addresses<'_>, chunk: Chunk, slots: &mut [T]) {
+        let values = self.program.run(isa, slots, ROW, chunk.len, |input, values| {
+            // SAFETY: the caller's promise.
+            unsafe { self.load(isa, addresses, input, chunk, values) };
         });
-        let (offset, _, stride) = place(&self.output.strides);
-        // SAFETY: a row of the output has one stride throughout, and elements `start` to `start + len` of it are within the
-        // view, which the caller says is writable and aligned.
-        unsafe { T::store(self.output.storage, isa, values, addresses.output, offset + start * stride, stride) };
+        let (offset, _, stride) = self.place(&self.output.strides, chunk.row);
+        let first = offset + chunk.start * stride;
+        // SAFETY: a row of the output has one stride throughout, and these elements of it are within the view, which the
+        // caller says is writable and aligned.
+        unsafe { T::store(self.output.storage, isa, values, addresses.output, first, stride) };
     }
 }
 
@@ -299,6 +370,14 @@ impl std::fmt::Display for PointwiseKernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.program.fmt(f)
     }
+}
+
+/// Part of a row: its first element and the number of elements.
+#[derive(Clone, Copy)]
+struct Chunk {
+    row: usize,
+    start: usize,
+    len: usize,
 }
 
 /// Address that threads share.

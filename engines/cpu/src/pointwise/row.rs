@@ -5,8 +5,9 @@ use hipdnn_schemas::DataType;
 
 use super::Function;
 use super::code::{self, Code};
+use hipdnn_cpu_kernels::activation::Operand;
 use hipdnn_cpu_kernels::convert;
-use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
 
 /// Bytes that are copied at a time: from 2 KiB on C libraries may copy by an instruction for strings. Copies of that
 /// size were most of the time of a program that only adds, on a Zen 3.
@@ -265,6 +266,28 @@ pub trait Value: Copy + Default + 'static {
         Self::apply(function, isa, a, b, c);
     }
 
+    /// Computes a row of `len` values from rows, or from single values where that is said of them, if the function does
+    /// that: see [`Function::apply_row`].
+    ///
+    /// # Safety
+    /// As many values can be read of each row that the function takes and written at `to`, which may be the row of an
+    /// operand and overlaps them in no other way.
+    unsafe fn apply_row(
+        function: &Function,
+        isa: Isa,
+        to: *mut Self,
+        operands: [(*const Self, bool); 2],
+        len: usize,
+    ) -> bool {
+        let _ = (function, isa, to, operands, len);
+        false
+    }
+
+    /// Fills a row with as many parts of equal length as there are numbers, one of each.
+    fn repeat(isa: Isa, numbers: &[f64], row: &mut [Self]) {
+        isa.run(Repeat { numbers, row });
+    }
+
     /// Value of an index.
     fn of(place: usize) -> Self;
 
@@ -285,6 +308,25 @@ pub trait Value: Copy + Default + 'static {
     }
 }
 
+struct Repeat<'a, T> {
+    numbers: &'a [f64],
+    row: &'a mut [T],
+}
+
+impl<T: Value> Kernel for Repeat<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let len = self.row.len() / self.numbers.len();
+        for (part, number) in self.row.chunks_exact_mut(len).zip(self.numbers) {
+            let value = T::from_wide(*number);
+            for to in part {
+                *to = value;
+            }
+        }
+    }
+}
+
 impl Value for f32 {
     unsafe fn load(storage: Storage, isa: Isa, base: *const u8, offset: usize, stride: usize, values: &mut [f32]) {
         // SAFETY: the caller's promise.
@@ -298,6 +340,27 @@ impl Value for f32 {
 
     fn apply(function: &Function, isa: Isa, a: &mut [f32], b: &[f32], c: &[f32]) {
         function.apply(isa, a, b, c);
+    }
+
+    unsafe fn apply_row(
+        function: &Function,
+        isa: Isa,
+        to: *mut f32,
+        operands: [(*const f32, bool); 2],
+        len: usize,
+    ) -> bool {
+        if function.is_direct() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let [a, b] = operands.map(|(at, is_same)| match is_same {
+                    true => Operand::Same(at.read()),
+                    false => Operand::Row(at),
+                });
+                function.apply_row(isa, to, [a, b], len);
+            }
+            return true;
+        }
+        false
     }
 
     fn of(place: usize) -> f32 {

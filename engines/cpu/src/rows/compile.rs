@@ -7,7 +7,7 @@ use hipdnn_schemas::PointwiseMode;
 use super::nest::{Nest, Path};
 use super::values::{Turns, Value, ValuePass, Values};
 use crate::nodes::reduction::Fold;
-use crate::pointwise::{Function, Storage};
+use crate::pointwise::{Function, Parameters, Storage};
 
 /// Number of elements of a row that are worked on together: the rows of a program fit the first cache.
 const CHUNK: usize = 1024;
@@ -36,10 +36,14 @@ const WORTH_KEEPING: usize = 5;
 pub(super) enum At {
     /// Row of the program.
     Row(usize),
+    /// First element of a row, for all elements.
+    Same(usize),
     /// Values that are kept for all members: their number.
     Kept(usize),
     /// Elements in memory that are what they are computed with: their view.
     Memory(usize),
+    /// Elements in memory that take results as they are: their view.
+    Output(usize),
 }
 
 /// Instruction on rows.
@@ -53,19 +57,24 @@ pub(super) enum Move {
     Carried { left: usize, to: usize },
     /// Copies values to a row.
     Copy { from: At, to: usize },
-    /// Applies a function to a row, with other operands; in rows of `f64` with the digits of `f32` if it is `single`.
-    Apply { function: Function, row: usize, others: [Option<At>; 2], single: bool },
+    /// Applies a function; in rows of `f64` with the digits of `f32` if it is `single`.
+    Apply { function: Function, operands: [Option<At>; 3], to: At, single: bool },
+    /// Computes `eˣ⁻ʸ` of values `x` and as many `y`, none of which is below its `x`.
+    Falling { operands: [At; 2], to: At },
     /// Rounds a row.
     Round { row: usize, storage: Storage },
     /// Keeps a row for later passes.
     Keep { row: usize, kept: usize },
+    /// Repeats the first element of a row in all of it.
+    Spread { row: usize },
 }
 
 /// Pass over rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pass {
     pub(super) turns: Turns,
-    /// Instructions for what is the same for all members, once for each group; for passes of one turn all.
+    /// Instructions for what is the same for all members, once for each group; for passes of one turn all. Where groups are
+    /// worked on one by one they compute one element, the first one of each row.
     pub(super) before: Vec<Move>,
     /// Instructions for each row of members.
     pub(super) body: Vec<Move>,
@@ -104,6 +113,11 @@ impl Chunk {
         Chunk { together: (CHUNK / nest.lanes).clamp(1, nest.inner), lanes: nest.lanes.min(CHUNK) }
     }
 
+    /// True for rows of members of one group.
+    pub(super) fn is_of_one_group(self) -> bool {
+        self.together == 1 && self.lanes > 1
+    }
+
     /// Number of elements.
     pub(super) fn elements(self) -> usize {
         self.together * self.lanes
@@ -136,19 +150,22 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
         let is_known =
             |value: usize| pass.turns == Turns::PerMember && number.get(&value).is_some_and(|kept| computed[*kept]);
         let needed = values.needed(pass.roots(), is_known);
-        let mut program = Program::new(values, (&nest.paths, chunk), pass, needed);
+        let mut program = Program::new(values, (&nest.paths, chunk), pass, needed, |v| number.contains_key(&v));
         for value in &program.needed {
             if is_known(*value) {
                 program.places.insert(*value, At::Kept(number[value]));
             }
         }
         let is_early = |value: usize| pass.turns == Turns::PerGroup || !of_members[value];
-        let before = program.instructions(is_early, &HashMap::new())?;
+        let mut before = program.instructions(is_early, &HashMap::new())?;
         let fresh: HashMap<usize, usize> = match pass.turns {
             Turns::PerGroup => HashMap::new(),
             Turns::PerMember => number.iter().filter(|(_, kept)| !computed[**kept]).map(|(v, k)| (*v, *k)).collect(),
         };
-        let body = program.instructions(|value| !is_early(value), &fresh)?;
+        let mut body = program.instructions(|value| !is_early(value), &fresh)?;
+        before.extend(program.spread(pass, is_early));
+        let mut stores: Vec<(usize, usize)> = pass.stores.clone();
+        program.store_last(&mut body, pass, &mut stores);
         for value in &program.needed {
             if let Some(kept) = fresh.get(value) {
                 computed[*kept] = true;
@@ -163,7 +180,7 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
             body,
             folds: pass.folds.iter().map(|(fold, value, left)| (*fold, place(*value), *left)).collect(),
             keep: pass.keep.iter().map(|(value, left)| (place(*value), *left)).collect(),
-            stores: pass.stores.iter().map(|(value, view)| (place(*value), *view)).collect(),
+            stores: stores.iter().map(|(value, view)| (place(*value), *view)).collect(),
         });
     }
     Ok(compiled)
@@ -267,6 +284,12 @@ struct Program<'a> {
     roots: Vec<usize>,
     stored: Vec<usize>,
     places: HashMap<usize, At>,
+    /// Differences that only an exponential of this pass reads, which computes them itself.
+    within: Vec<usize>,
+    /// Sums of such exponentials whose inverse is what the pass reads.
+    inverted: Vec<usize>,
+    /// Rows of one element that something reads all elements of.
+    spread: Vec<usize>,
     /// True for each row that has no value.
     free: Vec<bool>,
 }
@@ -277,11 +300,51 @@ impl<'a> Program<'a> {
         (paths, chunk): (&'a [Path], Chunk),
         pass: &ValuePass,
         needed: Vec<usize>,
+        is_kept: impl Fn(usize) -> bool,
     ) -> Program<'a> {
         let stored = pass.stores.iter().map(|(value, _)| *value).collect();
         let roots = pass.roots().collect();
         let (places, free) = (HashMap::new(), Vec::new());
-        Program { values, paths, chunk, turns: pass.turns, needed, roots, stored, places, free }
+        let (within, inverted, spread, turns) = (Vec::new(), Vec::new(), Vec::new(), pass.turns);
+        let mut program =
+            Program { values, paths, chunk, turns, needed, roots, stored, places, within, inverted, spread, free };
+        if pass.turns == Turns::PerMember {
+            let readers = |value: usize| -> Vec<usize> {
+                let all = program.needed.iter().copied();
+                all.filter(|reader| program.operands(*reader).contains(&value)).collect()
+            };
+            let is_inner = |value: usize| !program.roots.contains(&value) && !is_kept(value);
+            let difference = |value: usize| {
+                let is_computed = values.falling(value)?.iter().all(|operand| program.needed.contains(operand));
+                is_computed.then(|| program.operands(value)[0])
+            };
+            let within = program.needed.iter().filter_map(|value| Some((*value, difference(*value)?)));
+            let within = within.filter(|(value, inner)| is_inner(*inner) && readers(*inner) == [*value]);
+            let within: Vec<usize> = within.map(|(_, inner)| inner).collect();
+            let divides = |reader: &usize, sum: usize| match &values.values[*reader] {
+                Value::Apply(function, operands) => {
+                    function.mode() == PointwiseMode::Div && operands[0] != sum && operands[1] == sum
+                }
+                _ => false,
+            };
+            let inverted = program.needed.iter().copied().filter(|value| {
+                values.is_sum_of_falling(*value)
+                    && is_inner(*value)
+                    && readers(*value).iter().all(|reader| divides(reader, *value))
+            });
+            (program.inverted, program.within) = (inverted.collect(), within);
+        }
+        program
+    }
+
+    /// True if the value is an exponential that computes the difference in its exponent itself.
+    fn is_falling(&self, value: usize) -> bool {
+        match &self.values.values[value] {
+            Value::Apply(_, operands) => {
+                operands.len() == 1 && self.within.contains(&operands[0]) && self.values.falling(value).is_some()
+            }
+            _ => false,
+        }
     }
 
     fn take(&mut self) -> Result<usize, &'static str> {
@@ -295,6 +358,7 @@ impl<'a> Program<'a> {
 
     fn operands(&self, value: usize) -> &'a [usize] {
         match &self.values.values[value] {
+            Value::Apply(_, operands) if self.is_falling(value) => self.values.falling(value).unwrap_or(operands),
             Value::Apply(_, operands) => operands,
             Value::Round(_, operand) => std::slice::from_ref(operand),
             Value::Carried(_) | Value::Element(_) | Value::Number(_) => &[],
@@ -310,6 +374,7 @@ impl<'a> Program<'a> {
     ) -> Result<Vec<Move>, &'static str> {
         let list: Vec<usize> =
             self.needed.iter().copied().filter(|v| is_part(*v) && !self.places.contains_key(v)).collect();
+        let list: Vec<usize> = list.into_iter().filter(|value| !self.within.contains(value)).collect();
         // Place in the list of the last reader of each value of this part; none where it is read later.
         let mut last: HashMap<usize, usize> = HashMap::new();
         for (place, value) in list.iter().enumerate() {
@@ -323,7 +388,7 @@ impl<'a> Program<'a> {
         for (place, value) in list.iter().copied().enumerate() {
             let dies =
                 |program: &Program<'_>, operand: usize| last.get(&operand) == Some(&place) && !stays(program, operand);
-            let row = match &self.values.values[value] {
+            let at = match &self.values.values[value] {
                 // What is stored as it is has to be read before the first store, which may be to the same memory.
                 Value::Element(view)
                     if self.turns == Turns::PerMember
@@ -336,59 +401,122 @@ impl<'a> Program<'a> {
                 Value::Element(view) => {
                     let to = self.take()?;
                     moves.push(Move::Load { view: *view, to });
-                    to
+                    At::Row(to)
                 }
                 Value::Number(number) => {
                     let to = self.take()?;
                     moves.push(Move::Number { number: *number, to });
-                    to
+                    At::Row(to)
                 }
                 Value::Carried(left) => {
                     let to = self.take()?;
                     moves.push(Move::Carried { left: *left, to });
-                    to
+                    if self.inverted.contains(&value) {
+                        let function = Function::new(PointwiseMode::Reciprocal, &Parameters::default());
+                        let function = function.expect("the mode is set");
+                        let operands = [Some(At::Row(to)), None, None];
+                        moves.push(Move::Apply { function, operands, to: At::Row(to), single: false });
+                    }
+                    At::Row(to)
                 }
                 Value::Round(storage, operand) => {
                     let row = self.first(*operand, dies(self, *operand), &mut moves)?;
                     moves.push(Move::Round { row, storage: *storage });
-                    row
+                    At::Row(row)
                 }
-                Value::Apply(function, operands) => {
-                    let mut operands = operands.clone();
-                    let is_row =
-                        |program: &Program<'_>, v: usize| matches!(program.places[&v], At::Row(_)) && dies(program, v);
-                    if let ([a, b], PointwiseMode::Add | PointwiseMode::Mul) = (&mut operands[..], function.mode())
-                        && !is_row(self, *a)
-                        && is_row(self, *b)
-                    {
-                        std::mem::swap(a, b);
+                Value::Apply(function, _) => {
+                    let operands = self.operands(value);
+                    let dying: Vec<usize> = operands.iter().copied().filter(|of| dies(self, *of)).collect();
+                    let mut places = [None; 3];
+                    for (place, operand) in places.iter_mut().zip(operands) {
+                        *place = Some(self.places[operand]);
                     }
-                    let (first, others) = operands.split_first().expect("functions have operands");
-                    let dies_here = dies(self, *first) && !others.contains(first);
-                    let row = self.first(*first, dies_here, &mut moves)?;
-                    let mut places = [None; 2];
-                    for (place, other) in places.iter_mut().zip(others) {
-                        *place = Some(self.places[other]);
+                    let (is_falling, is_direct) = (self.is_falling(value), self.turns == Turns::PerMember);
+                    if is_direct && self.chunk.is_of_one_group() {
+                        let takes_one = is_falling || function.arithmetic().is_some();
+                        for (which, (place, operand)) in places.iter_mut().zip(operands).enumerate() {
+                            // Values of the other part are one element.
+                            if let (false, Some(At::Row(row))) = (is_part(*operand), *place) {
+                                match takes_one && (which == 1 || !is_falling) {
+                                    true => *place = Some(At::Same(row)),
+                                    false => self.spread.push(row),
+                                }
+                            }
+                        }
                     }
-                    // A logarithm of every pixel's sum would take as long in `f64` as all that it is a sum of.
-                    let single = weight(function) >= TRANSCENDENTAL;
-                    moves.push(Move::Apply { function: *function, row, others: places, single });
-                    row
+                    let is_direct = is_falling || (is_direct && function.is_direct());
+                    let to = match (keep.get(&value), dying.first().map(|of| self.places[of])) {
+                        (Some(kept), _) => At::Kept(*kept),
+                        // In the place of an operand that is not needed any more; of the first one, if others have to
+                        // stay until it is computed.
+                        (None, Some(row @ At::Row(_)))
+                            if is_direct || (dying[0] == operands[0] && !operands[1..].contains(&dying[0])) =>
+                        {
+                            row
+                        }
+                        _ => At::Row(self.take()?),
+                    };
+                    if is_falling {
+                        let [Some(x), Some(y), _] = places else { unreachable!("a difference has two operands") };
+                        moves.push(Move::Falling { operands: [x, y], to });
+                    } else {
+                        let inverts = operands.get(1).is_some_and(|divisor| self.inverted.contains(divisor));
+                        let factor =
+                            inverts.then(|| Function::new(PointwiseMode::Mul, &Parameters::default())).flatten();
+                        // A logarithm of every pixel's sum would take as long in `f64` as all that it is a sum of.
+                        let single = weight(function) >= TRANSCENDENTAL;
+                        let function = factor.unwrap_or(*function);
+                        moves.push(Move::Apply { function, operands: places, to, single });
+                    }
+                    to
                 }
             };
             for operand in self.operands(value) {
                 if let (true, At::Row(free)) = (dies(self, *operand), self.places[operand])
-                    && free != row
+                    && At::Row(free) != at
                 {
                     self.free[free] = true;
                 }
             }
-            if let Some(kept) = keep.get(&value) {
+            if let (Some(kept), At::Row(row)) = (keep.get(&value), at) {
                 moves.push(Move::Keep { row, kept: *kept });
             }
-            self.places.insert(value, At::Row(row));
+            self.places.insert(value, at);
         }
         Ok(moves)
+    }
+
+    /// Instructions that repeat what is computed once wherever all elements are read.
+    fn spread(&self, pass: &ValuePass, is_early: impl Fn(usize) -> bool) -> Vec<Move> {
+        if pass.turns == Turns::PerGroup || !self.chunk.is_of_one_group() {
+            return Vec::new();
+        }
+        let roots = self.roots.iter().filter(|root| is_early(**root)).filter_map(|root| match self.places[root] {
+            At::Row(row) => Some(row),
+            _ => None,
+        });
+        let mut rows: Vec<usize> = self.spread.iter().copied().chain(roots).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        rows.into_iter().map(|row| Move::Spread { row }).collect()
+    }
+
+    /// Has the last instruction write to memory what is all that the pass is for, if it is `f32` side by side there.
+    ///
+    /// Memory of a result may be an operand's: nothing else reads or writes behind that instruction.
+    fn store_last(&self, body: &mut [Move], pass: &ValuePass, stores: &mut Vec<(usize, usize)>) {
+        let [(value, view)] = stores[..] else { return };
+        let is_row = |to: &At| matches!(to, At::Row(_)) && self.places.get(&value) == Some(to);
+        let is_alone = pass.turns == Turns::PerMember && pass.folds.is_empty() && pass.keep.is_empty();
+        if !is_alone || !is_direct(self.values, self.paths, self.chunk, view) {
+            return;
+        }
+        match body.last_mut() {
+            Some(Move::Apply { function, to, .. }) if function.is_direct() && is_row(to) => *to = At::Output(view),
+            Some(Move::Falling { to, .. }) if is_row(to) => *to = At::Output(view),
+            _ => return,
+        }
+        stores.clear();
     }
 
     /// Row that has an operand, to be overwritten: its own where it is not needed any more, else a copy.

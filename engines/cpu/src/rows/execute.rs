@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hipdnn_cpu_kernels::activation::{Operand, Row, falling_exponential_row};
 use hipdnn_cpu_kernels::scratch::lines;
 use hipdnn_cpu_kernels::threads::Pool;
 
@@ -149,7 +150,8 @@ impl<'a> Block<'a> {
                     self.left(*left).fill(fold.start());
                 }
                 let base = Base { rows: self.of_members, pitch: chunk.elements() };
-                self.compute(&pass.before, base, Part { point: 0, start: 0, lanes: chunk.lanes });
+                let lanes = if chunk.is_of_one_group() { 1 } else { chunk.lanes };
+                self.compute(&pass.before, base, Part { point: 0, start: 0, lanes });
                 for point in 0..self.kernel.points {
                     for start in (0..all).step_by(chunk.lanes) {
                         self.members(pass, base, Part { point, start, lanes: chunk.lanes.min(all - start) });
@@ -222,13 +224,27 @@ impl<'a> Block<'a> {
         // within its tensor.
         unsafe {
             match at {
-                At::Row(row) => base.rows.add(row * base.pitch).cast_const(),
+                At::Row(row) | At::Same(row) => base.rows.add(row * base.pitch).cast_const(),
                 At::Kept(kept) => self.kept(kept, part).cast_const().cast(),
                 At::Memory(view) => {
                     let tensor = self.addresses.inputs[self.rows.views[view].tensor];
                     tensor.cast::<f32>().add(self.offset(view, part)).cast()
                 }
+                At::Output(_) => self.place(at, base, part).cast_const(),
             }
+        }
+    }
+
+    /// Address of a part of a row that is written.
+    fn place<T>(&self, at: At, base: Base<T>, part: Part) -> *mut T {
+        match at {
+            At::Row(row) => base.rows.wrapping_add(row * base.pitch),
+            At::Kept(kept) => self.kept(kept, part).cast(),
+            At::Output(view) => {
+                let tensor = self.addresses.outputs[self.rows.views[view].tensor];
+                tensor.cast::<f32>().wrapping_add(self.offset(view, part)).cast()
+            }
+            At::Memory(_) | At::Same(_) => unreachable!("results are written to rows and outputs"),
         }
     }
 
@@ -316,15 +332,45 @@ impl<'a> Block<'a> {
                 Move::Carried { left, to } => {
                     // SAFETY: what passes leave behind is not written while another one reads it.
                     let left = unsafe { self.left(*left) };
-                    for (to, value) in row(*to).chunks_exact_mut(part.lanes).zip(left) {
-                        to.fill(T::from_wide(*value));
-                    }
+                    T::repeat(isa, left, row(*to));
                 }
                 Move::Copy { from, to } => copy(read(*from), row(*to)),
-                Move::Apply { function, row: first, others: [b, c], single } => {
-                    let other = |at: &Option<At>| at.map_or(&[][..], read);
-                    let apply = if *single { T::apply_single } else { T::apply };
-                    apply(function, isa, row(*first), other(b), other(c));
+                Move::Apply { function, operands, to, single } => {
+                    let to = self.place(*to, base, part);
+                    // SAFETY: places of operands are within the rows and tensors; the one that is written is an operand's
+                    // own, if the function goes from rows to rows or the operand is its first, or none.
+                    unsafe {
+                        let [a, b, c] = operands.map(|operand| operand.map(|at| self.at(at, base, part)));
+                        let first = a.unwrap_or(to.cast_const());
+                        let operand = |which: usize, from| (from, matches!(operands[which], Some(At::Same(_))));
+                        let both = [operand(0, first), operand(1, b.unwrap_or(first))];
+                        if T::apply_row(function, isa, to, both, len) {
+                            continue;
+                        }
+                        let slice = |from: *const T| std::slice::from_raw_parts(from, len);
+                        let row = std::slice::from_raw_parts_mut(to, len);
+                        if !std::ptr::eq(first, to) {
+                            copy(slice(first), row);
+                        }
+                        let apply = if *single { T::apply_single } else { T::apply };
+                        apply(function, isa, row, b.map_or(&[], slice), c.map_or(&[], slice));
+                    }
+                }
+                Move::Falling { operands: [x, y], to } => {
+                    // SAFETY: such instructions are of passes over members, whose rows are `f32`; places are within the
+                    // rows and tensors, and the one that is written is an operand's own or none.
+                    unsafe {
+                        let [from, falling] = [x, y].map(|at| self.at::<T>(*at, base, part).cast::<f32>());
+                        let to = self.place(*to, base, part).cast();
+                        let y = if let At::Same(_) = y { Operand::Same(falling.read()) } else { Operand::Row(falling) };
+                        falling_exponential_row(isa, Row { from, to, len }, y);
+                    }
+                }
+                Move::Spread { row } => {
+                    // SAFETY: as `row`, of which the first element is computed; a row has this number of elements.
+                    let all = unsafe { std::slice::from_raw_parts_mut(base.rows.add(row * base.pitch), base.pitch) };
+                    let value = all[0];
+                    all.fill(value);
                 }
                 Move::Round { row: to, storage } => T::round(*storage, isa, row(*to)),
                 Move::Keep { row: from, kept } => {

@@ -2,8 +2,10 @@
 //!
 //! A [`GroupKernel`] folds, computes and writes in passes over groups and their members. Its values are rows of `f32`
 //! here, of members of one group or several, or of one member of neighboring groups, whichever lie together in memory:
-//! [`nest`] chooses. Each operation is a pointwise [`Function`](crate::pointwise::Function) on rows. What is computed
-//! once for a group is computed in `f64`, but for exponentials and the like; sums and products are kept in it too.
+//! [`nest`] chooses. Each operation is a pointwise [`Function`](crate::pointwise::Function) on rows, but for two of a
+//! softmax: an exponential whose exponent is a difference from the greatest, which is never above zero, and a quotient by the
+//! sum of those, which is at least one, so that its inverse is a factor. What is computed once for a group is computed in
+//! `f64`, but for exponentials and the like; sums, squares in them and products are kept in it too.
 //! Members' values that a later pass needs again are kept while they fit the second cache, so that a softmax computes
 //! its exponentials once.
 //!

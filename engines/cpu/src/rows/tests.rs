@@ -227,3 +227,63 @@ fn a_result_may_be_where_an_operand_is() {
         }
     }
 }
+
+#[test]
+fn softmax_has_masked_elements_and_rows_that_are_no_numbers() {
+    use PointwiseMode::{Div, Exp, Sub};
+    // Rows of several groups, of one, and of one in several parts.
+    for [rows, width] in [[7, 130], [30, 700], [30, 2500]] {
+        let mut graph = GraphBuilder::new("softmax").compute(DataType::Float);
+        for uid in [0, 1, 2, 3] {
+            let tensor = TensorDef::new(uid, DataType::Float, &[rows, width]);
+            graph.tensor(if uid < 2 { tensor } else { tensor.intermediate() });
+        }
+        for uid in [10, 11] {
+            graph.tensor(TensorDef::new(uid, DataType::Float, &[rows, 1]).intermediate());
+        }
+        let uid = |uid: i64| TensorUid(uid);
+        let binary = |mode, a, b, y| Operation::Pointwise(Pointwise::binary(mode, uid(a), uid(b), uid(y)));
+        let reduce = |mode, x, y| {
+            Operation::Reduction(Reduction { mode, input: uid(x), output: uid(y), is_deterministic: true })
+        };
+        for node in [
+            reduce(ReductionMode::Max, 0, 10),
+            binary(Sub, 0, 10, 2),
+            Operation::Pointwise(Pointwise::unary(Exp, uid(2), uid(3))),
+            reduce(ReductionMode::Add, 3, 11),
+            binary(Div, 3, 11, 1),
+        ] {
+            graph.node("", node);
+        }
+        let graph = graph.build().unwrap();
+        let fusion_groups = fuse(&graph, lower(&graph).unwrap());
+        let [FusionGroup::Groups(groups)] = &fusion_groups[..] else { panic!("expected one group") };
+        let x: Vec<f64> = (0..rows * width)
+            .map(|i| match (i / width, i % 11) {
+                (0, 3) => f64::NEG_INFINITY,
+                (1, _) if i % width == 15 => f64::NAN,
+                (row, _) => f64::from(((i * 37 % 101) as f32 - 50.0) * 0.37 + row as f32 * 30.0),
+            })
+            .collect();
+        for isa in Isa::available() {
+            let work = bind_for(isa, 8, &graph, &groups.work.kernels[0]).unwrap();
+            let read = HashMap::from([(uid(0), x.clone())]);
+            let results = run(&graph, &work, &read, 1);
+            let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&results[0].1), bits(&run(&graph, &work, &read, 3)[0].1), "{isa} {rows}×{width}");
+            for (x, got) in x.chunks(width as usize).zip(results[0].1.chunks(width as usize)) {
+                let most = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = x.iter().map(|x| (x - most).exp()).sum();
+                for (x, got) in x.iter().zip(got) {
+                    let want = (x - most).exp() / sum;
+                    // Two units of the exponential, half of the difference, which moves the exponential by its value, and
+                    // roundings of sum, inverse and product.
+                    let roundings = 8.0 + (most - x).min(200.0);
+                    let bound = want * 2f64.powi(-24) * roundings + f64::from(f32::MIN_POSITIVE);
+                    let near = (got - want).abs() <= bound || (got.is_nan() && sum.is_nan());
+                    assert!(near, "{isa} {rows}×{width}, of {x}: expected {want}, got {got}");
+                }
+            }
+        }
+    }
+}

@@ -9,7 +9,7 @@ use hipdnn_engine_kernel::emit::grouped::ReduceOp;
 use hipdnn_engine_kernel::emit::{Element, Op};
 use hipdnn_engine_kernel::fuse::stays_within;
 use hipdnn_engine_kernel::ir::group::{GroupKernel, IndexMap, Input, Operand, Pass};
-use hipdnn_schemas::{Graph, TensorUid};
+use hipdnn_schemas::{Graph, PointwiseMode, TensorUid};
 
 use crate::nodes::reduction::Fold;
 use crate::pointwise::{Function, Storage};
@@ -161,7 +161,50 @@ impl Values {
             values.left += pass.leaves();
             values.passes.push(numbered);
         }
+        values.fold_squares();
         Ok(values)
+    }
+
+    /// Has sums of squares computed of what is squared, in one step.
+    fn fold_squares(&mut self) {
+        for (fold, value, _) in self.passes.iter_mut().flat_map(|pass| &mut pass.folds) {
+            if let (Fold::Sum, Value::Apply(function, operands)) = (*fold, &self.values[*value])
+                && let (PointwiseMode::Mul, [a, b]) = (function.mode(), &operands[..])
+                && a == b
+            {
+                (*fold, *value) = (Fold::SumOfSquares, *a);
+            }
+        }
+    }
+
+    /// Operands `x` and `y` of a value `eˣ⁻ʸ` whose `y` is the greatest of all `x`.
+    pub(super) fn falling(&self, value: usize) -> Option<&[usize]> {
+        let Value::Apply(function, operands) = &self.values[value] else { return None };
+        let (PointwiseMode::Exp, [difference]) = (function.mode(), &operands[..]) else { return None };
+        let Value::Apply(function, operands) = &self.values[*difference] else { return None };
+        let (PointwiseMode::Sub, [x, y]) = (function.mode(), &operands[..]) else { return None };
+        let Value::Carried(left) = self.values[*y] else { return None };
+        (self.folded(left) == Some((Fold::Greatest, *x))).then_some(&operands[..])
+    }
+
+    /// True for the sum of all `eˣ⁻ʸ` where `y` is the greatest `x`: it is at least one, unless it is no number.
+    pub(super) fn is_sum_of_falling(&self, value: usize) -> bool {
+        let Value::Carried(left) = self.values[value] else { return false };
+        matches!(self.folded(left), Some((Fold::Sum, of)) if self.falling(of).is_some())
+    }
+
+    /// What passes leave behind under a number, if it is folded and nothing else.
+    fn folded(&self, left: usize) -> Option<(Fold, usize)> {
+        let kept = self.passes.iter().flat_map(|pass| &pass.keep).find(|(_, of)| *of == left);
+        if let Some((value, _)) = kept {
+            // Passes for groups follow those that they read from.
+            return match self.values[*value] {
+                Value::Carried(before) if before < left => self.folded(before),
+                _ => None,
+            };
+        }
+        let mut folds = self.passes.iter().flat_map(|pass| &pass.folds);
+        folds.find(|(.., of)| *of == left).map(|(fold, value, _)| (*fold, *value))
     }
 
     fn add(&mut self, value: Value) -> usize {

@@ -55,8 +55,7 @@ impl Simd for Portable {
         max(a, b) = if a > b { a } else { b };
         abs(a) = a.abs();
         with_sign(magnitude, sign) = magnitude.copysign(sign);
-        round(a) = a.round_ties_even();
-        exp2i(n) = f32::from_bits(((n as i32 + 127) << 23) as u32);
+        exponent(a) = f32::from_bits(a.to_bits() << 23);
     }
 
     #[inline(always)]

@@ -167,7 +167,7 @@ fn lines_follow_memory() {
         ("one element", &[1, 1], &[9, 9], &[true, false], [1, 1, 1], false),
     ];
     for (what, extents, strides, reduced, want, lanes) in cases {
-        let walk = Walk::new(&dims(extents, strides), reduced);
+        let walk = Walk::new(&dims(extents, strides), reduced, ROW);
         let first = walk.line(0, 0);
         assert_eq!(([walk.block_count(), walk.step_count(), first.len], walk.lanes), (want, lanes), "{what}");
         let mut seen = std::collections::BTreeSet::new();
