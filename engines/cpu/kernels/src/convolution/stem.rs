@@ -367,24 +367,26 @@ impl<const V: usize, const SW: usize> Kernel for Run<'_, V, SW> {
                     }
                 }
             }
-            // Only now: sums that begin with a large bias lose their own digits.
+            // An array of their own: where places are walked that may not be stored, the compiler keeps values in memory, and
+            // would store these sums at every step. And only now: sums that begin with a large bias lose their own digits.
+            let mut values = [[s.splat(0.0); V]; PLACES];
             for v in 0..V {
                 let bias = s.load(tile.bias.wrapping_add(v * S::LANES));
                 for place in 0..PLACES {
-                    sums[place][v] = s.add(sums[place][v], bias);
+                    values[place][v] = s.add(sums[place][v], bias);
                 }
             }
-            clamp(s, tile.clamp, &mut sums);
-            finish(s, V * S::LANES, &tile.after, &mut sums);
+            clamp(s, tile.clamp, &mut values);
+            finish(s, V * S::LANES, &tile.after, &mut values);
             for place in 0..PLACES {
                 if place < tile.count {
                     for v in 0..V {
                         let to = tile.to.wrapping_add(place * tile.place + v * tile.vector);
                         let kept = tile.keep - v * S::LANES;
                         if kept >= S::LANES {
-                            s.store(to, sums[place][v]);
+                            s.store(to, values[place][v]);
                         } else {
-                            s.store_first(kept, to, sums[place][v]);
+                            s.store_first(kept, to, values[place][v]);
                         }
                     }
                 }
