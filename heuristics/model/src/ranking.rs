@@ -97,7 +97,9 @@ pub fn by_model(model: &Model, graph: &Graph, candidates: &[i64]) -> Vec<Estimat
             Basis::Unknown => (true, 0.0),
             _ => (false, estimate.seconds),
         };
-        key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal)
+        // A total order, whatever trees in files may have made of the seconds.
+        let ((unknown, seconds), (others_unknown, others_seconds)) = (key(a), key(b));
+        unknown.cmp(&others_unknown).then(seconds.total_cmp(&others_seconds))
     });
     order
 }
