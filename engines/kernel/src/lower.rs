@@ -15,6 +15,7 @@ pub mod reduction;
 pub mod resample;
 pub mod rmsnorm;
 pub(crate) mod split_reduction;
+mod statistics;
 #[cfg(test)]
 mod testing;
 
@@ -92,14 +93,22 @@ pub const COPIED_WHOLE: &[DataType] = &[DataType::Int32, DataType::Int8, DataTyp
 /// If the engine declines the graph, with the first reason.
 pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
     check_graph(graph)?;
-    (0..graph.nodes().len()).map(|index| lower_node(graph, index)).collect()
+    (0..graph.nodes().len()).map(|index| lower_whole(graph, index)).collect()
 }
 
-/// Lowers a node of a graph.
+/// Lowers a node of a graph; few groups of many members are cut into parts.
 ///
 /// # Errors
 /// If the engine does not support the node, with the reason.
 pub fn lower_node(graph: &Graph, index: usize) -> Result<Work, Declined> {
+    Ok(match lower_whole(graph, index)? {
+        Work::Groups(work) => Work::Groups(split_reduction::split(work)),
+        other => other,
+    })
+}
+
+/// Lowers a node, whose groups stay whole: legalization cuts what fusion makes of them.
+fn lower_whole(graph: &Graph, index: usize) -> Result<Work, Declined> {
     match &graph.nodes()[index].operation {
         Operation::ConvolutionFwd(c) => {
             check_convolution(graph, index, Direction::Forward, [("x", c.x), ("w", c.w), ("y", c.y)], &c.convolution)

@@ -19,6 +19,8 @@ pub struct GroupWork {
     pub locals: Vec<Local>,
     /// Kernels in order.
     pub kernels: Vec<GroupKernel>,
+    /// Element type that holds what parts of groups come to, where kernels are cut into such.
+    pub sums: DataType,
 }
 
 impl GroupWork {

@@ -33,7 +33,7 @@ impl Legalizer<'_> {
         self.place_chain(chain);
         let numbers: Vec<String> = chain.nodes().iter().map(|node| node.node.to_string()).collect();
         let (node, kernels) = (chain.nodes()[0].node, vec![chain.kernel(self.graph)]);
-        let work = GroupWork { node, name: "chain", locals: Vec::new(), kernels };
+        let work = GroupWork { node, name: "chain", locals: Vec::new(), kernels, sums: DataType::Float };
         let kernel = Resolution::new(self, &work, &[], &work.kernels[0]);
         let dispatch = kernel.dispatch(&work.kernels[0], format!("compute node {}", numbers.join(", ")));
         self.legalized.dispatches.push(Dispatch::Kernel(dispatch));

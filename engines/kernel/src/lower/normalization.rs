@@ -11,7 +11,6 @@ use hipdnn_schemas::{DataType, Graph, PointwiseMode};
 
 use super::build::{Body, Combine, Kernel, Loops, Value};
 use super::check_digits;
-use super::split_reduction::split;
 use crate::emit::Op;
 use crate::ir::elementwise::{Argument, ElementwiseOp};
 use crate::ir::group::{GroupKernel, GroupWork, IndexMap, Local, Operand};
@@ -73,8 +72,8 @@ pub(super) fn lower(graph: &Graph, index: usize, node: &Normalization) -> Result
         (Task::Backward, Affine::PerGroup) => vec![lowering.backward_per_group()],
         (Task::Backward, Affine::PerElement) => lowering.backward_per_element(),
     };
-    let work = GroupWork { node: index, name: node.name, locals: lowering.locals, kernels };
-    Ok(Work::Groups(split(work, DataType::Float)))
+    let (locals, sums) = (lowering.locals, DataType::Float);
+    Ok(Work::Groups(GroupWork { node: index, name: node.name, locals, kernels, sums }))
 }
 
 fn check_node(graph: &Graph, index: usize, node: &Normalization) -> Result<(), Declined> {
@@ -256,11 +255,21 @@ impl<'a> Lowering<'a> {
 
     fn forward(&mut self) -> GroupKernel {
         let (frame, mut kernel) = self.rows();
-        let moments = self.moments(&frame, &mut kernel);
+        let mut moments = self.moments(&frame, &mut kernel);
+        // A scale of the group is one factor with the inverse deviation.
+        let is_joint = self.node.affine == Affine::PerGroup;
+        if is_joint {
+            [moments.inverse] = kernel.once(|body| {
+                let scale = frame.load(body, Slot::Scale);
+                [body.mul(scale, moments.inverse)]
+            });
+        }
         kernel.each(|body| {
-            let normal = frame.normal(body, &moments);
-            let scale = frame.load(body, Slot::Scale);
-            let mut y = body.mul(normal, scale);
+            let mut y = frame.normal(body, &moments);
+            if !is_joint {
+                let scale = frame.load(body, Slot::Scale);
+                y = body.mul(y, scale);
+            }
             if frame.has(Slot::Bias) {
                 let bias = frame.load(body, Slot::Bias);
                 y = body.add(y, bias);

@@ -6,7 +6,6 @@ use hipdnn_schemas::{DataType, Graph, PointwiseMode, Reduction, ReductionMode};
 
 use super::build::{Combine, Kernel, Loops};
 use super::check_digits;
-use super::split_reduction::split;
 use crate::ir::group::{GroupWork, Operand};
 use crate::ir::op::Work;
 
@@ -60,8 +59,8 @@ pub fn lower(graph: &Graph, index: usize, node: &Reduction) -> Result<Work, Decl
         body.store(result, Operand::Tensor(node.output), loops.at(&places));
         []
     });
-    let work = GroupWork { node: index, name: "reduction", locals: Vec::new(), kernels: vec![kernel.finish()] };
-    Ok(Work::Groups(split(work, partial_type(node.mode, input.data_type(), output.data_type()))))
+    let (kernels, sums) = (vec![kernel.finish()], partial_type(node.mode, input.data_type(), output.data_type()));
+    Ok(Work::Groups(GroupWork { node: index, name: "reduction", locals: Vec::new(), kernels, sums }))
 }
 
 /// Element type of partial results of a split reduction: it loses nothing that an unsplit reduction would not.
@@ -83,6 +82,7 @@ fn partial_type(mode: ReductionMode, input: DataType, output: DataType) -> DataT
 mod tests {
     use super::*;
     use crate::lower::lower as lowered;
+    use crate::lower::split_reduction::split;
     use crate::lower::testing::{compare, declined, graph, work};
     use DataType::{BFloat16, Double, Float, Half, Int8, Int32, Int64, UInt8};
     use hipdnn_engine_cpu::nodes::testing::noise;
@@ -166,7 +166,7 @@ mod tests {
         ];
         for (dims, to, kernels, groups) in cases {
             let tensors = [TensorDef::new(0, Float, dims), TensorDef::new(1, Float, to)];
-            let work = work(&node(ReductionMode::Add), &tensors);
+            let work = split(work(&node(ReductionMode::Add), &tensors));
             assert_eq!(work.kernels.len(), kernels, "{dims:?}");
             assert_eq!(work.kernels[0].groups.iter().product::<usize>(), groups, "{dims:?}");
         }
@@ -186,7 +186,7 @@ mod tests {
         ] {
             let tensors = [TensorDef::new(0, from, &[1 << 17]), TensorDef::new(1, to, &[1])];
             let locals: Vec<DataType> =
-                work(&node(mode), &tensors).locals.iter().map(|local| local.data_type).collect();
+                split(work(&node(mode), &tensors)).locals.iter().map(|local| local.data_type).collect();
             assert_eq!(locals, [want], "{mode} of {from} to {to}");
         }
     }

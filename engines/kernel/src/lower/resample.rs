@@ -12,7 +12,6 @@ use hipdnn_schemas::{DataType, Graph, PointwiseMode, ResampleBwd, ResampleFwd};
 
 use super::build::{Body, Combine, Kernel, Value};
 use super::check_digits;
-use super::split_reduction::split;
 use crate::ir::group::{AffineExpr, GroupWork, IndexMap, Input, Operand};
 use crate::ir::op::Work;
 
@@ -108,7 +107,7 @@ fn check_members(graph: &Graph, index: usize, extents: &[usize]) -> Result<(), D
 fn finish(graph: &Graph, index: usize, name: &'static str, pooling: &Pooling<'_>, kernel: Kernel) -> Work {
     let is_wide = |uid| matches!(graph.tensor(uid).data_type(), DataType::Double | DataType::Int32 | DataType::Int64);
     let sums = if is_wide(pooling.large) || is_wide(pooling.small) { DataType::Double } else { DataType::Float };
-    Work::Groups(split(GroupWork { node: index, name, locals: Vec::new(), kernels: vec![kernel.finish()] }, sums))
+    Work::Groups(GroupWork { node: index, name, locals: Vec::new(), kernels: vec![kernel.finish()], sums })
 }
 
 fn average(shape: &Shape, pooling: &Pooling<'_>, zeros: bool, kernel: &mut Kernel) {

@@ -77,14 +77,14 @@ pub(super) fn compare(what: &str, operation: Operation, tensors: Vec<TensorDef>,
                 [Limits { groups: usize::MAX, members: 1, part: 1 }, Limits { groups: 40, members: 2, part: 3 }]
             {
                 let mut tensors = inputs.clone();
-                interpret(&graph, &split_by(work.clone(), DataType::Float, limits), &mut tensors, |value| value);
+                interpret(&graph, &split_by(work.clone(), limits), &mut tensors, |value| value);
                 check(&tensors, &format!("in parts by {limits:?}"));
             }
         }
         Work::Pointwise(formula) => {
             let (node, kernels) = (formula.node, vec![Chain::new(formula).kernel(&graph)]);
             let mut tensors = inputs.clone();
-            let work = GroupWork { node, name: "", locals: Vec::new(), kernels };
+            let work = GroupWork { node, name: "", locals: Vec::new(), kernels, sums: DataType::Float };
             interpret(&graph, &work, &mut tensors, |value| value);
             check(&tensors, "element by element");
         }
