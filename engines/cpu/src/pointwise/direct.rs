@@ -9,7 +9,7 @@ use hipdnn_cpu_kernels::isa::Isa;
 
 use super::{Arg, Function, Program, SLOTS, Storage, Value, copy};
 
-/// How the elements of an input lie along a row.
+/// Placement of an input's elements along a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lie {
     /// `f32` side by side.

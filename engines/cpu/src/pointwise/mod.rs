@@ -141,7 +141,7 @@ impl PointwiseKernel {
         kernel
     }
 
-    /// How the elements of an input lie along a row.
+    /// Placement of an input's elements along a row.
     fn lie(&self, input: &InputView) -> Lie {
         let InputView::Memory(View { storage: Storage::F32, strides }) = input else { return Lie::Apart };
         let (last, inner) = (self.dims[self.dims.len() - 1], strides[strides.len() - 1]);
@@ -317,7 +317,7 @@ impl PointwiseKernel {
         });
     }
 
-    /// Where a row begins in a view, and the strides of runs and elements within it.
+    /// Offset of a row in a view, and the strides of runs and elements within it.
     fn place(&self, strides: &[usize], row: usize) -> (usize, usize, usize) {
         let (outer, within) = strides.split_at(strides.len() - self.row_dims);
         let (mut offset, mut rest) = (0, row);

@@ -193,7 +193,7 @@ impl Values {
         matches!(self.folded(left), Some((Fold::Sum, of)) if self.falling(of).is_some())
     }
 
-    /// What passes leave behind under a number, if it is folded and nothing else.
+    /// Value that passes leave behind under a number, if it is folded and nothing else.
     fn folded(&self, left: usize) -> Option<(Fold, usize)> {
         let kept = self.passes.iter().flat_map(|pass| &pass.keep).find(|(_, of)| *of == left);
         if let Some((value, _)) = kept {

@@ -17,7 +17,7 @@ use super::Result;
 use super::cudnn::check;
 use super::solution::{Addresses, Problem};
 
-/// What follows a convolution in one call.
+/// Epilogue of a convolution, in one call with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Follower {
     Nothing,
@@ -87,7 +87,7 @@ const X: i64 = 1;
 const W: i64 = 2;
 const Y: i64 = 3;
 const BIAS: i64 = 4;
-/// What lies between operations, in no memory.
+/// Virtual tensor between operations, in no memory.
 const BETWEEN: [i64; 2] = [5, 6];
 
 /// Bytes that all addresses are multiples of: the engine asks for 4 at least, cuDNN's fast kernels want 16.
