@@ -6,8 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::install::layout::{Component, Umbrella};
 use crate::test::remove_settings;
-use crate::{Result, dist, process, workspace};
+use crate::{Result, install, process, workspace};
 
 pub(crate) const HELP: &str = "Loads our plugin into ROCm's hipDNN backend and into ours, runs a graph in each, builds hipDNN's samples with \
 ROCm's frontend, runs those with both backends, and writes a report. What is missing is said, and what can be done without it is done.";
@@ -76,8 +77,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let missing: Vec<String> = std::iter::once(backend).chain(others).collect();
         format!("expected ROCm's hipDNN below {}; missing: {}", options.rocm.display(), missing.join(", "))
     })?;
-    let prefix = dist::build()?.prefix;
-    let steps = steps(&options.rocm, &theirs, &prefix, options.samples.as_deref())?;
+    workspace::build_release()?;
+    let steps = steps(&options.rocm, &theirs, options.samples.as_deref())?;
     let path = options.report.clone().unwrap_or_else(|| workspace::target().join("rocm-interop.md"));
     fs::write(&path, report(&options.rocm, &steps))?;
     println!("{}", path.display());
@@ -86,12 +87,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
-fn steps(rocm: &Path, theirs: &Path, prefix: &Path, samples: Option<&Path>) -> Result<Vec<Step>> {
+fn steps(rocm: &Path, theirs: &Path, samples: Option<&Path>) -> Result<Vec<Step>> {
     let scratch = workspace::target().join("rocm-interop");
     if scratch.exists() {
         fs::remove_dir_all(&scratch)?;
     }
     fs::create_dir_all(&scratch)?;
+    // A prefix of its own: the suite `install` runs this command while other suites read `target/dist`.
+    let prefix = scratch.join("prefix");
+    install::install(&prefix, &Component::STANDARD, &workspace::release(), &Umbrella::default())?;
     let plugins = prefix.join("lib/hipdnn_plugins/engines");
     let ours = prefix.join("lib/libhipdnn_backend.so");
     let mut steps = Vec::new();
