@@ -15,6 +15,7 @@ pub mod reduction;
 pub mod resample;
 pub mod rmsnorm;
 pub(crate) mod split_reduction;
+mod statistics;
 #[cfg(test)]
 mod testing;
 
@@ -108,13 +109,13 @@ pub const POINTWISE_COMPUTE: &[DataType] = &[DataType::Float, DataType::Half, Da
 /// `f32`, and of the longest in `f64`, in which kernels compute where one is an operand.
 pub const COPIED_WHOLE: &[DataType] = &[DataType::Int32, DataType::Int8, DataType::UInt8];
 
-/// Lowers a graph: works in the order of its nodes.
+/// Lowers a graph: works in the order of its nodes, whose groups stay whole: legalization cuts what fusion makes of them.
 ///
 /// # Errors
 /// If the engine declines the graph, with the first reason.
 pub fn lower(graph: &Graph) -> Result<Vec<Work>, Declined> {
     check_graph(graph)?;
-    (0..graph.nodes().len()).map(|index| lower_node(graph, index)).collect()
+    (0..graph.nodes().len()).map(|index| lower_whole(graph, index)).collect()
 }
 
 /// Lowers a node of a graph, with the groups of its kernels in parts where they are few and have many members.

@@ -133,15 +133,57 @@ pub(super) struct Text {
     /// Element types that are converted from and to.
     widened: Vec<Element>,
     narrowed: Vec<Element>,
-    /// True if statements call the function `gelu`.
-    has_gelu: bool,
+    /// Short functions that statements call.
+    short: BTreeSet<Short>,
+}
+
+/// Functions that are off by a few units of `f32`'s last place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Short {
+    Divide,
+    Gelu,
+}
+
+impl Short {
+    /// Short function of a mode.
+    fn of(mode: PointwiseMode) -> Option<Short> {
+        match mode {
+            PointwiseMode::Div => Some(Short::Divide),
+            PointwiseMode::GeluFwd => Some(Short::Gelu),
+            _ => None,
+        }
+    }
+
+    /// Call of the function.
+    fn call(self, operands: &[usize]) -> String {
+        match self {
+            Short::Divide => format!("divide(t{}, t{})", operands[0], operands[1]),
+            Short::Gelu => format!("gelu(t{})", operands[0]),
+        }
+    }
+
+    /// Definition in C.
+    fn definition(self) -> &'static str {
+        match self {
+            Short::Divide => DIVIDE,
+            Short::Gelu => GELU,
+        }
+    }
+
+    /// Math functions that it calls.
+    fn math(self) -> &'static [&'static str] {
+        match self {
+            Short::Divide => &["fabs"],
+            Short::Gelu => &["fabs", "fma"],
+        }
+    }
 }
 
 impl Text {
     /// Declarations of no program.
     pub(super) fn new(compute_type: ComputeType) -> Text {
         let (uses, scalars) = (BTreeSet::new(), Vec::new());
-        Text { compute_type, scalars, uses, widened: Vec::new(), narrowed: Vec::new(), has_gelu: false }
+        Text { compute_type, scalars, uses, widened: Vec::new(), narrowed: Vec::new(), short: BTreeSet::new() }
     }
 
     /// Compute type of the programs.
@@ -156,7 +198,8 @@ impl Text {
         let mut statements = self.statements(inputs, program)?;
         for (i, op) in program.iter().enumerate() {
             let slot = inputs + i;
-            let Op::Pointwise { mode: PointwiseMode::GeluFwd, operands, .. } = op else { continue };
+            let Op::Pointwise { mode, operands, .. } = op else { continue };
+            let Some(short) = Short::of(*mode) else { continue };
             let is_read = program.iter().any(|op| op.operands().contains(&slot));
             if self.compute_type != ComputeType::F32 || !halves.contains(&slot) || is_read {
                 continue;
@@ -164,11 +207,11 @@ impl Text {
             let own = |line: &&str| !line.trim_start().starts_with(&format!("const auto t{slot}_"));
             let others: Vec<&str> = statements.lines().filter(own).collect();
             let name = format!("    const real t{slot} = ");
-            let line = format!("{name}gelu(t{});", operands[0]);
+            let line = format!("{name}{};", short.call(operands));
             let replaced = others.iter().map(|other| if other.starts_with(&name) { line.as_str() } else { *other });
             statements = replaced.map(|line| format!("{line}\n")).collect();
-            self.uses.extend(["fabs", "fma"]);
-            self.has_gelu = true;
+            self.uses.extend(short.math());
+            self.short.insert(short);
         }
         self.note(&statements);
         Ok(statements)
@@ -249,9 +292,7 @@ impl Text {
         if self.narrowed.iter().any(|element| element.narrows_by_odd()) {
             text += if self.compute_type == ComputeType::F64 { ODD_DOUBLE } else { ODD_SINGLE };
         }
-        if self.has_gelu {
-            text += GELU;
-        }
+        self.short.iter().for_each(|short| text += short.definition());
         let whole = self.compute_type == ComputeType::I64;
         let narrow = |element: &Element| if whole { element.narrow_whole() } else { element.narrow() };
         let functions = WHOLE.iter().filter(|(name, _)| self.uses.contains(name)).map(|(_, text)| *text);
@@ -295,6 +336,15 @@ pub(super) fn fits_single(extent: usize) -> bool {
     extent <= 1 << 24
 }
 
+/// `a / b` within two units of `f32`'s last place. Where several are divided by the same, its reciprocal is computed
+/// once; that of what is very large or small is taken of a number of the usual size.
+const DIVIDE: &str = "DEVICE real divide(real a, real b) {
+  const real size = MATH(fabs)(b);
+  const real scale = size > 7.9228163e28f ? 2.3283064e-10f : size < 1.2621774e-29f ? 4.2949673e9f : 1.0f;
+  return a * __builtin_amdgcn_rcpf(b * scale) * scale;
+}
+";
+
 /// `x · Φ(x)` within 6e-6 of itself where that is a normal number, and for every `f16` within 0.51 units of its last
 /// place. Φ(-z) is `e^(-z²/2)` times a polynomial in `1 / (1 + 0.3 z)`, which is within 2e-6 for z up to 13.5 (least
 /// squares on 20,001 points, reweighted towards the smallest largest relative error); behind that the power is
@@ -329,12 +379,12 @@ const ODD_DOUBLE: &str = "DEVICE float odd(double v) {
 mod tests {
     use half::f16;
 
-    use super::GELU;
+    use super::{DIVIDE, GELU};
 
-    /// The text's literals in `f32`, in order.
-    fn literals() -> Vec<f32> {
+    /// A text's literals in `f32`, in order.
+    fn literals(text: &str) -> Vec<f32> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || ".-".contains(c);
-        let words = GELU.split(|c: char| !is_part(c)).filter_map(|word| word.strip_suffix('f'));
+        let words = text.split(|c: char| !is_part(c)).filter_map(|word| word.strip_suffix('f'));
         words.filter_map(|word| word.parse().ok()).collect()
     }
 
@@ -351,7 +401,7 @@ mod tests {
 
     #[test]
     fn the_short_gelu_rounds_every_half_to_a_neighbor_of_the_exact_value() {
-        let literals = literals();
+        let literals = literals(GELU);
         assert_eq!(literals.len(), 10, "{literals:?}");
         let mut worst = (0.0, 0.0);
         for x in (0..=u16::MAX).map(f16::from_bits).filter(|x| x.is_finite()) {
@@ -366,5 +416,46 @@ mod tests {
         }
         assert!(worst.0 <= 0.51, "expected at most 0.51 units of the last place, got {} at {}", worst.0, worst.1);
         assert!(gelu(f32::NAN, &literals).is_nan() && gelu(f32::NEG_INFINITY, &literals) == 0.0);
+    }
+
+    /// The reciprocal is one of a device that has no subnormal numbers, and is off by a unit of the last place.
+    #[test]
+    fn the_short_quotient_rounds_to_a_neighbor_of_the_exact_half() {
+        let [large, down, small, up, one] = literals(DIVIDE)[..] else { panic!("expected five literals") };
+        assert_eq!([large, down, small, up, one].map(f32::log2), [96.0, -32.0, -96.0, 32.0, 0.0]);
+        let divide = |a: f32, b: f32| {
+            let size = b.abs();
+            let scale = if size > large {
+                down
+            } else if size < small {
+                up
+            } else {
+                one
+            };
+            let scaled = b * scale;
+            assert!(!scaled.is_subnormal(), "{b}");
+            let reciprocal = 1.0 / scaled;
+            assert!(!reciprocal.is_subnormal(), "{b}");
+            a * f32::from_bits(reciprocal.to_bits() + u32::from(reciprocal.is_normal())) * scale
+        };
+        let numbers = (0..254u32).flat_map(|exponent| [0, 0x2a_aaab, 0x7f_ffff].map(|digits| exponent << 23 | digits));
+        let numbers: Vec<f32> = numbers.map(f32::from_bits).collect();
+        for (a, b) in numbers.iter().flat_map(|a| numbers.iter().map(move |b| (*a, -*b))) {
+            let (got, want) = (f16::from_f32(divide(a, b)), f64::from(a) / f64::from(b));
+            if want.is_nan() {
+                assert!(got.is_nan(), "{a} / {b}");
+                continue;
+            }
+            let unit = 2f64.powi((want.abs().log2().floor() as i32).clamp(-14, 15) - 10);
+            let is_large = want.abs() >= 65519.0;
+            let error = (f64::from(got) - want).abs() / unit;
+            assert!(error <= 0.501 || (is_large && got.is_infinite()), "{a} / {b}: {got} for {want}");
+        }
+        for (a, b) in
+            [(f32::INFINITY, 2.0), (1.0, f32::INFINITY), (1.0, 0.0), (f32::INFINITY, f32::INFINITY), (0.0, 0.0)]
+        {
+            let (got, want) = (divide(a, b), a / b);
+            assert!(got == want || (got.is_nan() && want.is_nan()), "{a} / {b}: {got} for {want}");
+        }
     }
 }

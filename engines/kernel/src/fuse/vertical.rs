@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hipdnn_schemas::{Graph, TensorUid};
+use hipdnn_schemas::{DataType, Graph, TensorUid};
 
 use super::blocks::{Block, KernelBlocks, Kind};
 use super::memory::{is_apart, overwrites};
@@ -18,6 +18,7 @@ use super::{Chain, FusionGroup, Groups, finish};
 use crate::emit::Op;
 use crate::ir::elementwise::Argument;
 use crate::ir::group::{AffineExpr, GroupKernel, GroupWork, IndexMap, Input, Operand, Pass, Store};
+use crate::lower::split_reduction::is_cut;
 
 /// Limit of the values in all programs of a kernel that fusion groups are joined to: a bound on its size.
 const MAX_VALUES: usize = 256;
@@ -318,6 +319,10 @@ impl<'a> Region<'a> {
         })?;
         self.drafts.push(draft);
         self.work.locals.extend(groups.work.locals.iter().cloned());
+        if self.work.partial != groups.work.partial {
+            // It has what the others have, but integers beyond 2⁵³.
+            self.work.partial = DataType::Double;
+        }
         Some(chains)
     }
 
@@ -371,9 +376,11 @@ impl<'a> Region<'a> {
     }
 }
 
-/// True if a chain over a kernel's members keeps a device as busy as one of its own.
+/// True if a chain over a kernel's members keeps a device as busy as one of its own: where groups are cut into parts, it
+/// is one of its own.
 fn is_busy(draft: &KernelBlocks) -> bool {
-    draft.groups.iter().product::<usize>() >= FEW_GROUPS || draft.members.iter().product::<usize>() <= FEW_MEMBERS
+    let [groups, members] = [&draft.groups, &draft.members].map(|extents| extents.iter().product::<usize>());
+    groups >= FEW_GROUPS || members <= FEW_MEMBERS || is_cut(groups, members)
 }
 
 /// Tensors that a kernel reads, with their index maps.

@@ -7,7 +7,7 @@ use super::{Kind, Legalizer};
 use crate::emit::grouped::ReduceOp;
 use crate::ir::group::{GroupKernel, GroupWork, Input, Operand, Pass};
 use crate::legalize::groups::access;
-use crate::lower::split_reduction::split_where;
+use crate::lower::split_reduction::{self, split_where};
 
 /// Bytes that a thread reads at a time, and a wave of them where rows are long enough.
 const VECTOR: usize = 16;
@@ -17,7 +17,7 @@ const RUN: usize = 32 * VECTOR;
 const THREADS: usize = 256;
 
 /// Minimum number of members for each thread of a part.
-const PER_THREAD: usize = 8;
+const PER_THREAD: usize = 16;
 
 /// Blocks for each compute unit that keep it busy.
 const BLOCKS: usize = 4;
@@ -26,13 +26,16 @@ const BLOCKS: usize = 4;
 const LAUNCH: usize = 2 << 20;
 
 impl Legalizer<'_> {
-    /// The work with its columns in parts, where that is faster.
+    /// The work with its groups in parts, where that is faster.
     pub(super) fn in_parts(&self, work: &GroupWork) -> GroupWork {
-        split_where(work.clone(), DataType::Float, &|kernel| self.parts(work, kernel))
+        split_where(work.clone(), &|kernel| {
+            let columns = self.parts_of_columns(work, kernel).map(|parts| (parts, DataType::Float));
+            columns.or_else(|| Some((split_reduction::parts(kernel, self.options.compute_units)?, work.partial)))
+        })
     }
 
-    /// Number of parts of each group of a kernel, if groups are to be cut.
-    fn parts(&self, work: &GroupWork, kernel: &GroupKernel) -> Option<usize> {
+    /// Number of parts of each group of a kernel, if groups are columns that are to be cut.
+    fn parts_of_columns(&self, work: &GroupWork, kernel: &GroupKernel) -> Option<usize> {
         let columns = self.columns(work, kernel)?;
         let (groups, members) = (kernel.groups.iter().product::<usize>(), kernel.members.iter().product::<usize>());
         let bytes = groups.checked_mul(members)?.checked_mul(columns.bytes)?;

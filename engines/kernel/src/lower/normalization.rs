@@ -255,11 +255,21 @@ impl<'a> Lowering<'a> {
 
     fn forward(&mut self) -> GroupKernel {
         let (frame, mut kernel) = self.rows();
-        let moments = self.moments(&frame, &mut kernel);
+        let mut moments = self.moments(&frame, &mut kernel);
+        // A scale of the group is one factor with the inverse deviation.
+        let is_joint = self.node.affine == Affine::PerGroup;
+        if is_joint {
+            [moments.inverse] = kernel.once(|body| {
+                let scale = frame.load(body, Slot::Scale);
+                [body.mul(scale, moments.inverse)]
+            });
+        }
         kernel.each(|body| {
-            let normal = frame.normal(body, &moments);
-            let scale = frame.load(body, Slot::Scale);
-            let mut y = body.mul(normal, scale);
+            let mut y = frame.normal(body, &moments);
+            if !is_joint {
+                let scale = frame.load(body, Slot::Scale);
+                y = body.mul(y, scale);
+            }
             if frame.has(Slot::Bias) {
                 let bias = frame.load(body, Slot::Bias);
                 y = body.add(y, bias);

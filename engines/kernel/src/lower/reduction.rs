@@ -83,6 +83,7 @@ fn partial_type(mode: ReductionMode, input: DataType, output: DataType) -> DataT
 mod tests {
     use super::*;
     use crate::lower::lower as lowered;
+    use crate::lower::split_reduction::split;
     use crate::lower::testing::{compare, declined, graph, work};
     use DataType::{BFloat16, Double, Float, Half, Int8, Int32, Int64, UInt8};
     use hipdnn_engine_cpu::nodes::testing::noise;
@@ -166,7 +167,7 @@ mod tests {
         ];
         for (dims, to, kernels, groups) in cases {
             let tensors = [TensorDef::new(0, Float, dims), TensorDef::new(1, Float, to)];
-            let work = work(&node(ReductionMode::Add), &tensors);
+            let work = split(work(&node(ReductionMode::Add), &tensors));
             assert_eq!(work.kernels.len(), kernels, "{dims:?}");
             assert_eq!(work.kernels[0].groups.iter().product::<usize>(), groups, "{dims:?}");
         }
@@ -186,7 +187,7 @@ mod tests {
         ] {
             let tensors = [TensorDef::new(0, from, &[1 << 17]), TensorDef::new(1, to, &[1])];
             let locals: Vec<DataType> =
-                work(&node(mode), &tensors).locals.iter().map(|local| local.data_type).collect();
+                split(work(&node(mode), &tensors)).locals.iter().map(|local| local.data_type).collect();
             assert_eq!(locals, [want], "{mode} of {from} to {to}");
         }
     }

@@ -5,9 +5,12 @@
 //! their compute units, so that 64 channels of a million places would leave most of them idle. Where there are enough
 //! groups, or so few members that another launch costs more than it saves, works stay as they are.
 
+use std::ops::Range;
+
 use hipdnn_schemas::DataType;
 
 use super::build::{Body, Combine, Kernel, Value};
+use super::statistics::{Pair, PairOfParts, Reference};
 use crate::emit::grouped::{Fold, ReduceOp};
 use crate::ir::group::{AffineExpr, GroupKernel, GroupWork, IndexMap, Input, Local, Operand, Pass};
 
@@ -26,29 +29,59 @@ pub(super) struct Limits {
 /// that another launch takes. A part has enough members that each thread of its block reads several.
 const LIMITS: Limits = Limits { groups: 1024, members: 64 * 1024, part: 4096 };
 
+/// Members of a part that a few waves keep in registers, so that several passes over a part read it once. Where more
+/// waves wait for each other, memory does too: parts of four times as many take a fifth longer.
+const RESIDENT: usize = 4 * 1024;
+
+/// Members of all groups that blocks of a device go through at the same time, one block a compute unit, from which on
+/// a second pass finds little of them in caches.
+const UNCACHED: usize = 1 << 24;
+
 /// Splits the kernels beyond the thresholds.
 pub(super) fn split(work: GroupWork) -> GroupWork {
+    split_by(work, LIMITS)
+}
+
+pub(super) fn split_by(work: GroupWork, limits: Limits) -> GroupWork {
     let sums = work.partial;
-    split_by(work, sums, LIMITS)
+    split_where(work, &|kernel| Some((limits.parts(count(&kernel.groups), count(&kernel.members))?, sums)))
 }
 
-pub(super) fn split_by(work: GroupWork, sums: DataType, limits: Limits) -> GroupWork {
-    split_where(work, sums, &|kernel| {
-        let (groups, members) = (count(&kernel.groups), count(&kernel.members));
-        let wanted = limits.groups.div_ceil(groups.max(1)).min(members / limits.part);
-        (groups < limits.groups && members > limits.members && wanted >= 2).then_some(wanted)
-    })
+impl Limits {
+    /// Number of parts of groups that are so few that they are to be cut.
+    fn parts(&self, groups: usize, members: usize) -> Option<usize> {
+        let wanted = self.groups.div_ceil(groups.max(1)).min(members / self.part);
+        (groups < self.groups && members > self.members && wanted >= 2).then_some(wanted)
+    }
 }
 
-/// Splits each group of the kernels into about as many parts as `parts` says; partial results are stored in the type `sums`.
-pub(crate) fn split_where(
-    mut work: GroupWork,
-    sums: DataType,
-    parts: &dyn Fn(&GroupKernel) -> Option<usize>,
-) -> GroupWork {
+/// True if so few groups of so many members are cut into parts, whatever the device.
+pub(crate) fn is_cut(groups: usize, members: usize) -> bool {
+    LIMITS.parts(groups, members).is_some()
+}
+
+/// Number of parts of a kernel's groups on a device of that many compute units (0: not known), if they are to be cut:
+/// where they are few, or where several passes over each would read it from memory as often.
+pub(crate) fn parts(kernel: &GroupKernel, compute_units: usize) -> Option<usize> {
+    let (groups, members) = (count(&kernel.groups), count(&kernel.members));
+    let few = LIMITS.parts(groups, members);
+    let is_pair = (0..kernel.passes.len()).any(|first| Pair::of(kernel, first).is_some());
+    let is_uncached = members.saturating_mul(compute_units) >= UNCACHED;
+    if !is_pair || (few.is_none() && !is_uncached) {
+        return few;
+    }
+    let wanted = few.unwrap_or(0).max(members.div_ceil(RESIDENT));
+    // Parts of several sizes would be read for each fold.
+    let is_even = wanted >= 2 && Parts::new(kernel, wanted).hangs_over.is_none();
+    if is_even { Some(wanted) } else { few }
+}
+
+/// Splits each group of the kernels into about as many parts as `parts` says; partial results are stored in the type
+/// that it says.
+pub(crate) fn split_where(mut work: GroupWork, parts: &dyn Fn(&GroupKernel) -> Option<(usize, DataType)>) -> GroupWork {
     let kernels = std::mem::take(&mut work.kernels);
     for kernel in kernels {
-        let Some(wanted) = parts(&kernel) else {
+        let Some((wanted, sums)) = parts(&kernel) else {
             work.kernels.push(kernel);
             continue;
         };
@@ -164,12 +197,11 @@ impl Parts {
 }
 
 /// Length of the pieces of a loop that is cut into `parts` (two or more). A last piece that is not full would be guarded, and
-/// so would be all others: rather up to a fifth fewer parts, or up to a third more.
+/// so would be all others: rather up to a third more parts, or up to nine twentieths fewer.
 fn piece(extent: usize, parts: usize) -> usize {
-    let least = extent.div_ceil(parts);
-    let fewer = least..=least + least / 4;
-    let more = (least - least / 4..least).rev();
-    fewer.chain(more).find(|piece| *piece > 0 && *piece < extent && extent.is_multiple_of(*piece)).unwrap_or(least)
+    let near = (11 * parts).div_ceil(20).max(2)..=(4 * parts / 3).min(extent);
+    let nearest = near.filter(|pieces| extent.is_multiple_of(*pieces)).min_by_key(|pieces| pieces.abs_diff(parts));
+    nearest.map_or(extent.div_ceil(parts), |pieces| extent / pieces)
 }
 
 struct Splitter<'a> {
@@ -191,12 +223,90 @@ impl Splitter<'_> {
                 next += 1;
                 continue;
             }
+            // What a fold comes to by itself in a part may differ from what it comes to in the whole group, so that a
+            // second fold that depends on it is another; with parts of one size there is a way between them.
+            let pair = Pair::of(self.kernel, next).filter(|_| self.parts.hangs_over.is_none());
             // A fold, and what is done once with what it comes to.
-            let once = passes[next + 1..].iter().take_while(|pass| matches!(pass, Pass::PerGroup { .. })).count();
-            let end = next + 1 + once;
-            self.head(next..end);
+            let last = pair.as_ref().map_or(next, |pair| pair.second);
+            let once = passes[last + 1..].iter().take_while(|pass| matches!(pass, Pass::PerGroup { .. })).count();
+            let end = last + 1 + once;
+            match pair {
+                Some(pair) => self.pair(&pair, next..end),
+                None => self.head(next..end),
+            }
             next = end;
         }
+    }
+
+    /// Adds the kernels of two folds, of which the second goes on from what the first one comes to, and of the scalar
+    /// passes behind each: the first kernel goes through a part for both, from what the first fold comes to in the part,
+    /// and the second one combines the parts.
+    fn pair(&mut self, pair: &Pair, passes: Range<usize>) {
+        let (kernel, groups) = (self.kernel, self.kernel.groups.len());
+        let before = self.left_before(passes.start);
+        let parts = self.pair_of_parts(pair, passes.start);
+        let members = self.parts.outer.clone();
+        let loops = groups + members.len();
+        let all: IndexMap = (0..loops).map(|which| AffineExpr::along(loops, which)).collect();
+        let mut whole = Kernel::new(kernel.groups.clone(), members);
+        let total = whole.fold(|body| vec![parts.first(body, &all)])[0];
+        let mut own = vec![total];
+        self.once(&mut whole, passes.start + 1..pair.second, &mut own, loops);
+        let reference = own[pair.from - before];
+        own.extend(whole.fold(|body| {
+            let terms = parts.terms(body, &all, reference);
+            terms.into_iter().map(Combine::Sum).collect()
+        }));
+        self.once(&mut whole, pair.second + 1..passes.end, &mut own, loops);
+        self.leave(whole, &own, before, passes.end, loops);
+    }
+
+    /// Adds the kernel that goes through parts for both folds of a pair.
+    fn pair_of_parts(&mut self, pair: &Pair, first: usize) -> PairOfParts {
+        let (kernel, map) = (self.kernel, &self.parts.map);
+        let groups = [&kernel.groups[..], &self.parts.outer].concat();
+        let (head, second) = (&kernel.passes[first], &kernel.passes[pair.second]);
+        let (Pass::Reduce { folds: of_head, .. }, Pass::Reduce { folds, .. }) = (head, second) else {
+            unreachable!("a pair is one of folds")
+        };
+        let mut part = Kernel::new(groups.clone(), self.parts.inner.clone());
+        let left = self.load(&mut part, head, map.loops);
+        let own = part.fold(|body| {
+            let slots = map.program(body, head, &left);
+            vec![combine(&of_head[0], |slot| slots[slot])]
+        })[0];
+        let members = count(&self.parts.inner) as f64;
+        let reference = match pair.reference {
+            Reference::Greatest => own,
+            Reference::Mean => {
+                let [mean] = part.once(|body| {
+                    let members = body.number(members);
+                    [body.div(own, members)]
+                });
+                mean
+            }
+        };
+        // The second fold reads nothing else of what is left behind.
+        let mut values = left;
+        values.resize(self.left_before(pair.second), Value::Carried(0));
+        values[pair.from] = reference;
+        let sums = part.fold(|body| {
+            let slots = map.program(body, second, &values);
+            let rest = pair.rest().map(|slot| Combine::Sum(slots[slot]));
+            folds.iter().map(|fold| combine(fold, |slot| slots[slot])).chain(rest).collect()
+        });
+        let at: IndexMap = (0..groups.len()).map(|which| AffineExpr::along(map.loops, which)).collect();
+        let own = self.local(&groups);
+        let places: Vec<Operand> = sums.iter().map(|_| self.local(&groups)).collect();
+        part.once(|body| {
+            body.store(reference, own, at.clone());
+            for (sum, place) in sums.iter().zip(&places) {
+                body.store(*sum, *place, at.clone());
+            }
+            []
+        });
+        self.work.kernels.push(part.finish());
+        PairOfParts { reference: pair.reference, terms: pair.terms.clone(), members, own, places }
     }
 
     fn local(&mut self, dims: &[usize]) -> Operand {
@@ -260,7 +370,7 @@ impl Splitter<'_> {
     }
 
     /// Adds the kernels of a fold, if the first of these passes is one, and of the scalar passes behind it.
-    fn head(&mut self, passes: std::ops::Range<usize>) {
+    fn head(&mut self, passes: Range<usize>) {
         let first = &self.kernel.passes[passes.start];
         let partial = match first {
             Pass::Reduce { folds, .. } => Some((folds.clone(), self.partial(first, folds))),
@@ -283,11 +393,18 @@ impl Splitter<'_> {
                 folds.iter().map(|fold| combine(fold, |_| next())).collect()
             });
         }
+        self.once(&mut kernel, once..passes.end, &mut own, loops);
+        self.leave(kernel, &own, before, passes.end, loops);
+    }
+
+    /// Adds scalar passes to a kernel, and what they leave behind to what was left behind in this kernel.
+    fn once(&self, kernel: &mut Kernel, passes: Range<usize>, own: &mut Vec<Value>, loops: usize) {
+        let groups = self.kernel.groups.len();
         // Along members there is one place.
         let terms =
             (0..groups + self.kernel.members.len()).map(|which| if which < groups { vec![(which, 1)] } else { vec![] });
         let map = LoopMap { loops, terms: terms.collect() };
-        for pass in &self.kernel.passes[once..passes.end] {
+        for pass in &self.kernel.passes[passes] {
             let Pass::PerGroup { keep, stores, .. } = pass else { unreachable!("only such follow a fold here") };
             let kept = kernel.once_list(|body| {
                 let earlier = |(value, place): (usize, &Option<Operand>)| match place {
@@ -295,7 +412,7 @@ impl Splitter<'_> {
                     _ => Value::Carried(0),
                 };
                 let mut left: Vec<Value> = self.places.iter().enumerate().map(earlier).collect();
-                left.extend(&own);
+                left.extend(own.iter());
                 let slots = map.program(body, pass, &left);
                 for store in stores {
                     body.store(slots[store.slot], store.to, map.at(&store.at));
@@ -304,10 +421,14 @@ impl Splitter<'_> {
             });
             own.extend(kept);
         }
+    }
+
+    /// Adds a kernel of groups, which stores what it leaves behind for passes from `end` on: the first of its values is
+    /// number `before` of all.
+    fn leave(&mut self, mut kernel: Kernel, own: &[Value], before: usize, end: usize, loops: usize) {
         let dims = self.kernel.groups.clone();
-        let places: Vec<Option<Operand>> = (0..own.len())
-            .map(|value| self.is_read_from(passes.end, before + value).then(|| self.local(&dims)))
-            .collect();
+        let places: Vec<Option<Operand>> =
+            (0..own.len()).map(|value| self.is_read_from(end, before + value).then(|| self.local(&dims))).collect();
         if places.iter().any(Option::is_some) {
             kernel.once(|body| {
                 for (value, place) in own.iter().zip(&places) {
@@ -383,9 +504,17 @@ mod tests {
 
     #[test]
     fn pieces_are_equal_where_few_parts_are_lost() {
-        for (extent, parts, want) in
-            [(3, 2, 2), (7, 2, 4), (33, 2, 17), (49, 16, 4), (100, 7, 15), (4096, 37, 128), (64, 8, 8), (784, 6, 112)]
-        {
+        for (extent, parts, want) in [
+            (3, 2, 2),
+            (7, 2, 4),
+            (33, 2, 17),
+            (49, 16, 4),
+            (100, 7, 20),
+            (4096, 37, 128),
+            (64, 8, 8),
+            (784, 6, 112),
+            (28, 12, 2),
+        ] {
             assert_eq!(piece(extent, parts), want, "{extent} in {parts}");
         }
     }

@@ -113,7 +113,7 @@ fn compare_results(what: &str, graph: &Graph, inputs: &Tensors, want: &Tensors) 
                 [Limits { groups: usize::MAX, members: 1, part: 1 }, Limits { groups: 40, members: 2, part: 3 }]
             {
                 let mut tensors = inputs.clone();
-                interpret(graph, &split_by(work.clone(), DataType::Float, limits), &mut tensors, |value| value);
+                interpret(graph, &split_by(work.clone(), limits), &mut tensors, |value| value);
                 check(&tensors, &format!("in parts by {limits:?}"));
             }
         }

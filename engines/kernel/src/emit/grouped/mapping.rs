@@ -17,6 +17,11 @@ pub struct ThreadMap {
 pub(super) const THREADS: u32 = 256;
 pub(super) const MANY_THREADS: u32 = 1024;
 
+/// Number of threads of a block whose lanes keep rows in registers, and where so few lanes share one that all of them
+/// are in a wave: the fewer wait for each other, the more rows are under way at different places of their passes.
+const ROW_THREADS: u32 = 64;
+const SHORT_ROW_THREADS: u32 = 128;
+
 /// Minimum number of lanes of a wave.
 const LEAST_WAVE: u32 = 32;
 
@@ -100,7 +105,8 @@ impl ThreadMap {
 
     /// Mapping of rows that so many lanes keep in registers.
     pub(super) fn rows(groups: u64, lanes: u32) -> ThreadMap {
-        let mut side = (THREADS / lanes).max(1);
+        let threads = if lanes < LEAST_WAVE { SHORT_ROW_THREADS } else { ROW_THREADS };
+        let mut side = (threads / lanes).max(1);
         while side * lanes > NARROW_ROW * NARROW_ROW && side > 1 && groups / u64::from(side) < BUSY {
             side /= 2;
         }

@@ -25,6 +25,7 @@ mod check;
 mod folds;
 mod layout;
 mod mapping;
+mod reuse;
 mod schedule;
 mod source;
 #[cfg(any(test, feature = "testing"))]
@@ -40,6 +41,7 @@ use super::program::{ComputeType, Op, Text, fits_single, is_whole};
 use super::{KernelSource, check_size};
 use layout::Loops;
 pub use mapping::ThreadMap;
+use reuse::{Reuse, Shortened};
 use schedule::{Axis, Rows, Schedule, Tile, Vector};
 use source::{Block, FUNCTION, Slot, Source, Target, Work};
 
@@ -249,14 +251,25 @@ fn elements(work: &Grouped) -> Option<Vec<usize>> {
 /// Generates the kernel of a work; `None` if it has no group.
 fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> {
     check::check(work)?;
+    let reuse = Reuse::of(work).filter(|_| compute_type(work) == ComputeType::F32);
+    generate_with(work, choice, reuse)
+}
+
+/// Generates the kernel of a work, where a value of members is computed once for two passes if lanes keep members.
+fn generate_with(work: &Grouped, choice: Choice, reuse: Option<Reuse>) -> Result<Option<Generated>, Error> {
     let compute_type = compute_type(work);
     let (groups, loops) = (work.groups.len(), work.groups.len() + work.members.len());
     let mut places = Places::default();
     let mut program = Text::new(compute_type);
     let mut passes = Vec::new();
     let mut kept = 0;
-    for pass in &work.passes {
+    for (number, pass) in work.passes.iter().enumerate() {
         let parts = pass.parts();
+        let shortened = reuse.filter(|reuse| reuse.to.0 == number).map(|reuse| reuse.shortened(&parts, kept));
+        let (own_inputs, own_program, own_stores) = match &shortened {
+            Some(Shortened { inputs, program, stores }) => (inputs.clone(), &program[..], &stores[..]),
+            None => (parts.inputs.iter().collect(), parts.program, parts.stores),
+        };
         // Where the program runs once, what belongs to members means nothing.
         let access = |access: &Access| {
             let mut access = access.clone();
@@ -267,7 +280,7 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
             access
         };
         let mut inputs = Vec::new();
-        for input in parts.inputs {
+        for input in own_inputs {
             inputs.push(match *input {
                 Input::Scalar(value) => Slot::Scalar(value),
                 Input::Literal(value) => Slot::Literal(value),
@@ -285,23 +298,25 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
                 }
             });
         }
+        inputs.extend(shortened.as_ref().map(|_| Slot::Kept));
         let is_half = |store: &&Store| work.writes.get(store.tensor) == Some(&Element::F16);
         let is_else = |slot: &usize| {
-            parts.keep.contains(slot) || parts.stores.iter().any(|store| store.slot == *slot && !is_half(&store))
+            parts.keep.contains(slot) || own_stores.iter().any(|store| store.slot == *slot && !is_half(&store))
         };
-        let halves = parts.stores.iter().filter(is_half).map(|store| store.slot).filter(|slot| !is_else(slot));
+        let halves = own_stores.iter().filter(is_half).map(|store| store.slot).filter(|slot| !is_else(slot));
         let statements = program
-            .program(kept + inputs.len(), parts.program, &halves.collect::<Vec<_>>())
+            .program(kept + inputs.len(), own_program, &halves.collect::<Vec<_>>())
             .map_err(Error::invalid_value)?;
         let mut stores = Vec::new();
-        for store in parts.stores {
+        for store in own_stores {
             program.narrow(work.writes[store.tensor]);
             let place = places.add_stored(access(&store.access), work.writes[store.tensor].bytes());
             stores.push(Target { slot: store.slot, tensor: store.tensor, place });
         }
         let (folds, keep, members) = (parts.folds, parts.keep, parts.members);
         let leaves = parts.leaves();
-        passes.push(Block { inputs, statements, kept, leaves, folds, keep, stores, members });
+        let remembered = reuse.filter(|reuse| reuse.from.0 == number).map(|reuse| reuse.from.1);
+        passes.push(Block { inputs, statements, kept, leaves, folds, keep, stores, members, remembered });
         kept += leaves;
     }
     let folds = || passes.iter().flat_map(|part| part.folds);
@@ -358,6 +373,9 @@ fn generate(work: &Grouped, choice: Choice) -> Result<Option<Generated>, Error> 
         mapping.lanes /= 2;
     }
     let residency = rows.filter(|_| !wide).and_then(|rows| rows.over(mapping.lanes));
+    if residency.is_none() && reuse.is_some() {
+        return generate_with(work, choice, None);
+    }
     let along_members = vector.is_some_and(|vector| vector.axis == Axis::Members);
     let statements = passes.iter().map(|part| part.statements.lines().count()).sum();
     let is_unrolled =
@@ -413,7 +431,13 @@ fn rows(loops: &Loops, reads: &[Element], passes: &[Block<'_>], members: u64, ve
         return None;
     }
     let resident = source::resident(loops, passes);
-    let bytes: usize = resident.iter().map(|(tensor, _)| reads[*tensor].bytes()).sum();
+    let mut bytes: usize = resident.iter().map(|(tensor, _)| reads[*tensor].bytes()).sum();
+    // A value that is kept for a later pass has four bytes, in the place of the operands unless that pass reads these.
+    if let Some(later) = passes.iter().find(|part| part.inputs.contains(&Slot::Kept)) {
+        let is_read =
+            |slot: &Slot| matches!(*slot, Slot::Tensor { tensor, place, .. } if resident.contains(&(tensor, place)));
+        bytes = if later.inputs.iter().any(is_read) { bytes + 4 } else { bytes.max(4) };
+    }
     let (width, extent) = (u64::from(vector.width), *loops.extents.last()?);
     let statements = passes.iter().map(|part| part.statements.lines().count()).sum();
     let steps = members / extent * extent.div_ceil(width);
@@ -451,11 +475,11 @@ fn vector(
     };
     let loaded = passes.iter().map(loaded).max().unwrap_or(0);
     if elements {
-        return Vector::of_members(loops, statements, loaded);
+        return Vector::of_members(loops, statements, loaded, true);
     }
     match loops.neighbours() {
         (Some(1), Some(1)) | (None, None) => None,
-        (_, Some(1)) => Vector::of_members(loops, statements, loaded).or_else(|| {
+        (_, Some(1)) => Vector::of_members(loops, statements, loaded, false).or_else(|| {
             let stored = passes.iter().flat_map(|part| &part.stores).map(|target| &loops.places[target.place]);
             let is_narrow = compute_type == ComputeType::F32
                 && !wide

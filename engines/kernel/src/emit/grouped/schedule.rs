@@ -80,16 +80,18 @@ const MOST_KEPT: usize = 256;
 /// unit's waves have room.
 const MOST_FOLDED: usize = 64;
 
-/// Limit of the bytes that a thread loads at a time along members, from all operands together.
+/// Limit of the bytes that a thread loads at a time along members, from all operands together; where it has members of
+/// several steps at the same time, as of rows that it goes through more than once, half of that.
 const MOST_LOADED: usize = 128;
 
 impl Vector {
     /// Vector of an element-wise kernel, whose largest store is the main access, or along members that are contiguous.
     /// `loaded` are the bytes of one element's operands that are contiguous as well.
-    pub(super) fn of_members(loops: &Loops, statements: usize, loaded: usize) -> Option<Vector> {
+    pub(super) fn of_members(loops: &Loops, statements: usize, loaded: usize, elements: bool) -> Option<Vector> {
         let extent = loops.contiguous();
         let mut widest = widest(loops, statements);
-        while widest > 4 && loaded.saturating_mul(widest as usize) > MOST_LOADED {
+        let most = if elements { MOST_LOADED } else { MOST_LOADED / 2 };
+        while widest > 4 && loaded.saturating_mul(widest as usize) > most {
             widest /= 2;
         }
         // A tail takes as long as a vector.

@@ -6,6 +6,7 @@
 //! number of steps or the extents, and steps of windows that a thread has side by side.
 
 mod columns;
+mod lines;
 mod passes;
 mod places;
 mod resident;
@@ -58,6 +59,8 @@ pub(super) struct Block<'a> {
     pub(super) stores: Vec<Target>,
     /// True if the program runs for every member.
     pub(super) members: bool,
+    /// Slot whose value of each member lanes keep for a later pass.
+    pub(super) remembered: Option<usize>,
 }
 
 /// Source of a slot that is filled before the program runs. Places are those of the loops.
@@ -73,13 +76,15 @@ pub(super) enum Slot {
     Scalar(f64),
     /// Constant in the source.
     Literal(f64),
+    /// Value of a member that a pass before has computed and lanes keep.
+    Kept,
 }
 
 impl Slot {
     pub(super) fn place(self) -> Option<usize> {
         match self {
             Slot::Tensor { place, .. } | Slot::InBounds { place } | Slot::Index { place } => Some(place),
-            Slot::Scalar(_) | Slot::Literal(_) => None,
+            Slot::Scalar(_) | Slot::Literal(_) | Slot::Kept => None,
         }
     }
 }

@@ -264,34 +264,36 @@ fn columns(graph: &hipdnn_schemas::Graph, compute_units: usize) -> (usize, HashM
     (grouped(&legalized).len(), got)
 }
 
+/// A softmax over dimension 1, node by node.
+fn softmax(dims: &[i64], strides: &[i64]) -> hipdnn_schemas::Graph {
+    let reduced = [&dims[..1], &[1], &dims[2..]].concat();
+    let tensor = |uid: i64| TensorDef::new(uid, DataType::Half, dims).strided(strides);
+    let mut tensors = vec![tensor(0), tensor(5)];
+    tensors.extend([1, 3].map(|uid| TensorDef::new(uid, F, &reduced).intermediate()));
+    tensors.push(TensorDef::new(2, F, dims).strided(strides).intermediate());
+    let uid = TensorUid;
+    let reduce = |mode, x: i64, y: i64| {
+        Operation::Reduction(Reduction { mode, input: uid(x), output: uid(y), is_deterministic: true })
+    };
+    let binary = |mode, x: i64, y: i64, z: i64| Operation::Pointwise(Pointwise::binary(mode, uid(x), uid(y), uid(z)));
+    let exp = TensorDef::new(6, F, dims).strided(strides).intermediate();
+    tensors.push(exp);
+    let operations = vec![
+        reduce(ReductionMode::Max, 0, 1),
+        binary(PointwiseMode::Sub, 0, 1, 2),
+        Operation::Pointwise(Pointwise::unary(PointwiseMode::Exp, uid(2), uid(6))),
+        reduce(ReductionMode::Add, 6, 3),
+        binary(PointwiseMode::Div, 6, 3, 5),
+    ];
+    graph(&tensors, operations)
+}
+
 /// A kernel reads columns in runs of rows, so that few blocks have all of them.
 #[test]
 fn columns_are_cut_into_parts_where_a_device_is_large() {
-    let softmax = |dims: &[i64], strides: &[i64]| {
-        let reduced = [&dims[..1], &[1], &dims[2..]].concat();
-        let tensor = |uid: i64| TensorDef::new(uid, DataType::Half, dims).strided(strides);
-        let mut tensors = vec![tensor(0), tensor(5)];
-        tensors.extend([1, 3].map(|uid| TensorDef::new(uid, F, &reduced).intermediate()));
-        tensors.push(TensorDef::new(2, F, dims).strided(strides).intermediate());
-        let uid = TensorUid;
-        let reduce = |mode, x: i64, y: i64| {
-            Operation::Reduction(Reduction { mode, input: uid(x), output: uid(y), is_deterministic: true })
-        };
-        let binary =
-            |mode, x: i64, y: i64, z: i64| Operation::Pointwise(Pointwise::binary(mode, uid(x), uid(y), uid(z)));
-        let exp = TensorDef::new(6, F, dims).strided(strides).intermediate();
-        tensors.push(exp);
-        let operations = vec![
-            reduce(ReductionMode::Max, 0, 1),
-            binary(PointwiseMode::Sub, 0, 1, 2),
-            Operation::Pointwise(Pointwise::unary(PointwiseMode::Exp, uid(2), uid(6))),
-            reduce(ReductionMode::Add, 6, 3),
-            binary(PointwiseMode::Div, 6, 3, 5),
-        ];
-        graph(&tensors, operations)
-    };
     for (what, graph, units, want) in [
-        ("columns", softmax(&[1, 4096, 256], &[1 << 20, 256, 1]), 16, 5),
+        ("columns", softmax(&[1, 4096, 256], &[1 << 20, 256, 1]), 16, 3),
+        ("parts of several sizes", softmax(&[1, 4099, 256], &[4099 << 8, 256, 1]), 16, 5),
         ("columns of a device that is not known", softmax(&[1, 4096, 256], &[1 << 20, 256, 1]), 0, 1),
         ("few columns", softmax(&[1, 1024, 256], &[1 << 18, 256, 1]), 16, 1),
         ("rows", softmax(&[1, 4096, 256], &[1 << 20, 1, 4096]), 16, 1),
@@ -358,4 +360,64 @@ fn a_work_reads_what_it_has_computed() {
     };
     let graph = graph(&tensors, vec![Operation::LayernormBackward(backward), Operation::Batchnorm(training)]);
     assert!(!legalized_for(&graph).dispatches.is_empty());
+}
+
+/// Two folds, of which the second goes on from what the first one comes to, go through a part at once.
+#[test]
+fn few_long_rows_are_read_once_for_both_folds() {
+    let rows = |groups: i64, members: i64| softmax(&[groups, members], &[members, 1]);
+    for (what, graph, units, want) in [
+        ("few rows", rows(4, 100_000), 0, 3),
+        ("few rows that have no parts of one size", rows(4, 100_003), 0, 5),
+        ("shorter rows, of which the last step keeps more of a device busy by itself", rows(4, 50_000), 132, 2),
+        ("many rows", rows(2048, 100_000), 16, 1),
+        ("many rows that no cache holds", rows(2048, 100_000), 304, 3),
+    ] {
+        let options = LegalizeOptions { compute_units: units, ..LegalizeOptions::default() };
+        let legalized = legalize(&graph, &fuse(&graph, lower(&graph).unwrap()), options, &|_| Ok(())).unwrap();
+        assert_eq!(grouped(&legalized).len(), want, "{what}");
+    }
+    // The variance that is wanted alone, of the mean's kernel.
+    let tensors = [
+        TensorDef::new(0, DataType::Half, &[2, 1 << 17]),
+        TensorDef::new(1, F, &[2, 1]).intermediate(),
+        TensorDef::new(2, F, &[2, 1 << 17]).intermediate(),
+        TensorDef::new(3, F, &[2, 1 << 17]).intermediate(),
+        TensorDef::new(4, F, &[2, 1]),
+    ];
+    let uid = TensorUid;
+    let mean = |x: i64, y: i64| {
+        let mode = ReductionMode::Average;
+        Operation::Reduction(Reduction { mode, input: uid(x), output: uid(y), is_deterministic: true })
+    };
+    let binary = |mode, x: i64, y: i64, z: i64| Operation::Pointwise(Pointwise::binary(mode, uid(x), uid(y), uid(z)));
+    let operations =
+        vec![mean(0, 1), binary(PointwiseMode::Sub, 0, 1, 2), binary(PointwiseMode::Mul, 2, 2, 3), mean(3, 4)];
+    assert_eq!(grouped(&legalized_for(&graph(&tensors, operations))).len(), 2);
+}
+
+/// A part of nothing but -∞ has no power that is a number.
+#[test]
+fn parts_without_a_finite_member_add_nothing() {
+    let members = 1 << 17;
+    let graph = softmax(&[3, members], &[members, 1]);
+    let legalized = legalized_for(&graph);
+    assert_eq!(grouped(&legalized).len(), 3);
+    let least = f64::NEG_INFINITY;
+    let x = (0..3 * members).map(|i| match (i / members, i % members) {
+        // The second row has nothing else, and the third one +∞, from which no difference is a number.
+        (0, i) if i < members - 2 => least,
+        (1, _) => least,
+        (2, 77) => f64::INFINITY,
+        (_, i) => i as f64 - members as f64,
+    });
+    let [from, to] = [0, 5].map(|uid| Value::Tensor(TensorUid(uid)));
+    let memory = HashMap::from([(from, x.collect()), (to, vec![0.0; 3 * members as usize])]);
+    let got = &run(&legalized, memory)[&to];
+    let all = members as usize;
+    let (one, other) = (1.0 / (1.0 + (-1f64).exp()), 1.0 / (1.0 + 1f64.exp()));
+    assert!((got[all - 1] - one).abs() < 1e-9 && (got[all - 2] - other).abs() < 1e-9, "{:?}", &got[all - 2..all]);
+    assert!(got[..all - 2].iter().all(|value| *value == 0.0));
+    assert!(got[all..2 * all].iter().all(|value| value.is_nan()));
+    assert!(got[2 * all..].iter().all(|value| value.is_nan()));
 }

@@ -1,5 +1,6 @@
 //! Statements of passes whose threads work on a vector of adjacent groups: members lie in rows, and groups are columns of them.
 
+use super::lines::Line;
 use super::passes::{Inputs, Partial};
 use super::{Block, Slot, Writer};
 use crate::emit::grouped::ReduceOp;
@@ -32,9 +33,15 @@ impl Writer<'_> {
         }
         let own: Vec<usize> = self.fixed_of_lanes(part, &own, &known);
         if work.schedule.is_unrolled {
-            self.open_unrolled();
-            self.row(&Row { part, own: &own, varying: &varying, first_fold }, "0", known, false);
-            self.close_unrolled();
+            let lines: Vec<Line> = varying.iter().filter_map(|(i, slot)| self.line_of(part.kept + i, slot)).collect();
+            let is_in_line = |(i, _): &(usize, &Slot)| lines.iter().any(|line| line.slot() == part.kept + i);
+            let varying: Inputs<'_> = varying.into_iter().filter(|input| !is_in_line(input)).collect();
+            let inner = self.members().end - 1;
+            self.open_unrolled(self.members().start..inner);
+            lines.iter().for_each(|line| self.load_line(line));
+            self.open_unrolled(inner..inner + 1);
+            self.row(&Row { part, own: &own, varying: &varying, lines: &lines, first_fold }, "0", known, false);
+            self.members().for_each(|_| self.close());
             self.close();
             return;
         }
@@ -53,7 +60,7 @@ impl Writer<'_> {
                 _ => 1,
             };
         }
-        let row = Row { part, own: &own, varying: &varying, first_fold };
+        let row = Row { part, own: &own, varying: &varying, lines: &[], first_fold };
         if partial > 1 {
             let (ahead, step) = ((partial as u32 - 1) * lanes, partial as u32 * lanes);
             self.open(format_args!("for (; m + {ahead} < count(a.members); m += {step}) {{"));
@@ -110,7 +117,7 @@ impl Writer<'_> {
 
     /// Emits the statements for one member of each of a thread's groups: contiguous elements are loaded and stored together.
     fn row(&mut self, row: &Row<'_, '_>, member: &str, mut known: Vec<usize>, partial: bool) {
-        let Row { part, own, varying, first_fold } = *row;
+        let Row { part, own, varying, lines, first_fold } = *row;
         let (members, width) = (self.members(), self.width());
         let beside = self.beside().expect("there is a loop over groups that goes in vectors");
         if members.len() == 1 && !self.work.schedule.is_unrolled {
@@ -151,6 +158,7 @@ impl Writer<'_> {
         for slot in own {
             self.line(format_args!("const real t{slot} = c{slot}[k];"));
         }
+        lines.iter().for_each(|line| self.value_of_line(line));
         for (i, input) in &loaded {
             let Slot::Tensor { tensor, place, pad_value } = **input else { unreachable!("only tensors are loaded") };
             let slot = part.kept + i;
@@ -185,11 +193,12 @@ impl Writer<'_> {
     }
 }
 
-/// One member of each of a thread's groups: the pass, the slots of inputs that all members share, the other inputs, and the number of
-/// the pass's first fold.
+/// One member of each of a thread's groups: the pass, the slots of inputs that all members share, the other inputs,
+/// those that are in lines, and the number of the pass's first fold.
 struct Row<'a, 'b> {
     part: &'a Block<'b>,
     own: &'a [usize],
     varying: &'a Inputs<'a>,
+    lines: &'a [Line],
     first_fold: usize,
 }

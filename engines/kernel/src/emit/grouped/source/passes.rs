@@ -144,9 +144,9 @@ impl Writer<'_> {
         let bounded =
             |(_, slot): &(usize, &Slot)| slot.place().is_some_and(|place| !work.loops.places[place].bounds.is_empty());
         if work.schedule.is_unrolled {
-            self.open_unrolled();
+            self.open_unrolled(self.members());
             self.member(part, &varying, first_fold, known);
-            self.close_unrolled();
+            self.members().for_each(|_| self.close());
             self.close();
             return;
         }
@@ -167,17 +167,12 @@ impl Writer<'_> {
         self.close();
     }
 
-    /// Opens loops over all members, whose extents are numbers.
-    pub(super) fn open_unrolled(&mut self) {
-        for l in self.members() {
+    /// Opens loops over members, whose extents are numbers.
+    pub(super) fn open_unrolled(&mut self, loops: std::ops::Range<usize>) {
+        for l in loops {
             let extent = self.work.loops.extents[l];
             self.open(format_args!("_Pragma(\"unroll\") for (index j{l} = 0; j{l} < {extent}; ++j{l}) {{"));
         }
-    }
-
-    /// Closes the loops over all members.
-    pub(super) fn close_unrolled(&mut self) {
-        self.members().for_each(|_| self.close());
     }
 
     /// Emits the pass of an element-wise kernel for the step `m` of the members.
@@ -193,7 +188,8 @@ impl Writer<'_> {
     /// Inputs of a pass that all members share, and those that each has of its own.
     pub(super) fn divided<'b>(&self, part: &'b Block<'_>) -> (Inputs<'b>, Inputs<'b>) {
         let Loops { places, split, .. } = self.work.loops;
-        let is_fixed = |slot: &Slot| slot.place().is_none_or(|place| places[place].is_fixed(*split));
+        let is_fixed =
+            |slot: &Slot| *slot != Slot::Kept && slot.place().is_none_or(|place| places[place].is_fixed(*split));
         part.inputs.iter().enumerate().partition(|(_, slot)| is_fixed(slot))
     }
 

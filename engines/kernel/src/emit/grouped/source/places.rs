@@ -218,6 +218,7 @@ impl Writer<'_> {
             Slot::Literal(value) => {
                 self.line(format_args!("const real t{slot} = {};", literal(self.work.compute_type, value)));
             }
+            Slot::Kept => self.line(format_args!("const real t{slot} = e[c][k];")),
         }
     }
 }

@@ -33,7 +33,7 @@ impl Block<'_> {
 }
 
 impl Writer<'_> {
-    /// Declares `h<tensor>_<place>`, the members of a group that a lane keeps.
+    /// Declares `h<tensor>_<place>`, the members of a group that a lane keeps, and `e`, a value of each.
     pub(super) fn residents(&mut self) {
         let work = self.work;
         let Some(Residency { turns, is_whole }) = work.schedule.residency else { return };
@@ -41,6 +41,9 @@ impl Writer<'_> {
             let (c_type, width) = (self.memory_type(work.reads[tensor]), self.width());
             let zeros = if is_whole { "" } else { " = {}" };
             self.line(format_args!("{c_type} h{tensor}_{place}[{turns}][{width}]{zeros};"));
+        }
+        if work.passes.iter().any(|part| part.remembered.is_some()) {
+            self.line(format_args!("real e[{turns}][{}];", self.width()));
         }
     }
 
@@ -230,6 +233,9 @@ impl Writer<'_> {
             self.input(part.kept + i, **slot, &mut known);
         }
         self.statements(&part.statements);
+        if let Some(slot) = part.remembered {
+            self.line(format_args!("e[c][k] = t{slot};"));
+        }
         self.results(part, first_fold, partial != Partial::None, &side, &apart);
         self.guarded = false;
         self.close();

@@ -44,8 +44,8 @@ impl Writer<'_> {
     }
 
     /// Emits the reduction of the lanes' accumulators: pair by pair among the lanes of a wave; then, where a group has
-    /// lanes in several waves, through shared memory among the waves' results, with one barrier of the work-group. All
-    /// lanes get the result.
+    /// lanes in several waves, through shared memory among the waves' results, with one barrier of the work-group, or
+    /// two where a thread has several groups. All lanes get the result.
     pub(super) fn tree(&mut self, pass: usize, part: &Block<'_>, first_fold: usize) {
         let ThreadMap { side, lanes, lanes_first } = self.work.schedule.mapping;
         let (each, k) = (self.each_lane(), self.of_lanes("k"));
@@ -77,6 +77,20 @@ impl Writer<'_> {
                 self.line(format_args!("{each}{fold} = {buffer}[{one}];"));
             }
             self.among_lanes(part, &folds, "chunks", 1);
+        } else if self.beside().is_some() {
+            // Lanes share the groups of a thread between them.
+            let (first, other, width) = (slot("0"), slot("other"), self.width());
+            self.open(format_args!("for (count k = lane; k < {width}; k += {lanes}) {{"));
+            self.open(format_args!("for (count other = 1; other < chunks; ++other) {{"));
+            for buffer in &buffers {
+                self.line(format_args!("join({buffer}[{first}], {buffer}[{other}]);"));
+            }
+            self.close();
+            self.close();
+            self.line(format_args!("barrier();"));
+            for (fold, buffer) in folds.iter().zip(&buffers) {
+                self.line(format_args!("{each}{fold} = {buffer}[{first}];"));
+            }
         } else {
             let (first, other) = (slot("0"), slot("other"));
             for (fold, buffer) in folds.iter().zip(&buffers) {
