@@ -109,7 +109,7 @@ pub const POINTWISE_COMPUTE: &[DataType] = &[DataType::Float, DataType::Half, Da
 /// `f32`, and of the longest in `f64`, in which kernels compute where one is an operand.
 pub const COPIED_WHOLE: &[DataType] = &[DataType::Int32, DataType::Int8, DataType::UInt8];
 
-/// Lowers a graph: works in the order of its nodes, whose groups stay whole: legalization cuts what fusion makes of them.
+/// Lowers a graph: works in the order of its nodes. Groups stay whole: legalization cuts what fusion makes of them.
 ///
 /// # Errors
 /// If the engine declines the graph, with the first reason.
