@@ -20,6 +20,12 @@ use crate::schedule::Schedule;
 use crate::settings::Settings;
 use crate::tests::{Memory, execute, memory, pack, settings};
 
+/// The fusion groups of a graph as the engine's rule has them: few groups of many members are several kernels.
+fn fused(graph: &Graph) -> Vec<FusionGroup> {
+    let works = (0..graph.nodes().len()).map(|index| lower_node(graph, index).unwrap());
+    fuse(graph, works.collect())
+}
+
 /// Runs a kernel on a number of threads; returns the elements of its outputs, in their order.
 fn run(
     graph: &Graph,
@@ -50,9 +56,7 @@ fn rows_compute_what_the_kernel_compiler_says() {
     let mut bound = 0;
     for example in examples() {
         let graph = &example.graph;
-        // As the engine's rule has them: few groups of many members are several kernels.
-        let works = (0..graph.nodes().len()).map(|index| lower_node(graph, index).unwrap());
-        let fusion_groups = fuse(graph, works.collect());
+        let fusion_groups = fused(graph);
         let [FusionGroup::Groups(groups)] = &fusion_groups[..] else { continue };
         let [kernel] = &groups.work.kernels[..] else { continue };
         let mut read = example.read.clone();
@@ -258,7 +262,7 @@ fn softmax_has_masked_elements_and_rows_that_are_no_numbers() {
             graph.node("", node);
         }
         let graph = graph.build().unwrap();
-        let fusion_groups = fuse(&graph, lower(&graph).unwrap());
+        let fusion_groups = fused(&graph);
         let [FusionGroup::Groups(groups)] = &fusion_groups[..] else { panic!("expected one group") };
         let x: Vec<f64> = (0..rows * width)
             .map(|i| match (i / width, i % 11) {
