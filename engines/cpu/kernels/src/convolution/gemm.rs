@@ -83,8 +83,8 @@ impl Gemm {
         let lanes = isa.lanes();
         let single = shape.taps() == 1
             && (0..3).all(|i| shape.pad_before[i] == 0 && (shape.output[i] - 1) * shape.stride[i] < shape.input[i]);
-        // Channels that are so far apart share a few sets of the first-level cache.
-        let in_place = single && problem.is_matrix() && !problem.x.strides[1].is_multiple_of(256);
+        // Channels that are so far apart share two sets of the first-level cache, those of the result as well.
+        let in_place = single && problem.is_matrix() && !problem.x.strides[1].is_multiple_of(512);
         let (kg, depth) = (shape.group_out(), shape.depth());
         let mut best: Option<Choice> = None;
         let mut bands: Vec<(usize, usize)> = (1..=oh).map(|bands| (oh.div_ceil(bands), ow)).collect();
@@ -109,7 +109,7 @@ impl Gemm {
                 for size in tile::sizes(lanes) {
                     let tiles = tiles(places, lanes, *size);
                     let step = match source {
-                        3 => place_cycles(*size, !problem.x.strides[1].is_multiple_of(lanes)),
+                        3 => place_cycles(*size, problem.x.strides[1], depth, lanes),
                         _ => step_cycles(*size, source == 1),
                     };
                     let row_tiles = kg.div_ceil(size.0);
@@ -124,7 +124,12 @@ impl Gemm {
                             3 => places % (size.1 * lanes) * depth,
                             _ => band_len,
                         };
-                        let fill = fill_len as f64 / lanes as f64 * if shape.stride[2] == 1 { 2.0 } else { 5.0 };
+                        let value = match shape.stride[2] {
+                            1 if single => 4.4,
+                            1 => 2.0,
+                            _ => 5.0,
+                        };
+                        let fill = fill_len as f64 / lanes as f64 * value;
                         let pick = if source == 2 { tiles * (depth * size.1) as f64 * 3.5 } else { 0.0 };
                         let compute =
                             chunk as f64 * tiles * (depth as f64 * step + (size.0 * size.1) as f64 * 2.5 + 40.0);
@@ -249,24 +254,37 @@ fn tiles(places: usize, lanes: usize, (rows, vectors): (usize, usize)) -> f64 {
     }
 }
 
-/// Number of tiles of a block among `tiles` of `width` places: blocks are as long as [`BLOCK_BYTES`] allow, and even.
+/// Number of tiles of a block among `tiles` of `width` places: blocks are as long as their bytes allow, and even.
 fn run(shape: &Shape, source: u8, width: usize, tiles: f64) -> f64 {
     if source == 1 {
         // Gaps are found for each tile, and weights that stay in a cache come from there as fast as they are used.
         let weights = 4 * shape.group_out() * shape.depth();
         return if weights > WEIGHTS_BYTES { tiles.max(1.0) } else { 1.0 };
     }
-    let values = width * shape.depth();
-    let most = (BLOCK_BYTES / (4 * values)).max(1) as f64;
+    let most = (BLOCK_BYTES / (4 * width * shape.depth())).max(1) as f64;
     let blocks = (tiles / most).ceil().max(1.0);
     (tiles / blocks).ceil().max(1.0)
 }
 
-/// Cycles of a step of the sum where the input is read in place: tiles of fewer rows leave more time for fetches from
-/// outer cache levels.
-fn place_cycles((rows, vectors): (usize, usize), unaligned: bool) -> f64 {
-    let loads = rows as f64 + vectors as f64 * if unaligned { 2.0 } else { 1.0 };
-    ((rows * vectors) as f64 / 2.0).max(loads / 2.0).max(4.0) + 0.015 * loads
+/// Cycles of a step of the sum where the input is read in place, its channels `stride` apart: tiles of fewer rows leave more
+/// time for fetches from outer cache levels.
+fn place_cycles((rows, vectors): (usize, usize), stride: usize, depth: usize, lanes: usize) -> f64 {
+    let loads = rows as f64 + vectors as f64 * if stride.is_multiple_of(lanes) { 1.0 } else { 2.0 };
+    let fetches = 0.015 * loads + if evict_each_other(stride, depth) { 0.7 } else { 0.0 };
+    ((rows * vectors) as f64 / 2.0).max(loads / 2.0).max(4.0) + fetches
+}
+
+/// True if the first-level cache does not have the lines of so many channels at the same time, `stride` apart, since they
+/// share a few of its sets.
+fn evict_each_other(stride: usize, depth: usize) -> bool {
+    const LINE: usize = 16;
+    const SETS: usize = 64;
+    const WAYS: usize = 8;
+    let shared = match stride.is_multiple_of(LINE) {
+        true => SETS.min(1 << (stride / LINE).trailing_zeros().min(31)),
+        false => 1,
+    };
+    depth > WAYS * (SETS / shared)
 }
 
 /// Cycles of a step of the sum, by what limits it: multiply-adds and loads at two a cycle, and the latency of an addition.
@@ -705,6 +723,42 @@ fn kept(lane: usize, lanes: usize, places: usize, pitch: usize, width: usize) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn channels_on_few_sets_evict_each_other() {
+        // Of 24×160 places: 240 lines, so that every sixteenth of 64 sets is used; 32 lines fit.
+        assert!(!evict_each_other(24 * 160, 32) && evict_each_other(24 * 160, 33));
+        assert!(!evict_each_other(56 * 56, 128) && evict_each_other(56 * 56, 129));
+        // An odd number of lines uses all sets, and so do channels that begin inside of lines.
+        for places in [28 * 28, 35 * 35] {
+            assert!(!evict_each_other(places, 512) && evict_each_other(places, 513));
+        }
+    }
+
+    #[test]
+    fn blocks_are_even_and_stay_in_the_cache() {
+        for depth in [16, 100, 512, 9000] {
+            let shape = Shape {
+                batch: 1,
+                groups: 1,
+                in_channels: depth,
+                out_channels: 64,
+                input: [1, 60, 80],
+                kernel: [1; 3],
+                output: [1, 60, 80],
+                stride: [1; 3],
+                dilation: [1; 3],
+                pad_before: [0; 3],
+                flip: false,
+            };
+            for tiles in [1.0, 7.0, 300.0] {
+                let run = run(&shape, 0, 16, tiles);
+                assert!(run == 1.0 || run * 64.0 * depth as f64 <= BLOCK_BYTES as f64, "{depth} {tiles}: {run}");
+                let blocks = (tiles / run).ceil();
+                assert!(run == 1.0 || blocks * run - tiles < blocks, "{depth} {tiles}: {run}");
+            }
+        }
+    }
 
     #[test]
     fn kept_lanes_are_those_inside_of_the_rows() {
