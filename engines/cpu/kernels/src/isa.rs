@@ -228,7 +228,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Gathers the values at `p + pick.offset[lane]`.
     ///
     /// # Safety
-    /// `2·MAX_LANES` values can be read at `p + pick.base`, and every picked one.
+    /// `2·MAX_LANES` values can be read at `p + pick.base`, and all from the first picked one to `MAX_LANES` values past the
+    /// last.
     unsafe fn pick(self, p: *const f32, pick: &Pick) -> Self::V;
     /// Loads the values at every second place from `p` on, lane masks as in [`Simd::load_masked`].
     ///
@@ -288,6 +289,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn prefetch_write(self, p: *const f32);
 }
 
+/// Maximum number of runs of neighbors that are loaded one by one: more take as long as a gather.
+const MOST_RUNS: usize = 4;
+
+/// Lanes of vectors that are loaded run by run.
+const RUN_LANES: usize = 8;
+
 /// Offsets of a vector's lanes relative to a pointer that moves.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
@@ -295,22 +302,56 @@ pub struct Pick {
     offset: [i32; MAX_LANES],
     /// `offset - base`, meaningful if `near`.
     lane: [i32; MAX_LANES],
+    /// All bits set from the lane on with which each run but the first begins.
+    masks: [[i32; RUN_LANES]; MOST_RUNS - 1],
+    /// Offset, for each run of neighbors, of a vector that has them in their lanes.
+    loads: [isize; MOST_RUNS],
+    /// Number of runs; 0 if there are too many, or the offsets descend.
+    runs: usize,
     base: isize,
     near: bool,
 }
 
 impl Pick {
-    /// Makes the offsets of the lanes, at most [`MAX_LANES`]; missing ones repeat the first.
+    /// Makes the offsets of the lanes, at most [`MAX_LANES`]; what missing ones hold is of no use to anybody.
     pub fn new(offsets: &[usize]) -> Pick {
         let base = offsets.iter().copied().min().unwrap_or(0);
         let far = offsets.iter().copied().max().unwrap_or(0);
         let first = offsets.first().copied().unwrap_or(0);
         let offset: [usize; MAX_LANES] = std::array::from_fn(|i| offsets.get(i).copied().unwrap_or(first));
-        Pick {
+        let mut pick = Pick {
             offset: offset.map(|o| o as i32),
             lane: offset.map(|o| (o - base) as i32),
+            masks: [[0; RUN_LANES]; MOST_RUNS - 1],
+            loads: [0; MOST_RUNS],
+            runs: 0,
             base: base as isize,
             near: far - base < 2 * MAX_LANES,
+        };
+        pick.find_runs(&offsets[..offsets.len().min(RUN_LANES)]);
+        pick
+    }
+
+    /// Finds the runs of neighbors among ascending offsets; lanes behind the last are part of its run.
+    fn find_runs(&mut self, offsets: &[usize]) {
+        for (lane, offset) in offsets.iter().enumerate() {
+            let before = lane.checked_sub(1).map(|before| offsets[before]);
+            if before.is_some_and(|before| *offset <= before) {
+                self.runs = 0;
+                return;
+            }
+            if before.is_none_or(|before| *offset != before + 1) {
+                if self.runs == MOST_RUNS {
+                    self.runs = 0;
+                    return;
+                }
+                // Ascending offsets are at least the lane's number more than the first.
+                self.loads[self.runs] = (offset - lane) as isize;
+                if self.runs > 0 {
+                    self.masks[self.runs - 1][lane..].fill(-1);
+                }
+                self.runs += 1;
+            }
         }
     }
 }
@@ -446,6 +487,16 @@ mod tests {
                 put(name, &|i| {
                     let offsets: Vec<usize> = (i..i + S::LANES).map(|l| l % 16 * far + 3).collect();
                     // SAFETY: places are below 80 + 32, of 256.
+                    unsafe { s.pick(wide.as_ptr(), &Pick::new(&offsets)) }
+                });
+            }
+            for (name, run, gap) in
+                [("two runs", 5, 7), ("two runs far apart", 4, 20), ("runs of two", 2, 3), ("of one", 1, 2)]
+            {
+                let wide: Vec<f32> = (0..512).map(|i| i as f32).collect();
+                put(name, &|i| {
+                    let offsets: Vec<usize> = (i..i + S::LANES).map(|l| l + l / run * gap + 1).collect();
+                    // SAFETY: places are below 64 + 20 · 16 and 47 · 3 + 2, of 512, and so are 32 from there on.
                     unsafe { s.pick(wide.as_ptr(), &Pick::new(&offsets)) }
                 });
             }

@@ -16,11 +16,9 @@ use crate::isa::{Isa, Kernel, MAX_LANES, Pick, Simd, first};
 const BAND_BYTES: usize = 768 << 10;
 /// Bytes of weights that stay in that cache while places are walked.
 const WEIGHTS_BYTES: usize = 1 << 20;
-/// Bytes of weights from which on these are walked in the outer loop, if the input stays in the second-level cache:
-/// then they come from memory once, each panel while the one before is used.
-const WORTH_OUTER: usize = 128 << 10;
-/// Bytes of input that stay in that cache.
-const INPUT_BYTES: usize = 1 << 20;
+/// Bytes of the places of a block, which stay in the second-level cache while tiles of channels are walked: the weights of
+/// a tile are in the first-level cache meanwhile, and rows of the result are written in runs.
+const BLOCK_BYTES: usize = 128 << 10;
 /// Values past the end of a buffer that whole vectors may read.
 const SLACK: usize = (MAX_VECTORS + 2) * MAX_LANES;
 
@@ -59,8 +57,8 @@ pub(super) struct Gemm {
     /// Tile rows of a unit, and number of units of channels.
     chunk: usize,
     chunks: usize,
-    /// True if channels are the outer loop and places the inner one.
-    channels_outer: bool,
+    /// Tiles of a block of places.
+    run: usize,
     /// Estimated cycles of a run.
     pub(super) cost: f64,
 }
@@ -85,8 +83,8 @@ impl Gemm {
         let lanes = isa.lanes();
         let single = shape.taps() == 1
             && (0..3).all(|i| shape.pad_before[i] == 0 && (shape.output[i] - 1) * shape.stride[i] < shape.input[i]);
-        // Channels that are so far apart share a few sets of the first-level cache.
-        let in_place = single && problem.is_matrix() && !problem.x.strides[1].is_multiple_of(256);
+        // Channels that are so far apart share two sets of the first-level cache, those of the result as well.
+        let in_place = single && problem.is_matrix() && !problem.x.strides[1].is_multiple_of(512);
         let (kg, depth) = (shape.group_out(), shape.depth());
         let mut best: Option<Choice> = None;
         let mut bands: Vec<(usize, usize)> = (1..=oh).map(|bands| (oh.div_ceil(bands), ow)).collect();
@@ -104,18 +102,14 @@ impl Gemm {
                 _ => !single,
             };
             for source in sources.clone().filter(serves) {
-                if 4 * band_len > BAND_BYTES && !last && source != 3 {
+                if 4 * band_len > BAND_BYTES && !last && !single {
                     continue;
                 }
                 let places = if source == 1 { (height - 1) * band.pitch + width } else { height * width };
                 for size in tile::sizes(lanes) {
                     let tiles = tiles(places, lanes, *size);
-                    let panels = if source == 2 { 4 * depth * places } else { 0 };
-                    if kg * depth * 4 > WEIGHTS_BYTES && panels > BAND_BYTES && !last {
-                        continue;
-                    }
                     let step = match source {
-                        3 => place_cycles(*size, !problem.x.strides[1].is_multiple_of(lanes)),
+                        3 => place_cycles(*size, problem.x.strides[1], depth, lanes),
                         _ => step_cycles(*size, source == 1),
                     };
                     let row_tiles = kg.div_ceil(size.0);
@@ -130,12 +124,20 @@ impl Gemm {
                             3 => places % (size.1 * lanes) * depth,
                             _ => band_len,
                         };
-                        let fill = fill_len as f64 / lanes as f64 * if shape.stride[2] == 1 { 2.0 } else { 5.0 };
+                        let value = match shape.stride[2] {
+                            1 if single => 4.4,
+                            1 => 2.0,
+                            _ => 5.0,
+                        };
+                        let fill = fill_len as f64 / lanes as f64 * value;
                         let pick = if source == 2 { tiles * (depth * size.1) as f64 * 3.5 } else { 0.0 };
                         let compute =
                             chunk as f64 * tiles * (depth as f64 * step + (size.0 * size.1) as f64 * 2.5 + 40.0);
                         let weights = chunk * size.0 * depth * 4;
-                        let stream = if kg * depth * 4 > WEIGHTS_BYTES { weights as f64 / 8.0 } else { 0.0 };
+                        let stream = match kg * depth * 4 > WEIGHTS_BYTES {
+                            true => weights as f64 / 8.0 * (tiles / run(shape, source, size.1 * lanes, tiles)).ceil(),
+                            false => 0.0,
+                        };
                         let unit = 500.0 + fill + pick + compute + stream;
                         let cost = unit * units.div_ceil(threads) as f64;
                         if best.as_ref().is_none_or(|best| cost < best.cost) {
@@ -154,12 +156,12 @@ impl Gemm {
         let dense = (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow);
         // Places between rows are dropped at the store: a summand does not have them.
         let direct = finish.in_tile().filter(|tile| dense && (choice.source != 1 || tile.summand.is_none()));
-        let weights = 4 * kg * depth;
-        let channels_outer = match choice.source {
-            0 | 3 => weights >= WORTH_OUTER && 4 * depth * choice.height * choice.width <= INPUT_BYTES,
-            _ => weights > WEIGHTS_BYTES,
-        };
         let band = Band::new(shape, &problem.x, choice.height, choice.width);
+        let places = match choice.source {
+            1 => (choice.height - 1) * band.pitch + choice.width,
+            _ => choice.height * choice.width,
+        };
+        let tiles = tiles(places, lanes, choice.size);
         Some(Gemm {
             x: problem.x,
             y: problem.y,
@@ -179,7 +181,7 @@ impl Gemm {
             bands: (oh.div_ceil(choice.height), ow.div_ceil(choice.width)),
             chunk,
             chunks: row_tiles.div_ceil(chunk),
-            channels_outer,
+            run: run(shape, choice.source, choice.size.1 * lanes, tiles) as usize,
             cost: choice.cost,
             shape: shape.clone(),
         })
@@ -203,14 +205,13 @@ impl Gemm {
         self.size.1 * self.isa.lanes()
     }
 
-    /// Values of a unit's packed panels, picked or copied.
+    /// Values of a block's packed panels, picked or copied.
     fn panels_len(&self) -> usize {
-        let tiles = (self.height * self.width).div_ceil(self.tile_places());
         let tiles = match self.source {
             Source::Flat(_) => 0,
+            // Places that do not fill a tile.
             Source::InPlace => 1,
-            Source::Picked(_) if !self.channels_outer => 1,
-            _ => tiles,
+            Source::Single | Source::Picked(_) => self.run,
         };
         (tiles * self.tile_places() * self.shape.depth() + SLACK).next_multiple_of(16)
     }
@@ -253,11 +254,37 @@ fn tiles(places: usize, lanes: usize, (rows, vectors): (usize, usize)) -> f64 {
     }
 }
 
-/// Cycles of a step of the sum where the input is read in place: tiles of fewer rows leave more time for fetches from
-/// outer cache levels.
-fn place_cycles((rows, vectors): (usize, usize), unaligned: bool) -> f64 {
-    let loads = rows as f64 + vectors as f64 * if unaligned { 2.0 } else { 1.0 };
-    ((rows * vectors) as f64 / 2.0).max(loads / 2.0).max(4.0) + 0.015 * loads
+/// Number of tiles of a block among `tiles` of `width` places: blocks are as long as their bytes allow, and even.
+fn run(shape: &Shape, source: u8, width: usize, tiles: f64) -> f64 {
+    if source == 1 {
+        // Gaps are found for each tile, and weights that stay in a cache come from there as fast as they are used.
+        let weights = 4 * shape.group_out() * shape.depth();
+        return if weights > WEIGHTS_BYTES { tiles.max(1.0) } else { 1.0 };
+    }
+    let most = (BLOCK_BYTES / (4 * width * shape.depth())).max(1) as f64;
+    let blocks = (tiles / most).ceil().max(1.0);
+    (tiles / blocks).ceil().max(1.0)
+}
+
+/// Cycles of a step of the sum where the input is read in place, its channels `stride` apart: tiles of fewer rows leave more
+/// time for fetches from outer cache levels.
+fn place_cycles((rows, vectors): (usize, usize), stride: usize, depth: usize, lanes: usize) -> f64 {
+    let loads = rows as f64 + vectors as f64 * if stride.is_multiple_of(lanes) { 1.0 } else { 2.0 };
+    let fetches = 0.015 * loads + if evict_each_other(stride, depth) { 0.7 } else { 0.0 };
+    ((rows * vectors) as f64 / 2.0).max(loads / 2.0).max(4.0) + fetches
+}
+
+/// True if the first-level cache does not have the lines of so many channels at the same time, `stride` apart, since they
+/// share a few of its sets.
+fn evict_each_other(stride: usize, depth: usize) -> bool {
+    const LINE: usize = 16;
+    const SETS: usize = 64;
+    const WAYS: usize = 8;
+    let shared = match stride.is_multiple_of(LINE) {
+        true => SETS.min(1 << (stride / LINE).trailing_zeros().min(31)),
+        false => 1,
+    };
+    depth > WAYS * (SETS / shared)
 }
 
 /// Cycles of a step of the sum, by what limits it: multiply-adds and loads at two a cycle, and the latency of an addition.
@@ -347,59 +374,113 @@ impl Kernel for Unit<'_, Gemm> {
             let bias = if biased { bias } else { std::ptr::null_mut() };
             let narrow = tile::function::<S>(narrow);
             let job = Job { unit: &self, at: &at, function, narrow, bias, lists, scratch };
+            let (x, strides) = (self.x.cast::<f32>().cast_mut(), plan.x.strides);
+            let (width, mut places) = (plan.tile_places(), at.height * at.width);
+            // Address of a tile's places, distance to those of the next one, and stride between channels.
+            let (mut b, mut next, mut step) = (panels, width * depth, width);
+            let mut taps = &[0][..];
             match &plan.source {
-                Source::Single => {
-                    job.fill_single(s, panels);
-                    let step = plan.tile_places();
-                    job.tiles(s, at.height * at.width, &[0], step, |tile| panels.wrapping_add(tile * step * depth));
+                Source::Flat(band) => {
+                    band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
+                    places = (at.height - 1) * band.pitch + at.width;
+                    (b, next, step, taps) = (band_copy, width, band.channel, &band.taps);
+                }
+                Source::Picked(band) => {
+                    band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
                 }
                 Source::InPlace => {
-                    let (places, width) = (at.height * at.width, plan.tile_places());
-                    let strides = plan.x.strides;
                     let from = at.image * strides[0]
                         + at.group * plan.shape.group_in() * strides[1]
                         + at.z * strides[2]
                         + at.row * strides[3]
                         + at.column * strides[4];
-                    let x = self.x.cast::<f32>().wrapping_add(from).cast_mut();
+                    (b, next, step) = (x.wrapping_add(from), width, strides[1]);
                     // Whole vectors would pass the end of the input, and what is computed of them has to be numbers.
-                    let whole = places / width;
                     if places % width != 0 {
-                        job.fill_rest(s, x, whole * width, places, panels);
+                        job.fill_rest(s, b, places / width * width, places, panels);
                     }
-                    let panel = |tile: usize| match tile < whole {
-                        true => (x.wrapping_add(tile * width), strides[1]),
-                        false => (panels, width),
-                    };
-                    job.tiles_at(s, places, &[0], panel);
                 }
-                Source::Flat(band) => {
-                    band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
-                    let places = (at.height - 1) * band.pitch + at.width;
-                    let step = plan.tile_places();
-                    job.tiles(s, places, &band.taps, band.channel, |tile| band_copy.wrapping_add(tile * step));
-                }
-                Source::Picked(band) => {
-                    band.fill(s, self.x, at.image, at.group, [at.z, at.row, at.column], band_copy, SLACK);
-                    let places = at.height * at.width;
-                    let step = plan.tile_places();
-                    if plan.channels_outer {
-                        for tile in 0..places.div_ceil(step) {
-                            job.pick(s, band, band_copy, tile, panels.wrapping_add(tile * step * depth));
+                Source::Single => {}
+            }
+            let tiles = places.div_ceil(width);
+            // Without gaps all tiles but the last are alike.
+            let (alike, last) = (job.lanes(places, 0), job.lanes(places, tiles - 1));
+            let (mut between, mut known) = (alike, 0);
+            let mut begin = 0;
+            while begin < tiles {
+                let end = (begin + plan.run).min(tiles);
+                // Panels are those of the block.
+                let mut panel = 0;
+                match &plan.source {
+                    Source::Single => {
+                        panel = begin;
+                        job.fill_single(s, panels, begin * width, (end * width).min(places));
+                    }
+                    Source::Picked(band) => {
+                        panel = begin;
+                        for tile in begin..end {
+                            job.pick(s, band, band_copy, tile, panels.wrapping_add((tile - begin) * next));
                         }
-                        job.tiles(s, places, &[0], step, |tile| panels.wrapping_add(tile * step * depth));
-                    } else {
-                        for tile in 0..places.div_ceil(step) {
-                            job.pick(s, band, band_copy, tile, panels);
-                            for rows in at.tiles.clone() {
-                                job.tile(s, places, tile, rows, &[0], step, panels);
+                    }
+                    Source::Flat(_) | Source::InPlace => {}
+                }
+                for rows in at.tiles.clone() {
+                    for tile in begin..end {
+                        let is_last = tile + 1 == tiles;
+                        let mut column = Column {
+                            first: tile == begin,
+                            narrow: is_last && places - tile * width <= S::LANES,
+                            b: b.wrapping_add((tile - panel) * next),
+                            step,
+                            begin: tile * width,
+                            end: ((tile + 1) * width).min(places),
+                            lanes: if is_last { &last } else { &alike },
+                        };
+                        match &plan.source {
+                            Source::Flat(_) => {
+                                if known != tile {
+                                    (between, known) = (job.lanes(places, tile), tile);
+                                }
+                                (column.begin, column.end, column.lanes) = (between.begin, between.end, &between);
                             }
+                            Source::InPlace if is_last && places % width != 0 => {
+                                (column.b, column.step) = (panels, width);
+                            }
+                            _ => {}
                         }
+                        job.tile(s, &column, rows, taps);
                     }
                 }
+                begin = end;
             }
         }
     }
+}
+
+/// Where the places of a tile go.
+#[derive(Clone, Copy)]
+struct Lanes {
+    /// Output places of the unit before the tile's and up to its end, gaps between rows left out; read of bands alone.
+    begin: usize,
+    end: usize,
+    /// Offset of each vector's first place from the tile's, and lane mask of its places.
+    to: [usize; MAX_VECTORS],
+    keep: [u32; MAX_VECTORS],
+}
+
+/// What tiles of the same places share, whatever their channels.
+struct Column<'a> {
+    /// True for the first tile of a block.
+    first: bool,
+    /// True if the places fit one vector.
+    narrow: bool,
+    /// Address of the places, and stride between channels.
+    b: *const f32,
+    step: usize,
+    /// Output places of the unit, gaps between rows left out.
+    begin: usize,
+    end: usize,
+    lanes: &'a Lanes,
 }
 
 struct Job<'a, S> {
@@ -415,84 +496,74 @@ struct Job<'a, S> {
 }
 
 impl<S: Simd> Job<'_, S> {
-    /// Computes all tiles of the unit; `panel` gives the address of a tile's places.
+    /// Finds where the places of a tile go.
     #[inline(always)]
-    unsafe fn tiles(&self, s: S, places: usize, taps: &[usize], step: usize, panel: impl Fn(usize) -> *mut f32) {
-        // SAFETY: the caller's duty.
-        unsafe { self.tiles_at(s, places, taps, |tile| (panel(tile), step)) };
-    }
-
-    /// Computes all tiles of the unit; `panel` gives the address of a tile's places, and the stride between channels.
-    #[inline(always)]
-    unsafe fn tiles_at(&self, s: S, places: usize, taps: &[usize], panel: impl Fn(usize) -> (*mut f32, usize)) {
-        let tiles = places.div_ceil(self.unit.plan.tile_places());
-        // SAFETY: the caller's duty.
-        unsafe {
-            if self.unit.plan.channels_outer {
-                for rows in self.at.tiles.clone() {
-                    for tile in 0..tiles {
-                        let (panel, step) = panel(tile);
-                        self.tile(s, places, tile, rows, taps, step, panel);
-                    }
+    fn lanes(&self, places: usize, tile: usize) -> Lanes {
+        let (plan, ow) = (self.unit.plan, self.at.width);
+        let begin = tile * plan.tile_places();
+        let (mut to, mut keep) = ([0; MAX_VECTORS], [0; MAX_VECTORS]);
+        match &plan.source {
+            // Places between rows are dropped on the way out.
+            Source::Flat(band) => {
+                let pitch = band.pitch;
+                let flat = |lane: usize| lane / pitch * ow + (lane % pitch).min(ow);
+                let (from, end) = (flat(begin), flat((begin + plan.tile_places()).min(places)));
+                for v in 0..plan.size.1 {
+                    let lane = begin + v * S::LANES;
+                    (to[v], keep[v]) = (flat(lane) - from, kept(lane, S::LANES, places, pitch, ow));
                 }
-            } else {
-                for tile in 0..tiles {
-                    let (panel, step) = panel(tile);
-                    for rows in self.at.tiles.clone() {
-                        self.tile(s, places, tile, rows, taps, step, panel);
-                    }
+                Lanes { begin: from, end, to, keep }
+            }
+            _ => {
+                for v in 0..plan.size.1 {
+                    // A scratch tile takes whole vectors.
+                    let lanes = match plan.direct {
+                        Some(_) => places.saturating_sub(begin + v * S::LANES).min(S::LANES),
+                        None => S::LANES,
+                    };
+                    (to[v], keep[v]) = (v * S::LANES, first(lanes));
                 }
+                Lanes { begin, end: (begin + plan.tile_places()).min(places), to, keep }
             }
         }
     }
 
     /// Computes a tile: its sums and their epilogue.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "a tile is a place in two dimensions with its operands")]
-    unsafe fn tile(&self, s: S, places: usize, tile: usize, rows: usize, taps: &[usize], step: usize, b: *const f32) {
+    unsafe fn tile(&self, s: S, column: &Column<'_>, rows: usize, taps: &[usize]) {
         let (plan, at) = (self.unit.plan, self.at);
         let shape = &plan.shape;
-        let (kg, ow) = (shape.group_out(), at.width);
-        let pitch = match &plan.source {
-            Source::Flat(band) => band.pitch,
-            _ => ow,
-        };
-        let (height, vectors) = plan.size;
+        let (kg, depth) = (shape.group_out(), shape.depth());
+        let height = plan.size.0;
         let channel = rows * height;
         let panels = kg.div_ceil(height);
         let count = height.min(kg - channel);
-        let begin = tile * plan.tile_places();
-        let function = if places - begin <= S::LANES { self.narrow } else { self.function };
+        let function = if column.narrow { self.narrow } else { self.function };
         let first_row = (rows - at.tiles.start) * height;
+        let weights = self.unit.weights.wrapping_add((at.group * panels + rows) * height * depth);
         let mut job = Tile {
-            channels: shape.depth() / taps.len(),
+            channels: if taps.len() == 1 { depth } else { shape.group_in() },
             taps,
-            step,
-            a: self.unit.weights.wrapping_add((at.group * panels + rows) * height * shape.depth()),
+            step: column.step,
+            a: weights,
             a_step: height,
-            b,
+            b: column.b,
             bias: if self.bias.is_null() { self.bias } else { self.bias.wrapping_add(first_row) },
             clamp: plan.finish.clamp,
             to: [self.scratch; MAX_VECTORS],
-            keep: [0; MAX_VECTORS],
+            keep: column.lanes.keep,
             row: 0,
             rows: count,
-            next: if plan.channels_outer && tile == 0 {
-                self.unit.weights.wrapping_add((at.group * panels + rows + 1) * height * shape.depth())
-            } else {
-                std::ptr::null()
-            },
+            next: if column.first { weights.wrapping_add(height * depth) } else { std::ptr::null() },
             after: None,
         };
         let channel = at.group * kg + channel;
         if let Some(in_tile) = &plan.direct {
             let first_place = epilogue::offset(&plan.y, [at.image, channel, at.z, at.row, at.column]);
-            let y = self.unit.y.cast::<f32>().wrapping_add(first_place);
+            let y = self.unit.y.cast::<f32>().wrapping_add(first_place + column.begin);
             job.row = plan.y.strides[1];
-            for v in 0..vectors {
-                let lane = begin + v * S::LANES;
-                job.to[v] = y.wrapping_add(lane / pitch * ow + (lane % pitch).min(ow));
-                job.keep[v] = keep(lane, S::LANES, places, pitch, ow);
+            for (to, offset) in job.to.iter_mut().zip(column.lanes.to) {
+                *to = y.wrapping_add(offset);
             }
             if !in_tile.is_empty() {
                 let mut after = After {
@@ -505,9 +576,10 @@ impl<S: Simd> Job<'_, S> {
                 if let Some((operand, layout)) = &in_tile.summand {
                     let first = epilogue::offset(layout, [at.image, channel, at.z, at.row, at.column]);
                     // SAFETY: the operands are those of the problem.
-                    let from = unsafe { *self.unit.operands.add(*operand) }.cast::<f32>().wrapping_add(first + begin);
-                    for v in 0..vectors {
-                        after.summand[v] = from.wrapping_add(v * S::LANES);
+                    let from = unsafe { *self.unit.operands.add(*operand) }.cast::<f32>();
+                    let from = from.wrapping_add(first + column.begin);
+                    for (summand, offset) in after.summand.iter_mut().zip(column.lanes.to) {
+                        *summand = from.wrapping_add(offset);
                     }
                     after.row = layout.strides[1];
                 }
@@ -517,32 +589,28 @@ impl<S: Simd> Job<'_, S> {
             unsafe { function(s, &job) };
             return;
         }
-        let width = plan.tile_places();
-        // Output places up to a lane: those between rows are dropped on the way to the scratch tile.
-        let flat = |lane: usize| lane / pitch * ow + (lane % pitch).min(ow);
-        let (from, end) = (flat(begin), flat((begin + width).min(places)));
+        let (from, end) = (column.begin, column.end);
         if from == end {
             return;
         }
-        job.row = width;
-        for v in 0..vectors {
-            let lane = begin + v * S::LANES;
-            job.to[v] = self.scratch.wrapping_add(flat(lane) - from);
-            job.keep[v] = if pitch == ow { first(S::LANES) } else { keep(lane, S::LANES, places, pitch, ow) };
+        job.row = plan.tile_places();
+        for (to, offset) in job.to.iter_mut().zip(column.lanes.to) {
+            *to = self.scratch.wrapping_add(offset);
         }
+        let ow = at.width;
         let place = [at.image, channel, at.z, at.row + from / ow, at.column + from % ow];
         // SAFETY: the scratch tile takes all rows; kept lanes are output places of the band.
         unsafe {
             plan.finish.prefetch(s, self.unit.operands, self.unit.y, place, count, end - from);
             function(s, &job);
-            let block = Block { at: place, values: self.scratch, channels: count, pitch: width, count: end - from };
+            let block = Block { at: place, values: self.scratch, channels: count, pitch: job.row, count: end - from };
             plan.finish.run(s, self.unit.operands, self.unit.y, block);
         }
     }
 
-    /// Copies the unit's input into panels.
+    /// Copies the input at the places from `begin`, where a tile begins, to `end` into panels.
     #[inline(always)]
-    unsafe fn fill_single(&self, s: S, panels: *mut f32) {
+    unsafe fn fill_single(&self, s: S, panels: *mut f32, begin: usize, end: usize) {
         let (plan, at) = (self.unit.plan, self.at);
         let shape = &plan.shape;
         let cg = shape.group_in();
@@ -559,24 +627,25 @@ impl<S: Simd> Job<'_, S> {
             + at.z * shape.stride[0] * strides[2]
             + at.row * row_step
             + at.column * column_step;
+        debug_assert!(end <= rows * columns, "places are those of the unit");
         for c in 0..cg {
-            for i in 0..rows {
-                let mut q = 0;
-                while q < columns {
-                    let place = i * columns + q;
-                    let run = (width - place % width).min(columns - q);
-                    let to = panels.wrapping_add((place / width * cg + c) * width + place % width);
-                    let from = start + c * strides[1] + i * row_step + q * column_step;
-                    // SAFETY: the run is inside of a panel's row and of an input row.
-                    unsafe { copy(s, element, self.unit.x, from, column_step, to, run) };
-                    q += run;
+            let (mut i, mut q, mut place) = (begin / columns, begin % columns, 0);
+            while begin + place < end {
+                let run = (width - place % width).min(columns - q).min(end - begin - place);
+                let to = panels.wrapping_add((place / width * cg + c) * width + place % width);
+                let from = start + c * strides[1] + i * row_step + q * column_step;
+                // SAFETY: the run is inside of a panel's row and of an input row.
+                unsafe { copy(s, element, self.unit.x, from, column_step, to, run) };
+                (q, place) = (q + run, place + run);
+                if q == columns {
+                    (i, q) = (i + 1, 0);
                 }
             }
         }
         // Lanes past the places are computed and dropped: they have to be numbers, not what memory held.
-        let tail = rows * columns % width;
+        let tail = (end - begin) % width;
         if tail != 0 {
-            let last = rows * columns / width;
+            let last = (end - begin) / width;
             for c in 0..cg {
                 let to = panels.wrapping_add((last * cg + c) * width + tail);
                 // SAFETY: the rest of the panel's row.
@@ -634,7 +703,7 @@ impl<S: Simd> Job<'_, S> {
 
 /// Lane mask of the output places in a vector at flat place `lane`.
 #[inline(always)]
-fn keep(lane: usize, lanes: usize, places: usize, pitch: usize, width: usize) -> u32 {
+fn kept(lane: usize, lanes: usize, places: usize, pitch: usize, width: usize) -> u32 {
     let end = places.saturating_sub(lane).min(lanes);
     let mut bits = first(end);
     if pitch != width {
@@ -656,6 +725,42 @@ mod tests {
     use super::*;
 
     #[test]
+    fn channels_on_few_sets_evict_each_other() {
+        // Of 24×160 places: 240 lines, so that every sixteenth of 64 sets is used; 32 lines fit.
+        assert!(!evict_each_other(24 * 160, 32) && evict_each_other(24 * 160, 33));
+        assert!(!evict_each_other(56 * 56, 128) && evict_each_other(56 * 56, 129));
+        // An odd number of lines uses all sets, and so do channels that begin inside of lines.
+        for places in [28 * 28, 35 * 35] {
+            assert!(!evict_each_other(places, 512) && evict_each_other(places, 513));
+        }
+    }
+
+    #[test]
+    fn blocks_are_even_and_stay_in_the_cache() {
+        for depth in [16, 100, 512, 9000] {
+            let shape = Shape {
+                batch: 1,
+                groups: 1,
+                in_channels: depth,
+                out_channels: 64,
+                input: [1, 60, 80],
+                kernel: [1; 3],
+                output: [1, 60, 80],
+                stride: [1; 3],
+                dilation: [1; 3],
+                pad_before: [0; 3],
+                flip: false,
+            };
+            for tiles in [1.0, 7.0, 300.0] {
+                let run = run(&shape, 0, 16, tiles);
+                assert!(run == 1.0 || run * 64.0 * depth as f64 <= BLOCK_BYTES as f64, "{depth} {tiles}: {run}");
+                let blocks = (tiles / run).ceil();
+                assert!(run == 1.0 || blocks * run - tiles < blocks, "{depth} {tiles}: {run}");
+            }
+        }
+    }
+
+    #[test]
     fn kept_lanes_are_those_inside_of_the_rows() {
         for (pitch, width) in [(5, 3), (30, 28), (7, 7), (9, 1), (58, 56)] {
             for places in [1, 17, 40, 100] {
@@ -664,7 +769,7 @@ mod tests {
                         let want = (0..lanes)
                             .filter(|i| lane + i < places && (lane + i) % pitch < width)
                             .fold(0, |bits, i| bits | 1u32 << i);
-                        assert_eq!(keep(lane, lanes, places, pitch, width), want, "{pitch} {width} {places} {lane}");
+                        assert_eq!(kept(lane, lanes, places, pitch, width), want, "{pitch} {width} {places} {lane}");
                     }
                 }
             }

@@ -1,5 +1,7 @@
 //! Microkernel of the matrix-product algorithms: a tile of rows (one weight each) by vectors of places.
 
+#![expect(clippy::needless_range_loop, reason = "closures of iterators are compiled without the instruction set")]
+
 use crate::isa::{Kernel, Simd};
 use std::marker::PhantomData;
 
@@ -93,7 +95,7 @@ pub(super) fn sizes(lanes: usize) -> &'static [(usize, usize)] {
             (8, 1),
         ],
         // Sixteen registers, or eight lanes in two each.
-        _ => &[(6, 2), (5, 2), (4, 2), (3, 3), (2, 4), (1, 4)],
+        _ => &[(6, 2), (5, 2), (4, 2), (3, 3), (2, 4), (1, 4), (6, 1)],
     }
 }
 
@@ -132,7 +134,7 @@ pub(super) fn function<S: Simd>(size: (usize, usize)) -> TileFn<S> {
             (8, 1)
         )
     } else {
-        among!((6, 2), (5, 2), (4, 2), (3, 3), (2, 4), (1, 4))
+        among!((6, 2), (5, 2), (4, 2), (3, 3), (2, 4), (1, 4), (6, 1))
     }
 }
 
@@ -201,24 +203,26 @@ impl<const R: usize, const V: usize> Kernel for Run<'_, R, V> {
             let (low, high) = (s.splat(tile.clamp.0), s.splat(tile.clamp.1));
             let all = crate::isa::first(S::LANES);
             let whole = tile.keep[..V].iter().all(|keep| *keep == all);
-            // Only now: sums that begin with a large bias lose their own digits.
-            for (row, sums) in sums.iter_mut().enumerate() {
+            // An array of their own: where rows are walked that may not be stored, the compiler keeps values in memory, and
+            // would store these sums at every step. And only now: sums that begin with a large bias lose their own digits.
+            let mut values = [[s.splat(0.0); V]; R];
+            for row in 0..R {
                 let bias = s.splat(if tile.bias.is_null() { 0.0 } else { *tile.bias.add(row) });
-                for sum in sums {
-                    *sum = s.min(high, s.max(low, s.add(*sum, bias)));
+                for v in 0..V {
+                    values[row][v] = s.min(high, s.max(low, s.add(sums[row][v], bias)));
                 }
             }
             if let Some(after) = &tile.after {
-                finish::<S, R, V>(s, tile, after, whole, &mut sums);
+                finish::<S, R, V>(s, tile, after, whole, &mut values);
             }
-            for (row, sums) in sums.into_iter().enumerate() {
+            for (row, values) in values.into_iter().enumerate() {
                 if row < tile.rows {
-                    for (v, sum) in sums.into_iter().enumerate() {
+                    for (v, value) in values.into_iter().enumerate() {
                         let to = tile.to[v].wrapping_add(row * tile.row);
                         if whole {
-                            s.store(to, sum);
+                            s.store(to, value);
                         } else {
-                            s.store_compressed(tile.keep[v], to, sum);
+                            s.store_compressed(tile.keep[v], to, value);
                         }
                     }
                 }
@@ -323,16 +327,16 @@ unsafe fn step<S: Simd, const R: usize, const V: usize, const FETCH: bool>(
     // SAFETY: the caller's duty.
     unsafe {
         let mut places = [s.splat(0.0); V];
-        for (v, places) in places.iter_mut().enumerate() {
-            *places = s.load(b.add(v * S::LANES));
+        for v in 0..V {
+            places[v] = s.load(b.add(v * S::LANES));
             if FETCH {
                 s.prefetch(b.wrapping_add(ahead + v * S::LANES));
             }
         }
-        for (row, sums) in sums.iter_mut().enumerate() {
+        for row in 0..R {
             let factor = s.splat(*a.add(row));
-            for (sum, places) in sums.iter_mut().zip(places) {
-                *sum = s.fma(factor, places, *sum);
+            for v in 0..V {
+                sums[row][v] = s.fma(factor, places[v], sums[row][v]);
             }
         }
     }

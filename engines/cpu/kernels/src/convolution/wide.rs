@@ -30,6 +30,8 @@ pub(super) struct Wide {
     native_y: bool,
     /// True if the input is read in place, not gathered.
     in_place: bool,
+    /// True if the input is gathered from where it lies, not from a padded copy: its places are side by side.
+    matrix: bool,
     /// Stride between input channels.
     channel: usize,
     image: usize,
@@ -58,7 +60,8 @@ impl Wide {
         let places = oh * ow;
         let (kg, depth) = (shape.group_out(), shape.depth());
         // Rows of few places share cache lines with others': gathered, a tile stays in the first-level cache.
-        let in_place = |rows: usize| problem.is_matrix() && (places == 1 || places >= MANY) && rows <= places;
+        let matrix = problem.is_matrix();
+        let in_place = |rows: usize| matrix && (places == 1 || places >= MANY) && rows <= places;
         let mut best = (f64::INFINITY, (1, 1), 1);
         for size in tile::sizes(lanes).iter().filter(|(rows, _)| *rows <= lanes) {
             let panels = kg.div_ceil(size.1 * lanes);
@@ -73,6 +76,7 @@ impl Wide {
                 let width = vectors * lanes as f64;
                 let gather = match in_place(size.0) {
                     true => 0.0,
+                    false if matrix => tiles * depth as f64 * 2.5,
                     false => tiles * depth as f64 * 5.0 + (shape.group_in() * places) as f64,
                 };
                 let compute = chunk as f64 * tiles * (depth as f64 * step + rows * vectors * 2.0 + 30.0);
@@ -89,7 +93,7 @@ impl Wide {
         let (cost, size, chunk) = best;
         let band = Band::new(shape, &problem.x, oh, ow);
         let in_place = in_place(size.0);
-        let tiles = if in_place { 0..0 } else { 0..places };
+        let tiles = if in_place || matrix { 0..0 } else { 0..places };
         let picks = tiles
             .step_by(size.0)
             .map(|begin| {
@@ -105,6 +109,7 @@ impl Wide {
             native_y: finish.in_registers() && (ow == 1 || strides[4] == 1) && (oh == 1 || strides[3] == ow),
             finish,
             in_place,
+            matrix,
             channel: problem.x.strides[1],
             image: problem.x.strides[0],
             size,
@@ -139,12 +144,12 @@ impl Wide {
 
     /// Values of the band.
     fn band_len(&self) -> usize {
-        if self.in_place { 0 } else { self.band.len(SLACK) }
+        if self.in_place || self.matrix { 0 } else { self.band.len(SLACK) }
     }
 
     /// Values of the gathered panels; rows are stored whole vectors at a time.
     fn panels_len(&self) -> usize {
-        self.picks.len() * self.size.0 * self.shape.depth() + MAX_LANES
+        if self.in_place { 0 } else { self.tiles() * self.size.0 * self.shape.depth() + MAX_LANES }
     }
 
     /// Values of a panel's products, and of these transposed.
@@ -196,10 +201,13 @@ impl Kernel for Unit<'_, Wide> {
         let function = tile::function::<S>(plan.size);
         // SAFETY: the slot has the parts' sizes; the rest is the caller's duty.
         unsafe {
-            if !plan.in_place {
+            if !plan.in_place && !plan.matrix {
                 plan.band.fill(s, self.x, image, group, [z, 0, 0], band, SLACK);
             }
             let x = self.x.cast::<f32>().wrapping_add(image * plan.image + group * shape.group_in() * plan.channel);
+            if plan.matrix && !plan.in_place {
+                self.gather(s, x, gathered);
+            }
             for (panel, pick) in plan.picks.iter().enumerate() {
                 let mut to = gathered.wrapping_add(panel * rows * depth);
                 for c in 0..shape.group_in() {
@@ -264,6 +272,33 @@ impl Kernel for Unit<'_, Wide> {
 }
 
 impl Unit<'_, Wide> {
+    /// Copies the places of each tile to its panel, from rows of places `plan.channel` apart.
+    ///
+    /// # Safety
+    /// `x` has the places of all channels; `to` takes the panels and [`MAX_LANES`] values more.
+    #[inline(always)]
+    unsafe fn gather<S: Simd>(&self, s: S, x: *const f32, to: *mut f32) {
+        let plan = self.plan;
+        let (rows, channels, places) = (plan.size.0, plan.shape.group_in(), plan.places());
+        // A tile has no more places than a vector has lanes.
+        let mut to = to;
+        for tile in 0..plan.tiles() {
+            let first_place = tile * rows;
+            let count = rows.min(places - first_place);
+            let mask = s.mask(first(count));
+            // Where whole vectors end inside of the image they need no mask.
+            let whole = first_place + S::LANES <= places;
+            let mut from = x.wrapping_add(first_place);
+            for _ in 0..channels {
+                // SAFETY: the channel's places; the lanes past the rows are overwritten by what follows, or end in the values
+                // past the panels.
+                unsafe { s.store(to, if whole { s.load(from) } else { s.load_masked(mask, from) }) };
+                to = to.wrapping_add(rows);
+                from = from.wrapping_add(plan.channel);
+            }
+        }
+    }
+
     /// Transposes products by (place, channel) to rows of places, with bias and clamp.
     #[inline(always)]
     unsafe fn transpose<S: Simd>(&self, s: S, products: *const f32, bias: *const f32, to: *mut f32) {

@@ -371,8 +371,22 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn pick(self, p: *const f32, pick: &Pick) -> __m256 {
-        // SAFETY: the token, and the caller's duty: every lane can be read.
-        unsafe { _mm256_i32gather_ps::<4>(p, _mm256_load_si256(pick.offset.as_ptr().cast())) }
+        // A gather takes thirteen cycles on Zen 3.
+        // SAFETY: the token, and the caller's duty: every lane can be read; a run's vector begins at the first picked
+        // place or behind it, and ends before eight values past the last.
+        unsafe {
+            if pick.runs == 0 {
+                return _mm256_i32gather_ps::<4>(p, _mm256_load_si256(pick.offset.as_ptr().cast()));
+            }
+            let mut value = _mm256_loadu_ps(p.offset(pick.loads[0]));
+            let mut run = 1;
+            while run < pick.runs {
+                let mask = _mm256_loadu_ps(pick.masks[run - 1].as_ptr().cast());
+                value = _mm256_blendv_ps(value, _mm256_loadu_ps(p.offset(pick.loads[run])), mask);
+                run += 1;
+            }
+            value
+        }
     }
 
     // A gather takes thirteen cycles on Zen 3, two loads and a shuffle take one.
