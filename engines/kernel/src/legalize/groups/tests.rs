@@ -193,10 +193,15 @@ fn numbers_are_scalars_and_locals_are_temporaries() {
 
 #[test]
 fn virtual_results_lie_as_what_they_come_from() {
-    for (what, last) in [("channels first", false), ("channels last", true)] {
-        let layout = |tensor: TensorDef| if last { tensor.channels_last() } else { tensor };
+    let x = || TensorDef::new(0, F, &[2, 3, 7, 8]);
+    let gaps: Vec<i64> = x().strides.iter().map(|stride| stride * 2).collect();
+    for (what, x, last) in [
+        ("channels first", x(), false),
+        ("channels last", x().channels_last(), true),
+        ("channels first with gaps", x().strided(&gaps), false),
+    ] {
         let tensors = [
-            layout(TensorDef::new(0, F, &[2, 3, 7, 8])),
+            x,
             // What the graph says of its layout is not asked for.
             TensorDef::new(100, F, &[2, 3, 5, 7]).intermediate(),
             TensorDef::new(1, F, &[2, 3, 3, 6]),
