@@ -673,3 +673,35 @@ fn mappings_are_described() {
         assert_eq!(mapping(work), want);
     }
 }
+
+/// Groups that overlap, as windows that slide by one element, have no vectors.
+#[test]
+fn overlapping_groups_go_one_by_one() {
+    for (what, strides, has_vectors) in [("by one", [1, 1], false), ("by more", [64, 1], true)] {
+        let text = text(&sums_of_rows(&strides), Choice::default());
+        assert_eq!(text.contains("#define EACH"), has_vectors, "{what}:\n{text}");
+    }
+}
+
+/// Sums of 64 members of each of 64 groups.
+fn sums_of_rows(strides: &[i64]) -> Grouped {
+    Grouped {
+        groups: vec![64],
+        members: vec![64],
+        reads: vec![Element::F32],
+        writes: vec![Element::F32],
+        passes: vec![
+            Pass::Reduce {
+                inputs: vec![super::testing::read(0, strides)],
+                program: vec![],
+                folds: vec![Fold { mode: ReduceOp::Sum, slot: 0 }],
+            },
+            Pass::PerGroup {
+                inputs: vec![],
+                program: vec![],
+                keep: vec![],
+                stores: vec![super::testing::store(0, 0, &[1, 0])],
+            },
+        ],
+    }
+}

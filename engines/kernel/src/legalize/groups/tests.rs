@@ -426,3 +426,25 @@ fn parts_without_a_finite_member_add_nothing() {
     assert!(got[all..2 * all].iter().all(|value| value.is_nan()));
     assert!(got[2 * all..].iter().all(|value| value.is_nan()));
 }
+
+/// Runs of half a kilobyte side by side, or a quarter of that, and four blocks a unit, whose threads have some members.
+#[test]
+fn columns_have_as_many_parts_as_keep_a_device_busy() {
+    for (what, groups, members, data_type, units, want) in [
+        ("parts of the least members", 1024, 4096, F, 132, 32),
+        ("a smaller device", 1024, 4096, F, 16, 8),
+        ("two parts", 1024, 4096, F, 4, 2),
+        ("blocks enough", 1024, 4096, F, 3, 1),
+        ("short runs", 16, 65_536, DataType::Half, 16, 64),
+        ("less than another launch takes", 16, 65_535, DataType::Half, 16, 1),
+        ("runs between these", 96, 16_384, DataType::Half, 100, 64),
+        ("fewer members", 96, 12_800, DataType::Half, 100, 50),
+    ] {
+        let tensors = [TensorDef::new(0, data_type, &[members, groups]), TensorDef::new(1, F, &[1, groups])];
+        let graph = graph(&tensors, vec![sum(0, 1)]);
+        let options = LegalizeOptions { compute_units: units, ..LegalizeOptions::default() };
+        let legalized = legalize(&graph, &fuse(&graph, lower(&graph).unwrap()), options, &|_| Ok(())).unwrap();
+        let first: usize = grouped(&legalized)[0].kernel.groups.iter().product();
+        assert_eq!(first, want * groups as usize, "{what}");
+    }
+}
