@@ -47,8 +47,8 @@ fn kept_as(element: Element, values: &[f64]) -> Vec<f64> {
 }
 
 impl Launches {
-    /// Adds a work on these values, in different ways, on devices of both kinds of waves. The buffers that it writes have
-    /// these lengths.
+    /// Adds a work on these values, in different ways, on devices of both kinds of waves. The buffers that it writes
+    /// have these lengths.
     fn add(&mut self, what: &str, work: &Grouped, choices: &[Choice], reads: &[Vec<f64>], lens: &[usize], near: Near) {
         let reads: Vec<_> = reads.iter().zip(&work.reads).map(|(values, element)| kept_as(*element, values)).collect();
         // Places that nothing is written to keep this.

@@ -347,7 +347,6 @@ fn random_work_computes_its_definition() {
     launches.check();
 }
 
-/// Where threads of a wave have other groups than their neighbors, and what they share has no vector.
 #[test]
 fn scalars_and_constants_go_to_the_passes_that_have_them() {
     use PointwiseMode::{Add, Mul};
