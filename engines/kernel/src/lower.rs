@@ -8,7 +8,7 @@ pub mod batchnorm;
 mod build;
 mod digits;
 #[cfg(test)]
-mod interpret;
+pub(crate) mod interpret;
 pub mod layernorm;
 mod normalization;
 pub mod reduction;

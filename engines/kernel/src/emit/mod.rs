@@ -19,6 +19,8 @@ mod arguments;
 mod element;
 mod expression;
 pub mod grouped;
+#[cfg(test)]
+mod host;
 mod program;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -108,8 +108,12 @@ fn what_lies_across_goes_through_tiles() {
             Some((list, blocks)) => {
                 assert!(source.text.contains(list) && source.text.contains("barrier();"), "{what}:\n{}", source.text);
                 assert_eq!(source.blocks, blocks, "{what}");
+                assert_eq!(source.mapping, "a block for each tile of elements", "{what}");
             }
-            None => assert!(!source.text.contains("shared"), "{what}:\n{}", source.text),
+            None => {
+                assert!(!source.text.contains("shared"), "{what}:\n{}", source.text);
+                assert_eq!(source.mapping, "a thread for each element or vector of them", "{what}");
+            }
         }
     }
 }
@@ -202,4 +206,38 @@ fn view(element: Element, strides: &[i64], offset: i64, window: Option<(usize, i
         view.windows[dimension] = Some(Window { begin, extent, step });
     }
     Input::Tensor(view)
+}
+
+#[test]
+fn arithmetic_is_as_wide_as_operands_and_results_ask_for() {
+    use Element::{BF16, Boolean, F16, F32, F64, I8, I32, I64, U8};
+    let neg = |from, to| vector(PointwiseMode::Neg, PARAMETERS, from, to, 64);
+    let copy = |from, to| Elementwise { program: Vec::new(), ..neg(from, to) };
+    let add = |from, literal| {
+        let one = vector(PointwiseMode::Add, PARAMETERS, from, I32, 64);
+        Elementwise { inputs: vec![one.inputs[0].clone(), Input::Literal(literal)], ..one }
+    };
+    for (what, work, want) in [
+        ("floats", neg(F32, F32), "float"),
+        ("halves", neg(F16, BF16), "float"),
+        ("floats to whole numbers", neg(F32, I32), "float"),
+        ("short whole numbers to floats", neg(I8, F32), "float"),
+        ("doubles", neg(F64, F32), "double"),
+        ("to doubles", neg(F32, F64), "double"),
+        ("whole numbers to floats", neg(I32, F32), "double"),
+        ("whole numbers", neg(I32, I64), "long"),
+        ("short whole numbers", neg(U8, I8), "long"),
+        ("whole numbers and a whole one", add(I32, 3.0), "long"),
+        ("whole numbers and a fraction", add(I32, 0.5), "double"),
+        ("whole numbers and one too large", add(I32, 2f64.powi(54)), "double"),
+        ("bytes of two", copy(F16, F16), "unsigned short"),
+        ("bytes of one", copy(I8, I8), "unsigned char"),
+        ("bytes of four", copy(F32, F32), "unsigned"),
+        ("bytes of eight", copy(I64, I64), "unsigned long"),
+        ("truths, of which true is written as 1", copy(Boolean, Boolean), "long"),
+        ("a conversion", copy(F16, F32), "float"),
+    ] {
+        let text = source(&work).text;
+        assert!(text.contains(&format!("typedef {want} real;")), "{what}: expected {want}, got\n{text}");
+    }
 }

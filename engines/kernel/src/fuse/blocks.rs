@@ -235,7 +235,7 @@ impl KernelBlocks {
         let mut part = Block::new(kind);
         let mut results: HashMap<TensorUid, usize> = HashMap::new();
         for node in chain.nodes() {
-            let mut slots = Vec::with_capacity(node.starts() + node.program.len());
+            let mut slots = Vec::new();
             for argument in &node.inputs {
                 slots.push(match results.get(&argument.tensor) {
                     Some(slot) => *slot,

@@ -30,13 +30,6 @@ pub struct Argument {
     pub axes: Option<Vec<usize>>,
 }
 
-impl ElementwiseOp {
-    /// Number of kernel inputs, the index included.
-    pub fn starts(&self) -> usize {
-        self.inputs.len() + usize::from(self.index.is_some())
-    }
-}
-
 impl Argument {
     /// Operand whose dimensions are those of the result.
     pub fn new(tensor: TensorUid) -> Argument {

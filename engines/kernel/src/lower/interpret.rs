@@ -11,13 +11,13 @@ use crate::ir::group::{GroupKernel, GroupWork, IndexMap, Input, Operand, Pass, S
 use crate::legalize::simulate::indices;
 
 /// Contents of tensors by their uids: elements in logical order.
-pub(super) type Tensors = BTreeMap<i64, Vec<f64>>;
+pub(crate) type Tensors = BTreeMap<i64, Vec<f64>>;
 
 /// Runs a work of a graph, rounding every result; adds its outputs to `tensors`.
 ///
 /// # Panics
 /// If it reads an element that was not written, writes one twice or not at all, or leaves a tensor where it must not.
-pub(super) fn interpret(graph: &Graph, work: &GroupWork, tensors: &mut Tensors, round: fn(f64) -> f64) {
+pub(crate) fn interpret(graph: &Graph, work: &GroupWork, tensors: &mut Tensors, round: fn(f64) -> f64) {
     let mut memory = Memory { graph, work, tensors, locals: work.locals.iter().map(|_| None).collect(), round };
     for kernel in &work.kernels {
         let mut written: BTreeMap<Operand, Vec<Option<f64>>> = BTreeMap::new();

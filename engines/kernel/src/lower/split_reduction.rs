@@ -518,4 +518,59 @@ mod tests {
             assert_eq!(piece(extent, parts), want, "{extent} in {parts}");
         }
     }
+
+    #[test]
+    fn parts_are_as_many_as_keep_a_device_busy() {
+        for (groups, members, want) in [
+            (64, 1 << 20, Some(16)),
+            (600, 1 << 20, Some(2)),
+            (1023, 1 << 20, Some(2)),
+            (1024, 1 << 20, None),
+            (1, 65_536, None),
+            (1, 65_537, Some(16)),
+            (1, 1 << 23, Some(1024)),
+            (1, 4096 * 100 - 1, Some(99)),
+        ] {
+            assert_eq!(LIMITS.parts(groups, members), want, "{groups} groups of {members}");
+            assert_eq!(is_cut(groups, members), want.is_some(), "{groups} groups of {members}");
+        }
+        let softmax = crate::lower::statistics::tests::softmax;
+        for (what, kernel, units, want) in [
+            ("few groups, in parts that stay in registers", softmax(600, 1 << 17), 0, Some(32)),
+            ("few groups, in more parts than that", softmax(1, 1 << 17), 0, Some(32)),
+            ("few groups that have no parts of one size", softmax(4, 100_003), 0, Some(24)),
+            ("groups that a cache has no room for", softmax(2048, 1 << 17), 128, Some(32)),
+            ("groups that it has room for", softmax(2048, 1 << 17), 127, None),
+            ("groups that one part has room for", softmax(2048, 4096), 1 << 13, None),
+            ("groups of two parts", softmax(2048, 8192), 1 << 13, Some(2)),
+        ] {
+            assert_eq!(parts(&kernel, units), want, "{what}");
+            // One fold alone reads its members once.
+            let alone = GroupKernel { passes: kernel.passes[..1].to_vec(), ..kernel };
+            let (groups, members) = (alone.groups[0], alone.members[0]);
+            assert_eq!(parts(&alone, units), LIMITS.parts(groups, members), "{what}, alone");
+        }
+    }
+
+    #[test]
+    fn pieces_are_of_one_size_where_they_can_be() {
+        for (extent, parts, want) in [
+            (100, 10, 10),
+            (1000, 16, 50),
+            (97, 4, 25),
+            (12, 2, 6),
+            (9, 2, 5),
+            (15, 3, 5),
+            (14, 3, 7),
+            (6, 5, 1),
+            (20, 9, 2),
+            (77, 20, 7),
+            (26, 20, 1),
+            (27, 20, 2),
+            (1 << 20, 20, 1 << 16),
+            (70, 20, 5),
+        ] {
+            assert_eq!(piece(extent, parts), want, "{extent} in about {parts}");
+        }
+    }
 }

@@ -242,3 +242,6 @@ impl PairOfParts {
         body.element(self.places[which], at.clone())
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -175,4 +175,82 @@ mod tests {
             assert_eq!((smaller.threads(), smaller.side), (THREADS, want.side), "{what}");
         }
     }
+
+    #[test]
+    fn threads_follow_numbers() {
+        let first = |side, lanes| ThreadMap { side, lanes, lanes_first: true };
+        let last = |side, lanes| ThreadMap { side, lanes, lanes_first: false };
+        let rows = (Some(1 << 20), Some(1));
+        let columns = (Some(1), Some(1 << 20));
+        let along = |axis, width| Some(Vector { axis, width });
+        let (members, groups) = (along(Axis::Members, 8), along(Axis::Groups, 8));
+        // (what, groups, members, neighbors, vector, wanted)
+        let cases = [
+            ("the shortest rows of several lanes", 1000, 16, rows, None, first(64, 4)),
+            ("shorter ones", 1000, 15, rows, None, last(256, 1)),
+            ("rows in vectors", 1000, 256, rows, members, first(8, 32)),
+            ("rows in short vectors", 1000, 256, rows, along(Axis::Members, 2), first(4, 64)),
+            ("the most groups of large blocks", 127, 8192, rows, None, first(1, 1024)),
+            ("more groups", 128, 8192, rows, None, first(1, 256)),
+            ("fewer members", 127, 8191, rows, None, first(1, 256)),
+            ("groups in a cache line", 1000, 64, (Some(8), Some(1)), None, last(16, 16)),
+            ("groups in another", 1000, 64, (Some(9), Some(1)), None, first(16, 16)),
+            ("members as near as groups", 1000, 64, (Some(9), Some(9)), None, last(16, 16)),
+            ("few members of columns", 1 << 16, 32, columns, None, last(256, 1)),
+            ("more members", 1 << 16, 33, columns, None, last(64, 4)),
+            ("the fewest columns of a thread each", 1 << 17, 512, columns, None, last(256, 1)),
+            ("fewer", (1 << 17) - 1, 512, columns, None, last(64, 4)),
+            ("the fewest columns of long runs", 128 * 64, 512, columns, None, last(64, 4)),
+            ("fewer, in shorter runs", 128 * 64 - 1, 512, columns, None, last(32, 8)),
+            ("the shortest runs", 128 * 16 - 1, 512, columns, None, last(8, 32)),
+            ("the most columns of large blocks", 128 * 8 - 1, 8192, columns, None, last(8, 128)),
+            ("more columns", 128 * 8, 8192, columns, None, last(8, 32)),
+            ("columns in vectors", 8 * 4096, 512, columns, groups, last(32, 8)),
+            ("fewer columns in vectors", 8 * 4095, 512, columns, groups, last(16, 16)),
+            ("few columns in vectors", 8 * 2047, 512, columns, groups, last(8, 32)),
+            ("columns of few members in vectors", 8 * 4096, 32, columns, groups, last(256, 1)),
+            ("columns of more members in vectors", 8 * 4096, 33, columns, groups, last(32, 8)),
+            ("vectors of a thread each", 8 << 17, 512, columns, groups, last(256, 1)),
+            ("fewer vectors", (8 << 17) - 8, 512, columns, groups, last(32, 8)),
+        ];
+        for (what, groups, members, neighbours, vector, want) in cases {
+            assert_eq!(ThreadMap::new(groups, members, neighbours, vector), want, "{what}");
+        }
+        let cases = [
+            ("a lane for each", 1 << 20, 1, last(128, 1)),
+            ("short rows", 2048, 8, first(16, 8)),
+            ("fewer short rows", 2047, 8, first(8, 8)),
+            ("few of four lanes", 100, 4, first(16, 4)),
+            ("few of sixteen lanes", 100, 16, first(4, 16)),
+            ("a wave each", 100, 32, first(2, 32)),
+            ("several waves", 1 << 20, 128, first(1, 128)),
+        ];
+        for (what, groups, lanes, want) in cases {
+            assert_eq!(ThreadMap::rows(groups, lanes), want, "{what}");
+        }
+    }
+
+    #[test]
+    fn lanes_of_a_wave_need_no_shared_memory() {
+        // (lanes of groups side by side, lanes in one wave, threads that exchange, the same in blocks of 256)
+        for (side, lanes, lanes_first, together, exchanged, smaller) in [
+            (256, 1, false, 1, 0, (256, 1)),
+            (64, 4, false, 1, 256, (64, 4)),
+            (32, 8, false, 1, 256, (32, 8)),
+            (8, 32, false, 4, 64, (8, 32)),
+            (8, 128, false, 4, 256, (8, 32)),
+            (1, 32, true, 32, 0, (1, 32)),
+            (16, 16, true, 16, 0, (16, 16)),
+            (1, 256, true, 32, 8, (1, 256)),
+            (1, 1024, true, 32, 32, (1, 256)),
+            (256, 4, false, 1, 1024, (256, 1)),
+            (512, 1, false, 1, 0, (512, 1)),
+        ] {
+            let map = ThreadMap { side, lanes, lanes_first };
+            let stride = if lanes_first { 1 } else { side };
+            assert_eq!((map.together(), map.exchanged(), map.lane_stride()), (together, exchanged, stride), "{map:?}");
+            let (side, lanes) = smaller;
+            assert_eq!(map.smaller(), ThreadMap { side, lanes, lanes_first }, "{map:?}");
+        }
+    }
 }

@@ -255,3 +255,6 @@ fn widest(loops: &Loops, statements: usize) -> u64 {
     let widest = (WIDEST / bytes).clamp(1, MOST_LANES);
     if statements > FEW_STATEMENTS { widest.min(4) } else { widest }
 }
+
+#[cfg(test)]
+mod tests;

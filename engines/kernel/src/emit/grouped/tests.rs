@@ -561,3 +561,147 @@ fn whatever_is_joined_fits_into_arguments_and_shared_memory() {
         }
     }
 }
+
+/// Lanes that exchange accumulators have shared memory for them, and more of it than half leaves fewer blocks a unit.
+#[test]
+fn many_accumulators_have_smaller_blocks() {
+    let made = |sums: usize| {
+        let work = Grouped {
+            groups: vec![63],
+            members: vec![100_000],
+            reads: vec![Element::F32],
+            writes: vec![Element::F32],
+            passes: vec![
+                Pass::Reduce {
+                    inputs: vec![super::testing::read(0, &[1, 63])],
+                    program: vec![],
+                    folds: vec![Fold { mode: ReduceOp::Sum, slot: 0 }; sums],
+                },
+                Pass::PerGroup {
+                    inputs: vec![],
+                    program: vec![],
+                    keep: vec![],
+                    stores: vec![super::testing::store(sums - 1, 0, &[1, 0])],
+                },
+            ],
+        };
+        let made = generate(&work, Choice::default()).unwrap().unwrap();
+        (made.mapping.side, made.mapping.lanes, made.source.text.matches("__attribute__((shared)) Sum").count())
+    };
+    // Eight bytes for each of 256 threads, then of 64, then of 32.
+    for (sums, want) in [
+        (16, (8, 128, 16)),
+        (17, (8, 32, 17)),
+        (128, (8, 32, 128)),
+        (129, (8, 16, 129)),
+        (256, (8, 16, 256)),
+        (257, (8, 8, 257)),
+    ] {
+        assert_eq!(made(sums), want, "{sums} sums");
+    }
+}
+
+/// Indices of 32 bits, as far as they reach.
+#[test]
+fn indices_are_as_wide_as_what_they_reach() {
+    for (members, stride, is_wide) in [(64, (1i64 << 30) - 64, false), (65, (1 << 30) - 64, true), (64, 1 << 30, true)]
+    {
+        let text = text(&softmax(&[2], &[members], &[stride, 1], Element::F32), Choice::default());
+        assert_eq!(text.contains("typedef long index"), is_wide, "{members} members, {stride} apart:\n{text}");
+    }
+    let far = |stride| generate(&softmax(&[2], &[64], &[stride, 1], Element::F32), Choice::default()).map(|_| ());
+    assert_eq!(far((1 << 55) - 63).map_err(|error| error.to_string()), Ok(()));
+    assert!(far((1 << 55) - 62).unwrap_err().to_string().contains("would reach further than addresses do"));
+}
+
+/// What a short program computes of columns is summed of half as many members in single precision.
+#[test]
+fn columns_of_narrow_elements_are_summed_in_parts() {
+    let sums = |program: &[Op], mode| {
+        let work = Grouped {
+            groups: vec![64],
+            members: vec![90],
+            reads: vec![Element::F16],
+            writes: vec![Element::F32],
+            passes: vec![
+                Pass::Reduce {
+                    inputs: vec![super::testing::read(0, &[1, 64])],
+                    program: program.to_vec(),
+                    folds: vec![Fold { mode, slot: program.len() }],
+                },
+                Pass::PerGroup {
+                    inputs: vec![],
+                    program: vec![],
+                    keep: vec![],
+                    stores: vec![super::testing::store(0, 0, &[1, 0])],
+                },
+            ],
+        };
+        let text = text(&work, Choice::default());
+        let part =
+            text.split_once("for (count c = 0; c < ").map(|(_, text)| text.split(';').next().unwrap().to_owned());
+        (part, text.contains("unroll 2"))
+    };
+    let program = |count| (0..count).map(|i| op(PointwiseMode::Neg, &[i])).collect::<Vec<_>>();
+    let part = |text: &str| Some(text.to_owned());
+    assert_eq!(sums(&[], ReduceOp::Sum), (part("8"), false));
+    assert_eq!(sums(&program(1), ReduceOp::Sum), (part("4"), false));
+    assert_eq!(sums(&program(4), ReduceOp::Sum), (part("4"), false));
+    assert_eq!(sums(&program(5), ReduceOp::Sum), (None, false));
+    assert_eq!(sums(&program(4), ReduceOp::Max), (None, true));
+    assert_eq!(sums(&program(5), ReduceOp::Max), (None, false));
+}
+
+/// A store along a loop of one goes to one place, whatever its stride.
+#[test]
+fn loops_of_one_need_no_stride() {
+    let work = softmax(&[1, 5], &[64], &[0, 64, 1], Element::F32);
+    assert!(generate(&work, Choice::default()).is_ok());
+    assert!(generate(&softmax(&[2, 5], &[64], &[0, 64, 1], Element::F32), Choice::default()).is_err());
+}
+
+/// The log says how many groups a block has, of which each thread may have several.
+#[test]
+fn mappings_are_described() {
+    let mapping = |work: Grouped| work.source().unwrap().expect("there is something to do").mapping;
+    let rows = |groups, members: usize| softmax(&[groups], &[members], &[members as i64, 1], Element::F16);
+    for (work, want) in [
+        (softmax(&[64], &[90], &[1, 64], Element::F16), "128 groups a block, 16 thread(s) for each, 1 blocks"),
+        (softmax(&[67], &[90], &[1, 67], Element::F16), "16 groups a block, 16 thread(s) for each, 5 blocks"),
+        (rows(8192, 768), "2 groups a block, 32 thread(s) for each, 4096 blocks, 3 step(s) in registers"),
+    ] {
+        assert_eq!(mapping(work), want);
+    }
+}
+
+/// Groups that overlap, as windows that slide by one element, have no vectors.
+#[test]
+fn overlapping_groups_go_one_by_one() {
+    for (what, strides, has_vectors) in [("by one", [1, 1], false), ("by more", [64, 1], true)] {
+        let text = text(&sums_of_rows(&strides), Choice::default());
+        assert_eq!(text.contains("#define EACH"), has_vectors, "{what}:\n{text}");
+    }
+}
+
+/// Sums of 64 members of each of 64 groups.
+fn sums_of_rows(strides: &[i64]) -> Grouped {
+    Grouped {
+        groups: vec![64],
+        members: vec![64],
+        reads: vec![Element::F32],
+        writes: vec![Element::F32],
+        passes: vec![
+            Pass::Reduce {
+                inputs: vec![super::testing::read(0, strides)],
+                program: vec![],
+                folds: vec![Fold { mode: ReduceOp::Sum, slot: 0 }],
+            },
+            Pass::PerGroup {
+                inputs: vec![],
+                program: vec![],
+                keep: vec![],
+                stores: vec![super::testing::store(0, 0, &[1, 0])],
+            },
+        ],
+    }
+}

@@ -220,6 +220,11 @@ fn joining() -> Vec<Example> {
             "{0 1: FOFO}",
         ),
         (
+            "a function of one of two statistics",
+            rows(&[0, 1]).tensor(2, SUMS).layernorm(1, [113, 114]).unary(Neg, 114, 2),
+            "{0 1: FOFOEO}",
+        ),
+        (
             "a scale behind pooling",
             image(Case::new(), &[0, 1, 100]).tensor(2, &[1, 3, 1, 1]).pool(0, 100, 1).binary(Mul, 100, 2, 1),
             "{0 1: FO}",

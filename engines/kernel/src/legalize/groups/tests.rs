@@ -193,10 +193,15 @@ fn numbers_are_scalars_and_locals_are_temporaries() {
 
 #[test]
 fn virtual_results_lie_as_what_they_come_from() {
-    for (what, last) in [("channels first", false), ("channels last", true)] {
-        let layout = |tensor: TensorDef| if last { tensor.channels_last() } else { tensor };
+    let x = || TensorDef::new(0, F, &[2, 3, 7, 8]);
+    let gaps: Vec<i64> = x().strides.iter().map(|stride| stride * 2).collect();
+    for (what, x, last) in [
+        ("channels first", x(), false),
+        ("channels last", x().channels_last(), true),
+        ("channels first with gaps", x().strided(&gaps), false),
+    ] {
         let tensors = [
-            layout(TensorDef::new(0, F, &[2, 3, 7, 8])),
+            x,
             // What the graph says of its layout is not asked for.
             TensorDef::new(100, F, &[2, 3, 5, 7]).intermediate(),
             TensorDef::new(1, F, &[2, 3, 3, 6]),
@@ -420,4 +425,26 @@ fn parts_without_a_finite_member_add_nothing() {
     assert!(got[..all - 2].iter().all(|value| *value == 0.0));
     assert!(got[all..2 * all].iter().all(|value| value.is_nan()));
     assert!(got[2 * all..].iter().all(|value| value.is_nan()));
+}
+
+/// Runs of half a kilobyte side by side, or a quarter of that, and four blocks a unit, whose threads have some members.
+#[test]
+fn columns_have_as_many_parts_as_keep_a_device_busy() {
+    for (what, groups, members, data_type, units, want) in [
+        ("parts of the least members", 1024, 4096, F, 132, 32),
+        ("a smaller device", 1024, 4096, F, 16, 8),
+        ("two parts", 1024, 4096, F, 4, 2),
+        ("blocks enough", 1024, 4096, F, 3, 1),
+        ("short runs", 16, 65_536, DataType::Half, 16, 64),
+        ("less than another launch takes", 16, 65_535, DataType::Half, 16, 1),
+        ("runs between these", 96, 16_384, DataType::Half, 100, 64),
+        ("fewer members", 96, 12_800, DataType::Half, 100, 50),
+    ] {
+        let tensors = [TensorDef::new(0, data_type, &[members, groups]), TensorDef::new(1, F, &[1, groups])];
+        let graph = graph(&tensors, vec![sum(0, 1)]);
+        let options = LegalizeOptions { compute_units: units, ..LegalizeOptions::default() };
+        let legalized = legalize(&graph, &fuse(&graph, lower(&graph).unwrap()), options, &|_| Ok(())).unwrap();
+        let first: usize = grouped(&legalized)[0].kernel.groups.iter().product();
+        assert_eq!(first, want * groups as usize, "{what}");
+    }
 }

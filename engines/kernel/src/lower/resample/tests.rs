@@ -4,7 +4,8 @@ use hipdnn_engine_core::ops::pooling_cases::{Case, MODES, case};
 use hipdnn_engine_cpu::nodes::testing::noise;
 use hipdnn_schemas::{DataType, Operation, PaddingMode, ResampleMode};
 
-use crate::lower::testing::{compare, declined};
+use crate::ir::group::Pass;
+use crate::lower::testing::{compare, declined, work};
 use DataType::{BFloat16, Double, Float, Half, Int8, Int32, Int64, UInt8};
 
 const CASES: &[Case] = &[
@@ -45,6 +46,24 @@ fn pooling_is_what_the_host_engine_computes() {
             }
         }
     }
+}
+
+#[test]
+fn taps_are_counted_where_windows_leave_the_image() {
+    let is_counted = |case: &Case| {
+        let node = Operation::ResampleFwd(case.forward(MODES[2], false));
+        let kernels = work(&node, &case.tensors([Float, Float, Int32], false)).kernels;
+        let Pass::Reduce { folds, .. } = &kernels[0].passes[0] else { panic!("{kernels:?}") };
+        folds.len() > 1
+    };
+    let all: Vec<&str> = CASES.iter().filter(|case| is_counted(case)).map(|case| case.what).collect();
+    // Not those that end with the image, or before it.
+    let none = ["2 by 2", "gaps", "all"];
+    assert_eq!(all, CASES.iter().map(|case| case.what).filter(|what| !none.contains(what)).collect::<Vec<_>>());
+    let within = case("padding that no window reaches", &[1, 1, 7, 7], &[3, 3], &[2, 2], [&[0, 0], &[1, 1]], false);
+    assert!(!is_counted(&within));
+    let beyond = case("padding that one reaches", &[1, 1, 6, 7], &[3, 3], &[2, 2], [&[0, 0], &[1, 0]], false);
+    assert!(is_counted(&beyond));
 }
 
 #[test]
