@@ -142,10 +142,9 @@ fn fold<S: Simd, const N: usize>(
         let mut count = vectors / 2;
         while count > 0 {
             for vector in 0..count {
-                for half in 0..2 {
-                    let others = sums[vector + count][half][term];
-                    sums[vector][half][term] = s.add_wide(sums[vector][half][term], others);
-                }
+                let [low, high] = sums[vector + count];
+                sums[vector][0][term] = s.add_wide(sums[vector][0][term], low[term]);
+                sums[vector][1][term] = s.add_wide(sums[vector][1][term], high[term]);
             }
             count /= 2;
         }

@@ -262,30 +262,25 @@ impl Move {
 fn fold_last(body: &mut [Move], folds: &mut [(Fold, Option<At>, usize)], pass: &ValuePass) {
     let Some(last) = body.last_mut() else { return };
     let taken = |at: At| folds.iter().filter(|(_, of, _)| *of == Some(at)).count();
-    let (wanted, place, folding): (Fold, At, fn([At; 2], At, usize) -> Move) = match last {
-        Move::Falling { operands: [_, At::Same(_)], to } => {
-            (Fold::Sum, *to, |operands, to, left| Move::FallingSum { operands, to, left })
-        }
+    let (wanted, operands, place) = match *last {
+        Move::Falling { operands: [x, y @ At::Same(_)], to } => (Fold::Sum, [x, y], to),
         // Nothing else takes the differences.
         Move::Apply {
             function,
-            operands: [Some(At::Row(_) | At::Memory(_)), Some(At::Same(_)), None],
+            operands: [Some(x @ (At::Row(_) | At::Memory(_))), Some(y @ At::Same(_)), None],
             to: to @ At::Row(_),
             ..
-        } if function.mode() == PointwiseMode::Sub && taken(*to) == 1 && pass.stores.is_empty() => {
-            (Fold::SumOfSquares, *to, |operands, _, left| Move::SquaresFrom { operands, left })
+        } if function.mode() == PointwiseMode::Sub && taken(to) == 1 && pass.stores.is_empty() => {
+            (Fold::SumOfSquares, [x, y], to)
         }
         _ => return,
     };
-    let Some((_, at, left)) = folds.iter_mut().find(|(fold, at, _)| *fold == wanted && *at == Some(place)) else {
-        return;
+    let fold = folds.iter_mut().find(|(fold, at, _)| *fold == wanted && *at == Some(place));
+    let Some((_, at, left)) = fold else { return };
+    *last = match wanted {
+        Fold::Sum => Move::FallingSum { operands, to: place, left: *left },
+        _ => Move::SquaresFrom { operands, left: *left },
     };
-    let operands = match last {
-        Move::Falling { operands, .. } => *operands,
-        Move::Apply { operands: [Some(x), Some(y), _], .. } => [*x, *y],
-        _ => return,
-    };
-    *last = folding(operands, place, *left);
     *at = None;
 }
 
