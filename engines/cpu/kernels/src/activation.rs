@@ -3,7 +3,8 @@
 //! Every one keeps NaN and has its limits at the infinities. Stated errors are in units in the last place of the exact
 //! result (tested against f64); results below the smallest normal number may be zero.
 
-use super::isa::{Isa, Kernel, Simd, first};
+use super::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+use super::sums::{add_widened, total};
 
 /// An activation with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -250,6 +251,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// `len` values from `at` on.
+    #[inline(always)]
+    pub(super) fn part(self, at: usize, len: usize) -> Row {
+        Row { from: self.from.wrapping_add(at), to: self.to.wrapping_add(at), len }
+    }
+
     /// A row whose results take its values' place.
     #[inline(always)]
     fn of(values: &mut [f32]) -> Row {
@@ -300,11 +307,11 @@ impl Kernel for Exponential {
     }
 }
 
-/// Computes `eˣ⁻ʸ` of a row's values `x` and as many values `y`, none of which is below its `x`; within 2 ulp for the rounded
+/// Computes `eˣ⁻ʸ` of a row's values `x` and values `y`, none of which is below its `x`; within 2 ulp for the rounded
 /// difference, and zero below the normal numbers.
 ///
 /// # Safety
-/// As [`Row`] says; as many values `y` can be read.
+/// As [`Row`] says; `y` can be read as [`Operand`] says.
 pub unsafe fn falling_exponential_row(isa: Isa, row: Row, y: Operand) {
     isa.run(FallingExponential { row, y });
 }
@@ -318,23 +325,97 @@ impl Kernel for FallingExponential {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        match self.y {
-            Operand::Row(y) => map_two(
-                s,
-                self.row,
-                y,
-                #[inline(always)]
-                |x, y| falling_exp(s, s.sub(x, y)),
-            ),
-            Operand::Same(y) => {
-                let y = s.splat(y);
-                map(
+        let lanes = self.y.lanes(self.row.len);
+        let mut at = 0;
+        while at < self.row.len {
+            let row = self.row.part(at, lanes);
+            // SAFETY: the caller's promise.
+            match unsafe { self.y.part(at, lanes) } {
+                Part::Row(y) => map_two(
                     s,
-                    self.row,
+                    row,
+                    y,
                     #[inline(always)]
-                    |x| falling_exp(s, s.sub(x, y)),
-                );
+                    |x, y| falling_exp(s, s.sub(x, y)),
+                ),
+                Part::Same(y) => {
+                    let y = s.splat(y);
+                    map(
+                        s,
+                        row,
+                        #[inline(always)]
+                        |x| falling_exp(s, s.sub(x, y)),
+                    );
+                }
             }
+            at += lanes;
+        }
+    }
+}
+
+/// Computes what [`falling_exponential_row`] does where `y` is one value for each of as many parts of the row as there are
+/// sums, and adds the results of each part to its sum: in `f64`, but for the first addition of two. The order of a sum follows
+/// from the length of a part.
+///
+/// # Safety
+/// As [`Row`] says; a value `y` can be read for each sum.
+pub unsafe fn falling_exponential_sums(isa: Isa, row: Row, y: *const f32, sums: &mut [f64]) {
+    isa.run(FallingSums { row, y, sums });
+}
+
+struct FallingSums<'a> {
+    row: Row,
+    y: *const f32,
+    sums: &'a mut [f64],
+}
+
+impl Kernel for FallingSums<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // Hidden from the compiler, which would load some of them to registers ahead of the loop, and others twice in it.
+        let constants = std::hint::black_box(&FALLING);
+        let lanes = self.row.len / self.sums.len().max(1);
+        for (part, sum) in self.sums.iter_mut().enumerate() {
+            let Row { from, to, len } = self.row.part(part * lanes, lanes);
+            let mut sums = [s.splat_wide(0.0); 2];
+            let mut at = 0;
+            // SAFETY: so many values are left in the part of the row, and there is a `y` for each, which who computes them
+            // vouches for; each value is read before its place is written.
+            unsafe {
+                let y = s.splat(self.y.add(part).read());
+                while at + TOGETHER * S::LANES <= len {
+                    let mut values = [y; TOGETHER];
+                    for (i, value) in values.iter_mut().enumerate() {
+                        *value = s.sub(s.load(from.add(at + i * S::LANES)), y);
+                    }
+                    // What follows the row in memory is read next.
+                    for line in (0..TOGETHER * S::LANES).step_by(LINE) {
+                        s.prefetch(from.wrapping_add(at + self.row.len + line));
+                    }
+                    values = falling_exps(s, values, constants);
+                    for (i, value) in values.into_iter().enumerate() {
+                        s.store(to.add(at + i * S::LANES), value);
+                    }
+                    let [a, b, c, d] = values;
+                    sums = add_widened(s, add_widened(s, sums, s.add(a, b)), s.add(c, d));
+                    at += TOGETHER * S::LANES;
+                }
+                while at + S::LANES <= len {
+                    let [value] = falling_exps(s, [s.sub(s.load(from.add(at)), y)], constants);
+                    s.store(to.add(at), value);
+                    sums = add_widened(s, sums, value);
+                    at += S::LANES;
+                }
+                if at < len {
+                    let mask = s.mask(first(len - at));
+                    let x = s.load_masked(mask, from.add(at));
+                    let [value] = falling_exps(s, [s.sub(x, y)], constants);
+                    s.store_first(len - at, to.add(at), value);
+                    sums = add_widened(s, sums, s.select(mask, value, s.splat(0.0)));
+                }
+            }
+            *sum += total(s, sums);
         }
     }
 }
@@ -381,21 +462,59 @@ pub enum Arithmetic {
     Div,
 }
 
-/// Operand of arithmetic.
+/// Operand of functions of rows.
 #[derive(Clone, Copy)]
 pub enum Operand {
     /// A value for each result.
     Row(*const f32),
     /// One value for all results.
     Same(f32),
+    /// A value for every so many results, in their order. The results are a multiple of that number, and all such operands
+    /// of a function have it in common.
+    Each(*const f32, usize),
+    /// A row of so many values, for every so many results again.
+    Again(*const f32, usize),
+}
+
+/// Operand of results that have its value in common, if it has none for each.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    Row(*const f32),
+    Same(f32),
+}
+
+impl Operand {
+    /// Number of results, of `len`, that have a value or a row in common.
+    #[inline(always)]
+    pub(super) fn lanes(self, len: usize) -> usize {
+        match self {
+            Operand::Each(_, lanes) | Operand::Again(_, lanes) => lanes,
+            Operand::Row(_) | Operand::Same(_) => len,
+        }
+    }
+
+    /// Operand of `lanes` results from `at` on.
+    ///
+    /// # Safety
+    /// These are results that have a value or a row in common, and it can be read.
+    #[inline(always)]
+    pub(super) unsafe fn part(self, at: usize, lanes: usize) -> Part {
+        match self {
+            Operand::Row(row) => Part::Row(row.wrapping_add(at)),
+            Operand::Again(row, _) => Part::Row(row),
+            Operand::Same(value) => Part::Same(value),
+            // SAFETY: the caller's promise.
+            Operand::Each(values, _) => Part::Same(unsafe { values.add(at / lanes).read() }),
+        }
+    }
 }
 
 impl Arithmetic {
     /// Computes a row of `len` results.
     ///
     /// # Safety
-    /// `len` values can be read of each row and written at `to`, which may be a row of an operand, and overlaps them in no
-    /// other way.
+    /// The operands can be read as [`Operand`] says, and `len` values be written at `to`, which may be a row of an operand, and
+    /// overlaps them in no other way.
     pub unsafe fn apply_row(self, isa: Isa, to: *mut f32, a: Operand, b: Operand, len: usize) {
         isa.run(Compute { arithmetic: self, to, a, b, len });
     }
@@ -442,34 +561,47 @@ impl Compute {
     #[inline(always)]
     fn map<S: Simd>(self, s: S, f: impl Fn(S::V, S::V) -> S::V) {
         let Compute { to, a, b, len, .. } = self;
-        match (a, b) {
-            (Operand::Row(from), Operand::Row(b)) => map_two(s, Row { from, to, len }, b, f),
-            (Operand::Row(from), Operand::Same(b)) => {
-                let b = s.splat(b);
-                map(
-                    s,
-                    Row { from, to, len },
-                    #[inline(always)]
-                    |a| f(a, b),
-                );
-            }
-            (Operand::Same(a), Operand::Row(from)) => {
-                let a = s.splat(a);
-                map(
-                    s,
-                    Row { from, to, len },
-                    #[inline(always)]
-                    |b| f(a, b),
-                );
-            }
-            (Operand::Same(a), Operand::Same(b)) => {
-                let value = f(s.splat(a), s.splat(b));
-                let mut at = 0;
-                while at < len {
-                    // SAFETY: so many places are left of the results, for which the caller answers.
-                    unsafe { s.store_first((len - at).min(S::LANES), to.add(at), value) };
-                    at += S::LANES;
-                }
+        let lanes = a.lanes(len).min(b.lanes(len));
+        let mut at = 0;
+        while at < len {
+            // SAFETY: the caller's promise.
+            let operands = unsafe { (a.part(at, lanes), b.part(at, lanes)) };
+            map_parts(s, to.wrapping_add(at), operands, lanes, &f);
+            at += lanes;
+        }
+    }
+}
+
+/// Maps `f` over two operands of a row of `len` results.
+#[inline(always)]
+fn map_parts<S: Simd>(s: S, to: *mut f32, operands: (Part, Part), len: usize, f: &impl Fn(S::V, S::V) -> S::V) {
+    match operands {
+        (Part::Row(from), Part::Row(b)) => map_two(s, Row { from, to, len }, b, f),
+        (Part::Row(from), Part::Same(b)) => {
+            let b = s.splat(b);
+            map(
+                s,
+                Row { from, to, len },
+                #[inline(always)]
+                |a| f(a, b),
+            );
+        }
+        (Part::Same(a), Part::Row(from)) => {
+            let a = s.splat(a);
+            map(
+                s,
+                Row { from, to, len },
+                #[inline(always)]
+                |b| f(a, b),
+            );
+        }
+        (Part::Same(a), Part::Same(b)) => {
+            let value = f(s.splat(a), s.splat(b));
+            let mut at = 0;
+            while at < len {
+                // SAFETY: so many places are left of the results, for which the caller answers.
+                unsafe { s.store_first((len - at).min(S::LANES), to.add(at), value) };
+                at += S::LANES;
             }
         }
     }
@@ -549,6 +681,12 @@ const WHOLE: f32 = 12_582_912.0;
 /// [`WHOLE`] with the bias of exponents: the lowest bits of its sum with `n` are the exponent of 2ⁿ.
 const EXPONENT: f32 = WHOLE + 127.0;
 
+/// `-ln 2` in two parts, of which the first has few digits.
+const LN_2: (f32, f32) = (-0.693_359_4, 2.121_944_4e-4);
+
+/// Coefficients of `(eʳ - 1 - r) / r²`.
+const EXP: [f32; 5] = [0.499_999_94, 0.166_665_2, 0.041_668_39, 0.008_368_745, 0.001_381_453_7];
+
 /// Whole number n nearest to x / ln 2, shifted by `at` (as the sum with it leaves it), and `eʳ - 1` of the rest
 /// r = x - n·ln 2, |r| ≤ ln 2 / 2. Multiples of the first part of ln 2 are exact.
 ///
@@ -557,13 +695,13 @@ const EXPONENT: f32 = WHOLE + 127.0;
 fn exp_parts<S: Simd>(s: S, x: S::V, at: f32) -> (S::V, S::V) {
     let shifted = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.splat(at));
     let n = s.sub(shifted, s.splat(at));
-    let r = s.fma(n, s.splat(-0.693_359_4), x);
-    let r = s.fma(n, s.splat(2.121_944_4e-4), r);
+    let r = s.fma(n, s.splat(LN_2.0), x);
+    let r = s.fma(n, s.splat(LN_2.1), r);
     // In pairs: shorter chains than Horner's.
     let square = s.mul(r, r);
-    let low = s.fma(s.splat(0.166_665_2), r, s.splat(0.499_999_94));
-    let high = s.fma(s.splat(0.008_368_745), r, s.splat(0.041_668_39));
-    let high = s.fma(s.splat(0.001_381_453_7), square, high);
+    let low = s.fma(s.splat(EXP[1]), r, s.splat(EXP[0]));
+    let high = s.fma(s.splat(EXP[3]), r, s.splat(EXP[2]));
+    let high = s.fma(s.splat(EXP[4]), square, high);
     (shifted, s.fma(s.fma(high, square, low), square, r))
 }
 
@@ -580,12 +718,74 @@ pub fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     s.mul(s.mul(s.add(p, s.splat(1.0)), s.exponent(half)), s.exponent(rest))
 }
 
+/// Constants of [`falling_exps`], each in all lanes of a vector.
+#[repr(align(64))]
+struct Constants([[f32; MAX_LANES]; 12]);
+
+static FALLING: Constants = {
+    let constants: [f32; 12] =
+        [-88.0, std::f32::consts::LOG2_E, EXPONENT, LN_2.0, LN_2.1, EXP[4], EXP[3], EXP[2], EXP[1], EXP[0], 1.0, 1.0];
+    let mut lanes = [[0.0; MAX_LANES]; 12];
+    let mut i = 0;
+    while i < constants.len() {
+        lanes[i] = [constants[i]; MAX_LANES];
+        i += 1;
+    }
+    Constants(lanes)
+};
+
 /// `eˣ` for x ≤ 0, within 2 ulp; zero below the normal numbers.
 #[inline(always)]
 pub fn falling_exp<S: Simd>(s: S, x: S::V) -> S::V {
-    // Of the least exponent, -127, the power is zero.
-    let (shifted, p) = exp_parts(s, s.max(s.splat(-88.0), x), EXPONENT);
-    s.mul(s.add(p, s.splat(1.0)), s.exponent(shifted))
+    let [value] = falling_exps(s, [x], &FALLING);
+    value
+}
+
+/// Number of vectors whose exponentials are computed together: as many as registers hold.
+const TOGETHER: usize = 4;
+
+/// `f32` values of a cache line.
+const LINE: usize = 16;
+
+/// [`falling_exp`] of vectors, operation by operation: each constant is loaded once for all of them, as there are not
+/// registers for all constants.
+///
+/// By Horner's rule, which takes fewer operations and registers than pairs; while one vector waits there are the others.
+#[inline(always)]
+fn falling_exps<S: Simd, const N: usize>(s: S, mut x: [S::V; N], constants: &Constants) -> [S::V; N] {
+    let Constants([least, scale, at, high, low, last, rest @ ..]) = constants;
+    // SAFETY: each constant has as many lanes as the widest vector.
+    let [least, scale, at] = unsafe { [s.load(least.as_ptr()), s.load(scale.as_ptr()), s.load(at.as_ptr())] };
+    let mut shifted = x;
+    for i in 0..N {
+        x[i] = s.max(least, x[i]);
+        // Of the least exponent, -127, the power is zero.
+        shifted[i] = s.fma(x[i], scale, at);
+    }
+    let mut n = x;
+    for i in 0..N {
+        n[i] = s.sub(shifted[i], at);
+    }
+    for part in [high, low] {
+        // SAFETY: as above.
+        let part = unsafe { s.load(part.as_ptr()) };
+        for i in 0..N {
+            x[i] = s.fma(n[i], part, x[i]);
+        }
+    }
+    // SAFETY: as above.
+    let mut sums = [unsafe { s.load(last.as_ptr()) }; N];
+    for constant in rest {
+        // SAFETY: as above.
+        let constant = unsafe { s.load(constant.as_ptr()) };
+        for i in 0..N {
+            sums[i] = s.fma(sums[i], x[i], constant);
+        }
+    }
+    for i in 0..N {
+        sums[i] = s.mul(sums[i], s.exponent(shifted[i]));
+    }
+    sums
 }
 
 /// `eˣ - 1` for x ≤ 64, within 3 ulp.
@@ -842,6 +1042,44 @@ mod tests {
     }
 
     #[test]
+    fn sums_of_exponentials_are_those_of_their_results() {
+        const GROUPS: usize = 3;
+        for (isa, len) in Isa::available().flat_map(|isa| [1, 7, 8, 20, 31, 32, 64, 77, 1030].map(|len| (isa, len))) {
+            let x: Vec<f32> = (0..GROUPS * len).map(|i| ((i * 37 % 101) as f32 - 101.0) * 0.97).collect();
+            let y = [0.0f32, 2.5, 60.0];
+            let (mut alone, mut got) = (x.clone(), vec![7f32; GROUPS * len + 1]);
+            let mut sums = [0.0, 1.0, 0.0];
+            // SAFETY: rows have this number of values, results may take their place, and there is a `y` for each group.
+            unsafe {
+                let row = Row { from: x.as_ptr(), to: got.as_mut_ptr(), len: GROUPS * len };
+                falling_exponential_sums(isa, row, y.as_ptr(), &mut sums);
+                let row = Row { from: alone.as_ptr(), to: alone.as_mut_ptr(), len: GROUPS * len };
+                falling_exponential_row(isa, row, Operand::Each(y.as_ptr(), len));
+            }
+            assert_eq!(got[..GROUPS * len], alone, "{isa} {len}");
+            assert_eq!(got[GROUPS * len], 7.0, "{isa} {len}: something was written behind the row");
+            for (group, sum) in sums.iter().enumerate() {
+                let results = &alone[group * len..(group + 1) * len];
+                let want = results.iter().map(|value| f64::from(*value)).sum::<f64>() + [0.0, 1.0, 0.0][group];
+                // Additions of two are rounded to `f32`.
+                let bound = want * (2f64.powi(-24) + len as f64 * f64::EPSILON);
+                assert!((sum - want).abs() <= bound, "{isa} {len}, group {group}: expected {want}, got {sum}");
+            }
+            for (place, value) in [(0, f32::NAN), (len / 2, f32::NEG_INFINITY), (len - 1, f32::NAN)] {
+                let mut row = vec![1f32; len];
+                row[place] = value;
+                let (y, mut sum) = (1f32, [0.0]);
+                let to = row.as_mut_ptr();
+                // SAFETY: as above.
+                unsafe { falling_exponential_sums(isa, Row { from: to, to, len }, &raw const y, &mut sum) };
+                let want = if value.is_nan() { f64::NAN } else { (len - 1) as f64 };
+                assert!(sum[0] == want || (sum[0].is_nan() && want.is_nan()), "{isa} {len}: {value} gives {}", sum[0]);
+                assert!(row[place] == 0.0 || value.is_nan(), "{isa} {len}: {value} gives {}", row[place]);
+            }
+        }
+    }
+
+    #[test]
     fn arithmetic_takes_rows_and_single_values_and_may_be_in_place() {
         type Exact = fn(f32, f32) -> f32;
         let of: [(Arithmetic, Exact); 4] = [
@@ -871,6 +1109,25 @@ mod tests {
                     assert!(got[i] == want || want.is_nan(), "{isa} {arithmetic:?} {which:?}, {i} of {len}");
                 }
                 assert_eq!(got[len], 7.0, "{isa} {arithmetic:?}: something was written behind the row");
+            }
+            for lanes in (1..=len).filter(|lanes| len % lanes == 0) {
+                let mut got = vec![7f32; len + 1];
+                let (each, again) = (Operand::Each(y.as_ptr(), lanes), Operand::Again(y.as_ptr(), lanes));
+                for (a, b) in [(row_x, each), (each, row_x), (again, each), (row_x, again)] {
+                    // SAFETY: rows have this number of values, of which the operands take no more.
+                    unsafe { arithmetic.apply_row(isa, got.as_mut_ptr(), a, b, len) };
+                    let value = |operand: Operand, i: usize| match operand {
+                        Operand::Each(..) => y[i / lanes],
+                        Operand::Again(..) => y[i % lanes],
+                        _ => x[i],
+                    };
+                    let want = (0..len).map(|i| exact(value(a, i), value(b, i)).to_bits());
+                    assert!(
+                        got.iter().take(len).map(|v| v.to_bits()).eq(want),
+                        "{isa} {arithmetic:?}, {lanes} of {len}"
+                    );
+                    assert_eq!(got[len], 7.0, "{isa} {arithmetic:?}: something was written behind the row");
+                }
             }
             let mut both = x.clone();
             let row = both.as_mut_ptr();

@@ -134,6 +134,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type V: Copy;
     /// A mask of `LANES` lanes.
     type M: Copy;
+    /// A vector of half as many `f64` values.
+    type W: Copy;
     /// Number of lanes of a vector.
     const LANES: usize;
 
@@ -175,6 +177,37 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn zip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
     /// Deinterleaves the lanes of `a` followed by `b`: the even and the odd ones.
     fn unzip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
+
+    /// Wide vector with `value` in all lanes.
+    fn splat_wide(self, value: f64) -> Self::W;
+    /// `a + b`.
+    fn add_wide(self, a: Self::W, b: Self::W) -> Self::W;
+    /// `a - b`.
+    fn sub_wide(self, a: Self::W, b: Self::W) -> Self::W;
+    /// `a · b`.
+    fn mul_wide(self, a: Self::W, b: Self::W) -> Self::W;
+    /// `a · b + c`, rounded once where the CPU can.
+    fn fma_wide(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W;
+    /// The lanes of `a` in `f64`: the first half, and the second one.
+    fn widen(self, a: Self::V) -> [Self::W; 2];
+    /// The lanes of both halves in `f32`, rounded to nearest even.
+    fn narrow(self, halves: [Self::W; 2]) -> Self::V;
+
+    /// Loads a wide vector.
+    ///
+    /// # Safety
+    /// `LANES / 2` values can be read at `p`.
+    unsafe fn load_wide(self, p: *const f64) -> Self::W;
+    /// Stores a wide vector.
+    ///
+    /// # Safety
+    /// `LANES / 2` values can be written at `p`.
+    unsafe fn store_wide(self, p: *mut f64, v: Self::W);
+    /// Loads a vector and widens it: [`Simd::widen`] of [`Simd::load`], without moving halves of registers.
+    ///
+    /// # Safety
+    /// `LANES` values can be read at `p`.
+    unsafe fn load_widened(self, p: *const f32) -> [Self::W; 2];
 
     /// Loads a vector.
     ///
@@ -415,6 +448,21 @@ mod tests {
                 let (low, high) = s.zip(at(&a, i), at(&b, i));
                 let (even, odd) = s.unzip(low, high);
                 s.sub(s.mul(even, s.splat(3.0)), odd)
+            });
+            put("widen and narrow", &|i| {
+                let [one, third] = [1.0, 1.0 / 3.0].map(|value| s.splat_wide(value));
+                let widened = s.widen(at(&a, i));
+                // SAFETY: loads begin below 48 and the array has 64 values.
+                let others = unsafe { s.load_widened(b.as_ptr().add(i)) };
+                s.narrow(std::array::from_fn(|half| {
+                    let product = s.mul_wide(s.add_wide(widened[half], one), others[half]);
+                    let mut memory = [0f64; MAX_LANES];
+                    // SAFETY: the array takes the widest vector.
+                    unsafe {
+                        s.store_wide(memory.as_mut_ptr(), s.fma_wide(product, third, s.sub_wide(others[half], one)));
+                        s.load_wide(memory.as_ptr())
+                    }
+                }))
             });
             put("first of zip", &|i| {
                 let mut t = [0f32; 2 * MAX_LANES];

@@ -2,7 +2,8 @@
 //!
 //! [`isa`] has vectors of every instruction set as one trait, for which kernels are compiled; [`threads`] runs units of
 //! work on a pool, or on threads that a caller lends ([`lent`]). [`convolution`] plans a problem, chooses an algorithm
-//! by an estimate of its cycles, and runs it. [`activation`] and [`convert`] are shared by epilogues and other kernels.
+//! by an estimate of its cycles, and runs it. [`activation`] and [`convert`] are shared by epilogues and other kernels, [`sums`]
+//! and [`normalize`] by kernels of rows.
 
 pub mod activation;
 pub mod convert;
@@ -11,8 +12,10 @@ pub mod convolution;
 pub mod guarded;
 pub mod isa;
 pub mod lent;
+pub mod normalize;
 #[cfg(not(all(loom, test)))]
 mod os_thread;
 pub mod scratch;
+pub mod sums;
 mod sync;
 pub mod threads;

@@ -9,8 +9,8 @@
 //! *segments*, whose sums are joined. What is cut where depends on the shape alone: results are the same on any number of
 //! threads.
 //!
-//! Between load and store everything is computed in `f64`. Sums of squares are taken around a value of the data or around
-//! the mean of a line and joined by the update formula of Chan, Golub and LeVeque, so that a large mean costs no digits.
+//! Between load and store everything is computed in `f64`. Sums of squares are taken around a value of the data, of no more
+//! than [`AROUND`] elements, and joined by the update formula of Chan, Golub and LeVeque, so that a large mean costs no digits.
 
 mod line;
 pub mod lowering;
@@ -34,8 +34,8 @@ const LONG_ROW: usize = 4096;
 /// Maximum number of elements of a line across groups.
 const LANES: usize = 128;
 
-/// Number of lines across groups whose sums are taken around one value: the error of their squares grows with the
-/// square of this.
+/// Number of elements of a group whose sums are taken around one value: the error of their squares grows with the square of
+/// this.
 const AROUND: usize = 1024;
 
 /// Number of elements of a segment, about.
@@ -512,6 +512,7 @@ impl Moments {
 }
 
 /// Mean and sum of squares of two sets of elements, of their numbers, means and sums of squares.
+#[inline(always)]
 fn join_moments([count, mean, squares]: [f64; 3], [more, other, others]: [f64; 3]) -> (f64, f64) {
     if count == 0.0 {
         return (other, others);
@@ -770,11 +771,7 @@ impl Run<'_> {
             let count = (last - first) as f64;
             for lane in 0..len {
                 if self.kernel.centred {
-                    // Σ(x - mean)² = Σd² - (Σd)²/n for differences d from any base.
-                    let average = sums[lane] / count;
-                    let squares = squares[lane] - sums[lane] * average;
-                    // Rounding may leave less than nothing; what is no number stays that.
-                    let squares = if squares < 0.0 { 0.0 } else { squares };
+                    let (average, squares) = line::around_mean(count, sums[lane], squares[lane]);
                     moments.join(lane, count, base[lane] + average, squares);
                 } else {
                     moments.join(lane, count, 0.0, squares[lane]);

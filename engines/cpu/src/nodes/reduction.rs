@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, MAX_LANES, Simd};
+use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, MAX_LANES, Simd, first};
+use hipdnn_cpu_kernels::sums;
 use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::ops::{NUMBERS_AND_FP8, reduction};
@@ -22,7 +23,7 @@ const COLUMNS: usize = 256;
 /// Number of elements that are worth another thread: waking one costs as much as some ten thousand.
 const WORTH: usize = 16 * 1024;
 
-/// Number of elements of a row that are widened at once.
+/// Number of elements of a row that are loaded at once, where they are not taken where they lie.
 const ROW: usize = 512;
 
 /// Maximum number of elements that are one piece of work: of a row, or of as many columns as are worked on together.
@@ -280,12 +281,13 @@ impl Kernel {
                 }
                 continue;
             }
+            let most = if self.lies(stride) { self.piece } else { ROW };
             for (column, sum) in sums.iter_mut().enumerate() {
-                for start in (start..end).step_by(ROW) {
+                for start in (start..end).step_by(most) {
                     let from = base + column * step + start * stride;
                     // SAFETY: the elements are those of the row from `start` on.
                     unsafe {
-                        let values = self.load(addresses, from, stride, ROW.min(end - start), room);
+                        let values = self.load(addresses, from, stride, most.min(end - start), room);
                         *sum = self.fold.join(*sum, self.row(values));
                     }
                 }
@@ -293,7 +295,13 @@ impl Kernel {
         }
     }
 
-    /// Reads up to [`ROW`] elements: as `f32` where that has all their values.
+    /// True if elements of this stride are taken where they lie.
+    fn lies(&self, stride: usize) -> bool {
+        self.from == Storage::F32 && stride == 1
+    }
+
+    /// Reads elements: as `f32` where that has all their values. They are no more than [`ROW`], unless they are taken where
+    /// they lie.
     ///
     /// # Safety
     /// The elements can be read.
@@ -305,7 +313,7 @@ impl Kernel {
         len: usize,
         room: &'r mut ([f32; ROW], [f64; ROW]),
     ) -> Elements<'r> {
-        if self.from == Storage::F32 && stride == 1 {
+        if self.lies(stride) {
             let from = addresses.input.cast::<f32>().wrapping_add(offset);
             // SAFETY: the caller's promise; elements of tensors are aligned, and nobody writes inputs.
             Elements::Single(unsafe { std::slice::from_raw_parts(from, len) })
@@ -389,14 +397,11 @@ impl Fold {
 
     /// Combines a row of values that `f32` has: extremes are found without widening them.
     fn row_of_singles(self, isa: Isa, values: &[f32]) -> f64 {
-        match self {
-            Fold::Least | Fold::Greatest if !values.is_empty() => {
-                let mut result = [self.start()];
-                isa.run(Rows { fold: self, sums: &mut result, values });
-                result[0]
-            }
-            _ => self.row(isa, values),
+        let mut result = [self.start()];
+        if !values.is_empty() {
+            isa.run(Rows { fold: self, sums: &mut result, values });
         }
+        result[0]
     }
 
     /// Combines a row of values, in an order that follows from their number.
@@ -565,13 +570,15 @@ impl IsaKernel for Rows<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Rows { fold, sums, values } = self;
-        let len = values.len() / sums.len();
+        let Rows { fold, sums: results, values } = self;
+        let len = values.len() / results.len();
         // Plain loops: what iterators call is compiled without the instruction set.
-        for (sum, row) in sums.iter_mut().zip(values.chunks_exact(len)) {
+        for (sum, row) in results.iter_mut().zip(values.chunks_exact(len)) {
             *sum = match fold {
                 Fold::Least => least(*sum, extreme::<S, false>(s, row)),
                 Fold::Greatest => greatest(*sum, extreme::<S, true>(s, row)),
+                Fold::Sum => *sum + sums::sum(s, row),
+                Fold::SumOfSquares => *sum + sums::sum_of_squares(s, row),
                 _ => fold.join(*sum, fold.run(Row { fold, values: row })),
             };
         }
@@ -602,10 +609,15 @@ fn extreme<S: Simd, const GREATEST: bool>(s: S, row: &[f32]) -> f64 {
         spoilt[0] = s.select(s.nan(spoilt[i]), spoilt[i], spoilt[0]);
     }
     for chunk in rest.chunks(S::LANES) {
-        let mut lanes = [start; MAX_LANES];
-        lanes[..chunk.len()].copy_from_slice(chunk);
-        // SAFETY: the array takes the widest vector.
-        let values = unsafe { s.load(lanes.as_ptr()) };
+        // SAFETY: a chunk has no more values than a vector; loads end with it.
+        let values = unsafe {
+            if chunk.len() == S::LANES {
+                s.load(chunk.as_ptr())
+            } else {
+                let mask = s.mask(first(chunk.len()));
+                s.select(mask, s.load_masked(mask, chunk.as_ptr()), s.splat(start))
+            }
+        };
         best[0] = better::<S, GREATEST>(s, values, best[0]);
         spoilt[0] = s.select(s.nan(values), values, spoilt[0]);
     }

@@ -19,7 +19,7 @@ use hipdnn_cpu_kernels::scratch::LINE;
 use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_schemas::PointwiseMode;
 pub use program::{Arg, Compiled, ComputeType, Program, ProgramStep, SLOTS};
-pub use row::{Storage, Value, copy};
+pub use row::{Placement, Storage, Value, copy};
 
 /// Number of elements of a row that are worked on together: the rows of a program fit the first cache.
 const ROW: usize = 512;

@@ -244,6 +244,28 @@ impl Storage {
     }
 }
 
+/// Placement of an operand's values along a row of results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// One for each result.
+    Row,
+    /// One for every so many results.
+    Each(usize),
+    /// So many, for every so many results again.
+    Again(usize),
+}
+
+impl Placement {
+    /// Operand of values that lie so.
+    pub fn operand(self, values: *const f32) -> Operand {
+        match self {
+            Placement::Row => Operand::Row(values),
+            Placement::Each(lanes) => Operand::Each(values, lanes),
+            Placement::Again(lanes) => Operand::Again(values, lanes),
+        }
+    }
+}
+
 /// Compute type of pointwise functions.
 pub trait Value: Copy + Default + 'static {
     /// Reads elements.
@@ -266,17 +288,16 @@ pub trait Value: Copy + Default + 'static {
         Self::apply(function, isa, a, b, c);
     }
 
-    /// Computes a row of `len` values from rows, or from single values where that is said of them, if the function does
-    /// that: see [`Function::apply_row`].
+    /// Computes a row of `len` values, if the function does that: see [`Function::apply_row`].
     ///
     /// # Safety
-    /// As many values can be read of each row that the function takes and written at `to`, which may be the row of an
-    /// operand and overlaps them in no other way.
+    /// So many values can be read of each operand that the function takes as [`Placement`] says and written at `to`, which may be
+    /// the row of an operand and overlaps them in no other way.
     unsafe fn apply_row(
         function: &Function,
         isa: Isa,
         to: *mut Self,
-        operands: [(*const Self, bool); 2],
+        operands: [(*const Self, Placement); 2],
         len: usize,
     ) -> bool {
         let _ = (function, isa, to, operands, len);
@@ -346,16 +367,13 @@ impl Value for f32 {
         function: &Function,
         isa: Isa,
         to: *mut f32,
-        operands: [(*const f32, bool); 2],
+        operands: [(*const f32, Placement); 2],
         len: usize,
     ) -> bool {
         if function.is_direct() {
             // SAFETY: the caller's promise.
             unsafe {
-                let [a, b] = operands.map(|(at, is_same)| match is_same {
-                    true => Operand::Same(at.read()),
-                    false => Operand::Row(at),
-                });
+                let [a, b] = operands.map(|(at, placement)| placement.operand(at));
                 function.apply_row(isa, to, [a, b], len);
             }
             return true;

@@ -9,8 +9,12 @@ use super::values::{Turns, Value, ValuePass, Values};
 use crate::nodes::reduction::Fold;
 use crate::pointwise::{Function, Parameters, Storage};
 
-/// Number of elements of a row that are worked on together: the rows of a program fit the first cache.
-const CHUNK: usize = 1024;
+/// Number of elements of a row that are worked on together: the rows of a program stay in the second cache, and starting an
+/// instruction takes little time beside it.
+const CHUNK: usize = 4096;
+
+/// The same where each is of another group, so that there are blocks for several threads.
+const CHUNK_OF_GROUPS: usize = 1024;
 
 /// Limit of the views of a kernel: their offsets are on the stack.
 pub(super) const MAX_VIEWS: usize = 48;
@@ -36,12 +40,14 @@ const WORTH_KEEPING: usize = 5;
 pub(super) enum At {
     /// Row of the program.
     Row(usize),
-    /// First element of a row, for all elements.
+    /// Row with one element for each group, for all lanes of the group.
     Same(usize),
     /// Values that are kept for all members: their number.
     Kept(usize),
     /// Elements in memory that are what they are computed with: their view.
     Memory(usize),
+    /// The same, of one group's lanes: all groups have them in common.
+    Shared(usize),
     /// Elements in memory that take results as they are: their view.
     Output(usize),
 }
@@ -59,13 +65,19 @@ pub(super) enum Move {
     Copy { from: At, to: usize },
     /// Applies a function; in rows of `f64` with the digits of `f32` if it is `single`.
     Apply { function: Function, operands: [Option<At>; 3], to: At, single: bool },
-    /// Computes `eˣ⁻ʸ` of values `x` and as many `y`, none of which is below its `x`.
+    /// Computes `eˣ⁻ʸ` of values `x` and `y`, none of which is below its `x`.
     Falling { operands: [At; 2], to: At },
+    /// The same of one `y` for each group, and adds the results to what is left behind.
+    FallingSum { operands: [At; 2], to: At, left: usize },
+    /// Adds the squares of `x - y`, of one `y` for each group, to what is left behind.
+    SquaresFrom { operands: [At; 2], left: usize },
+    /// Computes `((x - less) · factor) · scale + summand`, of one `less` and one `factor`, or divisor, for each group.
+    Normalize { x: At, less: Option<At>, factor: At, divides: bool, scale: Option<At>, summand: Option<At>, to: At },
     /// Rounds a row.
     Round { row: usize, storage: Storage },
     /// Keeps a row for later passes.
     Keep { row: usize, kept: usize },
-    /// Repeats the first element of a row in all of it.
+    /// Repeats each of a row's elements, one for each group, for all lanes of the group.
     Spread { row: usize },
 }
 
@@ -73,13 +85,14 @@ pub(super) enum Move {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pass {
     pub(super) turns: Turns,
-    /// Instructions for what is the same for all members, once for each group; for passes of one turn all. Where groups are
-    /// worked on one by one they compute one element, the first one of each row.
+    /// Instructions for what is the same for all members, once for each group; for passes of one turn all. They compute one
+    /// element for each group, the first ones of each row.
     pub(super) before: Vec<Move>,
     /// Instructions for each row of members.
     pub(super) body: Vec<Move>,
-    /// Reductions: the operator, its operand, and the number of what is left behind.
-    pub(super) folds: Vec<(Fold, At, usize)>,
+    /// Reductions: the operator, its operand, and the number of what is left behind. Without an operand, an instruction of
+    /// the body folds what it computes.
+    pub(super) folds: Vec<(Fold, Option<At>, usize)>,
     /// Values that are left behind.
     pub(super) keep: Vec<(At, usize)>,
     /// Values that are stored, with their views.
@@ -110,12 +123,13 @@ pub(super) struct Chunk {
 impl Chunk {
     /// Largest row of a nest.
     fn of(nest: &Nest) -> Chunk {
-        Chunk { together: (CHUNK / nest.lanes).clamp(1, nest.inner), lanes: nest.lanes.min(CHUNK) }
+        let most = if nest.lanes > 1 { CHUNK } else { CHUNK_OF_GROUPS };
+        Chunk { together: (most / nest.lanes).clamp(1, nest.inner), lanes: nest.lanes.min(most) }
     }
 
-    /// True for rows of members of one group.
-    pub(super) fn is_of_one_group(self) -> bool {
-        self.together == 1 && self.lanes > 1
+    /// True for rows of members, of one group or several.
+    fn is_of_members(self) -> bool {
+        self.lanes > 1
     }
 
     /// Number of elements.
@@ -142,9 +156,15 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
         return Err("it has too many operands");
     }
     let of_members = values.of_members();
-    let (kept, chunk) = Keeping { values, nest, of_members: &of_members }.choose();
+    let keeping = Keeping { values, nest, of_members: &of_members };
+    let in_place = keeping.in_place();
+    let (kept, chunk) = match in_place {
+        Some((value, _)) => (vec![value], keeping.together(1)),
+        None => keeping.choose(),
+    };
     let number: HashMap<usize, usize> = kept.iter().enumerate().map(|(number, value)| (*value, number)).collect();
-    let mut compiled = Compiled { passes: Vec::new(), rows: [0; 2], kept: kept.len(), chunk };
+    let room = if in_place.is_some() { 0 } else { kept.len() };
+    let mut compiled = Compiled { passes: Vec::new(), rows: [0; 2], kept: room, chunk };
     let mut computed: Vec<bool> = vec![false; kept.len()];
     for pass in &values.passes {
         let is_known =
@@ -163,9 +183,21 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
             Turns::PerMember => number.iter().filter(|(_, kept)| !computed[**kept]).map(|(v, k)| (*v, *k)).collect(),
         };
         let mut body = program.instructions(|value| !is_early(value), &fresh)?;
-        before.extend(program.spread(pass, is_early));
+        let spread = program.spread(pass, is_early);
+        for at in body.iter_mut().flat_map(Move::places) {
+            // They are then an element for each lane.
+            if let At::Same(row) = *at
+                && spread.contains(&row)
+            {
+                *at = At::Row(row);
+            }
+        }
+        before.extend(spread.into_iter().map(|row| Move::Spread { row }));
         let mut stores: Vec<(usize, usize)> = pass.stores.clone();
         program.store_last(&mut body, pass, &mut stores);
+        if stores.is_empty() && pass.folds.is_empty() {
+            join_last(&mut body);
+        }
         for value in &program.needed {
             if let Some(kept) = fresh.get(value) {
                 computed[*kept] = true;
@@ -174,16 +206,131 @@ pub(super) fn compile(values: &Values, nest: &Nest) -> Result<Compiled, &'static
         let rows = &mut compiled.rows[usize::from(pass.turns == Turns::PerGroup)];
         *rows = program.free.len().max(*rows);
         let place = |value: usize| program.places[&value];
+        let mut folds: Vec<_> =
+            pass.folds.iter().map(|(fold, value, left)| (*fold, Some(place(*value)), *left)).collect();
+        fold_last(&mut body, &mut folds, pass);
+        if let Some((_, view)) = in_place {
+            body.iter_mut().for_each(|step| step.places().for_each(|at| at.keep_in(view)));
+            folds.iter_mut().for_each(|(_, at, _)| at.iter_mut().for_each(|at| at.keep_in(view)));
+        }
         compiled.passes.push(Pass {
             turns: pass.turns,
             before,
             body,
-            folds: pass.folds.iter().map(|(fold, value, left)| (*fold, place(*value), *left)).collect(),
+            folds,
             keep: pass.keep.iter().map(|(value, left)| (place(*value), *left)).collect(),
             stores: stores.iter().map(|(value, view)| (place(*value), *view)).collect(),
         });
     }
     Ok(compiled)
+}
+
+impl At {
+    /// Takes what is kept to be where the results of a view go.
+    fn keep_in(&mut self, view: usize) {
+        if let At::Kept(_) = self {
+            *self = At::Output(view);
+        }
+    }
+}
+
+impl Move {
+    /// Places that are read and written by functions.
+    fn places(&mut self) -> impl Iterator<Item = &mut At> {
+        let (operands, to): (Vec<&mut At>, Option<&mut At>) = match self {
+            Move::Apply { operands, to, .. } => (operands.iter_mut().flatten().collect(), Some(to)),
+            Move::Falling { operands, to } | Move::FallingSum { operands, to, .. } => {
+                (operands.iter_mut().collect(), Some(to))
+            }
+            Move::SquaresFrom { operands, .. } => (operands.iter_mut().collect(), None),
+            Move::Copy { from, .. } => (vec![from], None),
+            Move::Normalize { x, less, factor, scale, summand, to, .. } => {
+                ([x, factor].into_iter().chain(less).chain(scale).chain(summand).collect(), Some(to))
+            }
+            Move::Load { .. }
+            | Move::Number { .. }
+            | Move::Carried { .. }
+            | Move::Round { .. }
+            | Move::Keep { .. }
+            | Move::Spread { .. } => (Vec::new(), None),
+        };
+        operands.into_iter().chain(to)
+    }
+}
+
+/// Has the last instruction fold what it computes, where there is one that does.
+fn fold_last(body: &mut [Move], folds: &mut [(Fold, Option<At>, usize)], pass: &ValuePass) {
+    let Some(last) = body.last_mut() else { return };
+    let taken = |at: At| folds.iter().filter(|(_, of, _)| *of == Some(at)).count();
+    let (wanted, operands, place) = match *last {
+        Move::Falling { operands: [x, y @ At::Same(_)], to } => (Fold::Sum, [x, y], to),
+        // Nothing else takes the differences.
+        Move::Apply {
+            function,
+            operands: [Some(x @ (At::Row(_) | At::Memory(_))), Some(y @ At::Same(_)), None],
+            to: to @ At::Row(_),
+            ..
+        } if function.mode() == PointwiseMode::Sub && taken(to) == 1 && pass.stores.is_empty() => {
+            (Fold::SumOfSquares, [x, y], to)
+        }
+        _ => return,
+    };
+    let fold = folds.iter_mut().find(|(fold, at, _)| *fold == wanted && *at == Some(place));
+    let Some((_, at, left)) = fold else { return };
+    *last = match wanted {
+        Fold::Sum => Move::FallingSum { operands, to: place, left: *left },
+        _ => Move::SquaresFrom { operands, left: *left },
+    };
+    *at = None;
+}
+
+/// Makes one instruction of the last ones of a body whose last result alone is taken, if they are steps of a normalization.
+fn join_last(body: &mut Vec<Move>) {
+    const MOST: usize = 4;
+    for count in (2..=MOST.min(body.len())).rev() {
+        let first = body.len() - count;
+        if let Some(joined) = joined(&body[first..]) {
+            body.truncate(first);
+            body.push(joined);
+            return;
+        }
+    }
+}
+
+/// The steps of a normalization as one, if they are some.
+fn joined(steps: &[Move]) -> Option<Move> {
+    let (mut source, mut less, mut factor, mut scale, mut summand) = (None, None, None, None, None);
+    let (mut divides, mut before) = (false, None);
+    let mut computed: Vec<At> = Vec::new();
+    for step in steps {
+        let Move::Apply { function, operands: [Some(a), Some(b), None], to, .. } = step else { return None };
+        let mode = function.mode();
+        let swaps = matches!(mode, PointwiseMode::Mul | PointwiseMode::Add);
+        let is_source = |at: &At| before.map_or(!matches!(at, At::Same(_) | At::Shared(_)), |before| *at == before);
+        let (from, with) = match (is_source(a), is_source(b)) {
+            (true, false) => (*a, *b),
+            (false, true) if swaps => (*b, *a),
+            _ => return None,
+        };
+        // What the steps before have computed is in no row then.
+        if computed.contains(&with) {
+            return None;
+        }
+        source.get_or_insert(from);
+        let is_same = matches!(with, At::Same(_));
+        match mode {
+            PointwiseMode::Sub if before.is_none() && is_same => less = Some(with),
+            PointwiseMode::Mul | PointwiseMode::Div if factor.is_none() && is_same => {
+                (factor, divides) = (Some(with), mode == PointwiseMode::Div);
+            }
+            PointwiseMode::Mul if factor.is_some() && scale.is_none() && summand.is_none() => scale = Some(with),
+            PointwiseMode::Add if factor.is_some() && summand.is_none() => summand = Some(with),
+            _ => return None,
+        }
+        before = Some(*to);
+        computed.push(*to);
+    }
+    Some(Move::Normalize { x: source?, less, factor: factor?, divides, scale, summand, to: before? })
 }
 
 /// Choice of the values that are kept between passes.
@@ -197,16 +344,59 @@ impl Keeping<'_> {
     /// Values that are kept, and the rows that are worked on.
     fn choose(&self) -> (Vec<usize>, Chunk) {
         let wanted = self.used_again(|_| true);
-        let most = Chunk::of(self.nest);
-        let group = self.nest.members.iter().product::<usize>().saturating_mul(self.nest.lanes * size_of::<f32>());
-        let fewest = if self.nest.along_members { 1 } else { most.together.min(FEWEST_TOGETHER) };
-        let room = KEPT_BYTES / group.saturating_mul(fewest).max(1);
+        let fewest = if self.nest.along_members { 1 } else { self.fewest_groups() };
+        let room = KEPT_BYTES / self.group_bytes().saturating_mul(fewest).max(1);
         let kept = if wanted.len() <= room { wanted } else { self.dearest(wanted, room) };
-        if kept.is_empty() {
-            return (kept, most);
+        let chunk = self.together(kept.len());
+        (kept, chunk)
+    }
+
+    /// Bytes of a value for all members of a group.
+    fn group_bytes(&self) -> usize {
+        self.nest.members.iter().product::<usize>().saturating_mul(self.nest.lanes * size_of::<f32>())
+    }
+
+    /// Number of groups to work on together where they are what is vectorized.
+    fn fewest_groups(&self) -> usize {
+        Chunk::of(self.nest).together.min(FEWEST_TOGETHER)
+    }
+
+    /// Rows to work on where so many values are kept.
+    fn together(&self, kept: usize) -> Chunk {
+        let most = Chunk::of(self.nest);
+        let room = (KEPT_BYTES / kept.max(1)).checked_div(self.group_bytes()).unwrap_or(0);
+        let together = if kept == 0 { most.together } else { most.together.min(room).max(1) };
+        Chunk { together, ..most }
+    }
+
+    /// The one value that is kept, if it can be where the last pass writes its result, and the view of that: lines of the
+    /// result are then fetched while the value is computed, and rows of any length are kept.
+    ///
+    /// Memory of the result may be that of an operand: behind the pass that computes the value nothing is read but it.
+    fn in_place(&self) -> Option<(usize, usize)> {
+        let [value] = self.used_again(|_| true)[..] else { return None };
+        let (last, before) = self.values.passes.split_last()?;
+        let [(stored, view)] = last.stores[..] else { return None };
+        let is_small = self.group_bytes().saturating_mul(self.fewest_groups()) <= KEPT_BYTES;
+        let is_direct = is_direct(self.values, &self.nest.paths, self.together(1), view);
+        if !(self.nest.along_members || is_small) {
+            return None;
         }
-        let together = most.together.min(KEPT_BYTES / (kept.len() * group)).max(1);
-        (kept, Chunk { together, ..most })
+        if last.turns != Turns::PerMember || !is_direct || !last.folds.is_empty() || stored == value {
+            return None;
+        }
+        let computes = |pass: &ValuePass| {
+            pass.turns == Turns::PerMember && self.values.needed(pass.roots(), |_| false).contains(&value)
+        };
+        let first = before.iter().position(computes)?;
+        let is_function = matches!(&self.values.values[value], Value::Apply(function, _) if function.is_direct());
+        let reads = |pass: &ValuePass| {
+            let needed = self.values.needed(pass.roots(), |known| known == value);
+            needed.iter().any(|needed| matches!(self.values.values[*needed], Value::Element(_)))
+        };
+        let stores = before.iter().any(|pass| !pass.stores.is_empty());
+        let is_alone = !stores && !self.values.passes[first + 1..].iter().any(reads);
+        (is_function && is_alone).then_some((value, view))
     }
 
     /// The dearest values for which there is room, and of these what is then used again.
@@ -288,7 +478,7 @@ struct Program<'a> {
     within: Vec<usize>,
     /// Sums of such exponentials whose inverse is what the pass reads.
     inverted: Vec<usize>,
-    /// Rows of one element that something reads all elements of.
+    /// Rows of one element for each group that something reads for all lanes.
     spread: Vec<usize>,
     /// True for each row that has no value.
     free: Vec<bool>,
@@ -347,6 +537,20 @@ impl<'a> Program<'a> {
         }
     }
 
+    /// True for elements of a view that all groups have in common, and that arithmetic alone reads, which takes them where
+    /// they lie.
+    fn is_shared(&self, value: usize, view: usize) -> bool {
+        let path = &self.paths[view];
+        let lies = self.values.views[view].storage == Storage::F32 && (path.inner, path.lane) == (0, 1);
+        let takes = |reader: usize| match &self.values.values[reader] {
+            Value::Apply(function, _) => function.arithmetic().is_some() && !self.is_falling(reader),
+            _ => false,
+        };
+        let mut readers = self.needed.iter().filter(|reader| self.operands(**reader).contains(&value));
+        let is_row = self.turns == Turns::PerMember && self.chunk.is_of_members();
+        is_row && lies && !self.roots.contains(&value) && readers.all(|reader| takes(*reader))
+    }
+
     fn take(&mut self) -> Result<usize, &'static str> {
         let row = self.free.iter().position(|free| *free).unwrap_or_else(|| {
             self.free.push(true);
@@ -398,6 +602,10 @@ impl<'a> Program<'a> {
                     self.places.insert(value, At::Memory(*view));
                     continue;
                 }
+                Value::Element(view) if self.is_shared(value, *view) => {
+                    self.places.insert(value, At::Shared(*view));
+                    continue;
+                }
                 Value::Element(view) => {
                     let to = self.take()?;
                     moves.push(Move::Load { view: *view, to });
@@ -432,10 +640,10 @@ impl<'a> Program<'a> {
                         *place = Some(self.places[operand]);
                     }
                     let (is_falling, is_direct) = (self.is_falling(value), self.turns == Turns::PerMember);
-                    if is_direct && self.chunk.is_of_one_group() {
+                    if is_direct && self.chunk.is_of_members() {
                         let takes_one = is_falling || function.arithmetic().is_some();
                         for (which, (place, operand)) in places.iter_mut().zip(operands).enumerate() {
-                            // Values of the other part are one element.
+                            // Values of the other part are one element for each group.
                             if let (false, Some(At::Row(row))) = (is_part(*operand), *place) {
                                 match takes_one && (which == 1 || !is_falling) {
                                     true => *place = Some(At::Same(row)),
@@ -486,9 +694,9 @@ impl<'a> Program<'a> {
         Ok(moves)
     }
 
-    /// Instructions that repeat what is computed once wherever all elements are read.
-    fn spread(&self, pass: &ValuePass, is_early: impl Fn(usize) -> bool) -> Vec<Move> {
-        if pass.turns == Turns::PerGroup || !self.chunk.is_of_one_group() {
+    /// Rows of what is computed once that something reads for all lanes.
+    fn spread(&self, pass: &ValuePass, is_early: impl Fn(usize) -> bool) -> Vec<usize> {
+        if pass.turns == Turns::PerGroup || !self.chunk.is_of_members() {
             return Vec::new();
         }
         let roots = self.roots.iter().filter(|root| is_early(**root)).filter_map(|root| match self.places[root] {
@@ -498,7 +706,7 @@ impl<'a> Program<'a> {
         let mut rows: Vec<usize> = self.spread.iter().copied().chain(roots).collect();
         rows.sort_unstable();
         rows.dedup();
-        rows.into_iter().map(|row| Move::Spread { row }).collect()
+        rows
     }
 
     /// Has the last instruction write to memory what is all that the pass is for, if it is `f32` side by side there.

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use hipdnn_cpu_kernels::activation::{Operand, Row, falling_exponential_row};
+use hipdnn_cpu_kernels::activation::{Operand, Row, falling_exponential_row, falling_exponential_sums};
+use hipdnn_cpu_kernels::normalize::{Steps, normalize_row};
 use hipdnn_cpu_kernels::scratch::lines;
+use hipdnn_cpu_kernels::sums::add_squares_from;
 use hipdnn_cpu_kernels::threads::Pool;
 
 use super::Rows;
@@ -11,7 +13,7 @@ use super::compile::{At, Chunk, MAX_VIEWS, Move, Pass};
 use super::nest::{Path, offset};
 use super::values::Turns;
 use crate::nodes::LibraryKernel;
-use crate::pointwise::{Value, copy};
+use crate::pointwise::{Placement, Value, copy};
 
 /// Number of elements that are worth waking another thread for.
 const PER_UNIT: usize = 8 * 1024;
@@ -150,8 +152,7 @@ impl<'a> Block<'a> {
                     self.left(*left).fill(fold.start());
                 }
                 let base = Base { rows: self.of_members, pitch: chunk.elements() };
-                let lanes = if chunk.is_of_one_group() { 1 } else { chunk.lanes };
-                self.compute(&pass.before, base, Part { point: 0, start: 0, lanes });
+                self.compute(&pass.before, base, Part { point: 0, start: 0, lanes: 1 });
                 for point in 0..self.kernel.points {
                     for start in (0..all).step_by(chunk.lanes) {
                         self.members(pass, base, Part { point, start, lanes: chunk.lanes.min(all - start) });
@@ -170,8 +171,10 @@ impl<'a> Block<'a> {
         unsafe {
             self.compute(&pass.body, base, part);
             for (fold, at, left) in &pass.folds {
-                let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
-                fold.rows(self.rows.isa, self.left(*left), row);
+                if let Some(at) = at {
+                    let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
+                    fold.rows(self.rows.isa, self.left(*left), row);
+                }
             }
             for (at, view) in &pass.stores {
                 let row = std::slice::from_raw_parts(self.at(*at, base, part), self.len(part));
@@ -226,7 +229,7 @@ impl<'a> Block<'a> {
             match at {
                 At::Row(row) | At::Same(row) => base.rows.add(row * base.pitch).cast_const(),
                 At::Kept(kept) => self.kept(kept, part).cast_const().cast(),
-                At::Memory(view) => {
+                At::Memory(view) | At::Shared(view) => {
                     let tensor = self.addresses.inputs[self.rows.views[view].tensor];
                     tensor.cast::<f32>().add(self.offset(view, part)).cast()
                 }
@@ -244,7 +247,7 @@ impl<'a> Block<'a> {
                 let tensor = self.addresses.outputs[self.rows.views[view].tensor];
                 tensor.cast::<f32>().wrapping_add(self.offset(view, part)).cast()
             }
-            At::Memory(_) | At::Same(_) => unreachable!("results are written to rows and outputs"),
+            At::Memory(_) | At::Shared(_) | At::Same(_) => unreachable!("results are written to rows and outputs"),
         }
     }
 
@@ -342,7 +345,9 @@ impl<'a> Block<'a> {
                     unsafe {
                         let [a, b, c] = operands.map(|operand| operand.map(|at| self.at(at, base, part)));
                         let first = a.unwrap_or(to.cast_const());
-                        let operand = |which: usize, from| (from, matches!(operands[which], Some(At::Same(_))));
+                        let operand = |which: usize, from| {
+                            (from, operands[which].map_or(Placement::Row, |at| placement(at, part)))
+                        };
                         let both = [operand(0, first), operand(1, b.unwrap_or(first))];
                         if T::apply_row(function, isa, to, both, len) {
                             continue;
@@ -362,15 +367,47 @@ impl<'a> Block<'a> {
                     unsafe {
                         let [from, falling] = [x, y].map(|at| self.at::<T>(*at, base, part).cast::<f32>());
                         let to = self.place(*to, base, part).cast();
-                        let y = if let At::Same(_) = y { Operand::Same(falling.read()) } else { Operand::Row(falling) };
-                        falling_exponential_row(isa, Row { from, to, len }, y);
+                        falling_exponential_row(isa, Row { from, to, len }, placement(*y, part).operand(falling));
+                    }
+                }
+                Move::FallingSum { operands: [x, y], to, left } => {
+                    // SAFETY: as above; `y` has an element for each group, and what is left behind for each is nothing
+                    // else's.
+                    unsafe {
+                        let [from, falling] = [x, y].map(|at| self.at::<T>(*at, base, part).cast::<f32>());
+                        let to = self.place(*to, base, part).cast();
+                        falling_exponential_sums(isa, Row { from, to, len }, falling, self.left(*left));
+                    }
+                }
+                Move::Normalize { x, less, factor, divides, scale, summand, to } => {
+                    let operand = |at: Option<At>, none: f32| match at {
+                        // SAFETY: as above.
+                        Some(at) => unsafe { placement(at, part).operand(self.at::<T>(at, base, part).cast()) },
+                        None => Operand::Same(none),
+                    };
+                    let (less, factor) = (operand(*less, 0.0), operand(Some(*factor), 1.0));
+                    let (scale, summand) = (operand(*scale, 1.0), operand(*summand, -0.0));
+                    // SAFETY: as above.
+                    unsafe {
+                        let from = self.at::<T>(*x, base, part).cast();
+                        let to = self.place(*to, base, part).cast();
+                        let steps = Steps { less, factor, divides: *divides, scale, summand };
+                        normalize_row(isa, Row { from, to, len }, steps);
+                    }
+                }
+                Move::SquaresFrom { operands: [x, y], left } => {
+                    // SAFETY: as above.
+                    unsafe {
+                        let [x, y] = [x, y].map(|at| self.at::<T>(*at, base, part).cast::<f32>());
+                        let x = std::slice::from_raw_parts(x, len);
+                        add_squares_from(isa, x, std::slice::from_raw_parts(y, self.groups), self.left(*left));
                     }
                 }
                 Move::Spread { row } => {
-                    // SAFETY: as `row`, of which the first element is computed; a row has this number of elements.
+                    // SAFETY: as `row`, of which the first elements are computed; a row has this number of elements.
                     let all = unsafe { std::slice::from_raw_parts_mut(base.rows.add(row * base.pitch), base.pitch) };
-                    let value = all[0];
-                    all.fill(value);
+                    let lanes = self.rows.compiled.chunk.lanes;
+                    spread(&mut all[..self.groups * lanes], lanes);
                 }
                 Move::Round { row: to, storage } => T::round(*storage, isa, row(*to)),
                 Move::Keep { row: from, kept } => {
@@ -380,6 +417,15 @@ impl<'a> Block<'a> {
                 }
             }
         }
+    }
+}
+
+/// Placement of values along a part of a row.
+fn placement(at: At, part: Part) -> Placement {
+    match at {
+        At::Same(_) => Placement::Each(part.lanes),
+        At::Shared(_) => Placement::Again(part.lanes),
+        At::Row(_) | At::Kept(_) | At::Memory(_) | At::Output(_) => Placement::Row,
     }
 }
 

@@ -4,10 +4,12 @@
 //! here, of members of one group or several, or of one member of neighboring groups, whichever lie together in memory:
 //! [`nest`] chooses. Each operation is a pointwise [`Function`](crate::pointwise::Function) on rows, but for two of a
 //! softmax: an exponential whose exponent is a difference from the greatest, which is never above zero, and a quotient by the
-//! sum of those, which is at least one, so that its inverse is a factor. What is computed once for a group is computed in
-//! `f64`, but for exponentials and the like; sums, squares in them and products are kept in it too.
-//! Members' values that a later pass needs again are kept while they fit the second cache, so that a softmax computes
-//! its exponentials once.
+//! sum of those, which is at least one, so that its inverse is a factor. Some run through a row together: the exponentials of
+//! a softmax with their sum, differences with the sum of their squares, and the last steps of a normalization. What is
+//! computed once for a group is computed in `f64`, but for exponentials and the like; sums, squares in them and products are
+//! kept in it too, but for the first addition of two such exponentials.
+//! Members' values that a later pass needs again are kept while they fit the second cache, or where the last pass writes
+//! its results, so that a softmax computes its exponentials once.
 //!
 //! The order of every sum follows from the shapes alone: the same kernel gives the same bits on any number of threads.
 //!

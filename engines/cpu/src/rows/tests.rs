@@ -234,11 +234,149 @@ fn a_result_may_be_where_an_operand_is() {
     }
 }
 
+/// A layer norm spelled out, with a quotient by the deviation or a product with its inverse.
+fn layer_norm(dims: [i64; 2], divides: bool, parameters: DataType) -> Graph {
+    use PointwiseMode::{Add, Div, Mul, Rsqrt, Sqrt, Sub};
+    let mut graph = GraphBuilder::new("layer norm").compute(DataType::Float);
+    for uid in [0, 1, 2, 3, 4, 5] {
+        let tensor = TensorDef::new(uid, DataType::Float, &dims);
+        graph.tensor(if uid < 2 { tensor } else { tensor.intermediate() });
+    }
+    for uid in [10, 11, 12] {
+        graph.tensor(TensorDef::new(uid, DataType::Float, &[dims[0], 1]).intermediate());
+    }
+    for uid in [20, 21] {
+        graph.tensor(TensorDef::new(uid, parameters, &[1, dims[1]]));
+    }
+    let uid = |uid: i64| TensorUid(uid);
+    let binary = |mode, a, b, y| Operation::Pointwise(Pointwise::binary(mode, uid(a), uid(b), uid(y)));
+    let reduce =
+        |mode, x, y| Operation::Reduction(Reduction { mode, input: uid(x), output: uid(y), is_deterministic: true });
+    let root = if divides { Sqrt } else { Rsqrt };
+    for node in [
+        reduce(ReductionMode::Average, 0, 10),
+        binary(Sub, 0, 10, 2),
+        binary(Mul, 2, 2, 3),
+        reduce(ReductionMode::Average, 3, 11),
+        Operation::Pointwise(Pointwise::unary(root, uid(11), uid(12))),
+        binary(if divides { Div } else { Mul }, 2, 12, 4),
+        binary(Mul, 4, 20, 5),
+        binary(Add, 5, 21, 1),
+    ] {
+        graph.node("", node);
+    }
+    graph.build().unwrap()
+}
+
+#[test]
+fn differences_that_are_taken_twice_are_computed() {
+    use PointwiseMode::{Add, Mul, Sub};
+    for [rows, width] in [[7, 130], [70, 4999]] {
+        let mut graph = GraphBuilder::new("twice").compute(DataType::Float);
+        for uid in [0, 1, 2, 3, 4] {
+            let tensor = TensorDef::new(uid, DataType::Float, &[rows, width]);
+            graph.tensor(if uid < 2 { tensor } else { tensor.intermediate() });
+        }
+        for uid in [10, 11] {
+            graph.tensor(TensorDef::new(uid, DataType::Float, &[rows, 1]).intermediate());
+        }
+        let uid = |uid: i64| TensorUid(uid);
+        let binary = |mode, a, b, y| Operation::Pointwise(Pointwise::binary(mode, uid(a), uid(b), uid(y)));
+        let reduce = |mode, x, y| {
+            Operation::Reduction(Reduction { mode, input: uid(x), output: uid(y), is_deterministic: true })
+        };
+        for node in [
+            reduce(ReductionMode::Average, 0, 10),
+            reduce(ReductionMode::Max, 0, 11),
+            binary(Sub, 0, 10, 2),
+            binary(Mul, 2, 11, 3),
+            binary(Mul, 3, 2, 4),
+            binary(Add, 4, 0, 1),
+        ] {
+            graph.node("", node);
+        }
+        let graph = graph.build().unwrap();
+        let fusion_groups = fused(&graph);
+        let [FusionGroup::Groups(groups)] = &fusion_groups[..] else { panic!("expected one group") };
+        let (rows, width) = (rows as usize, width as usize);
+        let x: Vec<f64> = (0..rows * width).map(|i| f64::from((i * 37 % 101) as f32 * 0.25)).collect();
+        for isa in Isa::available() {
+            let work = bind_for(isa, 8, &graph, &groups.work.kernels[0]).unwrap();
+            let results = run(&graph, &work, &HashMap::from([(uid(0), x.clone())]), 1);
+            for (x, got) in x.chunks(width).zip(results[0].1.chunks(width)) {
+                let mean = x.iter().sum::<f64>() / width as f64;
+                let most = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                for (x, got) in x.iter().zip(got) {
+                    let want = (x - mean) * most * (x - mean) + x;
+                    // Roundings of numbers up to 25³.
+                    assert!((got - want).abs() <= 2f64.powi(-20) * 15_625.0, "{isa}: expected {want}, got {got}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn norms_have_rows_of_any_length_and_what_is_no_number_stays() {
+    // Rows of several groups, of one, and of one in several parts.
+    for ([rows, width], divides, parameters) in [
+        ([7, 130], true, DataType::Float),
+        ([9, 131], false, DataType::Half),
+        ([30, 1021], false, DataType::Float),
+        ([30, 1021], true, DataType::Half),
+        ([70, 4999], true, DataType::Float),
+    ] {
+        let graph = layer_norm([rows, width], divides, parameters);
+        let fusion_groups = fused(&graph);
+        let [FusionGroup::Groups(groups)] = &fusion_groups[..] else { panic!("expected one group") };
+        let (rows, width) = (rows as usize, width as usize);
+        let x: Vec<f64> = (0..rows * width)
+            .map(|i| match i / width {
+                0 if i % width == 17 => f64::INFINITY,
+                1 if i % width == width - 1 => f64::NAN,
+                // No deviation at all.
+                2 => 3.5,
+                row => f64::from((i * 37 % 101) as f32 * 0.37 + row as f32 * 100.0),
+            })
+            .collect();
+        let of_row = |by: f64| Vec::from_iter((0..width).map(|i| (i % 13) as f64 * by - 1.0));
+        let (scale, bias) = (of_row(0.25), of_row(0.5));
+        let read =
+            HashMap::from([(TensorUid(0), x.clone()), (TensorUid(20), scale.clone()), (TensorUid(21), bias.clone())]);
+        for isa in Isa::available() {
+            let work = bind_for(isa, 8, &graph, &groups.work.kernels[0]).unwrap();
+            let what = format!("{isa} {rows}×{width}");
+            let results = run(&graph, &work, &read, 1);
+            let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&results[0].1), bits(&run(&graph, &work, &read, 3)[0].1), "{what}");
+            for (row, (x, got)) in x.chunks(width).zip(results[0].1.chunks(width)).enumerate() {
+                if row < 3 {
+                    assert!(got.iter().all(|got| got.is_nan()), "{what}: row {row} has a number");
+                    continue;
+                }
+                let mean = x.iter().sum::<f64>() / width as f64;
+                let deviation = (x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64).sqrt();
+                // The mean is rounded to `f32`, which moves all elements; then come difference, deviation and its inverse,
+                // quotient, product and sum.
+                let moved = mean.abs() * 2f64.powi(-24) / deviation;
+                for (i, (x, got)) in x.iter().zip(got).enumerate() {
+                    let normal = (x - mean) / deviation;
+                    let want = normal * scale[i] + bias[i];
+                    let of_normal =
+                        (moved * (1.0 + normal.abs()) + 6.0 * 2f64.powi(-24) * normal.abs()) * scale[i].abs();
+                    let bound = of_normal + want.abs() * 2f64.powi(-24);
+                    assert!((got - want).abs() <= bound, "{what}, row {row}, {i}: expected {want}, got {got}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn softmax_has_masked_elements_and_rows_that_are_no_numbers() {
     use PointwiseMode::{Div, Exp, Sub};
     // Rows of several groups, of one, and of one in several parts.
-    for [rows, width] in [[7, 130], [30, 700], [30, 2500]] {
+    for [rows, width] in [[7, 130], [30, 701], [30, 2500], [70, 4999]] {
         let mut graph = GraphBuilder::new("softmax").compute(DataType::Float);
         for uid in [0, 1, 2, 3] {
             let tensor = TensorDef::new(uid, DataType::Float, &[rows, width]);

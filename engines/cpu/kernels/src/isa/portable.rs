@@ -9,6 +9,20 @@ const LANES: usize = 8;
 #[derive(Clone, Copy)]
 pub struct Portable;
 
+macro_rules! wide_lanewise {
+    ($($name:ident($($arg:ident),+) = $body:expr;)+) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: Self::W),+) -> Self::W {
+                std::array::from_fn(|i| {
+                    $(let $arg = $arg[i];)+
+                    $body
+                })
+            }
+        )+
+    };
+}
+
 macro_rules! lanewise {
     ($($name:ident($($arg:ident),+) = $body:expr;)+) => {
         $(
@@ -26,6 +40,7 @@ macro_rules! lanewise {
 impl Simd for Portable {
     type V = [f32; LANES];
     type M = u32;
+    type W = [f64; LANES / 2];
     const LANES: usize = LANES;
 
     // Never inlined: a kernel entered at several places is compiled once.
@@ -56,6 +71,48 @@ impl Simd for Portable {
         abs(a) = a.abs();
         with_sign(magnitude, sign) = magnitude.copysign(sign);
         exponent(a) = f32::from_bits(a.to_bits() << 23);
+    }
+
+    wide_lanewise! {
+        add_wide(a, b) = a + b;
+        sub_wide(a, b) = a - b;
+        mul_wide(a, b) = a * b;
+        // As for `fma`.
+        fma_wide(a, b, c) = a * b + c;
+    }
+
+    #[inline(always)]
+    fn splat_wide(self, value: f64) -> Self::W {
+        [value; LANES / 2]
+    }
+
+    #[inline(always)]
+    fn widen(self, a: [f32; LANES]) -> [Self::W; 2] {
+        let half = |first: usize| std::array::from_fn(|i| f64::from(a[first + i]));
+        [half(0), half(LANES / 2)]
+    }
+
+    #[inline(always)]
+    fn narrow(self, halves: [Self::W; 2]) -> [f32; LANES] {
+        std::array::from_fn(|i| halves[i / (LANES / 2)][i % (LANES / 2)] as f32)
+    }
+
+    #[inline(always)]
+    unsafe fn load_wide(self, p: *const f64) -> Self::W {
+        // SAFETY: the caller's duty.
+        unsafe { p.cast::<Self::W>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn store_wide(self, p: *mut f64, v: Self::W) {
+        // SAFETY: the caller's duty.
+        unsafe { p.cast::<Self::W>().write_unaligned(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_widened(self, p: *const f32) -> [Self::W; 2] {
+        // SAFETY: the caller's duty.
+        self.widen(unsafe { self.load(p) })
     }
 
     #[inline(always)]

@@ -62,6 +62,7 @@ macro_rules! operations {
 impl Simd for Avx512 {
     type V = __m512;
     type M = __mmask16;
+    type W = __m512d;
     const LANES: usize = 16;
 
     #[inline]
@@ -101,6 +102,35 @@ impl Simd for Avx512 {
             (_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b))
         };
         select(mask: __mmask16, yes: __m512, no: __m512) -> __m512 = _mm512_mask_blend_ps(mask, no, yes);
+        splat_wide(value: f64) -> __m512d = _mm512_set1_pd(value);
+        add_wide(a: __m512d, b: __m512d) -> __m512d = _mm512_add_pd(a, b);
+        sub_wide(a: __m512d, b: __m512d) -> __m512d = _mm512_sub_pd(a, b);
+        mul_wide(a: __m512d, b: __m512d) -> __m512d = _mm512_mul_pd(a, b);
+        fma_wide(a: __m512d, b: __m512d, c: __m512d) -> __m512d = _mm512_fmadd_pd(a, b, c);
+        widen(a: __m512) -> [__m512d; 2] =
+            [_mm512_cvtps_pd(_mm512_castps512_ps256(a)), _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(a))];
+        narrow(halves: [__m512d; 2]) -> __m512 = {
+            let [low, high] = [_mm512_cvtpd_ps(halves[0]), _mm512_cvtpd_ps(halves[1])];
+            _mm512_insertf32x8::<1>(_mm512_castps256_ps512(low), high)
+        };
+    }
+
+    #[inline(always)]
+    unsafe fn load_wide(self, p: *const f64) -> __m512d {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm512_loadu_pd(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_wide(self, p: *mut f64, v: __m512d) {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm512_storeu_pd(p, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_widened(self, p: *const f32) -> [__m512d; 2] {
+        // SAFETY: the token, and the caller's duty: each half has half of the lanes.
+        unsafe { [_mm512_cvtps_pd(_mm256_loadu_ps(p)), _mm512_cvtps_pd(_mm256_loadu_ps(p.add(Self::LANES / 2)))] }
     }
 
     #[inline(always)]
@@ -247,6 +277,7 @@ impl Avx2 {
 impl Simd for Avx2 {
     type V = __m256;
     type M = __m256i;
+    type W = __m256d;
     const LANES: usize = 8;
 
     #[inline]
@@ -285,6 +316,33 @@ impl Simd for Avx2 {
         };
         select(mask: __m256i, yes: __m256, no: __m256) -> __m256 =
             _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(mask));
+        splat_wide(value: f64) -> __m256d = _mm256_set1_pd(value);
+        add_wide(a: __m256d, b: __m256d) -> __m256d = _mm256_add_pd(a, b);
+        sub_wide(a: __m256d, b: __m256d) -> __m256d = _mm256_sub_pd(a, b);
+        mul_wide(a: __m256d, b: __m256d) -> __m256d = _mm256_mul_pd(a, b);
+        fma_wide(a: __m256d, b: __m256d, c: __m256d) -> __m256d = _mm256_fmadd_pd(a, b, c);
+        widen(a: __m256) -> [__m256d; 2] =
+            [_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(a))];
+        narrow(halves: [__m256d; 2]) -> __m256 =
+            _mm256_set_m128(_mm256_cvtpd_ps(halves[1]), _mm256_cvtpd_ps(halves[0]));
+    }
+
+    #[inline(always)]
+    unsafe fn load_wide(self, p: *const f64) -> __m256d {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm256_loadu_pd(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_wide(self, p: *mut f64, v: __m256d) {
+        // SAFETY: the token, and the caller's duty.
+        unsafe { _mm256_storeu_pd(p, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_widened(self, p: *const f32) -> [__m256d; 2] {
+        // SAFETY: the token, and the caller's duty: each half has half of the lanes.
+        unsafe { [_mm256_cvtps_pd(_mm_loadu_ps(p)), _mm256_cvtps_pd(_mm_loadu_ps(p.add(Self::LANES / 2)))] }
     }
 
     #[inline(always)]

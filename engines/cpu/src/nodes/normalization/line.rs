@@ -1,6 +1,9 @@
 //! Loops over the elements of one line, without branches, compiled for each instruction set.
 
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
+use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd, first};
+use hipdnn_cpu_kernels::sums;
+
+use super::{AROUND, join_moments};
 
 /// Number of sums that are added up side by side.
 const SIDE: usize = 16;
@@ -54,35 +57,34 @@ struct Moments<'a> {
 impl Kernel for Moments<'_> {
     type Output = (f64, f64);
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> (f64, f64) {
-        let mut mean = 0.0;
-        if self.centred {
-            let sum = total(self.values, f64::from);
-            mean = sum / self.values.len() as f64;
+    fn run<S: Simd>(self, s: S) -> (f64, f64) {
+        if !self.centred {
+            return (0.0, sums::sum_of_squares(s, self.values));
         }
-        let squares = total(
-            self.values,
-            #[inline(always)]
-            |v| (f64::from(v) - mean) * (f64::from(v) - mean),
-        );
+        let (mut count, mut mean, mut squares) = (0.0, 0.0, 0.0);
+        // Plain loops: what iterators call is compiled without the instruction set.
+        for values in self.values.chunks(AROUND) {
+            // A value within the data, unless it is none to take differences from.
+            let base = if values[0].is_finite() { values[0] } else { 0.0 };
+            let more = values.len() as f64;
+            let [sum, around] = sums::sums_around(s, values, base);
+            let (average, around) = around_mean(more, sum, around);
+            let of_these = [more, f64::from(base) + average, around];
+            (mean, squares) = join_moments([count, mean, squares], of_these);
+            count += more;
+        }
         (mean, squares)
     }
 }
 
-/// Sum of `f` over the values.
+/// Mean of differences from a value, and the sum of squares around that, of their number, sum and sum of squares:
+/// `Σ(d - mean)² = Σd² - (Σd)²/n`.
 #[inline(always)]
-fn total(values: &[f32], f: impl Fn(f32) -> f64) -> f64 {
-    let mut sums = [0f64; SIDE];
-    let (whole, rest) = values.as_chunks::<SIDE>();
-    for chunk in whole {
-        for (sum, value) in sums.iter_mut().zip(chunk) {
-            *sum += f(*value);
-        }
-    }
-    for (sum, value) in sums.iter_mut().zip(rest) {
-        *sum += f(*value);
-    }
-    halve(sums)
+pub(super) fn around_mean(count: f64, sum: f64, squares: f64) -> (f64, f64) {
+    let average = sum / count;
+    let squares = squares - sum * average;
+    // Rounding may leave less than nothing; what is no number stays that.
+    (average, if squares < 0.0 { 0.0 } else { squares })
 }
 
 #[inline(always)]
@@ -186,32 +188,74 @@ pub(super) struct Normalized<'a> {
 impl Kernel for Normalized<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
+    fn run<S: Simd>(self, s: S) {
         let Normalized { x, y, mean, inverse, scale, bias } = self;
-        let lines = y.iter_mut().zip(x);
+        let mean = s.splat_wide(mean);
+        let row = (x, y);
         match (scale, bias) {
             (Parameters::Same(scale), Parameters::Same(bias)) => {
-                let factor = inverse * scale;
-                for (y, x) in lines {
-                    *y = ((f64::from(*x) - mean) * factor + bias) as f32;
-                }
+                let (factor, bias) = (s.splat_wide(inverse * scale), s.splat_wide(bias));
+                write_wide(
+                    s,
+                    row,
+                    [x, x],
+                    #[inline(always)]
+                    |x, _| s.fma_wide(s.sub_wide(x, mean), factor, bias),
+                );
             }
             (Parameters::Each(scale), Parameters::Same(bias)) => {
-                for ((y, x), scale) in lines.zip(scale) {
-                    *y = ((f64::from(*x) - mean) * inverse * f64::from(*scale) + bias) as f32;
-                }
+                let (inverse, bias) = (s.splat_wide(inverse), s.splat_wide(bias));
+                write_wide(
+                    s,
+                    row,
+                    [scale, scale],
+                    #[inline(always)]
+                    |x, [scale, _]| s.fma_wide(s.mul_wide(s.sub_wide(x, mean), inverse), scale, bias),
+                );
             }
             (Parameters::Same(scale), Parameters::Each(bias)) => {
-                let factor = inverse * scale;
-                for ((y, x), bias) in lines.zip(bias) {
-                    *y = ((f64::from(*x) - mean) * factor + f64::from(*bias)) as f32;
-                }
+                let factor = s.splat_wide(inverse * scale);
+                write_wide(
+                    s,
+                    row,
+                    [bias, bias],
+                    #[inline(always)]
+                    |x, [_, bias]| s.fma_wide(s.sub_wide(x, mean), factor, bias),
+                );
             }
             (Parameters::Each(scale), Parameters::Each(bias)) => {
-                for ((y, x), (scale, bias)) in lines.zip(scale.iter().zip(bias)) {
-                    *y = ((f64::from(*x) - mean) * inverse * f64::from(*scale) + f64::from(*bias)) as f32;
-                }
+                let inverse = s.splat_wide(inverse);
+                write_wide(
+                    s,
+                    row,
+                    [scale, bias],
+                    #[inline(always)]
+                    |x, [scale, bias]| s.fma_wide(s.mul_wide(s.sub_wide(x, mean), inverse), scale, bias),
+                );
             }
+        }
+    }
+}
+
+/// Writes `f` of the values of a row and of two others, all in `f64`.
+#[inline(always)]
+fn write_wide<S: Simd>(s: S, (x, y): (&[f32], &mut [f32]), others: [&[f32]; 2], f: impl Fn(S::W, [S::W; 2]) -> S::W) {
+    let len = y.len().min(x.len()).min(others[0].len()).min(others[1].len());
+    let (x, y, others) = (x.as_ptr(), y.as_mut_ptr(), [others[0].as_ptr(), others[1].as_ptr()]);
+    let mut at = 0;
+    // SAFETY: so many values are left in all rows.
+    unsafe {
+        while at + S::LANES <= len {
+            let [x, a, b] =
+                [s.load_widened(x.add(at)), s.load_widened(others[0].add(at)), s.load_widened(others[1].add(at))];
+            s.store(y.add(at), s.narrow([f(x[0], [a[0], b[0]]), f(x[1], [a[1], b[1]])]));
+            at += S::LANES;
+        }
+        if at < len {
+            let mask = s.mask(first(len - at));
+            let load = |from: *const f32| s.widen(s.load_masked(mask, from.add(at)));
+            let [x, a, b] = [load(x), load(others[0]), load(others[1])];
+            s.store_first(len - at, y.add(at), s.narrow([f(x[0], [a[0], b[0]]), f(x[1], [a[1], b[1]])]));
         }
     }
 }
