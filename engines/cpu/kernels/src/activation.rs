@@ -767,7 +767,7 @@ fn falling_exps<S: Simd, const N: usize>(s: S, mut x: [S::V; N], constants: &Con
         n[i] = s.sub(shifted[i], at);
     }
     for part in [high, low] {
-        // SAFETY: as above.
+        // SAFETY: each array has a value for every lane of the widest vector.
         let part = unsafe { s.load(part.as_ptr()) };
         for i in 0..N {
             x[i] = s.fma(n[i], part, x[i]);

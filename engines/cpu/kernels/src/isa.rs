@@ -511,7 +511,7 @@ mod tests {
             for bits in [0u32, 1, 0x5a, 0x1f, 0xff] {
                 // SAFETY: loads begin below 48, have at most 16 lanes, and the array has 64 values.
                 put("load_f16_masked", &|i| unsafe { s.load_f16_masked(bits, halves.as_ptr().add(i)) });
-                // SAFETY: as above.
+                // SAFETY: loads begin below 48, have at most 16 lanes, and the array has 64 values.
                 put("load_bf16_masked", &|i| unsafe { s.load_bf16_masked(bits, halves.as_ptr().add(i)) });
                 put("store_f16_masked", &|i| {
                     let mut t = [7u16; MAX_LANES];
@@ -523,7 +523,7 @@ mod tests {
                 });
                 put("store_bf16_masked", &|i| {
                     let mut t = [7u16; MAX_LANES];
-                    // SAFETY: as above.
+                    // SAFETY: a vector has at most `MAX_LANES` lanes, and two of 16-bit values are one of `f32`.
                     unsafe {
                         s.store_bf16_masked(bits, t.as_mut_ptr(), at(&wide, i + 32));
                         s.load_bf16_masked(first(S::LANES), t.as_ptr())

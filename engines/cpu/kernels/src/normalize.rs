@@ -150,12 +150,12 @@ mod tests {
     /// Value of an operand for one of the results.
     fn value(operand: Operand, i: usize) -> f32 {
         match operand {
-            // SAFETY: the tests' rows have a value for each result, and for every so many.
+            // SAFETY: the tests' rows have a value for each result.
             Operand::Row(row) => unsafe { row.add(i).read() },
             Operand::Same(value) => value,
-            // SAFETY: as above.
+            // SAFETY: the tests have a value for each group of so many results.
             Operand::Each(values, lanes) => unsafe { values.add(i / lanes).read() },
-            // SAFETY: as above.
+            // SAFETY: the tests' rows have so many values and more.
             Operand::Again(row, lanes) => unsafe { row.add(i % lanes).read() },
         }
     }

@@ -371,8 +371,8 @@ impl<'a> Block<'a> {
                     }
                 }
                 Move::FallingSum { operands: [x, y], to, left } => {
-                    // SAFETY: as above; `y` has an element for each group, and what is left behind for each is nothing
-                    // else's.
+                    // SAFETY: rows of members are `f32` and have `len` places within their tensors; `y` has an element for
+                    // each group, and what is left behind for each is nothing else's.
                     unsafe {
                         let [from, falling] = [x, y].map(|at| self.at::<T>(*at, base, part).cast::<f32>());
                         let to = self.place(*to, base, part).cast();
@@ -381,13 +381,14 @@ impl<'a> Block<'a> {
                 }
                 Move::Normalize { x, less, factor, divides, scale, summand, to } => {
                     let operand = |at: Option<At>, none: f32| match at {
-                        // SAFETY: as above.
+                        // SAFETY: an operand has so many elements in `f32` as its placement says.
                         Some(at) => unsafe { placement(at, part).operand(self.at::<T>(at, base, part).cast()) },
                         None => Operand::Same(none),
                     };
                     let (less, factor) = (operand(*less, 0.0), operand(Some(*factor), 1.0));
                     let (scale, summand) = (operand(*scale, 1.0), operand(*summand, -0.0));
-                    // SAFETY: as above.
+                    // SAFETY: rows of members are `f32` and have `len` places within their tensors; the one that is written
+                    // is an operand's own or none.
                     unsafe {
                         let from = self.at::<T>(*x, base, part).cast();
                         let to = self.place(*to, base, part).cast();
@@ -396,7 +397,8 @@ impl<'a> Block<'a> {
                     }
                 }
                 Move::SquaresFrom { operands: [x, y], left } => {
-                    // SAFETY: as above.
+                    // SAFETY: the row of members is `f32` and has `len` places within its tensor; `y` has an element for each
+                    // group.
                     unsafe {
                         let [x, y] = [x, y].map(|at| self.at::<T>(*at, base, part).cast::<f32>());
                         let x = std::slice::from_raw_parts(x, len);

@@ -159,7 +159,7 @@ mod tests {
                         assert_eq!(panels[(k / width * count + i) * width + k % width], want, "{isa} {i} {k}");
                     }
                     panels.fill(f32::NAN);
-                    // SAFETY: as above.
+                    // SAFETY: the vector has rows 2 to `count + 2`.
                     unsafe {
                         columns(isa, &operand, from.as_ptr().cast(), [0, 0, 2], [count, depth], &mut panels);
                     }
