@@ -2,8 +2,8 @@
 //!
 //! [`isa`] has vectors of every instruction set as one trait, for which kernels are compiled; [`threads`] runs units of
 //! work on a pool, or on threads that a caller lends ([`lent`]). [`convolution`] plans a problem, chooses an algorithm
-//! by an estimate of its cycles, and runs it. [`activation`] and [`convert`] are shared by epilogues and other kernels, [`sums`]
-//! and [`normalize`] by kernels of rows.
+//! by an estimate of its cycles, and runs it. [`activation`] and [`convert`] are shared by epilogues and other kernels, [`sums`],
+//! [`normalize`] and [`norm_lines`] by kernels of rows and of normalizations.
 
 pub mod activation;
 pub mod convert;
@@ -12,6 +12,7 @@ pub mod convolution;
 pub mod guarded;
 pub mod isa;
 pub mod lent;
+pub mod norm_lines;
 pub mod normalize;
 #[cfg(not(all(loom, test)))]
 mod os_thread;

@@ -12,7 +12,6 @@
 //! Between load and store everything is computed in `f64`. Sums of squares are taken around a value of the data, of no more
 //! than [`AROUND`] elements, and joined by the update formula of Chan, Golub and LeVeque, so that a large mean costs no digits.
 
-mod line;
 pub mod lowering;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -22,8 +21,10 @@ pub use hipdnn_engine_core::ops::normalization::{Affine, SLOTS, Slot, Task};
 use super::super::pointwise::Storage;
 use super::{LibraryKernel, Recipe};
 use hipdnn_cpu_kernels::isa::Isa;
+use hipdnn_cpu_kernels::norm_lines::{
+    self as line, AROUND, Around, Averages, Gradient, Normalized, Parameters, Statistics, Target, join_moments,
+};
 use hipdnn_cpu_kernels::threads::Pool;
-use line::{Around, Averages, Gradient, Normalized, Parameters, Statistics, Target};
 
 /// Maximum number of elements of a line within a group.
 const ROW: usize = 512;
@@ -33,10 +34,6 @@ const LONG_ROW: usize = 4096;
 
 /// Maximum number of elements of a line across groups.
 const LANES: usize = 128;
-
-/// Number of elements of a group whose sums are taken around one value: the error of their squares grows with the square of
-/// this.
-const AROUND: usize = 1024;
 
 /// Number of elements of a segment, about.
 const SEGMENT: usize = 64 * 1024;
@@ -509,18 +506,6 @@ impl Moments {
         let of_lane = [self.count, self.mean[lane], self.squares[lane]];
         (self.mean[lane], self.squares[lane]) = join_moments(of_lane, [count, mean, squares]);
     }
-}
-
-/// Mean and sum of squares of two sets of elements, of their numbers, means and sums of squares.
-#[inline(always)]
-fn join_moments([count, mean, squares]: [f64; 3], [more, other, others]: [f64; 3]) -> (f64, f64) {
-    if count == 0.0 {
-        return (other, others);
-    }
-    let total = count + more;
-    let difference = other - mean;
-    let apart = difference * difference * (count / total * more);
-    (mean + difference * (more / total), squares + (others + apart))
 }
 
 /// Two sums for each group of a block.

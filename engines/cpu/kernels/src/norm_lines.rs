@@ -1,16 +1,18 @@
-//! Loops over the elements of one line, without branches, compiled for each instruction set.
+//! Loops of normalizations over the elements of one line, without branches, compiled for each instruction set.
 
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd, first};
-use hipdnn_cpu_kernels::sums;
+use super::isa::{Isa, Kernel, Simd, first};
+use super::sums;
 
-use super::{AROUND, join_moments};
+/// Number of elements of a group whose sums are taken around one value: the error of their squares grows with the square of
+/// this.
+pub const AROUND: usize = 1024;
 
 /// Number of sums that are added up side by side.
 const SIDE: usize = 16;
 
 /// Statistics of the group of each element of a line.
 #[derive(Clone, Copy)]
-pub(super) enum Statistics<'a> {
+pub enum Statistics<'a> {
     /// One group for all elements.
     Same {
         /// Mean of the group.
@@ -29,7 +31,7 @@ pub(super) enum Statistics<'a> {
 
 /// Two averages for the group of each element of a line.
 #[derive(Clone, Copy)]
-pub(super) enum Averages<'a> {
+pub enum Averages<'a> {
     /// One group for all elements.
     Same(f64, f64),
     /// A group for each element.
@@ -37,7 +39,7 @@ pub(super) enum Averages<'a> {
 }
 
 /// Destination of the sums of a line.
-pub(super) enum Target<'a> {
+pub enum Target<'a> {
     /// One pair of sums for all elements.
     One(&'a mut f64, &'a mut f64),
     /// A pair of sums for each element.
@@ -45,7 +47,7 @@ pub(super) enum Target<'a> {
 }
 
 /// Mean of the values and sum of squares around it; or, not centered, 0 and the sum of squares.
-pub(super) fn moments(isa: Isa, values: &[f32], centred: bool) -> (f64, f64) {
+pub fn moments(isa: Isa, values: &[f32], centred: bool) -> (f64, f64) {
     isa.run(Moments { values, centred })
 }
 
@@ -80,11 +82,23 @@ impl Kernel for Moments<'_> {
 /// Mean of differences from a value, and the sum of squares around that, of their number, sum and sum of squares:
 /// `Σ(d - mean)² = Σd² - (Σd)²/n`.
 #[inline(always)]
-pub(super) fn around_mean(count: f64, sum: f64, squares: f64) -> (f64, f64) {
+pub fn around_mean(count: f64, sum: f64, squares: f64) -> (f64, f64) {
     let average = sum / count;
     let squares = squares - sum * average;
     // Rounding may leave less than nothing; what is no number stays that.
     (average, if squares < 0.0 { 0.0 } else { squares })
+}
+
+/// Mean and sum of squares of two sets of elements, of their numbers, means and sums of squares.
+#[inline(always)]
+pub fn join_moments([count, mean, squares]: [f64; 3], [more, other, others]: [f64; 3]) -> (f64, f64) {
+    if count == 0.0 {
+        return (other, others);
+    }
+    let total = count + more;
+    let difference = other - mean;
+    let apart = difference * difference * (count / total * more);
+    (mean + difference * (more / total), squares + (others + apart))
 }
 
 #[inline(always)]
@@ -100,7 +114,7 @@ fn halve(mut sums: [f64; SIDE]) -> f64 {
 }
 
 /// Sums of values and of their squares, each element of a line on its own, around a value near them.
-pub(super) struct Around<'a> {
+pub struct Around<'a> {
     /// Value near them.
     pub base: &'a mut [f64],
     /// Sums of differences from it.
@@ -111,7 +125,7 @@ pub(super) struct Around<'a> {
 
 impl Around<'_> {
     /// Adds a line.
-    pub(super) fn add(&mut self, isa: Isa, values: &[f32]) {
+    pub fn add(&mut self, isa: Isa, values: &[f32]) {
         isa.run(AddAround { to: self, values });
     }
 }
@@ -135,7 +149,7 @@ impl Kernel for AddAround<'_, '_> {
 }
 
 /// Normalizes: `x = (x - mean) · inverse · scale + bias`.
-pub(super) fn apply(isa: Isa, x: &mut [f32], statistics: Statistics<'_>, scale: &[f32], bias: &[f32]) {
+pub fn apply(isa: Isa, x: &mut [f32], statistics: Statistics<'_>, scale: &[f32], bias: &[f32]) {
     isa.run(Apply { x, statistics, scale, bias });
 }
 
@@ -168,7 +182,7 @@ impl Kernel for Apply<'_> {
 
 /// Factors or summands of the elements of a line.
 #[derive(Clone, Copy)]
-pub(super) enum Parameters<'a> {
+pub enum Parameters<'a> {
     /// One for all elements.
     Same(f64),
     /// One for each element.
@@ -176,13 +190,19 @@ pub(super) enum Parameters<'a> {
 }
 
 /// Normalizes from memory to memory, of one group: `y = (x - mean) · inverse · scale + bias`.
-pub(super) struct Normalized<'a> {
-    pub(super) x: &'a [f32],
-    pub(super) y: &'a mut [f32],
-    pub(super) mean: f64,
-    pub(super) inverse: f64,
-    pub(super) scale: Parameters<'a>,
-    pub(super) bias: Parameters<'a>,
+pub struct Normalized<'a> {
+    /// Elements of the line.
+    pub x: &'a [f32],
+    /// The result.
+    pub y: &'a mut [f32],
+    /// Mean of the group.
+    pub mean: f64,
+    /// Inverse of its deviation.
+    pub inverse: f64,
+    /// Factors of the normalized elements.
+    pub scale: Parameters<'a>,
+    /// Summands of these products.
+    pub bias: Parameters<'a>,
 }
 
 impl Kernel for Normalized<'_> {
@@ -261,7 +281,7 @@ fn write_wide<S: Simd>(s: S, (x, y): (&[f32], &mut [f32]), others: [&[f32]; 2], 
 }
 
 /// Adds `g = dy · weight` to the first sums and `g · (x - mean) · inverse` to the second ones.
-pub(super) fn sums(isa: Isa, x: &[f32], dy: &[f32], weight: &[f32], statistics: Statistics<'_>, into: Target<'_>) {
+pub fn sums(isa: Isa, x: &[f32], dy: &[f32], weight: &[f32], statistics: Statistics<'_>, into: Target<'_>) {
     isa.run(Sums { x, dy, weight, statistics, into });
 }
 
@@ -340,7 +360,7 @@ fn term(x: f32, dy: f32, weight: f32, (mean, inverse): (f64, f64)) -> (f64, f64)
 }
 
 /// Operands of [`gradient`] that have one value for each element.
-pub(super) struct Gradient<'a> {
+pub struct Gradient<'a> {
     /// Input of the forward pass.
     pub x: &'a [f32],
     /// Gradient of its result.
@@ -355,7 +375,7 @@ pub(super) struct Gradient<'a> {
 
 /// Computes `dx = factor · inverse · (g - a - x̂ · b)` with `x̂ = (x - mean) · inverse`, `g = dy · weight` and averages
 /// `a` and `b`.
-pub(super) fn gradient(isa: Isa, line: Gradient<'_>, statistics: Statistics<'_>, averages: Averages<'_>) {
+pub fn gradient(isa: Isa, line: Gradient<'_>, statistics: Statistics<'_>, averages: Averages<'_>) {
     isa.run(WriteGradient { line, statistics, averages });
 }
 
