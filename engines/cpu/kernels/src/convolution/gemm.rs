@@ -102,6 +102,7 @@ impl Gemm {
                 _ => !single,
             };
             for source in sources.clone().filter(serves) {
+                // Of a single tap's input no more than a block is copied at a time.
                 if 4 * band_len > BAND_BYTES && !last && !single {
                     continue;
                 }
