@@ -26,6 +26,33 @@ fn fused(graph: &Graph) -> Vec<FusionGroup> {
     fuse(graph, works.collect())
 }
 
+/// A pointwise node of two operands.
+fn binary(mode: PointwiseMode, a: i64, b: i64, y: i64) -> Operation {
+    Operation::Pointwise(Pointwise::binary(mode, TensorUid(a), TensorUid(b), TensorUid(y)))
+}
+
+/// A reduction.
+fn reduce(mode: ReductionMode, x: i64, y: i64) -> Operation {
+    Operation::Reduction(Reduction { mode, input: TensorUid(x), output: TensorUid(y), is_deterministic: true })
+}
+
+/// A graph from tensor 0 to tensor 1, of these extents. Between them are further ones up to `last`, and 10 and 11 with a
+/// value for each row.
+fn graph_of_rows(name: &str, dims: [i64; 2], last: i64, nodes: impl IntoIterator<Item = Operation>) -> Graph {
+    let mut graph = GraphBuilder::new(name).compute(DataType::Float);
+    for uid in 0..=last {
+        let tensor = TensorDef::new(uid, DataType::Float, &dims);
+        graph.tensor(if uid < 2 { tensor } else { tensor.intermediate() });
+    }
+    for uid in [10, 11] {
+        graph.tensor(TensorDef::new(uid, DataType::Float, &[dims[0], 1]).intermediate());
+    }
+    for node in nodes {
+        graph.node("", node);
+    }
+    graph.build().unwrap()
+}
+
 /// Runs a kernel on a number of threads; returns the elements of its outputs, in their order.
 fn run(
     graph: &Graph,
@@ -272,37 +299,22 @@ fn layer_norm(dims: [i64; 2], divides: bool, parameters: DataType) -> Graph {
 fn differences_that_are_taken_twice_are_computed() {
     use PointwiseMode::{Add, Mul, Sub};
     for [rows, width] in [[7, 130], [70, 4999]] {
-        let mut graph = GraphBuilder::new("twice").compute(DataType::Float);
-        for uid in [0, 1, 2, 3, 4] {
-            let tensor = TensorDef::new(uid, DataType::Float, &[rows, width]);
-            graph.tensor(if uid < 2 { tensor } else { tensor.intermediate() });
-        }
-        for uid in [10, 11] {
-            graph.tensor(TensorDef::new(uid, DataType::Float, &[rows, 1]).intermediate());
-        }
-        let uid = |uid: i64| TensorUid(uid);
-        let binary = |mode, a, b, y| Operation::Pointwise(Pointwise::binary(mode, uid(a), uid(b), uid(y)));
-        let reduce = |mode, x, y| {
-            Operation::Reduction(Reduction { mode, input: uid(x), output: uid(y), is_deterministic: true })
-        };
-        for node in [
+        let nodes = [
             reduce(ReductionMode::Average, 0, 10),
             reduce(ReductionMode::Max, 0, 11),
             binary(Sub, 0, 10, 2),
             binary(Mul, 2, 11, 3),
             binary(Mul, 3, 2, 4),
             binary(Add, 4, 0, 1),
-        ] {
-            graph.node("", node);
-        }
-        let graph = graph.build().unwrap();
+        ];
+        let graph = graph_of_rows("twice", [rows, width], 4, nodes);
         let fusion_groups = fused(&graph);
         let [FusionGroup::Groups(groups)] = &fusion_groups[..] else { panic!("expected one group") };
         let (rows, width) = (rows as usize, width as usize);
         let x: Vec<f64> = (0..rows * width).map(|i| f64::from((i * 37 % 101) as f32 * 0.25)).collect();
         for isa in Isa::available() {
             let work = bind_for(isa, 8, &graph, &groups.work.kernels[0]).unwrap();
-            let results = run(&graph, &work, &HashMap::from([(uid(0), x.clone())]), 1);
+            let results = run(&graph, &work, &HashMap::from([(TensorUid(0), x.clone())]), 1);
             for (x, got) in x.chunks(width).zip(results[0].1.chunks(width)) {
                 let mean = x.iter().sum::<f64>() / width as f64;
                 let most = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -377,29 +389,14 @@ fn softmax_has_masked_elements_and_rows_that_are_no_numbers() {
     use PointwiseMode::{Div, Exp, Sub};
     // Rows of several groups, of one, and of one in several parts.
     for [rows, width] in [[7, 130], [30, 701], [30, 2500], [70, 4999]] {
-        let mut graph = GraphBuilder::new("softmax").compute(DataType::Float);
-        for uid in [0, 1, 2, 3] {
-            let tensor = TensorDef::new(uid, DataType::Float, &[rows, width]);
-            graph.tensor(if uid < 2 { tensor } else { tensor.intermediate() });
-        }
-        for uid in [10, 11] {
-            graph.tensor(TensorDef::new(uid, DataType::Float, &[rows, 1]).intermediate());
-        }
-        let uid = |uid: i64| TensorUid(uid);
-        let binary = |mode, a, b, y| Operation::Pointwise(Pointwise::binary(mode, uid(a), uid(b), uid(y)));
-        let reduce = |mode, x, y| {
-            Operation::Reduction(Reduction { mode, input: uid(x), output: uid(y), is_deterministic: true })
-        };
-        for node in [
+        let nodes = [
             reduce(ReductionMode::Max, 0, 10),
             binary(Sub, 0, 10, 2),
-            Operation::Pointwise(Pointwise::unary(Exp, uid(2), uid(3))),
+            Operation::Pointwise(Pointwise::unary(Exp, TensorUid(2), TensorUid(3))),
             reduce(ReductionMode::Add, 3, 11),
             binary(Div, 3, 11, 1),
-        ] {
-            graph.node("", node);
-        }
-        let graph = graph.build().unwrap();
+        ];
+        let graph = graph_of_rows("softmax", [rows, width], 3, nodes);
         let fusion_groups = fused(&graph);
         let [FusionGroup::Groups(groups)] = &fusion_groups[..] else { panic!("expected one group") };
         let x: Vec<f64> = (0..rows * width)
@@ -411,7 +408,7 @@ fn softmax_has_masked_elements_and_rows_that_are_no_numbers() {
             .collect();
         for isa in Isa::available() {
             let work = bind_for(isa, 8, &graph, &groups.work.kernels[0]).unwrap();
-            let read = HashMap::from([(uid(0), x.clone())]);
+            let read = HashMap::from([(TensorUid(0), x.clone())]);
             let results = run(&graph, &work, &read, 1);
             let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&results[0].1), bits(&run(&graph, &work, &read, 3)[0].1), "{isa} {rows}×{width}");
