@@ -238,7 +238,7 @@ impl Activation {
 
 /// Row of values, and where the results go.
 ///
-/// Who computes one vouches that `len` values can be read at `from` and written at `to`. The results' place may be that of the
+/// Its maker vouches that `len` values can be read at `from` and written at `to`. The results' place may be that of the
 /// values, and overlaps it in no other way.
 #[derive(Clone, Copy)]
 pub struct Row {
@@ -773,10 +773,10 @@ fn falling_exps<S: Simd, const N: usize>(s: S, mut x: [S::V; N], constants: &Con
             x[i] = s.fma(n[i], part, x[i]);
         }
     }
-    // SAFETY: as above.
+    // SAFETY: the array has a value for every lane of the widest vector.
     let mut sums = [unsafe { s.load(last.as_ptr()) }; N];
     for constant in rest {
-        // SAFETY: as above.
+        // SAFETY: each array has a value for every lane of the widest vector.
         let constant = unsafe { s.load(constant.as_ptr()) };
         for i in 0..N {
             sums[i] = s.fma(sums[i], x[i], constant);
@@ -1070,7 +1070,7 @@ mod tests {
                 row[place] = value;
                 let (y, mut sum) = (1f32, [0.0]);
                 let to = row.as_mut_ptr();
-                // SAFETY: as above.
+                // SAFETY: the row has `len` values, and there is one subtrahend and one sum.
                 unsafe { falling_exponential_sums(isa, Row { from: to, to, len }, &raw const y, &mut sum) };
                 let want = if value.is_nan() { f64::NAN } else { (len - 1) as f64 };
                 assert!(sum[0] == want || (sum[0].is_nan() && want.is_nan()), "{isa} {len}: {value} gives {}", sum[0]);

@@ -7,7 +7,7 @@ use super::isa::{Isa, Kernel, Simd, first};
 /// and -0: then all values stay as they are.
 #[derive(Clone, Copy)]
 pub struct Steps {
-    /// What is subtracted; no row.
+    /// Subtrahend; no row.
     pub less: Operand,
     /// Factor, or divisor; no row.
     pub factor: Operand,

@@ -96,7 +96,7 @@ impl Launches {
         }
     }
 
-    /// What is in the buffers of all launches afterwards; `None` where there is no compiler.
+    /// Contents of the buffers of all launches afterwards; `None` where there is no compiler.
     fn run(&self) -> Option<Vec<u8>> {
         let mut texts: Vec<&str> = self.launches.iter().map(|launch| &launch.source.text[..]).collect();
         texts.sort_unstable();

@@ -458,7 +458,7 @@ impl Kernel for Unit<'_, Gemm> {
     }
 }
 
-/// Where the places of a tile go.
+/// Destinations of the places of a tile.
 #[derive(Clone, Copy)]
 struct Lanes {
     /// Output places of the unit before the tile's and up to its end, gaps between rows left out; read of bands alone.
@@ -469,7 +469,7 @@ struct Lanes {
     keep: [u32; MAX_VECTORS],
 }
 
-/// What tiles of the same places share, whatever their channels.
+/// Column of tiles: the same places, whatever the channels.
 struct Column<'a> {
     /// True for the first tile of a block.
     first: bool,

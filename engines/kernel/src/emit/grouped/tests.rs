@@ -614,7 +614,7 @@ fn indices_are_as_wide_as_what_they_reach() {
     assert!(far((1 << 55) - 62).unwrap_err().to_string().contains("would reach further than addresses do"));
 }
 
-/// What a short program computes of columns is summed of half as many members in single precision.
+/// Partial sums of columns in single precision have half as many members behind a short program.
 #[test]
 fn columns_of_narrow_elements_are_summed_in_parts() {
     let sums = |program: &[Op], mode| {

@@ -92,7 +92,7 @@ fn every_mode_computes_its_definition() {
     launches.check();
 }
 
-/// What is only moved has no type but its size.
+/// Copies have no type but a size.
 #[test]
 fn copies_move_bytes() {
     let mut launches = Launches::default();
