@@ -12,11 +12,16 @@ use crate::folders;
 /// # Errors
 /// If it had to compile.
 pub(super) fn uncompiled<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    let folder = folders::kernels();
+    uncompiled_in(folders::kernels(), work)
+}
+
+/// The same where MIOpen's cache is in `folder`.
+fn uncompiled_in<T>(folder: Option<PathBuf>, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let files = || folder.as_deref().map(|folder| files(folder, DEPTH)).unwrap_or_default();
-    let before = files();
+    let (before, written) = (files(), written_bytes());
     let made = work()?;
-    if files() == before {
+    // Processes share the cache: it may have changed while this one wrote nothing.
+    if files() == before || written.is_some() && written == written_bytes() {
         return Ok(made);
     }
     let folder = folder.unwrap_or_default();
@@ -25,6 +30,12 @@ pub(super) fn uncompiled<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T
         folder.display()
     );
     Err(Error::new(ErrorKind::Device, text))
+}
+
+/// Bytes that this process has written so far, to whatever; `None` if the system doesn't count them.
+fn written_bytes() -> Option<u64> {
+    let counters = std::fs::read_to_string("/proc/self/io").ok()?;
+    counters.lines().find_map(|line| line.strip_prefix("wchar: "))?.trim().parse().ok()
 }
 
 /// Levels of folders that MIOpen's cache has, and one more.
@@ -43,4 +54,44 @@ fn files(folder: &Path, depth: usize) -> Vec<(PathBuf, u64, Option<SystemTime>)>
     }
     found.sort();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// What is said of a program that changes the folder, and of this process doing so.
+    fn answers(folder: &Path) -> [bool; 2] {
+        let (theirs, ours) = (folder.join("theirs"), folder.join("ours"));
+        let by_other = uncompiled_in(Some(folder.into()), || {
+            // What a child writes is counted as its parent's, once that has waited for it; the shell doesn't.
+            let script = format!("cp /proc/self/stat '{}' &", theirs.display());
+            assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+            while !theirs.exists() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        let by_us = uncompiled_in(Some(folder.into()), || {
+            std::fs::write(&ours, "code").map_err(|error| Error::new(ErrorKind::Device, error.to_string()))
+        });
+        assert!(std::fs::remove_file(theirs).is_ok() && std::fs::remove_file(ours).is_ok());
+        if let Err(error) = &by_us {
+            assert!(error.to_string().contains("expected the plan's kernels in MIOpen's cache"), "{error}");
+        }
+        [by_other.is_ok(), by_us.is_ok()]
+    }
+
+    #[test]
+    fn kernels_that_another_process_compiles_refuse_nothing() {
+        let folder = std::env::temp_dir().join(format!("hipdnn-rs-kernels-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("a/b")).unwrap();
+        // Other tests of this process may write at that moment.
+        let seen: Vec<_> = (0..50).map(|_| answers(&folder)).collect();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(seen.contains(&[true, false]), "{seen:?}");
+        assert!(seen.iter().all(|[_, by_us]| !by_us), "{seen:?}");
+    }
 }
