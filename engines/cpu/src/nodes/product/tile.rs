@@ -3,10 +3,13 @@
 
 use std::marker::PhantomData;
 
-use hipdnn_cpu_kernels::isa::{Kernel, Simd, first};
+use hipdnn_cpu_kernels::isa::{Kernel, MAX_LANES, Simd, first};
 
 /// Number of vectors of a panel of the right side.
 pub(super) const PANEL: usize = 2;
+
+/// Most columns of a tile: two panels.
+const MAX_COLUMNS: usize = 2 * PANEL * MAX_LANES;
 
 /// Arguments of a tile: `c[r][n] = Σ a[r·row + k·step] · b[panel of n + k·pitch]`, added to `c` if `add`.
 #[derive(Clone, Copy)]
@@ -131,25 +134,30 @@ impl<const R: usize, const V: usize, const PACKED: bool> Kernel for Run<'_, R, V
                 b = b.wrapping_add(job.pitch);
             }
             if job.columns >= V * S::LANES {
-                for (r, sums) in sums.into_iter().enumerate() {
-                    for (v, sum) in sums.into_iter().enumerate() {
+                for (r, sums) in sums.iter().enumerate() {
+                    for (v, sum) in sums.iter().enumerate() {
                         let to = job.c.add(r * job.to + v * S::LANES);
-                        s.store(to, if job.add { s.add(s.load(to), sum) } else { sum });
+                        s.store(to, if job.add { s.add(s.load(to), *sum) } else { *sum });
                     }
                 }
                 return;
             }
-            for v in 0..V {
-                let lanes = job.columns.saturating_sub(v * S::LANES).min(S::LANES);
-                if lanes == 0 {
-                    break;
+            // Memory of their own: were one of the sums picked by a variable, all of them would be stored in the loop above.
+            let mut kept = [[0f32; MAX_COLUMNS]; R];
+            for (kept, sums) in kept.iter_mut().zip(&sums) {
+                for (v, sum) in sums.iter().enumerate() {
+                    s.store(kept.as_mut_ptr().add(v * S::LANES), *sum);
                 }
+            }
+            let mut column = 0;
+            while column < job.columns {
+                let lanes = S::LANES.min(job.columns - column);
                 let mask = s.mask(first(lanes));
-                for (r, sums) in sums.iter().enumerate() {
-                    let to = job.c.add(r * job.to + v * S::LANES);
-                    let sum = if job.add { s.add(s.load_masked(mask, to), sums[v]) } else { sums[v] };
-                    s.store_first(lanes, to, sum);
+                for (r, kept) in kept.iter().enumerate() {
+                    let (to, sum) = (job.c.add(r * job.to + column), s.load(kept.as_ptr().add(column)));
+                    s.store_first(lanes, to, if job.add { s.add(s.load_masked(mask, to), sum) } else { sum });
                 }
+                column += S::LANES;
             }
         }
     }
