@@ -607,7 +607,7 @@ impl Kernel {
         let enqueued = match recording {
             // SAFETY: the caller's duty; the block is the stream's, so that whoever gets it next comes after this work.
             Some(recording) => unsafe { program.replay(recording, stream.raw().cast()) },
-            // SAFETY: as for the recording: the caller's duty, and the block is the stream's.
+            // SAFETY: the caller's duty; work that gets the block's memory next is enqueued behind this one.
             None => unsafe { self.execute_on(program, tensors, memory, packs, stream, clock) },
         };
         stream.count_work();

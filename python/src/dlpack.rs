@@ -211,7 +211,7 @@ pub(crate) fn workspace(
     stream: Option<usize>,
 ) -> PyResult<Borrowed> {
     let (capsule, lent, read_only) = lent(object, "workspace", stream)?;
-    // SAFETY: as in `borrow`.
+    // SAFETY: the capsule, which lives until this function returns at least, owns what is lent.
     let lent = unsafe { &*lent };
     let rank = usize::try_from(lent.rank).unwrap_or(0);
     // SAFETY: a tensor of a rank above zero has as many extents, and, if any, strides.

@@ -90,7 +90,7 @@ impl Drop for Heard<'_> {
             unsafe { set_level(level) };
         }
         if let Some(set) = self.backend.set_user_log_callback {
-            // SAFETY: as at the registration, which this takes back.
+            // SAFETY: the function and its name are statics of this library; this takes their registration back.
             unsafe { set(Some(keep), Severity::OFF, LogCallbackMode::SYNC, user()) };
         }
     }

@@ -321,7 +321,7 @@ unsafe extern "C" fn get_prediction(
     }
     let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (lent.question.predict)(engine, kind)));
     let Ok(Some(answer)) = answer else { return PluginStatus::INTERNAL_ERROR };
-    // SAFETY: as above; the answer's bytes stay where they are when it is moved.
+    // SAFETY: the policy's place for an answer, which was not null; the answer's bytes stay where they are when it is moved.
     unsafe { prediction.write(data(&answer)) };
     lent.given.borrow_mut().push(answer);
     PluginStatus::SUCCESS

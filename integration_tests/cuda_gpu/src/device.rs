@@ -24,7 +24,7 @@ struct Context(CUcontext);
 
 // SAFETY: primary contexts belong to no thread, and the process never releases these.
 unsafe impl Send for Context {}
-// SAFETY: as above; the handle never changes.
+// SAFETY: the handle never changes, and several threads may make a context theirs at once.
 unsafe impl Sync for Context {}
 
 thread_local! {

@@ -325,7 +325,8 @@ impl<'a> Block<'a> {
         let (isa, len) = (self.rows.isa, self.len(part));
         // SAFETY: rows are as many as the program has, each as long as a part; nothing refers to the row that is written.
         let row = |row: usize| unsafe { std::slice::from_raw_parts_mut(base.rows.add(row * base.pitch), len) };
-        // SAFETY: as `at` says; compiled programs write no row that is an operand of the same instruction.
+        // SAFETY: `at` gives places of `len` elements in rows and tensors; compiled programs write no row that is an operand of
+        // the same instruction.
         let read = |at: At| unsafe { std::slice::from_raw_parts(self.at(at, base, part), len) };
         for step in moves {
             match step {
@@ -406,7 +407,7 @@ impl<'a> Block<'a> {
                     }
                 }
                 Move::Spread { row } => {
-                    // SAFETY: as `row`, of which the first elements are computed; a row has this number of elements.
+                    // SAFETY: rows are as many as the program has, each of `pitch` elements; nothing else refers to this one.
                     let all = unsafe { std::slice::from_raw_parts_mut(base.rows.add(row * base.pitch), base.pitch) };
                     let lanes = self.rows.compiled.chunk.lanes;
                     spread(&mut all[..self.groups * lanes], lanes);

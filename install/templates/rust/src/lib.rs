@@ -55,7 +55,7 @@ fn log(text: &str) {
 unsafe fn plan(graph: *const ConstData) -> Result<Result<Relu, Declined>, Failure> {
     // SAFETY: the caller promises that it is null or a description of readable bytes.
     let graph = unsafe { graph.as_ref() }.ok_or_else(|| Failure::null("a graph"))?;
-    // SAFETY: as above.
+    // SAFETY: the description's bytes are readable while the host's call lasts, which the caller promises too.
     Ok(Relu::of_graph(unsafe { graph.bytes() }))
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Grouped {
 
 // SAFETY: the driver's functions belong to no thread.
 unsafe impl Send for Grouped {}
-// SAFETY: as above; nothing changes.
+// SAFETY: nothing of it changes, and the driver's functions may be launched by several threads at once.
 unsafe impl Sync for Grouped {}
 
 /// Those that have been told, by their handles, which are good for as long as the process.

@@ -223,10 +223,10 @@ mod tests {
         unsafe { copy_list(list.as_mut_ptr(), &mut to) }.unwrap();
         assert_eq!(to, [pointer_tag, buffer, size_tag, size, CU_LAUNCH_PARAM_END]);
         list[0] = 17 as *mut c_void;
-        // SAFETY: as above.
+        // SAFETY: the list has five entries; the first, which is no tag, is where it is refused.
         assert_eq!(unsafe { copy_list(list.as_mut_ptr(), &mut to) }, Err(hipError_t::hipErrorInvalidValue));
         list[0] = HIP_LAUNCH_PARAM_END;
-        // SAFETY: as above.
+        // SAFETY: the list's first entry is its end.
         assert_eq!(unsafe { copy_list(list.as_mut_ptr(), &mut to) }, Ok(()));
     }
 }
