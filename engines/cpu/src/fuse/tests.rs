@@ -297,6 +297,54 @@ fn a_product_takes_what_follows() {
             "",
         ),
         (
+            "divided by one number, then a mask",
+            (
+                vec![
+                    a(),
+                    b(),
+                    c(2, Float).intermediate(),
+                    tensor(3, Float, &[1, 1, 1]),
+                    c(4, Float).intermediate(),
+                    tensor(5, Float, &[1, 7, 33]),
+                    c(6, Float),
+                ],
+                vec![matmul(), binary(Mode::Div, 2, 3, 4), binary(Mode::Add, 4, 5, 6)],
+            ),
+            vec![Rule::Chain, Rule::ProductEpilogue],
+            1,
+            "",
+        ),
+        (
+            "times a column, times a row, plus a row",
+            (
+                vec![
+                    a(),
+                    b(),
+                    c(2, Float).intermediate(),
+                    tensor(3, Float, &[2, 7, 1]),
+                    c(4, Float).intermediate(),
+                    bias(5),
+                    c(6, Float).intermediate(),
+                    bias(7),
+                    c(8, Float),
+                ],
+                vec![matmul(), binary(Mode::Mul, 3, 2, 4), binary(Mode::Mul, 4, 5, 6), binary(Mode::Add, 7, 6, 8)],
+            ),
+            vec![Rule::Chain, Rule::ProductEpilogue],
+            1,
+            "",
+        ),
+        (
+            "a row divided by the product",
+            (
+                vec![a(), b(), c(2, Float).intermediate(), bias(3), c(4, Float)],
+                vec![matmul(), binary(Mode::Div, 3, 2, 4)],
+            ),
+            vec![Rule::ProductEpilogue],
+            1,
+            "",
+        ),
+        (
             "rounded before the bias, twice read",
             (
                 vec![a(), b(), c(2, Half).intermediate(), bias(3), c(4, BFloat16).intermediate(), c(5, Float)],

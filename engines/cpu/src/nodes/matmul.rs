@@ -99,7 +99,7 @@ impl MatmulWork {
                 sources: sources.collect(),
                 program: epilogue.program.compile().expect("fused programs are as large as rows allow"),
                 round: storage(graph.tensor(self.node.c)),
-                addends: addends(epilogue, self.node.c).unwrap_or_default(),
+                terms: terms(epilogue, self.node.c).unwrap_or_default(),
             }
         });
         LibraryOp {
@@ -118,44 +118,99 @@ struct Epilogue {
     sources: Vec<Source>,
     /// Type of the tensor that the product would have been.
     round: Storage,
-    /// Sources that are added to the product, one after the other, if the program is nothing else.
-    addends: Vec<usize>,
+    /// Terms that the product is combined with, one after the other, if the program is nothing else.
+    terms: Vec<Term>,
 }
 
-/// Maximum number of tensors that are added to a product without a program.
-const ADDENDS: usize = 2;
+/// Arithmetic of a term: sums as for biases, residuals and masks, factors as for the scale of scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arithmetic {
+    Add,
+    Multiply,
+    /// Division by the term.
+    Divide,
+}
 
-/// Inputs that an epilogue adds to the product, in order, if it does nothing else.
-fn addends(epilogue: &Elementwise, product: TensorUid) -> Option<Vec<usize>> {
+/// Input that is combined with what was computed so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Term {
+    arithmetic: Arithmetic,
+    /// Its position among the epilogue's sources.
+    source: usize,
+}
+
+/// Maximum number of terms that are combined with a product without a program.
+const TERMS: usize = 3;
+
+/// Terms that an epilogue combines with the product, in order, if it does nothing else.
+fn terms(epilogue: &Elementwise, product: TensorUid) -> Option<Vec<Term>> {
     let is_product = |input: &Input| matches!(input, Input::Tensor(uid) if *uid == product);
     let mut value = Arg::Input(epilogue.inputs.iter().position(is_product)?);
-    let mut addends = Vec::new();
+    let mut terms = Vec::new();
     for (at, step) in epilogue.program.steps.iter().enumerate() {
         let [one, other] = step.args[..] else { return None };
-        let addend = match (one == value, other == value) {
-            (true, false) => other,
-            (false, true) => one,
+        let (operand, is_first) = match (one == value, other == value) {
+            (true, false) => (other, true),
+            (false, true) => (one, false),
             _ => return None,
         };
-        let Arg::Input(addend) = addend else { return None };
-        if step.function.mode() != PointwiseMode::Add || step.round.is_some() {
+        let arithmetic = match step.function.mode() {
+            PointwiseMode::Add => Arithmetic::Add,
+            PointwiseMode::Mul => Arithmetic::Multiply,
+            PointwiseMode::Div if is_first => Arithmetic::Divide,
+            _ => return None,
+        };
+        let Arg::Input(source) = operand else { return None };
+        if step.round.is_some() {
             return None;
         }
-        addends.push(addend);
+        terms.push(Term { arithmetic, source });
         value = Arg::Step(at);
     }
-    (addends.len() <= ADDENDS).then_some(addends)
+    (terms.len() <= TERMS).then_some(terms)
 }
 
-/// Values plus addends, in memory; the maker has been promised all of it.
-struct Added<'a> {
+/// Values of a term in memory.
+#[derive(Clone, Copy)]
+struct Operand {
+    arithmetic: Arithmetic,
+    from: *const f32,
+    /// True if the value at `from` is that of every column, false if the columns' values lie side by side.
+    is_one: bool,
+}
+
+/// Values combined with operands, in memory; the maker has been promised all of it.
+struct Combined<'a> {
     values: &'a [f32],
-    addends: [*const f32; ADDENDS],
-    count: usize,
+    operands: &'a [Operand],
     to: *mut f32,
 }
 
-impl IsaKernel for Added<'_> {
+impl Combined<'_> {
+    /// Combines the values from `i` on that `load` gives.
+    ///
+    /// # Safety
+    /// `load` is for addresses of columns from `i` on.
+    #[inline(always)]
+    unsafe fn at<S: Simd>(&self, s: S, i: usize, load: impl Fn(*const f32) -> S::V) -> S::V {
+        let mut value = load(self.values.as_ptr().wrapping_add(i));
+        for operand in self.operands {
+            let other = match operand.is_one {
+                // SAFETY: the maker's promise.
+                true => s.splat(unsafe { *operand.from }),
+                false => load(operand.from.wrapping_add(i)),
+            };
+            value = match operand.arithmetic {
+                Arithmetic::Add => s.add(value, other),
+                Arithmetic::Multiply => s.mul(value, other),
+                Arithmetic::Divide => s.div(value, other),
+            };
+        }
+        value
+    }
+}
+
+impl IsaKernel for Combined<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -168,17 +223,9 @@ impl IsaKernel for Added<'_> {
             // SAFETY: the mask's lanes are values, for which the maker answers.
             unsafe {
                 if lanes == S::LANES {
-                    let mut value = s.load(self.values.as_ptr().add(i));
-                    for addend in &self.addends[..self.count] {
-                        value = s.add(value, s.load(addend.wrapping_add(i)));
-                    }
-                    s.store(self.to.add(i), value);
+                    s.store(self.to.add(i), self.at(s, i, |from| s.load(from)));
                 } else {
-                    let mut value = s.load_masked(mask, self.values.as_ptr().add(i));
-                    for addend in &self.addends[..self.count] {
-                        value = s.add(value, s.load_masked(mask, addend.wrapping_add(i)));
-                    }
-                    s.store_first(lanes, self.to.add(i), value);
+                    s.store_first(lanes, self.to.add(i), self.at(s, i, |from| s.load_masked(mask, from)));
                 }
             }
             i += lanes;
@@ -315,15 +362,19 @@ impl Plan {
         if let Some(epilogue) = &self.epilogue
             && let Some(places) = epilogue.in_memory(to)
         {
-            let mut addends = [std::ptr::null(); ADDENDS];
-            for (addend, (place, strides)) in addends.iter_mut().zip(places.iter().flatten()) {
-                let offset = self.offset([batch, row, column], strides);
-                *addend = addresses.inputs[*place].cast::<f32>().wrapping_add(offset);
+            let of = |(term, (place, strides)): (&Term, Place<'_>)| Operand {
+                arithmetic: term.arithmetic,
+                from: addresses.inputs[place].cast::<f32>().wrapping_add(self.offset([batch, row, column], strides)),
+                is_one: strides.last() == Some(&0),
+            };
+            let mut operands = [Operand { arithmetic: Arithmetic::Add, from: std::ptr::null(), is_one: true }; TERMS];
+            let count = epilogue.terms.len();
+            for (operand, term) in operands.iter_mut().zip(epilogue.terms.iter().zip(places.into_iter().flatten())) {
+                *operand = of(term);
             }
             let offset = to.batch.offset(batch) + row * to.row + column;
             let to = addresses.output.cast::<f32>().wrapping_add(offset);
-            let count = epilogue.addends.len();
-            return self.isa.run(Added { values, addends, count, to });
+            return self.isa.run(Combined { values, operands: &operands[..count], to });
         }
         // SAFETY: the caller's promise.
         unsafe { self.put(addresses, [batch, row, column], values, rows, pitch) };
@@ -345,17 +396,17 @@ impl Plan {
 type Place<'a> = (usize, &'a [usize]);
 
 impl Epilogue {
-    /// Position among the inputs, and strides, of each addend, if the epilogue is nothing else and all of it, and the
-    /// output, is `f32` with columns side by side.
-    fn in_memory(&self, output: &Matrix) -> Option<[Option<Place<'_>>; ADDENDS]> {
-        let mut places = [None; ADDENDS];
+    /// Position among the inputs, and strides, of each term, if the epilogue is nothing else and all of it, and the
+    /// output, is `f32` with columns side by side, or one value for all columns.
+    fn in_memory(&self, output: &Matrix) -> Option<[Option<Place<'_>>; TERMS]> {
+        let mut places = [None; TERMS];
         let singles = self.round == Storage::F32 && output.storage == Storage::F32 && output.column == 1;
-        if !singles || self.addends.is_empty() {
+        if !singles || self.terms.is_empty() {
             return None;
         }
-        for (to, addend) in places.iter_mut().zip(&self.addends) {
-            let Source::Other(Some(place), InputView::Memory(view)) = &self.sources[*addend] else { return None };
-            if view.storage != Storage::F32 || view.strides.last() != Some(&1) {
+        for (to, term) in places.iter_mut().zip(&self.terms) {
+            let Source::Other(Some(place), InputView::Memory(view)) = &self.sources[term.source] else { return None };
+            if view.storage != Storage::F32 || !matches!(view.strides.last(), Some(0 | 1)) {
                 return None;
             }
             *to = Some((*place, &view.strides[..]));

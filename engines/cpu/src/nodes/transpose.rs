@@ -55,8 +55,8 @@ impl Transposition {
                     let (from, to) = (from.wrapping_add(row * across + column), to.wrapping_add(column * out + row));
                     // SAFETY: the square's values lie within those of the caller.
                     unsafe {
-                        if high == S::LANES && wide == S::LANES {
-                            square::<S>(s, from, across, to, out);
+                        if self.is_square::<S>((row, high), (column, wide)) {
+                            square::<S>(s, (from, across, high), (to, out, wide));
                         } else {
                             edge((from, across, high), (to, out, wide));
                         }
@@ -66,6 +66,23 @@ impl Transposition {
                 row += high;
             }
             first = end;
+        }
+    }
+}
+
+impl Transposition {
+    /// True if whole vectors may be read from the rows and written to the columns of a rectangle: it is a square, or what
+    /// vectors reach beyond it are values of the rows behind, or places of the columns behind, which are written later.
+    #[inline(always)]
+    fn is_square<S: Simd>(&self, (row, high): (usize, usize), (column, wide): (usize, usize)) -> bool {
+        // Values from the first of some line to the end of a vector that begins with the last of `LANES` lines.
+        let reach = |first: usize, line: usize| (first + S::LANES - 1) * line + S::LANES;
+        let Transposition { across, out, rows, columns, .. } = *self;
+        match (high == S::LANES, wide == S::LANES) {
+            (true, true) => true,
+            (true, false) => columns == wide && across == columns && reach(row, across) <= rows * across,
+            (false, true) => rows == high && out == rows && reach(column, out) <= columns * out,
+            (false, false) => false,
         }
     }
 }
@@ -83,22 +100,31 @@ impl Kernel for Squares {
     }
 }
 
+/// Transposes `high` rows of a vector each into `wide` columns of a vector each, neither more than a vector has lanes.
+///
 /// # Safety
-/// As [`Transposition::run`], for a square of `LANES` by `LANES`.
+/// As [`Transposition::run`], for whole vectors.
 #[inline(always)]
-unsafe fn square<S: Simd>(s: S, from: *const f32, across: usize, to: *mut f32, out: usize) {
+unsafe fn square<S: Simd>(
+    s: S,
+    (from, across, high): (*const f32, usize, usize),
+    (to, out, wide): (*mut f32, usize, usize),
+) {
     let mut rows = [s.splat(0.0); MAX_LANES];
     // SAFETY: the caller's promise.
     unsafe {
         let mut i = 0;
         while i < S::LANES {
-            rows[i] = s.load(from.wrapping_add(i * across));
+            // Of rows that are not there the last one, as many loads are known to the compiler.
+            rows[i] = s.load(from.wrapping_add(i.min(high - 1) * across));
             i += 1;
         }
         let columns = s.transpose(rows);
         let mut i = 0;
         while i < S::LANES {
-            s.store(to.wrapping_add(i * out), columns[i]);
+            if i < wide {
+                s.store(to.wrapping_add(i * out), columns[i]);
+            }
             i += 1;
         }
     }
@@ -118,21 +144,41 @@ unsafe fn edge((from, across, high): (*const f32, usize, usize), (to, out, wide)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hipdnn_cpu_kernels::guarded::Guarded;
+
+    /// Values that end at a page which can't be accessed.
+    fn values(count: usize) -> Guarded {
+        Guarded::new(count * size_of::<f32>(), true, 0xff)
+    }
 
     #[test]
-    fn every_value_comes_to_its_place() {
-        for isa in Isa::available() {
-            for (rows, columns) in [(1, 1), (8, 8), (16, 16), (3, 40), (33, 17), (64, 5), (24, 48)] {
-                let (across, out) = (columns + 3, rows + 2);
-                let from: Vec<f32> = (0..rows * across).map(|i| i as f32).collect();
-                let mut to = vec![-1f32; columns * out];
-                let work = Transposition { from: from.as_ptr(), across, to: to.as_mut_ptr(), out, rows, columns };
-                // SAFETY: the vectors have as many values.
+    fn every_value_comes_to_its_place_and_no_other() {
+        let sizes =
+            [(1, 1), (8, 8), (16, 16), (3, 40), (33, 17), (64, 5), (24, 48), (3, 1000), (1000, 3), (7, 9), (9, 7)];
+        for (isa, (rows, columns)) in Isa::available().flat_map(|isa| sizes.map(|size| (isa, size))) {
+            for (of_from, of_to) in [(0, 0), (0, 2), (3, 0), (3, 2)] {
+                let (across, out) = (columns + of_from, rows + of_to);
+                let from = values((rows - 1) * across + columns);
+                for (i, value) in (0..(rows - 1) * across + columns).map(|i| (i, i as f32)) {
+                    // SAFETY: so many values are there.
+                    unsafe { from.data.cast::<f32>().add(i).write(value) };
+                }
+                let mut to = values((columns - 1) * out + rows);
+                let work = Transposition {
+                    from: from.data.cast::<f32>().cast_const(),
+                    across,
+                    to: to.data.cast(),
+                    out,
+                    rows,
+                    columns,
+                };
+                // SAFETY: both have as many values.
                 unsafe { work.run(isa) };
-                for (i, got) in to.iter().enumerate() {
+                for (i, got) in to.bytes().chunks_exact(size_of::<f32>()).enumerate() {
                     let (column, row) = (i / out, i % out);
-                    let want = if row < rows { (row * across + column) as f32 } else { -1.0 };
-                    assert_eq!(*got, want, "{isa} {rows}×{columns} at {column} {row}");
+                    let got = f32::from_ne_bytes(got.try_into().unwrap());
+                    let want = if row < rows { (row * across + column) as f32 } else { f32::from_bits(u32::MAX) };
+                    assert_eq!(got.to_bits(), want.to_bits(), "{isa} {rows}×{columns} at {column} {row}: got {got}");
                 }
             }
         }

@@ -39,7 +39,8 @@ const MORE_VALUES: usize = SLOTS * ROW;
 /// Number of elements below which waking another thread costs more than it saves.
 const PER_UNIT: usize = 16 * 1024;
 
-/// Least rows and columns of a matrix that is transposed by squares: in a smaller one there is none of eight lanes.
+/// Least rows and columns of a matrix that is transposed by squares, unless its lines follow on each other: in a smaller one
+/// there is no square of eight lanes.
 const LEAST_SQUARE: usize = 8;
 
 /// Layout of an operand or the output, along the dimensions of the output.
@@ -165,7 +166,11 @@ impl PointwiseKernel {
             return None;
         }
         let turned = input.strides.iter().position(|stride| *stride == 1)?;
-        (self.dims[last].min(self.dims[turned]) >= LEAST_SQUARE).then_some(turned)
+        let (rows, columns) = (self.dims[last], self.dims[turned]);
+        // As images of few channels are.
+        let is_narrow =
+            (rows > 1 && self.output.strides[turned] == rows) || (columns > 1 && input.strides[last] == columns);
+        (rows.min(columns) >= LEAST_SQUARE || rows.max(columns) >= LEAST_SQUARE && is_narrow).then_some(turned)
     }
 
     /// Copies by squares that are turned in registers.
@@ -553,13 +558,18 @@ mod tests {
     fn copies_of_any_order_of_dimensions_put_every_element_in_its_place() {
         // Extents of the output, packed, for each the dimension of the input that it is, and whether there are squares.
         for (dims, order, squares) in [
-            (&[2, 35, 3][..], &[0, 2, 1][..], false),
+            (&[2, 35, 3][..], &[0, 2, 1][..], true),
+            (&[2, 3, 35], &[0, 2, 1], true),
+            (&[9, 4, 3], &[2, 1, 0], false),
+            (&[2, 5, 3], &[0, 2, 1], false),
             (&[3, 5, 17, 66], &[0, 2, 3, 1], true),
             (&[70, 129], &[1, 0], true),
-            (&[2, 9, 4, 20], &[0, 1, 3, 2], false),
+            (&[2, 9, 4, 20], &[0, 1, 3, 2], true),
             (&[2, 9, 8, 20], &[0, 1, 3, 2], true),
             (&[600, 100], &[1, 0], true),
             (&[20, 40_000], &[1, 0], true),
+            (&[3, 40_000], &[1, 0], true),
+            (&[40_000, 3], &[1, 0], true),
         ] {
             let mut input = vec![0; dims.len()];
             let mut step = 1;
