@@ -49,7 +49,8 @@ fn a_checked_graph_is_as_described() {
 /// What a tensor reaches over in memory, in elements and in whole bytes.
 #[test]
 fn tensors_reach_to_their_last_element() {
-    let cases: [(&[i64], &[i64], DataType, usize, usize); 6] = [
+    type Case<'a> = (&'a [i64], &'a [i64], DataType, usize, usize);
+    let cases: [Case<'_>; 6] = [
         (&[1], &[1], DataType::Double, 1, 8),
         (&[2, 3], &[3, 1], DataType::Float, 6, 24),
         (&[2, 3], &[4, 1], DataType::Half, 7, 14),

@@ -573,7 +573,8 @@ fn pooling(pre: &[i64], post: &[i64], stride: &[i64], window: &[i64]) -> Resampl
 fn windows_of_pooling_fit() {
     let fits = "a window that fits in dimension 4";
     // Extent, padding before and behind, window, stride, extent of the result, what was wanted in its place.
-    let cases: &[(i64, i64, i64, i64, i64, i64, Option<&str>)] = &[
+    type Case<'a> = (i64, i64, i64, i64, i64, i64, Option<&'a str>);
+    let cases: &[Case<'_>] = &[
         (5, 0, 1, 2, 2, 3, None),
         (6, 0, 0, 6, 2, 1, None),
         (6, 0, 0, 6, 2, 2, Some("an extent of 1 in dimension 4")),
