@@ -249,7 +249,8 @@ fn write_knob<'b>(fbb: &mut FlatBufferBuilder<'b>, knob: &Knob) -> WIPOffset<fb:
             (fb::KnobConstraint::FloatConstraint, Some(fb::FloatConstraint::create(fbb, &args).as_union_value()))
         }
         Some(KnobConstraint::String { max_length, valid }) => {
-            let args = fb::StringConstraintArgs { max_length: *max_length, valid_values: valid.write(fbb) };
+            let valid: Vec<_> = valid.iter().map(|text| fbb.create_string(text)).collect();
+            let args = fb::StringConstraintArgs { max_length: *max_length, valid_values: tables(fbb, &valid) };
             (fb::KnobConstraint::StringConstraint, Some(fb::StringConstraint::create(fbb, &args).as_union_value()))
         }
     };

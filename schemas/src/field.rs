@@ -1,6 +1,6 @@
 //! One field of a node, between its Rust type, its FlatBuffer form and its JSON form.
 
-use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
+use flatbuffers::{FlatBufferBuilder, Vector, WIPOffset};
 use serde_json::Value;
 
 use crate::generated as fb;
@@ -306,28 +306,6 @@ impl Field for String {
 
     fn to_json(&self) -> Value {
         Value::from(self.as_str())
-    }
-}
-
-impl Field for Vec<String> {
-    type Wire<'a> = Option<Vector<'a, ForwardsUOffset<&'a str>>>;
-    type Slot<'b> = Option<WIPOffset<Vector<'b, ForwardsUOffset<&'b str>>>>;
-
-    fn read(wire: Self::Wire<'_>) -> Result<Self, String> {
-        Ok(wire.into_iter().flatten().map(str::to_string).collect())
-    }
-
-    fn write<'b>(&self, fbb: &mut FlatBufferBuilder<'b>) -> Self::Slot<'b> {
-        let offsets: Vec<_> = self.iter().map(|text| fbb.create_string(text)).collect();
-        (!offsets.is_empty()).then(|| fbb.create_vector(&offsets))
-    }
-
-    fn from_json(value: &Value) -> Result<Self, String> {
-        list(value, "a list of strings", String::from_json)
-    }
-
-    fn to_json(&self) -> Value {
-        self.iter().map(String::as_str).collect()
     }
 }
 

@@ -82,7 +82,7 @@ impl<'g> Inference<'g> {
             // The gradients of scale and bias have the scale's elements.
             Operation::LayernormBackward(n) if self.declared(uid) == self.declared(n.scale) => like(n.scale),
             Operation::LayernormBackward(_) => None,
-            Operation::RmsNorm(n) if uid == n.y => like(n.x),
+            // The result is reduced nowhere: it declares 1 only where `x` does.
             Operation::RmsNorm(n) => Some(self.reduced(uid, n.x)),
             Operation::RmsNormBackward(n) if uid == n.dx => like(n.x),
             Operation::RmsNormBackward(n) => like(n.scale),

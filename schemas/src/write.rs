@@ -38,7 +38,7 @@ pub(crate) fn finish<T>(mut fbb: FlatBufferBuilder<'_>, root: WIPOffset<T>, iden
     fbb.finished_data().to_vec()
 }
 
-/// A list of tables; empty ones are left out, as hipDNN's own writers do.
+/// A list of tables or texts; empty ones are left out, as hipDNN's own writers do.
 pub(crate) fn tables<'b, T>(
     fbb: &mut FlatBufferBuilder<'b>,
     tables: &[WIPOffset<T>],

@@ -34,6 +34,53 @@ fn all_kinds_round_trip_and_check() {
 }
 
 #[test]
+fn a_checked_graph_is_as_described() {
+    let def = samples::every_field();
+    let graph = Graph::new(def.clone()).expect("the sample is right");
+    assert_eq!((graph.name(), graph.tensors().len()), (def.name.as_str(), def.tensors.len()));
+    for (tensor, def) in graph.tensors().iter().zip(&def.tensors) {
+        assert_eq!((tensor.uid(), tensor.name(), tensor.def()), (def.uid, def.name.as_str(), def));
+        assert_eq!((tensor.value(), tensor.ragged(), tensor.alignment()), (def.value, def.ragged, def.alignment));
+        let flags = (tensor.is_virtual(), tensor.is_runtime_pass_by_value());
+        assert_eq!(flags, (def.is_virtual, def.is_runtime_pass_by_value), "tensor {}", def.uid);
+    }
+}
+
+/// What a tensor reaches over in memory, in elements and in whole bytes.
+#[test]
+fn tensors_reach_to_their_last_element() {
+    type Case<'a> = (&'a [i64], &'a [i64], DataType, usize, usize);
+    let cases: [Case<'_>; 6] = [
+        (&[1], &[1], DataType::Double, 1, 8),
+        (&[2, 3], &[3, 1], DataType::Float, 6, 24),
+        (&[2, 3], &[4, 1], DataType::Half, 7, 14),
+        (&[3, 2], &[1, 5], DataType::Int8, 8, 8),
+        (&[4, 1], &[0, 9], DataType::Half, 1, 2),
+        (&[3], &[5], DataType::Int4, 11, 6),
+    ];
+    for (dims, strides, data_type, elements, bytes) in cases {
+        let mut def = samples::conv_bias_relu();
+        def.tensors.push(TensorDef::new(99, data_type, dims).strided(strides));
+        let graph = Graph::new(def).expect("a right graph");
+        let tensor = graph.tensor(TensorUid(99));
+        assert_eq!((tensor.span(), tensor.span_bytes()), (elements, bytes), "{dims:?} by {strides:?} of {data_type}");
+    }
+}
+
+/// A list of tensors that JSON does not mention has none.
+#[test]
+fn lists_of_tensors_may_be_left_out() {
+    let kind = "BatchnormBackwardAttributes";
+    let def = samples::one_of_each().into_iter().find(|def| def.nodes[0].operation.kind() == kind).expect("a sample");
+    let mut json: serde_json::Value = serde_json::from_str(&def.to_json()).unwrap();
+    let inputs = json["nodes"][0]["inputs"].as_object_mut().expect("operands in groups");
+    inputs.remove("peer_stats_tensor_uid").expect("the sample has the list");
+    let read = GraphDef::from_json(&json.to_string()).unwrap();
+    let Operation::BatchnormBackward(node) = &read.nodes[0].operation else { unreachable!("{kind}") };
+    assert_eq!(node.peer_stats, []);
+}
+
+#[test]
 fn operands_and_attributes_have_the_names_of_the_wire() {
     let mut relu = Pointwise::unary(PointwiseMode::ReluFwd, TensorUid(1), TensorUid(2));
     relu.relu_upper_clip = Some(f32::INFINITY);
@@ -325,6 +372,16 @@ fn json_errors_name_the_place() {
             r#""is_override_shape_enabled": false"#,
             r#""id": "00112233-4455-6677-8899-aabbccddeef""#,
             r#"id: expected a UUID, got "00112233-4455-6677-8899-aabbccddeef""#,
+        ),
+        (
+            r#""is_override_shape_enabled": false"#,
+            r#""id": "0011223-34455-6677-8899-aabbccddeeff""#,
+            r#"id: expected a UUID, got "0011223-34455-6677-8899-aabbccddeeff""#,
+        ),
+        (
+            r#""is_override_shape_enabled": false"#,
+            r#""id": "00112233-4455-6677-8899-aabbccddeefg""#,
+            r#"id: expected a UUID, got "00112233-4455-6677-8899-aabbccddeefg""#,
         ),
         (
             r#""is_override_shape_enabled": false"#,

@@ -64,6 +64,14 @@ fn convolution_bias_relu() {
             "tensor 1: expected at most 70368744177664 elements of type half, got 9223372036854782079",
         ),
         (
+            "too many elements in one place",
+            |d| {
+                d.tensors[0].dims = vec![1 << 46, 2, 1, 1];
+                d.tensors[0].strides = vec![0; 4];
+            },
+            "tensor 1: expected at most 70368744177664 elements of type half, got 140737488355328",
+        ),
+        (
             "no type anywhere",
             |d| {
                 d.tensors[0].data_type = DataType::Unset;
@@ -419,6 +427,15 @@ fn attributes_of_other_kinds() {
             "BlockScaleQuantizeAttributes",
             |op| {
                 if let Operation::BlockScaleQuantize(b) = op {
+                    b.block_size = 0
+                }
+            },
+            "block_size: expected at least 1, got 0",
+        ),
+        (
+            "BlockScaleQuantizeAttributes",
+            |op| {
+                if let Operation::BlockScaleQuantize(b) = op {
                     b.axis = Some(-1)
                 }
             },
@@ -473,6 +490,11 @@ fn odd_graphs_that_are_right() {
         }),
         ("intermediate handed out as well", |d| d.tensors[2].is_virtual = false),
         ("unused tensor", |d| d.tensors.push(TensorDef::new(0, DataType::Half, &[1]))),
+        ("tensor of 8 dimensions", |d| d.tensors.push(TensorDef::new(0, DataType::Half, &[1; 8]))),
+        ("as many elements as may be", |d| {
+            d.tensors.push(TensorDef::new(0, DataType::Half, &[1 << 46]).strided(&[0]));
+        }),
+        ("bytes of no alignment", |d| d.tensors[0].alignment = 1),
         ("one tensor as both operands", |d| pointwise(d, 1).in_1 = Some(TensorUid(3))),
     ];
     for (name, change) in cases {
@@ -481,6 +503,97 @@ fn odd_graphs_that_are_right() {
         let graph = Graph::new(def).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(graph.tensor(TensorUid(3)).data_type(), DataType::Half, "{name}");
         assert_eq!(graph.consumers(TensorUid(3)), [1], "{name}");
+    }
+}
+
+/// Extents that operations have at their limits, or that are not the format's to judge.
+#[test]
+fn right_shapes_of_other_kinds() {
+    let uid = TensorUid;
+    let volume = ConvolutionFwd { x: uid(0), w: uid(1), y: uid(2), convolution: Convolution::new(3) };
+    let scales =
+        BlockScaleQuantize { x: uid(0), y: uid(1), scale: uid(2), block_size: 1, axis: None, transpose: false };
+    let whole = Layernorm {
+        x: uid(0),
+        scale: uid(1),
+        bias: uid(2),
+        epsilon: uid(3),
+        y: uid(4),
+        normalized_dim_count: 2,
+        mean: Some(uid(5)),
+        inv_variance: None,
+        forward_phase: NormFwdPhase::Training,
+    };
+    let interpolation = Operation::ResampleFwd(ResampleFwd {
+        resample_mode: ResampleMode::Bilinear,
+        ..pooling(&[0; 2], &[0; 2], &[1; 2], &[1; 2])
+    });
+    let paged = |page_table_k, page_table_v| {
+        let attention = Sdpa::new(uid(0), uid(1), uid(2), uid(3));
+        Operation::Sdpa(Box::new(Sdpa { page_table_k, page_table_v, ..attention }))
+    };
+    let (q, pages, table): (&[i64], &[i64], &[i64]) = (&[2, 4, 3, 8], &[9, 2, 16, 8], &[2, 1, 1, 1]);
+    let cases: &[(&str, Operation, &[&[i64]])] = &[
+        ("volume", Operation::ConvolutionFwd(volume), &[&[1, 2, 3, 3, 3], &[4, 2, 1, 1, 3], &[1, 4, 3, 3, 1]]),
+        (
+            "product of matrices",
+            Operation::Matmul(Matmul { a: uid(0), b: uid(1), c: uid(2) }),
+            &[&[3, 4], &[4, 6], &[3, 6]],
+        ),
+        ("normalization of all", Operation::Layernorm(whole), &[&[4, 6], &[24], &[24], &[1], &[4, 6], &[1]]),
+        ("scales of elements", Operation::BlockScaleQuantize(scales), &[&[4, 6], &[4, 6], &[4, 6]]),
+        ("interpolation", interpolation, &[&[1, 2, 4, 4], &[1, 2, 7, 3]]),
+        ("pages of keys", paged(Some(uid(4)), None), &[q, pages, &[2, 4, 5, 8], q, table]),
+        ("pages of values", paged(None, Some(uid(4))), &[q, &[2, 4, 5, 8], pages, q, table]),
+    ];
+    for (name, operation, dims) in cases {
+        let def = samples::single(operation.clone(), dims);
+        assert_eq!(Graph::new(def).err().map(|error| error.to_string()), None, "{name}");
+    }
+}
+
+fn pooling(pre: &[i64], post: &[i64], stride: &[i64], window: &[i64]) -> ResampleFwd {
+    let [pre_padding, post_padding, stride, window] = [pre, post, stride, window].map(<[i64]>::to_vec);
+    ResampleFwd {
+        x: TensorUid(0),
+        y: TensorUid(1),
+        index: None,
+        pre_padding,
+        post_padding,
+        stride,
+        window,
+        resample_mode: ResampleMode::MaxPool,
+        padding_mode: PaddingMode::NegInf,
+        generate_index: None,
+    }
+}
+
+/// Windows along the last dimension of a volume: extents with those that follow, rounded down or up.
+#[test]
+fn windows_of_pooling_fit() {
+    let fits = "a window that fits in dimension 4";
+    // Extent, padding before and behind, window, stride, extent of the result, what was wanted in its place.
+    type Case<'a> = (i64, i64, i64, i64, i64, i64, Option<&'a str>);
+    let cases: &[Case<'_>] = &[
+        (5, 0, 1, 2, 2, 3, None),
+        (6, 0, 0, 6, 2, 1, None),
+        (6, 0, 0, 6, 2, 2, Some("an extent of 1 in dimension 4")),
+        (6, 0, 0, 7, 2, 1, Some(fits)),
+        (6, 0, 0, 8, 2, 3, Some(fits)),
+        (6, 1, 0, 7, 2, 1, None),
+        (6, 0, 1, 7, 2, 1, None),
+        (6, 0, 0, 3, 2, 1, Some("an extent of 2 in dimension 4")),
+        (6, 0, 0, 3, 2, 2, None),
+        (6, 0, 0, 3, 2, 3, None),
+        (6, 0, 0, 3, 2, 4, Some("an extent of 2 in dimension 4")),
+    ];
+    for (extent, pre, post, window, stride, result, wanted) in cases {
+        let pooling = pooling(&[0, 0, *pre], &[0, 0, *post], &[1, 1, *stride], &[1, 1, *window]);
+        let def = samples::single(Operation::ResampleFwd(pooling), &[&[1, 2, 3, 3, *extent], &[1, 2, 3, 3, *result]]);
+        let wanted = wanted
+            .map(|wanted| format!("node 0 (ResampleFwdAttributes): y (tensor 1): expected {wanted}, got {result}"));
+        let came = Graph::new(def).err().map(|error| error.to_string());
+        assert_eq!(came, wanted, "{window} of {pre} + {extent} + {post} by {stride}");
     }
 }
 

@@ -85,6 +85,7 @@ fn what_does_not_fit_together_is_refused() {
     };
     refused(&|model| model.features = 2, "a feature below 2");
     refused(&|model| model.buckets[0].boundaries.swap(0, 1), "ascending numbers");
+    refused(&|model| model.buckets[0].boundaries[1] = 0.0, "ascending numbers");
     refused(&|model| model.buckets[0].boundaries[2] = f64::INFINITY, "finite number");
     refused(&|model| model.entries[0].key[0] = 3, "a bucket below 3");
     refused(&|model| model.entries[0].key.truncate(1), "a key of 2 buckets");
@@ -109,6 +110,22 @@ fn what_does_not_fit_together_is_refused() {
     refused(&|model| model.trees[1].0.clear(), "lists of equal length");
     let (table, trees) = (table().to_bytes(), trees().to_bytes());
     assert!(TableModel::from_bytes(&trees).is_err() && GbdtModel::from_bytes(&table).is_err(), "the other kind");
+    let unnamed = [&table[..4], &[0; 4], &table[8..]].concat();
+    let error = TableModel::from_bytes(&unnamed).unwrap_err().to_string();
+    assert!(error.contains("a file with identifier TABL"), "{error}");
+}
+
+/// As many features as a model may have, and nodes that all its trees may have together.
+#[test]
+fn limits_are_whole() {
+    let widest = TableModel { features: MAX_FEATURES as u32, ..table() };
+    assert_eq!(TableModel::from_bytes(&widest.to_bytes()), Ok(widest));
+    let bytes = trees().to_bytes();
+    let trees: Vec<_> = root::<fb::GbdtModel>(&bytes).unwrap().trees().into_iter().flatten().collect();
+    for (mut room, fits) in [(8, true), (7, false)] {
+        let read: Result<Vec<_>, _> = trees.iter().map(|tree| tree_of(tree, 2, &mut room)).collect();
+        assert_eq!(read.is_ok(), fits, "{read:?}");
+    }
 }
 
 /// What a mutated file is decoded to can be computed with.

@@ -13,7 +13,7 @@ fn some(n: i64) -> Option<TensorUid> {
 }
 
 /// A graph of one node whose tensors have the uids 0, 1, 2... in the order of `dims`.
-fn single(operation: Operation, dims: &[&[i64]]) -> GraphDef {
+pub(crate) fn single(operation: Operation, dims: &[&[i64]]) -> GraphDef {
     let mut graph = GraphBuilder::new(operation.kind()).compute(DataType::Float);
     for (i, dims) in dims.iter().enumerate() {
         graph.tensor(TensorDef::new(i as i64, DataType::Float, dims).named(format!("t{i}")));

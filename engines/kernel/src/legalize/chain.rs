@@ -17,7 +17,7 @@ impl Legalizer<'_> {
         }
         // Packed, in the order that the graph has it in.
         let last = Layout::ChannelsLast.strides(output.dims());
-        let strides = match same_strides(output.dims(), &view(output).strides, &last) && output.rank() > 2 {
+        let strides = match same_strides(output.dims(), &view(output).strides, &last) {
             true => last,
             false => Layout::ChannelsFirst.strides(output.dims()),
         };

@@ -225,16 +225,6 @@ fn copies_are_made_where_they_are_needed_only() {
     };
     let result = || TensorDef::new(3, H, &[2, 4, 7, 7]);
     let bias = || TensorDef::new(4, H, &[1, 4, 1, 1]);
-    // The convolution's input is computed from tensor 7.
-    let before = || {
-        let mut case = Case::new(|t, _| {
-            t[0].is_virtual = true;
-            t[0].data_type = F;
-        });
-        case = case.tensor(TensorDef::new(7, H, &[2, 4, 9, 9])).relu(7, 0);
-        case.graph.def_mut().nodes.rotate_right(1);
-        case
-    };
     let cases: Vec<(&str, Case, &[&str])> = vec![
         ("plain", Case::new(|_, _| ()), &["Half 0 1 > 2"]),
         ("channels last", Case::new(|t, _| t.iter_mut().for_each(last)), &["Half last 0 1 > 2"]),
@@ -267,6 +257,15 @@ fn copies_are_made_where_they_are_needed_only() {
                 t[2] = TensorDef::new(2, H, &[2, 4, 4, 4]);
             }),
             &["Half 0 1 > 2"],
+        ),
+        (
+            // Its type is converted in any case, so that only the reads of the copy are in the wrong order.
+            "a half that lies in the order that other tensors don't have",
+            Case::new(|t, _| {
+                last(&mut t[0]);
+                (t[1].data_type, t[2].data_type) = (F, F);
+            }),
+            &["copy 0 > t0", "Float t0 1 > 2"],
         ),
         (
             "x is w",
@@ -302,6 +301,17 @@ fn copies_are_made_where_they_are_needed_only() {
                 .tensor(result())
                 .tensor(TensorDef::new(4, H, &[2, 4, 7, 7]))
                 .add(2, 4, 3),
+            &["Half 0 1 > t0", "compute t0 4 > 3"],
+        ),
+        (
+            "a result that the chain behind it broadcasts",
+            Case::new(|t, _| {
+                t[1] = TensorDef::new(1, H, &[4, 4, 9, 9]);
+                t[2] = TensorDef::new(2, H, &[2, 4, 1, 1]).intermediate();
+            })
+            .tensor(result())
+            .tensor(TensorDef::new(4, H, &[1, 4, 7, 7]))
+            .add(2, 4, 3),
             &["Half 0 1 > t0", "compute t0 4 > 3"],
         ),
         (
@@ -352,19 +362,6 @@ fn copies_are_made_where_they_are_needed_only() {
             &["copy 0 > t0", "copy 1 > t1", "Float t0 t1 > t2", "compute t2 > 3"],
         ),
         (
-            "a float function of halves before a convolution",
-            {
-                let mut case = before();
-                let relu = case.graph.def_mut().nodes.iter_mut().find_map(|node| match &mut node.operation {
-                    hipdnn_schemas::Operation::Pointwise(relu) => Some(relu),
-                    _ => None,
-                });
-                relu.unwrap().mode = PointwiseMode::TanhFwd;
-                case
-            },
-            &["compute 7 > t0", "copy 1 > t1", "Float t0 t1 > t2", "copy t2 > 2"],
-        ),
-        (
             "a float result behind a float intermediate",
             Case::new(|t, _| intermediate(t, F)).tensor(TensorDef::new(3, F, &[2, 4, 7, 7])).relu(2, 3),
             &["copy 0 > t0", "copy 1 > t1", "Float t0 t1 > 3", "compute 3 > 3"],
@@ -379,12 +376,6 @@ fn copies_are_made_where_they_are_needed_only() {
                 .relu(5, 3)
                 .relu(5, 6),
             &["Half 0 1 > t0", "compute t0 > t0", "compute t0 > 3", "compute t0 > 6"],
-        ),
-        ("a float intermediate before a convolution", before(), &["compute 7 > t0", "Half t0 1 > 2"]),
-        (
-            "a float intermediate before a convolution, strictly",
-            before().strict(),
-            &["compute 7 > t0", "copy 1 > t1", "Float t0 t1 > t2", "copy t2 > 2"],
         ),
         (
             "the result is seen and used",
@@ -419,6 +410,35 @@ fn copies_are_made_where_they_are_needed_only() {
         };
         let same = got.len() == want.len() && got.iter().zip(want).all(|(g, w)| sorted(g) == sorted(w));
         assert!(same, "{what}: expected {want:?}, got {got:?}");
+    }
+}
+
+/// A float function of halves before a convolution of halves is stored in them if that loses nothing.
+#[test]
+fn what_selects_among_halves_is_stored_in_halves() {
+    use PointwiseMode::*;
+    let narrow: &[&str] = &["compute 7 > t0", "Half t0 1 > 2"];
+    let float: &[&str] = &["compute 7 > t0", "copy 1 > t1", "Float t0 t1 > t2", "copy t2 > 2"];
+    for (mode, lower_clip, strict, want) in [
+        (Identity, None, false, narrow),
+        (Abs, None, false, narrow),
+        (Neg, None, false, narrow),
+        (ReluFwd, None, false, narrow),
+        (ReluFwd, Some(0.5), false, narrow),
+        (ReluFwd, Some(0.1), false, float),
+        (ReluFwd, None, true, float),
+        (Abs, None, true, float),
+        (TanhFwd, None, false, float),
+        (Exp, None, false, float),
+    ] {
+        let mut case = Case::new(|t, _| (t[0].is_virtual, t[0].data_type) = (true, F));
+        case = case.tensor(TensorDef::new(7, H, &[2, 4, 9, 9]));
+        let mut function = Pointwise::unary(mode, TensorUid(7), TensorUid(0));
+        function.relu_lower_clip = lower_clip;
+        case.graph.pointwise(function);
+        case.graph.def_mut().nodes.rotate_right(1);
+        case.options.strict_fp32 = strict;
+        assert_eq!(case.dispatches(), want, "{mode}, at least {lower_clip:?}, strict: {strict}");
     }
 }
 

@@ -490,7 +490,7 @@ fn vector(
             let folded = |part: &Block<'_>| part.folds.iter().map(|fold| fold.mode.bytes(compute_type, wide)).sum();
             let folded: usize = passes.iter().map(folded).max().unwrap_or(0);
             let left: usize = passes.iter().map(|part| part.leaves).sum();
-            Vector::of_groups(loops, statements, folded, 4 * left)
+            Vector::of_groups(loops, statements, folded, left)
         }
         _ => None,
     }

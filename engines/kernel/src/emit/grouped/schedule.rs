@@ -100,7 +100,7 @@ impl Vector {
     }
 
     /// Vector along groups that are contiguous in the main access, where members are not. `folded` are the bytes of each
-    /// group's accumulators, `left` those of what passes leave behind.
+    /// group's accumulators, `left` is how many values of four bytes passes leave behind.
     pub(super) fn of_groups(loops: &Loops, statements: usize, folded: usize, left: usize) -> Option<Vector> {
         let axis = loops.split.checked_sub(1)?;
         // Guards that move with the loop would be others for each lane.
@@ -111,7 +111,7 @@ impl Vector {
         let mut width = widest(loops, statements);
         let is_small = |width: u64| {
             let bytes = |each: usize| each.saturating_mul(width as usize);
-            bytes(folded) <= MOST_FOLDED && bytes(folded.saturating_add(left)) <= MOST_KEPT
+            bytes(folded) <= MOST_FOLDED && bytes(folded.saturating_add(4 * left)) <= MOST_KEPT
         };
         while !loops.extents[axis].is_multiple_of(width) || !is_small(width) {
             width /= 2;

@@ -307,29 +307,34 @@ fn windows_beside_each_other_are_a_threads() {
 }
 
 #[test]
-fn a_gelu_that_is_only_rounded_to_half_is_a_short_one() {
-    let gelu = |to, passes: &[Op], slot| Grouped {
+fn what_is_only_rounded_to_half_is_a_short_function() {
+    let work = |to, program: &[Op]| Grouped {
         groups: vec![],
         members: vec![4096],
-        reads: vec![Element::F16],
+        reads: vec![Element::F16; 2],
         writes: vec![to],
         passes: vec![Pass::PerMember {
-            inputs: vec![super::testing::read(0, &[1])],
-            program: passes.to_vec(),
-            stores: vec![super::testing::store(slot, 0, &[1])],
+            inputs: vec![super::testing::read(0, &[1]), super::testing::read(1, &[1])],
+            program: program.to_vec(),
+            stores: vec![super::testing::store(1 + program.len(), 0, &[1])],
         }],
     };
-    let (plain, scaled) =
-        ([op(PointwiseMode::GeluFwd, &[0])], [op(PointwiseMode::GeluFwd, &[0]), op(PointwiseMode::Mul, &[1, 1])]);
-    for (what, work, is_short) in [
-        ("half", gelu(Element::F16, &plain, 1), true),
-        ("float", gelu(Element::F32, &plain, 1), false),
-        ("bfloat16, which has smaller numbers", gelu(Element::BF16, &plain, 1), false),
-        ("another operation behind it", gelu(Element::F16, &scaled, 2), false),
+    for (function, call, long) in [
+        (op(PointwiseMode::GeluFwd, &[0]), "const real t2 = gelu(t0);", "MATH(erfc)"),
+        (op(PointwiseMode::Div, &[0, 1]), "const real t2 = divide(t0, t1);", "t0 / t1"),
     ] {
-        let text = text(&work, Choice::default());
-        assert_eq!(text.contains("const real t1 = gelu(t0);"), is_short, "{what}:\n{text}");
-        assert_eq!(text.contains("MATH(erfc)"), !is_short, "{what}:\n{text}");
+        let plain = [function.clone()];
+        let scaled = [function, op(PointwiseMode::Mul, &[2, 2])];
+        for (what, work, is_short) in [
+            ("half", work(Element::F16, &plain), true),
+            ("float", work(Element::F32, &plain), false),
+            ("bfloat16, which has smaller numbers", work(Element::BF16, &plain), false),
+            ("another operation behind it", work(Element::F16, &scaled), false),
+        ] {
+            let text = text(&work, Choice::default());
+            assert_eq!(text.contains(call), is_short, "{what}:\n{text}");
+            assert_eq!(text.contains(long), !is_short, "{what}:\n{text}");
+        }
     }
 }
 

@@ -120,6 +120,29 @@ fn indices_are_strides_where_they_stay_within() {
     }
 }
 
+/// Indices that begin within a tensor, on a window of memory: `7 + 100 i + 10 j + k`.
+#[test]
+fn offsets_of_indices_are_offsets_in_memory() {
+    let view = View { data_type: F, strides: vec![100, 10, 1], offset: 7 };
+    let line = |offset, steps: [i64; 2]| AffineExpr { offset, steps: steps.to_vec(), divisor: 1 };
+    // Loops of 3 and 4; offsets and steps of j and k.
+    for (j, k, offset, strides, bounds) in [
+        (line(0, [1, 0]), line(0, [0, 1]), 7, [10, 1], 0),
+        (line(2, [1, 0]), line(1, [0, 2]), 7 + 20 + 1, [10, 2], 0),
+        (line(9, [-1, 0]), line(6, [0, -2]), 7 + 90 + 6, [-10, -2], 0),
+        (line(1, [1, 2]), line(3, [1, 0]), 7 + 10 + 3, [11, 20], 0),
+        (line(8, [1, 0]), line(3, [0, 1]), 7 + 3, [0, 1], 1),
+        (line(-1, [1, 0]), line(5, [0, 2]), 7, [0, 0], 2),
+    ] {
+        let at = [AffineExpr::fixed(2), j, k];
+        let got = super::access(&view, &[5, 10, 10], &at, &[3, 4]);
+        assert_eq!((got.offset, &got.strides[..], got.bounds.len()), (offset, &strides[..], bounds), "{at:?}");
+        if bounds == 0 {
+            assert_eq!(straight(&view, &at, 2), got, "{at:?}");
+        }
+    }
+}
+
 #[test]
 fn steps_of_a_window_are_divisors_of_its_gradient() {
     let tensors = [TensorDef::new(0, F, &[1, 1, 9, 8]), TensorDef::new(1, F, &[1, 1, 4, 4])];
@@ -178,6 +201,10 @@ fn numbers_are_scalars_and_locals_are_temporaries() {
         );
         assert!(legalized.temporaries.is_empty());
     }
+    let short = graph(&[rows(0), TensorDef::new(1, F, &[3, 1])], vec![sum(0, 1)]);
+    let legalized = legalized_for(&short);
+    let [whole] = &grouped(&legalized)[..] else { panic!("{legalized:?}") };
+    assert_eq!(whole.purpose, "compute node 0 (reduction)");
     // One sum of so many that it is cut into parts.
     let long = graph(&[TensorDef::new(0, F, &[1, 1 << 20]), TensorDef::new(1, F, &[1, 1])], vec![sum(0, 1)]);
     let legalized = legalized_for(&long);
