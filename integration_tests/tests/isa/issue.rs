@@ -88,6 +88,14 @@ fn device(architecture: &str) -> Result<Device, String> {
     }
 }
 
+/// Compute units of the model's device as HIP counts them, by which kernels are cut into parts: those of RDNA 3 in
+/// pairs. `None` for what there is no model of.
+pub(crate) fn reported_compute_units(architecture: &str) -> Option<u32> {
+    let device = device(architecture).ok()?;
+    let of_one = if architecture.starts_with("gfx11") { 2.0 } else { 1.0 };
+    Some((device.compute_units / of_one) as u32)
+}
+
 /// A launch as the emulator tells of it.
 #[derive(Deserialize)]
 struct Launch {

@@ -260,6 +260,9 @@ fn start_model(architecture: &str) -> std::process::Child {
     let directory = scratch(&format!("issue-{architecture}"));
     let mut command = this_program();
     command.env(ISSUE, architecture).env("HIPEMU_ARCH", architecture).env("HIPEMU_POISON", "0");
+    if let Some(units) = issue::reported_compute_units(architecture) {
+        command.env("HIPEMU_CUS", units.to_string());
+    }
     command.env("GFXEMU_SAMPLE", issue::SAMPLE).env(issue::COUNTS, directory.join("counts.json"));
     command.env("HIPDNN_RS_CACHE_DIR", directory.join("cache"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

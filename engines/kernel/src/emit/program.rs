@@ -137,19 +137,61 @@ pub(super) struct Text {
     short: BTreeSet<Short>,
 }
 
-/// Functions that are off by a few units of `f32`'s last place.
+/// Functions that are off by a few units of `f32`'s last place, or more where no more can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Short {
     Divide,
     Gelu,
+    /// Exponential that is only summed.
+    Power,
+    /// Exponential of which only a half is left.
+    PowerOfHalf,
+}
+
+/// Slots of a program by what becomes of them. Those that are in no list are read by operations alone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Results {
+    /// Slots that are rounded to `f16` and stored, and nothing else but operations reads them.
+    pub(super) halves: Vec<usize>,
+    /// Slots that are only summed.
+    pub(super) sums: Vec<usize>,
+    /// Slots with other results, among others.
+    pub(super) others: Vec<usize>,
+}
+
+impl Results {
+    /// True if nothing is left of a slot's value but halves.
+    fn is_half(&self, slot: usize, program: &[Op]) -> bool {
+        self.halves.contains(&slot) && !is_read(slot, program)
+    }
+
+    /// True if nothing is left of a slot's value but halves, which may be products with it or quotients: these are off
+    /// by as much, relatively, as it is. The first operation has the slot `inputs`.
+    fn is_factor_of_half(&self, slot: usize, inputs: usize, program: &[Op]) -> bool {
+        let is_loose = |(i, op): (usize, &Op)| match op {
+            Op::Pointwise { mode: PointwiseMode::Mul | PointwiseMode::Div, operands, .. } => {
+                operands.iter().filter(|operand| **operand == slot).count() == 1 && self.is_half(inputs + i, program)
+            }
+            _ => false,
+        };
+        let mut readers = program.iter().enumerate().filter(|(_, op)| op.operands().contains(&slot));
+        !self.sums.contains(&slot) && !self.others.contains(&slot) && readers.all(is_loose)
+    }
+}
+
+/// True if an operation reads a slot.
+fn is_read(slot: usize, program: &[Op]) -> bool {
+    program.iter().any(|op| op.operands().contains(&slot))
 }
 
 impl Short {
-    /// Short function of a mode.
-    fn of(mode: PointwiseMode) -> Option<Short> {
+    /// Short function of a mode for a slot of a program, whose first operation has the slot `inputs`.
+    fn of(mode: PointwiseMode, slot: usize, inputs: usize, program: &[Op], results: &Results) -> Option<Short> {
         match mode {
-            PointwiseMode::Div => Some(Short::Divide),
-            PointwiseMode::GeluFwd => Some(Short::Gelu),
+            PointwiseMode::Div => results.is_half(slot, program).then_some(Short::Divide),
+            PointwiseMode::GeluFwd => results.is_half(slot, program).then_some(Short::Gelu),
+            PointwiseMode::Exp if results.is_factor_of_half(slot, inputs, program) => Some(Short::PowerOfHalf),
+            PointwiseMode::Exp => (results.sums.contains(&slot) && !is_read(slot, program)).then_some(Short::Power),
             _ => None,
         }
     }
@@ -159,6 +201,8 @@ impl Short {
         match self {
             Short::Divide => format!("divide(t{}, t{})", operands[0], operands[1]),
             Short::Gelu => format!("gelu(t{})", operands[0]),
+            Short::Power => format!("power(t{})", operands[0]),
+            Short::PowerOfHalf => format!("power_of_half(t{})", operands[0]),
         }
     }
 
@@ -167,6 +211,8 @@ impl Short {
         match self {
             Short::Divide => DIVIDE,
             Short::Gelu => GELU,
+            Short::Power => POWER,
+            Short::PowerOfHalf => POWER_OF_HALF,
         }
     }
 
@@ -175,6 +221,8 @@ impl Short {
         match self {
             Short::Divide => &["fabs"],
             Short::Gelu => &["fabs", "fma"],
+            Short::Power => &["fma"],
+            Short::PowerOfHalf => &[],
         }
     }
 }
@@ -192,18 +240,14 @@ impl Text {
     }
 
     /// Statements of a program over `inputs` slots, which compute `t<slot>` from the slots before it; the error is the
-    /// defect of the program. Slots in `halves` are rounded to `f16` and no more: where no operation reads them, their
-    /// function may be off by a few units of `f32`'s last place.
-    pub(super) fn program(&mut self, inputs: usize, program: &[Op], halves: &[usize]) -> Result<String, String> {
+    /// defect of the program. Where what becomes of slots does not tell the difference, their functions are short ones.
+    pub(super) fn program(&mut self, inputs: usize, program: &[Op], results: &Results) -> Result<String, String> {
         let mut statements = self.statements(inputs, program)?;
-        for (i, op) in program.iter().enumerate() {
-            let slot = inputs + i;
+        let is_single = self.compute_type == ComputeType::F32;
+        for (i, op) in program.iter().enumerate().filter(|_| is_single) {
             let Op::Pointwise { mode, operands, .. } = op else { continue };
-            let Some(short) = Short::of(*mode) else { continue };
-            let is_read = program.iter().any(|op| op.operands().contains(&slot));
-            if self.compute_type != ComputeType::F32 || !halves.contains(&slot) || is_read {
-                continue;
-            }
+            let slot = inputs + i;
+            let Some(short) = Short::of(*mode, slot, inputs, program, results) else { continue };
             let own = |line: &&str| !line.trim_start().starts_with(&format!("const auto t{slot}_"));
             let others: Vec<&str> = statements.lines().filter(own).collect();
             let name = format!("    const real t{slot} = ");
@@ -362,6 +406,19 @@ const GELU: &str = "DEVICE real gelu(real x) {
 }
 ";
 
+/// `e^x` within 2.5 units of `f32`'s last place where that is a normal number, and 0 where it is a smaller one. The power
+/// of two is that of a rounded product, and `1 + rest` the power of what rounding has lost. Of an infinite exponent the
+/// rest is no number, and any factor above 0 will do.
+const POWER: &str = "DEVICE real power(real x) {
+  const real p = x * 1.442695f, rest = MATH(fma)(p, 1.9046542e-09f, MATH(fma)(p, -0.6931472f, x));
+  return __builtin_amdgcn_exp2f(p) * (__builtin_fmaxf(rest, -0.5f) + 1.0f);
+}
+";
+
+/// `e^x` within 8e-6 of itself where a half tells it from 0.
+const POWER_OF_HALF: &str = "DEVICE real power_of_half(real x) { return __builtin_amdgcn_exp2f(x * 1.442695f); }
+";
+
 const ODD_SINGLE: &str = "DEVICE float odd(float v) { return v; }\n";
 
 /// Rounding to odd. On the way to a shorter type through `float` only the last step may round: this one truncates and
@@ -379,7 +436,7 @@ const ODD_DOUBLE: &str = "DEVICE float odd(double v) {
 mod tests {
     use half::f16;
 
-    use super::{DIVIDE, GELU};
+    use super::{DIVIDE, GELU, POWER, POWER_OF_HALF};
 
     /// A text's literals in `f32`, in order.
     fn literals(text: &str) -> Vec<f32> {
@@ -416,6 +473,43 @@ mod tests {
         }
         assert!(worst.0 <= 0.51, "expected at most 0.51 units of the last place, got {} at {}", worst.0, worst.1);
         assert!(gelu(f32::NAN, &literals).is_nan() && gelu(f32::NEG_INFINITY, &literals) == 0.0);
+    }
+
+    /// Powers of two are off by a unit of the last place, and 0 where they are no normal numbers.
+    #[test]
+    fn short_powers_are_as_near_as_they_say() {
+        let [product, low, high, least, one] = literals(POWER)[..] else { panic!("expected five literals") };
+        assert_eq!((least, one, literals(POWER_OF_HALF)), (-0.5, 1.0, vec![product]));
+        let exp2 = |p: f32, off: i32| {
+            let power = f64::from(p).exp2() as f32;
+            match power.is_normal() {
+                true => f32::from_bits(power.to_bits().wrapping_add_signed(off)),
+                false if power.is_subnormal() => 0.0,
+                false => power,
+            }
+        };
+        let power = |x: f32, off: i32| {
+            let p = x * product;
+            exp2(p, off) * (p.mul_add(low, p.mul_add(high, x)).max(least) + one)
+        };
+        let half = |x: f32, off: i32| exp2(x * product, off);
+        let mut random = fastrand::Rng::with_seed(7);
+        let mixed = std::iter::repeat_with(|| random.f32() * 176.0 - 88.0).take(1 << 16);
+        for x in mixed.chain((-1404..1420).map(|i| i as f32 / 16.0)) {
+            for off in [-1, 0, 1] {
+                let want = f64::from(x).exp();
+                let error = |got: f32| (f64::from(got) - want).abs() / want;
+                let (near, nearer) = (error(half(x, off)), error(power(x, off)));
+                assert!(nearer < 3e-7 || want < 1.2e-38, "{x}: {} for {want}", power(x, off));
+                assert!(near < 8e-6 || want < 1.2e-38, "{x}: {} for {want}", half(x, off));
+            }
+        }
+        for (x, want) in
+            [(f32::NEG_INFINITY, 0.0), (f32::INFINITY, f32::INFINITY), (-200.0, 0.0), (200.0, f32::INFINITY)]
+        {
+            assert_eq!((power(x, 0), half(x, 0)), (want, want), "{x}");
+        }
+        assert!(power(f32::NAN, 0).is_nan() && half(f32::NAN, 0).is_nan());
     }
 
     /// The reciprocal is one of a device that has no subnormal numbers, and is off by a unit of the last place.

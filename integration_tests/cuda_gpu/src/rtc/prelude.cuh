@@ -14,6 +14,9 @@
 #define __builtin_inf() __longlong_as_double(0x7ff0000000000000LL)
 #define __builtin_isinf(x) isinf(x)
 #define __builtin_fabs(x) fabs(x)
+#define __builtin_fmaxf(x, y) fmaxf(x, y)
+#define __builtin_fminf(x, y) fminf(x, y)
+#define __builtin_nanf(text) __int_as_float(0x7fc00000)
 
 #define HIP_OVERFLOW(name, by_wrapping, is_over)                                         \
   static __device__ __forceinline__ bool name(long x, long y, long* result) {           \

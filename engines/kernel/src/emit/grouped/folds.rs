@@ -1,5 +1,6 @@
 //! Accumulators in C: a structure for each reduction, with the functions `put`, which accumulates a value, `join`,
-//! which merges another thread's accumulator, and `value`.
+//! which merges another thread's accumulator, and `value`. Extremes have `put_number` for values of which it is known, or
+//! noted elsewhere, whether they are numbers.
 //!
 //! Sums of `f32` are kept in `f64` (of narrow elements, the `f32` sums of a few), and so are products, which then neither
 //! overflow nor underflow on the way. Sums of `f64` carry the rounding error along (compensated summation). So the error
@@ -155,11 +156,27 @@ DEVICE void join(Product& p, Product o) { p.total *= o.total; }
 DEVICE real value(Product p) { return real(p.total); }
 "
             }
+            (ReduceOp::Min, ComputeType::F32) => {
+                "struct Least { real least; };
+DEVICE void put(Least& l, real v) { if (v < l.least || v != v) l.least = v; }
+DEVICE void put_number(Least& l, real v) { l.least = __builtin_fminf(l.least, v); }
+DEVICE void join(Least& l, Least o) { put(l, o.least); }
+DEVICE real value(Least l) { return l.least; }
+"
+            }
             (ReduceOp::Min, _) => {
                 "struct Least { real least; };
 DEVICE void put(Least& l, real v) { if (v < l.least || v != v) l.least = v; }
 DEVICE void join(Least& l, Least o) { put(l, o.least); }
 DEVICE real value(Least l) { return l.least; }
+"
+            }
+            (ReduceOp::Max, ComputeType::F32) => {
+                "struct Greatest { real greatest; };
+DEVICE void put(Greatest& g, real v) { if (v > g.greatest || v != v) g.greatest = v; }
+DEVICE void put_number(Greatest& g, real v) { g.greatest = __builtin_fmaxf(g.greatest, v); }
+DEVICE void join(Greatest& g, Greatest o) { put(g, o.greatest); }
+DEVICE real value(Greatest g) { return g.greatest; }
 "
             }
             (ReduceOp::Max, _) => {

@@ -23,7 +23,7 @@ const ROW_THREADS: u32 = 64;
 const SHORT_ROW_THREADS: u32 = 128;
 
 /// Minimum number of lanes of a wave.
-const LEAST_WAVE: u32 = 32;
+pub(super) const LEAST_WAVE: u32 = 32;
 
 /// Up to this number of members one thread reduces a group alone, unless its loads coalesce.
 const FEW: u64 = 32;

@@ -16,7 +16,8 @@
 //! tile of elements through shared memory. What such a kernel only moves has no type but its size.
 //!
 //! Sums and products of `f32` are kept in `f64` until all members are in; where members come from narrow elements, up
-//! to eight, or the up to 32 that a lane keeps in registers, are first added in `f32`, which overflows where they do.
+//! to eight, or the up to 32 that a lane keeps in registers or has of a column, are first added in `f32`, which overflows
+//! where they do.
 //! Sums of `f64` carry the rounding error along. Integers saturate with each member. A fold over no member leaves 0 for
 //! a sum, 1 for a product, +∞ for the least, -∞ for the greatest (of integers: the limits of 64 bits), and -1 for its
 //! index.
@@ -37,8 +38,9 @@ use hipdnn_engine_core::error::Error;
 use hipdnn_schemas::PointwiseMode;
 
 use super::element::Element;
-use super::program::{ComputeType, Op, Text, fits_single, is_whole};
+use super::program::{ComputeType, Op, Results, Text, fits_single, is_whole};
 use super::{KernelSource, check_size};
+use check::Parts;
 use layout::Loops;
 pub use mapping::ThreadMap;
 use reuse::{Reuse, Shortened};
@@ -299,14 +301,8 @@ fn generate_with(work: &Grouped, choice: Choice, reuse: Option<Reuse>) -> Result
             });
         }
         inputs.extend(shortened.as_ref().map(|_| Slot::Kept));
-        let is_half = |store: &&Store| work.writes.get(store.tensor) == Some(&Element::F16);
-        let is_else = |slot: &usize| {
-            parts.keep.contains(slot) || own_stores.iter().any(|store| store.slot == *slot && !is_half(&store))
-        };
-        let halves = own_stores.iter().filter(is_half).map(|store| store.slot).filter(|slot| !is_else(slot));
-        let statements = program
-            .program(kept + inputs.len(), own_program, &halves.collect::<Vec<_>>())
-            .map_err(Error::invalid_value)?;
+        let results = results(work, &parts, own_stores);
+        let statements = program.program(kept + inputs.len(), own_program, &results).map_err(Error::invalid_value)?;
         let mut stores = Vec::new();
         for store in own_stores {
             program.narrow(work.writes[store.tensor]);
@@ -416,6 +412,26 @@ fn generate_with(work: &Grouped, choice: Choice, reuse: Option<Reuse>) -> Result
         }
     };
     Ok(Some(Generated { source, compute_type, mapping, text }))
+}
+
+/// What becomes of the slots of a pass, which has these stores.
+fn results(work: &Grouped, parts: &Parts<'_>, stores: &[Store]) -> Results {
+    let mut results = Results { others: parts.keep.to_vec(), ..Results::default() };
+    for store in stores {
+        let is_half = work.writes.get(store.tensor) == Some(&Element::F16);
+        (if is_half { &mut results.halves } else { &mut results.others }).push(store.slot);
+    }
+    for fold in parts.folds {
+        let is_sum = fold.mode == ReduceOp::Sum;
+        (if is_sum { &mut results.sums } else { &mut results.others }).push(fold.slot);
+        if let ReduceOp::ArgMax { at } = fold.mode {
+            results.others.push(at);
+        }
+    }
+    let Results { halves, sums, others } = &mut results;
+    halves.retain(|slot| !others.contains(slot));
+    sums.retain(|slot| !others.contains(slot));
+    results
 }
 
 /// What several passes read of each member, if lanes may keep that in registers: plain operands, which no pass reads

@@ -2,7 +2,7 @@
 
 use super::Access;
 use super::layout::Loops;
-use super::mapping::ThreadMap;
+use super::mapping::{LEAST_WAVE, ThreadMap};
 
 /// Bindings of a kernel's loops, beside the work itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +95,18 @@ impl Vector {
             widest /= 2;
         }
         // A tail takes as long as a vector.
-        let width = if extent.is_multiple_of(widest) || extent >= 8 * ROW { widest } else { widest.min(4) };
-        (extent >= ROW && width > 1).then_some(Vector { axis: Axis::Members, width: width as u32 })
+        let mut width = if extent.is_multiple_of(widest) || extent >= 8 * ROW { widest } else { widest.min(4) };
+        if extent < ROW || width == 1 {
+            return None;
+        }
+        // Where a device has more lanes than there are vectors, and a wave has them for a group's, more lanes are faster.
+        let (groups, members) = loops.count()?;
+        let lanes = |width: u64| (members / extent).saturating_mul(extent.div_ceil(width / 2));
+        let is_idle = |lanes: u64| lanes <= u64::from(LEAST_WAVE) && groups.saturating_mul(lanes) <= BUSY_THREADS;
+        while !elements && width > 1 && is_idle(lanes(width)) {
+            width /= 2;
+        }
+        Some(Vector { axis: Axis::Members, width: width as u32 })
     }
 
     /// Vector along groups that are contiguous in the main access, where members are not. `folded` are the bytes of each

@@ -42,7 +42,7 @@ fn text_depends_on_the_kind_of_work_and_not_on_its_numbers() {
 
 #[test]
 fn text_has_what_is_used_and_nothing_else() {
-    let rows = |element| softmax(&[9], &[64], &[64, 1], element);
+    let rows = |element| softmax(&[8192], &[64], &[64, 1], element);
     let one = |m: usize| Choice { mapping: Some(MAPPINGS[m]), wide: false };
     for (work, choice, with, without) in [
         (
@@ -210,7 +210,7 @@ fn lanes_keep_what_two_passes_compute() {
         assert_eq!(is_kept(&work), want, "{what}:\n{}", text(&work, Choice::default()));
     }
     let kept = text(&rows(768, Element::F16), Choice::default());
-    assert_eq!(kept.matches("= MATH(exp)(").count(), 1, "{kept}");
+    assert_eq!(kept.matches("= power(").count(), 1, "{kept}");
     assert!(kept.contains("e[c][k] = t3;") && kept.contains("const real t2 = e[c][k];"), "{kept}");
     // What depends on a scalar of the launch may be another value in each pass, and differences are not worth it.
     let mut scaled = rows(768, Element::F16);
@@ -335,6 +335,64 @@ fn what_is_only_rounded_to_half_is_a_short_function() {
             assert_eq!(text.contains(call), is_short, "{what}:\n{text}");
             assert_eq!(text.contains(long), !is_short, "{what}:\n{text}");
         }
+    }
+}
+
+#[test]
+fn an_exponential_of_which_little_is_left_is_a_short_one() {
+    let each = |program: &[Op], slots: &[usize], to: &[Element]| Grouped {
+        groups: vec![],
+        members: vec![4096],
+        reads: vec![Element::F16],
+        writes: to.to_vec(),
+        passes: vec![Pass::PerMember {
+            inputs: vec![super::testing::read(0, &[1])],
+            program: program.to_vec(),
+            stores: slots.iter().enumerate().map(|(t, slot)| super::testing::store(*slot, t, &[1])).collect(),
+        }],
+    };
+    let folded = |program: &[Op], mode: ReduceOp, slot| Grouped {
+        groups: vec![64],
+        members: vec![4096],
+        reads: vec![Element::F16],
+        writes: vec![Element::F32],
+        passes: vec![
+            Pass::Reduce {
+                inputs: vec![super::testing::read(0, &[4096, 1])],
+                program: program.to_vec(),
+                folds: vec![Fold { mode, slot }],
+            },
+            Pass::PerGroup {
+                inputs: vec![],
+                program: vec![],
+                keep: vec![],
+                stores: vec![super::testing::store(0, 0, &[1, 0])],
+            },
+        ],
+    };
+    use Element::{BF16, F16, F32};
+    use PointwiseMode::{Add, Div, Exp, Mul, Sqrt};
+    let exp = op(Exp, &[0]);
+    let alone = std::slice::from_ref(&exp);
+    let with = |mode, operands: &[usize]| vec![exp.clone(), op(mode, operands)];
+    for (what, work, want) in [
+        ("rounded to half", each(alone, &[1], &[F16]), "power_of_half(t0)"),
+        ("a factor of what is", each(&with(Mul, &[0, 1]), &[2], &[F16]), "power_of_half(t0)"),
+        ("its dividend, and itself", each(&with(Div, &[1, 0]), &[2, 1], &[F16, F16]), "power_of_half(t0)"),
+        ("a square", each(&with(Mul, &[1, 1]), &[2], &[F16]), "MATH(exp)(t0)"),
+        ("a root", each(&with(Sqrt, &[1]), &[2], &[F16]), "MATH(exp)(t0)"),
+        ("a term", each(&with(Add, &[1, 0]), &[2], &[F16]), "MATH(exp)(t0)"),
+        ("rounded to half and stored in float", each(alone, &[1, 1], &[F16, F32]), "MATH(exp)(t0)"),
+        ("a factor that is stored in float", each(&with(Mul, &[0, 1]), &[2, 1], &[F16, F32]), "MATH(exp)(t0)"),
+        ("in float", each(alone, &[1], &[F32]), "MATH(exp)(t0)"),
+        ("in bfloat16, which has smaller numbers", each(alone, &[1], &[BF16]), "MATH(exp)(t0)"),
+        ("summed", folded(alone, ReduceOp::Sum, 1), "power(t0)"),
+        ("its square summed", folded(&with(Mul, &[1, 1]), ReduceOp::Sum, 2), "MATH(exp)(t0)"),
+        ("its greatest", folded(alone, ReduceOp::Max, 1), "MATH(exp)(t0)"),
+        ("multiplied", folded(alone, ReduceOp::Product, 1), "MATH(exp)(t0)"),
+    ] {
+        let text = text(&work, Choice::default());
+        assert!(text.contains(&format!("const real t1 = {want};")), "{what}: expected {want}, got\n{text}");
     }
 }
 

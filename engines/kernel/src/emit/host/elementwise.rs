@@ -55,6 +55,39 @@ fn what_lies_across_goes_through_tiles() {
     launches.check();
 }
 
+/// Rows of as many vectors as a block has threads or more, of which a block has members of two.
+#[test]
+fn blocks_go_on_from_row_to_row() {
+    let mut launches = Launches::default();
+    for (n, (element, dims)) in [
+        (Element::F16, [5, 2048]),
+        (Element::F16, [3, 2056]),
+        (Element::F16, [4, 3333]),
+        (Element::F32, [7, 1027]),
+        (Element::F64, [3, 301]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let [rows, columns] = dims;
+        let strides = [columns as i64 + 3, 1];
+        let work = Elementwise {
+            dims: dims.to_vec(),
+            inputs: vec![Input::Tensor(View::new(element, strides)), Input::Tensor(View::new(element, [1, 0]))],
+            output: Output::new(element, strides),
+            program: vec![crate::emit::Op::pointwise(PointwiseMode::Max, &[0, 1])],
+        };
+        let kernel = work.kernel();
+        let text = kernel.source().unwrap().expect("there is something to do").text;
+        assert!(text.contains("const bool is_next"), "{text}");
+        let len = rows * (columns + 3);
+        let reads = [small(len, n), small(rows, n + 1)];
+        let choices = [Choice::default(), Choice { wide: true, ..Choice::default() }];
+        launches.add(&format!("{dims:?} of {element:?}"), &kernel, &choices, &reads, &[len], EXACT);
+    }
+    launches.check();
+}
+
 #[test]
 fn every_mode_computes_its_definition() {
     let mut launches = Launches::default();
@@ -78,7 +111,7 @@ fn every_mode_computes_its_definition() {
         let reads = [small(90, 1), small(90, 2)][..mode.operands()].to_vec();
         launches.add(&format!("whole {mode}"), &work, &choices(0), &reads, &[90], EXACT);
     }
-    for mode in [PointwiseMode::GeluFwd, PointwiseMode::Div] {
+    for mode in [PointwiseMode::GeluFwd, PointwiseMode::Div, PointwiseMode::Exp] {
         let work = vector(mode, PARAMETERS, Element::F16, Element::F16, xs.len());
         let reads = [xs.clone(), ys.clone()][..mode.operands()].to_vec();
         let near = Near { units: 1.0, scale: 0.01 };

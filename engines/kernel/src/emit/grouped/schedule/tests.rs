@@ -42,11 +42,34 @@ fn vectors_along_members_are_as_wide_as_pays() {
         ("floats that end within a vector", 4, 33, 0, 4, true, Some(4)),
     ];
     for (what, bytes, extent, statements, loaded, elements, want) in cases {
-        let loops = Loops::new(&[5], &[extent], vec![place(&[extent as i64 + 3, 1])], &[bytes]);
+        let loops = Loops::new(&[1 << 15], &[extent], vec![place(&[extent as i64 + 3, 1])], &[bytes]);
         let got = Vector::of_members(&loops, statements, loaded, elements);
         assert_eq!(got, want.map(|width| Vector { axis: Axis::Members, width }), "{what}");
-        let apart = Loops::new(&[5], &[extent], vec![place(&[1, 7])], &[bytes]);
+        let apart = Loops::new(&[1 << 15], &[extent], vec![place(&[1, 7])], &[bytes]);
         assert_eq!(Vector::of_members(&apart, statements, loaded, elements), None, "{what}, apart");
+    }
+}
+
+#[test]
+fn vectors_along_members_leave_no_lane_idle_that_a_wave_has() {
+    // (what, groups, extents of members, element-wise, wanted)
+    let cases: [(&str, usize, &[usize], bool, u32); 10] = [
+        ("a lane for each member", 16, &[32], false, 1),
+        ("a wave of pairs", 16, &[33], false, 2),
+        ("the most members of pairs", 16, &[64], false, 2),
+        ("more", 16, &[65], false, 4),
+        ("the most vectors of a wave", 16, &[128], false, 4),
+        ("rows of them", 16, &[2, 64], false, 4),
+        ("element-wise", 16, &[32], true, 4),
+        ("the most groups that leave lanes idle", 1 << 10, &[32], false, 1),
+        ("more groups", (1 << 10) + 1, &[32], false, 2),
+        ("so many that none is", 1 << 12, &[32], false, 4),
+    ];
+    for (what, groups, members, elements, want) in cases {
+        let strides: &[i64] = if members.len() == 2 { &[4096, 64, 1] } else { &[4096, 1] };
+        let loops = Loops::new(&[groups], members, vec![place(strides), place(&vec![0; strides.len()])], &[4, 0]);
+        let got = Vector::of_members(&loops, 0, 4, elements);
+        assert_eq!(got, Some(Vector { axis: Axis::Members, width: want }), "{what}");
     }
 }
 

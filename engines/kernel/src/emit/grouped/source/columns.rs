@@ -3,12 +3,15 @@
 use super::lines::Line;
 use super::passes::{Inputs, Partial};
 use super::{Block, Slot, Writer};
-use crate::emit::grouped::ReduceOp;
+use crate::emit::grouped::{Fold, ReduceOp};
 use crate::emit::program::literal;
 
 /// Number of a lane's members that are summed in `f32` before their sum goes into the total, where nothing is computed of them; where
 /// a few statements are, half as many, since each has registers of its own.
 const PARTIAL: usize = 8;
+
+/// Limit of a lane's members that are summed in `f32`, some at a time, before their sum goes into the total.
+const FEW: u64 = 32;
 
 /// Statements of a program up to which several members are under way at the same time.
 const SHORT: usize = 4;
@@ -40,7 +43,7 @@ impl Writer<'_> {
             self.open_unrolled(self.members().start..inner);
             lines.iter().for_each(|line| self.load_line(line));
             self.open_unrolled(inner..inner + 1);
-            self.row(&Row { part, own: &own, varying: &varying, lines: &lines, first_fold }, "0", known, false);
+            self.row(&Row { part, own: &own, varying: &varying, lines: &lines, first_fold }, "0", known, None);
             self.members().for_each(|_| self.close());
             self.close();
             return;
@@ -61,30 +64,58 @@ impl Writer<'_> {
             };
         }
         let row = Row { part, own: &own, varying: &varying, lines: &[], first_fold };
+        // Where a lane has few members, their sums are added in `f32`, too.
+        let is_few = partial > 1 && self.steps().div_ceil(u64::from(lanes)) <= FEW;
+        if is_few {
+            self.declare_sums("q", part, first_fold);
+        }
         if partial > 1 {
             let (ahead, step) = ((partial as u32 - 1) * lanes, partial as u32 * lanes);
             self.open(format_args!("for (; m + {ahead} < count(a.members); m += {step}) {{"));
-            let sums = || part.folds.iter().enumerate().filter(|(_, fold)| matches!(fold.mode, ReduceOp::Sum));
-            for (f, _) in sums() {
-                self.line(format_args!("real p{}[{width}] = {{}};", first_fold + f));
-            }
+            self.declare_sums("p", part, first_fold);
             self.open(format_args!("_Pragma(\"unroll\") for (count c = 0; c < {partial}; ++c) {{"));
-            self.row(&row, &format!("m + c * {lanes}"), known.clone(), true);
+            self.row(&row, &format!("m + c * {lanes}"), known.clone(), Some("p"));
             self.next_member();
             self.close();
-            for (f, _) in sums() {
-                self.line(format_args!("EACH put(f{0}[k], p{0}[k]);", first_fold + f));
-            }
+            self.add_sums("p", is_few, part, first_fold);
             self.close();
+            // The members that are left are fewer than those.
+            self.open(format_args!("if (m < count(a.members)) {{"));
+            if !is_few {
+                self.declare_sums("q", part, first_fold);
+            }
         } else if part.stores.is_empty() && part.statements.lines().count() <= SHORT {
             // The loads of several members are under way at the same time.
             self.line(format_args!("_Pragma(\"unroll 2\")"));
         }
         self.open(format_args!("for (; m < count(a.members); m += {lanes}) {{"));
-        self.row(&row, "m", known, false);
+        self.row(&row, "m", known, (partial > 1).then_some("q"));
         self.next_member();
         self.close();
+        if partial > 1 && !is_few {
+            self.add_sums("q", false, part, first_fold);
+        }
+        if partial > 1 {
+            self.close();
+        }
+        if is_few {
+            self.add_sums("q", false, part, first_fold);
+        }
         self.close();
+    }
+
+    /// Declares sums of members in `f32` on the way to a total.
+    fn declare_sums(&mut self, name: &str, part: &Block<'_>, first_fold: usize) {
+        let width = self.width();
+        sums(part).for_each(|(f, _)| self.line(format_args!("real {name}{}[{width}] = {{}};", first_fold + f)));
+    }
+
+    /// Emits the addition of sums of some members to those of a lane's few, or to the totals.
+    fn add_sums(&mut self, name: &str, to_few: bool, part: &Block<'_>, first_fold: usize) {
+        for f in sums(part).map(|(f, _)| first_fold + f) {
+            let added = if to_few { format!("q{f}[k] += {name}{f}[k]") } else { format!("put(f{f}[k], {name}{f}[k])") };
+            self.line(format_args!("EACH {added};"));
+        }
     }
 
     /// True if an input is not the same for all groups of a thread.
@@ -116,7 +147,7 @@ impl Writer<'_> {
     }
 
     /// Emits the statements for one member of each of a thread's groups: contiguous elements are loaded and stored together.
-    fn row(&mut self, row: &Row<'_, '_>, member: &str, mut known: Vec<usize>, partial: bool) {
+    fn row(&mut self, row: &Row<'_, '_>, member: &str, mut known: Vec<usize>, sums: Option<&str>) {
         let Row { part, own, varying, lines, first_fold } = *row;
         let (members, width) = (self.members(), self.width());
         let beside = self.beside().expect("there is a loop over groups that goes in vectors");
@@ -172,7 +203,7 @@ impl Writer<'_> {
             self.input(part.kept + i, **input, &mut known);
         }
         self.statements(&part.statements);
-        self.results(part, first_fold, partial, &side, &apart);
+        self.results(part, first_fold, sums, &side, &apart);
         self.in_lane = false;
         self.close();
         for (s, target) in &side {
@@ -191,6 +222,11 @@ impl Writer<'_> {
     fn is_guarded(&self, place: usize) -> bool {
         !self.work.loops.places[place].bounds.is_empty()
     }
+}
+
+/// Folds of a pass that are sums.
+fn sums<'a>(part: &'a Block<'_>) -> impl Iterator<Item = (usize, &'a Fold)> {
+    part.folds.iter().enumerate().filter(|(_, fold)| matches!(fold.mode, ReduceOp::Sum))
 }
 
 /// One member of each of a thread's groups: the pass, the slots of inputs that all members share, the other inputs,

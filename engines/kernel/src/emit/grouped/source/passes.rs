@@ -131,10 +131,7 @@ impl Writer<'_> {
         let members = self.members();
         let lanes = work.schedule.mapping.lanes;
         let (fixed, varying) = self.divided(part);
-        for (f, fold) in part.folds.iter().enumerate() {
-            let f = first_fold + f;
-            self.line(format_args!("{} f{f} = {};", fold.mode.structure(), fold.mode.neutral()));
-        }
+        self.accumulators(part, first_fold);
         // What all members share is read once; there it is if there is a member.
         self.open(format_args!("if (begin < count(a.members)) {{"));
         let mut known = Vec::new();
@@ -148,7 +145,7 @@ impl Writer<'_> {
             self.member(part, &varying, first_fold, known);
             self.members().for_each(|_| self.close());
             self.close();
-            return;
+            return self.put_nan(part, first_fold);
         }
         if members.len() > 1 {
             for l in members.clone() {
@@ -165,6 +162,34 @@ impl Writer<'_> {
         self.next_member();
         self.close();
         self.close();
+        self.put_nan(part, first_fold);
+    }
+
+    /// Declares the accumulators of a lane, and for each extreme whether a member was no number.
+    pub(super) fn accumulators(&mut self, part: &Block<'_>, first_fold: usize) {
+        for (f, fold) in part.folds.iter().enumerate() {
+            let f = first_fold + f;
+            self.line(format_args!("{} f{f} = {};", fold.mode.structure(), fold.mode.neutral()));
+            if self.is_extreme(&fold.mode) {
+                self.line(format_args!("bool n{f} = false;"));
+            }
+        }
+    }
+
+    /// True if a lane's members go into a fold by the device's instructions for the larger or smaller of several
+    /// numbers, which pass over what is no number: that is noted beside it, once for two members.
+    fn is_extreme(&self, mode: &ReduceOp) -> bool {
+        self.inner().is_some() && matches!(mode, ReduceOp::Min | ReduceOp::Max)
+    }
+
+    /// Emits what members that are no numbers make of an extreme.
+    pub(super) fn put_nan(&mut self, part: &Block<'_>, first_fold: usize) {
+        for (f, fold) in part.folds.iter().enumerate() {
+            let f = first_fold + f;
+            if self.is_extreme(&fold.mode) {
+                self.line(format_args!("if (n{f}) put(f{f}, __builtin_nanf(\"\"));"));
+            }
+        }
     }
 
     /// Opens loops over members, whose extents are numbers.
@@ -207,7 +232,7 @@ impl Writer<'_> {
             self.input(part.kept + i, **input, &mut known);
         }
         self.statements(&part.statements);
-        self.puts(part, first_fold, false);
+        self.puts(part, first_fold, None);
         for target in &part.stores {
             self.store(target);
         }
@@ -300,7 +325,7 @@ impl Writer<'_> {
             self.input(part.kept + i, **input, &mut known);
         }
         self.statements(&part.statements);
-        self.results(part, first_fold, partial != Partial::None, &side, &apart);
+        self.results(part, first_fold, (partial != Partial::None).then_some("p"), &side, &apart);
         self.guarded = false;
         self.close();
         self.put_partial(&sums, partial);
@@ -344,21 +369,25 @@ impl Writer<'_> {
         self.close();
     }
 
-    /// Emits the accumulation of a member's values into the folds, or of those that are sums into partial ones: along a vector of
-    /// members one for each, of a vector of groups the sums of several members.
-    pub(super) fn puts(&mut self, part: &Block<'_>, first_fold: usize, partial: bool) {
+    /// Emits the accumulation of a member's values into the folds, or of those that are sums into partial ones of that name:
+    /// along a vector of members one for each, of a vector of groups the sums of several members.
+    pub(super) fn puts(&mut self, part: &Block<'_>, first_fold: usize, sums: Option<&str>) {
         let is_first = self.beside().is_none() && self.work.schedule.residency.is_none();
         let (lane, add) = (self.of_lanes("k"), if is_first { "=" } else { "+=" });
         let within = if self.guarded { "if (within) " } else { "" };
         for (f, Fold { mode, slot }) in part.folds.iter().enumerate() {
             let f = first_fold + f;
-            match mode {
-                ReduceOp::ArgMax { at } => {
+            match (mode, sums) {
+                (ReduceOp::ArgMax { at }, _) => {
                     let number = self.work.number.expect("there is a place for the number of a member");
                     let number = self.at(number);
                     self.line(format_args!("{within}put(f{f}{lane}, t{slot}, t{at}, count({number}));"));
                 }
-                ReduceOp::Sum if partial => self.line(format_args!("{within}p{f}[k] {add} t{slot};")),
+                (ReduceOp::Min | ReduceOp::Max, _) if self.is_extreme(mode) => {
+                    self.line(format_args!("{within}put_number(f{f}, t{slot});"));
+                    self.line(format_args!("{within}n{f} |= t{slot} != t{slot};"));
+                }
+                (ReduceOp::Sum, Some(name)) => self.line(format_args!("{within}{name}{f}[k] {add} t{slot};")),
                 _ => self.line(format_args!("{within}put(f{f}{lane}, t{slot});")),
             }
         }
@@ -370,11 +399,11 @@ impl Writer<'_> {
         &mut self,
         part: &Block<'_>,
         first_fold: usize,
-        partial: bool,
+        sums: Option<&str>,
         side: &[(usize, &Target)],
         apart: &[(usize, &Target)],
     ) {
-        self.puts(part, first_fold, partial);
+        self.puts(part, first_fold, sums);
         for (s, target) in side {
             let value = self.narrowed(target);
             self.line(format_args!("y{s}[k] = {value};"));

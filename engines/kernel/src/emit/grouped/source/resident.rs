@@ -51,10 +51,7 @@ impl Writer<'_> {
     pub(super) fn over_resident_members(&mut self, number: usize, part: &Block<'_>, first_fold: usize) {
         let work = self.work;
         let (fixed, varying) = self.divided(part);
-        for (f, fold) in part.folds.iter().enumerate() {
-            let f = first_fold + f;
-            self.line(format_args!("{} f{f} = {};", fold.mode.structure(), fold.mode.neutral()));
-        }
+        self.accumulators(part, first_fold);
         let mut known = Vec::new();
         for (i, input) in fixed {
             self.input(part.kept + i, *input, &mut known);
@@ -95,6 +92,7 @@ impl Writer<'_> {
         if partial == Partial::All {
             self.put_partial(&sums, partial);
         }
+        self.put_nan(part, first_fold);
     }
 
     fn declare_partial(&mut self, sums: &[usize]) {
@@ -236,7 +234,7 @@ impl Writer<'_> {
         if let Some(slot) = part.remembered {
             self.line(format_args!("e[c][k] = t{slot};"));
         }
-        self.results(part, first_fold, partial != Partial::None, &side, &apart);
+        self.results(part, first_fold, (partial != Partial::None).then_some("p"), &side, &apart);
         self.guarded = false;
         self.close();
         self.store_step(&side);
