@@ -12,6 +12,7 @@ use hipdnn_engine_core::checks::{check_compute_type, check_type};
 use hipdnn_engine_core::ops::NUMBERS;
 use hipdnn_schemas::{DataType, Graph, Matmul, PointwiseMode, Tensor, TensorUid};
 
+use super::lines::Lines;
 use super::product::{self, DEPTH, Factor, MAX_COLUMNS, Product, Sink};
 use super::transpose::Transposition;
 use super::view::Walk;
@@ -558,7 +559,7 @@ impl Factor for Side<'_> {
         // SAFETY: the places are the matrix's, and `to` takes `width` values for each place of the sum.
         unsafe {
             if storage == Storage::F32 && self.result == 1 {
-                return self.isa.run(Lines { from: values, step: self.sum, count: j.1, to, width, lines: k.1 });
+                return Lines { from: values, step: self.sum, count: j.1, to, out: width, lines: k.1 }.run(self.isa);
             }
             if storage == Storage::F32 && self.sum == 1 {
                 let (from, across, rows, columns) = (values, self.result, j.1, k.1);
@@ -578,47 +579,6 @@ impl Factor for Side<'_> {
                 for (i, value) in values.iter().enumerate() {
                     to.add(i * width + lane).write(*value);
                 }
-            }
-        }
-    }
-}
-
-/// Copies of lines of `count` values, `step` apart, to lines `width` apart.
-struct Lines {
-    from: *const f32,
-    step: usize,
-    count: usize,
-    to: *mut f32,
-    width: usize,
-    lines: usize,
-}
-
-impl IsaKernel for Lines {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let (mut from, mut to) = (self.from, self.to);
-        // SAFETY: the maker's promise: the lines can be read and written.
-        unsafe {
-            if self.count == 2 * S::LANES {
-                for _ in 0..self.lines {
-                    let [low, high] = [s.load(from), s.load(from.wrapping_add(S::LANES))];
-                    s.store(to, low);
-                    s.store(to.wrapping_add(S::LANES), high);
-                    (from, to) = (from.wrapping_add(self.step), to.wrapping_add(self.width));
-                }
-                return;
-            }
-            for _ in 0..self.lines {
-                let mut at = 0;
-                while at < self.count {
-                    let lanes = S::LANES.min(self.count - at);
-                    let mask = s.mask(first_lanes(lanes));
-                    s.store_first(lanes, to.wrapping_add(at), s.load_masked(mask, from.wrapping_add(at)));
-                    at += S::LANES;
-                }
-                (from, to) = (from.wrapping_add(self.step), to.wrapping_add(self.width));
             }
         }
     }

@@ -9,6 +9,7 @@ pub mod block_scale;
 pub mod compiled;
 pub mod convolution;
 pub mod layernorm;
+pub(crate) mod lines;
 pub mod matmul;
 pub mod normalization;
 pub mod product;

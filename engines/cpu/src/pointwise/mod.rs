@@ -8,8 +8,11 @@ mod function;
 mod program;
 mod row;
 
+use std::ops::RangeInclusive;
+
 pub use hipdnn_engine_core::ops::pointwise::Parameters;
 
+use crate::nodes::lines::Lines;
 use crate::nodes::transpose::Transposition;
 pub use code::Code;
 use direct::{Direct, Lie};
@@ -78,6 +81,18 @@ impl InputView {
     }
 }
 
+/// Copy of `f32` values by vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copying {
+    /// By squares that are turned in registers: the input is contiguous along this dimension, the output along the last one.
+    Turned(usize),
+    /// Line by line: both are contiguous along the last dimension, which is short.
+    Lines,
+}
+
+/// Values of a line that is copied with others: of shorter ones many are one row, longer ones are worth a call each.
+const LINES: RangeInclusive<usize> = 8..=512;
+
 /// Kernel of a pointwise program over strided tensors.
 #[derive(Clone, Debug)]
 pub struct PointwiseKernel {
@@ -88,8 +103,8 @@ pub struct PointwiseKernel {
     dims: Vec<usize>,
     inputs: Vec<InputView>,
     output: View,
-    /// Dimension along which the input of a copy is contiguous, where the last one is contiguous in the output only.
-    turned: Option<usize>,
+    /// How the kernel copies `f32`, if it does nothing else and vectors can.
+    copy: Option<Copying>,
     /// Number of dimensions that form a row: 2 where the last one is short and the output goes from one to the other
     /// without a gap.
     row_dims: usize,
@@ -112,7 +127,7 @@ impl PointwiseKernel {
             dims: Vec::new(),
             inputs: inputs.to_vec(),
             output: View { storage: output.storage, strides: Vec::new() },
-            turned: None,
+            copy: None,
             row_dims: 1,
         };
         kernel.inputs.iter_mut().for_each(|input| input.strides_mut().clear());
@@ -133,7 +148,7 @@ impl PointwiseKernel {
         {
             kernel.row_dims = 2;
         }
-        kernel.turned = kernel.turned_dimension(program);
+        kernel.copy = kernel.copying(program);
         if program.compute_type == ComputeType::F32 {
             let lies: Vec<Lie> = kernel.inputs.iter().map(|input| kernel.lie(input)).collect();
             let output = kernel.output.storage == Storage::F32 && kernel.output.strides.last() == Some(&1);
@@ -154,23 +169,60 @@ impl PointwiseKernel {
         }
     }
 
-    /// Dimension along which the input is contiguous, if the kernel copies `f32`, the last one is not that dimension, and
-    /// both are as long as a square.
-    fn turned_dimension(&self, program: &Program) -> Option<usize> {
+    /// How vectors copy, if the kernel copies `f32` and the output is contiguous along the last dimension.
+    fn copying(&self, program: &Program) -> Option<Copying> {
         let [step] = &program.steps[..] else { return None };
         let [InputView::Memory(input)] = &self.inputs[..] else { return None };
         let is_copy = step.function.mode() == PointwiseMode::Identity && step.round.is_none();
         let singles = input.storage == Storage::F32 && self.output.storage == Storage::F32;
         let last = self.dims.len() - 1;
-        if !is_copy || !singles || self.output.strides[last] != 1 || input.strides[last] <= 1 {
+        if !is_copy || !singles || self.output.strides[last] != 1 {
             return None;
         }
-        let turned = input.strides.iter().position(|stride| *stride == 1)?;
+        if input.strides[last] == 1 {
+            return (last > 0 && LINES.contains(&self.dims[last])).then_some(Copying::Lines);
+        }
+        let turned = input.strides.iter().position(|stride| *stride == 1).filter(|_| input.strides[last] > 1)?;
         let (rows, columns) = (self.dims[last], self.dims[turned]);
         // As images of few channels are.
         let is_narrow =
             (rows > 1 && self.output.strides[turned] == rows) || (columns > 1 && input.strides[last] == columns);
-        (rows.min(columns) >= LEAST_SQUARE || rows.max(columns) >= LEAST_SQUARE && is_narrow).then_some(turned)
+        let has_squares = rows.min(columns) >= LEAST_SQUARE || rows.max(columns) >= LEAST_SQUARE && is_narrow;
+        has_squares.then_some(Copying::Turned(turned))
+    }
+
+    /// Copies line by line.
+    ///
+    /// # Safety
+    /// As [`PointwiseKernel::run`]; the kernel copies lines.
+    unsafe fn run_lines(&self, isa: Isa, pool: &Pool, input: *const u8, output: *mut u8) {
+        let last = self.dims.len() - 1;
+        let (count, of_input, of_output) = (self.dims[last], self.inputs[0].strides(), &self.output.strides);
+        // Lines along the dimension before are at one distance.
+        let (rows, along): (usize, usize) = (self.dims[..last].iter().product(), self.dims[last - 1]);
+        let each = (PER_UNIT / count).max(1);
+        let offset = |strides: &[usize], row: usize| {
+            let outer = self.dims[..last].iter().zip(strides).rev();
+            outer.fold((0, row), |(offset, rest), (extent, stride)| (offset + rest % extent * stride, rest / extent)).0
+        };
+        let addresses = &(Shared(input.cast_mut()), Shared(output));
+        pool.run(rows.div_ceil(each), &|unit| {
+            let (mut row, end) = (unit * each, rows.min((unit + 1) * each));
+            while row < end {
+                let lines = (along - row % along).min(end - row);
+                let work = Lines {
+                    from: addresses.0.0.cast::<f32>().cast_const().wrapping_add(offset(of_input, row)),
+                    step: of_input[last - 1],
+                    count,
+                    to: addresses.1.0.cast::<f32>().wrapping_add(offset(of_output, row)),
+                    out: of_output[last - 1],
+                    lines,
+                };
+                // SAFETY: the caller's promise: these are elements of the views; units have rows of their own.
+                unsafe { work.run(isa) };
+                row += lines;
+            }
+        });
     }
 
     /// Copies by squares that are turned in registers.
@@ -234,9 +286,12 @@ impl PointwiseKernel {
     /// (writable for the output) at every offset that `dims` and strides reach. The output may be an input only where their
     /// views are the same; it may not overlap one in any other way.
     pub unsafe fn run(&self, isa: Isa, pool: &Pool, inputs: &[*const u8], output: *mut u8) {
-        if let Some(turned) = self.turned {
+        match self.copy {
             // SAFETY: the caller's promise.
-            return unsafe { self.run_turned(isa, pool, inputs[0], output, turned) };
+            Some(Copying::Turned(turned)) => return unsafe { self.run_turned(isa, pool, inputs[0], output, turned) },
+            // SAFETY: the caller's promise; the kernel copies lines.
+            Some(Copying::Lines) => return unsafe { self.run_lines(isa, pool, inputs[0], output) },
+            None => {}
         }
         // SAFETY: the caller's promise.
         unsafe {
@@ -556,20 +611,25 @@ mod tests {
 
     #[test]
     fn copies_of_any_order_of_dimensions_put_every_element_in_its_place() {
-        // Extents of the output, packed, for each the dimension of the input that it is, and whether there are squares.
-        for (dims, order, squares) in [
-            (&[2, 35, 3][..], &[0, 2, 1][..], true),
-            (&[2, 3, 35], &[0, 2, 1], true),
-            (&[9, 4, 3], &[2, 1, 0], false),
-            (&[2, 5, 3], &[0, 2, 1], false),
-            (&[3, 5, 17, 66], &[0, 2, 3, 1], true),
-            (&[70, 129], &[1, 0], true),
-            (&[2, 9, 4, 20], &[0, 1, 3, 2], true),
-            (&[2, 9, 8, 20], &[0, 1, 3, 2], true),
-            (&[600, 100], &[1, 0], true),
-            (&[20, 40_000], &[1, 0], true),
-            (&[3, 40_000], &[1, 0], true),
-            (&[40_000, 3], &[1, 0], true),
+        // Extents of the output, packed, for each the dimension of the input that it is, and what is copied at once.
+        for (dims, order, kind) in [
+            (&[2, 35, 3][..], &[0, 2, 1][..], "squares"),
+            (&[2, 3, 35], &[0, 2, 1], "squares"),
+            (&[9, 4, 3], &[2, 1, 0], ""),
+            (&[2, 5, 3], &[0, 2, 1], ""),
+            (&[3, 5, 17, 66], &[0, 2, 3, 1], "squares"),
+            (&[9, 4, 20], &[1, 0, 2], "lines"),
+            (&[70, 300, 65], &[1, 0, 2], "lines"),
+            (&[2, 3, 5, 512], &[2, 0, 1, 3], "lines"),
+            (&[2, 3, 513], &[1, 0, 2], ""),
+            (&[9, 4, 7], &[1, 0, 2], ""),
+            (&[70, 129], &[1, 0], "squares"),
+            (&[2, 9, 4, 20], &[0, 1, 3, 2], "squares"),
+            (&[2, 9, 8, 20], &[0, 1, 3, 2], "squares"),
+            (&[600, 100], &[1, 0], "squares"),
+            (&[20, 40_000], &[1, 0], "squares"),
+            (&[3, 40_000], &[1, 0], "squares"),
+            (&[40_000, 3], &[1, 0], "squares"),
         ] {
             let mut input = vec![0; dims.len()];
             let mut step = 1;
@@ -582,7 +642,12 @@ mod tests {
             let view = View { storage: Storage::F32, strides: input.clone() };
             let kernel =
                 PointwiseKernel::new(&function(PointwiseMode::Identity), dims, &[InputView::Memory(view)], &output);
-            assert_eq!(kernel.turned.is_some(), squares, "{dims:?} of {order:?}");
+            let got = match kernel.copy {
+                Some(Copying::Turned(_)) => "squares",
+                Some(Copying::Lines) => "lines",
+                None => "",
+            };
+            assert_eq!(got, kind, "{dims:?} of {order:?}");
             let from: Vec<f32> = (0..step).map(|i| i as f32).collect();
             for threads in [1, 3] {
                 let mut to = vec![-1f32; step];

@@ -1,0 +1,76 @@
+//! Lines of values in memory, copied to lines at another distance.
+
+use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd, first};
+
+/// Copies of lines of `f32` values: `to[line·out + i] = from[line·step + i]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Lines {
+    pub(crate) from: *const f32,
+    /// Stride between lines of `from`.
+    pub(crate) step: usize,
+    /// Number of values of a line.
+    pub(crate) count: usize,
+    pub(crate) to: *mut f32,
+    /// Stride between lines of `to`.
+    pub(crate) out: usize,
+    pub(crate) lines: usize,
+}
+
+impl Lines {
+    /// Copies.
+    ///
+    /// # Safety
+    /// All values can be read, and their places in `to` be written.
+    pub(crate) unsafe fn run(self, isa: Isa) {
+        isa.run(Promised(self));
+    }
+}
+
+/// [`Lines`] whose memory its maker has been promised.
+struct Promised(Lines);
+
+impl Kernel for Promised {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Lines { mut from, step, count, mut to, out, lines } = self.0;
+        let whole = count / S::LANES * S::LANES;
+        let (rest, mask) = (count - whole, s.mask(first(count - whole)));
+        for _ in 0..lines {
+            // SAFETY: `Lines::run` has been promised the lines; the mask's lanes are values behind the whole vectors.
+            unsafe {
+                let mut at = 0;
+                while at < whole {
+                    s.store(to.add(at), s.load(from.add(at)));
+                    at += S::LANES;
+                }
+                if rest > 0 {
+                    s.store_first(rest, to.add(whole), s.load_masked(mask, from.add(whole)));
+                }
+            }
+            (from, to) = (from.wrapping_add(step), to.wrapping_add(out));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_to_their_places_and_no_others() {
+        for (isa, count) in Isa::available().flat_map(|isa| [1, 7, 8, 16, 33, 64].map(|count| (isa, count))) {
+            let (step, out, lines) = (count + 5, count + 3, 4);
+            let from: Vec<f32> = (0..lines * step).map(|i| i as f32).collect();
+            let mut to = vec![-1f32; lines * out];
+            // SAFETY: the vectors have as many lines.
+            unsafe { Lines { from: from.as_ptr(), step, count, to: to.as_mut_ptr(), out, lines }.run(isa) };
+            for (i, got) in to.iter().enumerate() {
+                let (line, at) = (i / out, i % out);
+                let want = if at < count { (line * step + at) as f32 } else { -1.0 };
+                assert_eq!(*got, want, "{isa} {count} at {i}");
+            }
+        }
+    }
+}
