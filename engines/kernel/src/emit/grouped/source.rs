@@ -299,18 +299,8 @@ impl Writer<'_> {
             self.line(format_args!("const count m = item;"));
         } else {
             self.arguments.divisor(work.wide, "members", self.steps());
-            if !work.wide && self.steps() >= u64::from(threads) {
-                // A block's threads have members of two groups at most: one division for all of them.
-                self.line(format_args!("const count begin = __builtin_amdgcn_workgroup_id_x() * {threads};"));
-                self.line(format_args!("const count before = {};", quotient(work.wide, "begin", "members")));
-                self.line(format_args!("const count along = item - before * count(a.members);"));
-                self.line(format_args!("const bool is_next = along >= count(a.members);"));
-                self.line(format_args!("const count group = before + is_next;"));
-                self.line(format_args!("const count m = is_next ? along - count(a.members) : along;"));
-            } else {
-                self.line(format_args!("const count group = {};", quotient(work.wide, "item", "members")));
-                self.line(format_args!("const count m = item - group * count(a.members);"));
-            }
+            self.line(format_args!("const count group = {};", quotient(work.wide, "item", "members")));
+            self.line(format_args!("const count m = item - group * count(a.members);"));
         }
         self.group_indices();
         self.group_places();
