@@ -46,7 +46,7 @@ fn a_checked_graph_is_as_described() {
     }
 }
 
-/// What a tensor reaches over in memory, in elements and in whole bytes.
+/// Span of a tensor in memory, in elements and in whole bytes.
 #[test]
 fn tensors_reach_to_their_last_element() {
     type Case<'a> = (&'a [i64], &'a [i64], DataType, usize, usize);

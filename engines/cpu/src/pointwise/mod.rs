@@ -103,7 +103,7 @@ pub struct PointwiseKernel {
     dims: Vec<usize>,
     inputs: Vec<InputView>,
     output: View,
-    /// How the kernel copies `f32`, if it does nothing else and vectors can.
+    /// Copy that the kernel is, if it is nothing else and vectors do it.
     copy: Option<Copying>,
     /// Number of dimensions that form a row: 2 where the last one is short and the output goes from one to the other
     /// without a gap.
@@ -169,7 +169,7 @@ impl PointwiseKernel {
         }
     }
 
-    /// How vectors copy, if the kernel copies `f32` and the output is contiguous along the last dimension.
+    /// Copy by vectors, if the kernel copies `f32` and the output is contiguous along the last dimension.
     fn copying(&self, program: &Program) -> Option<Copying> {
         let [step] = &program.steps[..] else { return None };
         let [InputView::Memory(input)] = &self.inputs[..] else { return None };
@@ -201,10 +201,7 @@ impl PointwiseKernel {
         // Lines along the dimension before are at one distance.
         let (rows, along): (usize, usize) = (self.dims[..last].iter().product(), self.dims[last - 1]);
         let each = (PER_UNIT / count).max(1);
-        let offset = |strides: &[usize], row: usize| {
-            let outer = self.dims[..last].iter().zip(strides).rev();
-            outer.fold((0, row), |(offset, rest), (extent, stride)| (offset + rest % extent * stride, rest / extent)).0
-        };
+        let offset = |strides: &[usize], row: usize| offset(&self.dims[..last], strides, row);
         let addresses = &(Shared(input.cast_mut()), Shared(output));
         pool.run(rows.div_ceil(each), &|unit| {
             let (mut row, end) = (unit * each, rows.min((unit + 1) * each));
@@ -380,11 +377,7 @@ impl PointwiseKernel {
     /// Offset of a row in a view, and the strides of runs and elements within it.
     fn place(&self, strides: &[usize], row: usize) -> (usize, usize, usize) {
         let (outer, within) = strides.split_at(strides.len() - self.row_dims);
-        let (mut offset, mut rest) = (0, row);
-        for (extent, stride) in self.dims[..outer.len()].iter().zip(outer).rev() {
-            offset += rest % extent * stride;
-            rest /= extent;
-        }
+        let offset = offset(&self.dims[..outer.len()], outer, row);
         let inner = within[self.row_dims - 1];
         (offset, if self.row_dims == 2 { within[0] } else { inner * self.dims[outer.len()] }, inner)
     }
@@ -430,6 +423,16 @@ impl std::fmt::Display for PointwiseKernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.program.fmt(f)
     }
+}
+
+/// Offset of an element of dimensions of these extents by its number, the last dimension first.
+fn offset(extents: &[usize], strides: &[usize], number: usize) -> usize {
+    let (mut offset, mut rest) = (0, number);
+    for (extent, stride) in extents.iter().zip(strides).rev() {
+        offset += rest % extent * stride;
+        rest /= extent;
+    }
+    offset
 }
 
 /// Part of a row: its first element and the number of elements.

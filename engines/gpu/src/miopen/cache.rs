@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said of a program that changes the folder, and of this process doing so.
+    /// Acceptance of a change to the folder by another program, and of one by this process.
     fn answers(folder: &Path) -> [bool; 2] {
         let (theirs, ours) = (folder.join("theirs"), folder.join("ours"));
         let by_other = uncompiled_in(Some(folder.into()), || {

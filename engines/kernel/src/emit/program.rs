@@ -148,7 +148,7 @@ enum Short {
     PowerOfHalf,
 }
 
-/// Slots of a program by what becomes of them. Those that are in no list are read by operations alone.
+/// Slots of a program by their uses. Those that are in no list are read by operations alone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Results {
     /// Slots that are rounded to `f16` and stored, and nothing else but operations reads them.

@@ -414,7 +414,7 @@ fn generate_with(work: &Grouped, choice: Choice, reuse: Option<Reuse>) -> Result
     Ok(Some(Generated { source, compute_type, mapping, text }))
 }
 
-/// What becomes of the slots of a pass, which has these stores.
+/// Uses of the slots of a pass, which has these stores.
 fn results(work: &Grouped, parts: &Parts<'_>, stores: &[Store]) -> Results {
     let mut results = Results { others: parts.keep.to_vec(), ..Results::default() };
     for store in stores {
