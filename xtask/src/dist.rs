@@ -13,7 +13,51 @@ pub(crate) struct Distribution {
     /// The Python wheel.
     pub(crate) wheel: PathBuf,
     /// Shared lock on [`lock_file`].
-    _lock: File,
+    _lock: Lock,
+}
+
+/// Advisory lock on a file.
+///
+/// Closing the file is not enough to release it: a child process that another thread has forked and that has not called
+/// `exec` yet holds a copy of the descriptor, and the lock belongs to all copies.
+struct Lock(File);
+
+impl Lock {
+    /// Waits for those who hold the file of that path exclusively.
+    fn shared(path: &Path) -> Result<Lock> {
+        let file = File::create(path)?;
+        file.lock_shared()?;
+        Ok(Lock(file))
+    }
+
+    /// The file of that path, locked by this process alone.
+    ///
+    /// # Errors
+    /// If another holds it.
+    fn exclusive(path: &Path) -> Result<Lock> {
+        let file = File::create(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Lock(file)),
+            Err(TryLockError::WouldBlock) => {
+                let path = path.with_extension("");
+                Err(format!("expected {} to be free, got one that another xtask command uses", path.display()).into())
+            }
+            Err(TryLockError::Error(problem)) => Err(format!("{}: {problem}", path.display()).into()),
+        }
+    }
+
+    /// The same lock, from now on shared with those who ask for [`Lock::shared`].
+    fn share(self) -> Result<Lock> {
+        self.0.lock_shared()?;
+        Ok(self)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A failure leaves the lock to the end of the last copy, as without this call.
+        let _ = self.0.unlock();
+    }
 }
 
 /// Builds everything and lists its files.
@@ -33,21 +77,19 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) fn build() -> Result<Distribution> {
     workspace::build_release()?;
     let prefix = prefix();
-    let lock = exclusive(&lock_file(&prefix))?;
+    let lock = Lock::exclusive(&lock_file(&prefix))?;
     if prefix.exists() {
         fs::remove_dir_all(&prefix)?;
     }
     install::install(&prefix, &Component::STANDARD, &workspace::release(), &layout::Umbrella::default())?;
     let wheel = Layout::read()?.build_wheel(&workspace::release(), &prefix)?;
-    lock.lock_shared()?;
-    Ok(Distribution { prefix, wheel, _lock: lock })
+    Ok(Distribution { prefix, wheel, _lock: lock.share()? })
 }
 
 /// What `build` made the last time.
 pub(crate) fn built() -> Result<Distribution> {
     let prefix = prefix();
-    let lock = File::create(lock_file(&prefix))?;
-    lock.lock_shared()?;
+    let lock = Lock::shared(&lock_file(&prefix))?;
     let is_wheel = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "whl");
     let entries = fs::read_dir(&prefix).map_err(|problem| format!("{}: {problem}", prefix.display()))?;
     let wheel = entries.filter_map(|entry| Some(entry.ok()?.path())).find(is_wheel);
@@ -63,19 +105,6 @@ fn lock_file(prefix: &Path) -> PathBuf {
     prefix.with_extension("lock")
 }
 
-/// The file of that path, locked by this process alone.
-fn exclusive(path: &Path) -> Result<File> {
-    let file = File::create(path)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            let path = path.with_extension("");
-            Err(format!("expected {} to be free, got one that another xtask command uses", path.display()).into())
-        }
-        Err(TryLockError::Error(problem)) => Err(format!("{}: {problem}", path.display()).into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,14 +112,21 @@ mod tests {
     #[test]
     fn a_layout_in_use_is_not_made_anew() {
         let path = workspace::target().join("dist-tests.lock");
-        let reader = File::create(&path).unwrap();
-        reader.lock_shared().unwrap();
-        let error = exclusive(&path).unwrap_err().to_string();
+        let reader = Lock::shared(&path).unwrap();
+        let error = Lock::exclusive(&path).map(drop).unwrap_err().to_string();
         assert!(error.contains("dist-tests to be free"), "{error}");
         drop(reader);
-        let alone = exclusive(&path).unwrap();
-        alone.lock_shared().unwrap();
-        let second = File::create(&path).unwrap();
-        second.try_lock_shared().expect("those who read share it");
+        let alone = Lock::exclusive(&path).unwrap();
+        let _first = alone.share().unwrap();
+        File::create(&path).unwrap().try_lock_shared().expect("those who read share it");
+    }
+
+    #[test]
+    fn a_released_lock_is_free_though_a_forked_child_has_a_copy_of_its_descriptor() {
+        let path = workspace::target().join("dist-copies.lock");
+        let lock = Lock::exclusive(&path).unwrap();
+        let _copy = lock.0.try_clone().unwrap();
+        drop(lock);
+        Lock::exclusive(&path).expect("expected the lock to be free");
     }
 }
