@@ -460,7 +460,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="regular expression of the cases' names")
     parser.add_argument("--run", action="append", choices=list(RUNS), help="one of the runs only")
     parser.add_argument("--sample", type=int, default=1, help="every n-th case only")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--settings", default="{}", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

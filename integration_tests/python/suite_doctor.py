@@ -38,7 +38,7 @@ def run(*arguments: str, code: str = "", package: Path = PACKAGE, **environment:
     """The command with the package of that directory; `code` runs before it."""
     program = f"import sys, runpy; sys.path.insert(0, sys.argv.pop(1))\n{code}\nrunpy.run_module('onnxruntime_ep_hipdnn_rs', run_name='__main__')"
     return subprocess.run([sys.executable, "-c", program, str(package.parent), *arguments], env=os.environ | environment,
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
 
 
 def well() -> None:
@@ -47,7 +47,7 @@ def well() -> None:
     for wanted in [*doctor.LIBRARIES, ort.__version__, str(PACKAGE), wheel.get_ep_name(), "HIPDNN_RS_CPU_ENGINE computed a convolution",
                    "libhipdnn_backend.so, version", "AMD GPU:", "CPU for"]:
         check(wanted in outcome.stdout, f"{wanted!r} is not in {outcome.stdout}")
-    plain = subprocess.run([sys.executable, "-m", "onnxruntime_ep_hipdnn_rs", "doctor"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    plain = subprocess.run([sys.executable, "-m", "onnxruntime_ep_hipdnn_rs", "doctor"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
     check(plain.returncode == 0, f"exit status {plain.returncode}: {plain.stdout}{plain.stderr}")
 
 
@@ -89,7 +89,7 @@ def missing(case: Missing) -> None:
         package = PACKAGE
         if case.without:
             package = Path(directory) / PACKAGE.name
-            shutil.copytree(PACKAGE, package)
+            shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
             (package / case.without).unlink()
         outcome = run("doctor", code=case.code, package=package, **case.environment)
     check(outcome.returncode == 1, f"exit status {outcome.returncode}: {outcome.stdout}{outcome.stderr}")

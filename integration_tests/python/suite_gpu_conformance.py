@@ -26,11 +26,11 @@ from runner import Failure, Runner, check, run_suite
 
 # Streams wait up to so long before each piece of work.
 LATE_US = 100
-JOBS = int(os.environ.get("GPU_JOBS", os.cpu_count() or 1))
+JOBS = int(os.environ.get("GPU_JOBS", len(os.sched_getaffinity(0))))
 # The first seed of the random nodes and graphs.
 SEED = 7000
 # Seconds without an answer after which a worker's case counts as a crash, and which a network at its own size may take.
-PATIENCE, PATIENCE_WITH_NETWORK = 300, 7200
+PATIENCE, PATIENCE_WITH_NETWORK = 1800, 7200
 
 
 @dataclass(frozen=True)

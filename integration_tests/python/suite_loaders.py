@@ -74,7 +74,7 @@ def python(_: Path) -> list[str]:
 
 def run(command: list[str], scratch: Path, *settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, str(scratch / "model.onnx"), *settings], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=120)
+                          timeout=600)
 
 
 def session(command: list[str], scratch: Path) -> None:

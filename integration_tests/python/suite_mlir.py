@@ -146,7 +146,7 @@ def judge(text: str) -> subprocess.CompletedProcess[str]:
     program = os.environ.get("TORCH_MLIR_OPT")
     if not program:
         raise Skip(os.environ.get("TORCH_MLIR_MISSING", "TORCH_MLIR_OPT names no torch-mlir-opt"))
-    return subprocess.run([program, "-", "-o", os.devnull], input=text, capture_output=True, text=True, timeout=60)
+    return subprocess.run([program, "-", "-o", os.devnull], input=text, capture_output=True, text=True, timeout=600)
 
 
 def verified(model: str | bytes, shape: list[int]) -> None:

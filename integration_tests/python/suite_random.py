@@ -28,7 +28,8 @@ import workers
 from ort_conformance import CPU, PROVIDER, register
 
 SAMPLE = (400, 120)
-PATIENCE = 120
+# Seconds without an answer after which a worker hangs: graphs take seconds, and many times that where every core is busy.
+PATIENCE = 1800
 OPSET = 21
 
 FLOAT, HALF, DOUBLE = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE
@@ -849,7 +850,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=SAMPLE[0], help="single nodes")
     parser.add_argument("--graphs", type=int, default=SAMPLE[1], help="small graphs")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--results", type=Path, help="file that the outcomes are written to, as JSON lines")
     parser.add_argument("--cache", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr::null_mut;
+use std::time::{Duration, Instant};
 
 use hipdnn_rs_integration_tests::artifacts::{Artifact, directory_with, library_path, plugin_directory};
 use hipdnn_rs_integration_tests::plugin::Plugin;
@@ -44,6 +45,18 @@ impl Held {
             threads: field("Threads:"),
             mappings: read("/proc/self/maps").lines().count(),
         }
+    }
+}
+
+/// What is held once threads that have been joined are gone: the kernel wakes who joins before it stops counting the thread.
+fn settled(before: &Held) -> Held {
+    let late = Instant::now() + Duration::from_secs(5);
+    loop {
+        let now = Held::now();
+        if now.threads <= before.threads || Instant::now() > late {
+            return now;
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -189,7 +202,8 @@ fn repeat(name: &str, mut cycle: impl FnMut()) {
             assert!(!is_mapped(library), "{name}: {library} is still there after it was closed in cycle {i}");
         }
     }
-    let (before, after) = (before.expect("more cycles than the warm-up"), Held::now());
+    let before = before.expect("more cycles than the warm-up");
+    let after = settled(&before);
     println!("{name}: {CYCLES} cycles; before {before:?}, after {after:?}");
     assert!(after.open_files <= before.open_files, "{name}: files stay open");
     assert!(after.threads <= before.threads, "{name}: threads stay");

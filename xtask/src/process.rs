@@ -92,8 +92,14 @@ mod tests {
         assert_eq!(status.and_then(|status| status.code()), Some(3));
         // The shell's own child, and a child of that.
         let mut hanging = start("(sleep 997; exit 1) & wait");
-        std::thread::sleep(Duration::from_millis(300));
-        let family = family(hanging.id());
+        let late = Instant::now() + Duration::from_secs(30);
+        let family = loop {
+            let family = family(hanging.id());
+            if family.len() >= 2 || Instant::now() > late {
+                break family;
+            }
+            std::thread::sleep(PAUSE);
+        };
         assert!(family.len() >= 2, "{family:?}");
         assert_eq!(wait_at_most(&mut hanging, Duration::from_millis(100)).unwrap(), None);
         // What nobody has waited for yet is a zombie, whose command line is empty.

@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::time::Instant;
 
 use serde::Deserialize;
@@ -607,9 +608,14 @@ pub(crate) fn remove_settings(command: &mut Command) {
             command.env_remove(name);
         }
     }
-    // What somebody tuned on this machine, or a suite beside this one, would have engines ranked otherwise.
-    let rankings = format!("hipdnn-cache-{}", std::process::id());
-    command.env("HIPDNN_CACHE_DIR", workspace::target().join("tmp").join(rankings));
+    // What somebody tuned on this machine, or a suite beside this one, would have engines ranked otherwise; so would what an
+    // earlier run's process of that number has measured.
+    static RANKINGS: LazyLock<PathBuf> = LazyLock::new(|| {
+        let rankings = workspace::target().join("tmp").join(format!("hipdnn-cache-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&rankings);
+        rankings
+    });
+    command.env("HIPDNN_CACHE_DIR", &*RANKINGS);
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ fn limits_are_whole() {
 /// What a mutated file is decoded to can be computed with.
 #[test]
 fn mutated_files_are_refused_or_harmless() {
-    let seed = fastrand::u64(..);
+    let seed = 1;
     let mut random = fastrand::Rng::with_seed(seed);
     let (table, trees) = (table().to_bytes(), trees().to_bytes());
     let (mut taken, mut refused) = (0, 0);

@@ -551,7 +551,7 @@ fn a_tensor_may_be_written_where_it_is_read() {
 #[test]
 fn code_objects_come_from_the_store() {
     let Some(bench) = bench("code_objects_come_from_the_store") else { return };
-    let directory = std::env::temp_dir().join(format!("hipdnn-rs-kernels-{}", std::process::id()));
+    let directory = std::env::temp_dir().join(format!("hipdnn-rs-code-objects-{}", std::process::id()));
     let store = Store::at(&directory);
     let work = vector(PointwiseMode::Add, Parameters::default(), Element::F16, Element::BF16, 100);
     let KernelSource { name, text, .. } = work.kernel().source().unwrap().unwrap();

@@ -138,7 +138,7 @@ fn mutated_files_never_hurt() {
     write(&scratch.0, &device, &measured()).unwrap();
     let file = scratch.0.join(&device.name).join(TABLE);
     let good = fs::read(&file).unwrap();
-    let seed = fastrand::u64(..);
+    let seed = 1;
     let mut random = fastrand::Rng::with_seed(seed);
     let graph = samples::softmax(128, 128);
     let model = crate::cost::Model { device: device.clone(), host: self::device("x86_64") };
