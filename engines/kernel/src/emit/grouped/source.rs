@@ -299,7 +299,11 @@ impl Writer<'_> {
             self.line(format_args!("const count m = item;"));
         } else {
             self.arguments.divisor(work.wide, "members", self.steps());
-            self.line(format_args!("const count group = {};", quotient(work.wide, "item", "members")));
+            if work.wide {
+                self.line(format_args!("const count group = {};", quotient(work.wide, "item", "members")));
+            } else {
+                self.group_of_item(threads);
+            }
             self.line(format_args!("const count m = item - group * count(a.members);"));
         }
         self.group_indices();
@@ -307,6 +311,21 @@ impl Writer<'_> {
         self.element(pass);
         self.close();
         launched
+    }
+
+    /// Emits the group of an item where indices are narrow. With as many members as threads or more a block has items of two
+    /// groups at most, so that the one division is its first item's, in scalar registers; the branch is uniform, and leaves
+    /// one text for groups of any size.
+    fn group_of_item(&mut self, threads: u32) {
+        self.line(format_args!("count group;"));
+        self.open(format_args!("if (count(a.members) >= {threads}) {{"));
+        self.line(format_args!("const count begin = count(__builtin_amdgcn_workgroup_id_x()) * {threads};"));
+        self.line(format_args!("group = {};", quotient(false, "begin", "members")));
+        self.line(format_args!("group += item - group * count(a.members) >= count(a.members);"));
+        self.close();
+        self.open(format_args!("else {{"));
+        self.line(format_args!("group = {};", quotient(false, "item", "members")));
+        self.close();
     }
 
     /// Emits a kernel whose threads share groups.
