@@ -7,8 +7,11 @@ use std::sync::OnceLock;
 use cudarc::nvrtc::sys::{self, nvrtcResult};
 use hipdnn_sdk_bindings::hiprtc::{hiprtcProgram, hiprtcResult};
 
-use super::translate::translate;
+use super::translate::{Bodies, translate};
 use crate::device;
+
+/// What the assembler says of a kernel whose static shared memory is beyond a block's.
+const TOO_MUCH_SHARED: &str = "uses too much shared data";
 
 /// Option of hiprtc that names the architecture.
 const ARCHITECTURE: &str = "--offload-arch=";
@@ -148,7 +151,13 @@ fn nvrtc_options(given: &[String], arch: impl FnOnce() -> Result<String>) -> Res
     let named = given.iter().find_map(|option| option.strip_prefix(ARCHITECTURE)).map(str::to_owned);
     let arch = named.map_or_else(arch, Ok)?;
     let has_fused = !given.iter().any(|option| option == "-ffp-contract=off");
-    let own = [format!("--gpu-architecture={arch}"), format!("--fmad={has_fused}"), "-default-device".to_owned()];
+    // Generated texts have variables that nothing uses, of which warnings would hide an error.
+    let own = [
+        format!("--gpu-architecture={arch}"),
+        format!("--fmad={has_fused}"),
+        "-default-device".to_owned(),
+        "--disable-warnings".to_owned(),
+    ];
     let kept = given.iter().filter(|option| {
         !option.starts_with(ARCHITECTURE) && !WITHOUT_COUNTERPART.iter().any(|without| option == without)
     });
@@ -171,8 +180,17 @@ fn machine_code(text: &str, options: &[CString]) -> (Result<Vec<u8>>, CString) {
         let log = c"NVRTC (libnvrtc.so) can't be opened".to_owned();
         return (Err(hiprtcResult::HIPRTC_ERROR_COMPILATION), log);
     }
-    let compiler = match CString::new(translate(text)).map_err(|_| hiprtcResult::HIPRTC_ERROR_INVALID_INPUT) {
-        Ok(translated) => Nvrtc::new(&translated),
+    let (code, log) = compiled(&translate(text, Bodies::Two), options);
+    if code.is_err() && log.to_string_lossy().contains(TOO_MUCH_SHARED) {
+        return compiled(&translate(text, Bodies::One), options);
+    }
+    (code, log)
+}
+
+/// The machine code of a text for NVRTC, and what it said.
+fn compiled(text: &str, options: &[CString]) -> (Result<Vec<u8>>, CString) {
+    let compiler = match CString::new(text).map_err(|_| hiprtcResult::HIPRTC_ERROR_INVALID_INPUT) {
+        Ok(text) => Nvrtc::new(&text),
         Err(status) => Err(status),
     };
     match compiler {
@@ -308,8 +326,11 @@ mod tests {
     fn options_have_their_counterparts() {
         let given = ["-std=c++17", "-O3", "-ffp-contract=off", "--offload-arch=sm_90"].map(str::to_owned);
         let options = nvrtc_options(&given, || panic!("the architecture is named")).unwrap();
-        assert_eq!(options, [c"--gpu-architecture=sm_90", c"--fmad=false", c"-default-device", c"-std=c++17"]);
+        assert_eq!(
+            options,
+            [c"--gpu-architecture=sm_90", c"--fmad=false", c"-default-device", c"--disable-warnings", c"-std=c++17"]
+        );
         let options = nvrtc_options(&[], || Ok("sm_80".to_owned())).unwrap();
-        assert_eq!(options, [c"--gpu-architecture=sm_80", c"--fmad=true", c"-default-device"]);
+        assert_eq!(options, [c"--gpu-architecture=sm_80", c"--fmad=true", c"-default-device", c"--disable-warnings"]);
     }
 }

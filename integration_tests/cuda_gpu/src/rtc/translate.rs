@@ -15,12 +15,21 @@ pub(crate) fn prelude_fingerprint() -> String {
     // With all that is replaced in it.
     const SAMPLE: &str = "typedef float V __attribute__((ext_vector_type(4)));\n__asm__(\"\" : \"+v\"(v));\n";
     let mut hasher = DefaultHasher::new();
-    translate(SAMPLE).hash(&mut hasher);
+    translate(SAMPLE, Bodies::Two).hash(&mut hasher);
     format!("prelude-{:016x}", hasher.finish())
 }
 
+/// Bodies of a kernel whose text says of vectors how far they lie from the beginning of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bodies {
+    /// One for tensors that begin at multiples of the widest access, and one for all others.
+    Two,
+    /// One for all, which looks at each address. Two have shared memory of their own each, for which a block may have too little.
+    One,
+}
+
 /// The text for NVRTC.
-pub(crate) fn translate(text: &str) -> String {
+pub(crate) fn translate(text: &str, bodies: Bodies) -> String {
     // Clang's vectors.
     static VECTOR: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"typedef\s+([\w\s]+?)\s+(\w+)\s+__attribute__\(\(ext_vector_type\((\w+)\)[^;]*\)\);")
@@ -30,7 +39,7 @@ pub(crate) fn translate(text: &str) -> String {
     let text = text.replace("\"+v\"(", "\"+d\"(");
     let lines = format!("#line 1 \"{NAME}\"\n");
     let with = |vector: &str| VECTOR.replace_all(&text, format!("typedef hip_vector{vector} $2;")).into_owned();
-    match Twofold::of(&text) {
+    match Twofold::of(&text).filter(|_| bodies == Bodies::Two) {
         Some(Twofold { attributes, entry, pointers }) => {
             let body = |name: &str, vector: &str| {
                 let text = with(vector).replace(entry, "DEVICE void body(");
@@ -49,8 +58,7 @@ pub(crate) fn translate(text: &str) -> String {
 }
 
 /// A kernel whose text says of vectors which multiple of bytes lies between them and the beginning of a tensor: there
-/// is a body for tensors that begin at multiples of the widest access, and one for all others. A branch at each access
-/// would keep those behind it waiting.
+/// are [`Bodies::Two`]. A branch at each access would keep those behind it waiting.
 struct Twofold<'a> {
     /// Attributes of the kernel function.
     attributes: &'a str,
@@ -83,7 +91,7 @@ mod tests {
     fn vectors_are_the_preludes() {
         let text = "template <class T> struct Four { typedef T V __attribute__((ext_vector_type(4), aligned(sizeof(T)))); };\n\
                     typedef unsigned char V __attribute__((ext_vector_type(N)));";
-        let translated = translate(text);
+        let translated = translate(text, Bodies::Two);
         let own = translated.split_once("#line 1 \"kernel.hip\"\n").expect("the mark of the own text").1;
         assert_eq!(
             own,
@@ -98,7 +106,7 @@ mod tests {
                     struct Arguments {\n  const float* r0;\n  _Float16* w0;\n  index members;\n};\n\
                     extern \"C\" __attribute__((global, amdgpu_flat_work_group_size(64, 64)))\n\
                     void kernel(const Arguments a) {\n}\n";
-        let translated = translate(text);
+        let translated = translate(text, Bodies::Two);
         let own = translated.split_once("namespace general {").expect("the general body").1;
         assert!(own.contains("typedef hip_vector_at<T, N, A, false> V;"), "{own}");
         assert!(own.contains("typedef hip_vector_at<T, N, A, true> V;"), "{own}");
@@ -108,5 +116,8 @@ mod tests {
                    if ((0ul | (unsigned long)a.r0 | (unsigned long)a.w0) % 16 == 0) whole::body(a);\n  \
                    else general::body(__builtin_bit_cast(general::Arguments, a));\n}\n";
         assert!(own.ends_with(end), "{own}");
+        let single = translate(text, Bodies::One);
+        let own = single.split_once("#line 1 \"kernel.hip\"\n").expect("the mark of the own text").1;
+        assert!(own.contains("typedef hip_vector<T, N> V;") && !own.contains("namespace"), "{own}");
     }
 }
