@@ -4,8 +4,8 @@ use crate::emulated_gpu::{self, Prepared};
 use crate::test::emulated_tests;
 use crate::{Result, process, workspace};
 
-/// The test target; it says what the tables hold.
-const TARGET: [&str; 4] = ["--package", "hipdnn-rs-integration-tests", "--test", "isa"];
+/// The test target, of the whole workspace: packages are then those that `cargo test` has built. It says what the tables hold.
+const TARGET: [&str; 3] = ["--workspace", "--test", "isa"];
 
 /// Tells the test to write the tables.
 const WRITE: &str = "HIPDNN_RS_ISA_WRITE";

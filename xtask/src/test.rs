@@ -364,8 +364,9 @@ fn interleavings(summary: &mut Summary) -> Result<()> {
 
 /// The GPU engine of the release library on the real MIOpen and the emulated GPU.
 fn miopen_tests(summary: &mut Summary) -> Result<()> {
-    let package = ["--package", "hipdnn-rs-integration-tests", "--test", "miopen"];
-    emulated_tests("GPU engine on the emulated GPU", &package, summary)
+    // Of the whole workspace, whose packages are those that `cargo test` has built.
+    let target = ["--workspace", "--test", "miopen"];
+    emulated_tests("GPU engine on the emulated GPU", &target, summary)
 }
 
 /// Unit tests of the plugin that need a device, or must not mind one. Without it `cargo test` passes over most of what the
