@@ -27,6 +27,9 @@ HIPDNN_RS_GPU_ENGINE was asked with the real MIOpen on the emulated GPU (gfx1100
 page, and `cargo xtask test` checks it.
 ";
 
+/// What stands before the version in the line of the page that names the MIOpen.
+const MIOPEN_LINE: &str = "The MIOpen was Debian's ";
+
 /// Writes the page, or checks that it is current.
 pub(crate) fn run(check: bool) -> Result<()> {
     workspace::build_release()?;
@@ -41,7 +44,13 @@ pub(crate) fn run(check: bool) -> Result<()> {
 pub(crate) fn test(summary: &mut Summary) -> Result<()> {
     let outcome = match page()? {
         Prepared::Ready(text) => {
-            compare(&text).map_or_else(|problem| Outcome::Failed(problem.to_string()), |()| Outcome::Passed)
+            let page = fs::read_to_string(path()).unwrap_or_default();
+            match (miopen_of(&page), miopen_of(&text)) {
+                (Some(asked), Some(here)) if asked != here => Outcome::Skipped(format!(
+                    "CONFORMANCE.md tells of {asked}, and here is {here}; `{COMMAND}` writes it"
+                )),
+                _ => compare(&text).map_or_else(|problem| Outcome::Failed(problem.to_string()), |()| Outcome::Passed),
+            }
         }
         Prepared::Unavailable(reason) => Outcome::Skipped(reason.0),
     };
@@ -53,6 +62,16 @@ fn path() -> PathBuf {
     workspace::root().join("CONFORMANCE.md")
 }
 
+/// The line of the page that names the MIOpen: others may take other graphs.
+fn miopen_line(version: &str) -> String {
+    format!("{MIOPEN_LINE}{version}.\n")
+}
+
+/// The MIOpen that a page tells of.
+fn miopen_of(page: &str) -> Option<&str> {
+    page.lines().find(|line| line.starts_with(MIOPEN_LINE))
+}
+
 fn compare(text: &str) -> Result<()> {
     if fs::read_to_string(path()).unwrap_or_default() == text {
         return Ok(());
@@ -61,12 +80,15 @@ fn compare(text: &str) -> Result<()> {
 }
 
 fn page() -> Result<Prepared<String>> {
-    let gpu = match emulated_gpu::ensure_with_kernels()? {
-        Prepared::Ready(installation) => Gpu::Emulated(installation),
+    let (gpu, miopen) = match emulated_gpu::ensure_with_kernels()? {
+        Prepared::Ready(installation) => {
+            let version = installation.miopen()?;
+            (Gpu::Emulated(installation), version)
+        }
         Prepared::Unavailable(reason) => return Ok(Prepared::Unavailable(reason)),
     };
     let program = conformance::build()?;
-    let mut text = HEAD.to_owned();
+    let mut text = format!("{HEAD}\n{}", miopen_line(&miopen));
     for (engine, on_gpu) in ENGINES {
         let mut command = if on_gpu { gpu.command(&program) } else { std::process::Command::new(&program) };
         command.arg("--plugin").arg(conformance::plugin()).args(["--engine", engine, "--claims"]);
@@ -85,11 +107,19 @@ fn page() -> Result<Prepared<String>> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_page_names_the_miopen_that_was_asked() {
+        let page = format!("{HEAD}\n{}\n## An engine\n", miopen_line("7.2.4-1"));
+        assert_eq!(miopen_of(&page), Some("The MIOpen was Debian's 7.2.4-1."));
+        assert_eq!(miopen_of(HEAD), None);
+    }
+
     /// Asking the engines takes a build and the emulated GPU; that the page is one of these takes nothing.
     #[test]
     fn the_page_has_a_section_for_every_engine() {
         let page = fs::read_to_string(path()).expect("the page is there");
         assert!(page.starts_with(HEAD), "`{COMMAND}` writes the page");
+        assert!(miopen_of(&page).is_some(), "`{COMMAND}` writes which MIOpen was asked");
         let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         assert_eq!(sections, ENGINES.map(|(engine, _)| engine));
     }

@@ -68,6 +68,17 @@ struct Record {
     packages: Vec<Package>,
 }
 
+impl Installation {
+    /// Debian's version of the installed MIOpen.
+    ///
+    /// # Errors
+    /// If the record of the packages can't be read.
+    pub(crate) fn miopen(&self) -> Result<String> {
+        let record: Record = serde_json::from_slice(&fs::read(self.record())?)?;
+        Ok(record.miopen)
+    }
+}
+
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 struct Package {
     name: String,
