@@ -48,7 +48,7 @@ impl Held {
     }
 }
 
-/// What is held once threads that have been joined are gone: the kernel wakes who joins before it stops counting the thread.
+/// Resources held once joined threads are gone: the kernel wakes who joins before it stops counting the thread.
 fn settled(before: &Held) -> Held {
     let late = Instant::now() + Duration::from_secs(5);
     loop {

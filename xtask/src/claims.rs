@@ -27,7 +27,7 @@ HIPDNN_RS_GPU_ENGINE was asked with the real MIOpen on the emulated GPU (gfx1100
 page, and `cargo xtask test` checks it.
 ";
 
-/// What stands before the version in the line of the page that names the MIOpen.
+/// Prefix of the page's line that names the MIOpen; its version follows.
 const MIOPEN_LINE: &str = "The MIOpen was Debian's ";
 
 /// Writes the page, or checks that it is current.

@@ -10,7 +10,7 @@ use hipdnn_sdk_bindings::hiprtc::{hiprtcProgram, hiprtcResult};
 use super::translate::{Bodies, translate};
 use crate::device;
 
-/// What the assembler says of a kernel whose static shared memory is beyond a block's.
+/// Assembler message about a kernel whose static shared memory is beyond a block's.
 const TOO_MUCH_SHARED: &str = "uses too much shared data";
 
 /// Option of hiprtc that names the architecture.
