@@ -34,7 +34,7 @@ const MIOPEN_LINE: &str = "The MIOpen was Debian's ";
 pub(crate) fn run(check: bool) -> Result<()> {
     workspace::build_release()?;
     match page()? {
-        Prepared::Ready(text) if check => compare(&text),
+        Prepared::Ready(text) if check => compare(&written(), &text),
         Prepared::Ready(text) => Ok(fs::write(path(), text)?),
         Prepared::Unavailable(reason) => Err(format!("no emulated GPU: {}", reason.0).into()),
     }
@@ -44,12 +44,13 @@ pub(crate) fn run(check: bool) -> Result<()> {
 pub(crate) fn test(summary: &mut Summary) -> Result<()> {
     let outcome = match page()? {
         Prepared::Ready(text) => {
-            let page = fs::read_to_string(path()).unwrap_or_default();
+            let page = written();
             match (miopen_of(&page), miopen_of(&text)) {
                 (Some(asked), Some(here)) if asked != here => Outcome::Skipped(format!(
                     "CONFORMANCE.md tells of {asked}, and here is {here}; `{COMMAND}` writes it"
                 )),
-                _ => compare(&text).map_or_else(|problem| Outcome::Failed(problem.to_string()), |()| Outcome::Passed),
+                _ => compare(&page, &text)
+                    .map_or_else(|problem| Outcome::Failed(problem.to_string()), |()| Outcome::Passed),
             }
         }
         Prepared::Unavailable(reason) => Outcome::Skipped(reason.0),
@@ -72,8 +73,13 @@ fn miopen_of(page: &str) -> Option<&str> {
     page.lines().find(|line| line.starts_with(MIOPEN_LINE))
 }
 
-fn compare(text: &str) -> Result<()> {
-    if fs::read_to_string(path()).unwrap_or_default() == text {
+/// The page as it is; nothing where there is none.
+fn written() -> String {
+    fs::read_to_string(path()).unwrap_or_default()
+}
+
+fn compare(page: &str, text: &str) -> Result<()> {
+    if page == text {
         return Ok(());
     }
     Err(format!("CONFORMANCE.md is not what the engines claim; `{COMMAND}` writes it").into())
