@@ -13,7 +13,7 @@ use crate::execute::{Tolerance, has_narrow_intermediates};
 use crate::inputs::{Random, seed};
 use crate::report::Summary;
 use crate::run::Outcome;
-use crate::strata::{self, Covering};
+use crate::strata::{self, Combinations, Covering};
 use crate::workers::{self, Job, Target};
 use crate::{claims, random};
 
@@ -21,7 +21,7 @@ use crate::{claims, random};
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sample {
     Count(usize),
-    Covering,
+    Covering(Combinations),
 }
 
 impl FromStr for Sample {
@@ -29,8 +29,9 @@ impl FromStr for Sample {
 
     fn from_str(text: &str) -> Result<Sample, String> {
         match text {
-            "covering" => Ok(Sample::Covering),
-            count => count.parse().map(Sample::Count).map_err(|_| "expected a number or covering".into()),
+            "covering" => Ok(Sample::Covering(Combinations::RuleTypesLayout)),
+            "rules" => Ok(Sample::Covering(Combinations::Rule)),
+            count => count.parse().map(Sample::Count).map_err(|_| "expected a number, covering or rules".into()),
         }
     }
 }
@@ -61,8 +62,8 @@ struct Options {
     filters: Vec<String>,
     /// Only N cases: a seeded choice that takes every family, kind, layout and type first. `covering`: one that has a case
     /// of every stratum (nodes in their order x types x layout) and of every mode, rank and other trait; of equal cases
-    /// a cheap one
-    #[arg(long, value_name = "N|covering")]
+    /// a cheap one. `rules`: the same with every rule (nodes in their order) once, in some types and layout
+    #[arg(long, value_name = "N|covering|rules")]
     sample: Option<Sample>,
     /// N random graphs in place of the cases
     #[arg(long, value_name = "N")]
@@ -242,9 +243,10 @@ fn jobs(options: &Options, cases: &[Case]) -> Result<Vec<Job>, String> {
     }
     let chosen = match options.sample {
         Some(Sample::Count(count)) => sample(cases, chosen, count, options.seed),
-        Some(Sample::Covering) => {
-            let Covering { chosen, strata, traits } = strata::covering(cases, &chosen, options.seed);
-            eprintln!("{} cases cover {strata} strata and {traits} traits", chosen.len());
+        Some(Sample::Covering(combinations)) => {
+            let Covering { chosen, strata, traits } = strata::covering(cases, &chosen, combinations, options.seed);
+            let name = if combinations == Combinations::Rule { "rules" } else { "strata" };
+            eprintln!("{} cases cover {strata} {name} and {traits} traits", chosen.len());
             chosen
         }
         None => chosen,
@@ -295,7 +297,7 @@ mod tests {
         let options = parse("--plugin p.so --engine MIOPEN_ENGINE --sample 5 --filter a --filter b").expect("fine");
         assert_eq!((options.sample, options.filters.len(), options.on_host()), (Some(Sample::Count(5)), 2, false));
         let options = parse("--plugin p.so --sample covering --knob a=1 --knob b=x=y").expect("fine");
-        assert_eq!((options.sample, options.on_host()), (Some(Sample::Covering), true));
+        assert_eq!((options.sample, options.on_host()), (Some(Sample::Covering(Combinations::RuleTypesLayout)), true));
         assert_eq!(
             options.knobs,
             [("a", "1"), ("b", "x=y")].map(|(name, value)| (name.to_string(), value.to_string()))

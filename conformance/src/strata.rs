@@ -4,7 +4,8 @@
 //! their operands), the element types of real tensors and of intermediates, and the layout of the largest tensor. A
 //! trait is a property that matters too, but not in every combination with these: ranks, modes, compute types, unusual
 //! values, and that a convolution is grouped, flipped or padded on one side. A covering sample has a case of every
-//! stratum and of every trait.
+//! stratum and of every trait; a sample of rules has one of every rule, in whatever types and layout, of every first node
+//! in all its types and layouts, and of every trait.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,12 +17,21 @@ use hipdnn_schemas::{
 use crate::cases::{Case, Layout};
 use crate::inputs::Random;
 
-/// Cases that cover all strata.
+/// Properties of a graph of which a sample has every combination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combinations {
+    /// Rule × types × layout.
+    RuleTypesLayout,
+    /// Rules alone, and first node × types × layout.
+    Rule,
+}
+
+/// Cases that cover all combinations.
 #[derive(Debug)]
 pub struct Covering {
     /// Places of the chosen cases.
     pub chosen: Vec<usize>,
-    /// Number of strata.
+    /// Number of strata, or of rules.
     pub strata: usize,
     /// Number of traits.
     pub traits: usize,
@@ -30,15 +40,20 @@ pub struct Covering {
 /// Cost, in operations, up to which cases count as equally cheap: the overhead of an execution is larger.
 const FREE: u64 = 20_000;
 
-/// A seeded choice that has a case of every stratum and of every trait, cheap cases first.
-pub fn covering(cases: &[Case], among: &[usize], choice: u64) -> Covering {
+/// A seeded choice that has a case of every combination and of every trait, cheap cases first.
+pub fn covering(cases: &[Case], among: &[usize], combinations: Combinations, choice: u64) -> Covering {
     let mut random = Random::new(choice);
     let mut strata: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for &index in among {
-        strata.entry(stratum(&cases[index])).or_default().push(index);
+        let name = match combinations {
+            Combinations::RuleTypesLayout => stratum(&cases[index]),
+            Combinations::Rule => rule(&cases[index]),
+        };
+        strata.entry(name).or_default().push(index);
     }
     let costs: HashMap<usize, u64> = among.iter().map(|&index| (index, cost(&cases[index]))).collect();
-    let traits: HashMap<usize, BTreeSet<String>> = among.iter().map(|&index| (index, traits(&cases[index]))).collect();
+    let traits: HashMap<usize, BTreeSet<String>> =
+        among.iter().map(|&index| (index, traits(&cases[index], combinations))).collect();
     let mut open: BTreeSet<&String> = traits.values().flatten().collect();
     let count = open.len();
     let mut candidates: Vec<Vec<usize>> = strata.into_values().map(|members| cheap(members, &costs)).collect();
@@ -47,22 +62,25 @@ pub fn covering(cases: &[Case], among: &[usize], choice: u64) -> Covering {
     }
     // Where there is no choice there is nothing to lose by going first.
     candidates.sort_by_key(Vec::len);
+    let gain = |index: &usize, open: &BTreeSet<&String>| traits[index].iter().filter(|one| open.contains(one)).count();
     let mut chosen = Vec::new();
     for list in &candidates {
-        let gain = |index: &usize| traits[index].iter().filter(|one| open.contains(one)).count();
-        let best = list.iter().copied().max_by_key(|index| (gain(index), Reverse(costs[index].max(FREE))));
+        let best = list.iter().copied().max_by_key(|index| (gain(index, &open), Reverse(costs[index].max(FREE))));
         let best = best.expect("a stratum has members");
         open.retain(|one| !traits[&best].contains(*one));
         chosen.push(best);
     }
+    // Of the rest always one that has the most of what is missing, as few cases as can easily be had.
     let mut rest = among.to_vec();
     shuffle(&mut rest, &mut random);
     rest.sort_by_key(|index| costs[index].max(FREE));
-    for index in rest {
-        if traits[&index].iter().any(|one| open.contains(one)) {
-            open.retain(|one| !traits[&index].contains(*one));
-            chosen.push(index);
-        }
+    while !open.is_empty() {
+        let gains = rest.iter().map(|index| (gain(index, &open), *index)).filter(|(gain, _)| *gain > 0);
+        let gains: Vec<(usize, usize)> = gains.collect();
+        let Some((_, best)) = gains.iter().copied().rev().max_by_key(|(gain, _)| *gain) else { break };
+        rest = gains.into_iter().map(|(_, index)| index).collect();
+        open.retain(|one| !traits[&best].contains(*one));
+        chosen.push(best);
     }
     chosen.sort_unstable();
     Covering { chosen, strata: candidates.len(), traits: count }
@@ -137,9 +155,16 @@ pub fn stratum(case: &Case) -> String {
     if case.refused {
         return "refused".into();
     }
+    format!("{}; {}", rule(case), types_and_layout(&case.graph))
+}
+
+/// Rule of a case: its nodes in their order.
+fn rule(case: &Case) -> String {
+    if case.refused {
+        return "refused".into();
+    }
     let tensors = Tensors::of(&case.graph);
-    let rule: Vec<String> = case.graph.nodes.iter().map(|node| kind(node, &tensors)).collect();
-    format!("{}; {}", rule.join(" → "), types_and_layout(&case.graph))
+    case.graph.nodes.iter().map(|node| kind(node, &tensors)).collect::<Vec<_>>().join(" → ")
 }
 
 fn types_and_layout(graph: &GraphDef) -> String {
@@ -155,8 +180,9 @@ fn types_and_layout(graph: &GraphDef) -> String {
     format!("{}{between}; {}", list(types(false)), largest.and_then(layout).unwrap_or("any layout"))
 }
 
-/// Traits of a case.
-fn traits(case: &Case) -> BTreeSet<String> {
+/// Traits of a case: for a sample of rules also its first node's kind with the graph's types and layout, and properties of a
+/// convolution without these.
+fn traits(case: &Case, combinations: Combinations) -> BTreeSet<String> {
     let mut traits = BTreeSet::new();
     if case.refused {
         return traits;
@@ -183,11 +209,17 @@ fn traits(case: &Case) -> BTreeSet<String> {
             _ => String::new(),
         };
         if !place.is_empty() {
-            traits.insert(format!("{name}{place}; {}", types_and_layout(graph)));
+            traits.insert(match combinations {
+                Combinations::RuleTypesLayout => format!("{name}{place}; {}", types_and_layout(graph)),
+                Combinations::Rule => format!("{name}{place}"),
+            });
         }
         traits.insert(format!("{name} in {}", node.compute_data_type));
     }
     let head = graph.nodes.first().map_or("nothing", |node| node.operation.kind());
+    if combinations == Combinations::Rule {
+        traits.insert(format!("{head} first; {}", types_and_layout(graph)));
+    }
     let rank = graph.tensors.iter().map(|tensor| tensor.dims.len()).max().unwrap_or(0);
     let types = graph.tensors.iter().map(|tensor| tensor.data_type.json_name()).collect::<BTreeSet<_>>();
     traits.insert(format!("{head} of rank {rank} and {types:?}"));
@@ -297,19 +329,42 @@ mod tests {
         (cases, all)
     }
 
+    fn traits_of(cases: &[Case], list: &[usize], combinations: Combinations) -> BTreeSet<String> {
+        list.iter().flat_map(|index| traits(&cases[*index], combinations)).collect()
+    }
+
     #[test]
     fn every_stratum_and_every_trait_is_covered() {
         let (cases, all) = everything();
-        let covering = covering(&cases, &all, 7);
+        let covering = covering(&cases, &all, Combinations::RuleTypesLayout, 7);
         let of = |list: &[usize]| list.iter().map(|index| stratum(&cases[*index])).collect::<BTreeSet<_>>();
-        let traits_of = |list: &[usize]| list.iter().flat_map(|index| traits(&cases[*index])).collect::<BTreeSet<_>>();
+        let traits_of = |list: &[usize]| traits_of(&cases, list, Combinations::RuleTypesLayout);
         assert_eq!(of(&covering.chosen), of(&all));
         assert_eq!(traits_of(&covering.chosen), traits_of(&all));
         assert_eq!((covering.strata, covering.traits), (of(&all).len(), traits_of(&all).len()));
         assert!(covering.chosen.len() * 4 < cases.len(), "{} cases", covering.chosen.len());
-        let other = super::covering(&cases, &all, 8);
-        assert_ne!(covering.chosen, other.chosen, "a seed makes another choice");
-        assert_eq!(covering.chosen, super::covering(&cases, &all, 7).chosen, "a choice can be made again");
+        let again = |choice| super::covering(&cases, &all, Combinations::RuleTypesLayout, choice).chosen;
+        assert_ne!(covering.chosen, again(8), "a seed makes another choice");
+        assert_eq!(covering.chosen, again(7), "a choice can be made again");
+    }
+
+    #[test]
+    fn a_sample_of_rules_has_every_rule_trait_and_first_node_in_fewer_cases() {
+        let (cases, all) = everything();
+        let chosen = covering(&cases, &all, Combinations::Rule, 7).chosen;
+        let rules = |list: &[usize]| list.iter().map(|index| rule(&cases[*index])).collect::<BTreeSet<_>>();
+        assert_eq!(rules(&chosen), rules(&all));
+        let traits_of = |list: &[usize]| traits_of(&cases, list, Combinations::Rule);
+        assert_eq!(traits_of(&chosen), traits_of(&all));
+        let first = |text: &String| text.starts_with("ConvolutionBwdAttributes first; ");
+        assert!(traits_of(&chosen).iter().filter(|text| first(text)).count() > 3, "types and layouts of a first node");
+        let whole = covering(&cases, &all, Combinations::RuleTypesLayout, 7).chosen;
+        assert!(
+            chosen.len() * 2 < whole.len(),
+            "expected less than half of {} cases, got {}",
+            whole.len(),
+            chosen.len()
+        );
     }
 
     /// All cases of one kind of convolution in one type and layout are one stratum, and its cheapest is taken.
@@ -320,8 +375,9 @@ mod tests {
         let [small, large] = ["1x16x16x16-by-1x16x1x1", "8x16x16x16-by-1x16x1x1"]
             .map(|shape| conv(&format!("conv-fwd/first/float/{shape}")));
         assert_eq!(stratum(&cases[small]), stratum(&cases[large]));
-        assert_eq!(covering(&cases, &[large, small], 0).chosen, [small]);
+        let covering = |among: &[usize]| covering(&cases, among, Combinations::RuleTypesLayout, 0);
+        assert_eq!(covering(&[large, small]).chosen, [small]);
         let other = conv("conv-fwd/last/float/1x16x16x16-by-1x16x1x1");
-        assert_eq!(covering(&cases, &[large, small, other], 0).strata, 2);
+        assert_eq!(covering(&[large, small, other]).strata, 2);
     }
 }

@@ -33,8 +33,8 @@ const EMULATED_OVERRIDDEN: [&str; 4] = ["--random", "12", "--overrides", "2"];
 /// Random graphs of the stage on the emulated GPU.
 const EMULATED_RANDOM_GRAPHS: &str = "100";
 
-/// Cases of the stage on the emulated gfx942: as many as two cores do in two minutes.
-const EMULATED_CDNA_SAMPLE: &str = "100";
+/// Cases of the stage on the emulated gfx942.
+const EMULATED_CDNA_SAMPLE: &str = "60";
 
 /// Random graphs there.
 const EMULATED_CDNA_RANDOM_GRAPHS: &str = "30";
@@ -43,7 +43,7 @@ const EMULATED_CDNA_RANDOM_GRAPHS: &str = "30";
 pub(crate) const HELP: &str = "Options of the suite and this command:
   --plugin FILE --engine NAME     any vendor's (this project's, HIPDNN_RS_CPU_ENGINE)
   --filter TEXT | --sample N      fewer cases
-  --sample covering               a case of every rule, types and layout
+  --sample covering | rules       a case of every rule, types and layout, or of every rule
   --random N [--seed S]           random graphs instead
   --overrides N                   executions with N override shapes, beside plans for these shapes
   --knob NAME=VALUE               a setting for every plan
@@ -111,9 +111,10 @@ fn overridden(command: Command, engine: &str, arguments: &[&str], summary: &mut 
     Ok(())
 }
 
-/// The GPU engine's claims on the emulated GPU, as a part of `cargo xtask test`: a case of every rule, types and layout
-/// and some random graphs, with intermediates as narrow as the engine likes; then as wide as graphs say, where that matters.
-pub(crate) fn test_on_emulated_gpu(summary: &mut Summary) -> Result<()> {
+/// The GPU engine's claims on the emulated GPU, as a part of `cargo xtask test`: a case of every rule, or of every rule, types
+/// and layout on both devices (`whole`), and some random graphs, with intermediates as narrow as the engine likes; then as wide
+/// as graphs say, where that matters.
+pub(crate) fn test_on_emulated_gpu(whole: bool, summary: &mut Summary) -> Result<()> {
     let gpu = match emulated_gpu::ensure_with_kernels()? {
         Prepared::Ready(installation) => Gpu::Emulated(installation),
         Prepared::Unavailable(reason) => {
@@ -122,9 +123,10 @@ pub(crate) fn test_on_emulated_gpu(summary: &mut Summary) -> Result<()> {
         }
     };
     let program = build()?;
+    let (sample, on_cdna) = if whole { ("covering", "covering") } else { ("rules", EMULATED_CDNA_SAMPLE) };
     let runs: [(&str, &[&str]); 3] = [
-        ("", &["--sample", "covering", "--narrow-intermediates"]),
-        ("strict: ", &["--sample", "covering", "--where-narrow", "--knob", "hipdnn_rs.gpu.strict_fp32=1"]),
+        ("", &["--sample", sample, "--narrow-intermediates"]),
+        ("strict: ", &["--sample", sample, "--where-narrow", "--knob", "hipdnn_rs.gpu.strict_fp32=1"]),
         ("", &["--random", EMULATED_RANDOM_GRAPHS, "--narrow-intermediates"]),
     ];
     let mut left = 0;
@@ -146,7 +148,7 @@ pub(crate) fn test_on_emulated_gpu(summary: &mut Summary) -> Result<()> {
         command
     };
     let before = summary.passed();
-    for arguments in [["--sample", EMULATED_CDNA_SAMPLE], ["--random", EMULATED_CDNA_RANDOM_GRAPHS]] {
+    for arguments in [["--sample", on_cdna], ["--random", EMULATED_CDNA_RANDOM_GRAPHS]] {
         for case in results(cdna(), MIOPEN, &[&arguments[..], &["--narrow-intermediates"]].concat())? {
             match case.outcome() {
                 Outcome::Skipped(_) => {}

@@ -46,5 +46,5 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Compares, and counts in `summary`.
 pub(crate) fn test(summary: &mut crate::summary::Summary) -> Result<()> {
-    emulated_tests("machine code of kernels", &TARGET, summary)
+    emulated_tests("machine code of kernels", &TARGET, &[], summary)
 }

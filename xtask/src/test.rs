@@ -67,9 +67,9 @@ const OTHER_SUITES: [(&str, Run); 20] = [
     ("codegen", |_, _, summary| current_code(summary)),
     ("interop", |_, _, summary| interop::test_on_host(summary)),
     // Those that are beside each other, the longest first.
-    ("miopen", |_, _, summary| miopen_tests(summary)),
-    ("conformance-miopen", |_, _, summary| {
-        conformance::test_on_emulated_gpu(summary)?;
+    ("miopen", |_, choice, summary| miopen_tests(choice.whole, summary)),
+    ("conformance-miopen", |_, choice, summary| {
+        conformance::test_on_emulated_gpu(choice.whole, summary)?;
         claims::test(summary)
     }),
     ("device-units", |_, _, summary| device_unit_tests(summary)),
@@ -237,8 +237,8 @@ pub(crate) struct Choice {
     /// Unit tests, C programs and one ONNX Runtime only
     #[arg(long)]
     fast: bool,
-    /// On the emulated GPU all cases of operators and failing calls, not samples (hours); a run that was interrupted goes
-    /// on, as long as the libraries are the same
+    /// On the emulated GPU all cases of the table, of conformance's strata, of operators and of failing calls, not samples
+    /// (hours); a run of operators that was interrupted goes on, as long as the libraries are the same
     #[arg(long)]
     whole: bool,
     /// Only this release of ONNX Runtime; may be repeated
@@ -362,11 +362,14 @@ fn interleavings(summary: &mut Summary) -> Result<()> {
     Ok(())
 }
 
+/// Tells the suite `miopen` that a sample of its table is enough.
+const SAMPLE: (&str, &str) = ("HIPDNN_RS_TEST_SAMPLE", "1");
+
 /// The GPU engine of the release library on the real MIOpen and the emulated GPU.
-fn miopen_tests(summary: &mut Summary) -> Result<()> {
+fn miopen_tests(whole: bool, summary: &mut Summary) -> Result<()> {
     // Of the whole workspace, whose packages are those that `cargo test` has built.
     let target = ["--workspace", "--test", "miopen"];
-    emulated_tests("GPU engine on the emulated GPU", &target, summary)
+    emulated_tests("GPU engine on the emulated GPU", &target, if whole { &[] } else { &[SAMPLE] }, summary)
 }
 
 /// Unit tests of the plugin that need a device, or must not mind one. Without it `cargo test` passes over most of what the
@@ -375,11 +378,16 @@ fn device_unit_tests(summary: &mut Summary) -> Result<()> {
     // One by one: what a test copies or allocates ends the captures of others.
     let modules = ["jit::", "miopen::", "plan::", "hip::", "abi::", "selection::"];
     let tests = [&["--workspace", "--lib", "--", "--test-threads=1"], &modules[..]].concat();
-    emulated_tests("unit tests beside the emulated GPU", &tests, summary)
+    emulated_tests("unit tests beside the emulated GPU", &tests, &[], summary)
 }
 
-/// Runs tests on the emulated GPU.
-pub(crate) fn emulated_tests(name: &str, tests: &[&str], summary: &mut Summary) -> Result<()> {
+/// Runs tests on the emulated GPU, with these settings.
+pub(crate) fn emulated_tests(
+    name: &str,
+    tests: &[&str],
+    settings: &[(&str, &str)],
+    summary: &mut Summary,
+) -> Result<()> {
     let installation = match emulated_gpu::ensure_with_kernels()? {
         Prepared::Ready(installation) => installation,
         Prepared::Unavailable(reason) => {
@@ -394,7 +402,7 @@ pub(crate) fn emulated_tests(name: &str, tests: &[&str], summary: &mut Summary) 
     command.env("MIOPEN_DEBUG_CONV_WINOGRAD", "0");
     command.env("MIOPEN_DEBUG_CONV_IMPLICIT_GEMM", "0");
     // Tests that need a device would skip themselves without one.
-    command.env("HIPDNN_RS_TEST_DEVICE", "1");
+    command.env("HIPDNN_RS_TEST_DEVICE", "1").envs(settings.iter().copied());
     let before = summary.passed();
     test_runner(command, summary)?;
     summary.expect_more(before, name);

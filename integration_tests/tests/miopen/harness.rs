@@ -4,13 +4,14 @@
 //! process run one after the other; several processes share the work. A process that dies takes only its own tests
 //! along.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hipdnn_rs_integration_tests::emulator::Hip;
 use hipdnn_rs_integration_tests::program::this_program;
@@ -63,6 +64,9 @@ pub(crate) struct Module {
 
 /// A process that says nothing for so long hangs: the longest test takes seconds.
 const SILENCE: Duration = Duration::from_secs(400);
+
+/// Tests whose time the end of the report tells: the longest ones.
+const TOLD: usize = 12;
 
 /// The longest delay before each piece of a stream's work, in microseconds: several launches' time.
 const LATE_US: &str = "300";
@@ -142,6 +146,10 @@ pub(crate) fn main(modules: &[Module], ready: Result<(), String>) -> ExitCode {
             println!("---- {name} ----\n{problem}\n");
         }
     }
+    let mut times = report.times;
+    times.sort_by_key(|(_, time)| Reverse(*time));
+    let slowest = times.iter().take(TOLD).map(|(name, time)| format!("{name} {:.0} s", time.as_secs_f64()));
+    println!("\nslowest: {}", slowest.collect::<Vec<_>>().join(", "));
     let (verdict, failed) = (if report.failed.is_empty() { "ok" } else { "FAILED" }, report.failed.len());
     println!("\ntest result: {verdict}. {} passed; {failed} failed; {} ignored\n", report.passed, report.skipped);
     if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(101) }
@@ -152,6 +160,7 @@ struct Report {
     passed: usize,
     skipped: usize,
     failed: Vec<(String, String)>,
+    times: Vec<(String, Duration)>,
 }
 
 fn run_all(selected: &[(&Module, Vec<String>)], options: &Options, arguments: &[String]) -> Report {
@@ -189,7 +198,7 @@ fn watch(module: &Module, (part, parts, tests): (usize, usize, usize), arguments
     }
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("this program starts again");
     let lines = lines_of(&mut child);
-    let (mut ended, mut silent, mut last) = (0, false, "none".to_owned());
+    let (mut ended, mut silent, mut last, mut begun) = (0, false, "none".to_owned(), Instant::now());
     // Tests are dealt in turn.
     let expected = (tests + parts - 1 - part) / parts;
     loop {
@@ -197,8 +206,9 @@ fn watch(module: &Module, (part, parts, tests): (usize, usize, usize), arguments
             Ok(line) => {
                 let mut report = report.lock().expect("no worker panics with the report");
                 match line.split('\t').collect::<Vec<_>>()[..] {
-                    ["begin", name] => last = name.to_owned(),
+                    ["begin", name] => (last, begun) = (name.to_owned(), Instant::now()),
                     ["ok", name] => {
+                        report.times.push((name.to_owned(), begun.elapsed()));
                         println!("test {name} ... ok");
                         report.passed += 1;
                         ended += 1;
