@@ -80,6 +80,8 @@ pub struct Normalization {
     pub centred: bool,
     /// True if [`Slot::Mean`] and the deviation are read, instead of computed (and written where they are operands).
     pub given: bool,
+    /// Type that the node asks to be computed in.
+    pub compute: DataType,
     /// Operands, `x` first, each role at most once.
     pub operands: Vec<Operand>,
     /// Epsilon.
@@ -144,6 +146,7 @@ impl<'g> Reader<'g> {
             affine: Affine::PerElement,
             centred: true,
             given: false,
+            compute: graph.nodes()[index].compute_data_type,
             operands: Vec::new(),
             epsilon: Scalar::Fixed(0.0),
             momentum: Scalar::Fixed(0.0),

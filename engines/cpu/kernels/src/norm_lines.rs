@@ -1,6 +1,8 @@
 //! Loops of normalizations over the elements of one line, without branches, compiled for each instruction set.
 
-use super::isa::{Isa, Kernel, Simd, first};
+use super::activation::Row;
+use super::isa::{Isa, Kernel, Simd};
+use super::normalize::map;
 use super::sums;
 
 /// Number of elements of a group whose sums are taken around one value: the error of their squares grows with the square of
@@ -189,7 +191,7 @@ pub enum Parameters<'a> {
     Each(&'a [f32]),
 }
 
-/// Normalizes from memory to memory, of one group: `y = (x - mean) · inverse · scale + bias`.
+/// Normalizes from memory to memory in `f32`, of one group: `y = (x - mean) · inverse · scale + bias`.
 pub struct Normalized<'a> {
     /// Elements of the line.
     pub x: &'a [f32],
@@ -203,79 +205,88 @@ pub struct Normalized<'a> {
     pub scale: Parameters<'a>,
     /// Summands of these products.
     pub bias: Parameters<'a>,
+    /// True if elements are computed in `f64`, else where single precision has no range for them.
+    pub double: bool,
 }
+
+/// Magnitudes of factors with which single precision is enough: products of normalized elements stay normal numbers.
+const SINGLE: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
 
 impl Kernel for Normalized<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Normalized { x, y, mean, inverse, scale, bias } = self;
-        let mean = s.splat_wide(mean);
-        let row = (x, y);
-        match (scale, bias) {
-            (Parameters::Same(scale), Parameters::Same(bias)) => {
-                let (factor, bias) = (s.splat_wide(inverse * scale), s.splat_wide(bias));
-                write_wide(
+        let factor = self.inverse * if let Parameters::Same(scale) = self.scale { scale } else { 1.0 };
+        let fits = |factor: f64| factor == 0.0 || SINGLE.contains(&factor.abs());
+        if self.double || !self.mean.is_finite() || !fits(self.inverse) || !fits(factor) {
+            return self.in_double();
+        }
+        let Normalized { x, y, mean, inverse, scale, bias, .. } = self;
+        // What the mean's rounding leaves is subtracted too: a mean far above the deviation costs no digits.
+        let rounded = mean as f32;
+        let (less, rest) = (s.splat(rounded), s.splat((mean - f64::from(rounded)) as f32));
+        let (inverse, factor) = (s.splat(inverse as f32), s.splat(factor as f32));
+        let len = y.len().min(x.len());
+        let row = Row { from: x.as_ptr(), to: y.as_mut_ptr(), len };
+        // SAFETY: the row and its parameters have `len` elements, as is checked.
+        unsafe {
+            match (scale, bias) {
+                (Parameters::Same(_), Parameters::Same(bias)) => {
+                    let bias = s.splat(bias as f32);
+                    map(
+                        s,
+                        row,
+                        [row.from; 2],
+                        #[inline(always)]
+                        |x, _| s.fma(centred(s, x, [less, rest]), factor, bias),
+                    );
+                }
+                (Parameters::Each(scale), Parameters::Same(bias)) => {
+                    let bias = s.splat(bias as f32);
+                    map(
+                        s,
+                        row,
+                        [scale[..len].as_ptr(); 2],
+                        #[inline(always)]
+                        |x, [scale, _]| s.fma(s.mul(centred(s, x, [less, rest]), inverse), scale, bias),
+                    );
+                }
+                (Parameters::Same(_), Parameters::Each(bias)) => map(
                     s,
                     row,
-                    [x, x],
+                    [bias[..len].as_ptr(); 2],
                     #[inline(always)]
-                    |x, _| s.fma_wide(s.sub_wide(x, mean), factor, bias),
-                );
-            }
-            (Parameters::Each(scale), Parameters::Same(bias)) => {
-                let (inverse, bias) = (s.splat_wide(inverse), s.splat_wide(bias));
-                write_wide(
+                    |x, [_, bias]| s.fma(centred(s, x, [less, rest]), factor, bias),
+                ),
+                (Parameters::Each(scale), Parameters::Each(bias)) => map(
                     s,
                     row,
-                    [scale, scale],
+                    [scale[..len].as_ptr(), bias[..len].as_ptr()],
                     #[inline(always)]
-                    |x, [scale, _]| s.fma_wide(s.mul_wide(s.sub_wide(x, mean), inverse), scale, bias),
-                );
-            }
-            (Parameters::Same(scale), Parameters::Each(bias)) => {
-                let factor = s.splat_wide(inverse * scale);
-                write_wide(
-                    s,
-                    row,
-                    [bias, bias],
-                    #[inline(always)]
-                    |x, [_, bias]| s.fma_wide(s.sub_wide(x, mean), factor, bias),
-                );
-            }
-            (Parameters::Each(scale), Parameters::Each(bias)) => {
-                let inverse = s.splat_wide(inverse);
-                write_wide(
-                    s,
-                    row,
-                    [scale, bias],
-                    #[inline(always)]
-                    |x, [scale, bias]| s.fma_wide(s.mul_wide(s.sub_wide(x, mean), inverse), scale, bias),
-                );
+                    |x, [scale, bias]| s.fma(s.mul(centred(s, x, [less, rest]), inverse), scale, bias),
+                ),
             }
         }
     }
 }
 
-/// Writes `f` of the values of a row and of two others, all in `f64`.
+/// Difference of values from a number that is the sum of two.
 #[inline(always)]
-fn write_wide<S: Simd>(s: S, (x, y): (&[f32], &mut [f32]), others: [&[f32]; 2], f: impl Fn(S::W, [S::W; 2]) -> S::W) {
-    let len = y.len().min(x.len()).min(others[0].len()).min(others[1].len());
-    let (x, y, others) = (x.as_ptr(), y.as_mut_ptr(), [others[0].as_ptr(), others[1].as_ptr()]);
-    let mut at = 0;
-    // SAFETY: so many values are left in all rows.
-    unsafe {
-        while at + S::LANES <= len {
-            let [x, a, b] =
-                [s.load_widened(x.add(at)), s.load_widened(others[0].add(at)), s.load_widened(others[1].add(at))];
-            s.store(y.add(at), s.narrow([f(x[0], [a[0], b[0]]), f(x[1], [a[1], b[1]])]));
-            at += S::LANES;
-        }
-        if at < len {
-            let mask = s.mask(first(len - at));
-            let load = |from: *const f32| s.widen(s.load_masked(mask, from.add(at)));
-            let [x, a, b] = [load(x), load(others[0]), load(others[1])];
-            s.store_first(len - at, y.add(at), s.narrow([f(x[0], [a[0], b[0]]), f(x[1], [a[1], b[1]])]));
+fn centred<S: Simd>(s: S, x: S::V, [less, rest]: [S::V; 2]) -> S::V {
+    s.sub(s.sub(x, less), rest)
+}
+
+impl Normalized<'_> {
+    /// The same in `f64`.
+    #[inline(never)]
+    fn in_double(self) {
+        let of = |parameters: &Parameters<'_>, i: usize| match parameters {
+            Parameters::Same(value) => *value,
+            Parameters::Each(values) => f64::from(values[i]),
+        };
+        for (i, (x, y)) in self.x.iter().zip(self.y).enumerate() {
+            let normal = (f64::from(*x) - self.mean) * self.inverse;
+            *y = (normal * of(&self.scale, i) + of(&self.bias, i)) as f32;
         }
     }
 }

@@ -56,22 +56,28 @@ impl Kernel for Normalize {
             // The inverse of a number beyond these has fewer digits, or is none.
             if !divides || (1e-37..=1e37).contains(&factor.abs()) {
                 let factor = s.splat(if divides { inverse } else { factor });
-                normalize(
-                    s,
-                    row,
-                    [scale, summand],
-                    #[inline(always)]
-                    |x| s.mul(s.sub(x, less), factor),
-                );
+                // SAFETY: the caller's promise, of a part of the row.
+                unsafe {
+                    normalize(
+                        s,
+                        row,
+                        [scale, summand],
+                        #[inline(always)]
+                        |x| s.mul(s.sub(x, less), factor),
+                    );
+                }
             } else {
                 let divisor = s.splat(factor);
-                normalize(
-                    s,
-                    row,
-                    [scale, summand],
-                    #[inline(always)]
-                    |x| s.div(s.sub(x, less), divisor),
-                );
+                // SAFETY: the caller's promise, of a part of the row.
+                unsafe {
+                    normalize(
+                        s,
+                        row,
+                        [scale, summand],
+                        #[inline(always)]
+                        |x| s.div(s.sub(x, less), divisor),
+                    );
+                }
             }
             at += lanes;
         }
@@ -79,56 +85,64 @@ impl Kernel for Normalize {
 }
 
 /// Computes `f(x) · scale + summand` of a row.
+///
+/// # Safety
+/// As [`Row`] says; scale and summand have as many values where they are rows, and overlap the results only as the values do.
 #[inline(always)]
-fn normalize<S: Simd>(s: S, row: Row, [scale, summand]: [Part; 2], f: impl Fn(S::V) -> S::V) {
-    match (scale, summand) {
-        (Part::Same(scale), Part::Same(summand)) => {
-            let (scale, summand) = (s.splat(scale), s.splat(summand));
-            map(
+unsafe fn normalize<S: Simd>(s: S, row: Row, [scale, summand]: [Part; 2], f: impl Fn(S::V) -> S::V) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (scale, summand) {
+            (Part::Same(scale), Part::Same(summand)) => {
+                let (scale, summand) = (s.splat(scale), s.splat(summand));
+                map(
+                    s,
+                    row,
+                    [row.from; 2],
+                    #[inline(always)]
+                    |x, _| s.add(s.mul(f(x), scale), summand),
+                );
+            }
+            (Part::Row(scale), Part::Same(summand)) => {
+                let summand = s.splat(summand);
+                map(
+                    s,
+                    row,
+                    [scale; 2],
+                    #[inline(always)]
+                    |x, [scale, _]| s.add(s.mul(f(x), scale), summand),
+                );
+            }
+            (Part::Same(scale), Part::Row(summand)) => {
+                let scale = s.splat(scale);
+                map(
+                    s,
+                    row,
+                    [summand; 2],
+                    #[inline(always)]
+                    |x, [_, summand]| s.add(s.mul(f(x), scale), summand),
+                );
+            }
+            (Part::Row(scale), Part::Row(summand)) => map(
                 s,
                 row,
-                [row.from; 2],
+                [scale, summand],
                 #[inline(always)]
-                |x, _| s.add(s.mul(f(x), scale), summand),
-            );
+                |x, [scale, summand]| s.add(s.mul(f(x), scale), summand),
+            ),
         }
-        (Part::Row(scale), Part::Same(summand)) => {
-            let summand = s.splat(summand);
-            map(
-                s,
-                row,
-                [scale; 2],
-                #[inline(always)]
-                |x, [scale, _]| s.add(s.mul(f(x), scale), summand),
-            );
-        }
-        (Part::Same(scale), Part::Row(summand)) => {
-            let scale = s.splat(scale);
-            map(
-                s,
-                row,
-                [summand; 2],
-                #[inline(always)]
-                |x, [_, summand]| s.add(s.mul(f(x), scale), summand),
-            );
-        }
-        (Part::Row(scale), Part::Row(summand)) => map(
-            s,
-            row,
-            [scale, summand],
-            #[inline(always)]
-            |x, [scale, summand]| s.add(s.mul(f(x), scale), summand),
-        ),
     }
 }
 
 /// Maps `f` over the values of a row and of two others.
+///
+/// # Safety
+/// As [`Row`] says; the others have as many values, and overlap the results only as the values do.
 #[inline(always)]
-fn map<S: Simd>(s: S, row: Row, others: [*const f32; 2], f: impl Fn(S::V, [S::V; 2]) -> S::V) {
+pub(crate) unsafe fn map<S: Simd>(s: S, row: Row, others: [*const f32; 2], f: impl Fn(S::V, [S::V; 2]) -> S::V) {
     let Row { from, to, len } = row;
     let mut at = 0;
-    // SAFETY: so many values are left in the rows, which who computes them vouches for; each is read before a place in its
-    // row is written.
+    // SAFETY: the caller's promise; so many values are left, and each is read before a place in its row is written.
     unsafe {
         while at + S::LANES <= len {
             let [a, b] = [s.load(others[0].add(at)), s.load(others[1].add(at))];

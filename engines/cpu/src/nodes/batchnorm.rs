@@ -45,7 +45,7 @@ pub fn lower_backward(graph: &Graph, index: usize, node: &BatchnormBackward) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::normalization::tests::{Groups, approx, types};
+    use crate::nodes::normalization::tests::{Groups, approx, approx_normalized, types};
     use crate::nodes::testing::{Bench, noise, packed};
     use DataType::{BFloat16, Double, Float, Half};
     use hipdnn_schemas::{DataType, Operation, TensorDef, TensorUid, TensorValue};
@@ -124,7 +124,7 @@ mod tests {
                         let c = channel_of(i);
                         (x - statistics[c].mean) * statistics[c].inverse * scale[c] + bias[c]
                     });
-                    approx(
+                    approx_normalized(
                         &got[&7],
                         want,
                         *y_type,
@@ -185,7 +185,7 @@ mod tests {
                     let c = groups.group(i);
                     (x - mean[c]) * inverse(c) * scale[c] + bias[c]
                 });
-                approx(&got[&6], want, Float, |_| 4.0, what);
+                approx_normalized(&got[&6], want, Float, |_| 4.0, what);
             }
         }
     }
@@ -297,7 +297,7 @@ mod tests {
             bench.fill(2, |_| 1.0);
             let got = bench.run(1);
             let want = (0..24).map(|i| channels[i / 2 % 6].1[i / 12 * 2 + i % 2]);
-            approx(&got[&4], want, Float, |_| 1.0, "extreme values");
+            approx_normalized(&got[&4], want, Float, |_| 1.0, "extreme values");
             approx(&got[&5], channels.iter().map(|c| c.2), Float, |_| 0.0, "means of extreme values");
         }
     }

@@ -25,7 +25,7 @@ pub fn lower_backward(graph: &Graph, index: usize, node: &LayernormBackward) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::normalization::tests::{Gradients, Groups, approx, types};
+    use crate::nodes::normalization::tests::{Gradients, Groups, approx, approx_normalized, types};
     use crate::nodes::testing::{Bench, noise};
     use DataType::{BFloat16, Float, Half};
     use hipdnn_schemas::{DataType, NormFwdPhase, Operation, TensorDef, TensorUid, TensorValue};
@@ -101,7 +101,7 @@ mod tests {
                         let s = &statistics[group];
                         (x - s.mean) * s.inverse * scale[element] + bias[element]
                     });
-                    approx(&got[&4], want, *y_type, |i| statistics[groups.group(i)].weight, what);
+                    approx_normalized(&got[&4], want, *y_type, |i| statistics[groups.group(i)].weight, what);
                     if let Some(mean) = got.get(&5) {
                         approx(mean, statistics.iter().map(|s| s.mean), Float, |g| statistics[g].size, what);
                     }

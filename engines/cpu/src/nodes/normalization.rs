@@ -9,7 +9,8 @@
 //! *segments*, whose sums are joined. What is cut where depends on the shape alone: results are the same on any number of
 //! threads.
 //!
-//! Between load and store everything is computed in `f64`. Sums of squares are taken around a value of the data, of no more
+//! Statistics and gradients are computed in `f64`. So are elements that are normalized, unless they are `f32` in lines and the
+//! node asks for no wider type: then they are in `f32`, around a mean of twice its digits. Sums of squares are taken around a value of the data, of no more
 //! than [`AROUND`] elements, and joined by the update formula of Chan, Golub and LeVeque, so that a large mean costs no digits.
 
 pub mod lowering;
@@ -71,6 +72,8 @@ pub struct Normalization {
     pub centred: bool,
     /// True if [`Slot::Mean`] and the deviation are read, instead of computed (and written where they have a view).
     pub given: bool,
+    /// True if elements are normalized in `f64` too, not only their statistics computed.
+    pub double: bool,
     /// Views of the operands, by [`Slot`].
     pub views: [Option<View>; SLOTS],
     /// Source of each input, in their order.
@@ -136,6 +139,7 @@ pub struct NormalizationKernel {
     affine: Affine,
     centred: bool,
     given: bool,
+    double: bool,
     storage: [Option<Storage>; SLOTS],
     epsilon: Scalar,
     momentum: Scalar,
@@ -343,6 +347,7 @@ impl NormalizationKernel {
             affine: work.affine,
             centred: work.centred,
             given: work.given,
+            double: work.double,
             storage,
             epsilon: work.epsilon,
             momentum: work.momentum,
@@ -642,7 +647,8 @@ impl Run<'_> {
             };
             let y = std::slice::from_raw_parts_mut(y, line.len);
             let (mean, inverse) = (self.mean.add(line.at[KEPT]).read(), self.inverse.add(line.at[KEPT]).read());
-            self.isa.run(Normalized { x, y, mean, inverse, scale, bias });
+            let double = self.kernel.double;
+            self.isa.run(Normalized { x, y, mean, inverse, scale, bias, double });
         }
         true
     }

@@ -1,7 +1,7 @@
 //! Pooling, and its gradient: see [`hipdnn_engine_core::ops::pooling`].
 //!
 //! Vectors run along the channels where these lie closest together, else along the last spatial dimension, see [`single`] and
-//! [`rows`]; sums are kept in `f64`.
+//! [`rows`]; sums are kept in `f64` but for those of `f32` in lines.
 
 mod backward;
 mod forward;
@@ -14,7 +14,7 @@ use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::ops::NUMBERS_AND_FP8;
 use hipdnn_engine_core::ops::pooling::{self, Mode};
-use hipdnn_schemas::{Graph, ResampleBwd, ResampleFwd, Tensor};
+use hipdnn_schemas::{DataType, Graph, ResampleBwd, ResampleFwd, Tensor};
 
 use super::LibraryOp;
 use crate::geometry::{lift, lift_spatial};
@@ -37,7 +37,7 @@ pub fn lower(graph: &Graph, index: usize, node: &ResampleFwd) -> Result<Work, De
         name: "pooling",
         inputs: vec![Some(node.x)],
         outputs: vec![Some(node.y), node.index],
-        recipe: Arc::new(forward::Recipe(Pooling::new(graph, &pooling))),
+        recipe: Arc::new(forward::Recipe(Pooling::new(graph, index, &pooling))),
     }))
 }
 
@@ -51,7 +51,7 @@ pub fn lower_backward(graph: &Graph, index: usize, node: &ResampleBwd) -> Result
         name: "pooling gradient",
         inputs: vec![Some(node.dy), node.index],
         outputs: vec![Some(node.dx)],
-        recipe: Arc::new(backward::Recipe(Pooling::new(graph, &pooling))),
+        recipe: Arc::new(backward::Recipe(Pooling::new(graph, index, &pooling))),
     }))
 }
 
@@ -78,6 +78,8 @@ impl Image {
 #[derive(Clone, Debug)]
 struct Pooling {
     mode: Mode,
+    /// True if sums are kept in `f64` wherever they are.
+    double: bool,
     batch: usize,
     channels: usize,
     large: Image,
@@ -91,7 +93,7 @@ struct Pooling {
 }
 
 impl Pooling {
-    fn new(graph: &Graph, node: &pooling::Pooling<'_>) -> Pooling {
+    fn new(graph: &Graph, index: usize, node: &pooling::Pooling<'_>) -> Pooling {
         let [large, small] = [node.large, node.small].map(|uid| graph.tensor(uid));
         let spatial = |tensor: &Tensor| {
             let [_, _, sizes @ ..] = lift(tensor.dims(), 1);
@@ -99,6 +101,7 @@ impl Pooling {
         };
         Pooling {
             mode: node.mode,
+            double: matches!(graph.nodes()[index].compute_data_type, DataType::Double | DataType::Int32),
             batch: large.dims()[0],
             channels: large.dims()[1],
             large: Image::new(large),

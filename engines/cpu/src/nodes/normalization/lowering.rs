@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hipdnn_engine_core::ops::normalization as node;
-use hipdnn_schemas::{Graph, TensorUid};
+use hipdnn_schemas::{DataType, Graph, TensorUid};
 
 use super::{Normalization, SLOTS, Scalar, Source, View};
 use crate::nodes::LibraryOp;
@@ -50,6 +50,7 @@ pub fn lower(graph: &Graph, node: node::Normalization) -> Work {
         affine: node.affine,
         centred: node.centred,
         given: node.given,
+        double: node.compute == DataType::Double,
         views,
         sources,
         results,

@@ -1,7 +1,8 @@
 //! Pooling of `f32` without indices, several rows of results in a call: vectors run along the channels where these are
 //! contiguous, else along the last dimension.
 //!
-//! The maximum is found in `f32`, sums are kept in `f64`.
+//! The maximum is found in `f32`. Sums are kept in `f64`, but along the last dimension in `f32` if the node asks for no wider
+//! type.
 
 use std::ops::Range;
 
@@ -65,8 +66,9 @@ pub(super) unsafe fn run(pooling: &Pooling, axis: Axis, pool: &Pool, addresses: 
             Axis::Columns(lanes) => {
                 let rows = ColumnRows { pooling, addresses, rows, lanes };
                 match pooling.mode {
-                    Mode::Max { zeros } => isa.run(Greatest { rows, zeros }),
-                    Mode::Average { .. } => isa.run(Sums(rows)),
+                    Mode::Max { zeros } => isa.run(Folded { rows, fold: Greatest { zeros } }),
+                    Mode::Average { .. } if pooling.double => isa.run(Sums(rows)),
+                    Mode::Average { .. } => isa.run(Folded { rows, fold: Mean::default() }),
                 }
             }
         }
@@ -356,37 +358,147 @@ impl ColumnRows<'_> {
     }
 }
 
-/// Maxima of rows of windows.
-struct Greatest<'a> {
-    rows: ColumnRows<'a>,
+/// Reduction of windows in `f32`.
+trait Fold {
+    /// Value of places around the image.
+    fn around(&self) -> f32;
+
+    /// Neutral element.
+    fn neutral(&self) -> f32;
+
+    /// Prepares for a row of results: those of `lanes`.
+    fn begin(&mut self, pooling: &Pooling, lanes: &Lanes, rows: &Rows);
+
+    /// Reduction of two values.
+    fn join<S: Simd>(&self, s: S, one: S::V, other: S::V) -> S::V;
+
+    /// The same of single values.
+    fn join_scalars(&self, one: f32, other: f32) -> f32;
+
+    /// Results of windows, from that number of the row on, of which some may be beyond its end.
+    fn finish<S: Simd>(&self, s: S, value: S::V, first: usize) -> S::V;
+}
+
+/// Maximum.
+struct Greatest {
     /// True if 0 counts where something is outside of the image.
     zeros: bool,
 }
 
-impl Kernel for Greatest<'_> {
+impl Fold for Greatest {
+    #[inline(always)]
+    fn around(&self) -> f32 {
+        if self.zeros { 0.0 } else { f32::NEG_INFINITY }
+    }
+
+    #[inline(always)]
+    fn neutral(&self) -> f32 {
+        f32::NEG_INFINITY
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, _: &Pooling, _: &Lanes, _: &Rows) {}
+
+    #[inline(always)]
+    fn join<S: Simd>(&self, s: S, one: S::V, other: S::V) -> S::V {
+        greater(s, one, other)
+    }
+
+    #[inline(always)]
+    fn join_scalars(&self, one: f32, other: f32) -> f32 {
+        if (other > one) | other.is_nan() { other } else { one }
+    }
+
+    #[inline(always)]
+    fn finish<S: Simd>(&self, _: S, value: S::V, _: usize) -> S::V {
+        value
+    }
+}
+
+/// Sum over the number of elements.
+struct Mean {
+    /// Inverse of the number, for each result of a row.
+    factors: [f32; COLUMNS + MAX_LANES],
+    /// First result of that row, and the other axes' part of the numbers.
+    filled: Option<(usize, f64)>,
+}
+
+impl Default for Mean {
+    fn default() -> Mean {
+        Mean { factors: [0.0; COLUMNS + MAX_LANES], filled: None }
+    }
+}
+
+impl Fold for Mean {
+    #[inline(always)]
+    fn around(&self) -> f32 {
+        0.0
+    }
+
+    #[inline(always)]
+    fn neutral(&self) -> f32 {
+        0.0
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, pooling: &Pooling, lanes: &Lanes, rows: &Rows) {
+        let of_rows = pooling.divisor_of(0, rows.depth) * pooling.divisor_of(1, rows.height);
+        if self.filled != Some((lanes.first, of_rows)) {
+            self.filled = Some((lanes.first, of_rows));
+            for (i, factor) in self.factors[..lanes.count].iter_mut().enumerate() {
+                *factor = (1.0 / (of_rows * pooling.divisor_of(2, lanes.first + i))) as f32;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn join<S: Simd>(&self, s: S, one: S::V, other: S::V) -> S::V {
+        s.add(one, other)
+    }
+
+    #[inline(always)]
+    fn join_scalars(&self, one: f32, other: f32) -> f32 {
+        one + other
+    }
+
+    #[inline(always)]
+    fn finish<S: Simd>(&self, s: S, value: S::V, first: usize) -> S::V {
+        // SAFETY: behind the factors of a row's results there is room for a vector.
+        s.mul(value, unsafe { s.load(self.factors[first..].as_ptr()) })
+    }
+}
+
+/// Reductions of rows of windows.
+struct Folded<'a, F> {
+    rows: ColumnRows<'a>,
+    fold: F,
+}
+
+impl<F: Fold> Kernel for Folded<'_, F> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let pooling = self.rows.pooling;
-        let around = if self.zeros { 0.0 } else { f32::NEG_INFINITY };
+        let Folded { rows, mut fold } = self;
+        let pooling = rows.pooling;
         // Vectors are read beyond the last column, whose lanes no result is made of.
-        let mut columns = [around; COLUMNS + 2 * MAX_LANES];
+        let mut columns = [fold.around(); COLUMNS + 2 * MAX_LANES];
         let shape = (pooling.window[2], pooling.stride[2]);
-        self.rows.each(
+        rows.each(
             #[inline(always)]
             |lanes, rows| {
-                let cut = self.zeros && rows.window.counts[..2] != pooling.window[..2];
+                fold.begin(pooling, lanes, rows);
+                let cut = fold.around() != fold.neutral() && rows.window.counts[..2] != pooling.window[..2];
                 // SAFETY: the columns inside of the image are those from the first on, in each of the rows, and the results
                 // the output's, in a row of this unit.
                 unsafe {
-                    greatest_of_rows(s, &rows.window, lanes, (around, cut), &mut columns);
+                    fold_of_rows(s, &fold, &rows.window, lanes, cut, &mut columns);
                     let (from, count, to) = (columns.as_ptr(), lanes.count, rows.to);
                     match shape {
-                        (2, 2) => slide::<S, 2, 2>(s, from, count, to, rows.step),
-                        (3, 1) => slide::<S, 3, 1>(s, from, count, to, rows.step),
-                        (3, 2) => slide::<S, 3, 2>(s, from, count, to, rows.step),
-                        _ => greatest_of_columns(s, &columns, count, shape, to, rows.step),
+                        (2, 2) => slide::<S, F, 2, 2>(s, &fold, from, count, to, rows.step),
+                        (3, 1) => slide::<S, F, 3, 1>(s, &fold, from, count, to, rows.step),
+                        (3, 2) => slide::<S, F, 3, 2>(s, &fold, from, count, to, rows.step),
+                        _ => fold_of_columns(s, &fold, &columns, count, shape, to, rows.step),
                     }
                 }
             },
@@ -394,16 +506,17 @@ impl Kernel for Greatest<'_> {
     }
 }
 
-/// Computes the maximum of each column; `around` where nothing is inside of the image, and where rows are cut off.
+/// Reduces each column, from the value around the image if rows are cut off.
 ///
 /// # Safety
 /// The rows can be read, as many elements of each as there are columns inside of the image.
 #[inline(always)]
-unsafe fn greatest_of_rows<S: Simd>(
+unsafe fn fold_of_rows<S: Simd, F: Fold>(
     s: S,
+    fold: &F,
     rows: &Window,
     lanes: &Lanes,
-    (around, cut): (f32, bool),
+    cut: bool,
     columns: &mut [f32; COLUMNS + 2 * MAX_LANES],
 ) {
     let Lanes { columns: all, inside, .. } = lanes;
@@ -412,17 +525,17 @@ unsafe fn greatest_of_rows<S: Simd>(
     // SAFETY: the caller's promise; there is room behind the columns for the last vector, which may have more lanes.
     unsafe {
         match rows.counts {
-            [1, 2, _] if !cut => join::<S, 2>(s, first, stride, inside.len(), to),
-            [1, 3, _] if !cut => join::<S, 3>(s, first, stride, inside.len(), to),
+            [1, 2, _] if !cut => join::<S, F, 2>(s, fold, first, stride, inside.len(), to),
+            [1, 3, _] if !cut => join::<S, F, 3>(s, fold, first, stride, inside.len(), to),
             _ => {
-                let start = s.splat(if cut { around } else { f32::NEG_INFINITY });
+                let start = s.splat(if cut { fold.around() } else { fold.neutral() });
                 let mut i = 0;
                 while i < inside.len() {
                     let mask = s.mask(first_lanes(S::LANES.min(inside.len() - i)));
                     let mut value = start;
                     rows.each(
                         #[inline(always)]
-                        |row| value = greater(s, value, s.load_masked(mask, row.wrapping_add(i))),
+                        |row| value = fold.join(s, value, s.load_masked(mask, row.wrapping_add(i))),
                     );
                     s.store(to.add(i), value);
                     i += S::LANES;
@@ -430,23 +543,30 @@ unsafe fn greatest_of_rows<S: Simd>(
             }
         }
     }
-    columns[..left].fill(around);
-    columns[left + inside.len()..all.len()].fill(around);
+    columns[..left].fill(fold.around());
+    columns[left + inside.len()..all.len()].fill(fold.around());
 }
 
-/// Maximum of `H` rows, column by column.
+/// Reduces `H` rows, column by column.
 ///
 /// # Safety
 /// The rows can be read, `len` elements of each; `len` values and a vector can be written.
 #[inline(always)]
-unsafe fn join<S: Simd, const H: usize>(s: S, first: *const f32, stride: usize, len: usize, to: *mut f32) {
+unsafe fn join<S: Simd, F: Fold, const H: usize>(
+    s: S,
+    fold: &F,
+    first: *const f32,
+    stride: usize,
+    len: usize,
+    to: *mut f32,
+) {
     let mut i = 0;
     // SAFETY: the caller's promise.
     unsafe {
         while i + S::LANES <= len {
             let mut value = s.load(first.add(i));
             for h in 1..H {
-                value = greater(s, value, s.load(first.wrapping_add(h * stride + i)));
+                value = fold.join(s, value, s.load(first.wrapping_add(h * stride + i)));
             }
             s.store(to.add(i), value);
             i += S::LANES;
@@ -455,20 +575,21 @@ unsafe fn join<S: Simd, const H: usize>(s: S, first: *const f32, stride: usize, 
             let mask = s.mask(first_lanes(len - i));
             let mut value = s.load_masked(mask, first.add(i));
             for h in 1..H {
-                value = greater(s, value, s.load_masked(mask, first.wrapping_add(h * stride + i)));
+                value = fold.join(s, value, s.load_masked(mask, first.wrapping_add(h * stride + i)));
             }
             s.store(to.add(i), value);
         }
     }
 }
 
-/// Computes the maxima of `W` neighboring columns, from every `STRIDE`th on: one or two.
+/// Reduces `W` neighboring columns, from every `STRIDE`th on: one or two.
 ///
 /// # Safety
-/// As [`greatest_of_columns`].
+/// As [`fold_of_columns`].
 #[inline(always)]
-unsafe fn slide<S: Simd, const W: usize, const STRIDE: usize>(
+unsafe fn slide<S: Simd, F: Fold, const W: usize, const STRIDE: usize>(
     s: S,
+    fold: &F,
     columns: *const f32,
     lanes: usize,
     to: *mut f32,
@@ -483,18 +604,19 @@ unsafe fn slide<S: Simd, const W: usize, const STRIDE: usize>(
             let value = if STRIDE == 1 {
                 let mut value = s.load(from);
                 for tap in 1..W {
-                    value = greater(s, value, s.load(from.add(tap)));
+                    value = fold.join(s, value, s.load(from.add(tap)));
                 }
                 value
             } else {
                 let (even, odd) = s.unzip(s.load(from), s.load(from.add(S::LANES)));
-                let mut value = greater(s, even, odd);
+                let mut value = fold.join(s, even, odd);
                 if W > 2 {
                     let third = from.add(2);
-                    value = greater(s, value, s.unzip(s.load(third), s.load(third.add(S::LANES))).0);
+                    value = fold.join(s, value, s.unzip(s.load(third), s.load(third.add(S::LANES))).0);
                 }
                 value
             };
+            let value = fold.finish(s, value, w);
             if step == 1 && lanes - w >= S::LANES {
                 s.store(to.add(w), value);
             } else {
@@ -512,14 +634,15 @@ unsafe fn slide<S: Simd, const W: usize, const STRIDE: usize>(
     }
 }
 
-/// Computes the maxima of `window` neighboring columns, from every `stride`th on.
+/// Reduces `window` neighboring columns, from every `stride`th on.
 ///
 /// # Safety
 /// The columns of `lanes` results are in front of the last two vectors' room; the results can be written, which nobody else
 /// uses.
 #[inline(always)]
-unsafe fn greatest_of_columns<S: Simd>(
+unsafe fn fold_of_columns<S: Simd, F: Fold>(
     s: S,
+    fold: &F,
     columns: &[f32; COLUMNS + 2 * MAX_LANES],
     lanes: usize,
     (window, stride): (usize, usize),
@@ -537,32 +660,30 @@ unsafe fn greatest_of_columns<S: Simd>(
                 1 => {
                     let (mut value, mut tap) = (s.load(from), 1);
                     while tap < window {
-                        value = greater(s, value, s.load(from.add(tap)));
+                        value = fold.join(s, value, s.load(from.add(tap)));
                         tap += 1;
                     }
                     value
                 }
                 2 => {
-                    let (mut value, mut tap) = (s.splat(f32::NEG_INFINITY), 0);
+                    let (mut value, mut tap) = (s.splat(fold.neutral()), 0);
                     while tap < window {
                         let (even, odd) = s.unzip(s.load(from.add(tap)), s.load(from.add(tap + S::LANES)));
-                        value = greater(s, value, even);
+                        value = fold.join(s, value, even);
                         if tap + 1 < window {
-                            value = greater(s, value, odd);
+                            value = fold.join(s, value, odd);
                         }
                         tap += 2;
                     }
                     value
                 }
                 _ => {
-                    let mut results = [f32::NEG_INFINITY; MAX_LANES];
+                    let mut results = [fold.neutral(); MAX_LANES];
                     let mut lane = 0;
                     while lane < len {
                         let mut tap = 0;
                         while tap < window {
-                            let other = from.add(lane * stride + tap).read();
-                            let take = (other > results[lane]) | other.is_nan();
-                            results[lane] = if take { other } else { results[lane] };
+                            results[lane] = fold.join_scalars(results[lane], from.add(lane * stride + tap).read());
                             tap += 1;
                         }
                         lane += 1;
@@ -570,13 +691,13 @@ unsafe fn greatest_of_columns<S: Simd>(
                     s.load(results.as_ptr())
                 }
             };
-            put(s, value, len, to.add(w * step), step);
+            put(s, fold.finish(s, value, w), len, to.add(w * step), step);
         }
         w += len;
     }
 }
 
-/// Sums of rows of windows over their divisors.
+/// Sums of rows of windows over their divisors, in `f64`.
 struct Sums<'a>(ColumnRows<'a>);
 
 impl Kernel for Sums<'_> {
@@ -601,12 +722,7 @@ impl Kernel for Sums<'_> {
                 // the output's, in a row of this unit.
                 unsafe {
                     sum_of_rows(&rows.window, lanes, &mut sums);
-                    match shape {
-                        (2, 2) => weighted::<2, 2>(&sums, factors, factor, shape, rows),
-                        (3, 1) => weighted::<3, 1>(&sums, factors, factor, shape, rows),
-                        (3, 2) => weighted::<3, 2>(&sums, factors, factor, shape, rows),
-                        _ => weighted::<0, 0>(&sums, factors, factor, shape, rows),
-                    }
+                    weighted(&sums, factors, factor, shape, rows);
                 }
             },
         );
@@ -616,7 +732,7 @@ impl Kernel for Sums<'_> {
 /// Computes the sum of each column; 0 where nothing is inside of the image.
 ///
 /// # Safety
-/// As [`greatest_of_rows`].
+/// As [`fold_of_rows`].
 #[inline(always)]
 unsafe fn sum_of_rows(rows: &Window, lanes: &Lanes, sums: &mut [f64; COLUMNS]) {
     let Lanes { columns: all, inside, .. } = lanes;
@@ -624,63 +740,31 @@ unsafe fn sum_of_rows(rows: &Window, lanes: &Lanes, sums: &mut [f64; COLUMNS]) {
     sums[..left].fill(0.0);
     sums[left + len..all.len()].fill(0.0);
     let sums = &mut sums[left..][..len];
-    let row = |h: usize| {
-        let first = rows.first.wrapping_add(h * rows.strides[1]);
-        // SAFETY: the caller's promise; only rows that there are, are asked for.
-        unsafe { std::slice::from_raw_parts(first, len) }
-    };
-    match rows.counts {
-        [1, 2, _] => {
-            let sums = sums.iter_mut().zip(row(0)).zip(row(1));
-            sums.for_each(|((sum, a), b)| *sum = 0.0 + f64::from(*a) + f64::from(*b));
-        }
-        [1, 3, _] => {
-            let sums = sums.iter_mut().zip(row(0)).zip(row(1)).zip(row(2));
-            sums.for_each(|(((sum, a), b), c)| *sum = 0.0 + f64::from(*a) + f64::from(*b) + f64::from(*c));
-        }
-        _ => {
-            sums.fill(0.0);
-            // SAFETY: the caller's promise.
-            unsafe {
-                rows.each(
-                    #[inline(always)]
-                    |row| {
-                        let row = std::slice::from_raw_parts(row, len);
-                        sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
-                    },
-                );
-            }
-        }
+    sums.fill(0.0);
+    // SAFETY: the caller's promise.
+    unsafe {
+        rows.each(
+            #[inline(always)]
+            |row| {
+                let row = std::slice::from_raw_parts(row, len);
+                sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
+            },
+        );
     }
 }
 
-/// Computes the sums of `W` neighboring columns, from every `STRIDE`th on, times factors, or of as many as `shape` says where
-/// these are 0.
+/// Computes the sums of `window` neighboring columns, from every `stride`th on, times factors.
 ///
 /// # Safety
 /// The results can be written, one for each factor.
 #[inline(always)]
-unsafe fn weighted<const W: usize, const STRIDE: usize>(
-    sums: &[f64; COLUMNS],
-    factors: &[f64],
-    factor: f64,
-    shape: (usize, usize),
-    rows: &Rows,
-) {
-    let shape = if W > 0 { (W, STRIDE) } else { shape };
-    let from = sums[..(factors.len() - 1) * shape.1 + shape.0].as_ptr();
+unsafe fn weighted(sums: &[f64; COLUMNS], factors: &[f64], factor: f64, (window, stride): (usize, usize), rows: &Rows) {
+    let from = sums[..(factors.len() - 1) * stride + window].as_ptr();
     // SAFETY: the caller's promise; the last tap of the last result is the last column.
     unsafe {
-        if rows.step == 1 {
-            let to = std::slice::from_raw_parts_mut(rows.to, factors.len());
-            for (i, (to, of_column)) in to.iter_mut().zip(factors).enumerate() {
-                *to = (sum(from.add(i * shape.1), shape.0) * (factor * of_column)) as f32;
-            }
-        } else {
-            for (i, of_column) in factors.iter().enumerate() {
-                let value = sum(from.add(i * shape.1), shape.0) * (factor * of_column);
-                rows.to.add(i * rows.step).write(value as f32);
-            }
+        for (i, of_column) in factors.iter().enumerate() {
+            let value = sum(from.add(i * stride), window) * (factor * of_column);
+            rows.to.add(i * rows.step).write(value as f32);
         }
     }
 }
