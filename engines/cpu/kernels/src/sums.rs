@@ -82,6 +82,92 @@ impl Kernel for AddSquaresFrom<'_> {
     }
 }
 
+/// Rows of elements, of which each has one for each of some sums.
+#[derive(Clone, Copy)]
+pub struct RowsToAdd {
+    /// First element of the first row.
+    pub first: *const f32,
+    /// Stride between rows, in elements.
+    pub stride: usize,
+    /// Number of rows.
+    pub count: usize,
+}
+
+/// Adds the elements of rows, or their squares, to the sums of their columns, in the order of rows.
+///
+/// # Safety
+/// Each of the rows can be read, as many elements as there are sums.
+pub unsafe fn add_rows(isa: Isa, sums: &mut [f64], rows: RowsToAdd, squares: bool) {
+    isa.run(AddRows { sums, rows, squares });
+}
+
+/// Number of columns that are added together: those of a cache line, of which every row's is then read once.
+const LINE: usize = 16;
+
+/// Vectors that these are, of the fewest lanes.
+const LINE_VECTORS: usize = LINE / 8;
+
+struct AddRows<'a> {
+    sums: &'a mut [f64],
+    rows: RowsToAdd,
+    squares: bool,
+}
+
+impl Kernel for AddRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        if self.squares { self.add::<S, true>(s) } else { self.add::<S, false>(s) }
+    }
+}
+
+impl AddRows<'_> {
+    #[inline(always)]
+    fn add<S: Simd, const SQUARES: bool>(self, s: S) {
+        let AddRows { sums, rows: RowsToAdd { first, stride, count }, .. } = self;
+        let vectors = const { LINE / S::LANES };
+        let mut at = 0;
+        while at + LINE <= sums.len() {
+            let to = sums[at..at + LINE].as_mut_ptr();
+            // SAFETY: there are so many sums from `to` on, and as many elements in each row, for which the caller of `add_rows` answers.
+            unsafe {
+                let half = S::LANES / 2;
+                let mut lanes = [[s.splat_wide(0.0); 2]; LINE_VECTORS];
+                for (vector, [low, high]) in lanes.iter_mut().enumerate().take(vectors) {
+                    let from = to.add(vector * S::LANES);
+                    (*low, *high) = (s.load_wide(from), s.load_wide(from.add(half)));
+                }
+                let mut row = first.wrapping_add(at);
+                for _ in 0..count {
+                    for (vector, [low, high]) in lanes.iter_mut().enumerate().take(vectors) {
+                        let [a, b] = s.widen(s.load(row.add(vector * S::LANES)));
+                        if SQUARES {
+                            (*low, *high) = (s.fma_wide(a, a, *low), s.fma_wide(b, b, *high));
+                        } else {
+                            (*low, *high) = (s.add_wide(*low, a), s.add_wide(*high, b));
+                        }
+                    }
+                    row = row.wrapping_add(stride);
+                }
+                for (vector, [low, high]) in lanes.iter().enumerate().take(vectors) {
+                    let to = to.add(vector * S::LANES);
+                    s.store_wide(to, *low);
+                    s.store_wide(to.add(half), *high);
+                }
+            }
+            at += LINE;
+        }
+        for (column, sum) in sums.iter_mut().enumerate().skip(at) {
+            for k in 0..count {
+                // SAFETY: the row has an element of this column, for which the caller of `add_rows` answers.
+                let value = f64::from(unsafe { first.wrapping_add(k * stride + column).read() });
+                *sum += if SQUARES { value * value } else { value };
+            }
+        }
+    }
+}
+
 /// Sums of the differences of the values from a finite number, and of the squares of these.
 #[inline(always)]
 pub fn sums_around<S: Simd>(s: S, values: &[f32], base: f32) -> [f64; 2] {

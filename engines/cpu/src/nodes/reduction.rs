@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, MAX_LANES, Simd, first};
-use hipdnn_cpu_kernels::sums;
+use hipdnn_cpu_kernels::sums::{self, RowsToAdd, add_rows};
 use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::ops::{NUMBERS_AND_FP8, reduction};
@@ -273,9 +273,9 @@ impl Kernel {
             let base = base + self.reduced.offset(piece / self.pieces);
             if self.along_columns && self.lies(step) && matches!(self.fold, Fold::Sum | Fold::SumOfSquares) {
                 let first = addresses.input.cast::<f32>().wrapping_add(base + start * stride);
-                let rows =
-                    ColumnSums { squares: self.fold == Fold::SumOfSquares, sums, first, stride, count: end - start };
-                self.isa.run(rows);
+                let rows = RowsToAdd { first, stride, count: end - start };
+                // SAFETY: the elements are those of the block in these places of the reduced dimensions.
+                unsafe { add_rows(self.isa, sums, rows, self.fold == Fold::SumOfSquares) };
                 continue;
             }
             if self.along_columns {
@@ -510,79 +510,6 @@ impl<V: Copy + Into<f64>> Loops for Columns<'_, V> {
     fn run(self, take: impl Fn(f64, f64) -> f64) {
         for (sum, value) in self.sums.iter_mut().zip(self.values) {
             *sum = take(*sum, (*value).into());
-        }
-    }
-}
-
-/// Sums of columns that lie side by side, to which rows are added.
-struct ColumnSums<'a> {
-    /// True if squares are added.
-    squares: bool,
-    sums: &'a mut [f64],
-    /// First element of the first row, the stride between rows, and their number. Whoever makes this vouches that each row
-    /// has an element for each sum.
-    first: *const f32,
-    stride: usize,
-    count: usize,
-}
-
-/// Number of columns that are added together: those of a cache line, of which every row's is then read once.
-const LINE: usize = 16;
-
-/// Vectors that these are, of the fewest lanes.
-const LINE_VECTORS: usize = LINE / 8;
-
-impl IsaKernel for ColumnSums<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        if self.squares { self.add::<S, true>(s) } else { self.add::<S, false>(s) }
-    }
-}
-
-impl ColumnSums<'_> {
-    #[inline(always)]
-    fn add<S: Simd, const SQUARES: bool>(self, s: S) {
-        let ColumnSums { sums, first, stride, count, .. } = self;
-        let vectors = const { LINE / S::LANES };
-        let mut at = 0;
-        while at + LINE <= sums.len() {
-            let to = sums[at..at + LINE].as_mut_ptr();
-            // SAFETY: there are so many sums from `to` on, and as many elements in each row, for which the maker answers.
-            unsafe {
-                let half = S::LANES / 2;
-                let mut lanes = [[s.splat_wide(0.0); 2]; LINE_VECTORS];
-                for (vector, [low, high]) in lanes.iter_mut().enumerate().take(vectors) {
-                    let from = to.add(vector * S::LANES);
-                    (*low, *high) = (s.load_wide(from), s.load_wide(from.add(half)));
-                }
-                let mut row = first.wrapping_add(at);
-                for _ in 0..count {
-                    for (vector, [low, high]) in lanes.iter_mut().enumerate().take(vectors) {
-                        let [a, b] = s.widen(s.load(row.add(vector * S::LANES)));
-                        if SQUARES {
-                            (*low, *high) = (s.fma_wide(a, a, *low), s.fma_wide(b, b, *high));
-                        } else {
-                            (*low, *high) = (s.add_wide(*low, a), s.add_wide(*high, b));
-                        }
-                    }
-                    row = row.wrapping_add(stride);
-                }
-                for (vector, [low, high]) in lanes.iter().enumerate().take(vectors) {
-                    let to = to.add(vector * S::LANES);
-                    s.store_wide(to, *low);
-                    s.store_wide(to.add(half), *high);
-                }
-            }
-            at += LINE;
-        }
-        for (column, sum) in sums.iter_mut().enumerate().skip(at) {
-            for k in 0..count {
-                // SAFETY: the row has an element of this column, for which the maker answers.
-                let value = f64::from(unsafe { first.wrapping_add(k * stride + column).read() });
-                *sum += if SQUARES { value * value } else { value };
-            }
         }
     }
 }

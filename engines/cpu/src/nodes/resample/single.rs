@@ -1,8 +1,8 @@
 //! Pooling of `f32` without indices, several rows of results in a call: vectors run along the channels where these are
 //! contiguous, else along the last dimension.
 //!
-//! The maximum is found in `f32`. Sums are kept in `f64`, but along the last dimension in `f32` if the node asks for no wider
-//! type.
+//! The maximum is found in `f32`. Sums of channels are kept in `f64`, those along the last dimension in `f32`: not for nodes that
+//! ask for a wider type.
 
 use std::ops::Range;
 
@@ -41,7 +41,8 @@ pub(super) fn axis(pooling: &Pooling) -> Option<Axis> {
         return Some(Axis::Channels);
     }
     let (window, stride) = (pooling.window[2], pooling.stride[2]);
-    let columns = column == 1 && window <= COLUMNS / 2;
+    let is_single = matches!(pooling.mode, Mode::Max { .. }) || !pooling.double;
+    let columns = column == 1 && window <= COLUMNS / 2 && is_single;
     columns.then(|| Axis::Columns((COLUMNS - window) / stride + 1))
 }
 
@@ -67,7 +68,6 @@ pub(super) unsafe fn run(pooling: &Pooling, axis: Axis, pool: &Pool, addresses: 
                 let rows = ColumnRows { pooling, addresses, rows, lanes };
                 match pooling.mode {
                     Mode::Max { zeros } => isa.run(Folded { rows, fold: Greatest { zeros } }),
-                    Mode::Average { .. } if pooling.double => isa.run(Sums(rows)),
                     Mode::Average { .. } => isa.run(Folded { rows, fold: Mean::default() }),
                 }
             }
@@ -695,88 +695,4 @@ unsafe fn fold_of_columns<S: Simd, F: Fold>(
         }
         w += len;
     }
-}
-
-/// Sums of rows of windows over their divisors, in `f64`.
-struct Sums<'a>(ColumnRows<'a>);
-
-impl Kernel for Sums<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let pooling = self.0.pooling;
-        let (mut sums, mut factors) = ([0f64; COLUMNS], [1f64; COLUMNS]);
-        let (mut filled, shape) = (usize::MAX, (pooling.window[2], pooling.stride[2]));
-        self.0.each(
-            #[inline(always)]
-            |lanes, rows| {
-                if filled != lanes.first {
-                    filled = lanes.first;
-                    let factors = factors[..lanes.count].iter_mut().enumerate();
-                    factors.for_each(|(i, factor)| *factor = 1.0 / pooling.divisor_of(2, lanes.first + i));
-                }
-                let factor = 1.0 / (pooling.divisor_of(0, rows.depth) * pooling.divisor_of(1, rows.height));
-                let factors = &factors[..lanes.count];
-                // SAFETY: the columns inside of the image are those from the first on, in each of the rows, and the results
-                // the output's, in a row of this unit.
-                unsafe {
-                    sum_of_rows(&rows.window, lanes, &mut sums);
-                    weighted(&sums, factors, factor, shape, rows);
-                }
-            },
-        );
-    }
-}
-
-/// Computes the sum of each column; 0 where nothing is inside of the image.
-///
-/// # Safety
-/// As [`fold_of_rows`].
-#[inline(always)]
-unsafe fn sum_of_rows(rows: &Window, lanes: &Lanes, sums: &mut [f64; COLUMNS]) {
-    let Lanes { columns: all, inside, .. } = lanes;
-    let (left, len) = (inside.start - all.start, inside.len());
-    sums[..left].fill(0.0);
-    sums[left + len..all.len()].fill(0.0);
-    let sums = &mut sums[left..][..len];
-    sums.fill(0.0);
-    // SAFETY: the caller's promise.
-    unsafe {
-        rows.each(
-            #[inline(always)]
-            |row| {
-                let row = std::slice::from_raw_parts(row, len);
-                sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
-            },
-        );
-    }
-}
-
-/// Computes the sums of `window` neighboring columns, from every `stride`th on, times factors.
-///
-/// # Safety
-/// The results can be written, one for each factor.
-#[inline(always)]
-unsafe fn weighted(sums: &[f64; COLUMNS], factors: &[f64], factor: f64, (window, stride): (usize, usize), rows: &Rows) {
-    let from = sums[..(factors.len() - 1) * stride + window].as_ptr();
-    // SAFETY: the caller's promise; the last tap of the last result is the last column.
-    unsafe {
-        for (i, of_column) in factors.iter().enumerate() {
-            let value = sum(from.add(i * stride), window) * (factor * of_column);
-            rows.to.add(i * rows.step).write(value as f32);
-        }
-    }
-}
-
-/// # Safety
-/// So many values can be read.
-#[inline(always)]
-unsafe fn sum(from: *const f64, count: usize) -> f64 {
-    let mut sum = 0.0;
-    for i in 0..count {
-        // SAFETY: the caller's promise.
-        sum += unsafe { *from.add(i) };
-    }
-    sum
 }
