@@ -184,14 +184,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn add_wide(self, a: Self::W, b: Self::W) -> Self::W;
     /// `a - b`.
     fn sub_wide(self, a: Self::W, b: Self::W) -> Self::W;
-    /// `a · b`.
-    fn mul_wide(self, a: Self::W, b: Self::W) -> Self::W;
     /// `a · b + c`, rounded once where the CPU can.
     fn fma_wide(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W;
     /// The lanes of `a` in `f64`: the first half, and the second one.
     fn widen(self, a: Self::V) -> [Self::W; 2];
-    /// The lanes of both halves in `f32`, rounded to nearest even.
-    fn narrow(self, halves: [Self::W; 2]) -> Self::V;
 
     /// Loads a wide vector.
     ///
@@ -449,20 +445,26 @@ mod tests {
                 let (even, odd) = s.unzip(low, high);
                 s.sub(s.mul(even, s.splat(3.0)), odd)
             });
-            put("widen and narrow", &|i| {
-                let [one, third] = [1.0, 1.0 / 3.0].map(|value| s.splat_wide(value));
+            put("wide ones", &|i| {
+                let [one, third, zero] = [1.0, 1.0 / 3.0, 0.0].map(|value| s.splat_wide(value));
                 let widened = s.widen(at(&a, i));
                 // SAFETY: loads begin below 48 and the array has 64 values.
                 let others = unsafe { s.load_widened(b.as_ptr().add(i)) };
-                s.narrow(std::array::from_fn(|half| {
-                    let product = s.mul_wide(s.add_wide(widened[half], one), others[half]);
+                let mut rounded = [0f32; MAX_LANES];
+                for half in 0..2 {
+                    let product = s.fma_wide(s.add_wide(widened[half], one), others[half], zero);
                     let mut memory = [0f64; MAX_LANES];
-                    // SAFETY: the array takes the widest vector.
+                    // SAFETY: the array takes the widest vector, and its first half is read again.
                     unsafe {
                         s.store_wide(memory.as_mut_ptr(), s.fma_wide(product, third, s.sub_wide(others[half], one)));
-                        s.load_wide(memory.as_ptr())
+                        s.store_wide(memory.as_mut_ptr(), s.load_wide(memory.as_ptr()));
                     }
-                }))
+                    for (lane, value) in memory[..S::LANES / 2].iter().enumerate() {
+                        rounded[half * (S::LANES / 2) + lane] = *value as f32;
+                    }
+                }
+                // SAFETY: the array has as many values as the widest vector.
+                unsafe { s.load(rounded.as_ptr()) }
             });
             put("first of zip", &|i| {
                 let mut t = [0f32; 2 * MAX_LANES];

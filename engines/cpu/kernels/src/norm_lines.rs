@@ -1,8 +1,8 @@
 //! Loops of normalizations over the elements of one line, without branches, compiled for each instruction set.
 
-use super::activation::Row;
+use super::activation::{Part, Row};
 use super::isa::{Isa, Kernel, Simd};
-use super::normalize::map;
+use super::normalize::map_with;
 use super::sums;
 
 /// Number of elements of a group whose sums are taken around one value: the error of their squares grows with the square of
@@ -225,43 +225,28 @@ impl Kernel for Normalized<'_> {
         // What the mean's rounding leaves is subtracted too: a mean far above the deviation costs no digits.
         let rounded = mean as f32;
         let (less, rest) = (s.splat(rounded), s.splat((mean - f64::from(rounded)) as f32));
-        let (inverse, factor) = (s.splat(inverse as f32), s.splat(factor as f32));
+        let inverse = s.splat(inverse as f32);
         let len = y.len().min(x.len());
         let row = Row { from: x.as_ptr(), to: y.as_mut_ptr(), len };
-        // SAFETY: the row and its parameters have `len` elements, as is checked.
+        let part = |parameters: Parameters<'_>| match parameters {
+            Parameters::Same(value) => Part::Same(value as f32),
+            Parameters::Each(values) => Part::Row(values[..len].as_ptr()),
+        };
+        let bias = part(bias);
+        // SAFETY: the row and its parameters have `len` elements, as is checked; nobody else has the results' memory.
         unsafe {
-            match (scale, bias) {
-                (Parameters::Same(_), Parameters::Same(bias)) => {
-                    let bias = s.splat(bias as f32);
-                    map(
-                        s,
-                        row,
-                        [row.from; 2],
-                        #[inline(always)]
-                        |x, _| s.fma(centred(s, x, [less, rest]), factor, bias),
-                    );
-                }
-                (Parameters::Each(scale), Parameters::Same(bias)) => {
-                    let bias = s.splat(bias as f32);
-                    map(
-                        s,
-                        row,
-                        [scale[..len].as_ptr(); 2],
-                        #[inline(always)]
-                        |x, [scale, _]| s.fma(s.mul(centred(s, x, [less, rest]), inverse), scale, bias),
-                    );
-                }
-                (Parameters::Same(_), Parameters::Each(bias)) => map(
+            match scale {
+                Parameters::Same(_) => map_with(
                     s,
                     row,
-                    [bias[..len].as_ptr(); 2],
+                    [Part::Same(factor as f32), bias],
                     #[inline(always)]
-                    |x, [_, bias]| s.fma(centred(s, x, [less, rest]), factor, bias),
+                    |x, [factor, bias]| s.fma(centred(s, x, [less, rest]), factor, bias),
                 ),
-                (Parameters::Each(scale), Parameters::Each(bias)) => map(
+                Parameters::Each(_) => map_with(
                     s,
                     row,
-                    [scale[..len].as_ptr(), bias[..len].as_ptr()],
+                    [part(scale), bias],
                     #[inline(always)]
                     |x, [scale, bias]| s.fma(s.mul(centred(s, x, [less, rest]), inverse), scale, bias),
                 ),

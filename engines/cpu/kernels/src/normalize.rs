@@ -87,49 +87,61 @@ impl Kernel for Normalize {
 /// Computes `f(x) · scale + summand` of a row.
 ///
 /// # Safety
-/// As [`Row`] says; scale and summand have as many values where they are rows, and overlap the results only as the values do.
+/// As [`map_with`] says.
 #[inline(always)]
-unsafe fn normalize<S: Simd>(s: S, row: Row, [scale, summand]: [Part; 2], f: impl Fn(S::V) -> S::V) {
+unsafe fn normalize<S: Simd>(s: S, row: Row, operands: [Part; 2], f: impl Fn(S::V) -> S::V) {
     // SAFETY: the caller's promise.
     unsafe {
-        match (scale, summand) {
-            (Part::Same(scale), Part::Same(summand)) => {
-                let (scale, summand) = (s.splat(scale), s.splat(summand));
+        map_with(
+            s,
+            row,
+            operands,
+            #[inline(always)]
+            |x, [scale, summand]| s.add(s.mul(f(x), scale), summand),
+        );
+    }
+}
+
+/// Maps `f` over the values of a row and of two operands.
+///
+/// # Safety
+/// As [`Row`] says; operands that are rows have as many values, and overlap the results only as the values do.
+#[inline(always)]
+pub(crate) unsafe fn map_with<S: Simd>(s: S, row: Row, operands: [Part; 2], f: impl Fn(S::V, [S::V; 2]) -> S::V) {
+    // SAFETY: the caller's promise; a row that stands in for a value of all lanes is read and not used.
+    unsafe {
+        match operands {
+            [Part::Same(one), Part::Same(other)] => {
+                let same = [s.splat(one), s.splat(other)];
                 map(
                     s,
                     row,
                     [row.from; 2],
                     #[inline(always)]
-                    |x, _| s.add(s.mul(f(x), scale), summand),
+                    |x, _| f(x, same),
                 );
             }
-            (Part::Row(scale), Part::Same(summand)) => {
-                let summand = s.splat(summand);
+            [Part::Row(one), Part::Same(other)] => {
+                let other = s.splat(other);
                 map(
                     s,
                     row,
-                    [scale; 2],
+                    [one; 2],
                     #[inline(always)]
-                    |x, [scale, _]| s.add(s.mul(f(x), scale), summand),
+                    |x, [one, _]| f(x, [one, other]),
                 );
             }
-            (Part::Same(scale), Part::Row(summand)) => {
-                let scale = s.splat(scale);
+            [Part::Same(one), Part::Row(other)] => {
+                let one = s.splat(one);
                 map(
                     s,
                     row,
-                    [summand; 2],
+                    [other; 2],
                     #[inline(always)]
-                    |x, [_, summand]| s.add(s.mul(f(x), scale), summand),
+                    |x, [_, other]| f(x, [one, other]),
                 );
             }
-            (Part::Row(scale), Part::Row(summand)) => map(
-                s,
-                row,
-                [scale, summand],
-                #[inline(always)]
-                |x, [scale, summand]| s.add(s.mul(f(x), scale), summand),
-            ),
+            [Part::Row(one), Part::Row(other)] => map(s, row, [one, other], f),
         }
     }
 }
@@ -139,7 +151,7 @@ unsafe fn normalize<S: Simd>(s: S, row: Row, [scale, summand]: [Part; 2], f: imp
 /// # Safety
 /// As [`Row`] says; the others have as many values, and overlap the results only as the values do.
 #[inline(always)]
-pub(crate) unsafe fn map<S: Simd>(s: S, row: Row, others: [*const f32; 2], f: impl Fn(S::V, [S::V; 2]) -> S::V) {
+unsafe fn map<S: Simd>(s: S, row: Row, others: [*const f32; 2], f: impl Fn(S::V, [S::V; 2]) -> S::V) {
     let Row { from, to, len } = row;
     let mut at = 0;
     // SAFETY: the caller's promise; so many values are left, and each is read before a place in its row is written.

@@ -141,7 +141,7 @@ impl AddRows<'_> {
                 let mut row = first.wrapping_add(at);
                 for _ in 0..count {
                     for (vector, [low, high]) in lanes.iter_mut().enumerate().take(vectors) {
-                        let [a, b] = s.widen(s.load(row.add(vector * S::LANES)));
+                        let [a, b] = s.load_widened(row.add(vector * S::LANES));
                         if SQUARES {
                             (*low, *high) = (s.fma_wide(a, a, *low), s.fma_wide(b, b, *high));
                         } else {

@@ -76,7 +76,6 @@ impl Simd for Portable {
     wide_lanewise! {
         add_wide(a, b) = a + b;
         sub_wide(a, b) = a - b;
-        mul_wide(a, b) = a * b;
         // As for `fma`.
         fma_wide(a, b, c) = a * b + c;
     }
@@ -90,11 +89,6 @@ impl Simd for Portable {
     fn widen(self, a: [f32; LANES]) -> [Self::W; 2] {
         let half = |first: usize| std::array::from_fn(|i| f64::from(a[first + i]));
         [half(0), half(LANES / 2)]
-    }
-
-    #[inline(always)]
-    fn narrow(self, halves: [Self::W; 2]) -> [f32; LANES] {
-        std::array::from_fn(|i| halves[i / (LANES / 2)][i % (LANES / 2)] as f32)
     }
 
     #[inline(always)]

@@ -105,14 +105,9 @@ impl Simd for Avx512 {
         splat_wide(value: f64) -> __m512d = _mm512_set1_pd(value);
         add_wide(a: __m512d, b: __m512d) -> __m512d = _mm512_add_pd(a, b);
         sub_wide(a: __m512d, b: __m512d) -> __m512d = _mm512_sub_pd(a, b);
-        mul_wide(a: __m512d, b: __m512d) -> __m512d = _mm512_mul_pd(a, b);
         fma_wide(a: __m512d, b: __m512d, c: __m512d) -> __m512d = _mm512_fmadd_pd(a, b, c);
         widen(a: __m512) -> [__m512d; 2] =
             [_mm512_cvtps_pd(_mm512_castps512_ps256(a)), _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(a))];
-        narrow(halves: [__m512d; 2]) -> __m512 = {
-            let [low, high] = [_mm512_cvtpd_ps(halves[0]), _mm512_cvtpd_ps(halves[1])];
-            _mm512_insertf32x8::<1>(_mm512_castps256_ps512(low), high)
-        };
     }
 
     #[inline(always)]
@@ -319,12 +314,9 @@ impl Simd for Avx2 {
         splat_wide(value: f64) -> __m256d = _mm256_set1_pd(value);
         add_wide(a: __m256d, b: __m256d) -> __m256d = _mm256_add_pd(a, b);
         sub_wide(a: __m256d, b: __m256d) -> __m256d = _mm256_sub_pd(a, b);
-        mul_wide(a: __m256d, b: __m256d) -> __m256d = _mm256_mul_pd(a, b);
         fma_wide(a: __m256d, b: __m256d, c: __m256d) -> __m256d = _mm256_fmadd_pd(a, b, c);
         widen(a: __m256) -> [__m256d; 2] =
             [_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(a))];
-        narrow(halves: [__m256d; 2]) -> __m256 =
-            _mm256_set_m128(_mm256_cvtpd_ps(halves[1]), _mm256_cvtpd_ps(halves[0]));
     }
 
     #[inline(always)]
