@@ -24,9 +24,13 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Makes a graph of that node alone.
+    /// Makes a graph of that node alone, with compute type float.
     pub fn new(operation: Operation, tensors: Vec<TensorDef>) -> Bench {
-        let graph = graph(operation, tensors);
+        Bench::of_graph(graph(operation, tensors))
+    }
+
+    /// Computes a graph of one node.
+    pub fn of_graph(graph: Graph) -> Bench {
         let work = lower(&graph).unwrap_or_else(|reason| panic!("declined: {reason}")).remove(0);
         Bench::of(graph, work)
     }

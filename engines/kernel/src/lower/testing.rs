@@ -34,10 +34,10 @@ pub(super) fn declined(operation: &Operation, tensors: &[TensorDef], compute: Da
     lower(&graph(operation, tensors, compute)).expect_err("the node is taken").to_string()
 }
 
-/// Computes a node with this engine and with the CPU engine, from the same inputs: every element of every result has to
-/// be the same, up to the rounding to its type. Kernels are also split wherever they can be, which changes nothing.
+/// Computes a node with this engine and with the CPU engine in double precision, from the same inputs: every element of
+/// every result has to be the same, up to the rounding to its type. Kernels are also split wherever they can be, which changes nothing.
 pub(super) fn compare(what: &str, operation: Operation, tensors: Vec<TensorDef>, fill: impl Fn(i64, usize) -> f64) {
-    let (graph, bench, inputs) = alone(operation, tensors, fill);
+    let (graph, bench, inputs) = alone(operation, tensors, DataType::Double, fill);
     compare_results(what, &graph, &inputs, &bench.run(2));
 }
 
@@ -50,7 +50,7 @@ pub(super) fn compare_with_definition(
     fill: impl Fn(i64, usize) -> f64,
     definition: impl Fn(&Tensors) -> Tensors,
 ) {
-    let (graph, bench, inputs) = alone(operation, tensors, fill);
+    let (graph, bench, inputs) = alone(operation, tensors, DataType::Float, fill);
     let want = definition(&inputs);
     compare_results(what, &graph, &inputs, &want);
     let got = bench.run(2);
@@ -67,10 +67,16 @@ pub(super) fn compare_with_definition(
     }
 }
 
-/// Graph of a node alone, the node on the CPU engine, and the elements of its inputs as they are stored.
-fn alone(operation: Operation, tensors: Vec<TensorDef>, fill: impl Fn(i64, usize) -> f64) -> (Graph, Bench, Tensors) {
+/// Graph of a node alone, the node on the CPU engine with a compute type of its own, and the elements of its inputs as
+/// they are stored.
+fn alone(
+    operation: Operation,
+    tensors: Vec<TensorDef>,
+    cpu: DataType,
+    fill: impl Fn(i64, usize) -> f64,
+) -> (Graph, Bench, Tensors) {
+    let mut bench = Bench::of_graph(self::graph(&operation, &tensors, cpu));
     let graph = graph(&operation, &tensors, DataType::Float);
-    let mut bench = Bench::new(operation.clone(), tensors);
     let mut inputs = Tensors::new();
     for uid in operation.inputs() {
         let values = match graph.tensor(uid).value() {
