@@ -20,8 +20,9 @@ fn uncompiled_in<T>(folder: Option<PathBuf>, work: impl FnOnce() -> Result<T, Er
     let files = || folder.as_deref().map(|folder| files(folder, DEPTH)).unwrap_or_default();
     let (before, written) = (files(), written_bytes());
     let made = work()?;
-    // Processes share the cache: it may have changed while this one wrote nothing.
-    if files() == before || written.is_some() && written == written_bytes() {
+    // Processes share the cache: it may have changed while this one wrote no kernel.
+    let wrote = written.zip(written_bytes()).is_none_or(|(before, after)| after - before >= PAGE);
+    if files() == before || !wrote {
         return Ok(made);
     }
     let folder = folder.unwrap_or_default();
@@ -38,15 +39,23 @@ fn written_bytes() -> Option<u64> {
     counters.lines().find_map(|line| line.strip_prefix("wchar: "))?.trim().parse().ok()
 }
 
+/// Bytes of the smallest page of an SQLite database, which are written at the least when a kernel is added. To open one
+/// takes a few bytes of its index of shared memory.
+const PAGE: u64 = 512;
+
 /// Levels of folders that MIOpen's cache has, and one more.
 const DEPTH: usize = 3;
 
-/// Every file below a folder, with its size and when it was changed last.
+/// Every file with contents below a folder, with its size and when it was changed last. Not among them is what an SQLite
+/// database has while a process, this one or another, has it open: an index of shared memory, and a log without entries.
 fn files(folder: &Path, depth: usize) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(metadata) = entry.metadata() else { continue };
         if metadata.is_file() {
+            if metadata.len() == 0 || entry.file_name().as_encoded_bytes().ends_with(b"-shm") {
+                continue;
+            }
             found.push((entry.path(), metadata.len(), metadata.modified().ok()));
         } else if metadata.is_dir() && depth > 0 {
             found.extend(files(&entry.path(), depth - 1));
@@ -62,9 +71,13 @@ mod tests {
 
     use super::*;
 
-    /// Acceptance of a change to the folder by another program, and of one by this process.
-    fn answers(folder: &Path) -> [bool; 2] {
+    /// Acceptance of a change to the folder by another program, of a database that is opened, and of a kernel that this
+    /// process writes.
+    fn answers(folder: &Path) -> [bool; 3] {
         let (theirs, ours) = (folder.join("theirs"), folder.join("ours"));
+        let write = |name: &str, content: &[u8]| {
+            std::fs::write(folder.join(name), content).map_err(|error| Error::new(ErrorKind::Device, error.to_string()))
+        };
         let by_other = uncompiled_in(Some(folder.into()), || {
             // What a child writes is counted as its parent's, once that has waited for it; the shell doesn't.
             let script = format!("cp /proc/self/stat '{}' &", theirs.display());
@@ -74,14 +87,16 @@ mod tests {
             }
             Ok(())
         });
-        let by_us = uncompiled_in(Some(folder.into()), || {
-            std::fs::write(&ours, "code").map_err(|error| Error::new(ErrorKind::Device, error.to_string()))
+        let opened = uncompiled_in(Some(folder.into()), || {
+            write("gfx.ukdb-wal", b"")?;
+            write("gfx.ukdb-shm", &[0; 2 * PAGE as usize])
         });
+        let by_us = uncompiled_in(Some(folder.into()), || write("ours", &[0; PAGE as usize]));
         assert!(std::fs::remove_file(theirs).is_ok() && std::fs::remove_file(ours).is_ok());
         if let Err(error) = &by_us {
             assert!(error.to_string().contains("expected the plan's kernels in MIOpen's cache"), "{error}");
         }
-        [by_other.is_ok(), by_us.is_ok()]
+        [by_other.is_ok(), opened.is_ok(), by_us.is_ok()]
     }
 
     /// Names the folder to the process that the test below runs in, where no other test writes meanwhile.
@@ -90,7 +105,7 @@ mod tests {
     #[test]
     fn kernels_that_another_process_compiles_refuse_nothing() {
         if let Some(folder) = std::env::var_os(FOLDER) {
-            return assert_eq!(answers(Path::new(&folder)), [true, false], "of theirs, of ours");
+            return assert_eq!(answers(Path::new(&folder)), [true, true, false], "of theirs, opened, of ours");
         }
         let folder = std::env::temp_dir().join(format!("hipdnn-rs-kernels-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("a/b")).unwrap();
