@@ -51,6 +51,10 @@ pub(crate) fn tests() -> Vec<Test> {
             let child = Place::new("own")?.child(Hiprtc::Counting)?;
             with(child.env(compiler::REFUSED, "hipdnn_rs"), Claimed::WithoutKernels, "hiprtcCompileProgram")
         }),
+        Test::new("hiprtc puts its headers before every kernel", || {
+            let child = Place::new("headers")?.child(Hiprtc::Counting)?;
+            with(child.env(compiler::UNKNOWN, "--hiprtc-no-builtin-header"), Claimed::All, "")
+        }),
         Test::new("hiprtc compiles nothing", || {
             let child = Place::new("nothing")?.child(Hiprtc::Counting)?;
             with(child.env(compiler::REFUSED, ""), Claimed::None, "hiprtcCompileProgram")

@@ -14,6 +14,9 @@ pub(crate) const COMPILATIONS: &str = "HIPDNN_RS_TEST_COMPILATIONS";
 /// A part of the names of programs that are not compiled.
 pub(crate) const REFUSED: &str = "HIPDNN_RS_TEST_REFUSED";
 
+/// An option that is not known.
+pub(crate) const UNKNOWN: &str = "HIPDNN_RS_TEST_UNKNOWN_OPTION";
+
 /// A library to be.
 #[derive(Clone, Copy)]
 pub(crate) enum Hiprtc {
@@ -44,14 +47,16 @@ fn shim(directory: &Path, hiprtc: Hiprtc) -> Result<PathBuf, Ended> {
     let bytes = std::fs::read(&real).map_err(|error| error.to_string())?;
     let file = object::File::parse(&*bytes).map_err(|error| error.to_string())?;
     let mut source = START.replace("REAL", &format!("{:?}", real.display().to_string()));
-    source = source.replace("COMPILATIONS", COMPILATIONS).replace("REFUSED", REFUSED);
+    source = source.replace("COMPILATIONS", COMPILATIONS).replace("REFUSED", REFUSED).replace("UNKNOWN", UNKNOWN);
     for symbol in file.dynamic_symbols().filter(|symbol| symbol.is_definition()) {
         let Ok(name) = symbol.name() else { continue };
         let lacks = matches!(hiprtc, Hiprtc::Lacking(lacking) if lacking == name);
         if name.starts_with("hiprtc") && !lacks {
             let before = match name {
                 "hiprtcCreateProgram" => "named((const char *)c);",
-                "hiprtcCompileProgram" => "if (compiled()) return 6; /* HIPRTC_ERROR_COMPILATION */",
+                "hiprtcCompileProgram" => {
+                    "if (compiled((int)b, (const char **)c)) return 6; /* HIPRTC_ERROR_COMPILATION */"
+                }
                 _ => "",
             };
             source += &format!("FORWARD({name}, {before})\n");
@@ -85,8 +90,11 @@ static void named(const char *name)
     const char *part = getenv("REFUSED");
     refused = part && name && strstr(name, part);
 }
-static int compiled(void)
+static int compiled(int count, const char **options)
 {
+    const char *unknown = getenv("UNKNOWN");
+    for (int i = 0; unknown && i < count; i++)
+        if (!strcmp(options[i], unknown)) return 1;
     const char *path = getenv("COMPILATIONS");
     int file = path ? open(path, O_WRONLY | O_CREAT | O_APPEND, 0644) : -1;
     if (file >= 0) {

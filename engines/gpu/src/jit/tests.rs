@@ -593,7 +593,10 @@ fn kernels_compile_for_other_devices_too() {
     let narrow = work.kernel().source().unwrap().unwrap().text;
     // With waves of 64 and of 32.
     for (arch, text) in [("gfx906", &narrow), ("gfx942", &wide), ("gfx1030", &wide), ("gfx1201", &narrow)] {
-        let code = compile::compile(bench.context.device().gpu(), arch, text).unwrap();
+        let gpu = bench.context.device().gpu();
+        let code = compile::compile(gpu, arch, text).unwrap();
         assert!(code.starts_with(b"\x7fELF"), "{arch}");
+        assert!(code == compile::compile_with_headers(gpu, arch, text).unwrap(), "{arch}: HIP's headers change it");
+        assert!(compile::can_do_without_headers(), "{arch}");
     }
 }

@@ -17,7 +17,8 @@ const TOO_MUCH_SHARED: &str = "uses too much shared data";
 const ARCHITECTURE: &str = "--offload-arch=";
 
 /// What is NVRTC's by default, or has no counterpart: kernels are always optimized, and exact arithmetic is the default but for `fmad`.
-const WITHOUT_COUNTERPART: [&str; 5] = ["-O3", "-O2", "-fno-fast-math", "-ffp-contract=off", "-fgpu-rdc"];
+const WITHOUT_COUNTERPART: [&str; 7] =
+    ["-O3", "-O2", "-fno-fast-math", "-ffp-contract=off", "-fgpu-rdc", "--hiprtc-no-builtin-header", "-nogpuinc"];
 
 /// A program of hiprtc.
 #[derive(Default)]
