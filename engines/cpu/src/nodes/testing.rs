@@ -26,7 +26,7 @@ pub struct Bench {
 impl Bench {
     /// Makes a graph of that node alone, with compute type float.
     pub fn new(operation: Operation, tensors: Vec<TensorDef>) -> Bench {
-        Bench::of_graph(graph(operation, tensors))
+        Bench::of_graph(graph(&operation, &tensors, DataType::Float))
     }
 
     /// Computes a graph of one node.
@@ -37,14 +37,17 @@ impl Bench {
 
     /// Makes a graph of that node alone, which the kernel compiler's kernels compute.
     pub fn compiled(operation: Operation, tensors: Vec<TensorDef>) -> Bench {
-        let graph = graph(operation, tensors);
+        let graph = graph(&operation, &tensors, DataType::Float);
         let work = compiled::lower(&graph, 0).unwrap_or_else(|reason| panic!("declined: {reason}"));
         Bench::of(graph, work)
     }
 
     /// Reason for which the kernel compiler's kernels do not compute the node.
     pub fn not_compiled(operation: Operation, tensors: Vec<TensorDef>) -> String {
-        compiled::lower(&graph(operation, tensors), 0).map(|_| ()).expect_err("the node is taken").to_string()
+        compiled::lower(&graph(&operation, &tensors, DataType::Float), 0)
+            .map(|_| ())
+            .expect_err("the node is taken")
+            .to_string()
     }
 
     fn of(graph: Graph, work: Work) -> Bench {
@@ -69,7 +72,7 @@ impl Bench {
 
     /// Reason for which the node is declined.
     pub fn declined(operation: Operation, tensors: Vec<TensorDef>) -> String {
-        lower(&graph(operation, tensors)).map(|_| ()).expect_err("the node is taken").to_string()
+        lower(&graph(&operation, &tensors, DataType::Float)).map(|_| ()).expect_err("the node is taken").to_string()
     }
 
     /// Sets the elements of an input, in logical order; returns their values after rounding.
@@ -180,14 +183,15 @@ impl Bench {
     }
 }
 
-fn graph(operation: Operation, tensors: Vec<TensorDef>) -> Graph {
-    let mut builder = GraphBuilder::new("").compute(DataType::Float);
+/// Graph of that node alone, with those of the tensors that it has.
+pub fn graph(operation: &Operation, tensors: &[TensorDef], compute: DataType) -> Graph {
+    let mut builder = GraphBuilder::new("").compute(compute);
     let mut used = operation.inputs();
     used.extend(operation.outputs());
-    for tensor in tensors.into_iter().filter(|tensor| used.contains(&tensor.uid)) {
-        builder.tensor(tensor);
+    for tensor in tensors.iter().filter(|tensor| used.contains(&tensor.uid)) {
+        builder.tensor(tensor.clone());
     }
-    builder.node("", operation);
+    builder.node("", operation.clone());
     builder.build().unwrap()
 }
 

@@ -191,20 +191,15 @@ pub(crate) fn compile(gpu: &Gpu, arch: &str, text: &str) -> Result<Vec<u8>, Erro
     {
         return Ok(code);
     }
-    let code = compile_with_headers(gpu, arch, text)?;
+    let code = compile_with(gpu, arch, text, &[])?;
     if !NEEDS_HEADERS.swap(true, Ordering::Relaxed) {
         log::info!("hiprtc wants HIP's headers in every kernel, which take it longer to compile");
     }
     Ok(code)
 }
 
-/// The same with HIP's headers before the text.
-pub(super) fn compile_with_headers(gpu: &Gpu, arch: &str, text: &str) -> Result<Vec<u8>, Error> {
-    compile_with(gpu, arch, text, &[])
-}
-
-/// The same with these options beside the usual ones.
-fn compile_with(gpu: &Gpu, arch: &str, text: &str, more: &[&CStr]) -> Result<Vec<u8>, Error> {
+/// The same with these options beside the usual ones; with HIP's headers unless they leave them out.
+pub(super) fn compile_with(gpu: &Gpu, arch: &str, text: &str, more: &[&CStr]) -> Result<Vec<u8>, Error> {
     let hiprtc = gpu.hiprtc.as_ref().map_err(|reason| {
         Error::new(ErrorKind::Device, format!("kernels can't be compiled, hiprtc can't be used: {reason}"))
     })?;

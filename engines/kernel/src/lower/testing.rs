@@ -1,25 +1,14 @@
 //! Tests of single nodes: kernels over groups against the CPU engine.
 
+pub(super) use hipdnn_engine_cpu::nodes::testing::graph;
 use hipdnn_engine_cpu::nodes::testing::{Bench, unit};
-use hipdnn_schemas::{DataType, Graph, GraphBuilder, Operation, TensorDef, TensorValue};
+use hipdnn_schemas::{DataType, Graph, Operation, TensorDef, TensorValue};
 
 use super::interpret::{Tensors, interpret};
 use super::split_reduction::{Limits, split_by};
 use crate::fuse::Chain;
 use crate::ir::group::GroupWork;
 use crate::lower::{Work, lower};
-
-/// Graph of that node alone.
-pub(super) fn graph(operation: &Operation, tensors: &[TensorDef], compute: DataType) -> Graph {
-    let mut builder = GraphBuilder::new("").compute(compute);
-    let mut used = operation.inputs();
-    used.extend(operation.outputs());
-    for tensor in tensors.iter().filter(|tensor| used.contains(&tensor.uid)) {
-        builder.tensor(tensor.clone());
-    }
-    builder.node("", operation.clone());
-    builder.build().unwrap()
-}
 
 /// Work that a node is lowered to.
 pub(super) fn work(operation: &Operation, tensors: &[TensorDef]) -> GroupWork {
@@ -35,7 +24,8 @@ pub(super) fn declined(operation: &Operation, tensors: &[TensorDef], compute: Da
 }
 
 /// Computes a node with this engine and with the CPU engine in double precision, from the same inputs: every element of
-/// every result has to be the same, up to the rounding to its type. Kernels are also split wherever they can be, which changes nothing.
+/// every result has to be the same, up to the rounding to its type. Kernels are also split wherever they can be, which
+/// changes nothing.
 pub(super) fn compare(what: &str, operation: Operation, tensors: Vec<TensorDef>, fill: impl Fn(i64, usize) -> f64) {
     let (graph, bench, inputs) = alone(operation, tensors, DataType::Double, fill);
     compare_results(what, &graph, &inputs, &bench.run(2));
@@ -75,7 +65,7 @@ fn alone(
     cpu: DataType,
     fill: impl Fn(i64, usize) -> f64,
 ) -> (Graph, Bench, Tensors) {
-    let mut bench = Bench::of_graph(self::graph(&operation, &tensors, cpu));
+    let mut bench = Bench::of_graph(graph(&operation, &tensors, cpu));
     let graph = graph(&operation, &tensors, DataType::Float);
     let mut inputs = Tensors::new();
     for uid in operation.inputs() {
