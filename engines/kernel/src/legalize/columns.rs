@@ -7,7 +7,7 @@ use super::{Kind, Legalizer};
 use crate::emit::grouped::ReduceOp;
 use crate::ir::group::{GroupKernel, GroupWork, Input, Operand, Pass};
 use crate::legalize::groups::access;
-use crate::lower::split_reduction::{self, split_where};
+use crate::lower::split_reduction::{self, Cut, split_where};
 
 /// Bytes that a thread reads at a time, and a wave of them where rows are long enough.
 const VECTOR: usize = 16;
@@ -29,13 +29,15 @@ impl Legalizer<'_> {
     /// The work with its groups in parts, where that is faster.
     pub(super) fn in_parts(&self, work: &GroupWork) -> GroupWork {
         split_where(work.clone(), &|kernel| {
-            let columns = self.parts_of_columns(work, kernel).map(|parts| (parts, DataType::Float));
-            columns.or_else(|| Some((split_reduction::parts(kernel, self.options.compute_units)?, work.partial)))
+            self.cut_of_columns(work, kernel).or_else(|| {
+                let parts = split_reduction::parts(kernel, self.options.compute_units)?;
+                Some(Cut { parts, sums: work.partial, is_shifted: false })
+            })
         })
     }
 
-    /// Number of parts of each group of a kernel, if groups are columns that are to be cut.
-    fn parts_of_columns(&self, work: &GroupWork, kernel: &GroupKernel) -> Option<usize> {
+    /// Parts of each group of a kernel, if groups are columns that are to be cut.
+    fn cut_of_columns(&self, work: &GroupWork, kernel: &GroupKernel) -> Option<Cut> {
         let columns = self.columns(work, kernel)?;
         let (groups, members) = (kernel.groups.iter().product::<usize>(), kernel.members.iter().product::<usize>());
         let bytes = groups.checked_mul(members)?.checked_mul(columns.bytes)?;
@@ -44,7 +46,8 @@ impl Legalizer<'_> {
         let rows = THREADS / along.next_power_of_two();
         let blocks = (groups * columns.bytes).div_ceil(along * VECTOR);
         let parts = (BLOCKS * self.options.compute_units / blocks.max(1)).min(members / (rows * PER_THREAD));
-        (parts >= 2 && bytes >= LAUNCH).then_some(parts)
+        let cut = Cut { parts, sums: DataType::Float, is_shifted: columns.bytes == 2 };
+        (parts >= 2 && bytes >= LAUNCH).then_some(cut)
     }
 
     /// Layout of the elements that a kernel reduces, if groups are columns of them.

@@ -100,29 +100,60 @@ mod tests {
 
     const TYPES: [[DataType; 3]; 2] = [[Float; 3], [Half, BFloat16, Float]];
 
+    /// Training, with optional operands by the bits of a number.
+    fn training(present: usize) -> Operation {
+        let optional = |uid: i64, bit: usize| (present & bit != 0).then_some(TensorUid(uid));
+        Operation::Batchnorm(Batchnorm {
+            x: TensorUid(0),
+            scale: TensorUid(3),
+            bias: TensorUid(4),
+            epsilon: TensorUid(25),
+            peer_stats: vec![],
+            prev_running_mean: optional(5, 1),
+            prev_running_variance: optional(20, 2),
+            momentum: optional(26, 1),
+            y: TensorUid(2),
+            mean: optional(6, 2),
+            inv_variance: optional(7, 1),
+            next_running_mean: optional(8, 1),
+            next_running_variance: optional(9, 2),
+        })
+    }
+
     #[test]
     fn training_is_what_the_host_engine_computes() {
         for (turn, shape) in SHAPES.iter().enumerate() {
             for (types, present) in TYPES.iter().flat_map(|types| [0, 1, 2, 3].map(|present| (*types, present))) {
-                let optional = |uid: i64, bit: usize| (present & bit != 0).then_some(TensorUid(uid));
-                let node = Batchnorm {
-                    x: TensorUid(0),
-                    scale: TensorUid(3),
-                    bias: TensorUid(4),
-                    epsilon: TensorUid(25),
-                    peer_stats: vec![],
-                    prev_running_mean: optional(5, 1),
-                    prev_running_variance: optional(20, 2),
-                    momentum: optional(26, 1),
-                    y: TensorUid(2),
-                    mean: optional(6, 2),
-                    inv_variance: optional(7, 1),
-                    next_running_mean: optional(8, 1),
-                    next_running_variance: optional(9, 2),
-                };
                 let what = format!("{}, {types:?}, operands {present}", shape.0);
-                compare(&what, Operation::Batchnorm(node), tensors(shape, types, turn + present), fill);
+                compare(&what, training(present), tensors(shape, types, turn + present), fill);
             }
+        }
+    }
+
+    #[test]
+    fn members_that_are_no_finite_numbers_spread_in_parts_as_in_the_whole() {
+        const CHANNELS: usize = 7;
+        let shape = SHAPES.iter().find(|shape| shape.2[1] == 1).expect("a shape has its channels last");
+        assert_eq!(shape.1[1], CHANNELS as i64);
+        let special = |uid: i64, i: usize| {
+            let first = i < CHANNELS;
+            // Of 18 places of a channel one in the second part of each.
+            let later = i / CHANNELS == 7;
+            match i % CHANNELS {
+                _ if uid != 0 => fill(uid, i),
+                1 if first => f64::INFINITY,
+                2 if later => f64::INFINITY,
+                3 if first => f64::NAN,
+                4 if later => f64::NAN,
+                5 if first => f64::INFINITY,
+                5 if later => f64::NEG_INFINITY,
+                6 if first => f64::NEG_INFINITY,
+                6 if later => f64::INFINITY,
+                _ => fill(uid, i),
+            }
+        };
+        for types in TYPES {
+            compare(&format!("{types:?}"), training(3), tensors(shape, types, 0), special);
         }
     }
 

@@ -7,10 +7,10 @@
 
 use std::ops::Range;
 
-use hipdnn_schemas::DataType;
+use hipdnn_schemas::{DataType, PointwiseMode};
 
 use super::build::{Body, Combine, Kernel, Value};
-use super::statistics::{Pair, PairOfParts, Reference};
+use super::statistics::{Pair, PairOfParts, Pivot, Reference};
 use crate::emit::grouped::{Fold, ReduceOp};
 use crate::ir::group::{AffineExpr, GroupKernel, GroupWork, IndexMap, Input, Local, Operand, Pass};
 
@@ -39,12 +39,15 @@ const UNCACHED: usize = 1 << 24;
 
 /// Splits the kernels beyond the thresholds.
 pub(super) fn split(work: GroupWork) -> GroupWork {
-    split_by(work, LIMITS)
+    split_by(work, LIMITS, false)
 }
 
-pub(super) fn split_by(work: GroupWork, limits: Limits) -> GroupWork {
+pub(super) fn split_by(work: GroupWork, limits: Limits, is_shifted: bool) -> GroupWork {
     let sums = work.partial;
-    split_where(work, &|kernel| Some((limits.parts(count(&kernel.groups), count(&kernel.members))?, sums)))
+    split_where(work, &|kernel| {
+        let parts = limits.parts(count(&kernel.groups), count(&kernel.members))?;
+        Some(Cut { parts, sums, is_shifted })
+    })
 }
 
 impl Limits {
@@ -76,17 +79,28 @@ pub(crate) fn parts(kernel: &GroupKernel, compute_units: usize) -> Option<usize>
     if is_even { Some(wanted) } else { few }
 }
 
-/// Splits each group of the kernels into about as many parts as `parts` says; partial results are stored in the type
-/// that it says.
-pub(crate) fn split_where(mut work: GroupWork, parts: &dyn Fn(&GroupKernel) -> Option<(usize, DataType)>) -> GroupWork {
+/// How a kernel's groups are cut into parts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// About how many parts each group has.
+    pub(crate) parts: usize,
+    /// Type in which partial results are stored.
+    pub(crate) sums: DataType,
+    /// True if differences from a mean and their squares are summed in one pass over a part, from its first member: for types
+    /// whose own rounding hides what that loses (see [`super::statistics`]).
+    pub(crate) is_shifted: bool,
+}
+
+/// Splits each group of the kernels for which there is a cut.
+pub(crate) fn split_where(mut work: GroupWork, cut: &dyn Fn(&GroupKernel) -> Option<Cut>) -> GroupWork {
     let kernels = std::mem::take(&mut work.kernels);
     for kernel in kernels {
-        let Some((wanted, sums)) = parts(&kernel) else {
+        let Some(cut) = cut(&kernel) else {
             work.kernels.push(kernel);
             continue;
         };
-        let parts = Parts::new(&kernel, wanted);
-        let mut splitter = Splitter { kernel: &kernel, parts, sums, work: &mut work, places: Vec::new() };
+        let parts = Parts::new(&kernel, cut.parts);
+        let mut splitter = Splitter { kernel: &kernel, parts, cut, work: &mut work, places: Vec::new() };
         splitter.run();
     }
     work
@@ -194,6 +208,14 @@ impl Parts {
         let hangs_over = (extent % piece != 0).then_some((extent, index));
         Parts { outer, inner, map, hangs_over }
     }
+
+    /// The map of the original loops to the first member of a part.
+    fn first_members(&self) -> LoopMap {
+        let LoopMap { loops, terms } = &self.map;
+        let inner = loops - self.inner.len();
+        let first = |terms: &Vec<(usize, i64)>| terms.iter().copied().filter(|(which, _)| *which < inner).collect();
+        LoopMap { loops: *loops, terms: terms.iter().map(first).collect() }
+    }
 }
 
 /// Length of the pieces of a loop that is cut into `parts` (two or more). A last piece that is not full would be guarded, and
@@ -207,7 +229,7 @@ fn piece(extent: usize, parts: usize) -> usize {
 struct Splitter<'a> {
     kernel: &'a GroupKernel,
     parts: Parts,
-    sums: DataType,
+    cut: Cut,
     work: &'a mut GroupWork,
     /// Memory of each value that passes have left behind so far; `None` if no later kernel reads it.
     places: Vec<Option<Operand>>,
@@ -271,19 +293,36 @@ impl Splitter<'_> {
         };
         let mut part = Kernel::new(groups.clone(), self.parts.inner.clone());
         let left = self.load(&mut part, head, map.loops);
-        let own = part.fold(|body| {
-            let slots = map.program(body, head, &left);
-            vec![combine(&of_head[0], |slot| slots[slot])]
-        })[0];
         let members = count(&self.parts.inner) as f64;
-        let reference = match pair.reference {
-            Reference::Greatest => own,
-            Reference::Mean => {
-                let [mean] = part.once(|body| {
-                    let members = body.number(members);
-                    [body.div(own, members)]
-                });
-                mean
+        let pivot = match pair.reference {
+            Reference::Greatest => Pivot::Greatest,
+            Reference::Mean if self.cut.is_shifted => Pivot::Member,
+            Reference::Mean => Pivot::Mean,
+        };
+        let reference = if pivot == Pivot::Member {
+            let first = self.parts.first_members();
+            let [member] = part.once(|body| {
+                let member = first.program(body, head, &left)[of_head[0].slot];
+                // Its difference from itself is no number otherwise.
+                let (rest, zero) = (body.sub(member, member), body.literal(0.0));
+                let is_finite = body.op(PointwiseMode::CmpEq, &[rest, zero]);
+                [body.select(is_finite, member, zero)]
+            });
+            member
+        } else {
+            let own = part.fold(|body| {
+                let slots = map.program(body, head, &left);
+                vec![combine(&of_head[0], |slot| slots[slot])]
+            })[0];
+            match pivot {
+                Pivot::Mean => {
+                    let [mean] = part.once(|body| {
+                        let members = body.number(members);
+                        [body.div(own, members)]
+                    });
+                    mean
+                }
+                _ => own,
             }
         };
         // The second fold reads nothing else of what is left behind.
@@ -306,11 +345,11 @@ impl Splitter<'_> {
             []
         });
         self.work.kernels.push(part.finish());
-        PairOfParts { reference: pair.reference, terms: pair.terms.clone(), members, own, places }
+        PairOfParts { pivot, terms: pair.terms.clone(), members, own, places }
     }
 
     fn local(&mut self, dims: &[usize]) -> Operand {
-        self.work.locals.push(Local { dims: dims.to_vec(), data_type: self.sums });
+        self.work.locals.push(Local { dims: dims.to_vec(), data_type: self.cut.sums });
         Operand::Local(self.work.locals.len() - 1)
     }
 

@@ -2,10 +2,14 @@
 //! and sums of powers of differences from it.
 //!
 //! A part is folded from its own mean or greatest member, which are known once it was read. What it comes to from that
-//! of the whole group follows: of `n` members of a part with the mean `m`, the sum `r` of the differences from it (which
-//! the rounding of `m` leaves) and the sum `q` of their squares, the differences from another number `m - d` sum up to
+//! of the whole group follows: of `n` members of a part, the sum `r` of their differences from a pivot `p` (from their mean,
+//! what the rounding of it leaves) and the sum `q` of the squares, the differences from another number `p - d` sum up to
 //! `n d + r`, and their squares to `q + d (2 r + n d)` (Chan, Golub and LeVeque). Powers `e^(x - g)` become `e^(x - h)`
 //! by the factor `e^(g - h)`.
+//!
+//! That holds for any pivot. A member of the part is known before the part was read, so that one pass gives both sums (shifted
+//! data). If it lies `k` standard deviations from the mean of the group, the squares lose `k²` units of rounding, of which a
+//! part's average over its members is 1.
 
 use hipdnn_schemas::PointwiseMode;
 
@@ -173,15 +177,26 @@ impl Program<'_> {
     }
 }
 
+/// What the terms of a part are taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pivot {
+    /// The part's own mean.
+    Mean,
+    /// Its first member, or 0 if that is not finite.
+    Member,
+    /// Its greatest member.
+    Greatest,
+}
+
 /// What parts have come to, in memory.
 pub(super) struct PairOfParts {
-    pub(super) reference: Reference,
+    pub(super) pivot: Pivot,
     pub(super) terms: Vec<Term>,
     /// Number of members of a part.
     pub(super) members: f64,
-    /// Mean or greatest member of each.
+    /// Pivot of each.
     pub(super) own: Operand,
-    /// Sums of each term, and of differences from the mean.
+    /// Sums of each term, and of differences from the pivot.
     pub(super) places: Vec<Operand>,
 }
 
@@ -189,17 +204,17 @@ impl PairOfParts {
     /// The first fold over parts: what is left of it is what it comes to over members.
     pub(super) fn first(&self, body: &mut Body, at: &IndexMap) -> Combine {
         let own = body.element(self.own, at.clone());
-        match self.reference {
-            Reference::Greatest => Combine::Max(own),
-            Reference::Mean => {
-                let (members, rest) = (body.number(self.members), self.rest(body, at));
-                // No difference from an infinite mean is a number.
-                let (is_number, zero) = (body.op(PointwiseMode::CmpEq, &[rest, rest]), body.literal(0.0));
-                let rest = body.select(is_number, rest, zero);
-                let sum = body.mul(own, members);
-                Combine::Sum(body.add(sum, rest))
-            }
+        if self.pivot == Pivot::Greatest {
+            return Combine::Max(own);
         }
+        let (members, mut rest) = (body.number(self.members), self.rest(body, at));
+        if self.pivot == Pivot::Mean {
+            // No difference from an infinite mean is a number.
+            let (is_number, zero) = (body.op(PointwiseMode::CmpEq, &[rest, rest]), body.literal(0.0));
+            rest = body.select(is_number, rest, zero);
+        }
+        let sum = body.mul(own, members);
+        Combine::Sum(body.add(sum, rest))
     }
 
     /// Terms of a part, of which the second fold is the sum, for a reference of the whole group.
@@ -236,7 +251,7 @@ impl PairOfParts {
         self.terms.iter().zip(&self.places).map(term).collect()
     }
 
-    /// Sum of the differences from a part's own mean.
+    /// Sum of the differences from a part's pivot.
     fn rest(&self, body: &mut Body, at: &IndexMap) -> Value {
         let which = self.terms.iter().position(|term| *term == Term::Difference).unwrap_or(self.terms.len());
         body.element(self.places[which], at.clone())

@@ -105,12 +105,14 @@ fn compare_results(what: &str, graph: &Graph, inputs: &Tensors, want: &Tensors) 
             let mut tensors = inputs.clone();
             interpret(graph, &work, &mut tensors, |value| value);
             check(&tensors, "whole");
-            for limits in
-                [Limits { groups: usize::MAX, members: 1, part: 1 }, Limits { groups: 40, members: 2, part: 3 }]
-            {
+            for (limits, is_shifted) in [
+                (Limits { groups: usize::MAX, members: 1, part: 1 }, false),
+                (Limits { groups: 40, members: 2, part: 3 }, false),
+                (Limits { groups: 40, members: 2, part: 3 }, true),
+            ] {
                 let mut tensors = inputs.clone();
-                interpret(graph, &split_by(work.clone(), limits), &mut tensors, |value| value);
-                check(&tensors, &format!("in parts by {limits:?}"));
+                interpret(graph, &split_by(work.clone(), limits, is_shifted), &mut tensors, |value| value);
+                check(&tensors, &format!("in parts by {limits:?}, shifted: {is_shifted}"));
             }
         }
         Work::Pointwise(formula) => {
