@@ -809,14 +809,18 @@ fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
     s.div(unit, s.add(unit, s.fma(scale, p, scale)))
 }
 
+/// `tanh x`, within 6 ulp.
+///
+/// An odd rational function fitted up to 9.02 (relative error 10⁻⁹, as [`erf`]'s) to `tanh x · (1 + 2.5·10⁻⁷ (x / 9.02)⁸)`, which
+/// there is past one by more than rounding errors: the quotient is cut where it grows past one.
 #[inline(always)]
 fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
-    // Past 15 the result rounds to one.
-    let double = s.min(s.splat(30.0), s.mul(s.splat(2.0), s.abs(x)));
-    let (shifted, p) = exp_parts(s, double, EXPONENT);
-    let scale = s.exponent(shifted);
-    let e = s.fma(scale, p, s.sub(scale, s.splat(1.0)));
-    s.with_sign(s.div(e, s.add(e, s.splat(2.0))), x)
+    let above = [1.0, 0.137_838_05, 0.004_006_486_4, 3.154_214_5e-5, 5.056_943e-8];
+    let below = [1.0, 0.471_171_37, 0.027_730_292, 4.203_661_2e-4, 1.613_611_8e-6, 7.329_859_4e-10];
+    let x = s.min(s.splat(9.02), s.max(s.splat(-9.02), x));
+    let square = s.mul(x, x);
+    let quotient = s.div(s.mul(x, polynomial(s, square, above)), polynomial(s, square, below));
+    s.min(s.splat(1.0), s.max(s.splat(-1.0), quotient))
 }
 
 /// Error function, within 6 ulp.
