@@ -628,7 +628,7 @@ impl<S: Simd> Job<'_, S> {
             + at.z * shape.stride[0] * strides[2]
             + at.row * row_step
             + at.column * column_step;
-        debug_assert!(end <= rows * columns, "places are those of the unit");
+        assert!(end <= rows * columns, "places are those of the unit");
         for c in 0..cg {
             let (mut i, mut q, mut place) = (begin / columns, begin % columns, 0);
             while begin + place < end {
