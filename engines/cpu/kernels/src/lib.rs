@@ -8,6 +8,7 @@
 pub mod activation;
 pub mod convert;
 pub mod convolution;
+pub mod few_rows;
 #[cfg(any(test, feature = "testing"))]
 pub mod guarded;
 pub mod isa;

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, MAX_LANES, Simd, first as first_lanes};
+use hipdnn_cpu_kernels::few_rows::{self, FewRows};
+use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, Simd, first as first_lanes};
 use hipdnn_cpu_kernels::scratch::lines;
 use hipdnn_cpu_kernels::threads::Pool;
 use hipdnn_engine_core::Declined;
@@ -418,15 +419,17 @@ impl Epilogue {
 
 impl Recipe for Plan {
     fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
-        match self.compute_type {
-            ComputeType::F32 if Dots::serves(self) => Box::new(Dots { plan: self.clone() }),
-            ComputeType::F32 => Box::new(Single::new(self, threads, false)),
+        match (self.compute_type, Few::serves(self)) {
+            (ComputeType::F32, Some(by_rows)) => Box::new(Few::new(self, threads, by_rows)),
+            (ComputeType::F32, None) => Box::new(Single::new(self, threads, false)),
             _ => Box::new(Wide(self.clone())),
         }
     }
 
     fn constant(&self) -> Option<usize> {
-        (self.compute_type == ComputeType::F32 && self.one_right && !Dots::serves(self)).then_some(RIGHT)
+        // Columns are read as fast where they lie as in panels.
+        let is_in_order = Few::serves(self) == Some(false);
+        (self.compute_type == ComputeType::F32 && self.one_right && !is_in_order).then_some(RIGHT)
     }
 
     fn kernel_of_constant(&self, threads: usize) -> Box<dyn LibraryKernel> {
@@ -584,40 +587,48 @@ impl Factor for Side<'_> {
     }
 }
 
-/// Few rows times a matrix whose columns lie one behind the other: each value of the result is the product of two runs
-/// of memory, and the matrix is read once, in order.
+/// Few rows times a matrix whose columns, or long rows, are contiguous: it is read once, in order.
 #[derive(Debug)]
-struct Dots {
+struct Few {
     plan: Plan,
+    /// True if rows of the matrix are contiguous.
+    by_rows: bool,
+    /// Number of columns of a unit.
+    columns: usize,
 }
 
-/// Maximum number of rows of [`Dots`]: those of a column are summed together.
-const DOT_ROWS: usize = 4;
+/// Number of columns of a unit where columns are contiguous, and of those that are finished together.
+const FEW_COLUMNS: usize = 64;
 
-/// Number of columns of a unit of [`Dots`], and of those that are summed together.
-const DOT_COLUMNS: usize = 64;
-const DOT_GROUP: usize = 4;
+/// Limits of the columns of a unit where rows are contiguous: runs of memory are long, and the sums stay in the first-level cache.
+const LONG_ROWS: std::ops::RangeInclusive<usize> = 256..=1024;
 
-impl Dots {
-    fn serves(plan: &Plan) -> bool {
-        let [rows, _, depth] = plan.sizes;
-        (1..=DOT_ROWS).contains(&rows) && depth >= 16 && plan.b.row == 1 && plan.b.storage == Storage::F32
+impl Few {
+    /// True if the matrix is read by rows, false if by columns; `None` if the product is another kernel's.
+    fn serves(plan: &Plan) -> Option<bool> {
+        let [rows, columns, depth] = plan.sizes;
+        if !(1..=few_rows::ROWS).contains(&rows) || depth < 16 || plan.b.storage != Storage::F32 {
+            return None;
+        }
+        let is_long = plan.b.column == 1 && columns >= *LONG_ROWS.start();
+        if plan.b.row == 1 { Some(false) } else { is_long.then_some(true) }
+    }
+
+    fn new(plan: &Plan, threads: usize, by_rows: bool) -> Few {
+        let each = plan.sizes[1].div_ceil(threads.max(1)).next_multiple_of(FEW_COLUMNS);
+        let columns = if by_rows { each.clamp(*LONG_ROWS.start(), *LONG_ROWS.end()) } else { FEW_COLUMNS };
+        Few { plan: plan.clone(), by_rows, columns }
     }
 
     /// Values of a row of the left side in scratch memory.
     fn pitch(&self) -> usize {
         self.plan.sizes[2].next_multiple_of(16)
     }
-
-    /// Bytes of scratch memory for the left side of all batches.
-    fn left_bytes(&self) -> usize {
-        lines(4 * self.plan.batch() * self.plan.sizes[0] * self.pitch())
-    }
 }
 
-impl LibraryKernel for Dots {
+impl LibraryKernel for Few {
     fn scratch_bytes(&self) -> usize {
-        self.left_bytes()
+        lines(4 * self.plan.batch() * self.plan.sizes[0] * self.pitch())
     }
 
     unsafe fn run(&self, pool: &Pool, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
@@ -635,138 +646,65 @@ impl LibraryKernel for Dots {
                 }
             }
         }
-        let work = DotsWork { left, addresses: Addresses { inputs, output: outputs[0] } };
-        let work = &work;
-        let across = columns.div_ceil(DOT_COLUMNS);
+        let work = &FewWork { left, addresses: Addresses { inputs, output: outputs[0] } };
+        let across = columns.div_ceil(self.columns);
         pool.run(plan.batch() * across, &|unit| {
-            let (batch, first) = (unit / across, unit % across * DOT_COLUMNS);
-            let count = DOT_COLUMNS.min(columns - first);
-            let mut sums = [[0f32; DOT_COLUMNS]; DOT_ROWS];
-            let b = work.addresses.inputs[1].cast::<f32>();
-            plan.isa.run(Columns {
-                a: work.left.cast_const().wrapping_add(batch * rows * pitch),
-                pitch,
-                b: b.wrapping_add(plan.b.batch.offset(batch) + first * plan.b.column),
-                column: plan.b.column,
-                rows,
-                count,
-                depth,
-                sums: &mut sums,
-            });
-            let mut spare = [0f32; SLOTS * DOT_COLUMNS];
-            for (row, sums) in sums[..rows].iter_mut().enumerate() {
-                // SAFETY: the places are this unit's; the caller answers for the tensors.
-                unsafe {
-                    plan.put_single(&work.addresses, [batch, row, first], &mut sums[..count], &mut spare, DOT_COLUMNS);
+            let (batch, first) = (unit / across, unit % across * self.columns);
+            // SAFETY: the places are this unit's; the caller answers for the tensors.
+            unsafe {
+                if self.by_rows {
+                    self.unit(work, batch, first, &mut [0f32; few_rows::ROWS * *LONG_ROWS.end()]);
+                } else {
+                    self.unit(work, batch, first, &mut [0f32; few_rows::ROWS * FEW_COLUMNS]);
                 }
             }
         });
     }
 }
 
-/// Shared state of the threads of a run of [`Dots`].
-struct DotsWork<'a> {
+impl Few {
+    /// Computes the results of a unit's columns, with room for their sums.
+    ///
+    /// # Safety
+    /// As [`LibraryKernel::run`], and nobody else computes these results.
+    unsafe fn unit(&self, work: &FewWork<'_>, batch: usize, first: usize, sums: &mut [f32]) {
+        let plan = &self.plan;
+        let [rows, columns, depth] = plan.sizes;
+        let count = self.columns.min(columns - first);
+        let stride = if self.by_rows { plan.b.row } else { plan.b.column };
+        let offset = plan.b.batch.offset(batch) + first * plan.b.column;
+        let sums = &mut sums[..rows * count];
+        let product = FewRows {
+            a: work.left.cast_const().wrapping_add(batch * rows * self.pitch()),
+            pitch: self.pitch(),
+            b: work.addresses.inputs[RIGHT].cast::<f32>().wrapping_add(offset),
+            stride,
+            rows,
+            count,
+            depth,
+            sums: &mut *sums,
+        };
+        // SAFETY: the left side was gathered, and the columns are the right side's, contiguous as the form says.
+        unsafe { if self.by_rows { product.by_rows(plan.isa) } else { product.by_columns(plan.isa) } };
+        let mut spare = [0f32; SLOTS * FEW_COLUMNS];
+        for (row, sums) in sums.chunks_exact_mut(count).enumerate() {
+            for (part, sums) in sums.chunks_mut(FEW_COLUMNS).enumerate() {
+                let column = first + part * FEW_COLUMNS;
+                // SAFETY: the caller's promise.
+                unsafe { plan.put_single(&work.addresses, [batch, row, column], sums, &mut spare, FEW_COLUMNS) };
+            }
+        }
+    }
+}
+
+/// Shared state of the threads of a run of [`Few`].
+struct FewWork<'a> {
     left: *mut f32,
     addresses: Addresses<'a>,
 }
 
 // SAFETY: the left side is only read once units run.
-unsafe impl Sync for DotsWork<'_> {}
-
-/// Products of up to [`DOT_ROWS`] rows with some columns.
-struct Columns<'a> {
-    /// Address of the first row, and stride between rows.
-    a: *const f32,
-    pitch: usize,
-    /// Address of the first column, and stride between columns.
-    b: *const f32,
-    column: usize,
-    rows: usize,
-    count: usize,
-    depth: usize,
-    sums: &'a mut [[f32; DOT_COLUMNS]; DOT_ROWS],
-}
-
-impl IsaKernel for Columns<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        // SAFETY: the columns and rows exist, with `depth` values each.
-        unsafe {
-            match self.rows {
-                1 => self.multiply::<S, 1>(s),
-                2 => self.multiply::<S, 2>(s),
-                3 => self.multiply::<S, 3>(s),
-                _ => self.multiply::<S, 4>(s),
-            }
-        }
-    }
-}
-
-impl Columns<'_> {
-    /// # Safety
-    /// There are `R` rows, and every row and column has `depth` values.
-    #[inline(always)]
-    unsafe fn multiply<S: Simd, const R: usize>(self, s: S) {
-        let mut first = 0;
-        while first < self.count {
-            // Columns that are not there repeat the last one.
-            let at = |j: usize| self.b.wrapping_add((first + j).min(self.count - 1) * self.column);
-            let columns: [*const f32; DOT_GROUP] = [at(0), at(1), at(2), at(3)];
-            let ahead = DOT_GROUP * self.column;
-            let mut sums = [[s.splat(0.0); R]; DOT_GROUP];
-            let mut k = 0;
-            // SAFETY: the caller's duty; the mask ends at `depth`.
-            unsafe {
-                while k + S::LANES <= self.depth {
-                    let mut a = [s.splat(0.0); R];
-                    for (r, a) in a.iter_mut().enumerate() {
-                        *a = s.load(self.a.wrapping_add(r * self.pitch + k));
-                    }
-                    for (j, sums) in sums.iter_mut().enumerate() {
-                        // The columns behind these come while these are multiplied.
-                        s.prefetch_far(columns[j].wrapping_add(ahead + k));
-                        let b = s.load(columns[j].wrapping_add(k));
-                        for (sum, a) in sums.iter_mut().zip(a) {
-                            *sum = s.fma(a, b, *sum);
-                        }
-                    }
-                    k += S::LANES;
-                }
-                if k < self.depth {
-                    let mask = s.mask(first_lanes(self.depth - k));
-                    for (j, sums) in sums.iter_mut().enumerate() {
-                        let b = s.load_masked(mask, columns[j].wrapping_add(k));
-                        for (r, sum) in sums.iter_mut().enumerate() {
-                            *sum = s.fma(s.load_masked(mask, self.a.wrapping_add(r * self.pitch + k)), b, *sum);
-                        }
-                    }
-                }
-                for (j, sums) in sums.into_iter().enumerate() {
-                    if first + j < self.count {
-                        for (r, sum) in sums.into_iter().enumerate() {
-                            let mut lanes = [0f32; MAX_LANES];
-                            s.store(lanes.as_mut_ptr(), sum);
-                            let mut width = S::LANES;
-                            // Halves are added until one value is left.
-                            while width > 1 {
-                                width /= 2;
-                                let mut i = 0;
-                                while i < width {
-                                    lanes[i] += lanes[i + width];
-                                    i += 1;
-                                }
-                            }
-                            self.sums[r][first + j] = lanes[0];
-                        }
-                    }
-                }
-            }
-            first += DOT_GROUP;
-        }
-    }
-}
+unsafe impl Sync for FewWork<'_> {}
 
 struct Rows<'a> {
     plan: &'a Plan,
@@ -940,10 +878,12 @@ mod tests {
     #[test]
     fn products_are_what_loops_give() {
         type Case<'a> = (&'a str, [&'a [i64]; 3]);
-        let cases: [Case<'_>; 8] = [
+        let cases: [Case<'_>; 10] = [
             ("one element", [&[1, 1], &[1, 1], &[1, 1]]),
             ("odd", [&[5, 7], &[7, 3], &[5, 3]]),
             ("a row", [&[1, 300], &[300, 130], &[1, 130]]),
+            ("a row of several units", [&[1, 40], &[40, 1300], &[1, 1300]]),
+            ("few rows in batches", [&[2, 3, 19], &[2, 19, 300], &[2, 3, 300]]),
             ("a column", [&[33, 300], &[300, 1], &[33, 1]]),
             ("long", [&[3, 3000], &[3000, 4], &[3, 4]]),
             ("batches", [&[3, 17, 20], &[3, 20, 35], &[3, 17, 35]]),

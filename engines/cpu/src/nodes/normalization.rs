@@ -174,6 +174,8 @@ struct Walk {
     lanes: bool,
     /// Maximum number of elements of a line.
     most: usize,
+    /// Number of lines that lie behind each other along the inner dimension.
+    pieces: usize,
     /// Number of segments that a block is cut into.
     segments: usize,
 }
@@ -201,7 +203,8 @@ impl Walk {
         let inner = if lanes { kept.pop() } else { reduced.pop() };
         let inner = inner.unwrap_or(Dim { extent: 1, strides: [0; SLOTS + 1] });
         let most = if lanes { LANES } else { row };
-        let mut walk = Walk { blocks: kept, steps: reduced, inner, lanes, most, segments: 1 };
+        let pieces = inner.extent.div_ceil(most);
+        let mut walk = Walk { blocks: kept, steps: reduced, inner, lanes, most, pieces, segments: 1 };
         if walk.block_count() < MANY {
             walk.segments = (walk.step_count() * walk.inner.extent.min(most)).div_ceil(SEGMENT).min(walk.step_count());
         }
@@ -218,17 +221,12 @@ impl Walk {
         !self.lanes && lies(Slot::X, &[1]) && lies(Slot::Out, &[1]) && parameters
     }
 
-    /// Number of lines that lie behind each other along the inner dimension.
-    fn pieces(&self) -> usize {
-        self.inner.extent.div_ceil(self.most)
-    }
-
     fn block_count(&self) -> usize {
-        self.blocks.iter().map(|d| d.extent).product::<usize>() * if self.lanes { self.pieces() } else { 1 }
+        self.blocks.iter().map(|d| d.extent).product::<usize>() * if self.lanes { self.pieces } else { 1 }
     }
 
     fn step_count(&self) -> usize {
-        self.steps.iter().map(|d| d.extent).product::<usize>() * if self.lanes { 1 } else { self.pieces() }
+        self.steps.iter().map(|d| d.extent).product::<usize>() * if self.lanes { 1 } else { self.pieces }
     }
 
     /// Number of sums that a block keeps at once.
@@ -238,9 +236,12 @@ impl Walk {
 
     /// Line of a block's step.
     fn line(&self, block: usize, step: usize) -> Line {
-        let pieces = self.pieces();
-        let (block, step, piece) =
-            if self.lanes { (block / pieces, step, block % pieces) } else { (block, step / pieces, step % pieces) };
+        // Divisions take longer than short lines.
+        let (block, step, piece) = match (self.pieces, self.lanes) {
+            (1, _) => (block, step, 0),
+            (pieces, true) => (block / pieces, step, block % pieces),
+            (pieces, false) => (block, step / pieces, step % pieces),
+        };
         let start = piece * self.most;
         let mut at = [0; SLOTS + 1];
         advance(&mut at, &self.blocks, block);
@@ -270,9 +271,10 @@ impl Walk {
 
 /// Adds to `at` the offsets of an index within dimensions.
 fn advance(at: &mut Places, dims: &[Dim], mut index: usize) {
-    for dim in dims.iter().rev() {
-        let i = index % dim.extent;
-        index /= dim.extent;
+    for (place, dim) in dims.iter().enumerate().rev() {
+        // What is left is an index of the outermost dimension.
+        let i = if place == 0 { index } else { index % dim.extent };
+        index = if place == 0 { 0 } else { index / dim.extent };
         for (at, stride) in at.iter_mut().zip(&dim.strides) {
             *at += i * stride;
         }

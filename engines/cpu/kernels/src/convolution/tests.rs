@@ -119,9 +119,10 @@ impl Dense {
         self.values[self.index(at)]
     }
 
-    /// Values at a place from a channel on.
+    /// Values at a place from a channel on; there may be none.
     fn channels(&self, at: [usize; 5]) -> impl Iterator<Item = f64> {
-        self.values[self.index(at)..].iter().step_by(self.sizes[2..].iter().product()).copied()
+        let values = self.values.get(self.index(at)..).unwrap_or_default();
+        values.iter().step_by(self.sizes[2..].iter().product()).copied()
     }
 }
 

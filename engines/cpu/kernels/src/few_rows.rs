@@ -1,0 +1,273 @@
+//! Products of a few rows with a matrix that is read once, in the order in which it lies: dot products with its columns where
+//! these are contiguous, sums of its rows where those are.
+
+use super::isa::{Isa, Kernel, MAX_LANES, Simd, first};
+
+/// Maximum number of rows of the left side.
+pub const ROWS: usize = 4;
+
+/// Number of columns whose dot products are summed together.
+const GROUP: usize = 4;
+
+/// Product `sums[r][j] = Σ a[r][k] · b[k][j]` with `depth` terms.
+pub struct FewRows<'a> {
+    /// Address of the first row of the left side, and stride between rows.
+    pub a: *const f32,
+    /// See `a`.
+    pub pitch: usize,
+    /// Address of the first value of the right side.
+    pub b: *const f32,
+    /// Stride between contiguous columns, or rows, of the right side.
+    pub stride: usize,
+    /// Number of rows of the left side, from 1 to [`ROWS`].
+    pub rows: usize,
+    /// Number of columns of the right side.
+    pub count: usize,
+    /// Number of terms of a sum.
+    pub depth: usize,
+    /// The result: `count` sums of the first row, then those of the next.
+    pub sums: &'a mut [f32],
+}
+
+impl FewRows<'_> {
+    /// Dot products with columns that are contiguous.
+    ///
+    /// # Panics
+    /// If the result has another length.
+    ///
+    /// # Safety
+    /// All rows of the left side and columns of the right one can be read.
+    pub unsafe fn by_columns(self, isa: Isa) {
+        self.check();
+        isa.run(ByColumns(self));
+    }
+
+    /// Sums of rows that are contiguous, each times a value of the left side. The order of terms depends on nothing but the
+    /// number of rows of the left side.
+    ///
+    /// # Panics
+    /// If the result has another length.
+    ///
+    /// # Safety
+    /// All rows of both sides can be read.
+    pub unsafe fn by_rows(self, isa: Isa) {
+        self.check();
+        isa.run(ByRows(self));
+    }
+
+    fn check(&self) {
+        assert!((1..=ROWS).contains(&self.rows), "expected 1 to {ROWS} rows, got {}", self.rows);
+        assert_eq!(self.sums.len(), self.rows * self.count, "sums");
+    }
+}
+
+/// [`FewRows::by_columns`], whose memory its caller has been promised.
+struct ByColumns<'a>(FewRows<'a>);
+
+impl Kernel for ByColumns<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: there are as many rows.
+        unsafe {
+            match self.0.rows {
+                1 => self.multiply::<S, 1>(s),
+                2 => self.multiply::<S, 2>(s),
+                3 => self.multiply::<S, 3>(s),
+                _ => self.multiply::<S, 4>(s),
+            }
+        }
+    }
+}
+
+impl ByColumns<'_> {
+    /// # Safety
+    /// There are `R` rows.
+    #[inline(always)]
+    unsafe fn multiply<S: Simd, const R: usize>(self, s: S) {
+        let FewRows { a: left, pitch, b, stride, count, depth, sums: to, .. } = self.0;
+        let mut from = 0;
+        while from < count {
+            // Columns that are not there repeat the last one.
+            let at = |j: usize| b.wrapping_add((from + j).min(count - 1) * stride);
+            let columns: [*const f32; GROUP] = [at(0), at(1), at(2), at(3)];
+            let ahead = GROUP * stride;
+            let mut sums = [[s.splat(0.0); R]; GROUP];
+            let mut k = 0;
+            // SAFETY: `by_columns` has been promised rows and columns of `depth` values; the mask ends there.
+            unsafe {
+                while k + S::LANES <= depth {
+                    let mut a = [s.splat(0.0); R];
+                    for (r, a) in a.iter_mut().enumerate() {
+                        *a = s.load(left.wrapping_add(r * pitch + k));
+                    }
+                    for (j, sums) in sums.iter_mut().enumerate() {
+                        // The columns behind these come while these are multiplied.
+                        s.prefetch_far(columns[j].wrapping_add(ahead + k));
+                        let b = s.load(columns[j].wrapping_add(k));
+                        for (sum, a) in sums.iter_mut().zip(a) {
+                            *sum = s.fma(a, b, *sum);
+                        }
+                    }
+                    k += S::LANES;
+                }
+                if k < depth {
+                    let mask = s.mask(first(depth - k));
+                    for (j, sums) in sums.iter_mut().enumerate() {
+                        let b = s.load_masked(mask, columns[j].wrapping_add(k));
+                        for (r, sum) in sums.iter_mut().enumerate() {
+                            *sum = s.fma(s.load_masked(mask, left.wrapping_add(r * pitch + k)), b, *sum);
+                        }
+                    }
+                }
+                for (j, sums) in sums.into_iter().enumerate() {
+                    if from + j < count {
+                        for (r, sum) in sums.into_iter().enumerate() {
+                            let mut lanes = [0f32; MAX_LANES];
+                            s.store(lanes.as_mut_ptr(), sum);
+                            let mut width = S::LANES;
+                            // Halves are added until one value is left.
+                            while width > 1 {
+                                width /= 2;
+                                let mut i = 0;
+                                while i < width {
+                                    lanes[i] += lanes[i + width];
+                                    i += 1;
+                                }
+                            }
+                            to[r * count + from + j] = lanes[0];
+                        }
+                    }
+                }
+            }
+            from += GROUP;
+        }
+    }
+}
+
+/// [`FewRows::by_rows`], whose memory its caller has been promised.
+struct ByRows<'a>(FewRows<'a>);
+
+impl Kernel for ByRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        self.0.sums.fill(0.0);
+        // As many rows of the right side at a time as there are registers for factors.
+        // SAFETY: there are as many rows.
+        unsafe {
+            match self.0.rows {
+                1 => self.multiply::<S, 1, 8>(s),
+                2 => self.multiply::<S, 2, 4>(s),
+                3 => self.multiply::<S, 3, 2>(s),
+                _ => self.multiply::<S, 4, 2>(s),
+            }
+        }
+    }
+}
+
+impl ByRows<'_> {
+    /// # Safety
+    /// There are `R` rows.
+    #[inline(always)]
+    unsafe fn multiply<S: Simd, const R: usize, const G: usize>(&mut self, s: S) {
+        let depth = self.0.depth;
+        let mut k = 0;
+        // SAFETY: `by_rows` has been promised `depth` rows of the right side.
+        unsafe {
+            while k + G <= depth {
+                self.add::<S, R, G>(s, k);
+                k += G;
+            }
+            while k < depth {
+                self.add::<S, R, 1>(s, k);
+                k += 1;
+            }
+        }
+    }
+
+    /// Adds `G` terms from `k` on.
+    ///
+    /// # Safety
+    /// There are `R` rows, and as many terms.
+    #[inline(always)]
+    unsafe fn add<S: Simd, const R: usize, const G: usize>(&mut self, s: S, k: usize) {
+        let FewRows { a, pitch, b, stride, count, sums, .. } = &mut self.0;
+        let (b, count, sums) = (b.wrapping_add(k * *stride), *count, sums.as_mut_ptr());
+        let mut factors = [[s.splat(0.0); G]; R];
+        for (r, factors) in factors.iter_mut().enumerate() {
+            for (g, factor) in factors.iter_mut().enumerate() {
+                // SAFETY: the caller's promise.
+                *factor = s.splat(unsafe { *a.add(r * *pitch + k + g) });
+            }
+        }
+        let mut j = 0;
+        // SAFETY: rows of the right side have `count` values, as the result's have; masks end there.
+        unsafe {
+            while j + S::LANES <= count {
+                let mut values = [s.splat(0.0); G];
+                for (g, value) in values.iter_mut().enumerate() {
+                    *value = s.load(b.wrapping_add(g * *stride + j));
+                }
+                for (r, factors) in factors.iter().enumerate() {
+                    let to = sums.add(r * count + j);
+                    let mut sum = s.load(to);
+                    for (factor, value) in factors.iter().zip(&values) {
+                        sum = s.fma(*factor, *value, sum);
+                    }
+                    s.store(to, sum);
+                }
+                j += S::LANES;
+            }
+            if j < count {
+                let mask = s.mask(first(count - j));
+                for (r, factors) in factors.iter().enumerate() {
+                    let to = sums.add(r * count + j);
+                    let mut sum = s.load_masked(mask, to);
+                    for (g, factor) in factors.iter().enumerate() {
+                        sum = s.fma(*factor, s.load_masked(mask, b.wrapping_add(g * *stride + j)), sum);
+                    }
+                    s.store_first(count - j, to, sum);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_of_small_integers_are_exact_in_either_form() {
+        let value = |i: usize| (i * 7 % 13) as f32 - 6.0;
+        for isa in Isa::available() {
+            for (rows, count, depth) in
+                (1..=ROWS).flat_map(|rows| [(1, 1), (5, 3), (16, 8), (33, 40), (70, 19)].map(|(c, d)| (rows, c, d)))
+            {
+                let (pitch, stride) = (depth + 3, count.max(depth) + 5);
+                let a: Vec<f32> = (0..rows * pitch).map(value).collect();
+                let b: Vec<f32> = (0..count.max(depth) * stride).map(|i| value(i + 4)).collect();
+                for by_rows in [false, true] {
+                    let mut sums = vec![f32::NAN; rows * count];
+                    let (a, b) = (&a, &b);
+                    let product =
+                        FewRows { a: a.as_ptr(), pitch, b: b.as_ptr(), stride, rows, count, depth, sums: &mut sums };
+                    // SAFETY: the sides have a stride for each row and column.
+                    unsafe { if by_rows { product.by_rows(isa) } else { product.by_columns(isa) } };
+                    for (r, j) in (0..rows).flat_map(|r| (0..count).map(move |j| (r, j))) {
+                        let right = |k: usize| if by_rows { b[k * stride + j] } else { b[j * stride + k] };
+                        let want: f32 = (0..depth).map(|k| a[r * pitch + k] * right(k)).sum();
+                        assert_eq!(
+                            sums[r * count + j],
+                            want,
+                            "{isa} {rows}×{count}×{depth}, by rows {by_rows}: {r} {j}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
