@@ -299,30 +299,32 @@ impl Splitter<'_> {
             Reference::Mean if self.cut.is_shifted => Pivot::Member,
             Reference::Mean => Pivot::Mean,
         };
-        let reference = if pivot == Pivot::Member {
-            let first = self.parts.first_members();
-            let [member] = part.once(|body| {
-                let member = first.program(body, head, &left)[of_head[0].slot];
-                // Its difference from itself is no number otherwise.
-                let (rest, zero) = (body.sub(member, member), body.literal(0.0));
-                let is_finite = body.op(PointwiseMode::CmpEq, &[rest, zero]);
-                [body.select(is_finite, member, zero)]
-            });
-            member
-        } else {
-            let own = part.fold(|body| {
+        let fold = |part: &mut Kernel| {
+            part.fold(|body| {
                 let slots = map.program(body, head, &left);
                 vec![combine(&of_head[0], |slot| slots[slot])]
-            })[0];
-            match pivot {
-                Pivot::Mean => {
-                    let [mean] = part.once(|body| {
-                        let members = body.number(members);
-                        [body.div(own, members)]
-                    });
-                    mean
-                }
-                _ => own,
+            })[0]
+        };
+        let reference = match pivot {
+            Pivot::Greatest => fold(&mut part),
+            Pivot::Mean => {
+                let sum = fold(&mut part);
+                let [mean] = part.once(|body| {
+                    let members = body.number(members);
+                    [body.div(sum, members)]
+                });
+                mean
+            }
+            Pivot::Member => {
+                let first = self.parts.first_members();
+                let [member] = part.once(|body| {
+                    let member = first.program(body, head, &left)[of_head[0].slot];
+                    // Its difference from itself is no number otherwise.
+                    let (rest, zero) = (body.sub(member, member), body.literal(0.0));
+                    let is_finite = body.op(PointwiseMode::CmpEq, &[rest, zero]);
+                    [body.select(is_finite, member, zero)]
+                });
+                member
             }
         };
         // The second fold reads nothing else of what is left behind.

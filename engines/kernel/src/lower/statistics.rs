@@ -8,8 +8,8 @@
 //! by the factor `e^(g - h)`.
 //!
 //! That holds for any pivot. A member of the part is known before the part was read, so that one pass gives both sums (shifted
-//! data). If it lies `k` standard deviations from the mean of the group, the squares lose `k²` units of rounding, of which a
-//! part's average over its members is 1.
+//! data). If it lies `k` standard deviations from the mean of the group, the squares are off by about `k²` roundings; over all
+//! members `k²` is 1 on average.
 
 use hipdnn_schemas::PointwiseMode;
 
