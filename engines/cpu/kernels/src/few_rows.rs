@@ -3,8 +3,11 @@
 
 use super::isa::{Isa, Kernel, MAX_LANES, Simd, first};
 
-/// Maximum number of rows of the left side.
+/// Maximum number of rows of the left side of dot products, and of those that are summed together.
 pub const ROWS: usize = 4;
+
+/// Maximum number of rows of the left side where rows of the right one are summed.
+pub const MOST_ROWS: usize = 16;
 
 /// Number of columns whose dot products are summed together.
 const GROUP: usize = 4;
@@ -19,7 +22,7 @@ pub struct FewRows<'a> {
     pub b: *const f32,
     /// Stride between contiguous columns, or rows, of the right side.
     pub stride: usize,
-    /// Number of rows of the left side, from 1 to [`ROWS`].
+    /// Number of rows of the left side, at least 1.
     pub rows: usize,
     /// Number of columns of the right side.
     pub count: usize,
@@ -33,30 +36,29 @@ impl FewRows<'_> {
     /// Dot products with columns that are contiguous.
     ///
     /// # Panics
-    /// If the result has another length.
+    /// If there are more than [`ROWS`] rows, or the result has another length.
     ///
     /// # Safety
     /// All rows of the left side and columns of the right one can be read.
     pub unsafe fn by_columns(self, isa: Isa) {
-        self.check();
+        self.check(ROWS);
         isa.run(ByColumns(self));
     }
 
-    /// Sums of rows that are contiguous, each times a value of the left side. The order of terms depends on nothing but the
-    /// number of rows of the left side.
+    /// Sums of rows that are contiguous, each times a value of the left side, in the order of rows.
     ///
     /// # Panics
-    /// If the result has another length.
+    /// If there are more than [`MOST_ROWS`] rows, or the result has another length.
     ///
     /// # Safety
     /// All rows of both sides can be read.
     pub unsafe fn by_rows(self, isa: Isa) {
-        self.check();
+        self.check(MOST_ROWS);
         isa.run(ByRows(self));
     }
 
-    fn check(&self) {
-        assert!((1..=ROWS).contains(&self.rows), "expected 1 to {ROWS} rows, got {}", self.rows);
+    fn check(&self, most: usize) {
+        assert!((1..=most).contains(&self.rows), "expected 1 to {most} rows, got {}", self.rows);
         assert_eq!(self.sums.len(), self.rows * self.count, "sums");
     }
 }
@@ -156,51 +158,65 @@ impl Kernel for ByRows<'_> {
     fn run<S: Simd>(mut self, s: S) {
         self.0.sums.fill(0.0);
         // As many rows of the right side at a time as there are registers for factors.
-        // SAFETY: there are as many rows.
-        unsafe {
-            match self.0.rows {
-                1 => self.multiply::<S, 1, 8>(s),
-                2 => self.multiply::<S, 2, 4>(s),
-                3 => self.multiply::<S, 3, 2>(s),
-                _ => self.multiply::<S, 4, 2>(s),
-            }
+        match self.0.rows {
+            1 => self.multiply::<S, 8>(s),
+            2 => self.multiply::<S, 4>(s),
+            _ => self.multiply::<S, 2>(s),
         }
     }
 }
 
 impl ByRows<'_> {
-    /// # Safety
-    /// There are `R` rows.
+    /// Adds `G` rows of the right side at a time.
     #[inline(always)]
-    unsafe fn multiply<S: Simd, const R: usize, const G: usize>(&mut self, s: S) {
+    fn multiply<S: Simd, const G: usize>(&mut self, s: S) {
         let depth = self.0.depth;
         let mut k = 0;
-        // SAFETY: `by_rows` has been promised `depth` rows of the right side.
+        while k + G <= depth {
+            self.add_to_all::<S, G>(s, k);
+            k += G;
+        }
+        while k < depth {
+            self.add_to_all::<S, 1>(s, k);
+            k += 1;
+        }
+    }
+
+    /// Adds `G` terms from `k` on to the sums of all rows, some at a time, which find these rows of the right side in the
+    /// first-level cache.
+    #[inline(always)]
+    fn add_to_all<S: Simd, const G: usize>(&mut self, s: S, k: usize) {
+        let rows = self.0.rows;
+        let mut row = 0;
+        // SAFETY: there are as many rows, and `depth` terms.
         unsafe {
-            while k + G <= depth {
-                self.add::<S, R, G>(s, k);
-                k += G;
+            while row + ROWS <= rows {
+                self.add::<S, ROWS, G>(s, k, row);
+                row += ROWS;
             }
-            while k < depth {
-                self.add::<S, R, 1>(s, k);
-                k += 1;
+            match rows - row {
+                1 => self.add::<S, 1, G>(s, k, row),
+                2 => self.add::<S, 2, G>(s, k, row),
+                3 => self.add::<S, 3, G>(s, k, row),
+                _ => {}
             }
         }
     }
 
-    /// Adds `G` terms from `k` on.
+    /// Adds `G` terms from `k` on to the sums of `R` rows from one on.
     ///
     /// # Safety
-    /// There are `R` rows, and as many terms.
+    /// There are as many rows and terms.
     #[inline(always)]
-    unsafe fn add<S: Simd, const R: usize, const G: usize>(&mut self, s: S, k: usize) {
+    unsafe fn add<S: Simd, const R: usize, const G: usize>(&mut self, s: S, k: usize, row: usize) {
         let FewRows { a, pitch, b, stride, count, sums, .. } = &mut self.0;
-        let (b, count, sums) = (b.wrapping_add(k * *stride), *count, sums.as_mut_ptr());
+        let (b, count) = (b.wrapping_add(k * *stride), *count);
+        let sums = sums[row * count..].as_mut_ptr();
         let mut factors = [[s.splat(0.0); G]; R];
         for (r, factors) in factors.iter_mut().enumerate() {
             for (g, factor) in factors.iter_mut().enumerate() {
                 // SAFETY: the caller's promise.
-                *factor = s.splat(unsafe { *a.add(r * *pitch + k + g) });
+                *factor = s.splat(unsafe { *a.add((row + r) * *pitch + k + g) });
             }
         }
         let mut j = 0;
@@ -244,13 +260,13 @@ mod tests {
     fn products_of_small_integers_are_exact_in_either_form() {
         let value = |i: usize| (i * 7 % 13) as f32 - 6.0;
         for isa in Isa::available() {
-            for (rows, count, depth) in
-                (1..=ROWS).flat_map(|rows| [(1, 1), (5, 3), (16, 8), (33, 40), (70, 19)].map(|(c, d)| (rows, c, d)))
+            for (rows, count, depth) in (1..=MOST_ROWS)
+                .flat_map(|rows| [(1, 1), (5, 3), (16, 8), (33, 40), (70, 19)].map(|(c, d)| (rows, c, d)))
             {
                 let (pitch, stride) = (depth + 3, count.max(depth) + 5);
                 let a: Vec<f32> = (0..rows * pitch).map(value).collect();
                 let b: Vec<f32> = (0..count.max(depth) * stride).map(|i| value(i + 4)).collect();
-                for by_rows in [false, true] {
+                for by_rows in [false, true].into_iter().filter(|by_rows| *by_rows || rows <= ROWS) {
                     let mut sums = vec![f32::NAN; rows * count];
                     let (a, b) = (&a, &b);
                     let product =

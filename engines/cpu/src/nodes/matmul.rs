@@ -603,20 +603,33 @@ const FEW_COLUMNS: usize = 64;
 /// Limits of the columns of a unit where rows are contiguous: runs of memory are long, and the sums stay in the first-level cache.
 const LONG_ROWS: std::ops::RangeInclusive<usize> = 256..=1024;
 
+/// Limit of a unit's sums there.
+const SUMS: usize = few_rows::MOST_ROWS * 512;
+
+/// Number of values of a matrix from which on it comes from outer caches, so that reading it in order makes up for sums in memory.
+const LARGE: usize = 1 << 18;
+
 impl Few {
     /// True if the matrix is read by rows, false if by columns; `None` if the product is another kernel's.
     fn serves(plan: &Plan) -> Option<bool> {
         let [rows, columns, depth] = plan.sizes;
-        if !(1..=few_rows::ROWS).contains(&rows) || depth < 16 || plan.b.storage != Storage::F32 {
+        if rows == 0 || depth < 16 || plan.b.storage != Storage::F32 {
             return None;
         }
+        let is_few = rows <= few_rows::ROWS;
+        if plan.b.row == 1 {
+            return is_few.then_some(false);
+        }
         let is_long = plan.b.column == 1 && columns >= *LONG_ROWS.start();
-        if plan.b.row == 1 { Some(false) } else { is_long.then_some(true) }
+        let is_large = rows <= few_rows::MOST_ROWS && depth * columns >= LARGE;
+        (is_long && (is_few || is_large)).then_some(true)
     }
 
     fn new(plan: &Plan, threads: usize, by_rows: bool) -> Few {
-        let each = plan.sizes[1].div_ceil(threads.max(1)).next_multiple_of(FEW_COLUMNS);
-        let columns = if by_rows { each.clamp(*LONG_ROWS.start(), *LONG_ROWS.end()) } else { FEW_COLUMNS };
+        let [rows, columns, _] = plan.sizes;
+        let each = columns.div_ceil(threads.max(1)).next_multiple_of(FEW_COLUMNS);
+        let most = SUMS / rows / FEW_COLUMNS * FEW_COLUMNS;
+        let columns = if by_rows { each.clamp(*LONG_ROWS.start(), most.min(*LONG_ROWS.end())) } else { FEW_COLUMNS };
         Few { plan: plan.clone(), by_rows, columns }
     }
 
@@ -653,7 +666,7 @@ impl LibraryKernel for Few {
             // SAFETY: the places are this unit's; the caller answers for the tensors.
             unsafe {
                 if self.by_rows {
-                    self.unit(work, batch, first, &mut [0f32; few_rows::ROWS * *LONG_ROWS.end()]);
+                    self.unit(work, batch, first, &mut [0f32; SUMS]);
                 } else {
                     self.unit(work, batch, first, &mut [0f32; few_rows::ROWS * FEW_COLUMNS]);
                 }
@@ -878,11 +891,12 @@ mod tests {
     #[test]
     fn products_are_what_loops_give() {
         type Case<'a> = (&'a str, [&'a [i64]; 3]);
-        let cases: [Case<'_>; 10] = [
+        let cases: [Case<'_>; 11] = [
             ("one element", [&[1, 1], &[1, 1], &[1, 1]]),
             ("odd", [&[5, 7], &[7, 3], &[5, 3]]),
             ("a row", [&[1, 300], &[300, 130], &[1, 130]]),
             ("a row of several units", [&[1, 40], &[40, 1300], &[1, 1300]]),
+            ("some rows of a large matrix", [&[6, 300], &[300, 900], &[6, 900]]),
             ("few rows in batches", [&[2, 3, 19], &[2, 19, 300], &[2, 3, 300]]),
             ("a column", [&[33, 300], &[300, 1], &[33, 1]]),
             ("long", [&[3, 3000], &[3000, 4], &[3, 4]]),
