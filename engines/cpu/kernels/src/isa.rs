@@ -162,8 +162,6 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a` with its sign cleared.
     fn abs(self, a: Self::V) -> Self::V;
-    /// `magnitude` (not negative) with the sign of `sign`.
-    fn with_sign(self, magnitude: Self::V, sign: Self::V) -> Self::V;
     /// Lanes whose sign and exponent are the lowest nine bits of those of `a`, and whose fraction is zero.
     fn exponent(self, a: Self::V) -> Self::V;
     /// Lanes where `a < b`.
@@ -436,7 +434,6 @@ mod tests {
             put("min nan", &|i| s.min(s.splat(f32::NAN), at(&b, i)));
             put("max nan", &|i| s.max(s.splat(f32::NAN), at(&b, i)));
             put("abs", &|i| s.abs(at(&b, i)));
-            put("with_sign", &|i| s.with_sign(s.abs(at(&a, i)), at(&b, i)));
             put("exponent", &|i| s.exponent(s.add(at(&n, i), s.splat(12_582_912.0 + 127.0))));
             put("select", &|i| s.select(s.lt(at(&a, i), at(&b, i)), at(&a, i), s.splat(9.0)));
             put("nan", &|i| s.select(s.nan(s.sub(at(&a, i), at(&a, i))), s.splat(1.0), s.splat(0.0)));

@@ -79,10 +79,10 @@ pub(crate) fn parts(kernel: &GroupKernel, compute_units: usize) -> Option<usize>
     if is_even { Some(wanted) } else { few }
 }
 
-/// How a kernel's groups are cut into parts.
+/// Partition of a kernel's groups into parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    /// About how many parts each group has.
+    /// Number of parts of each group, about.
     pub(crate) parts: usize,
     /// Type in which partial results are stored.
     pub(crate) sums: DataType,

@@ -7,8 +7,8 @@
 //! `n d + r`, and their squares to `q + d (2 r + n d)` (Chan, Golub and LeVeque). Powers `e^(x - g)` become `e^(x - h)`
 //! by the factor `e^(g - h)`.
 //!
-//! That holds for any pivot. A member of the part is known before the part was read, so that one pass gives both sums (shifted
-//! data). If it lies `k` standard deviations from the mean of the group, the squares are off by about `k²` roundings; over all
+//! Shifted data: any pivot will do, and a member of the part is known before the part was read, so that one pass gives both
+//! sums. If it lies `k` standard deviations from the mean of the group, the squares are off by about `k²` roundings; over all
 //! members `k²` is 1 on average.
 
 use hipdnn_schemas::PointwiseMode;
@@ -177,7 +177,7 @@ impl Program<'_> {
     }
 }
 
-/// What the terms of a part are taken from.
+/// Pivot of a part: the number that its differences are taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pivot {
     /// The part's own mean.

@@ -69,7 +69,6 @@ impl Simd for Portable {
         min(a, b) = if a < b { a } else { b };
         max(a, b) = if a > b { a } else { b };
         abs(a) = a.abs();
-        with_sign(magnitude, sign) = magnitude.copysign(sign);
         exponent(a) = f32::from_bits(a.to_bits() << 23);
     }
 

@@ -86,8 +86,6 @@ impl Simd for Avx512 {
         min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
         max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
         abs(a: __m512) -> __m512 = _mm512_abs_ps(a);
-        with_sign(magnitude: __m512, sign: __m512) -> __m512 =
-            _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0)));
         exponent(a: __m512) -> __m512 = _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_castps_si512(a)));
         lt(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b);
         nan(a: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a);
@@ -296,8 +294,6 @@ impl Simd for Avx2 {
         min(a: __m256, b: __m256) -> __m256 = _mm256_min_ps(a, b);
         max(a: __m256, b: __m256) -> __m256 = _mm256_max_ps(a, b);
         abs(a: __m256) -> __m256 = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
-        with_sign(magnitude: __m256, sign: __m256) -> __m256 =
-            _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0)));
         exponent(a: __m256) -> __m256 = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_castps_si256(a)));
         lt(a: __m256, b: __m256) -> __m256i = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_LT_OQ>(a, b));
         nan(a: __m256) -> __m256i = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, a));
