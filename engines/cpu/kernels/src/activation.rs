@@ -720,9 +720,9 @@ pub fn exp<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// Constants of [`falling_exps`], each in all lanes of a vector.
 #[repr(align(64))]
-struct Constants([[f32; MAX_LANES]; 12]);
+pub(crate) struct Constants([[f32; MAX_LANES]; 12]);
 
-static FALLING: Constants = {
+pub(crate) static FALLING: Constants = {
     let constants: [f32; 12] =
         [-88.0, std::f32::consts::LOG2_E, EXPONENT, LN_2.0, LN_2.1, EXP[4], EXP[3], EXP[2], EXP[1], EXP[0], 1.0, 1.0];
     let mut lanes = [[0.0; MAX_LANES]; 12];
@@ -752,7 +752,7 @@ const LINE: usize = 16;
 ///
 /// By Horner's rule, which takes fewer operations and registers than pairs; while one vector waits there are the others.
 #[inline(always)]
-fn falling_exps<S: Simd, const N: usize>(s: S, mut x: [S::V; N], constants: &Constants) -> [S::V; N] {
+pub(crate) fn falling_exps<S: Simd, const N: usize>(s: S, mut x: [S::V; N], constants: &Constants) -> [S::V; N] {
     let Constants([least, scale, at, high, low, last, rest @ ..]) = constants;
     // SAFETY: each constant has as many lanes as the widest vector.
     let [least, scale, at] = unsafe { [s.load(least.as_ptr()), s.load(scale.as_ptr()), s.load(at.as_ptr())] };

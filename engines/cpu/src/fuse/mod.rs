@@ -3,6 +3,7 @@
 //! A fused work stands where the last of its nodes stood, so whatever else it reads has been computed. Each rule
 //! remarks on the works that it rewrote, and on those that it left as they were, with the reason.
 
+mod attention;
 mod chain;
 mod epilogue;
 pub mod fold;
@@ -33,6 +34,8 @@ pub enum Rule {
     ProductEpilogue,
     /// Reductions and element-wise functions over the same groups are computed row by row.
     Rows,
+    /// Two matrix products with a softmax between them become one attention.
+    Attention,
 }
 
 impl fmt::Display for Rule {
@@ -44,6 +47,7 @@ impl fmt::Display for Rule {
             Rule::Chain => "pointwise chain",
             Rule::ProductEpilogue => "matmul epilogue",
             Rule::Rows => "rows",
+            Rule::Attention => "attention",
         })
     }
 }
@@ -112,6 +116,9 @@ pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Fused {
     let mut remarks = Vec::new();
     dead(graph, &mut works, &mut remarks);
     if settings.fuse {
+        for index in 0..works.len() {
+            attention::apply(graph, &mut works, &mut nodes, &mut remarks, index);
+        }
         let readers = Readers::new(&works);
         for index in 0..works.len() {
             epilogue::apply(graph, &mut works, &mut nodes, &readers, &mut remarks, (index, settings.layout));

@@ -846,3 +846,138 @@ fn groups_that_threads_or_vectors_would_not_gain_by_stay_nodes() {
         });
     }
 }
+
+/// Attention spelled out: queries 0, keys 2 with a number each in the last dimension, values 4, result 1; scale 3, mask 5.
+struct Attention {
+    /// Extents of what is in front of rows.
+    lead: &'static [i64],
+    /// Number of queries, of keys, and depths of keys and of values.
+    sizes: [i64; 4],
+    /// What scores are scaled with, if they are.
+    scale: Option<Mode>,
+    /// Extents of a mask, if there is one.
+    mask: Option<&'static [i64]>,
+    /// True if rows of several heads are beside each other in memory.
+    interleaved: bool,
+    operands: DataType,
+}
+
+impl Attention {
+    fn case(&self, rules: Vec<Rule>, steps: usize, reason: &'static str) -> Case {
+        let Attention { lead, sizes: [queries, keys, depth, value_depth], .. } = *self;
+        let of = |rows: i64, columns: i64| [lead, &[rows, columns]].concat();
+        let lay = |tensor: TensorDef| {
+            let [.., heads, rows, columns] = tensor.dims[..] else { return tensor };
+            let strides = [&vec![heads * rows * columns; lead.len() - 1][..], &[columns, heads * columns, 1]].concat();
+            if self.interleaved { tensor.strided(&strides) } else { tensor }
+        };
+        let mut turned = lay(tensor(2, self.operands, &of(keys, depth)));
+        let rank = turned.dims.len();
+        turned.dims.swap(rank - 2, rank - 1);
+        turned.strides.swap(rank - 2, rank - 1);
+        let mut tensors = vec![
+            lay(tensor(0, self.operands, &of(queries, depth))),
+            turned,
+            lay(tensor(4, self.operands, &of(keys, value_depth))),
+            lay(tensor(1, self.operands, &of(queries, value_depth))),
+        ];
+        let mut nodes = vec![Operation::Matmul(Matmul { a: TensorUid(0), b: TensorUid(2), c: TensorUid(10) })];
+        let mut scores = 10;
+        if let Some(mode) = self.scale {
+            tensors.push(tensor(3, Float, &vec![1; rank]).with_value(TensorValue::Float32(2.5)));
+            nodes.push(binary(mode, scores, 3, 11));
+            scores = 11;
+        }
+        if let Some(mask) = self.mask {
+            tensors.push(tensor(5, Float, mask));
+            nodes.push(binary(Mode::Add, 5, scores, 12));
+            scores = 12;
+        }
+        nodes.extend([
+            reduce(ReductionMode::Max, scores, 20),
+            binary(Mode::Sub, scores, 20, 13),
+            unary(Mode::Exp, 13, 14),
+            reduce(ReductionMode::Add, 14, 21),
+            binary(Mode::Div, 14, 21, 15),
+            Operation::Matmul(Matmul { a: TensorUid(15), b: TensorUid(4), c: TensorUid(1) }),
+        ]);
+        let written: Vec<i64> = nodes.iter().flat_map(Operation::outputs).map(|uid| uid.0).collect();
+        let inner = (10..20).map(|uid| tensor(uid, Float, &of(queries, keys)).intermediate());
+        let sums = (20..22).map(|uid| tensor(uid, Float, &of(queries, 1)).intermediate());
+        tensors.extend(inner.chain(sums).filter(|tensor| written.contains(&tensor.uid.0)));
+        Case { what: "attention, spelled out", tensors, nodes, rules, steps, reason, within: Within::Of(64.0) }
+    }
+}
+
+const ATTENTION: Attention = Attention {
+    lead: &[2, 3],
+    sizes: [40, 150, 24, 32],
+    scale: Some(Mode::Div),
+    mask: None,
+    interleaved: false,
+    operands: Float,
+};
+
+#[test]
+fn products_with_a_softmax_between_them_are_one_attention() {
+    for attention in [
+        ATTENTION,
+        Attention { scale: Some(Mode::Mul), mask: Some(&[1, 1, 40, 150]), interleaved: true, ..ATTENTION },
+        Attention { scale: None, mask: Some(&[2, 1, 1, 150]), ..ATTENTION },
+        Attention { scale: None, lead: &[5], sizes: [130, 17, 8, 9], interleaved: true, ..ATTENTION },
+        Attention { lead: &[], sizes: [300, 260, 64, 64], mask: Some(&[300, 1]), ..ATTENTION },
+        Attention { operands: Half, mask: Some(&[1, 1, 1, 150]), ..ATTENTION },
+    ] {
+        check(Case {
+            within: Within::Of(if attention.operands == Half { 8192.0 } else { 64.0 }),
+            ..attention.case(vec![Rule::Attention], 1, "")
+        });
+    }
+}
+
+#[test]
+fn attention_of_few_queries_or_deep_heads_stays_products() {
+    for (sizes, reason) in [([15, 150, 24, 32], "so few queries"), ([40, 50, 257, 32], "heads so deep")] {
+        let attention = Attention { sizes, scale: None, ..ATTENTION };
+        check(attention.case(vec![Rule::Rows], 3, reason));
+    }
+    // The caller wants the weights as well.
+    let mut case = ATTENTION.case(vec![Rule::Rows, Rule::ProductEpilogue], 3, "");
+    case.tensors.iter_mut().filter(|tensor| tensor.uid == TensorUid(15)).for_each(|tensor| tensor.is_virtual = false);
+    check(case);
+    // Sums of something else than the powers.
+    let mut case = ATTENTION.case(vec![], 0, "");
+    case.nodes[5] = reduce(ReductionMode::Add, 13, 21);
+    let graph = build(&case.tensors, case.nodes);
+    let fused = fuse(&graph, lower(&graph).unwrap(), &settings(2));
+    assert!(fused.remarks.iter().all(|remark| remark.rule != Rule::Attention), "{:?}", fused.remarks);
+}
+
+#[test]
+fn queries_whose_scores_are_all_masked_have_no_numbers_as_the_softmax_says() {
+    let case = Attention { mask: Some(&[1, 1, 40, 150]), ..ATTENTION }.case(vec![], 1, "");
+    let graph = build(&case.tensors, case.nodes);
+    let mut memory = memory(&graph, 11);
+    let mut masked = (0..40 * 150).map(|i| match (i / 150, i % 150) {
+        (7, _) => f64::NEG_INFINITY,
+        // The whole first block of keys.
+        (9, key) if key < 149 => f64::NEG_INFINITY,
+        _ => 0.0,
+    });
+    memory.get_mut(&TensorUid(5)).unwrap().fill(|| masked.next().unwrap());
+    let results = [1, 0].map(|fuse| {
+        let settings = Settings { fuse: fuse == 1, ..settings(2) };
+        let fused = super::fuse(&graph, lower(&graph).unwrap(), &settings);
+        let plan = CpuPlan::new(Schedule::new(&graph, &fused, &settings).unwrap(), 2, resources::get()).unwrap();
+        execute(&plan, &pack(&memory)).unwrap();
+        memory[&TensorUid(1)].values()
+    });
+    for (i, (got, want)) in results[0].iter().zip(&results[1]).enumerate() {
+        let query = i / 32 % 40;
+        assert_eq!(want.is_nan(), query == 7, "query {query}: {want}");
+        assert!(
+            got.is_nan() == want.is_nan() && (got.is_nan() || (got - want).abs() <= 1e-5),
+            "query {query}: {got} {want}"
+        );
+    }
+}

@@ -19,7 +19,6 @@
 
 mod backward;
 mod forward;
-mod multiply;
 mod pack;
 
 use std::sync::Arc;
@@ -70,6 +69,12 @@ struct Window {
     bottom_right: bool,
 }
 
+impl Window {
+    fn is_bounded(&self) -> bool {
+        self.left.is_some() || self.right.is_some()
+    }
+}
+
 /// Attention window over the sequences of a batch.
 #[derive(Clone, Copy, Debug)]
 struct Sight {
@@ -113,6 +118,8 @@ impl Sight {
 enum Scale {
     Fixed(f32),
     Read(Storage),
+    /// The inverse of what is read.
+    Inverse(Storage),
 }
 
 impl Scale {
@@ -121,10 +128,13 @@ impl Scale {
     unsafe fn get(self, address: *const u8) -> f32 {
         match self {
             Scale::Fixed(value) => value,
-            Scale::Read(storage) => {
+            Scale::Read(storage) | Scale::Inverse(storage) => {
                 let mut value = [0.0];
                 // SAFETY: the caller's promise.
                 unsafe { storage.load_wide(address, 0, 1, &mut value) };
+                if let Scale::Inverse(_) = self {
+                    value[0] = 1.0 / value[0]
+                }
                 value[0] as f32
             }
         }
@@ -446,6 +456,7 @@ pub fn lower(graph: &Graph, index: usize, node: &Sdpa) -> Result<Work, Declined>
         largest: statistic("max", node.max)?,
         sum: statistic("sum_exp", node.sum_exp)?,
         sink: node.sink_token.map(|uid| lowering.list("sink_token", uid, attention.heads, TYPES)).transpose()?,
+        unseen: 0.0,
         attention,
     };
     Ok(Work::Node(LibraryOp {
@@ -463,6 +474,100 @@ pub fn lower(graph: &Graph, index: usize, node: &Sdpa) -> Result<Work, Declined>
         outputs: vec![Some(node.o), node.stats, node.max, node.sum_exp],
         recipe: Arc::new(recipe),
     }))
+}
+
+/// Tensors of an attention that is spelled out: `o = softmax(scale · q · k + mask) · v`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Products {
+    pub(crate) q: TensorUid,
+    /// Keys, whose last dimension numbers them.
+    pub(crate) k: TensorUid,
+    pub(crate) v: TensorUid,
+    pub(crate) o: TensorUid,
+    pub(crate) scale: Option<Factor>,
+    pub(crate) mask: Option<TensorUid>,
+}
+
+/// Factor of the scores: a tensor of one number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Factor {
+    Multiplier(TensorUid),
+    Divisor(TensorUid),
+}
+
+impl Factor {
+    pub(crate) fn tensor(self) -> TensorUid {
+        let (Factor::Multiplier(uid) | Factor::Divisor(uid)) = self;
+        uid
+    }
+}
+
+/// Lowers products with a softmax between them, of two to four dimensions, to one attention. A query whose scores are all
+/// -∞ has no number as its result, as the softmax has none.
+///
+/// # Errors
+/// Reason for which it can't be computed as one.
+pub(crate) fn of_products(graph: &Graph, products: &Products) -> Result<LibraryOp, &'static str> {
+    let Products { q, k, v, o, scale, mask } = *products;
+    let dims = |uid| lifted(graph.tensor(uid).dims(), 1).ok_or("attention has up to four dimensions");
+    let ([batch, heads, queries, value_depth], [.., depth], [.., keys]) = (dims(o)?, dims(q)?, dims(k)?);
+    let operand = |uid, extents: [usize; 4]| {
+        let tensor = graph.tensor(uid);
+        let storage = Storage::of(tensor.data_type()).filter(|_| TYPES.contains(&tensor.data_type()));
+        let strides = lifted(tensor.strides(), 0).zip(lifted(tensor.dims(), 1));
+        let ((strides, dims), storage) = strides.zip(storage).ok_or("attention has no operands of such a type")?;
+        let fits = tensor.value().is_none() && dims.iter().zip(extents).all(|(dim, extent)| [1, extent].contains(dim));
+        let repeated = |d: usize| if dims[d] == 1 { 0 } else { strides[d] };
+        fits.then(|| Operand { storage, strides: std::array::from_fn(repeated) })
+            .ok_or("its results have more dimensions than its scores")
+    };
+    let factor = |factor: Factor| {
+        let tensor = graph.tensor(factor.tensor());
+        let storage = Storage::of(tensor.data_type()).filter(|_| SCALES.contains(&tensor.data_type()));
+        let storage = storage.ok_or("attention has no scale of such a type")?;
+        Ok::<_, &'static str>(match factor {
+            Factor::Multiplier(_) => Scale::Read(storage),
+            Factor::Divisor(_) => Scale::Inverse(storage),
+        })
+    };
+    let mut k_operand = operand(k, [batch, heads, depth, keys])?;
+    k_operand.strides.swap(2, 3);
+    let attention = Attention {
+        batch,
+        heads,
+        queries,
+        keys,
+        depth,
+        value_depth,
+        share_k: 1,
+        share_v: 1,
+        q: operand(q, [batch, heads, queries, depth])?,
+        k: k_operand,
+        v: operand(v, [batch, heads, keys, value_depth])?,
+        mask: mask.map(|mask| operand(mask, [batch, heads, queries, keys])).transpose()?,
+        scale: scale.map_or(Ok(Scale::Fixed(1.0)), factor)?,
+        window: Window { left: None, right: None, bottom_right: false },
+        lengths: None,
+    };
+    let o_operand = operand(o, [batch, heads, queries, value_depth])?;
+    let recipe = forward::Forward {
+        attention,
+        o: o_operand,
+        stats: None,
+        largest: None,
+        sum: None,
+        sink: None,
+        unseen: f32::NAN,
+    };
+    let inputs = [Some(q), Some(k), Some(v), mask, scale.map(Factor::tensor), None, None, None];
+    let outputs = vec![Some(o), None, None, None];
+    Ok(LibraryOp { name: "attention", inputs: inputs.to_vec(), outputs, recipe: Arc::new(recipe) })
+}
+
+/// List of up to four values behind as many of `first` as are missing.
+fn lifted(values: &[usize], first: usize) -> Option<[usize; 4]> {
+    let missing = 4usize.checked_sub(values.len())?;
+    Some(std::array::from_fn(|i| if i < missing { first } else { values[i - missing] }))
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use hipdnn_engine_core::Declined;
 use hipdnn_schemas::{Graph, SdpaBackward};
 
 use super::forward::{BLOCK, Masking, Part, load_columns, load_rows, places};
-use super::multiply::{Gradient, Multiply, ROWS};
 use super::{Attention, Lowering, Operand, Sight};
 use crate::nodes::{LibraryKernel, LibraryOp, Recipe};
 use crate::work::Work;
+use hipdnn_cpu_kernels::attention::{Gradient, Multiply, ROWS};
 use hipdnn_cpu_kernels::isa::{Isa, MAX_LANES};
 use hipdnn_cpu_kernels::threads::Pool;
 

@@ -1,21 +1,27 @@
 //! Forward pass: blocks of queries, each with all blocks of the keys that it sees. One block of the scores is kept at a
 //! time, so that memory does not grow with the sequences.
 
-use super::multiply::{Biased, Multiply, Softmax, Times};
 use super::{Attention, Operand, Sight, pack};
 use crate::nodes::transpose::Transposition;
 use crate::nodes::{LibraryKernel, Recipe};
 use crate::pointwise::Storage;
+use hipdnn_cpu_kernels::attention::{Biased, Multiply, Softmax, Times};
 use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_cpu_kernels::scratch::LINE;
 use hipdnn_cpu_kernels::threads::Pool;
 
-/// Maximum number of queries and keys of a block of the backward pass: a multiple of [`super::multiply::ROWS`] and of the
+/// Maximum number of queries and keys of a block of the backward pass: a multiple of [`hipdnn_cpu_kernels::attention::ROWS`] and of the
 /// lanes of two vectors.
 pub(super) const BLOCK: usize = 96;
 
 /// Maximum number of queries and keys of a block: a multiple of the lanes of two vectors.
 const MOST: usize = 128;
+
+/// Number of queries down to which blocks are cut so that all threads have some: each reads all keys and values.
+const LEAST: usize = 32;
+
+/// `f32` values of a block of rows that a first-level cache holds without conflicts.
+const CACHED: usize = 8192;
 
 /// Number of keys whose masks are loaded together.
 const MASKS: usize = 16;
@@ -30,12 +36,14 @@ pub(super) struct Forward {
     pub(super) sum: Option<Operand>,
     /// Type of the sinks, and the stride between heads.
     pub(super) sink: Option<(Storage, usize)>,
+    /// Result of a query that sees no key.
+    pub(super) unseen: f32,
 }
 
 impl Recipe for Forward {
     fn kernel(&self, threads: usize) -> Box<dyn LibraryKernel> {
         let isa = Isa::best();
-        Box::new(Kernel { work: self.clone(), isa, threads, layout: Layout::new(&self.attention, isa) })
+        Box::new(Kernel { work: self.clone(), isa, threads, layout: Layout::new(&self.attention, isa, threads) })
     }
 }
 
@@ -79,11 +87,15 @@ pub(super) fn places<const N: usize>(sizes: [usize; N]) -> ([usize; N], usize) {
 }
 
 impl Layout {
-    fn new(attention: &Attention, isa: Isa) -> Layout {
+    fn new(attention: &Attention, isa: Isa, threads: usize) -> Layout {
         const LINE_VALUES: usize = LINE / size_of::<f32>();
         let panel = pack::width(isa);
-        // Blocks of about one size.
-        let block = balanced(attention.queries.max(1));
+        // Blocks of about one size. Where they all see the same keys, results do not depend on how many there are: enough for
+        // all threads, unless they get too small.
+        let queries = attention.queries.max(1);
+        let threads = if attention.window.is_bounded() { 1 } else { threads };
+        let wanted = threads.div_ceil((attention.batch * attention.heads).max(1)).min(queries.div_ceil(LEAST));
+        let block = queries.div_ceil(queries.div_ceil(MOST).max(wanted));
         let width = block.next_multiple_of(isa.lanes());
         let pitch = (width.div_ceil(LINE_VALUES) | 1) * LINE_VALUES;
         let columns = attention.value_depth.next_multiple_of(isa.lanes());
@@ -99,6 +111,14 @@ impl Layout {
 /// Size of blocks of so many, all but the last of one size.
 fn balanced(all: usize) -> usize {
     all.div_ceil(all.div_ceil(MOST).max(1))
+}
+
+/// Values of a block of keys as a product reads them: the first one, the stride between rows, and that between panels of
+/// columns.
+struct Panels {
+    at: *const f32,
+    pitch: usize,
+    panel: usize,
 }
 
 /// State of a run, shared with the threads that work on it.
@@ -179,7 +199,7 @@ impl Run<'_> {
             let some = block.min(keys.end - key);
             let part = Part { batch, head, query: first, queries: count, key };
             // SAFETY: the caller's promise; the keys are within the sequence.
-            let scale = unsafe {
+            let (values, scale) = unsafe {
                 let (shared_k, shared_v) = (head / attention.share_k, head / attention.share_v);
                 let place = [batch, shared_k, key];
                 let (a, row) = match attention.k.in_place(self.inputs[1], place) {
@@ -190,7 +210,15 @@ impl Run<'_> {
                     }
                 };
                 let place = [batch, shared_v, key];
-                pack::rows(self.isa, &attention.v, self.inputs[2], place, [some, attention.value_depth], v);
+                let (panel, across) = (pack::width(self.isa), attention.v.strides[2]);
+                let whole = attention.value_depth.is_multiple_of(panel) && some * across <= CACHED;
+                let values = match attention.v.in_place(self.inputs[2], place).filter(|_| whole) {
+                    Some(rows) => Panels { at: rows, pitch: across, panel },
+                    None => {
+                        pack::rows(self.isa, &attention.v, self.inputs[2], place, [some, attention.value_depth], v);
+                        Panels { at: v.as_ptr(), pitch: panel, panel: panel * some }
+                    }
+                };
                 let product = Multiply {
                     rows: some,
                     columns: width,
@@ -206,13 +234,14 @@ impl Run<'_> {
                     add: false,
                 };
                 product.run(self.isa);
-                match masking.is_scale(part, some) {
+                let scale = match masking.is_scale(part, some) {
                     true => self.scale,
                     false => {
                         masking.apply(self.isa, part, &mut scores[..some * pitch], [width, pitch]);
                         1.0
                     }
-                }
+                };
+                (values, scale)
             };
             let step = Softmax {
                 scores: &mut scores[..some * pitch],
@@ -237,9 +266,9 @@ impl Run<'_> {
                 a: scores.as_ptr(),
                 row: 1,
                 step: pitch,
-                b: v.as_ptr(),
-                pitch: pack::width(self.isa),
-                panel: pack::width(self.isa) * some,
+                b: values.at,
+                pitch: values.pitch,
+                panel: values.panel,
                 c: o.as_mut_ptr(),
                 to: layout.columns,
                 add: key != keys.start,
@@ -253,7 +282,7 @@ impl Run<'_> {
             let (largest, sum) = if there { (largest[row], sum[row]) } else { (f32::NEG_INFINITY, 0.0) };
             let values = &mut o[row * layout.columns..][..attention.value_depth];
             if keys.is_empty() || sum == 0.0 || !there {
-                values.fill(0.0);
+                values.fill(work.unseen);
             } else {
                 self.isa.run(Times(values, 1.0 / sum));
             }

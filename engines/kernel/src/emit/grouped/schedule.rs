@@ -136,6 +136,10 @@ impl Vector {
 /// Limit of the members that a lane keeps in registers: each has others for the values that are computed of it.
 const MOST_MEMBERS: u64 = 32;
 
+/// Number of lanes from which on each keeps twice as many: a block of twice the lanes has a compute unit to itself, and
+/// nothing is loaded while it stores.
+const MANY_LANES: u32 = 512;
+
 /// Statements of programs, all together, up to which a lane keeps so many; half as many where there are more, since
 /// each is compiled for every member.
 const FEW_RESIDENT: usize = 24;
@@ -177,9 +181,10 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Largest number of steps that a lane can keep.
-    fn most(&self) -> u64 {
-        let members = if self.statements > FEW_RESIDENT { MOST_MEMBERS / 2 } else { MOST_MEMBERS };
+    /// Largest number of steps that each of so many lanes can keep.
+    fn most(&self, lanes: u32) -> u64 {
+        let members = if lanes >= MANY_LANES { 2 * MOST_MEMBERS } else { MOST_MEMBERS };
+        let members = if self.statements > FEW_RESIDENT { members / 2 } else { members };
         (members / self.width).min(MOST_RESIDENT / (self.width * self.bytes))
     }
 
@@ -187,7 +192,7 @@ impl Rows {
     pub(super) fn over(&self, lanes: u32) -> Option<Residency> {
         let turns = self.steps.div_ceil(u64::from(lanes));
         let is_whole = self.is_even && turns * u64::from(lanes) == self.steps;
-        (1..=self.most()).contains(&turns).then_some(Residency { turns: turns as u32, is_whole })
+        (1..=self.most(lanes)).contains(&turns).then_some(Residency { turns: turns as u32, is_whole })
     }
 
     /// Number of lanes, a power of two up to a limit, that keep a row with the fewest registers idle: of those the

@@ -1,31 +1,38 @@
-//! Products of blocks that lie in the cache, and the softmax between them.
+//! Attention of blocks that lie in the cache: products, and the softmax between them.
 
-use hipdnn_cpu_kernels::activation::exp;
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd};
+use crate::activation::{FALLING, exp, falling_exp, falling_exps};
+use crate::isa::{Isa, Kernel, Simd};
 
 /// Row granularity of blocks whose rows are padded: every instruction set's tile is as high or half as high.
-pub(super) const ROWS: usize = 12;
+pub const ROWS: usize = 12;
 
 /// Product `c[r][n] = Σ a[r·row + k·step] · b[panel of n + k·pitch]`, added to `c` if `add`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Multiply {
+pub struct Multiply {
     /// Number of rows of the result.
-    pub(super) rows: usize,
+    pub rows: usize,
     /// Number of columns of the result, a multiple of the lanes of a vector.
-    pub(super) columns: usize,
+    pub columns: usize,
     /// Number of terms of the sum.
-    pub(super) depth: usize,
-    pub(super) a: *const f32,
-    pub(super) row: usize,
-    pub(super) step: usize,
-    pub(super) b: *const f32,
-    pub(super) pitch: usize,
+    pub depth: usize,
+    /// Left factor.
+    pub a: *const f32,
+    /// Stride between its rows.
+    pub row: usize,
+    /// Stride between its terms.
+    pub step: usize,
+    /// Right factor, in panels of two vectors of columns.
+    pub b: *const f32,
+    /// Stride between its terms.
+    pub pitch: usize,
     /// Stride from two vectors of columns to the next two in `b`.
-    pub(super) panel: usize,
-    pub(super) c: *mut f32,
+    pub panel: usize,
+    /// Result, whose columns are contiguous.
+    pub c: *mut f32,
     /// Stride between rows of `c`.
-    pub(super) to: usize,
-    pub(super) add: bool,
+    pub to: usize,
+    /// True if the product is added to what `c` holds.
+    pub add: bool,
 }
 
 impl Multiply {
@@ -33,7 +40,7 @@ impl Multiply {
     ///
     /// # Safety
     /// All elements that the extents reach can be read, those of `c` written.
-    pub(super) unsafe fn run(self, isa: Isa) {
+    pub unsafe fn run(self, isa: Isa) {
         isa.run(Blocks(self));
     }
 }
@@ -128,7 +135,7 @@ impl Blocks {
 }
 
 /// Multiplication of values by a factor.
-pub(super) struct Times<'a>(pub(super) &'a mut [f32], pub(super) f32);
+pub struct Times<'a>(pub &'a mut [f32], pub f32);
 
 impl Kernel for Times<'_> {
     type Output = ();
@@ -140,13 +147,17 @@ impl Kernel for Times<'_> {
 }
 
 /// Scores of a block times the scale, plus a bias each.
-pub(super) struct Biased<'a> {
-    /// Scores, `pitch` between those of two keys, and their biases, `width` between them.
-    pub(super) scores: &'a mut [f32],
-    pub(super) pitch: usize,
-    pub(super) bias: &'a [f32],
-    pub(super) width: usize,
-    pub(super) scale: f32,
+pub struct Biased<'a> {
+    /// Scores, the queries of a key side by side.
+    pub scores: &'a mut [f32],
+    /// Stride between the scores of two keys.
+    pub pitch: usize,
+    /// Biases.
+    pub bias: &'a [f32],
+    /// Stride between the biases of two keys.
+    pub width: usize,
+    /// Factor of the scores.
+    pub scale: f32,
 }
 
 impl Kernel for Biased<'_> {
@@ -161,29 +172,33 @@ impl Kernel for Biased<'_> {
 }
 
 /// Online softmax for a row of queries: its state after some of the keys.
-pub(super) struct Softmax<'a> {
-    /// Scores, the queries of a key side by side, `pitch` from those of the next; they become
-    /// e^(scale · score - largest).
-    pub(super) scores: &'a mut [f32],
-    pub(super) pitch: usize,
-    pub(super) scale: f32,
+pub struct Softmax<'a> {
+    /// Scores, the queries of a key side by side; they become e^(scale · score - largest).
+    pub scores: &'a mut [f32],
+    /// Stride between the scores of two keys.
+    pub pitch: usize,
+    /// Factor of the scores.
+    pub scale: f32,
     /// Largest score of each query.
-    pub(super) largest: &'a mut [f32],
+    pub largest: &'a mut [f32],
     /// Sum of e^(score - largest) of each query.
-    pub(super) sum: &'a mut [f32],
+    pub sum: &'a mut [f32],
     /// Correction factor of everything computed with the largest score before.
-    pub(super) factor: &'a mut [f32],
+    pub factor: &'a mut [f32],
 }
 
 impl Softmax<'_> {
     /// Folds in the scores of some keys. The number of queries is a multiple of the lanes of a vector.
-    pub(super) fn run(self, isa: Isa) {
+    pub fn run(self, isa: Isa) {
         let queries = self.largest.len();
         assert_eq!((self.sum.len(), self.factor.len(), self.scores.len() % self.pitch), (queries, queries, 0));
         assert!(queries <= self.pitch, "rows of {} queries, {} apart", queries, self.pitch);
         isa.run(Step(self));
     }
 }
+
+/// Number of keys whose powers are computed together.
+const KEYS: usize = 4;
 
 struct Step<'a>(Softmax<'a>);
 
@@ -193,24 +208,41 @@ impl Kernel for Step<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Softmax { scores, pitch, scale, largest, sum, factor } = self.0;
-        let (queries, scale) = (largest.len(), s.splat(scale));
+        let (queries, keys, scale) = (largest.len(), scores.len() / pitch, s.splat(scale));
+        let scores = scores.as_mut_ptr();
         let mut q = 0;
         while q + S::LANES <= queries {
-            // SAFETY: a vector from `q` on lies within the rows of all of them.
+            // SAFETY: a vector from `q` on lies within the rows of all of them, and there are `keys` rows of scores.
             unsafe {
+                let at = |key: usize| scores.add(key * pitch + q);
+                let scaled = |key: usize| s.mul(s.load(at(key)), scale);
                 let before = s.load(largest.as_ptr().add(q));
-                let mut most = before;
-                for row in scores.chunks_exact(pitch) {
-                    most = s.max(s.mul(s.load(row.as_ptr().add(q)), scale), most);
+                let mut most = [before; KEYS];
+                let whole = keys / KEYS * KEYS;
+                for key in (0..whole).step_by(KEYS) {
+                    for (k, most) in most.iter_mut().enumerate() {
+                        *most = s.max(scaled(key + k), *most);
+                    }
+                }
+                let mut most = s.max(s.max(most[0], most[1]), s.max(most[2], most[3]));
+                for key in whole..keys {
+                    most = s.max(scaled(key), most);
                 }
                 // Where all is masked so far, the base is 0 and every power below is.
                 let base = s.select(s.lt(most, s.splat(f32::MIN)), s.splat(0.0), most);
-                let rescale = exp(s, s.sub(before, base));
+                let rescale = falling_exp(s, s.sub(before, base));
                 let mut total = s.splat(0.0);
-                for row in scores.chunks_exact_mut(pitch) {
-                    let at = row.as_mut_ptr().add(q);
-                    let power = exp(s, s.sub(s.mul(s.load(at), scale), base));
-                    s.store(at, power);
+                for key in (0..whole).step_by(KEYS) {
+                    let differences = std::array::from_fn::<_, KEYS, _>(|k| s.sub(scaled(key + k), base));
+                    let powers = falling_exps(s, differences, &FALLING);
+                    for (k, power) in powers.into_iter().enumerate() {
+                        s.store(at(key + k), power);
+                    }
+                    total = s.add(total, s.add(s.add(powers[0], powers[1]), s.add(powers[2], powers[3])));
+                }
+                for key in whole..keys {
+                    let power = falling_exp(s, s.sub(scaled(key), base));
+                    s.store(at(key), power);
                     total = s.add(total, power);
                 }
                 let sum = sum.as_mut_ptr().add(q);
@@ -224,20 +256,20 @@ impl Kernel for Step<'_> {
 }
 
 /// Gradient of a softmax whose sums are known.
-pub(super) struct Gradient<'a> {
+pub struct Gradient<'a> {
     /// Scores, the queries of a key side by side; they become `p = e^(score - base)`.
-    pub(super) scores: &'a mut [f32],
+    pub scores: &'a mut [f32],
     /// Gradients of `p`; they become those of the scores, `p · (gradient - share)`.
-    pub(super) slopes: &'a mut [f32],
+    pub slopes: &'a mut [f32],
     /// Logarithm of each query's sum.
-    pub(super) base: &'a [f32],
+    pub base: &'a [f32],
     /// Average of each query's gradients, weighted with `p`.
-    pub(super) share: &'a [f32],
+    pub share: &'a [f32],
 }
 
 impl Gradient<'_> {
     /// Computes `p` and the gradients of the scores. The number of queries is a multiple of the lanes of a vector.
-    pub(super) fn run(self, isa: Isa) {
+    pub fn run(self, isa: Isa) {
         let queries = self.base.len();
         assert_eq!((self.share.len(), self.scores.len() % queries), (queries, 0));
         assert_eq!(self.scores.len(), self.slopes.len());
