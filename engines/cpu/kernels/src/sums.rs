@@ -104,6 +104,9 @@ pub unsafe fn add_rows(isa: Isa, sums: &mut [f64], rows: RowsToAdd, squares: boo
 /// Number of columns that are added together: those of a cache line, of which every row's is then read once.
 const LINE: usize = 16;
 
+/// Number of rows that are read side by side: memory is fetched ahead of long runs, of as many as these.
+const ROWS: usize = 8;
+
 /// Vectors that these are, of the fewest lanes.
 const LINE_VECTORS: usize = LINE / 8;
 
@@ -126,6 +129,15 @@ impl AddRows<'_> {
     #[inline(always)]
     fn add<S: Simd, const SQUARES: bool>(self, s: S) {
         let AddRows { sums, rows: RowsToAdd { first, stride, count }, .. } = self;
+        for row in (0..count).step_by(ROWS) {
+            let rows = RowsToAdd { first: first.wrapping_add(row * stride), stride, count: ROWS.min(count - row) };
+            AddRows::some::<S, SQUARES>(s, sums, rows);
+        }
+    }
+
+    /// Adds rows that are read side by side.
+    #[inline(always)]
+    fn some<S: Simd, const SQUARES: bool>(s: S, sums: &mut [f64], RowsToAdd { first, stride, count }: RowsToAdd) {
         let vectors = const { LINE / S::LANES };
         let mut at = 0;
         while at + LINE <= sums.len() {
