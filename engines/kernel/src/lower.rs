@@ -14,6 +14,7 @@ mod normalization;
 pub mod reduction;
 pub mod resample;
 pub mod rmsnorm;
+pub(crate) mod shifted;
 pub(crate) mod split_reduction;
 mod statistics;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::{Kind, Legalizer};
 use crate::emit::grouped::ReduceOp;
 use crate::ir::group::{GroupKernel, GroupWork, Input, Operand, Pass};
 use crate::legalize::groups::access;
+use crate::lower::shifted::shift;
 use crate::lower::split_reduction::{self, Cut, split_where};
 
 /// Bytes that a thread reads at a time, and a wave of them where rows are long enough.
@@ -22,17 +23,45 @@ const PER_THREAD: usize = 16;
 /// Blocks for each compute unit that keep it busy.
 const BLOCKS: usize = 4;
 
+/// Number of members from which on a group has large blocks, whose waves wait for each other at every reduction.
+const LONG: usize = 1 << 14;
+
 /// Bytes that are read in the time of a further launch.
 const LAUNCH: usize = 2 << 20;
 
 impl Legalizer<'_> {
-    /// The work with its groups in parts, where that is faster.
+    /// The work with its groups in parts, where that is faster, and with means and sums of differences from them by one pass over
+    /// long groups, where the types hide what that loses.
     pub(super) fn in_parts(&self, work: &GroupWork) -> GroupWork {
-        split_where(work.clone(), &|kernel| {
+        let mut parts = split_where(work.clone(), &|kernel| {
             self.cut_of_columns(work, kernel).or_else(|| {
                 let parts = split_reduction::parts(kernel, self.options.compute_units)?;
                 Some(Cut { parts, sums: work.partial, is_shifted: false })
             })
+        });
+        let is_long = |kernel: &GroupKernel| kernel.members.iter().product::<usize>() >= LONG;
+        for kernel in parts.kernels.iter_mut().filter(|kernel| is_long(kernel) && self.reduces_narrow(kernel)) {
+            if let Some(shifted) = shift(kernel) {
+                *kernel = shifted;
+            }
+        }
+        parts
+    }
+
+    /// True if all elements that a kernel reduces have 16 bits.
+    fn reduces_narrow(&self, kernel: &GroupKernel) -> bool {
+        let reduced = kernel.passes.iter().filter(|pass| matches!(pass, Pass::Reduce { .. })).flat_map(Pass::inputs);
+        let mut elements = reduced.filter_map(|input| match input {
+            Input::Element { of, .. } => Some(*of),
+            _ => None,
+        });
+        elements.all(|of| match of {
+            Operand::Tensor(uid) => match self.kind(uid) {
+                Kind::Memory(stored) => matches!(stored.view.data_type, DataType::Half | DataType::BFloat16),
+                Kind::Literal(_) | Kind::Scalar => true,
+            },
+            // What parts come to.
+            Operand::Local(_) => false,
         })
     }
 

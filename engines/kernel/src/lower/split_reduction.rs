@@ -10,7 +10,7 @@ use std::ops::Range;
 use hipdnn_schemas::{DataType, PointwiseMode};
 
 use super::build::{Body, Combine, Kernel, Value};
-use super::statistics::{Pair, PairOfParts, Pivot, Reference};
+use super::statistics::{Pair, PairOfParts, Part, Pivot, Reference};
 use crate::emit::grouped::{Fold, ReduceOp};
 use crate::ir::group::{AffineExpr, GroupKernel, GroupWork, IndexMap, Input, Local, Operand, Pass};
 
@@ -111,15 +111,15 @@ fn count(extents: &[usize]) -> usize {
 }
 
 /// Affine map of a kernel's loop indices to those of another kernel: a sum of (loop, factor) terms for each loop.
-struct LoopMap {
+pub(super) struct LoopMap {
     /// Number of loops of the other kernel.
-    loops: usize,
+    pub(super) loops: usize,
     /// Terms of each loop of the first kernel.
-    terms: Vec<Vec<(usize, i64)>>,
+    pub(super) terms: Vec<Vec<(usize, i64)>>,
 }
 
 impl LoopMap {
-    fn at(&self, at: &IndexMap) -> IndexMap {
+    pub(super) fn at(&self, at: &IndexMap) -> IndexMap {
         at.iter().map(|line| self.line(line)).collect()
     }
 
@@ -157,7 +157,7 @@ impl LoopMap {
 
     /// Adds a pass's program; returns the values of its slots. `left` are the values that earlier passes have left
     /// behind.
-    fn program(&self, body: &mut Body, pass: &Pass, left: &[Value]) -> Vec<Value> {
+    pub(super) fn program(&self, body: &mut Body, pass: &Pass, left: &[Value]) -> Vec<Value> {
         let mut slots = left.to_vec();
         slots.extend(pass.inputs().iter().map(|input| self.input(body, input)));
         for op in pass.program() {
@@ -226,6 +226,19 @@ fn piece(extent: usize, parts: usize) -> usize {
     nearest.map_or(extent.div_ceil(parts), |pieces| extent / pieces)
 }
 
+/// Adds a pass with the slot that the only fold of another one sums, of a group's first member; 0 if it is not finite.
+pub(super) fn member(kernel: &mut Kernel, first: &LoopMap, head: &Pass, left: &[Value]) -> Value {
+    let Pass::Reduce { folds, .. } = head else { unreachable!("a pair is one of folds") };
+    let [member] = kernel.once(|body| {
+        let member = first.program(body, head, left)[folds[0].slot];
+        // Its difference from itself is no number otherwise.
+        let (rest, zero) = (body.sub(member, member), body.literal(0.0));
+        let is_finite = body.op(PointwiseMode::CmpEq, &[rest, zero]);
+        [body.select(is_finite, member, zero)]
+    });
+    member
+}
+
 struct Splitter<'a> {
     kernel: &'a GroupKernel,
     parts: Parts,
@@ -266,25 +279,36 @@ impl Splitter<'_> {
     fn pair(&mut self, pair: &Pair, passes: Range<usize>) {
         let (kernel, groups) = (self.kernel, self.kernel.groups.len());
         let before = self.left_before(passes.start);
-        let parts = self.pair_of_parts(pair, passes.start);
+        let (parts, places) = self.pair_of_parts(pair, passes.start);
         let members = self.parts.outer.clone();
         let loops = groups + members.len();
         let all: IndexMap = (0..loops).map(|which| AffineExpr::along(loops, which)).collect();
         let mut whole = Kernel::new(kernel.groups.clone(), members);
-        let total = whole.fold(|body| vec![parts.first(body, &all)])[0];
+        let load = |body: &mut Body| {
+            let mut values = places.iter().map(|place| body.element(*place, all.clone()));
+            let own = values.next().expect("a part has a pivot");
+            Part { own, sums: values.collect() }
+        };
+        let total = whole.fold(|body| {
+            let part = load(body);
+            let first = parts.first(body, &part);
+            vec![if parts.pivot == Pivot::Greatest { Combine::Max(first) } else { Combine::Sum(first) }]
+        })[0];
         let mut own = vec![total];
         self.once(&mut whole, passes.start + 1..pair.second, &mut own, loops);
         let reference = own[pair.from - before];
         own.extend(whole.fold(|body| {
-            let terms = parts.terms(body, &all, reference);
+            let part = load(body);
+            let terms = parts.terms(body, &part, reference);
             terms.into_iter().map(Combine::Sum).collect()
         }));
         self.once(&mut whole, pair.second + 1..passes.end, &mut own, loops);
         self.leave(whole, &own, before, passes.end, loops);
     }
 
-    /// Adds the kernel that goes through parts for both folds of a pair.
-    fn pair_of_parts(&mut self, pair: &Pair, first: usize) -> PairOfParts {
+    /// Adds the kernel that goes through parts for both folds of a pair; returns the memory of what parts come to: pivots, then
+    /// each of the sums.
+    fn pair_of_parts(&mut self, pair: &Pair, first: usize) -> (PairOfParts, Vec<Operand>) {
         let (kernel, map) = (self.kernel, &self.parts.map);
         let groups = [&kernel.groups[..], &self.parts.outer].concat();
         let (head, second) = (&kernel.passes[first], &kernel.passes[pair.second]);
@@ -315,17 +339,7 @@ impl Splitter<'_> {
                 });
                 mean
             }
-            Pivot::Member => {
-                let first = self.parts.first_members();
-                let [member] = part.once(|body| {
-                    let member = first.program(body, head, &left)[of_head[0].slot];
-                    // Its difference from itself is no number otherwise.
-                    let (rest, zero) = (body.sub(member, member), body.literal(0.0));
-                    let is_finite = body.op(PointwiseMode::CmpEq, &[rest, zero]);
-                    [body.select(is_finite, member, zero)]
-                });
-                member
-            }
+            Pivot::Member => member(&mut part, &self.parts.first_members(), head, &left),
         };
         // The second fold reads nothing else of what is left behind.
         let mut values = left;
@@ -337,17 +351,16 @@ impl Splitter<'_> {
             folds.iter().map(|fold| combine(fold, |slot| slots[slot])).chain(rest).collect()
         });
         let at: IndexMap = (0..groups.len()).map(|which| AffineExpr::along(map.loops, which)).collect();
-        let own = self.local(&groups);
-        let places: Vec<Operand> = sums.iter().map(|_| self.local(&groups)).collect();
+        let values = [&[reference][..], &sums].concat();
+        let places: Vec<Operand> = values.iter().map(|_| self.local(&groups)).collect();
         part.once(|body| {
-            body.store(reference, own, at.clone());
-            for (sum, place) in sums.iter().zip(&places) {
-                body.store(*sum, *place, at.clone());
+            for (value, place) in values.iter().zip(&places) {
+                body.store(*value, *place, at.clone());
             }
             []
         });
         self.work.kernels.push(part.finish());
-        PairOfParts { pivot, terms: pair.terms.clone(), members, own, places }
+        (PairOfParts { pivot, terms: pair.terms.clone(), members }, places)
     }
 
     fn local(&mut self, dims: &[usize]) -> Operand {
@@ -518,7 +531,7 @@ impl Splitter<'_> {
 }
 
 /// Fold over the values that its slots have become.
-fn combine(fold: &Fold, mut value: impl FnMut(usize) -> Value) -> Combine {
+pub(super) fn combine(fold: &Fold, mut value: impl FnMut(usize) -> Value) -> Combine {
     let of = value(fold.slot);
     match fold.mode {
         ReduceOp::Sum => Combine::Sum(of),

@@ -13,10 +13,10 @@
 
 use hipdnn_schemas::PointwiseMode;
 
-use super::build::{Body, Combine, Value};
+use super::build::{Body, Value};
 use crate::emit::Op;
 use crate::emit::grouped::ReduceOp;
-use crate::ir::group::{GroupKernel, IndexMap, Input, Operand, Pass};
+use crate::ir::group::{GroupKernel, Input, Pass};
 
 /// What members are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,73 +188,72 @@ pub(super) enum Pivot {
     Greatest,
 }
 
-/// What parts have come to, in memory.
+/// Pair of folds by way of parts: what parts come to from pivots of their own, and how the whole group follows from that.
 pub(super) struct PairOfParts {
     pub(super) pivot: Pivot,
     pub(super) terms: Vec<Term>,
     /// Number of members of a part.
     pub(super) members: f64,
-    /// Pivot of each.
-    pub(super) own: Operand,
+}
+
+/// What a part has come to.
+pub(super) struct Part {
+    /// Its pivot.
+    pub(super) own: Value,
     /// Sums of each term, and of differences from the pivot.
-    pub(super) places: Vec<Operand>,
+    pub(super) sums: Vec<Value>,
 }
 
 impl PairOfParts {
-    /// The first fold over parts: what is left of it is what it comes to over members.
-    pub(super) fn first(&self, body: &mut Body, at: &IndexMap) -> Combine {
-        let own = body.element(self.own, at.clone());
+    /// What a part adds to the first fold, or is compared with the other parts' there.
+    pub(super) fn first(&self, body: &mut Body, part: &Part) -> Value {
         if self.pivot == Pivot::Greatest {
-            return Combine::Max(own);
+            return part.own;
         }
-        let (members, mut rest) = (body.number(self.members), self.rest(body, at));
+        let (members, mut rest) = (body.number(self.members), self.rest(part));
         if self.pivot == Pivot::Mean {
             // No difference from an infinite mean is a number.
             let (is_number, zero) = (body.op(PointwiseMode::CmpEq, &[rest, rest]), body.literal(0.0));
             rest = body.select(is_number, rest, zero);
         }
-        let sum = body.mul(own, members);
-        Combine::Sum(body.add(sum, rest))
+        let sum = body.mul(part.own, members);
+        body.add(sum, rest)
     }
 
     /// Terms of a part, of which the second fold is the sum, for a reference of the whole group.
-    pub(super) fn terms(&self, body: &mut Body, at: &IndexMap, reference: Value) -> Vec<Value> {
-        let own = body.element(self.own, at.clone());
-        let away = body.sub(own, reference);
-        let term = |(term, place): (&Term, &Operand)| {
-            let sum = body.element(*place, at.clone());
-            match term {
-                Term::Difference => {
-                    let members = body.number(self.members);
-                    let moved = body.mul(members, away);
-                    body.add(moved, sum)
-                }
-                Term::Square => {
-                    let (members, rest) = (body.number(self.members), self.rest(body, at));
-                    let (moved, twice) = (body.mul(members, away), body.add(rest, rest));
-                    let factor = body.add(twice, moved);
-                    let more = body.mul(away, factor);
-                    body.add(sum, more)
-                }
-                Term::Power => {
-                    // Parts of nothing but -∞ add nothing, unless there is nothing else.
-                    let (least, zero) = (body.literal(f64::NEG_INFINITY), body.literal(0.0));
-                    let factor = body.op(PointwiseMode::Exp, &[away]);
-                    let scaled = body.mul(sum, factor);
-                    let is_least = body.op(PointwiseMode::CmpEq, &[own, least]);
-                    let scaled = body.select(is_least, zero, scaled);
-                    let is_own = body.op(PointwiseMode::CmpEq, &[own, reference]);
-                    body.select(is_own, sum, scaled)
-                }
+    pub(super) fn terms(&self, body: &mut Body, part: &Part, reference: Value) -> Vec<Value> {
+        let away = body.sub(part.own, reference);
+        let term = |(term, sum): (&Term, &Value)| match term {
+            Term::Difference => {
+                let members = body.number(self.members);
+                let moved = body.mul(members, away);
+                body.add(moved, *sum)
+            }
+            Term::Square => {
+                let (members, rest) = (body.number(self.members), self.rest(part));
+                let (moved, twice) = (body.mul(members, away), body.add(rest, rest));
+                let factor = body.add(twice, moved);
+                let more = body.mul(away, factor);
+                body.add(*sum, more)
+            }
+            Term::Power => {
+                // Parts of nothing but -∞ add nothing, unless there is nothing else.
+                let (least, zero) = (body.literal(f64::NEG_INFINITY), body.literal(0.0));
+                let factor = body.op(PointwiseMode::Exp, &[away]);
+                let scaled = body.mul(*sum, factor);
+                let is_least = body.op(PointwiseMode::CmpEq, &[part.own, least]);
+                let scaled = body.select(is_least, zero, scaled);
+                let is_own = body.op(PointwiseMode::CmpEq, &[part.own, reference]);
+                body.select(is_own, *sum, scaled)
             }
         };
-        self.terms.iter().zip(&self.places).map(term).collect()
+        self.terms.iter().zip(&part.sums).map(term).collect()
     }
 
     /// Sum of the differences from a part's pivot.
-    fn rest(&self, body: &mut Body, at: &IndexMap) -> Value {
+    fn rest(&self, part: &Part) -> Value {
         let which = self.terms.iter().position(|term| *term == Term::Difference).unwrap_or(self.terms.len());
-        body.element(self.places[which], at.clone())
+        part.sums[which]
     }
 }
 

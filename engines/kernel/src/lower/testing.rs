@@ -5,9 +5,10 @@ use hipdnn_engine_cpu::nodes::testing::{Bench, unit};
 use hipdnn_schemas::{DataType, Graph, Operation, TensorDef, TensorValue};
 
 use super::interpret::{Tensors, interpret};
+use super::shifted::shift;
 use super::split_reduction::{Limits, split_by};
 use crate::fuse::Chain;
-use crate::ir::group::GroupWork;
+use crate::ir::group::{GroupKernel, GroupWork, Pass};
 use crate::lower::{Work, lower};
 
 /// Work that a node is lowered to.
@@ -105,6 +106,19 @@ fn compare_results(what: &str, graph: &Graph, inputs: &Tensors, want: &Tensors) 
             let mut tensors = inputs.clone();
             interpret(graph, &work, &mut tensors, |value| value);
             check(&tensors, "whole");
+            let mut shifted = work.clone();
+            for kernel in &mut shifted.kernels {
+                let reductions = |kernel: &GroupKernel| {
+                    kernel.passes.iter().filter(|pass| matches!(pass, Pass::Reduce { .. })).count()
+                };
+                if let Some(one) = shift(kernel) {
+                    assert_eq!(reductions(&one) + 1, reductions(kernel), "{what}");
+                    *kernel = one;
+                }
+            }
+            let mut tensors = inputs.clone();
+            interpret(graph, &shifted, &mut tensors, |value| value);
+            check(&tensors, "shifted");
             for (limits, is_shifted) in [
                 (Limits { groups: usize::MAX, members: 1, part: 1 }, false),
                 (Limits { groups: 40, members: 2, part: 3 }, false),

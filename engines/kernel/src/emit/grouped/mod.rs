@@ -373,7 +373,7 @@ fn generate_with(work: &Grouped, choice: Choice, reuse: Option<Reuse>) -> Result
         return generate_with(work, choice, None);
     }
     let along_members = vector.is_some_and(|vector| vector.axis == Axis::Members);
-    let statements = passes.iter().map(|part| part.statements.lines().count()).sum();
+    let statements = statements(&passes);
     let is_unrolled =
         elements.is_none() && !wide && !along_members && schedule::is_unrolled(members, mapping.lanes, statements);
     let tile = match vector {
@@ -455,10 +455,15 @@ fn rows(loops: &Loops, reads: &[Element], passes: &[Block<'_>], members: u64, ve
         bytes = if later.inputs.iter().any(is_read) { bytes + 4 } else { bytes.max(4) };
     }
     let (width, extent) = (u64::from(vector.width), *loops.extents.last()?);
-    let statements = passes.iter().map(|part| part.statements.lines().count()).sum();
+    let statements = statements(passes);
     let steps = members / extent * extent.div_ceil(width);
     let is_even = extent.is_multiple_of(width);
     (bytes > 0).then_some(Rows { steps, width, is_even, bytes: bytes as u64, statements })
+}
+
+/// Number of statements that are compiled for every member.
+fn statements(passes: &[Block<'_>]) -> usize {
+    passes.iter().filter(|part| part.members).map(|part| part.statements.lines().count()).sum()
 }
 
 /// Number of adjacent groups that one thread works on.
@@ -478,7 +483,7 @@ fn vector(
     if matches!(compute_type, ComputeType::F64 | ComputeType::I64 | ComputeType::Bits(8)) {
         return None;
     }
-    let statements = passes.iter().map(|part| part.statements.lines().count()).sum();
+    let statements = statements(passes);
     // Bytes that the pass with the most of them loads for a member.
     let loaded = |part: &Block<'_>| {
         let contiguous = part.inputs.iter().filter_map(|slot| match *slot {

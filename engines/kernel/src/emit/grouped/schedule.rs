@@ -69,7 +69,7 @@ const MOST_LANES: u64 = 8;
 /// Number of contiguous elements from which on a thread takes several at a time.
 const ROW: u64 = 32;
 
-/// Statements of programs, all together, up to which vectors are as wide as accesses can be. What computes more is not faster with
+/// Statements for each member, of all passes together, up to which vectors are as wide as accesses can be. What computes more is not faster with
 /// more registers, and takes longer to compile.
 const FEW_STATEMENTS: usize = 24;
 
@@ -136,11 +136,11 @@ impl Vector {
 /// Limit of the members that a lane keeps in registers: each has others for the values that are computed of it.
 const MOST_MEMBERS: u64 = 32;
 
-/// Number of lanes from which on each keeps twice as many: a block of twice the lanes has a compute unit to itself, and
-/// nothing is loaded while it stores.
-const MANY_LANES: u32 = 512;
+/// Number of lanes of which each keeps twice as many: two such blocks share a compute unit, and one loads while the other
+/// stores, where one of twice the lanes has it to itself.
+const HALF_BLOCK: u32 = 512;
 
-/// Statements of programs, all together, up to which a lane keeps so many; half as many where there are more, since
+/// Statements for each member, of all passes together, up to which a lane keeps so many; half as many where there are more, since
 /// each is compiled for every member.
 const FEW_RESIDENT: usize = 24;
 
@@ -176,14 +176,14 @@ pub(super) struct Rows {
     pub is_even: bool,
     /// Bytes of a member's operands that several passes read, more than 0.
     pub bytes: u64,
-    /// Statements of all passes.
+    /// Statements for each member, of all passes.
     pub statements: usize,
 }
 
 impl Rows {
     /// Largest number of steps that each of so many lanes can keep.
     fn most(&self, lanes: u32) -> u64 {
-        let members = if lanes >= MANY_LANES { 2 * MOST_MEMBERS } else { MOST_MEMBERS };
+        let members = if lanes == HALF_BLOCK { 2 * MOST_MEMBERS } else { MOST_MEMBERS };
         let members = if self.statements > FEW_RESIDENT { members / 2 } else { members };
         (members / self.width).min(MOST_RESIDENT / (self.width * self.bytes))
     }

@@ -4,7 +4,7 @@ use PointwiseMode::{Div, Exp, Mul, Sub};
 
 use super::*;
 use crate::emit::grouped::Fold;
-use crate::ir::group::AffineExpr;
+use crate::ir::group::{AffineExpr, Operand};
 
 fn read(uid: i64, steps: [i64; 2]) -> Input {
     let at = vec![AffineExpr { steps: steps.to_vec(), ..AffineExpr::fixed(2) }];

@@ -143,6 +143,10 @@ fn lanes_keep_as_many_steps_as_they_have_registers_for() {
         ("more bytes", rows(65, 8, 8, 0), 32, None),
         ("floats", rows(256, 4, 4, 0), 32, kept(8, true)),
         ("more floats", rows(257, 4, 4, 0), 32, None),
+        ("twice as many in half a block", rows(4096, 8, 2, 0), 512, kept(8, true)),
+        ("and of a longer program", rows(2048, 8, 2, 25), 512, kept(4, true)),
+        ("more than half a block has", rows(4097, 8, 2, 0), 512, None),
+        ("as many in a whole one", rows(4096, 8, 2, 0), 1024, kept(4, true)),
         ("nothing", rows(0, 8, 2, 0), 32, None),
     ] {
         assert_eq!(rows.over(lanes), want, "{what}");
@@ -159,7 +163,8 @@ fn lanes_keep_as_many_steps_as_they_have_registers_for() {
         ("short rows", rows(4, 8, 2, 0), 1 << 20, 1024, Some(4)),
         ("rows of a cache line", rows(8, 8, 2, 0), 1 << 20, 1024, Some(8)),
         ("rows of two, which one has", rows(16, 8, 2, 0), 1 << 20, 1024, Some(8)),
-        ("the largest rows", rows(4096, 8, 2, 0), 300, 1024, Some(1024)),
+        ("rows that leave some lanes of a block idle", rows(3136, 8, 2, 0), 256, 1024, Some(512)),
+        ("the largest rows", rows(4096, 8, 2, 0), 300, 1024, Some(512)),
         ("larger ones", rows(4097, 8, 2, 0), 300, 1024, None),
     ] {
         assert_eq!(rows.lanes(groups, most), want, "{what}");
