@@ -64,6 +64,7 @@ struct hip_half {
 // Neighboring elements. HIP's vectors may lie anywhere; NVIDIA's are accessed whole only at multiples of their size, so others go element by
 // element. Where all tensors begin at multiples of the widest access, what is at a distance of such multiples needs no look at its address.
 template <int bytes> struct hip_word;
+template <> struct hip_word<1> { typedef unsigned char type; };
 template <> struct hip_word<2> { typedef unsigned short type; };
 template <> struct hip_word<4> { typedef unsigned type; };
 template <> struct hip_word<8> { typedef uint2 type; };
