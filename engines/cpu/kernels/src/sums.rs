@@ -104,11 +104,11 @@ pub unsafe fn add_rows(isa: Isa, sums: &mut [f64], rows: RowsToAdd, squares: boo
 /// Number of columns that are added together: those of a cache line, of which every row's is then read once.
 const LINE: usize = 16;
 
-/// Number of rows that are read side by side: memory is fetched ahead of long runs, of as many as these.
-const ROWS: usize = 8;
-
 /// Vectors that these are, of the fewest lanes.
 const LINE_VECTORS: usize = LINE / 8;
+
+/// Number of rows that are read side by side: memory is fetched ahead of long runs, of as many as these.
+const ROWS: usize = 8;
 
 struct AddRows<'a> {
     sums: &'a mut [f64],

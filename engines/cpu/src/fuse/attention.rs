@@ -4,13 +4,15 @@
 //! `o = softmax(scale · q · kᵀ + mask) · v`, the softmax spelled out: maximum, difference, exponential, sum, quotient.
 //! Scale and mask may be missing. What lies between the products is virtual, of type float, and read by these nodes alone.
 //!
-//! Left as they are: attentions of a few queries, for which products read keys and values at the speed of memory, and
-//! those of deep heads, of which products keep blocks in the caches, and attention whole rows.
+//! Left as they are: attentions of a few queries, for which products read keys and values at the speed of memory; those
+//! of deep heads, of which products keep blocks in the caches, and attention whole rows; and those of fewer blocks of
+//! queries than half of the threads, since products are cut along keys as well.
 
 use hipdnn_schemas::{DataType, Graph, Matmul, Operation, PointwiseMode, Reduction, ReductionMode, TensorUid};
 
 use super::{Remark, Rule};
 use crate::nodes::sdpa::{self, Factor, Products};
+use crate::settings::Settings;
 use crate::work::Work;
 
 /// Minimum number of queries.
@@ -25,17 +27,24 @@ pub(super) fn apply(
     works: &mut [Option<Work>],
     nodes: &mut [Vec<usize>],
     remarks: &mut Vec<Remark>,
-    last: usize,
+    (last, settings): (usize, &Settings),
 ) {
     let mut matcher = Matcher { graph, nodes: vec![last] };
     let Some(products) = matcher.attention(last) else { return };
     let mut group = matcher.nodes;
     group.sort_unstable();
+    // What a node of the group writes is no operand, as of a product that is added to itself; dead nodes stay dead.
+    let mut producers = products.operands().filter_map(|uid| graph.producer(uid));
+    if producers.any(|node| group.contains(&node)) || group.iter().any(|node| works[*node].is_none()) {
+        return;
+    }
     let extents = |uid: TensorUid| graph.tensor(uid).dims().last_chunk().copied().unwrap_or([0; 2]);
     let ([queries, depth], [_, value_depth]) = (extents(products.q), extents(products.o));
+    let heads = graph.tensor(products.o).elements() / (queries * value_depth).max(1);
     let fused = match () {
         () if queries < QUERIES => Err("products are faster for so few queries"),
         () if depth.max(value_depth) > DEPTH => Err("products are faster for heads so deep"),
+        () if 2 * sdpa::blocks(heads, queries) < settings.threads => Err("products have work for more threads"),
         () => sdpa::of_products(graph, &products),
     };
     let refused = match fused {

@@ -117,7 +117,7 @@ pub fn fuse(graph: &Graph, works: Vec<Work>, settings: &Settings) -> Fused {
     dead(graph, &mut works, &mut remarks);
     if settings.fuse {
         for index in 0..works.len() {
-            attention::apply(graph, &mut works, &mut nodes, &mut remarks, index);
+            attention::apply(graph, &mut works, &mut nodes, &mut remarks, (index, settings));
         }
         let readers = Readers::new(&works);
         for index in 0..works.len() {

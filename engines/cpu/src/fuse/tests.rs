@@ -859,6 +859,10 @@ struct Attention {
     mask: Option<&'static [i64]>,
     /// True if rows of several heads are beside each other in memory.
     interleaved: bool,
+    /// True if keys lie as their tensor's dimensions, a number each in a row of memory.
+    by_columns: bool,
+    /// True if heads share their keys and batches their values.
+    shared: bool,
     operands: DataType,
 }
 
@@ -871,14 +875,23 @@ impl Attention {
             let strides = [&vec![heads * rows * columns; lead.len() - 1][..], &[columns, heads * columns, 1]].concat();
             if self.interleaved { tensor.strided(&strides) } else { tensor }
         };
-        let mut turned = lay(tensor(2, self.operands, &of(keys, depth)));
-        let rank = turned.dims.len();
+        let shared = |which: usize, mut dims: Vec<i64>| {
+            if self.shared {
+                dims[which] = 1;
+            }
+            dims
+        };
+        let rank = lead.len() + 2;
+        let mut turned = lay(tensor(2, self.operands, &shared(1, of(keys, depth))));
         turned.dims.swap(rank - 2, rank - 1);
         turned.strides.swap(rank - 2, rank - 1);
+        if self.by_columns {
+            turned = tensor(2, self.operands, &shared(1, of(depth, keys)));
+        }
         let mut tensors = vec![
             lay(tensor(0, self.operands, &of(queries, depth))),
             turned,
-            lay(tensor(4, self.operands, &of(keys, value_depth))),
+            lay(tensor(4, self.operands, &shared(0, of(keys, value_depth)))),
             lay(tensor(1, self.operands, &of(queries, value_depth))),
         ];
         let mut nodes = vec![Operation::Matmul(Matmul { a: TensorUid(0), b: TensorUid(2), c: TensorUid(10) })];
@@ -915,6 +928,8 @@ const ATTENTION: Attention = Attention {
     scale: Some(Mode::Div),
     mask: None,
     interleaved: false,
+    by_columns: false,
+    shared: false,
     operands: Float,
 };
 
@@ -927,6 +942,9 @@ fn products_with_a_softmax_between_them_are_one_attention() {
         Attention { scale: None, lead: &[5], sizes: [130, 17, 8, 9], interleaved: true, ..ATTENTION },
         Attention { lead: &[], sizes: [300, 260, 64, 64], mask: Some(&[300, 1]), ..ATTENTION },
         Attention { operands: Half, mask: Some(&[1, 1, 1, 150]), ..ATTENTION },
+        Attention { by_columns: true, ..ATTENTION },
+        Attention { shared: true, interleaved: true, ..ATTENTION },
+        Attention { shared: true, by_columns: true, scale: Some(Mode::Mul), ..ATTENTION },
     ] {
         check(Case {
             within: Within::Of(if attention.operands == Half { 8192.0 } else { 64.0 }),
@@ -941,16 +959,66 @@ fn attention_of_few_queries_or_deep_heads_stays_products() {
         let attention = Attention { sizes, scale: None, ..ATTENTION };
         check(attention.case(vec![Rule::Rows], 3, reason));
     }
+    let halves = Attention { by_columns: true, operands: Half, scale: None, ..ATTENTION };
+    check(Case { within: Within::Of(8192.0), ..halves.case(vec![Rule::Rows], 3, "do not lie by rows") });
+    let graph = {
+        let case = Attention { lead: &[], ..ATTENTION }.case(vec![], 0, "");
+        build(&case.tensors, case.nodes)
+    };
+    let refused = |threads: usize| {
+        let fused = fuse(&graph, lower(&graph).unwrap(), &settings(threads));
+        fused.remarks.iter().any(|remark| remark.rule == Rule::Attention && remark.refused.is_some())
+    };
+    // 40 queries are two blocks.
+    assert_eq!([4, 5].map(refused), [false, true]);
+    // Values that have batches of their own.
+    let mut case = Attention { scale: None, ..ATTENTION }.case(vec![], 0, "");
+    for tensor in case.tensors.iter_mut().filter(|tensor| ![1, 4].contains(&tensor.uid.0)) {
+        let dims = [&[1], &tensor.dims[1..]].concat();
+        tensor.dims = dims;
+    }
+    let graph = build(&case.tensors, case.nodes);
+    let fused = fuse(&graph, lower(&graph).unwrap(), &settings(2));
+    let refused = fused.remarks.iter().find(|remark| remark.rule == Rule::Attention).and_then(|remark| remark.refused);
+    assert!(refused.is_some_and(|reason| reason.contains("several values share")), "{:?}", fused.remarks);
     // The caller wants the weights as well.
     let mut case = ATTENTION.case(vec![Rule::Rows, Rule::ProductEpilogue], 3, "");
     case.tensors.iter_mut().filter(|tensor| tensor.uid == TensorUid(15)).for_each(|tensor| tensor.is_virtual = false);
     check(case);
-    // Sums of something else than the powers.
+    // Sums of something else than the powers; scores that are added to themselves; weights that are multiplied by themselves.
+    let square = Attention { sizes: [40, 40, 24, 40], ..ATTENTION };
+    for change in [
+        |nodes: &mut Vec<Operation>| nodes[5] = reduce(ReductionMode::Add, 13, 21),
+        |nodes: &mut Vec<Operation>| nodes[1] = binary(Mode::Add, 10, 10, 11),
+        |nodes: &mut Vec<Operation>| {
+            nodes[7] = Operation::Matmul(Matmul { a: TensorUid(15), b: TensorUid(15), c: TensorUid(1) });
+        },
+    ] {
+        let mut case = square.case(vec![], 0, "");
+        change(&mut case.nodes);
+        let used: Vec<TensorUid> =
+            case.nodes.iter().flat_map(|node| [node.inputs(), node.outputs()].concat()).collect();
+        case.tensors.retain(|tensor| used.contains(&tensor.uid));
+        let graph = build(&case.tensors, case.nodes);
+        let fused = fuse(&graph, lower(&graph).unwrap(), &settings(2));
+        assert!(fused.remarks.iter().all(|remark| remark.rule != Rule::Attention), "{:?}", fused.remarks);
+    }
+    // Nobody reads the result.
     let mut case = ATTENTION.case(vec![], 0, "");
-    case.nodes[5] = reduce(ReductionMode::Add, 13, 21);
+    case.tensors.iter_mut().filter(|tensor| tensor.uid == TensorUid(1)).for_each(|tensor| tensor.is_virtual = true);
     let graph = build(&case.tensors, case.nodes);
     let fused = fuse(&graph, lower(&graph).unwrap(), &settings(2));
-    assert!(fused.remarks.iter().all(|remark| remark.rule != Rule::Attention), "{:?}", fused.remarks);
+    assert!(fused.works.is_empty(), "{:?}", fused.remarks);
+}
+
+#[test]
+fn an_attention_has_the_same_bits_on_more_threads_than_heads() {
+    let case = Attention { lead: &[], sizes: [128, 150, 24, 32], ..ATTENTION }.case(vec![], 1, "");
+    let graph = build(&case.tensors, case.nodes);
+    let results = [1, 3, 8].map(|threads| run(&graph, &settings(threads), 1, case.what));
+    let bits = |results: &[(TensorUid, Vec<f64>)]| -> Vec<u64> { results[0].1.iter().map(|v| v.to_bits()).collect() };
+    assert_eq!(bits(&results[0]), bits(&results[1]));
+    assert_eq!(bits(&results[0]), bits(&results[2]));
 }
 
 #[test]

@@ -488,6 +488,18 @@ pub(crate) struct Products {
     pub(crate) mask: Option<TensorUid>,
 }
 
+impl Products {
+    /// Tensors that the attention reads.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = TensorUid> {
+        [Some(self.q), Some(self.k), Some(self.v), self.mask, self.scale.map(Factor::tensor)].into_iter().flatten()
+    }
+}
+
+/// Most blocks of queries that a forward pass without a window is cut into.
+pub(crate) fn blocks(heads: usize, queries: usize) -> usize {
+    heads.saturating_mul(queries.div_ceil(forward::LEAST))
+}
+
 /// Factor of the scores: a tensor of one number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Factor {
@@ -510,16 +522,25 @@ impl Factor {
 pub(crate) fn of_products(graph: &Graph, products: &Products) -> Result<LibraryOp, &'static str> {
     let Products { q, k, v, o, scale, mask } = *products;
     let dims = |uid| lifted(graph.tensor(uid).dims(), 1).ok_or("attention has up to four dimensions");
-    let ([batch, heads, queries, value_depth], [.., depth], [.., keys]) = (dims(o)?, dims(q)?, dims(k)?);
-    let operand = |uid, extents: [usize; 4]| {
+    let ([batch, heads, queries, value_depth], of_q, of_k) = (dims(o)?, dims(q)?, dims(k)?);
+    let (depth, keys) = (of_q[3], of_k[3]);
+    if [of_q[0].max(of_k[0]), of_q[1].max(of_k[1])] != [batch, heads] {
+        return Err("scores that several values share are computed once by products");
+    }
+    let operand = |uid| {
         let tensor = graph.tensor(uid);
         let storage = Storage::of(tensor.data_type()).filter(|_| TYPES.contains(&tensor.data_type()));
-        let strides = lifted(tensor.strides(), 0).zip(lifted(tensor.dims(), 1));
-        let ((strides, dims), storage) = strides.zip(storage).ok_or("attention has no operands of such a type")?;
-        let fits = tensor.value().is_none() && dims.iter().zip(extents).all(|(dim, extent)| [1, extent].contains(dim));
-        let repeated = |d: usize| if dims[d] == 1 { 0 } else { strides[d] };
-        fits.then(|| Operand { storage, strides: std::array::from_fn(repeated) })
-            .ok_or("its results have more dimensions than its scores")
+        let storage = storage.ok_or("attention has no operands of such a type")?;
+        if tensor.value().is_some() {
+            return Err("attention has no operands that are numbers");
+        }
+        let (dims, strides) = (dims(uid)?, lifted(tensor.strides(), 0).unwrap_or_default());
+        Ok(Operand { storage, strides: std::array::from_fn(|d| if dims[d] == 1 { 0 } else { strides[d] }) })
+    };
+    let by_rows = |uid, extent: usize| {
+        let operand = operand(uid)?;
+        let is_by_rows = operand.strides[3] == 1 || extent == 1;
+        is_by_rows.then_some(operand).ok_or("products gather queries and values faster that do not lie by rows")
     };
     let factor = |factor: Factor| {
         let tensor = graph.tensor(factor.tensor());
@@ -530,8 +551,11 @@ pub(crate) fn of_products(graph: &Graph, products: &Products) -> Result<LibraryO
             Factor::Divisor(_) => Scale::Inverse(storage),
         })
     };
-    let mut k_operand = operand(k, [batch, heads, depth, keys])?;
-    k_operand.strides.swap(2, 3);
+    let mut keys_of = operand(k)?;
+    keys_of.strides.swap(2, 3);
+    if keys_of.storage != Storage::F32 && keys_of.strides[3] != 1 && depth > 1 {
+        return Err("products gather keys of 16 bits faster that do not lie by rows");
+    }
     let attention = Attention {
         batch,
         heads,
@@ -541,18 +565,17 @@ pub(crate) fn of_products(graph: &Graph, products: &Products) -> Result<LibraryO
         value_depth,
         share_k: 1,
         share_v: 1,
-        q: operand(q, [batch, heads, queries, depth])?,
-        k: k_operand,
-        v: operand(v, [batch, heads, keys, value_depth])?,
-        mask: mask.map(|mask| operand(mask, [batch, heads, queries, keys])).transpose()?,
+        q: by_rows(q, depth)?,
+        k: keys_of,
+        v: by_rows(v, value_depth)?,
+        mask: mask.map(operand).transpose()?,
         scale: scale.map_or(Ok(Scale::Fixed(1.0)), factor)?,
         window: Window { left: None, right: None, bottom_right: false },
         lengths: None,
     };
-    let o_operand = operand(o, [batch, heads, queries, value_depth])?;
     let recipe = forward::Forward {
         attention,
-        o: o_operand,
+        o: operand(o)?,
         stats: None,
         largest: None,
         sum: None,

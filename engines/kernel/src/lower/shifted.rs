@@ -10,7 +10,7 @@ use crate::emit::grouped::{Fold, ReduceOp};
 use crate::ir::group::{GroupKernel, Pass};
 
 /// Kernel whose mean and sums of differences are taken in one pass; `None` if it has no such pair. Squares are off by about
-/// `k²` roundings if the first member lies `k` standard deviations from the mean.
+/// `k²` roundings if the first member lies `k` standard deviations from the mean; `k²` is at most the number of members.
 pub(crate) fn shift(kernel: &GroupKernel) -> Option<GroupKernel> {
     let pair_of = |first| Pair::of(kernel, first).filter(|pair| pair.reference == Reference::Mean);
     let (first, pair) = (0..kernel.passes.len()).find_map(|first| Some((first, pair_of(first)?)))?;

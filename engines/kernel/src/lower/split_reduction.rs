@@ -226,15 +226,18 @@ fn piece(extent: usize, parts: usize) -> usize {
     nearest.map_or(extent.div_ceil(parts), |pieces| extent / pieces)
 }
 
-/// Adds a pass with the slot that the only fold of another one sums, of a group's first member; 0 if it is not finite.
+/// Limit of pivots: squares of differences from one do not leave the range of `f32`, however many are summed.
+const MOST_PIVOT: f64 = 1e15;
+
+/// Adds a pass with the slot that the only fold of another one sums, of a group's first member; 0 if it is no number or beyond
+/// [`MOST_PIVOT`].
 pub(super) fn member(kernel: &mut Kernel, first: &LoopMap, head: &Pass, left: &[Value]) -> Value {
     let Pass::Reduce { folds, .. } = head else { unreachable!("a pair is one of folds") };
     let [member] = kernel.once(|body| {
         let member = first.program(body, head, left)[folds[0].slot];
-        // Its difference from itself is no number otherwise.
-        let (rest, zero) = (body.sub(member, member), body.literal(0.0));
-        let is_finite = body.op(PointwiseMode::CmpEq, &[rest, zero]);
-        [body.select(is_finite, member, zero)]
+        let (square, most) = (body.mul(member, member), body.literal(MOST_PIVOT * MOST_PIVOT));
+        let (is_within, zero) = (body.op(PointwiseMode::CmpLt, &[square, most]), body.literal(0.0));
+        [body.select(is_within, member, zero)]
     });
     member
 }

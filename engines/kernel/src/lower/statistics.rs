@@ -9,7 +9,7 @@
 //!
 //! Shifted data: any pivot will do, and a member of the part is known before the part was read, so that one pass gives both
 //! sums. If it lies `k` standard deviations from the mean of the group, the squares are off by about `k²` roundings; over all
-//! members `k²` is 1 on average.
+//! members `k²` is 1 on average, and at most their number.
 
 use hipdnn_schemas::PointwiseMode;
 
@@ -182,7 +182,7 @@ impl Program<'_> {
 pub(super) enum Pivot {
     /// The part's own mean.
     Mean,
-    /// Its first member, or 0 if that is not finite.
+    /// Its first member, or 0 if that is no number or too large.
     Member,
     /// Its greatest member.
     Greatest,

@@ -10,15 +10,15 @@ use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_cpu_kernels::scratch::LINE;
 use hipdnn_cpu_kernels::threads::Pool;
 
-/// Maximum number of queries and keys of a block of the backward pass: a multiple of [`hipdnn_cpu_kernels::attention::ROWS`] and of the
-/// lanes of two vectors.
+/// Maximum number of queries and keys of a block of the backward pass: a multiple of
+/// [`hipdnn_cpu_kernels::attention::ROWS`] and of the lanes of two vectors.
 pub(super) const BLOCK: usize = 96;
 
 /// Maximum number of queries and keys of a block: a multiple of the lanes of two vectors.
 const MOST: usize = 128;
 
 /// Number of queries down to which blocks are cut so that all threads have some: each reads all keys and values.
-const LEAST: usize = 32;
+pub(super) const LEAST: usize = 32;
 
 /// `f32` values of a block of rows that a first-level cache holds without conflicts.
 const CACHED: usize = 8192;
@@ -205,8 +205,15 @@ impl Run<'_> {
                 let (a, row) = match attention.k.in_place(self.inputs[1], place) {
                     Some(rows) => (rows, attention.k.strides[2]),
                     None => {
-                        load_rows(self.isa, &attention.k, self.inputs[1], place, some, [attention.depth; 2], k);
-                        (k.as_ptr(), attention.depth)
+                        let (isa, depth) = (self.isa, attention.depth);
+                        match attention.k.columns_in_place(self.inputs[1], place) {
+                            Some(from) => {
+                                let (across, to) = (attention.k.strides[3], k.as_mut_ptr());
+                                Transposition { from, across, to, out: depth, rows: depth, columns: some }.run(isa);
+                            }
+                            None => load_rows(isa, &attention.k, self.inputs[1], place, some, [depth; 2], k),
+                        }
+                        (k.as_ptr(), depth)
                     }
                 };
                 let place = [batch, shared_v, key];
@@ -273,7 +280,8 @@ impl Run<'_> {
                 to: layout.columns,
                 add: key != keys.start,
             };
-            // SAFETY: the blocks have as many rows and columns.
+            // SAFETY: the scores have a row for each of these keys. Values have one, too: in panels of whole vectors, as packed, or
+            // as the caller's rows from this key on, whose columns are whole panels. Results have a row for each query.
             unsafe { product.run(self.isa) };
             key += some;
         }

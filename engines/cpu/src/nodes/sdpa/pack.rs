@@ -20,6 +20,12 @@ impl Operand {
         let whole = self.storage == Storage::F32 && self.strides[3] == 1;
         whole.then(|| base.cast::<f32>().wrapping_add(self.at(batch, head, row)))
     }
+
+    /// Address of a row, if those from it on are `f32` side by side.
+    pub(super) fn columns_in_place(&self, base: *const u8, [batch, head, row]: [usize; 3]) -> Option<*const f32> {
+        let whole = self.storage == Storage::F32 && self.strides[2] == 1;
+        whole.then(|| base.cast::<f32>().wrapping_add(self.at(batch, head, row)))
+    }
 }
 
 /// Loads `count` rows of `depth` values, whose columns are the panels'; columns that are missing are zeros.
