@@ -3,8 +3,8 @@
 //! [`isa`] has vectors of every instruction set as one trait, for which kernels are compiled; [`threads`] runs units of
 //! work on a pool, or on threads that a caller lends ([`lent`]). [`convolution`] plans a problem, chooses an algorithm
 //! by an estimate of its cycles, and runs it. [`activation`] and [`convert`] are shared by epilogues and other kernels, [`sums`],
-//! [`normalize`] and [`norm_lines`] by kernels of rows and of normalizations. [`attention`] has the products and the softmax of blocks
-//! that lie in the cache.
+//! [`normalize`] and [`norm_lines`] by kernels of rows and of normalizations. [`attention`] has the products and the softmax of
+//! blocks that lie in the cache, [`transpose`] copies whose rows become columns.
 
 pub mod activation;
 pub mod attention;
@@ -23,3 +23,4 @@ pub mod scratch;
 pub mod sums;
 mod sync;
 pub mod threads;
+pub mod transpose;

@@ -8,6 +8,7 @@ use hipdnn_cpu_kernels::few_rows::{self, FewRows};
 use hipdnn_cpu_kernels::isa::{Isa, Kernel as IsaKernel, Simd, first as first_lanes};
 use hipdnn_cpu_kernels::scratch::lines;
 use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_kernels::transpose::Transposition;
 use hipdnn_engine_core::Declined;
 use hipdnn_engine_core::checks::{check_compute_type, check_type};
 use hipdnn_engine_core::ops::NUMBERS;
@@ -15,7 +16,6 @@ use hipdnn_schemas::{DataType, Graph, Matmul, PointwiseMode, Tensor, TensorUid};
 
 use super::lines::Lines;
 use super::product::{self, DEPTH, Factor, MAX_COLUMNS, Product, Sink};
-use super::transpose::Transposition;
 use super::view::Walk;
 use super::{LibraryKernel, LibraryOp, Panels, Preparation, Recipe};
 use crate::geometry::broadcast;

@@ -19,7 +19,6 @@ pub mod rmsnorm;
 pub mod sdpa;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub(crate) mod transpose;
 pub mod view;
 
 use std::fmt;

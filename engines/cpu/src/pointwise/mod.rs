@@ -13,13 +13,13 @@ use std::ops::RangeInclusive;
 pub use hipdnn_engine_core::ops::pointwise::Parameters;
 
 use crate::nodes::lines::Lines;
-use crate::nodes::transpose::Transposition;
 pub use code::Code;
 use direct::{Direct, Lie};
 pub use function::Function;
 use hipdnn_cpu_kernels::isa::Isa;
 use hipdnn_cpu_kernels::scratch::LINE;
 use hipdnn_cpu_kernels::threads::Pool;
+use hipdnn_cpu_kernels::transpose::Transposition;
 use hipdnn_schemas::PointwiseMode;
 pub use program::{Arg, Compiled, ComputeType, Program, ProgramStep, SLOTS};
 pub use row::{Placement, Storage, Value, copy};

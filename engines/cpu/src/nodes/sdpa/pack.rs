@@ -2,9 +2,9 @@
 //! values of a term lie side by side, then those of the next.
 
 use super::Operand;
-use crate::nodes::transpose::Transposition;
 use crate::pointwise::Storage;
 use hipdnn_cpu_kernels::isa::{Isa, Kernel, Simd, first};
+use hipdnn_cpu_kernels::transpose::Transposition;
 
 /// Number of values that are converted together.
 const PIECE: usize = 256;

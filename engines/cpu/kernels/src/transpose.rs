@@ -1,6 +1,6 @@
 //! Squares of memory with rows and columns swapped, in registers.
 
-use hipdnn_cpu_kernels::isa::{Isa, Kernel, MAX_LANES, Simd};
+use crate::isa::{Isa, Kernel, MAX_LANES, Simd};
 
 /// Number of rows up to which the next line of each is fetched while one is transposed, so that they stay in the first-level
 /// cache until they are.
@@ -8,16 +8,19 @@ const AHEAD: usize = 64;
 
 /// Transposition of `f32` values: `to[column·out + row] = from[row·across + column]`.
 #[derive(Clone, Copy)]
-pub(crate) struct Transposition {
-    pub(crate) from: *const f32,
+pub struct Transposition {
+    /// First value of the first row.
+    pub from: *const f32,
     /// Stride between rows of `from`.
-    pub(crate) across: usize,
-    pub(crate) to: *mut f32,
+    pub across: usize,
+    /// Place of that value.
+    pub to: *mut f32,
     /// Stride between rows of `to`.
-    pub(crate) out: usize,
-    /// Number of rows of `from`, and of its columns.
-    pub(crate) rows: usize,
-    pub(crate) columns: usize,
+    pub out: usize,
+    /// Number of rows of `from`.
+    pub rows: usize,
+    /// Number of its columns.
+    pub columns: usize,
 }
 
 impl Transposition {
@@ -25,7 +28,7 @@ impl Transposition {
     ///
     /// # Safety
     /// All values can be read, and their places in `to` be written.
-    pub(crate) unsafe fn run(self, isa: Isa) {
+    pub unsafe fn run(self, isa: Isa) {
         isa.run(Squares(self));
     }
 
@@ -144,7 +147,7 @@ unsafe fn edge((from, across, high): (*const f32, usize, usize), (to, out, wide)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hipdnn_cpu_kernels::guarded::Guarded;
+    use crate::guarded::Guarded;
 
     /// Values that end at a page which can't be accessed.
     fn values(count: usize) -> Guarded {
