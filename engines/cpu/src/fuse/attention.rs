@@ -45,7 +45,7 @@ pub(super) fn apply(
         () if queries < QUERIES => Err("products are faster for so few queries"),
         () if depth.max(value_depth) > DEPTH => Err("products are faster for heads so deep"),
         () if 2 * sdpa::blocks(heads, queries) < settings.threads => Err("products have work for more threads"),
-        () => sdpa::of_products(graph, &products),
+        () => sdpa::of_products(graph, last, &products),
     };
     let refused = match fused {
         Err(reason) => Some(reason),
@@ -87,17 +87,16 @@ impl<'a> Matcher<'a> {
             return None;
         }
         let readers = [maximum, subtraction];
+        let Some((node, [a, b])) = self.pointwise(scores, PointwiseMode::Add, &readers) else {
+            let (q, k, scale) = self.scaled(scores, &readers, extents(scores))?;
+            return Some(Products { q, k, v: *v, o: *o, scale, mask: None });
+        };
         // The mask is whichever of two summands is no product.
-        let masked = self.pointwise(scores, PointwiseMode::Add, &readers);
-        let ways = masked.into_iter().flat_map(|(node, [a, b])| [(a, Some(b), vec![node]), (b, Some(a), vec![node])]);
         let matched = self.nodes.len();
-        ways.chain([(scores, None, readers.to_vec())]).find_map(|(scaled, mask, readers)| {
+        [(a, b), (b, a)].into_iter().find_map(|(scaled, mask)| {
             self.nodes.truncate(matched);
-            if mask.is_none() && masked.is_some() {
-                return None;
-            }
-            let (q, k, scale) = self.scaled(scaled, &readers, extents(scores))?;
-            Some(Products { q, k, v: *v, o: *o, scale, mask })
+            let (q, k, scale) = self.scaled(scaled, &[node], extents(scores))?;
+            Some(Products { q, k, v: *v, o: *o, scale, mask: Some(mask) })
         })
     }
 

@@ -853,7 +853,7 @@ struct Attention {
     lead: &'static [i64],
     /// Number of queries, of keys, and depths of keys and of values.
     sizes: [i64; 4],
-    /// What scores are scaled with, if they are.
+    /// Operation that scales the scores, if there is one.
     scale: Option<Mode>,
     /// Extents of a mask, if there is one.
     mask: Option<&'static [i64]>,

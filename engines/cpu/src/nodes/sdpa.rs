@@ -132,10 +132,8 @@ impl Scale {
                 let mut value = [0.0];
                 // SAFETY: the caller's promise.
                 unsafe { storage.load_wide(address, 0, 1, &mut value) };
-                if let Scale::Inverse(_) = self {
-                    value[0] = 1.0 / value[0]
-                }
-                value[0] as f32
+                let value = if let Scale::Inverse(_) = self { 1.0 / value[0] } else { value[0] };
+                value as f32
             }
         }
     }
@@ -514,44 +512,40 @@ impl Factor {
     }
 }
 
-/// Lowers products with a softmax between them, of two to four dimensions, to one attention. A query whose scores are all
-/// -∞ has no number as its result, as the softmax has none.
+/// Lowers products with a softmax between them, of two to four dimensions, to one attention in the place of the last node. A
+/// query whose scores are all -∞ has no number as its result, as the softmax has none.
 ///
 /// # Errors
 /// Reason for which it can't be computed as one.
-pub(crate) fn of_products(graph: &Graph, products: &Products) -> Result<LibraryOp, &'static str> {
+pub(crate) fn of_products(graph: &Graph, last: usize, products: &Products) -> Result<LibraryOp, &'static str> {
     let Products { q, k, v, o, scale, mask } = *products;
-    let dims = |uid| lifted(graph.tensor(uid).dims(), 1).ok_or("attention has up to four dimensions");
+    let lowering = Lowering { graph, index: last };
+    let unsuitable = |_| "attention has no operands of such types or dimensions";
+    let dims = |uid| lifted(graph.tensor(uid).dims()).ok_or("attention has up to four dimensions");
     let ([batch, heads, queries, value_depth], of_q, of_k) = (dims(o)?, dims(q)?, dims(k)?);
     let (depth, keys) = (of_q[3], of_k[3]);
     if [of_q[0].max(of_k[0]), of_q[1].max(of_k[1])] != [batch, heads] {
         return Err("scores that several values share are computed once by products");
     }
-    let operand = |uid| {
-        let tensor = graph.tensor(uid);
-        let storage = Storage::of(tensor.data_type()).filter(|_| TYPES.contains(&tensor.data_type()));
-        let storage = storage.ok_or("attention has no operands of such a type")?;
-        if tensor.value().is_some() {
+    let operand = |role, uid, [rows, columns]: [usize; 2]| {
+        if graph.tensor(uid).value().is_some() {
             return Err("attention has no operands that are numbers");
         }
-        let (dims, strides) = (dims(uid)?, lifted(tensor.strides(), 0).unwrap_or_default());
-        Ok(Operand { storage, strides: std::array::from_fn(|d| if dims[d] == 1 { 0 } else { strides[d] }) })
+        lowering.broadcast(role, uid, [batch, heads, rows, columns]).map_err(unsuitable)
     };
-    let by_rows = |uid, extent: usize| {
-        let operand = operand(uid)?;
-        let is_by_rows = operand.strides[3] == 1 || extent == 1;
+    let by_rows = |role, uid, extents: [usize; 2]| {
+        let operand = operand(role, uid, extents)?;
+        let is_by_rows = operand.strides[3] == 1 || extents[1] == 1;
         is_by_rows.then_some(operand).ok_or("products gather queries and values faster that do not lie by rows")
     };
     let factor = |factor: Factor| {
-        let tensor = graph.tensor(factor.tensor());
-        let storage = Storage::of(tensor.data_type()).filter(|_| SCALES.contains(&tensor.data_type()));
-        let storage = storage.ok_or("attention has no scale of such a type")?;
-        Ok::<_, &'static str>(match factor {
+        let (storage, _) = lowering.list("scale", factor.tensor(), 1, SCALES).map_err(unsuitable)?;
+        Ok(match factor {
             Factor::Multiplier(_) => Scale::Read(storage),
             Factor::Divisor(_) => Scale::Inverse(storage),
         })
     };
-    let mut keys_of = operand(k)?;
+    let mut keys_of = operand("k", k, [depth, keys])?;
     keys_of.strides.swap(2, 3);
     if keys_of.storage != Storage::F32 && keys_of.strides[3] != 1 && depth > 1 {
         return Err("products gather keys of 16 bits faster that do not lie by rows");
@@ -565,17 +559,17 @@ pub(crate) fn of_products(graph: &Graph, products: &Products) -> Result<LibraryO
         value_depth,
         share_k: 1,
         share_v: 1,
-        q: by_rows(q, depth)?,
+        q: by_rows("q", q, [queries, depth])?,
         k: keys_of,
-        v: by_rows(v, value_depth)?,
-        mask: mask.map(operand).transpose()?,
+        v: by_rows("v", v, [keys, value_depth])?,
+        mask: mask.map(|mask| operand("attn_mask", mask, [queries, keys])).transpose()?,
         scale: scale.map_or(Ok(Scale::Fixed(1.0)), factor)?,
         window: Window { left: None, right: None, bottom_right: false },
         lengths: None,
     };
     let recipe = forward::Forward {
         attention,
-        o: operand(o)?,
+        o: operand("o", o, [queries, value_depth])?,
         stats: None,
         largest: None,
         sum: None,
@@ -587,10 +581,10 @@ pub(crate) fn of_products(graph: &Graph, products: &Products) -> Result<LibraryO
     Ok(LibraryOp { name: "attention", inputs: inputs.to_vec(), outputs, recipe: Arc::new(recipe) })
 }
 
-/// List of up to four values behind as many of `first` as are missing.
-fn lifted(values: &[usize], first: usize) -> Option<[usize; 4]> {
-    let missing = 4usize.checked_sub(values.len())?;
-    Some(std::array::from_fn(|i| if i < missing { first } else { values[i - missing] }))
+/// Extents of four dimensions, of which the first ones may be missing.
+fn lifted(dims: &[usize]) -> Option<[usize; 4]> {
+    let missing = 4usize.checked_sub(dims.len())?;
+    Some(std::array::from_fn(|i| if i < missing { 1 } else { dims[i - missing] }))
 }
 
 #[cfg(test)]

@@ -17,10 +17,7 @@ pub(crate) fn shift(kernel: &GroupKernel) -> Option<GroupKernel> {
     let mut shifted = Rewriter::new(kernel);
     shifted.copy(..first);
     let head = &kernel.passes[first];
-    let groups = kernel.groups.len();
-    let terms =
-        shifted.map.terms.iter().enumerate().map(|(which, terms)| if which < groups { terms.clone() } else { vec![] });
-    let first_member = LoopMap { loops: shifted.map.loops, terms: terms.collect() };
+    let first_member = LoopMap::of_groups(kernel, kernel.groups.len() + kernel.members.len());
     let own = member(&mut shifted.kernel, &first_member, head, &shifted.left);
     let sums = shifted.sums(&pair, own);
     let part = Part { own, sums };
@@ -48,8 +45,7 @@ struct Rewriter<'a> {
 
 impl<'a> Rewriter<'a> {
     fn new(from: &'a GroupKernel) -> Rewriter<'a> {
-        let loops = from.groups.len() + from.members.len();
-        let map = LoopMap { loops, terms: (0..loops).map(|which| vec![(which, 1)]).collect() };
+        let map = LoopMap::identity(from.groups.len() + from.members.len());
         Rewriter { from, kernel: Kernel::new(from.groups.clone(), from.members.clone()), map, left: Vec::new() }
     }
 

@@ -113,12 +113,24 @@ fn count(extents: &[usize]) -> usize {
 /// Affine map of a kernel's loop indices to those of another kernel: a sum of (loop, factor) terms for each loop.
 pub(super) struct LoopMap {
     /// Number of loops of the other kernel.
-    pub(super) loops: usize,
+    loops: usize,
     /// Terms of each loop of the first kernel.
-    pub(super) terms: Vec<Vec<(usize, i64)>>,
+    terms: Vec<Vec<(usize, i64)>>,
 }
 
 impl LoopMap {
+    /// Map of so many loops to those of the same numbers.
+    pub(super) fn identity(loops: usize) -> LoopMap {
+        LoopMap { loops, terms: (0..loops).map(|which| vec![(which, 1)]).collect() }
+    }
+
+    /// Map of the loops over groups to those of the same numbers among `loops`, and of the loops over members to none: along
+    /// members there is one place.
+    pub(super) fn of_groups(kernel: &GroupKernel, loops: usize) -> LoopMap {
+        let groups = (0..kernel.groups.len()).map(|which| vec![(which, 1)]);
+        LoopMap { loops, terms: groups.chain(kernel.members.iter().map(|_| Vec::new())).collect() }
+    }
+
     pub(super) fn at(&self, at: &IndexMap) -> IndexMap {
         at.iter().map(|line| self.line(line)).collect()
     }
@@ -410,7 +422,7 @@ impl Splitter<'_> {
     /// were left behind are operands like all others.
     fn each(&mut self, pass: &Pass) {
         let all = [&self.kernel.groups[..], &self.kernel.members].concat();
-        let map = LoopMap { loops: all.len(), terms: (0..all.len()).map(|which| vec![(which, 1)]).collect() };
+        let map = LoopMap::identity(all.len());
         let mut kernel = Kernel::new(all, Vec::new());
         kernel.each(|body| {
             let load = |(value, place): (usize, &Option<Operand>)| match place {
@@ -456,11 +468,7 @@ impl Splitter<'_> {
 
     /// Adds scalar passes to a kernel, and what they leave behind to what was left behind in this kernel.
     fn once(&self, kernel: &mut Kernel, passes: Range<usize>, own: &mut Vec<Value>, loops: usize) {
-        let groups = self.kernel.groups.len();
-        // Along members there is one place.
-        let terms =
-            (0..groups + self.kernel.members.len()).map(|which| if which < groups { vec![(which, 1)] } else { vec![] });
-        let map = LoopMap { loops, terms: terms.collect() };
+        let map = LoopMap::of_groups(self.kernel, loops);
         for pass in &self.kernel.passes[passes] {
             let Pass::PerGroup { keep, stores, .. } = pass else { unreachable!("only such follow a fold here") };
             let kept = kernel.once_list(|body| {

@@ -196,7 +196,7 @@ pub(super) struct PairOfParts {
     pub(super) members: f64,
 }
 
-/// What a part has come to.
+/// Partial results of a part.
 pub(super) struct Part {
     /// Its pivot.
     pub(super) own: Value,
@@ -205,7 +205,7 @@ pub(super) struct Part {
 }
 
 impl PairOfParts {
-    /// What a part adds to the first fold, or is compared with the other parts' there.
+    /// Contribution of a part to the first fold: a summand, or a candidate for the greatest member.
     pub(super) fn first(&self, body: &mut Body, part: &Part) -> Value {
         if self.pivot == Pivot::Greatest {
             return part.own;
